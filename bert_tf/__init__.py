@@ -1,0 +1,1 @@
+"""BERT pre-training with LAMB in TensorFlow 2: the library behind the programs at the top level."""

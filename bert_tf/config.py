@@ -1,0 +1,199 @@
+"""What a model is (`BertConfig`) and what a training run is (`TrainConfig`).
+
+Both are frozen and validated once, when they are made; everything below them may trust them.
+"""
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any, Dict, Mapping, Union
+
+from bert_tf.errors import UserError
+
+# layers, hidden size; heads are hidden/64 and the feed-forward part is 4 x hidden, as in all of
+# Google's releases. medium, small, mini and tiny are its miniatures (arXiv 1908.08962).
+PRESETS: Dict[str, tuple] = {
+    "large": (24, 1024),
+    "base": (12, 768),
+    "medium": (8, 512),
+    "small": (4, 512),
+    "mini": (4, 256),
+    "tiny": (2, 128),
+}
+# "gelu" is the tanh form, which Google's and NVIDIA's code computes under that name;
+# "gelu_exact" is the erf form, which Hugging Face calls "gelu".
+ACTIVATIONS = ("gelu", "gelu_exact")
+PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
+OPTIMIZERS = ("lamb", "adamw")
+XLA_SCOPES = ("step", "blocks", "off")
+
+
+@dataclasses.dataclass(frozen=True)
+class BertConfig:
+    """Shape of a BERT encoder, with the field names of Google's ``bert_config.json``."""
+
+    vocab_size: int
+    hidden_size: int = 768
+    num_hidden_layers: int = 12
+    num_attention_heads: int = 12
+    intermediate_size: int = 3072
+    hidden_act: str = "gelu"
+    hidden_dropout_prob: float = 0.1
+    attention_probs_dropout_prob: float = 0.1
+    max_position_embeddings: int = 512
+    type_vocab_size: int = 2
+    initializer_range: float = 0.02
+
+    def __post_init__(self) -> None:
+        counts = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads",
+                  "intermediate_size", "max_position_embeddings", "type_vocab_size")
+        for name in counts:
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise UserError(f"{name}={value!r} in the model's configuration: must be a whole number >= 1")
+        if self.hidden_size % self.num_attention_heads:
+            raise UserError(
+                f"hidden_size={self.hidden_size} is not a multiple of "
+                f"num_attention_heads={self.num_attention_heads}: every head takes an equal share")
+        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
+            if not 0 <= getattr(self, name) < 1:
+                raise UserError(f"{name}={getattr(self, name)!r}: a dropout rate must lie in [0, 1)")
+        if self.hidden_act not in ACTIVATIONS:
+            raise UserError(f"hidden_act={self.hidden_act!r}: must be one of {', '.join(ACTIVATIONS)}")
+
+    @property
+    def padded_vocab_size(self) -> int:
+        """Rows of the word table inside the model: a multiple of 8, which tensor cores want."""
+        return -(-self.vocab_size // 8) * 8
+
+    @property
+    def head_size(self) -> int:
+        return self.hidden_size // self.num_attention_heads
+
+    @classmethod
+    def preset(cls, name: str, vocab_size: int) -> "BertConfig":
+        """One of Google's published sizes over a vocabulary of `vocab_size` pieces."""
+        if name not in PRESETS:
+            raise UserError(f"bert_model={name!r}: must be one of {', '.join(PRESETS)}")
+        num_layers, hidden_size = PRESETS[name]
+        return cls(vocab_size=vocab_size, hidden_size=hidden_size, num_hidden_layers=num_layers,
+                   num_attention_heads=hidden_size // 64, intermediate_size=4 * hidden_size)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any], source: str = "bert_config") -> "BertConfig":
+        """Takes the fields we know; others are only accepted where they cannot change the model."""
+        known = {field.name for field in dataclasses.fields(cls)}
+        # Present in some of Google's files (pooler_*, directionality) and without effect on BERT.
+        harmless = [key for key in values if key.startswith("pooler_") or key == "directionality"]
+        unknown = sorted(set(values) - known - set(harmless))
+        if unknown:
+            raise UserError(f"{source}: unknown field(s) {', '.join(unknown)}; known are {', '.join(sorted(known))}")
+        if "vocab_size" not in values:
+            raise UserError(f"{source}: vocab_size is missing")
+        return cls(**{key: values[key] for key in values if key in known})
+
+    @classmethod
+    def from_json_file(cls, path: Union[str, Path]) -> "BertConfig":
+        """Reads Google's ``bert_config.json``; raises `UserError` naming the file."""
+        path = Path(path)
+        try:
+            values = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise UserError(f"{path}: no such file; name an existing bert_config.json") from None
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise UserError(f"{path} is not valid JSON ({error})") from None
+        if not isinstance(values, dict):
+            raise UserError(f"{path}: must hold one JSON object")
+        try:
+            return cls.from_dict(values, str(path))
+        except UserError as error:
+            raise UserError(str(error) if str(path) in str(error) else f"{path}: {error}") from None
+
+    def to_dict(self) -> Dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    def to_json(self) -> str:
+        return json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n"
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainConfig:
+    """One pre-training phase. Batch sizes and the learning rate are per rank, as they are typed."""
+
+    num_train_steps: int  # updates in the whole phase
+    warmup_steps: int
+    learning_rate: float
+    train_batch_size: int  # micro-batch of one rank
+    num_accumulation_steps: int
+    num_ranks: int
+    max_seq_length: int
+    max_predictions_per_seq: int
+    eval_batch_size: int = 8
+    max_eval_steps: int = 0  # 0: the whole test split
+    optimizer_type: str = "lamb"
+    precision: str = "fp32"
+    xla_scope: str = "off"
+    seed: int = 12345
+    save_checkpoint_steps: int = 100
+    display_loss_steps: int = 10
+    keep_checkpoints: int = 3
+
+    def __post_init__(self) -> None:
+        at_least_one = ("num_train_steps", "train_batch_size", "num_accumulation_steps", "num_ranks",
+                        "max_seq_length", "max_predictions_per_seq", "eval_batch_size",
+                        "save_checkpoint_steps", "display_loss_steps", "keep_checkpoints")
+        for name in at_least_one:
+            if getattr(self, name) < 1:
+                raise UserError(f"{name}={getattr(self, name)}: must be at least 1")
+        for name in ("warmup_steps", "max_eval_steps", "seed"):
+            if getattr(self, name) < 0:
+                raise UserError(f"{name}={getattr(self, name)}: must not be negative")
+        if self.warmup_steps > self.num_train_steps:
+            raise UserError(
+                f"warmup_steps={self.warmup_steps} is more than num_train_steps={self.num_train_steps}: "
+                "the learning rate would never come down; warm up for less or train for longer")
+        if not self.learning_rate > 0:
+            raise UserError(f"learning_rate={self.learning_rate}: must be positive")
+        for name, allowed in (("optimizer_type", OPTIMIZERS), ("precision", PRECISIONS), ("xla_scope", XLA_SCOPES)):
+            if getattr(self, name) not in allowed:
+                raise UserError(f"{name}={getattr(self, name)!r}: must be one of {', '.join(allowed)}")
+        if self.max_predictions_per_seq > self.max_seq_length:
+            raise UserError(f"max_predictions_per_seq={self.max_predictions_per_seq} is more than "
+                            f"max_seq_length={self.max_seq_length}")
+
+    @property
+    def global_batch_size(self) -> int:
+        """Instances in one update: micro-batch x accumulation x ranks, always."""
+        return self.train_batch_size * self.num_accumulation_steps * self.num_ranks
+
+    @property
+    def effective_learning_rate(self) -> float:
+        """The peak rate really used: the flag is per rank (as in NVIDIA's recipe)."""
+        return self.learning_rate * self.num_ranks
+
+    def identity(self) -> Dict[str, Any]:
+        """The settings that make a run this run and no other.
+
+        How the global batch is split, how it is compiled and how often it is shown or saved may
+        change when a run is resumed, because the update does not depend on them.
+        """
+        return {
+            "num_train_steps": self.num_train_steps,
+            "warmup_steps": self.warmup_steps,
+            "effective_learning_rate": self.effective_learning_rate,
+            "global_batch_size": self.global_batch_size,
+            "max_seq_length": self.max_seq_length,
+            "max_predictions_per_seq": self.max_predictions_per_seq,
+            "optimizer_type": self.optimizer_type,
+            "precision": self.precision,
+            "seed": self.seed,
+        }
+
+    def to_dict(self) -> Dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+def compute_dtype(precision: str) -> str:
+    """The type in which matmuls are computed; everything else stays float32."""
+    return {"fp32": "float32", "tf32": "float32", "fp16": "float16", "bf16": "bfloat16"}[precision]
