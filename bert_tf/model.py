@@ -1,0 +1,258 @@
+"""BERT (arXiv 1810.04805) as Keras layers and models, with the variable names of Google's checkpoints.
+
+Departures from the textbook encoder, all of them exact:
+* the masked-LM head looks at the masked positions only;
+* the word table has rows up to a multiple of 8; the extra ones are zero, get no gradient and are
+  never written to a file;
+* 1/sqrt(head size) scales the query, not the scores.
+Not used: Keras' Dropout (it keeps generator state) and its mixed-precision policy (we cast at the
+matmuls; parameters stay float32).
+
+Shape letters: B batch, S sequence, H hidden, N heads, D head size, R = B*S rows, P masked
+positions, V vocabulary.
+"""
+from __future__ import annotations
+
+import math
+from typing import Dict, Optional, Tuple
+
+import tensorflow as tf
+
+from bert_tf.blocks import Blocks, Noise
+from bert_tf.config import BertConfig
+from bert_tf.randomness import DropoutKey, truncated_normal
+
+# Dropout sites: 0 is the embeddings', then three for every layer.
+_SITES_PER_LAYER = 3
+
+
+def _noise(dropout: Optional[DropoutKey], site: int, rate: float) -> Optional[Noise]:
+    return None if dropout is None or rate == 0 else Noise(rate, *dropout.at(site))
+
+
+class _BertLayer(tf.keras.layers.Layer):
+    """Makes variables under Google's names. Keras would prefix them with the names of layers."""
+
+    def __init__(self, config: BertConfig, blocks: Blocks, seed: int, name: str):
+        # Keras would cast bfloat16 inputs back to float32.
+        super().__init__(name=name, autocast=False)
+        self.config, self.blocks, self.seed = config, blocks, seed
+
+    def _weight(self, name: str, shape) -> tf.Variable:
+        initial = truncated_normal(self.seed, name, shape, self.config.initializer_range)
+        return self.add_weight(name=name, shape=shape, initializer=lambda *_, **__: initial)
+
+    def _zeros(self, name: str, size: int) -> tf.Variable:
+        return self.add_weight(name=name, shape=[size], initializer="zeros")
+
+    def _dense(self, scope: str, inputs: int, outputs: int) -> Tuple[tf.Variable, tf.Variable]:
+        return self._weight(f"{scope}/kernel", [inputs, outputs]), self._zeros(f"{scope}/bias", outputs)
+
+    def _layer_norm(self, scope: str, size: int) -> Tuple[tf.Variable, tf.Variable]:
+        gamma = self.add_weight(name=f"{scope}/gamma", shape=[size], initializer="ones")
+        return gamma, self._zeros(f"{scope}/beta", size)
+
+
+class Embeddings(_BertLayer):
+    """Word, position and segment embeddings, summed and normalised."""
+
+    def __init__(self, config: BertConfig, blocks: Blocks, seed: int):
+        super().__init__(config, blocks, seed, "embeddings")
+        hidden_size = config.hidden_size
+        word_name = "bert/embeddings/word_embeddings"
+        words = truncated_normal(seed, word_name, [config.vocab_size, hidden_size], config.initializer_range)
+        words = tf.pad(words, [[0, config.padded_vocab_size - config.vocab_size], [0, 0]])
+        self.word_embeddings = self.add_weight(
+            name=word_name, shape=[config.padded_vocab_size, hidden_size],
+            initializer=lambda *_, **__: words)
+        self.token_type_embeddings = self._weight(
+            "bert/embeddings/token_type_embeddings", [config.type_vocab_size, hidden_size])
+        self.position_embeddings = self._weight(
+            "bert/embeddings/position_embeddings", [config.max_position_embeddings, hidden_size])
+        self.gamma, self.beta = self._layer_norm("bert/embeddings/LayerNorm", hidden_size)
+
+    def call(self, input_ids_BxS, segment_ids_BxS, dropout: Optional[DropoutKey] = None):
+        length = input_ids_BxS.shape[1]
+        if length is not None and length > self.config.max_position_embeddings:
+            raise ValueError(f"sequence length {length} is more than "
+                             f"max_position_embeddings={self.config.max_position_embeddings}")
+        word_BxSxH = tf.gather(self.word_embeddings, input_ids_BxS)
+        segments = tf.one_hot(segment_ids_BxS, self.config.type_vocab_size)
+        segment_BxSxH = tf.einsum("bst,th->bsh", segments, self.token_type_embeddings)
+        position_SxH = self.position_embeddings[:length]
+        noise = _noise(dropout, 0, self.config.hidden_dropout_prob)
+        return self.blocks.embedding_norm(
+            word_BxSxH, position_SxH, segment_BxSxH, self.gamma, self.beta, noise)
+
+
+class EncoderLayer(_BertLayer):
+    """One post-norm transformer layer: self-attention, then the feed-forward part. [R, H] -> [R, H]."""
+
+    def __init__(self, config: BertConfig, blocks: Blocks, seed: int, index: int):
+        super().__init__(config, blocks, seed, f"layer_{index}")
+        self.first_site = 1 + _SITES_PER_LAYER * index
+        scope, hidden_size = f"bert/encoder/layer_{index}", config.hidden_size
+        self.query = self._dense(f"{scope}/attention/self/query", hidden_size, hidden_size)
+        self.key = self._dense(f"{scope}/attention/self/key", hidden_size, hidden_size)
+        self.value = self._dense(f"{scope}/attention/self/value", hidden_size, hidden_size)
+        self.attention_output = self._dense(f"{scope}/attention/output/dense", hidden_size, hidden_size)
+        self.attention_norm = self._layer_norm(f"{scope}/attention/output/LayerNorm", hidden_size)
+        self.intermediate = self._dense(f"{scope}/intermediate/dense", hidden_size, config.intermediate_size)
+        self.output_dense = self._dense(f"{scope}/output/dense", config.intermediate_size, hidden_size)
+        self.output_norm = self._layer_norm(f"{scope}/output/LayerNorm", hidden_size)
+
+    def call(self, x_RxH, mask_BxS, dropout: Optional[DropoutKey] = None):
+        config, blocks, batch_size = self.config, self.blocks, mask_BxS.shape[0]
+        context_RxH = self._attend(x_RxH, mask_BxS, dropout)
+        kernel, bias = self.attention_output
+        x_RxH = blocks.residual_norm(
+            blocks.dense(context_RxH, kernel), bias, x_RxH, *self.attention_norm, batch_size,
+            _noise(dropout, self.first_site + 1, config.hidden_dropout_prob))
+        kernel, bias = self.intermediate
+        wide_RxI = blocks.bias_gelu(blocks.dense(x_RxH, kernel), bias, config.hidden_act == "gelu_exact")
+        kernel, bias = self.output_dense
+        return blocks.residual_norm(
+            blocks.dense(wide_RxI, kernel), bias, x_RxH, *self.output_norm, batch_size,
+            _noise(dropout, self.first_site + 2, config.hidden_dropout_prob))
+
+    def _attend(self, x_RxH, mask_BxS, dropout: Optional[DropoutKey]) -> tf.Tensor:
+        """Multi-head scaled dot-product attention (arXiv 1706.03762) -> [R, H]."""
+        config, blocks, batch_size = self.config, self.blocks, mask_BxS.shape[0]
+
+        def heads(weights, scale: float = 1.0) -> tf.Tensor:
+            kernel, bias = weights
+            return blocks.split_heads(
+                blocks.dense(x_RxH, kernel), bias, batch_size, config.num_attention_heads, scale)
+
+        query_BxNxSxD = heads(self.query, 1.0 / math.sqrt(config.head_size))
+        scores_BxNxSxS = tf.matmul(query_BxNxSxD, heads(self.key), transpose_b=True)
+        noise = _noise(dropout, self.first_site, config.attention_probs_dropout_prob)
+        probabilities_BxNxSxS = blocks.masked_softmax(scores_BxNxSxS, mask_BxS, noise)
+        return blocks.merge_heads(tf.matmul(probabilities_BxNxSxS, heads(self.value)))
+
+
+class Pooler(_BertLayer):
+    """tanh(dense(state of [CLS])): [B, S, H] -> [B, H]."""
+
+    def __init__(self, config: BertConfig, blocks: Blocks, seed: int):
+        super().__init__(config, blocks, seed, "pooler")
+        self.dense = self._dense("bert/pooler/dense", config.hidden_size, config.hidden_size)
+
+    def call(self, sequence_BxSxH):
+        kernel, bias = self.dense
+        return self.blocks.bias_tanh(self.blocks.dense(sequence_BxSxH[:, 0], kernel), bias)
+
+
+class BertEncoder(tf.keras.Model):
+    """The encoder. call({"input_ids", "input_mask", "segment_ids"} int32 [B, S], dropout=None) ->
+    (sequence [B, S, H], pooled [B, H]) in the compute type. B and S must be static.
+
+    Args:
+      config: its shape.
+      blocks: what is compiled and in which type matmuls run.
+      seed: of the initial weights, which are a function of it and of each variable's name.
+    """
+
+    def __init__(self, config: BertConfig, blocks: Optional[Blocks] = None, seed: int = 0):
+        super().__init__(name="bert", autocast=False)
+        blocks = blocks or Blocks()
+        self.config = config
+        self.embeddings = Embeddings(config, blocks, seed)
+        self.encoder_layers = [EncoderLayer(config, blocks, seed, index)
+                               for index in range(config.num_hidden_layers)]
+        self.pooler = Pooler(config, blocks, seed)
+
+    def call(self, features: Dict[str, tf.Tensor], dropout: Optional[DropoutKey] = None):
+        sequence_BxSxH = self.hidden_states(features, dropout)[-1]
+        return sequence_BxSxH, self.pooler(sequence_BxSxH)
+
+    def hidden_states(self, features: Dict[str, tf.Tensor], dropout: Optional[DropoutKey] = None):
+        """The embeddings' output and every layer's: a list of L + 1 tensors [B, S, H]."""
+        mask_BxS = features["input_mask"]
+        x_BxSxH = self.embeddings(features["input_ids"], features["segment_ids"], dropout=dropout)
+        shape_BxSxH = x_BxSxH.shape
+        states, x_RxH = [x_BxSxH], tf.reshape(x_BxSxH, [-1, shape_BxSxH[2]])
+        for layer in self.encoder_layers:
+            x_RxH = layer(x_RxH, mask_BxS, dropout=dropout)
+            states.append(tf.reshape(x_RxH, shape_BxSxH))
+        return states
+
+
+class MaskedLanguageModelHead(_BertLayer):
+    """Logits of the whole vocabulary at the masked positions: float32 [B, P, V]."""
+
+    def __init__(self, config: BertConfig, blocks: Blocks, seed: int):
+        super().__init__(config, blocks, seed, "masked_language_model")
+        scope = "cls/predictions"
+        self.transform = self._dense(f"{scope}/transform/dense", config.hidden_size, config.hidden_size)
+        self.norm = self._layer_norm(f"{scope}/transform/LayerNorm", config.hidden_size)
+        self.output_bias = self._zeros(f"{scope}/output_bias", config.padded_vocab_size)
+
+    def call(self, sequence_BxSxH, positions_BxP, word_embeddings_VxH):
+        blocks, config = self.blocks, self.config
+        batch_size, num_positions = positions_BxP.shape
+        # One-hot selection of rows would be a matmul; a gather of P rows of S is far less.
+        masked_BxPxH = tf.gather(sequence_BxSxH, positions_BxP, batch_dims=1)
+        masked_RxH = tf.reshape(masked_BxPxH, [batch_size * num_positions, config.hidden_size])
+        kernel, bias = self.transform
+        exact = config.hidden_act == "gelu_exact"
+        hidden_RxH = blocks.bias_gelu_norm(blocks.dense(masked_RxH, kernel), bias, *self.norm, exact)
+        table = tf.cast(word_embeddings_VxH, blocks.compute_dtype)
+        logits_RxV = tf.matmul(hidden_RxH, table, transpose_b=True)
+        logits_RxV = blocks.bias_logits(logits_RxV, self.output_bias, config.vocab_size)
+        return tf.reshape(logits_RxV, [batch_size, num_positions, config.vocab_size])
+
+
+class _ClassifierHead(_BertLayer):
+    """Linear map to a few classes, stored [classes, H] as in Google's checkpoints: [R, H] -> [R, C]."""
+
+    def __init__(self, config: BertConfig, blocks: Blocks, seed: int, scope: str, num_classes: int):
+        super().__init__(config, blocks, seed, scope.split("/")[-1])
+        self.num_classes = num_classes
+        self.output_weights = self._weight(f"{scope}/output_weights", [num_classes, config.hidden_size])
+        self.output_bias = self._zeros(f"{scope}/output_bias", num_classes)
+
+    def call(self, x_RxH):
+        logits_RxC = self.blocks.dense(x_RxH, tf.transpose(self.output_weights))
+        return self.blocks.bias_logits(logits_RxC, self.output_bias, self.num_classes)
+
+
+class PretrainingModel(tf.keras.Model):
+    """Encoder with the masked-language-model and the next-sentence head.
+
+    call(features, dropout=None) -> (mlm_logits [B, P, V], nsp_logits [B, 2]), float32; features as
+    for `BertEncoder`, with "masked_lm_positions" int32 [B, P].
+    """
+
+    def __init__(self, config: BertConfig, blocks: Optional[Blocks] = None, seed: int = 0):
+        super().__init__(name="pretraining", autocast=False)
+        blocks = blocks or Blocks()
+        self.config, self.blocks = config, blocks
+        self.bert = BertEncoder(config, blocks, seed)
+        self.masked_language_model = MaskedLanguageModelHead(config, blocks, seed)
+        self.next_sentence = _ClassifierHead(config, blocks, seed, "cls/seq_relationship", 2)
+
+    def call(self, features: Dict[str, tf.Tensor], dropout: Optional[DropoutKey] = None):
+        sequence_BxSxH, pooled_BxH = self.bert(features, dropout=dropout)
+        mlm_logits_BxPxV = self.masked_language_model(
+            sequence_BxSxH, features["masked_lm_positions"], self.bert.embeddings.word_embeddings)
+        return mlm_logits_BxPxV, self.next_sentence(pooled_BxH)
+
+
+class SpanModel(tf.keras.Model):
+    """Encoder with the span head of SQuAD: call(features, dropout=None) -> (start [B, S], end [B, S])."""
+
+    def __init__(self, config: BertConfig, blocks: Optional[Blocks] = None, seed: int = 0):
+        super().__init__(name="span", autocast=False)
+        blocks = blocks or Blocks()
+        self.config, self.blocks = config, blocks
+        self.bert = BertEncoder(config, blocks, seed)
+        self.bert.pooler.trainable = False  # it takes no part here
+        self.span = _ClassifierHead(config, blocks, seed, "cls/squad", 2)
+
+    def call(self, features: Dict[str, tf.Tensor], dropout: Optional[DropoutKey] = None):
+        sequence_BxSxH = self.bert.hidden_states(features, dropout)[-1]
+        batch_size, length, hidden_size = sequence_BxSxH.shape
+        logits_Rx2 = self.span(tf.reshape(sequence_BxSxH, [batch_size * length, hidden_size]))
+        logits_BxSx2 = tf.reshape(logits_Rx2, [batch_size, length, 2])
+        return logits_BxSx2[:, :, 0], logits_BxSx2[:, :, 1]
