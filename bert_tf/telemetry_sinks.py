@@ -1,0 +1,235 @@
+"""Where telemetry goes: the console, files of lines, DLLogger's file and TensorBoard.
+
+Each sink raises what its write raises (OSError, or TensorFlow's errors); `telemetry` decides what
+that means for the training.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+from tqdm import tqdm
+
+PLAIN_LINE_INTERVAL_SECS = 10.0
+
+# How DLLogger's readers learn the units.
+_DLLOGGER_UNITS = {
+    "throughput_train": {"unit": "sequences/s", "format": ":.3f"},
+    "throughput_val": {"unit": "sequences/s", "format": ":.3f"},
+    "total_loss": {"unit": None, "format": ":.4f"},
+    "mlm_loss": {"unit": None, "format": ":.4f"},
+    "nsp_loss": {"unit": None, "format": ":.4f"},
+    "exact_match": {"unit": None, "format": ":.3f"},
+    "f1": {"unit": None, "format": ":.3f"},
+}
+
+
+class Console:
+    """A tqdm bar where stderr is a terminal; otherwise a line every ten seconds."""
+
+    def __init__(self, is_chief: bool, total_updates: int):
+        self._total_updates = total_updates
+        self._at_terminal = is_chief and _has_terminal()
+        self._bar: tqdm | None = None
+        self._printed_at: float | None = None
+        self._pending: str | None = None
+        self._clock: tuple[float, int] = (time.monotonic(), 0)
+
+    @property
+    def bar(self) -> tqdm:
+        if self._bar is None:
+            self._bar = tqdm(disable=True)
+        return self._bar
+
+    def start(self, phase: str, update: int) -> None:
+        self._clock = (time.monotonic(), update)
+        if self._at_terminal:
+            self._bar = tqdm(
+                total=self._total_updates,
+                initial=update,
+                desc=phase,
+                dynamic_ncols=True,
+                smoothing=0.1,
+                bar_format="{desc} {n_fmt}/{total_fmt} ETA {remaining}{postfix} |{bar}|",
+            )
+
+    def train(self, update: int, metrics: dict[str, Any]) -> None:
+        if self._at_terminal:
+            self.bar.set_postfix_str(_bar_text(metrics), refresh=False)
+            self.bar.update(update - self.bar.n)
+            self.bar.refresh()
+            return
+        line = f"update {update:,} of {self._total_updates:,}: {_line_text(metrics)}"
+        started_at, first = self._clock
+        if first < update < self._total_updates:
+            update_secs = metrics.get("update_secs") or (time.monotonic() - started_at) / (
+                update - first
+            )
+            left = update_secs * (self._total_updates - update)
+            line += f", {tqdm.format_interval(left)} left"
+        self._pending = line
+        due = (
+            self._printed_at is None
+            or time.monotonic() - self._printed_at >= PLAIN_LINE_INTERVAL_SECS
+        )
+        if due:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._pending:
+            self._printed_at = time.monotonic()
+            pending, self._pending = self._pending, None
+            self.say(pending, sys.stderr)
+
+    def say(self, text: str, stream: Any) -> None:
+        # A pipe that nobody reads any more, or a log file on a full disk: there is no place left
+        # to report it, and it is no reason to lose the training.
+        with contextlib.suppress(OSError):
+            if self._bar is not None and not self._bar.disable:
+                tqdm.write(text, file=stream)
+            else:
+                print(text, file=stream)
+            stream.flush()
+
+    def finish(self) -> None:
+        self._flush()
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
+
+
+def _has_terminal() -> bool:
+    """Whether stderr is a terminal that can hold a bar: tqdm hides it where no size is set."""
+    try:
+        return sys.stderr.isatty() and os.get_terminal_size(sys.stderr.fileno()).lines > 1
+    except OSError:
+        return False
+
+
+def _console_parts(metrics: dict[str, Any], labels: tuple[tuple[str, str], ...]) -> Iterator[str]:
+    for name, template in labels:
+        if isinstance(metrics.get(name), (int, float)):
+            yield template.format(metrics[name])
+
+
+def _bar_text(metrics: dict[str, Any]) -> str:
+    return " ".join(
+        _console_parts(
+            metrics,
+            (
+                ("total_loss", "loss {:.3f}"),
+                ("mlm_accuracy", "mlm {:.3f}"),
+                ("nsp_accuracy", "nsp {:.3f}"),
+                ("learning_rate", "lr {:.2e}"),
+                ("throughput_train", "{:,.1f} seq/s"),
+                ("model_tflops", "{:.3g} TFLOP/s"),
+                ("mfu", "MFU {:.1%}"),
+            ),
+        )
+    )
+
+
+def _line_text(metrics: dict[str, Any]) -> str:
+    return ", ".join(
+        _console_parts(
+            metrics,
+            (
+                ("total_loss", "loss {:.4f}"),
+                ("mlm_accuracy", "MLM accuracy {:.3f}"),
+                ("nsp_accuracy", "NSP accuracy {:.3f}"),
+                ("learning_rate", "learning rate {:.3e}"),
+                ("throughput_train", "{:,.1f} sequences/s"),
+                ("model_tflops", "{:.3g} TFLOP/s"),
+                ("mfu", "MFU {:.1%}"),
+            ),
+        )
+    )
+
+
+class LineFile:
+    """Appends whole lines; a line cut by a kill or a full disk never swallows the next one."""
+
+    def __init__(self, path: Path):
+        self._path = path
+        self._descriptor: int | None = None
+        self._torn = False
+
+    def write(self, line: str) -> None:
+        if self._descriptor is None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+            size = os.fstat(self._descriptor).st_size
+            self._torn = size > 0 and os.pread(self._descriptor, 1, size - 1) != b"\n"
+        remaining = (b"\n" if self._torn else b"") + line.encode("utf-8")
+        while remaining:
+            # Straight to the kernel: a buffer would report a full disk lines later, or never.
+            num_written = os.write(self._descriptor, remaining)
+            remaining = remaining[num_written:]
+            self._torn = bool(remaining)
+
+    def close(self) -> None:
+        if self._descriptor is not None:
+            descriptor, self._descriptor = self._descriptor, None
+            os.close(descriptor)
+
+
+class DLLogger:
+    """Writes the lines of DLLogger's JSON backend: ``DLLL {"type": "LOG", "step": ..., ...}``."""
+
+    def __init__(self, path: str | Path):
+        self._file = LineFile(Path(path))
+        self._started_at = time.monotonic()
+
+    def parameters(self, data: dict[str, Any]) -> None:
+        for name, metadata in _DLLOGGER_UNITS.items():
+            self._write(type="METADATA", metric=name, metadata=metadata)
+        self.log("PARAMETER", data)
+
+    def log(self, step: str | list[int], data: dict[str, Any]) -> None:
+        self._write(type="LOG", step=step, data=data)
+
+    def _write(self, **fields: Any) -> None:
+        now = datetime.datetime.now()
+        header = {
+            "timestamp": str(now.timestamp()),
+            "datetime": str(now),
+            "elapsedtime": str(time.monotonic() - self._started_at),
+        }
+        # NaN stays a number here, as DLLogger itself writes it: its readers compute with it.
+        self._file.write(f"DLLL {json.dumps({**header, **fields})}\n")
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class TensorBoard:
+    """The same numbers as scalars in ``summaries/train`` and ``summaries/eval``."""
+
+    def __init__(self, folder: Path):
+        self._folder = folder
+        self._writers: dict[str, Any] = {}
+
+    def write(self, split: str, update: int, metrics: dict[str, Any]) -> None:
+        if split not in self._writers:
+            self._writers[split] = tf.summary.create_file_writer(str(self._folder / split))
+        writer = self._writers[split]
+        # Pinned to the host: a summary must not wait for, or take memory of, a device.
+        with writer.as_default(step=update), tf.device("CPU:0"):
+            for name, value in metrics.items():
+                if isinstance(value, (int, float)) and not isinstance(value, bool):
+                    tf.summary.scalar(name, value)
+        writer.flush()
+
+    def close(self) -> None:
+        writers, self._writers = self._writers, {}
+        for writer in writers.values():
+            writer.close()
