@@ -1,0 +1,339 @@
+"""The logs of a run: what is written, for whom, and what happens when it cannot be written."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import math
+import os
+import pty
+import struct
+import termios
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf import telemetry
+from bert_tf.config import BertConfig
+from bert_tf.telemetry import Telemetry
+
+TRAIN = {
+    "batches_consumed": 10,
+    "total_loss": 9.5,
+    "mlm_loss": 8.8,
+    "nsp_loss": 0.7,
+    "mlm_accuracy": 0.125,
+    "nsp_accuracy": 0.5,
+    "learning_rate": 6e-3,
+    "loss_scaler": 32768.0,
+    "gradient_norm": 2.5,
+    "skipped_updates": 0,
+    "throughput_train": 100.0,
+}
+EVALUATION = {"masked_lm_accuracy": 0.25, "masked_lm_loss": 5.5, "loss": 6.0, "global_step": 20}
+
+
+def run(folder, **kwargs) -> None:
+    """Two reports and an evaluation of a run of 20 updates of 64 sequences."""
+    logs = Telemetry(folder, is_chief=kwargs.pop("is_chief", True), total_updates=20, **kwargs)
+    logs.start(update=0, phase="phase_1", num_ranks=2, global_batch_size=64, flops_per_sequence=2e9)
+    logs.train(10, **{**TRAIN, "throughput_train": 10.0})
+    logs.train(20, **TRAIN)
+    logs.checkpoint(20, "checkpoints/ckpt-00000020", 1.5)
+    logs.evaluation(20, **EVALUATION)
+    logs.end()
+
+
+def read_events(folder):
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def dllogger_lines(path):
+    lines = path.read_text().splitlines()
+    assert all(line.startswith("DLLL ") for line in lines)
+    return [json.loads(line[len("DLLL ") :]) for line in lines]
+
+
+@pytest.mark.parametrize(
+    "name, seq_length, num_predictions, gflop",
+    [("large", 128, 20, 240.6), ("large", 512, 80, 1020.5), ("base", 128, 20, 69.9)]
+    + [("base", 512, 80, 301.4)],
+)
+def test_flops_are_the_published_ones(name, seq_length, num_predictions, gflop):
+    config = BertConfig.preset(name, vocab_size=30522)
+    flops = telemetry.pretraining_flops_per_sequence(config, seq_length, num_predictions)
+    assert round(flops / 1e9, 1) == gflop
+
+
+def test_flops_count_the_matmuls_of_a_small_model():
+    config = BertConfig(
+        vocab_size=11, hidden_size=4, num_hidden_layers=1, num_attention_heads=2,
+        intermediate_size=6,
+    )  # fmt: skip
+    # Two tokens: four 4x4 and two 4x6 products each, scores and context over two positions.
+    encoder = 2 * (4 * 2 * 16 + 2 * 2 * 24 + 2 * 2 * 2 * 4)
+    head = 1 * (2 * 16 + 2 * 4 * 11) + 2 * 16
+    assert telemetry.pretraining_flops_per_sequence(config, 2, 1) == 3 * (encoder + head)
+    assert telemetry.span_flops_per_sequence(config, 2) == 3 * (encoder + 2 * 2 * 2 * 4)
+
+
+def test_a_peak_is_known_or_absent_but_never_invented():
+    assert telemetry.peak_tflops("NVIDIA A100-SXM4-80GB", "tf32") == 156
+    assert telemetry.peak_tflops("Tesla V100-SXM2-32GB", "fp16") == 125
+    assert telemetry.peak_tflops("NVIDIA H200", "bf16") == 989
+    assert telemetry.peak_tflops("NVIDIA H100 PCIe", "bf16") == 756
+    assert telemetry.peak_tflops("Tesla V100-SXM2-32GB", "bf16") is None
+    assert telemetry.peak_tflops("NVIDIA GeForce RTX 3060", "fp16") is None
+    assert telemetry.peak_tflops("Intel Xeon", "fp32") is None
+
+
+def test_metrics_file_holds_every_event_with_its_numbers(tmp_path):
+    run(tmp_path)
+    start, first, second, checkpoint, evaluation, end = read_events(tmp_path)
+    assert all(event["time_unix"] > 1e9 for event in (start, first, end))
+    assert (start["event"], start["update"], start["total_updates"]) == ("start", 0, 20)
+    assert (start["phase"], start["resumed_from"], start["num_ranks"]) == ("phase_1", None, 2)
+    assert (second["event"], second["update"]) == ("train", 20)
+    assert {name: second[name] for name in TRAIN} == TRAIN
+    assert second["model_tflops"] == pytest.approx(100 * 2e9 / 1e12)
+    assert second["memory_peak_mib"] > 10
+    assert "mfu" not in second  # no peak was given
+    assert (checkpoint["event"], checkpoint["secs"]) == ("checkpoint", 1.5)
+    assert evaluation["event"] == "evaluation"
+    assert {name: evaluation[name] for name in EVALUATION} == EVALUATION
+    assert (end["event"], end["reason"], end["update"]) == ("end", "done", 20)
+    assert end["num_sequences"] == 20 * 64
+    assert end["throughput_train"] == pytest.approx(100.0)  # the first report is compilation
+
+
+def test_utilisation_is_shown_where_the_peak_is_known(tmp_path):
+    logs = Telemetry(tmp_path, is_chief=True, total_updates=5)
+    logs.start(flops_per_sequence=1e12, peak_tflops=400.0)
+    logs.train(1, throughput_train=100.0)
+    logs.close()
+    assert read_events(tmp_path)[-1]["mfu"] == pytest.approx(0.25)
+
+
+def test_tensors_and_numpy_numbers_become_plain_ones(tmp_path):
+    logs = Telemetry(tmp_path, is_chief=True, total_updates=5)
+    logs.start()
+    logs.train(1, total_loss=tf.constant(2.5), mlm_accuracy=np.float32(0.5), counts=np.arange(2))
+    logs.close()
+    event = read_events(tmp_path)[-1]
+    assert (event["total_loss"], event["mlm_accuracy"], event["counts"]) == (2.5, 0.5, [0, 1])
+
+
+def test_lines_stay_strict_json_when_numbers_are_not_finite(tmp_path):
+    logs = Telemetry(tmp_path, is_chief=True, total_updates=5, dllog_path=tmp_path / "dllog.json")
+    logs.start()
+    logs.train(1, total_loss=math.nan, gradient_norm=math.inf, throughput_train=-math.inf)
+    logs.end()
+
+    def refuse(token):
+        raise AssertionError(f"{token} is not JSON")
+
+    text = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    event = [json.loads(line, parse_constant=refuse) for line in text][1]
+    assert (event["total_loss"], event["gradient_norm"]) == ("NaN", "Infinity")
+    assert event["throughput_train"] == "-Infinity"
+    json.loads((tmp_path / "training_summary.txt").read_text(), parse_constant=refuse)
+    logged = [line for line in dllogger_lines(tmp_path / "dllog.json") if line["type"] == "LOG"]
+    assert math.isnan(logged[1]["data"]["total_loss"])  # as DLLogger writes it
+
+
+def test_a_resumed_run_appends_and_says_where_it_goes_on(tmp_path, capsys):
+    run(tmp_path)
+    before = len(read_events(tmp_path))
+    capsys.readouterr()
+    logs = Telemetry(tmp_path, is_chief=True, total_updates=1000)
+    logs.start(update=400, resumed_from="ckpt-00000400", phase="phase_1", global_batch_size=64)
+    logs.train(410, **TRAIN)
+    logs.end("SIGTERM")
+    events = read_events(tmp_path)
+    assert len(events) == before + 3
+    assert events[before]["resumed_from"] == "ckpt-00000400"
+    assert events[-1]["num_sequences"] == 10 * 64  # of this start alone
+    out = capsys.readouterr().out
+    assert "going on from ckpt-00000400: 400 of 1,000 updates done, 600 to go" in out
+    assert "stopped at update 410: SIGTERM" in out
+
+
+def test_a_line_cut_by_a_kill_does_not_swallow_the_next(tmp_path):
+    run(tmp_path)
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(path.read_bytes()[:-20])
+    logs = Telemetry(tmp_path, is_chief=True, total_updates=20)
+    logs.start(update=10, resumed_from="ckpt-00000010")
+    logs.close()
+    *_, cut, last = path.read_text().splitlines()
+    with pytest.raises(json.JSONDecodeError):
+        json.loads(cut)
+    assert json.loads(last)["event"] == "start"
+
+
+def test_tensorboard_has_the_same_numbers(tmp_path):
+    run(tmp_path)
+
+    def scalars(split):
+        found = {}
+        for path in (tmp_path / "summaries" / split).iterdir():
+            for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
+                event = tf.compat.v1.Event.FromString(record)
+                for value in event.summary.value:
+                    found[event.step, value.tag] = float(tf.make_ndarray(value.tensor))
+        return found
+
+    train, evaluation = scalars("train"), scalars("eval")
+    for name in TRAIN:
+        assert train[20, name] == pytest.approx(TRAIN[name])
+    assert evaluation[20, "masked_lm_loss"] == pytest.approx(5.5)
+
+
+def test_dllogger_lines_have_its_fields_and_nvidias_names(tmp_path):
+    path = tmp_path / "logs" / "dllog.json"
+    run(tmp_path, dllog_path=path)
+    lines = dllogger_lines(path)
+    assert {"timestamp", "datetime", "elapsedtime", "type"} <= set(lines[0])
+    metadata = {line["metric"]: line["metadata"] for line in lines if line["type"] == "METADATA"}
+    assert metadata["throughput_train"]["unit"] == "sequences/s"
+    parameters, first, second, evaluation, final = [line for line in lines if line["type"] == "LOG"]
+    assert parameters["step"] == "PARAMETER" and parameters["data"]["global_batch_size"] == 64
+    assert (first["step"], second["step"], final["step"]) == ([10], [20], [])
+    names = "throughput_train mlm_loss nsp_loss total_loss learning_rate loss_scaler".split()
+    expected = {name: TRAIN[name] for name in names}
+    assert second["data"] == {**expected, "avg_loss_step": TRAIN["total_loss"]}
+    assert evaluation["data"] == EVALUATION
+    assert final["data"]["throughput_train"] == pytest.approx(100.0)
+    assert final["data"]["total_loss"] == 9.5
+
+
+def test_fine_tuning_scores_reach_dllogger_under_their_names(tmp_path):
+    path = tmp_path / "dllog.json"
+    logs = Telemetry(tmp_path, is_chief=True, total_updates=2, dllog_path=path)
+    logs.start(phase="squad")
+    logs.evaluation(2, exact_match=80.5, f1=88.25, throughput_val=12.0)
+    logs.end()
+    final = dllogger_lines(path)[-1]["data"]
+    assert final == {"exact_match": 80.5, "f1": 88.25, "throughput_val": 12.0}
+
+
+def test_the_last_lines_are_those_that_scripts_look_for(tmp_path, capsys):
+    logs = Telemetry(tmp_path, is_chief=True, total_updates=20)
+    logs.start(global_batch_size=64)
+    logs.train(10, throughput_train=1.0)
+    logs.train(20, throughput_train=123.456)
+    logs.end(total_secs=20.0)
+    out = capsys.readouterr().out.splitlines()
+    assert "Total Training Time = 20.00 for Sequences = 1280" in out
+    assert "Throughput Average (sequences/sec) with overhead = 64.00" in out
+    assert out[-1] == "Throughput Average (sequences/sec) = 123.46"
+
+
+def test_training_summary(tmp_path):
+    run(tmp_path)
+    summary = json.loads((tmp_path / "training_summary.txt").read_text())
+    assert (summary["total_training_steps"], summary["train_loss"]) == (20, 9.5)
+    assert summary["eval_metrics"] == EVALUATION
+    assert summary["last_train_metrics"]["mlm_accuracy"] == 0.125
+    assert not list(tmp_path.glob("*.tmp"))
+
+
+def test_other_ranks_are_silent_and_write_nothing(tmp_path, capsys):
+    run(tmp_path, is_chief=False, dllog_path=tmp_path / "dllog.json")
+    assert list(tmp_path.iterdir()) == []
+    assert capsys.readouterr() == ("", "")
+
+
+def test_without_a_terminal_lines_are_printed_at_most_every_ten_seconds(tmp_path, capsys):
+    logs = Telemetry(tmp_path, is_chief=True, total_updates=1000)
+    logs.start(phase="phase_1")
+    for update in range(10, 510, 10):
+        logs.train(update, **TRAIN, update_secs=2.0)
+    logs.end("SIGTERM")
+    err = capsys.readouterr().err.splitlines()
+    assert len(err) == 2  # the first and, at the end, the last
+    for text in ("update 10 of 1,000", "loss 9.5000", "MLM accuracy 0.125", "NSP accuracy 0.500"):
+        assert text in err[0]
+    assert "learning rate 6.000e-03" in err[0] and "100.0 sequences/s" in err[0]
+    assert "33:00 left" in err[0]  # 990 updates of 2 s
+    assert "update 500 of 1,000" in err[1]
+
+
+def pty_stderr(monkeypatch, num_lines):
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", num_lines, 160, 0, 0))
+    monkeypatch.setattr("sys.stderr", os.fdopen(slave, "w"))
+    return master
+
+
+def test_at_a_terminal_there_is_a_bar(tmp_path, monkeypatch):
+    master = pty_stderr(monkeypatch, num_lines=40)
+    logs = Telemetry(tmp_path, is_chief=True, total_updates=1000)
+    logs.start(phase="phase_1", flops_per_sequence=1e10)
+    logs.train(10, **TRAIN)
+    logs.warning("the loss has not moved")
+    logs.end()
+    shown = os.read(master, 100_000).decode()
+    for text in ("phase_1 10/1000", "ETA", "loss 9.500", "mlm 0.125", "nsp 0.500", "lr 6.00e-03"):
+        assert text in shown
+    assert "100.0 seq/s" in shown and "1 TFLOP/s" in shown
+    assert "\rwarning: the loss has not moved" in shown.replace("\x1b[A", "")
+    assert "update 10 of" not in shown
+
+
+def test_a_terminal_without_a_size_gets_lines(tmp_path, monkeypatch):
+    master = pty_stderr(monkeypatch, num_lines=0)
+    logs = Telemetry(tmp_path, is_chief=True, total_updates=1000)
+    logs.start()
+    logs.train(10, **TRAIN)
+    assert "update 10 of 1,000" in os.read(master, 100_000).decode()
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs Linux's always full device")
+def test_a_full_disk_is_reported_once_and_the_run_goes_on(tmp_path, capsys):
+    (tmp_path / "metrics.jsonl").symlink_to("/dev/full")
+    run(tmp_path, dllog_path="/dev/full")
+    captured = capsys.readouterr()
+    warnings = [line for line in captured.err.splitlines() if line.startswith("warning:")]
+    assert len(warnings) == 2
+    assert "cannot write metrics.jsonl" in warnings[0] and "No space left" in warnings[0]
+    assert "cannot write DLLogger" in warnings[1]
+    assert "Throughput Average (sequences/sec) = 100.00" in captured.out
+
+
+def test_a_full_disk_under_tensorboard_and_summary_does_not_stop_the_run(
+    tmp_path, capsys, monkeypatch
+):
+    def full(*_args, **_kwargs):
+        raise tf.errors.ResourceExhaustedError(None, None, "No space left on device")
+
+    monkeypatch.setattr(tf.summary, "scalar", full)
+    (tmp_path / "training_summary.txt.tmp").mkdir()  # so that writing it fails
+    run(tmp_path)
+    warnings = capsys.readouterr().err
+    assert warnings.count("cannot write TensorBoard") == 1
+    assert warnings.count("cannot write training_summary.txt") == 1
+    assert read_events(tmp_path)[-1]["event"] == "end"
+
+
+def test_after_a_full_disk_the_next_line_is_whole(tmp_path, monkeypatch, capsys):
+    logs = Telemetry(tmp_path, is_chief=True, total_updates=5)
+    logs.start()
+    write = os.write
+    calls = []
+
+    def half_then_full(descriptor, data):
+        calls.append(data)
+        if len(calls) == 1:
+            return write(descriptor, data[:10])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "write", half_then_full)
+    logs.train(1, total_loss=1.0)
+    monkeypatch.setattr(os, "write", write)
+    logs.train(2, total_loss=2.0)
+    logs.close()
+    last = (tmp_path / "metrics.jsonl").read_text().splitlines()[-1]
+    assert json.loads(last)["update"] == 2
+    assert capsys.readouterr().err.count("cannot write metrics.jsonl") == 1
