@@ -321,8 +321,11 @@ class Telemetry:
         path = self.run_folder / "training_summary.txt"
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(path.name + ".tmp")
-        temporary.write_text(json.dumps(_strict(summary), indent=4) + "\n", encoding="utf-8")
-        os.replace(temporary, path)
+        try:
+            temporary.write_text(json.dumps(_strict(summary), indent=4) + "\n", encoding="utf-8")
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Gives terminal and files back; `end` does it, a crash does it through ``with``."""
@@ -350,11 +353,16 @@ class Telemetry:
             if sink not in self._failed:
                 self._failed.append(sink)
                 self._console.say(
-                    f"warning: cannot write {sink} in {self.run_folder} ({error}); the training goes "
+                    f"warning: cannot write {sink} ({_reason(error)}); the training goes "
                     f"on, and what it logs there from update {self._last_update:,} is lost until "
                     "writing works again",
                     sys.stderr,
                 )
+
+
+def _reason(error: Exception) -> str:
+    """One line; TensorFlow puts the operation's name before it and its history after it."""
+    return str(error).splitlines()[0].rpartition("}} ")[2]
 
 
 def _closing_lines(record: dict[str, Any]) -> list[str]:

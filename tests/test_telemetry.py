@@ -309,7 +309,7 @@ def test_a_full_disk_under_tensorboard_and_summary_does_not_stop_the_run(
         raise tf.errors.ResourceExhaustedError(None, None, "No space left on device")
 
     monkeypatch.setattr(tf.summary, "scalar", full)
-    (tmp_path / "training_summary.txt.tmp").mkdir()  # so that writing it fails
+    (tmp_path / "training_summary.txt").mkdir()  # so that renaming to it fails
     run(tmp_path)
     warnings = capsys.readouterr().err
     assert warnings.count("cannot write TensorBoard") == 1
