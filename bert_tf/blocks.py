@@ -137,6 +137,15 @@ def cross_entropy(logits_RxC: tf.Tensor, labels_R: tf.Tensor, weights_R: tf.Tens
     return tf.reduce_sum((log_sum - label_logit) * weights_R), tf.reduce_sum(correct * weights_R)
 
 
+def choose_scope(enable_xla: bool, wanted: str) -> str:
+    """The scope for the flags: "off" without XLA; "auto" is "step" on GPUs, "blocks" on CPUs."""
+    if not enable_xla:
+        return "off"
+    if wanted != "auto":
+        return wanted
+    return "step" if tf.config.list_physical_devices("GPU") else "blocks"
+
+
 class Blocks:
     """The functions above, compiled at a scope and casting to one compute type.
 

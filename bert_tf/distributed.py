@@ -1,0 +1,124 @@
+"""Work shared among ranks. The only module that imports Horovod; one process needs none.
+
+`Workers` is the interface and, as it stands, a single process. `horovod_workers` makes the other
+kind. Everything here is called by all ranks in the same order.
+"""
+from __future__ import annotations
+
+from typing import List, Optional, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.errors import UserError
+
+# A bucket is large enough that starting a reduction costs nothing, and small enough that the flat
+# copy of it is no second copy of all gradients.
+BUCKET_BYTES = 128 * 1024 * 1024
+
+
+class Workers:
+    """One process: every reduction is the identity."""
+
+    rank = 0
+    size = 1
+    local_rank = 0
+
+    @property
+    def is_chief(self) -> bool:
+        return self.rank == 0
+
+    def sum(self, tensor: tf.Tensor, name: str) -> tf.Tensor:
+        """Sum of a small tensor over the ranks."""
+        return tensor
+
+    def mean_gradients(self, gradients: Sequence[tf.Tensor]) -> List[tf.Tensor]:
+        """Element-wise mean over the ranks of the gradients, in flat buckets of fixed order."""
+        return list(gradients)
+
+    def broadcast(self, variables: Sequence[tf.Variable]) -> None:
+        """Gives all ranks the values of rank 0."""
+
+    def gather(self, vector: np.ndarray) -> np.ndarray:
+        """[size, len(vector)]: what each rank passed."""
+        return np.asarray(vector)[np.newaxis]
+
+
+class _HorovodWorkers(Workers):
+    """Ranks of a Horovod job."""
+
+    def __init__(self, horovod):
+        self._horovod = horovod
+        self.rank, self.size, self.local_rank = horovod.rank(), horovod.size(), horovod.local_rank()
+
+    def sum(self, tensor: tf.Tensor, name: str) -> tf.Tensor:
+        return self._horovod.allreduce(tensor, op=self._horovod.Sum, name=name)
+
+    def mean_gradients(self, gradients: Sequence[tf.Tensor]) -> List[tf.Tensor]:
+        reduced: List[tf.Tensor] = []
+        for number, bucket in enumerate(_buckets(gradients)):
+            flat = tf.concat([tf.reshape(gradient, [-1]) for gradient in bucket], axis=0)
+            # Scaled first, then summed: a sum first would overflow sooner in half precision.
+            flat = self._horovod.allreduce(flat, op=self._horovod.Sum, prescale_factor=1.0 / self.size,
+                                           name=f"gradients_{number}")
+            parts = tf.split(flat, [gradient.shape.num_elements() for gradient in bucket])
+            reduced += [tf.reshape(part, gradient.shape) for part, gradient in zip(parts, bucket)]
+        return reduced
+
+    def broadcast(self, variables: Sequence[tf.Variable]) -> None:
+        self._horovod.broadcast_variables(variables, root_rank=0)
+
+    def gather(self, vector: np.ndarray) -> np.ndarray:
+        gathered = self._horovod.allgather(tf.constant(np.asarray(vector)[np.newaxis]), name="gather")
+        return gathered.numpy()
+
+
+def _buckets(gradients: Sequence[tf.Tensor]) -> List[List[tf.Tensor]]:
+    buckets: List[List[tf.Tensor]] = []
+    filled = BUCKET_BYTES
+    for gradient in gradients:
+        size = gradient.shape.num_elements() * gradient.dtype.size
+        if filled + size > BUCKET_BYTES:
+            buckets.append([])
+            filled = 0
+        buckets[-1].append(gradient)
+        filled += size
+    return buckets
+
+
+def connect(use_horovod: bool) -> Workers:
+    """The ranks of this job: one process, or Horovod's where `use_horovod`.
+
+    Each rank takes the GPU with its local number where there are GPUs.
+
+    Raises:
+      UserError: Horovod is wanted and cannot be used.
+    """
+    workers = _connect_horovod() if use_horovod else Workers()
+    gpus = tf.config.list_physical_devices("GPU")
+    for gpu in gpus:
+        tf.config.experimental.set_memory_growth(gpu, True)
+    if gpus and use_horovod:
+        if workers.local_rank >= len(gpus):
+            raise UserError(f"rank {workers.rank} is number {workers.local_rank} on its machine, "
+                            f"which has {len(gpus)} GPU(s); start at most {len(gpus)} ranks there")
+        tf.config.set_visible_devices(gpus[workers.local_rank], "GPU")
+    return workers
+
+
+def _connect_horovod() -> Workers:
+    horovod = _import_horovod()
+    if horovod is None:
+        raise UserError("--use_horovod was given, but Horovod with TensorFlow support cannot be imported; "
+                        "`bash scripts/setup.sh` builds it where there is a C++ compiler; "
+                        "without the flag one process works")
+    horovod.init()
+    return _HorovodWorkers(horovod)
+
+
+def _import_horovod() -> Optional[object]:
+    try:
+        import horovod.tensorflow as horovod
+    except ImportError:
+        return None
+    return horovod
