@@ -211,8 +211,9 @@ def load_weights(prefix: Union[str, Path], variables: Sequence[tf.Variable], voc
         if _base_name(name) in _VOCABULARY_ROWS:
             expected[0] = vocab_size
         if name in shapes and shapes[name] != expected:
-            hint = ("the vocabulary file does not belong to this checkpoint"
-                    if _base_name(name) in _VOCABULARY_ROWS else "it is a checkpoint of another model size")
+            only_rows = _base_name(name) in _VOCABULARY_ROWS and shapes[name][1:] == expected[1:]
+            hint = ("the vocabulary does not belong to this checkpoint" if only_rows
+                    else "it is a checkpoint of another model size")
             raise UserError(f"checkpoint {prefix}: {name} is {shapes[name]}, the model wants {expected}: {hint}")
     loaded = [name for name in named if name in shapes]
     for name in loaded:

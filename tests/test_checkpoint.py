@@ -1,0 +1,118 @@
+import json
+import os
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.checkpoint import (PREFIX, CheckpointFolder, SaveError, find_damage, load_weights, read_state, resolve)
+from bert_tf.config import BertConfig
+from bert_tf.errors import UserError
+from bert_tf.model import PretrainingModel, SpanModel
+
+CONFIG = BertConfig(vocab_size=101, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32,
+                    max_position_embeddings=8)
+
+
+def folder(path, keep=3):
+    return CheckpointFolder(path / "checkpoints", keep=keep, vocab_size=CONFIG.vocab_size,
+                            companions={"bert_config.json": CONFIG.to_json(), "vocab.txt": "a\nb\n"})
+
+
+def test_round_trip_is_bitwise_and_files_hold_the_true_vocabulary(tmp_path):
+    model = PretrainingModel(CONFIG, seed=1)
+    checkpoints = folder(tmp_path)
+    path = checkpoints.save(7, model.variables, {"batches_consumed": 9})
+    other = PretrainingModel(CONFIG, seed=2)
+    state = checkpoints.restore(path, other.variables)
+    assert state == {"batches_consumed": 9, "updates_applied": 7} == read_state(path)
+    for mine, theirs in zip(model.variables, other.variables):
+        np.testing.assert_array_equal(mine, theirs)
+    reader = tf.train.load_checkpoint(str(path / PREFIX))  # without any code of ours
+    assert reader.get_variable_to_shape_map()["bert/embeddings/word_embeddings"] == [101, 16]
+    assert reader.get_variable_to_shape_map()["cls/predictions/output_bias"] == [101]
+    assert BertConfig.from_json_file(path / "bert_config.json") == CONFIG
+
+
+def test_newest_are_kept(tmp_path):
+    model, checkpoints = PretrainingModel(CONFIG), folder(tmp_path, keep=2)
+    for update in (5, 10, 15):
+        checkpoints.save(update, model.variables, {})
+    assert [path.name for path in checkpoints.list()] == ["ckpt-00000010", "ckpt-00000015"]
+    assert sorted(os.listdir(tmp_path / "checkpoints")) == ["ckpt-00000010", "ckpt-00000015"]
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut", "remove", "manifest"])
+def test_damaged_newest_is_named_and_the_one_before_used(tmp_path, damage):
+    model, checkpoints = PretrainingModel(CONFIG), folder(tmp_path)
+    good, bad = checkpoints.save(1, model.variables, {}), checkpoints.save(2, model.variables, {})
+    victim = bad / ("manifest.json" if damage == "manifest" else f"{PREFIX}.data-00000-of-00001")
+    data = bytearray(victim.read_bytes())
+    if damage == "remove":
+        victim.unlink()
+    elif damage == "flip":
+        data[100] ^= 1
+        victim.write_bytes(data)
+    else:
+        victim.write_bytes(data[:-10])
+    assert find_damage(bad) and not find_damage(good)
+    newest, complaints = checkpoints.newest_sound()
+    assert newest == good
+    assert len(complaints) == 1 and str(bad) in complaints[0]
+    with pytest.raises(UserError, match="damaged"):
+        resolve(bad)
+    assert resolve(tmp_path) == good / PREFIX
+
+
+def test_saving_again_replaces_and_leftovers_are_removed(tmp_path):
+    model, checkpoints = PretrainingModel(CONFIG), folder(tmp_path)
+    checkpoints.save(1, model.variables, {"batches_consumed": 1})
+    (tmp_path / "checkpoints" / ".unfinished-ckpt-00000002").mkdir()
+    path = checkpoints.save(1, model.variables, {"batches_consumed": 2})
+    assert read_state(path)["batches_consumed"] == 2
+    assert os.listdir(tmp_path / "checkpoints") == ["ckpt-00000001"]
+
+
+def test_failed_save_leaves_older_ones(tmp_path, monkeypatch):
+    model, checkpoints = PretrainingModel(CONFIG), folder(tmp_path)
+    good = checkpoints.save(1, model.variables, {})
+
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(SaveError, match="No space left"):
+        checkpoints.save(2, model.variables, {})
+    monkeypatch.undo()
+    assert os.listdir(tmp_path / "checkpoints") == [good.name]
+    assert find_damage(good) is None
+
+
+def test_fine_tuning_reports_what_was_missing_and_unused(tmp_path):
+    path = folder(tmp_path).save(1, PretrainingModel(CONFIG, seed=1).variables, {})
+    model = SpanModel(CONFIG, seed=2)
+    report = load_weights(path / PREFIX, model.variables, CONFIG.vocab_size)
+    assert report.missing == ["cls/squad/output_weights", "cls/squad/output_bias"]
+    assert "cls/predictions/output_bias" in report.unused and "bert/pooler/dense/kernel" in report.loaded
+
+
+@pytest.mark.parametrize("change, words", [({"vocab_size": 90}, "vocabulary"), ({"hidden_size": 32}, "another model size")])
+def test_another_models_checkpoint_is_refused_and_nothing_assigned(tmp_path, change, words):
+    path = folder(tmp_path).save(1, PretrainingModel(CONFIG, seed=1).variables, {})
+    other = PretrainingModel(BertConfig(**{**CONFIG.to_dict(), **change}), seed=2)
+    before = [variable.numpy() for variable in other.variables]
+    with pytest.raises(UserError, match=words):
+        load_weights(path / PREFIX, other.variables, other.config.vocab_size)
+    for old, variable in zip(before, other.variables):
+        np.testing.assert_array_equal(old, variable)
+
+
+def test_unusable_paths(tmp_path):
+    with pytest.raises(UserError, match="bert_model.ckpt.index"):
+        resolve(tmp_path)
+    (tmp_path / "checkpoints").mkdir()
+    with pytest.raises(UserError, match="no checkpoint has been saved"):
+        resolve(tmp_path)
+    (tmp_path / "x.ckpt.index").write_text(json.dumps("nonsense"))
+    with pytest.raises(UserError, match="cannot be read"):
+        load_weights(resolve(tmp_path / "x.ckpt"), PretrainingModel(CONFIG).variables, 101)

@@ -1,0 +1,51 @@
+from collections import Counter
+
+import pytest
+
+from bert_tf.data_order import BLOCK_RECORDS, GlobalOrder
+from bert_tf.errors import UserError
+
+SHARDS = [130, 64, 1, 0, 200]
+
+
+def positions(order, start, count):
+    return [(run.file, run.first + offset) for run in order.runs(start, count) for offset in range(run.count)]
+
+
+def test_every_instance_once_an_epoch():
+    order = GlobalOrder(SHARDS, seed=1)
+    everything = {(file, record) for file, count in enumerate(SHARDS) for record in range(count)}
+    for epoch in range(3):
+        epoch_positions = positions(order, epoch * sum(SHARDS), sum(SHARDS))
+        assert Counter(epoch_positions) == Counter(everything)
+
+
+def test_epochs_and_seeds_differ_and_repeat():
+    order, again = GlobalOrder(SHARDS, seed=1), GlobalOrder(SHARDS, seed=1)
+    first = positions(order, 0, sum(SHARDS))
+    second = positions(order, sum(SHARDS), sum(SHARDS))
+    assert first != second
+    assert positions(again, sum(SHARDS), sum(SHARDS)) == second
+    assert positions(again, 0, sum(SHARDS)) == first
+    assert positions(GlobalOrder(SHARDS, seed=2), 0, sum(SHARDS)) != first
+
+
+@pytest.mark.parametrize("piece", [1, 7, 64, 395, 1000])
+def test_any_cut_gives_the_same_sequence(piece):
+    order = GlobalOrder(SHARDS, seed=3)
+    total = 1000
+    whole = positions(order, 0, total)
+    pieces = [row for start in range(0, total, piece) for row in positions(order, start, min(piece, total - start))]
+    assert pieces == whole
+
+
+def test_runs_stay_within_blocks():
+    for run in GlobalOrder(SHARDS, seed=3).runs(0, 2 * sum(SHARDS)):
+        assert 0 < run.count <= BLOCK_RECORDS
+        assert run.first // BLOCK_RECORDS == (run.first + run.count - 1) // BLOCK_RECORDS
+        assert run.first + run.count <= SHARDS[run.file]
+
+
+def test_no_records_is_an_error():
+    with pytest.raises(UserError, match="no instances"):
+        GlobalOrder([0, 0], seed=1)

@@ -1,0 +1,63 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.randomness import DropoutKey, dropout, random_bits, truncated_normal, update_key
+
+
+def masks(first_row, shape, *, site=3, batch_number=7, seed=5, mode="eager"):
+    def draw(key, row):
+        return random_bits(*DropoutKey(key, row).at(site), shape)
+
+    function = {"eager": draw, "graph": tf.function(draw), "xla": tf.function(draw, jit_compile=True)}[mode]
+    return function(tf.constant(update_key(seed, batch_number)), tf.constant(first_row, tf.int64)).numpy()
+
+
+@pytest.mark.parametrize("shape", [[4, 8], [6, 3, 5, 7], [3, 1]])
+def test_same_bits_eager_graph_and_xla(shape):
+    eager = masks(11, shape)
+    np.testing.assert_array_equal(eager, masks(11, shape, mode="graph"))
+    np.testing.assert_array_equal(eager, masks(11, shape, mode="xla"))
+
+
+@pytest.mark.parametrize("mode", ["eager", "xla"])
+def test_rows_drawn_alone_equal_rows_of_the_whole(mode):
+    whole = masks(0, [8, 3, 7])
+    for first, count in ((0, 1), (2, 3), (7, 1)):
+        np.testing.assert_array_equal(whole[first:first + count], masks(first, [count, 3, 7], mode=mode))
+
+
+def test_sites_updates_and_seeds_draw_differently():
+    base = masks(0, [4, 16])
+    for change in ({"site": 4}, {"batch_number": 8}, {"seed": 6}):
+        assert not np.array_equal(base, masks(0, [4, 16], **change))
+
+
+def test_rate_and_scale():
+    x = tf.ones([64, 64, 64])
+    kept = dropout(x, 0.1, *DropoutKey(update_key(1, 2), 0).at(0)).numpy()
+    share = (kept == 0).mean()
+    assert abs(share - 0.1) < 5 * np.sqrt(0.09 / x.shape.num_elements())
+    np.testing.assert_allclose(kept[kept != 0], 1 / 0.9, rtol=1e-6)
+
+
+def test_rate_zero_drops_nothing():
+    x = tf.random.stateless_normal([4, 8], [1, 2])
+    np.testing.assert_array_equal(x, dropout(x, 0.0, *DropoutKey(update_key(1, 2), 0).at(0)))
+
+
+def test_neighbouring_rows_and_sites_are_uncorrelated():
+    signs = np.sign(np.stack([masks(row, [1, 4096], site=site).ravel().astype(float)
+                              for row in (0, 1) for site in (0, 1)]))
+    correlation = np.corrcoef(signs) - np.eye(4)
+    assert np.abs(correlation).max() < 5 / np.sqrt(4096)
+
+
+def test_initial_weights_depend_on_seed_and_name_alone():
+    first = truncated_normal(1, "a", [50, 40], 0.02).numpy()
+    np.testing.assert_array_equal(first, truncated_normal(1, "a", [50, 40], 0.02))
+    assert not np.array_equal(first, truncated_normal(1, "b", [50, 40], 0.02))
+    assert not np.array_equal(first, truncated_normal(2, "a", [50, 40], 0.02))
+    assert np.abs(first).max() <= 0.04
+    # A normal cut at two deviations has 0.88 of its deviation.
+    assert first.std() == pytest.approx(0.88 * 0.02, rel=0.05)

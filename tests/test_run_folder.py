@@ -1,0 +1,55 @@
+import subprocess
+import sys
+
+import pytest
+
+from bert_tf.errors import UserError
+from bert_tf.run_folder import RunFolder, provenance
+
+HOLD = """
+import sys, time
+from bert_tf.run_folder import RunFolder
+folder = RunFolder(sys.argv[1])
+print("held", flush=True)
+time.sleep(60)
+"""
+
+
+def test_two_processes_in_one_folder_are_refused_until_the_first_dies(tmp_path):
+    holder = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(UserError, match=f"in use by process {holder.pid}"):
+            RunFolder(tmp_path)
+    finally:
+        holder.kill()
+        holder.wait()
+    RunFolder(tmp_path)
+
+
+def test_other_settings_are_refused_with_the_difference(tmp_path):
+    folder = RunFolder(tmp_path)
+    folder.bind({"seed": 1, "size": 2}, {"command": ["a"]}, False)
+    folder.bind({"seed": 1, "size": 2}, {"command": ["b"]}, False)
+    with pytest.raises(UserError, match="seed: 1 there, 3 now") as caught:
+        folder.bind({"seed": 3, "size": 2}, {}, False)
+    assert "--continue_with_changes" in str(caught.value) and "size" not in str(caught.value)
+    folder.bind({"seed": 3, "size": 2}, {}, True)
+    folder.bind({"seed": 3, "size": 2}, {}, False)
+
+
+def test_folder_of_unknown_origin_is_refused(tmp_path):
+    (tmp_path / "checkpoints").mkdir()
+    with pytest.raises(UserError, match="no config.json"):
+        RunFolder(tmp_path).bind({}, {}, False)
+
+
+def test_unusable_folder_is_a_user_error(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="cannot be used"):
+        RunFolder(tmp_path / "file" / "run")
+
+
+def test_provenance_names_versions():
+    facts = provenance()
+    assert facts["versions"]["python"] and facts["versions"]["numpy"] and facts["processor"]
