@@ -66,20 +66,19 @@ def embedding_norm(word_BxSxH, position_SxH, segment_BxSxH, gamma_H, beta_H,
     return tf.cast(_drop(layer_norm(embedded, gamma_H, beta_H), noise), dtype)
 
 
-def split_heads(x_RxH, bias_H, batch_size: int, num_heads: int, scale: float, *,
+def split_heads(x_RxH, bias_H, sequence_length: int, num_heads: int, scale: float, *,
                 dtype: tf.DType) -> tf.Tensor:
     """(x + bias) * scale, laid out by head -> compute type [B, N, S, D]."""
-    rows, hidden_size = x_RxH.shape
     x = (_float32(x_RxH) + bias_H) * scale
-    x = tf.reshape(x, [batch_size, rows // batch_size, num_heads, hidden_size // num_heads])
+    x = tf.reshape(x, [-1, sequence_length, num_heads, x.shape[1] // num_heads])
     return tf.cast(tf.transpose(x, [0, 2, 1, 3]), dtype)
 
 
 def merge_heads(x_BxNxSxD, *, dtype: tf.DType) -> tf.Tensor:
     """[B, N, S, D] -> compute type [R, H]."""
-    batch_size, num_heads, sequence_length, head_size = x_BxNxSxD.shape
+    _, num_heads, _, head_size = x_BxNxSxD.shape
     x = tf.transpose(x_BxNxSxD, [0, 2, 1, 3])
-    return tf.cast(tf.reshape(x, [batch_size * sequence_length, num_heads * head_size]), dtype)
+    return tf.cast(tf.reshape(x, [-1, num_heads * head_size]), dtype)
 
 
 def masked_softmax(scores_BxNxSxS, mask_BxS, noise: Optional[Noise], *, dtype: tf.DType) -> tf.Tensor:
@@ -91,14 +90,14 @@ def masked_softmax(scores_BxNxSxS, mask_BxS, noise: Optional[Noise], *, dtype: t
     return tf.cast(_drop(probabilities, noise), dtype)
 
 
-def residual_norm(x_RxH, bias_H, residual_RxH, gamma_H, beta_H, batch_size: int,
+def residual_norm(x_RxH, bias_H, residual_RxH, gamma_H, beta_H, sequence_length: int,
                   noise: Optional[Noise], *, dtype: tf.DType) -> tf.Tensor:
     """LayerNorm(residual + dropout(x + bias)) -> compute type [R, H]."""
-    rows, hidden_size = x_RxH.shape
+    hidden_size = x_RxH.shape[1]
     x = _float32(x_RxH) + bias_H
-    # Dropout counts by instance, so rows of one instance must lie in one leading row here.
-    x = _drop(tf.reshape(x, [batch_size, rows // batch_size, hidden_size]), noise)
-    x = tf.reshape(x, [rows, hidden_size]) + _float32(residual_RxH)
+    # Dropout counts rows by instance, so an instance must be one row of its input.
+    x = _drop(tf.reshape(x, [-1, sequence_length, hidden_size]), noise)
+    x = tf.reshape(x, [-1, hidden_size]) + _float32(residual_RxH)
     return tf.cast(layer_norm(x, gamma_H, beta_H), dtype)
 
 

@@ -102,27 +102,27 @@ class EncoderLayer(_BertLayer):
         self.output_norm = self._layer_norm(f"{scope}/output/LayerNorm", hidden_size)
 
     def call(self, x_RxH, mask_BxS, dropout: Optional[DropoutKey] = None):
-        config, blocks, batch_size = self.config, self.blocks, mask_BxS.shape[0]
+        config, blocks, sequence_length = self.config, self.blocks, mask_BxS.shape[1]
         context_RxH = self._attend(x_RxH, mask_BxS, dropout)
         kernel, bias = self.attention_output
         x_RxH = blocks.residual_norm(
-            blocks.dense(context_RxH, kernel), bias, x_RxH, *self.attention_norm, batch_size,
+            blocks.dense(context_RxH, kernel), bias, x_RxH, *self.attention_norm, sequence_length,
             _noise(dropout, self.first_site + 1, config.hidden_dropout_prob))
         kernel, bias = self.intermediate
         wide_RxI = blocks.bias_gelu(blocks.dense(x_RxH, kernel), bias, config.hidden_act == "gelu_exact")
         kernel, bias = self.output_dense
         return blocks.residual_norm(
-            blocks.dense(wide_RxI, kernel), bias, x_RxH, *self.output_norm, batch_size,
+            blocks.dense(wide_RxI, kernel), bias, x_RxH, *self.output_norm, sequence_length,
             _noise(dropout, self.first_site + 2, config.hidden_dropout_prob))
 
     def _attend(self, x_RxH, mask_BxS, dropout: Optional[DropoutKey]) -> tf.Tensor:
         """Multi-head scaled dot-product attention (arXiv 1706.03762) -> [R, H]."""
-        config, blocks, batch_size = self.config, self.blocks, mask_BxS.shape[0]
+        config, blocks, sequence_length = self.config, self.blocks, mask_BxS.shape[1]
 
         def heads(weights, scale: float = 1.0) -> tf.Tensor:
             kernel, bias = weights
             return blocks.split_heads(
-                blocks.dense(x_RxH, kernel), bias, batch_size, config.num_attention_heads, scale)
+                blocks.dense(x_RxH, kernel), bias, sequence_length, config.num_attention_heads, scale)
 
         query_BxNxSxD = heads(self.query, 1.0 / math.sqrt(config.head_size))
         scores_BxNxSxS = tf.matmul(query_BxNxSxD, heads(self.key), transpose_b=True)
@@ -145,7 +145,7 @@ class Pooler(_BertLayer):
 
 class BertEncoder(tf.keras.Model):
     """The encoder. call({"input_ids", "input_mask", "segment_ids"} int32 [B, S], dropout=None) ->
-    (sequence [B, S, H], pooled [B, H]) in the compute type. B and S must be static.
+    (sequence [B, S, H], pooled [B, H]) in the compute type. S must be static; B too where dropout is on.
 
     Args:
       config: its shape.
@@ -170,11 +170,11 @@ class BertEncoder(tf.keras.Model):
         """The embeddings' output and every layer's: a list of L + 1 tensors [B, S, H]."""
         mask_BxS = features["input_mask"]
         x_BxSxH = self.embeddings(features["input_ids"], features["segment_ids"], dropout=dropout)
-        shape_BxSxH = x_BxSxH.shape
-        states, x_RxH = [x_BxSxH], tf.reshape(x_BxSxH, [-1, shape_BxSxH[2]])
+        _, sequence_length, hidden_size = x_BxSxH.shape
+        states, x_RxH = [x_BxSxH], tf.reshape(x_BxSxH, [-1, hidden_size])
         for layer in self.encoder_layers:
             x_RxH = layer(x_RxH, mask_BxS, dropout=dropout)
-            states.append(tf.reshape(x_RxH, shape_BxSxH))
+            states.append(tf.reshape(x_RxH, [-1, sequence_length, hidden_size]))
         return states
 
 
@@ -190,17 +190,16 @@ class MaskedLanguageModelHead(_BertLayer):
 
     def call(self, sequence_BxSxH, positions_BxP, word_embeddings_VxH):
         blocks, config = self.blocks, self.config
-        batch_size, num_positions = positions_BxP.shape
         # One-hot selection of rows would be a matmul; a gather of P rows of S is far less.
         masked_BxPxH = tf.gather(sequence_BxSxH, positions_BxP, batch_dims=1)
-        masked_RxH = tf.reshape(masked_BxPxH, [batch_size * num_positions, config.hidden_size])
+        masked_RxH = tf.reshape(masked_BxPxH, [-1, config.hidden_size])
         kernel, bias = self.transform
         exact = config.hidden_act == "gelu_exact"
         hidden_RxH = blocks.bias_gelu_norm(blocks.dense(masked_RxH, kernel), bias, *self.norm, exact)
         table = tf.cast(word_embeddings_VxH, blocks.compute_dtype)
         logits_RxV = tf.matmul(hidden_RxH, table, transpose_b=True)
         logits_RxV = blocks.bias_logits(logits_RxV, self.output_bias, config.vocab_size)
-        return tf.reshape(logits_RxV, [batch_size, num_positions, config.vocab_size])
+        return tf.reshape(logits_RxV, [-1, positions_BxP.shape[1], config.vocab_size])
 
 
 class _ClassifierHead(_BertLayer):
@@ -252,7 +251,7 @@ class SpanModel(tf.keras.Model):
 
     def call(self, features: Dict[str, tf.Tensor], dropout: Optional[DropoutKey] = None):
         sequence_BxSxH = self.bert.hidden_states(features, dropout)[-1]
-        batch_size, length, hidden_size = sequence_BxSxH.shape
-        logits_Rx2 = self.span(tf.reshape(sequence_BxSxH, [batch_size * length, hidden_size]))
-        logits_BxSx2 = tf.reshape(logits_Rx2, [batch_size, length, 2])
+        _, sequence_length, hidden_size = sequence_BxSxH.shape
+        logits_Rx2 = self.span(tf.reshape(sequence_BxSxH, [-1, hidden_size]))
+        logits_BxSx2 = tf.reshape(logits_Rx2, [-1, sequence_length, 2])
         return logits_BxSx2[:, :, 0], logits_BxSx2[:, :, 1]

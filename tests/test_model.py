@@ -1,0 +1,149 @@
+"""The model's own contracts; parity with an independent implementation is in test_model_parity."""
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.blocks import Blocks, choose_scope
+from bert_tf.config import BertConfig
+from bert_tf.losses import PretrainingObjective
+from bert_tf.model import BertEncoder, PretrainingModel, SpanModel
+from bert_tf.randomness import DropoutKey, update_key
+
+CONFIG = BertConfig(vocab_size=101, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64,
+                    max_position_embeddings=24)
+
+
+def make_features(batch_size=4, length=16, num_predictions=3, seed=0):
+    rng = np.random.default_rng(seed)
+    mask = (np.arange(length) < rng.integers(length // 2, length + 1, [batch_size, 1])).astype(np.int32)
+    return {
+        "input_ids": tf.constant(rng.integers(5, 101, [batch_size, length]) * mask, tf.int32),
+        "input_mask": tf.constant(mask),
+        "segment_ids": tf.constant((np.arange(length) > length // 3) * mask, tf.int32),
+        "masked_lm_positions": tf.constant(rng.integers(1, length // 2, [batch_size, num_predictions]), tf.int32),
+        "masked_lm_ids": tf.constant(rng.integers(0, 101, [batch_size, num_predictions]), tf.int32),
+        "masked_lm_weights": tf.ones([batch_size, num_predictions]),
+        "next_sentence_labels": tf.constant(rng.integers(0, 2, [batch_size, 1]), tf.int32),
+        "example_weights": tf.ones([batch_size]),
+    }
+
+
+def gradients(model, features, dropout, compiled):
+    def run(features, key, row):
+        with tf.GradientTape() as tape:
+            losses, metrics = PretrainingObjective()(model, features, DropoutKey(key, row) if dropout else None)
+            loss = tf.reduce_sum(losses)
+        grads = tape.gradient(loss, model.trainable_variables)
+        return metrics, [tf.convert_to_tensor(grad) for grad in grads]
+
+    if compiled is not None:
+        run = tf.function(run, jit_compile=compiled, autograph=False)
+    metrics, grads = run(features, tf.constant(update_key(1, 2)), tf.constant(0, tf.int64))
+    return metrics.numpy(), [grad.numpy() for grad in grads]
+
+
+def test_variable_names_are_googles():
+    names = {variable.name for variable in PretrainingModel(CONFIG).variables}
+    assert len(names) == 5 + 2 * 16 + 2 + 5 + 2
+    for name in ("bert/embeddings/word_embeddings:0", "bert/embeddings/LayerNorm/gamma:0",
+                 "bert/encoder/layer_1/attention/self/query/kernel:0",
+                 "bert/encoder/layer_1/attention/output/LayerNorm/beta:0",
+                 "bert/encoder/layer_0/intermediate/dense/bias:0", "bert/encoder/layer_0/output/dense/kernel:0",
+                 "bert/pooler/dense/kernel:0", "cls/predictions/transform/LayerNorm/beta:0",
+                 "cls/predictions/output_bias:0", "cls/seq_relationship/output_weights:0"):
+        assert name in names
+    assert {"cls/squad/output_weights:0", "cls/squad/output_bias:0"} <= {
+        variable.name for variable in SpanModel(CONFIG).variables}
+
+
+def test_base_has_the_published_number_of_parameters():
+    model = BertEncoder(BertConfig.preset("base", 30522))
+    padding = 6 * 768
+    assert sum(variable.shape.num_elements() for variable in model.variables) - padding == 109_482_240
+
+
+@pytest.mark.parametrize("dropout", [False, True])
+def test_eager_graph_and_both_xla_scopes_agree(dropout):
+    features = make_features()
+    expected_metrics, expected = gradients(PretrainingModel(CONFIG, Blocks("off"), 1), features, dropout, None)
+    for scope in ("off", "blocks", "step"):
+        model = PretrainingModel(CONFIG, Blocks(scope), 1)
+        metrics, grads = gradients(model, features, dropout, scope == "step")
+        np.testing.assert_allclose(metrics, expected_metrics, rtol=1e-5)
+        for variable, mine, theirs in zip(model.trainable_variables, grads, expected):
+            np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=2e-5, err_msg=variable.name)
+
+
+def test_bfloat16_is_close_to_float32_and_parameters_stay_float32():
+    features = make_features()
+    exact_metrics, exact = gradients(PretrainingModel(CONFIG, Blocks("off"), 1), features, True, False)
+    for scope in ("blocks", "step"):
+        model = PretrainingModel(CONFIG, Blocks(scope, "bfloat16"), 1)
+        metrics, grads = gradients(model, features, True, scope == "step")
+        assert {variable.dtype for variable in model.variables} == {tf.float32}
+        np.testing.assert_allclose(metrics[:2], exact_metrics[:2], rtol=5e-3)
+        flat, exact_flat = (np.concatenate([grad.ravel() for grad in each]) for each in (grads, exact))
+        cosine = flat @ exact_flat / np.linalg.norm(flat) / np.linalg.norm(exact_flat)
+        assert cosine > 0.999
+
+
+def test_what_stands_at_padding_does_not_matter():
+    features = make_features()
+    model = PretrainingModel(CONFIG)
+    hidden = 1 - features["input_mask"]
+    other = {**features, "input_ids": features["input_ids"] + 7 * hidden}
+    for mine, theirs in zip(model(features), model(other)):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+def test_rows_do_not_see_each_other_and_dropout_follows_the_global_row():
+    features, model = make_features(), PretrainingModel(CONFIG)
+    key = update_key(1, 2)
+    whole = model(features, dropout=DropoutKey(key, 0))
+    part = model({name: value[2:] for name, value in features.items()}, dropout=DropoutKey(key, 2))
+    for mine, theirs in zip(whole, part):
+        np.testing.assert_allclose(mine[2:], theirs, atol=1e-5)
+    other_rows = model({name: value[2:] for name, value in features.items()}, dropout=DropoutKey(key, 0))
+    assert np.abs(other_rows[0] - part[0]).max() > 1e-3
+
+
+def test_padding_rows_of_the_word_table_stay_zero_and_get_no_gradient():
+    model = PretrainingModel(CONFIG)
+    _, grads = gradients(model, make_features(), True, False)
+    for variable, grad in zip(model.trainable_variables, grads):
+        if variable.shape[0] == CONFIG.padded_vocab_size:
+            assert not variable[101:].numpy().any() and not grad[101:].any()
+            assert grad[:101].any()
+
+
+def test_logits_have_the_true_vocabulary():
+    mlm_logits, nsp_logits = PretrainingModel(CONFIG)(make_features())
+    assert mlm_logits.shape == [4, 3, 101] and nsp_logits.shape == [4, 2]
+
+
+def test_usable_as_keras_model_summary_functional_and_saved(tmp_path):
+    encoder = BertEncoder(CONFIG, Blocks("blocks"))
+    inputs = {name: tf.keras.Input([16], batch_size=4, dtype=tf.int32, name=name)
+              for name in ("input_ids", "input_mask", "segment_ids")}
+    sequence, pooled = encoder(inputs)
+    model = tf.keras.Model(inputs, {"sequence": sequence, "pooled": pooled})
+    features = {name: make_features()[name] for name in inputs}
+    expected = encoder(features)
+    np.testing.assert_allclose(model(features)["sequence"], expected[0], atol=1e-6)
+    model.summary(print_fn=lambda line: None)
+    model.save(tmp_path / "saved", include_optimizer=False)
+    loaded = tf.saved_model.load(str(tmp_path / "saved"))
+    answers = loaded.signatures["serving_default"](**features).values()
+    pooled = next(answer for answer in answers if answer.shape == expected[1].shape)
+    np.testing.assert_allclose(pooled, expected[1], atol=1e-6)
+
+
+def test_too_long_a_sequence_names_both_numbers():
+    with pytest.raises(ValueError, match="32.*24"):
+        PretrainingModel(CONFIG)(make_features(length=32))
+
+
+def test_scope_choice():
+    assert choose_scope(False, "step") == "off"
+    assert choose_scope(True, "step") == "step"
+    assert choose_scope(True, "auto") == ("step" if tf.config.list_physical_devices("GPU") else "blocks")
