@@ -1,0 +1,336 @@
+#!/usr/bin/env bash
+# Makes .venv in the checkout: Python 3.9-3.11, TensorFlow 2.15.1, Horovod 0.28.1.
+#
+#   bash scripts/setup.sh [--test]     --test adds what the tests need
+#   source scripts/setup.sh [--test]   the same, and the shell uses it from then on
+#
+# Environment: PYTHON=/path/to/python chooses the interpreter; XDG_CACHE_HOME is where the built
+# Horovod is kept (default ~/.cache). Typing the command again checks what is there and repairs it.
+
+if [[ "${BASH_SOURCE[0]}" != "$0" ]]; then
+  # shellcheck disable=SC1091  # made by the command before it
+  bash "${BASH_SOURCE[0]}" "$@" && source "$(dirname "${BASH_SOURCE[0]}")/../.venv/bin/activate"
+  return
+fi
+
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$root"
+venv="$root/.venv"
+python="$venv/bin/python"
+state="$root/.venv-setup" # beside .venv, so that it outlives a .venv that has to be made anew
+log="$state/setup.log"
+cache="${XDG_CACHE_HOME:-$HOME/.cache}/bert_tf"
+tensorflow_version=2.15.1
+horovod_version=0.28.1
+started=$SECONDS
+child=""
+
+say() { printf '[setup] %s\n' "$*"; }
+fail() {
+  printf 'error: %s\n' "$*" >&2
+  exit 1
+}
+stop() { # a signal: the step in progress must not go on behind our back
+  [[ -n "$child" ]] && kill -TERM -- "-$child" 2>/dev/null
+  printf '\n[setup] interrupted; the same command goes on from here\n' >&2
+  exit 130
+}
+trap stop INT TERM
+
+# step <what> <command...>: one line with its time; the output goes to the log.
+step() {
+  local what=$1 since=$SECONDS status=0
+  shift
+  printf '\n== %s: %s\n' "$what" "$*" >>"$log"
+  printf '[setup] %s ... ' "$what"
+  set -m # a process group of its own, which `stop` can end with all its compilers
+  "$@" >>"$log" 2>&1 </dev/null &
+  child=$!
+  set +m
+  while [[ -t 1 ]] && kill -0 "$child" 2>/dev/null; do
+    sleep 1
+    printf '\r[setup] %s ... %d s ' "$what" $((SECONDS - since))
+  done
+  wait "$child" || status=$?
+  child=""
+  if ((status == 0)); then
+    [[ -t 1 ]] && printf '\r[setup] %s ... ' "$what"
+    printf 'done in %d s\n' $((SECONDS - since))
+  else
+    printf 'failed after %d s\n' $((SECONDS - since))
+  fi
+  return "$status"
+}
+
+# Says in one line why the last step failed, with the end of its output where that is not clear.
+explain() {
+  local output
+  output=$(awk '/^== /{text=""} {text=text $0 "\n"} END{printf "%s", text}' "$log")
+  if grep -qiE 'no space left on device|disk quota exceeded' <<<"$output"; then
+    fail "the disk is full: $(df -Ph "$root" | awk 'NR==2{print $4}') left at $root," \
+      "$(df -Ph "${TMPDIR:-/tmp}" | awk 'NR==2{print $4}') at ${TMPDIR:-/tmp}. Free some, then type the same command again."
+  elif grep -qiE 'name resolution|name or service not known|newconnectionerror|connection (refused|reset|aborted)|network is unreachable|timed out|max retries|proxyerror|no matching distribution|dns error|failed to (fetch|download)' <<<"$output"; then
+    tail -n 3 <<<"$output" >&2
+    fail "the Python package index did not give what was asked for: no network, or pip is set to another index?" \
+      "When it is reachable, type the same command again. Log: $log"
+  fi
+  tail -n 20 <<<"$output" >&2
+  fail "$1. The whole log is in $log"
+}
+
+# --- Which interpreter -------------------------------------------------------------------------
+
+supported() { "$1" -c 'import sys; sys.exit(not (3, 9) <= sys.version_info[:2] <= (3, 11))' 2>/dev/null; }
+can_make_venvs() { "$1" -c 'import venv, ensurepip' 2>/dev/null; }
+full_path() { "$1" -c 'import sys; print(sys.executable)'; }
+
+candidates() {
+  local name versions="${PYENV_ROOT:-$HOME/.pyenv}/versions"
+  for name in 3.11 3.10 3.9; do
+    printf '%s\n' "python$name" "/usr/bin/python$name" "/usr/local/bin/python$name"
+    compgen -G "$versions/$name.*/bin/python" || true
+  done
+  printf '%s\n' python3 python
+}
+
+# Sets `interpreter`, or leaves it empty; `without_venv` is one that lacks Debian's python3-venv.
+find_interpreter() {
+  local candidate
+  interpreter="" without_venv=""
+  if [[ -n "${PYTHON:-}" ]]; then
+    supported "$PYTHON" || fail "PYTHON=$PYTHON is no Python 3.9, 3.10 or 3.11, which TensorFlow $tensorflow_version needs"
+    can_make_venvs "$PYTHON" || fail "PYTHON=$PYTHON has no venv module; on Debian and Ubuntu: apt-get install python3-venv"
+    interpreter=$(full_path "$PYTHON")
+    return
+  fi
+  while read -r candidate; do
+    supported "$candidate" || continue
+    if can_make_venvs "$candidate"; then
+      interpreter=$(full_path "$candidate")
+      return
+    fi
+    without_venv=${without_venv:-$(full_path "$candidate")}
+  done < <(candidates)
+}
+
+install_uv() { # <python> <folder>
+  { "$1" -m venv "$2" && "$2/bin/python" -m pip install -q uv; } || "$1" -m pip install -q --target "$2" uv
+}
+
+# Sets `uv` to the uv program, installed into our cache with whichever pip works.
+find_uv() {
+  local any tools="$cache/uv"
+  for uv in uv "$HOME/.local/bin/uv" "$tools/bin/uv"; do
+    if command -v "$uv" >/dev/null; then return 0; fi
+  done
+  uv="$tools/bin/uv"
+  any=$(command -v python3 || command -v python) || return 1
+  mkdir -p "$cache"
+  # Not --user: Debian refuses that since 3.11; a folder of our own is in nobody's way.
+  step "uv, which can fetch a Python 3.11" \
+    install_uv "$any" "$tools" || return 1
+  command -v "$uv" >/dev/null
+}
+
+make_venv() {
+  touch "$state/dirty"
+  rm -rf "$venv"
+  if in_container; then
+    say "NVIDIA's container: its own Python and TensorFlow are used"
+    step "virtual environment" python3 -m venv --system-site-packages "$venv" || explain "python3 -m venv failed"
+    return
+  fi
+  find_interpreter
+  if [[ -n "$interpreter" ]]; then
+    step "virtual environment with $interpreter" "$interpreter" -m venv "$venv" || explain "making the virtual environment failed"
+  elif find_uv && step "virtual environment with uv" "$uv" venv --quiet --seed --python "${without_venv:-3.11}" "$venv"; then
+    say "uv made .venv with $("$python" -V)"
+  else
+    fail "no Python 3.9, 3.10 or 3.11 with the venv module was found (python3 is $(python3 -V 2>&1 || true)), and uv could not" \
+      "fetch one. Install it, e.g. 'apt-get install python3.11 python3.11-venv' or 'pyenv install 3.11', and type the same command again."
+  fi
+}
+
+# --- What goes into it -------------------------------------------------------------------------
+
+in_container() { [[ -n "${NVIDIA_TENSORFLOW_VERSION:-}" || "${NVIDIA_PRODUCT_NAME:-}" == TensorFlow ]]; }
+have_driver() { command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep -q '^GPU'; }
+have_compiler() { command -v "${CXX:-g++}" >/dev/null && command -v make >/dev/null; }
+
+need_disk() { # <MiB>
+  local free
+  free=$(df -Pk "$root" | awk 'NR==2{print int($4 / 1024)}')
+  ((free >= $1)) || fail "$free MiB are free at $root; the set-up needs about $1. Free some, then type the same command again."
+}
+
+# A pip that is killed leaves a package that pip itself takes for whole. `dirty` remembers that.
+install() { # <what> <pip arguments...>
+  local what=$1
+  shift
+  touch "$state/dirty"
+  step "$what" "$python" -m pip install --disable-pip-version-check --retries 3 "$@" || explain "installing $what failed"
+  rm "$state/dirty"
+}
+
+install_packages() {
+  local -a wanted=(-r requirements.txt)
+  if in_container; then
+    "$want_tests" && wanted+=(pytest pytest-timeout ruff mypy)
+  else
+    need_disk "$([[ $flavour == gpu ]] && echo 9000 || echo 2500)"
+    wanted+=(-r "requirements-$flavour.txt" -r requirements-horovod.txt -c requirements-lock.txt)
+    "$want_tests" && wanted+=(-r requirements-test.txt)
+  fi
+  install "Python packages ($flavour)" "${wanted[@]}"
+}
+
+horovod_works() { TF_CPP_MIN_LOG_LEVEL=3 "$python" -c 'import horovod.tensorflow' >>"$log" 2>&1; }
+
+# NCCL where it can be compiled, MPI where there is its compiler, Gloo always.
+horovod_settings() {
+  export HOROVOD_WITH_TENSORFLOW=1 HOROVOD_WITHOUT_PYTORCH=1 HOROVOD_WITHOUT_MXNET=1 HOROVOD_WITH_GLOO=1
+  controllers=gloo
+  if command -v mpicxx >/dev/null; then
+    export HOROVOD_WITH_MPI=1
+    controllers=gloo-mpi$(mpicxx -show 2>/dev/null | cksum | cut -d' ' -f1)
+  else
+    export HOROVOD_WITHOUT_MPI=1
+  fi
+  if [[ $flavour == gpu ]] && command -v nvcc >/dev/null && nvcc --version | grep -q 'release 12' &&
+    [[ -n "${HOROVOD_NCCL_HOME:-}" || -e /usr/include/nccl.h ]]; then
+    export HOROVOD_GPU_OPERATIONS=NCCL
+    controllers+=-nccl
+  fi
+}
+
+build_horovod() { # <folder that gets the wheel>
+  local scratch
+  scratch=$(mktemp -d "$state/horovod.XXXXXX")
+  # PATH: CMake comes from requirements-horovod.txt. The last move is what makes the wheel appear.
+  PATH="$venv/bin:$PATH" MAKEFLAGS="-j$(nproc)" "$python" -m pip wheel --disable-pip-version-check --no-deps \
+    --no-build-isolation --no-binary horovod -w "$scratch" "horovod==$horovod_version" &&
+    mkdir -p "$1" && mv -f "$scratch"/horovod-*.whl "$1/" && rm -rf "$scratch"
+}
+
+install_horovod() {
+  local wheels
+  horovod_settings
+  installed_tensorflow=$("$python" -c 'import tensorflow; print(tensorflow.__version__)' 2>>"$log") ||
+    explain "TensorFlow does not import"
+  wheels="$cache/wheels/horovod-$horovod_version-tf$installed_tensorflow-$flavour-$controllers-$("$python" -c \
+    'import sys, platform; print("py%d%d-%s-%s" % (*sys.version_info[:2], platform.machine(), "".join(platform.libc_ver())))')"
+  if compgen -G "$wheels/horovod-*.whl" >/dev/null; then
+    install "Horovod $horovod_version (built earlier)" --no-deps --force-reinstall "$wheels"/horovod-*.whl
+    if horovod_works; then return; fi
+    say "the Horovod built earlier does not load here; building it again"
+  fi
+  if ! have_compiler; then
+    no_horovod "there is no C++ compiler ('apt-get install g++ make' brings one)"
+    return
+  fi
+  in_container && install "CMake" -r requirements-horovod.txt
+  rm -rf "$state"/horovod.*
+  step "Horovod $horovod_version ($controllers), compiled once, a few minutes" build_horovod "$wheels" || {
+    tail -n 15 "$log" >&2
+    no_horovod "building Horovod failed (log: $log)"
+    horovod_failed=true
+    return
+  }
+  install "Horovod $horovod_version" --no-deps --force-reinstall "$wheels"/horovod-*.whl
+  horovod_works || {
+    no_horovod "the Horovod just built does not load (log: $log)"
+    horovod_failed=true
+  }
+}
+
+no_horovod() {
+  say "going on without Horovod: $1. Runs are then one-process: num_gpus must be 1."
+}
+
+# --- All together ------------------------------------------------------------------------------
+
+# What was installed for what: where this has not changed and still imports, nothing is to be done.
+key() {
+  { cat requirements*.txt scripts/setup.sh && echo "$root $flavour $(have_compiler && echo compiler)" \
+    "$(command -v mpicxx || true) $("$python" -V 2>&1)"; } | cksum | tr ' ' -
+}
+
+verify() {
+  TF_CPP_MIN_LOG_LEVEL=3 "$python" - <<'PY' 2>>"$log"
+import importlib.util
+import absl, google_crc32c, numpy, tqdm, tensorflow
+horovod = "no Horovod (one process)"
+if importlib.util.find_spec("horovod"):
+    try:
+        import horovod.tensorflow
+        horovod = "Horovod " + horovod.__version__
+    except ImportError:
+        pass
+print(f"TensorFlow {tensorflow.__version__}, {horovod}")
+PY
+}
+
+choose_flavour() { # sets flavour
+  flavour=cpu
+  if in_container; then
+    flavour=container
+  elif have_driver; then
+    flavour=gpu
+  fi
+}
+
+lock() {
+  if ! { mkdir -p "$state" && : >>"$log"; } 2>/dev/null; then
+    fail "$root cannot be written to: no right to write there, or the disk is full"
+  fi
+  # Children inherit the lock: a pip that outlives a killed set-up keeps the next one waiting.
+  exec 9>"$state/lock"
+  if command -v flock >/dev/null && ! flock -n 9; then
+    say "waiting for another set-up of this checkout to end"
+    flock 9
+  fi
+}
+
+discard_unusable_venv() {
+  [[ -e "$venv" ]] || return 0
+  if [[ -e "$state/dirty" ]]; then
+    say "an earlier set-up was interrupted: .venv is made anew"
+  elif [[ "$(sed -n 's/^ *VIRTUAL_ENV=//p' "$venv/bin/activate" 2>/dev/null | head -n 1 | tr -d "\"'")" != "$venv" ]]; then
+    say ".venv was made somewhere else: it is made anew"
+  elif ! "$python" -m pip --version >/dev/null 2>&1 || { ! in_container && ! supported "$python"; }; then
+    say ".venv is damaged or has another Python: it is made anew"
+  else
+    return 0
+  fi
+  rm -rf "$venv"
+}
+
+main() {
+  local argument want_tests=false level=runtime versions
+  for argument in "$@"; do
+    [[ "$argument" == --test ]] || fail "unknown argument '$argument'; usage: bash scripts/setup.sh [--test]"
+    want_tests=true level=test
+  done
+  lock
+  choose_flavour
+  discard_unusable_venv
+  if [[ -e "$state/stamp" && -x "$python" ]]; then
+    versions=$(verify) || versions=broken
+    if grep -qxF -e "test $(key) $versions" -e "$level $(key) $versions" "$state/stamp"; then
+      say "ready: $versions (checked in $((SECONDS - started)) s). Activate: source .venv/bin/activate"
+      return
+    fi
+  fi
+  rm -f "$state/stamp"
+  : >"$log"
+  [[ -x "$python" ]] || make_venv
+  install_packages
+  horovod_failed=false
+  horovod_works || install_horovod
+  versions=$(verify) || explain "TensorFlow does not import"
+  "$horovod_failed" || echo "$level $(key) $versions" >"$state/stamp"
+  say "ready: $versions, set up in $((SECONDS - started)) s. Activate: source .venv/bin/activate"
+}
+
+main "$@"
