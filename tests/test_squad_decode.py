@@ -1,0 +1,196 @@
+"""From logits to text: against an independent implementation and by hand."""
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bert_tf.errors import UserError
+from bert_tf.squad.decode import DecodeSettings, decode, restore_text
+from bert_tf.squad.examples import Example, Paragraph, read_examples
+from bert_tf.squad.features import FeatureSettings, make_features
+from bert_tf.tokenization import BasicTokenizer, FullTokenizer
+
+GOLDEN = json.loads((Path(__file__).parent / "golden" / "squad.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def golden(tmp_path):
+    """(examples, features, tokenizer) of the golden file."""
+    (tmp_path / "vocab.txt").write_text("\n".join(GOLDEN["vocab"]) + "\n", encoding="utf-8")
+    (tmp_path / "squad.json").write_text(json.dumps(GOLDEN["squad"]), encoding="utf-8")
+    tokenizer = FullTokenizer(str(tmp_path / "vocab.txt"), do_lower_case=True)
+    examples = read_examples(tmp_path / "squad.json", version_2_with_negative=True)
+    return examples, make_features(
+        examples, tokenizer, FeatureSettings(**GOLDEN["settings"]), is_training=False), tokenizer
+
+
+def golden_logits(features):
+    """The numbers the golden file was made with: any that spread, and hold in float32."""
+    i = np.arange(features.num_windows)[:, None]
+    j = np.arange(features.input_ids.shape[1])
+    start = (i * 7919 + j * 104729 + 17) % 997 / 100
+    end = (i * 6101 + j * 15485863 + 5) % 991 / 100
+    return start.astype(np.float32), end.astype(np.float32)
+
+
+@pytest.mark.parametrize("version_2", [False, True])
+def test_answers_agree_with_hugging_face(golden, version_2):
+    examples, features, tokenizer = golden
+    settings = DecodeSettings(**GOLDEN["decode_settings"], version_2_with_negative=version_2)
+    decoded = decode(examples, features, *golden_logits(features), tokenizer, settings)
+    expected = GOLDEN["version_2" if version_2 else "version_1"]
+    assert decoded.predictions == expected["predictions"]
+    assert decoded.null_odds == pytest.approx(expected.get("null_odds", {}))
+    assert list(decoded.nbest) == list(expected["nbest"])
+    for question_id, entries in expected["nbest"].items():
+        assert len(decoded.nbest[question_id]) == len(entries)
+        for found, entry in zip(decoded.nbest[question_id], entries):
+            assert found == pytest.approx(entry, abs=1e-8)  # the file holds 9 places
+
+
+def logits_for(features, window, start, end):
+    """Logits [F, S] that clearly prefer one span."""
+    start_logits = np.full(features.input_ids.shape, -10.0, np.float32)
+    end_logits = start_logits.copy()
+    start_logits[window, start], end_logits[window, end] = 5.0, 5.0
+    return start_logits, end_logits
+
+
+def test_the_trained_spans_give_back_the_marked_answers(golden):
+    examples, features, tokenizer = golden
+    training = make_features(examples, tokenizer, FeatureSettings(**GOLDEN["settings"]), is_training=True)
+    for row in np.flatnonzero(training.start_positions):
+        start, end = int(training.start_positions[row]), int(training.end_positions[row])
+        if not features.is_max_context[row, start]:
+            continue
+        example = examples[training.example_index[row]]
+        decoded = decode(examples, features, *logits_for(features, row, start, end), tokenizer,
+                         DecodeSettings(max_answer_length=30))
+        assert decoded.predictions[example.question_id] == " ".join(example.answers[0].text.split())
+
+
+def one_row(golden, context="her brother's workshop moved"):
+    examples = [Example("q", "who ?", Paragraph(context), None)]
+    return examples, make_features(examples, golden[2], FeatureSettings(32, 8, 8), is_training=False), golden[2]
+
+
+def test_spans_that_cannot_be_answers_are_left_out(golden):
+    examples, features, tokenizer = one_row(golden)
+    first = int(features.num_query_tokens[0])
+    settings = DecodeSettings(max_answer_length=2)
+
+    def answer(start, end):
+        decoded = decode(examples, features, *logits_for(features, 0, start, end), tokenizer, settings)
+        return decoded.nbest["q"][0]
+
+    assert answer(first, first + 1)["text"] == "her brother"
+    too_long, backwards, question = answer(first, first + 2), answer(first + 2, first), answer(1, 1)
+    # The preferred pair scores 10; whatever else was found can have at most one of its ends.
+    for entry in (too_long, backwards, question):
+        assert entry["start_logit"] + entry["end_logit"] < 0
+
+
+def test_a_span_may_begin_inside_a_word(golden):
+    examples, features, tokenizer = one_row(golden, context="made in (1851)")
+    place = tokenizer.convert_ids_to_tokens(features.input_ids[0].tolist()).index("##51")
+    decoded = decode(examples, features, *logits_for(features, 0, place, place), tokenizer, DecodeSettings())
+    assert decoded.predictions == {"q": "51"}
+
+
+def test_a_list_of_one_and_a_text_found_twice(golden):
+    examples, features, tokenizer = one_row(golden, context="brother moved brother")
+    first = int(features.num_query_tokens[0])
+    start_logits, end_logits = logits_for(features, 0, first, first)
+    start_logits[0, first + 2] = end_logits[0, first + 2] = 4.0
+    decoded = decode(examples, features, start_logits, end_logits, tokenizer, DecodeSettings(n_best_size=1))
+    assert [entry["text"] for entry in decoded.nbest["q"]] == ["brother"]
+    decoded = decode(examples, features, start_logits, end_logits, tokenizer, DecodeSettings())
+    texts = [entry["text"] for entry in decoded.nbest["q"]]
+    assert texts[:2] == ["brother", "brother moved brother"] and texts.count("brother") == 1
+
+
+def test_only_the_window_with_most_context_may_answer(golden):
+    examples, features, tokenizer = golden
+    row, start = next((row, column) for row, column in np.argwhere(features.token_to_word >= 0)
+                      if not features.is_max_context[row, column])
+    example = examples[features.example_index[row]]
+    decoded = decode(examples, features, *logits_for(features, row, start, start), tokenizer, DecodeSettings())
+    assert all(entry["start_logit"] < 0 for entry in decoded.nbest[example.question_id])
+
+
+def test_no_span_at_all_is_answered_like_google_does(golden):
+    examples, features, tokenizer = one_row(golden, context="\u200b")
+    logits = np.zeros(features.input_ids.shape, np.float32)
+    assert decode(examples, features, logits, logits, tokenizer, DecodeSettings()).predictions == {"q": "empty"}
+    decoded = decode(examples, features, logits + 1, logits, tokenizer, DecodeSettings(version_2_with_negative=True))
+    assert (decoded.predictions, decoded.null_odds) == ({"q": ""}, {"q": 1.0})
+
+
+@pytest.mark.parametrize("threshold, answer", [(3.0, "her"), (2.5, "her"), (2.4, "")])
+def test_no_answer_wins_over_the_threshold_only(golden, threshold, answer):
+    examples, features, tokenizer = one_row(golden)
+    first = int(features.num_query_tokens[0])
+    start_logits, end_logits = logits_for(features, 0, first, first)  # score 10
+    start_logits[0, 0], end_logits[0, 0] = 8.0, 4.5  # 2.5 more
+    settings = DecodeSettings(version_2_with_negative=True, null_score_diff_threshold=threshold)
+    decoded = decode(examples, features, start_logits, end_logits, tokenizer, settings)
+    assert decoded.null_odds == {"q": 2.5}
+    assert decoded.predictions == {"q": answer}
+    assert decoded.nbest["q"][0]["text"] == ""
+
+
+def test_the_weakest_window_decides_about_no_answer(golden):
+    examples, features, tokenizer = golden
+    rows = np.flatnonzero(features.example_index == 0)
+    start_logits = np.zeros(features.input_ids.shape, np.float32)
+    end_logits = start_logits.copy()
+    start_logits[:, 0] = 7.0
+    start_logits[rows[2], 0] = 3.0
+    decoded = decode(examples, features, start_logits, end_logits, tokenizer,
+                     DecodeSettings(version_2_with_negative=True))
+    assert decoded.null_odds[examples[0].question_id] == 3.0
+    assert decoded.null_odds[examples[1].question_id] == 7.0
+
+
+def test_probabilities_are_a_softmax_over_the_list(golden):
+    examples, features, tokenizer = golden
+    decoded = decode(examples, features, *golden_logits(features), tokenizer, DecodeSettings(n_best_size=4))
+    for entries in decoded.nbest.values():
+        assert len(entries) <= 4 and len({entry["text"] for entry in entries}) == len(entries)
+        scores = [entry["start_logit"] + entry["end_logit"] for entry in entries]
+        assert scores == sorted(scores, reverse=True)
+        assert sum(entry["probability"] for entry in entries) == pytest.approx(1)
+        np.testing.assert_allclose(
+            np.log([entry["probability"] for entry in entries]) - np.log(entries[0]["probability"]),
+            np.array(scores) - scores[0], atol=1e-9)
+
+
+@pytest.mark.parametrize("span_text, original, restored", [
+    ("steve smith", "Steve Smith's", "Steve Smith"),
+    ("4 , 200", "of 4,200 people.", "4,200"),
+    ("elise", "Élise's", "Élise"),  # accents are removed without changing the length
+    ("xy z", "XY z", "XY z"),
+    ("not there", "Some words", "Some words"),
+    ("[UNK] x", "☃ x", "☃ x"),
+    ("fi x", "ﬁ x", "ﬁ x"),
+])
+def test_restore_text(span_text, original, restored):
+    assert restore_text(span_text, original, BasicTokenizer(do_lower_case=True)) == restored
+
+
+def test_text_whose_length_normalising_changes_is_given_back_whole():
+    accents_of_their_own = "e\u0301a's c"  # three letters before the apostrophe, two once normalised
+    assert restore_text("ea", accents_of_their_own, BasicTokenizer(do_lower_case=True)) == accents_of_their_own
+
+
+def test_cased_text(golden):
+    assert restore_text("Élise", "Élise's", BasicTokenizer(do_lower_case=False)) == "Élise"
+
+
+@pytest.mark.parametrize("name", ["n_best_size", "max_answer_length"])
+def test_settings_are_checked(name):
+    with pytest.raises(UserError, match=f"{name}=0"):
+        DecodeSettings(**{name: 0})

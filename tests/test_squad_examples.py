@@ -1,0 +1,121 @@
+"""SQuAD's JSON: what is read from it, and how each mistake in it is named."""
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from bert_tf.errors import UserError
+from bert_tf.squad.examples import Answer, Paragraph, check_answers, read_examples
+
+ONE_QUESTION = '{"data": [{"paragraphs": [{"context": "c", "qas": [{"id": "q", "question": "?", %s}]}]}]}'
+
+
+def squad_file(tmp_path, qas, context="Rollo led  the Norse.", name="squad.json"):
+    path = tmp_path / name
+    path.write_text(json.dumps(
+        {"version": "x", "data": [{"title": "t", "paragraphs": [{"context": context, "qas": qas}]}]}))
+    return path
+
+
+def question(id_="q", text="Who?", answers=(("Rollo", 0),), **more):
+    return {"id": id_, "question": text, **more,
+            "answers": [{"text": text, "answer_start": start} for text, start in answers]}
+
+
+def test_reads_questions_in_order_and_shares_the_paragraph(tmp_path):
+    path = squad_file(tmp_path, [question("a"), question("b", answers=(("Norse", 15), ("the Norse", 11)))])
+    first, second = read_examples(path)
+    assert (first.question_id, first.question, first.answers) == ("a", "Who?", (Answer("Rollo", 0),))
+    assert second.answers == (Answer("Norse", 15), Answer("the Norse", 11))
+    assert first.paragraph is second.paragraph
+    assert first.paragraph.words == ["Rollo", "led", "the", "Norse."]
+    assert first.answer_words() == (0, 0)
+    assert second.answer_words() == (3, 3)  # the first answer counts
+
+
+def test_words_split_at_googles_white_space_only():
+    # U+202F splits, other Unicode spaces do not; a character of white space belongs to the word before.
+    paragraph = Paragraph(" a\u202fb\u00a0c\u3000d\te")
+    assert paragraph.words == ["a", "b\u00a0c\u3000d", "e"]
+    assert [paragraph.word_at(i) for i in range(len(paragraph.context))] == [0, 0, 0, 1, 1, 1, 1, 1, 1, 2]
+
+
+def test_white_space_inside_an_answer_may_differ(tmp_path):
+    path = squad_file(tmp_path, [question(answers=(("led the Norse", 6),))])  # two spaces in the context
+    assert read_examples(path)[0].answer_words() == (1, 3)
+
+
+def test_version_2_unanswerable_questions(tmp_path):
+    impossible = {"id": "i", "question": "Why?", "is_impossible": True, "answers": [],
+                  "plausible_answers": [{"text": "Rollo", "answer_start": 0}]}
+    path = squad_file(tmp_path, [question("a", is_impossible=False), impossible])
+    with pytest.raises(UserError, match="'i' has no answer; pass --version_2_with_negative"):
+        read_examples(path)
+    answerable, unanswerable = read_examples(path, version_2_with_negative=True)
+    assert not answerable.is_impossible and unanswerable.is_impossible
+    check_answers([answerable, unanswerable])
+
+
+def test_a_file_without_answers_can_be_read_but_not_trained_on(tmp_path):
+    path = squad_file(tmp_path, [{"id": 7, "question": "Who?"}])
+    examples = read_examples(path)
+    assert (examples[0].question_id, examples[0].answers, examples[0].is_impossible) == ("7", None, False)
+    with pytest.raises(UserError, match="'7' has no field 'answers'"):
+        check_answers(examples)
+
+
+@pytest.mark.parametrize("answer, message", [
+    (("Rolf", 0), r"does not hold the answer 'Rolf' at answer_start=0 \(there stands 'Roll'; it is nowhere"),
+    (("Norse", 14), "there stands ' Nors'; its first occurrence is at 15"),
+    (("Norse", 100), "the context has 21 characters; its first occurrence is at 15"),
+    (("Rollo", -1), "does not hold the answer"),
+    (("  ", 9), "must not be empty"),
+])
+def test_an_answer_must_stand_at_its_place(tmp_path, answer, message):
+    examples = read_examples(squad_file(tmp_path, [question(answers=(answer,))]))
+    with pytest.raises(UserError, match=message):
+        check_answers(examples)
+
+
+@pytest.mark.parametrize("text, message", [
+    ('{"data": [', "is not valid JSON"),
+    ("[]", r"must be a JSON object with a field 'data', not list"),
+    ("{}", "field 'data' is missing"),
+    ('{"data": 3}', "field 'data' must be list, not int"),
+    ('{"data": []}', "holds no question"),
+    ('{"data": [{"title": "t"}]}', r"data\[0\]: field 'paragraphs' is missing"),
+    ('{"data": [{"paragraphs": [{"qas": []}]}]}', r"data\[0\].paragraphs\[0\]: field 'context' is missing"),
+    ('{"data": [{"paragraphs": [{"context": " ", "qas": []}]}]}', "'context' is empty"),
+    ('{"data": [{"paragraphs": [{"context": "c", "qas": [{"id": "q"}]}]}]}',
+     r"paragraphs\[0\].qas\[0\]: field 'question' is missing"),
+    ('{"data": [{"paragraphs": [{"context": "c", "qas": [{"question": "?"}]}]}]}', "field 'id' is missing"),
+    (ONE_QUESTION % '"answers": [{"text": "c"}]', r"qas\[0\].answers\[0\]: field 'answer_start' is missing"),
+    (ONE_QUESTION % '"answers": [{"text": "c", "answer_start": "0"}]', "'answer_start' must be int, not str"),
+    (ONE_QUESTION % '"is_impossible": true, "answers": [{"text": "c", "answer_start": 0}]',
+     "says is_impossible and still gives an answer"),
+])
+def test_mistakes_in_the_file_are_named_with_their_place(tmp_path, text, message):
+    path = tmp_path / "bad.json"
+    path.write_text(text)
+    with pytest.raises(UserError, match=message) as error:
+        read_examples(path)
+    assert str(path) in str(error.value)
+
+
+def test_ids_must_differ(tmp_path):
+    with pytest.raises(UserError, match=r"qas\[1\]: id 'q' stands already at .*qas\[0\]"):
+        read_examples(squad_file(tmp_path, [question("q"), question("q")]))
+
+
+def test_missing_file_and_folder(tmp_path):
+    with pytest.raises(UserError, match="no such file"):
+        read_examples(tmp_path / "absent.json")
+    with pytest.raises(UserError, match="is a folder"):
+        read_examples(tmp_path)
+
+
+def test_byte_order_mark_is_accepted(tmp_path):
+    path = squad_file(tmp_path, [question()])
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert len(read_examples(path)) == 1

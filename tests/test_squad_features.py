@@ -1,0 +1,180 @@
+"""Windows over contexts: against an independent implementation, by hand, and by brute force."""
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bert_tf.errors import UserError
+from bert_tf.squad.examples import Answer, Example, Paragraph, read_examples
+from bert_tf.squad.features import (
+    NO_WORD,
+    FeatureSettings,
+    best_windows,
+    cached_features,
+    content_key,
+    make_features,
+    window_spans,
+)
+from bert_tf.tokenization import FullTokenizer
+
+GOLDEN = json.loads((Path(__file__).parent / "golden" / "squad.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def golden(tmp_path):
+    """(examples, tokenizer) of the golden file."""
+    (tmp_path / "vocab.txt").write_text("\n".join(GOLDEN["vocab"]) + "\n", encoding="utf-8")
+    (tmp_path / "squad.json").write_text(json.dumps(GOLDEN["squad"]), encoding="utf-8")
+    return (read_examples(tmp_path / "squad.json", version_2_with_negative=True),
+            FullTokenizer(str(tmp_path / "vocab.txt"), do_lower_case=True))
+
+
+def test_features_agree_with_hugging_face(golden):
+    examples, tokenizer = golden
+    settings = FeatureSettings(**GOLDEN["settings"])
+    features = make_features(examples, tokenizer, settings, is_training=False)
+    training = make_features(examples, tokenizer, settings, is_training=True)
+    batch = features.batch(np.arange(features.num_windows))
+    assert features.num_windows == training.num_windows == len(GOLDEN["features"])
+    for row, expected in enumerate(GOLDEN["features"]):
+        tokens = expected["tokens"].split()
+        ids = tokenizer.convert_tokens_to_ids(tokens)
+        assert features.input_ids[row].tolist() == ids + [0] * (settings.max_seq_length - len(ids))
+        assert batch["input_mask"][row].tolist() == [int(token != "[PAD]") for token in tokens] + [0] * (
+            settings.max_seq_length - len(ids))
+        assert batch["segment_ids"][row].sum() == expected["segment_sum"]
+        assert features.example_index[row] == expected["example_index"]
+        assert [training.start_positions[row], training.end_positions[row]] == expected["answer"]
+        assert features.token_to_word[row].tolist() == expected["token_to_word"]
+        assert "".join("01"[int(best)] for best in features.is_max_context[row]) == expected["max_context"]
+    np.testing.assert_array_equal(training.input_ids, features.input_ids)
+
+
+def test_segments_of_a_row(golden):
+    examples, tokenizer = golden
+    row = make_features(examples[1:2], tokenizer, FeatureSettings(128, 12, 10), is_training=True).batch(np.array([0]))
+    query = len(tokenizer.tokenize(examples[1].question)) + 2
+    used = int(row["input_mask"].sum())
+    assert row["segment_ids"][0].tolist() == [0] * query + [1] * (used - query) + [0] * (128 - used)
+    assert row["input_mask"][0].tolist() == [1] * used + [0] * (128 - used)
+    assert tokenizer.convert_ids_to_tokens([row["input_ids"][0, i] for i in (0, query - 1, used - 1)]) == [
+        "[CLS]", "[SEP]", "[SEP]"]
+
+
+@pytest.mark.parametrize("num_tokens, room, stride, spans", [
+    (10, 10, 4, [(0, 10)]),
+    (11, 10, 4, [(0, 10), (4, 7)]),
+    (20, 10, 4, [(0, 10), (4, 10), (8, 10), (12, 8)]),
+    (20, 8, 100, [(0, 8), (8, 8), (16, 4)]),  # a stride over the window's length loses no token
+    (0, 8, 4, [(0, 0)]),
+])
+def test_window_spans(num_tokens, room, stride, spans):
+    assert window_spans(num_tokens, room, stride) == spans
+
+
+@pytest.mark.parametrize("num_tokens, room, stride", [
+    (30, 10, 4), (50, 16, 3), (7, 10, 4), (33, 8, 8),
+    (450, 320, 128)])  # here the last window is so much shorter that its length decides
+def test_every_token_is_best_in_the_window_that_shows_most_around_it(num_tokens, room, stride):
+    spans = window_spans(num_tokens, room, stride)
+    found = best_windows(spans, num_tokens)
+    for token in range(num_tokens):
+        contexts = [(min(token - start, start + length - 1 - token) + 0.01 * length, -number)
+                    for number, (start, length) in enumerate(spans) if start <= token < start + length]
+        assert found[token] == -max(contexts)[1]
+
+
+def example(context, answer, start, tokenized_question="who ?"):
+    return Example("q", tokenized_question, Paragraph(context), (Answer(answer, start),))
+
+
+@pytest.mark.parametrize("context, answer, start, tokens", [
+    ("in (1851) made", "1851", 4, ["18", "##51"]),  # narrowed to less than the word
+    ("made (1851", "1851", 6, ["18", "##51"]),
+    ("in 1851", "51", 5, ["18", "##51"]),  # half a word: the whole word stays
+    ("her brother's workshop", "brother", 4, ["brother"]),
+    ("her brother's workshop", "brother's", 4, ["brother", "'", "s"]),
+])
+def test_answers_are_narrowed_to_their_own_tokens(golden, context, answer, start, tokens):
+    tokenizer = golden[1]
+    settings = FeatureSettings(32, 8, 8)
+    features = make_features([example(context, answer, start)], tokenizer, settings, is_training=True)
+    first, last = features.start_positions[0], features.end_positions[0]
+    assert tokenizer.convert_ids_to_tokens(features.input_ids[0, first:last + 1].tolist()) == tokens
+
+
+def test_an_answer_counts_in_the_windows_that_hold_it_whole(golden):
+    tokenizer = golden[1]
+    words = "in the clock moved to a harbour town of people her brother s work made ships first design".split()
+    starts = np.cumsum([0] + [len(word) + 1 for word in words])
+    settings = FeatureSettings(14, 3, 2)  # windows of 9 tokens
+    for first in range(len(words)):
+        for last in range(first, min(first + 3, len(words))):
+            text = " ".join(words[first:last + 1])
+            made = make_features(
+                [example(" ".join(words), text, int(starts[first]))], tokenizer, settings, is_training=True)
+            for row in range(made.num_windows):
+                in_row = tokenizer.convert_ids_to_tokens(made.input_ids[row].tolist())[4:made.num_tokens[row] - 1]
+                expected = (0, 0)
+                if words[first] in in_row and words[last] in in_row:
+                    expected = (4 + in_row.index(words[first]), 4 + in_row.index(words[last]))
+                assert (made.start_positions[row], made.end_positions[row]) == expected
+
+
+def test_an_invisible_answer_is_refused_when_training(golden):
+    invisible = example("who \u200b\u200b moved", "\u200b\u200b", 4)
+    with pytest.raises(UserError, match="leaves nothing of the answer"):
+        make_features([invisible], golden[1], FeatureSettings(32, 8, 8), is_training=True)
+    made = make_features([invisible], golden[1], FeatureSettings(32, 8, 8), is_training=False)
+    assert made.token_to_word[0][made.token_to_word[0] != NO_WORD].tolist() == [0, 2]
+
+
+@pytest.mark.parametrize("values, message", [
+    ((67, 128, 64), "max_seq_length=67 leaves no room"),
+    ((384, 0, 64), "doc_stride=0"),
+    ((384, 128, 0), "max_query_length=0"),
+])
+def test_lengths_are_checked(values, message):
+    with pytest.raises(UserError, match=message):
+        FeatureSettings(*values)
+
+
+def test_cache_is_used_and_damage_to_it_is_mended(golden, tmp_path):
+    examples, tokenizer = golden
+    made = make_features(examples, tokenizer, FeatureSettings(**GOLDEN["settings"]), is_training=False)
+    calls = []
+
+    def make():
+        calls.append(1)
+        return made
+
+    path = tmp_path / "cache" / "features.npz"
+    cached_features(path, make, write=False)
+    assert not path.exists()
+    for _ in range(2):
+        again = cached_features(path, make, write=True)
+        for name, array in made._asdict().items():
+            np.testing.assert_array_equal(getattr(again, name), array)
+            assert getattr(again, name).dtype == array.dtype
+    assert len(calls) == 2  # once without writing, once for the file
+    content = path.read_bytes()
+    path.write_bytes(content[:1000] + b"rubbish" + content[1007:])
+    cached_features(path, make, write=True)
+    path.write_bytes(content[:1000])
+    cached_features(path, make, write=True)
+    assert len(calls) == 4 and path.read_bytes() == content
+    assert [file.name for file in path.parent.iterdir()] == ["features.npz"]
+
+
+def test_content_key_follows_content_not_names(tmp_path):
+    first, second = tmp_path / "a", tmp_path / "b"
+    first.write_text("x")
+    second.write_text("x")
+    settings = FeatureSettings()
+    assert content_key(first, settings) == content_key(second, FeatureSettings())
+    assert content_key(first, settings) != content_key(first, FeatureSettings(doc_stride=64))
+    second.write_text("y")
+    assert content_key(first, settings) != content_key(second, settings)

@@ -1,0 +1,122 @@
+"""SQuAD's scores against values worked out by hand from the official rules, and by brute force."""
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from bert_tf.errors import UserError
+from bert_tf.squad import metrics
+from bert_tf.squad.examples import Answer, Example, Paragraph
+
+
+def example(id_, answers):
+    answers = None if answers is None else tuple(Answer(text, 0) for text in answers)
+    return Example(id_, "?", Paragraph("c"), answers)
+
+
+@pytest.mark.parametrize("text, normalized", [
+    ("The  Normans", "normans"),
+    ("a cat, an ape and THE dog.", "cat ape and dog"),
+    ("theatre Ana a1", "theatre ana a1"),  # articles only as whole words
+    ("the-cat", "thecat"),  # punctuation goes before articles, and leaves no space
+    ("U.S.A.", "usa"),
+    ("$5.2\tmillion\n", "52 million"),
+    ("“a” – ‘the’", "“ ” – ‘ ’"),  # only ASCII punctuation goes
+    ("A", ""),
+    ("!?", ""),
+])
+def test_normalize_answer(text, normalized):
+    assert metrics.normalize_answer(text) == normalized
+
+
+@pytest.mark.parametrize("prediction, truth, exact, f1", [
+    ("Rollo", "rollo.", 1, 1),
+    ("the black cat sat", "a black cat", 0, 0.8),  # precision 2/3, recall 1
+    ("dog dog", "dog", 0, 2 / 3),  # each word counts as often as it occurs: precision 1/2, recall 1
+    ("dog dog cat", "dog dog ape", 0, 2 / 3),
+    ("cat dog", "dog cat", 0, 1),  # order does not count
+    ("Paris", "London", 0, 0),
+    ("", "London", 0, 0),
+])
+def test_exact_match_and_f1(prediction, truth, exact, f1):
+    assert metrics.exact_match(prediction, truth) == exact
+    assert metrics.f1(prediction, truth) == pytest.approx(f1)
+    assert metrics.f1_version_2(prediction, truth) == pytest.approx(f1)
+
+
+def test_answers_of_nothing_but_articles_agree_in_version_2_only():
+    assert (metrics.exact_match("the", "a"), metrics.f1("the", "a"), metrics.f1_version_2("the", "a")) == (1, 0, 1)
+
+
+def test_version_1_takes_the_best_answer_and_counts_missing_predictions_as_zero():
+    examples = [example("a", ["in the 10th century", "10th century"]), example("b", ["x y", "y z w"]),
+                example("c", ["never predicted"])]
+    result = metrics.score(examples, {"a": "10th century", "b": "y z"})
+    # a: exact; b: F1 with "x y" 1/2, with "y z w" 2*1*(2/3)/(1+2/3) = 0.8; c: 0
+    assert result == {"exact_match": pytest.approx(100 / 3), "f1": pytest.approx(100 * 1.8 / 3)}
+
+
+def test_version_2_scores_by_hand():
+    examples = [example("has1", ["Rollo"]), example("has2", ["King Charles"]), example("no1", []),
+                example("no2", []), example("missing", ["not predicted, so not counted"])]
+    predictions = {"has1": "Rollo", "has2": "Charles", "no1": "", "no2": "wrong"}
+    result = metrics.score_version_2(examples[:4], predictions)
+    assert result == {
+        "exact_match": 50.0, "f1": pytest.approx(100 * (1 + 2 / 3 + 1) / 4), "total": 4,
+        "HasAns_exact": 50.0, "HasAns_f1": pytest.approx(100 * (1 + 2 / 3) / 2), "HasAns_total": 2,
+        "NoAns_exact": 50.0, "NoAns_f1": 50.0, "NoAns_total": 2}
+    assert metrics.score_version_2(examples, predictions)["total"] == 4
+
+
+def test_version_2_no_answer_is_right_only_where_there_is_none():
+    assert metrics.score_version_2([example("a", ["x"])], {"a": ""})["f1"] == 0
+    assert metrics.score_version_2([example("a", [])], {"a": "x"})["f1"] == 0
+    assert metrics.score_version_2([example("a", [])], {"a": ""})["f1"] == 100
+    # An answer that normalises to nothing does not count as one, but the question has an answer.
+    result = metrics.score_version_2([example("a", ["the"])], {"a": ""})
+    assert (result["exact_match"], result["HasAns_total"]) == (100, 1)
+    assert metrics.score_version_2([example("a", ["the", "x"])], {"a": ""})["exact_match"] == 0
+
+
+def test_best_threshold_by_hand():
+    examples = [example("h1", ["x"]), example("n1", []), example("h2", ["x y"]), example("n2", [])]
+    predictions = {"h1": "x", "n1": "w", "h2": "x", "n2": "w"}
+    odds = {"h1": -3.0, "n1": -1.0, "h2": -2.0, "n2": 5.0}
+    result = metrics.score_version_2(examples, predictions, odds)
+    # From 2 right (n1, n2): h1 gives 3, h2 adds 0 exact and 2/3 F1, n1 and n2 each take one away.
+    assert (result["best_exact"], result["best_exact_thresh"]) == (75.0, -3.0)
+    assert (result["best_f1"], result["best_f1_thresh"]) == (pytest.approx(100 * (3 + 2 / 3) / 4), -2.0)
+    # A question predicted to have no answer is right whatever the threshold.
+    silent = metrics.score_version_2(examples[:2], {"n1": "", "h1": "x"}, {"n1": -5.0, "h1": -3.0})
+    assert (silent["best_exact"], silent["best_exact_thresh"]) == (100.0, -3.0)
+    # Where nothing beats predicting no answer everywhere, the threshold is told as 0.
+    worst = metrics.score_version_2(examples[1:2], {"n1": "w"}, {"n1": -1.0})
+    assert (worst["best_exact"], worst["best_exact_thresh"]) == (100.0, 0.0)
+
+
+def test_best_threshold_against_trying_every_threshold():
+    generator = random.Random(1)
+    for _ in range(50):
+        examples = [example(str(i), ["x y"] if generator.random() < 0.5 else []) for i in range(20)]
+        predictions = {str(i): generator.choice(["x y", "x", "w"]) for i in range(20)}
+        odds = {str(i): generator.uniform(-5, 5) for i in range(20)}
+        result = metrics.score_version_2(examples, predictions, odds)
+
+        def at(threshold, predictions=predictions, odds=odds, examples=examples):
+            return metrics.score_version_2(
+                examples, {i: "" if odds[i] > threshold else text for i, text in predictions.items()})
+
+        for name, key in (("exact", "exact_match"), ("f1", "f1")):
+            everywhere = [at(threshold)[key] for threshold in [-6.0, *odds.values()]]
+            assert result[f"best_{name}"] == pytest.approx(max(everywhere))
+            if result[f"best_{name}_thresh"]:
+                assert at(result[f"best_{name}_thresh"])[key] == pytest.approx(max(everywhere))
+
+
+def test_what_cannot_be_scored_is_refused():
+    for score in (metrics.score, metrics.score_version_2):
+        with pytest.raises(UserError, match="'a' has no field 'answers'"):
+            score([example("a", None)], {"a": "x"})
+    with pytest.raises(UserError, match="belong to another file"):
+        metrics.score_version_2([example("a", ["x"])], {"b": "x"})
