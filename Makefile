@@ -1,0 +1,16 @@
+# make check: everything that does not run the product; make test: all of it.
+.PHONY: check test lock
+
+check:
+	bash scripts/setup.sh --test
+	.venv/bin/ruff check .
+	.venv/bin/mypy
+	shellcheck $$(git ls-files '*.sh' .ci/run)
+
+test:
+	bash scripts/test.sh
+
+# Chooses the versions in requirements-lock.txt anew; needs uv (python3 -m pip install uv).
+lock:
+	uv pip compile --quiet --upgrade --universal --python-version 3.9 --no-header --no-annotate \
+		$(filter-out requirements-lock.txt, $(wildcard requirements*.txt)) --output-file requirements-lock.txt

@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Sets everything up and runs the checks and all tests.
+#
+#   bash scripts/test.sh                      everything (20 minutes at most on 2 cores)
+#   bash scripts/test.sh -m 'not slow'        arguments go to pytest
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+bash scripts/setup.sh --test
+# shellcheck disable=SC1091  # made by the line above
+source .venv/bin/activate
+export TF_CPP_MIN_LOG_LEVEL="${TF_CPP_MIN_LOG_LEVEL:-3}" # or oneDNN greets once in every process
+
+echo "[test] ruff"
+ruff check .
+if command -v shellcheck >/dev/null; then
+  echo "[test] shellcheck"
+  mapfile -t shell_files < <(git ls-files '*.sh' .ci/run 2>/dev/null)
+  shellcheck "${shell_files[@]}"
+else
+  echo "[test] shellcheck is not installed: shell scripts are not checked"
+fi
+echo "[test] pytest"
+exec python -m pytest "$@"
