@@ -5,7 +5,7 @@ check:
 	bash scripts/setup.sh --test
 	.venv/bin/ruff check .
 	.venv/bin/mypy
-	shellcheck $$(git ls-files '*.sh' .ci/run)
+	shellcheck .ci/run $(wildcard scripts/*.sh scripts/*/*.sh data/*.sh)
 
 test:
 	bash scripts/test.sh

@@ -14,8 +14,8 @@ echo "[test] ruff"
 ruff check .
 if command -v shellcheck >/dev/null; then
   echo "[test] shellcheck"
-  mapfile -t shell_files < <(git ls-files '*.sh' .ci/run 2>/dev/null)
-  shellcheck "${shell_files[@]}"
+  shopt -s nullglob
+  shellcheck .ci/run scripts/*.sh scripts/*/*.sh data/*.sh
 else
   echo "[test] shellcheck is not installed: shell scripts are not checked"
 fi
