@@ -359,11 +359,10 @@ class _Canvas:
             {
                 "label": one.label,
                 "points": [
-                    [x, round(self.y(y), 1), write_value(y, self.chart.style)]
+                    [x, write_value(y, self.chart.style)]
                     for x, y in thin_out(one.points)
                     if math.isfinite(y)
                 ],
-                "colour": one.colour,
             }
             for one in self.chart.series
         ]

@@ -120,7 +120,7 @@ for (const svg of document.querySelectorAll("svg.chart[data-chart]")) {
       const point = nearest(one.points, update, entry => entry[0]);
       if (Math.abs(point[0] - update) > last / 60) continue;
       const line = document.createElement("div");
-      line.textContent = one.label + ": " + point[2];
+      line.textContent = one.label + ": " + point[1];
       tip.append(line);
     }
     figure.append(tip);

@@ -11,6 +11,8 @@ from typing import Any
 
 Event = dict[str, Any]
 
+LARGEST_COUNT = 1e15  # whole numbers up to here are exact as floats; nothing we count is larger
+
 
 @dataclasses.dataclass
 class Run:
@@ -161,7 +163,7 @@ def number(value: Any) -> float | None:
 def whole(value: Any) -> int:
     """A count; 0 for what is none."""
     count = number(value)
-    return int(count) if count is not None and math.isfinite(count) else 0
+    return int(count) if count is not None and abs(count) < LARGEST_COUNT else 0
 
 
 def last_finite(points: list[tuple[float, float]]) -> float | None:
@@ -173,21 +175,14 @@ def num_parameters(config: Mapping[str, Any]) -> int | None:
 
     109,482,240 for BERT-Base and 335,141,888 for BERT-Large with 30,522 pieces.
     """
-    try:
-        width, inner = int(config["hidden_size"]), int(config["intermediate_size"])
-        rows = sum(
-            int(config.get(name, default))
-            for name, default in (
-                ("vocab_size", 0),
-                ("max_position_embeddings", 512),
-                ("type_vocab_size", 2),
-            )
-        )
-        layer = 4 * (width * width + width) + 2 * width * inner + inner + width + 4 * width
-        embeddings = rows * width + 2 * width
-        return embeddings + int(config["num_hidden_layers"]) * layer + width * width + width
-    except (KeyError, TypeError, ValueError):
+    names = ("hidden_size", "intermediate_size", "num_hidden_layers", "vocab_size")
+    width, inner, num_layers, vocab_size = (whole(config.get(name)) for name in names)
+    if min(width, inner, num_layers, vocab_size) < 1:
         return None
+    num_positions = whole(config.get("max_position_embeddings", 512))
+    rows = vocab_size + num_positions + whole(config.get("type_vocab_size", 2))
+    layer = 4 * (width * width + width) + 2 * width * inner + inner + width + 4 * width
+    return rows * width + 2 * width + num_layers * layer + width * width + width
 
 
 def _series(events: list[Event], name: str) -> list[tuple[float, float]]:

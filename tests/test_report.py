@@ -1,0 +1,434 @@
+"""report.html: the numbers in it are those of the run folders, whatever state these are in."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+
+import pytest
+
+from bert_tf.config import BertConfig
+from bert_tf.errors import UserError
+from bert_tf.report import write_curve_svg, write_report
+from bert_tf.report.charts import Chart, Segment, Series, draw
+from bert_tf.report.runs import num_parameters, read_run
+from bert_tf.report.scales import nice_ticks, running_mean, thin_out, write_ticks, write_value
+
+VOID = {"meta", "br", "link", "img", "input", "hr"}
+
+
+class Reader(HTMLParser):
+    """Checks that elements nest, and keeps the text that a reader sees."""
+
+    def __init__(self):
+        super().__init__(convert_charrefs=True)
+        self.open, self.text, self.tags = [], [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open and self.open[-1] == tag, f"</{tag}> closes {self.open[-3:]}"
+        self.open.pop()
+
+    def handle_data(self, data):
+        if not {"style", "script"} & set(self.open):
+            self.text.append(data)
+
+
+def read_page(path):
+    reader = Reader()
+    reader.feed(path.read_text(encoding="utf-8"))
+    reader.close()
+    assert reader.open == []
+    return reader
+
+
+def text_of(path):
+    return re.sub(r"\s+", " ", " ".join(read_page(path).text))
+
+
+def config(**changes):
+    return {
+        "settings": {
+            "num_train_steps": 100,
+            "warmup_steps": 20,
+            "max_seq_length": 128,
+            "max_predictions_per_seq": 20,
+            "precision": "fp32",
+        },
+        "identity": {"init_checkpoint": None},
+        "bert_config": BertConfig.preset("tiny", 8192).to_dict(),
+        "data": {
+            "instances": 1600,
+            "files": 4,
+            "counts": {"num_documents": 321, "random_next_share": 0.56, "padding_share": 0.115},
+        },
+        "versions": {"tensorflow": "2.15.1"},
+        "command": ["python", "run_pretraining.py", "--model_dir=a folder"],
+        "num_ranks": 2,
+        "global_batch_size": 32,
+        **changes,
+    }
+
+
+def train(update, **changes):
+    return {
+        "event": "train",
+        "time_unix": 1.7e9 + update,
+        "update": update,
+        "total_loss": 9.0 - update / 50,
+        "mlm_loss": 8.3 - update / 50,
+        "nsp_loss": 0.7,
+        "mlm_accuracy": update / 400,
+        "nsp_accuracy": 0.6,
+        "learning_rate": 1e-3,
+        "loss_scaler": 1.0,
+        "gradient_norm": 2.0,
+        "skipped_updates": 0,
+        "throughput_train": 50.0,
+        "memory_peak_mib": 2048.0,
+        **changes,
+    }
+
+
+def start(update=0, **changes):
+    return {"event": "start", "time_unix": 1.7e9 + update, "update": update, **changes}
+
+
+def end(update, reason="done"):
+    return {"event": "end", "time_unix": 1.7e9 + update, "update": update, "reason": reason}
+
+
+EVALUATION = {
+    "event": "evaluation",
+    "update": 100,
+    "time_unix": 1.7e9 + 100,
+    "masked_lm_accuracy": 0.2375,
+    "masked_lm_loss": 6.125,
+    "next_sentence_accuracy": 0.815,
+    "next_sentence_loss": 0.5,
+    "loss": 6.625,
+}
+
+
+def make_run(folder, events, **config_changes):
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps(config(**config_changes)))
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+    return folder
+
+
+def whole_phase(folder, **config_changes):
+    updates = [train(update) for update in range(10, 101, 10)]
+    events = [start(phase=folder.name), *updates, EVALUATION, end(100)]
+    return make_run(folder, events, **config_changes)
+
+
+def answering(folder, init_checkpoint, f1):
+    events = [start(phase=folder.name), {"event": "train", "update": 5, "total_loss": 2.5}]
+    events += [{"event": "evaluation", "update": 5, "f1": f1, "exact_match": f1 - 10}, end(5)]
+    settings = {"num_train_steps": 5, "init_checkpoint": init_checkpoint}
+    return make_run(folder, events, settings=settings)
+
+
+def test_both_phases_and_fine_tuning_with_their_numbers(tmp_path):
+    folders = [
+        whole_phase(tmp_path / "phase_1"),
+        whole_phase(tmp_path / "phase_2"),
+        answering(tmp_path / "squad", "phase_2", 81.26),
+        answering(tmp_path / "squad_random", None, 22.4),
+    ]
+    write_report(folders, tmp_path / "report.html", "Mine")
+    text = text_of(tmp_path / "report.html")
+    for shown in ("Mine", "6.125", "23.8 %", "81.5 %", "81.26", "71.26", "22.40", "12.40"):
+        assert shown in text, shown
+    for shown in ("Phase 1", "Phase 2", "finished, 100 updates", "from random weights"):
+        assert shown in text, shown
+    for shown in ("321", "11.5 %", "56 %", "1,600", "2.00 GiB", "50 sequences/s", "2.15.1"):
+        assert shown in text, shown
+    assert "python run_pretraining.py '--model_dir=a folder'" in text
+    # The line of a model that guesses: ln 8192 + ln 2.
+    assert f"ln V + ln 2 = {math.log(8192) + math.log(2):.3f}" in text
+    assert "MFU" not in text and "TFLOP/s" not in text  # neither was measured
+
+
+def test_the_page_needs_no_other_file(tmp_path):
+    write_report([whole_phase(tmp_path / "phase_1")], tmp_path / "report.html")
+    for tag, attributes in read_page(tmp_path / "report.html").tags:
+        assert tag not in ("link", "img", "iframe")
+        assert not {"src", "href"} & set(attributes)
+    style = (tmp_path / "report.html").read_text()
+    assert "@import" not in style and "url(" not in style
+    assert "prefers-color-scheme: dark" in style
+
+
+def test_phases_share_one_axis_of_updates(tmp_path):
+    folders = [whole_phase(tmp_path / "phase_1"), whole_phase(tmp_path / "phase_2")]
+    write_report(folders, tmp_path / "report.html")
+    charts = [
+        json.loads(attributes["data-chart"])
+        for _, attributes in read_page(tmp_path / "report.html").tags
+        if "data-chart" in attributes
+    ]
+    loss = charts[0]
+    assert loss["frame"][-1] == 200
+    assert loss["phases"] == [[0, "Phase 1"], [100, "Phase 2"]]
+    training, held_out = loss["series"]
+    assert [x for x, _ in training["points"]] == list(range(10, 201, 10))
+    assert training["points"][0][1] == "8.8"
+    assert held_out["points"] == [[100, "6.625"], [200, "6.625"]]
+
+
+@pytest.mark.parametrize("content", [None, "", "not json\n", '{"event": "start"', "[1]\n7\n"])
+def test_folders_without_a_whole_line(tmp_path, content):
+    folder = tmp_path / "phase_1"
+    folder.mkdir()
+    if content is not None:
+        (folder / "metrics.jsonl").write_text(content)
+        (folder / "config.json").write_text(content)
+    write_report([folder, tmp_path / "phase_2"], tmp_path / "report.html")
+    assert "Phase 1 has not begun" in text_of(tmp_path / "report.html")
+
+
+def test_no_folder_at_all(tmp_path):
+    write_report([tmp_path / "phase_1"], tmp_path / "report.html")
+    assert "No run has begun" in text_of(tmp_path / "report.html")
+
+
+def test_a_run_under_way(tmp_path):
+    folder = make_run(tmp_path / "phase_1", [start(phase="phase_1"), train(10)])
+    write_report([folder], tmp_path / "report.html")
+    text = text_of(tmp_path / "report.html")
+    assert "under way or interrupted, 10 of 100 updates" in text
+    assert "no held-out text measured yet" in text
+
+
+def test_a_run_just_begun(tmp_path):
+    folder = make_run(tmp_path / "phase_1", [start(phase="phase_1")])
+    write_report([folder], tmp_path / "report.html")
+    assert "0 of 100 updates" in text_of(tmp_path / "report.html")
+
+
+def test_a_stopped_run_says_why(tmp_path):
+    folder = make_run(tmp_path / "phase_1", [start(), train(10), end(10, "SIGTERM")])
+    write_report([folder], tmp_path / "report.html")
+    assert "stopped (SIGTERM) after 10 of 100 updates" in text_of(tmp_path / "report.html")
+
+
+def test_after_a_resume_the_last_line_of_an_update_wins(tmp_path):
+    events = [start(), train(10), train(20, total_loss=5.0), train(25)]
+    events += [start(10, resumed_from="ckpt"), train(20, total_loss=4.0), train(30)]
+    run = read_run(make_run(tmp_path / "phase_1", events))
+    assert run.series("total_loss") == [(10, 8.8), (20, 4.0), (30, 8.4)]  # 25 was forgotten
+    assert run.restarts == [10]
+    assert run.elapsed_secs == 25 + 20
+    write_report([tmp_path / "phase_1"], tmp_path / "report.html")
+    text = text_of(tmp_path / "report.html")
+    assert "at update 10" in text and "taken up again at update 10" in text
+
+
+def test_a_line_cut_by_a_kill_is_left_out(tmp_path):
+    folder = make_run(tmp_path / "phase_1", [start(), train(10)])
+    with open(folder / "metrics.jsonl", "a") as file:
+        file.write('{"event": "train", "update": 20, "total_lo')
+    assert read_run(folder).last_update == 10
+    with open(folder / "metrics.jsonl", "a") as file:
+        file.write("\n" + json.dumps(train(30)) + "\n")
+    assert read_run(folder).last_update == 30
+
+
+def test_numbers_that_are_none(tmp_path):
+    events = [start(), train(10), train(20, total_loss="NaN", mlm_loss=math.nan)]
+    events += [train(30, total_loss="Infinity", gradient_norm="-Infinity"), train(40)]
+    folder = make_run(tmp_path / "phase_1", events)
+    write_report([folder], tmp_path / "report.html")
+    text = text_of(tmp_path / "report.html")
+    assert "update 20: not a number" in text and "update 30: infinite" in text
+    page = (tmp_path / "report.html").read_text()
+    drawn = re.findall(r'(?: d| [xy][12]?| width| height)="([^"]*)"', page)
+    assert len(drawn) > 100
+    assert not [value for value in drawn if "nan" in value.lower() or "inf" in value.lower()]
+
+
+def test_values_of_the_wrong_kind_do_not_break_the_page(tmp_path):
+    junk = ["", "x", None, [], {}, True, math.nan, math.inf, -1, 1e308, -1e308]
+    names = list(train(1)) + ["f1", "exact_match", "masked_lm_loss", "mfu", "model_tflops"]
+    events = [{"event": "start", "update": value, "time_unix": value} for value in junk]
+    for kind in ("train", "evaluation", "warning", "end"):
+        for value in junk:
+            events.append({**dict.fromkeys(names, value), "event": kind, "update": 3})
+            events.append({**train(4), "event": kind, "update": value})
+    for index, value in enumerate(junk):
+        changes = dict.fromkeys(config(), value)
+        folder = make_run(tmp_path / f"run_{index}", events, **changes)
+        for section in ("settings", "bert_config", "data", "versions"):
+            inner = {**config(), section: dict.fromkeys(config()[section], value)}
+            (folder / "config.json").write_text(json.dumps(inner))
+            write_report([folder], tmp_path / "report.html")
+            read_page(tmp_path / "report.html")
+        (folder / "config.json").write_text(json.dumps(changes))
+        write_report([folder], tmp_path / "report.html")
+        read_page(tmp_path / "report.html")
+
+
+def test_text_is_escaped(tmp_path):
+    evil = '<script>alert("1")</script>&"\''
+    events = [start(phase=evil), train(10), {"event": "warning", "update": 10, "message": evil}]
+    folder = make_run(tmp_path / "<b>&", events, command=[evil], versions={evil: evil}, device=evil)
+    write_report([folder], tmp_path / "report.html", title=evil)
+    reader = read_page(tmp_path / "report.html")
+    assert sum(tag == "script" for tag, _ in reader.tags) == 1
+    assert not [tag for tag, _ in reader.tags if tag == "b" and "alert" in tag]
+    assert "".join(reader.text).count('alert("1")') >= 5
+
+
+def test_thousands_of_points_are_thinned_out(tmp_path):
+    events = [start(), *(train(update) for update in range(1, 20001))]
+    folder = make_run(tmp_path / "phase_1", events)
+    write_report([folder], tmp_path / "report.html")
+    assert (tmp_path / "report.html").stat().st_size < 500_000
+
+
+def test_scale_and_skips_are_shown_where_there_are_any(tmp_path):
+    quiet = make_run(tmp_path / "phase_1", [start(), train(10), train(20)])
+    write_report([quiet], tmp_path / "report.html")
+    text = text_of(tmp_path / "report.html")
+    assert "Loss scale" not in text
+    events = [start(), train(10, loss_scaler=32768), train(20, skipped_updates=3)]
+    loud = make_run(tmp_path / "loud" / "phase_1", events)
+    write_report([loud], tmp_path / "report.html")
+    text = text_of(tmp_path / "report.html")
+    assert "Loss scale" in text and "left out because a gradient was not finite" in text
+
+
+def test_utilisation_is_shown_only_where_it_was_measured(tmp_path):
+    events = [start(), train(10, model_tflops=120.0, mfu=0.384)]
+    write_report([make_run(tmp_path / "phase_1", events)], tmp_path / "report.html")
+    text = text_of(tmp_path / "report.html")
+    assert "120 TFLOP/s" in text and "MFU 38.4 %" in text
+
+
+def test_an_older_page_is_replaced_in_one_move(tmp_path, monkeypatch):
+    folder = whole_phase(tmp_path / "phase_1")
+    write_report([folder], tmp_path / "report.html")
+    before = (tmp_path / "report.html").read_text()
+
+    def full(*_args, **_kwargs):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.replace", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_report([folder], tmp_path / "report.html", "Other")
+    assert (tmp_path / "report.html").read_text() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["phase_1", "report.html"]
+
+
+def test_curves_as_a_file_of_their_own(tmp_path):
+    write_curve_svg([whole_phase(tmp_path / "phase_1")], tmp_path / "curve.svg")
+    text = text_of(tmp_path / "curve.svg")
+    assert "Total loss" in text and "Masked-word accuracy" in text
+    assert "var(" not in (tmp_path / "curve.svg").read_text()
+    with pytest.raises(UserError, match="no logged updates"):
+        write_curve_svg([tmp_path / "nothing"], tmp_path / "other.svg")
+
+
+def test_the_program(tmp_path):
+    folder = whole_phase(tmp_path / "phase_1")
+
+    def run(*arguments):
+        return subprocess.run(
+            [sys.executable, "-m", "bert_tf.report", *map(str, arguments)],
+            capture_output=True,
+            text=True,
+        )
+
+    both = f"--run_folders={folder},{tmp_path / 'phase_2'}"
+    answer = run(both, f"--output={tmp_path / 'report.html'}", "--title=One")
+    assert answer.returncode == 0, answer.stderr
+    assert "One" in text_of(tmp_path / "report.html")
+    assert run(both, f"--output={tmp_path / 'curve.svg'}").returncode == 0
+    answer = run(f"--run_folders={tmp_path / 'nothing'}", f"--output={tmp_path / 'x.html'}")
+    assert answer.returncode == 2
+    assert answer.stderr.startswith("error: ") and "none of these folders" in answer.stderr
+
+
+def test_the_report_does_not_import_tensorflow():
+    code = "import sys, bert_tf.report; sys.exit('tensorflow' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+@pytest.mark.parametrize("name, parameters", [("base", 109_482_240), ("large", 335_141_888)])
+def test_parameters_of_the_published_models(name, parameters):
+    assert num_parameters(BertConfig.preset(name, 30522).to_dict()) == parameters
+
+
+@pytest.mark.parametrize("low, high", [(0, 1), (2.3, 11.02), (0, 7038), (-3, 1e-5), (5, 5), (0, 0)])
+def test_ticks_are_round_and_cover_the_range(low, high):
+    ticks = nice_ticks(low, high, 5)
+    assert 2 <= len(ticks) <= 12
+    assert ticks[0] <= low and ticks[-1] >= high
+    steps = {round(b - a, 9) for a, b in zip(ticks, ticks[1:])}
+    assert len(steps) == 1
+
+
+def test_ticks_of_an_axis_are_written_alike():
+    assert write_ticks([0, 5e-5, 1e-4], "number") == ["0", "0.5·10⁻⁴", "1·10⁻⁴"]
+    assert write_ticks([0, 0.0005, 0.001], "number") == ["0", "0.0005", "0.0010"]
+    assert write_ticks([0, 0.5, 1], "percent") == ["0 %", "50 %", "100 %"]
+
+
+def test_values_are_written_for_reading():
+    written = [write_value(value, "number") for value in (0, 2.64126, 812.4, 12345.6, 4e-5)]
+    assert written == ["0", "2.641", "812.4", "12,346", "4·10⁻⁵"]
+    assert write_value(0.6123, "percent") == "61.2 %"
+    assert write_value(math.nan, "percent") == "not a number"
+
+
+def test_thinning_keeps_ends_and_extremes_and_breaks():
+    points = [(float(x), math.sin(x / 50)) for x in range(10_000)]
+    points[5000] = (5000.0, 40.0)
+    points[7000] = (7000.0, math.nan)
+    thinned = thin_out(points, 100)
+    assert len(thinned) <= 110
+    assert thinned[0] == points[0] and thinned[-1] == points[-1]
+    assert (5000.0, 40.0) in thinned
+    assert any(math.isnan(y) for _, y in thinned)
+    assert [x for x, _ in thinned] == sorted(x for x, _ in thinned)
+
+
+def test_running_mean_is_the_mean_of_neighbours():
+    points = [(float(x), float(x % 2)) for x in range(300)]
+    points[100] = (100.0, math.nan)
+    mean = running_mean(points)
+    assert [x for x, _ in mean] == [x for x, _ in points]
+    assert mean[150][1] == pytest.approx(sum(y for _, y in points[145:156]) / 11)
+    near = [y for _, y in points[95:106] if not math.isnan(y)]
+    assert mean[100][1] == pytest.approx(sum(near) / 10)
+
+
+def test_a_point_lies_where_its_value_says():
+    chart = Chart(
+        "Test",
+        [
+            Series("dots", [[(50.0, 2.0)]], "c1", dots=True),
+            Series("line", [[(0, 0), (100, 4)]], "c2"),
+        ],
+        [Segment(0, 100, "Phase 1")],
+    )
+    svg = draw(chart, 520, 300)
+    dot = re.search(r'<circle class="dot c1" cx="([\d.]+)" cy="([\d.]+)" r="5"><title>', svg)
+    line = re.search(r'<path class="line c2" d="M([\d.]+) ([\d.]+)h.01L([\d.]+) ([\d.]+)"', svg)
+    x1, y1, x2, y2 = map(float, line.groups())
+    assert float(dot[1]) == pytest.approx((x1 + x2) / 2, abs=0.1)
+    assert float(dot[2]) == pytest.approx((y1 + y2) / 2, abs=0.1)
+    assert y1 > y2  # upwards
