@@ -200,7 +200,14 @@ def test_dllogger_lines_have_its_fields_and_nvidias_names(tmp_path):
     parameters, first, second, evaluation, final = [line for line in lines if line["type"] == "LOG"]
     assert parameters["step"] == "PARAMETER" and parameters["data"]["global_batch_size"] == 64
     assert (first["step"], second["step"], final["step"]) == ([10], [20], [])
-    names = "throughput_train mlm_loss nsp_loss total_loss learning_rate loss_scaler".split()
+    names = (
+        "throughput_train",
+        "mlm_loss",
+        "nsp_loss",
+        "total_loss",
+        "learning_rate",
+        "loss_scaler",
+    )
     expected = {name: TRAIN[name] for name in names}
     assert second["data"] == {**expected, "avg_loss_step": TRAIN["total_loss"]}
     assert evaluation["data"] == EVALUATION

@@ -20,7 +20,7 @@ from bert_tf.report.scales import (
 SMOOTH_FROM = 90  # reports from which on a mean is drawn over the single values
 TOO_LARGE = 1e30  # to be drawn: what is larger has overflowed, or is about to
 CHARACTER_WIDTH = 6.1  # average, at the font size of the charts; SVG cannot measure text here
-MARGIN_LEFT, MARGIN_RIGHT, MARGIN_TOP, MARGIN_BOTTOM = 56, 58, 48, 40
+MARGIN_LEFT, MARGIN_RIGHT, MARGIN_TOP, MARGIN_BOTTOM = 56, 66, 48, 40
 
 # {ink} and the like become CSS variables in the report and plain colours in a file of its own.
 CHART_STYLE = """
@@ -318,11 +318,14 @@ class _Canvas:
         )
 
     def _last_values(self) -> str:
-        """The final numbers beside the curves' ends, pushed apart where they would overlap."""
+        """The final numbers beside the curves' ends, pushed apart where they would overlap.
+
+        A curve that ends earlier, at the last evaluation say, gets none: it would look current.
+        """
         labels = []
         for series in self.chart.series:
             finite = [point for point in series.points if math.isfinite(point[1])]
-            if finite:
+            if finite and finite[-1][0] > 0.97 * self.x_max:
                 labels.append([self.y(finite[-1][1]), series.colour, finite[-1][1]])
         labels.sort()
         for above, below in zip(labels, labels[1:]):

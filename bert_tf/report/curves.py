@@ -155,8 +155,9 @@ def pace(runs: Sequence[Run]) -> str:
     scale_moves = {y for run in runs for _, y in run.series("loss_scaler")} - {1.0}
     skips = any(y for run in runs for _, y in run.series("skipped_updates"))
 
-    def line(title: str, name: str, **options: Any) -> Chart:
-        return timeline.chart(title, [timeline.training(name, title.lower())], **options)
+    def line(title: str, name: str, smooth: bool = False, **options: Any) -> Chart:
+        series = timeline.training(name, title.lower(), smooth=smooth)
+        return timeline.chart(title, [series], **options)
 
     charts = [
         (
@@ -164,11 +165,12 @@ def pace(runs: Sequence[Run]) -> str:
             "Rises over the warm-up and falls until the phase ends; the rate of the whole run, "
             "not of one rank.",
         ),
-        (line("Throughput", "throughput_train", from_zero=True), speed),
+        (line("Throughput", "throughput_train", smooth=True, from_zero=True), speed),
         (
             line(
                 "Gradient norm",
                 "gradient_norm",
+                smooth=True,
                 from_zero=True,
                 references=[(1.0, "clipped to 1")],
             ),

@@ -46,7 +46,7 @@ figcaption { font-size: 13.5px; line-height: 1.45; margin: 2px 0 10px; max-width
 figure { margin: 0 0 16px; padding: 16px 18px 8px; position: relative; min-width: 0; }
 .pair { display: grid; grid-template-columns: repeat(2, minmax(0, 1fr)); gap: 16px; }
 .pair figure { margin: 0; } .pair + .pair, .pair + figure { margin-top: 16px; }
-svg.chart { display: block; width: 100%; height: auto; }
+svg.chart { display: block; width: 100%; height: auto; overflow: visible; }
 .narrow { display: none !important; }
 .cursor { stroke: var(--muted); stroke-width: 1; pointer-events: none; }
 .tip { position: absolute; pointer-events: none; background: var(--ink); color: var(--card);
