@@ -7,6 +7,8 @@ import sys
 from typing import Callable, Sequence
 
 USER_ERROR_EXIT_CODE = 2
+# EX_TEMPFAIL of sysexits.h: stopped by a signal, saved, to be started again.
+STOPPED_EXIT_CODE = 75
 
 
 class UserError(ValueError):
