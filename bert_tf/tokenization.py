@@ -1,0 +1,295 @@
+"""WordPiece tokenisation by the rules of Google's BERT, exact on every code point, and fast.
+
+The rules (Devlin et al. 2018, and the tokenizer published with it), in order:
+
+1. Clean: NUL, U+FFFD and the Unicode categories Cc and Cf vanish (tab, newline and carriage return
+   are white space instead). Private-use, unassigned and surrogate code points stay.
+2. CJK ideographs become words of their own. (Kana and Hangul do not.)
+3. Split at white space as `str.split` sees it.
+4. Where the vocabulary is lower-case: `str.lower` over the whole word, which gives a word-final
+   sigma its final form; then canonical decomposition (NFD) with category Mn dropped.
+5. Every punctuation character is a word of its own: the categories P*, and all ASCII symbols
+   such as ``$ + < = > ^ ` | ~``. Hence a literal ``[MASK]`` in text is three words.
+6. WordPiece: the longest piece of the vocabulary that matches, from left to right; a word that
+   cannot be covered, or that is longer than 200 characters, is one ``[UNK]``.
+
+Steps 4 to 6 depend on nothing outside a word, so the ids of a word may be remembered: text costs a
+split and a dictionary look-up per word, and only new words are worked out. The tables follow the
+Unicode version of the running Python.
+"""
+from __future__ import annotations
+
+import functools
+import itertools
+import re
+import sys
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from bert_tf.errors import UserError
+
+UNKNOWN_TOKEN = "[UNK]"
+SPECIAL_TOKENS = ("[PAD]", UNKNOWN_TOKEN, "[CLS]", "[SEP]", "[MASK]")
+MAX_WORD_CHARS = 200
+CONTINUATION = "##"
+
+# About 60 MB when full. English text of a shard has some 100,000 different words.
+CACHE_WORDS = 1 << 18
+# Longer words hardly ever come back, and would let the cache grow without bound.
+CACHE_WORD_CHARS = 64
+
+_CJK_BLOCKS = (
+    (0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x2A6DF), (0x2A700, 0x2B73F),
+    (0x2B740, 0x2B81F), (0x2B820, 0x2CEAF), (0x2F800, 0x2FA1F),
+)
+_CONTROL_KINDS = frozenset(("Cc", "Cf"))
+_PUNCTUATION_KINDS = frozenset(("Pc", "Pd", "Ps", "Pe", "Pi", "Pf", "Po"))
+_WHITE_SPACE_CONTROLS = frozenset(map(ord, "\t\n\r"))
+_ALWAYS_DROPPED = frozenset((0, 0xFFFD))
+_ASCII_PUNCTUATION_RANGES = ((33, 47), (58, 64), (91, 96), (123, 126))
+
+
+class _CharacterPatterns(NamedTuple):
+    """Compiled patterns: what cleaning drops, one ideograph, either, and the parts of a word."""
+
+    dropped: re.Pattern[str]
+    ideograph: re.Pattern[str]
+    dropped_or_ideograph: re.Pattern[str]
+    punctuation_or_run: re.Pattern[str]
+
+
+def _character_class(code_points: Iterable[int]) -> str:
+    """The inside of a regular expression's ``[...]`` that holds exactly these code points."""
+    ranges: list[list[int]] = []
+    for code_point in sorted(set(code_points)):
+        if ranges and code_point == ranges[-1][1] + 1:
+            ranges[-1][1] = code_point
+        else:
+            ranges.append([code_point, code_point])
+    return "".join(f"\\U{first:08x}-\\U{last:08x}" for first, last in ranges)
+
+
+@functools.cache
+def _character_patterns() -> _CharacterPatterns:
+    """Sorts every code point once per process (0.2 s) by the rules in the module's docstring."""
+    dropped, punctuation = sorted(_ALWAYS_DROPPED), []
+    kinds = map(unicodedata.category, map(chr, range(sys.maxunicode + 1)))
+    for code_point, kind in enumerate(kinds):
+        if kind in _CONTROL_KINDS:
+            if code_point not in _WHITE_SPACE_CONTROLS and code_point not in _ALWAYS_DROPPED:
+                dropped.append(code_point)
+        elif kind in _PUNCTUATION_KINDS:
+            punctuation.append(code_point)
+    punctuation.extend(itertools.chain.from_iterable(
+        range(first, last + 1) for first, last in _ASCII_PUNCTUATION_RANGES
+    ))
+    drop = _character_class(dropped)
+    cjk = "".join(f"\\U{first:08x}-\\U{last:08x}" for first, last in _CJK_BLOCKS)
+    stop = _character_class(punctuation)
+    return _CharacterPatterns(
+        re.compile(f"[{drop}]+"), re.compile(f"[{cjk}]"), re.compile(f"[{drop}{cjk}]"),
+        re.compile(f"[{stop}]|[^{stop}]+"),
+    )
+
+
+def _split_words(text: str) -> list[str]:
+    """Steps 1 to 3: cleaned text as words between white space, ideographs alone."""
+    # Printable text holds no control and no format character: the common case needs no pattern.
+    if not (text.isascii() and text.isprintable()):
+        patterns = _character_patterns()
+        if patterns.dropped_or_ideograph.search(text):
+            text = patterns.ideograph.sub(r" \g<0> ", patterns.dropped.sub("", text))
+    return text.split()
+
+
+def _strip_accents(word: str) -> str:
+    decomposed = unicodedata.normalize("NFD", word)
+    return "".join(char for char in decomposed if unicodedata.category(char) != "Mn")
+
+
+def _split_at_punctuation(word: str, do_lower_case: bool) -> list[str]:
+    """Steps 4 and 5 on one word from `_split_words`."""
+    if do_lower_case:
+        word = word.lower()
+        if not word.isascii():
+            word = _strip_accents(word)
+    if word.isalnum():
+        return [word]
+    return _character_patterns().punctuation_or_run.findall(word)
+
+
+def load_vocab(path: str | Path) -> dict[str, int]:
+    """Reads a vocabulary file: one token a line, its id the line's number from 0.
+
+    Returns: token to id, in the file's order.
+    Raises: UserError where the file is missing, not UTF-8, has an empty or a repeated line, or
+      lacks one of `SPECIAL_TOKENS`.
+    """
+    try:
+        text = Path(path).read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise UserError(
+            f"vocabulary file {path} cannot be read ({error.strerror}); pass --vocab_file with the "
+            "vocab.txt of a checkpoint, or make one with bertPrep.py"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"vocabulary file {path} is not UTF-8 (byte {error.start}); it must hold a token a line"
+        ) from error
+    lines = text.split("\n")
+    if lines[-1] == "":
+        lines.pop()
+    vocab: dict[str, int] = {}
+    for number, line in enumerate(lines):
+        token = line.strip()
+        if not token:
+            raise UserError(
+                f"vocabulary file {path}, line {number + 1}, is empty; every line holds one token, "
+                "whose id is its line: put the token back, or delete the line if it is the last"
+            )
+        if vocab.setdefault(token, number) != number:
+            raise UserError(
+                f"vocabulary file {path}: {token!r} stands on lines {vocab[token] + 1} and "
+                f"{number + 1}; a token may occur once: rename one of them to [unusedN]"
+            )
+    missing = [token for token in SPECIAL_TOKENS if token not in vocab]
+    if missing:
+        raise UserError(
+            f"vocabulary file {path} ({len(vocab)} tokens) lacks {' '.join(missing)}; BERT needs "
+            f"{' '.join(SPECIAL_TOKENS)}: is it a vocab.txt with one token a line?"
+        )
+    return vocab
+
+
+class BasicTokenizer:
+    """Text to words: steps 1 to 5 of the module's docstring."""
+
+    def __init__(self, do_lower_case: bool = True):
+        self.do_lower_case = do_lower_case
+
+    def tokenize(self, text: str) -> list[str]:
+        """The words of `text`; with `do_lower_case` lower-cased and without accents."""
+        return [
+            part for word in _split_words(text)
+            for part in _split_at_punctuation(word, self.do_lower_case)
+        ]
+
+
+class WordpieceTokenizer:
+    """Words to pieces of the vocabulary: step 6 of the module's docstring."""
+
+    def __init__(
+        self, vocab: Mapping[str, int], unk_token: str = UNKNOWN_TOKEN,
+        max_input_chars_per_word: int = MAX_WORD_CHARS,
+    ):
+        self.unk_token = unk_token
+        self.max_input_chars_per_word = max_input_chars_per_word
+        self._first = dict(vocab)
+        self._continuing = {
+            token[len(CONTINUATION):]: token_id
+            for token, token_id in vocab.items() if token.startswith(CONTINUATION)
+        }
+        self._tokens = {token_id: token for token, token_id in vocab.items()}
+        self._longest = max(map(len, vocab), default=0)
+        self._unknown = (vocab[unk_token],)
+
+    def tokenize(self, text: str) -> list[str]:
+        """Pieces of every word of `text`, which is split at white space alone."""
+        return [
+            self._tokens[token_id]
+            for word in text.split() for token_id in self.word_to_ids(word)
+        ]
+
+    def word_to_ids(self, word: str) -> tuple[int, ...]:
+        """Ids of one word's pieces; the unknown token alone where no cover is found."""
+        whole = self._first.get(word)
+        num_chars = len(word)
+        if num_chars > self.max_input_chars_per_word:
+            return self._unknown
+        if whole is not None:
+            return (whole,)
+        ids = []
+        pieces, start = self._first, 0
+        while start < num_chars:
+            for end in range(min(num_chars, start + self._longest), start, -1):
+                token_id = pieces.get(word[start:end])
+                if token_id is not None:
+                    break
+            else:
+                return self._unknown
+            ids.append(token_id)
+            pieces, start = self._continuing, end
+        return tuple(ids)
+
+
+class _WordCache(dict[str, tuple[int, ...]]):
+    """Remembers `compute(word)`; a look-up that hits runs no Python code.
+
+    When `max_words` are remembered it starts anew: the frequent words are back at once, which keeps
+    it bounded without any bookkeeping on a hit.
+    """
+
+    def __init__(self, compute: Callable[[str], tuple[int, ...]], max_words: int):
+        super().__init__()
+        self._compute = compute
+        self._max_words = max_words
+
+    def __missing__(self, word: str) -> tuple[int, ...]:
+        ids = self._compute(word)
+        if len(word) <= CACHE_WORD_CHARS:
+            if len(self) >= self._max_words:
+                self.clear()
+            self[word] = ids
+        return ids
+
+
+class FullTokenizer:
+    """Text to WordPiece tokens or ids, for preparing data and for fine-tuning.
+
+    Attributes:
+      vocab: token to id, in the order of the file.
+      inv_vocab: the tokens by id.
+      vocab_size: number of tokens.
+    """
+
+    def __init__(
+        self, vocab_file: str | Path, do_lower_case: bool = True, *,
+        max_cached_words: int = CACHE_WORDS,
+    ):
+        """Raises: UserError as `load_vocab` does."""
+        self.vocab = load_vocab(vocab_file)
+        self.inv_vocab: Sequence[str] = tuple(self.vocab)
+        self.do_lower_case = do_lower_case
+        self.basic_tokenizer = BasicTokenizer(do_lower_case)
+        self.wordpiece_tokenizer = WordpieceTokenizer(self.vocab)
+        self._part_ids = _WordCache(self.wordpiece_tokenizer.word_to_ids, max_cached_words)
+        self._word_ids = _WordCache(self._compute_word_ids, max_cached_words)
+
+    @property
+    def vocab_size(self) -> int:
+        return len(self.vocab)
+
+    def tokenize(self, text: str) -> list[str]:
+        """The pieces of `text`, continuations marked with ``##``."""
+        return self.convert_ids_to_tokens(self.tokenize_to_ids(text))
+
+    def tokenize_to_ids(self, text: str) -> list[int]:
+        """The ids of ``tokenize(text)``, at the speed of a look-up per word."""
+        word_ids = map(self._word_ids.__getitem__, _split_words(text))
+        return list(itertools.chain.from_iterable(word_ids))
+
+    def convert_tokens_to_ids(self, tokens: Iterable[str]) -> list[int]:
+        """Raises: KeyError for a token outside the vocabulary."""
+        return [self.vocab[token] for token in tokens]
+
+    def convert_ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
+        return [self.inv_vocab[token_id] for token_id in ids]
+
+    def _compute_word_ids(self, word: str) -> tuple[int, ...]:
+        parts = _split_at_punctuation(word, self.do_lower_case)
+        if len(parts) == 1 and parts[0] == word:
+            return self.wordpiece_tokenizer.word_to_ids(word)
+        # "word" is met as "word," and "(word" too: the parts have their own cache.
+        return tuple(itertools.chain.from_iterable(map(self._part_ids.__getitem__, parts)))
