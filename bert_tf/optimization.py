@@ -1,0 +1,346 @@
+"""NVLAMB and BERT's Adam, their learning rates, the loss scale of float16.
+
+NVLAMB is LAMB (arXiv 1904.00962) as NVIDIA's recipe for BERT runs it: the global gradient is
+clipped to norm 1 once, moments are bias-corrected by the number of updates applied, epsilon stands
+outside the root, decay is added before the trust ratio, the ratio is not clamped, and biases and
+LayerNorm parameters, which do not decay, have a trust ratio too (`adapt_excluded=False` takes it
+from them, as apex and MLPerf do). AdamW is Google's BERT Adam: no bias correction, decoupled
+decay; `bias_correction=True` gives Keras' and NVIDIA TF2's.
+
+Each one's mathematics is one pure function. Two callers use it: Keras, for anyone's `model.fit`,
+and `apply_update`, for our training step. The latter runs one small compiled function for each
+*shape* of variable, with the variables as arguments: BERT has hundreds of variables and about ten
+shapes, so it compiles in seconds, and a function makes few passes over its arrays.
+"""
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+
+import tensorflow as tf
+
+Update = Tuple[tf.Tensor, tf.Tensor, tf.Tensor]
+
+# Parts of the names of variables that do not decay, as in Google's code.
+_NOT_DECAYED = ("LayerNorm", "layer_norm", "bias")
+
+
+def excluded_from_weight_decay(name: str) -> bool:
+    """Whether the variable of this name is a bias or a LayerNorm parameter, which do not decay."""
+    return any(part in name for part in _NOT_DECAYED)
+
+
+def global_norm(gradients: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Euclidean norm of all `gradients` together; squares are summed in float32 -> scalar."""
+    halves = [tf.nn.l2_loss(tf.cast(gradient, tf.float32)) for gradient in gradients]
+    return tf.sqrt(2.0 * tf.add_n(halves))
+
+
+def _norm(x: tf.Tensor) -> tf.Tensor:
+    return tf.sqrt(tf.reduce_sum(tf.square(x)))
+
+
+def _moments(m: tf.Tensor, v: tf.Tensor, g: tf.Tensor, beta_1: float, beta_2: float) -> Tuple[tf.Tensor, tf.Tensor]:
+    """Running means of the gradient and of its square."""
+    return beta_1 * m + (1.0 - beta_1) * g, beta_2 * v + (1.0 - beta_2) * tf.square(g)
+
+
+def _corrected(moment: tf.Tensor, beta: float, step: tf.Tensor) -> tf.Tensor:
+    """moment / (1 - beta^step). Written so that float32 does not cancel: 1 - 0.999 has five digits."""
+    return moment / -tf.math.expm1(step * math.log(beta))
+
+
+def nvlamb_update(w: tf.Tensor, m: tf.Tensor, v: tf.Tensor, g: tf.Tensor, *, rate: tf.Tensor, step: tf.Tensor,
+                  beta_1: float, beta_2: float, epsilon: float, weight_decay: float, adapt: bool) -> Update:
+    """One NVLAMB update of one variable -> new (w, m, v).
+
+    Args:
+      w, m, v, g: weights, first and second moment, clipped gradient, all of one shape.
+      rate: learning rate, scalar.
+      step: number of updates applied, this one included, scalar of w's type.
+      beta_1, beta_2, epsilon: as in Adam; epsilon is added to the root.
+      weight_decay: 0 for variables that do not decay.
+      adapt: whether the update is scaled by the trust ratio ||w|| / ||u||.
+    """
+    m, v = _moments(m, v, g, beta_1, beta_2)
+    u = _corrected(m, beta_1, step) / (tf.sqrt(_corrected(v, beta_2, step)) + epsilon) + weight_decay * w
+    if adapt:
+        w_norm, u_norm = _norm(w), _norm(u)
+        # Variables that start at zero must be able to move.
+        rate = rate * tf.where((w_norm > 0) & (u_norm > 0), w_norm / u_norm, tf.ones_like(w_norm))
+    return w - rate * u, m, v
+
+
+def adamw_update(w: tf.Tensor, m: tf.Tensor, v: tf.Tensor, g: tf.Tensor, *, rate: tf.Tensor, step: tf.Tensor,
+                 beta_1: float, beta_2: float, epsilon: float, weight_decay: float, bias_correction: bool) -> Update:
+    """One update of one variable by BERT's Adam -> new (w, m, v). Arguments as in `nvlamb_update`.
+
+    Without `bias_correction` the first updates are up to (1-b1)/sqrt(1-b2) = 3.2 times as large,
+    which the warm-up has to take; that is what Google trained and fine-tuned with.
+    """
+    m, v = _moments(m, v, g, beta_1, beta_2)
+    first, second = (_corrected(m, beta_1, step), _corrected(v, beta_2, step)) if bias_correction else (m, v)
+    return w - rate * (first / (tf.sqrt(second) + epsilon) + weight_decay * w), m, v
+
+
+class _BertOptimizer(tf.keras.optimizers.Optimizer):
+    """What NVLAMB and AdamW share: slots, Keras' side and `apply_update`.
+
+    Raises:
+      ValueError: a beta is not within (0, 1), or epsilon or weight_decay is negative.
+    """
+
+    def __init__(self, learning_rate: Any, beta_1: float, beta_2: float, epsilon: float, weight_decay: float,
+                 compiled: bool, **keras_arguments: Any):
+        # Keras' own weight_decay would decay outside the trust ratio, so Keras must not know of ours.
+        super().__init__(**keras_arguments)
+        for name, beta in (("beta_1", beta_1), ("beta_2", beta_2)):
+            if not 0 < beta < 1:
+                raise ValueError(f"{name}={beta}: must lie in (0, 1)")
+        for name, value in (("epsilon", epsilon), ("weight_decay", weight_decay)):
+            if value < 0:
+                raise ValueError(f"{name}={value}: must not be negative")
+        self._learning_rate = self._build_learning_rate(learning_rate)
+        self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
+        self.weight_decay_rate, self.compiled = weight_decay, compiled
+        self._first_moments: List[tf.Variable] = []
+        self._second_moments: List[tf.Variable] = []
+        self._kernels: Dict[Any, Callable] = {}
+
+    def _pure_update(self, excluded: bool) -> Callable[..., Update]:
+        """The update function with everything but tensors bound; `excluded`: has no decay."""
+        raise NotImplementedError
+
+    def build(self, var_list: Sequence[tf.Variable]) -> None:
+        """Makes the moments of `var_list`, named as in Google's training checkpoints."""
+        super().build(var_list)
+        if getattr(self, "_built", False):
+            return
+        for variable in var_list:
+            self._first_moments.append(self._add_slot(variable, "adam_m"))
+            self._second_moments.append(self._add_slot(variable, "adam_v"))
+        self._built = True
+
+    def _add_slot(self, variable: tf.Variable, slot: str) -> tf.Variable:
+        name = f"{variable.name.split(':')[0]}/{slot}"
+        # The empty scope: `fit` would put the optimizer's name in front.
+        with tf.distribute.get_strategy().extended.colocate_vars_with(variable), tf.name_scope(""):
+            return self.add_variable(variable.shape, variable.dtype, name=name)
+
+    @property
+    def slot_variables(self) -> List[tf.Variable]:
+        """First and second moment of each variable in turn."""
+        return [slot for pair in zip(self._first_moments, self._second_moments) for slot in pair]
+
+    def current_learning_rate(self) -> tf.Tensor:
+        """The rate of the update that comes next."""
+        if isinstance(self._learning_rate, tf.keras.optimizers.schedules.LearningRateSchedule):
+            return self._learning_rate(self.iterations)
+        return tf.convert_to_tensor(self._learning_rate)
+
+    def _excluded(self, variable: tf.Variable) -> bool:
+        return excluded_from_weight_decay(variable.name) or not self._use_weight_decay(variable)
+
+    def update_step(self, gradient: Any, variable: tf.Variable) -> None:
+        """Updates one variable; Keras calls it with gradients that it has clipped."""
+        index = self._index_dict[self._var_key(variable)]
+        m, v = self._first_moments[index], self._second_moments[index]
+        new_values = self._pure_update(self._excluded(variable))(
+            variable, m, v, tf.convert_to_tensor(gradient), rate=tf.cast(self.learning_rate, variable.dtype),
+            step=tf.cast(self.iterations + 1, variable.dtype))
+        for target, value in zip((variable, m, v), new_values):
+            target.assign(value)
+
+    def apply_update(self, gradients: Sequence[tf.Tensor], variables: Sequence[tf.Variable], multiplier: tf.Tensor,
+                     is_finite: tf.Tensor) -> None:
+        """Updates `variables`, or leaves everything as it is, to the bit, where `is_finite` is False.
+
+        Neither outcome waits for the device. Meant to be called inside a tf.function; `build` must
+        have been called before.
+
+        Args:
+          gradients: float32, in the order of `variables`, neither unscaled nor clipped.
+          variables: those the optimizer was built for.
+          multiplier: scalar by which gradients are multiplied: clip factor, 1/loss scale, 1/count.
+          is_finite: bool scalar, whether the global norm of the gradients is.
+        """
+        rate = tf.cast(self.current_learning_rate(), tf.float32)
+        step = tf.cast(self.iterations + 1, tf.float32)
+        for gradient, variable in zip(gradients, variables):
+            index = self._index_dict[self._var_key(variable)]
+            kernel = self._kernel(variable.shape, self._excluded(variable))
+            kernel(variable, self._first_moments[index], self._second_moments[index], gradient,
+                   tf.cast(multiplier, tf.float32), rate, step, is_finite)
+        self.iterations.assign_add(tf.cast(is_finite, tf.int64))
+
+    def _kernel(self, shape: tf.TensorShape, excluded: bool) -> Callable[..., None]:
+        """The function that updates any variable of this shape and kind."""
+        key = (tuple(shape), excluded)
+        if key not in self._kernels:
+            kernel = functools.partial(_update_in_place, self._pure_update(excluded))
+            if self.compiled:
+                kernel = tf.function(kernel, jit_compile=True, autograph=False)
+            self._kernels[key] = kernel
+        return self._kernels[key]
+
+    def get_config(self) -> Dict[str, Any]:
+        """Keras' configuration, from which `from_config` makes the same optimizer."""
+        return {**super().get_config(), "learning_rate": self._serialize_hyperparameter(self._learning_rate),
+                "beta_1": self.beta_1, "beta_2": self.beta_2, "epsilon": self.epsilon,
+                "weight_decay": self.weight_decay_rate, "compiled": self.compiled}
+
+
+def _update_in_place(update: Callable[..., Update], w: tf.Variable, m: tf.Variable, v: tf.Variable, g: tf.Tensor,
+                     multiplier: tf.Tensor, rate: tf.Tensor, step: tf.Tensor, is_finite: tf.Tensor) -> None:
+    new_values = update(w, m, v, g * multiplier, rate=rate, step=step)
+    for target, value in zip((w, m, v), new_values):
+        target.assign(tf.where(is_finite, value, target))
+
+
+class NVLAMB(_BertOptimizer):
+    """The optimizer of the large-batch recipe; the module says which LAMB that is.
+
+    Args:
+      learning_rate: number or schedule.
+      beta_1, beta_2, epsilon: as in Adam.
+      weight_decay: of all variables but biases and LayerNorm parameters.
+      adapt_excluded: whether these have a trust ratio too.
+      global_clipnorm: norm to which the gradient of an update is clipped. Keras does it in `fit`;
+        callers of `apply_update` put it into the multiplier.
+      compiled: whether `apply_update` compiles.
+      keras_arguments: of `tf.keras.optimizers.Optimizer`.
+    """
+
+    def __init__(self, learning_rate: Any = 1e-3, beta_1: float = 0.9, beta_2: float = 0.999, epsilon: float = 1e-6,
+                 weight_decay: float = 0.01, adapt_excluded: bool = True, global_clipnorm: Optional[float] = 1.0,
+                 compiled: bool = True, name: str = "NVLAMB", **keras_arguments: Any):
+        super().__init__(learning_rate, beta_1, beta_2, epsilon, weight_decay, compiled,
+                         global_clipnorm=global_clipnorm, name=name, **keras_arguments)
+        self.adapt_excluded = adapt_excluded
+
+    def _pure_update(self, excluded: bool) -> Callable[..., Update]:
+        return functools.partial(
+            nvlamb_update, beta_1=self.beta_1, beta_2=self.beta_2, epsilon=self.epsilon,
+            weight_decay=0.0 if excluded else self.weight_decay_rate, adapt=self.adapt_excluded or not excluded)
+
+    def get_config(self) -> Dict[str, Any]:
+        return {**super().get_config(), "adapt_excluded": self.adapt_excluded}
+
+
+class AdamW(_BertOptimizer):
+    """BERT's Adam with decoupled decay. Arguments as `NVLAMB`'s, and `bias_correction`."""
+
+    def __init__(self, learning_rate: Any = 1e-4, beta_1: float = 0.9, beta_2: float = 0.999, epsilon: float = 1e-6,
+                 weight_decay: float = 0.01, bias_correction: bool = False, global_clipnorm: Optional[float] = 1.0,
+                 compiled: bool = True, name: str = "AdamW", **keras_arguments: Any):
+        super().__init__(learning_rate, beta_1, beta_2, epsilon, weight_decay, compiled,
+                         global_clipnorm=global_clipnorm, name=name, **keras_arguments)
+        self.bias_correction = bias_correction
+
+    def _pure_update(self, excluded: bool) -> Callable[..., Update]:
+        return functools.partial(
+            adamw_update, beta_1=self.beta_1, beta_2=self.beta_2, epsilon=self.epsilon,
+            weight_decay=0.0 if excluded else self.weight_decay_rate, bias_correction=self.bias_correction)
+
+    def get_config(self) -> Dict[str, Any]:
+        return {**super().get_config(), "bias_correction": self.bias_correction}
+
+
+class WarmupPolynomialDecay(tf.keras.optimizers.schedules.LearningRateSchedule):
+    """Linear warm-up, then peak * (1 - t/total)^power, where t is the number of updates applied.
+
+    The decay is counted from update 0, so the rate drops where the warm-up ends, by
+    (1 - warmup/total)^power; that is the published recipe. `continuous_join` counts it from the
+    end of the warm-up instead. From `total_steps` on the rate is 0.
+
+    Args:
+      peak_learning_rate: what the warm-up leads to.
+      warmup_steps: updates of warm-up; 0 for none.
+      total_steps: updates after which the rate is 0.
+      power: 0.5 in the LAMB recipe, 1 with Adam.
+
+    Raises:
+      ValueError: not 0 <= warmup_steps <= total_steps, or total_steps is 0.
+    """
+
+    def __init__(self, peak_learning_rate: float, warmup_steps: int, total_steps: int, power: float = 1.0,
+                 continuous_join: bool = False, name: str = "WarmupPolynomialDecay"):
+        if not 0 <= warmup_steps <= total_steps or total_steps < 1:
+            raise ValueError(f"warmup_steps={warmup_steps}, total_steps={total_steps}: "
+                             "the warm-up must not be longer than the whole, and that must be positive")
+        self.peak_learning_rate, self.warmup_steps, self.total_steps = peak_learning_rate, warmup_steps, total_steps
+        self.power, self.continuous_join, self.name = power, continuous_join, name
+
+    def __call__(self, step: Any) -> tf.Tensor:
+        """The rate of the update that follows `step` applied ones: float32 scalar."""
+        with tf.name_scope(self.name):
+            step = tf.cast(step, tf.float32)
+            warming = step / max(self.warmup_steps, 1)
+            start = self.warmup_steps if self.continuous_join else 0
+            left = tf.maximum(self.total_steps - step, 0.0) / max(self.total_steps - start, 1)
+            return self.peak_learning_rate * tf.where(step < self.warmup_steps, warming, left**self.power)
+
+    def get_config(self) -> Dict[str, Any]:
+        return {"peak_learning_rate": self.peak_learning_rate, "warmup_steps": self.warmup_steps,
+                "total_steps": self.total_steps, "power": self.power, "continuous_join": self.continuous_join,
+                "name": self.name}
+
+
+def make_optimizer(optimizer_type: str, peak_learning_rate: float, warmup_steps: int, total_steps: int, *,
+                   compiled: bool = True, **options: Any) -> _BertOptimizer:
+    """"lamb" or "adamw" with its schedule (power 0.5 and 1); `options` go to the optimizer."""
+    classes = {"lamb": (NVLAMB, 0.5), "adamw": (AdamW, 1.0)}
+    if optimizer_type not in classes:
+        raise ValueError(f"optimizer_type={optimizer_type!r}: must be one of {', '.join(classes)}")
+    optimizer_class, power = classes[optimizer_type]
+    schedule = WarmupPolynomialDecay(peak_learning_rate, warmup_steps, total_steps, power)
+    return optimizer_class(schedule, compiled=compiled, **options)
+
+
+class LossScale:
+    """The factor by which float16's loss is multiplied, so that small gradients do not vanish.
+
+    It is halved by an update with a non-finite gradient and doubled after `growth_interval` sound
+    ones in a row, within [1, 2^24] (dynamic loss scaling, arXiv 1710.03740). Where not `enabled` it
+    stays 1; skipped updates are counted all the same.
+    """
+
+    MAXIMUM = 2.0**24
+
+    def __init__(self, enabled: bool = True, initial: float = 2.0**15, growth_interval: int = 2000):
+        self.enabled, self._growth_interval = enabled, growth_interval
+        self.scale = tf.Variable(initial if enabled else 1.0, trainable=False, dtype=tf.float32, name="loss_scale")
+        self.good_updates = tf.Variable(0, trainable=False, name="good_updates")
+        self.consecutive_skips = tf.Variable(0, trainable=False, name="consecutive_skips")
+
+    @property
+    def variables(self) -> List[tf.Variable]:
+        return [self.scale, self.good_updates, self.consecutive_skips]
+
+    def update(self, is_finite: tf.Tensor) -> None:
+        """Notes an update's outcome, a bool scalar, without waiting for it."""
+        sound = tf.cast(is_finite, tf.int32)
+        self.consecutive_skips.assign((self.consecutive_skips + 1) * (1 - sound))
+        if not self.enabled:
+            return
+        good_updates = (self.good_updates + 1) * sound
+        grow = good_updates >= self._growth_interval
+        wanted = tf.where(is_finite, tf.where(grow, self.scale * 2.0, self.scale), self.scale / 2.0)
+        self.scale.assign(tf.clip_by_value(wanted, 1.0, self.MAXIMUM))
+        self.good_updates.assign(tf.where(grow, 0, good_updates))
+
+    def num_consecutive_skips(self) -> int:
+        """Updates skipped since the last applied one. Waits for the device."""
+        return int(self.consecutive_skips.numpy())
+
+    def state(self) -> Dict[str, float]:
+        """What a checkpoint keeps. Waits for the device."""
+        return {"scale": float(self.scale.numpy()), "good_updates": int(self.good_updates.numpy()),
+                "consecutive_skips": self.num_consecutive_skips()}
+
+    def restore(self, state: Mapping[str, float]) -> None:
+        """Takes over what `state` returned."""
+        self.scale.assign(state["scale"])
+        self.good_updates.assign(int(state["good_updates"]))
+        self.consecutive_skips.assign(int(state["consecutive_skips"]))
