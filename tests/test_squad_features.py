@@ -108,7 +108,8 @@ def test_answers_are_narrowed_to_their_own_tokens(golden, context, answer, start
 
 def test_an_answer_counts_in_the_windows_that_hold_it_whole(golden):
     tokenizer = golden[1]
-    words = "in the clock moved to a harbour town of people her brother s work made ships first design".split()
+    words = ["in", "the", "clock", "moved", "to", "a", "harbour", "town", "of", "people", "her", "brother", "s",
+             "work", "made", "ships", "first", "design"]
     starts = np.cumsum([0] + [len(word) + 1 for word in words])
     settings = FeatureSettings(14, 3, 2)  # windows of 9 tokens
     for first in range(len(words)):

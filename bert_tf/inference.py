@@ -1,0 +1,165 @@
+"""Predicting: a model over all rows of a task, and the answers to a SQuAD file.
+
+Shapes: F rows (windows), B batch of one rank, S tokens in a row.
+"""
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.checkpoint import STATE, load_weights, read_state, resolve
+from bert_tf.distributed import Workers
+from bert_tf.errors import UserError
+from bert_tf.progress import progress
+from bert_tf.squad.decode import Decoded, DecodeSettings, decode
+from bert_tf.squad.examples import Example
+from bert_tf.squad.features import Features
+from bert_tf.squad.metrics import score, score_version_2
+from bert_tf.telemetry import Telemetry
+from bert_tf.tokenization import FullTokenizer
+
+SPAN_HEAD = "cls/squad/output_weights"
+_INPUTS = ("input_ids", "input_mask", "segment_ids")
+_UNUSED_HERE = "bert/pooler/"
+
+
+class Predicted(NamedTuple):
+    """Outputs of a model over all rows, and the speed of the steady state."""
+
+    outputs: Tuple[np.ndarray, ...]  # each [F, ...]
+    throughput_val: Optional[float]  # global rows/s without the first batch; None where there is no other
+
+
+def predict_rows(model: tf.keras.Model, batch: Callable[[np.ndarray], Dict[str, np.ndarray]], num_rows: int,
+                 batch_size: int, workers: Workers) -> Predicted:
+    """The model's outputs for rows 0 to num_rows - 1, computed by all ranks, known to all.
+
+    Each rank takes consecutive rows in batches of one fixed shape, so that the model is compiled
+    once; missing rows of the last batch repeat row 0 and are dropped.
+
+    Args:
+      batch: row numbers [B] -> the model's inputs.
+      batch_size: B, of one rank.
+    """
+    compiled = tf.function(lambda features: tuple(model(features, dropout=None)),
+                           jit_compile=model.blocks.scope == "step", autograph=False)
+    num_batches = -(-num_rows // (batch_size * workers.size))
+    first = workers.rank * num_batches * batch_size
+    found: List[List[np.ndarray]] = []
+    started = time.monotonic()
+    for number in progress(range(num_batches), total=num_batches, unit="batches", description="predicting",
+                           disable=not workers.is_chief):
+        rows = first + number * batch_size + np.arange(batch_size)
+        inputs = batch(np.where(rows < num_rows, rows, 0))
+        found.append([output.numpy() for output in compiled({name: tf.constant(inputs[name]) for name in _INPUTS})])
+        if number == 0:  # compiled now
+            started = time.monotonic()
+    seconds = time.monotonic() - started
+    outputs = []
+    for batches in zip(*found):
+        everyone = workers.gather(np.concatenate(batches).ravel())
+        outputs.append(everyone.reshape(-1, *batches[0].shape[1:])[:num_rows])
+    rate = (num_batches - 1) * batch_size * workers.size / seconds if num_batches > 1 else None
+    return Predicted(tuple(outputs), rate)
+
+
+def find_span_weights(model_dir: Path, init_checkpoint: Optional[str]) -> Path:
+    """The checkpoint prefix to predict with: `init_checkpoint` if it was fine-tuned, else the run's newest.
+
+    Raises:
+      UserError: neither holds a question answering head.
+    """
+    if init_checkpoint:
+        prefix = resolve(init_checkpoint)
+        if tf.train.load_checkpoint(str(prefix)).has_tensor(SPAN_HEAD):
+            return prefix
+    if (model_dir / "checkpoints").is_dir():
+        return resolve(model_dir, "model_dir")
+    if init_checkpoint:
+        raise UserError(f"--init_checkpoint={init_checkpoint} has no question answering head ({SPAN_HEAD}), and "
+                        f"--model_dir={model_dir} holds no checkpoint; fine-tune it first with --mode=train")
+    raise UserError(f"--model_dir={model_dir} holds no checkpoint to predict with; fine-tune first with --mode=train, "
+                    "or name a fine-tuned checkpoint with --init_checkpoint")
+
+
+def load_span_weights(prefix: Path, model: tf.keras.Model, vocab_size: int) -> int:
+    """Fills a `SpanModel` for prediction; returns the number of updates it was trained for, 0 if not known.
+
+    Raises:
+      UserError: the checkpoint lacks something.
+    """
+    report = load_weights(prefix, model.variables, vocab_size)
+    missing = [name for name in report.missing if not name.startswith(_UNUSED_HERE)]
+    if missing:
+        raise UserError(f"checkpoint {prefix} lacks {', '.join(missing[:3])} ({len(missing)} variables in all), so "
+                        "it cannot answer questions; name a checkpoint fine-tuned with run_squad.py")
+    return read_state(prefix.parent)["updates_applied"] if (prefix.parent / STATE).is_file() else 0
+
+
+class AnswerSheet(NamedTuple):
+    """What `answer_questions` reads, and how it answers."""
+
+    examples: Sequence[Example]
+    features: Features
+    tokenizer: FullTokenizer
+    settings: DecodeSettings
+    wants_scores: Optional[bool]  # None: if the examples hold answers
+
+
+def answer_questions(model: tf.keras.Model, sheet: AnswerSheet, batch_size: int, model_dir: Path, workers: Workers,
+                     telemetry: Telemetry, update: int) -> Dict[str, float]:
+    """Answers a file's questions into ``predictions.json``, ``nbest_predictions.json`` and, for version
+    2.0, ``null_odds.json`` of `model_dir`; scores them by the official rules where wanted.
+
+    The scores are printed as one line of JSON, and written to ``eval_results.txt`` and the run's
+    metrics as those of update number `update`. Called by all ranks; only the chief answers.
+
+    Returns: the scores, {} where there are none.
+    """
+    features = sheet.features
+    predicted = predict_rows(model, features.batch, features.num_windows, batch_size, workers)
+    if not workers.is_chief:
+        return {}
+    decoded = decode(sheet.examples, features, *predicted.outputs, sheet.tokenizer, sheet.settings, show_progress=True)
+    _write_answers(decoded, sheet.settings.version_2_with_negative, model_dir)
+    telemetry.note(f"answers to {len(sheet.examples):,} questions: {model_dir / 'predictions.json'}")
+    holds_answers = all(example.answers is not None for example in sheet.examples)
+    if sheet.wants_scores is False or (sheet.wants_scores is None and not holds_answers):
+        telemetry.note("not scored: " + ("--noeval" if holds_answers else "the questions come without answers"))
+        return {}
+    if sheet.settings.version_2_with_negative:
+        scores = score_version_2(sheet.examples, decoded.predictions, decoded.null_odds)
+        telemetry.note(f"best null threshold: {scores['best_f1_thresh']} (F1 {scores['best_f1']:.3f}); use it with "
+                       "--null_score_diff_threshold")
+    else:
+        scores = score(sheet.examples, decoded.predictions)
+    telemetry.note(json.dumps(scores))
+    speed = {} if predicted.throughput_val is None else {"throughput_val": predicted.throughput_val}
+    telemetry.evaluation(update, **scores, global_step=update, **speed)
+    _write(model_dir / "eval_results.txt", "".join(f"{name} = {value}\n" for name, value in scores.items()))
+    return scores
+
+
+def _write_answers(decoded: Decoded, version_2_with_negative: bool, model_dir: Path) -> None:
+    files: Dict[str, Any] = {"predictions.json": decoded.predictions, "nbest_predictions.json": decoded.nbest}
+    if version_2_with_negative:
+        files["null_odds.json"] = decoded.null_odds
+    for name, content in files.items():
+        _write(model_dir / name, json.dumps(content, indent=4) + "\n")
+
+
+def _write(path: Path, text: str) -> None:
+    temporary = path.with_name(path.name + ".tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(text, encoding="utf-8")
+        os.replace(temporary, path)
+    except OSError as error:
+        raise UserError(f"{path} cannot be written ({error.strerror}); "
+                        "make room or choose another --model_dir") from None

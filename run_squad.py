@@ -1,0 +1,101 @@
+"""Answers questions about texts (SQuAD 1.1 and 2.0): fine-tunes, predicts, scores. See README.md."""
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Sequence
+
+from absl import app, flags
+
+from bert_tf.errors import STOPPED_EXIT_CODE, UserError, exit_on_user_error
+
+FLAGS = flags.FLAGS
+
+flags.DEFINE_enum("mode", "train_and_predict", ["train_and_predict", "train", "predict", "eval"],
+                  "What to do; eval: predict and score.")
+flags.DEFINE_string("bert_config_file", None, "The model's bert_config.json; default: the one beside the checkpoint.")
+flags.DEFINE_string("vocab_file", None, "The model's vocab.txt; default: the one beside the checkpoint.")
+flags.DEFINE_string("train_file", None, "SQuAD file to train on, e.g. train-v1.1.json.")
+flags.DEFINE_string("predict_file", None, "SQuAD file to answer, e.g. dev-v1.1.json.")
+flags.DEFINE_bool("eval", None, "Score the predictions by the official rules; default: if the file holds answers.")
+flags.DEFINE_string("init_checkpoint", None, "Run folder, checkpoint folder or bert_model.ckpt to start from; none: "
+                    "random weights. To predict: a fine-tuned one, default the newest in --model_dir.")
+flags.DEFINE_string("model_dir", None, "The run folder. Started again in it, the run goes on.")
+flags.DEFINE_integer("train_batch_size", 8, "Micro-batch of one rank.")
+flags.DEFINE_integer("predict_batch_size", 8, "Prediction batch of one rank.")
+flags.DEFINE_float("learning_rate", 5e-6, "Peak rate of one rank; multiplied by the number of ranks.")
+flags.DEFINE_float("num_train_epochs", 3.0, "Passes over the training file; may be fractional.")
+flags.DEFINE_float("warmup_proportion", 0.1, "Share of the updates in which the rate rises.")
+flags.DEFINE_integer("num_accumulation_steps", 1, "Micro-batches of one rank in an update.")
+flags.DEFINE_integer("save_checkpoint_steps", 1000, "Updates between checkpoints.")
+flags.DEFINE_integer("keep_checkpoints", 3, "How many of the newest checkpoints stay.")
+flags.DEFINE_integer("display_loss_steps", 10, "Updates between two log lines.")
+flags.DEFINE_integer("max_seq_length", 384, "Tokens of a row: question and a window of the context.")
+flags.DEFINE_integer("doc_stride", 128, "Tokens between the starts of two windows.")
+flags.DEFINE_integer("max_query_length", 64, "Tokens of a question; more are cut off.")
+flags.DEFINE_integer("n_best_size", 20, "Length of the list of best answers.")
+flags.DEFINE_integer("max_answer_length", 30, "Tokens of an answer at most.")
+flags.DEFINE_bool("do_lower_case", True, "Lower-case the text; true for uncased models.")
+flags.DEFINE_bool("version_2_with_negative", False, "Some questions have no answer (SQuAD 2.0).")
+flags.DEFINE_float("null_score_diff_threshold", 0.0, "Answer nothing where the null odds are above.")
+flags.DEFINE_bool("use_horovod", False, "Share the work among the ranks of a Horovod job.")
+flags.DEFINE_enum("precision", "fp32", ["fp32", "tf32", "fp16", "bf16"], "Type of the matmuls.")
+flags.DEFINE_bool("enable_xla", False, "Compile with XLA.")
+flags.DEFINE_enum("xla_scope", "auto", ["auto", "step", "blocks"], "What XLA compiles; auto: the whole step on "
+                  "GPUs, the element-wise blocks on CPUs.")
+flags.DEFINE_integer("seed", 12345, "Of the new weights, data order and dropout.")
+flags.DEFINE_string("dllog_path", None, "File for NVIDIA's DLLogger lines.")
+flags.DEFINE_bool("continue_with_changes", False, "Go on in a run folder although settings differ from its own.")
+
+# Which files a mode reads; others may be given and are left alone.
+_NEEDS = {"train_and_predict": ("train_file", "predict_file"), "train": ("train_file",),
+          "predict": ("predict_file",), "eval": ("predict_file",)}
+
+
+def _check_files() -> None:
+    for name in (*_NEEDS[FLAGS.mode], "model_dir"):
+        if not FLAGS[name].value:
+            raise UserError(f"--{name} is required with --mode={FLAGS.mode}")
+    if FLAGS.mode == "eval" and FLAGS.eval is False:
+        raise UserError("--mode=eval scores, --noeval does not; choose one of them, or --mode=predict")
+
+
+def _file_of_mode(name: str):
+    return FLAGS[name].value if name in _NEEDS[FLAGS.mode] else None
+
+
+@exit_on_user_error
+def main(argv: Sequence[str]) -> None:
+    if len(argv) > 1:
+        raise UserError(f"unexpected argument {argv[1]!r}; every setting is a flag, see --help")
+    _check_files()
+    from bert_tf.blocks import choose_scope
+    from bert_tf.distributed import connect
+    from bert_tf.finetuning import FinetuningConfig, SquadJob, run_squad
+    from bert_tf.squad.decode import DecodeSettings
+    from bert_tf.squad.features import FeatureSettings
+
+    workers = connect(FLAGS.use_horovod)
+    job = SquadJob(
+        model_dir=Path(FLAGS.model_dir), train_file=_file_of_mode("train_file"),
+        predict_file=_file_of_mode("predict_file"), init_checkpoint=FLAGS.init_checkpoint,
+        bert_config_file=FLAGS.bert_config_file, vocab_file=FLAGS.vocab_file,
+        training=FinetuningConfig(
+            learning_rate=FLAGS.learning_rate, num_train_epochs=FLAGS.num_train_epochs,
+            warmup_proportion=FLAGS.warmup_proportion, train_batch_size=FLAGS.train_batch_size,
+            num_accumulation_steps=FLAGS.num_accumulation_steps, num_ranks=workers.size, precision=FLAGS.precision,
+            xla_scope=choose_scope(FLAGS.enable_xla, FLAGS.xla_scope), seed=FLAGS.seed,
+            save_checkpoint_steps=FLAGS.save_checkpoint_steps, display_loss_steps=FLAGS.display_loss_steps,
+            keep_checkpoints=FLAGS.keep_checkpoints),
+        features=FeatureSettings(FLAGS.max_seq_length, FLAGS.doc_stride, FLAGS.max_query_length),
+        decoding=DecodeSettings(FLAGS.n_best_size, FLAGS.max_answer_length, FLAGS.version_2_with_negative,
+                                FLAGS.null_score_diff_threshold, FLAGS.do_lower_case),
+        predict_batch_size=FLAGS.predict_batch_size,
+        wants_scores=True if FLAGS.mode == "eval" else FLAGS.eval if FLAGS.mode != "train" else None,
+        dllog_path=FLAGS.dllog_path, continue_with_changes=FLAGS.continue_with_changes)
+    if not run_squad(job, workers):
+        sys.exit(STOPPED_EXIT_CODE)
+
+
+if __name__ == "__main__":
+    app.run(main)

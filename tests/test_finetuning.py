@@ -1,0 +1,274 @@
+"""Fine-tuning on a handful of questions: order of rows, resuming, scores, and what is refused."""
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from squad_data import GOLDEN, write_squad
+
+from bert_tf import finetuning
+from bert_tf.checkpoint import PREFIX
+from bert_tf.data_order import GlobalOrder
+from bert_tf.distributed import Workers
+from bert_tf.errors import UserError
+from bert_tf.finetuning import FinetuningConfig, SquadJob, check_casing, run_squad, training_rows
+from bert_tf.squad.decode import DecodeSettings
+from bert_tf.squad.features import FeatureSettings
+
+ROOT = Path(__file__).resolve().parent.parent
+NUM_WINDOWS = len(GOLDEN["features"])
+
+
+def settings(**changes):
+    return FinetuningConfig(**{**dict(
+        learning_rate=0.01, num_train_epochs=0.6, warmup_proportion=0.1, train_batch_size=2, num_accumulation_steps=2,
+        num_ranks=1, save_checkpoint_steps=3, display_loss_steps=2), **changes})
+
+
+def job(folder, model_dir, *, training=None, **changes):
+    return SquadJob(**{**dict(
+        model_dir=model_dir, train_file=str(folder / "squad.json"), predict_file=str(folder / "squad.json"),
+        init_checkpoint=None, bert_config_file=str(folder / "bert_config.json"), vocab_file=str(folder / "vocab.txt"),
+        training=training or settings(), features=FeatureSettings(**GOLDEN["settings"]),
+        decoding=DecodeSettings(version_2_with_negative=True), predict_batch_size=16, wants_scores=None,
+        dllog_path=None, continue_with_changes=False), **changes})
+
+
+def events(model_dir, event):
+    records = [json.loads(line) for line in (model_dir / "metrics.jsonl").read_text().splitlines()]
+    return [record for record in records if record["event"] == event]
+
+
+def weights(model_dir, update):
+    return (model_dir / "checkpoints" / f"ckpt-{update:08d}" / f"{PREFIX}.data-00000-of-00001").read_bytes()
+
+
+def test_updates_cover_the_epochs_and_no_more():
+    config = settings(train_batch_size=5, num_accumulation_steps=2, num_train_epochs=1.1)
+    assert config.global_batch_size == 10
+    assert config.num_updates(100) == 11  # 100 * 1.1 / 10 is a hair more than 11 in floating point
+    assert settings(train_batch_size=1, num_accumulation_steps=1, num_train_epochs=0.29).num_updates(100) == 29
+    assert config.num_updates(99) == 10  # the rest of the last epoch does not fill an update
+    with pytest.raises(UserError, match=r"9 rows x 1.1 epochs do not fill one update of 10 rows"):
+        config.num_updates(9)
+    assert settings(num_ranks=8).effective_learning_rate == pytest.approx(0.08)
+
+
+@pytest.mark.parametrize("values, message", [
+    (dict(train_batch_size=0), "train_batch_size=0"),
+    (dict(num_train_epochs=0), "num_train_epochs=0"),
+    (dict(learning_rate=-1.0), "learning_rate=-1.0"),
+    (dict(learning_rate=float("nan")), "learning_rate=nan"),
+    (dict(warmup_proportion=1.0), "warmup_proportion=1.0"),
+    (dict(precision="half"), "precision='half'"),
+    (dict(seed=-1), "seed=-1"),
+])
+def test_settings_are_checked(values, message):
+    with pytest.raises(UserError, match=message):
+        settings(**values)
+
+
+def all_rows(config, num_rows, num_updates):
+    """[updates, G]: the global batches that the ranks make together, rank-major."""
+    order = GlobalOrder(np.ones(num_rows, np.int64), config.seed)
+    return np.array([
+        np.concatenate([training_rows(order, update, config, rank).ravel() for rank in range(config.num_ranks)])
+        for update in range(num_updates)])
+
+
+def test_order_of_rows_does_not_depend_on_the_split():
+    num_rows, num_updates = 30, 9  # 12 rows an update: 108 positions, more than 3 epochs
+    alone = all_rows(settings(train_batch_size=12, num_accumulation_steps=1), num_rows, num_updates)
+    for batch, accumulation, ranks in ((3, 4, 1), (2, 2, 3), (1, 1, 12)):
+        split = settings(train_batch_size=batch, num_accumulation_steps=accumulation, num_ranks=ranks)
+        np.testing.assert_array_equal(all_rows(split, num_rows, num_updates), alone)
+    epochs = alone.ravel()[:90].reshape(3, 30)
+    for epoch in epochs:  # every row once an epoch, though updates run across the borders
+        assert sorted(epoch) == list(range(num_rows))
+    assert not (epochs[0] == epochs[1]).all()
+    assert abs(np.diff(epochs[0])).min() >= 1 and (abs(np.diff(epochs[0])) > 1).mean() > 0.5  # neighbours are parted
+    other_seed = all_rows(settings(train_batch_size=12, num_accumulation_steps=1, seed=1), num_rows, 2)
+    assert not (other_seed == alone[:2]).all()
+
+
+@pytest.fixture(scope="module")
+def squad(tmp_path_factory):
+    return write_squad(tmp_path_factory.mktemp("squad"))
+
+
+@pytest.fixture(scope="module")
+def finished(squad, tmp_path_factory):
+    """A run nobody disturbed: 57 windows * 0.6 / 4 = 8 updates."""
+    model_dir = tmp_path_factory.mktemp("finished")
+    assert run_squad(job(squad, model_dir), Workers())
+    return model_dir
+
+
+def test_a_run_leaves_what_is_promised(finished, capsys):
+    for name in ("config.json", "report.html", "training_summary.txt", "predictions.json", "nbest_predictions.json",
+                 "null_odds.json", "eval_results.txt"):
+        assert (finished / name).stat().st_size > 0
+    assert [path.name for path in sorted((finished / "checkpoints").iterdir())] == [
+        "ckpt-00000003", "ckpt-00000006", "ckpt-00000008"]
+    newest = finished / "checkpoints" / "ckpt-00000008"
+    assert (newest / "vocab.txt").is_file() and (newest / "bert_config.json").is_file()
+    ids = [qa["id"] for qa in GOLDEN["squad"]["data"][0]["paragraphs"][0]["qas"]]
+    for name in ("predictions.json", "nbest_predictions.json", "null_odds.json"):
+        assert list(json.loads((finished / name).read_text())) == ids
+    start, evaluation = events(finished, "start")[-1], events(finished, "evaluation")[-1]
+    assert (start["num_rows"], start["global_batch_size"]) == (NUM_WINDOWS, 4)
+    assert {"exact_match", "f1", "HasAns_f1", "best_f1_thresh", "throughput_val"} <= set(evaluation)
+    assert evaluation["update"] == 8
+    losses = [line["total_loss"] for line in events(finished, "train")]
+    assert losses[0] == pytest.approx(np.log(48), abs=0.3)  # nothing is known yet: any of 48 tokens
+    assert json.loads((finished / "config.json").read_text())["settings"]["learning_rate"] == 0.01
+
+
+def test_predicting_again_gives_the_same_answers(finished, squad, tmp_path, capsys):
+    run_squad(job(squad, tmp_path, train_file=None, init_checkpoint=str(finished), wants_scores=True,
+                  bert_config_file=None, vocab_file=None, predict_batch_size=7), Workers())
+    for name in ("predictions.json", "null_odds.json"):
+        expected = json.loads((finished / name).read_text())
+        assert json.loads((tmp_path / name).read_text()) == (
+            expected if name == "predictions.json" else pytest.approx(expected, abs=1e-4))
+    printed = [line for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
+    assert json.loads(printed[0])["f1"] == events(tmp_path, "evaluation")[0]["f1"]
+    assert events(tmp_path, "evaluation")[0]["update"] == 8
+
+
+def test_stopped_by_a_signal_and_started_again_it_ends_with_the_same_bits(finished, squad, tmp_path, monkeypatch):
+    batches = finetuning._batches
+
+    def stopping(*args):
+        for number, features in enumerate(batches(*args)):
+            if number == 3:
+                os.kill(os.getpid(), signal.SIGTERM)
+            yield features
+
+    with monkeypatch.context() as patch:
+        patch.setattr(finetuning, "_batches", stopping)
+        assert not run_squad(job(squad, tmp_path), Workers())
+    assert not (tmp_path / "predictions.json").exists()
+    assert run_squad(job(squad, tmp_path), Workers())
+    assert events(tmp_path, "start")[-1]["update"] == 4
+    assert weights(tmp_path, 8) == weights(finished, 8)
+    assert (tmp_path / "predictions.json").read_text() == (finished / "predictions.json").read_text()
+
+
+def test_the_split_into_micro_batches_changes_nothing_but_rounding(finished, squad, tmp_path):
+    whole = settings(train_batch_size=4, num_accumulation_steps=1)
+    run_squad(job(squad, tmp_path, training=whole, predict_file=None), Workers())
+    mine, theirs = (np.frombuffer(weights(folder, 8), np.float32) for folder in (tmp_path, finished))
+    np.testing.assert_allclose(mine, theirs, atol=2e-4)
+    assert events(tmp_path, "train")[-1]["total_loss"] == pytest.approx(
+        events(finished, "train")[-1]["total_loss"], rel=1e-4)
+
+
+def test_other_settings_in_the_same_folder_are_refused(finished, squad):
+    with pytest.raises(UserError, match="num_train_epochs: 0.6 there, 0.7 now"):
+        run_squad(job(squad, finished, training=settings(num_train_epochs=0.7)), Workers())
+    with pytest.raises(UserError, match="doc_stride: 12 there, 11 now"):
+        run_squad(job(squad, finished, features=FeatureSettings(48, 11, 10)), Workers())
+
+
+def test_what_does_not_fit_is_refused(squad, tmp_path):
+    def refused(message, **changes):
+        with pytest.raises(UserError, match=message):
+            run_squad(job(squad, tmp_path / "run", **changes), Workers())
+
+    longer = tmp_path / "vocab.txt"
+    longer.write_text((squad / "vocab.txt").read_text() + "more\n")
+    num = len(GOLDEN["vocab"])
+    refused(f"has {num + 1} pieces, but .* says vocab_size={num}", vocab_file=str(longer))
+    refused("--vocab_file is required where no --init_checkpoint", vocab_file=None)
+    refused("max_seq_length=129 is more than the model's max_position_embeddings=128",
+            features=FeatureSettings(129, 12, 10))
+    refused("no such file", train_file=str(tmp_path / "absent.json"))
+    refused("has no answer; pass --version_2_with_negative", decoding=DecodeSettings())
+    refused("do not fill one update", training=settings(train_batch_size=100))
+    refused("pass --do_lower_case with an uncased model",
+            decoding=DecodeSettings(version_2_with_negative=True, do_lower_case=False))
+    with pytest.raises(UserError, match="predict_batch_size=0"):
+        job(squad, tmp_path, predict_batch_size=0)
+    with pytest.raises(UserError, match="no --predict_file"):
+        job(squad, tmp_path, predict_file=None, wants_scores=True)
+
+
+def test_casing():
+    special = {"[CLS]": 0, "[unused1]": 1}
+    check_casing({**special, "cat": 2, "##s": 3}, True, Path("v"))
+    check_casing({**special, "cat": 2, "Cat": 3}, False, Path("v"))
+    check_casing({**special, "猫": 2}, False, Path("v"))  # no letters with case at all
+    with pytest.raises(UserError, match="pass --nodo_lower_case with a cased model"):
+        check_casing({**special, "cat": 2, "Cat": 3}, True, Path("v"))
+    with pytest.raises(UserError, match="pass --do_lower_case with an uncased model"):
+        check_casing({**special, "cat": 2}, False, Path("v"))
+
+
+def command(squad, model_dir, **changes):
+    flags = {**dict(mode="train_and_predict", train_file=squad / "squad.json", predict_file=squad / "squad.json",
+                    bert_config_file=squad / "bert_config.json", vocab_file=squad / "vocab.txt", model_dir=model_dir,
+                    max_seq_length=48, doc_stride=12, max_query_length=10), **changes}
+    return [sys.executable, str(ROOT / "run_squad.py"),
+            *(f"--{name}={value}" for name, value in flags.items() if value is not None)]
+
+
+ENVIRONMENT = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+
+
+@pytest.mark.parametrize("changes, message", [
+    (dict(model_dir=None), "--model_dir is required with --mode=train_and_predict"),
+    (dict(mode="eval", predict_file=None), "--predict_file is required with --mode=eval"),
+    (dict(mode="eval", eval="false"), "--mode=eval scores, --noeval does not"),
+])
+def test_the_program_says_a_mistake_in_one_line(squad, tmp_path, changes, message):
+    done = subprocess.run(command(squad, **{"model_dir": tmp_path, **changes}), capture_output=True, text=True,
+                          env=ENVIRONMENT)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"error: {message}") and done.stderr.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_killed_and_started_again_it_learns_the_answers_by_heart(tmp_path):
+    """Learning, decoding and scoring together, as a program, against an undisturbed run."""
+    squad = write_squad(tmp_path, version_2=False, hidden_size=64, num_hidden_layers=2, dropout=0.05)
+    changes = dict(train_batch_size=10, num_train_epochs=40, learning_rate=2e-3, save_checkpoint_steps=20,
+                   display_loss_steps=20)
+    done = subprocess.run(command(squad, tmp_path / "whole", **changes), capture_output=True, text=True,
+                          env=ENVIRONMENT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    scores = next(json.loads(line) for line in done.stdout.splitlines() if line.startswith("{"))
+    assert set(scores) == {"exact_match", "f1"} and scores["exact_match"] > 80
+
+    killed = subprocess.Popen(command(squad, tmp_path / "killed", **changes), env=ENVIRONMENT,
+                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while not (tmp_path / "killed" / "checkpoints" / "ckpt-00000040").exists():
+        assert killed.poll() is None and time.monotonic() < deadline
+        time.sleep(0.02)
+    killed.send_signal(signal.SIGKILL)
+    killed.wait()
+    done = subprocess.run(command(squad, tmp_path / "killed", **changes), capture_output=True, text=True,
+                          env=ENVIRONMENT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "going on from" in done.stdout
+    last = max(path.name for path in (tmp_path / "whole" / "checkpoints").iterdir())
+    update = int(last.split("-")[1])
+    assert weights(tmp_path / "killed", update) == weights(tmp_path / "whole", update)
+
+
+def test_identity_holds_what_decides_the_result():
+    """What may differ between two starts of one run: the split, how often it shows and saves, XLA."""
+    base = settings(num_accumulation_steps=4, num_ranks=1)
+    same = dataclasses.replace(base, num_accumulation_steps=2, train_batch_size=4, save_checkpoint_steps=7,
+                               display_loss_steps=9, xla_scope="step")
+    assert base.identity() == same.identity()
+    for change in (dict(seed=1), dict(num_train_epochs=2.0), dict(train_batch_size=3), dict(precision="bf16"),
+                   dict(learning_rate=0.02), dict(warmup_proportion=0.2)):
+        assert dataclasses.replace(base, **change).identity() != base.identity()
