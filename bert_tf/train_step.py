@@ -1,0 +1,140 @@
+"""One update: denominators, accumulation, one all-reduce, clipping, optimiser.
+
+The update is a function of (weights, batch number, seed, data). It does not depend on how the
+global batch is split into micro-batches and ranks (sums up to float rounding, masks exactly), nor
+on what is compiled:
+
+* Losses are sums over instances, divided by what the *whole* update holds. So the number of
+  masked tokens of all ranks is known before the first backward pass.
+* Masks follow the row's number in the global batch (`randomness`). Rows are rank-major: rank r,
+  micro-batch a, row b is number (r*A + a)*B + b.
+* Gradients are summed in float32 over A micro-batches inside one loop, averaged over the R ranks
+  in one reduction, and unscaled after it.
+
+Shape letters: A micro-batches of an update, B micro-batch, R ranks, K denominators, M metrics.
+"""
+from __future__ import annotations
+
+import hashlib
+from typing import Dict, List, NamedTuple, Sequence, Tuple
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.distributed import Workers
+from bert_tf.errors import UserError
+from bert_tf.optimization import LossScale, global_norm
+from bert_tf.randomness import DropoutKey, update_key
+
+Features = Dict[str, tf.Tensor]
+
+
+class UpdateResult(NamedTuple):
+    """What one update did. Scalars on the device; reading them waits for the update."""
+
+    metrics: tf.Tensor  # float32 [M]: means over the global batch, named by the objective
+    gradient_norm: tf.Tensor  # of the global gradient before clipping
+    is_finite: tf.Tensor  # bool; False: nothing was changed
+    learning_rate: tf.Tensor
+    loss_scale: tf.Tensor
+    stop_requested: bool  # some rank asked all to stop after this update
+
+
+class TrainStep:
+    """Makes updates. Compiled once for fixed shapes; called by all ranks alike.
+
+    Args:
+      model: a model of `bert_tf.model`; its trainable variables are updated.
+      objective: of `bert_tf.losses`; gives loss sums, denominators and metrics.
+      optimizer: of `bert_tf.optimization`; its `iterations` counts updates applied.
+      workers: the ranks.
+      loss_scale: dynamic in float16, else fixed at 1.
+      num_accumulation_steps: A. Features come as [A, B, ...].
+      micro_batch_size: B.
+      scope: what XLA compiles; "step" compiles the whole accumulation.
+      seed: of the dropout masks.
+      settings: anything that must be equal on all ranks; only its hash travels.
+    """
+
+    def __init__(self, model: tf.keras.Model, objective, optimizer, workers: Workers, loss_scale: LossScale, *,
+                 num_accumulation_steps: int, micro_batch_size: int, scope: str, seed: int, settings: str = ""):
+        self._model, self._objective, self._optimizer = model, objective, optimizer
+        self._workers, self._loss_scale, self._seed = workers, loss_scale, seed
+        self._num_accumulation_steps, self._micro_batch_size = num_accumulation_steps, micro_batch_size
+        # Half of a double's 53 bits are plenty for noticing that two ranks disagree.
+        self._fingerprint = int(hashlib.sha256(settings.encode()).hexdigest()[:12], 16)
+        self._variables: List[tf.Variable] = list(model.trainable_variables)
+        optimizer.build(self._variables)
+        self._accumulate = tf.function(self._accumulate_micro_batches, jit_compile=scope == "step", autograph=False)
+        self._apply = tf.function(self._reduce_and_apply, autograph=False)
+
+    def __call__(self, features: Features, batch_number: int, stop_requested: bool = False) -> UpdateResult:
+        """Updates the weights with this rank's features [A, B, ...] of global batch `batch_number`.
+
+        Raises:
+          UserError: ranks disagree about settings or position.
+        """
+        local = self._objective.local_denominators(features).numpy()
+        totals, stop_requested = self._agree(local, batch_number, stop_requested)
+        share = self._num_accumulation_steps * self._workers.size
+        # Scaled up by A*R, so that a micro-batch's loss is of the order of its mean: dividing by
+        # the global count here would make gradients too small for float16.
+        loss_weights = tf.constant(share / totals, tf.float32)
+        first_row = self._workers.rank * self._num_accumulation_steps * self._micro_batch_size
+        gradients, metric_sums = self._accumulate(
+            features, loss_weights, self._loss_scale.scale, tf.constant(update_key(self._seed, batch_number)),
+            tf.constant(first_row, tf.int64))
+        metric_totals = totals[list(self._objective.metric_denominators)]
+        results = self._apply(gradients, metric_sums, tf.constant(metric_totals, tf.float32))
+        return UpdateResult(*results, stop_requested=stop_requested)
+
+    def _agree(self, local: np.ndarray, batch_number: int, stop_requested: bool) -> Tuple[np.ndarray, bool]:
+        """Denominators over all ranks, and whether any rank wants to stop."""
+        mine = np.array([self._fingerprint, batch_number, stop_requested, *local], np.float64)
+        everyone = self._workers.gather(mine)
+        for column, what in ((0, "settings"), (1, "position in the data")):
+            differing = np.flatnonzero(everyone[:, column] != everyone[0, column])
+            if differing.size:
+                raise UserError(f"rank {differing[0]} has other {what} than rank 0 "
+                                f"({everyone[differing[0], column]:.0f}, not {everyone[0, column]:.0f}); "
+                                "start all ranks with the same arguments in the same run folder")
+        return np.maximum(everyone[:, 3:].sum(axis=0), 1.0), bool(everyone[:, 2].any())
+
+    def _accumulate_micro_batches(self, features: Features, loss_weights_K: tf.Tensor, scale: tf.Tensor,
+                                  key: tf.Tensor, first_row: tf.Tensor) -> Tuple[List[tf.Tensor], tf.Tensor]:
+        """Sums over the micro-batches of the scaled gradients (float32) and of the metrics."""
+        variables = self._variables
+
+        def add_micro_batch(number, gradient_sums, metric_sums):
+            micro_batch = {name: tf.gather(values, number) for name, values in features.items()}
+            row = first_row + tf.cast(number, tf.int64) * self._micro_batch_size
+            with tf.GradientTape() as tape:
+                losses_K, metrics_M = self._objective(self._model, micro_batch, DropoutKey(key, row))
+                loss = tf.reduce_sum(losses_K * loss_weights_K) * scale
+            gradients = tape.gradient(loss, variables)
+            sums = [total + tf.cast(tf.convert_to_tensor(gradient), tf.float32)
+                    for total, gradient in zip(gradient_sums, gradients)]
+            return number + 1, sums, metric_sums + metrics_M
+
+        # A loop of the graph, not of Python: unrolled, 16 micro-batches take minutes to compile.
+        _, gradient_sums, metric_sums = tf.while_loop(
+            lambda number, *_: number < self._num_accumulation_steps, add_micro_batch,
+            (tf.constant(0), [tf.zeros(variable.shape) for variable in variables],
+             tf.zeros([len(self._objective.metric_names)])),
+            maximum_iterations=self._num_accumulation_steps, parallel_iterations=1)
+        return gradient_sums, metric_sums
+
+    def _reduce_and_apply(self, gradients: Sequence[tf.Tensor], metric_sums_M: tf.Tensor,
+                          metric_totals_M: tf.Tensor) -> Tuple[tf.Tensor, ...]:
+        """All-reduces, decides whether the update is sound, clips and applies it."""
+        gradients = self._workers.mean_gradients(gradients)
+        metrics_M = self._workers.sum(metric_sums_M, "metrics") / metric_totals_M
+        scale = tf.identity(self._loss_scale.scale)
+        unscale = 1.0 / (self._num_accumulation_steps * scale)
+        norm = global_norm(gradients) * unscale
+        is_finite = tf.math.is_finite(norm)
+        learning_rate = tf.identity(self._optimizer.current_learning_rate())
+        clip = 1.0 / tf.maximum(norm / self._optimizer.global_clipnorm, 1.0)
+        self._optimizer.apply_update(gradients, self._variables, unscale * clip, is_finite)
+        self._loss_scale.update(is_finite)
+        return metrics_M, norm, is_finite, learning_rate, scale
