@@ -35,8 +35,7 @@ class Run:
 
     @property
     def name(self) -> str:
-        phase = self.starts[-1].get("phase") if self.starts else None
-        return str(phase or self.folder.name)
+        return self.folder.resolve().name
 
     @property
     def label(self) -> str:
@@ -54,7 +53,8 @@ class Run:
 
     @property
     def is_question_answering(self) -> bool:
-        return any("f1" in event for event in self.evaluations) or "squad" in self.name.lower()
+        task = str(self.setting("task", self.setting("phase", "")))
+        return task == "squad" or any("f1" in event for event in self.evaluations)
 
     def setting(self, name: str, default: Any = None) -> Any:
         """A setting from the configuration, or from what the run said when it started."""
