@@ -360,6 +360,8 @@ def test_the_program(tmp_path):
     answer = run(f"--run_folders={tmp_path / 'nothing'}", f"--output={tmp_path / 'x.html'}")
     assert answer.returncode == 2
     assert answer.stderr.startswith("error: ") and "none of these folders" in answer.stderr
+    answer = run(both, f"--output={folder / 'metrics.jsonl' / 'x.html'}")
+    assert answer.returncode == 2 and "Traceback" not in answer.stderr
 
 
 def test_the_report_does_not_import_tensorflow():

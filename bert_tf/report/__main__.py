@@ -23,10 +23,13 @@ def main(argv: Sequence[str]) -> None:
     folders = [folder for folder in arguments.run_folders.split(",") if folder]
     if not any(Path(folder).is_dir() for folder in folders):
         raise UserError(f"--run_folders={arguments.run_folders}: none of these folders exists")
-    if arguments.output.endswith(".svg"):
-        write_curve_svg(folders, arguments.output)
-    else:
-        write_report(folders, arguments.output, arguments.title)
+    try:
+        if arguments.output.endswith(".svg"):
+            write_curve_svg(folders, arguments.output)
+        else:
+            write_report(folders, arguments.output, arguments.title)
+    except OSError as error:
+        raise UserError(f"--output={arguments.output}: {error}; choose another file") from None
     print(f"report: {arguments.output}")
 
 
