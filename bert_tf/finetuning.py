@@ -264,7 +264,7 @@ class _SquadRun:
         def make() -> Features:
             examples = read()
             if is_training:
-                check_answers(examples)
+                check_answers(examples, path)
             return make_features(examples, self.tokenizer, job.features, is_training=is_training,
                                  show_progress=is_chief)
 

@@ -142,6 +142,26 @@ def test_predicting_again_gives_the_same_answers(finished, squad, tmp_path, caps
     assert events(tmp_path, "evaluation")[0]["update"] == 8
 
 
+def test_a_file_without_answers_is_predicted_and_nothing_else(finished, squad, tmp_path, capsys):
+    bare = json.loads((squad / "squad.json").read_text())
+    for question in bare["data"][0]["paragraphs"][0]["qas"]:
+        del question["answers"], question["is_impossible"]
+    (tmp_path / "bare.json").write_text(json.dumps(bare))
+
+    def run(name, **changes):
+        return run_squad(job(squad, tmp_path / name, **{**dict(
+            train_file=None, predict_file=str(tmp_path / "bare.json"), init_checkpoint=str(finished)), **changes}),
+            Workers())
+
+    assert run("predicted")
+    assert (tmp_path / "predicted" / "predictions.json").read_text() == (finished / "predictions.json").read_text()
+    assert "not scored: the questions come without answers" in capsys.readouterr().out
+    with pytest.raises(UserError, match="cannot be scored"):
+        run("scored", wants_scores=True)
+    with pytest.raises(UserError, match="bare.json: question 'founded' has no field 'answers'"):
+        run("trained", train_file=str(tmp_path / "bare.json"))
+
+
 def test_stopped_by_a_signal_and_started_again_it_ends_with_the_same_bits(finished, squad, tmp_path, monkeypatch):
     batches = finetuning._batches
 
@@ -238,7 +258,7 @@ def test_the_program_says_a_mistake_in_one_line(squad, tmp_path, changes, messag
 def test_killed_and_started_again_it_learns_the_answers_by_heart(tmp_path):
     """Learning, decoding and scoring together, as a program, against an undisturbed run."""
     squad = write_squad(tmp_path, version_2=False, hidden_size=64, num_hidden_layers=2, dropout=0.05)
-    changes = dict(train_batch_size=10, num_train_epochs=40, learning_rate=2e-3, save_checkpoint_steps=20,
+    changes = dict(train_batch_size=10, num_train_epochs=60, learning_rate=1e-3, save_checkpoint_steps=20,
                    display_loss_steps=20)
     done = subprocess.run(command(squad, tmp_path / "whole", **changes), capture_output=True, text=True,
                           env=ENVIRONMENT)

@@ -54,15 +54,15 @@ def test_version_2_unanswerable_questions(tmp_path):
         read_examples(path)
     answerable, unanswerable = read_examples(path, version_2_with_negative=True)
     assert not answerable.is_impossible and unanswerable.is_impossible
-    check_answers([answerable, unanswerable])
+    check_answers([answerable, unanswerable], path)
 
 
 def test_a_file_without_answers_can_be_read_but_not_trained_on(tmp_path):
     path = squad_file(tmp_path, [{"id": 7, "question": "Who?"}])
     examples = read_examples(path)
     assert (examples[0].question_id, examples[0].answers, examples[0].is_impossible) == ("7", None, False)
-    with pytest.raises(UserError, match="'7' has no field 'answers'"):
-        check_answers(examples)
+    with pytest.raises(UserError, match="squad.json: question '7' has no field 'answers'"):
+        check_answers(examples, path)
 
 
 @pytest.mark.parametrize("answer, message", [
@@ -74,8 +74,9 @@ def test_a_file_without_answers_can_be_read_but_not_trained_on(tmp_path):
 ])
 def test_an_answer_must_stand_at_its_place(tmp_path, answer, message):
     examples = read_examples(squad_file(tmp_path, [question(answers=(answer,))]))
-    with pytest.raises(UserError, match=message):
-        check_answers(examples)
+    with pytest.raises(UserError, match=message) as error:
+        check_answers(examples, "train.json")
+    assert str(error.value).startswith("train.json: question 'q': its context")
 
 
 @pytest.mark.parametrize("text, message", [

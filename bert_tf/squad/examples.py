@@ -130,18 +130,21 @@ def read_examples(path: Union[str, Path], *, version_2_with_negative: bool = Fal
     return examples
 
 
-def check_answers(examples: List[Example]) -> None:
-    """Checks before training that every question says its answer, and says it rightly.
+def check_answers(examples: List[Example], path: Union[str, Path]) -> None:
+    """Checks before training that every question of `path` says its answer, and says it rightly.
 
     Raises: UserError naming the question.
     """
     for example in examples:
         if example.answers is None:
             raise UserError(
-                f"question {example.question_id!r} has no field 'answers'; training needs the answers, "
+                f"{path}: question {example.question_id!r} has no field 'answers'; training needs the answers, "
                 "and a file without them can only be predicted")
         if example.answers:
-            example.answer_words()
+            try:
+                example.answer_words()
+            except UserError as error:
+                raise UserError(f"{path}: {error}") from None
 
 
 def _read_json(path: Union[str, Path]) -> Any:
