@@ -1,0 +1,479 @@
+"""The records of pre-training: one schema, a fast writer, an index beside each shard, a reader.
+
+A shard is a TFRecord file of `tf.train.Example` messages, readable by and from Google's and
+NVIDIA's code. A record is framed as
+
+    uint64 length | uint32 checksum of the length | message | uint32 checksum of the message
+
+with CRC-32C, rotated and offset as TFRecord wants it. `example_proto` writes the messages of a
+block of instances at a time in NumPy; a protobuf library takes some 70 us an instance.
+
+Beside ``<shard>`` lies ``<shard>.index``: magic number, number of records n, offsets of the records
+(n + 1 uint64, the last is the file's size), real tokens of each (n uint16), and a checksum; all
+little-endian. It is made again where it is missing or does not fit.
+
+Shape letters: N instances, S sequence, P masked positions.
+"""
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import struct
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+import google_crc32c
+import numpy as np
+
+from bert_tf import example_proto
+from bert_tf.errors import UserError
+
+INDEX_SUFFIX = ".index"
+TEMPORARY_SUFFIX = ".tmp"
+LONGEST_SEQUENCE = np.iinfo(np.uint16).max
+
+_HEADER = struct.Struct("<QI")  # length of the message and its checksum
+_CHECKSUM = struct.Struct("<I")
+_FRAMING_BYTES = _HEADER.size + _CHECKSUM.size
+_INDEX_HEADER = struct.Struct("<8sQ")
+_INDEX_MAGIC = b"BERTidx1"
+_GZIP_MAGIC = b"\x1f\x8b"
+# Instances turned into bytes at once: large enough for NumPy, small enough for a processor's cache.
+_BLOCK_INSTANCES = 1024
+# Records looked at when an index seems older than its shard.
+_SPOT_CHECKS = 16
+_WAY_OUT = (
+    "copy the file again from its source, or delete it with its .index and run "
+    "bertPrep.py --action create_tfrecord_files again, which makes what is missing"
+)
+
+
+class RecordSchema(NamedTuple):
+    """The two sizes that fix every feature's shape."""
+
+    max_seq_length: int
+    max_predictions_per_seq: int
+
+    @property
+    def fields(self) -> tuple[tuple[str, str, int], ...]:
+        """(name, "int64" or "float32", size) of every feature, in canonical (rising) order."""
+        sequence, predictions = self
+        return (
+            ("input_ids", "int64", sequence),
+            ("input_mask", "int64", sequence),
+            ("masked_lm_ids", "int64", predictions),
+            ("masked_lm_positions", "int64", predictions),
+            ("masked_lm_weights", "float32", predictions),
+            ("next_sentence_labels", "int64", 1),
+            ("segment_ids", "int64", sequence),
+        )
+
+
+class InstanceArrays(NamedTuple):
+    """Instances by feature: integers of any type, not negative; weights float32."""
+
+    input_ids: np.ndarray  # [N, S]
+    input_mask: np.ndarray  # [N, S] 1 for real tokens, then 0
+    segment_ids: np.ndarray  # [N, S]
+    masked_lm_positions: np.ndarray  # [N, P]
+    masked_lm_ids: np.ndarray  # [N, P]
+    masked_lm_weights: np.ndarray  # [N, P] 1 for a prediction, 0 for a filler
+    next_sentence_labels: np.ndarray  # [N] 1 = random, 0 = next
+
+    @property
+    def schema(self) -> RecordSchema:
+        return RecordSchema(self.input_ids.shape[1], self.masked_lm_ids.shape[1])
+
+    @property
+    def num_instances(self) -> int:
+        return len(self.input_ids)
+
+    def rows(self, selection: slice | np.ndarray) -> InstanceArrays:
+        """The selected instances."""
+        return InstanceArrays(*(array[selection] for array in self))
+
+
+class RecordIndex(NamedTuple):
+    """Where a shard's records lie and how long they are."""
+
+    offsets: np.ndarray  # uint64 [N + 1] first byte of each record's framing; last: the file's size
+    lengths: np.ndarray  # uint16 [N] real tokens
+
+    @property
+    def num_records(self) -> int:
+        return len(self.lengths)
+
+
+def masked_checksum(data: bytes) -> int:
+    """TFRecord's checksum: CRC-32C, rotated right by 15 bits, plus a constant."""
+    crc = google_crc32c.value(data)
+    return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def encode_records(instances: InstanceArrays) -> tuple[np.ndarray, np.ndarray]:
+    """Framed records of `instances`, back to back.
+
+    Returns: uint8 [bytes in all] and the int64 [N] size of each record with its framing.
+    Raises: ValueError for arrays of the wrong shape, negative integers, or integers over 63 bits.
+    """
+    schema, num = instances.schema, instances.num_instances
+    values = {}
+    for name, kind, size in schema.fields:
+        array = np.asarray(getattr(instances, name)).reshape(num, -1)
+        if array.shape != (num, size):
+            raise ValueError(f"{name} is {array.shape}; {schema} needs [{num}, {size}]")
+        if (array.dtype.kind == "f") != (kind == "float32"):
+            raise ValueError(f"{name} is {array.dtype}; {schema} needs {kind}")
+        values[name] = array
+    message = example_proto.encode_examples(values)
+    lengths = message.sizes
+    header_of = {
+        length: _HEADER.pack(length, masked_checksum(struct.pack("<Q", length)))
+        for length in np.unique(lengths).tolist()
+    }
+    headers = np.frombuffer(b"".join(map(header_of.__getitem__, lengths.tolist())), np.uint8)
+    record = example_proto.joined([
+        example_proto.fixed_bytes(headers.reshape(num, _HEADER.size)),
+        message,
+        example_proto.fixed_bytes(np.zeros([num, _CHECKSUM.size], np.uint8)),
+    ])
+    flat = record.flatten()
+    ends = np.cumsum(record.sizes)
+    data = flat.tobytes()
+    checksums = np.fromiter(
+        (
+            masked_checksum(data[end - _CHECKSUM.size - length:end - _CHECKSUM.size])
+            for end, length in zip(ends.tolist(), lengths.tolist())
+        ),
+        dtype="<u4", count=num,
+    )
+    places = ends[:, np.newaxis] + np.arange(-_CHECKSUM.size, 0)
+    flat[places] = checksums.view(np.uint8).reshape(num, _CHECKSUM.size)
+    return flat, record.sizes
+
+
+@contextlib.contextmanager
+def _replacing(path: Path, temporary: Path) -> Iterator[BinaryIO]:
+    """A file to write that becomes `path` at once when complete, and vanishes when it fails."""
+    try:
+        with open(temporary, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+class RecordWriter:
+    """Writes one shard and its index, block by block; used as a context manager.
+
+    The files appear under their names when the context is left without an exception, and not
+    before.
+
+    Raises: UserError where the disk is full or the folder cannot be written.
+    """
+
+    def __init__(self, path: str | Path):
+        self._path = Path(path)
+        self._sizes: list[np.ndarray] = []
+        self._lengths: list[np.ndarray] = []
+        self._stack = contextlib.ExitStack()
+
+    def __enter__(self) -> RecordWriter:
+        temporary = self._path.with_name(self._path.name + TEMPORARY_SUFFIX)
+        with self._user_errors():
+            self._file = self._stack.enter_context(_replacing(self._path, temporary))
+        return self
+
+    def write(self, instances: InstanceArrays) -> None:
+        """Appends instances; all calls must use one schema.
+
+        Raises: ValueError as `encode_records` does, or where a sequence has over 65535 tokens.
+        """
+        if instances.schema.max_seq_length > LONGEST_SEQUENCE:
+            raise ValueError(f"{instances.schema}: at most {LONGEST_SEQUENCE} tokens fit the index")
+        for first in range(0, instances.num_instances, _BLOCK_INSTANCES):
+            block = instances.rows(slice(first, first + _BLOCK_INSTANCES))
+            data, sizes = encode_records(block)
+            with self._user_errors():
+                self._file.write(data.data)
+            self._sizes.append(sizes)
+            self._lengths.append(block.input_mask.sum(axis=1, dtype=np.int64))
+
+    def __exit__(self, *exception: object) -> None:
+        with self._user_errors():
+            self._stack.__exit__(*exception)
+            if exception[0] is None:
+                ends = np.cumsum(np.concatenate([np.zeros(1, np.int64), *self._sizes]))
+                lengths = np.concatenate([np.zeros(0, np.int64), *self._lengths])
+                _write_index(
+                    self._path, RecordIndex(ends.astype(np.uint64), lengths.astype(np.uint16))
+                )
+
+    @contextlib.contextmanager
+    def _user_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise UserError(
+                f"{self._path} cannot be written ({error.strerror}); nothing half-written is left: "
+                "free space or choose a folder you may write to, and start again, which goes on "
+                "with the shards that are missing"
+            ) from error
+
+
+def write_records(path: str | Path, instances: InstanceArrays) -> None:
+    """Writes ``path`` and ``path.index`` at once.
+
+    Raises: UserError and ValueError as `RecordWriter` does.
+    """
+    with RecordWriter(path) as writer:
+        writer.write(instances)
+
+
+def _index_path(path: Path) -> Path:
+    return path.with_name(path.name + INDEX_SUFFIX)
+
+
+def _write_index(path: Path, index: RecordIndex) -> None:
+    body = b"".join((
+        _INDEX_HEADER.pack(_INDEX_MAGIC, index.num_records),
+        index.offsets.astype("<u8").tobytes(), index.lengths.astype("<u2").tobytes(),
+    ))
+    target = _index_path(path)
+    # Ranks on several machines may rebuild the same index at the same time.
+    temporary = target.with_name(f"{target.name}.{uuid.uuid4().hex}{TEMPORARY_SUFFIX}")
+    with _replacing(target, temporary) as file:
+        file.write(body + _CHECKSUM.pack(google_crc32c.value(body)))
+
+
+def _read_index(path: Path) -> RecordIndex | None:
+    """The stored index, or None where there is none or it is damaged."""
+    try:
+        stored = _index_path(path).read_bytes()
+    except OSError:
+        return None
+    if len(stored) < _INDEX_HEADER.size + 8 + _CHECKSUM.size:
+        return None
+    body = stored[:-_CHECKSUM.size]
+    magic, num_records = _INDEX_HEADER.unpack_from(body)
+    if (
+        magic != _INDEX_MAGIC
+        or len(body) != _INDEX_HEADER.size + 8 * (num_records + 1) + 2 * num_records
+        or google_crc32c.value(body) != _CHECKSUM.unpack(stored[-_CHECKSUM.size:])[0]
+    ):
+        return None
+    offsets = np.frombuffer(body, "<u8", num_records + 1, _INDEX_HEADER.size)
+    lengths = np.frombuffer(body, "<u2", num_records, _INDEX_HEADER.size + offsets.nbytes)
+    return RecordIndex(offsets.astype(np.uint64), lengths.astype(np.uint16))
+
+
+def load_index(path: str | Path) -> RecordIndex:
+    """The index of a shard, made in one pass over the shard where there is none that fits.
+
+    A new index is stored beside the shard where the folder allows it. An index older than its shard
+    (copying may have that effect) counts if it agrees with a few records.
+
+    Raises: UserError where the shard is missing, truncated, compressed, or not a TFRecord.
+    """
+    path = Path(path)
+    with _Frames(path) as frames:
+        index = _read_index(path)
+        if index is not None and frames.fit(index):
+            return index
+        index = frames.scan()
+    # A folder that may only be read, or is full, costs a pass at every start, not the run.
+    with contextlib.suppress(OSError):
+        _write_index(path, index)
+    return index
+
+
+class _Frames:
+    """A memory map of a shard, walked frame by frame; every fault is a UserError with its place."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        try:
+            with open(path, "rb") as file:
+                status = os.fstat(file.fileno())
+                self.size, self.modified_ns = status.st_size, status.st_mtime_ns
+                # An empty file cannot be mapped.
+                self.map: mmap.mmap | bytes = b""
+                if self.size:
+                    self.map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except OSError as error:
+            raise UserError(
+                f"record file {path} cannot be read ({error.strerror}); check the path, or prepare "
+                "the data with bertPrep.py"
+            ) from error
+        if self.map[:2] == _GZIP_MAGIC:
+            self.close()
+            raise UserError(f"record file {path} is compressed; unpack it with gunzip first")
+
+    def __enter__(self) -> _Frames:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if isinstance(self.map, mmap.mmap):
+            self.map.close()
+
+    def fault(self, number: int, offset: int, what: str) -> UserError:
+        return UserError(f"{self.path}: record {number} at byte {offset} {what}; {_WAY_OUT}")
+
+    def end(self, number: int, offset: int) -> int:
+        """Where the record that starts at `offset` ends."""
+        if offset + _HEADER.size > self.size:
+            raise self.fault(number, offset, f"is cut off: the file ends at byte {self.size}")
+        length, checksum = _HEADER.unpack_from(self.map, offset)
+        if masked_checksum(self.map[offset:offset + 8]) != checksum:
+            raise self.fault(number, offset, "has a damaged length (or this is no TFRecord file)")
+        end = offset + _FRAMING_BYTES + length
+        if end > self.size:
+            raise self.fault(
+                number, offset, f"is cut off: it ends at byte {end}, the file at byte {self.size}"
+            )
+        return end
+
+    def message(self, number: int, offset: int, end: int) -> bytes:
+        """The message of a record, its checksum verified."""
+        data = self.map[offset + _HEADER.size:end - _CHECKSUM.size]
+        if masked_checksum(data) != _CHECKSUM.unpack_from(self.map, end - _CHECKSUM.size)[0]:
+            raise self.fault(number, offset, "is damaged: its checksum does not match its bytes")
+        return data
+
+    def features(self, number: int, offset: int, end: int) -> example_proto.ExampleReader:
+        try:
+            return example_proto.ExampleReader(self.message(number, offset, end))
+        except example_proto.MalformedMessage as error:
+            raise self.fault(number, offset, f"is no tf.train.Example: {error}") from error
+
+    def num_tokens(self, number: int, offset: int, end: int) -> int:
+        features = self.features(number, offset, end)
+        try:
+            return int(features["input_mask"].sum())
+        except KeyError:
+            raise self.fault(
+                number, offset, f"has no input_mask, but {', '.join(features.names)}"
+            ) from None
+        except example_proto.MalformedMessage as error:
+            raise self.fault(number, offset, f"is no tf.train.Example: {error}") from error
+
+    def fit(self, index: RecordIndex) -> bool:
+        """Whether a stored index belongs to this file."""
+        if int(index.offsets[-1]) != self.size:
+            return False
+        with contextlib.suppress(OSError):
+            if _index_path(self.path).stat().st_mtime_ns >= self.modified_ns:
+                return True
+        numbers = np.linspace(0, index.num_records - 1, min(_SPOT_CHECKS, index.num_records))
+        for number in numbers.astype(np.int64).tolist():
+            offset, end = map(int, index.offsets[number:number + 2])
+            try:
+                if self.end(number, offset) != end:
+                    return False
+                if self.num_tokens(number, offset, end) != int(index.lengths[number]):
+                    return False
+            except UserError:
+                return False
+        return True
+
+    def scan(self) -> RecordIndex:
+        """The index by one pass over the file."""
+        offsets, lengths = [0], []
+        while offsets[-1] < self.size:
+            number, offset = len(lengths), offsets[-1]
+            end = self.end(number, offset)
+            tokens = self.num_tokens(number, offset, end)
+            if tokens > LONGEST_SEQUENCE:
+                raise self.fault(number, offset, f"has {tokens} tokens; at most {LONGEST_SEQUENCE}")
+            lengths.append(tokens)
+            offsets.append(end)
+        return RecordIndex(np.array(offsets, np.uint64), np.array(lengths, np.uint16))
+
+
+class RecordFile:
+    """Random access to a shard's messages through a memory map, every checksum verified."""
+
+    def __init__(self, path: str | Path, index: RecordIndex | None = None):
+        """`index`: what `load_index` gave for this file, loaded here where it is None.
+
+        Raises: UserError as `load_index` does, or where the file is no longer what was indexed.
+        """
+        self.index = load_index(path) if index is None else index
+        self._frames = _Frames(Path(path))
+        self._offsets = self.index.offsets.tolist()
+        if self._frames.size != self._offsets[-1]:
+            self._frames.close()
+            raise UserError(
+                f"{path} has {self._frames.size} bytes, but had {self._offsets[-1]} when it was "
+                "indexed; do not change record files while they are read: start again"
+            )
+
+    @property
+    def num_records(self) -> int:
+        return self.index.num_records
+
+    def read(self, number: int) -> bytes:
+        """The serialised tf.train.Example of record `number`, counted from 0.
+
+        Raises: UserError naming file, record and byte where it is damaged; IndexError.
+        """
+        if not 0 <= number < self.num_records:
+            raise IndexError(f"record {number} of {self.num_records}")
+        offset, end = self._offsets[number], self._offsets[number + 1]
+        if self._frames.end(number, offset) != end:
+            raise self._frames.fault(number, offset, "does not end where its index says")
+        return self._frames.message(number, offset, end)
+
+    def read_block(self, first: int, count: int) -> list[bytes]:
+        """The records [first, first + count)."""
+        return [self.read(number) for number in range(first, first + count)]
+
+    def close(self) -> None:
+        self._frames.close()
+
+    def __enter__(self) -> RecordFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def describe(path: str | Path) -> RecordSchema:
+    """The schema of a shard, by its first record; works for foreign files too.
+
+    Raises: UserError where the shard cannot be read, is empty, or lacks a feature.
+    """
+    with _Frames(Path(path)) as frames:
+        if not frames.size:
+            raise UserError(f"record file {path} holds no record; {_WAY_OUT}")
+        features = frames.features(0, 0, frames.end(0, 0))
+        try:
+            schema = RecordSchema(
+                len(features["input_ids"]), len(features["masked_lm_positions"])
+            )
+            sizes = {name: (len(features[name]), size) for name, _, size in schema.fields}
+        except KeyError as error:
+            raise UserError(
+                f"record file {path} has no feature {error.args[0]!r}, but "
+                f"{', '.join(features.names)}; records for pre-training have "
+                f"{', '.join(name for name, _, _ in RecordSchema(0, 0).fields)}"
+            ) from None
+        except example_proto.MalformedMessage as error:
+            raise frames.fault(0, 0, f"is no tf.train.Example: {error}") from error
+    for name, (found, needed) in sizes.items():
+        if found != needed:
+            raise UserError(
+                f"record file {path}: {name} has {found} values where {schema} needs {needed}; "
+                "the file was made for something else than pre-training"
+            )
+    return schema
