@@ -146,6 +146,16 @@ def test_zero_weights_and_zero_gradients_stay_zero():
     np.testing.assert_array_equal(variable.numpy(), np.zeros([4, 4]))
 
 
+@pytest.mark.parametrize("name", ["kernel", "LayerNorm/gamma"])
+def test_a_zero_gradient_is_no_division_by_zero(name):
+    """Without decay the update is zero too, and so is its norm."""
+    variable = tf.Variable(tf.ones([4]), name=name)
+    optimizer = NVLAMB(0.1)
+    optimizer.build([variable])
+    optimizer.apply_update([tf.zeros([4])], [variable], tf.constant(1.0), tf.constant(True))
+    np.testing.assert_allclose(variable.numpy(), 0.9 if name == "kernel" else 1.0, rtol=1e-6)
+
+
 def test_zero_padding_rows_stay_zero():
     table = np.zeros([8, 4], np.float32)
     gradient = np.zeros([8, 4], np.float32)
