@@ -244,6 +244,7 @@ class Telemetry:
         shown = ", ".join(
             f"{name} = {_short(value)}" for name, value in metrics.items() if name != "global_step"
         )
+        self._console.flush()
         self.note(f"evaluation at update {update:,}: {shown}")
 
     def checkpoint(self, update: int, path: str | Path, secs: float) -> None:
@@ -319,6 +320,8 @@ class Telemetry:
             "eval_metrics": self._last_evaluation,
         }
         path = self.run_folder / "training_summary.txt"
+        if not self._last_train and path.exists():
+            return  # a finished run started again: what it wrote then still holds
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(path.name + ".tmp")
         try:
@@ -372,7 +375,7 @@ def _closing_lines(record: dict[str, Any]) -> list[str]:
     if record["reason"] != DONE:
         lines.append(f"stopped at update {record['update']:,}: {record['reason']}")
     lines.append(f"Total Training Time = {secs:0.2f} for Sequences = {num_sequences}")
-    if secs > 0:
+    if secs > 0 and num_sequences:
         lines.append(
             f"Throughput Average (sequences/sec) with overhead = {num_sequences / secs:0.2f}"
         )

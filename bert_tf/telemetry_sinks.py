@@ -81,10 +81,11 @@ class Console:
             self._printed_at is None
             or time.monotonic() - self._printed_at >= PLAIN_LINE_INTERVAL_SECS
         )
-        if due:
-            self._flush()
+        if due or update >= self._total_updates:
+            self.flush()
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Prints the newest line if it was held back, so that what is said next follows it."""
         if self._pending:
             self._printed_at = time.monotonic()
             pending, self._pending = self._pending, None
@@ -101,7 +102,7 @@ class Console:
             stream.flush()
 
     def finish(self) -> None:
-        self._flush()
+        self.flush()
         if self._bar is not None:
             self._bar.close()
             self._bar = None
@@ -115,44 +116,34 @@ def _has_terminal() -> bool:
         return False
 
 
-def _console_parts(metrics: dict[str, Any], labels: tuple[tuple[str, str], ...]) -> Iterator[str]:
-    for name, template in labels:
-        if isinstance(metrics.get(name), (int, float)):
-            yield template.format(metrics[name])
+# What the console shows of a report: name, short form for the bar, long form for lines.
+_SHOWN: tuple[tuple[str, str, str], ...] = (
+    ("total_loss", "loss {:.3f}", "loss {:.4f}"),
+    ("mlm_accuracy", "mlm {:.3f}", "MLM accuracy {:.3f}"),
+    ("nsp_accuracy", "nsp {:.3f}", "NSP accuracy {:.3f}"),
+    ("learning_rate", "lr {:.2e}", "learning rate {:.3e}"),
+    ("throughput_train", "{:,.1f} seq/s", "{:,.1f} sequences/s"),
+    ("model_tflops", "{:,.3g} TFLOP/s", "{:,.3g} TFLOP/s"),
+    ("mfu", "MFU {:.1%}", "MFU {:.1%}"),
+)
 
 
 def _bar_text(metrics: dict[str, Any]) -> str:
-    return " ".join(
-        _console_parts(
-            metrics,
-            (
-                ("total_loss", "loss {:.3f}"),
-                ("mlm_accuracy", "mlm {:.3f}"),
-                ("nsp_accuracy", "nsp {:.3f}"),
-                ("learning_rate", "lr {:.2e}"),
-                ("throughput_train", "{:,.1f} seq/s"),
-                ("model_tflops", "{:.3g} TFLOP/s"),
-                ("mfu", "MFU {:.1%}"),
-            ),
-        )
-    )
+    return " ".join(short.format(value) for value, short, _ in _shown(metrics))
 
 
 def _line_text(metrics: dict[str, Any]) -> str:
-    return ", ".join(
-        _console_parts(
-            metrics,
-            (
-                ("total_loss", "loss {:.4f}"),
-                ("mlm_accuracy", "MLM accuracy {:.3f}"),
-                ("nsp_accuracy", "NSP accuracy {:.3f}"),
-                ("learning_rate", "learning rate {:.3e}"),
-                ("throughput_train", "{:,.1f} sequences/s"),
-                ("model_tflops", "{:.3g} TFLOP/s"),
-                ("mfu", "MFU {:.1%}"),
-            ),
-        )
-    )
+    return ", ".join(long.format(value) for value, _, long in _shown(metrics))
+
+
+def _shown(metrics: dict[str, Any]) -> Iterator[tuple[float, str, str]]:
+    for name, short, long in _SHOWN:
+        value = metrics.get(name)
+        if isinstance(value, (int, float)):
+            if name == "model_tflops" and abs(value) < 0.1:
+                value *= 1000
+                short, long = (form.replace("TFLOP", "GFLOP") for form in (short, long))
+            yield value, short, long
 
 
 class LineFile:

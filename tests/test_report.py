@@ -156,7 +156,8 @@ def test_both_phases_and_fine_tuning_with_their_numbers(tmp_path):
         assert shown in text, shown
     for shown in ("321", "11.5 %", "56 %", "1,600", "2.00 GiB", "50 sequences/s", "2.15.1"):
         assert shown in text, shown
-    assert "python run_pretraining.py '--model_dir=a folder'" in text
+    assert "python run_pretraining.py \\ '--model_dir=a folder'" in text
+    assert "on each of its 2 ranks" in text
     # The line of a model that guesses: ln 8192 + ln 2.
     assert f"ln V + ln 2 = {math.log(8192) + math.log(2):.3f}" in text
     assert "MFU" not in text and "TFLOP/s" not in text  # neither was measured
@@ -235,6 +236,11 @@ def test_after_a_resume_the_last_line_of_an_update_wins(tmp_path):
     write_report([tmp_path / "phase_1"], tmp_path / "report.html")
     text = text_of(tmp_path / "report.html")
     assert "at update 10" in text and "taken up again at update 10" in text
+
+
+def test_a_finished_run_started_again_was_not_interrupted(tmp_path):
+    events = [start(), train(100), EVALUATION, end(100), start(100), EVALUATION, end(100)]
+    assert read_run(make_run(tmp_path / "phase_1", events)).restarts == []
 
 
 def test_a_line_cut_by_a_kill_is_left_out(tmp_path):
@@ -316,6 +322,9 @@ def test_utilisation_is_shown_only_where_it_was_measured(tmp_path):
     write_report([make_run(tmp_path / "phase_1", events)], tmp_path / "report.html")
     text = text_of(tmp_path / "report.html")
     assert "120 TFLOP/s" in text and "MFU 38.4 %" in text
+    events = [start(), train(10, model_tflops=0.0125)]
+    write_report([make_run(tmp_path / "small" / "phase_1", events)], tmp_path / "report.html")
+    assert "12.5 GFLOP/s" in text_of(tmp_path / "report.html")
 
 
 def test_an_older_page_is_replaced_in_one_move(tmp_path, monkeypatch):

@@ -248,6 +248,17 @@ def test_training_summary(tmp_path):
     assert not list(tmp_path.glob("*.tmp"))
 
 
+def test_a_finished_run_started_again_keeps_its_summary(tmp_path, capsys):
+    run(tmp_path)
+    before = (tmp_path / "training_summary.txt").read_text()
+    capsys.readouterr()
+    logs = Telemetry(tmp_path, is_chief=True, total_updates=20)
+    logs.start(update=20, resumed_from="ckpt-00000020", global_batch_size=64)
+    logs.end()
+    assert (tmp_path / "training_summary.txt").read_text() == before
+    assert "Throughput" not in capsys.readouterr().out  # nothing was trained, nothing measured
+
+
 def test_other_ranks_are_silent_and_write_nothing(tmp_path, capsys):
     run(tmp_path, is_chief=False, dllog_path=tmp_path / "dllog.json")
     assert list(tmp_path.iterdir()) == []
@@ -267,6 +278,29 @@ def test_without_a_terminal_lines_are_printed_at_most_every_ten_seconds(tmp_path
     assert "learning rate 6.000e-03" in err[0] and "100.0 sequences/s" in err[0]
     assert "33:00 left" in err[0]  # 990 updates of 2 s
     assert "update 500 of 1,000" in err[1]
+
+
+def test_a_line_held_back_comes_before_the_evaluation(tmp_path, capsys, monkeypatch):
+    said = []
+    logs = Telemetry(tmp_path, is_chief=True, total_updates=1000)
+    monkeypatch.setattr(logs._console, "say", lambda text, stream: said.append(text))
+    logs.start()
+    logs.train(10, **TRAIN)
+    logs.train(20, **TRAIN)
+    logs.evaluation(20, **EVALUATION)
+    assert [text.split(":")[0] for text in said[1:]] == [
+        "update 10 of 1,000",
+        "update 20 of 1,000",
+        "evaluation at update 20",
+    ]
+
+
+def test_small_models_are_measured_in_gflops(tmp_path, capsys):
+    logs = Telemetry(tmp_path, is_chief=True, total_updates=1000)
+    logs.start(flops_per_sequence=4e7)
+    logs.train(10, throughput_train=100.0)
+    logs.close()
+    assert "4 GFLOP/s" in capsys.readouterr().err
 
 
 def pty_stderr(monkeypatch, num_lines):

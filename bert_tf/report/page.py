@@ -72,7 +72,8 @@ td small { display: block; color: var(--muted); font-size: 12.5px; }
 details { background: var(--card); border: 1px solid var(--line); border-radius: 10px;
   padding: 10px 18px; margin: 10px 0; }
 summary { cursor: pointer; font-weight: 600; } details[open] summary { margin-bottom: 8px; }
-details td { overflow-wrap: anywhere; } details tbody th { white-space: normal; }
+details td { overflow-wrap: anywhere; }
+@media (max-width: 720px) { tbody th { white-space: normal; } }
 pre { background: var(--ground); border: 1px solid var(--line); border-radius: 8px; margin: 8px 0;
   padding: 12px 14px; overflow-x: auto; font: 13px/1.5 ui-monospace, "SF Mono", Menlo,
   "DejaVu Sans Mono", monospace; white-space: pre-wrap; overflow-wrap: anywhere; }

@@ -92,8 +92,9 @@ class Run:
 
     @property
     def restarts(self) -> list[int]:
-        """Updates at which the run was taken up again."""
-        return [whole(start.get("update")) for start in self.starts[1:]]
+        """Updates at which the run was taken up again and got further."""
+        updates = [whole(start.get("update")) for start in self.starts[1:]]
+        return [update for update in updates if update < self.last_update]
 
     def series(self, name: str) -> list[tuple[float, float]]:
         """(update, value) of a training metric; NaN and infinities are kept, absent ones not."""

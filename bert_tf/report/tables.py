@@ -77,10 +77,12 @@ def repeat(runs: Sequence[Run]) -> str:
     parts = []
     for run in runs:
         content = ""
-        command = run.config.get("command")
+        command = _command(run)
         if command:
-            text = shlex.join(map(str, command)) if isinstance(command, list) else str(command)
-            content += f"<p>The command that repeats this run:</p><pre>{escape(text)}</pre>"
+            ranks = whole(run.setting("num_ranks"))
+            where = f", on each of its {ranks:,} ranks" if ranks > 1 else ""
+            content += f"<p>The command that repeats this run{where}:</p>"
+            content += f"<pre>{escape(command)}</pre>"
         for name, section in (
             ("Settings", "settings"),
             ("Model", "bert_config"),
@@ -94,6 +96,15 @@ def repeat(runs: Sequence[Run]) -> str:
         parts.append(page.details(f"{run.label}: {run.folder}", content))
     lead = "Everything that was set, by hand or by default, and the versions it ran with."
     return page.heading("Repeating it", lead) + "".join(parts) if any(parts) else ""
+
+
+def _command(run: Run) -> str:
+    """The command line, an argument a line, as a shell takes it."""
+    command = run.config.get("command")
+    if not isinstance(command, list):
+        return str(command or "")
+    quoted = [shlex.quote(str(word)) for word in command]
+    return " ".join(quoted[:2]) + "".join(f" \\\n  {word}" for word in quoted[2:])
 
 
 def _flatten(values: dict[str, Any], prefix: str = "") -> Iterable[tuple[str, str]]:

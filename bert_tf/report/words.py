@@ -47,7 +47,8 @@ def speed(run: Run, with_rate: bool = False) -> str:
     flops = number(run.setting("flops_per_sequence"))
     tflops = rate * flops / 1e12 if rate and flops else run.last("model_tflops")
     if tflops is not None:
-        parts.append(f"{tflops:,.3g} TFLOP/s")
+        small = tflops < 0.1
+        parts.append(f"{1000 * tflops if small else tflops:,.3g} {'GT'[not small]}FLOP/s")
     utilisation = run.last("mfu")
     if utilisation is not None:
         parts.append(f"MFU {write_value(utilisation, 'percent')}")
