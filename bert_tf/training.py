@@ -1,0 +1,367 @@
+"""The training loops: resume, update, log, save, evaluate, stop.
+
+`run_updates` is the loop of every training here; `pretrain` is one pre-training phase around it.
+"""
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import signal
+import time
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf import report
+from bert_tf.blocks import Blocks
+from bert_tf.checkpoint import CheckpointFolder, SaveError, load_weights, resolve
+from bert_tf.config import BertConfig, TrainConfig, compute_dtype
+from bert_tf.data_order import GlobalOrder
+from bert_tf.distributed import Workers
+from bert_tf.errors import UserError
+from bert_tf.input_pipeline import RecordSet, evaluation_batches, training_batches
+from bert_tf.losses import PretrainingObjective
+from bert_tf.model import PretrainingModel
+from bert_tf.optimization import LossScale, make_optimizer
+from bert_tf.run_folder import RunFolder, provenance
+from bert_tf.telemetry import Telemetry, peak_tflops, pretraining_flops_per_sequence
+from bert_tf.train_step import Features, TrainStep, UpdateResult
+
+# Updates in a row with a non-finite gradient after which a run gives up. In float16 some are the
+# loss scale finding its level; otherwise they mean that something is wrong.
+MAX_SKIPS_FP16, MAX_SKIPS = 25, 3
+
+
+@dataclasses.dataclass
+class TrainState:
+    """Everything that a checkpoint holds, and the position in the data."""
+
+    model: tf.keras.Model
+    optimizer: Any
+    loss_scale: LossScale
+    batches_consumed: int = 0
+
+    @property
+    def variables(self) -> List[tf.Variable]:
+        return [*self.model.variables, *self.optimizer.slot_variables]
+
+    @property
+    def updates_applied(self) -> int:
+        return int(self.optimizer.iterations.numpy())
+
+    def save(self, checkpoints: CheckpointFolder, identity: Mapping[str, Any]) -> Path:
+        state = {"batches_consumed": self.batches_consumed, "loss_scale": self.loss_scale.state(),
+                 "identity": dict(identity)}
+        return checkpoints.save(self.updates_applied, self.variables, state)
+
+    def restore(self, checkpoints: CheckpointFolder, path: Path) -> None:
+        state = checkpoints.restore(path, self.variables)
+        self.optimizer.iterations.assign(state["updates_applied"])
+        self.loss_scale.restore(state["loss_scale"])
+        self.batches_consumed = state["batches_consumed"]
+
+    def share(self, workers: Workers) -> None:
+        """Gives all ranks what rank 0 holds."""
+        self.batches_consumed = int(workers.gather(np.array([self.batches_consumed], np.int64))[0, 0])
+        workers.broadcast([*self.variables, self.optimizer.iterations, *self.loss_scale.variables])
+
+
+@dataclasses.dataclass(frozen=True)
+class LoopSettings:
+    """How long `run_updates` runs and how often it shows and saves."""
+
+    num_updates: int
+    global_batch_size: int
+    save_checkpoint_steps: int
+    display_loss_steps: int
+    precision: str
+    identity: Mapping[str, Any]  # written into each checkpoint
+
+    @property
+    def max_skips(self) -> int:
+        return MAX_SKIPS_FP16 if self.precision == "fp16" else MAX_SKIPS
+
+
+class _StopSignals:
+    """Notes SIGTERM and SIGUSR1, so that the running update can be finished and saved."""
+
+    def __init__(self) -> None:
+        self.received: Optional[str] = None
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator["_StopSignals"]:
+        def note(number: int, _: Any) -> None:
+            self.received = signal.Signals(number).name
+
+        previous = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGUSR1)}
+        try:
+            yield self
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+
+
+class _Interval:
+    """Updates since the last log line. Results stay on the device until `read`."""
+
+    def __init__(self) -> None:
+        self._results: List[UpdateResult] = []
+        self._started = time.monotonic()
+
+    def add(self, result: UpdateResult) -> None:
+        self._results.append(result)
+
+    def read(self, global_batch_size: int) -> Dict[str, Any]:
+        """Means over the interval's applied updates, the last update's rate; empties the interval."""
+        results, last = self._results, self._results[-1]
+        applied = np.array([bool(result.is_finite) for result in results])
+        metrics = np.array([result.metrics.numpy() for result in results])
+        norms = np.array([float(result.gradient_norm) for result in results])
+        shown = applied if applied.any() else ~applied
+        seconds = time.monotonic() - self._started
+        self._results, self._started = [], time.monotonic()
+        return {"means": metrics[shown].mean(axis=0), "gradient_norm": float(norms[shown].mean()),
+                "learning_rate": float(last.learning_rate), "loss_scaler": float(last.loss_scale),
+                "throughput_train": global_batch_size * len(results) / seconds,
+                "update_secs": seconds / len(results), "skipped": int((~applied).sum())}
+
+
+def run_updates(step: TrainStep, state: TrainState, batches_from: Callable[[int], Iterator[Features]],
+                settings: LoopSettings, checkpoints: CheckpointFolder, telemetry: Telemetry, *,
+                name_metrics: Callable[[np.ndarray], Dict[str, float]], is_chief: bool,
+                after_save: Callable[[], None] = lambda: None) -> bool:
+    """Updates until `settings.num_updates` have been applied; saves at intervals and at the end.
+
+    The host reads the device only where it logs or saves.
+
+    Args:
+      batches_from: number of a global batch -> iterator over this rank's features from there on.
+      name_metrics: the objective's mean metrics -> what is logged.
+      after_save: called on the chief after each checkpoint.
+
+    Returns:
+      True when the end was reached, False when a signal stopped the run (it was saved).
+
+    Raises:
+      UserError: too many updates in a row had a non-finite gradient, or the last save failed.
+    """
+    skipped = state.batches_consumed - state.updates_applied
+    applied = saved_at = state.updates_applied
+    interval, batches = _Interval(), batches_from(state.batches_consumed)
+    stop = False
+
+    def log() -> None:
+        nonlocal skipped, applied
+        shown = interval.read(settings.global_batch_size)
+        skipped += shown.pop("skipped")
+        applied = state.updates_applied  # fewer than were tried where some were skipped
+        telemetry.train(applied, batches_consumed=state.batches_consumed, **name_metrics(shown.pop("means")),
+                        skipped_updates=skipped, **shown)
+        if state.loss_scale.num_consecutive_skips() >= settings.max_skips:
+            raise UserError(
+                f"{settings.max_skips} updates in a row had a non-finite gradient (the last one was global batch "
+                f"{state.batches_consumed - 1}), so nothing is learned any more; the checkpoint of update {saved_at} "
+                "is sound; try a lower learning rate, a longer warm-up, or --precision=fp32")
+
+    def save() -> None:
+        nonlocal saved_at
+        saved_at = applied
+        if not is_chief:
+            return
+        started = time.monotonic()
+        try:
+            path = state.save(checkpoints, settings.identity)
+        except SaveError as error:
+            if stop or applied >= settings.num_updates:
+                raise
+            telemetry.warning(str(error))
+            return
+        telemetry.checkpoint(applied, path, time.monotonic() - started)
+        after_save()
+
+    with _StopSignals().watched() as signals:
+        while applied < settings.num_updates and not stop:
+            result = step(next(batches), state.batches_consumed, stop_requested=signals.received is not None)
+            state.batches_consumed += 1
+            interval.add(result)
+            applied += 1
+            stop = result.stop_requested
+            due = applied % settings.save_checkpoint_steps == 0
+            if stop or due or applied % settings.display_loss_steps == 0 or applied == settings.num_updates:
+                log()
+            if stop or due or applied == settings.num_updates:
+                save()
+    return not stop
+
+
+def evaluate(model: tf.keras.Model, objective, batches: Iterator[Features], workers: Workers) -> np.ndarray:
+    """The objective's mean metrics over batches [B, ...] of all ranks, without dropout: float64 [M]."""
+    compiled = tf.function(lambda features: objective(model, features, None)[1],
+                           jit_compile=model.blocks.scope == "step", autograph=False)
+    num_denominators = len(objective.denominator_names)
+    sums = np.zeros([num_denominators + len(objective.metric_names)])
+    for features in batches:
+        sums[:num_denominators] += objective.local_denominators(features).numpy()
+        sums[num_denominators:] += compiled(features).numpy()
+    totals = workers.gather(sums).sum(axis=0)
+    denominators = np.maximum(totals[:num_denominators], 1.0)
+    return totals[num_denominators:] / denominators[list(objective.metric_denominators)]
+
+
+def start_or_resume(state: TrainState, checkpoints: CheckpointFolder, workers: Workers, telemetry: Telemetry,
+                    initialise: Callable[[], None]) -> Optional[Path]:
+    """Restores the newest sound checkpoint, or calls `initialise`; rank 0 reads, all ranks get it."""
+    newest = None
+    if workers.is_chief:
+        newest, complaints = checkpoints.newest_sound()
+        for complaint in complaints:
+            telemetry.warning(complaint)
+        if newest is None and complaints:
+            raise UserError(f"no checkpoint in {checkpoints.folder} is sound; remove that folder to start this run "
+                            "from the beginning, or restore one of them")
+        if newest is not None:
+            state.restore(checkpoints, newest)
+        else:
+            initialise()
+    state.share(workers)
+    return newest
+
+
+def describe_devices() -> Dict[str, Any]:
+    """Name of the device a rank computes on, for config.json."""
+    gpus = tf.config.list_physical_devices("GPU")
+    if not gpus:
+        return {"device": "CPU"}
+    return {"device": tf.config.experimental.get_device_details(gpus[0]).get("device_name", "GPU")}
+
+
+def initialise_from(init_checkpoint: Optional[str], model: tf.keras.Model, vocab_size: int,
+                    telemetry: Telemetry) -> None:
+    """Loads all weights that a checkpoint and the model share, and says which they do not share."""
+    if not init_checkpoint:
+        telemetry.note("starting from random weights")
+        return
+    prefix = resolve(init_checkpoint)
+    loaded, missing, unused = load_weights(prefix, model.variables, vocab_size)
+    if not loaded:
+        raise UserError(f"--init_checkpoint={prefix} holds none of the model's variables; name a BERT checkpoint")
+    telemetry.note(f"starting from {prefix}: {len(loaded)} variables loaded")
+    for what, names in (("not in the checkpoint, left as initialised", missing), ("in the checkpoint, not used", unused)):
+        if names:
+            telemetry.note(f"  {what}: {', '.join(names)}")
+
+
+def name_pretraining_metrics(means: np.ndarray) -> Dict[str, float]:
+    """Metrics of `PretrainingObjective` under NVIDIA's names."""
+    mlm_loss, nsp_loss, mlm_accuracy, nsp_accuracy = map(float, means)
+    return {"total_loss": mlm_loss + nsp_loss, "mlm_loss": mlm_loss, "nsp_loss": nsp_loss,
+            "mlm_accuracy": mlm_accuracy, "nsp_accuracy": nsp_accuracy}
+
+
+@dataclasses.dataclass(frozen=True)
+class PretrainingInputs:
+    """What a phase reads, checked before it starts."""
+
+    bert_config: BertConfig
+    vocabulary: Optional[str]  # text of vocab.txt, put beside the weights; None for foreign records
+    training: RecordSet
+    evaluation: Optional[RecordSet]
+    init_checkpoint: Optional[str]
+
+
+def pretrain(config: TrainConfig, inputs: PretrainingInputs, model_dir: Path, workers: Workers, *,
+             continue_with_changes: bool = False, dllog_path: Optional[str] = None) -> bool:
+    """Runs one phase in `model_dir`, or what is left of it, with an evaluation at its end.
+
+    Returns True when the phase is finished, False when a signal stopped it.
+    """
+    bert_config = inputs.bert_config
+    identity = {**config.identity(), "bert_config": bert_config.to_dict(),
+                "data": inputs.training.fingerprint(), "init_checkpoint": inputs.init_checkpoint}
+    if workers.is_chief:
+        folder = RunFolder(model_dir)
+        folder.bind(identity, _run_record(config, inputs), continue_with_changes)
+    tf.config.experimental.enable_tensor_float_32_execution(config.precision == "tf32")
+    model = PretrainingModel(bert_config, Blocks(config.xla_scope, compute_dtype(config.precision)), config.seed)
+    optimizer = make_optimizer(config.optimizer_type, config.effective_learning_rate, config.warmup_steps,
+                               config.num_train_steps, compiled=config.xla_scope != "off")
+    loss_scale = LossScale(enabled=config.precision == "fp16")
+    objective = PretrainingObjective()
+    step = TrainStep(model, objective, optimizer, workers, loss_scale, micro_batch_size=config.train_batch_size,
+                     num_accumulation_steps=config.num_accumulation_steps, scope=config.xla_scope, seed=config.seed,
+                     settings=repr(identity))
+    state = TrainState(model, optimizer, loss_scale)
+    companions = {"bert_config.json": bert_config.to_json()}
+    if inputs.vocabulary:
+        companions["vocab.txt"] = inputs.vocabulary
+    checkpoints = CheckpointFolder(model_dir / "checkpoints", keep=config.keep_checkpoints,
+                                   vocab_size=bert_config.vocab_size, companions=companions)
+    telemetry = Telemetry(model_dir, is_chief=workers.is_chief, total_updates=config.num_train_steps,
+                          dllog_path=dllog_path)
+    with telemetry:
+        resumed_from = start_or_resume(
+            state, checkpoints, workers, telemetry,
+            lambda: initialise_from(inputs.init_checkpoint, model, bert_config.vocab_size, telemetry))
+        telemetry.start(update=state.updates_applied, resumed_from=resumed_from, phase=model_dir.name,
+                        **_telemetry_facts(config, bert_config))
+        order = GlobalOrder(inputs.training.records_per_file, config.seed)
+
+        def batches_from(batch_number: int) -> Iterator[Features]:
+            return training_batches(
+                inputs.training, order, first_batch=batch_number, micro_batch_size=config.train_batch_size,
+                num_accumulation_steps=config.num_accumulation_steps, rank=workers.rank, num_ranks=workers.size,
+                vocab_size=bert_config.vocab_size)
+
+        settings = LoopSettings(config.num_train_steps, config.global_batch_size, config.save_checkpoint_steps,
+                                config.display_loss_steps, config.precision, identity)
+        finished = run_updates(
+            step, state, batches_from, settings, checkpoints, telemetry, name_metrics=name_pretraining_metrics,
+            is_chief=workers.is_chief, after_save=lambda: write_report(model_dir, telemetry))
+        if finished and inputs.evaluation:
+            _evaluate_phase(config, inputs, model, objective, workers, telemetry, model_dir, state.updates_applied)
+        telemetry.end("done" if finished else "signal", update=state.updates_applied)
+        if workers.is_chief:
+            write_report(model_dir, telemetry)
+    return finished
+
+
+def write_report(model_dir: Path, telemetry: Telemetry) -> None:
+    """(Re)writes the run's own report.html; a full disk is worth a warning, not the run."""
+    try:
+        report.write_report([model_dir], model_dir / "report.html", title=model_dir.name)
+    except OSError as error:
+        telemetry.warning(f"{model_dir / 'report.html'} could not be written ({error.strerror})")
+
+
+def _evaluate_phase(config: TrainConfig, inputs: PretrainingInputs, model: tf.keras.Model,
+                    objective: PretrainingObjective, workers: Workers, telemetry: Telemetry, model_dir: Path,
+                    update: int) -> None:
+    batches = evaluation_batches(
+        inputs.evaluation, batch_size=config.eval_batch_size, max_batches=config.max_eval_steps, rank=workers.rank,
+        num_ranks=workers.size, vocab_size=inputs.bert_config.vocab_size)
+    means = name_pretraining_metrics(evaluate(model, objective, batches, workers))
+    results = {"masked_lm_accuracy": means["mlm_accuracy"], "masked_lm_loss": means["mlm_loss"],
+               "next_sentence_accuracy": means["nsp_accuracy"], "next_sentence_loss": means["nsp_loss"],
+               "loss": means["total_loss"], "global_step": update}
+    telemetry.evaluation(update, **results)
+    if workers.is_chief:
+        lines = "".join(f"{name} = {value}\n" for name, value in results.items())
+        (model_dir / "eval_results.txt").write_text(lines, encoding="utf-8")
+
+
+def _run_record(config: TrainConfig, inputs: PretrainingInputs) -> Dict[str, Any]:
+    return {"settings": config.to_dict(), "bert_config": inputs.bert_config.to_dict(),
+            "num_ranks": config.num_ranks, "global_batch_size": config.global_batch_size,
+            "data": inputs.training.facts(),
+            "evaluation_data": inputs.evaluation.facts() if inputs.evaluation else None,
+            **describe_devices(), **provenance()}
+
+
+def _telemetry_facts(config: TrainConfig, bert_config: BertConfig) -> Dict[str, Any]:
+    peak = peak_tflops(describe_devices()["device"], config.precision)
+    flops = pretraining_flops_per_sequence(bert_config, config.max_seq_length, config.max_predictions_per_seq)
+    facts = {"num_ranks": config.num_ranks, "global_batch_size": config.global_batch_size,
+             "flops_per_sequence": flops, "warmup_steps": config.warmup_steps}
+    return {**facts, "peak_tflops": peak * config.num_ranks} if peak else facts

@@ -1,0 +1,110 @@
+"""Pre-trains BERT: one phase, from TFRecords to checkpoints. See README.md and docs/."""
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Optional, Sequence
+
+from absl import app, flags
+
+from bert_tf.errors import STOPPED_EXIT_CODE, UserError, exit_on_user_error
+
+FLAGS = flags.FLAGS
+
+flags.DEFINE_string("bert_config_file", None, "Google's bert_config.json of the model.")
+flags.DEFINE_string("bert_model", None, "Built-in size instead of --bert_config_file: large, base, medium, "
+                    "small, mini or tiny; the vocabulary is the one beside the records.")
+flags.DEFINE_string("input_files", None, "Training records: comma-separated folders and globs.")
+flags.DEFINE_string("eval_files", None, "Held-out records; none: no evaluation at the end.")
+flags.DEFINE_string("model_dir", None, "The run folder. Started again in it, the run goes on.")
+flags.DEFINE_string("init_checkpoint", None, "Run folder, checkpoint folder or bert_model.ckpt to start from.")
+flags.DEFINE_integer("train_batch_size", 32, "Micro-batch of one rank.")
+flags.DEFINE_integer("eval_batch_size", 8, "Evaluation batch of one rank.")
+flags.DEFINE_integer("max_eval_steps", 0, "Evaluation batches of each rank; 0: all.")
+flags.DEFINE_float("learning_rate", 7.5e-4, "Peak rate of one rank; multiplied by the number of ranks.")
+flags.DEFINE_enum("optimizer_type", "lamb", ["lamb", "adamw"], "lamb is NVLAMB.")
+flags.DEFINE_integer("num_train_steps", None, "Updates in this phase.")
+flags.DEFINE_integer("warmup_steps", 0, "Updates until the rate reaches its peak.")
+flags.DEFINE_integer("num_accumulation_steps", 1, "Micro-batches of one rank in an update.")
+flags.DEFINE_integer("save_checkpoint_steps", 100, "Updates between checkpoints.")
+flags.DEFINE_integer("keep_checkpoints", 3, "How many of the newest checkpoints stay.")
+flags.DEFINE_integer("display_loss_steps", 10, "Updates between two log lines.")
+flags.DEFINE_integer("max_seq_length", 128, "Length of the records.")
+flags.DEFINE_integer("max_predictions_per_seq", 20, "Masked positions in a record.")
+flags.DEFINE_bool("use_horovod", False, "Share the work among the ranks of a Horovod job.")
+flags.DEFINE_enum("precision", "fp32", ["fp32", "tf32", "fp16", "bf16"], "Type of the matmuls.")
+flags.DEFINE_bool("enable_xla", False, "Compile with XLA.")
+flags.DEFINE_enum("xla_scope", "auto", ["auto", "step", "blocks"], "What XLA compiles; auto: the whole step on "
+                  "GPUs, the element-wise blocks on CPUs.")
+flags.DEFINE_integer("seed", 12345, "Of weights, data order and dropout.")
+flags.DEFINE_string("dllog_path", None, "File for NVIDIA's DLLogger lines.")
+flags.DEFINE_bool("continue_with_changes", False, "Go on in a run folder although settings differ from its own.")
+
+
+def _bert_config(records):
+    from bert_tf.config import BertConfig
+
+    if bool(FLAGS.bert_config_file) == bool(FLAGS.bert_model):
+        raise UserError("give either --bert_config_file or --bert_model (large, base, medium, small, mini, tiny)")
+    if FLAGS.bert_config_file:
+        return BertConfig.from_json_file(FLAGS.bert_config_file)
+    if records.vocab_size is None:
+        raise UserError(f"--bert_model={FLAGS.bert_model} needs the size of the vocabulary, but there is no "
+                        f"manifest.json beside {records.files[0]}; give --bert_config_file instead")
+    return BertConfig.preset(FLAGS.bert_model, records.vocab_size)
+
+
+def _inputs():
+    from bert_tf.input_pipeline import RecordSet
+    from bert_tf.records import RecordSchema
+    from bert_tf.training import PretrainingInputs
+
+    training = RecordSet(FLAGS.input_files, "input_files")
+    bert_config = _bert_config(training)
+    schema = RecordSchema(FLAGS.max_seq_length, FLAGS.max_predictions_per_seq)
+    training.check(schema, bert_config.vocab_size, "input_files")
+    if FLAGS.max_seq_length > bert_config.max_position_embeddings:
+        raise UserError(f"--max_seq_length={FLAGS.max_seq_length} is more than the model's "
+                        f"max_position_embeddings={bert_config.max_position_embeddings}")
+    evaluation: Optional[RecordSet] = None
+    if FLAGS.eval_files:
+        evaluation = RecordSet(FLAGS.eval_files, "eval_files")
+        evaluation.check(schema, bert_config.vocab_size, "eval_files")
+    vocabulary = training.vocab_file.read_text(encoding="utf-8") if training.vocab_file else None
+    return PretrainingInputs(bert_config, vocabulary, training, evaluation, FLAGS.init_checkpoint)
+
+
+def _xla_scope() -> str:
+    from bert_tf.blocks import choose_scope
+
+    return choose_scope(FLAGS.enable_xla, FLAGS.xla_scope)
+
+
+@exit_on_user_error
+def main(argv: Sequence[str]) -> None:
+    if len(argv) > 1:
+        raise UserError(f"unexpected argument {argv[1]!r}; every setting is a flag, see --help")
+    for name in ("input_files", "model_dir", "num_train_steps"):
+        if FLAGS[name].value is None:
+            raise UserError(f"--{name} is required")
+    from bert_tf.config import TrainConfig
+    from bert_tf.distributed import connect
+    from bert_tf.training import pretrain
+
+    workers = connect(FLAGS.use_horovod)
+    config = TrainConfig(
+        num_train_steps=FLAGS.num_train_steps, warmup_steps=FLAGS.warmup_steps, learning_rate=FLAGS.learning_rate,
+        train_batch_size=FLAGS.train_batch_size, num_accumulation_steps=FLAGS.num_accumulation_steps,
+        num_ranks=workers.size, max_seq_length=FLAGS.max_seq_length,
+        max_predictions_per_seq=FLAGS.max_predictions_per_seq, eval_batch_size=FLAGS.eval_batch_size,
+        max_eval_steps=FLAGS.max_eval_steps, optimizer_type=FLAGS.optimizer_type, precision=FLAGS.precision,
+        xla_scope=_xla_scope(), seed=FLAGS.seed, save_checkpoint_steps=FLAGS.save_checkpoint_steps,
+        display_loss_steps=FLAGS.display_loss_steps, keep_checkpoints=FLAGS.keep_checkpoints)
+    finished = pretrain(config, _inputs(), Path(FLAGS.model_dir), workers,
+                        continue_with_changes=FLAGS.continue_with_changes, dllog_path=FLAGS.dllog_path)
+    if not finished:
+        sys.exit(STOPPED_EXIT_CODE)
+
+
+if __name__ == "__main__":
+    app.run(main)

@@ -1,0 +1,47 @@
+"""Small pre-training records for tests, with a pattern that a model can learn."""
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from bert_tf.records import RecordSchema, write_records
+
+SCHEMA = RecordSchema(max_seq_length=16, max_predictions_per_seq=3)
+VOCAB_SIZE = 40
+
+
+def instances(count: int, seed: int = 0) -> dict[str, np.ndarray]:
+    """Rows of ascending pieces, three of them masked, so that the masked ones can be told."""
+    rng = np.random.default_rng(seed)
+    length, predictions = SCHEMA.max_seq_length, SCHEMA.max_predictions_per_seq
+    lengths = rng.integers(10, length + 1, [count, 1])
+    mask = (np.arange(length) < lengths).astype(np.int64)
+    ids = (5 + (rng.integers(0, 30, [count, 1]) + np.arange(length)) % 30) * mask
+    positions = np.sort(np.stack([rng.permutation(np.arange(1, 9))[:predictions] for _ in range(count)]), axis=1)
+    labels = np.take_along_axis(ids, positions, axis=1)
+    np.put_along_axis(ids, positions, 4, axis=1)
+    return {"input_ids": ids, "input_mask": mask, "segment_ids": (np.arange(length) > 6) * mask,
+            "masked_lm_positions": positions, "masked_lm_ids": labels,
+            "masked_lm_weights": np.ones([count, predictions], np.float32),
+            "next_sentence_labels": rng.integers(0, 2, [count])}
+
+
+def write_dataset(folder: Path, shards=(70, 64, 3), seed: int = 0) -> Path:
+    """`folder`/{training,test} with manifest and vocabulary, as bertPrep leaves them."""
+    for split, sizes in (("training", shards), ("test", (9, 4))):
+        (folder / split).mkdir(parents=True)
+        for number, size in enumerate(sizes):
+            write_records(folder / split / f"x_{split}_{number}.tfrecord",
+                          make_instance_arrays(instances(size, seed + number)))
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"] + [f"w{number}" for number in range(VOCAB_SIZE - 5)]
+    (folder / "vocab.txt").write_text("\n".join(pieces) + "\n")
+    (folder / "manifest.json").write_text(json.dumps({"dataset": "x", "vocab": {"size": VOCAB_SIZE}, "counts": {}}))
+    return folder
+
+
+def make_instance_arrays(arrays: dict[str, np.ndarray]):
+    from bert_tf.records import InstanceArrays
+
+    return InstanceArrays(**arrays)

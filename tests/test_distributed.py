@@ -1,0 +1,75 @@
+"""Two real Horovod ranks against one."""
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf import distributed
+from bert_tf.distributed import Workers, connect
+from bert_tf.errors import UserError
+
+HERE = Path(__file__).resolve().parent
+HOROVODRUN = shutil.which("horovodrun", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
+needs_horovod = pytest.mark.skipif(HOROVODRUN is None, reason="Horovod is not installed")
+
+
+def run(num_ranks, output, num_accumulation_steps, differ=False):
+    command = [sys.executable, str(HERE / "two_ranks.py"), str(output), str(num_accumulation_steps),
+               "differ" if differ else "agree"]
+    if num_ranks > 1:
+        command = [HOROVODRUN, "--gloo", "-np", str(num_ranks), *command]
+    environment = {**os.environ, "PYTHONPATH": f"{HERE.parent}{os.pathsep}{HERE}", "TF_CPP_MIN_LOG_LEVEL": "3",
+                   "HOROVOD_FUSION_THRESHOLD": "0"}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+
+
+def load(path):
+    archive = np.load(path)
+    return [archive[name] for name in archive.files]
+
+
+@needs_horovod
+@pytest.mark.slow
+def test_two_ranks_make_the_update_that_one_makes(tmp_path):
+    for num_ranks, accumulation in ((1, 1), (2, 4)):
+        done = run(num_ranks, tmp_path / str(num_ranks), accumulation)
+        assert done.returncode == 0, done.stdout + done.stderr
+    alone, first, second = (load(tmp_path / name) for name in ("1.0.npz", "2.0.npz", "2.1.npz"))
+    for one, left, right in zip(alone, first, second):
+        np.testing.assert_array_equal(left, right)
+        np.testing.assert_allclose(left, one, atol=3e-6)
+
+
+@needs_horovod
+@pytest.mark.slow
+def test_ranks_with_other_settings_are_stopped_and_named(tmp_path):
+    done = run(2, tmp_path / "x", 1, differ=True)
+    assert done.returncode != 0
+    assert "rank 1 has other settings than rank 0" in done.stdout + done.stderr
+
+
+def test_buckets_keep_order_and_size(monkeypatch):
+    monkeypatch.setattr(distributed, "BUCKET_BYTES", 40)
+    tensors = [tf.zeros([size]) for size in (4, 5, 1, 1, 30, 2)]
+    sizes = [[int(tensor.shape[0]) for tensor in bucket] for bucket in distributed._buckets(tensors)]
+    assert sizes == [[4, 5, 1], [1], [30], [2]]
+
+
+def test_one_process_is_the_identity():
+    workers = connect(use_horovod=False)
+    assert (workers.rank, workers.size, workers.is_chief) == (0, 1, True) and type(workers) is Workers
+    tensor = tf.constant([1.0, 2.0])
+    assert workers.sum(tensor, "x") is tensor
+    assert workers.mean_gradients([tensor])[0] is tensor
+    np.testing.assert_array_equal(workers.gather(np.array([3.0])), [[3.0]])
+
+
+def test_missing_horovod_is_a_user_error(monkeypatch):
+    monkeypatch.setattr(distributed, "_import_horovod", lambda: None)
+    with pytest.raises(UserError, match="Horovod with TensorFlow support cannot be imported"):
+        connect(use_horovod=True)

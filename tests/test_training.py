@@ -1,0 +1,168 @@
+"""run_pretraining.py as a program: it learns, it resumes bit for bit after kill -9, and it says what is wrong."""
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from pretraining_data import write_dataset
+
+from bert_tf.checkpoint import PREFIX
+from bert_tf.config import BertConfig
+
+ROOT = Path(__file__).resolve().parent.parent
+CONFIG = BertConfig(vocab_size=40, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32,
+                    max_position_embeddings=16)
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory):
+    folder = write_dataset(tmp_path_factory.mktemp("records"))
+    (folder / "bert_config.json").write_text(CONFIG.to_json())
+    return folder
+
+
+def command(dataset, model_dir, **changes):
+    settings = dict(bert_config_file=dataset / "bert_config.json", input_files=dataset / "training",
+                    eval_files=dataset / "test", model_dir=model_dir, num_train_steps=20, warmup_steps=2,
+                    learning_rate=0.01, train_batch_size=4, num_accumulation_steps=2, eval_batch_size=4,
+                    max_seq_length=16, max_predictions_per_seq=3, save_checkpoint_steps=5, display_loss_steps=2)
+    settings.update(changes)
+    flags = [f"--{name}={value}" for name, value in settings.items() if value is not None]
+    return [sys.executable, str(ROOT / "run_pretraining.py"), *flags]
+
+
+def run(dataset, model_dir, expect=0, **changes):
+    done = subprocess.run(command(dataset, model_dir, **changes), capture_output=True, text=True, timeout=300,
+                          env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"})
+    assert done.returncode == expect, done.stdout + done.stderr
+    return done
+
+
+def lines(model_dir, event):
+    records = [json.loads(line) for line in (model_dir / "metrics.jsonl").read_text().splitlines()]
+    return [record for record in records if record["event"] == event]
+
+
+def weights(model_dir, update=20):
+    folder = model_dir / "checkpoints" / f"ckpt-{update:08d}"
+    return [(folder / f"{PREFIX}.{end}").read_bytes() for end in ("data-00000-of-00001", "index")]
+
+
+@pytest.fixture(scope="module")
+def finished(dataset, tmp_path_factory):
+    """A run of 20 updates that nobody disturbed."""
+    model_dir = tmp_path_factory.mktemp("finished")
+    return run(dataset, model_dir), model_dir
+
+
+def test_a_run_leaves_what_is_promised(finished, dataset):
+    done, model_dir = finished
+    for name in ("config.json", "metrics.jsonl", "report.html", "eval_results.txt", "training_summary.txt"):
+        assert (model_dir / name).stat().st_size > 0
+    checkpoints = sorted(path.name for path in (model_dir / "checkpoints").iterdir())
+    assert checkpoints == ["ckpt-00000010", "ckpt-00000015", "ckpt-00000020"]
+    newest = model_dir / "checkpoints" / checkpoints[-1]
+    assert (newest / "vocab.txt").read_text() == (dataset / "vocab.txt").read_text()
+    assert "Throughput Average (sequences/sec) = " in done.stdout
+    evaluation = dict(line.split(" = ") for line in (model_dir / "eval_results.txt").read_text().splitlines())
+    assert set(evaluation) == {"masked_lm_accuracy", "masked_lm_loss", "next_sentence_accuracy",
+                               "next_sentence_loss", "loss", "global_step"}
+    settings = json.loads((model_dir / "config.json").read_text())
+    assert settings["settings"]["learning_rate"] == 0.01 and settings["data"]["instances"] == 137
+
+
+def test_started_again_when_done_it_only_evaluates(finished, dataset):
+    _, model_dir = finished
+    before = weights(model_dir)
+    run(dataset, model_dir)
+    assert weights(model_dir) == before
+
+
+def test_killed_with_9_and_started_again_it_ends_with_the_same_bits(finished, dataset, tmp_path):
+    """The kill comes between two checkpoints, so that updates are really repeated."""
+    process = subprocess.Popen(command(dataset, tmp_path, num_train_steps=20), stdout=subprocess.DEVNULL,
+                               stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while not (tmp_path / "checkpoints" / "ckpt-00000010").exists():
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    done = run(dataset, tmp_path)
+    assert "going on from" in done.stdout
+    assert weights(tmp_path) == weights(finished[1])
+
+
+def test_another_split_of_the_global_batch_goes_on_with_the_same_examples(finished, dataset, tmp_path):
+    run(dataset, tmp_path, train_batch_size=8, num_accumulation_steps=1, enable_xla=True)
+    losses = [record["total_loss"] for record in lines(tmp_path, "train")]
+    expected = [record["total_loss"] for record in lines(finished[1], "train")]
+    assert losses == pytest.approx(expected[:len(losses)], rel=1e-3)
+
+
+def test_sigterm_saves_and_leaves_with_75(dataset, tmp_path):
+    process = subprocess.Popen(command(dataset, tmp_path, num_train_steps=5000, save_checkpoint_steps=5000),
+                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    deadline = time.monotonic() + 120
+    while not (tmp_path / "metrics.jsonl").exists() or not lines(tmp_path, "train"):
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 75, output
+    assert len(list((tmp_path / "checkpoints").iterdir())) == 1
+
+
+def test_phase_2_starts_from_all_weights_of_phase_1_and_loses_nothing(finished, dataset, tmp_path):
+    _, model_dir = finished
+    done = run(dataset, tmp_path, init_checkpoint=model_dir, num_train_steps=2, learning_rate=1e-9, warmup_steps=0)
+    assert "not in the checkpoint" not in done.stdout
+    first, last = lines(tmp_path, "train")[0], lines(model_dir, "train")[-1]
+    assert abs(first["mlm_loss"] - last["mlm_loss"]) < 0.3
+
+
+@pytest.mark.slow
+def test_it_learns(dataset, tmp_path):
+    run(dataset, tmp_path, num_train_steps=400, learning_rate=0.03, train_batch_size=32, num_accumulation_steps=1,
+        enable_xla=True, save_checkpoint_steps=400, display_loss_steps=20)
+    assert lines(tmp_path, "train")[0]["mlm_loss"] > 3.5
+    assert lines(tmp_path, "evaluation")[-1]["masked_lm_loss"] < 2.5
+
+
+@pytest.mark.parametrize("changes, words", [
+    (dict(input_files="nowhere"), "names no record file"),
+    (dict(max_seq_length=128), "use --max_seq_length=16"),
+    (dict(bert_config_file=None), "give either --bert_config_file or --bert_model"),
+    (dict(bert_config_file="none.json"), "no such file"),
+    (dict(num_train_steps=None), "--num_train_steps is required"),
+    (dict(warmup_steps=21), "warmup_steps=21"),
+    (dict(train_batch_size=0), "train_batch_size=0"),
+    (dict(init_checkpoint="nowhere"), "--init_checkpoint=nowhere"),
+])
+def test_mistakes_are_one_line_and_exit_2(dataset, tmp_path, changes, words):
+    done = run(dataset, tmp_path, expect=2, **changes)
+    assert words in done.stderr and "Traceback" not in done.stderr
+    assert not (tmp_path / "checkpoints").exists()
+
+
+def test_another_run_in_the_folder_is_refused_and_unharmed(finished, dataset):
+    _, model_dir = finished
+    before = weights(model_dir), (model_dir / "config.json").read_bytes()
+    done = run(dataset, model_dir, expect=2, seed=1)
+    assert "seed: 12345 there, 1 now" in done.stderr
+    assert (weights(model_dir), (model_dir / "config.json").read_bytes()) == before
+
+
+def test_damaged_record_in_mid_run_stops_with_its_name(tmp_path):
+    folder = write_dataset(tmp_path / "data")
+    (folder / "bert_config.json").write_text(CONFIG.to_json())
+    victim = folder / "training" / "x_training_0.tfrecord"
+    data = bytearray(victim.read_bytes())
+    data[len(data) // 2] ^= 1
+    victim.write_bytes(data)
+    done = run(folder, tmp_path / "run", expect=2)
+    assert "x_training_0.tfrecord" in done.stderr and "Traceback" not in done.stderr

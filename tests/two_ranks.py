@@ -1,0 +1,37 @@
+"""Started by test_distributed, alone and as two ranks: three updates of one global batch each."""
+import sys
+
+import numpy as np
+from test_train_step import CONFIG, global_batch, rows_of
+
+from bert_tf.blocks import Blocks
+from bert_tf.distributed import connect
+from bert_tf.errors import exit_on_user_error
+from bert_tf.losses import PretrainingObjective
+from bert_tf.model import PretrainingModel
+from bert_tf.optimization import LossScale, make_optimizer
+from bert_tf.train_step import TrainStep
+
+
+@exit_on_user_error
+def main(argv):
+    output, num_accumulation_steps, differ = argv[1], int(argv[2]), argv[3] == "differ"
+    workers = connect(use_horovod=True)
+    micro_batch = 8 // num_accumulation_steps // workers.size
+    # Ranks begin with different weights, so that the broadcast is needed.
+    model = PretrainingModel(CONFIG, Blocks("blocks"), seed=1 + workers.rank)
+    optimizer = make_optimizer("lamb", 0.01, 1, 10)
+    step = TrainStep(model, PretrainingObjective(), optimizer, workers, LossScale(enabled=False), scope="blocks",
+                     num_accumulation_steps=num_accumulation_steps, micro_batch_size=micro_batch, seed=5,
+                     settings=f"rank {workers.rank}" if differ else "")
+    workers.broadcast(model.variables)
+    metrics = []
+    for number in range(3):
+        rows = rows_of(global_batch(seed=number), workers.rank, num_accumulation_steps, micro_batch)
+        result = step(rows, number, stop_requested=number == 2 and workers.rank == workers.size - 1)
+        metrics.append(result.metrics.numpy())
+    assert result.stop_requested, "what one rank asks for, all ranks must hear"
+    np.savez(f"{output}.{workers.rank}.npz", metrics=metrics, *[variable.numpy() for variable in model.variables])
+
+
+main(sys.argv)
