@@ -38,8 +38,9 @@ PRETRAINING_GRADIENTS = (
     "bert/encoder/layer_1/output/dense/kernel", "bert/encoder/layer_2/attention/output/LayerNorm/beta",
     "bert/pooler/dense/kernel", "cls/predictions/transform/dense/kernel", "cls/predictions/output_bias",
     "cls/seq_relationship/output_weights")
-SPAN_GRADIENTS = ("bert/encoder/layer_0/attention/self/query/kernel", "cls/squad/output_weights",
-                  "cls/squad/output_bias")
+# Not the span head's bias: a softmax over positions does not see it, its gradient is rounding.
+SPAN_GRADIENTS = ("bert/encoder/layer_0/attention/self/query/kernel", "bert/encoder/layer_2/output/dense/bias",
+                  "cls/squad/output_weights")
 
 
 def google_names(state: dict[str, torch.Tensor]) -> dict[str, tuple[str, bool]]:

@@ -1,0 +1,107 @@
+"""Our models give the numbers of Hugging Face's BERT in PyTorch.
+
+tests/golden/make_hugging_face_golden.py made the file of numbers and says from what.
+"""
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.blocks import Blocks
+from bert_tf.config import BertConfig
+from bert_tf.losses import PretrainingObjective, SpanObjective
+from bert_tf.model import PretrainingModel, SpanModel
+
+GOLDEN = np.load(Path(__file__).parent / "golden" / "hugging_face_bert.npz")
+WEIGHTS = {name[len("weights/"):]: GOLDEN[name].astype(np.float32) for name in GOLDEN.files
+           if name.startswith("weights/")}
+# Our name of an activation -> theirs.
+ACTIVATIONS = {"gelu": "gelu_new", "gelu_exact": "gelu"}
+SCOPES = ["eager", "off", "blocks", pytest.param("step", marks=pytest.mark.slow)]
+NUM_HEADS = 4
+
+
+def make_model(model_class, activation, scope):
+    vocab_size, hidden_size = WEIGHTS["bert/embeddings/word_embeddings"].shape
+    config = BertConfig(
+        vocab_size=vocab_size, hidden_size=hidden_size, num_attention_heads=NUM_HEADS, hidden_act=activation,
+        num_hidden_layers=sum(name.endswith("query/kernel") for name in WEIGHTS),
+        intermediate_size=WEIGHTS["bert/encoder/layer_0/intermediate/dense/bias"].size,
+        max_position_embeddings=len(WEIGHTS["bert/embeddings/position_embeddings"]))
+    model = model_class(config, Blocks(scope), seed=0)
+    for variable in model.variables:
+        value = WEIGHTS[variable.name.split(":")[0]]
+        padding = variable.shape[0] - value.shape[0]
+        variable.assign(np.pad(value, [(0, padding)] + [(0, 0)] * (value.ndim - 1)))
+    return model
+
+
+def make_features():
+    features = {name[len("inputs/"):]: tf.constant(GOLDEN[name]) for name in GOLDEN.files if name.startswith("inputs/")}
+    return {**features, "example_weights": tf.ones([len(features["input_ids"])])}
+
+
+def as_function(run, scope):
+    """`run` as the training step runs it at this scope; "eager" is no graph at all."""
+    return run if scope == "eager" else tf.function(run, jit_compile=scope == "step", autograph=False)
+
+
+def losses_and_gradients(model, objective, features):
+    """Mean losses [K], and gradients of their sum by name."""
+    with tf.GradientTape() as tape:
+        sums, _ = objective(model, features, None)
+        means = sums / objective.local_denominators(features)
+        total = tf.reduce_sum(means)
+    gradients = tape.gradient(total, model.trainable_variables)
+    names = [variable.name.split(":")[0] for variable in model.trainable_variables]
+    return means, {name: tf.convert_to_tensor(gradient) for name, gradient in zip(names, gradients)}
+
+
+def assert_same_gradients(found, prefix):
+    expected = {name[len(prefix):]: GOLDEN[name] for name in GOLDEN.files if name.startswith(prefix)}
+    assert expected
+    for name, gradient in expected.items():
+        mine = found[name].numpy()
+        difference = np.linalg.norm(mine[:len(gradient)] - gradient) / np.linalg.norm(gradient)
+        assert difference < 1e-4, f"{name}: relative difference {difference}"
+        assert not mine[len(gradient):].any(), f"{name}: the padding has a gradient"
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_pretraining_model(activation, scope):
+    model = make_model(PretrainingModel, activation, "off" if scope == "eager" else scope)
+
+    def run(features):
+        hidden_states = model.bert.hidden_states(features)
+        _, pooled = model.bert(features)
+        return hidden_states, pooled, model(features), losses_and_gradients(model, PretrainingObjective(), features)
+
+    hidden_states, pooled, logits, (losses, gradients) = as_function(run, scope)(make_features())
+    theirs = ACTIVATIONS[activation]
+    found = {"hidden_states": np.stack([state.numpy() for state in hidden_states]), "pooled": pooled,
+             "mlm_logits": logits[0], "nsp_logits": logits[1], "mlm_loss": losses[0], "nsp_loss": losses[1]}
+    for name, value in found.items():
+        np.testing.assert_allclose(value, GOLDEN[f"{theirs}/{name}"], rtol=1e-5, atol=1e-5, err_msg=name)
+    assert_same_gradients(gradients, f"{theirs}/pretraining_gradients/")
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_span_model(activation, scope):
+    model = make_model(SpanModel, activation, "off" if scope == "eager" else scope)
+
+    def run(features):
+        return model(features), losses_and_gradients(model, SpanObjective(), features)
+
+    (start_logits, end_logits), (losses, gradients) = as_function(run, scope)(make_features())
+    theirs = ACTIVATIONS[activation]
+    for name, value in (("start_logits", start_logits), ("end_logits", end_logits), ("span_loss", losses[0])):
+        np.testing.assert_allclose(value, GOLDEN[f"{theirs}/{name}"], rtol=1e-5, atol=1e-5, err_msg=name)
+    assert_same_gradients(gradients, f"{theirs}/span_gradients/")
+
+
+def test_the_two_activations_differ_by_more_than_the_tolerance():
+    """Else a test above could pass with the wrong one."""
+    assert np.abs(GOLDEN["gelu/hidden_states"] - GOLDEN["gelu_new/hidden_states"]).max() > 1e-4
