@@ -267,6 +267,12 @@ def test_decay_class_of_every_variable_of_a_model():
     assert len(names) == len(set(names))
 
 
+def test_decay_class_of_keras_own_layers():
+    assert excluded_from_weight_decay("layer_normalization_1/gamma:0")
+    assert excluded_from_weight_decay("dense/bias:0")
+    assert not excluded_from_weight_decay("dense/kernel:0")
+
+
 def test_keras_exclusions_are_heeded():
     optimizer, variables = AdamW(0.1, weight_decay=0.5), make_variables()
     optimizer.exclude_from_weight_decay(var_names=["block/kernel"])
