@@ -45,6 +45,7 @@ from bert_tf.squad.features import (
     content_key,
     make_features,
 )
+from bert_tf.squad.metrics import check_answers_known
 from bert_tf.telemetry import DONE, Telemetry, peak_tflops, span_flops_per_sequence
 from bert_tf.tokenization import FullTokenizer, load_vocab
 from bert_tf.train_step import TrainStep
@@ -146,7 +147,7 @@ def _batches(task: Task, config: FinetuningConfig, rank: int, batch_number: int)
     """One rank's features [A, B, ...] of update `batch_number` and all that follow, without end."""
     # The order moves blocks within files; with one record in every file it permutes single rows, as
     # it must here, where neighbours are questions to the same text.
-    order = GlobalOrder(np.ones(task.num_rows, np.int64), config.seed)
+    order = GlobalOrder([1] * task.num_rows, config.seed)
     weights = tf.ones([config.num_accumulation_steps, config.train_batch_size])
     while True:
         features = task.batch(training_rows(order, batch_number, config, rank))
@@ -185,7 +186,8 @@ def finetune(config: FinetuningConfig, task: Task, checkpoints: CheckpointFolder
     peak = peak_tflops(describe_devices()["device"], config.precision)
     if peak:
         facts["peak_tflops"] = peak * workers.size
-    telemetry.start(update=state.updates_applied, resumed_from=resumed_from, phase=task.name, **facts)
+    telemetry.start(update=state.updates_applied, resumed_from=str(resumed_from) if resumed_from else None,
+                    phase=task.name, **facts)
     settings = LoopSettings(num_updates, config.global_batch_size, config.save_checkpoint_steps,
                             config.display_loss_steps, config.precision, identity)
     return run_updates(step, state, functools.partial(_batches, task, config, workers.rank), settings, checkpoints,
@@ -234,16 +236,21 @@ class _SquadRun:
 
     def _find_model_files(self) -> Tuple[BertConfig, Path]:
         """The model's shape and its vocabulary, checked against each other and the flags."""
-        job = self.job
-        files: List[Path] = []
+        job, files = self.job, []
+        prefix = self.weights
+        if not prefix and job.init_checkpoint:
+            prefix = resolve(job.init_checkpoint)
         for flag, given, name in (("bert_config_file", job.bert_config_file, "bert_config.json"),
                                   ("vocab_file", job.vocab_file, "vocab.txt")):
-            prefix = self.weights or (job.init_checkpoint and resolve(job.init_checkpoint))
-            if not given and not prefix:
+            if given:
+                path = Path(given)
+            elif prefix:
+                path = prefix.parent / name
+            else:
                 raise UserError(f"--{flag} is required where no --init_checkpoint is given")
-            files.append(Path(given) if given else prefix.parent / name)
-            if not files[-1].is_file():
-                raise UserError(f"{files[-1]} does not exist; give the model's {name} with --{flag}")
+            if not path.is_file():
+                raise UserError(f"{path} does not exist; give the model's {name} with --{flag}")
+            files.append(path)
         config, vocab = BertConfig.from_json_file(files[0]), load_vocab(str(files[1]))
         if len(vocab) != config.vocab_size:
             raise UserError(f"{files[1]} has {len(vocab)} pieces, but {files[0]} says vocab_size="
@@ -257,8 +264,8 @@ class _SquadRun:
     def read(self, path: str) -> List[Example]:
         return read_examples(path, version_2_with_negative=self.job.decoding.version_2_with_negative)
 
-    def features(self, path: str, read: Callable[[], List[Example]], is_training: bool) -> Tuple[Features, str]:
-        """Windows of a SQuAD file, from the run folder's cache where it has them, and their content's key."""
+    def features(self, path: str, read: Callable[[], List[Example]], is_training: bool) -> Features:
+        """Windows of a SQuAD file, from the run folder's cache where it has them."""
         job, is_chief = self.job, self.workers.is_chief
 
         def make() -> Features:
@@ -275,12 +282,15 @@ class _SquadRun:
         cache = job.model_dir / "features" / f"{key}.npz"
         # Every rank makes its own where there is no cache yet: none keeps the others waiting so long
         # that it is taken for dead.
-        return cached_features(cache, make, write=is_chief), key
+        return cached_features(cache, make, write=is_chief)
 
-    def train(self, telemetry: Telemetry, features: Features, key: str) -> bool:
+    def train(self, telemetry: Telemetry, path: str, features: Features) -> bool:
         job, config = self.job, self.job.training
-        identity = {"task": "squad", "bert_config": self.bert_config.to_dict(), "data": key,
-                    "init_checkpoint": job.init_checkpoint, **dataclasses.asdict(job.features)}
+        identity = {"task": "squad", "bert_config": self.bert_config.to_dict(),
+                    "init_checkpoint": job.init_checkpoint, "data": content_key(Path(path)),
+                    "vocabulary": content_key(self.vocab_file), **dataclasses.asdict(job.features),
+                    "do_lower_case": job.decoding.do_lower_case,
+                    "version_2_with_negative": job.decoding.version_2_with_negative}
         if self.folder:
             self.folder.bind({**config.identity(), **identity}, self._record(features), job.continue_with_changes)
         task = Task("squad", self.model, SpanObjective(), features.num_windows, features.batch,
@@ -294,10 +304,9 @@ class _SquadRun:
             lambda: initialise_from(job.init_checkpoint, self.model, self.bert_config.vocab_size, telemetry),
             lambda: write_report(job.model_dir, telemetry))
 
-    def predict(self, telemetry: Telemetry, update: int) -> None:
+    def predict(self, telemetry: Telemetry, path: str, examples: List[Example], update: int) -> None:
         job = self.job
-        examples = self.read(job.predict_file)
-        features, _ = self.features(job.predict_file, lambda: examples, is_training=False)
+        features = self.features(path, lambda: examples, is_training=False)
         sheet = AnswerSheet(examples, features, self.tokenizer, job.decoding, job.wants_scores)
         answer_questions(self.model, sheet, job.predict_batch_size, job.model_dir, self.workers, telemetry, update)
 
@@ -315,20 +324,27 @@ class _SquadRun:
 def run_squad(job: SquadJob, workers: Workers) -> bool:
     """Trains, predicts and scores as `job` says. Returns False when a signal stopped the training."""
     run = _SquadRun(job, workers)
+    questions: List[Example] = []
+    if job.predict_file:  # read before the training, which may take days, not after it
+        questions = run.read(job.predict_file)
+        if job.wants_scores:
+            check_answers_known(questions)
+    num_updates = 0
     if job.train_file:
-        features, key = run.features(job.train_file, lambda: run.read(job.train_file), is_training=True)
-    update = job.training.num_updates(features.num_windows) if job.train_file else 0
-    with Telemetry(job.model_dir, is_chief=workers.is_chief, total_updates=update,
+        path = job.train_file
+        features = run.features(path, lambda: run.read(path), is_training=True)
+        num_updates = job.training.num_updates(features.num_windows)
+    with Telemetry(job.model_dir, is_chief=workers.is_chief, total_updates=num_updates,
                    dllog_path=job.dllog_path) as telemetry:
         finished, started = True, time.monotonic()
         if job.train_file:
-            finished = run.train(telemetry, features, key)
+            finished = run.train(telemetry, job.train_file, features)
         elif run.weights:
-            update = load_span_weights(run.weights, run.model, run.bert_config.vocab_size)
+            num_updates = load_span_weights(run.weights, run.model, run.bert_config.vocab_size)
             telemetry.note(f"predicting with {run.weights}")
         training_secs = time.monotonic() - started
         if finished and job.predict_file:
-            run.predict(telemetry, update)
+            run.predict(telemetry, job.predict_file, questions, num_updates)
         if job.train_file:
             telemetry.end(DONE if finished else "signal", total_secs=training_secs)
             if workers.is_chief:

@@ -126,7 +126,9 @@ def answer_questions(model: tf.keras.Model, sheet: AnswerSheet, batch_size: int,
     predicted = predict_rows(model, features.batch, features.num_windows, batch_size, workers)
     if not workers.is_chief:
         return {}
-    decoded = decode(sheet.examples, features, *predicted.outputs, sheet.tokenizer, sheet.settings, show_progress=True)
+    start_logits, end_logits = predicted.outputs
+    decoded = decode(sheet.examples, features, start_logits, end_logits, sheet.tokenizer, sheet.settings,
+                     show_progress=True)
     _write_answers(decoded, sheet.settings.version_2_with_negative, model_dir)
     telemetry.note(f"answers to {len(sheet.examples):,} questions: {model_dir / 'predictions.json'}")
     holds_answers = all(example.answers is not None for example in sheet.examples)

@@ -158,6 +158,9 @@ def test_a_file_without_answers_is_predicted_and_nothing_else(finished, squad, t
     assert "not scored: the questions come without answers" in capsys.readouterr().out
     with pytest.raises(UserError, match="cannot be scored"):
         run("scored", wants_scores=True)
+    with pytest.raises(UserError, match="cannot be scored"):  # before the training, not after it
+        run("both", train_file=str(squad / "squad.json"), wants_scores=True)
+    assert not (tmp_path / "both" / "checkpoints").exists()
     with pytest.raises(UserError, match="bare.json: question 'founded' has no field 'answers'"):
         run("trained", train_file=str(tmp_path / "bare.json"))
 

@@ -98,6 +98,7 @@ class _Document:
             first_tokens.append(len(ids))
             ids.extend(pieces)
             words.extend([number] * len(pieces))
+        self.paragraph = paragraph
         self.ids = ids
         self.token_to_word_T = np.array(words, np.int32)
         # One more entry, so that the tokens of word w are first_tokens[w] to first_tokens[w+1].
@@ -122,12 +123,12 @@ def make_features(
       UserError: an answer that is not in its context, or of which the tokeniser leaves nothing.
     """
     rows = _Rows(settings.max_seq_length, tokenizer, is_training)
-    paragraph, document = None, None
+    document = _Document(examples[0].paragraph, tokenizer)
     for index, example in enumerate(progress(
             examples, total=len(examples), unit="questions", description="SQuAD features",
             disable=not show_progress)):
-        if example.paragraph is not paragraph:
-            paragraph, document = example.paragraph, _Document(example.paragraph, tokenizer)
+        if example.paragraph is not document.paragraph:
+            document = _Document(example.paragraph, tokenizer)
         query_ids = tokenizer.tokenize_to_ids(example.question)[:settings.max_query_length]
         room = settings.max_seq_length - len(query_ids) - 3
         spans = window_spans(len(document.ids), room, settings.doc_stride)
@@ -169,13 +170,14 @@ def _answer_tokens(example: Example, document: _Document, tokenizer: FullTokeniz
     answer's own tokens occur within them, they are taken instead.
     """
     first_word, last_word = example.answer_words()
+    text = example.trained_answer.text
     first = document.first_tokens[first_word]
     last = document.first_tokens[last_word + 1] - 1
     if last < first:
         raise UserError(
             f"question {example.question_id!r}: the tokeniser leaves nothing of the answer "
-            f"{example.answers[0].text!r}; an answer needs visible characters")
-    wanted = tokenizer.tokenize_to_ids(example.answers[0].text)
+            f"{text!r}; an answer needs visible characters")
+    wanted = tokenizer.tokenize_to_ids(text)
     for start in range(first, last + 2 - len(wanted)):
         if wanted and document.ids[start:start + len(wanted)] == wanted:
             return start, start + len(wanted) - 1

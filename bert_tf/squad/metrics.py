@@ -50,7 +50,7 @@ def score(examples: Sequence[Example], predictions: Mapping[str, str]) -> Dict[s
 
     Raises: UserError where the examples hold no answers to compare with.
     """
-    _check_answers_known(examples)
+    check_answers_known(examples)
     totals = [0.0, 0.0]
     for example in examples:
         if example.answers and example.question_id in predictions:
@@ -76,7 +76,7 @@ def score_version_2(
 
     Raises: UserError where the examples hold no answers, or no question was predicted.
     """
-    _check_answers_known(examples)
+    check_answers_known(examples)
     predicted = [example for example in examples if example.question_id in predictions]
     if not predicted:
         raise UserError("the predictions hold none of the file's questions; they belong to another file")
@@ -121,7 +121,8 @@ def best_threshold(
     return 100.0 * best / len(scores), threshold
 
 
-def _check_answers_known(examples: Sequence[Example]) -> None:
+def check_answers_known(examples: Sequence[Example]) -> None:
+    """Raises `UserError` where a question's answers are not given, so that no score can be."""
     for example in examples:
         if example.answers is None:
             raise UserError(
