@@ -7,8 +7,8 @@ not, unknown fields skipped, as the encoding's specification asks of a reader.
 """
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+import functools
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
@@ -19,6 +19,8 @@ _ENTRY_FEATURE = 2 << 3 | _BYTES
 _FLOAT_LIST, _INT64_LIST = 2 << 3 | _BYTES, 3 << 3 | _BYTES
 _LIST_PACKED = 1 << 3 | _BYTES
 _PAYLOAD_BITS = 7
+# Keeps the tables of varints small (24 MB for the largest); vocabularies are far smaller.
+LARGEST_INTEGER = (1 << 20) - 1
 _MORE = 0x80
 
 
@@ -26,115 +28,87 @@ class MalformedMessage(ValueError):
     """The bytes are not a message of the expected type."""
 
 
-class ByteColumns(NamedTuple):
-    """N byte strings of different lengths as a matrix with the unused places marked."""
-
-    bytes: np.ndarray  # uint8 [N, W]
-    used: np.ndarray  # bool [N, W]
-    sizes: np.ndarray  # int64 [N]
-
-    def flatten(self) -> np.ndarray:
-        """All strings back to back, uint8 [sizes.sum()]."""
-        return self.bytes[self.used]
+def _varint(value: int) -> bytes:
+    """7 bits a byte, low first; the high bit says that more follow."""
+    encoded = bytearray()
+    while value >= _MORE:
+        encoded.append(value & (_MORE - 1) | _MORE)
+        value >>= _PAYLOAD_BITS
+    encoded.append(value)
+    return bytes(encoded)
 
 
-def fixed_bytes(matrix: np.ndarray) -> ByteColumns:
-    """N strings of the same length, uint8 [N, W]."""
-    num, width = matrix.shape
-    return ByteColumns(
-        matrix, np.broadcast_to(np.True_, matrix.shape), np.full(num, width, np.int64)
-    )
+def _begin(key: int, contents: bytes, num_bytes: int) -> bytes:
+    """The start of a field: its key, its length, `contents`; `num_bytes` more are to follow."""
+    return bytes([key]) + _varint(len(contents) + num_bytes) + contents
 
 
-def joined(parts: Sequence[ByteColumns]) -> ByteColumns:
-    """Row-wise concatenation."""
-    return ByteColumns(
-        np.concatenate([part.bytes for part in parts], axis=1),
-        np.concatenate([part.used for part in parts], axis=1),
-        np.sum([part.sizes for part in parts], axis=0, dtype=np.int64),
-    )
+def _begin_entry(name: str, kind: int, num_bytes: int) -> bytes:
+    """An entry of the map up to its packed list of `num_bytes`."""
+    packed = _begin(_LIST_PACKED, b"", num_bytes)
+    feature = _begin(_ENTRY_FEATURE, _begin(kind, packed, num_bytes), num_bytes)
+    return _begin(_FEATURES_FEATURE, _begin(_ENTRY_NAME, name.encode(), 0) + feature, num_bytes)
 
 
-def varints(values: np.ndarray) -> ByteColumns:
-    """Each row's integers [N, K] as varints: 7 bits a byte, low first, the high bit says "more".
+@functools.cache
+def _varint_tables(num_bits: int) -> tuple[np.ndarray, np.ndarray]:
+    """For every integer of so many bits: its varint in 4 bytes, and which of them are used.
 
-    Raises: ValueError for a negative integer.
+    Returns: uint32 whose bytes are the varint's, uint32 whose bytes are 1 where used.
     """
+    rest = np.arange(1 << num_bits)[:, np.newaxis] >> _PAYLOAD_BITS * np.arange(4)
+    encoded = (rest & (_MORE - 1) | (rest >= _MORE) * _MORE).astype(np.uint8)
+    used = rest > 0
+    used[:, 0] = True
+    return encoded.view(np.uint32)[:, 0], used.view(np.uint32)[:, 0]
+
+
+def _pack(values: np.ndarray) -> list[bytes]:
+    """Each row of [N, K] as the bytes of a packed list."""
     num, count = values.shape
-    largest = int(values.max(initial=0))
-    if values.min(initial=0) < 0:
-        raise ValueError(f"{int(values.min())} is negative; only integers from 0 on are written")
-    width = max(1, -(-largest.bit_length() // _PAYLOAD_BITS))
-    if width == 1:
-        return fixed_bytes(values.astype(np.uint8))
-    rest = values.astype(np.int32 if largest < 1 << 31 else np.int64)
-    encoded = np.empty([num, count, width], np.uint8)
-    used = np.empty([num, count, width], bool)
-    used[:, :, 0] = True
-    for place in range(width):
-        encoded[:, :, place] = rest & (_MORE - 1)
-        rest = rest >> _PAYLOAD_BITS
-        if place + 1 < width:
-            more = np.not_equal(rest, 0, out=used[:, :, place + 1])
-            encoded[:, :, place] |= more.view(np.uint8) << _PAYLOAD_BITS
-    used = used.reshape(num, count * width)
-    return ByteColumns(
-        encoded.reshape(num, count * width), used, np.count_nonzero(used, axis=1).astype(np.int64)
-    )
-
-
-def _constant(data: bytes, num: int) -> ByteColumns:
-    row = np.frombuffer(data, np.uint8)
-    return fixed_bytes(np.broadcast_to(row, [num, len(row)]))
-
-
-class _Message:
-    """Byte strings that grow at the front: a length can be written once its contents are known."""
-
-    def __init__(self, contents: ByteColumns):
-        self.parts = [contents]
-        self.sizes = contents.sizes
-
-    def put_before(self, part: ByteColumns) -> None:
-        self.parts.insert(0, part)
-        self.sizes = self.sizes + part.sizes
-
-    def enclose(self, key: int) -> None:
-        """Makes it the field `key` of an outer message: key, length, contents."""
-        self.put_before(varints(self.sizes[:, np.newaxis]))
-        self.put_before(_constant(bytes([key]), len(self.sizes)))
-
-
-def _map_entry(name: str, values: np.ndarray) -> _Message:
-    """One feature as an entry of the map: its name and its list."""
-    num = len(values)
+    largest = 0
     if values.dtype.kind == "f":
-        rows = np.ascontiguousarray(values, "<f4")
-        message, kind = _Message(fixed_bytes(rows.view(np.uint8).reshape(num, -1))), _FLOAT_LIST
+        data = values.astype("<f4").tobytes()
     else:
-        message, kind = _Message(varints(values)), _INT64_LIST
-    for key in (_LIST_PACKED, kind, _ENTRY_FEATURE):
-        message.enclose(key)
-    encoded = name.encode()
-    message.put_before(_constant(bytes([_ENTRY_NAME, len(encoded)]) + encoded, num))
-    message.enclose(_FEATURES_FEATURE)
-    return message
+        largest = int(values.max(initial=0))
+        if values.min(initial=0) < 0 or largest > LARGEST_INTEGER:
+            raise ValueError(
+                f"integers from 0 to {LARGEST_INTEGER} are written, not {values.min()} to {largest}"
+            )
+        data = values.astype(np.uint8).tobytes()
+    if largest < _MORE:
+        ends = np.arange(1, num + 1) * (len(data) // max(num, 1))
+    else:
+        encoded, used = _varint_tables(largest.bit_length())
+        # All are in range; without "clip" NumPy checks once more. Gathering by number is faster
+        # than by mask.
+        is_used = used.take(values, mode="clip").view(np.uint8)
+        padded = encoded.take(values, mode="clip").view(np.uint8)
+        data = padded.take(np.flatnonzero(is_used), mode="clip").tobytes()
+        ends = np.cumsum(is_used.sum(axis=1, dtype=np.uint32), dtype=np.int64)
+    places = [0, *ends.tolist()]
+    return [data[first:end] for first, end in zip(places, places[1:])]
 
 
-def encode_examples(features: Mapping[str, np.ndarray]) -> ByteColumns:
+def encode_examples(features: Mapping[str, np.ndarray]) -> list[bytes]:
     """N canonical messages.
 
     Args:
-      features: by name (of at most 127 bytes), [N, K] arrays of integers from 0 on or of floats;
-        every K at least 1.
-    Raises: ValueError for a negative integer.
+      features: by name, [N, K] arrays (K at least 1) of integers or of floats.
+    Raises: ValueError for an integer that is negative or over `LARGEST_INTEGER`.
     """
-    entries = [_map_entry(name, features[name]) for name in sorted(features)]
-    message = _Message(ByteColumns(
-        *joined([part for entry in entries for part in entry.parts])
-    ))
-    message.enclose(_EXAMPLE_FEATURES)
-    return joined(message.parts)
+    parts: list[Iterable[bytes]] = []
+    for name in sorted(features):
+        values = features[name]
+        kind = _FLOAT_LIST if values.dtype.kind == "f" else _INT64_LIST
+        payloads = _pack(values)
+        sizes = list(map(len, payloads))
+        begin = {size: _begin_entry(name, kind, size) for size in set(sizes)}
+        parts += [map(begin.__getitem__, sizes), payloads]
+    contents = list(map(b"".join, zip(*parts)))
+    sizes = list(map(len, contents))
+    begin = {size: _begin(_EXAMPLE_FEATURES, b"", size) for size in set(sizes)}
+    return [begin[size] + content for size, content in zip(sizes, contents)]
 
 
 def _read_varint(data: bytes, place: int, end: int) -> tuple[int, int]:

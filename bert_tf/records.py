@@ -17,6 +17,7 @@ Shape letters: N instances, S sequence, P masked positions.
 from __future__ import annotations
 
 import contextlib
+import functools
 import mmap
 import os
 import struct
@@ -36,13 +37,14 @@ TEMPORARY_SUFFIX = ".tmp"
 LONGEST_SEQUENCE = np.iinfo(np.uint16).max
 
 _HEADER = struct.Struct("<QI")  # length of the message and its checksum
+_LENGTH = struct.Struct("<Q")
 _CHECKSUM = struct.Struct("<I")
 _FRAMING_BYTES = _HEADER.size + _CHECKSUM.size
 _INDEX_HEADER = struct.Struct("<8sQ")
 _INDEX_MAGIC = b"BERTidx1"
 _GZIP_MAGIC = b"\x1f\x8b"
 # Instances turned into bytes at once: large enough for NumPy, small enough for a processor's cache.
-_BLOCK_INSTANCES = 1024
+_BLOCK_INSTANCES = 256
 # Records looked at when an index seems older than its shard.
 _SPOT_CHECKS = 16
 _WAY_OUT = (
@@ -113,46 +115,31 @@ def masked_checksum(data: bytes) -> int:
     return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
 
 
-def encode_records(instances: InstanceArrays) -> tuple[np.ndarray, np.ndarray]:
-    """Framed records of `instances`, back to back.
+@functools.cache
+def _header(num_bytes: int) -> bytes:
+    """What precedes a message of `num_bytes`: there are few different sizes."""
+    return _HEADER.pack(num_bytes, masked_checksum(_LENGTH.pack(num_bytes)))
 
-    Returns: uint8 [bytes in all] and the int64 [N] size of each record with its framing.
-    Raises: ValueError for arrays of the wrong shape, negative integers, or integers over 63 bits.
+
+def encode_records(instances: InstanceArrays) -> list[bytes]:
+    """Each instance as a record with its framing.
+
+    Raises: ValueError for arrays of the wrong shape or kind, and for integers that are negative or
+      over `example_proto.LARGEST_INTEGER`.
     """
     schema, num = instances.schema, instances.num_instances
-    values = {}
+    features = {}
     for name, kind, size in schema.fields:
         array = np.asarray(getattr(instances, name)).reshape(num, -1)
-        if array.shape != (num, size):
-            raise ValueError(f"{name} is {array.shape}; {schema} needs [{num}, {size}]")
-        if (array.dtype.kind == "f") != (kind == "float32"):
-            raise ValueError(f"{name} is {array.dtype}; {schema} needs {kind}")
-        values[name] = array
-    message = example_proto.encode_examples(values)
-    lengths = message.sizes
-    header_of = {
-        length: _HEADER.pack(length, masked_checksum(struct.pack("<Q", length)))
-        for length in np.unique(lengths).tolist()
-    }
-    headers = np.frombuffer(b"".join(map(header_of.__getitem__, lengths.tolist())), np.uint8)
-    record = example_proto.joined([
-        example_proto.fixed_bytes(headers.reshape(num, _HEADER.size)),
-        message,
-        example_proto.fixed_bytes(np.zeros([num, _CHECKSUM.size], np.uint8)),
-    ])
-    flat = record.flatten()
-    ends = np.cumsum(record.sizes)
-    data = flat.tobytes()
-    checksums = np.fromiter(
-        (
-            masked_checksum(data[end - _CHECKSUM.size - length:end - _CHECKSUM.size])
-            for end, length in zip(ends.tolist(), lengths.tolist())
-        ),
-        dtype="<u4", count=num,
-    )
-    places = ends[:, np.newaxis] + np.arange(-_CHECKSUM.size, 0)
-    flat[places] = checksums.view(np.uint8).reshape(num, _CHECKSUM.size)
-    return flat, record.sizes
+        if array.shape != (num, size) or (array.dtype.kind == "f") != (kind == "float32"):
+            raise ValueError(
+                f"{name} is {array.dtype} {array.shape}; {schema} needs {kind} [{num}, {size}]"
+            )
+        features[name] = array
+    return [
+        _header(len(message)) + message + _CHECKSUM.pack(masked_checksum(message))
+        for message in example_proto.encode_examples(features)
+    ]
 
 
 @contextlib.contextmanager
@@ -200,10 +187,10 @@ class RecordWriter:
             raise ValueError(f"{instances.schema}: at most {LONGEST_SEQUENCE} tokens fit the index")
         for first in range(0, instances.num_instances, _BLOCK_INSTANCES):
             block = instances.rows(slice(first, first + _BLOCK_INSTANCES))
-            data, sizes = encode_records(block)
+            records = encode_records(block)
             with self._user_errors():
-                self._file.write(data.data)
-            self._sizes.append(sizes)
+                self._file.writelines(records)
+            self._sizes.append(np.fromiter(map(len, records), np.int64, len(records)))
             self._lengths.append(block.input_mask.sum(axis=1, dtype=np.int64))
 
     def __exit__(self, *exception: object) -> None:
