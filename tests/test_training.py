@@ -1,12 +1,14 @@
 """run_pretraining.py as a program: it learns, it resumes bit for bit after kill -9, and it says what is wrong."""
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 from pretraining_data import write_dataset
 
@@ -14,6 +16,7 @@ from bert_tf.checkpoint import PREFIX
 from bert_tf.config import BertConfig
 
 ROOT = Path(__file__).resolve().parent.parent
+HOROVODRUN = shutil.which("horovodrun", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
 CONFIG = BertConfig(vocab_size=40, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32,
                     max_position_embeddings=16)
 
@@ -40,6 +43,11 @@ def run(dataset, model_dir, expect=0, **changes):
                           env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"})
     assert done.returncode == expect, done.stdout + done.stderr
     return done
+
+
+def two_ranks(arguments):
+    """The same command line as two ranks of Horovod."""
+    return [HOROVODRUN, "--gloo", "-np", "2", *arguments, "--use_horovod"]
 
 
 def lines(model_dir, event):
@@ -86,15 +94,43 @@ def test_killed_with_9_and_started_again_it_ends_with_the_same_bits(finished, da
     """The kill comes between two checkpoints, so that updates are really repeated."""
     process = subprocess.Popen(command(dataset, tmp_path, num_train_steps=20), stdout=subprocess.DEVNULL,
                                stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 120
-    while not (tmp_path / "checkpoints" / "ckpt-00000010").exists():
-        assert process.poll() is None and time.monotonic() < deadline
-        time.sleep(0.005)
+    wait_for(tmp_path / "checkpoints" / "ckpt-00000010", process)
     process.send_signal(signal.SIGKILL)
     process.wait()
     done = run(dataset, tmp_path)
     assert "going on from" in done.stdout
     assert weights(tmp_path) == weights(finished[1])
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(HOROVODRUN is None, reason="Horovod is not installed")
+def test_two_ranks_killed_with_9_end_with_the_same_bits_and_near_those_of_one(finished, dataset, tmp_path):
+    """All processes of the job are killed at once, as when a machine loses its power."""
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "HOROVOD_FUSION_THRESHOLD": "0"}
+    folders = [tmp_path / "whole", tmp_path / "killed"]
+    commands = [two_ranks(command(dataset, folder, num_accumulation_steps=1, learning_rate=0.005)) for folder in folders]
+    whole = subprocess.run(commands[0], env=environment, capture_output=True, text=True, timeout=300)
+    assert whole.returncode == 0, whole.stdout + whole.stderr
+    process = subprocess.Popen(commands[1], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                               start_new_session=True)
+    wait_for(folders[1] / "checkpoints" / "ckpt-00000010", process)
+    for ranks in psutil.Process(process.pid).children(recursive=True):
+        ranks.kill()
+    process.kill()
+    process.wait()
+    again = subprocess.run(commands[1], env=environment, capture_output=True, text=True, timeout=300)
+    assert again.returncode == 0 and "going on from" in again.stdout, again.stdout + again.stderr
+    assert weights(folders[0]) == weights(folders[1])
+    # One rank with the same global batch: the same examples and masks, so the same losses.
+    alone = [record["total_loss"] for record in lines(finished[1], "train")]
+    assert [record["total_loss"] for record in lines(folders[0], "train")] == pytest.approx(alone, rel=1e-4)
+
+
+def wait_for(path, process, seconds=120):
+    deadline = time.monotonic() + seconds
+    while not path.exists():
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.005)
 
 
 def test_another_split_of_the_global_batch_goes_on_with_the_same_examples(finished, dataset, tmp_path):
