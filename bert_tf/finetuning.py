@@ -31,6 +31,7 @@ from bert_tf.inference import (
     answer_questions,
     find_span_weights,
     load_span_weights,
+    write_whole,
 )
 from bert_tf.losses import SpanObjective
 from bert_tf.model import SpanModel
@@ -291,14 +292,16 @@ class _SquadRun:
                     "vocabulary": content_key(self.vocab_file), **dataclasses.asdict(job.features),
                     "do_lower_case": job.decoding.do_lower_case,
                     "version_2_with_negative": job.decoding.version_2_with_negative}
+        companions = {"bert_config.json": self.bert_config.to_json(),
+                      "vocab.txt": self.vocab_file.read_text(encoding="utf-8")}
         if self.folder:
             self.folder.bind({**config.identity(), **identity}, self._record(features), job.continue_with_changes)
+            for name, text in companions.items():
+                write_whole(job.model_dir / name, text)
         task = Task("squad", self.model, SpanObjective(), features.num_windows, features.batch,
                     span_flops_per_sequence(self.bert_config, job.features.max_seq_length), identity)
-        checkpoints = CheckpointFolder(
-            job.model_dir / "checkpoints", keep=config.keep_checkpoints, vocab_size=self.bert_config.vocab_size,
-            companions={"bert_config.json": self.bert_config.to_json(),
-                        "vocab.txt": self.vocab_file.read_text(encoding="utf-8")})
+        checkpoints = CheckpointFolder(job.model_dir / "checkpoints", keep=config.keep_checkpoints,
+                                       vocab_size=self.bert_config.vocab_size, companions=companions)
         return finetune(
             config, task, checkpoints, telemetry, self.workers,
             lambda: initialise_from(job.init_checkpoint, self.model, self.bert_config.vocab_size, telemetry),

@@ -144,7 +144,7 @@ def answer_questions(model: tf.keras.Model, sheet: AnswerSheet, batch_size: int,
     telemetry.note(json.dumps(scores))
     speed = {} if predicted.throughput_val is None else {"throughput_val": predicted.throughput_val}
     telemetry.evaluation(update, **scores, global_step=update, **speed)
-    _write(model_dir / "eval_results.txt", "".join(f"{name} = {value}\n" for name, value in scores.items()))
+    write_whole(model_dir / "eval_results.txt", "".join(f"{name} = {value}\n" for name, value in scores.items()))
     return scores
 
 
@@ -153,10 +153,11 @@ def _write_answers(decoded: Decoded, version_2_with_negative: bool, model_dir: P
     if version_2_with_negative:
         files["null_odds.json"] = decoded.null_odds
     for name, content in files.items():
-        _write(model_dir / name, json.dumps(content, indent=4) + "\n")
+        write_whole(model_dir / name, json.dumps(content, indent=4) + "\n")
 
 
-def _write(path: Path, text: str) -> None:
+def write_whole(path: Path, text: str) -> None:
+    """Writes a text file so that a reader finds it whole or not at all. Raises `UserError` where it cannot."""
     temporary = path.with_name(path.name + ".tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
