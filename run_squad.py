@@ -7,6 +7,7 @@ from typing import Sequence
 
 from absl import app, flags
 
+from bert_tf.command_line import parse_flags
 from bert_tf.errors import STOPPED_EXIT_CODE, UserError, exit_on_user_error
 
 FLAGS = flags.FLAGS
@@ -98,4 +99,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    app.run(main)
+    app.run(main, flags_parser=parse_flags)

@@ -31,7 +31,6 @@ from bert_tf.inference import (
     answer_questions,
     find_span_weights,
     load_span_weights,
-    write_whole,
 )
 from bert_tf.losses import SpanObjective
 from bert_tf.model import SpanModel
@@ -295,9 +294,8 @@ class _SquadRun:
         companions = {"bert_config.json": self.bert_config.to_json(),
                       "vocab.txt": self.vocab_file.read_text(encoding="utf-8")}
         if self.folder:
-            self.folder.bind({**config.identity(), **identity}, self._record(features), job.continue_with_changes)
-            for name, text in companions.items():
-                write_whole(job.model_dir / name, text)
+            self.folder.bind({**config.identity(), **identity}, self._record(features), companions,
+                             job.continue_with_changes)
         task = Task("squad", self.model, SpanObjective(), features.num_windows, features.batch,
                     span_flops_per_sequence(self.bert_config, job.features.max_seq_length), identity)
         checkpoints = CheckpointFolder(job.model_dir / "checkpoints", keep=config.keep_checkpoints,

@@ -41,12 +41,14 @@ class RunFolder:
         self._lock.write(f"process {os.getpid()} on {platform.node()}")
         self._lock.flush()
 
-    def bind(self, identity: Mapping[str, Any], record: Mapping[str, Any], continue_with_changes: bool) -> None:
+    def bind(self, identity: Mapping[str, Any], record: Mapping[str, Any], companions: Mapping[str, str],
+             continue_with_changes: bool) -> None:
         """Writes ``config.json``, or checks that this run is the one the folder was begun with.
 
         Args:
           identity: the settings that must not change within a run.
           record: everything else worth keeping; replaced at each start.
+          companions: texts by file name that users of the model need (bert_config.json, vocab.txt).
 
         Raises:
           UserError: the folder holds another run, or files that are no run at all.
@@ -60,12 +62,14 @@ class RunFolder:
                 raise UserError(f"run folder {self.path} holds a run with other settings ({'; '.join(changed)}); "
                                 "go on with them anyway by --continue_with_changes, or choose another folder")
         text = json.dumps({"identity": dict(identity), **record}, indent=2, default=str) + "\n"
-        temporary = self.path / (CONFIG + ".tmp")
-        try:
-            temporary.write_text(text, encoding="utf-8")
-            os.replace(temporary, self.path / CONFIG)
-        except OSError as error:
-            raise UserError(f"{self.path / CONFIG} cannot be written ({error.strerror})") from None
+        for name, contents in {**companions, CONFIG: text}.items():
+            temporary = self.path / (name + ".tmp")
+            try:
+                temporary.write_text(contents, encoding="utf-8")
+                os.replace(temporary, self.path / name)
+            except OSError as error:
+                raise UserError(f"{self.path / name} cannot be written ({error.strerror}); make room or choose "
+                                "another run folder") from None
 
     def _read_config(self) -> Optional[Dict[str, Any]]:
         path = self.path / CONFIG

@@ -270,6 +270,12 @@ class PretrainingInputs:
     evaluation: Optional[RecordSet]
     init_checkpoint: Optional[str]
 
+    @property
+    def companions(self) -> Dict[str, str]:
+        """What is put beside the weights, so that a checkpoint is a model on its own."""
+        texts = {"bert_config.json": self.bert_config.to_json()}
+        return {**texts, "vocab.txt": self.vocabulary} if self.vocabulary else texts
+
 
 def pretrain(config: TrainConfig, inputs: PretrainingInputs, model_dir: Path, workers: Workers, *,
              continue_with_changes: bool = False, dllog_path: Optional[str] = None) -> bool:
@@ -282,7 +288,7 @@ def pretrain(config: TrainConfig, inputs: PretrainingInputs, model_dir: Path, wo
                 "data": inputs.training.fingerprint(), "init_checkpoint": inputs.init_checkpoint}
     if workers.is_chief:
         folder = RunFolder(model_dir)
-        folder.bind(identity, _run_record(config, inputs), continue_with_changes)
+        folder.bind(identity, _run_record(config, inputs), inputs.companions, continue_with_changes)
     tf.config.experimental.enable_tensor_float_32_execution(config.precision == "tf32")
     model = PretrainingModel(bert_config, Blocks(config.xla_scope, compute_dtype(config.precision)), config.seed)
     optimizer = make_optimizer(config.optimizer_type, config.effective_learning_rate, config.warmup_steps,
@@ -293,11 +299,8 @@ def pretrain(config: TrainConfig, inputs: PretrainingInputs, model_dir: Path, wo
                      num_accumulation_steps=config.num_accumulation_steps, scope=config.xla_scope, seed=config.seed,
                      settings=repr(identity))
     state = TrainState(model, optimizer, loss_scale)
-    companions = {"bert_config.json": bert_config.to_json()}
-    if inputs.vocabulary:
-        companions["vocab.txt"] = inputs.vocabulary
     checkpoints = CheckpointFolder(model_dir / "checkpoints", keep=config.keep_checkpoints,
-                                   vocab_size=bert_config.vocab_size, companions=companions)
+                                   vocab_size=bert_config.vocab_size, companions=inputs.companions)
     telemetry = Telemetry(model_dir, is_chief=workers.is_chief, total_updates=config.num_train_steps,
                           dllog_path=dllog_path)
     with telemetry:

@@ -29,19 +29,20 @@ def test_two_processes_in_one_folder_are_refused_until_the_first_dies(tmp_path):
 
 def test_other_settings_are_refused_with_the_difference(tmp_path):
     folder = RunFolder(tmp_path)
-    folder.bind({"seed": 1, "size": 2}, {"command": ["a"]}, False)
-    folder.bind({"seed": 1, "size": 2}, {"command": ["b"]}, False)
+    folder.bind({"seed": 1, "size": 2}, {"command": ["a"]}, {"vocab.txt": "x"}, False)
+    folder.bind({"seed": 1, "size": 2}, {"command": ["b"]}, {}, False)
+    assert (tmp_path / "vocab.txt").read_text() == "x"
     with pytest.raises(UserError, match="seed: 1 there, 3 now") as caught:
-        folder.bind({"seed": 3, "size": 2}, {}, False)
+        folder.bind({"seed": 3, "size": 2}, {}, {}, False)
     assert "--continue_with_changes" in str(caught.value) and "size" not in str(caught.value)
-    folder.bind({"seed": 3, "size": 2}, {}, True)
-    folder.bind({"seed": 3, "size": 2}, {}, False)
+    folder.bind({"seed": 3, "size": 2}, {}, {}, True)
+    folder.bind({"seed": 3, "size": 2}, {}, {}, False)
 
 
 def test_folder_of_unknown_origin_is_refused(tmp_path):
     (tmp_path / "checkpoints").mkdir()
     with pytest.raises(UserError, match="no config.json"):
-        RunFolder(tmp_path).bind({}, {}, False)
+        RunFolder(tmp_path).bind({}, {}, {}, False)
 
 
 def test_unusable_folder_is_a_user_error(tmp_path):

@@ -69,7 +69,8 @@ def finished(dataset, tmp_path_factory):
 
 def test_a_run_leaves_what_is_promised(finished, dataset):
     done, model_dir = finished
-    for name in ("config.json", "metrics.jsonl", "report.html", "eval_results.txt", "training_summary.txt"):
+    for name in ("config.json", "metrics.jsonl", "report.html", "eval_results.txt", "training_summary.txt",
+                 "bert_config.json", "vocab.txt"):
         assert (model_dir / name).stat().st_size > 0
     checkpoints = sorted(path.name for path in (model_dir / "checkpoints").iterdir())
     assert checkpoints == ["ckpt-00000010", "ckpt-00000015", "ckpt-00000020"]

@@ -1,0 +1,35 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def run(program, *arguments):
+    return subprocess.run([sys.executable, str(ROOT / program), *arguments], capture_output=True, text=True, timeout=120)
+
+
+@pytest.mark.parametrize("program", ["run_pretraining.py", "run_squad.py"])
+@pytest.mark.parametrize("argument, words", [
+    ("--amp", "--precision=fp16"), ("--horovod", "--use_horovod"), ("--use_xla=true", "--enable_xla"),
+    ("--output_dir=x", "--model_dir"), ("--save_checkpoints_steps=5", "--save_checkpoint_steps"),
+    ("--num_steps_per_epoch=5", "--num_train_steps"), ("--precision=fp8", "precision"),
+    ("--learning_rate=fast", "learning_rate"), ("--no_such_flag=1", "no_such_flag")])
+def test_wrong_flags_are_one_line_and_exit_2(program, argument, words):
+    done = run(program, argument)
+    assert done.returncode == 2
+    assert words in done.stderr and done.stderr.startswith("error: ") and len(done.stderr.splitlines()) == 1
+
+
+def test_use_fp16_is_an_alias(tmp_path):
+    done = run("run_pretraining.py", "--use_fp16", "--input_files=nowhere", f"--model_dir={tmp_path}",
+               "--num_train_steps=1", "--bert_model=tiny")
+    assert "nowhere" in done.stderr, "the flag itself must be taken"
+
+
+@pytest.mark.parametrize("program", ["run_pretraining.py", "run_squad.py"])
+def test_help_lists_the_flags(program):
+    done = run(program, "--help")
+    assert "--learning_rate" in done.stdout + done.stderr and "Traceback" not in done.stderr
