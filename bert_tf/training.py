@@ -248,7 +248,8 @@ def initialise_from(init_checkpoint: Optional[str], model: tf.keras.Model, vocab
     if not loaded:
         raise UserError(f"--init_checkpoint={prefix} holds none of the model's variables; name a BERT checkpoint")
     telemetry.note(f"starting from {prefix}: {len(loaded)} variables loaded")
-    for what, names in (("not in the checkpoint, left as initialised", missing), ("in the checkpoint, not used", unused)):
+    for what, names in (("not in the checkpoint, left as initialised", missing),
+                        ("in the checkpoint, not used", unused)):
         if names:
             telemetry.note(f"  {what}: {', '.join(names)}")
 

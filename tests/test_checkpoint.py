@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.checkpoint import (PREFIX, CheckpointFolder, SaveError, find_damage, load_weights, read_state, resolve)
+from bert_tf.checkpoint import PREFIX, CheckpointFolder, SaveError, find_damage, load_weights, read_state, resolve
 from bert_tf.config import BertConfig
 from bert_tf.errors import UserError
 from bert_tf.model import PretrainingModel, SpanModel
@@ -96,7 +96,8 @@ def test_fine_tuning_reports_what_was_missing_and_unused(tmp_path):
     assert "cls/predictions/output_bias" in report.unused and "bert/pooler/dense/kernel" in report.loaded
 
 
-@pytest.mark.parametrize("change, words", [({"vocab_size": 90}, "vocabulary"), ({"hidden_size": 32}, "another model size")])
+@pytest.mark.parametrize("change, words", [
+    ({"vocab_size": 90}, "vocabulary"), ({"hidden_size": 32}, "another model size")])
 def test_another_models_checkpoint_is_refused_and_nothing_assigned(tmp_path, change, words):
     path = folder(tmp_path).save(1, PretrainingModel(CONFIG, seed=1).variables, {})
     other = PretrainingModel(BertConfig(**{**CONFIG.to_dict(), **change}), seed=2)

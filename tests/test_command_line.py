@@ -8,7 +8,8 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def run(program, *arguments):
-    return subprocess.run([sys.executable, str(ROOT / program), *arguments], capture_output=True, text=True, timeout=120)
+    command = [sys.executable, str(ROOT / program), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
 
 
 @pytest.mark.parametrize("program", ["run_pretraining.py", "run_squad.py"])

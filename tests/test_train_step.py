@@ -100,7 +100,7 @@ def train_ranks(num_ranks, num_accumulation_steps, micro_batch_size, num_updates
         for number in range(num_updates):
             batch = global_batch(seed=number)
             states = [[variable.numpy() for variable in _state(model, optimizer)] for _, model, optimizer, _ in ranks]
-            for both in range(3):  # denominators, then gradients, then the real thing
+            for _ in range(3):  # denominators, then gradients, then the real thing
                 for rank, (step, model, optimizer, _) in enumerate(ranks):
                     for variable, value in zip(_state(model, optimizer), states[rank]):
                         variable.assign(value)

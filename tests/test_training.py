@@ -109,7 +109,8 @@ def test_two_ranks_killed_with_9_end_with_the_same_bits_and_near_those_of_one(fi
     """All processes of the job are killed at once, as when a machine loses its power."""
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "HOROVOD_FUSION_THRESHOLD": "0"}
     folders = [tmp_path / "whole", tmp_path / "killed"]
-    commands = [two_ranks(command(dataset, folder, num_accumulation_steps=1, learning_rate=0.005)) for folder in folders]
+    commands = [two_ranks(command(dataset, folder, num_accumulation_steps=1, learning_rate=0.005))
+                for folder in folders]
     whole = subprocess.run(commands[0], env=environment, capture_output=True, text=True, timeout=300)
     assert whole.returncode == 0, whole.stdout + whole.stderr
     process = subprocess.Popen(commands[1], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,

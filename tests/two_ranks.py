@@ -31,7 +31,8 @@ def main(argv):
         result = step(rows, number, stop_requested=number == 2 and workers.rank == workers.size - 1)
         metrics.append(result.metrics.numpy())
     assert result.stop_requested, "what one rank asks for, all ranks must hear"
-    np.savez(f"{output}.{workers.rank}.npz", metrics=metrics, *[variable.numpy() for variable in model.variables])
+    weights = {variable.name: variable.numpy() for variable in model.variables}
+    np.savez(f"{output}.{workers.rank}.npz", metrics=metrics, **weights)
 
 
 main(sys.argv)
