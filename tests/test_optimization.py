@@ -441,8 +441,11 @@ def test_disabled_loss_scale_is_one_and_counts_skips():
     assert feed(loss_scale, [True]) == 1
 
 
-def test_loss_scale_state_survives():
+@pytest.mark.parametrize("outcomes, expected", [
+    ([True, False, True, False, False], {"scale": 2.0**12, "good_updates": 0, "consecutive_skips": 2}),
+    ([False, True, True], {"scale": 2.0**14, "good_updates": 2, "consecutive_skips": 0})])
+def test_loss_scale_state_survives(outcomes, expected):
     loss_scale, again = LossScale(growth_interval=5), LossScale(growth_interval=5)
-    feed(loss_scale, [True, False, True, True, False, False])
+    feed(loss_scale, outcomes)
     again.restore(loss_scale.state())
-    assert again.state() == loss_scale.state() == {"scale": 2.0**12, "good_updates": 0, "consecutive_skips": 2}
+    assert again.state() == loss_scale.state() == expected
