@@ -325,11 +325,14 @@ def test_fit_with_an_embedding():
 
 @pytest.mark.parametrize("optimizer", [
     NVLAMB(WarmupPolynomialDecay(0.1, 2, 8, 0.5), beta_1=0.8, weight_decay=0.02, adapt_excluded=False),
-    AdamW(0.1, epsilon=1e-4, bias_correction=True, global_clipnorm=None)])
+    AdamW(0.1, beta_2=0.9, epsilon=1e-4, bias_correction=True, global_clipnorm=None, compiled=False)])
 def test_configuration_survives(optimizer):
     again = type(optimizer).from_config(
         optimizer.get_config(), custom_objects={"WarmupPolynomialDecay": WarmupPolynomialDecay})
     assert again.get_config() == optimizer.get_config()
+    for name in ("beta_1", "beta_2", "epsilon", "weight_decay_rate", "global_clipnorm", "compiled", "adapt_excluded",
+                 "bias_correction"):
+        assert getattr(again, name, None) == getattr(optimizer, name, None), name
 
 
 @pytest.mark.parametrize("arguments", [{"beta_1": 1.0}, {"beta_2": 0.0}, {"epsilon": -1.0}, {"weight_decay": -0.1}])
