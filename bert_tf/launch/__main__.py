@@ -1,0 +1,40 @@
+"""``python -m bert_tf.launch <recipe> [value ...]``: what the shell launchers call."""
+from __future__ import annotations
+
+import os
+import sys
+from typing import Callable, Dict, NamedTuple, Sequence
+
+from bert_tf.errors import exit_on_user_error
+from bert_tf.launch import pretraining, squad
+from bert_tf.launch.arguments import Argument
+from bert_tf.launch.job import Surroundings, show
+
+
+class Recipe(NamedTuple):
+    arguments: Sequence[Argument]
+    launch: Callable[[Sequence[str], Surroundings], int]
+
+
+RECIPES: Dict[str, Recipe] = {
+    "pretraining_lamb": Recipe(pretraining.ARGUMENTS, pretraining.launch),
+    "pretraining_lamb_phase1": Recipe(pretraining.ARGUMENTS, pretraining.launch_phase1),
+    "pretraining_lamb_phase2": Recipe(pretraining.ARGUMENTS, pretraining.launch_phase2),
+    "squad": Recipe(squad.ARGUMENTS, squad.launch),
+}
+
+
+@exit_on_user_error
+def main(argv: Sequence[str]) -> int:
+    name, typed = argv[1], argv[2:]
+    recipe = RECIPES[name]
+    if typed[:1] in (["-h"], ["--help"]):
+        show([f"usage: bash scripts/run_{name}.sh [value ...], by position:",
+              *(f"  {number:2} {argument.name}: {argument.parse.__doc__}; default {argument.default}"
+                for number, argument in enumerate(recipe.arguments, 1))])
+        return 0
+    return recipe.launch(typed, Surroundings(os.environ))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))

@@ -1,0 +1,78 @@
+"""Positional arguments: their names, defaults, types and ranges."""
+from __future__ import annotations
+
+import math
+from typing import Any, Callable, Dict, List, NamedTuple, Sequence
+
+from bert_tf.errors import UserError
+
+Values = Dict[str, Any]
+
+
+class Argument(NamedTuple):
+    """One positional argument: its default as it would be typed, and how text becomes a value."""
+
+    name: str
+    default: str
+    parse: Callable[[str], Any]
+
+
+def whole(minimum: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        value = int(text)
+        if value < minimum:
+            raise ValueError
+        return value
+    parse.__doc__ = f"a whole number of at least {minimum}"
+    return parse
+
+
+def positive(text: str) -> float:
+    """a number above 0"""
+    value = float(text)
+    if not (value > 0 and math.isfinite(value)):
+        raise ValueError
+    return value
+
+
+def one_of(*choices: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in choices:
+            raise ValueError
+        return text
+    parse.__doc__ = "one of " + ", ".join(choices)
+    return parse
+
+
+def text(value: str) -> str:
+    """not empty"""
+    if not value:
+        raise ValueError
+    return value
+
+
+def parse_arguments(arguments: Sequence[Argument], typed: Sequence[str]) -> Values:
+    """Values by name, defaults for those at the end that were not typed.
+
+    Raises:
+      UserError: too many, or one that has the wrong type or is out of range.
+    """
+    if len(typed) > len(arguments):
+        raise UserError(f"{len(typed)} arguments, but there are {len(arguments)}: "
+                        f"{' '.join(argument.name for argument in arguments)}; the surplus begins with "
+                        f"{typed[len(arguments)]!r}")
+    values: Values = {}
+    for position, argument in enumerate(arguments):
+        given = typed[position] if position < len(typed) else argument.default
+        try:
+            values[argument.name] = argument.parse(given)
+        except ValueError:
+            raise UserError(f"{argument.name} (position {position + 1}) is {given!r}: must be "
+                            f"{argument.parse.__doc__}") from None
+    return values
+
+
+def describe_arguments(arguments: Sequence[Argument], typed: Sequence[str]) -> List[str]:
+    return [f"{argument.name} = {typed[position]}" if position < len(typed)
+            else f"{argument.name} = {argument.default} (default)"
+            for position, argument in enumerate(arguments)]

@@ -1,0 +1,367 @@
+"""Starts a program as N ranks, shows what rank 0 says, and ends with the ranks' exit code.
+
+    run() -> srun | mpirun | horovodrun | nothing -> `python -m bert_tf.launch.ranks` per rank -> program
+
+The small process around each rank is what makes the launchers alike: it gives the rank a log of its
+own, passes signals on to it, and writes down its exit code, which mpirun and horovodrun replace by
+one of their own. The launchers' own output is shown only where they could not start the ranks.
+
+Signals (SIGTERM, SIGUSR1, SIGINT) go to the ranks and not to the launcher, which would kill a rank
+that is still saving.
+"""
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import dataclasses
+import fcntl
+import importlib.util
+import os
+import pty
+import select
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+from typing import Dict, Iterator, List, Mapping, Optional, Sequence
+
+from bert_tf.errors import STOPPED_EXIT_CODE, UserError
+
+LAUNCHERS = ("srun", "mpirun", "horovodrun", "none")
+# How long a rank that has ended holds its launcher back from killing the others: while rank 0 may
+# still be saving, and after a failure, so that the others can say what they saw.
+WAIT_FOR_SAVING_SECS, WAIT_AFTER_FAILURE_SECS = 600.0, 5.0
+_POLL_SECS = 0.2
+_FORWARDED = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
+_RANK_VARIABLES = ("HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
+
+
+# --- What there is -------------------------------------------------------------------------------
+
+def count_gpus(environ: Mapping[str, str]) -> int:
+    """GPUs that a run may use on this machine: nvidia-smi's, less what CUDA_VISIBLE_DEVICES hides."""
+    try:
+        answer = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    present = sum(line.startswith("GPU ") for line in answer.stdout.splitlines())
+    visible = environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return present
+    # As CUDA reads it: an index below zero ends the list.
+    chosen = [entry.strip() for entry in visible.split(",") if entry.strip()]
+    if any(entry.startswith("-") for entry in chosen):
+        chosen = chosen[:next(i for i, entry in enumerate(chosen) if entry.startswith("-"))]
+    return min(present, len(chosen))
+
+
+def count_cores() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def horovod_library() -> Optional[Path]:
+    """Horovod's compiled part for TensorFlow, or None where Horovod is not installed."""
+    package = importlib.util.find_spec("horovod")
+    folders = package.submodule_search_locations if package else None
+    return next((library for folder in folders or ()
+                 for library in Path(folder).glob("tensorflow/mpi_lib*.so")), None)
+
+
+def horovod_has_mpi() -> bool:
+    """Whether Horovod was built with MPI (asking Horovod itself would import TensorFlow)."""
+    library = horovod_library()
+    return library is not None and b"libmpi" in library.read_bytes()
+
+
+def choose_launcher(num_ranks: int, environ: Mapping[str, str]) -> str:
+    """One of `LAUNCHERS`: LAUNCHER if set, else what is there.
+
+    Raises:
+      UserError: LAUNCHER is unknown, not installed, or does not fit; or there is no Horovod.
+    """
+    forced = environ.get("LAUNCHER", "")
+    if forced:
+        if forced not in LAUNCHERS:
+            raise UserError(f"LAUNCHER={forced}: must be one of {', '.join(LAUNCHERS)}")
+        if forced in ("srun", "mpirun") and not shutil.which(forced):
+            raise UserError(f"LAUNCHER={forced}: there is no {forced} on this machine's PATH")
+        if forced == "none" and num_ranks > 1:
+            raise UserError(f"LAUNCHER=none starts one process, but num_gpus is {num_ranks}; "
+                            "unset LAUNCHER or set num_gpus to 1")
+    if num_ranks == 1 and not forced:
+        return "none"
+    if forced != "none" and horovod_library() is None:
+        raise UserError(f"num_gpus={num_ranks} needs Horovod, which is not installed: 'bash scripts/setup.sh' builds "
+                        "it where there is a C++ compiler (apt-get install g++ make); num_gpus=1 works without")
+    if forced:
+        return forced
+    if horovod_has_mpi():
+        if "SLURM_JOB_ID" in environ and shutil.which("srun"):
+            return "srun"
+        if shutil.which("mpirun"):
+            return "mpirun"
+    return "horovodrun"
+
+
+# --- How ranks are started -----------------------------------------------------------------------
+
+def rank_environment(num_ranks: int, num_gpus: int) -> Dict[str, str]:
+    """Variables for the ranks; what the user has set himself is kept."""
+    variables = {
+        # One tensor at a time, in buckets of our own: the order of a sum does not depend on which
+        # tensors happened to be ready together.
+        "HOROVOD_FUSION_THRESHOLD": "0",
+        # A rank that hangs ends all of them within a minute, with a reason.
+        "HOROVOD_STALL_CHECK_TIME_SECONDS": "20",
+        "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "50",
+        # Reading another process's memory is forbidden in most containers, and Open MPI says so in
+        # every message.
+        "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
+        "TF_CPP_MIN_LOG_LEVEL": "2",
+        "PYTHONUNBUFFERED": "1",
+    }
+    if num_gpus == 0:
+        threads = str(max(1, count_cores() // num_ranks))
+        variables.update(dict.fromkeys(
+            ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"), threads))
+        # 2-8 % of an update on a CPU: memory of one update is reused by the next, not given back.
+        variables.update(MALLOC_MMAP_MAX_="0", MALLOC_TRIM_THRESHOLD_="17179869184",
+                         MALLOC_TOP_PAD_="268435456", MALLOC_ARENA_MAX="1")
+    return {name: os.environ.get(name, value) for name, value in variables.items()}
+
+
+def launcher_command(launcher: str, num_ranks: int, variables: Sequence[str]) -> List[str]:
+    """What goes before the program; `variables` are passed on to other machines."""
+    if launcher == "none":
+        return []
+    if launcher == "horovodrun":
+        return [sys.executable, "-m", "horovod.runner.launch", "--gloo", "-np", str(num_ranks)]
+    if launcher == "srun":
+        command = ["srun", f"--ntasks={num_ranks}", "--kill-on-bad-exit=1"]
+        if "SLURM_MPI_TYPE" not in os.environ and "pmix" in _output_of(["srun", "--mpi=list"]):
+            command.append("--mpi=pmix")
+        return command
+    command = ["mpirun", "-np", str(num_ranks)]
+    if "Open MPI" in _output_of(["mpirun", "--version"]):
+        command += ["--oversubscribe", "--bind-to", "none", "--map-by", "slot"]
+        if os.geteuid() == 0:
+            command.append("--allow-run-as-root")
+        command += [part for name in variables for part in ("-x", name)]
+    return command
+
+
+def _output_of(command: Sequence[str]) -> str:
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return answer.stdout + answer.stderr
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """A program and how many ranks of it to start."""
+
+    command: Sequence[str]
+    num_ranks: int
+    num_gpus: int  # on this machine; 0: the ranks compute on the CPU
+    launcher: str
+    log_folder: Path
+
+
+def run(job: Job) -> int:
+    """Runs the job to its end; returns the exit code of the rank that failed first, or 0.
+
+    The program is called with ``--use_horovod`` where a launcher is used. Its logs are
+    ``rank_<r>.log`` in the log folder; rank 0's is shown as it grows.
+    """
+    folder = job.log_folder
+    folder.mkdir(parents=True, exist_ok=True)
+    variables = rank_environment(job.num_ranks, job.num_gpus)
+    environment = {**os.environ, **variables}
+    if sys.stdout.isatty() and sys.stderr.isatty():
+        environment["BERT_TF_TERMINAL_COLUMNS"] = str(shutil.get_terminal_size().columns)
+    wrapper = [sys.executable, "-m", "bert_tf.launch.ranks", str(folder), str(job.num_ranks)]
+    program = [*job.command, *([] if job.launcher == "none" else ["--use_horovod"])]
+    passed_on = [*variables, *(name for name in ("PATH", "PYTHONPATH") if name in os.environ)]
+    command = [*launcher_command(job.launcher, job.num_ranks, passed_on), *wrapper, *program]
+    with open(folder / "launcher.log", "wb") as launcher_log, _Signals(job) as signals:
+        signals.launcher = _start(command, launcher_log, environment, signal.SIGTERM)
+        _show(folder / "rank_0.log", signals.launcher)
+    return _exit_code(job, signals.launcher.returncode)
+
+
+def _start(command: Sequence[str], output, environment: Mapping[str, str], death_signal: int) -> subprocess.Popen:
+    """A child in a session of its own, which gets `death_signal` if this process is killed."""
+    try:
+        libc = ctypes.CDLL(None)
+    except OSError:
+        libc = None
+
+    def ask_for_signal() -> None:
+        if libc is not None and hasattr(libc, "prctl"):
+            libc.prctl(1, death_signal)  # PR_SET_PDEATHSIG
+
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+                            env=dict(environment), start_new_session=True, preexec_fn=ask_for_signal)
+
+
+class _Signals:
+    """While active, signals to this process go to the ranks."""
+
+    def __init__(self, job: Job):
+        self._job = job
+        self._previous: Dict[int, object] = {}
+        self._interrupts = 0
+        self.launcher: Optional[subprocess.Popen] = None
+
+    def __enter__(self) -> "_Signals":
+        self._previous = {number: signal.signal(number, self._forward) for number in _FORWARDED}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    def _forward(self, number: int, _: object) -> None:
+        print(f"{signal.Signals(number).name}: passed on to the ranks", file=sys.stderr, flush=True)
+        self._interrupts += number == signal.SIGINT
+        wrappers = [] if self._job.launcher == "srun" else list(self._job.log_folder.glob("rank_*.pid"))
+        if self._interrupts > 1 or not wrappers:
+            if self.launcher is not None:
+                self.launcher.send_signal(signal.SIGTERM if self._interrupts > 1 else number)
+            return
+        for file in wrappers:
+            with contextlib.suppress(OSError, ValueError):
+                os.kill(int(file.read_text()), number)
+
+
+def _show(log: Path, process: subprocess.Popen) -> None:
+    """Copies a growing file to stdout until the process has ended."""
+    shown = 0
+    while True:
+        ended = process.poll() is not None
+        with contextlib.suppress(FileNotFoundError), open(log, "rb") as file:
+            file.seek(shown)
+            text = file.read()
+            shown += len(text)
+            sys.stdout.buffer.write(text)
+            sys.stdout.flush()
+        if ended:
+            return
+        time.sleep(_POLL_SECS)
+
+
+def _exit_code(job: Job, launcher_code: int) -> int:
+    """The first failing rank's code; says what only other ranks or the launcher have said."""
+    ends = {}
+    for file in job.log_folder.glob("rank_*.exit"):
+        code, _, ended_at = file.read_text().partition(" ")
+        ends[int(file.stem[len("rank_"):])] = (float(ended_at), int(code))
+        file.unlink()
+    failures = sorted((ended_at, rank, code) for rank, (ended_at, code) in ends.items() if code)
+    if failures:
+        _, rank, code = failures[0]
+        if rank != 0 and code != STOPPED_EXIT_CODE:
+            print(f"rank {rank} ended first, with code {code}:", file=sys.stderr)
+            _print_end(job.log_folder / f"rank_{rank}.log")
+        return code
+    if launcher_code or len(ends) < job.num_ranks:
+        if job.launcher != "none":
+            print(f"{job.launcher} ended with code {launcher_code}:", file=sys.stderr)
+        _print_end(job.log_folder / "launcher.log")
+        return _shell_code(launcher_code) or 1
+    return 0
+
+
+def _print_end(log: Path, num_lines: int = 20) -> None:
+    with contextlib.suppress(OSError):
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+        print("\n".join(f"  {line}" for line in lines[-num_lines:]), file=sys.stderr, flush=True)
+
+
+def _shell_code(code: int) -> int:
+    return code if code >= 0 else 128 - code
+
+
+# --- Around each rank ----------------------------------------------------------------------------
+
+def main(argv: Sequence[str]) -> int:
+    """`argv`: log folder, number of ranks, the program's command line."""
+    folder, num_ranks, command = Path(argv[1]), int(argv[2]), argv[3:]
+    rank = int(next((os.environ[name] for name in _RANK_VARIABLES if name in os.environ), 0)) if num_ranks > 1 else 0
+    pid_file = folder / f"rank_{rank}.pid"
+    received: List[int] = []
+    child: Optional[subprocess.Popen] = None
+
+    def forward(number: int, _: object) -> None:
+        received.append(number)
+        if child is not None:
+            child.send_signal(number)
+
+    for number in _FORWARDED:
+        signal.signal(number, forward)
+    pid_file.write_text(str(os.getpid()))
+    columns = os.environ.pop("BERT_TF_TERMINAL_COLUMNS", None)
+    with open(folder / f"rank_{rank}.log", "wb", buffering=0) as log, \
+            _terminal(columns if rank == 0 else None) as (reader, writer):
+        child = _start(command, log if writer is None else writer, os.environ, signal.SIGKILL)
+        for number in received:
+            child.send_signal(number)
+        if reader is not None:
+            os.close(writer)
+            _copy_until_end(reader, log, child)
+        code = _shell_code(child.wait())
+    _note_exit(folder, rank, code)
+    _wait_for_others(folder, num_ranks, code)
+    pid_file.unlink()
+    return code
+
+
+@contextlib.contextmanager
+def _terminal(columns: Optional[str]) -> Iterator[tuple]:
+    """Two ends of a pseudo-terminal, for the bar of rank 0; (None, None) where nobody looks at one."""
+    if columns is None:
+        yield None, None
+        return
+    reader, writer = pty.openpty()
+    fcntl.ioctl(writer, termios.TIOCSWINSZ, struct.pack("4H", 24, int(columns), 0, 0))
+    try:
+        yield reader, writer
+    finally:
+        os.close(reader)
+
+
+def _copy_until_end(reader: int, log, child: subprocess.Popen) -> None:
+    while True:
+        ended = child.poll() is not None
+        ready, _, _ = select.select([reader], [], [], 0 if ended else _POLL_SECS)
+        if ready:
+            try:
+                log.write(os.read(reader, 1 << 16))
+            except OSError:  # EIO: the other end is closed
+                return
+        elif ended:
+            return
+
+
+def _note_exit(folder: Path, rank: int, code: int) -> None:
+    temporary = folder / f".rank_{rank}.exit"
+    temporary.write_text(f"{code} {time.time()}")
+    os.replace(temporary, folder / f"rank_{rank}.exit")
+
+
+def _wait_for_others(folder: Path, num_ranks: int, code: int) -> None:
+    if code == 0:
+        return
+    until = time.monotonic() + (WAIT_FOR_SAVING_SECS if code == STOPPED_EXIT_CODE else WAIT_AFTER_FAILURE_SECS)
+    while time.monotonic() < until and len(list(folder.glob("rank_*.exit"))) < num_ranks:
+        time.sleep(_POLL_SECS)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))

@@ -1,0 +1,138 @@
+"""Fine-tuning on SQuAD: eleven arguments, one run of run_squad.py."""
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Dict, Sequence
+
+from bert_tf.config import PRECISIONS, PRESETS, BertConfig
+from bert_tf.errors import UserError
+from bert_tf.launch import ranks
+from bert_tf.launch.arguments import (
+    Argument,
+    Values,
+    describe_arguments,
+    one_of,
+    parse_arguments,
+    positive,
+    text,
+    whole,
+)
+from bert_tf.launch.job import (
+    CHECKOUT,
+    Surroundings,
+    check_tensorflow,
+    end_dry_run,
+    program_command,
+    run_program,
+    show,
+    shown,
+)
+
+ARGUMENTS = (
+    Argument("batch_size_per_gpu", "10", whole(1)),
+    Argument("learning_rate_per_gpu", "5e-6", positive),
+    Argument("precision", "fp16", one_of(*PRECISIONS)),
+    Argument("use_xla", "true", one_of("true", "false")),
+    Argument("num_gpus", "10", whole(1)),
+    Argument("seq_length", "384", whole(8)),
+    Argument("doc_stride", "128", whole(1)),
+    Argument("bert_model", "large", one_of(*PRESETS)),
+    Argument("squad_version", "1.1", one_of("1.1", "2.0")),
+    Argument("checkpoint", "data/download/google_pretrained_weights/uncased_L-24_H-1024_A-16/bert_model.ckpt", text),
+    Argument("epochs", "1.1", positive),
+)
+
+
+def launch(typed: Sequence[str], surroundings: Surroundings) -> int:
+    """Fine-tuning, prediction and scores; returns the ranks' exit code."""
+    values = parse_arguments(ARGUMENTS, typed)
+    num_ranks = values["num_gpus"]
+    global_batch_size = values["batch_size_per_gpu"] * num_ranks
+    if values["doc_stride"] >= values["seq_length"]:
+        raise UserError(f"doc_stride (position 7) is {values['doc_stride']}: must be less than seq_length, "
+                        f"{values['seq_length']}, or text between two windows would be left out")
+    name = f"tf_bert_finetuning_squad_{values['bert_model']}_{values['precision']}_gbs{global_batch_size}"
+    folder = surroundings.path("RESULTS_DIR", CHECKOUT / "results" / name)
+    squad_dir = surroundings.path(
+        "SQUAD_DIR", surroundings.data_dir / "download" / "squad" / f"v{values['squad_version']}")
+    show(describe_arguments(ARGUMENTS, typed))
+    show([f"global_batch_size = {global_batch_size}",
+          f"effective_learning_rate = {values['learning_rate_per_gpu'] * num_ranks:g}",
+          f"device = {surroundings.describe_device(num_ranks)}", f"squad_dir = {shown(squad_dir)}",
+          f"results_dir = {shown(folder)}"])
+    surroundings.check_num_gpus(num_ranks)
+
+    def prepare():
+        flags = squad_flags(values, squad_dir, folder, surroundings)
+        launcher = ranks.choose_launcher(num_ranks, surroundings.environ)
+        show([f"launcher = {launcher}"])
+        return flags, launcher
+
+    if surroundings.is_dry_run:
+        return end_dry_run(prepare)
+    check_tensorflow()
+    flags, launcher = prepare()
+    command = program_command("run_squad.py", flags, surroundings.may_change)
+    code = run_program("SQuAD", command, num_ranks, launcher, surroundings, folder / "squad" / "logs")
+    if code == 0:
+        show([f"predictions: {shown(folder / 'squad' / 'predictions.json')}",
+              f"curves: {shown(folder / 'squad' / 'report.html')}"])
+    return code
+
+
+def squad_flags(values: Values, squad_dir: Path, folder: Path, surroundings: Surroundings) -> Dict[str, Any]:
+    """The program's flags.
+
+    Raises:
+      UserError: a file is missing, or the checkpoint is not the model that was asked for.
+    """
+    files = {f"{use}_file": squad_dir / f"{split}-v{values['squad_version']}.json"
+             for use, split in (("train", "train"), ("predict", "dev"))}
+    for file in files.values():
+        if not file.is_file():
+            raise UserError(f"{file} is not there; get it by data/bertPrep.py --action download --dataset squad, or "
+                            "set SQUAD_DIR to the folder that holds it")
+    return {
+        **files, **squad_model(values, folder, surroundings), "mode": "train_and_predict",
+        "model_dir": folder / "squad", "train_batch_size": values["batch_size_per_gpu"],
+        "predict_batch_size": values["batch_size_per_gpu"], "learning_rate": values["learning_rate_per_gpu"],
+        "num_train_epochs": values["epochs"], "max_seq_length": values["seq_length"],
+        "doc_stride": values["doc_stride"],
+        "version_2_with_negative": "true" if values["squad_version"] == "2.0" else "false",
+        "precision": values["precision"], "enable_xla": values["use_xla"],
+        "dllog_path": folder / "squad" / "dllogger.json"}
+
+
+def squad_model(values: Values, folder: Path, surroundings: Surroundings) -> Dict[str, Any]:
+    """Flags that say which weights: a checkpoint's, or new ones where it is called ``none``."""
+    if values["checkpoint"] == "none":
+        vocab_file = surroundings.path("VOCAB_FILE", Path())
+        if not vocab_file.is_file():
+            raise UserError("checkpoint is 'none' (random weights), which needs VOCAB_FILE=<a vocab.txt>"
+                            + (f"; there is no file {vocab_file}" if surroundings.environ.get("VOCAB_FILE") else ""))
+        with open(vocab_file, encoding="utf-8") as file:
+            config = BertConfig.preset(values["bert_model"], sum(1 for _ in file))
+        config_file = folder / "bert_config.json"
+        if not surroundings.is_dry_run:
+            folder.mkdir(parents=True, exist_ok=True)
+            config_file.write_text(config.to_json(), encoding="utf-8")
+        return {"bert_config_file": config_file, "vocab_file": vocab_file}
+    checkpoint = find_checkpoint(values["checkpoint"])
+    config_file = (checkpoint if checkpoint.is_dir() else checkpoint.parent) / "bert_config.json"
+    config = BertConfig.from_json_file(config_file)
+    if (config.num_hidden_layers, config.hidden_size) != PRESETS[values["bert_model"]]:
+        num_layers, hidden_size = PRESETS[values["bert_model"]]
+        raise UserError(f"bert_model (position 8) is {values['bert_model']}, {num_layers} layers of {hidden_size}, but "
+                        f"{config_file} describes {config.num_hidden_layers} layers of {config.hidden_size}; name the "
+                        "model that the checkpoint is")
+    return {"init_checkpoint": checkpoint}
+
+
+def find_checkpoint(typed: str) -> Path:
+    """The folder or prefix that was typed, from here or from the checkout."""
+    for base in (Path.cwd(), CHECKOUT):
+        path = base / typed
+        if path.is_dir() or Path(f"{path}.index").is_file():
+            return path
+    raise UserError(f"checkpoint (position 10) is {typed!r}: there is neither such a folder nor {typed}.index; name a "
+                    "run folder, a checkpoint's folder or a bert_model.ckpt, or 'none' for random weights")
