@@ -1,0 +1,415 @@
+"""Pre-training instances from a shard of text, by the algorithm of Google's BERT.
+
+A document is walked through in chunks of sentences that fill the target length. Each chunk is cut
+into A and B at a random sentence; half of the time, and always where the chunk is one sentence, B
+is a passage from another document of the shard instead, and the sentences it replaced are put back
+for the next chunk (Devlin et al. 2018, section 3.1 and appendix A.2; the label is 1 for random).
+
+The shard's tokens are one flat array, so that A and B are ranges of it until the very end: chunks
+are found by bisection, and truncating, joining and masking work on hundreds of instances at once.
+It also leaves the garbage collector nothing to visit; millions of small lists would cost it more
+than the pairing itself.
+
+Every choice comes from (seed, split, shard): the same text gives the same bytes, whichever process
+makes a shard, and no two shards share their choices.
+
+Shape letters: N instances, S sequence, P masked positions, T tokens of the shard.
+"""
+from __future__ import annotations
+
+import array
+import bisect
+import dataclasses
+import functools
+import random
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from bert_tf.errors import UserError
+from bert_tf.records import LONGEST_SEQUENCE, InstanceArrays, RecordWriter
+from bert_tf.tokenization import SPECIAL_TOKENS, UNKNOWN_TOKEN, FullTokenizer
+
+SPLITS = ("training", "test")
+# [CLS] A [SEP] B [SEP]
+_NUM_MARKERS = 3
+_SHORTEST_TARGET = 2
+_UNUSED_TOKEN = re.compile(r"\[unused\d+\]")
+_MASK_SHARE, _KEEP_SHARE = 0.8, 0.1
+# Assembled and masked at once: fits a processor's cache. The choices depend on it.
+_BLOCK_INSTANCES = 512
+
+
+@dataclasses.dataclass(frozen=True)
+class ExampleSettings:
+    """What the instances of a data set have in common.
+
+    Raises: UserError for a value out of range.
+    """
+
+    vocab_file: str
+    do_lower_case: bool = True
+    max_seq_length: int = 128
+    max_predictions_per_seq: int = 20
+    dupe_factor: int = 5
+    masked_lm_prob: float = 0.15
+    short_seq_prob: float = 0.1
+    random_seed: int = 12345
+
+    def __post_init__(self) -> None:
+        shortest = _NUM_MARKERS + _SHORTEST_TARGET
+        rules = (
+            ("max_seq_length", shortest, LONGEST_SEQUENCE), ("dupe_factor", 1, None),
+            ("max_predictions_per_seq", 1, self.max_seq_length - _NUM_MARKERS),
+            ("masked_lm_prob", 0, 1), ("short_seq_prob", 0, 1), ("random_seed", 0, None),
+        )
+        for name, low, high in rules:
+            value = getattr(self, name)
+            if value < low or (high is not None and value > high):
+                limit = f"from {low} on" if high is None else f"from {low} to {high}"
+                raise UserError(f"--{name}={value} is out of range; give a value {limit}")
+
+    @property
+    def token_budget(self) -> int:
+        """Most tokens of A and B together."""
+        return self.max_seq_length - _NUM_MARKERS
+
+
+class VocabularyIds(NamedTuple):
+    """The ids that making instances needs."""
+
+    pad: int
+    cls: int
+    sep: int
+    mask: int
+    unknown: int
+    replacements: np.ndarray  # all that a masked token may be replaced by
+
+    @classmethod
+    def of(cls, vocab: Mapping[str, int]) -> VocabularyIds:
+        """Raises: UserError where there is nothing but special and unused tokens."""
+        replacements = [
+            token_id for token, token_id in vocab.items()
+            if token not in SPECIAL_TOKENS and not _UNUSED_TOKEN.fullmatch(token)
+        ]
+        if not replacements:
+            raise UserError(
+                f"the vocabulary's {len(vocab)} tokens are all special or unused; masking needs "
+                "some that occur in text: give a vocabulary made from text with --vocab_file"
+            )
+        return cls(
+            vocab["[PAD]"], vocab["[CLS]"], vocab["[SEP]"], vocab["[MASK]"], vocab[UNKNOWN_TOKEN],
+            np.array(replacements, np.int32),
+        )
+
+
+class TokenizedText(NamedTuple):
+    """Documents of sentences of tokens, flat; no sentence and no document is empty."""
+
+    token_ids: np.ndarray  # uint16 or int32 [T]
+    sentence_starts: np.ndarray  # int64 [sentences + 1] first token; last: T
+    document_starts: np.ndarray  # int64 [documents + 1] first sentence; last: number of sentences
+
+    @property
+    def num_documents(self) -> int:
+        return len(self.document_starts) - 1
+
+    @property
+    def num_sentences(self) -> int:
+        return len(self.sentence_starts) - 1
+
+    @classmethod
+    def from_documents(cls, documents: Iterable[Iterable[Iterable[int]]]) -> TokenizedText:
+        """From token ids by sentence by document; what is empty is left out."""
+        tokens = array.array("i")
+        sentences, starts = array.array("q", [0]), array.array("q", [0])
+        for document in documents:
+            for sentence in document:
+                tokens.extend(sentence)
+                if len(tokens) > sentences[-1]:
+                    sentences.append(len(tokens))
+            if len(sentences) - 1 > starts[-1]:
+                starts.append(len(sentences) - 1)
+        return cls(np.array(tokens, np.int32), np.array(sentences), np.array(starts))
+
+
+class Pairs(NamedTuple):
+    """Segments A and B of N instances as ranges of the shard's tokens, int64 [N]."""
+
+    a_start: np.ndarray
+    a_end: np.ndarray
+    b_start: np.ndarray
+    b_end: np.ndarray
+    is_random_next: np.ndarray  # 0 or 1
+
+    def rows(self, selection: slice | np.ndarray) -> Pairs:
+        return Pairs(*(column[selection] for column in self))
+
+
+def _documents_of_ids(path: Path, tokenizer: FullTokenizer) -> Iterator[Iterator[list[int]]]:
+    """Documents of a sharded text file: a sentence a line, a blank line between documents."""
+    # Only "\n" ends a line: the text may hold other characters that Python counts as line ends.
+    with open(path, encoding="utf-8", newline="\n") as lines:
+        for first in lines:
+            if not first.isspace():
+                yield _sentences_of_ids(first, lines, tokenizer)
+
+
+def _sentences_of_ids(
+    first: str, lines: Iterable[str], tokenizer: FullTokenizer
+) -> Iterator[list[int]]:
+    yield tokenizer.tokenize_to_ids(first)
+    for line in lines:
+        if line.isspace():
+            return
+        yield tokenizer.tokenize_to_ids(line)
+
+
+def read_text(path: str | Path, tokenizer: FullTokenizer) -> TokenizedText:
+    """Tokenises a sharded text file; sentences without a token are left out.
+
+    Raises: UserError where the file cannot be read or is not UTF-8.
+    """
+    try:
+        return TokenizedText.from_documents(_documents_of_ids(Path(path), tokenizer))
+    except OSError as error:
+        raise UserError(
+            f"sharded text {path} cannot be read ({error.strerror}); run bertPrep.py "
+            "--action sharding first"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"sharded text {path} is not UTF-8 ({error.reason}); delete it and run bertPrep.py "
+            "--action sharding again"
+        ) from error
+
+
+def with_two_documents(text: TokenizedText) -> TokenizedText:
+    """The text itself, or a single document cut into two at its middle sentence.
+
+    A random next sentence must come from another document than A. Where there is none (a shard that
+    is one novel), the other half of the only one serves: far more often than not it is not A's
+    continuation, and the shard is not lost.
+
+    Raises: UserError where there is nothing, or a single sentence.
+    """
+    if text.num_sentences < 2:
+        raise UserError(
+            f"has {text.num_sentences} sentence(s) with a token; a pair needs two: use fewer "
+            "shards (--n_training_shards, --n_test_shards) or more text"
+        )
+    if text.num_documents > 1:
+        return text
+    return text._replace(
+        document_starts=np.array([0, text.num_sentences // 2, text.num_sentences])
+    )
+
+
+def draw_pairs(text: TokenizedText, settings: ExampleSettings, seed: int) -> Pairs:
+    """Google's walk through all documents, `dupe_factor` times; not shuffled, not truncated.
+
+    `text` has at least two documents.
+    """
+    draw = random.Random(seed).random
+    starts, documents = text.sentence_starts.tolist(), text.document_starts.tolist()
+    budget, num_documents = settings.token_budget, text.num_documents
+    found = array.array("q")
+    for document in list(range(num_documents)) * settings.dupe_factor:
+        place, document_end = documents[document:document + 2]
+        # Once a document, not once a chunk.
+        target = budget
+        if draw() < settings.short_seq_prob:
+            target = _SHORTEST_TARGET + int(draw() * (budget - _SHORTEST_TARGET + 1))
+        while place < document_end:
+            chunk_start = starts[place]
+            # The first sentence end that reaches the target, or the document's.
+            end = bisect.bisect_left(starts, chunk_start + target, place + 1, document_end)
+            num_sentences = end - place
+            split = place + 1 + int(draw() * (num_sentences - 1))
+            split_start = starts[split]
+            if num_sentences > 1 and draw() < 0.5:
+                found.extend((chunk_start, split_start, split_start, starts[end], 0))
+                place = end
+                continue
+            other = int(draw() * (num_documents - 1))
+            other += other >= document
+            other_start, other_end = documents[other:other + 2]
+            first = other_start + int(draw() * (other_end - other_start))
+            wanted = starts[first] + target - (split_start - chunk_start)
+            last = bisect.bisect_left(starts, wanted, first + 1, other_end)
+            found.extend((chunk_start, split_start, starts[first], starts[last], 1))
+            # The sentences after the split were not used: the next chunk starts with them.
+            place = split
+    return Pairs(*np.array(found).reshape(-1, len(Pairs._fields)).T)
+
+
+def truncate(pairs: Pairs, budget: int, generator: np.random.Generator) -> Pairs:
+    """Shortens A and B together to `budget` tokens.
+
+    Google takes tokens one by one from the longer segment (from B where they are equally long),
+    each from the front or the back by a fair coin. The sizes that are left follow from the sizes
+    before; how many of the k lost tokens were at the front is binomial (k, 1/2).
+    """
+    a_size, b_size = pairs.a_end - pairs.a_start, pairs.b_end - pairs.b_start
+    a_lost = a_size - np.minimum(a_size, np.maximum(budget - b_size, (budget + 1) // 2))
+    b_lost = b_size - np.minimum(b_size, np.maximum(budget - a_size, budget // 2))
+    a_front, b_front = generator.binomial(a_lost, 0.5), generator.binomial(b_lost, 0.5)
+    return Pairs(
+        pairs.a_start + a_front, pairs.a_end - (a_lost - a_front),
+        pairs.b_start + b_front, pairs.b_end - (b_lost - b_front), pairs.is_random_next,
+    )
+
+
+def _choose_positions(
+    a_size: np.ndarray, num_candidates: np.ndarray, num_chosen: np.ndarray, max_chosen: int,
+    generator: np.random.Generator,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Positions to predict, uniform among all but [CLS] and [SEP].
+
+    Args: a_size, num_candidates (tokens of A and B), num_chosen: int64 [N].
+    Returns: int64 [N, P] rising positions, 0 past the chosen ones; bool [N, P], which are chosen.
+    """
+    num, most = len(a_size), int(num_candidates.max())
+    rows = np.arange(num)
+    # The first steps of Fisher and Yates' shuffle, for all instances at once.
+    order = np.repeat(np.arange(most)[:, np.newaxis], num, axis=1)
+    for step in range(int(num_chosen.max())):
+        other = step + (generator.random(num) * (num_candidates - step)).astype(np.int64)
+        other = np.where(step < num_chosen, other, step)
+        drawn = order[other, rows]
+        order[other, rows] = order[step]
+        order[step] = drawn
+    candidates = np.full([num, max_chosen], most)
+    candidates[:, :min(most, max_chosen)] = order[:max_chosen].T
+    is_chosen = np.arange(max_chosen) < num_chosen[:, np.newaxis]
+    candidates = np.sort(np.where(is_chosen, candidates, most), axis=1)
+    # [CLS] precedes A, and the first [SEP] stands between A and B.
+    positions = candidates + 1 + (candidates >= a_size[:, np.newaxis])
+    return np.where(is_chosen, positions, 0), is_chosen
+
+
+def assemble(
+    text: TokenizedText, pairs: Pairs, settings: ExampleSettings, ids: VocabularyIds,
+    generator: np.random.Generator,
+) -> InstanceArrays:
+    """Joins truncated pairs to ``[CLS] A [SEP] B [SEP]``, pads and masks them.
+
+    min(P, max(1, round(share * length))) tokens are predicted, the length with all three markers;
+    of them 80 % become [MASK], 10 % stay and 10 % become a random token, never a special or unused
+    one.
+    """
+    a_size = pairs.a_end - pairs.a_start
+    num_candidates = a_size + pairs.b_end - pairs.b_start
+    lengths = num_candidates + _NUM_MARKERS
+    rows, places = np.arange(len(a_size)), np.arange(settings.max_seq_length)
+    is_real = places < lengths[:, np.newaxis]
+    is_a = places <= a_size[:, np.newaxis]
+    source = places + np.where(
+        is_a, pairs.a_start[:, np.newaxis] - 1, (pairs.b_start - a_size - 2)[:, np.newaxis]
+    )
+    input_ids = text.token_ids.take(source, mode="clip").astype(np.int32)
+    input_ids[~is_real] = ids.pad
+    input_ids[:, 0] = ids.cls
+    input_ids[rows, a_size + 1] = input_ids[rows, lengths - 1] = ids.sep
+
+    num_chosen = np.clip(
+        np.rint(lengths * settings.masked_lm_prob).astype(np.int64), 1,
+        np.minimum(settings.max_predictions_per_seq, num_candidates),
+    )
+    positions, is_chosen = _choose_positions(
+        a_size, num_candidates, num_chosen, settings.max_predictions_per_seq, generator
+    )
+    labels = np.where(is_chosen, input_ids[rows[:, np.newaxis], positions], 0)
+    fate = generator.random(positions.shape)
+    number = (generator.random(positions.shape) * len(ids.replacements)).astype(np.int64)
+    replaced = np.where(fate < _MASK_SHARE + _KEEP_SHARE, labels, ids.replacements[number])
+    replaced = np.where(fate < _MASK_SHARE, ids.mask, replaced)
+    chosen_rows = np.nonzero(is_chosen)[0]
+    input_ids[chosen_rows, positions[is_chosen]] = replaced[is_chosen]
+    return InstanceArrays(
+        input_ids=input_ids, input_mask=is_real.astype(np.uint8),
+        segment_ids=(is_real & (places > a_size[:, np.newaxis] + 1)).astype(np.uint8),
+        masked_lm_positions=positions, masked_lm_ids=labels,
+        masked_lm_weights=is_chosen.astype(np.float32), next_sentence_labels=pairs.is_random_next,
+    )
+
+
+def create_instances(
+    text: TokenizedText, settings: ExampleSettings, ids: VocabularyIds, seed: Iterable[int]
+) -> Iterator[InstanceArrays]:
+    """All instances of a shard, shuffled, in blocks; `text` has at least two documents.
+
+    `seed`: integers from 0 on, which all choices follow from.
+    """
+    pair_seed, other_seed = np.random.SeedSequence(list(seed)).spawn(2)
+    pairs = draw_pairs(text, settings, int(pair_seed.generate_state(1, np.uint64)[0]))
+    generator = np.random.default_rng(other_seed)
+    pairs = pairs.rows(generator.permutation(len(pairs.a_start)))
+    for first in range(0, len(pairs.a_start), _BLOCK_INSTANCES):
+        block = pairs.rows(slice(first, first + _BLOCK_INSTANCES))
+        block = truncate(block, settings.token_budget, generator)
+        yield assemble(text, block, settings, ids, generator)
+
+
+@functools.lru_cache(maxsize=1)
+def _tokenizer(vocab_file: str, do_lower_case: bool) -> FullTokenizer:
+    """A worker makes many shards: the words it remembers serve all of them."""
+    return FullTokenizer(vocab_file, do_lower_case)
+
+
+def make_shard(
+    text_path: str | Path, output_path: str | Path, settings: ExampleSettings, split: str,
+    shard: int,
+) -> dict[str, int]:
+    """Turns a sharded text file into a record file and its index.
+
+    Args:
+      split: "training" or "test"; shard: its number in the split. With `settings.random_seed` they
+        are the seed.
+    Returns: counts, as `total_counts` adds them up.
+    Raises: UserError where the text cannot be read or holds too little, or nothing can be written.
+    """
+    tokenizer = _tokenizer(settings.vocab_file, settings.do_lower_case)
+    ids = VocabularyIds.of(tokenizer.vocab)
+    text = read_text(text_path, tokenizer)
+    try:
+        paired = with_two_documents(text)
+    except UserError as error:
+        raise UserError(f"sharded text {text_path} {error}") from None
+    counts = {
+        "num_documents": text.num_documents,
+        "num_documents_cut_in_two": paired.num_documents - text.num_documents,
+        "num_sentences": text.num_sentences,
+        "num_tokens": len(text.token_ids),
+        "num_unknown_tokens": int(np.count_nonzero(text.token_ids == ids.unknown)),
+        "num_instances": 0, "num_random_next": 0, "num_masked_tokens": 0,
+        "num_instance_tokens": 0, "num_padding_tokens": 0,
+    }
+    with RecordWriter(output_path) as writer:
+        seed = (settings.random_seed, SPLITS.index(split), shard)
+        for block in create_instances(paired, settings, ids, seed):
+            writer.write(block)
+            num_real = int(np.count_nonzero(block.input_mask))
+            counts["num_instances"] += block.num_instances
+            counts["num_random_next"] += int(block.next_sentence_labels.sum())
+            counts["num_masked_tokens"] += int(np.count_nonzero(block.masked_lm_weights))
+            counts["num_instance_tokens"] += num_real
+            counts["num_padding_tokens"] += block.input_mask.size - num_real
+    return counts
+
+
+def total_counts(shards: Iterable[Mapping[str, int]]) -> dict[str, float]:
+    """The sums of `make_shard`'s counts, and the shares that follow from them."""
+    total: dict[str, float] = {}
+    for counts in shards:
+        for name, count in counts.items():
+            total[name] = total.get(name, 0) + count
+    if total:
+        positions = total["num_instance_tokens"] + total["num_padding_tokens"]
+        total["random_next_share"] = total["num_random_next"] / total["num_instances"]
+        total["padding_share"] = total["num_padding_tokens"] / positions
+        total["unknown_share"] = total["num_unknown_tokens"] / total["num_tokens"]
+    return total
