@@ -43,6 +43,13 @@ def _begin(key: int, contents: bytes, num_bytes: int) -> bytes:
     return bytes([key]) + _varint(len(contents) + num_bytes) + contents
 
 
+@functools.cache
+def _begin_message(num_bytes: int) -> bytes:
+    """A message up to its `num_bytes` of entries."""
+    return _begin(_EXAMPLE_FEATURES, b"", num_bytes)
+
+
+@functools.cache
 def _begin_entry(name: str, kind: int, num_bytes: int) -> bytes:
     """An entry of the map up to its packed list of `num_bytes`."""
     packed = _begin(_LIST_PACKED, b"", num_bytes)
@@ -106,9 +113,7 @@ def encode_examples(features: Mapping[str, np.ndarray]) -> list[bytes]:
         begin = {size: _begin_entry(name, kind, size) for size in set(sizes)}
         parts += [map(begin.__getitem__, sizes), payloads]
     contents = list(map(b"".join, zip(*parts)))
-    sizes = list(map(len, contents))
-    begin = {size: _begin(_EXAMPLE_FEATURES, b"", size) for size in set(sizes)}
-    return [begin[size] + content for size, content in zip(sizes, contents)]
+    return [_begin_message(len(content)) + content for content in contents]
 
 
 def _read_varint(data: bytes, place: int, end: int) -> tuple[int, int]:
