@@ -115,9 +115,11 @@ def rank_environment(num_ranks: int, num_gpus: int) -> Dict[str, str]:
         # One tensor at a time, in buckets of our own: the order of a sum does not depend on which
         # tensors happened to be ready together.
         "HOROVOD_FUSION_THRESHOLD": "0",
-        # A rank that hangs ends all of them within a minute, with a reason.
-        "HOROVOD_STALL_CHECK_TIME_SECONDS": "20",
-        "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "50",
+        # A rank that hangs ends all of them within a minute, with a reason. (Horovod looks every
+        # 10 s, and with its cache of answers it would begin to count later.)
+        "HOROVOD_STALL_CHECK_TIME_SECONDS": "10",
+        "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "45",
+        "HOROVOD_CACHE_CAPACITY": "0",
         # Reading another process's memory is forbidden in most containers, and Open MPI says so in
         # every message.
         "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
@@ -267,7 +269,8 @@ def _exit_code(job: Job, launcher_code: int) -> int:
     if failures:
         _, rank, code = failures[0]
         if rank != 0 and code != STOPPED_EXIT_CODE:
-            print(f"rank {rank} ended first, with code {code}:", file=sys.stderr)
+            killed = f" ({signal.Signals(code - 128).name})" if code - 128 in set(signal.Signals) else ""
+            print(f"rank {rank} ended first, with code {code}{killed}:", file=sys.stderr)
             _print_end(job.log_folder / f"rank_{rank}.log")
         return code
     if launcher_code or len(ends) < job.num_ranks:

@@ -1,0 +1,501 @@
+"""The shell launchers: by DRY_RUN=1 where nothing has to run, else with a stand-in for the program."""
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from bert_tf.config import BertConfig
+from bert_tf.errors import STOPPED_EXIT_CODE, UserError
+from bert_tf.launch import job, pretraining, ranks, squad
+from bert_tf.launch.job import Surroundings
+from bert_tf.launch.prepared_data import choose_prepared
+
+ROOT = Path(__file__).resolve().parent.parent
+ARTICLE = "64 8 8 7.5e-4 5e-4 fp16 true 8 2000 200 7820 100 128 512 large".split()
+SMALL = "4 2 2 1e-3 1e-3 fp32 false 1 1 1 20 5 1 2 tiny".split()
+RECIPE_VARIABLES = ("DATA_DIR", "BERT_PREP_WORKING_DIR", "DATASET", "RESULTS_DIR", "SQUAD_DIR", "VOCAB_FILE",
+                    "LAUNCHER", "DRY_RUN", "CONTINUE_WITH_CHANGES", "CUDA_VISIBLE_DEVICES",
+                    "SLURM_JOB_ID", "SLURM_JOB_NUM_NODES")
+
+
+@pytest.fixture(autouse=True)
+def no_variables(monkeypatch, tmp_path):
+    for name in RECIPE_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+
+
+def script(name, *values, **variables):
+    return subprocess.run(["bash", str(ROOT / "scripts" / f"run_{name}.sh"), *map(str, values)], text=True,
+                          capture_output=True, env={**os.environ, **variables}, timeout=60)
+
+
+def dry(name, *values, **variables):
+    return script(name, *values, DRY_RUN="1", **variables)
+
+
+def values_of(output):
+    return dict(line.split(" = ", 1) for line in output.splitlines() if " = " in line)
+
+
+def prepare(data_dir, dataset="sample", lengths=((128, 20), (512, 80)), parameters="", sha="a", lower=1):
+    for seq, pred in lengths:
+        folder = data_dir / "tfrecord" / f"lower_case_{lower}_seq_len_{seq}_max_pred_{pred}{parameters}" / dataset
+        for split in ("training", "test"):
+            (folder / split).mkdir(parents=True)
+        manifest = {"arguments": {"max_seq_length": seq, "max_predictions_per_seq": pred, "do_lower_case": lower},
+                    "vocab": {"size": 100, "sha256": sha}}
+        (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+# --- Arguments -----------------------------------------------------------------------------------
+
+def test_the_articles_command():
+    answer = dry("pretraining_lamb", *ARTICLE)
+    assert answer.returncode == 0, answer.stderr
+    shown = values_of(answer.stdout)
+    assert list(shown)[:15] == [argument.name for argument in pretraining.ARGUMENTS]
+    assert [shown[argument.name] for argument in pretraining.ARGUMENTS] == ARTICLE
+    assert (shown["global_batch_size_phase1"], shown["global_batch_size_phase2"]) == ("65536", "32768")
+    assert (shown["effective_learning_rate_phase1"], shown["effective_learning_rate_phase2"]) == ("0.006", "0.004")
+    assert (shown["updates_phase1"], shown["updates_phase2"]) == ("7038", "1564")
+    assert shown["sequences_in_all"] == str(7038 * 65536 + 1564 * 32768)
+    assert shown["results_dir"].endswith("results/tf_bert_pretraining_lamb_large_fp16_gbs165536_gbs232768")
+
+
+def test_missing_arguments_are_shown_as_defaulted():
+    none = values_of(dry("pretraining_lamb").stdout)
+    assert [none[argument.name] for argument in pretraining.ARGUMENTS] == [f"{value} (default)" for value in ARTICLE]
+    two = values_of(dry("pretraining_lamb", 32, 4).stdout)
+    assert (two["train_batch_size_phase1"], two["train_batch_size_phase2"], two["eval_batch_size"]) == (
+        "32", "4", "8 (default)")
+
+
+@pytest.mark.parametrize("phase", ["phase1", "phase2"])
+def test_one_phase_takes_the_same_arguments(phase):
+    assert values_of(dry(f"pretraining_lamb_{phase}", *ARTICLE).stdout)["updates_phase2"] == "1564"
+
+
+@pytest.mark.parametrize("typed, expected", [
+    (ARTICLE + ["more"], "'more'"),
+    (ARTICLE[:7] + ARTICLE[8:], "num_gpus seems to be missing (position 8)"),
+    (["0"], "train_batch_size_phase1 (position 1) is '0'"),
+    (ARTICLE[:2] + ["x"], "eval_batch_size (position 3) is 'x'"),
+    (ARTICLE[:3] + ["-1"], "learning_rate_phase1 (position 4) is '-1'"),
+    (ARTICLE[:4] + ["nan"], "learning_rate_phase2 (position 5) is 'nan'"),
+    (ARTICLE[:5] + ["fp8"], "precision (position 6) is 'fp8'"),
+    (ARTICLE[:6] + ["yes"], "use_xla (position 7) is 'yes'"),
+    (ARTICLE[:7] + ["1.5"], "num_gpus (position 8) is '1.5'"),
+    (ARTICLE[:8] + ["8000"], "warmup_steps_phase1 (position 9) is 8000"),
+    (ARTICLE[:9] + ["1565"], "warmup_steps_phase2 (position 10) is 1565"),
+    (ARTICLE[:8] + ["0", "0", "9"], "phase 2 would have no update"),
+    (ARTICLE[:14] + ["huge"], "bert_model (position 15) is 'huge'"),
+])
+def test_wrong_arguments_name_the_argument(typed, expected):
+    answer = dry("pretraining_lamb", *typed)
+    assert answer.returncode == 2
+    assert answer.stderr.startswith("error: ") and expected in answer.stderr
+    assert len(answer.stderr.splitlines()) == 1
+
+
+def test_the_other_published_length():
+    phases = pretraining.pretraining_phases(pretraining.parse(ARTICLE[:10] + ["8341"]))
+    assert [phase.num_updates for phase in phases] == [7506, 1668]
+
+
+@pytest.mark.parametrize("name, batches", [
+    ("dgxa100_8gpu_fp16", (79872, 30720)), ("dgxa100_8gpu_tf32", (90112, 33792)),
+    ("dgx2_16gpu_fp16", (61440, 30720)), ("dgx2_16gpu_fp32", (65536, 30720)),
+    ("dgx1_8gpu_fp16", (61440, 30720)), ("dgx1_8gpu_fp32", (65536, 30720))])
+def test_configurations(name, batches):
+    config = ROOT / "scripts/configs/pretrain_config.sh"
+    typed = subprocess.run(["bash", "-c", f"source '{config}' && {name}"], capture_output=True, text=True,
+                           check=True).stdout.split()
+    assert len(typed) == 15
+    phases = pretraining.pretraining_phases(pretraining.parse(typed))
+    assert tuple(phase.global_batch_size for phase in phases) == batches
+
+
+def test_help_lists_the_arguments():
+    answer = script("squad", "--help")
+    assert answer.returncode == 0
+    assert all(argument.name in answer.stdout for argument in squad.ARGUMENTS)
+
+
+# --- GPUs and launchers --------------------------------------------------------------------------
+
+def with_gpus(tmp_path, number):
+    tool = tmp_path / "bin" / "nvidia-smi"
+    tool.parent.mkdir(exist_ok=True)
+    tool.write_text("#!/bin/sh\n" + "".join(f"echo 'GPU {i}: A card (UUID: x)'\n" for i in range(number)))
+    tool.chmod(tool.stat().st_mode | stat.S_IXUSR)
+    return {"PATH": f"{tool.parent}:{os.environ['PATH']}"}
+
+
+def test_fewer_gpus_than_asked_for(tmp_path, monkeypatch):
+    environment = with_gpus(tmp_path, 4)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    answer = dry("pretraining_lamb", *ARTICLE, **environment)
+    assert answer.returncode == 2
+    assert "num_gpus is 8, but 4 GPU(s)" in answer.stderr
+    assert dry("pretraining_lamb", *ARTICLE[:7], 4, **environment).returncode == 0
+    answer = dry("pretraining_lamb", *ARTICLE[:7], 4, CUDA_VISIBLE_DEVICES="0,3", **environment)
+    assert "num_gpus is 4, but 2 GPU(s)" in answer.stderr
+    answer = dry("pretraining_lamb", *ARTICLE[:7], 4, CUDA_VISIBLE_DEVICES="", **environment)
+    assert values_of(answer.stdout)["device"].startswith("CPU (4 rank(s)")
+
+
+@pytest.mark.parametrize("visible, number", [
+    (None, 4), ("", 0), ("-1", 0), ("2", 1), ("0,1,-1,2", 2), ("0,1,2,3,4", 4)])
+def test_visible_gpus(tmp_path, monkeypatch, visible, number):
+    monkeypatch.setenv("PATH", with_gpus(tmp_path, 4)["PATH"])
+    assert ranks.count_gpus({} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}) == number
+
+
+def fake_machine(monkeypatch, horovod=True, mpi=True, tools=("mpirun", "srun")):
+    monkeypatch.setattr(ranks, "horovod_library", lambda: Path("mpi_lib.so") if horovod else None)
+    monkeypatch.setattr(ranks, "horovod_has_mpi", lambda: horovod and mpi)
+    monkeypatch.setattr(ranks.shutil, "which", lambda name: name if name in tools else None)
+
+
+def test_choice_of_launcher(monkeypatch):
+    fake_machine(monkeypatch)
+    assert ranks.choose_launcher(1, {}) == "none"
+    assert ranks.choose_launcher(2, {}) == "mpirun"
+    assert ranks.choose_launcher(2, {"SLURM_JOB_ID": "7"}) == "srun"
+    assert ranks.choose_launcher(2, {"LAUNCHER": "horovodrun"}) == "horovodrun"
+    fake_machine(monkeypatch, mpi=False)
+    assert ranks.choose_launcher(2, {"SLURM_JOB_ID": "7"}) == "horovodrun"
+    fake_machine(monkeypatch, tools=())
+    assert ranks.choose_launcher(2, {}) == "horovodrun"
+    for environ, expected in (({"LAUNCHER": "ssh"}, "must be one of"), ({"LAUNCHER": "srun"}, "there is no srun"),
+                              ({"LAUNCHER": "none"}, "num_gpus is 2")):
+        with pytest.raises(UserError, match=expected):
+            ranks.choose_launcher(2, environ)
+    fake_machine(monkeypatch, horovod=False)
+    assert ranks.choose_launcher(1, {}) == "none"
+    with pytest.raises(UserError, match="needs Horovod, which is not installed"):
+        ranks.choose_launcher(2, {})
+
+
+def test_ranks_share_the_cores(monkeypatch):
+    monkeypatch.setattr(ranks, "count_cores", lambda: 8)
+    for name in ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "HOROVOD_FUSION_THRESHOLD"):
+        monkeypatch.delenv(name, raising=False)
+    on_cpu = ranks.rank_environment(num_ranks=3, num_gpus=0)
+    assert on_cpu["OMP_NUM_THREADS"] == on_cpu["TF_NUM_INTRAOP_THREADS"] == "2"
+    assert ranks.rank_environment(16, 0)["OMP_NUM_THREADS"] == "1"
+    assert on_cpu["HOROVOD_FUSION_THRESHOLD"] == "0"
+    assert "OMP_NUM_THREADS" not in ranks.rank_environment(num_ranks=2, num_gpus=2)
+    monkeypatch.setenv("OMP_NUM_THREADS", "5")
+    assert ranks.rank_environment(3, 0)["OMP_NUM_THREADS"] == "5"
+
+
+# --- Which data ----------------------------------------------------------------------------------
+
+LENGTHS = [(128, 20), (512, 80)]
+
+
+def test_the_only_dataset_is_found(tmp_path):
+    prepare(tmp_path, "sample")
+    prepare(tmp_path, "half", lengths=[(128, 20)])
+    chosen = choose_prepared(tmp_path, None, LENGTHS)
+    assert [(item.dataset, item.lengths) for item in chosen] == [("sample", (128, 20)), ("sample", (512, 80))]
+
+
+def test_several_datasets_need_a_name(tmp_path):
+    prepare(tmp_path, "sample")
+    prepare(tmp_path, "wikicorpus_en")
+    with pytest.raises(UserError, match="sample and wikicorpus_en are prepared .* choose one by DATASET"):
+        choose_prepared(tmp_path, None, LENGTHS)
+    assert choose_prepared(tmp_path, "WikiCorpus_en", LENGTHS)[1].dataset == "wikicorpus_en"
+
+
+def test_errors_list_what_was_found(tmp_path):
+    with pytest.raises(UserError, match="found below .*: nothing"):
+        choose_prepared(tmp_path, None, LENGTHS)
+    prepare(tmp_path, "sample", lengths=[(128, 20)])
+    (tmp_path / "tfrecord/begun/sample/training").mkdir(parents=True)
+    with pytest.raises(UserError, match=r"DATASET=sample is not prepared .*_20/sample \(128/20\).*no manifest"):
+        choose_prepared(tmp_path, "sample", LENGTHS)
+
+
+def test_both_phases_need_one_vocabulary(tmp_path):
+    prepare(tmp_path, lengths=[(128, 20)], sha="a")
+    prepare(tmp_path, lengths=[(512, 80)], sha="b")
+    with pytest.raises(UserError, match="one vocabulary"):
+        choose_prepared(tmp_path, None, LENGTHS)
+
+
+def test_one_dataset_prepared_twice(tmp_path):
+    prepare(tmp_path)
+    prepare(tmp_path, lengths=[(128, 20)], parameters="_dupe_factor_9")
+    with pytest.raises(UserError, match="sample is prepared more than once"):
+        choose_prepared(tmp_path, None, LENGTHS)
+
+
+def test_dry_run_says_what_a_real_run_would_stop_with(tmp_path):
+    answer = dry("pretraining_lamb", *SMALL)
+    assert answer.returncode == 0
+    assert "note: a real run would stop here: no dataset is prepared" in answer.stdout
+    prepare(tmp_path / "data")
+    answer = dry("pretraining_lamb", *SMALL, RESULTS_DIR=str(tmp_path / "run"))
+    assert values_of(answer.stdout)["dataset"] == "sample"
+    assert "note" not in answer.stdout
+    assert not (tmp_path / "run").exists()
+
+
+# --- Running -------------------------------------------------------------------------------------
+
+STAND_IN = """
+import json, os, pathlib, sys
+flags = dict(argument[2:].split("=", 1) for argument in sys.argv[1:] if "=" in argument)
+folder = pathlib.Path(flags["model_dir"])
+folder.mkdir(parents=True, exist_ok=True)
+print("working on", folder.name)
+with open(folder.parent / "calls.jsonl", "a") as file:
+    file.write(json.dumps(sys.argv) + "\\n")
+code = int(os.environ.get("STAND_IN_CODE_" + folder.name, "0"))
+if code == 0:
+    (folder / "eval_results.txt").write_text("loss = 1.0\\nglobal_step = %s\\n" % flags["num_train_steps"])
+sys.exit(code)
+"""
+
+
+@pytest.fixture
+def checkout(tmp_path, monkeypatch):
+    """A checkout whose programs do nothing but leave traces, with prepared data."""
+    for program in ("run_pretraining.py", "run_squad.py"):
+        (tmp_path / program).write_text(STAND_IN)
+    monkeypatch.setattr(job, "CHECKOUT", tmp_path)
+    monkeypatch.setattr(pretraining, "write_joint_report", lambda *_: None)
+    monkeypatch.setenv("RESULTS_DIR", str(tmp_path / "run"))
+    prepare(tmp_path / "data")
+    return tmp_path
+
+
+def calls(checkout):
+    file = checkout / "run" / "calls.jsonl"
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def launch(*typed):
+    return pretraining.launch(typed or SMALL, Surroundings(os.environ))
+
+
+def test_both_phases_run_and_a_repetition_does_nothing(checkout, capfd):
+    assert launch() == 0
+    first, second = calls(checkout)
+    flags = dict(argument[2:].split("=", 1) for argument in second[1:])
+    assert flags["init_checkpoint"] == str(checkout / "run" / "phase_1")
+    assert flags["num_train_steps"] == "2" and flags["max_seq_length"] == "512"
+    assert flags["enable_xla"] == "false" and flags["learning_rate"] == "0.001"
+    assert "--use_horovod" not in first
+    assert "working on phase_1" in capfd.readouterr().out
+    assert (list((checkout / "run/phase_1/logs").glob("*/rank_0.log"))[0].read_text() == "working on phase_1\n")
+    assert launch() == 0
+    assert len(calls(checkout)) == 2
+    assert "phase 1: finished already" in capfd.readouterr().out
+
+
+def test_a_failing_phase_ends_the_script_with_its_code(checkout, monkeypatch):
+    monkeypatch.setenv("STAND_IN_CODE_phase_1", "41")
+    assert launch() == 41
+    assert len(calls(checkout)) == 1
+    monkeypatch.delenv("STAND_IN_CODE_phase_1")
+    assert launch() == 0
+    assert len(calls(checkout)) == 3
+
+
+def test_other_arguments_are_refused_with_the_difference(checkout, monkeypatch):
+    assert launch() == 0
+    changed = [*SMALL[:3], "2e-3", *SMALL[4:]]
+    with pytest.raises(UserError, match="learning_rate_phase1: 0.001 there, 0.002 now"):
+        launch(*changed)
+    monkeypatch.setenv("CONTINUE_WITH_CHANGES", "1")
+    (checkout / "run/phase_1/eval_results.txt").unlink()
+    assert launch(*changed) == 0
+    assert "--continue_with_changes" in calls(checkout)[-1]
+
+
+def test_phases_one_by_one(checkout):
+    with pytest.raises(UserError, match="phase 2 starts from the end of phase 1"):
+        pretraining.launch_phase2(SMALL, Surroundings(os.environ))
+    assert pretraining.launch_phase1(SMALL, Surroundings(os.environ)) == 0
+    assert pretraining.launch_phase2(SMALL, Surroundings(os.environ)) == 0
+    assert [Path(call[4].split("=")[1]).name for call in calls(checkout)] == ["phase_1", "phase_2"]
+
+
+def test_no_room_for_results(checkout, monkeypatch):
+    (checkout / "file").write_text("")
+    monkeypatch.setenv("RESULTS_DIR", str(checkout / "file" / "run"))
+    with pytest.raises(UserError, match="set RESULTS_DIR to another folder"):
+        launch()
+
+
+def test_without_tensorflow(checkout, monkeypatch):
+    monkeypatch.setattr(job.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match="scripts/setup.sh"):
+        launch()
+
+
+# --- SQuAD ---------------------------------------------------------------------------------------
+
+EXAMPLE = ("10 5e-6 fp16 true 10 384 128 large 1.1 "
+           "data/download/google_pretrained_weights/uncased_L-24_H-1024_A-16/bert_model.ckpt 1.1").split()
+
+
+def test_squad_defaults_are_the_example():
+    shown = values_of(dry("squad").stdout)
+    assert [shown[argument.name] for argument in squad.ARGUMENTS] == [f"{value} (default)" for value in EXAMPLE]
+    typed = values_of(dry("squad", *EXAMPLE).stdout)
+    assert [typed[argument.name] for argument in squad.ARGUMENTS] == EXAMPLE
+    assert typed["global_batch_size"] == "100" and typed["effective_learning_rate"] == "5e-05"
+
+
+@pytest.mark.parametrize("typed, expected", [
+    (EXAMPLE + ["x"], "the surplus begins with 'x'"),
+    (EXAMPLE[:5] + ["384", "384"], "doc_stride (position 7) is 384"),
+    (EXAMPLE[:8] + ["1.2"], "squad_version (position 9) is '1.2'"),
+    (EXAMPLE[:10] + ["0"], "epochs (position 11) is '0'"),
+])
+def test_wrong_squad_arguments(typed, expected):
+    answer = dry("squad", *typed)
+    assert answer.returncode == 2 and expected in answer.stderr
+
+
+@pytest.fixture
+def questions(checkout, monkeypatch):
+    for version in ("1.1", "2.0"):
+        for split in ("train", "dev"):
+            (checkout / f"{split}-v{version}.json").write_text("{}")
+    (checkout / "vocab.txt").write_text("\n".join(map(str, range(50))) + "\n")
+    (checkout / "tiny").mkdir()
+    (checkout / "tiny/bert_config.json").write_text(BertConfig.preset("tiny", 50).to_json())
+    (checkout / "tiny/bert_model.ckpt.index").write_text("")
+    monkeypatch.setenv("SQUAD_DIR", str(checkout))
+    return checkout
+
+
+def squad_values(checkpoint, model="tiny", version="1.1"):
+    return squad.parse_arguments(squad.ARGUMENTS, [
+        "4", "5e-5", "fp32", "false", "1", "128", "64", model, version, str(checkpoint), "1.5"])
+
+
+def squad_flags(values, checkout):
+    surroundings = Surroundings(os.environ)
+    return squad.squad_flags(values, surroundings.path("SQUAD_DIR", Path()), checkout / "run", surroundings)
+
+
+def test_squad_flags(questions):
+    flags = squad_flags(squad_values(questions / "tiny/bert_model.ckpt", version="2.0"), questions)
+    assert flags["init_checkpoint"] == questions / "tiny/bert_model.ckpt"
+    assert flags["train_file"] == questions / "train-v2.0.json"
+    assert flags["version_2_with_negative"] == "true" and flags["num_train_epochs"] == 1.5
+
+
+def test_the_checkpoint_must_be_the_model(questions):
+    with pytest.raises(UserError, match="bert_model .* is base, 12 layers of 768, but .* 2 layers of 128"):
+        squad_flags(squad_values(questions / "tiny/bert_model.ckpt", model="base"), questions)
+    with pytest.raises(UserError, match="checkpoint .* neither such a folder"):
+        squad_flags(squad_values(questions / "absent.ckpt"), questions)
+
+
+def test_random_weights_need_a_vocabulary(questions, monkeypatch):
+    with pytest.raises(UserError, match="VOCAB_FILE"):
+        squad_flags(squad_values("none"), questions)
+    monkeypatch.setenv("VOCAB_FILE", str(questions / "vocab.txt"))
+    flags = squad_flags(squad_values("none"), questions)
+    assert "init_checkpoint" not in flags
+    assert BertConfig.from_json_file(flags["bert_config_file"]) == BertConfig.preset("tiny", 50)
+
+
+def test_missing_questions(questions):
+    (questions / "dev-v1.1.json").unlink()
+    with pytest.raises(UserError, match="dev-v1.1.json is not there"):
+        squad_flags(squad_values(questions / "tiny"), questions)
+
+
+# --- Ranks ---------------------------------------------------------------------------------------
+
+def run_job(tmp_path, program, num_ranks=1, launcher="none"):
+    file = tmp_path / "program.py"
+    file.write_text(program)
+    return ranks.run(ranks.Job([sys.executable, str(file)], num_ranks, 0, launcher, tmp_path / "logs"))
+
+
+def test_a_rank_that_is_killed(tmp_path, capfd):
+    assert run_job(tmp_path, "import os; print('here', flush=True); os.kill(os.getpid(), 9)") == 137
+    assert "here" in capfd.readouterr().out
+
+
+def test_a_program_that_cannot_be_started(tmp_path, capfd):
+    missing = ranks.Job([str(tmp_path / "absent")], 1, 0, "none", tmp_path / "logs")
+    assert ranks.run(missing) != 0
+    assert "absent" in capfd.readouterr().err
+
+
+def test_signals_reach_the_ranks_and_their_code_comes_back(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text("import signal, sys, time\n"
+                       f"signal.signal(signal.SIGTERM, lambda *_: sys.exit({STOPPED_EXIT_CODE}))\n"
+                       "print('ready', flush=True)\ntime.sleep(60)\n")
+    code = ("import sys, pathlib; from bert_tf.launch import ranks; sys.exit(ranks.run(ranks.Job("
+            f"[sys.executable, {str(program)!r}], 1, 0, 'none', pathlib.Path({str(tmp_path / 'logs')!r}))))")
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=30) == STOPPED_EXIT_CODE
+
+
+def test_ranks_end_with_the_launcher(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text("import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(60)\n")
+    code = ("import sys, pathlib; from bert_tf.launch import ranks; ranks.run(ranks.Job("
+            f"[sys.executable, {str(program)!r}], 1, 0, 'none', pathlib.Path({str(tmp_path / 'logs')!r})))")
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    rank = int(process.stdout.readline())
+    process.kill()
+    process.wait()
+    until = time.monotonic() + 20
+    while Path(f"/proc/{rank}").exists() and time.monotonic() < until:
+        if Path(f"/proc/{rank}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+            break
+        time.sleep(0.1)
+    else:
+        assert not Path(f"/proc/{rank}").exists()
+
+
+RANKS_PROGRAM = """
+import os, sys, time
+import horovod.tensorflow as hvd
+import tensorflow as tf
+hvd.init()
+total = hvd.allreduce(tf.constant(float(hvd.rank() + 1)), op=hvd.Sum).numpy()
+print("total", total, "of", hvd.size(), flush=True)
+if hvd.rank() == 1:
+    print("rank 1 gives up", flush=True)
+    os._exit(7)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", ["mpirun", "horovodrun"])
+def test_two_ranks(tmp_path, capfd, launcher):
+    pytest.importorskip("horovod.tensorflow")
+    if launcher == "mpirun" and not (ranks.horovod_has_mpi() and ranks.shutil.which("mpirun")):
+        pytest.skip("Horovod without MPI")
+    assert run_job(tmp_path, RANKS_PROGRAM, 2, launcher) == 7
+    shown = capfd.readouterr()
+    assert "total 3.0 of 2" in shown.out
+    assert "rank 1 ended first, with code 7" in shown.err and "rank 1 gives up" in shown.err
