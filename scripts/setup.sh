@@ -204,12 +204,20 @@ horovod_settings() {
   fi
 }
 
+# Built from source with two changes. Gloo's controller reserves room for the list of ranks instead
+# of filling it, so that the check for ranks that hang finds none, ever. And without debugging
+# information it builds faster and is a sixteenth of the size.
 build_horovod() { # <folder that gets the wheel>
-  local scratch
+  local scratch source
   scratch=$(mktemp -d "$state/horovod.XXXXXX")
+  source="$scratch/horovod-$horovod_version"
   # PATH: CMake comes from requirements-horovod.txt. The last move is what makes the wheel appear.
-  PATH="$venv/bin:$PATH" MAKEFLAGS="-j$(nproc)" "$python" -m pip wheel --disable-pip-version-check --no-deps \
-    --no-build-isolation --no-binary horovod -w "$scratch" "horovod==$horovod_version" &&
+  export PATH="$venv/bin:$PATH" MAKEFLAGS="-j$(($(nproc) < 8 ? $(nproc) : 8))" PIP_DISABLE_PIP_VERSION_CHECK=1
+  "$python" -m pip download --no-deps --no-build-isolation --no-binary horovod -d "$scratch" "horovod==$horovod_version" &&
+    tar -xzf "$source.tar.gz" -C "$scratch" &&
+    sed -i 's/global_ranks_\.reserve(size_)/global_ranks_.resize(size_)/' "$source/horovod/common/gloo/gloo_controller.cc" &&
+    sed -i "s/'RelWithDebInfo'/'Release'/" "$source/setup.py" &&
+    "$python" -m pip wheel --no-deps --no-build-isolation --no-cache-dir -w "$scratch" "$source" &&
     mkdir -p "$1" && mv -f "$scratch"/horovod-*.whl "$1/" && rm -rf "$scratch"
 }
 
@@ -218,7 +226,7 @@ install_horovod() {
   horovod_settings
   installed_tensorflow=$("$python" -c 'import tensorflow; print(tensorflow.__version__)' 2>>"$log") ||
     explain "TensorFlow does not import"
-  wheels="$cache/wheels/horovod-$horovod_version-tf$installed_tensorflow-$flavour-$controllers-$("$python" -c \
+  wheels="$cache/wheels/horovod-$horovod_version.1-tf$installed_tensorflow-$flavour-$controllers-$("$python" -c \
     'import sys, platform; print("py%d%d-%s-%s" % (*sys.version_info[:2], platform.machine(), "".join(platform.libc_ver())))')"
   if compgen -G "$wheels/horovod-*.whl" >/dev/null; then
     install "Horovod $horovod_version (built earlier)" --no-deps --force-reinstall "$wheels"/horovod-*.whl
