@@ -1,0 +1,299 @@
+"""The tokenizer against a slow, literal statement of Google's rules, and against Hugging Face's."""
+from __future__ import annotations
+
+import os
+import random
+import string
+import sys
+import unicodedata
+from pathlib import Path
+
+import pytest
+
+from bert_tf.errors import UserError
+from bert_tf.tokenization import BasicTokenizer, FullTokenizer, WordpieceTokenizer, load_vocab
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+LETTERS = string.ascii_letters + string.digits
+PIECES = "un ##aff ##able the ##s ##ing run ab abc ##cd σ ##ς 中".split()
+VOCABULARY = (
+    SPECIAL + PIECES + list(LETTERS) + ["##" + letter for letter in LETTERS if letter != "s"]
+    + list("!,.[]'")
+)
+
+
+@pytest.fixture
+def vocab_file(tmp_path) -> Path:
+    path = tmp_path / "vocab.txt"
+    path.write_text("\n".join(VOCABULARY) + "\n", encoding="utf-8")
+    return path
+
+
+# The reference: one character, one rule at a time; no pattern, no cache, no shortcut.
+
+CJK = [
+    (0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2A6DF), (0x2A700, 0x2B73F), (0x2B740, 0x2B81F),
+    (0x2B820, 0x2CEAF), (0xF900, 0xFAFF), (0x2F800, 0x2FA1F),
+]
+
+
+def classify(char: str) -> str:
+    code_point, category = ord(char), unicodedata.category(char)
+    if char in (" ", "\t", "\n", "\r") or category == "Zs":
+        return "space"
+    if code_point == 0 or code_point == 0xFFFD or category == "Cc" or category == "Cf":
+        return "dropped"
+    for first, last in CJK:
+        if first <= code_point <= last:
+            return "ideograph"
+    return "other"
+
+
+def is_punctuation(char: str) -> bool:
+    if char in "!\"#$%&'()*+,-./" or char in ":;<=>?@" or char in "[\\]^_`" or char in "{|}~":
+        return True
+    return unicodedata.category(char).startswith("P")
+
+
+def reference_words(text: str, do_lower_case: bool) -> list[str]:
+    cleaned = ""
+    for char in text:
+        kind = classify(char)
+        if kind == "space":
+            cleaned += " "
+        elif kind == "ideograph":
+            cleaned += " " + char + " "
+        elif kind == "other":
+            cleaned += char
+    words = []
+    for word in cleaned.split():
+        if do_lower_case:
+            decomposed = unicodedata.normalize("NFD", word.lower())
+            word = "".join(c for c in decomposed if unicodedata.category(c) != "Mn")
+        spaced = "".join(" " + char + " " if is_punctuation(char) else char for char in word)
+        words += spaced.split()
+    return words
+
+
+def reference_pieces(word: str, vocab) -> list[str]:
+    if len(word) > 200:
+        return ["[UNK]"]
+    pieces, rest = [], word
+    while rest:
+        prefix = "##" if pieces else ""
+        fitting = [size for size in range(1, len(rest) + 1) if prefix + rest[:size] in vocab]
+        if not fitting:
+            return ["[UNK]"]
+        pieces.append(prefix + rest[:max(fitting)])
+        rest = rest[max(fitting):]
+    return pieces
+
+
+def reference_tokens(text: str, vocab, do_lower_case: bool) -> list[str]:
+    return [
+        piece for word in reference_words(text, do_lower_case)
+        for piece in reference_pieces(word, vocab)
+    ]
+
+
+def random_texts(count: int, seed: int = 0) -> list[str]:
+    """Strings of words, punctuation, and characters that have a rule of their own."""
+    rng = random.Random(seed)
+    odd = (
+        "\0\t\n\r\x0b\x1c\x7f\x85\xa0\xad\u0130\u00df\u0301\u0345\u0378\u03a3\u03c3\u0660\u1e9e\u180e"
+        "\u1fef\u2000\u200b\u2014\u2028\u2029\u202f\u20ac\u212b\u3000\u3042\ue000\uac00\uf900\ufeff"
+        "\ufffd\uffff\U0001d7d9\U0001f600\U00020000\U0002f800\U0010fffd"
+    )
+    alphabets = [LETTERS, string.punctuation, odd, " ", "中文字", "ΑΣΟΔ"]
+    texts = []
+    for _ in range(count):
+        size = rng.choice([1, 3, 10, 60])
+        texts.append("".join(rng.choice(rng.choice(alphabets)) for _ in range(size)))
+    return texts
+
+
+@pytest.mark.parametrize("do_lower_case", [True, False])
+def test_random_texts_follow_the_rules_with_and_without_remembered_words(vocab_file, do_lower_case):
+    tokenizer = FullTokenizer(vocab_file, do_lower_case)
+    forgetful = FullTokenizer(vocab_file, do_lower_case, max_cached_words=3)
+    for text in random_texts(4000) * 2:
+        expected = reference_tokens(text, tokenizer.vocab, do_lower_case)
+        assert tokenizer.tokenize(text) == expected, repr(text)
+        assert forgetful.tokenize(text) == expected, repr(text)
+        assert tokenizer.convert_tokens_to_ids(expected) == tokenizer.tokenize_to_ids(text)
+        assert tokenizer.basic_tokenizer.tokenize(text) == reference_words(text, do_lower_case)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("do_lower_case", [True, False])
+def test_every_code_point_follows_the_rules(do_lower_case):
+    tokenizer = BasicTokenizer(do_lower_case)
+    for char in map(chr, range(sys.maxunicode + 1)):
+        inside = f"a{char}b"
+        assert tokenizer.tokenize(inside) == reference_words(inside, do_lower_case), hex(ord(char))
+        assert tokenizer.tokenize(char) == reference_words(char, do_lower_case), hex(ord(char))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("unaffable", ["unaffable"]),
+        (" \tHeLLo!how  \n Are yoU?  ", ["hello", "!", "how", "are", "you", "?"]),
+        ("H\u00c9llo", ["hello"]),
+        ("a [MASK] b", ["a", "[", "mask", "]", "b"]),
+        ("$5+x=~^`|<", ["$", "5", "+", "x", "=", "~", "^", "`", "|", "<"]),
+        ("ΟΔΟΣ", ["οδος"]),
+        ("ΟΔΟΣ, ΟΔΟΣΑ", ["οδος", ",", "οδοσα"]),
+        ("İ", ["i"]),
+        ("a\ue000b", ["a\ue000b"]),
+        ("a\u200db", ["ab"]),
+        ("a\x1cb", ["ab"]),
+        ("a\u2028b", ["a", "b"]),
+        ("中国a人", ["中", "国", "a", "人"]),
+        ("ひらがな", ["ひらかな"]),
+        ("\u1fef\u037e", ["`", ";"]),
+        ("€5 ½", ["€5", "½"]),
+        ("", []),
+        ("\u0301", []),
+    ],
+)
+def test_words_of(text, words):
+    assert BasicTokenizer().tokenize(text) == words
+
+
+def test_case_and_accents_are_kept_where_asked():
+    tokenizer = BasicTokenizer(do_lower_case=False)
+    assert tokenizer.tokenize("Été ΟΔΟΣ, É") == ["Été", "ΟΔΟΣ", ",", "É"]
+
+
+def test_word_pieces_are_the_longest_that_fit():
+    vocab = {token: number for number, token in enumerate(VOCABULARY)}
+    tokenizer = WordpieceTokenizer(vocab)
+    assert tokenizer.tokenize("unaffable running") == [
+        "un", "##aff", "##able", "run", "##n", "##ing"
+    ]
+    assert tokenizer.tokenize("abcd") == ["abc", "##d"]  # not ab ##cd: greedy from the left
+    assert tokenizer.tokenize("ab€ ab") == ["[UNK]", "ab"]
+
+
+def test_words_of_more_than_200_characters_are_unknown(vocab_file):
+    tokenizer = FullTokenizer(vocab_file)
+    assert tokenizer.tokenize("a" * 200) == ["a"] + ["##a"] * 199
+    assert tokenizer.tokenize("a" * 201) == ["[UNK]"]
+    assert tokenizer.tokenize("a" * 150 + "." + "a" * 150).count("[UNK]") == 0
+
+
+def test_a_very_long_piece_of_the_vocabulary_is_still_unknown(tmp_path):
+    path = tmp_path / "vocab.txt"
+    path.write_text("\n".join([*SPECIAL, "a" * 201]), encoding="utf-8")
+    assert FullTokenizer(path).tokenize("a" * 201) == ["[UNK]"]
+
+
+def test_tokens_and_ids_are_each_others_inverse(vocab_file):
+    tokenizer = FullTokenizer(vocab_file)
+    assert tokenizer.vocab_size == len(VOCABULARY)
+    ids = list(range(tokenizer.vocab_size))
+    assert tokenizer.convert_ids_to_tokens(ids) == VOCABULARY
+    assert tokenizer.convert_tokens_to_ids(VOCABULARY) == ids
+    with pytest.raises(KeyError):
+        tokenizer.convert_tokens_to_ids(["missing"])
+
+
+def test_the_cache_is_bounded_in_words_and_in_their_length(vocab_file):
+    tokenizer = FullTokenizer(vocab_file, max_cached_words=10)
+    for number in range(1000):
+        tokenizer.tokenize_to_ids(f"word{number} {'x' * 100}{number}.")
+        assert len(tokenizer._word_ids) <= 10
+        assert len(tokenizer._part_ids) <= 10
+        assert all(len(word) <= 64 for word in tokenizer._word_ids)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "lacks [PAD] [UNK] [CLS] [SEP] [MASK]"),
+        ("\n".join(VOCABULARY[1:]).encode(), "lacks [PAD]"),
+        ("\n".join([*SPECIAL, "a", "b", "a"]).encode(), "'a' stands on lines 6 and 8"),
+        ("\n".join([*SPECIAL, "a", "", "b"]).encode(), "line 7, is empty"),
+        ("\n".join([*SPECIAL, "a", "", ""]).encode(), "line 7, is empty"),
+        ("\n".join([*SPECIAL, "é"]).encode("latin-1"), "not UTF-8"),
+    ],
+)
+def test_a_vocabulary_that_cannot_be_right_is_refused(tmp_path, content, message):
+    path = tmp_path / "vocab.txt"
+    path.write_bytes(content)
+    with pytest.raises(UserError) as error:
+        load_vocab(path)
+    assert message in str(error.value) and str(path) in str(error.value)
+
+
+def test_a_missing_vocabulary_is_named(tmp_path):
+    for path in (tmp_path / "none.txt", tmp_path):
+        with pytest.raises(UserError, match="cannot be read"):
+            load_vocab(path)
+
+
+def test_windows_line_ends_and_a_byte_order_mark_are_no_part_of_tokens(tmp_path):
+    path = tmp_path / "vocab.txt"
+    path.write_bytes(b"\xef\xbb\xbf" + "\r\n".join(VOCABULARY).encode() + b"\r\n")
+    assert list(load_vocab(path)) == VOCABULARY
+
+
+# Hugging Face's `tokenizers` follows the same rules, but
+# - drops private-use and unassigned characters (category Co, Cn), which Google's code keeps;
+# - lower-cases character by character, so that a final sigma becomes σ, not ς;
+# - carries the tables of an older Unicode version than Python.
+
+
+def was_settled_early(char: str) -> bool:
+    category = unicodedata.ucd_3_2_0.category(char)
+    return category == unicodedata.category(char) and category not in ("Co", "Cn", "Cs")
+
+
+@pytest.mark.slow
+def test_hugging_face_agrees_on_every_code_point_that_its_unicode_knows():
+    pytest.importorskip("tokenizers")
+    from tokenizers.normalizers import BertNormalizer
+    from tokenizers.pre_tokenizers import BertPreTokenizer
+
+    tokenizer = BasicTokenizer()
+    normalizer, splitter = BertNormalizer(), BertPreTokenizer()
+    num_compared = 0
+    for char in map(chr, range(sys.maxunicode + 1)):
+        if was_settled_early(char):
+            text = f"a{char}b"
+            theirs = splitter.pre_tokenize_str(normalizer.normalize_str(text))
+            assert [word for word, _ in theirs] == tokenizer.tokenize(text), hex(ord(char))
+            num_compared += 1
+    assert num_compared > 90_000
+    assert tokenizer.tokenize("a\ue000b") == ["a\ue000b"]
+    assert normalizer.normalize_str("a\ue000b") == "ab"
+    assert normalizer.normalize_str("ΟΔΟΣ") == "οδοσ"
+
+
+@pytest.mark.parametrize("do_lower_case", [True, False])
+def test_hugging_face_agrees_on_whole_texts(vocab_file, do_lower_case):
+    pytest.importorskip("tokenizers")
+    from tokenizers import BertWordPieceTokenizer
+
+    theirs = BertWordPieceTokenizer(
+        str(vocab_file), lowercase=do_lower_case, strip_accents=do_lower_case
+    )
+    tokenizer = FullTokenizer(vocab_file, do_lower_case)
+    texts = [
+        "".join(char for char in text if was_settled_early(char) and char not in "Σς")
+        for text in random_texts(2000, seed=1)
+    ]
+    for text in texts:
+        encoded = theirs.encode(text, add_special_tokens=False)
+        assert encoded.ids == tokenizer.tokenize_to_ids(text), repr(text)
+
+
+def test_real_text_follows_the_rules():
+    folder = os.environ.get("BERT_TF_REAL_DATA")
+    if not folder:
+        pytest.skip("BERT_TF_REAL_DATA names no folder with texts")
+    tokenizer = FullTokenizer(Path(folder) / "uncased_vocab.txt")
+    for path in sorted(Path(folder).glob("*.t*")):
+        for line in path.read_text(encoding="utf-8").splitlines()[::5]:
+            assert tokenizer.tokenize(line) == reference_tokens(line, tokenizer.vocab, True)
