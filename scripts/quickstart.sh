@@ -1,0 +1,220 @@
+#!/usr/bin/env bash
+# Everything on a CPU, from an empty machine: set-up, data, two-phase LAMB pre-training on two ranks,
+# SQuAD fine-tuning from it and from random weights, and a report.
+#
+#   bash scripts/quickstart.sh [--corpus PATH] [--squad FILE] [--vocab_file FILE]
+#
+#   --corpus PATH      own text instead of the sample: a Wikipedia dump (.xml, .xml.bz2), a text file,
+#                      or a folder of .txt files
+#   --squad FILE       own questions in SQuAD's format; a fifth of the paragraphs is held out for the scores
+#   --vocab_file FILE  own vocab.txt; without it one is made from the text
+#
+# Typed again, it goes on where it stopped. What belongs to own data lies in a folder of its own.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+# What is trained, sized for two cores and a few minutes.
+bert_model=mini
+precision=fp32
+vocab_size=4000
+num_training_shards=8
+num_test_shards=2
+dupe_factor=2
+batch_size_phase1=32  # of each rank
+batch_size_phase2=8
+num_accumulation_phase1=1
+num_accumulation_phase2=1
+learning_rate_phase1=1.5e-3 # of each rank
+learning_rate_phase2=1e-3
+warmup_steps_phase1=40
+warmup_steps_phase2=5
+train_steps=400 # nine tenths of them in phase 1
+save_checkpoint_steps=100
+squad_batch_size=16
+squad_learning_rate=2.5e-4 # of one rank; divided by their number
+squad_seq_length=192
+squad_doc_stride=96
+squad_epochs=8
+
+fail() {
+  echo "error: $*" >&2
+  exit 2
+}
+usage() { sed -n '2,/^set /{/^set /!s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; }
+absolute() { realpath -m -- "$1"; }
+
+# --- Arguments, checked before anything is installed -------------------------------------------
+
+corpus="" squad="" vocab_file=""
+while (($#)); do
+  case $1 in
+    -h | --help)
+      usage
+      exit 0
+      ;;
+    --corpus=* | --squad=* | --vocab_file=*) set -- "${1%%=*}" "${1#*=}" "${@:2}" ;;
+    --corpus | --squad | --vocab_file)
+      [[ -n "${2:-}" ]] || fail "$1 needs a value; see --help"
+      declare "${1#--}=$2"
+      shift 2
+      ;;
+    *) fail "unknown argument '$1'; known are --corpus PATH, --squad FILE and --vocab_file FILE" ;;
+  esac
+done
+
+readable_file() { # <option> <path>
+  [[ -e "$2" ]] || fail "$1 $2: there is no such file"
+  [[ -f "$2" && -r "$2" ]] || fail "$1 $2: is not a file that can be read"
+  [[ -s "$2" ]] || fail "$1 $2: the file is empty"
+}
+
+if [[ -n "$corpus" && -d "$corpus" ]]; then
+  [[ -n "$(find -L "$corpus" -name '*.txt' -type f -size +0 -print -quit)" ]] ||
+    fail "--corpus $corpus: the folder holds no .txt file with something in it"
+elif [[ -n "$corpus" ]]; then
+  readable_file --corpus "$corpus"
+fi
+[[ -z "$squad" ]] || readable_file --squad "$squad"
+[[ -z "$vocab_file" ]] || readable_file --vocab_file "$vocab_file"
+
+# A folder for each combination of own data.
+results=results/quickstart
+if [[ -n "$corpus$squad$vocab_file" ]]; then
+  own=${corpus:-${squad:-$vocab_file}}
+  name=$(basename -- "$own" | tr -c '[:alnum:]\n' - | cut -c1-40)
+  results+="-$name-$(for path in "$corpus" "$squad" "$vocab_file"; do absolute "${path:-/}"; done | cksum | cut -d' ' -f1)"
+fi
+results=$(absolute "$results")
+export BERT_PREP_WORKING_DIR="$results/data"
+unset DATA_DIR
+
+started=$SECONDS
+num_steps=7
+step() { printf '\n=== %s/%s (%d:%02d) %s\n' "$1" "$num_steps" $(((SECONDS - started) / 60)) $(((SECONDS - started) % 60)) "$2"; }
+prep() { python data/bertPrep.py "$@"; }
+
+# --- 1 Set-up ----------------------------------------------------------------------------------
+
+step 1 "Set-up"
+bash scripts/setup.sh
+# shellcheck disable=SC1091  # made by the line above
+source .venv/bin/activate
+export TF_CPP_MIN_LOG_LEVEL="${TF_CPP_MIN_LOG_LEVEL:-3}" CUDA_VISIBLE_DEVICES="" PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
+mkdir -p "$results"
+num_ranks=1
+if python -c 'import sys; from bert_tf.launch.ranks import horovod_library; sys.exit(not horovod_library())'; then
+  num_ranks=2
+else
+  echo "Without Horovod one rank does the work of two."
+  num_accumulation_phase1=$((2 * num_accumulation_phase1))
+  num_accumulation_phase2=$((2 * num_accumulation_phase2))
+  learning_rate_phase1=$(awk "BEGIN{print 2 * $learning_rate_phase1}")
+  learning_rate_phase2=$(awk "BEGIN{print 2 * $learning_rate_phase2}")
+fi
+
+# --- 2 Text ------------------------------------------------------------------------------------
+
+step 2 "Text: clean it, one document a line"
+case $corpus in
+  "")
+    dataset=sample
+    prep --action download --dataset sample
+    prep --action text_formatting --dataset sample
+    ;;
+  *.xml | *.xml.bz2)
+    dataset=wikicorpus_en
+    suffix=${corpus#"${corpus%.xml*}"}
+    mkdir -p "$BERT_PREP_WORKING_DIR/download/wikicorpus_en"
+    ln -sfn "$(absolute "$corpus")" "$BERT_PREP_WORKING_DIR/download/wikicorpus_en/wikicorpus_en$suffix"
+    prep --action text_formatting --dataset wikicorpus_en
+    ;;
+  *)
+    dataset=custom
+    prep --action text_formatting --dataset custom --input_files "$(absolute "$corpus")"
+    ;;
+esac
+
+# --- 3 Shards, vocabulary, records -------------------------------------------------------------
+
+step 3 "Shards, vocabulary and training records"
+num_documents=$(cat "$BERT_PREP_WORKING_DIR"/formatted_one_article_per_line/*.txt | wc -l)
+if ((num_documents < num_training_shards + num_test_shards)); then
+  num_test_shards=1
+  num_training_shards=$((num_documents > 1 ? num_documents - 1 : 1))
+fi
+prep --action sharding --dataset "$dataset" --n_training_shards "$num_training_shards" \
+  --n_test_shards "$num_test_shards" --fraction_test_set 0.1 --n_processes "$(nproc)"
+if [[ -z "$vocab_file" ]]; then
+  vocab_file="$BERT_PREP_WORKING_DIR/vocab.txt"
+  prep --action create_vocab --dataset "$dataset" --vocab_size "$vocab_size" --vocab_file "$vocab_file"
+fi
+for lengths in "128 20" "512 80"; do
+  read -r max_seq_length max_predictions_per_seq <<<"$lengths"
+  prep --action create_tfrecord_files --dataset "$dataset" --max_seq_length "$max_seq_length" \
+    --max_predictions_per_seq "$max_predictions_per_seq" --vocab_file "$vocab_file" --dupe_factor "$dupe_factor" \
+    --n_processes "$(nproc)"
+done
+
+# --- 4 Pre-training ----------------------------------------------------------------------------
+
+step 4 "Pre-training in two phases on $num_ranks rank(s)"
+DATASET=$dataset RESULTS_DIR="$results/pretraining" bash scripts/run_pretraining_lamb.sh \
+  "$batch_size_phase1" "$batch_size_phase2" 8 "$learning_rate_phase1" "$learning_rate_phase2" "$precision" true \
+  "$num_ranks" "$warmup_steps_phase1" "$warmup_steps_phase2" "$train_steps" "$save_checkpoint_steps" \
+  "$num_accumulation_phase1" "$num_accumulation_phase2" "$bert_model"
+
+# --- 5, 6 Fine-tuning --------------------------------------------------------------------------
+
+if [[ -n "$squad" ]]; then
+  squad_dir="$results/questions"
+  squad_version=$(python scripts/split_squad.py "$squad" "$squad_dir")
+else
+  [[ "$dataset" == sample ]] || prep --action download --dataset sample
+  squad_dir="$BERT_PREP_WORKING_DIR/download/sample"
+  squad_version=1.1
+fi
+finetune() { # <results> <checkpoint>
+  SQUAD_DIR="$squad_dir" VOCAB_FILE="$vocab_file" RESULTS_DIR="$results/$1" bash scripts/run_squad.sh \
+    $((squad_batch_size / num_ranks)) "$(awk "BEGIN{print $squad_learning_rate / $num_ranks}")" "$precision" true \
+    "$num_ranks" "$squad_seq_length" "$squad_doc_stride" "$bert_model" "$squad_version" "$2" "$squad_epochs"
+}
+step 5 "Fine-tuning on questions, from the pre-trained weights"
+finetune finetuned "$results/pretraining/phase_2"
+step 6 "The same fine-tuning from random weights, to compare with"
+finetune finetuned_from_random none
+
+# --- 7 Report ----------------------------------------------------------------------------------
+
+step 7 "Report"
+python - "$results" <<'PY'
+import sys
+from pathlib import Path
+from bert_tf.report import write_report
+
+results = Path(sys.argv[1])
+runs = ["pretraining/phase_1", "pretraining/phase_2", "finetuned/squad", "finetuned_from_random/squad"]
+write_report([results / run for run in runs], results / "report.html", title=results.name)
+
+
+def values(run):
+    lines = (results / run / "eval_results.txt").read_text(encoding="utf-8").splitlines()
+    return dict(line.split(" = ", 1) for line in lines)
+
+
+for phase in ("phase_1", "phase_2"):
+    scores = values(f"pretraining/{phase}")
+    print(f"{phase}, held-out text: masked_lm_accuracy {float(scores['masked_lm_accuracy']):.3f}, "
+          f"next_sentence_accuracy {float(scores['next_sentence_accuracy']):.3f}, loss {float(scores['loss']):.3f}")
+for run, start in (("finetuned", "pre-trained"), ("finetuned_from_random", "random")):
+    scores = values(f"{run}/squad")
+    print(f"questions, from {start} weights: exact_match {float(scores['exact_match']):.1f}, f1 {float(scores['f1']):.1f}")
+PY
+shown=$(realpath --relative-to=. "$results")
+cat <<TEXT
+
+Done in $(((SECONDS - started) / 60)) min $(((SECONDS - started) % 60)) s.
+  curves        $shown/report.html  (TensorBoard: tensorboard --logdir $shown)
+  checkpoints   $shown/pretraining/phase_2/checkpoints, $shown/finetuned/squad/checkpoints
+  predictions   $shown/finetuned/squad/predictions.json
+  data          $shown/data
+TEXT

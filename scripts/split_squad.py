@@ -1,0 +1,72 @@
+"""Splits one file in SQuAD's format into a training and a development file.
+
+    python scripts/split_squad.py FILE FOLDER     prints the version, 1.1 or 2.0
+
+One paragraph in five is held out with all its questions, so that no text is in both files. Where
+some question says that it has no answer, the files are of version 2.0.
+"""
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any, Dict, List, Sequence
+
+from bert_tf.errors import UserError, exit_on_user_error
+
+HELD_OUT_EVERY = 5
+
+
+def read(path: Path) -> List[Dict[str, Any]]:
+    """The file's articles; raises `UserError` where it is not in SQuAD's format."""
+    try:
+        articles = json.loads(path.read_text(encoding="utf-8"))["data"]
+        questions = [question for article in articles for paragraph in article["paragraphs"]
+                     for question in paragraph["qas"]]
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}; name a JSON file in SQuAD's format") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path} is not in SQuAD's format ({type(error).__name__}: {error})") from None
+    if not any(question.get("answers") for question in questions):
+        raise UserError(f"{path} holds no question with an answer; nothing can be learned from it")
+    return articles
+
+
+def split(articles: Sequence[Dict[str, Any]]) -> Dict[str, List[Dict[str, Any]]]:
+    parts: Dict[str, List[Dict[str, Any]]] = {"train": [], "dev": []}
+    number = 0
+    for article in articles:
+        paragraphs: Dict[str, List[Any]] = {"train": [], "dev": []}
+        for paragraph in article["paragraphs"]:
+            number += 1
+            paragraphs["dev" if number % HELD_OUT_EVERY == 0 else "train"].append(paragraph)
+        for name, chosen in paragraphs.items():
+            if chosen:
+                parts[name].append({**article, "paragraphs": chosen})
+    if not parts["dev"]:
+        raise UserError(f"{number} paragraph(s) are too few to hold one in {HELD_OUT_EVERY} out for the scores")
+    return parts
+
+
+def version_of(articles: Sequence[Dict[str, Any]]) -> str:
+    unanswerable = any(question.get("is_impossible") for article in articles for paragraph in article["paragraphs"]
+                       for question in paragraph["qas"])
+    return "2.0" if unanswerable else "1.1"
+
+
+@exit_on_user_error
+def main(argv: Sequence[str]) -> int:
+    articles, folder = read(Path(argv[1])), Path(argv[2])
+    version = version_of(articles)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, part in split(articles).items():
+        temporary = folder / f".{name}.tmp"
+        temporary.write_text(json.dumps({"version": version, "data": part}), encoding="utf-8")
+        os.replace(temporary, folder / f"{name}-v{version}.json")
+    print(version)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))
