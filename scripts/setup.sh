@@ -147,8 +147,10 @@ make_venv() {
   elif find_uv && step "virtual environment with uv" "$uv" venv --quiet --seed --python "${without_venv:-3.11}" "$venv"; then
     say "uv made .venv with $("$python" -V)"
   else
-    fail "no Python 3.9, 3.10 or 3.11 with the venv module was found (python3 is $(python3 -V 2>&1 || true)), and uv could not" \
-      "fetch one. Install it, e.g. 'apt-get install python3.11 python3.11-venv' or 'pyenv install 3.11', and type the same command again."
+    [[ -z "$without_venv" ]] ||
+      fail "$without_venv cannot make virtual environments; on Debian and Ubuntu 'apt-get install python3-venv' mends that"
+    fail "no Python 3.9, 3.10 or 3.11 was found (python3 is $(python3 -V 2>/dev/null || echo absent)), and uv could not fetch" \
+      "one. Install it, e.g. 'apt-get install python3.11 python3.11-venv' or 'pyenv install 3.11', and type the same command again."
   fi
 }
 
