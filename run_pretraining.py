@@ -24,6 +24,11 @@ flags.DEFINE_integer("eval_batch_size", 8, "Evaluation batch of one rank.")
 flags.DEFINE_integer("max_eval_steps", 0, "Evaluation batches of each rank; 0: all.")
 flags.DEFINE_float("learning_rate", 7.5e-4, "Peak rate of one rank; multiplied by the number of ranks.")
 flags.DEFINE_enum("optimizer_type", "lamb", ["lamb", "adamw"], "lamb is NVLAMB.")
+flags.DEFINE_bool("lamb_adapt_excluded", True, "Whether biases and LayerNorm parameters have a trust ratio; false "
+                  "is the variant of MLPerf and apex.")
+flags.DEFINE_bool("adam_bias_correction", False, "Whether adamw corrects its moments' bias, as Keras does.")
+flags.DEFINE_bool("continuous_join", False, "Count the decay from the end of the warm-up, so that the rate does not "
+                  "drop there.")
 flags.DEFINE_integer("num_train_steps", None, "Updates in this phase.")
 flags.DEFINE_integer("warmup_steps", 0, "Updates until the rate reaches its peak.")
 flags.DEFINE_integer("num_accumulation_steps", 1, "Micro-batches of one rank in an update.")
@@ -98,7 +103,9 @@ def main(argv: Sequence[str]) -> None:
         train_batch_size=FLAGS.train_batch_size, num_accumulation_steps=FLAGS.num_accumulation_steps,
         num_ranks=workers.size, max_seq_length=FLAGS.max_seq_length,
         max_predictions_per_seq=FLAGS.max_predictions_per_seq, eval_batch_size=FLAGS.eval_batch_size,
-        max_eval_steps=FLAGS.max_eval_steps, optimizer_type=FLAGS.optimizer_type, precision=FLAGS.precision,
+        max_eval_steps=FLAGS.max_eval_steps, optimizer_type=FLAGS.optimizer_type,
+        lamb_adapt_excluded=FLAGS.lamb_adapt_excluded, adam_bias_correction=FLAGS.adam_bias_correction,
+        continuous_join=FLAGS.continuous_join, precision=FLAGS.precision,
         xla_scope=_xla_scope(), seed=FLAGS.seed, save_checkpoint_steps=FLAGS.save_checkpoint_steps,
         display_loss_steps=FLAGS.display_loss_steps, keep_checkpoints=FLAGS.keep_checkpoints)
     finished = pretrain(config, _inputs(), Path(FLAGS.model_dir), workers,

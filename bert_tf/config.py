@@ -132,6 +132,9 @@ class TrainConfig:
     eval_batch_size: int = 8
     max_eval_steps: int = 0  # 0: the whole test split
     optimizer_type: str = "lamb"
+    lamb_adapt_excluded: bool = True  # biases and LayerNorm parameters have a trust ratio
+    adam_bias_correction: bool = False
+    continuous_join: bool = False  # the rate does not drop where the warm-up ends
     precision: str = "fp32"
     xla_scope: str = "off"
     seed: int = 12345
@@ -158,6 +161,10 @@ class TrainConfig:
         for name, allowed in (("optimizer_type", OPTIMIZERS), ("precision", PRECISIONS), ("xla_scope", XLA_SCOPES)):
             if getattr(self, name) not in allowed:
                 raise UserError(f"{name}={getattr(self, name)!r}: must be one of {', '.join(allowed)}")
+        for name, owner, default in (("lamb_adapt_excluded", "lamb", True), ("adam_bias_correction", "adamw", False)):
+            if self.optimizer_type != owner and getattr(self, name) != default:
+                raise UserError(f"{name}={getattr(self, name)} has no effect with "
+                                f"optimizer_type={self.optimizer_type}; it belongs to {owner}")
         if self.max_predictions_per_seq > self.max_seq_length:
             raise UserError(f"max_predictions_per_seq={self.max_predictions_per_seq} is more than "
                             f"max_seq_length={self.max_seq_length}")
@@ -171,6 +178,13 @@ class TrainConfig:
     def effective_learning_rate(self) -> float:
         """The peak rate really used: the flag is per rank (as in NVIDIA's recipe)."""
         return self.learning_rate * self.num_ranks
+
+    @property
+    def optimizer_options(self) -> Dict[str, Any]:
+        """What the optimizer's class takes beside its schedule."""
+        if self.optimizer_type == "lamb":
+            return {"adapt_excluded": self.lamb_adapt_excluded}
+        return {"bias_correction": self.adam_bias_correction}
 
     def identity(self) -> Dict[str, Any]:
         """The settings that make a run this run and no other.
@@ -186,6 +200,9 @@ class TrainConfig:
             "max_seq_length": self.max_seq_length,
             "max_predictions_per_seq": self.max_predictions_per_seq,
             "optimizer_type": self.optimizer_type,
+            "lamb_adapt_excluded": self.lamb_adapt_excluded,
+            "adam_bias_correction": self.adam_bias_correction,
+            "continuous_join": self.continuous_join,
             "precision": self.precision,
             "seed": self.seed,
         }

@@ -288,13 +288,13 @@ class WarmupPolynomialDecay(tf.keras.optimizers.schedules.LearningRateSchedule):
 
 
 def make_optimizer(optimizer_type: str, peak_learning_rate: float, warmup_steps: int, total_steps: int, *,
-                   compiled: bool = True, **options: Any) -> _BertOptimizer:
+                   compiled: bool = True, continuous_join: bool = False, **options: Any) -> _BertOptimizer:
     """"lamb" or "adamw" with its schedule (power 0.5 and 1); `options` go to the optimizer."""
     classes = {"lamb": (NVLAMB, 0.5), "adamw": (AdamW, 1.0)}
     if optimizer_type not in classes:
         raise ValueError(f"optimizer_type={optimizer_type!r}: must be one of {', '.join(classes)}")
     optimizer_class, power = classes[optimizer_type]
-    schedule = WarmupPolynomialDecay(peak_learning_rate, warmup_steps, total_steps, power)
+    schedule = WarmupPolynomialDecay(peak_learning_rate, warmup_steps, total_steps, power, continuous_join)
     return optimizer_class(schedule, compiled=compiled, **options)
 
 

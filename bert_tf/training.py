@@ -293,7 +293,8 @@ def pretrain(config: TrainConfig, inputs: PretrainingInputs, model_dir: Path, wo
     tf.config.experimental.enable_tensor_float_32_execution(config.precision == "tf32")
     model = PretrainingModel(bert_config, Blocks(config.xla_scope, compute_dtype(config.precision)), config.seed)
     optimizer = make_optimizer(config.optimizer_type, config.effective_learning_rate, config.warmup_steps,
-                               config.num_train_steps, compiled=config.xla_scope != "off")
+                               config.num_train_steps, compiled=config.xla_scope != "off",
+                               continuous_join=config.continuous_join, **config.optimizer_options)
     loss_scale = LossScale(enabled=config.precision == "fp16")
     objective = PretrainingObjective()
     step = TrainStep(model, objective, optimizer, workers, loss_scale, micro_batch_size=config.train_batch_size,

@@ -74,10 +74,17 @@ def test_identity_does_not_depend_on_the_split():
 @pytest.mark.parametrize("change, words", [
     ({"warmup_steps": 101}, "warmup_steps=101"), ({"learning_rate": 0.0}, "learning_rate"),
     ({"num_train_steps": 0}, "num_train_steps"), ({"precision": "fp8"}, "fp8"),
+    ({"adam_bias_correction": True}, "no effect with optimizer_type=lamb"),
     ({"max_predictions_per_seq": 129}, "max_predictions_per_seq=129"), ({"seed": -1}, "seed")])
 def test_bad_training_settings_name_the_setting(change, words):
     with pytest.raises(UserError, match=words):
         TrainConfig(**{**TRAIN, **change})
+
+
+def test_optimizer_options():
+    assert TrainConfig(**TRAIN).optimizer_options == {"adapt_excluded": True}
+    adam = TrainConfig(**TRAIN, optimizer_type="adamw", adam_bias_correction=True)
+    assert adam.optimizer_options == {"bias_correction": True}
 
 
 def test_compute_types():
