@@ -19,6 +19,7 @@ _ENTRY_FEATURE = 2 << 3 | _BYTES
 _FLOAT_LIST, _INT64_LIST = 2 << 3 | _BYTES, 3 << 3 | _BYTES
 _LIST_PACKED = 1 << 3 | _BYTES
 _PAYLOAD_BITS = 7
+_LONGEST_VARINT = 10
 # Keeps the tables of varints small (24 MB for the largest); vocabularies are far smaller.
 LARGEST_INTEGER = (1 << 20) - 1
 _MORE = 0x80
@@ -119,7 +120,7 @@ def encode_examples(features: Mapping[str, np.ndarray]) -> list[bytes]:
 def _read_varint(data: bytes, place: int, end: int) -> tuple[int, int]:
     """(value, place after it)."""
     value = shift = 0
-    while place < end and shift < 70:
+    while place < end and shift < _LONGEST_VARINT * _PAYLOAD_BITS:
         byte = data[place]
         place += 1
         value |= (byte & (_MORE - 1)) << shift
@@ -157,10 +158,10 @@ def _decode_varints(data: bytes) -> np.ndarray:
     is_last = encoded < _MORE
     if is_last.all():
         return encoded.astype(np.int64)
-    if not is_last[-1]:
-        raise MalformedMessage("a packed list is cut off")
     starts = np.flatnonzero(np.concatenate([[True], is_last[:-1]]))
     sizes = np.diff(np.append(starts, len(encoded)))
+    if not is_last[-1] or sizes.max() > _LONGEST_VARINT:
+        raise MalformedMessage("an integer of a packed list is cut off or too long")
     places = np.arange(len(encoded)) - np.repeat(starts, sizes)
     bits = (encoded & (_MORE - 1)).astype(np.uint64) << (places * _PAYLOAD_BITS).astype(np.uint64)
     return np.add.reduceat(bits, starts).view(np.int64)

@@ -216,6 +216,20 @@ def test_malformed_messages_are_noticed():
             example_proto.ExampleReader(message[:size])
     with pytest.raises(example_proto.MalformedMessage):
         example_proto.ExampleReader(b"\x0b")
+    good = tf.train.Example()
+    good.features.feature["x"].int64_list.value.extend([1] * 11)
+    for values in (b"\x01" * 10 + b"\x81", b"\x81" * 10 + b"\x01"):
+        with pytest.raises(example_proto.MalformedMessage):
+            example_proto.ExampleReader(good.SerializeToString().replace(b"\x01" * 11, values))["x"]
+
+
+def test_features_come_by_rising_name_whatever_their_order():
+    features = {"b": np.array([[1], [300]]), "a": np.array([[0.5, 2], [3, 4]])}
+    for number, message in enumerate(example_proto.encode_examples(features)):
+        example = tf.train.Example()
+        example.features.feature["a"].float_list.value.extend(features["a"][number])
+        example.features.feature["b"].int64_list.value.extend(features["b"][number])
+        assert message == example.SerializeToString(deterministic=True)
 
 
 @pytest.mark.parametrize("size", [5, 8, 11])
@@ -296,6 +310,10 @@ def test_a_shard_that_changed_after_it_was_indexed_is_refused(shard):
     shard.write_bytes(shard.read_bytes()[:-1])
     with pytest.raises(UserError, match="when it was indexed"):
         RecordFile(shard, index)
+    write_records(shard, instances(50))
+    merged = index._replace(offsets=np.delete(index.offsets, 8), lengths=index.lengths[1:])
+    with RecordFile(shard, merged) as file, pytest.raises(UserError, match="record 7 .* its index says"):
+        file.read(7)
 
 
 def test_what_is_no_shard_for_pre_training_is_refused(tmp_path):
