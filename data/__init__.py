@@ -1,0 +1,1 @@
+"""Data preparation: raw corpora to TFRecords. The stages are named in `bertPrep`."""

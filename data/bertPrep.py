@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+"""Prepares pre-training data, stage by stage; each can be killed and run again.
+
+    python3 data/bertPrep.py --action download --dataset sample
+    python3 data/bertPrep.py --action text_formatting --dataset sample
+    python3 data/bertPrep.py --action sharding --dataset sample
+    python3 data/bertPrep.py --action create_vocab --dataset sample --vocab_size 4000
+    python3 data/bertPrep.py --action create_tfrecord_files --dataset sample --max_seq_length 128
+
+All files lie below BERT_PREP_WORKING_DIR, by default the checkout's data/.
+"""
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import List, Optional, Sequence
+
+CHECKOUT = Path(os.path.realpath(__file__)).parent.parent
+# Python puts the script's own folder here, where modules would be found under a second name.
+sys.path[0] = str(CHECKOUT)
+
+from bert_tf.errors import UserError, exit_on_user_error  # noqa: E402
+from data import custom, sentences, stages, text_files, vocabulary  # noqa: E402
+from data.workers import available_cores  # noqa: E402
+
+ACTIONS = {
+    "download": stages.run_download,
+    "text_formatting": stages.run_text_formatting,
+    "sharding": stages.run_sharding,
+    "create_vocab": stages.run_create_vocab,
+    "create_tfrecord_files": stages.run_create_tfrecord_files,
+}
+
+
+def _comma_separated(value: str) -> List[str]:
+    return [part for part in value.split(",") if part]
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="bertPrep.py", description=__doc__, allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--action", required=True, choices=ACTIONS)
+    add("--dataset", required=True, type=str.lower, choices=stages.CORPORA_OF, help="in any case")
+    add("--n_processes", type=int, default=available_cores(), help="worker processes; %(default)s")
+    add("--random_seed", type=int, default=12345, help="%(default)s")
+
+    formatting = parser.add_argument_group("text_formatting")
+    add = formatting.add_argument
+    add("--input_files", type=_comma_separated, default=[],
+        help="dataset custom: files and folders of .txt files, separated by commas")
+    add("--input_format", choices=custom.INPUT_FORMATS, default="auto",
+        help="dataset custom: a document is a file, a line, or between blank lines (paragraph); "
+             "auto: a file where there are several, else by blank lines where there are any")
+    add("--fallback_encoding", help="of files that are not UTF-8 and do not state another")
+    add("--encoding_errors", choices=("strict", "replace"), default="strict",
+        help="replace: U+FFFD for what cannot be decoded, instead of an error")
+    add("--keep_duplicates", action="store_true", help="keep documents that occurred before")
+
+    shards = parser.add_argument_group("sharding")
+    add = shards.add_argument
+    default_training, default_test = stages.DEFAULT_SHARDS
+    add("--n_training_shards", type=int, help=f"{default_training}; sample: {stages.SAMPLE_SHARDS[0]}")
+    add("--n_test_shards", type=int, help=f"{default_test}; sample: {stages.SAMPLE_SHARDS[1]}")
+    add("--fraction_test_set", type=float, default=0.1, help="%(default)s")
+    add("--segmentation_method", choices=sentences.METHODS, default="rules", help="%(default)s")
+
+    records = parser.add_argument_group("create_vocab and create_tfrecord_files")
+    add = records.add_argument
+    add("--vocab_file", help="create_vocab writes it, create_tfrecord_files reads it")
+    add("--vocab_size", type=int, default=vocabulary.DEFAULT_VOCAB_SIZE, help="%(default)s")
+    add("--do_lower_case", type=int, choices=(0, 1), default=1, help="%(default)s")
+    add("--max_seq_length", type=int, default=512, help="%(default)s")
+    add("--max_predictions_per_seq", type=int, default=20, help="%(default)s")
+    add("--dupe_factor", type=int, default=5, help="%(default)s")
+    add("--masked_lm_prob", type=float, default=0.15, help="%(default)s")
+    return parser.parse_args(arguments)
+
+
+@exit_on_user_error
+def main(arguments: Optional[Sequence[str]] = None) -> None:
+    options = parse(sys.argv[1:] if arguments is None else arguments)
+    if options.n_processes < 1:
+        raise UserError(f"n_processes={options.n_processes}: must be at least 1")
+    if options.random_seed < 0:
+        raise UserError(f"random_seed={options.random_seed}: must be 0 or more")
+    if options.fallback_encoding:
+        text_files.known_encoding(options.fallback_encoding)
+    working_dir = Path(os.environ.get("BERT_PREP_WORKING_DIR") or CHECKOUT / "data").absolute()
+    ACTIONS[options.action](options, stages.Layout(working_dir))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,90 @@
+"""Books: a folder of .txt files to one line each, without the distributor's head and tail."""
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Iterable, Iterator, List, Optional
+
+from bert_tf.errors import UserError
+from data import text_files
+from data.formatting import Batch, Cleaned, as_line
+
+# "*** START OF THIS PROJECT GUTENBERG EBOOK X ***"; files before 2004 end their head otherwise.
+_START = re.compile(
+    r"\*\*\* ?START OF (THE|THIS) PROJECT GUTENBERG|\*END[* ]+THE SMALL PRINT", re.IGNORECASE
+)
+_END = re.compile(
+    r"\*\*\* ?END OF (THE|THIS) PROJECT GUTENBERG|"
+    r"END OF (THE |THIS )?PROJECT GUTENBERG(['’]S|'S)? ", re.IGNORECASE,
+)
+# Who made the electronic text stands below the head, before the book.
+_CREDITS = re.compile(
+    r"(produced|transcribed|e-?text prepared|scanned|digitized|html version)\b.{0,40}\b(by|from)\b",
+    re.IGNORECASE,
+)
+# What transcribers wrote for italics and pictures.
+_EMPHASIS = re.compile(r"(?<![\w_])_([^_\n]{1,400}?)_(?![\w_])")
+_ILLUSTRATION = re.compile(r"\[Illustration(?:: ?[^\]]{0,300})?\]")
+_MAX_HEAD_LINES = 2_000
+
+
+def find_books(folder: Path) -> List[Path]:
+    """The books below `folder`.
+
+    Raises:
+      UserError: there is none; says where they go and what to do without.
+    """
+    books = text_files.find_text_files(folder) if folder.is_dir() else []
+    if not books:
+        raise UserError(
+            f"{folder} holds no .txt file: put your books there, a file each, in folders as you "
+            "like; or prepare Wikipedia alone (--dataset=wikicorpus_en in every stage)"
+        )
+    return books
+
+
+def read_batches(books: Iterable[Path]) -> Iterator[Batch]:
+    """One batch a book: the file's name travels to the worker, not its text."""
+    for book in books:
+        yield Batch([str(book)], {}, book.stat().st_size)
+
+
+def without_distributor(lines: List[str]) -> List[str]:
+    """The lines of the book itself: what stands before the head's end and after the tail's start
+    is dropped, and the credits in between. A book without such marks stays as it is."""
+    first = 0
+    for number, line in enumerate(lines[:_MAX_HEAD_LINES]):
+        if _START.search(line):
+            first = number + 1
+            break
+    last = len(lines)
+    for number in range(first, len(lines)):
+        if _END.match(lines[number]):
+            last = number
+            break
+    while first < last and not lines[first]:
+        first += 1
+    if first and first < last and _CREDITS.match(lines[first]):
+        while first < last and lines[first]:
+            first += 1
+    return lines[first:last]
+
+
+def book_line(path: Path, fallback_encoding: Optional[str], encoding_errors: str) -> str:
+    """One book as one line; paragraphs are parted by two spaces, hard line breaks joined."""
+    text_files.require_document_size(path, path.stat().st_size)
+    with text_files.open_text(path, fallback_encoding, encoding_errors) as file:
+        lines = without_distributor([line.strip() for line in file])
+    paragraphs = text_files.blank_line_separated(path, lines)
+    return as_line(_without_marks(" ".join(paragraph)) for paragraph in paragraphs)
+
+
+def _without_marks(paragraph: str) -> str:
+    return _EMPHASIS.sub(r"\1", _ILLUSTRATION.sub("", paragraph))
+
+
+def clean_batch(
+    batch: Batch, *, fallback_encoding: Optional[str], encoding_errors: str
+) -> Cleaned:
+    lines = [book_line(Path(name), fallback_encoding, encoding_errors) for name in batch.documents]
+    return Cleaned(lines, batch.num_dropped, batch.input_bytes)

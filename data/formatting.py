@@ -1,0 +1,240 @@
+"""Writes a corpus as one document a line: in order, without duplicates, resumable.
+
+A corpus module reads its files into `Batch`es in a fixed order and cleans a batch into lines
+(`Cleaned`, in a worker process). Here the lines are written as they come, so that a run stopped at
+any batch can go on from there and ends with the same bytes.
+"""
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import itertools
+import os
+import re
+from array import array
+from pathlib import Path
+from typing import Any, Callable, Dict, IO, Iterable, Iterator, List, NamedTuple, Sequence
+
+from bert_tf.errors import UserError
+from bert_tf.progress import progress
+from data.manifest import Stage, sha256_of_file, sync_folder
+from data.sentences import PARAGRAPH_SEPARATOR
+from data.workers import WorkerKilledError, map_in_order
+
+# A worker's portion: a tenth of a second of cleaning.
+BATCH_CHARACTERS = 1 << 19
+# How much a killed run has to do again.
+CHECKPOINT_BYTES = 16 << 20
+
+_WORD = re.compile(r"[^\W\d_]+")
+_STOP = re.compile("[.!?…。！？｡।॥؟۔]")
+# Text without stops (speech, verse) is text too; a title is not.
+_MIN_WORDS_WITHOUT_STOP = 8
+
+
+class Batch(NamedTuple):
+    """Documents as read, how many others were dropped while reading, and their part of the input."""
+
+    documents: Sequence[Any]
+    num_dropped: Dict[str, int]
+    input_bytes: int
+
+
+class Cleaned(NamedTuple):
+    """A batch's documents as lines without line ends; a line may be empty."""
+
+    lines: List[str]
+    num_dropped: Dict[str, int]
+    input_bytes: int
+
+
+class Corpus(NamedTuple):
+    """How to read a corpus: `batches()` in a fixed order, `clean` runs in worker processes."""
+
+    batches: Callable[[], Iterable[Batch]]
+    clean: Callable[[Batch], Cleaned]
+    total_bytes: int
+
+
+def as_line(paragraphs: Iterable[str]) -> str:
+    """Paragraphs as one line: white space inside one is a single space, between them two."""
+    normal = (" ".join(paragraph.split()) for paragraph in paragraphs)
+    return PARAGRAPH_SEPARATOR.join(paragraph for paragraph in normal if paragraph)
+
+
+def has_sentence(line: str) -> bool:
+    """Whether there is a word and either a stop or as many words as no title has."""
+    words = _WORD.finditer(line)
+    if next(words, None) is None:
+        return False
+    return bool(_STOP.search(line)) or len(
+        list(itertools.islice(words, _MIN_WORDS_WITHOUT_STOP - 1))) >= _MIN_WORDS_WITHOUT_STOP - 1
+
+
+class SeenDocuments:
+    """A set of 64-bit hashes in 16 bytes each at most: a Python set needs five times as much."""
+
+    def __init__(self) -> None:
+        self._table = array("Q", bytes(8 << 16))
+        self._num_entries = 0
+
+    def add(self, document: bytes) -> bool:
+        """Adds a document; False where it was there before."""
+        digest = hashlib.blake2b(document, digest_size=8).digest()
+        # 0 marks a free place.
+        return self._insert(int.from_bytes(digest, "little") or 1)
+
+    def _insert(self, key: int) -> bool:
+        table, mask = self._table, len(self._table) - 1
+        place = key & mask
+        while table[place]:
+            if table[place] == key:
+                return False
+            place = (place + 1) & mask
+        table[place] = key
+        self._num_entries += 1
+        if self._num_entries * 2 > len(table):
+            self._grow()
+        return True
+
+    def _grow(self) -> None:
+        old, self._num_entries = self._table, 0
+        self._table = array("Q", bytes(16 * len(old)))
+        for key in filter(None, old):
+            self._insert(key)
+
+
+class _Writer:
+    """The unfinished output file with its counts; can be taken up again at a checkpoint."""
+
+    def __init__(self, stage: Stage, output: Path, keep_duplicates: bool):
+        self._stage = stage
+        self._output = output
+        self._partial = output.with_name(output.name + ".partial")
+        self._seen = None if keep_duplicates else SeenDocuments()
+        self.num_batches = 0
+        self.counts: Dict[str, int] = {"num_read": 0, "num_documents": 0}
+        self._num_bytes = self._checkpoint_bytes = 0
+
+    def open(self) -> IO[bytes]:
+        checkpoint = self._stage.checkpoint
+        if checkpoint and not self._partial.exists() and self._output.exists():
+            # Killed between the last rename and the manifest.
+            os.replace(self._output, self._partial)
+        if (checkpoint is None or not self._partial.exists()
+                or self._partial.stat().st_size < checkpoint["bytes"]):
+            self._file = open(self._partial, "wb")  # noqa: SIM115
+            return self._file
+        self._file = open(self._partial, "r+b")  # noqa: SIM115
+        self._file.truncate(checkpoint["bytes"])
+        if self._seen is not None:
+            for line in self._file:
+                self._seen.add(line)
+        self._file.seek(0, os.SEEK_END)
+        self.num_batches = checkpoint["num_batches"]
+        self.counts = dict(checkpoint["counts"])
+        self._num_bytes = self._checkpoint_bytes = checkpoint["bytes"]
+        print(f"going on where an earlier run stopped, after {self.counts['num_read']:,} "
+              "documents", flush=True)
+        return self._file
+
+    def write(self, cleaned: Cleaned) -> None:
+        for reason, count in cleaned.num_dropped.items():
+            self._count("num_read", count)
+            self._count(f"num_dropped_{reason}", count)
+        for line in cleaned.lines:
+            self._count("num_read")
+            encoded = line.encode("utf-8", "replace") + b"\n"
+            if not has_sentence(line):
+                self._count("num_dropped_without_sentence")
+            elif self._seen is not None and not self._seen.add(encoded):
+                self._count("num_dropped_duplicates")
+            else:
+                self._file.write(encoded)
+                self._num_bytes += len(encoded)
+                self._count("num_documents")
+        self.num_batches += 1
+        if self._num_bytes - self._checkpoint_bytes >= CHECKPOINT_BYTES:
+            self.checkpoint()
+
+    def checkpoint(self) -> None:
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._checkpoint_bytes = self._num_bytes
+        self._stage.add_checkpoint({
+            "num_batches": self.num_batches, "bytes": self._num_bytes, "counts": self.counts,
+        })
+
+    def finish(self) -> None:
+        self.checkpoint()
+        self._file.close()
+        os.replace(self._partial, self._output)
+        sync_folder(self._output.parent)
+
+    def discard(self) -> None:
+        with contextlib.suppress(OSError):
+            self._file.close()
+        with contextlib.suppress(FileNotFoundError):
+            self._partial.unlink()
+        self._stage.forget()
+
+    def _count(self, name: str, count: int = 1) -> None:
+        self.counts[name] = self.counts.get(name, 0) + count
+
+
+def _require_own_output(stage: Stage, output: Path) -> None:
+    if output.exists() and stage.checkpoint is None and not stage.manifest_path.exists():
+        raise UserError(
+            f"{output} is there already and was not made here (no manifest beside it): go on with "
+            "--action=sharding to use it as it is, or delete it to make it again"
+        )
+
+
+def format_corpus(
+    stage: Stage, output: Path, corpus: Corpus, *, num_processes: int, keep_duplicates: bool
+) -> Dict[str, int]:
+    """Writes `output` and completes `stage`; returns the counts.
+
+    Raises:
+      UserError: damaged input, a corpus without a document, a full disk (nothing half-written is
+        left), a killed worker (the next run goes on where it was).
+    """
+    _require_own_output(stage, output)
+    writer = _Writer(stage, output, keep_duplicates)
+    try:
+        with writer.open():
+            _write_all(writer, corpus, output.name, num_processes)
+            if not writer.counts["num_documents"]:
+                raise UserError(f"no document in the input has text left: {writer.counts}")
+            writer.finish()
+    except WorkerKilledError:
+        raise
+    except (UserError, OSError):
+        writer.discard()
+        raise
+    counts = writer.counts
+    num_dropped = sum(n for name, n in counts.items() if name.startswith("num_dropped_"))
+    assert counts["num_read"] == counts["num_documents"] + num_dropped, counts
+    entry = {
+        "file": output.name, "bytes": output.stat().st_size, "sha256": sha256_of_file(output),
+        "num_documents": counts["num_documents"],
+    }
+    stage.complete(counts, {"documents": [entry]})
+    return counts
+
+
+def _write_all(writer: _Writer, corpus: Corpus, name: str, num_processes: int) -> None:
+    batches: Iterator[Batch] = iter(corpus.batches())
+    with progress(total=corpus.total_bytes, unit="B", description=f"formatting {name}") as bar:
+        for skipped in itertools.islice(batches, writer.num_batches):
+            bar.update(skipped.input_bytes)
+        with contextlib.closing(map_in_order(corpus.clean, batches, num_processes)) as results:
+            for cleaned in results:
+                writer.write(cleaned)
+                bar.update(cleaned.input_bytes)
+                bar.set_postfix_str(f"{writer.counts['num_documents']:,} documents")
+
+
+def total_size(paths: Iterable[Path]) -> int:
+    return sum(path.stat().st_size for path in paths)
+

@@ -1,0 +1,314 @@
+"""What a stage leaves behind, and how a stage that was killed goes on.
+
+A stage writes its files below one folder and, when all are there, a manifest: the arguments, the
+inputs, counts that add up, and size and sha256 of each file. While it works, finished files are
+noted in a journal beside the manifest. Started again, a stage compares its arguments and inputs
+with what it finds: the same and complete means there is nothing to do, the same and incomplete
+means that only what is missing is made, anything else is refused.
+"""
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any, Dict, IO, Iterator, List, Mapping, Optional, Sequence
+
+from bert_tf.errors import UserError
+
+# Raised when a change of the code makes other bytes from the same arguments.
+FORMAT_VERSION = 1
+TEMPORARY_SUFFIX = ".tmp"
+_COPY_BYTES = 1 << 20
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def sha256_of_file(path: Path) -> str:
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(_COPY_BYTES):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def sync_folder(folder: Path) -> None:
+    """Makes renames inside `folder` last through a loss of power."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def atomic_file(path: Path) -> Iterator[IO[bytes]]:
+    """A file that appears under `path` complete or not at all; on an error no trace is left."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"{path.name}.{os.getpid()}{TEMPORARY_SUFFIX}")
+    try:
+        with open(temporary, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            temporary.unlink()
+        raise
+    sync_folder(path.parent)
+
+
+def write_json(path: Path, content: object) -> None:
+    with atomic_file(path) as file:
+        file.write(json.dumps(content, indent=1, ensure_ascii=False).encode() + b"\n")
+
+
+@contextlib.contextmanager
+def clear_disk_errors(folder: Path) -> Iterator[None]:
+    """Turns a full disk, an exceeded quota or a read-only folder into one clear `UserError`."""
+    try:
+        yield
+    except OSError as error:
+        where = error.filename or folder
+        if error.errno in _NO_SPACE:
+            raise UserError(
+                f"no space left while writing below {folder} ({error.strerror}): what was finished "
+                "stays, the unfinished file is removed; make room, or choose another "
+                "BERT_PREP_WORKING_DIR, and start the same command again"
+            ) from error
+        if isinstance(error, PermissionError) or error.errno == errno.EROFS:
+            raise UserError(
+                f"{where}: {error.strerror}; set BERT_PREP_WORKING_DIR to a folder that may be "
+                "written to"
+            ) from error
+        raise
+
+
+def read_manifest(path: Path) -> Optional[Dict[str, Any]]:
+    """The manifest at `path`, or None where there is none.
+
+    Raises:
+      UserError: it is there but is not JSON.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise UserError(
+            f"{path} is damaged ({error}): delete the folder {path.parent} and make it again"
+        ) from error
+
+
+def describe_input(path: Path, base: Path, sha256: Optional[str] = None) -> Dict[str, Any]:
+    """An input's entry in a manifest; below `base` the name is relative, so that it may move."""
+    resolved, resolved_base = path.resolve(), base.resolve()
+    inside = resolved_base in resolved.parents
+    entry: Dict[str, Any] = {
+        "file": str(resolved.relative_to(resolved_base) if inside else resolved),
+        "bytes": path.stat().st_size,
+    }
+    if sha256 is not None:
+        entry["sha256"] = sha256
+    return entry
+
+
+def shard_entries(manifest: Mapping[str, Any]) -> Iterator[Dict[str, Any]]:
+    """All output files of a manifest, whatever their split."""
+    for entries in manifest["shards"].values():
+        yield from entries
+
+
+def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> List[str]:
+    found = []
+    for key in ("stage", "dataset", "format_version"):
+        if there.get(key) != here[key]:
+            found.append(f"{key} is {there.get(key)} there, {here[key]} here")
+    old, new = there.get("arguments", {}), here["arguments"]
+    for name in sorted({*old, *new}):
+        if old.get(name) != new.get(name):
+            found.append(f"{name} is {old.get(name)} there, {new.get(name)} here")
+    if there.get("vocab") != here.get("vocab"):
+        found.append(
+            f"the vocabulary is {_short_vocab(there)} there, {_short_vocab(here)} here"
+        )
+    found.extend(_input_differences(there.get("inputs", []), here["inputs"]))
+    return found
+
+
+def _short_vocab(header: Mapping[str, Any]) -> str:
+    vocab = header.get("vocab")
+    return f"{vocab['size']} pieces, sha256 {vocab['sha256'][:12]}" if vocab else "none"
+
+
+def _input_differences(there: Sequence[Mapping], here: Sequence[Mapping]) -> List[str]:
+    old = {entry["file"]: entry for entry in there}
+    new = {entry["file"]: entry for entry in here}
+    gone, added = sorted(old.keys() - new.keys()), sorted(new.keys() - old.keys())
+    changed = sorted(name for name in old.keys() & new.keys() if old[name] != new[name])
+    found = []
+    for names, what in ((gone, "was an input there"), (added, "is an input only here"),
+                        (changed, "has changed since")):
+        if names:
+            more = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
+            found.append(f"{names[0]}{more} {what}")
+    return found
+
+
+class Stage:
+    """One run of one stage: what is already there, what is done now, the manifest at the end.
+
+    Used as a context manager, which holds the stage's lock and turns disk errors into
+    user errors. `finished` maps a file's name (relative to the manifest's folder) to its entry.
+
+    Raises (on entering):
+      UserError: another run is at work there, or what is there was made otherwise.
+    """
+
+    def __init__(
+        self,
+        stage: str,
+        dataset: str,
+        manifest_path: Path,
+        arguments: Mapping[str, Any],
+        inputs: Sequence[Mapping[str, Any]],
+        *,
+        outputs_to_delete: str,
+        temporary_files: Sequence[str] = (),
+        vocab: Optional[Mapping[str, Any]] = None,
+    ):
+        self.manifest_path = manifest_path
+        self.folder = manifest_path.parent
+        self.finished: Dict[str, Dict[str, Any]] = {}
+        self.checkpoint: Optional[Dict[str, Any]] = None
+        self.is_done = False
+        self._outputs_to_delete = outputs_to_delete
+        self._temporary_files = (*temporary_files, f"{manifest_path.name}*", f".{manifest_path.name}*")
+        self._journal_path = manifest_path.with_name(f".{manifest_path.name}.journal")
+        self._lock_path = manifest_path.with_name(f".{manifest_path.name}.lock")
+        self._header: Dict[str, Any] = {
+            "stage": stage, "dataset": dataset, "format_version": FORMAT_VERSION,
+            "arguments": dict(arguments), "inputs": list(inputs),
+        }
+        if vocab is not None:
+            self._header["vocab"] = dict(vocab)
+        self._exit_stack = contextlib.ExitStack()
+        self._journal: Optional[IO[bytes]] = None
+
+    def __enter__(self) -> "Stage":
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(clear_disk_errors(self.folder))
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._lock(stack)
+            manifest = read_manifest(self.manifest_path)
+            if manifest is not None:
+                self._require_same(manifest)
+                self.finished.update({e["file"]: e for e in shard_entries(manifest)})
+            self._read_journal()
+            damaged = self._forget_damaged()
+            self.is_done = manifest is not None and not damaged
+            if manifest is not None and damaged:
+                print(f"{len(damaged)} of {len(damaged) + len(self.finished)} files below "
+                      f"{self.folder} are gone or have another size; making them again: "
+                      f"{damaged[0]}{', ...' if len(damaged) > 1 else ''}", flush=True)
+            if not self.is_done:
+                self._remove_temporary_files()
+                self._open_journal(stack)
+            self._exit_stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *exception: object) -> Optional[bool]:
+        if not self.is_done:
+            with contextlib.suppress(OSError):
+                self._remove_temporary_files()
+        return self._exit_stack.__exit__(*exception)
+
+    def add(self, entry: Mapping[str, Any]) -> None:
+        """Notes a finished file: ``{"file", "bytes", "sha256", counts...}``."""
+        self.finished[entry["file"]] = dict(entry)
+        self._write_journal({"finished": entry})
+
+    def add_checkpoint(self, checkpoint: Mapping[str, Any]) -> None:
+        """Notes how far a single long file has come; `checkpoint` is found there after a kill."""
+        self._write_journal({"checkpoint": checkpoint})
+
+    def complete(self, counts: Mapping[str, Any], shards: Mapping[str, Sequence[Mapping]]) -> None:
+        """Writes the manifest; from now on the stage is done."""
+        write_json(self.manifest_path, {**self._header, "counts": counts, "shards": shards})
+        self.is_done = True
+        self._journal_path.unlink()
+
+    def forget(self) -> None:
+        """Removes the journal: the next run starts from the beginning."""
+        with contextlib.suppress(FileNotFoundError):
+            self._journal_path.unlink()
+
+    def _lock(self, stack: contextlib.ExitStack) -> None:
+        lock = stack.enter_context(open(self._lock_path, "ab"))  # noqa: SIM115
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UserError(
+                f"another run of {self._header['stage']} for {self._header['dataset']} is at work "
+                f"in {self.folder}: wait for it to end, or choose another BERT_PREP_WORKING_DIR"
+            ) from None
+
+    def _require_same(self, there: Mapping[str, Any]) -> None:
+        found = _differences(there, self._header)
+        if found:
+            raise UserError(
+                f"{self.folder} holds {there.get('stage')} of {there.get('dataset')} made "
+                f"otherwise: {'; '.join(found)}. Use the same arguments, another "
+                f"BERT_PREP_WORKING_DIR, or delete {self._outputs_to_delete}"
+            )
+
+    def _read_journal(self) -> None:
+        try:
+            lines = self._journal_path.read_bytes().split(b"\n")
+        except FileNotFoundError:
+            return
+        # The last piece is empty, or a line that was being written when the run was killed.
+        entries = [json.loads(line) for line in lines[:-1]]
+        if not entries:
+            return
+        self._require_same(entries[0])
+        for entry in entries[1:]:
+            if "finished" in entry:
+                self.finished[entry["finished"]["file"]] = entry["finished"]
+            else:
+                self.checkpoint = entry["checkpoint"]
+
+    def _forget_damaged(self) -> List[str]:
+        damaged = []
+        for name, entry in list(self.finished.items()):
+            path = self.folder / name
+            if not path.is_file() or path.stat().st_size != entry["bytes"]:
+                damaged.append(name)
+                del self.finished[name]
+        return damaged
+
+    def _open_journal(self, stack: contextlib.ExitStack) -> None:
+        # Rewritten whole, because a torn last line must not stay in the middle.
+        with atomic_file(self._journal_path) as file:
+            entries: List[Dict[str, Any]] = [self._header]
+            entries += [{"finished": entry} for entry in self.finished.values()]
+            if self.checkpoint is not None:
+                entries.append({"checkpoint": self.checkpoint})
+            for entry in entries:
+                file.write(json.dumps(entry).encode() + b"\n")
+        self._journal = stack.enter_context(open(self._journal_path, "ab"))  # noqa: SIM115
+
+    def _write_journal(self, entry: Mapping[str, Any]) -> None:
+        assert self._journal is not None
+        self._journal.write(json.dumps(entry).encode() + b"\n")
+        self._journal.flush()
+        os.fsync(self._journal.fileno())
+
+    def _remove_temporary_files(self) -> None:
+        # Only this stage's own: another one may be at work in the same folder.
+        for pattern in self._temporary_files:
+            for path in self.folder.glob(pattern + TEMPORARY_SUFFIX):
+                path.unlink()

@@ -1,0 +1,150 @@
+"""Splits running text into sentences by rules: offline, tens of megabytes a second.
+
+A full stop, question or exclamation mark (with closing quotes and brackets after it) ends a
+sentence where white space and something that can open a sentence follow, unless the word before
+the stop is an abbreviation, an initial or a list number. Two spaces are a paragraph's end and
+always part sentences: that is how the formatted files keep paragraphs within one line.
+"""
+from __future__ import annotations
+
+import re
+from typing import Callable, List
+
+from bert_tf.errors import UserError
+
+Splitter = Callable[[str], List[str]]
+
+METHODS = ("rules", "nltk")
+PARAGRAPH_SEPARATOR = "  "
+
+# Stand before what they belong to, so a sentence does not end after them.
+_NEVER_LAST = frozenset(
+    """
+    mr mrs ms messrs mme mlle dr prof rev fr hon st sts gen col maj capt cpt cmdr lt lieut sgt cpl
+    pvt adm gov sen rep pres amb supt insp det mt cf viz vs e.g i.e eg ie ca approx fig figs eq eqs
+    sec secs ch chap nos vol vols pp eds dept univ assn ph resp incl esp
+    """.split()
+)
+# Stand before a number; before anything else the full stop ends the sentence ("He said no.").
+_BEFORE_NUMBER = frozenset(
+    "no nr art pt jan feb mar apr jun jul aug sep sept oct nov dec par verse op".split()
+)
+# May end a sentence: they do where a word follows that usually opens one.
+_MAYBE_LAST = frozenset(
+    """
+    inc ltd co corp llc plc jr sr esq etc al bros ave blvd rd km cm mm kg lb lbs oz sq ft hr hrs mi
+    a.m p.m u.s u.k u.n b.c a.d calif conn penn mich minn ariz tenn
+    """.split()
+)
+_OPENERS = frozenset(
+    """
+    the a an this that these those there here it its he she they his her their we our you your i my
+    in on at by for from with after before during since until when while where if as although though
+    because however therefore thus then also both each all many most some several such other another
+    one two three today later early soon once under over between among according despite no not
+    what who which why how but and or so yet
+    """.split()
+)
+
+_CLOSING = "\"'”’»›)\\]}"
+_OPENING = "\"'“‘«‹(\\[{¿¡"
+_STOP = re.compile(
+    "  |"
+    # Scripts that put no space after a stop.
+    rf"[。！？｡।॥؟۔]+[{_CLOSING}」』）]*|"
+    rf"(?P<stop>[.!?…]+)(?P<closing>[{_CLOSING}]*) (?=(?P<opening>[{_OPENING}]*)(?P<next>[^\s{_OPENING}]\S*))"
+)
+_LAST_WORD = re.compile(r"\S*$")
+_WORD_START = re.compile(r"\w+")
+_LIST_NUMBER = re.compile(r"\(?(?:\d{1,3}|[a-zA-Z]|[ivxlcIVXLC]{1,5})")
+
+
+def _ends_sentence(text: str, start: int, match: "re.Match[str]") -> bool:
+    """Whether the stop that `match` found in the sentence from `start` on ends it."""
+    following = match["next"]
+    first = following[0]
+    if first.islower():
+        return False
+    stop = match["stop"]
+    if stop != ".":
+        return first.isalnum() or bool(match["opening"]) or bool(match["closing"]) or stop[0] in "!?"
+    before = text[max(start, match.start() - 40):match.start()]
+    last = _LAST_WORD.search(before)[0].lstrip("\"'“‘«‹([{")  # type: ignore[index]
+    if not last:
+        return True
+    if len(before) == len(last) and _LIST_NUMBER.fullmatch(last):
+        return False
+    if match["closing"].strip("\"'”’»›"):
+        return True
+    word = last.lower()
+    if len(last) == 1 and last.isalpha():
+        return word == "i" and _opens_sentence(following)
+    # Past a dash a new word begins: "his chief--Mr. Smith".
+    word = re.split("--|[—–/]", word)[-1]
+    if word in _BEFORE_NUMBER:
+        return not first.isdigit()
+    if word in _NEVER_LAST:
+        return False
+    if word in _MAYBE_LAST or ("." in word and word.replace(".", "").isalpha()):
+        return _opens_sentence(following) or bool(match["opening"])
+    return True
+
+
+def _opens_sentence(following: str) -> bool:
+    word = _WORD_START.match(following)
+    return word is not None and word[0].lower() in _OPENERS
+
+
+def split_by_rules(text: str) -> List[str]:
+    """The sentences of one line of text, in order and without the space between them."""
+    sentences = []
+    start = 0
+    for match in _STOP.finditer(text):
+        if match["stop"] is None or _ends_sentence(text, start, match):
+            sentence = text[start:match.end()].strip()
+            if sentence:
+                sentences.append(sentence)
+            start = match.end()
+    rest = text[start:].strip()
+    if rest:
+        sentences.append(rest)
+    return sentences
+
+
+def _nltk_splitter() -> Splitter:
+    try:
+        import nltk
+    except ImportError:
+        raise UserError(
+            "segmentation_method=nltk needs the package nltk: install it (pip install nltk), or "
+            "use --segmentation_method=rules"
+        ) from None
+
+    def split(text: str) -> List[str]:
+        return [
+            sentence
+            for paragraph in text.split(PARAGRAPH_SEPARATOR)
+            for sentence in nltk.tokenize.sent_tokenize(paragraph)
+        ]
+
+    try:
+        split("One. Two.")
+    except LookupError:
+        raise UserError(
+            "segmentation_method=nltk needs NLTK's sentence data: python3 -m nltk.downloader punkt "
+            "punkt_tab, or use --segmentation_method=rules"
+        ) from None
+    return split
+
+
+def get_splitter(method: str) -> Splitter:
+    """The function that splits a line into sentences: ``rules``, or ``nltk`` where installed.
+
+    Raises:
+      UserError: an unknown method, or NLTK or its data are not there.
+    """
+    if method == "rules":
+        return split_by_rules
+    if method == "nltk":
+        return _nltk_splitter()
+    raise UserError(f"segmentation_method={method}: must be one of {', '.join(METHODS)}")

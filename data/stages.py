@@ -1,0 +1,314 @@
+"""The stages of data preparation: where each finds its input, what it writes, its manifest.
+
+Names below the working directory are those that people glob: ``download/<corpus>/``,
+``formatted_one_article_per_line/<corpus>_one_<...>_per_line.txt``,
+``sharded/<dataset>/{training,test}/<dataset>_<split>_<i>.txt`` and
+``tfrecord/<parameters>/<dataset>/{training,test}/<dataset>_<split>_<i>.tfrecord``.
+"""
+from __future__ import annotations
+
+import argparse
+import functools
+from pathlib import Path
+from typing import Any, Dict, List, Tuple
+
+from bert_tf.errors import UserError
+from bert_tf.progress import progress
+from bert_tf.tokenization import load_vocab
+from data import books, custom, download, formatting, sample, sharding, vocabulary, wiki
+from data import pretraining_examples as examples
+from data.manifest import (
+    Stage, atomic_file, describe_input, read_manifest, sha256_of_file, shard_entries,
+)
+from data.workers import map_in_order
+
+FORMATTED_FILES = {
+    "bookscorpus": "bookscorpus_one_book_per_line.txt",
+    "wikicorpus_en": "wikicorpus_en_one_article_per_line.txt",
+    "sample": "sample_one_article_per_line.txt",
+    "custom": "custom_one_document_per_line.txt",
+}
+# A dataset is made of one or more formatted corpora.
+CORPORA_OF = {
+    **{corpus: (corpus,) for corpus in FORMATTED_FILES},
+    "books_wiki_en_corpus": ("bookscorpus", "wikicorpus_en"),
+}
+DEFAULT_SHARDS = (1472, 1472)
+SAMPLE_SHARDS = (8, 2)
+GOOGLE_VOCABULARIES = {
+    True: "uncased_L-24_H-1024_A-16/vocab.txt", False: "cased_L-24_H-1024_A-16/vocab.txt",
+}
+
+
+class Layout:
+    """The folders below a working directory."""
+
+    def __init__(self, working_dir: Path):
+        self.root = working_dir
+        self.download = working_dir / "download"
+        self.formatted = working_dir / "formatted_one_article_per_line"
+        self.sharded = working_dir / "sharded"
+        self.tfrecord = working_dir / "tfrecord"
+        self.vocab = working_dir / "vocab"
+
+    def formatted_file(self, corpus: str) -> Path:
+        return self.formatted / FORMATTED_FILES[corpus]
+
+    def formatted_manifest(self, corpus: str) -> Path:
+        return self.formatted_file(corpus).with_suffix(".manifest.json")
+
+
+def _say_done(what: str, counts: Dict[str, Any], where: Path) -> None:
+    numbers = ", ".join(
+        f"{name} {count:,}" if isinstance(count, int) else f"{name} {count:.4g}"
+        for name, count in counts.items())
+    print(f"{what}: {numbers}\n{where}", flush=True)
+
+
+def _already_done(stage: Stage) -> bool:
+    if stage.is_done:
+        print(f"nothing to do: {stage.manifest_path} says that all is there, made with the same "
+              "arguments from the same input", flush=True)
+    return stage.is_done
+
+
+def run_download(options: argparse.Namespace, layout: Layout) -> None:
+    folder = layout.download / options.dataset
+    if options.dataset != "sample":
+        print(download.require_raw_corpus(options.dataset, folder), flush=True)
+        return
+    names = (sample.ARTICLES_FILE, *sample.QUESTION_FILES)
+    with Stage("download", "sample", folder / "manifest.json", {"seed": sample.SEED}, [],
+               outputs_to_delete=str(folder), temporary_files=[f"{n}*" for n in names]) as stage:
+        if not _already_done(stage):
+            _say_done("sample", sample.write_sample(stage, folder, sample.SEED), folder)
+
+
+def _corpus(
+    options: argparse.Namespace, layout: Layout
+) -> Tuple[formatting.Corpus, List[Path], Dict[str, Any]]:
+    """How to read the corpus, its files, and the arguments that change the result."""
+    encoding = {"fallback_encoding": options.fallback_encoding,
+                "encoding_errors": options.encoding_errors}
+    arguments: Dict[str, Any] = {"keep_duplicates": options.keep_duplicates}
+    if options.dataset == "wikicorpus_en":
+        paths = wiki.find_dumps(layout.download / "wikicorpus_en")
+        batches: Any = functools.partial(wiki.read_batches, paths)
+        clean: Any = wiki.clean_batch
+    elif options.dataset == "bookscorpus":
+        arguments.update(encoding)
+        paths = books.find_books(layout.download / "bookscorpus")
+        batches = functools.partial(books.read_batches, paths)
+        clean = functools.partial(books.clean_batch, **encoding)
+    else:
+        arguments.update(encoding)
+        if options.dataset == "sample":
+            articles = layout.download / "sample" / sample.ARTICLES_FILE
+            _require_made(articles, "download", "sample")
+            paths, input_format = [articles], "paragraph"
+        else:
+            paths = custom.find_inputs(options.input_files)
+            input_format = custom.choose_format(options.input_format, paths, **encoding)
+            print(f"{len(paths):,} input files; a document is a {input_format}", flush=True)
+        arguments["input_format"] = input_format
+        batches = functools.partial(custom.read_batches, paths, input_format, **encoding)
+        clean = custom.clean_batch
+    return formatting.Corpus(batches, clean, formatting.total_size(paths)), paths, arguments
+
+
+def _require_made(path: Path, action: str, dataset: str) -> None:
+    if not path.is_file():
+        raise UserError(
+            f"{path} is not there: run bertPrep.py --action={action} --dataset={dataset} first")
+
+
+def run_text_formatting(options: argparse.Namespace, layout: Layout) -> None:
+    if options.dataset not in FORMATTED_FILES:
+        raise UserError(f"dataset={options.dataset} is made of others: format each of "
+                        f"{', '.join(CORPORA_OF[options.dataset])}, then shard it")
+    corpus, paths, arguments = _corpus(options, layout)
+    output = layout.formatted_file(options.dataset)
+    manifest_path = layout.formatted_manifest(options.dataset)
+    inputs = [describe_input(path, layout.root) for path in paths]
+    with Stage("text_formatting", options.dataset, manifest_path, arguments, inputs,
+               outputs_to_delete=f"{output} and {manifest_path}") as stage:
+        if not _already_done(stage):
+            counts = formatting.format_corpus(
+                stage, output, corpus, num_processes=options.n_processes,
+                keep_duplicates=options.keep_duplicates)
+            _say_done("formatted", counts, output)
+
+
+def _formatted_inputs(dataset: str, layout: Layout) -> Tuple[List[Path], List[Dict[str, Any]]]:
+    paths, inputs = [], []
+    for corpus in CORPORA_OF[dataset]:
+        path = layout.formatted_file(corpus)
+        if dataset == "books_wiki_en_corpus" and corpus == "bookscorpus" and not path.is_file():
+            raise UserError(
+                f"books_wiki_en_corpus needs books and {path} is not there; BookCorpus itself is no "
+                f"longer distributed. Put a folder of .txt books into {layout.download / corpus} "
+                "and run --action=text_formatting --dataset=bookscorpus, or go on with Wikipedia "
+                "alone: --dataset=wikicorpus_en"
+            )
+        _require_made(path, "text_formatting", corpus)
+        manifest = read_manifest(layout.formatted_manifest(corpus))
+        made = {entry["file"]: entry for entry in shard_entries(manifest)} if manifest else {}
+        entry = made.get(path.name)
+        if entry is not None and entry["bytes"] != path.stat().st_size:
+            raise UserError(
+                f"{path} has {path.stat().st_size:,} bytes, its manifest says {entry['bytes']:,}: "
+                f"run bertPrep.py --action=text_formatting --dataset={corpus} again")
+        paths.append(path)
+        inputs.append(describe_input(path, layout.root, entry and entry["sha256"]))
+    return paths, inputs
+
+
+def run_sharding(options: argparse.Namespace, layout: Layout) -> None:
+    dataset = options.dataset
+    defaults = SAMPLE_SHARDS if dataset == "sample" else DEFAULT_SHARDS
+    num_training, num_test = (
+        default if given is None else given
+        for given, default in zip((options.n_training_shards, options.n_test_shards), defaults))
+    settings = sharding.ShardingSettings(
+        num_training, num_test, options.fraction_test_set, options.segmentation_method,
+        options.random_seed).validated()
+    paths, inputs = _formatted_inputs(dataset, layout)
+    folder = layout.sharded / dataset
+    with Stage("sharding", dataset, folder / "manifest.json", settings._asdict(), inputs,
+               outputs_to_delete=str(folder), temporary_files=_shard_globs(dataset)) as stage:
+        if not _already_done(stage):
+            counts = sharding.shard_corpus(stage, dataset, paths, settings, options.n_processes)
+            _say_done("sharded", counts, folder)
+
+
+def _shard_globs(dataset: str) -> List[str]:
+    return [f"{split}/{dataset}_{split}_*" for split in sharding.SPLITS]
+
+
+def run_create_vocab(options: argparse.Namespace, layout: Layout) -> None:
+    paths, inputs = _formatted_inputs(options.dataset, layout)
+    output = Path(options.vocab_file or layout.vocab / options.dataset / "vocab.txt").absolute()
+    manifest_path = output.with_name(output.name + ".manifest.json")
+    if output.exists() and not manifest_path.exists():
+        raise UserError(f"vocab_file={output} is there already and was not made here: name another "
+                        "file for --action=create_vocab, or use it as it is")
+    arguments = {"vocab_size": options.vocab_size, "do_lower_case": bool(options.do_lower_case)}
+    with Stage("create_vocab", options.dataset, manifest_path, arguments, inputs,
+               outputs_to_delete=f"{output} and {manifest_path}",
+               temporary_files=[f"{output.name}*"]) as stage:
+        if not _already_done(stage):
+            counts = vocabulary.create_vocab(
+                stage, output, paths, options.vocab_size, bool(options.do_lower_case))
+            _say_done("vocabulary", counts, output)
+
+
+def _vocab_file(options: argparse.Namespace, layout: Layout) -> Path:
+    if options.vocab_file:
+        return Path(options.vocab_file)
+    candidates = [
+        layout.vocab / options.dataset / "vocab.txt",
+        layout.download / "google_pretrained_weights"
+        / GOOGLE_VOCABULARIES[bool(options.do_lower_case)],
+    ]
+    for candidate in candidates:
+        if candidate.is_file():
+            print(f"vocab_file={candidate}", flush=True)
+            return candidate
+    raise UserError(
+        f"vocab_file is not given and none of {', '.join(map(str, candidates))} is there: name one, "
+        f"or make one from the text by --action=create_vocab --dataset={options.dataset}"
+    )
+
+
+def _sharded_inputs(dataset: str, layout: Layout) -> Tuple[Dict[str, Any], List[Dict[str, Any]]]:
+    folder = layout.sharded / dataset
+    manifest = read_manifest(folder / "manifest.json")
+    if manifest is None:
+        raise UserError(f"{folder} holds no finished shards: run bertPrep.py --action=sharding "
+                        f"--dataset={dataset} first")
+    inputs = []
+    for entry in shard_entries(manifest):
+        path = folder / entry["file"]
+        if not path.is_file() or path.stat().st_size != entry["bytes"]:
+            raise UserError(f"{path} is gone or was changed: run bertPrep.py --action=sharding "
+                            f"--dataset={dataset} again with the same arguments")
+        inputs.append(describe_input(path, layout.root, entry["sha256"]))
+    return manifest, inputs
+
+
+def tfrecord_folder(settings: examples.ExampleSettings, sharded: Dict[str, Any]) -> str:
+    """The folder's name, which tells the parameters as NVIDIA's does."""
+    made = sharded["arguments"]
+    return (
+        f"lower_case_{int(settings.do_lower_case)}_seq_len_{settings.max_seq_length}"
+        f"_max_pred_{settings.max_predictions_per_seq}"
+        f"_masked_lm_prob_{settings.masked_lm_prob}_random_seed_{settings.random_seed}"
+        f"_dupe_factor_{settings.dupe_factor}_shard_{made['num_training_shards']}"
+        f"_test_split_{100 * made['fraction_test_set']:g}"
+    )
+
+
+RecordTask = Tuple[str, str, str, int]  # text file, record file, split, number in the split
+
+
+def _make_records(task: RecordTask, settings: examples.ExampleSettings) -> Dict[str, Any]:
+    text, output, split, number = task
+    counts = examples.make_shard(text, output, settings, split, number)
+    path = Path(output)
+    return {"file": f"{split}/{path.name}", "num_instances": counts["num_instances"],
+            "bytes": path.stat().st_size, "sha256": sha256_of_file(path), "counts": counts}
+
+
+def run_create_tfrecord_files(options: argparse.Namespace, layout: Layout) -> None:
+    dataset = options.dataset
+    sharded, inputs = _sharded_inputs(dataset, layout)
+    vocab_file = _vocab_file(options, layout)
+    vocab = {"size": len(load_vocab(vocab_file)), "sha256": sha256_of_file(vocab_file)}
+    settings = examples.ExampleSettings(
+        vocab_file=str(vocab_file.resolve()), do_lower_case=bool(options.do_lower_case),
+        max_seq_length=options.max_seq_length,
+        max_predictions_per_seq=options.max_predictions_per_seq, dupe_factor=options.dupe_factor,
+        masked_lm_prob=options.masked_lm_prob, random_seed=options.random_seed)
+    arguments = {name: getattr(settings, name) for name in (
+        "max_seq_length", "max_predictions_per_seq", "do_lower_case", "masked_lm_prob",
+        "dupe_factor", "random_seed")}
+    folder = layout.tfrecord / tfrecord_folder(settings, sharded) / dataset
+    with Stage("create_tfrecord_files", dataset, folder / "manifest.json", arguments, inputs,
+               outputs_to_delete=str(folder), vocab=vocab,
+               temporary_files=[*_shard_globs(dataset), "vocab.txt*"]) as stage:
+        if _already_done(stage):
+            return
+        with atomic_file(folder / "vocab.txt") as copy:
+            copy.write(vocab_file.read_bytes())
+        shards = _make_all_records(stage, sharded, layout.sharded / dataset, settings,
+                                   options.n_processes)
+        counts: Dict[str, Any] = examples.total_counts(
+            entry["counts"] for entries in shards.values() for entry in entries)
+        counts.update({f"num_instances_{split}": sum(e["num_instances"] for e in entries)
+                       for split, entries in shards.items()})
+        stage.complete(counts, shards)
+        _say_done("records", counts, folder)
+
+
+def _make_all_records(
+    stage: Stage, sharded: Dict[str, Any], sharded_folder: Path,
+    settings: examples.ExampleSettings, num_processes: int,
+) -> Dict[str, List[Dict[str, Any]]]:
+    names = {split: [Path(entry["file"]).with_suffix(".tfrecord").as_posix() for entry in entries]
+             for split, entries in sharded["shards"].items()}
+    for split in names:
+        (stage.folder / split).mkdir(exist_ok=True)
+    tasks = [
+        (str((sharded_folder / name).with_suffix(".txt")), str(stage.folder / name), split, number)
+        for split, of_split in names.items() for number, name in enumerate(of_split)
+        if name not in stage.finished
+    ]
+    make = functools.partial(_make_records, settings=settings)
+    total = sum(map(len, names.values()))
+    with progress(total=total, initial=total - len(tasks), unit="shards",
+                  description=f"records of length {settings.max_seq_length}") as bar:
+        for entry in map_in_order(make, tasks, num_processes):
+            stage.add(entry)
+            bar.update(1)
+    return {split: [stage.finished[name] for name in of_split]
+            for split, of_split in names.items()}
