@@ -21,9 +21,14 @@ CHECKOUT = Path(os.path.realpath(__file__)).parent.parent
 # Python puts the script's own folder here, where modules would be found under a second name.
 sys.path[0] = str(CHECKOUT)
 
-from bert_tf.errors import UserError, exit_on_user_error  # noqa: E402
-from data import custom, sentences, stages, text_files, vocabulary  # noqa: E402
-from data.workers import available_cores  # noqa: E402
+try:
+    from bert_tf.errors import UserError, exit_on_user_error
+    from data import custom, sentences, stages, text_files, vocabulary
+    from data.workers import available_cores
+except ModuleNotFoundError as error:
+    print(f"error: Python package {error.name} is missing in {sys.executable}: run bash "
+          "scripts/setup.sh, then source .venv/bin/activate", file=sys.stderr)
+    sys.exit(2)
 
 ACTIONS = {
     "download": stages.run_download,

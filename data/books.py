@@ -22,9 +22,10 @@ _CREDITS = re.compile(
     r"(produced|transcribed|e-?text prepared|scanned|digitized|html version)\b.{0,40}\b(by|from)\b",
     re.IGNORECASE,
 )
-# What transcribers wrote for italics and pictures.
+# What transcribers wrote for italics and pictures, and about their work.
 _EMPHASIS = re.compile(r"(?<![\w_])_([^_\n]{1,400}?)_(?![\w_])")
-_ILLUSTRATION = re.compile(r"\[Illustration(?:: ?[^\]]{0,300})?\]")
+_NOTE = re.compile(
+    r"\[(?:Illustration|Transcriber['’]s Note|Project Gutenberg)\b[^\]]{0,500}\]", re.IGNORECASE)
 _MAX_HEAD_LINES = 2_000
 
 
@@ -80,7 +81,7 @@ def book_line(path: Path, fallback_encoding: Optional[str], encoding_errors: str
 
 
 def _without_marks(paragraph: str) -> str:
-    return _EMPHASIS.sub(r"\1", _ILLUSTRATION.sub("", paragraph))
+    return _EMPHASIS.sub(r"\1", _NOTE.sub("", paragraph))
 
 
 def clean_batch(

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Iterable, Iterator, List, Optional, Sequence
 
 from bert_tf.errors import UserError
-from data import text_files
-from data.formatting import BATCH_CHARACTERS, Batch, Cleaned, as_line
+from data import formatting, text_files
+from data.formatting import Batch, Cleaned, as_line
 
 INPUT_FORMATS = ("auto", "file", "line", "paragraph")
 # Text wrapped by an editor has shorter lines; a longer line is a paragraph by itself.
@@ -73,7 +73,7 @@ def read_batches(
             for document in _documents(path, text_files.read_lines(path, file), input_format):
                 documents.append(document)
                 num_characters += len(document)
-                if num_characters >= BATCH_CHARACTERS:
+                if num_characters >= formatting.BATCH_CHARACTERS:
                     input_bytes = min(left_bytes, num_characters)
                     left_bytes -= input_bytes
                     yield Batch(documents, {}, input_bytes)

@@ -13,7 +13,7 @@ import os
 import re
 from array import array
 from pathlib import Path
-from typing import Any, Callable, Dict, IO, Iterable, Iterator, List, NamedTuple, Sequence
+from typing import IO, Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Sequence
 
 from bert_tf.errors import UserError
 from bert_tf.progress import progress
@@ -26,7 +26,7 @@ BATCH_CHARACTERS = 1 << 19
 # How much a killed run has to do again.
 CHECKPOINT_BYTES = 16 << 20
 
-_WORD = re.compile(r"[^\W\d_]+")
+_WORD = re.compile(r"[^\W_]+")
 _STOP = re.compile("[.!?…。！？｡।॥؟۔]")
 # Text without stops (speech, verse) is text too; a title is not.
 _MIN_WORDS_WITHOUT_STOP = 8
@@ -57,9 +57,12 @@ class Corpus(NamedTuple):
 
 
 def as_line(paragraphs: Iterable[str]) -> str:
-    """Paragraphs as one line: white space inside one is a single space, between them two."""
-    normal = (" ".join(paragraph.split()) for paragraph in paragraphs)
-    return PARAGRAPH_SEPARATOR.join(paragraph for paragraph in normal if paragraph)
+    """Paragraphs as one line: white space inside one is a single space, between them two.
+
+    Those without a word (rows of asterisks) are left out.
+    """
+    normal = (" ".join(paragraph.split()) for paragraph in paragraphs if _WORD.search(paragraph))
+    return PARAGRAPH_SEPARATOR.join(normal)
 
 
 def has_sentence(line: str) -> bool:
@@ -121,7 +124,9 @@ class _Writer:
         if checkpoint and not self._partial.exists() and self._output.exists():
             # Killed between the last rename and the manifest.
             os.replace(self._output, self._partial)
-        if (checkpoint is None or not self._partial.exists()
+        # Batches are counted, so they must be cut as they were.
+        if (checkpoint is None or checkpoint["batch_characters"] != BATCH_CHARACTERS
+                or not self._partial.exists()
                 or self._partial.stat().st_size < checkpoint["bytes"]):
             self._file = open(self._partial, "wb")  # noqa: SIM115
             return self._file
@@ -162,7 +167,8 @@ class _Writer:
         os.fsync(self._file.fileno())
         self._checkpoint_bytes = self._num_bytes
         self._stage.add_checkpoint({
-            "num_batches": self.num_batches, "bytes": self._num_bytes, "counts": self.counts,
+            "num_batches": self.num_batches, "batch_characters": BATCH_CHARACTERS,
+            "bytes": self._num_bytes, "counts": self.counts,
         })
 
     def finish(self) -> None:

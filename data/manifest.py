@@ -15,7 +15,7 @@ import hashlib
 import json
 import os
 from pathlib import Path
-from typing import Any, Dict, IO, Iterator, List, Mapping, Optional, Sequence
+from typing import IO, Any, Dict, Iterator, List, Mapping, Optional, Sequence
 
 from bert_tf.errors import UserError
 

@@ -18,7 +18,12 @@ from bert_tf.tokenization import load_vocab
 from data import books, custom, download, formatting, sample, sharding, vocabulary, wiki
 from data import pretraining_examples as examples
 from data.manifest import (
-    Stage, atomic_file, describe_input, read_manifest, sha256_of_file, shard_entries,
+    Stage,
+    atomic_file,
+    describe_input,
+    read_manifest,
+    sha256_of_file,
+    shard_entries,
 )
 from data.workers import map_in_order
 

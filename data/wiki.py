@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import IO, Dict, Iterable, Iterator, List, NamedTuple, Optional
 
 from bert_tf.errors import UserError
-from data.formatting import BATCH_CHARACTERS, Batch, Cleaned, as_line
+from data import formatting
+from data.formatting import Batch, Cleaned, as_line
 from data.wikitext import paragraphs_of
 
 _BLOCK_BYTES = 1 << 18
@@ -168,7 +169,7 @@ def read_batches(paths: Iterable[Path]) -> Iterator[Batch]:
                 else:
                     texts.append(page.text)
                     num_characters += len(page.text)
-                if num_characters >= BATCH_CHARACTERS:
+                if num_characters >= formatting.BATCH_CHARACTERS:
                     yield Batch(texts, dropped, dump.position - position)
                     position, num_characters = dump.position, 0
                     texts, dropped = [], {}

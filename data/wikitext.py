@@ -18,6 +18,9 @@ _DROPPED_TAGS = (
     "ref|references|math|chem|ce|gallery|timeline|imagemap|source|syntaxhighlight|pre|score|hiero|"
     "graph|templatedata|mapframe|maplink|table|noinclude|includeonly|section|inputbox|indicator"
 )
+_FORMULA = re.compile(r"<math\b[^<>/]*>(.*?)</math\s*>", re.DOTALL | re.IGNORECASE)
+# Shown as it is written: "x + 1" but not what needs TeX.
+_SIMPLE_FORMULA = re.compile(r"[\w\s+\-=*/().,'^{}]{1,40}")
 _EMPTY_ELEMENT = re.compile(rf"<(?:{_DROPPED_TAGS})\b[^<>]*/\s*>", re.IGNORECASE)
 _ELEMENT = re.compile(
     rf"<({_DROPPED_TAGS})\b[^<>]*>.*?</\1\s*>", re.DOTALL | re.IGNORECASE)
@@ -121,6 +124,13 @@ def _render_link(content: str) -> str:
     return shown
 
 
+def _render_formula(match: "re.Match[str]") -> str:
+    content = match[1].strip()
+    if not _SIMPLE_FORMULA.fullmatch(content):
+        return ""
+    return re.sub("[{}]", "", content)
+
+
 class _Brackets:
     """The open brackets of a text and what has been collected inside each."""
 
@@ -211,6 +221,7 @@ def paragraphs_of(wikitext: str) -> List[str]:
     text = _COMMENT.sub("", wikitext)
     text = _NOWIKI.sub(lambda match: re.sub(r"[\[\]{}|<>']", lambda c: f"&#{ord(c[0])};", match[1]),
                        text)
+    text = _FORMULA.sub(_render_formula, text)
     text = _ELEMENT.sub("", _EMPTY_ELEMENT.sub("", text))
     text = _without_inline_markup(_without_brackets(text))
     paragraphs: List[str] = []

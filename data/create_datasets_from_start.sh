@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# Runs the stages of bertPrep.py in order, from the raw text to the records of both phases.
+#
+#   bash data/create_datasets_from_start.sh [wiki_only|wiki_books|sample]
+#
+# Everything lies below BERT_PREP_WORKING_DIR (default: this folder). Typed again, it goes on where it
+# stopped. Without books, wiki_books goes on with Wikipedia alone.
+#
+#   VOCAB_FILE    vocabulary; default: Google's, where it is, else one is made from the text
+#   VOCAB_SIZE    size of one made from the text; default 30522, sample 4000
+#   N_PROCESSES   worker processes; default: all cores
+#   SHARDS        further arguments of the sharding, such as "--n_training_shards 64 --n_test_shards 8"
+#   DUPE_FACTOR   how often each document is masked; default 5
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
+export BERT_PREP_WORKING_DIR="${BERT_PREP_WORKING_DIR:-$here}"
+
+fail() {
+  echo "error: $*" >&2
+  exit 2
+}
+prep() {
+  bash "$here/../scripts/python.sh" "$here/bertPrep.py" --action "$1" --dataset "$2" \
+    ${N_PROCESSES:+--n_processes "$N_PROCESSES"} "${@:3}"
+}
+
+(($# <= 1)) || fail "one argument at most: wiki_only, wiki_books or sample"
+corpora=${1:-wiki_only}
+vocab_size=${VOCAB_SIZE:-30522}
+case $corpora in
+  wiki_only) dataset=wikicorpus_en parts=(wikicorpus_en) ;;
+  wiki_books) dataset=books_wiki_en_corpus parts=(bookscorpus wikicorpus_en) ;;
+  sample) dataset=sample parts=(sample) vocab_size=${VOCAB_SIZE:-4000} ;;
+  *) fail "'$corpora': must be wiki_only, wiki_books or sample" ;;
+esac
+
+for part in "${parts[@]}"; do
+  if ! prep download "$part"; then
+    [[ "$part" == bookscorpus ]] || exit 2
+    echo "Going on with Wikipedia alone."
+    dataset=wikicorpus_en
+    continue
+  fi
+  prep text_formatting "$part"
+done
+
+read -ra shards <<<"${SHARDS:-}"
+prep sharding "$dataset" ${shards[@]+"${shards[@]}"}
+
+vocab_file=${VOCAB_FILE:-}
+google_vocab="$BERT_PREP_WORKING_DIR/download/google_pretrained_weights/uncased_L-24_H-1024_A-16/vocab.txt"
+if [[ -z "$vocab_file" && "$dataset" != sample && -f "$google_vocab" ]]; then
+  vocab_file=$google_vocab
+fi
+if [[ -z "$vocab_file" ]]; then
+  vocab_file="$BERT_PREP_WORKING_DIR/vocab/$dataset/vocab.txt"
+  prep create_vocab "$dataset" --vocab_size "$vocab_size" --vocab_file "$vocab_file"
+fi
+
+for lengths in "128 20" "512 80"; do
+  read -r max_seq_length max_predictions_per_seq <<<"$lengths"
+  prep create_tfrecord_files "$dataset" --max_seq_length "$max_seq_length" \
+    --max_predictions_per_seq "$max_predictions_per_seq" --vocab_file "$vocab_file" \
+    ${DUPE_FACTOR:+--dupe_factor "$DUPE_FACTOR"}
+done
+echo "The records are below $BERT_PREP_WORKING_DIR/tfrecord"

@@ -1,0 +1,361 @@
+"""All stages as they are typed: end to end, again, killed, refused."""
+from __future__ import annotations
+
+import bz2
+import errno
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from bert_tf.records import RecordFile, describe
+from data import formatting, sharding, stages
+from tests.test_wiki import PAGES, dump, page
+
+CHECKOUT = Path(__file__).parent.parent
+PROGRAM = CHECKOUT / "data/bertPrep.py"
+CHAIN = (
+    ("text_formatting",), ("sharding", "--n_training_shards", "4", "--n_test_shards", "2"),
+    ("create_vocab", "--vocab_size", "300"),
+    ("create_tfrecord_files", "--max_seq_length", "32", "--max_predictions_per_seq", "5",
+     "--dupe_factor", "2"),
+)
+WORDS = "the a river flows into sea from mountain and town where people live by trade".split()
+
+
+def prep(working_dir, action, dataset, *arguments, **options):
+    return subprocess.run(
+        [sys.executable, str(PROGRAM), "--action", action, "--dataset", dataset,
+         "--n_processes", "1", *map(str, arguments)],
+        env={**os.environ, "BERT_PREP_WORKING_DIR": str(working_dir)}, text=True,
+        capture_output=True, **options)
+
+
+def done(result) -> str:
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def refused(result) -> str:
+    assert result.returncode == 2, (result.stdout, result.stderr)
+    lines = [line for line in result.stderr.splitlines() if "B/s" not in line]
+    assert len(lines) == 1 and lines[0].startswith("error: "), result.stderr
+    return lines[0]
+
+
+def write_text(path: Path, num_documents: int = 60) -> Path:
+    generator = random.Random(0)
+
+    def sentence():
+        return " ".join(generator.choices(WORDS, k=generator.randrange(4, 12))).capitalize() + "."
+
+    path.write_text("\n\n".join(
+        " ".join(sentence() for _ in range(generator.randrange(2, 9)))
+        for _ in range(num_documents)))
+    return path
+
+
+def files_below(folder: Path):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*"))
+            if path.is_file() and path.suffix != ".lock" and not path.name.startswith("input")}
+
+
+def made_from_anywhere(folder: Path):
+    """All files but the one that names the input's place."""
+    contents = files_below(folder)
+    del contents["formatted_one_article_per_line/custom_one_document_per_line.manifest.json"]
+    return contents
+
+
+def run_chain(working_dir: Path, text: Path, *arguments) -> str:
+    output = ""
+    for action, *own in CHAIN:
+        own += ["--input_files", text] if action == "text_formatting" else []
+        output += done(prep(working_dir, action, "Custom", *own, *arguments))
+    return output
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    """A working directory where the whole chain has run on a file of text."""
+    folder = tmp_path_factory.mktemp("prepared")
+    run_chain(folder, write_text(folder / "input.txt"))
+    return folder
+
+
+def test_chain_leaves_the_layout_and_manifests_that_add_up(prepared):
+    name = ("lower_case_1_seq_len_32_max_pred_5_masked_lm_prob_0.15_random_seed_12345_dupe_factor_2"
+            "_shard_4_test_split_10")
+    folder = prepared / "tfrecord" / name / "custom"
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert manifest["arguments"] == {
+        "max_seq_length": 32, "max_predictions_per_seq": 5, "do_lower_case": True,
+        "masked_lm_prob": 0.15, "dupe_factor": 2, "random_seed": 12345}
+    assert manifest["vocab"]["size"] == len((folder / "vocab.txt").read_text().splitlines())
+    for split, number in (("training", 4), ("test", 2)):
+        entries = manifest["shards"][split]
+        assert [e["file"] for e in entries] == [
+            f"{split}/custom_{split}_{i}.tfrecord" for i in range(number)]
+        assert manifest["counts"][f"num_instances_{split}"] == sum(
+            e["num_instances"] for e in entries)
+        for entry in entries:
+            path = folder / entry["file"]
+            assert path.stat().st_size == entry["bytes"]
+            assert path.with_name(path.name + ".index").is_file()
+            assert tuple(describe(path)) == (32, 5)
+            with RecordFile(path) as records:
+                assert records.num_records == entry["num_instances"]
+    sharded = json.loads((prepared / "sharded/custom/manifest.json").read_text())
+    formatted = json.loads((prepared / "formatted_one_article_per_line"
+                            / "custom_one_document_per_line.manifest.json").read_text())
+    assert (manifest["counts"]["num_documents"] == sharded["counts"]["num_documents"]
+            == formatted["counts"]["num_documents"] == 60)
+    assert 0.5 < manifest["counts"]["random_next_share"] < 0.8
+    assert not [path for path in prepared.rglob("*") if path.suffix in (".tmp", ".partial", ".journal")]
+
+
+def test_again_there_is_nothing_to_do(prepared):
+    before = files_below(prepared)
+    output = run_chain(prepared, prepared / "input.txt")
+    assert output.count("nothing to do") == len(CHAIN)
+    assert files_below(prepared) == before
+
+
+@pytest.mark.slow
+def test_bytes_do_not_depend_on_the_number_of_processes(prepared, tmp_path):
+    text = write_text(tmp_path / "input.txt")
+    run_chain(tmp_path, text, "--n_processes", "3")
+    assert made_from_anywhere(tmp_path) == made_from_anywhere(prepared)
+
+
+def test_other_arguments_are_refused_by_name(prepared):
+    assert "num_training_shards is 4 there, 3 here" in refused(
+        prep(prepared, "sharding", "custom", "--n_training_shards", 3, "--n_test_shards", 2))
+    assert "keep_duplicates is False there, True here" in refused(prep(
+        prepared, "text_formatting", "custom", "--input_files", prepared / "input.txt",
+        "--keep_duplicates"))
+    assert "vocab_size is 300 there, 200 here" in refused(
+        prep(prepared, "create_vocab", "custom", "--vocab_size", 200))
+
+
+def test_vocabulary_of_google_order_and_deterministic(prepared, tmp_path):
+    pieces = (prepared / "vocab/custom/vocab.txt").read_text().splitlines()
+    assert pieces[:5] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    assert "river" in pieces and len(set(pieces)) == len(pieces) <= 300
+    done(prep(prepared, "create_vocab", "custom", "--vocab_size", 300, "--vocab_file",
+              tmp_path / "v.txt"))
+    assert (tmp_path / "v.txt").read_text().splitlines() == pieces
+    (tmp_path / "mine.txt").write_text("[PAD]\n")
+    assert "was not made here" in refused(
+        prep(prepared, "create_vocab", "custom", "--vocab_file", tmp_path / "mine.txt"))
+
+
+def test_wikipedia_with_duplicates_and_empty_articles(tmp_path):
+    folder = tmp_path / "download/wikicorpus_en"
+    folder.mkdir(parents=True)
+    pages = [*PAGES, page("Same", "It is '''three''' &amp; more."), page("List", "* a\n* b")]
+    (folder / "wikicorpus_en.xml.bz2").write_bytes(bz2.compress(dump(*pages)))
+    assert "taking" in done(prep(tmp_path, "download", "wikicorpus_EN"))
+    done(prep(tmp_path, "text_formatting", "wikicorpus_en"))
+    formatted = tmp_path / "formatted_one_article_per_line"
+    text = formatted / "wikicorpus_en_one_article_per_line.txt"
+    assert text.read_text() == "The one is large.\nIt is three & more.\n"
+    manifest = json.loads(text.with_suffix(".manifest.json").read_text())
+    assert manifest["counts"] == {
+        "num_read": 7, "num_documents": 2, "num_dropped_redirects": 2,
+        "num_dropped_other_namespaces": 1, "num_dropped_duplicates": 1,
+        "num_dropped_without_sentence": 1}
+
+
+def test_cut_off_dump_leaves_nothing_and_a_whole_one_then_works(tmp_path):
+    folder = tmp_path / "download/wikicorpus_en"
+    folder.mkdir(parents=True)
+    (folder / "wikicorpus_en.xml").write_bytes(dump(*PAGES)[:-5])
+    assert "wikicorpus_en.xml: cut off" in refused(prep(tmp_path, "text_formatting", "wikicorpus_en"))
+    assert not files_below(tmp_path / "formatted_one_article_per_line")
+    (folder / "wikicorpus_en.xml").write_bytes(dump(*PAGES))
+    done(prep(tmp_path, "text_formatting", "wikicorpus_en"))
+
+
+def test_missing_inputs_say_what_to_do(tmp_path):
+    assert "put wikicorpus_en.xml.bz2" in refused(prep(tmp_path, "download", "wikicorpus_en"))
+    assert "put your books there" in refused(prep(tmp_path, "text_formatting", "bookscorpus"))
+    assert "--action=download --dataset=sample" in refused(
+        prep(tmp_path, "text_formatting", "sample"))
+    assert "--action=text_formatting --dataset=wikicorpus_en" in refused(
+        prep(tmp_path, "sharding", "wikicorpus_en"))
+    assert "--action=sharding --dataset=sample" in refused(
+        prep(tmp_path, "create_tfrecord_files", "sample"))
+    assert "needs --input_files" in refused(prep(tmp_path, "text_formatting", "custom"))
+    message = refused(prep(tmp_path, "sharding", "books_wiki_en_corpus"))
+    assert "folder of .txt books" in message and "--dataset=wikicorpus_en" in message
+    assert "n_processes=0" in refused(prep(tmp_path, "sharding", "sample", "--n_processes", 0))
+    (tmp_path / "empty.txt").write_text("\n")
+    assert "no document" in refused(
+        prep(tmp_path, "text_formatting", "custom", "--input_files", tmp_path / "empty.txt"))
+
+
+def test_a_formatted_file_of_ones_own_is_not_overwritten(prepared, tmp_path):
+    folder = tmp_path / "formatted_one_article_per_line"
+    folder.mkdir()
+    own = folder / "custom_one_document_per_line.txt"
+    own.write_text("One. Two.\n" * 9)
+    assert "was not made here" in refused(prep(
+        tmp_path, "text_formatting", "custom", "--input_files", prepared / "input.txt"))
+    done(prep(tmp_path, "sharding", "custom", "--n_training_shards", 2, "--n_test_shards", 1))
+    assert own.read_text() == "One. Two.\n" * 9
+
+
+def test_vocabulary_that_does_not_exist_is_named(prepared, tmp_path):
+    assert "nowhere.txt" in refused(prep(
+        prepared, "create_tfrecord_files", "custom", "--vocab_file", tmp_path / "nowhere.txt"))
+
+
+def slowed(tmp_path: Path, target: str) -> Path:
+    """The program with one function made slow, so that a kill meets it at work."""
+    module, function = target.rsplit(".", 1)
+    program = tmp_path / "slowed.py"
+    program.write_text(f"""
+import runpy, sys, time
+sys.path.insert(0, {str(CHECKOUT)!r})
+import {module} as module
+import data.formatting
+data.formatting.CHECKPOINT_BYTES = 2000
+data.formatting.BATCH_CHARACTERS = 500
+quick = module.{function}
+delay_secs = float(sys.argv.pop())
+def slow(*arguments, **options):
+    time.sleep(delay_secs)
+    return quick(*arguments, **options)
+if __name__ == "__main__":
+    module.{function} = slow
+    sys.argv[0] = {str(PROGRAM)!r}
+    runpy.run_path({str(PROGRAM)!r}, run_name="__main__")
+""")
+    return program
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number,target,mark", [
+    (0, "data.custom.clean_batch", '"checkpoint"'), (1, "data.sharding._write_shard", '"finished"'),
+    (3, "data.stages._make_records", '"finished"'),
+])
+def test_killed_stage_goes_on_and_ends_with_the_same_bytes(prepared, tmp_path, number, target, mark):
+    working_dir = tmp_path / "work"
+    working_dir.mkdir()
+    text = prepared / "input.txt"
+    for action, *own in CHAIN[:number]:
+        done(prep(working_dir, action, "custom", *own, "--input_files", text))
+    action, *own = CHAIN[number]
+    program = slowed(tmp_path, target)
+
+    def command(delay_secs):
+        return [sys.executable, str(program), "--action", action, "--dataset", "custom",
+                "--n_processes", "1", *own, "--input_files", str(text), str(delay_secs)]
+
+    options = dict(env={**os.environ, "BERT_PREP_WORKING_DIR": str(working_dir)}, text=True)
+    process = subprocess.Popen(command(0.1), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                               **options)
+    journal = None
+    for _ in range(600):
+        found = list(working_dir.rglob("*.journal"))
+        if found and found[0].read_text().count(mark) >= 2:
+            (journal,) = found
+            break
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert journal is not None
+    output = done(subprocess.run(command(0), capture_output=True, **options))
+    if number == 0:
+        assert "going on where an earlier run stopped" in output
+    for action, *own in CHAIN[number + 1:]:
+        done(prep(working_dir, action, "custom", *own))
+    assert made_from_anywhere(working_dir) == made_from_anywhere(prepared)
+
+
+def test_full_disk_harms_nothing_and_leaves_no_rest(prepared, tmp_path, monkeypatch, capsys):
+    options = ["--action", "text_formatting", "--dataset", "custom", "--n_processes", "1",
+               "--input_files", str(prepared / "input.txt")]
+    kept = tmp_path / "formatted_one_article_per_line/sample_one_article_per_line.txt"
+    kept.parent.mkdir()
+    kept.write_text("kept")
+
+    def no_space(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(formatting._Writer, "write", no_space)
+    namespace = _parsed(options)
+    with pytest.raises(ValueError, match="no space left"):
+        stages.run_text_formatting(namespace, stages.Layout(tmp_path))
+    assert files_below(tmp_path) == {str(kept.relative_to(tmp_path)): b"kept"}
+
+
+def _parsed(options):
+    import runpy
+
+    path = list(sys.path)
+    try:
+        return runpy.run_path(str(PROGRAM))["parse"](options)
+    finally:
+        sys.path[:] = path
+
+
+def test_failing_worker_fails_the_stage(prepared, tmp_path, monkeypatch):
+    (tmp_path / "formatted_one_article_per_line").mkdir()
+    source = prepared / "formatted_one_article_per_line/custom_one_document_per_line.txt"
+    (tmp_path / "formatted_one_article_per_line" / source.name).write_bytes(source.read_bytes())
+
+    def fail(*_, **__):
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(sharding, "_write_shard", fail)
+    namespace = _parsed(["--action", "sharding", "--dataset", "custom", "--n_training_shards", "3",
+                         "--n_test_shards", "1", "--n_processes", "1"])
+    with pytest.raises(ZeroDivisionError):
+        stages.run_sharding(namespace, stages.Layout(tmp_path))
+    assert not (tmp_path / "sharded/custom/manifest.json").exists()
+
+
+def test_program_runs_from_any_folder_and_through_a_link(tmp_path):
+    (tmp_path / "linked").symlink_to(CHECKOUT / "data")
+    result = subprocess.run(
+        [sys.executable, "linked/bertPrep.py", "--action", "sharding", "--dataset", "sample"],
+        cwd=tmp_path, env={**os.environ, "BERT_PREP_WORKING_DIR": str(tmp_path / "w")},
+        text=True, capture_output=True)
+    assert "--action=text_formatting --dataset=sample" in refused(result)
+
+
+def test_workers_do_not_import_tensorflow():
+    code = "import sys, data.stages; sys.exit('tensorflow' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=CHECKOUT).returncode == 0
+
+
+def from_start(working_dir, argument, **environment):
+    return subprocess.run(
+        ["bash", str(CHECKOUT / "data/create_datasets_from_start.sh"), argument], text=True,
+        capture_output=True, env={**os.environ, "BERT_PREP_WORKING_DIR": str(working_dir),
+                                  "N_PROCESSES": "1", **environment})
+
+
+def test_from_start_goes_on_with_wikipedia_where_there_are_no_books(tmp_path):
+    folder = tmp_path / "download/wikicorpus_en"
+    folder.mkdir(parents=True)
+    text = write_text(tmp_path / "input.txt").read_text().split("\n\n")
+    (folder / "wikicorpus_en.xml").write_bytes(
+        dump(*(page(str(number), article) for number, article in enumerate(text))))
+    result = from_start(tmp_path, "wiki_books", VOCAB_SIZE="300", DUPE_FACTOR="1",
+                        SHARDS="--n_training_shards 3 --n_test_shards 1")
+    assert "put your books there" in result.stderr
+    assert "Going on with Wikipedia alone." in done(result)
+    assert len(list(tmp_path.glob("tfrecord/*/wikicorpus_en/manifest.json"))) == 2
+
+
+def test_from_start_refuses_what_it_does_not_know(tmp_path):
+    assert "must be wiki_only, wiki_books or sample" in refused(from_start(tmp_path, "everything"))

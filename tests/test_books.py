@@ -1,0 +1,139 @@
+"""Books and own text: heads and tails, encodings, line breaks, documents in a file."""
+from __future__ import annotations
+
+import pytest
+
+from bert_tf.errors import UserError
+from data import books, custom, text_files
+from data.formatting import SeenDocuments, as_line, has_sentence
+
+BOOK = """The Project Gutenberg EBook of Things
+
+Character set encoding: {encoding}
+
+*** START OF THIS PROJECT GUTENBERG EBOOK THINGS ***
+
+Produced by Nobody and
+the Others
+
+THINGS
+
+It was a _very_
+dark café.
+
+[Illustration: A dog]
+
+* * *
+
+The end came.
+
+End of the Project Gutenberg EBook of Things
+
+*** END OF THIS PROJECT GUTENBERG EBOOK THINGS ***
+Licence.
+*** START: FULL LICENSE ***
+"""
+LINE = "THINGS  It was a very dark café.  The end came."
+
+
+def book(path, encoding: str, stated: str, newline: str = "\n") -> None:
+    path.write_bytes(BOOK.format(encoding=stated).replace("\n", newline).encode(encoding))
+
+
+@pytest.mark.parametrize("encoding,stated,newline", [
+    ("utf-8", "UTF-8", "\n"), ("utf-8-sig", "ASCII", "\r\n"), ("latin-1", "ISO-8859-1", "\r\n"),
+    ("utf-16", "none", "\n"),
+])
+def test_book_is_one_line_without_the_distributor(tmp_path, encoding, stated, newline):
+    book(tmp_path / "a.txt", encoding, stated, newline)
+    assert books.book_line(tmp_path / "a.txt", None, "strict") == LINE
+
+
+def test_unknown_encoding_names_the_byte_and_the_ways_out(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes("Ein Café.\nNoch eins.".encode("latin-1"))
+    with pytest.raises(UserError, match=r"a.txt: not valid UTF-8 at byte 7 \(0xe9\).*fallback_enc"):
+        books.book_line(path, None, "strict")
+    assert books.book_line(path, "latin-1", "strict") == "Ein Café. Noch eins."
+    assert books.book_line(path, None, "replace") == "Ein Caf\ufffd. Noch eins."
+    with pytest.raises(UserError, match="klingon: not known"):
+        text_files.known_encoding("klingon")
+
+
+def test_first_wrong_byte_behind_the_first_block(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes("é".encode() * (1 << 19) + b"x" + "é".encode() + b"\xe9")
+    with pytest.raises(UserError, match=f"byte {(1 << 20) + 3} "):
+        text_files.encoding_of(path, None)
+
+
+def test_books_of_any_depth_in_a_fixed_order(tmp_path):
+    for name in ("b/c/1.txt", "a.TXT", ".hidden/x.txt", "b/.y.txt", "b/notes.md"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("Text.")
+    found = books.find_books(tmp_path)
+    assert [str(path.relative_to(tmp_path)) for path in found] == ["a.TXT", "b/c/1.txt"]
+
+
+def test_no_book_says_where_they_go_and_the_other_way_out(tmp_path):
+    with pytest.raises(UserError, match="put your books there.*wikicorpus_en"):
+        books.find_books(tmp_path / "none")
+
+
+def documents(path, input_format):
+    batches = custom.read_batches([path], input_format, fallback_encoding=None,
+                                  encoding_errors="strict")
+    return [line for batch in batches for line in custom.clean_batch(batch).lines]
+
+
+def test_custom_documents_by_file_line_and_blank_line(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("One is\nwrapped.\n\n\nTwo.\n" + "Long line. " * 20 + "\n")
+    long_line = ("Long line. " * 20).strip()
+    assert documents(path, "file") == ["One is wrapped.  Two.  " + long_line]
+    assert documents(path, "paragraph") == ["One is wrapped.", "Two.  " + long_line]
+    assert documents(path, "line") == ["One is", "wrapped.", "Two.", long_line]
+
+
+def test_custom_format_chosen_by_what_is_there(tmp_path):
+    wrapped, lines = tmp_path / "a.txt", tmp_path / "b.txt"
+    wrapped.write_text("One.\n\nTwo.\n")
+    lines.write_text("One.\nTwo.\n")
+
+    def chosen(*paths):
+        return custom.choose_format("auto", paths, fallback_encoding=None, encoding_errors="strict")
+
+    assert [chosen(wrapped), chosen(lines), chosen(wrapped, lines)] == ["paragraph", "line", "file"]
+
+
+def test_custom_inputs_must_exist(tmp_path):
+    with pytest.raises(UserError, match="needs --input_files"):
+        custom.find_inputs([])
+    with pytest.raises(UserError, match="nowhere does not exist"):
+        custom.find_inputs([str(tmp_path / "nowhere")])
+    with pytest.raises(UserError, match="holds no .txt file"):
+        custom.find_inputs([str(tmp_path)])
+
+
+def test_document_larger_than_memory_allows_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(text_files, "LARGEST_DOCUMENT_CHARACTERS", 100)
+    path = tmp_path / "a.txt"
+    path.write_text("x" * 300)
+    for input_format in ("file", "line", "paragraph"):
+        with pytest.raises(UserError, match="more than 100 characters"):
+            documents(path, input_format)
+
+
+def test_sentences_are_told_from_titles():
+    assert has_sentence("It is.") and has_sentence("one two three four five six seven eight")
+    assert not has_sentence("") and not has_sentence("* * *.") and not has_sentence("= A Title =")
+
+
+def test_as_line_keeps_paragraphs_by_two_spaces():
+    assert as_line(["a\u2028 b\n", " ", "***", "c"]) == "a b  c"
+
+
+def test_seen_documents_grow():
+    seen = SeenDocuments()
+    assert all(seen.add(str(i).encode()) for i in range(50_000))
+    assert not any(seen.add(str(i).encode()) for i in range(50_000))

@@ -1,0 +1,138 @@
+"""A stage's memory: done, killed, changed, damaged, locked, out of disk."""
+from __future__ import annotations
+
+import errno
+import json
+
+import pytest
+
+from bert_tf.errors import UserError
+from data.manifest import Stage, atomic_file, clear_disk_errors, describe_input
+
+
+def stage(folder, arguments=None, inputs=(), **options) -> Stage:
+    return Stage("sharding", "sample", folder / "manifest.json", arguments or {"seed": 1}, inputs,
+                 outputs_to_delete=str(folder), temporary_files=["part_*"], **options)
+
+
+def make(folder, name, content=b"text"):
+    with atomic_file(folder / name) as file:
+        file.write(content)
+    return {"file": name, "bytes": len(content), "sha256": "0"}
+
+
+def finish(run, folder, names=("part_0", "part_1")):
+    for name in names:
+        if name not in run.finished:
+            run.add(make(folder, name))
+    run.complete({"num_parts": len(names)}, {"training": [run.finished[name] for name in names]})
+
+
+def test_done_is_seen_and_leaves_a_manifest_only(tmp_path):
+    with stage(tmp_path) as run:
+        assert not run.is_done
+        finish(run, tmp_path)
+    with stage(tmp_path) as again:
+        assert again.is_done
+    names = {path.name for path in tmp_path.iterdir() if not path.name.endswith(".lock")}
+    assert names == {"manifest.json", "part_0", "part_1"}
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    assert manifest["arguments"] == {"seed": 1} and manifest["counts"] == {"num_parts": 2}
+    assert [entry["file"] for entry in manifest["shards"]["training"]] == ["part_0", "part_1"]
+
+
+def test_interrupted_stage_keeps_what_was_finished(tmp_path):
+    with pytest.raises(KeyboardInterrupt), stage(tmp_path) as run:
+        run.add(make(tmp_path, "part_0"))
+        run.add_checkpoint({"bytes": 1})
+        run.add_checkpoint({"bytes": 2})
+        (tmp_path / "part_1.77.tmp").write_text("half")
+        raise KeyboardInterrupt
+    # What a kill in the middle of a line leaves.
+    with open(tmp_path / ".manifest.json.journal", "ab") as journal:
+        journal.write(b'{"finished": {"fi')
+    (tmp_path / "part_1.78.tmp").write_text("half")
+    (tmp_path / "other.tmp").write_text("not ours")
+    with stage(tmp_path) as again:
+        assert list(again.finished) == ["part_0"] and again.checkpoint == {"bytes": 2}
+        assert [path.name for path in tmp_path.glob("*.tmp")] == ["other.tmp"]
+        finish(again, tmp_path)
+    with stage(tmp_path) as last:
+        assert last.is_done
+
+
+def test_lost_and_shortened_files_are_made_again(tmp_path, capsys):
+    names = ("part_0", "part_1", "part_2")
+    with stage(tmp_path) as run:
+        finish(run, tmp_path, names)
+    (tmp_path / "part_0").unlink()
+    (tmp_path / "part_2").write_bytes(b"te")
+    with stage(tmp_path) as again:
+        assert list(again.finished) == ["part_1"] and not again.is_done
+        assert "2 of 3 files" in capsys.readouterr().out
+        finish(again, tmp_path, names)
+    with stage(tmp_path) as last:
+        assert last.is_done
+
+
+@pytest.mark.parametrize("is_finished", [True, False])
+def test_other_arguments_inputs_and_vocabularies_are_refused_by_name(tmp_path, is_finished):
+    source = tmp_path / "input.txt"
+    source.write_text("abc")
+    inputs = [describe_input(source, tmp_path)]
+    vocab = {"size": 10, "sha256": "a" * 64}
+    with stage(tmp_path, inputs=inputs, vocab=vocab) as run:
+        run.add(make(tmp_path, "part_0"))
+        if is_finished:
+            run.complete({}, {"training": [run.finished["part_0"]]})
+    with pytest.raises(UserError, match="seed is 1 there, 2 here.*delete"), \
+            stage(tmp_path, {"seed": 2}, inputs, vocab=vocab):
+        pass
+    with pytest.raises(UserError, match="vocabulary is 10 pieces.* there, 11 pieces"), \
+            stage(tmp_path, inputs=inputs, vocab={"size": 11, "sha256": "b" * 64}):
+        pass
+    with pytest.raises(UserError, match="input.txt was an input there"), \
+            stage(tmp_path, vocab=vocab):
+        pass
+    source.write_text("abcd")
+    with pytest.raises(UserError, match="input.txt has changed"), \
+            stage(tmp_path, inputs=[describe_input(source, tmp_path)], vocab=vocab):
+        pass
+
+
+def test_inputs_may_move_with_the_working_directory(tmp_path):
+    for place in ("a", "b"):
+        (tmp_path / place).mkdir()
+        (tmp_path / place / "x").write_text("1")
+    assert (describe_input(tmp_path / "a/x", tmp_path / "a")
+            == describe_input(tmp_path / "b/x", tmp_path / "b") == {"file": "x", "bytes": 1})
+
+
+def test_two_runs_in_one_folder_are_refused(tmp_path):
+    with stage(tmp_path), pytest.raises(UserError, match="another run of sharding"), \
+            stage(tmp_path):
+        pass
+
+
+def test_damaged_manifest_is_named(tmp_path):
+    (tmp_path / "manifest.json").write_text("{")
+    with pytest.raises(UserError, match="manifest.json is damaged"), stage(tmp_path):
+        pass
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_full_disk_is_one_clear_error_and_leaves_no_half_file(tmp_path, code):
+    (tmp_path / "part_0").write_text("before")
+    with pytest.raises(UserError, match="no space left.*make room"), stage(tmp_path), \
+            atomic_file(tmp_path / "part_0") as file:
+        file.write(b"half")
+        raise OSError(code, "disk")
+    assert (tmp_path / "part_0").read_text() == "before"
+    assert not list(tmp_path.glob("*.tmp"))
+
+
+def test_other_errors_stay_what_they_are(tmp_path):
+    with pytest.raises(OSError, match="device"), clear_disk_errors(tmp_path):
+        raise OSError(errno.EIO, "device")
+    with pytest.raises(UserError, match="BERT_PREP_WORKING_DIR"), clear_disk_errors(tmp_path):
+        raise PermissionError(errno.EACCES, "denied", "x")

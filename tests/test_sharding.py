@@ -1,0 +1,113 @@
+"""Documents to shards: whole, balanced, by seed alone."""
+from __future__ import annotations
+
+import json
+import random
+
+import numpy as np
+import pytest
+
+from bert_tf.errors import UserError
+from data.manifest import Stage, sha256_of_file
+from data.sharding import ShardingSettings, assign_documents, index_documents, shard_corpus
+
+SETTINGS = ShardingSettings(6, 2, 0.1, "rules", 7)
+
+
+def write_documents(path, num_documents: int, seed: int = 0):
+    generator = random.Random(seed)
+    documents = [" ".join(f"Sentence {d} of {s}." for s in range(generator.randrange(1, 40)))
+                 for d in range(num_documents)]
+    path.write_text("".join(document + "\n" for document in documents))
+    return documents
+
+
+def shard(folder, paths, settings=SETTINGS, num_processes=1):
+    with Stage("sharding", "custom", folder / "manifest.json", settings._asdict(), [],
+               outputs_to_delete=str(folder)) as stage:
+        return shard_corpus(stage, "custom", paths, settings, num_processes)
+
+
+def contents(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.glob("*/*.txt")}
+
+
+def test_every_document_is_whole_and_in_one_shard(tmp_path):
+    documents = write_documents(tmp_path / "a", 60) + write_documents(tmp_path / "b", 50, seed=1)
+    counts = shard(tmp_path / "out", [tmp_path / "a", tmp_path / "b"])
+    found = []
+    for name, content in contents(tmp_path / "out").items():
+        assert content.endswith(b"\n\n"), name
+        found += [block.replace("\n", " ") for block in content.decode()[:-2].split("\n\n")]
+    assert sorted(found) == sorted(documents)
+    assert counts["num_documents"] == 110 == sum(
+        counts[f"num_documents_{split}"] for split in ("training", "test"))
+    assert counts["num_sentences"] == sum(document.count(".") for document in documents)
+
+
+def test_manifest_describes_the_files(tmp_path):
+    write_documents(tmp_path / "a", 60)
+    shard(tmp_path / "out", [tmp_path / "a"])
+    manifest = json.loads((tmp_path / "out/manifest.json").read_text())
+    assert [e["file"] for e in manifest["shards"]["test"]] == [
+        "test/custom_test_0.txt", "test/custom_test_1.txt"]
+    for entries in manifest["shards"].values():
+        for entry in entries:
+            assert entry["sha256"] == sha256_of_file(tmp_path / "out" / entry["file"])
+
+
+def test_bytes_depend_on_the_seed_and_not_on_processes(tmp_path):
+    write_documents(tmp_path / "a", 60)
+    shard(tmp_path / "one", [tmp_path / "a"])
+    shard(tmp_path / "three", [tmp_path / "a"], num_processes=3)
+    shard(tmp_path / "other", [tmp_path / "a"], SETTINGS._replace(random_seed=8))
+    assert contents(tmp_path / "one") == contents(tmp_path / "three")
+    assert contents(tmp_path / "one") != contents(tmp_path / "other")
+
+
+def test_shards_are_balanced_by_bytes():
+    lengths = np.random.default_rng(0).lognormal(7, 1, 20_000).astype(np.uint32)
+    settings = ShardingSettings(40, 10, 0.1, "rules", 0)
+    loads = np.bincount(assign_documents(lengths, settings), lengths, minlength=50)
+    shares = loads / lengths.sum()
+    np.testing.assert_allclose(shares[:40], 0.9 / 40, rtol=2e-3)
+    np.testing.assert_allclose(shares[40:], 0.1 / 10, rtol=2e-3)
+
+
+def test_no_shard_is_empty_even_with_one_huge_document():
+    lengths = np.array([1_000_000, 1, 1, 1, 1], np.uint32)
+    assignment = assign_documents(lengths, ShardingSettings(4, 1, 0.001, "rules", 0))
+    assert sorted(assignment) == [0, 1, 2, 3, 4]
+
+
+def test_index_skips_empty_lines_and_line_ends(tmp_path):
+    path = tmp_path / "a"
+    path.write_bytes(b"One.\r\n\nTwo\n\r\nThree")
+    index = index_documents([path])
+    found = [path.read_bytes()[int(o):int(o) + int(n)]
+             for o, n in zip(index.offsets, index.lengths)]
+    assert found == [b"One.", b"Two", b"Three"]
+
+
+def test_fewer_documents_than_shards_says_what_to_do(tmp_path):
+    write_documents(tmp_path / "a", 7)
+    with pytest.raises(UserError, match="7 documents are fewer than the 6 training and 2 test.*"
+                                        "--n_training_shards="):
+        shard(tmp_path / "out", [tmp_path / "a"])
+
+
+@pytest.mark.parametrize("change,message", [
+    ({"num_training_shards": 0}, "n_training_shards=0"), ({"num_test_shards": -1}, "n_test_shards"),
+    ({"fraction_test_set": 1.0}, "fraction_test_set=1.0"),
+    ({"fraction_test_set": 0.0}, "both must be 0"), ({"num_test_shards": 0}, "both must be 0"),
+    ({"segmentation_method": "x"}, "segmentation_method=x"),
+])
+def test_wrong_settings_are_refused(change, message):
+    with pytest.raises(UserError, match=message):
+        SETTINGS._replace(**change).validated()
+
+
+def test_no_test_split_when_asked_for_none(tmp_path):
+    write_documents(tmp_path / "a", 20)
+    settings = SETTINGS._replace(num_test_shards=0, fraction_test_set=0.0).validated()
+    assert shard(tmp_path / "out", [tmp_path / "a"], settings)["num_documents_test"] == 0

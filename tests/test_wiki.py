@@ -1,0 +1,127 @@
+"""Dumps read as a stream, markup to text passages, damage named."""
+from __future__ import annotations
+
+import bz2
+
+import pytest
+
+from bert_tf.errors import UserError
+from data import wiki
+from data.wikitext import paragraphs_of
+
+HEAD = ('<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.10/"><siteinfo><namespaces>'
+        '<namespace key="0" /><namespace key="1">Talk</namespace></namespaces></siteinfo>')
+
+
+def page(title: str, text: str, ns: str = "<ns>0</ns>", extra: str = "") -> str:
+    escaped = text.replace("&", "&amp;").replace("<", "&lt;")
+    return (f"<page><title>{title}</title>{ns}<id>1</id>{extra}<revision><id>2</id>"
+            f"<text xml:space='preserve'>{escaped}</text></revision></page>\n")
+
+
+def dump(*pages: str) -> bytes:
+    return (HEAD + "".join(pages) + "</mediawiki>").encode()
+
+
+PAGES = (
+    page("One", "The '''one''' is [[big|large]]."), page("Talk:One", "Talk.", ns="<ns>1</ns>"),
+    page("Uno", "#REDIRECT [[One]]", extra='<redirect title="One" />'),
+    page("Two", "#redirect [[One]]"), page("Three", "It is <b>three</b> &amp; more."),
+)
+
+
+def cleaned(path) -> tuple:
+    results = [wiki.clean_batch(batch) for batch in wiki.read_batches([path])]
+    return ([line for result in results for line in result.lines],
+            {name: sum(r.num_dropped.get(name, 0) for r in results)
+             for name in ("redirects", "other_namespaces")})
+
+
+@pytest.mark.parametrize("name", ["wikicorpus_en.xml", "wikicorpus_en.xml.bz2",
+                                  "enwiki-20240101-pages-articles.xml.bz2",
+                                  "enwiki-20240101-pages-articles1.xml-p1p41242.bz2"])
+def test_articles_remain_and_the_rest_is_counted(tmp_path, name):
+    data = dump(*PAGES)
+    # A dump for parallel reading is several bz2 streams, one after the other.
+    packed = bz2.compress(data[:500]) + bz2.compress(data[500:])
+    (tmp_path / name).write_bytes(packed if name.endswith("bz2") else data)
+    (found,) = wiki.find_dumps(tmp_path)
+    assert cleaned(found) == (["The one is large.", "It is three & more."],
+                              {"redirects": 2, "other_namespaces": 1})
+
+
+def test_encoding_that_the_xml_declares(tmp_path):
+    path = tmp_path / "wikicorpus_en.xml"
+    declared = '<?xml version="1.0" encoding="ISO-8859-1"?>' + dump(page("É", "Café.")).decode()
+    path.write_bytes(declared.encode("latin-1"))
+    assert cleaned(path)[0] == ["Café."]
+
+
+def test_namespace_from_the_title_where_old_dumps_say_nothing(tmp_path):
+    path = tmp_path / "wikicorpus_en.xml"
+    path.write_bytes(dump(page("Talk:One", "Talk.", ns=""), page("Star: Two", "Text.", ns="")))
+    assert cleaned(path) == (["Text."], {"redirects": 0, "other_namespaces": 1})
+
+
+@pytest.mark.parametrize("name,cut", [("wikicorpus_en.xml", 700), ("wikicorpus_en.xml.bz2", 300)])
+def test_cut_off_dump_names_file_and_byte(tmp_path, name, cut):
+    data = dump(*PAGES)
+    path = tmp_path / name
+    path.write_bytes((bz2.compress(data) if name.endswith("bz2") else data)[:cut])
+    with pytest.raises(UserError, match=rf"{name}: cut off or damaged at byte {cut} of {cut}"):
+        cleaned(path)
+
+
+def test_damaged_bz2_is_named(tmp_path):
+    packed = bytearray(bz2.compress(dump(*PAGES)))
+    packed[100] ^= 255
+    path = tmp_path / "wikicorpus_en.xml.bz2"
+    path.write_bytes(packed)
+    with pytest.raises(UserError, match="cut off or damaged"):
+        cleaned(path)
+
+
+def test_missing_or_foreign_file_says_what_to_do(tmp_path):
+    with pytest.raises(UserError, match="put wikicorpus_en.xml.bz2"):
+        wiki.find_dumps(tmp_path)
+    path = tmp_path / "wikicorpus_en.xml"
+    path.write_text("<html><body></body></html>")
+    with pytest.raises(UserError, match="holds no <page>"):
+        cleaned(path)
+
+
+@pytest.mark.parametrize("markup,text", [
+    ("{{Infobox|a={{b|{{c}}}}|d=[[e]]}}'''Bold''' and ''italic'' text.", "Bold and italic text."),
+    ("A [[link]], a [[target|shown]] one, [[Paris (Texas)|]] too.", "A link, a shown one, Paris too."),
+    ("Seen.<ref name=x>Not {{this}}.</ref> Also.<ref name=\"x\" /> End.", "Seen. Also. End."),
+    ("{| class=x\n| cell. {{t}}\n{| \n| inner.\n|}\n|}\nAfter it.", "After it."),
+    ("[[File:a.jpg|thumb|A [[caption]] here.]]The text.", "The text."),
+    ("== Heading ==\nThe text.\n=== See also ===\n* A list.\n# Another.", "The text."),
+    ("It is {{convert|10|-|20|km|mi}} or {{lang|fr|loin}} {{circa|1900}}.",
+     "It is 10–20 km or loin c. 1900."),
+    ("The name ({{IPA|x}}; {{lang-fr|Paris}}) stays ({{IPA|y}}) here.",
+     "The name (Paris) stays here."),
+    ("See [http://x.org the site] and [http://y.org] or http://z.org/a now.",
+     "See the site and or now."),
+    ("A<!-- hidden. --> B&nbsp;C &ndash; D&amp;E.<br/>F. __NOTOC__", "A B C – D&E. F."),
+    ("Use <nowiki>[[brackets]] and ''quotes''</nowiki> so.", "Use [[brackets]] and ''quotes'' so."),
+    ("{{unclosed The text stays. [[Also this. ", "unclosed The text stays. Also this."),
+    ("The end }} of ]] it |} all.", "The end of it |} all."),
+    ("{{{param|{{t}}}}} {{{{{nested}}}}}Text.", "Text."),
+    ("[[Category:Things]][[fr:Chose]]Text of [[:Category:Things]] and [[wikt:word|words]].",
+     "Text of Category:Things and words."),
+    ("If <math>x + 1</math> is <math>\\frac{a}{b}</math> then.", "If x + 1 is then."),
+    ("First line\nsame paragraph.", "First line same paragraph."),
+])
+def test_markup_goes_and_text_stays(markup, text):
+    assert " ".join(paragraphs_of(markup)) == text
+
+
+def test_paragraphs_stay_apart_and_fragments_go():
+    assert paragraphs_of("One. Two.\n\nNo stop here\n\nThree.") == ["One. Two.", "Three."]
+
+
+def test_deep_nesting_takes_linear_time():
+    depth = 20_000
+    assert paragraphs_of("{{a|" * depth + "x" + "}}" * depth + "Text.") == ["Text."]
+    assert paragraphs_of("[[" * depth + "Text.")[0].endswith("Text.")

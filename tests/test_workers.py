@@ -1,0 +1,49 @@
+"""The pool: order, little in flight, failures that are seen."""
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+
+import pytest
+
+from bert_tf.errors import UserError
+from data.workers import WorkerKilledError, map_in_order
+
+
+def square(number: int) -> int:
+    return number * number
+
+
+def fail_at_three(number: int) -> int:
+    if number == 3:
+        raise UserError("number=3: not this one")
+    return number
+
+
+def die_at_three(number: int) -> int:
+    if number == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return number
+
+
+@pytest.mark.parametrize("num_processes", [1, 3])
+def test_results_come_in_order(num_processes):
+    assert list(map_in_order(square, range(50), num_processes)) == [n * n for n in range(50)]
+
+
+def test_an_endless_stream_is_read_only_a_little_ahead():
+    results = map_in_order(square, itertools.count(), 2)
+    assert list(itertools.islice(results, 20)) == [n * n for n in range(20)]
+    results.close()
+
+
+@pytest.mark.parametrize("num_processes", [1, 2])
+def test_failing_worker_is_raised_here(num_processes):
+    with pytest.raises(UserError, match="number=3"):
+        list(map_in_order(fail_at_three, range(20), num_processes))
+
+
+def test_killed_worker_says_so():
+    with pytest.raises(WorkerKilledError, match="smaller --n_processes"):
+        list(map_in_order(die_at_three, range(20), 2))
