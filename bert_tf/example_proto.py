@@ -90,10 +90,10 @@ def _pack(values: np.ndarray) -> list[bytes]:
         encoded, used = _varint_tables(largest.bit_length())
         # All are in range; without "clip" NumPy checks once more. Gathering by number is faster
         # than by mask.
-        is_used = used.take(values, mode="clip").view(np.uint8)
+        is_used = used.take(values, mode="clip").view(bool)
         padded = encoded.take(values, mode="clip").view(np.uint8)
         data = padded.take(np.flatnonzero(is_used), mode="clip").tobytes()
-        ends = np.cumsum(is_used.sum(axis=1, dtype=np.uint32), dtype=np.int64)
+        ends = np.cumsum(is_used.view(np.uint8).sum(axis=1, dtype=np.uint32), dtype=np.int64)
     places = [0, *ends.tolist()]
     return [data[first:end] for first, end in zip(places, places[1:])]
 

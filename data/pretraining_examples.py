@@ -39,8 +39,8 @@ _NUM_MARKERS = 3
 _SHORTEST_TARGET = 2
 _UNUSED_TOKEN = re.compile(r"\[unused\d+\]")
 _MASK_SHARE, _KEEP_SHARE = 0.8, 0.1
-# Assembled and masked at once: fits a processor's cache. The choices depend on it.
-_BLOCK_INSTANCES = 512
+# Assembled and masked at once, so that it fits a processor's cache. The choices depend on it.
+_BLOCK_TOKENS = 1 << 17
 
 
 @dataclasses.dataclass(frozen=True)
@@ -275,13 +275,16 @@ def _choose_positions(
     num, most = len(a_size), int(num_candidates.max())
     rows = np.arange(num)
     # The first steps of Fisher and Yates' shuffle, for all instances at once.
-    order = np.repeat(np.arange(most)[:, np.newaxis], num, axis=1)
+    order = np.repeat(np.arange(most, dtype=np.int32), num)
     for step in range(int(num_chosen.max())):
-        other = step + (generator.random(num) * (num_candidates - step)).astype(np.int64)
-        other = np.where(step < num_chosen, other, step)
-        drawn = order[other, rows]
-        order[other, rows] = order[step]
-        order[step] = drawn
+        # Those that have all theirs swap a place with itself.
+        left = np.where(step < num_chosen, num_candidates - step, 0)
+        other = ((generator.random(num) * left).astype(np.int64) + step) * num + rows
+        here = order[step * num:(step + 1) * num]
+        drawn = order.take(other, mode="clip")
+        order[other] = here
+        here[:] = drawn
+    order = order.reshape(most, num)
     candidates = np.full([num, max_chosen], most)
     candidates[:, :min(most, max_chosen)] = order[:max_chosen].T
     is_chosen = np.arange(max_chosen) < num_chosen[:, np.newaxis]
@@ -348,8 +351,9 @@ def create_instances(
     pairs = draw_pairs(text, settings, int(pair_seed.generate_state(1, np.uint64)[0]))
     generator = np.random.default_rng(other_seed)
     pairs = pairs.rows(generator.permutation(len(pairs.a_start)))
-    for first in range(0, len(pairs.a_start), _BLOCK_INSTANCES):
-        block = pairs.rows(slice(first, first + _BLOCK_INSTANCES))
+    block_size = max(1, _BLOCK_TOKENS // settings.max_seq_length)
+    for first in range(0, len(pairs.a_start), block_size):
+        block = pairs.rows(slice(first, first + block_size))
         block = truncate(block, settings.token_budget, generator)
         yield assemble(text, block, settings, ids, generator)
 
