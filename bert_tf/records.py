@@ -24,6 +24,7 @@ import struct
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from types import TracebackType
 from typing import BinaryIO, NamedTuple
 
 import google_crc32c
@@ -193,10 +194,13 @@ class RecordWriter:
             self._sizes.append(np.fromiter(map(len, records), np.int64, len(records)))
             self._lengths.append(block.input_mask.sum(axis=1, dtype=np.int64))
 
-    def __exit__(self, *exception: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, exception: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
         with self._user_errors():
-            self._stack.__exit__(*exception)
-            if exception[0] is None:
+            self._stack.__exit__(kind, exception, traceback)
+            if exception is None:
                 ends = np.cumsum(np.concatenate([np.zeros(1, np.int64), *self._sizes]))
                 lengths = np.concatenate([np.zeros(0, np.int64), *self._lengths])
                 _write_index(
@@ -375,7 +379,8 @@ class _Frames:
 
     def scan(self) -> RecordIndex:
         """The index by one pass over the file."""
-        offsets, lengths = [0], []
+        offsets: list[int] = [0]
+        lengths: list[int] = []
         while offsets[-1] < self.size:
             number, offset = len(lengths), offsets[-1]
             end = self.end(number, offset)
