@@ -1,268 +1,338 @@
-"""Writes the sample corpus: a small encyclopedia of an invented world, and questions about it.
+"""Writes the sample corpus: a small encyclopedia of an invented country, and questions about it.
 
-Everything comes from a seed: a world of entities and facts (`sample_world`), articles that state
-the facts in many wordings (`sample_phrases`), and questions in SQuAD's format whose answers are
-spans of paragraphs of these articles. A fact is the same in every article, names return all
-through an article, and some articles put a question and its answer below a paragraph, so a small
-model can learn from the text what it needs to find answers: which words mean the same, and which
-name goes with which. Subjects that the question files ask about are never asked about in an article.
+Nothing of it is anybody's text. A seed draws towns and their facts (river, trade, dish, ...); a
+grammar states the facts of a town in one of several ways, takes some of them up again in other
+words, and asks for others and answers. So everything runs without a network, and a small model
+learns in minutes what questions need: which words are rivers, dishes, trades, and to find the
+place where a fact was told.
+
+The question files are in SQuAD's format. Their towns are described, but never asked about, in the
+encyclopedia, and each kind of fact has its words in two halves: no answer in the training file is
+an answer in the other one. So a model that has not read the encyclopedia can hardly know what to
+look for.
 """
+
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import re
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Sequence, Tuple
 
-from data import sample_phrases as phrases
 from data.manifest import Stage, atomic_file, sha256_of_file
-from data.sample_world import Entity, World, make_world
 
 ARTICLES_FILE = "articles.txt"
-QUESTION_FILES = {"train-v1.1.json": 600, "dev-v1.1.json": 200}
+QUESTION_FILES = {"train-v1.1.json": 2100, "dev-v1.1.json": 300}
 SEED = 12345
 
-_CHOICE = re.compile(r"\[([^\[\]]*)\]")
-# Shares: of subjects kept for the question files, of paragraphs with a question below, of
-# sentences that call the subject by another word, of facts followed by one about their object.
-_HELD_OUT_SHARE = 0.4
-_QUESTIONED_SHARE = 0.6
-_REFERENCE_SHARE = 0.3
-_FOLLOW_UP_SHARE = 0.35
-_ASIDE_SHARE = 0.25
-_VOWELS = tuple("aeiou")
-_MAX_QUESTIONS_PER_PARAGRAPH = 3
+_NUM_ARTICLES = 5000
+_LONG_ARTICLE_EVERY = 4
+_TOWNS_IN_LONG_ARTICLE = (4, 7)
+_FACTS_PER_TOWN = 5
+_QUESTIONS_PER_PARAGRAPH = 3
+
+_FIRST_NAMES = (
+    "Upper Lower Great Little New Old North South East West High Long Broad Fair Dry Cold Warm Dark Bright Deep "
+    "Far Near Inner Outer Middle Market Castle Bishop Abbot Royal Holy Saint Cross Bridge Gate Tower Hill Vale "
+    "Wood Field Marsh Moor Heath Shore Cliff Bay Port Ferry Mill Well Spring Stone Sand Snow Rain Storm Wind Sun "
+    "Moon Star Morning Evening Winter Summer Monk Knight Forest Lake Island Harbour Garden Mountain"
+).split()
+_ONSETS = "b br d dr f g gr h k kl l m n p pr r s sk st t tr v w z".split()
+_VOWELS = "a e i o u ai ea or ar en".split()
+_ENDS = "dal mar ton vik ra len by nor sted wick heim fell".split()
+_NUM_SECOND_NAMES = 160
+
+# Words in families. What unites a family is for the model to find out; no word is in two of them.
+_POOLS: Dict[str, str] = {
+    "river": (
+        "Alder Arrow Badger Bracken Candle Clover Dove Ember Flint Gull Hazel Holly Kestrel Laurel "
+        "Linden Marten Mist Nettle Otter Pebble Plover Reed Rowan Sage Sorrel Spruce Swift Thrush Trout "
+        "Wolf"
+    ),
+    "trade": (
+        "barrels bells boats brooms buckets candles carpets chairs clocks combs drums felt gloves harps "
+        "kettles knives ladders lenses looms nets paper ploughs pumps ropes saws scissors shovels spoons "
+        "tables toys"
+    ),
+    "dish": (
+        "bacon beets bread cabbage carrots cherries chicken cucumbers dumplings figs grapes herring kale "
+        "leeks melons mushrooms noodles olives oysters pears pepper plums potatoes pumpkins raisins "
+        "sausages spinach syrup veal waffles"
+    ),
+    "animal": (
+        "bat bee boar bull cobra cricket deer donkey duck finch goose hedgehog horse jackal leopard "
+        "lobster mole mouse newt peacock pig pony rat scorpion snake stag tiger turkey vulture weasel"
+    ),
+    "name": (
+        "Abel Albert Anna Beatrice Bertha Clara Daniel Edgar Edward Emma Felix Gabriel Gilbert Harriet "
+        "Herbert Ida Jacob Joan Julia Leonard Margaret Martin Miriam Oliver Paul Rachel Samuel Sophie "
+        "Theodore Victor"
+    ),
+    "material": (
+        "alabaster asphalt basalt brass cement clay copper cork crystal feldspar glass gravel hemp jade "
+        "leather linen marble mortar nickel plaster pumice rubber sandstone shale slate straw teak tin "
+        "walnut wicker"
+    ),
+    "feast": (
+        "apples boxing bowls circles dancing dice fasting fireworks flags games harvests hymns jumping "
+        "lotteries maypoles mysteries parades poems puppets races riddles shouting singing songs storms "
+        "sunrise swings torches tumbling weddings"
+    ),
+    "colour": (
+        "amethyst apricot auburn beige blue brown caramel carmine cerise chocolate crimson emerald "
+        "fuchsia grey khaki lemon lilac maroon mint ochre orange peach plum purple russet scarlet sienna "
+        "taupe umber white"
+    ),
+}
 
 
-class Fact(NamedTuple):
-    subject: Entity
-    attribute: str
+class Relation(NamedTuple):
+    """A kind of fact: its family of words, how it is stated, taken up again, and asked for."""
+
+    pool: str
+    statements: Tuple[str, ...]
+    reminders: Tuple[str, ...]
+    questions: Tuple[str, ...]
+
+
+# {t} is the town, {x} the fact.
+_RELATIONS: Dict[str, Relation] = {
+    "river": Relation(
+        "river",
+        (
+            "{t} lies on the river {x}.",
+            "The river {x} flows through {t}.",
+            "The houses of {t} stand on both banks of the {x}.",
+        ),
+        (
+            "Every spring the {x} floods the lower streets.",
+            "Children learn to swim in the {x}.",
+        ),
+        (
+            "Which river flows through {t}?",
+            "On which stream does {t} lie?",
+            "What water do the bridges of {t} cross?",
+        ),
+    ),
+    "trade": Relation(
+        "trade",
+        (
+            "Its craftsmen make {x}.",
+            "The people live by making {x}.",
+            "{t} is known far away for its {x}.",
+        ),
+        (
+            "In a good year ten thousand {x} leave the gates.",
+            "Nobody else sells such fine {x}.",
+        ),
+        (
+            "What do the craftsmen of {t} make?",
+            "For which goods is {t} known?",
+            "What do the workshops of {t} produce?",
+        ),
+    ),
+    "dish": Relation(
+        "dish",
+        (
+            "On holidays every family eats {x}.",
+            "The favourite food of {t} is {x}.",
+            "Guests of {t} are served {x}.",
+        ),
+        (
+            "Travellers say that one never forgets the taste of the {x}.",
+            "Even the poorest table has some {x}.",
+        ),
+        (
+            "What is the favourite food of {t}?",
+            "What are guests in {t} served?",
+            "What do families in {t} eat?",
+        ),
+    ),
+    "emblem": Relation(
+        "animal",
+        (
+            "The shield of {t} shows a {x}.",
+            "A {x} is painted on the gate of {t}.",
+            "{t} has a {x} as its emblem.",
+        ),
+        (
+            "An old tale tells how a {x} woke the guards at night.",
+            "Soldiers wear a small {x} on their hats.",
+        ),
+        (
+            "Which animal does the shield of {t} show?",
+            "What animal is the emblem of {t}?",
+            "What creature does the seal of {t} bear?",
+        ),
+    ),
+    "founder": Relation(
+        "name",
+        (
+            "{t} was founded by {x} the Elder.",
+            "The first stone was laid by a shepherd named {x}.",
+            "Its founder was called {x}.",
+        ),
+        (
+            "A statue of {x} stands before the town hall.",
+            "Many a child is still named {x}.",
+        ),
+        (
+            "Who founded {t}?",
+            "Who built the first house of {t}?",
+            "Who was the founder of {t}?",
+        ),
+    ),
+    "material": Relation(
+        "material",
+        (
+            "The walls of {t} are made of {x}.",
+            "Masons built its towers from {x}.",
+            "The market hall of {t} is built of {x}.",
+        ),
+        (
+            "When it rains, the {x} begins to shine.",
+            "The {x} was brought from the hills on sledges.",
+        ),
+        (
+            "What are the walls of {t} made of?",
+            "From what did masons build {t}?",
+            "What are the houses of {t} built of?",
+        ),
+    ),
+    "feast": Relation(
+        "feast",
+        (
+            "In autumn the town holds a festival of {x}.",
+            "Once a year {t} celebrates with {x}.",
+            "The great feast of {t} is famous for {x}.",
+        ),
+        (
+            "The best of all in {x} wins a silver cup.",
+            "Strangers may take part in the {x} for a penny.",
+        ),
+        (
+            "What is the feast of {t} famous for?",
+            "With what does {t} celebrate once a year?",
+            "What is the festival of {t} held for?",
+        ),
+    ),
+    "colour": Relation(
+        "colour",
+        (
+            "The flag of {t} is {x}.",
+            "Its banners are {x}.",
+            "The people of {t} like to dress in {x}.",
+        ),
+        (
+            "From afar one sees nothing but {x}.",
+            "Painters come for this {x} alone.",
+        ),
+        (
+            "What colour is the flag of {t}?",
+            "Which colour do the people of {t} like to wear?",
+            "What shade are the banners of {t}?",
+        ),
+    ),
+}
+
+_OPENINGS = (
+    "{t} is a town in the {region} of the country.",
+    "{t} is an old town in the {region}.",
+    "In the {region} there is a town called {t}.",
+)
+_REGIONS = ("north", "south", "east", "west", "hills", "plains", "marshes", "valleys")
+
+
+class Town(NamedTuple):
+    """A town's name, its facts by relation, and a paragraph: what states them, what follows."""
+
+    name: str
+    facts: Dict[str, str]
+    statements: List[str]
+    sequel: List[str]
 
     @property
-    def answer(self) -> str:
-        return self.subject.answer(self.attribute)
+    def text(self) -> str:
+        return " ".join(self.statements + self.sequel)
 
 
-class Paragraph(NamedTuple):
-    """A paragraph and the facts it states."""
-
-    text: str
-    facts: Tuple[Fact, ...]
+Pools = Mapping[str, Sequence[str]]
 
 
-class Article(NamedTuple):
-    title: str
-    paragraphs: Tuple[Paragraph, ...]
+def _names(rng: random.Random) -> Iterator[str]:
+    """Distinct names of two words."""
+    second: Dict[str, None] = {}
+    while len(second) < _NUM_SECOND_NAMES:
+        parts = (rng.choice(_ONSETS), rng.choice(_VOWELS), rng.choice(_ONSETS)[0], rng.choice(_VOWELS)[0])
+        second["".join((*parts, rng.choice(_ENDS))).capitalize()] = None
+    names = [f"{first} {last}" for first, last in itertools.product(_FIRST_NAMES, second)]
+    yield from rng.sample(names, len(names))
 
 
-class ArticleWriter:
-    """Draws articles about the entities of a world."""
-
-    def __init__(self, world: World, rng: random.Random):
-        self._world = world
-        self._rng = rng
-        entities = [entity for kind in world.values() for entity in kind]
-        self.held_out = set(rng.sample(entities, int(_HELD_OUT_SHARE * len(entities))))
-        self._concerning: Dict[Entity, List[Fact]] = {}
-        for entity in entities:
-            for attribute in entity.facts:
-                other = entity.related(attribute)
-                if other is not None:
-                    self._concerning.setdefault(other, []).append(Fact(entity, attribute))
-
-    def articles(self) -> Iterator[Article]:
-        """All articles, in a drawn order: some on each entity, long ones on each region."""
-        drafts = [(entity, draft) for kind in self._world.values() for entity in kind
-                  for draft in (self._description, self._comparison)]
-        drafts += [(region, draft) for region in self._world["region"]
-                   for draft in (self._cities, self._people)]
-        self._rng.shuffle(drafts)
-        for entity, draft in drafts:
-            yield Article(entity.name, tuple(draft(entity)))
-
-    def question(self, fact: Fact) -> str:
-        relation = phrases.RELATIONS[fact.subject.kind][fact.attribute]
-        return self._sentence(self._rng.choice(relation.questions), fact.subject.name)
-
-    def _description(self, entity: Entity) -> Iterator[Paragraph]:
-        yield from self._portrait(entity)
-        yield from self._surroundings(entity)
-        yield from self._notes(entity)
-
-    def _comparison(self, entity: Entity) -> Iterator[Paragraph]:
-        yield from self._notes(entity)
-        yield from self._surroundings(entity)
-        yield from self._surroundings(entity)
-
-    def _portrait(self, entity: Entity) -> Iterator[Paragraph]:
-        """All facts in the usual order, then what else concerns the entity."""
-        facts = [Fact(entity, attribute) for attribute in phrases.RELATIONS[entity.kind]]
-        half = -(-len(facts) // 2) if len(facts) > 5 else len(facts)
-        yield from self._finished(self._about(entity, facts[:half], opening=True))
-        if facts[half:]:
-            yield from self._finished(self._about(entity, facts[half:], opening=False))
-        concerning = self._concerning.get(entity, [])
-        for first in range(0, min(len(concerning), 40), 5):
-            yield from self._finished(self._mixed(concerning[first:first + 5]))
-
-    def _notes(self, entity: Entity) -> Iterator[Paragraph]:
-        """Some facts in a drawn order."""
-        facts = [Fact(entity, attribute) for attribute in phrases.RELATIONS[entity.kind]]
-        chosen = self._rng.sample(facts, min(len(facts), 5))
-        yield from self._finished(self._about(entity, chosen, opening=True))
-
-    def _surroundings(self, entity: Entity) -> Iterator[Paragraph]:
-        """The entity beside two of its kind, so that only the name tells whose fact it is."""
-        others = [other for other in self._world[entity.kind] if other is not entity]
-        group = [entity, *self._rng.sample(others, 2)]
-        attributes = self._rng.sample(list(phrases.RELATIONS[entity.kind]), 2)
-        facts = [Fact(member, attribute) for attribute in attributes for member in group]
-        if self._rng.random() < 0.5:
-            facts.sort(key=lambda fact: group.index(fact.subject))
-        yield from self._finished(self._mixed(facts))
-
-    def _cities(self, region: Entity) -> Iterator[Paragraph]:
-        """All cities of a region, one after the other."""
-        yield from self._survey(region, [
-            city for city in self._world["city"] if city.related("region") is region])
-
-    def _people(self, region: Entity) -> Iterator[Paragraph]:
-        """Those who were born in a region."""
-        born_here = [fact.subject for city in self._world["city"]
-                     if city.related("region") is region
-                     for fact in self._concerning.get(city, []) if fact.attribute == "birthplace"]
-        yield from self._survey(region, born_here)
-
-    def _survey(self, region: Entity, members: Sequence[Entity]) -> Iterator[Paragraph]:
-        facts = [Fact(region, attribute) for attribute in phrases.RELATIONS["region"]]
-        yield from self._finished(self._about(region, facts, opening=True))
-        for member in members:
-            facts = [Fact(member, attribute) for attribute in phrases.RELATIONS[member.kind]]
-            chosen = sorted(self._rng.sample(range(len(facts)), 4))
-            yield from self._finished(self._about(member, [facts[i] for i in chosen], opening=True))
-
-    def _about(self, entity: Entity, facts: Sequence[Fact], opening: bool) -> Paragraph:
-        sentences: List[str] = []
-        stated: List[Fact] = []
-        if opening:
-            sentences.append(self._sentence(
-                self._rng.choice(phrases.OPENINGS[entity.kind]) + ".", entity.name))
-        may_refer = opening
-        for fact in facts:
-            sentences.append(self._statement(fact, may_refer))
-            stated.append(fact)
-            may_refer = True
-            other = entity.related(fact.attribute)
-            if other is not None and self._rng.random() < _FOLLOW_UP_SHARE:
-                more = Fact(other, self._rng.choice(list(phrases.RELATIONS[other.kind])))
-                sentences.append(self._statement(more, may_refer=False))
-                stated.append(more)
-                may_refer = False
-        if self._rng.random() < _ASIDE_SHARE:
-            sentences.append(self._expand(self._rng.choice(phrases.ASIDES[entity.kind])))
-        return Paragraph(" ".join(sentences), tuple(stated))
-
-    def _mixed(self, facts: Sequence[Fact]) -> Paragraph:
-        return Paragraph(
-            " ".join(self._statement(fact, may_refer=False) for fact in facts), tuple(facts))
-
-    def _finished(self, paragraph: Paragraph) -> Iterator[Paragraph]:
-        """The paragraph, and often questions about it with their answers."""
-        yield paragraph
-        askable = [fact for fact in paragraph.facts if fact.subject not in self.held_out
-                   and is_answerable(paragraph, fact)]
-        if askable and self._rng.random() < _QUESTIONED_SHARE:
-            asked = self._rng.sample(askable, min(len(askable), 2))
-            text = " ".join(f"{self.question(fact)} {_capital(fact.answer)}." for fact in asked)
-            yield Paragraph(text, ())
-
-    def _statement(self, fact: Fact, may_refer: bool) -> str:
-        relation = phrases.RELATIONS[fact.subject.kind][fact.attribute]
-        template = self._rng.choice(relation.statements) + "."
-        kind = fact.subject.kind
-        name = phrases.ARTICLES[kind] + "{s}"
-        references = phrases.REFERENCES[kind]
-        if may_refer and references and self._rng.random() < _REFERENCE_SHARE:
-            if not template.startswith(name):
-                references = [reference for reference in references if reference != "it"]
-            template = template.replace(name, self._rng.choice(references))
-        return self._sentence(template, fact.subject.name, fact.answer)
-
-    def _sentence(self, template: str, subject: str, answer: str = "") -> str:
-        if answer[:1].lower() in _VOWELS:
-            template = template.replace(" a {a}", " an {a}")
-        return _capital(self._expand(template).replace("{s}", subject).replace("{a}", answer))
-
-    def _expand(self, template: str) -> str:
-        return _CHOICE.sub(lambda match: self._rng.choice(match[1].split("|")), template)
+def _make_town(rng: random.Random, name: str, pools: Pools, asks: bool) -> Town:
+    """States five facts; then, in the same order, takes half of them up and asks for the others."""
+    relations = rng.sample(sorted(_RELATIONS), _FACTS_PER_TOWN)
+    facts = {relation: rng.choice(pools[relation]) for relation in relations}
+    statements = [rng.choice(_OPENINGS).format(t=name, region=rng.choice(_REGIONS))]
+    sequel = []
+    for relation, fact in facts.items():
+        statements.append(rng.choice(_RELATIONS[relation].statements).format(t=name, x=fact))
+        if rng.random() < 0.5:
+            sequel.append(rng.choice(_RELATIONS[relation].reminders).format(x=fact))
+        elif asks:
+            question = rng.choice(_RELATIONS[relation].questions).format(t=name)
+            sequel.append(f"{question} {fact[0].upper()}{fact[1:]}.")
+    return Town(name, facts, statements, sequel)
 
 
-def _capital(sentence: str) -> str:
-    return sentence[0].upper() + sentence[1:]
+def _halves(rng: random.Random) -> Tuple[Pools, Pools]:
+    """Each relation's words in two halves."""
+    shuffled = {}
+    for relation, parts in _RELATIONS.items():
+        words = _POOLS[parts.pool].split()
+        shuffled[relation] = rng.sample(words, len(words))
+    first, second = ({relation: words[half::2] for relation, words in shuffled.items()} for half in (0, 1))
+    return first, second
 
 
-def is_answerable(paragraph: Paragraph, fact: Fact) -> bool:
-    """Whether the paragraph names the subject and has the answer exactly once, as a whole word."""
-    text, answer = paragraph.text, fact.answer
-    start = text.find(answer)
-    if start < 0 or text.find(answer, start + 1) >= 0 or fact.subject.name not in text:
-        return False
-    before, after = text[start - 1:start], text[start + len(answer):start + len(answer) + 2]
-    # "400" stands in "2,400" too, but is not the answer there.
-    return not (before.isalnum() or before == "," or after[:1].isalnum()
-                or (after[:1] == "," and after[1:].isdigit()))
-
-
-def _questions(
-    writer: ArticleWriter, articles: Sequence[Article], rng: random.Random
-) -> Dict[str, Dict[str, Any]]:
-    """The question files: about held-out subjects, each paragraph in one file only."""
-    paragraphs = [
-        (article.title, paragraph) for article in articles for paragraph in article.paragraphs
-        if len(paragraph.facts) >= 4
-    ]
-    rng.shuffle(paragraphs)
-    source = iter(paragraphs)
-    files = {}
-    for name, num_questions in QUESTION_FILES.items():
-        entries: List[Dict[str, Any]] = []
-        number = 0
-        while number < num_questions:
-            title, paragraph = next(source)
-            facts = [fact for fact in paragraph.facts
-                     if fact.subject in writer.held_out and is_answerable(paragraph, fact)]
-            room = min(_MAX_QUESTIONS_PER_PARAGRAPH, num_questions - number, len(facts))
-            if not room:
-                continue
-            questions = [
-                _question_entry(f"{name.split('-')[0]}-{number + place}", writer, paragraph, fact)
-                for place, fact in enumerate(rng.sample(facts, room))
-            ]
-            number += room
-            entries.append({"title": title, "paragraphs": [
-                {"context": paragraph.text, "qas": questions}]})
-        files[name] = {"version": "1.1", "data": entries}
-    return files
-
-
-def _question_entry(
-    identifier: str, writer: ArticleWriter, paragraph: Paragraph, fact: Fact
-) -> Dict[str, Any]:
-    return {
-        "id": identifier, "question": writer.question(fact),
-        "answers": [{"text": fact.answer, "answer_start": paragraph.text.index(fact.answer)}],
-    }
+def _ask(rng: random.Random, towns: Sequence[Town], prefix: str) -> Dict[str, Any]:
+    """Questions about the towns, in the format of SQuAD 1.1."""
+    data = []
+    for number, town in enumerate(towns):
+        questions = []
+        for relation in rng.sample(sorted(town.facts), _QUESTIONS_PER_PARAGRAPH):
+            answer = town.facts[relation]
+            found = re.search(rf"\b{answer}\b", town.text)
+            assert found, (answer, town.text)
+            questions.append(
+                {
+                    "id": f"{prefix}-{number}-{relation}",
+                    "question": rng.choice(_RELATIONS[relation].questions).format(t=town.name),
+                    "answers": [{"text": answer, "answer_start": found.start()}],
+                }
+            )
+        data.append({"title": town.name, "paragraphs": [{"context": town.text, "qas": questions}]})
+    return {"version": "1.1", "data": data}
 
 
 def generate(seed: int) -> Tuple[str, Dict[str, Dict[str, Any]]]:
     """The articles (a paragraph a line, a blank line between articles) and the question files."""
-    world = make_world(random.Random(f"{seed} world"))
-    writer = ArticleWriter(world, random.Random(f"{seed} articles"))
-    articles = list(writer.articles())
-    text = "\n".join(
-        "".join(paragraph.text + "\n" for paragraph in article.paragraphs) for article in articles)
-    return text, _questions(writer, articles, random.Random(f"{seed} questions"))
+    rng = random.Random(seed)
+    names, halves = _names(rng), _halves(rng)
+    everything = {relation: [*halves[0][relation], *halves[1][relation]] for relation in _RELATIONS}
+    articles: List[List[Town]] = []
+    questions = {}
+    for (name, count), pools in zip(QUESTION_FILES.items(), halves):
+        asked = [_make_town(rng, next(names), pools, asks=False) for _ in range(count // _QUESTIONS_PER_PARAGRAPH)]
+        articles += [[town] for town in asked]
+        questions[name] = _ask(rng, asked, name.split("-")[0])
+    for number in range(_NUM_ARTICLES - len(articles)):
+        size = 1 if number % _LONG_ARTICLE_EVERY else rng.randint(*_TOWNS_IN_LONG_ARTICLE)
+        articles.append([_make_town(rng, next(names), everything, asks=True) for _ in range(size)])
+    rng.shuffle(articles)
+    return "\n".join("".join(town.text + "\n" for town in article) for article in articles), questions
 
 
 def write_sample(stage: Stage, folder: Path, seed: int) -> Dict[str, int]:
@@ -275,10 +345,8 @@ def write_sample(stage: Stage, folder: Path, seed: int) -> Dict[str, int]:
         with atomic_file(folder / name) as file:
             file.write(content.encode())
         path = folder / name
-        entries.append(
-            {"file": name, "bytes": path.stat().st_size, "sha256": sha256_of_file(path)})
+        entries.append({"file": name, "bytes": path.stat().st_size, "sha256": sha256_of_file(path)})
     counts = {"num_articles": text.count("\n\n") + 1}
-    counts.update({f"num_questions_{name.split('-')[0]}": QUESTION_FILES[name]
-                   for name in questions})
+    counts.update({f"num_questions_{name.split('-')[0]}": QUESTION_FILES[name] for name in questions})
     stage.complete(counts, {"sample": entries})
     return counts
