@@ -14,27 +14,27 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # What is trained, sized for two cores and a few minutes.
-bert_model=mini
+bert_model=tiny
 precision=fp32
-vocab_size=4000
+vocab_size=1500
 num_training_shards=8
 num_test_shards=2
-dupe_factor=2
-batch_size_phase1=32  # of each rank
-batch_size_phase2=8
+dupe_factor=3
+batch_size_phase1=16  # of each rank
+batch_size_phase2=4
 num_accumulation_phase1=1
 num_accumulation_phase2=1
-learning_rate_phase1=1.5e-3 # of each rank
-learning_rate_phase2=1e-3
-warmup_steps_phase1=40
-warmup_steps_phase2=5
-train_steps=400 # nine tenths of them in phase 1
-save_checkpoint_steps=100
+learning_rate_phase1=7.5e-3 # of each rank
+learning_rate_phase2=4e-3
+warmup_steps_phase1=70
+warmup_steps_phase2=30
+train_steps=1400 # nine tenths of them in phase 1
+save_checkpoint_steps=200
 squad_batch_size=16
-squad_learning_rate=2.5e-4 # of one rank; divided by their number
+squad_learning_rate=1e-3 # of one rank; divided by their number
 squad_seq_length=192
 squad_doc_stride=96
-squad_epochs=8
+squad_epochs=3
 
 fail() {
   echo "error: $*" >&2
