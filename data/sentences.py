@@ -48,13 +48,18 @@ _OPENERS = frozenset(
 
 _CLOSING = "\"'”’»›)\\]}"
 _OPENING = "\"'“‘«‹(\\[{¿¡"
-_STOP = re.compile(
-    "  |"
-    # Scripts that put no space after a stop.
-    rf"[。！？｡।॥؟۔]+[{_CLOSING}」』）]*|"
-    rf"(?P<stop>[.!?…]+)(?P<closing>[{_CLOSING}]*) (?=(?P<opening>[{_OPENING}]*)(?P<next>[^\s{_OPENING}]\S*))"
+# Scripts that put no space after a stop.
+_SPACELESS_STOPS = "。！？｡।॥؟۔"
+_SPACELESS_STOP = re.compile(f"[{_SPACELESS_STOPS}]")
+# What goes on in small letters is left out here already. Beginning with a set of characters, the
+# pattern is searched for several times faster than an alternative is.
+_LATIN_STOP = (
+    rf"(?P<stop>[.!?…]+)(?P<closing>[{_CLOSING}]*) "
+    rf"(?=(?P<opening>[{_OPENING}]*)(?P<next>[^\sa-z{_OPENING}]\w*))"
 )
-_LAST_WORD = re.compile(r"\S*$")
+_STOP = re.compile(_LATIN_STOP)
+_ANY_STOP = re.compile(rf"[{_SPACELESS_STOPS}]+[{_CLOSING}」』）]*|{_LATIN_STOP}")
+_DASH = re.compile("--|[—–/]")
 _WORD_START = re.compile(r"\w+")
 _LIST_NUMBER = re.compile(r"\(?(?:\d{1,3}|[a-zA-Z]|[ivxlcIVXLC]{1,5})")
 
@@ -69,7 +74,7 @@ def _ends_sentence(text: str, start: int, match: "re.Match[str]") -> bool:
     if stop != ".":
         return first.isalnum() or bool(match["opening"]) or bool(match["closing"]) or stop[0] in "!?"
     before = text[max(start, match.start() - 40):match.start()]
-    last = _LAST_WORD.search(before)[0].lstrip("\"'“‘«‹([{")  # type: ignore[index]
+    last = before.rpartition(" ")[2].lstrip("\"'“‘«‹([{")
     if not last:
         return True
     if len(before) == len(last) and _LIST_NUMBER.fullmatch(last):
@@ -78,9 +83,10 @@ def _ends_sentence(text: str, start: int, match: "re.Match[str]") -> bool:
         return True
     word = last.lower()
     if len(last) == 1 and last.isalpha():
-        return word == "i" and _opens_sentence(following)
+        # An initial, or "vitamin C".
+        return _opens_sentence(following)
     # Past a dash a new word begins: "his chief--Mr. Smith".
-    word = re.split("--|[—–/]", word)[-1]
+    word = _DASH.split(word)[-1]
     if word in _BEFORE_NUMBER:
         return not first.isdigit()
     if word in _NEVER_LAST:
@@ -97,18 +103,16 @@ def _opens_sentence(following: str) -> bool:
 
 def split_by_rules(text: str) -> List[str]:
     """The sentences of one line of text, in order and without the space between them."""
+    pattern = _ANY_STOP if _SPACELESS_STOP.search(text) else _STOP
     sentences = []
-    start = 0
-    for match in _STOP.finditer(text):
-        if match["stop"] is None or _ends_sentence(text, start, match):
-            sentence = text[start:match.end()].strip()
-            if sentence:
-                sentences.append(sentence)
-            start = match.end()
-    rest = text[start:].strip()
-    if rest:
-        sentences.append(rest)
-    return sentences
+    for paragraph in text.split(PARAGRAPH_SEPARATOR):
+        start = 0
+        for match in pattern.finditer(paragraph):
+            if match["stop"] is None or _ends_sentence(paragraph, start, match):
+                sentences.append(paragraph[start:match.end()].strip())
+                start = match.end()
+        sentences.append(paragraph[start:].strip())
+    return [sentence for sentence in sentences if sentence]
 
 
 def _nltk_splitter() -> Splitter:

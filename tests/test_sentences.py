@@ -19,7 +19,7 @@ from data.sentences import get_splitter, split_by_rules
     ["1. First we go.", "Then we rest."],
     ["They left... and then...", "Gone."],
     ["What?!", "Yes!"],
-    ["Taller than I.", "He left."],
+    ["Taller than I.", "He takes vitamin C.", "It helps."],
     ["E. coli is small.", "It lives."],
     ["the game .", "Robert is an actor ."],
     ["It was founded in 1905.", "5 people came."],

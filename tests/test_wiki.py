@@ -106,6 +106,7 @@ def test_missing_or_foreign_file_says_what_to_do(tmp_path):
     ("A<!-- hidden. --> B&nbsp;C &ndash; D&amp;E.<br/>F. __NOTOC__", "A B C – D&E. F."),
     ("Use <nowiki>[[brackets]] and ''quotes''</nowiki> so.", "Use [[brackets]] and ''quotes'' so."),
     ("{{unclosed The text stays. [[Also this. ", "unclosed The text stays. Also this."),
+    ("A [[link }} with]] {{t|a ]] b}}rest.", "A link with rest."),
     ("The end }} of ]] it |} all.", "The end of it |} all."),
     ("{{{param|{{t}}}}} {{{{{nested}}}}}Text.", "Text."),
     ("[[Category:Things]][[fr:Chose]]Text of [[:Category:Things]] and [[wikt:word|words]].",

@@ -32,6 +32,15 @@ def test_results_come_in_order(num_processes):
     assert list(map_in_order(square, range(50), num_processes)) == [n * n for n in range(50)]
 
 
+def own_process(_: int) -> int:
+    return os.getpid()
+
+
+def test_one_process_is_this_one_and_more_are_others():
+    assert set(map_in_order(own_process, range(3), 1)) == {os.getpid()}
+    assert os.getpid() not in set(map_in_order(own_process, range(3), 2))
+
+
 def test_an_endless_stream_is_read_only_a_little_ahead():
     results = map_in_order(square, itertools.count(), 2)
     assert list(itertools.islice(results, 20)) == [n * n for n in range(20)]
