@@ -272,7 +272,8 @@ class Stage:
             return
         # The last piece is empty, or a line that was being written when the run was killed.
         entries = [json.loads(line) for line in lines[:-1]]
-        if not entries:
+        # A run that was refused before it made anything does not bind the next one.
+        if len(entries) < 2:
             return
         self._require_same(entries[0])
         for entry in entries[1:]:

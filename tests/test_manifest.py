@@ -100,6 +100,15 @@ def test_other_arguments_inputs_and_vocabularies_are_refused_by_name(tmp_path, i
         pass
 
 
+def test_a_run_that_made_nothing_does_not_bind_the_next(tmp_path):
+    with pytest.raises(UserError, match="too few"), stage(tmp_path):
+        raise UserError("too few documents")
+    with stage(tmp_path, {"seed": 2}) as again:
+        finish(again, tmp_path)
+    with stage(tmp_path, {"seed": 2}) as last:
+        assert last.is_done
+
+
 def test_inputs_may_move_with_the_working_directory(tmp_path):
     for place in ("a", "b"):
         (tmp_path / place).mkdir()
