@@ -9,7 +9,7 @@ from __future__ import annotations
 import codecs
 import re
 from pathlib import Path
-from typing import IO, Iterable, Iterator, List, Optional, Sequence
+from typing import IO, Iterable, Iterator, List, Optional
 
 from bert_tf.errors import UserError
 
@@ -28,11 +28,11 @@ _BLOCK_BYTES = 1 << 20
 LARGEST_DOCUMENT_CHARACTERS = 32 << 20
 
 
-def find_text_files(folder: Path, suffixes: Sequence[str] = (".txt",)) -> List[Path]:
-    """The files with one of `suffixes` below `folder` at any depth, sorted; hidden ones left out."""
+def find_text_files(folder: Path) -> List[Path]:
+    """The .txt files below `folder` at any depth, sorted; hidden ones left out."""
     return sorted(
         path for path in folder.rglob("*")
-        if path.suffix.lower() in suffixes and path.is_file()
+        if path.suffix.lower() == ".txt" and path.is_file()
         and not any(part.startswith(".") for part in path.relative_to(folder).parts)
     )
 

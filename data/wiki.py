@@ -35,7 +35,7 @@ def find_dumps(folder: Path) -> List[Path]:
         if (folder / name).is_file():
             return [folder / name]
     found = [path for path in sorted(folder.glob("enwiki-*-pages-articles*.xml*"))
-             if path.name.endswith((".bz2",)) or re.search(r"\.xml(-p\d+p\d+)?$", path.name)]
+             if re.search(r"\.xml(-p\d+p\d+)?(\.bz2)?$", path.name)]
     if not found:
         raise UserError(
             f"{folder} holds no Wikipedia dump: put wikicorpus_en.xml.bz2 (or .xml, or a dump's own "
@@ -139,21 +139,12 @@ def _read_pages(dump: _Dump) -> Iterator[Page]:
         raise dump.error(f"XML: {error}") from None
 
 
-def read_pages(path: Path) -> Iterator[Page]:
-    """All pages of a dump file in order.
+def read_batches(paths: Iterable[Path]) -> Iterator[Batch]:
+    """Articles in batches of about equal size; other namespaces and redirects are counted.
 
     Raises:
-      UserError: the file ends early or is damaged; names the byte.
+      UserError: a file ends early, is damaged (names the byte) or holds no page.
     """
-    dump = _Dump(path)
-    try:
-        yield from _read_pages(dump)
-    finally:
-        dump.close()
-
-
-def read_batches(paths: Iterable[Path]) -> Iterator[Batch]:
-    """Articles in batches of about equal size; other namespaces and redirects are counted."""
     for path in paths:
         dump = _Dump(path)
         texts: List[str] = []
