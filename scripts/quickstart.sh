@@ -20,7 +20,7 @@ vocab_size=1500
 num_training_shards=8
 num_test_shards=2
 dupe_factor=3
-batch_size_phase1=16  # of each rank
+batch_size_phase1=16 # of each rank
 batch_size_phase2=4
 num_accumulation_phase1=1
 num_accumulation_phase2=1
@@ -31,10 +31,10 @@ warmup_steps_phase2=30
 train_steps=1400 # nine tenths of them in phase 1
 save_checkpoint_steps=200
 squad_batch_size=16
-squad_learning_rate=1e-3 # of one rank; divided by their number
-squad_seq_length=192
-squad_doc_stride=96
-squad_epochs=3
+squad_learning_rate=3e-4 # of one rank; divided by their number
+squad_seq_length=128
+squad_doc_stride=64
+squad_epochs=8
 
 fail() {
   echo "error: $*" >&2
