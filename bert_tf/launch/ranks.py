@@ -118,7 +118,7 @@ def rank_environment(num_ranks: int, num_gpus: int) -> Dict[str, str]:
         # A rank that hangs ends all of them within a minute, with a reason. (Horovod looks every
         # 10 s, and with its cache of answers it would begin to count later.)
         "HOROVOD_STALL_CHECK_TIME_SECONDS": "10",
-        "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "45",
+        "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "40",
         "HOROVOD_CACHE_CAPACITY": "0",
         # Reading another process's memory is forbidden in most containers, and Open MPI says so in
         # every message.
