@@ -5,7 +5,6 @@ Shapes: F rows (windows), B batch of one rank, S tokens in a row.
 from __future__ import annotations
 
 import json
-import os
 import time
 from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
@@ -17,6 +16,7 @@ from bert_tf.checkpoint import STATE, load_weights, read_state, resolve
 from bert_tf.distributed import Workers
 from bert_tf.errors import UserError
 from bert_tf.progress import progress
+from bert_tf.run_folder import write_whole
 from bert_tf.squad.decode import Decoded, DecodeSettings, decode
 from bert_tf.squad.examples import Example
 from bert_tf.squad.features import Features
@@ -154,15 +154,3 @@ def _write_answers(decoded: Decoded, version_2_with_negative: bool, model_dir: P
         files["null_odds.json"] = decoded.null_odds
     for name, content in files.items():
         write_whole(model_dir / name, json.dumps(content, indent=4) + "\n")
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Writes a text file so that a reader finds it whole or not at all. Raises `UserError` where it cannot."""
-    temporary = path.with_name(path.name + ".tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(text, encoding="utf-8")
-        os.replace(temporary, path)
-    except OSError as error:
-        raise UserError(f"{path} cannot be written ({error.strerror}); "
-                        "make room or choose another --model_dir") from None

@@ -120,6 +120,17 @@ class RecordSet:
         facts = [(path.name, number) for path, number in zip(self.files, self.records_per_file)]
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
+    def runs_in_file_order(self, start: int, count: int) -> List[Run]:
+        """The records at places [start, start + count), counted through the shards as they are listed."""
+        ends = np.cumsum(self.records_per_file)
+        found: List[Run] = []
+        while count > 0:
+            file = int(np.searchsorted(ends, start, side="right"))
+            taken = min(count, int(ends[file]) - start)
+            found.append(Run(file, self.records_per_file[file] - (int(ends[file]) - start), taken))
+            start, count = start + taken, count - taken
+        return found
+
     def read(self, runs: Sequence[Run]) -> List[bytes]:
         """Serialised records of the runs, their checksums verified."""
         records: List[bytes] = []
@@ -226,16 +237,16 @@ def evaluation_batches(records: RecordSet, *, batch_size: int, max_batches: int,
     All ranks get equally many batches; rows past the end repeat the first record with weight 0.
     `max_batches` > 0 stops after so many batches of each rank.
     """
-    numbered = [Run(file, record, 1) for file, count in enumerate(records.records_per_file)
-                for record in range(count)]
+    num_instances = records.num_instances
 
     def rows() -> Iterator[Tuple[List[bytes], np.ndarray]]:
-        num_batches = -(-len(numbered) // (batch_size * num_ranks))
+        num_batches = -(-num_instances // (batch_size * num_ranks))
         for batch in range(min(num_batches, max_batches or num_batches)):
             first = (batch * num_ranks + rank) * batch_size
-            runs = numbered[first:first + batch_size]
+            num_real = min(max(num_instances - first, 0), batch_size)
             weights = np.zeros([batch_size], np.float32)
-            weights[:len(runs)] = 1.0
-            yield records.read(runs + [numbered[0]] * (batch_size - len(runs))), weights
+            weights[:num_real] = 1.0
+            filling = records.runs_in_file_order(0, 1) * (batch_size - num_real)
+            yield records.read(records.runs_in_file_order(first, num_real) + filling), weights
 
     return Batches(rows, records.schema, (batch_size,), vocab_size)

@@ -63,13 +63,7 @@ class RunFolder:
                                 "go on with them anyway by --continue_with_changes, or choose another folder")
         text = json.dumps({"identity": dict(identity), **record}, indent=2, default=str) + "\n"
         for name, contents in {**companions, CONFIG: text}.items():
-            temporary = self.path / (name + ".tmp")
-            try:
-                temporary.write_text(contents, encoding="utf-8")
-                os.replace(temporary, self.path / name)
-            except OSError as error:
-                raise UserError(f"{self.path / name} cannot be written ({error.strerror}); make room or choose "
-                                "another run folder") from None
+            write_whole(self.path / name, contents)
 
     def _read_config(self) -> Optional[Dict[str, Any]]:
         path = self.path / CONFIG
@@ -82,6 +76,18 @@ class RunFolder:
             return json.loads(path.read_text(encoding="utf-8"))
         except ValueError as error:
             raise UserError(f"{path} is not valid JSON ({error}); choose another folder") from None
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Writes a text file so that a reader finds it whole or not at all. Raises `UserError` where it cannot."""
+    temporary = path.with_name(path.name + ".tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(text, encoding="utf-8")
+        os.replace(temporary, path)
+    except OSError as error:
+        raise UserError(f"{path} cannot be written ({error.strerror}); "
+                        "make room or choose another --model_dir") from None
 
 
 def provenance() -> Dict[str, Any]:

@@ -25,7 +25,7 @@ from bert_tf.input_pipeline import RecordSet, evaluation_batches, training_batch
 from bert_tf.losses import PretrainingObjective
 from bert_tf.model import PretrainingModel
 from bert_tf.optimization import LossScale, make_optimizer
-from bert_tf.run_folder import RunFolder, provenance
+from bert_tf.run_folder import RunFolder, provenance, write_whole
 from bert_tf.telemetry import Telemetry, peak_tflops, pretraining_flops_per_sequence
 from bert_tf.train_step import Features, TrainStep, UpdateResult
 
@@ -353,7 +353,7 @@ def _evaluate_phase(config: TrainConfig, inputs: PretrainingInputs, model: tf.ke
     telemetry.evaluation(update, **results)
     if workers.is_chief:
         lines = "".join(f"{name} = {value}\n" for name, value in results.items())
-        (model_dir / "eval_results.txt").write_text(lines, encoding="utf-8")
+        write_whole(model_dir / "eval_results.txt", lines)
 
 
 def _run_record(config: TrainConfig, inputs: PretrainingInputs) -> Dict[str, Any]:
