@@ -10,35 +10,40 @@ A scope says what XLA compiles:
 
 Inside a block everything is float32; what leaves it for a matmul is cast to the compute type.
 
+In scope ``blocks`` a block keeps nothing for the backward pass but its inputs: a second compiled
+function computes it again and differentiates. Autodiff through the first one would store every
+intermediate value, which costs more time than computing it, and several times the memory. The two
+blocks that are dear to compute again, softmax and cross-entropy, have a gradient of their own.
+
 Shape letters: B batch, S sequence, H hidden, N heads, D head size, I intermediate, R = B*S rows,
 P masked positions, C classes, V vocabulary (padded: W).
 """
 from __future__ import annotations
 
 import functools
+import inspect
 import math
-from typing import Callable, NamedTuple, Optional, Tuple
+from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
 from bert_tf.config import XLA_SCOPES
-from bert_tf.randomness import dropout
+from bert_tf.randomness import DropoutKey, keep_mask
 
 LAYER_NORM_EPSILON = 1e-12  # Google's value
 # Added to the scores of padding, as in Google's code. exp(-10000) is 0 in float32.
 MASKED_SCORE = -10000.0
 
 
-class Noise(NamedTuple):
-    """One dropout: its static rate, its key and the first row (`randomness.DropoutKey.at`)."""
+class Dropout(NamedTuple):
+    """The elements that one dropout keeps, and its static rate."""
 
+    keep: tf.Tensor  # bool, the shape of what is dropped from
     rate: float
-    site_key: tf.Tensor
-    first_row: tf.Tensor
 
 
-def _drop(x: tf.Tensor, noise: Optional[Noise]) -> tf.Tensor:
-    return x if noise is None else dropout(x, *noise)
+def _drop(x: tf.Tensor, dropout: Optional[Dropout]) -> tf.Tensor:
+    return x if dropout is None else tf.where(dropout.keep, x * (1.0 / (1.0 - dropout.rate)), 0.0)
 
 
 def _float32(x: tf.Tensor) -> tf.Tensor:
@@ -60,10 +65,10 @@ def gelu(x: tf.Tensor, exact: bool) -> tf.Tensor:
 
 
 def embedding_norm(word_BxSxH, position_SxH, segment_BxSxH, gamma_H, beta_H,
-                   noise: Optional[Noise], *, dtype: tf.DType) -> tf.Tensor:
+                   dropout: Optional[Dropout], *, dtype: tf.DType) -> tf.Tensor:
     """dropout(LayerNorm(word + position + segment)) -> compute type [B, S, H]."""
     embedded = word_BxSxH + position_SxH + segment_BxSxH
-    return tf.cast(_drop(layer_norm(embedded, gamma_H, beta_H), noise), dtype)
+    return tf.cast(_drop(layer_norm(embedded, gamma_H, beta_H), dropout), dtype)
 
 
 def split_heads(x_RxH, bias_H, sequence_length: int, num_heads: int, scale: float, *,
@@ -81,23 +86,30 @@ def merge_heads(x_BxNxSxD, *, dtype: tf.DType) -> tf.Tensor:
     return tf.cast(tf.reshape(x, [-1, num_heads * head_size]), dtype)
 
 
-def masked_softmax(scores_BxNxSxS, mask_BxS, noise: Optional[Noise], *, dtype: tf.DType) -> tf.Tensor:
-    """dropout(softmax over the keys whose mask is 1) -> compute type [B, N, S, S]."""
+def masked_softmax(scores_BxNxSxS, mask_BxS, dropout: Optional[Dropout], *, dtype: tf.DType
+                   ) -> Tuple[tf.Tensor, tf.Tensor]:
+    """p = softmax over the keys whose mask is 1 -> dropout(p) in the compute type, p in float32 [B, N, S, S]."""
     hidden_keys = (1.0 - _float32(mask_BxS))[:, tf.newaxis, tf.newaxis, :] * MASKED_SCORE
     scores = _float32(scores_BxNxSxS) + hidden_keys
-    weights = tf.exp(scores - tf.stop_gradient(tf.reduce_max(scores, axis=-1, keepdims=True)))
+    weights = tf.exp(scores - tf.reduce_max(scores, axis=-1, keepdims=True))
     probabilities = weights / tf.reduce_sum(weights, axis=-1, keepdims=True)
-    return tf.cast(_drop(probabilities, noise), dtype)
+    return tf.cast(_drop(probabilities, dropout), dtype), probabilities
+
+
+def masked_softmax_gradient(gradient_BxNxSxS, probabilities_BxNxSxS, dropout: Optional[Dropout], *, dtype: tf.DType
+                            ) -> tf.Tensor:
+    """Gradient at `masked_softmax`'s result -> gradient at its scores, in the compute type."""
+    gradient = _drop(_float32(gradient_BxNxSxS), dropout)
+    mean = tf.reduce_sum(gradient * probabilities_BxNxSxS, axis=-1, keepdims=True)
+    return tf.cast(probabilities_BxNxSxS * (gradient - mean), dtype)
 
 
 def residual_norm(x_RxH, bias_H, residual_RxH, gamma_H, beta_H, sequence_length: int,
-                  noise: Optional[Noise], *, dtype: tf.DType) -> tf.Tensor:
-    """LayerNorm(residual + dropout(x + bias)) -> compute type [R, H]."""
+                  dropout: Optional[Dropout], *, dtype: tf.DType) -> tf.Tensor:
+    """LayerNorm(residual + dropout(x + bias)) -> compute type [R, H]. The dropout is laid out [B, S, H]."""
     hidden_size = x_RxH.shape[1]
-    x = _float32(x_RxH) + bias_H
-    # Dropout counts rows by instance, so an instance must be one row of its input.
-    x = _drop(tf.reshape(x, [-1, sequence_length, hidden_size]), noise)
-    x = tf.reshape(x, [-1, hidden_size]) + _float32(residual_RxH)
+    x = tf.reshape(_float32(x_RxH) + bias_H, [-1, sequence_length, hidden_size])
+    x = tf.reshape(_drop(x, dropout), [-1, hidden_size]) + _float32(residual_RxH)
     return tf.cast(layer_norm(x, gamma_H, beta_H), dtype)
 
 
@@ -121,19 +133,29 @@ def bias_logits(x_RxW, bias_W, num_classes: int) -> tf.Tensor:
     return (_float32(x_RxW) + bias_W)[:, :num_classes]
 
 
-def cross_entropy(logits_RxC: tf.Tensor, labels_R: tf.Tensor, weights_R: tf.Tensor
-                  ) -> Tuple[tf.Tensor, tf.Tensor]:
+def _is_label(logits_RxC, labels_R) -> tf.Tensor:
+    # By comparison, not by gather or one_hot, because XLA makes one loop of that.
+    return labels_R[:, tf.newaxis] == tf.range(logits_RxC.shape[1])[tf.newaxis, :]
+
+
+def cross_entropy(logits_RxC, labels_R, weights_R) -> Tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Sums over the rows of weight * cross-entropy, and of weight * (argmax is the label).
 
-    float32 logits [R, C], int32 labels [R], float32 weights [R] -> two float32 scalars. The label
-    is picked by comparison, not by gather, because XLA makes one loop of that.
+    float32 logits [R, C], int32 labels [R], float32 weights [R] -> two float32 scalars, and the
+    logarithms of the softmax's denominators [R].
     """
-    picked = labels_R[:, tf.newaxis] == tf.range(logits_RxC.shape[1])[tf.newaxis, :]
-    peak = tf.stop_gradient(tf.reduce_max(logits_RxC, axis=-1, keepdims=True))
-    log_sum = tf.math.log(tf.reduce_sum(tf.exp(logits_RxC - peak), axis=-1)) + peak[:, 0]
-    label_logit = tf.reduce_sum(tf.where(picked, logits_RxC, 0.0), axis=-1)
+    peak = tf.reduce_max(logits_RxC, axis=-1, keepdims=True)
+    log_sum_R = tf.math.log(tf.reduce_sum(tf.exp(logits_RxC - peak), axis=-1)) + peak[:, 0]
+    label_logit = tf.reduce_sum(tf.where(_is_label(logits_RxC, labels_R), logits_RxC, 0.0), axis=-1)
     correct = _float32(label_logit >= peak[:, 0])
-    return tf.reduce_sum((log_sum - label_logit) * weights_R), tf.reduce_sum(correct * weights_R)
+    return tf.reduce_sum((log_sum_R - label_logit) * weights_R), tf.reduce_sum(correct * weights_R), log_sum_R
+
+
+def cross_entropy_gradient(gradient, logits_RxC, labels_R, weights_R, log_sum_R) -> tf.Tensor:
+    """Gradient at `cross_entropy`'s first sum -> gradient at its logits [R, C]."""
+    probabilities = tf.exp(logits_RxC - log_sum_R[:, tf.newaxis])
+    difference = tf.where(_is_label(logits_RxC, labels_R), probabilities - 1.0, probabilities)
+    return difference * (weights_R * gradient)[:, tf.newaxis]
 
 
 def choose_scope(enable_xla: bool, wanted: str) -> str:
@@ -143,6 +165,69 @@ def choose_scope(enable_xla: bool, wanted: str) -> str:
     if wanted != "auto":
         return wanted
     return "step" if tf.config.list_physical_devices("GPU") else "blocks"
+
+
+class _Block:
+    """A function compiled on its own, which computes itself again in the backward pass.
+
+    Args:
+      function: of tensors and static values; differentiable.
+      parameters: names of its arguments that are added to or multiplied with all rows of the first
+        argument, that is, with the trailing dimensions of its shape.
+    """
+
+    def __init__(self, function: Callable, parameters: str = ""):
+        self._function = function
+        names = list(inspect.signature(function).parameters)
+        self._parameters = [names.index(name) for name in parameters.split()]
+        # autograph would only look for Python control flow over tensors; there is none in here.
+        self._forward = tf.function(function, jit_compile=True, autograph=False)
+        self._backward = tf.function(self._differentiate, jit_compile=True, autograph=False)
+
+    def __call__(self, *arguments: Any) -> tf.Tensor:
+        flat = [tf.convert_to_tensor(value) if isinstance(value, tf.Variable) else value
+                for value in tf.nest.flatten(arguments)]
+        places = [place for place, value in enumerate(flat) if tf.is_tensor(value)]
+
+        @tf.custom_gradient
+        def run(*tensors: tf.Tensor):
+            for place, tensor in zip(places, tensors):
+                flat[place] = tensor
+            inputs = tf.nest.pack_sequence_as(arguments, flat)
+
+            def gradient(result_gradient: tf.Tensor) -> List[Optional[tf.Tensor]]:
+                found = dict(zip(self._differentiable(inputs), self._backward(result_gradient, *inputs)))
+                for place in self._parameters:
+                    found[place] = _sum_over_rows(found[place], inputs[place].shape)
+                in_order: List[Optional[tf.Tensor]] = []
+                for place, value in enumerate(inputs):
+                    in_order += [found.get(place)] * sum(map(tf.is_tensor, tf.nest.flatten(value)))
+                return in_order
+
+            return self._forward(*inputs), gradient
+
+        return run(*(flat[place] for place in places))
+
+    @staticmethod
+    def _differentiable(inputs: Sequence[Any]) -> List[int]:
+        return [place for place, value in enumerate(inputs) if tf.is_tensor(value) and value.dtype.is_floating]
+
+    def _differentiate(self, result_gradient: tf.Tensor, *inputs: Any) -> List[tf.Tensor]:
+        """Gradients at the differentiable inputs; at a parameter, of each row's own copy of it."""
+        copies = list(inputs)
+        for place in self._parameters:
+            copies[place] = tf.broadcast_to(inputs[place], tf.shape(inputs[0]))
+        watched = [copies[place] for place in self._differentiable(inputs)]
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(watched)
+            result = self._function(*copies)
+        return tape.gradient(result, watched, result_gradient)
+
+
+def _sum_over_rows(copies: tf.Tensor, shape: tf.TensorShape) -> tf.Tensor:
+    """The copies' sum -> `shape`. As a matmul: XLA's sum over the first axis is 20 times slower on a CPU."""
+    copies = tf.reshape(copies, [-1, shape.num_elements()])
+    return tf.reshape(tf.matmul(tf.ones([1, tf.shape(copies)[0]]), copies), shape)
 
 
 class Blocks:
@@ -158,26 +243,56 @@ class Blocks:
             raise ValueError(f"scope={scope!r}: must be one of {', '.join(XLA_SCOPES)}")
         self.scope = scope
         self.compute_dtype = tf.as_dtype(compute_dtype)
-        self.embedding_norm = self._block(embedding_norm)
-        self.split_heads = self._block(split_heads)
+        self.embedding_norm = self._block(embedding_norm, "position_SxH gamma_H beta_H")
+        self.split_heads = self._block(split_heads, "bias_H")
         self.merge_heads = self._block(merge_heads)
-        self.masked_softmax = self._block(masked_softmax)
-        self.residual_norm = self._block(residual_norm)
-        self.bias_gelu = self._block(bias_gelu)
-        self.bias_gelu_norm = self._block(bias_gelu_norm)
-        self.bias_tanh = self._block(bias_tanh)
-        self.bias_logits = self._compiled(bias_logits)
-        self.cross_entropy = self._compiled(cross_entropy)
+        self.residual_norm = self._block(residual_norm, "bias_H gamma_H beta_H")
+        self.bias_gelu = self._block(bias_gelu, "bias_I")
+        self.bias_gelu_norm = self._block(bias_gelu_norm, "bias_H gamma_H beta_H")
+        self.bias_tanh = self._block(bias_tanh, "bias_H")
+        self.bias_logits = _Block(bias_logits, "bias_W") if scope == "blocks" else bias_logits
+        self._keep_mask = self._compiled(keep_mask)
+        self._masked_softmax = self._compiled(functools.partial(masked_softmax, dtype=self.compute_dtype))
+        self._masked_softmax_gradient = self._compiled(
+            functools.partial(masked_softmax_gradient, dtype=self.compute_dtype))
+        self._cross_entropy = self._compiled(cross_entropy)
+        self._cross_entropy_gradient = self._compiled(cross_entropy_gradient)
 
-    def _block(self, function: Callable) -> Callable:
-        return self._compiled(functools.partial(function, dtype=self.compute_dtype))
+    def _block(self, function: Callable, parameters: str = "") -> Callable:
+        function = functools.partial(function, dtype=self.compute_dtype)
+        return _Block(function, parameters) if self.scope == "blocks" else function
 
     def _compiled(self, function: Callable) -> Callable:
-        if self.scope != "blocks":
-            return function
-        # autograph would only look for Python control flow over tensors; there is none in here.
-        return tf.function(function, jit_compile=True, autograph=False)
+        return tf.function(function, jit_compile=True, autograph=False) if self.scope == "blocks" else function
+
+    def dropout(self, key: Optional[DropoutKey], site: int, rate: float, shape: Sequence[int]) -> Optional[Dropout]:
+        """The dropout of a site, for the static `shape` [B, ...]; None where nothing is dropped."""
+        if key is None or rate == 0:
+            return None
+        return Dropout(self._keep_mask(rate, *key.at(site), tuple(shape)), rate)
 
     def dense(self, x_RxI: tf.Tensor, kernel_IxO: tf.Tensor) -> tf.Tensor:
         """x times kernel, in the compute type. The bias belongs to the block that follows."""
         return tf.matmul(tf.cast(x_RxI, self.compute_dtype), tf.cast(kernel_IxO, self.compute_dtype))
+
+    def masked_softmax(self, scores_BxNxSxS, mask_BxS, dropout: Optional[Dropout]) -> tf.Tensor:
+        """dropout(softmax over the keys whose mask is 1) -> compute type [B, N, S, S]."""
+        @tf.custom_gradient
+        def run(scores: tf.Tensor):
+            dropped, probabilities = self._masked_softmax(scores, mask_BxS, dropout)
+            return dropped, lambda gradient: self._masked_softmax_gradient(gradient, probabilities, dropout)
+
+        return run(scores_BxNxSxS)
+
+    def cross_entropy(self, logits_RxC, labels_R, weights_R) -> Tuple[tf.Tensor, tf.Tensor]:
+        """Sums over the rows of weight * cross-entropy, and of weight * (argmax is the label).
+
+        float32 logits [R, C], int32 labels [R], float32 weights [R] -> two float32 scalars.
+        """
+        @tf.custom_gradient
+        def run(logits: tf.Tensor):
+            loss, correct, log_sum_R = self._cross_entropy(logits, labels_R, weights_R)
+            return (loss, correct), lambda gradient, _: self._cross_entropy_gradient(
+                gradient, logits, labels_R, weights_R, log_sum_R)
+
+        return run(logits_RxC)

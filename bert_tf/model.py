@@ -18,16 +18,12 @@ from typing import Dict, Optional, Tuple
 
 import tensorflow as tf
 
-from bert_tf.blocks import Blocks, Noise
+from bert_tf.blocks import Blocks, Dropout
 from bert_tf.config import BertConfig
 from bert_tf.randomness import DropoutKey, truncated_normal
 
 # Dropout sites: 0 is the embeddings', then three for every layer.
 _SITES_PER_LAYER = 3
-
-
-def _noise(dropout: Optional[DropoutKey], site: int, rate: float) -> Optional[Noise]:
-    return None if dropout is None or rate == 0 else Noise(rate, *dropout.at(site))
 
 
 class _BertLayer(tf.keras.layers.Layer):
@@ -80,9 +76,9 @@ class Embeddings(_BertLayer):
         segments = tf.one_hot(segment_ids_BxS, self.config.type_vocab_size)
         segment_BxSxH = tf.einsum("bst,th->bsh", segments, self.token_type_embeddings)
         position_SxH = self.position_embeddings[:length]
-        noise = _noise(dropout, 0, self.config.hidden_dropout_prob)
         return self.blocks.embedding_norm(
-            word_BxSxH, position_SxH, segment_BxSxH, self.gamma, self.beta, noise)
+            word_BxSxH, position_SxH, segment_BxSxH, self.gamma, self.beta,
+            self.blocks.dropout(dropout, 0, self.config.hidden_dropout_prob, word_BxSxH.shape))
 
 
 class EncoderLayer(_BertLayer):
@@ -103,17 +99,21 @@ class EncoderLayer(_BertLayer):
 
     def call(self, x_RxH, mask_BxS, dropout: Optional[DropoutKey] = None):
         config, blocks, sequence_length = self.config, self.blocks, mask_BxS.shape[1]
+
+        def hidden_dropout(site: int) -> Optional[Dropout]:
+            return blocks.dropout(dropout, site, config.hidden_dropout_prob, [*mask_BxS.shape, config.hidden_size])
+
         context_RxH = self._attend(x_RxH, mask_BxS, dropout)
         kernel, bias = self.attention_output
         x_RxH = blocks.residual_norm(
             blocks.dense(context_RxH, kernel), bias, x_RxH, *self.attention_norm, sequence_length,
-            _noise(dropout, self.first_site + 1, config.hidden_dropout_prob))
+            hidden_dropout(self.first_site + 1))
         kernel, bias = self.intermediate
         wide_RxI = blocks.bias_gelu(blocks.dense(x_RxH, kernel), bias, config.hidden_act == "gelu_exact")
         kernel, bias = self.output_dense
         return blocks.residual_norm(
             blocks.dense(wide_RxI, kernel), bias, x_RxH, *self.output_norm, sequence_length,
-            _noise(dropout, self.first_site + 2, config.hidden_dropout_prob))
+            hidden_dropout(self.first_site + 2))
 
     def _attend(self, x_RxH, mask_BxS, dropout: Optional[DropoutKey]) -> tf.Tensor:
         """Multi-head scaled dot-product attention (arXiv 1706.03762) -> [R, H]."""
@@ -126,8 +126,8 @@ class EncoderLayer(_BertLayer):
 
         query_BxNxSxD = heads(self.query, 1.0 / math.sqrt(config.head_size))
         scores_BxNxSxS = tf.matmul(query_BxNxSxD, heads(self.key), transpose_b=True)
-        noise = _noise(dropout, self.first_site, config.attention_probs_dropout_prob)
-        probabilities_BxNxSxS = blocks.masked_softmax(scores_BxNxSxS, mask_BxS, noise)
+        probabilities_BxNxSxS = blocks.masked_softmax(scores_BxNxSxS, mask_BxS, blocks.dropout(
+            dropout, self.first_site, config.attention_probs_dropout_prob, scores_BxNxSxS.shape))
         return blocks.merge_heads(tf.matmul(probabilities_BxNxSxS, heads(self.value)))
 
 

@@ -73,16 +73,13 @@ def random_bits(site_key: tf.Tensor, first_row: tf.Tensor, shape: Sequence[int])
     return tf.reshape(bits[:, :row_elements], [num_rows] + row_shape)
 
 
-def dropout(
-    x: tf.Tensor, rate: float, site_key: tf.Tensor, first_row: tf.Tensor
-) -> tf.Tensor:
-    """Inverted dropout over x [rows, ...] (static shape, floating point) at a static `rate`.
+def keep_mask(rate: float, site_key: tf.Tensor, first_row: tf.Tensor, shape: Sequence[int]) -> tf.Tensor:
+    """bool of the static `shape` [rows, ...], False where a dropout at the static `rate` drops.
 
     An element is dropped where its random int32 lies in the lowest `rate` share of all values.
     """
     threshold = int(round(rate * 2.0**32)) - 2**31
-    bits = random_bits(site_key, first_row, x.shape)
-    return tf.where(bits >= threshold, x * (1.0 / (1.0 - rate)), tf.zeros([], x.dtype))
+    return random_bits(site_key, first_row, shape) >= threshold
 
 
 def truncated_normal(seed: int, name: str, shape: Sequence[int], stddev: float) -> tf.Tensor:

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.randomness import DropoutKey, dropout, random_bits, truncated_normal, update_key
+from bert_tf.randomness import DropoutKey, keep_mask, random_bits, truncated_normal, update_key
 
 
 def masks(first_row, shape, *, site=3, batch_number=7, seed=5, mode="eager"):
@@ -33,17 +33,14 @@ def test_sites_updates_and_seeds_draw_differently():
         assert not np.array_equal(base, masks(0, [4, 16], **change))
 
 
-def test_rate_and_scale():
-    x = tf.ones([64, 64, 64])
-    kept = dropout(x, 0.1, *DropoutKey(update_key(1, 2), 0).at(0)).numpy()
-    share = (kept == 0).mean()
-    assert abs(share - 0.1) < 5 * np.sqrt(0.09 / x.shape.num_elements())
-    np.testing.assert_allclose(kept[kept != 0], 1 / 0.9, rtol=1e-6)
+@pytest.mark.parametrize("rate", [0.1, 0.5])
+def test_rate(rate):
+    kept = keep_mask(rate, *DropoutKey(update_key(1, 2), 0).at(0), [64, 64, 64]).numpy()
+    assert abs((~kept).mean() - rate) < 5 * np.sqrt(rate * (1 - rate) / kept.size)
 
 
 def test_rate_zero_drops_nothing():
-    x = tf.random.stateless_normal([4, 8], [1, 2])
-    np.testing.assert_array_equal(x, dropout(x, 0.0, *DropoutKey(update_key(1, 2), 0).at(0)))
+    assert keep_mask(0.0, *DropoutKey(update_key(1, 2), 0).at(0), [4, 8]).numpy().all()
 
 
 def test_neighbouring_rows_and_sites_are_uncorrelated():
