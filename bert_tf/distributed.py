@@ -5,7 +5,9 @@ kind. Everything here is called by all ranks in the same order.
 """
 from __future__ import annotations
 
-from typing import List, Optional, Sequence
+import threading
+import time
+from typing import Callable, List, Optional, Sequence, TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -15,6 +17,12 @@ from bert_tf.errors import UserError
 # A bucket is large enough that starting a reduction costs nothing, and small enough that the flat
 # copy of it is no second copy of all gradients.
 BUCKET_BYTES = 128 * 1024 * 1024
+# How long one rank may wait for the others in `together` before all of them say that they are alive.
+# Far less than the launchers' HOROVOD_STALL_SHUTDOWN_TIME_SECONDS.
+KEEP_ALIVE_SECS = 5.0
+_BUSY, _DONE, _FAILED = range(3)
+
+Result = TypeVar("Result")
 
 
 class Workers:
@@ -42,6 +50,19 @@ class Workers:
     def gather(self, vector: np.ndarray) -> np.ndarray:
         """[size, len(vector)]: what each rank passed."""
         return np.asarray(vector)[np.newaxis]
+
+    def together(self, work: Callable[[], Result]) -> Result:
+        """Does this rank's `work` and returns its result once the work of all ranks is done.
+
+        For work whose length differs among the ranks, such as a checkpoint that only the chief
+        saves. A rank that waits in a collective for longer than the stall limit ends the run, since
+        one that hangs looks the same; in here no rank does, however long the others take, and one
+        that hangs (as a whole process) is still noticed.
+
+        Raises:
+          UserError: the work of another rank failed. What `work` raises is raised.
+        """
+        return work()
 
 
 class _HorovodWorkers(Workers):
@@ -71,6 +92,39 @@ class _HorovodWorkers(Workers):
     def gather(self, vector: np.ndarray) -> np.ndarray:
         gathered = self._horovod.allgather(tf.constant(np.asarray(vector)[np.newaxis]), name="gather")
         return gathered.numpy()
+
+    def together(self, work: Callable[[], Result]) -> Result:
+        job = _Job(work)
+        while True:
+            job.finished.wait(KEEP_ALIVE_SECS)
+            states = self.gather(np.array([job.state]))[:, 0]
+            if job.error is not None:
+                raise job.error
+            if _FAILED in states:
+                time.sleep(1.0)  # the rank that knows the reason is to end first
+                raise UserError(f"rank {np.flatnonzero(states == _FAILED)[0]} cannot go on; its log says why")
+            if np.all(states == _DONE):
+                return job.result
+
+
+class _Job(threading.Thread):
+    """Work in a thread of its own, so that the main thread can tell how it stands."""
+
+    def __init__(self, work: Callable[[], Result]):
+        super().__init__(daemon=True)
+        self._work = work
+        self.state, self.finished = _BUSY, threading.Event()
+        self.result: Optional[Result] = None
+        self.error: Optional[BaseException] = None
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self.result = self._work()
+            self.state = _DONE
+        except BaseException as error:  # raised in the main thread
+            self.error, self.state = error, _FAILED
+        self.finished.set()
 
 
 def _buckets(gradients: Sequence[tf.Tensor]) -> List[List[tf.Tensor]]:

@@ -191,8 +191,8 @@ def finetune(config: FinetuningConfig, task: Task, checkpoints: CheckpointFolder
     settings = LoopSettings(num_updates, config.global_batch_size, config.save_checkpoint_steps,
                             config.display_loss_steps, config.precision, identity)
     return run_updates(step, state, functools.partial(_batches, task, config, workers.rank), settings, checkpoints,
-                       telemetry, name_metrics=functools.partial(_name_metrics, task.objective),
-                       is_chief=workers.is_chief, after_save=after_save)
+                       telemetry, workers, name_metrics=functools.partial(_name_metrics, task.objective),
+                       after_save=after_save)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -280,9 +280,9 @@ class _SquadRun:
         key = content_key(Path(path), self.vocab_file, job.features, job.decoding.do_lower_case,
                           job.decoding.version_2_with_negative, is_training)
         cache = job.model_dir / "features" / f"{key}.npz"
-        # Every rank makes its own where there is no cache yet: none keeps the others waiting so long
-        # that it is taken for dead.
-        return cached_features(cache, make, write=is_chief)
+        load = functools.partial(cached_features, cache, make, write=is_chief)
+        made = self.workers.together(load if is_chief else lambda: None)
+        return self.workers.together(load if made is None else lambda: made)  # others find the chief's in the cache
 
     def train(self, telemetry: Telemetry, path: str, features: Features) -> bool:
         job, config = self.job, self.job.training

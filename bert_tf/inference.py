@@ -52,15 +52,20 @@ def predict_rows(model: tf.keras.Model, batch: Callable[[np.ndarray], Dict[str, 
     num_batches = -(-num_rows // (batch_size * workers.size))
     first = workers.rank * num_batches * batch_size
     found: List[List[np.ndarray]] = []
-    started = time.monotonic()
-    for number in progress(range(num_batches), total=num_batches, unit="batches", description="predicting",
-                           disable=not workers.is_chief):
-        rows = first + number * batch_size + np.arange(batch_size)
-        inputs = batch(np.where(rows < num_rows, rows, 0))
-        found.append([output.numpy() for output in compiled({name: tf.constant(inputs[name]) for name in _INPUTS})])
-        if number == 0:  # compiled now
-            started = time.monotonic()
-    seconds = time.monotonic() - started
+
+    def predict_mine() -> float:
+        started = time.monotonic()
+        for number in progress(range(num_batches), total=num_batches, unit="batches", description="predicting",
+                               disable=not workers.is_chief):
+            rows = first + number * batch_size + np.arange(batch_size)
+            inputs = batch(np.where(rows < num_rows, rows, 0))
+            outputs = compiled({name: tf.constant(inputs[name]) for name in _INPUTS})
+            found.append([output.numpy() for output in outputs])
+            if number == 0:  # compiled now
+                started = time.monotonic()
+        return time.monotonic() - started
+
+    seconds = workers.together(predict_mine)
     outputs = []
     for batches in zip(*found):
         everyone = workers.gather(np.concatenate(batches).ravel())

@@ -15,7 +15,10 @@ Shape letters: A micro-batches of an update, B micro-batch, R ranks, K denominat
 """
 from __future__ import annotations
 
+import functools
 import hashlib
+import math
+import time
 from typing import Dict, List, NamedTuple, Sequence, Tuple
 
 import numpy as np
@@ -27,6 +30,10 @@ from bert_tf.optimization import LossScale, global_norm
 from bert_tf.randomness import DropoutKey, update_key
 
 Features = Dict[str, tf.Tensor]
+
+# From here on the ranks may differ so much in what an update takes them that they wait for each
+# other with patience (`Workers.together`), and not in the all-reduce.
+LONG_UPDATE_SECS = 10.0
 
 
 class UpdateResult(NamedTuple):
@@ -63,6 +70,7 @@ class TrainStep:
         self._num_accumulation_steps, self._micro_batch_size = num_accumulation_steps, micro_batch_size
         # Half of a double's 53 bits are plenty for noticing that two ranks disagree.
         self._fingerprint = int(hashlib.sha256(settings.encode()).hexdigest()[:12], 16)
+        self._last_secs = math.inf  # the first update compiles, which may take minutes
         self._variables: List[tf.Variable] = list(model.trainable_variables)
         optimizer.build(self._variables)
         self._accumulate = tf.function(self._accumulate_micro_batches, jit_compile=scope == "step", autograph=False)
@@ -75,22 +83,27 @@ class TrainStep:
           UserError: ranks disagree about settings or position.
         """
         local = self._objective.local_denominators(features).numpy()
-        totals, stop_requested = self._agree(local, batch_number, stop_requested)
+        totals, stop_requested, is_long = self._agree(local, batch_number, stop_requested)
         share = self._num_accumulation_steps * self._workers.size
         # Scaled up by A*R, so that a micro-batch's loss is of the order of its mean: dividing by
         # the global count here would make gradients too small for float16.
         loss_weights = tf.constant(share / totals, tf.float32)
         first_row = self._workers.rank * self._num_accumulation_steps * self._micro_batch_size
-        gradients, metric_sums = self._accumulate(
-            features, loss_weights, self._loss_scale.scale, tf.constant(update_key(self._seed, batch_number)),
-            tf.constant(first_row, tf.int64))
+        accumulate = functools.partial(
+            self._accumulate, features, loss_weights, self._loss_scale.scale,
+            tf.constant(update_key(self._seed, batch_number)), tf.constant(first_row, tf.int64))
+        started = time.monotonic()
+        gradients, metric_sums = self._workers.together(accumulate) if is_long else accumulate()
+        self._last_secs = time.monotonic() - started
         metric_totals = totals[list(self._objective.metric_denominators)]
         results = self._apply(gradients, metric_sums, tf.constant(metric_totals, tf.float32))
         return UpdateResult(*results, stop_requested=stop_requested)
 
-    def _agree(self, local: np.ndarray, batch_number: int, stop_requested: bool) -> Tuple[np.ndarray, bool]:
-        """Denominators over all ranks, and whether any rank wants to stop."""
-        mine = np.array([self._fingerprint, batch_number, stop_requested, *local], np.float64)
+    def _agree(self, local: np.ndarray, batch_number: int, stop_requested: bool
+               ) -> Tuple[np.ndarray, bool, bool]:
+        """Denominators over all ranks, whether any rank wants to stop, and whether any was slow."""
+        is_long = self._last_secs > LONG_UPDATE_SECS
+        mine = np.array([self._fingerprint, batch_number, stop_requested, is_long, *local], np.float64)
         everyone = self._workers.gather(mine)
         for column, what in ((0, "settings"), (1, "position in the data")):
             differing = np.flatnonzero(everyone[:, column] != everyone[0, column])
@@ -98,7 +111,8 @@ class TrainStep:
                 raise UserError(f"rank {differing[0]} has other {what} than rank 0 "
                                 f"({everyone[differing[0], column]:.0f}, not {everyone[0, column]:.0f}); "
                                 "start all ranks with the same arguments in the same run folder")
-        return np.maximum(everyone[:, 3:].sum(axis=0), 1.0), bool(everyone[:, 2].any())
+        any_stops, any_is_long = everyone[:, 2:4].any(axis=0)
+        return np.maximum(everyone[:, 4:].sum(axis=0), 1.0), bool(any_stops), bool(any_is_long)
 
     def _accumulate_micro_batches(self, features: Features, loss_weights_K: tf.Tensor, scale: tf.Tensor,
                                   key: tf.Tensor, first_row: tf.Tensor) -> Tuple[List[tf.Tensor], tf.Tensor]:

@@ -129,8 +129,8 @@ class _Interval:
 
 
 def run_updates(step: TrainStep, state: TrainState, batches_from: Callable[[int], Iterator[Features]],
-                settings: LoopSettings, checkpoints: CheckpointFolder, telemetry: Telemetry, *,
-                name_metrics: Callable[[np.ndarray], Dict[str, float]], is_chief: bool,
+                settings: LoopSettings, checkpoints: CheckpointFolder, telemetry: Telemetry, workers: Workers, *,
+                name_metrics: Callable[[np.ndarray], Dict[str, float]],
                 after_save: Callable[[], None] = lambda: None) -> bool:
     """Updates until `settings.num_updates` have been applied; saves at intervals and at the end.
 
@@ -168,8 +168,10 @@ def run_updates(step: TrainStep, state: TrainState, batches_from: Callable[[int]
     def save() -> None:
         nonlocal saved_at
         saved_at = applied
-        if not is_chief:
-            return
+        if workers.is_chief:
+            save_as_chief()
+
+    def save_as_chief() -> None:
         started = time.monotonic()
         try:
             path = state.save(checkpoints, settings.identity)
@@ -192,7 +194,7 @@ def run_updates(step: TrainStep, state: TrainState, batches_from: Callable[[int]
             if stop or due or applied % settings.display_loss_steps == 0 or applied == settings.num_updates:
                 log()
             if stop or due or applied == settings.num_updates:
-                save()
+                workers.together(save)
     return not stop
 
 
@@ -202,9 +204,13 @@ def evaluate(model: tf.keras.Model, objective, batches: Iterator[Features], work
                            jit_compile=model.blocks.scope == "step", autograph=False)
     num_denominators = len(objective.denominator_names)
     sums = np.zeros([num_denominators + len(objective.metric_names)])
-    for features in batches:
-        sums[:num_denominators] += objective.local_denominators(features).numpy()
-        sums[num_denominators:] += compiled(features).numpy()
+
+    def add_all() -> None:
+        for features in batches:
+            sums[:num_denominators] += objective.local_denominators(features).numpy()
+            sums[num_denominators:] += compiled(features).numpy()
+
+    workers.together(add_all)
     totals = workers.gather(sums).sum(axis=0)
     denominators = np.maximum(totals[:num_denominators], 1.0)
     return totals[num_denominators:] / denominators[list(objective.metric_denominators)]
@@ -213,18 +219,20 @@ def evaluate(model: tf.keras.Model, objective, batches: Iterator[Features], work
 def start_or_resume(state: TrainState, checkpoints: CheckpointFolder, workers: Workers, telemetry: Telemetry,
                     initialise: Callable[[], None]) -> Optional[Path]:
     """Restores the newest sound checkpoint, or calls `initialise`; rank 0 reads, all ranks get it."""
-    newest = None
-    if workers.is_chief:
+    def restore() -> Optional[Path]:
         newest, complaints = checkpoints.newest_sound()
         for complaint in complaints:
             telemetry.warning(complaint)
         if newest is None and complaints:
             raise UserError(f"no checkpoint in {checkpoints.folder} is sound; remove that folder to start this run "
                             "from the beginning, or restore one of them")
-        if newest is not None:
-            state.restore(checkpoints, newest)
-        else:
+        if newest is None:
             initialise()
+        else:
+            state.restore(checkpoints, newest)
+        return newest
+
+    newest = workers.together(restore if workers.is_chief else lambda: None)
     state.share(workers)
     return newest
 
@@ -322,8 +330,8 @@ def pretrain(config: TrainConfig, inputs: PretrainingInputs, model_dir: Path, wo
         settings = LoopSettings(config.num_train_steps, config.global_batch_size, config.save_checkpoint_steps,
                                 config.display_loss_steps, config.precision, identity)
         finished = run_updates(
-            step, state, batches_from, settings, checkpoints, telemetry, name_metrics=name_pretraining_metrics,
-            is_chief=workers.is_chief, after_save=lambda: write_report(model_dir, telemetry))
+            step, state, batches_from, settings, checkpoints, telemetry, workers,
+            name_metrics=name_pretraining_metrics, after_save=lambda: write_report(model_dir, telemetry))
         if finished and inputs.evaluation:
             _evaluate_phase(config, inputs, model, objective, workers, telemetry, model_dir, state.updates_applied)
         telemetry.end("done" if finished else "signal", update=state.updates_applied)

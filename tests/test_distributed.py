@@ -3,6 +3,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -67,6 +68,65 @@ def test_one_process_is_the_identity():
     assert workers.sum(tensor, "x") is tensor
     assert workers.mean_gradients([tensor])[0] is tensor
     np.testing.assert_array_equal(workers.gather(np.array([3.0])), [[3.0]])
+
+
+class PretendedHorovod:
+    """Two ranks as seen by rank 0: the other one's vectors are scripted, and every wait is counted."""
+
+    def __init__(self, others_states):
+        self.others_states, self.gathered = iter(others_states), 0
+
+    def rank(self):
+        return 0
+
+    local_rank = rank
+
+    def size(self):
+        return 2
+
+    def allgather(self, mine, name):
+        self.gathered += 1
+        return tf.concat([mine, [[next(self.others_states)]]], axis=0)
+
+
+def test_together_keeps_asking_until_the_slowest_is_done(monkeypatch):
+    monkeypatch.setattr(distributed, "KEEP_ALIVE_SECS", 0.05)
+    busy, done = distributed._BUSY, distributed._DONE
+    horovod = PretendedHorovod([busy, busy, done])
+    assert distributed._HorovodWorkers(horovod).together(lambda: 7) == 7
+    assert horovod.gathered == 3
+    release = threading.Event()
+    horovod = PretendedHorovod([done] * 1000)
+    threading.Timer(0.3, release.set).start()
+    assert distributed._HorovodWorkers(horovod).together(lambda: release.wait()) is True
+    assert horovod.gathered > 2, "a busy rank has to show that it is alive"
+
+
+def test_a_failure_in_together_is_raised_here_and_named_there():
+    def fail():
+        raise UserError("the disk is full")
+
+    with pytest.raises(UserError, match="the disk is full"):
+        distributed._HorovodWorkers(PretendedHorovod([distributed._DONE])).together(fail)
+    with pytest.raises(UserError, match="rank 1 cannot go on; its log says why"):
+        distributed._HorovodWorkers(PretendedHorovod([distributed._FAILED])).together(lambda: 7)
+
+
+@needs_horovod
+@pytest.mark.slow
+def test_work_of_one_rank_may_take_longer_than_the_stall_limit(tmp_path):
+    program = tmp_path / "patience.py"
+    program.write_text(
+        "import time\n"
+        "from bert_tf.distributed import connect\n"
+        "workers = connect(use_horovod=True)\n"
+        "print('together', workers.together(lambda: time.sleep(25) if workers.is_chief else None))\n")
+    environment = {**os.environ, "PYTHONPATH": str(HERE.parent), "TF_CPP_MIN_LOG_LEVEL": "3",
+                   "HOROVOD_STALL_CHECK_TIME_SECONDS": "2", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "10",
+                   "HOROVOD_CACHE_CAPACITY": "0"}
+    command = [HOROVODRUN, "--gloo", "-np", "2", sys.executable, str(program)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0 and done.stdout.count("together") == 2, done.stdout + done.stderr
 
 
 def test_missing_horovod_is_a_user_error(monkeypatch):
