@@ -106,7 +106,7 @@ class CheckpointFolder:
         if not self.folder.is_dir():
             return []
         found = [path for path in self.folder.iterdir() if path.is_dir() and _NAME.match(path.name)]
-        return sorted(found, key=lambda path: int(_NAME.match(path.name).group(1)))
+        return sorted(found, key=lambda path: int(path.name.split("-")[1]))
 
     def newest_sound(self) -> tuple[Optional[Path], List[str]]:
         """The newest checkpoint whose files match their hashes, and what is wrong with newer ones."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Callable, List, Optional, Sequence, TypeVar
+from typing import Any, Callable, List, Optional, Sequence, TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -36,13 +36,9 @@ class Workers:
     def is_chief(self) -> bool:
         return self.rank == 0
 
-    def sum(self, tensor: tf.Tensor, name: str) -> tf.Tensor:
-        """Sum of a small tensor over the ranks."""
-        return tensor
-
-    def mean_gradients(self, gradients: Sequence[tf.Tensor]) -> List[tf.Tensor]:
-        """Element-wise mean over the ranks of the gradients, in flat buckets of fixed order."""
-        return list(gradients)
+    def mean(self, tensors: Sequence[tf.Tensor]) -> List[tf.Tensor]:
+        """Element-wise means over the ranks, reduced in flat buckets of fixed order."""
+        return list(tensors)
 
     def broadcast(self, variables: Sequence[tf.Variable]) -> None:
         """Gives all ranks the values of rank 0."""
@@ -72,19 +68,16 @@ class _HorovodWorkers(Workers):
         self._horovod = horovod
         self.rank, self.size, self.local_rank = horovod.rank(), horovod.size(), horovod.local_rank()
 
-    def sum(self, tensor: tf.Tensor, name: str) -> tf.Tensor:
-        return self._horovod.allreduce(tensor, op=self._horovod.Sum, name=name)
-
-    def mean_gradients(self, gradients: Sequence[tf.Tensor]) -> List[tf.Tensor]:
-        reduced: List[tf.Tensor] = []
-        for number, bucket in enumerate(_buckets(gradients)):
-            flat = tf.concat([tf.reshape(gradient, [-1]) for gradient in bucket], axis=0)
+    def mean(self, tensors: Sequence[tf.Tensor]) -> List[tf.Tensor]:
+        means: List[tf.Tensor] = []
+        for number, bucket in enumerate(_buckets(tensors)):
+            flat = tf.concat([tf.reshape(tensor, [-1]) for tensor in bucket], axis=0)
             # Scaled first, then summed: a sum first would overflow sooner in half precision.
             flat = self._horovod.allreduce(flat, op=self._horovod.Sum, prescale_factor=1.0 / self.size,
-                                           name=f"gradients_{number}")
-            parts = tf.split(flat, [gradient.shape.num_elements() for gradient in bucket])
-            reduced += [tf.reshape(part, gradient.shape) for part, gradient in zip(parts, bucket)]
-        return reduced
+                                           name=f"mean_{number}")
+            parts = tf.split(flat, [tensor.shape.num_elements() for tensor in bucket])
+            means += [tf.reshape(part, tensor.shape) for part, tensor in zip(parts, bucket)]
+        return means
 
     def broadcast(self, variables: Sequence[tf.Variable]) -> None:
         self._horovod.broadcast_variables(variables, root_rank=0)
@@ -110,11 +103,11 @@ class _HorovodWorkers(Workers):
 class _Job(threading.Thread):
     """Work in a thread of its own, so that the main thread can tell how it stands."""
 
-    def __init__(self, work: Callable[[], Result]):
+    def __init__(self, work: Callable[[], Any]):
         super().__init__(daemon=True)
         self._work = work
         self.state, self.finished = _BUSY, threading.Event()
-        self.result: Optional[Result] = None
+        self.result: Any = None
         self.error: Optional[BaseException] = None
         self.start()
 
@@ -127,15 +120,15 @@ class _Job(threading.Thread):
         self.finished.set()
 
 
-def _buckets(gradients: Sequence[tf.Tensor]) -> List[List[tf.Tensor]]:
+def _buckets(tensors: Sequence[tf.Tensor]) -> List[List[tf.Tensor]]:
     buckets: List[List[tf.Tensor]] = []
     filled = BUCKET_BYTES
-    for gradient in gradients:
-        size = gradient.shape.num_elements() * gradient.dtype.size
+    for tensor in tensors:
+        size = tensor.shape.num_elements() * tensor.dtype.size
         if filled + size > BUCKET_BYTES:
             buckets.append([])
             filled = 0
-        buckets[-1].append(gradient)
+        buckets[-1].append(tensor)
         filled += size
     return buckets
 
@@ -170,7 +163,7 @@ def _connect_horovod() -> Workers:
     return _HorovodWorkers(horovod)
 
 
-def _import_horovod() -> Optional[object]:
+def _import_horovod() -> Optional[Any]:
     try:
         import horovod.tensorflow as horovod
     except ImportError:

@@ -4,11 +4,13 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from typing import Callable, Sequence
+from typing import Callable, Sequence, TypeVar
 
 USER_ERROR_EXIT_CODE = 2
 # EX_TEMPFAIL of sysexits.h: stopped by a signal, saved, to be started again.
 STOPPED_EXIT_CODE = 75
+
+Result = TypeVar("Result")
 
 
 class UserError(ValueError):
@@ -19,11 +21,11 @@ class UserError(ValueError):
     """
 
 
-def exit_on_user_error(main: Callable[[Sequence[str]], object]) -> Callable[[Sequence[str]], object]:
+def exit_on_user_error(main: Callable[[Sequence[str]], Result]) -> Callable[[Sequence[str]], Result]:
     """Wraps a program's ``main(argv)``: a `UserError` becomes ``error: ...`` and exit code 2."""
 
     @functools.wraps(main)
-    def wrapped(argv: Sequence[str]) -> object:
+    def wrapped(argv: Sequence[str]) -> Result:
         try:
             return main(argv)
         except UserError as error:

@@ -186,7 +186,7 @@ def finetune(config: FinetuningConfig, task: Task, checkpoints: CheckpointFolder
     peak = peak_tflops(describe_devices()["device"], config.precision)
     if peak:
         facts["peak_tflops"] = peak * workers.size
-    telemetry.start(update=state.updates_applied, resumed_from=str(resumed_from) if resumed_from else None,
+    telemetry.start(update=state.updates_applied, resumed_from=resumed_from,
                     phase=task.name, **facts)
     settings = LoopSettings(num_updates, config.global_batch_size, config.save_checkpoint_steps,
                             config.display_loss_steps, config.precision, identity)

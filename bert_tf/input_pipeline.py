@@ -91,7 +91,7 @@ class RecordSet:
         recorded = self.vocab_size
         if recorded is not None and recorded != vocab_size:
             raise UserError(f"the model's vocabulary has {vocab_size} pieces, but the records of --{argument} were "
-                            f"made with one of {recorded} ({self.folder / 'vocab.txt'}); use the same "
+                            f"made with one of {recorded} ({self.vocab_file or self.folder}); use the same "
                             "vocabulary for both")
 
     @property
@@ -175,7 +175,8 @@ class Batches:
 
     def __init__(self, rows: Callable[[], Iterator[Tuple[List[bytes], np.ndarray]]], schema: RecordSchema,
                  leading: Tuple[int, ...], vocab_size: int):
-        self._rows, self._failure, self._vocab_size = rows, None, vocab_size
+        self._rows, self._vocab_size = rows, vocab_size
+        self._failure: Optional[Exception] = None
         num_rows = int(np.prod(leading))
         signature = (tf.TensorSpec([num_rows], tf.string), tf.TensorSpec([num_rows], tf.float32))
         dataset = tf.data.Dataset.from_generator(self._guarded, output_signature=signature)

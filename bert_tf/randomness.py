@@ -34,7 +34,7 @@ def mix64(value: int) -> int:
     return value ^ (value >> 31)
 
 
-def update_key(seed: int, batch_number: int) -> np.ndarray:
+def update_key(seed: int, batch_number: int) -> np.uint64:
     """The key all sites of one update share. uint64 scalar; a value, never captured in a graph."""
     return np.uint64(mix64(mix64(seed) ^ batch_number))
 

@@ -152,7 +152,7 @@ class Telemetry:
         self,
         *,
         update: int = 0,
-        resumed_from: str | None = None,
+        resumed_from: Path | None = None,
         phase: str = "training",
         **fields: Any,
     ) -> None:
@@ -181,7 +181,7 @@ class Telemetry:
         self._console.start(phase, update)
         self.note(self._opening_line(phase, update, resumed_from))
 
-    def _opening_line(self, phase: str, update: int, resumed_from: str | None) -> str:
+    def _opening_line(self, phase: str, update: int, resumed_from: Path | None) -> str:
         remaining = max(self._total_updates - update, 0)
         if resumed_from:
             return (

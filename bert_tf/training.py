@@ -333,7 +333,8 @@ def pretrain(config: TrainConfig, inputs: PretrainingInputs, model_dir: Path, wo
             step, state, batches_from, settings, checkpoints, telemetry, workers,
             name_metrics=name_pretraining_metrics, after_save=lambda: write_report(model_dir, telemetry))
         if finished and inputs.evaluation:
-            _evaluate_phase(config, inputs, model, objective, workers, telemetry, model_dir, state.updates_applied)
+            _evaluate_phase(config, inputs.evaluation, bert_config.vocab_size, model, objective, workers, telemetry,
+                            model_dir, state.updates_applied)
         telemetry.end("done" if finished else "signal", update=state.updates_applied)
         if workers.is_chief:
             write_report(model_dir, telemetry)
@@ -348,12 +349,12 @@ def write_report(model_dir: Path, telemetry: Telemetry) -> None:
         telemetry.warning(f"{model_dir / 'report.html'} could not be written ({error.strerror})")
 
 
-def _evaluate_phase(config: TrainConfig, inputs: PretrainingInputs, model: tf.keras.Model,
+def _evaluate_phase(config: TrainConfig, records: RecordSet, vocab_size: int, model: tf.keras.Model,
                     objective: PretrainingObjective, workers: Workers, telemetry: Telemetry, model_dir: Path,
                     update: int) -> None:
     batches = evaluation_batches(
-        inputs.evaluation, batch_size=config.eval_batch_size, max_batches=config.max_eval_steps, rank=workers.rank,
-        num_ranks=workers.size, vocab_size=inputs.bert_config.vocab_size)
+        records, batch_size=config.eval_batch_size, max_batches=config.max_eval_steps, rank=workers.rank,
+        num_ranks=workers.size, vocab_size=vocab_size)
     means = name_pretraining_metrics(evaluate(model, objective, batches, workers))
     results = {"masked_lm_accuracy": means["mlm_accuracy"], "masked_lm_loss": means["mlm_loss"],
                "next_sentence_accuracy": means["nsp_accuracy"], "next_sentence_loss": means["nsp_loss"],

@@ -21,20 +21,20 @@ num_training_shards=8
 num_test_shards=2
 dupe_factor=3
 batch_size_phase1=16 # of each rank
-batch_size_phase2=4
+batch_size_phase2=8
 num_accumulation_phase1=1
 num_accumulation_phase2=1
 learning_rate_phase1=7.5e-3 # of each rank
 learning_rate_phase2=4e-3
-warmup_steps_phase1=70
+warmup_steps_phase1=120
 warmup_steps_phase2=30
-train_steps=1400 # nine tenths of them in phase 1
+train_steps=1800 # nine tenths of them in phase 1
 save_checkpoint_steps=200
 squad_batch_size=16
 squad_learning_rate=3e-4 # of one rank; divided by their number
 squad_seq_length=128
 squad_doc_stride=64
-squad_epochs=8
+squad_epochs=5
 
 fail() {
   echo "error: $*" >&2

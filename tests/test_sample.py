@@ -65,6 +65,13 @@ def test_question_files_share_no_paragraph_and_articles_do_not_ask_them(sample):
             assert question["question"] not in text
 
 
+def test_question_files_share_no_word_that_is_a_fact(sample):
+    words = [word for pool in module._POOLS.values() for word in pool.split()]
+    told = [{word for word in words for context, _ in questions_of(file) if re.search(rf"\b{word}\b", context)}
+            for file in sample[1].values()]
+    assert not told[0] & told[1] and all(len(half) > 0.45 * len(words) for half in told)
+
+
 def test_no_word_is_in_two_families_or_in_the_grammar():
     words = [word.lower() for pool in module._POOLS.values() for word in pool.split()]
     assert len(words) == len(set(words))

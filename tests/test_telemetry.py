@@ -11,6 +11,7 @@ import pty
 import struct
 import sys
 import termios
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -149,7 +150,7 @@ def test_a_resumed_run_appends_and_says_where_it_goes_on(tmp_path, capsys):
     before = len(read_events(tmp_path))
     capsys.readouterr()
     logs = Telemetry(tmp_path, is_chief=True, total_updates=1000)
-    logs.start(update=400, resumed_from="ckpt-00000400", phase="phase_1", global_batch_size=64)
+    logs.start(update=400, resumed_from=Path("ckpt-00000400"), phase="phase_1", global_batch_size=64)
     logs.train(410, **TRAIN)
     logs.end("SIGTERM")
     events = read_events(tmp_path)
@@ -166,7 +167,7 @@ def test_a_line_cut_by_a_kill_does_not_swallow_the_next(tmp_path):
     path = tmp_path / "metrics.jsonl"
     path.write_bytes(path.read_bytes()[:-20])
     logs = Telemetry(tmp_path, is_chief=True, total_updates=20)
-    logs.start(update=10, resumed_from="ckpt-00000010")
+    logs.start(update=10, resumed_from=Path("ckpt-00000010"))
     logs.close()
     *_, cut, last = path.read_text().splitlines()
     with pytest.raises(json.JSONDecodeError):
@@ -253,7 +254,7 @@ def test_a_finished_run_started_again_keeps_its_summary(tmp_path, capsys):
     before = (tmp_path / "training_summary.txt").read_text()
     capsys.readouterr()
     logs = Telemetry(tmp_path, is_chief=True, total_updates=20)
-    logs.start(update=20, resumed_from="ckpt-00000020", global_batch_size=64)
+    logs.start(update=20, resumed_from=Path("ckpt-00000020"), global_batch_size=64)
     logs.end()
     assert (tmp_path / "training_summary.txt").read_text() == before
     assert "Throughput" not in capsys.readouterr().out  # nothing was trained, nothing measured

@@ -52,16 +52,11 @@ class Rank(Workers):
         self._mail.setdefault("gather", {})[self.rank] = np.asarray(vector)
         return np.stack([self._mail["gather"].get(rank, vector) for rank in range(self.size)])
 
-    def mean_gradients(self, gradients):
-        sent = self._mail.setdefault("gradients", {})
-        sent[self.rank] = [gradient.numpy() for gradient in gradients]
+    def mean(self, tensors):
+        sent = self._mail.setdefault("tensors", {})
+        sent[self.rank] = [tensor.numpy() for tensor in tensors]
         everyone = [sent.get(rank, sent[self.rank]) for rank in range(self.size)]
         return [tf.constant(sum(each) / self.size) for each in zip(*everyone)]
-
-    def sum(self, tensor, name):
-        sent = self._mail.setdefault(name, {})
-        sent[self.rank] = tensor.numpy()
-        return tf.constant(sum(sent.get(rank, tensor.numpy()) for rank in range(self.size)))
 
 
 def make_step(workers, num_accumulation_steps, micro_batch_size, scope="off", dtype="float32", config=CONFIG,

@@ -36,8 +36,8 @@ def find_prepared(data_dir: Path) -> Tuple[List[Prepared], List[Path]]:
     for folder in sorted((data_dir / "tfrecord").glob("*/*")):
         if not (folder / "training").is_dir():
             continue
-        manifest = _read(folder / "manifest.json")
-        arguments = (manifest or {}).get("arguments", {})
+        manifest = _read(folder / "manifest.json") or {}
+        arguments = manifest.get("arguments", {})
         try:
             lengths = (int(arguments["max_seq_length"]), int(arguments["max_predictions_per_seq"]))
             vocabulary = f"{manifest['vocab']['sha256']} {arguments['do_lower_case']}"

@@ -27,7 +27,7 @@ import sys
 import termios
 import time
 from pathlib import Path
-from typing import Dict, Iterator, List, Mapping, Optional, Sequence
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
 
 from bert_tf.errors import STOPPED_EXIT_CODE, UserError
 
@@ -220,7 +220,7 @@ class _Signals:
 
     def __init__(self, job: Job):
         self._job = job
-        self._previous: Dict[int, object] = {}
+        self._previous: Dict[int, Any] = {}
         self._interrupts = 0
         self.launcher: Optional[subprocess.Popen] = None
 
@@ -265,8 +265,8 @@ def _exit_code(job: Job, launcher_code: int) -> int:
     """The first failing rank's code; says what only other ranks or the launcher have said."""
     ends = {}
     for file in job.log_folder.glob("rank_*.exit"):
-        code, _, ended_at = file.read_text().partition(" ")
-        ends[int(file.stem[len("rank_"):])] = (float(ended_at), int(code))
+        written, _, ended_at = file.read_text().partition(" ")
+        ends[int(file.stem[len("rank_"):])] = (float(ended_at), int(written))
         file.unlink()
     failures = sorted((ended_at, rank, code) for rank, (ended_at, code) in ends.items() if code)
     if failures:
@@ -309,8 +309,8 @@ def main(argv: Sequence[str]) -> int:
         if child is not None:
             child.send_signal(number)
 
-    for number in _FORWARDED:
-        signal.signal(number, forward)
+    for forwarded in _FORWARDED:
+        signal.signal(forwarded, forward)
     pid_file.write_text(str(os.getpid()))
     columns = os.environ.pop("BERT_TF_TERMINAL_COLUMNS", None)
     with open(folder / f"rank_{rank}.log", "wb", buffering=0) as log, \

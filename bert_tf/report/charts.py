@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Iterable, Sequence
 from html import escape
+from typing import Any
 
 from bert_tf.report.scales import (
     Point,
@@ -322,7 +323,7 @@ class _Canvas:
 
         A curve that ends earlier, at the last evaluation say, gets none: it would look current.
         """
-        labels = []
+        labels: list[list[Any]] = []
         for series in self.chart.series:
             finite = [point for point in series.points if math.isfinite(point[1])]
             if finite and finite[-1][0] > 0.97 * self.x_max:

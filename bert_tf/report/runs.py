@@ -88,7 +88,7 @@ class Run:
 
     @property
     def is_done(self) -> bool:
-        return bool(self.end) and self.end.get("reason") == "done"
+        return self.end is not None and self.end.get("reason") == "done"
 
     @property
     def restarts(self) -> list[int]:
@@ -193,7 +193,8 @@ def _series(events: list[Event], name: str) -> list[tuple[float, float]]:
 
 def _elapsed_secs(events: list[Event]) -> float:
     """Time in which the run was running: the pauses between its starts do not count."""
-    total, started, latest = 0.0, None, None
+    total = latest = 0.0
+    started: float | None = None
     for event in events:
         time = number(event.get("time_unix"))
         if time is None:
