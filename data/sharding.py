@@ -155,14 +155,16 @@ def _write_shard(task: ShardTask, *, segmentation_method: str) -> Dict[str, Any]
 
 def _require_enough_documents(num_documents: int, settings: ShardingSettings) -> None:
     num_shards = settings.num_training_shards + settings.num_test_shards
-    if num_documents < num_shards:
-        num_test = max(1, num_documents // 20) if settings.num_test_shards else 0
-        raise UserError(
-            f"{num_documents:,} documents are fewer than the {settings.num_training_shards:,} "
-            f"training and {settings.num_test_shards:,} test shards, and a document is never "
-            f"split: ask for fewer shards, such as --n_training_shards="
-            f"{max(1, num_documents // 4)} --n_test_shards={num_test}, or add text"
-        )
+    if num_documents >= num_shards:
+        return
+    what = f"{num_documents:,} documents are fewer" if num_documents != 1 else "a single document is less"
+    num_test = min(settings.num_test_shards, max(1, num_documents // 20), num_documents - 1)
+    fewer = f"--n_training_shards={max(1, (num_documents - num_test) // 4)} --n_test_shards={num_test}"
+    hint = "" if num_test else " --fraction_test_set=0 (no held-out text then)"
+    raise UserError(
+        f"{what} than the {settings.num_training_shards:,} training and {settings.num_test_shards:,} test shards, and "
+        f"a document is never split: ask for fewer shards, such as {fewer}{hint}, or add text; documents in one file "
+        "can be told apart by blank lines between them")
 
 
 def _tasks(

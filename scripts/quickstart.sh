@@ -140,7 +140,7 @@ step 3 "Shards, vocabulary and training records"
 num_documents=$(cat "$BERT_PREP_WORKING_DIR"/formatted_one_article_per_line/*.txt | wc -l)
 if ((num_documents < num_training_shards + num_test_shards)); then
   num_test_shards=1
-  num_training_shards=$((num_documents > 1 ? num_documents - 1 : 1))
+  num_training_shards=$((num_documents > 8 ? num_documents / 4 : 1))
 fi
 prep --action sharding --dataset "$dataset" --n_training_shards "$num_training_shards" \
   --n_test_shards "$num_test_shards" --fraction_test_set 0.1 --n_processes "$(nproc)"
