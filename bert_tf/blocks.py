@@ -28,7 +28,7 @@ from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple
 import tensorflow as tf
 
 from bert_tf.config import XLA_SCOPES
-from bert_tf.randomness import DropoutKey, keep_mask
+from bert_tf.randomness import DropoutKey, draw_decisions, keep_mask, keep_scale
 
 LAYER_NORM_EPSILON = 1e-12  # Google's value
 # Added to the scores of padding, as in Google's code. exp(-10000) is 0 in float32.
@@ -36,14 +36,14 @@ MASKED_SCORE = -10000.0
 
 
 class Dropout(NamedTuple):
-    """The elements that one dropout keeps, and its static rate."""
+    """The elements that one dropout keeps, and what these are multiplied with."""
 
     keep: tf.Tensor  # bool, the shape of what is dropped from
-    rate: float
+    scale: float
 
 
 def _drop(x: tf.Tensor, dropout: Optional[Dropout]) -> tf.Tensor:
-    return x if dropout is None else tf.where(dropout.keep, x * (1.0 / (1.0 - dropout.rate)), 0.0)
+    return x if dropout is None else tf.where(dropout.keep, x * dropout.scale, 0.0)
 
 
 def _float32(x: tf.Tensor) -> tf.Tensor:
@@ -251,6 +251,8 @@ class Blocks:
         self.bias_gelu_norm = self._block(bias_gelu_norm, "bias_H gamma_H beta_H")
         self.bias_tanh = self._block(bias_tanh, "bias_H")
         self.bias_logits = _Block(bias_logits, "bias_W") if scope == "blocks" else bias_logits
+        # Compiled apart from each other, or XLA would draw eight times.
+        self._draw_decisions = self._compiled(draw_decisions)
         self._keep_mask = self._compiled(keep_mask)
         self._masked_softmax = self._compiled(functools.partial(masked_softmax, dtype=self.compute_dtype))
         self._masked_softmax_gradient = self._compiled(
@@ -269,7 +271,8 @@ class Blocks:
         """The dropout of a site, for the static `shape` [B, ...]; None where nothing is dropped."""
         if key is None or rate == 0:
             return None
-        return Dropout(self._keep_mask(rate, *key.at(site), tuple(shape)), rate)
+        decisions = self._draw_decisions(rate, *key.at(site), tuple(shape), self.scope == "blocks")
+        return Dropout(self._keep_mask(decisions, tuple(shape)), keep_scale(rate))
 
     def dense(self, x_RxI: tf.Tensor, kernel_IxO: tf.Tensor) -> tf.Tensor:
         """x times kernel, in the compute type. The bias belongs to the block that follows."""

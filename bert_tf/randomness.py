@@ -5,24 +5,31 @@ whether the step runs eagerly, as a graph or under XLA, and after any restart. N
 exists, so none is saved.
 
 How: the counter-based generator Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy
-as 1, 2, 3", SC 2011), called through the one TensorFlow op whose bits agree between kernels and
-XLA. `tf.nn.experimental.stateless_dropout` does not qualify: its masks differ between graph and
-XLA once the seed is a tensor.
+as 1, 2, 3", SC 2011). One count gives 128 bits, which decide over eight elements. TensorFlow's own
+op draws the bits, or, in blocks that XLA compiles for a CPU, the same arithmetic written out: the
+same bits in a fifth of the time, because XLA makes one pass of it.
+`tf.nn.experimental.stateless_dropout` does not qualify: its masks differ between graph and XLA once
+the seed is a tensor.
 
 The key is made of (seed, batch number, site). The counter starts at the row's number in the
-update's global order times the counts a row takes. One count gives four 32-bit words, so the
-elements of a row are rounded up to a multiple of four.
+update's global order times the counts a row takes.
 """
 from __future__ import annotations
 
+import functools
 import zlib
-from typing import Sequence, Tuple
+from typing import List, Sequence, Tuple
 
 import numpy as np
 import tensorflow as tf
 
 PHILOX = 1  # value of the `alg` attribute in TensorFlow's random ops
-WORDS_PER_COUNT = 4
+# 16 bits decide over one element: rates are multiples of 2^-16.
+ELEMENTS_PER_COUNT = 8
+_LEVELS = 1 << 16
+_ROUNDS = 10
+_MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
+_KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
 _MASK_64 = (1 << 64) - 1
 
 
@@ -57,29 +64,66 @@ class DropoutKey:
         return tf.bitwise.bitwise_xor(self.key, tf.constant(mix64(site + 1), tf.uint64)), self.first_row
 
 
-def random_bits(site_key: tf.Tensor, first_row: tf.Tensor, shape: Sequence[int]) -> tf.Tensor:
-    """Random int32 [rows, ...] of the static `shape`; rows are drawn as first_row, first_row+1, ..."""
-    num_rows, row_shape = int(shape[0]), [int(size) for size in shape[1:]]
-    row_elements = int(np.prod(row_shape, dtype=np.int64))
-    counts_per_row = -(-row_elements // WORDS_PER_COUNT)
-    start = tf.cast(first_row * counts_per_row, tf.uint64)
-    bits = tf.raw_ops.StatelessRandomUniformFullIntV2(
-        shape=tf.constant([num_rows, counts_per_row * WORDS_PER_COUNT], tf.int32),
-        key=tf.reshape(site_key, [1]),
-        counter=tf.stack([start, tf.zeros([], tf.uint64)]),
-        alg=PHILOX,
-        dtype=tf.int32,
-    )
-    return tf.reshape(bits[:, :row_elements], [num_rows] + row_shape)
+def _counts_per_row(shape: Sequence[int]) -> int:
+    return -(-int(np.prod(shape[1:], dtype=np.int64)) // ELEMENTS_PER_COUNT)
 
 
-def keep_mask(rate: float, site_key: tf.Tensor, first_row: tf.Tensor, shape: Sequence[int]) -> tf.Tensor:
-    """bool of the static `shape` [rows, ...], False where a dropout at the static `rate` drops.
+def _words_by_op(key: tf.Tensor, start: tf.Tensor, shape: Sequence[int]) -> List[tf.Tensor]:
+    words = tf.raw_ops.StatelessRandomUniformFullIntV2(
+        shape=tf.constant([*shape, 4]), key=key[tf.newaxis], counter=tf.stack([start, tf.zeros([], tf.uint64)]),
+        alg=PHILOX, dtype=tf.int32)
+    return tf.unstack(words, axis=-1)
 
-    An element is dropped where its random int32 lies in the lowest `rate` share of all values.
+
+def _words_by_arithmetic(key: tf.Tensor, start: tf.Tensor, shape: Sequence[int]) -> List[tf.Tensor]:
+    def halves(value: tf.Tensor) -> Tuple[tf.Tensor, tf.Tensor]:
+        return tf.cast(value, tf.uint32), tf.cast(tf.bitwise.right_shift(value, tf.constant(32, tf.uint64)), tf.uint32)
+
+    def xor(*values: tf.Tensor) -> tf.Tensor:
+        return functools.reduce(tf.bitwise.bitwise_xor, values)
+
+    counts = start + tf.cast(tf.reshape(tf.range(shape[0] * shape[1]), shape), tf.uint64)
+    (a, b), c, d = halves(counts), tf.zeros(shape, tf.uint32), tf.zeros(shape, tf.uint32)
+    keys = halves(key)
+    for _ in range(_ROUNDS):
+        (low_a, high_a), (low_c, high_c) = (
+            halves(tf.cast(word, tf.uint64) * tf.constant(multiplier, tf.uint64))
+            for word, multiplier in zip((a, c), _MULTIPLIERS))
+        a, b, c, d = xor(high_c, b, keys[0]), low_c, xor(high_a, d, keys[1]), low_a
+        keys = tuple(part + tf.constant(step, tf.uint32) for part, step in zip(keys, _KEY_STEPS))
+    return [tf.bitcast(word, tf.int32) for word in (a, b, c, d)]
+
+
+def draw_decisions(rate: float, site_key: tf.Tensor, first_row: tf.Tensor, shape: Sequence[int],
+                   by_arithmetic: bool) -> tf.Tensor:
+    """What a dropout at the static `rate` keeps of the static `shape` [rows, ...], as bits: uint8 [rows, counts].
+
+    Rows are drawn as first_row, first_row + 1, ... Element i * counts + q of a row is kept where
+    bit i of its byte q is set, which is where 16 random bits do not lie in the lowest `rate` share
+    of their values.
+
+    Args:
+      by_arithmetic: not by TensorFlow's op. It changes the time, not the bits.
     """
-    threshold = int(round(rate * 2.0**32)) - 2**31
-    return random_bits(site_key, first_row, shape) >= threshold
+    counts = _counts_per_row(shape)
+    start = tf.cast(first_row * counts, tf.uint64)
+    words = (_words_by_arithmetic if by_arithmetic else _words_by_op)(site_key, start, [int(shape[0]), counts])
+    threshold = (int(round(rate * _LEVELS)) - _LEVELS // 2) << 16  # of the upper half of a signed word
+    decisions = [half >= threshold for word in words for half in (tf.bitwise.left_shift(word, 16), word)]
+    return tf.cast(tf.add_n([tf.where(kept, 1 << bit, 0) for bit, kept in enumerate(decisions)]), tf.uint8)
+
+
+def keep_mask(decisions: tf.Tensor, shape: Sequence[int]) -> tf.Tensor:
+    """The bits of `draw_decisions`, one bool an element: bool of the static `shape`."""
+    bits = tf.constant([1 << bit for bit in range(ELEMENTS_PER_COUNT)], tf.int32)
+    mask = tf.bitwise.bitwise_and(tf.cast(decisions, tf.int32)[:, tf.newaxis, :], bits[:, tf.newaxis]) != 0
+    num_rows, row_elements = int(shape[0]), int(np.prod(shape[1:], dtype=np.int64))
+    return tf.reshape(tf.reshape(mask, [num_rows, -1])[:, :row_elements], shape)
+
+
+def keep_scale(rate: float) -> float:
+    """What the kept elements are multiplied with: 1 / (probability that `draw_decisions` keeps one)."""
+    return _LEVELS / (_LEVELS - int(round(rate * _LEVELS)))
 
 
 def truncated_normal(seed: int, name: str, shape: Sequence[int], stddev: float) -> tf.Tensor:

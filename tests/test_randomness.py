@@ -2,12 +2,19 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.randomness import DropoutKey, keep_mask, random_bits, truncated_normal, update_key
+from bert_tf.randomness import (
+    DropoutKey,
+    draw_decisions,
+    keep_mask,
+    keep_scale,
+    truncated_normal,
+    update_key,
+)
 
 
-def masks(first_row, shape, *, site=3, batch_number=7, seed=5, mode="eager"):
+def masks(first_row, shape, *, rate=0.3, site=3, batch_number=7, seed=5, mode="eager"):
     def draw(key, row):
-        return random_bits(*DropoutKey(key, row).at(site), shape)
+        return keep_mask(draw_decisions(rate, *DropoutKey(key, row).at(site), shape, mode == "xla"), shape)
 
     function = {"eager": draw, "graph": tf.function(draw), "xla": tf.function(draw, jit_compile=True)}[mode]
     return function(tf.constant(update_key(seed, batch_number)), tf.constant(first_row, tf.int64)).numpy()
@@ -34,18 +41,28 @@ def test_sites_updates_and_seeds_draw_differently():
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5])
-def test_rate(rate):
-    kept = keep_mask(rate, *DropoutKey(update_key(1, 2), 0).at(0), [64, 64, 64]).numpy()
+def test_rate_and_scale(rate):
+    kept = masks(0, [64, 64, 64], rate=rate)
     assert abs((~kept).mean() - rate) < 5 * np.sqrt(rate * (1 - rate) / kept.size)
+    assert keep_scale(rate) == pytest.approx(1 / (1 - rate), rel=2e-5)
 
 
 def test_rate_zero_drops_nothing():
-    assert keep_mask(0.0, *DropoutKey(update_key(1, 2), 0).at(0), [4, 8]).numpy().all()
+    assert masks(0, [4, 8], rate=0.0).all() and keep_scale(0.0) == 1.0
+
+
+def test_decisions_are_sixteen_bits_of_philox():
+    key, rate, shape = np.uint64(update_key(5, 7)), 0.3, [3, 5, 8]
+    kept = keep_mask(draw_decisions(rate, tf.constant(key), tf.constant(2, tf.int64), shape, True), shape).numpy()
+    words = tf.raw_ops.StatelessRandomUniformFullIntV2(
+        shape=[15, 4], key=[key], counter=tf.constant([10, 0], tf.uint64), alg=1, dtype=tf.uint32).numpy()
+    halves = words.view(np.int16).reshape(3, 5, 8)  # little-endian: the lower half comes first
+    np.testing.assert_array_equal(kept.reshape(3, 8, 5), halves.transpose(0, 2, 1) >= round(rate * 65536) - 32768)
 
 
 def test_neighbouring_rows_and_sites_are_uncorrelated():
-    signs = np.sign(np.stack([masks(row, [1, 4096], site=site).ravel().astype(float)
-                              for row in (0, 1) for site in (0, 1)]))
+    signs = np.stack([masks(row, [1, 4096], rate=0.5, site=site).ravel().astype(float)
+                      for row in (0, 1) for site in (0, 1)])
     correlation = np.corrcoef(signs) - np.eye(4)
     assert np.abs(correlation).max() < 5 / np.sqrt(4096)
 
