@@ -174,7 +174,8 @@ class RecordWriter:
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> RecordWriter:
-        temporary = self._path.with_name(self._path.name + TEMPORARY_SUFFIX)
+        # Of its own, because the worker of a killed run may live a moment longer.
+        temporary = self._path.with_name(f"{self._path.name}.{os.getpid()}{TEMPORARY_SUFFIX}")
         with self._user_errors():
             self._file = self._stack.enter_context(_replacing(self._path, temporary))
         return self
@@ -244,7 +245,7 @@ def _write_index(path: Path, index: RecordIndex) -> None:
         file.write(body + _CHECKSUM.pack(google_crc32c.value(body)))
 
 
-def _read_index(path: Path) -> RecordIndex | None:
+def read_index(path: Path) -> RecordIndex | None:
     """The stored index, or None where there is none or it is damaged."""
     try:
         stored = _index_path(path).read_bytes()
@@ -275,7 +276,7 @@ def load_index(path: str | Path) -> RecordIndex:
     """
     path = Path(path)
     with _Frames(path) as frames:
-        index = _read_index(path)
+        index = read_index(path)
         if index is not None and frames.fit(index):
             return index
         index = frames.scan()
@@ -283,6 +284,31 @@ def load_index(path: str | Path) -> RecordIndex:
     with contextlib.suppress(OSError):
         _write_index(path, index)
     return index
+
+
+def verify_records(path: str | Path) -> np.ndarray:
+    """The offsets of a shard's records as in `RecordIndex`; every checksum is verified.
+
+    Raises: UserError; a `DamagedRecord` where a record is not whole.
+    """
+    offsets = [0]
+    with _Frames(Path(path)) as frames:
+        while offsets[-1] < frames.size:
+            number, offset = len(offsets) - 1, offsets[-1]
+            offsets.append(frames.end(number, offset))
+            frames.message(number, offset, offsets[-1])
+    return np.array(offsets, np.uint64)
+
+
+class DamagedRecord(UserError):
+    """A record that is cut off, damaged or of another kind; `fault` says which and how, in short."""
+
+    def __init__(self, path: Path, fault: str):
+        super().__init__(path, fault)
+        self.fault = fault
+
+    def __str__(self) -> str:
+        return f"{self.args[0]}: {self.fault}; {_WAY_OUT}"
 
 
 class _Frames:
@@ -318,7 +344,7 @@ class _Frames:
             self.map.close()
 
     def fault(self, number: int, offset: int, what: str) -> UserError:
-        return UserError(f"{self.path}: record {number} at byte {offset} {what}; {_WAY_OUT}")
+        return DamagedRecord(self.path, f"record {number} at byte {offset} {what}")
 
     def end(self, number: int, offset: int) -> int:
         """Where the record that starts at `offset` ends."""

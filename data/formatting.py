@@ -118,6 +118,7 @@ class _Writer:
         self.num_batches = 0
         self.counts: Dict[str, int] = {"num_read": 0, "num_documents": 0}
         self._num_bytes = self._checkpoint_bytes = 0
+        self.input_bytes = 0
 
     def open(self) -> IO[bytes]:
         checkpoint = self._stage.checkpoint
@@ -159,6 +160,7 @@ class _Writer:
                 self._num_bytes += len(encoded)
                 self._count("num_documents")
         self.num_batches += 1
+        self.input_bytes += cleaned.input_bytes
         if self._num_bytes - self._checkpoint_bytes >= CHECKPOINT_BYTES:
             self.checkpoint()
 
@@ -168,7 +170,7 @@ class _Writer:
         self._checkpoint_bytes = self._num_bytes
         self._stage.add_checkpoint({
             "num_batches": self.num_batches, "batch_characters": BATCH_CHARACTERS,
-            "bytes": self._num_bytes, "counts": self.counts,
+            "bytes": self._num_bytes, "input_bytes": self.input_bytes, "counts": self.counts,
         })
 
     def finish(self) -> None:
@@ -233,6 +235,7 @@ def _write_all(writer: _Writer, corpus: Corpus, name: str, num_processes: int) -
     batches: Iterator[Batch] = iter(corpus.batches())
     with progress(total=corpus.total_bytes, unit="B", description=f"formatting {name}") as bar:
         for skipped in itertools.islice(batches, writer.num_batches):
+            writer.input_bytes += skipped.input_bytes
             bar.update(skipped.input_bytes)
         with contextlib.closing(map_in_order(corpus.clean, batches, num_processes)) as results:
             for cleaned in results:

@@ -14,8 +14,9 @@ import fcntl
 import hashlib
 import json
 import os
+import time
 from pathlib import Path
-from typing import IO, Any, Dict, Iterator, List, Mapping, Optional, Sequence
+from typing import IO, Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence
 
 from bert_tf.errors import UserError
 
@@ -23,6 +24,7 @@ from bert_tf.errors import UserError
 FORMAT_VERSION = 1
 TEMPORARY_SUFFIX = ".tmp"
 _COPY_BYTES = 1 << 20
+_LOCK_TRIALS, _LOCK_PAUSE_SECS = 3, 0.05
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -158,6 +160,58 @@ def _input_differences(there: Sequence[Mapping], here: Sequence[Mapping]) -> Lis
     return found
 
 
+class Journal(NamedTuple):
+    """What a stage that has not ended has noted: its header, then what was finished, in order.
+
+    The header and what this run has added carry a ``time`` (seconds since 1970); what was taken
+    over from an earlier run does not.
+    """
+
+    header: Dict[str, Any]
+    entries: List[Dict[str, Any]]  # {"finished": entry} or {"checkpoint": checkpoint}
+
+
+def _beside(manifest_path: Path, suffix: str) -> Path:
+    return manifest_path.with_name(f".{manifest_path.name}{suffix}")
+
+
+def read_journal(manifest_path: Path) -> Optional[Journal]:
+    """The journal beside a manifest, or None where none of a run that got to work is there."""
+    try:
+        lines = _beside(manifest_path, ".journal").read_bytes().split(b"\n")
+    except FileNotFoundError:
+        return None
+    # The last piece is empty, or a line that was being written when the run was killed.
+    entries = [json.loads(line) for line in lines[:-1]]
+    # A run that was refused before it made anything does not bind the next one.
+    return Journal(entries[0], entries[1:]) if len(entries) > 1 else None
+
+
+def is_at_work(manifest_path: Path) -> bool:
+    """Whether a run holds the stage's lock now."""
+    try:
+        lock = open(_beside(manifest_path, ".lock"), "rb")  # noqa: SIM115
+    except OSError:
+        return False
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def distrust(manifest_path: Path, names: Iterable[str]) -> None:
+    """Notes that these files are not what a finished stage's manifest says.
+
+    The stage's next run makes them again and writes the manifest anew; a kill changes nothing of
+    that. Until then the files stay where they are.
+    """
+    write_json(_beside(manifest_path, ".broken"), sorted(names))
+    # It may name files as finished that have been damaged since.
+    _beside(manifest_path, ".journal").unlink(missing_ok=True)
+
+
 class Stage:
     """One run of one stage: what is already there, what is done now, the manifest at the end.
 
@@ -187,8 +241,9 @@ class Stage:
         self.is_done = False
         self._outputs_to_delete = outputs_to_delete
         self._temporary_files = (*temporary_files, f"{manifest_path.name}*", f".{manifest_path.name}*")
-        self._journal_path = manifest_path.with_name(f".{manifest_path.name}.journal")
-        self._lock_path = manifest_path.with_name(f".{manifest_path.name}.lock")
+        self._journal_path = _beside(manifest_path, ".journal")
+        self._lock_path = _beside(manifest_path, ".lock")
+        self._broken_path = _beside(manifest_path, ".broken")
         self._header: Dict[str, Any] = {
             "stage": stage, "dataset": dataset, "format_version": FORMAT_VERSION,
             "arguments": dict(arguments), "inputs": list(inputs),
@@ -207,21 +262,26 @@ class Stage:
             if manifest is not None:
                 self._require_same(manifest)
                 self.finished.update({e["file"]: e for e in shard_entries(manifest)})
+            damaged = self._forget_distrusted()
             self._read_journal()
-            damaged = self._forget_damaged()
-            self.is_done = manifest is not None and not damaged
+            damaged += self._forget_damaged()
+            self.is_done = manifest is not None and not damaged and not self._broken_path.exists()
             if manifest is not None and damaged:
                 print(f"{len(damaged)} of {len(damaged) + len(self.finished)} files below "
-                      f"{self.folder} are gone or have another size; making them again: "
-                      f"{damaged[0]}{', ...' if len(damaged) > 1 else ''}", flush=True)
-            if not self.is_done:
+                      f"{self.folder} are gone, have another size or were found broken; making "
+                      f"them again: {damaged[0]}{', ...' if len(damaged) > 1 else ''}", flush=True)
+            if self.is_done:
+                # Of a run that was killed right after it had written the manifest.
+                self.forget()
+            else:
                 self._remove_temporary_files()
                 self._open_journal(stack)
             self._exit_stack = stack.pop_all()
         return self
 
     def __exit__(self, *exception: object) -> Optional[bool]:
-        if not self.is_done:
+        # Where it is done, those that a killed run's worker has left since the beginning.
+        if self._journal is not None:
             with contextlib.suppress(OSError):
                 self._remove_temporary_files()
         return self._exit_stack.__exit__(*exception)
@@ -239,22 +299,28 @@ class Stage:
         """Writes the manifest; from now on the stage is done."""
         write_json(self.manifest_path, {**self._header, "counts": counts, "shards": shards})
         self.is_done = True
-        self._journal_path.unlink()
+        # In this order a kill in between costs nothing that was made.
+        for path in (self._broken_path, self._journal_path):
+            path.unlink(missing_ok=True)
 
     def forget(self) -> None:
         """Removes the journal: the next run starts from the beginning."""
-        with contextlib.suppress(FileNotFoundError):
-            self._journal_path.unlink()
+        self._journal_path.unlink(missing_ok=True)
 
     def _lock(self, stack: contextlib.ExitStack) -> None:
         lock = stack.enter_context(open(self._lock_path, "ab"))  # noqa: SIM115
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        for _ in range(_LOCK_TRIALS):
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                # It may be somebody who only looks whether a run is at work.
+                time.sleep(_LOCK_PAUSE_SECS)
+        else:
             raise UserError(
                 f"another run of {self._header['stage']} for {self._header['dataset']} is at work "
                 f"in {self.folder}: wait for it to end, or choose another BERT_PREP_WORKING_DIR"
-            ) from None
+            )
 
     def _require_same(self, there: Mapping[str, Any]) -> None:
         found = _differences(there, self._header)
@@ -266,21 +332,21 @@ class Stage:
             )
 
     def _read_journal(self) -> None:
-        try:
-            lines = self._journal_path.read_bytes().split(b"\n")
-        except FileNotFoundError:
+        journal = read_journal(self.manifest_path)
+        if journal is None:
             return
-        # The last piece is empty, or a line that was being written when the run was killed.
-        entries = [json.loads(line) for line in lines[:-1]]
-        # A run that was refused before it made anything does not bind the next one.
-        if len(entries) < 2:
-            return
-        self._require_same(entries[0])
-        for entry in entries[1:]:
+        self._require_same(journal.header)
+        for entry in journal.entries:
             if "finished" in entry:
                 self.finished[entry["finished"]["file"]] = entry["finished"]
             else:
                 self.checkpoint = entry["checkpoint"]
+
+    def _forget_distrusted(self) -> List[str]:
+        with contextlib.suppress(FileNotFoundError):
+            names = json.loads(self._broken_path.read_text(encoding="utf-8"))
+            return [name for name in names if self.finished.pop(name, None)]
+        return []
 
     def _forget_damaged(self) -> List[str]:
         damaged = []
@@ -294,7 +360,7 @@ class Stage:
     def _open_journal(self, stack: contextlib.ExitStack) -> None:
         # Rewritten whole, because a torn last line must not stay in the middle.
         with atomic_file(self._journal_path) as file:
-            entries: List[Dict[str, Any]] = [self._header]
+            entries: List[Dict[str, Any]] = [{**self._header, "time": time.time()}]
             entries += [{"finished": entry} for entry in self.finished.values()]
             if self.checkpoint is not None:
                 entries.append({"checkpoint": self.checkpoint})
@@ -304,7 +370,7 @@ class Stage:
 
     def _write_journal(self, entry: Mapping[str, Any]) -> None:
         assert self._journal is not None
-        self._journal.write(json.dumps(entry).encode() + b"\n")
+        self._journal.write(json.dumps({**entry, "time": time.time()}).encode() + b"\n")
         self._journal.flush()
         os.fsync(self._journal.fileno())
 

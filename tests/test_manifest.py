@@ -7,7 +7,15 @@ import json
 import pytest
 
 from bert_tf.errors import UserError
-from data.manifest import Stage, atomic_file, clear_disk_errors, describe_input
+from data.manifest import (
+    Stage,
+    atomic_file,
+    clear_disk_errors,
+    describe_input,
+    distrust,
+    is_at_work,
+    read_journal,
+)
 
 
 def stage(folder, arguments=None, inputs=(), **options) -> Stage:
@@ -121,6 +129,67 @@ def test_two_runs_in_one_folder_are_refused(tmp_path):
     with stage(tmp_path), pytest.raises(UserError, match="another run of sharding"), \
             stage(tmp_path):
         pass
+
+
+def test_distrusted_files_are_made_again_through_a_kill(tmp_path):
+    names = ("part_0", "part_1", "part_2")
+    manifest_path = tmp_path / "manifest.json"
+    with stage(tmp_path) as run:
+        finish(run, tmp_path, names)
+    distrust(manifest_path, ["part_0", "part_2"])
+    with pytest.raises(KeyboardInterrupt), stage(tmp_path) as again:
+        assert list(again.finished) == ["part_1"] and not again.is_done
+        again.add(make(tmp_path, "part_0"))
+        raise KeyboardInterrupt
+    with stage(tmp_path) as last:
+        assert sorted(last.finished) == ["part_0", "part_1"] and not last.is_done
+        finish(last, tmp_path, names)
+    with stage(tmp_path) as done:
+        assert done.is_done
+
+
+def test_a_wrong_manifest_alone_is_written_again(tmp_path):
+    with stage(tmp_path) as run:
+        finish(run, tmp_path)
+    distrust(tmp_path / "manifest.json", [])
+    with stage(tmp_path) as again:
+        assert len(again.finished) == 2 and not again.is_done
+        finish(again, tmp_path)
+    with stage(tmp_path) as last:
+        assert last.is_done
+
+
+def test_killed_between_manifest_and_journal_leaves_no_rest(tmp_path):
+    with stage(tmp_path) as run:
+        run.add(make(tmp_path, "part_0"))
+        journal = (tmp_path / ".manifest.json.journal").read_bytes()
+        finish(run, tmp_path)
+    (tmp_path / ".manifest.json.journal").write_bytes(journal)
+    with stage(tmp_path) as again:
+        assert again.is_done
+    assert not (tmp_path / ".manifest.json.journal").exists()
+
+
+def test_a_killed_runs_worker_leaves_no_rest(tmp_path):
+    with stage(tmp_path) as run:
+        (tmp_path / "part_1.77.tmp").write_text("begun after this run")
+        finish(run, tmp_path)
+    assert not list(tmp_path.glob("*.tmp"))
+
+
+def test_journal_tells_what_this_run_has_done_and_when(tmp_path):
+    manifest_path = tmp_path / "manifest.json"
+    assert read_journal(manifest_path) is None and not is_at_work(manifest_path)
+    for name in ("part_0", "part_1"):
+        with pytest.raises(KeyboardInterrupt), stage(tmp_path) as run:
+            assert is_at_work(manifest_path)
+            run.add(make(tmp_path, name))
+            raise KeyboardInterrupt
+    assert not is_at_work(manifest_path)
+    header, entries = read_journal(manifest_path)
+    assert header["stage"] == "sharding" and "time" not in entries[0]
+    assert header["time"] <= entries[1]["time"]
+    assert [entry["finished"]["file"] for entry in entries] == ["part_0", "part_1"]
 
 
 def test_damaged_manifest_is_named(tmp_path):
