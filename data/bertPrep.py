@@ -7,6 +7,9 @@
     python3 data/bertPrep.py --action create_vocab --dataset sample --vocab_size 4000
     python3 data/bertPrep.py --action create_tfrecord_files --dataset sample --max_seq_length 128
 
+What is there: --action status; whether it is whole: --action verify [--repair]; whether it looks
+right: --action inspect.
+
 All files lie below BERT_PREP_WORKING_DIR, by default the checkout's data/.
 """
 from __future__ import annotations
@@ -23,7 +26,7 @@ sys.path[0] = str(CHECKOUT)
 
 try:
     from bert_tf.errors import UserError, exit_on_user_error
-    from data import custom, sentences, stages, text_files, vocabulary
+    from data import custom, inspection, sentences, stages, status, text_files, verification, vocabulary
     from data.workers import available_cores
 except ModuleNotFoundError as error:
     print(f"error: Python package {error.name} is missing in {sys.executable}: run bash "
@@ -31,12 +34,13 @@ except ModuleNotFoundError as error:
     sys.exit(2)
 
 ACTIONS = {
-    "download": stages.run_download,
-    "text_formatting": stages.run_text_formatting,
-    "sharding": stages.run_sharding,
-    "create_vocab": stages.run_create_vocab,
-    "create_tfrecord_files": stages.run_create_tfrecord_files,
+    **stages.MAKERS,
+    "status": status.run_status,
+    "verify": verification.run_verify,
+    "inspect": inspection.run_inspect,
 }
+# What these look at without --dataset.
+OF_ALL_DATASETS = ("status", "verify")
 
 
 def _comma_separated(value: str) -> List[str]:
@@ -49,7 +53,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--action", required=True, choices=ACTIONS)
-    add("--dataset", required=True, type=str.lower, choices=stages.CORPORA_OF, help="in any case")
+    add("--dataset", type=str.lower, choices=stages.CORPORA_OF,
+        help="in any case; status and verify: all that are there where none is named")
     add("--n_processes", type=int, default=available_cores(), help="worker processes; %(default)s")
     add("--random_seed", type=int, default=12345, help="%(default)s")
 
@@ -82,7 +87,14 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     add("--max_predictions_per_seq", type=int, default=20, help="%(default)s")
     add("--dupe_factor", type=int, default=5, help="%(default)s")
     add("--masked_lm_prob", type=float, default=0.15, help="%(default)s")
-    return parser.parse_args(arguments)
+
+    add = parser.add_argument_group("verify").add_argument
+    add("--repair", action="store_true", help="make what is broken again")
+
+    options = parser.parse_args(arguments)
+    if options.dataset is None and options.action not in OF_ALL_DATASETS:
+        parser.error(f"the following arguments are required: --dataset (for {options.action})")
+    return options
 
 
 @exit_on_user_error

@@ -317,3 +317,12 @@ def _make_all_records(
             bar.update(1)
     return {split: [stage.finished[name] for name in of_split]
             for split, of_split in names.items()}
+
+
+MAKERS = {
+    "download": run_download,
+    "text_formatting": run_text_formatting,
+    "sharding": run_sharding,
+    "create_vocab": run_create_vocab,
+    "create_tfrecord_files": run_create_tfrecord_files,
+}

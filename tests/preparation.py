@@ -1,0 +1,55 @@
+"""Runs the actions of bertPrep.py in this process, where a UserError can be caught."""
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+from typing import List
+
+from data.stages import Layout
+
+_path = list(sys.path)
+from data import bertPrep  # noqa: E402
+
+# The program makes itself at home in the search path.
+sys.path[:] = _path
+
+# Generated words, so that nothing but what is planted occurs twice.
+_SYLLABLES = "ba de fi go lu ma ne pi ro su ta ve wi zo ka".split()
+
+
+def run(working_dir: Path, action: str, *arguments: object, dataset: str = "custom") -> None:
+    options = bertPrep.parse(["--action", action, "--dataset", dataset, "--n_processes", "1",
+                              *map(str, arguments)])
+    bertPrep.ACTIONS[action](options, Layout(working_dir))
+
+
+def documents(count: int, seed: int = 0, words: int = 120) -> List[str]:
+    """Documents of sentences of made-up words."""
+    rng = random.Random(seed)
+    vocabulary = ["".join(rng.choices(_SYLLABLES, k=rng.randint(1, 3))) for _ in range(2000)]
+    found = []
+    for _ in range(count):
+        text = rng.choices(vocabulary, k=words)
+        for start in range(0, words, 8):
+            text[start] = text[start].capitalize()
+            text[min(start + 7, words - 1)] += "."
+        found.append(" ".join(text))
+    return found
+
+
+def changed(document: str, seed: int = 1) -> str:
+    """The document with every thirtieth word replaced, none of them at its beginning."""
+    rng = random.Random(seed)
+    text = document.split(" ")
+    for place in range(rng.randrange(8, 30), len(text), 30):
+        text[place] = "zzz"
+    return " ".join(text)
+
+
+def shard(working_dir: Path, texts: List[str], *arguments: object) -> None:
+    """Formats (keeping duplicates) and shards documents."""
+    source = working_dir / "source.txt"
+    source.write_text("\n\n".join(texts), encoding="utf-8")
+    run(working_dir, "text_formatting", "--input_files", source, "--keep_duplicates")
+    run(working_dir, "sharding", *arguments)

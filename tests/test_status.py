@@ -1,0 +1,128 @@
+"""--action status: what is done, how far the rest is, and commands that can be typed."""
+from __future__ import annotations
+
+import shlex
+import time
+
+import pytest
+
+from data import manifest, status
+from data.manifest import Stage
+from tests.preparation import bertPrep, documents, run, shard
+
+RECORDS = ("--max_seq_length", 128, "--dupe_factor", 1)
+
+
+def next_commands(output):
+    """The commands after "next:", each of which must be one that bertPrep understands."""
+    found = [line.strip() for line in output.partition("  next:\n")[2].splitlines()]
+    found = [line.partition("  #")[0] for line in found if line.startswith("python3")]
+    for line in found:
+        words = shlex.split(line)
+        assert words[:2] == ["python3", "data/bertPrep.py"]
+        bertPrep.parse(words[2:])
+    return found
+
+
+def said(capsys, working_dir, *arguments):
+    capsys.readouterr()
+    options = bertPrep.parse(["--action", "status", *arguments])
+    status.run_status(options, bertPrep.stages.Layout(working_dir))
+    return capsys.readouterr().out
+
+
+def test_the_commands_lead_through_all_stages(tmp_path, capsys):
+    output = said(capsys, tmp_path)
+    assert "nothing has been prepared yet" in output and "--action download" in output
+    (command,) = next_commands(said(capsys, tmp_path, "--dataset", "custom"))
+    assert "--action text_formatting" in command and "--input_files" in command
+    shard(tmp_path, documents(20), "--n_training_shards", 2, "--n_test_shards", 1)
+    output = said(capsys, tmp_path)
+    assert "num_documents_training 18" in output and "with num_training_shards 2" in output
+    vocab, short, long = next_commands(output)
+    assert "create_vocab" in vocab
+    assert "--max_seq_length 128" in short and "--max_seq_length 512" in long
+    run(tmp_path, "create_vocab", "--vocab_size", 200)
+    assert len(next_commands(said(capsys, tmp_path))) == 2
+    run(tmp_path, "create_tfrecord_files", *RECORDS)
+    (long,) = next_commands(said(capsys, tmp_path))
+    # With what the records at 128 were made with.
+    assert "--max_seq_length 512 --max_predictions_per_seq 80" in long and "--dupe_factor 1" in long
+    options = bertPrep.parse([*shlex.split(long)[2:], "--n_processes", "1"])
+    bertPrep.ACTIONS[options.action](options, bertPrep.stages.Layout(tmp_path))
+    output = said(capsys, tmp_path)
+    assert "num_instances_training" in output and "run_pretraining_lamb.sh" in output
+    (tmp_path / "sharded/custom/test/custom_test_0.txt").unlink()
+    assert "1 of them are gone or have another size, such as test/custom_test_0.txt" in said(
+        capsys, tmp_path)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr(time, "time", lambda: now[0])
+    return now
+
+
+def test_running_and_stopped_stages_tell_how_far_they_are(tmp_path, capsys, clock):
+    settings = {"num_training_shards": 10, "num_test_shards": 2, "fraction_test_set": 0.0,
+                "segmentation_method": "rules", "random_seed": 0}
+    manifest_path = tmp_path / "sharded/custom/manifest.json"
+
+    def stage():
+        return Stage("sharding", "custom", manifest_path, settings, [], outputs_to_delete="")
+
+    def add(run, *numbers):
+        for number in numbers:
+            name = f"training/custom_training_{number}.txt"
+            with manifest.atomic_file(manifest_path.parent / name) as file:
+                file.write(b"x")
+            clock[0] += 2
+            run.add({"file": name, "bytes": 1, "sha256": ""})
+
+    with stage() as first:
+        assert "running: nothing is finished yet" in said(capsys, tmp_path)
+        add(first, 0, 1, 2)
+        assert "running: 3 of 12 shards (25%), 0.5 shards/s, about 18 s left" in said(capsys, tmp_path)
+    clock[0] += 5000
+    with stage() as second:
+        add(second, 3)
+    output = said(capsys, tmp_path)
+    assert "stopped: 4 of 12 shards (33%), 0.5 shards/s, about 16 s of work left" in output
+    (command,) = next_commands(output)
+    assert command.endswith("--dataset custom --n_training_shards 10 --n_test_shards 2 "
+                            "--fraction_test_set 0.0 --segmentation_method rules --random_seed 0")
+
+
+def test_formatting_counts_its_input(tmp_path, capsys, clock):
+    folder = tmp_path / "formatted_one_article_per_line"
+    source = tmp_path / "a file.txt"
+    source.write_bytes(b"x" * 4_000_000)
+    inputs = [manifest.describe_input(source, tmp_path)]
+    with Stage("text_formatting", "custom", folder / "custom_one_document_per_line.manifest.json",
+               {"keep_duplicates": True, "input_format": "line"}, inputs,
+               outputs_to_delete="") as stage:
+        clock[0] += 10
+        stage.add_checkpoint({"input_bytes": 1_000_000})
+    output = said(capsys, tmp_path)
+    assert "stopped: 1 of 4 MB (25%), 0.1 MB/s, about 30 s of work left" in output
+    (command,) = next_commands(output)
+    assert command.endswith(f"--keep_duplicates --input_format line --input_files '{source}'")
+
+
+def test_corpora_placed_by_hand_and_parts_of_a_dataset(tmp_path, capsys):
+    folder = tmp_path / "download/bookscorpus/deep"
+    folder.mkdir(parents=True)
+    (folder / "a.txt").write_bytes(b"x" * 1000)
+    output = said(capsys, tmp_path)
+    assert "placed by hand: 1 file, 1,000 bytes" in output
+    (command,) = next_commands(output)
+    assert command.endswith("--action text_formatting --dataset bookscorpus")
+    (command,) = next_commands(said(capsys, tmp_path, "--dataset", "books_wiki_en_corpus"))
+    assert command.endswith("--action text_formatting --dataset bookscorpus")
+
+
+def test_a_damaged_manifest_is_named(tmp_path, capsys):
+    (tmp_path / "sharded/custom").mkdir(parents=True)
+    (tmp_path / "sharded/custom/manifest.json").write_text("{")
+    assert "damaged: " in said(capsys, tmp_path)
