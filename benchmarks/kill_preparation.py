@@ -1,0 +1,267 @@
+"""Kills every stage of data preparation at random moments and compares what it ends with.
+
+First every stage runs undisturbed. Then each is started in a copy of what precedes it, killed with
+-9 after a random part of the time that it took undisturbed, and at once started again, as often as
+was asked for; whenever it gets to its end all files must have the same bytes as the undisturbed
+ones, nothing may be left over beside them, and the next round begins. Killed is the program
+itself, or one of its worker processes, or all of them together. The last "stage" is --action verify
+--repair on broken files.
+
+    python benchmarks/kill_preparation.py --kills 20 --n_processes 1,2,3
+    python benchmarks/kill_preparation.py --corpus FILE_OR_FOLDER_OF_TEXT
+
+Ends with exit code 1 where anything differs.
+"""
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Dict, Iterator, List, NamedTuple, Set, Tuple
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(CHECKOUT))
+
+from bert_tf.progress import progress  # noqa: E402
+from data import bertPrep, formatting  # noqa: E402
+
+# Small, so that a small corpus too is killed between two checkpoints.
+CHECKPOINT_BYTES, BATCH_CHARACTERS = 100_000, 20_000
+STAGES: Dict[str, Tuple[str, ...]] = {
+    "download": (),
+    "text_formatting": (),
+    "sharding": ("--n_training_shards", "20", "--n_test_shards", "4"),
+    "create_vocab": ("--vocab_size", "3000"),
+    "create_tfrecord_files": ("--max_seq_length", "64", "--max_predictions_per_seq", "10",
+                              "--dupe_factor", "2"),
+    "verify": ("--repair",),
+}
+NUM_BROKEN = 6
+SECS_TO_DIE = 20
+
+
+class Outcome(NamedTuple):
+    """What came of one stage with one number of processes."""
+
+    stage: str
+    num_processes: int
+    undisturbed_secs: float
+    killed: Dict[str, int]  # by what was killed
+    num_at_work: int  # kills that met it with a file begun or noted
+    num_ended: int
+    differences: List[str]
+
+
+def prepare(arguments: List[str]) -> None:
+    """bertPrep.py with small steps; what the other functions here start and kill."""
+    formatting.CHECKPOINT_BYTES, formatting.BATCH_CHARACTERS = CHECKPOINT_BYTES, BATCH_CHARACTERS
+    bertPrep.main(arguments)
+
+
+def start(stage: str, working_dir: Path, num_processes: int, corpus: List[str]) -> subprocess.Popen:
+    dataset = ["--dataset", "custom", "--input_files", ",".join(corpus)] if corpus else [
+        "--dataset", "sample"]
+    return subprocess.Popen(
+        [sys.executable, __file__, "prepare", "--action", stage, *dataset, *STAGES[stage],
+         "--n_processes", str(num_processes)],
+        env={**os.environ, "BERT_PREP_WORKING_DIR": str(working_dir)}, start_new_session=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def finish(process: subprocess.Popen) -> None:
+    output = process.communicate()[0]
+    if process.returncode:
+        raise SystemExit(f"exit code {process.returncode} without a kill:\n{output}")
+
+
+def files_below(folder: Path) -> Dict[str, str]:
+    """sha256 by name of everything but locks, which stay."""
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*")) if path.is_file() and path.suffix != ".lock"
+    }
+
+
+def damage(working_dir: Path) -> None:
+    """Flips a bit each in some sharded texts and record files."""
+    for pattern in ("sharded/*/*/*.txt", "tfrecord/*/*/*/*.tfrecord"):
+        for path in sorted(working_dir.glob(pattern))[:NUM_BROKEN]:
+            content = bytearray(path.read_bytes())
+            content[len(content) // 2] ^= 1
+            path.write_bytes(content)
+
+
+def workers_of(process: subprocess.Popen) -> List[int]:
+    try:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        return [int(child) for child in children
+                if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
+    except OSError:
+        return []
+
+
+def kill(process: subprocess.Popen, generator: random.Random) -> str:
+    """Kills the program, a worker, or all; says which."""
+    workers = workers_of(process)
+    what = generator.choice(["program", "worker", "all"] if workers else ["program"])
+    try:
+        if what == "all":
+            os.killpg(process.pid, signal.SIGKILL)
+        else:
+            os.kill(generator.choice(workers) if what == "worker" else process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return "nothing"
+    # With a dead worker the program ends by itself.
+    process.wait()
+    return what
+
+
+def require_dead(groups: List[int]) -> None:
+    """Workers must not outlive a killed program."""
+    deadline = time.monotonic() + SECS_TO_DIE
+    for group in groups:
+        while True:
+            try:
+                os.killpg(group, 0)
+            except ProcessLookupError:
+                break
+            if time.monotonic() > deadline:
+                raise SystemExit(f"processes of group {group} still run {SECS_TO_DIE} s after the kill")
+            time.sleep(0.05)
+
+
+def is_begun(folder: Path, before: Path) -> bool:
+    """Whether something was written besides a lock and an empty journal."""
+
+    def written(of: Path) -> Set[Tuple[Path, int]]:
+        return {(path.relative_to(of), path.stat().st_mtime_ns) for path in of.rglob("*")
+                if path.is_file() and path.suffix != ".lock"}
+
+    return any(name.suffix != ".journal" or (folder / name).read_bytes().count(b"\n") > 1
+               for name, _ in written(folder) - written(before))
+
+
+def differences(folder: Path, wanted: Dict[str, str]) -> Iterator[str]:
+    found = files_below(folder)
+    for name in sorted({*found, *wanted}):
+        if found.get(name) != wanted.get(name):
+            yield f"{name} is " + ("missing" if name not in found else
+                                   "left over" if name not in wanted else "different")
+
+
+def torment(
+    stage: str, before: Path, wanted: Dict[str, str], undisturbed_secs: float, num_processes: int,
+    options: argparse.Namespace, generator: random.Random,
+) -> Outcome:
+    """Kills one stage until `options.kills` kills have met it at work, then lets it end."""
+    killed = {"program": 0, "worker": 0, "all": 0}
+    num_at_work = 0
+    found: List[str] = []
+    groups: List[int] = []
+    num_ended = 0
+    folder = before.with_name("tormented")
+    with progress(total=options.kills, unit="kills",
+                  description=f"{stage}, {num_processes} processes") as bar:
+        while True:
+            shutil.rmtree(folder, ignore_errors=True)
+            shutil.copytree(before, folder)
+            is_ended, is_fresh = False, True
+            while not is_ended:
+                started = time.monotonic()
+                process = start(stage, folder, num_processes, options.corpus)
+                groups.append(process.pid)
+                if sum(killed.values()) < options.kills:
+                    try:
+                        process.wait(generator.uniform(0, undisturbed_secs))
+                    except subprocess.TimeoutExpired:
+                        what = kill(process, generator)
+                        if what != "nothing":
+                            killed[what] += 1
+                            num_at_work += is_begun(folder, before)
+                            is_fresh = False
+                            bar.update(1)
+                            process.stdout.close()
+                            continue
+                finish(process)
+                is_ended = True
+                if is_fresh:
+                    # On a busy machine the first run may have been slow.
+                    undisturbed_secs = min(undisturbed_secs, time.monotonic() - started)
+            num_ended += 1
+            require_dead(groups)
+            found += differences(folder, wanted)
+            if sum(killed.values()) >= options.kills:
+                return Outcome(stage, num_processes, undisturbed_secs, killed, num_at_work,
+                               num_ended, found)
+
+
+def run_all(options: argparse.Namespace, scratch: Path) -> List[Outcome]:
+    generator = random.Random(options.seed)
+    outcomes = []
+    stages = [stage for stage in STAGES if not (stage == "download" and options.corpus)]
+    for number, num_processes in enumerate(options.n_processes):
+        reference, before = scratch / "undisturbed", scratch / "before"
+        shutil.rmtree(reference, ignore_errors=True)
+        reference.mkdir()
+        for stage in stages:
+            shutil.rmtree(before, ignore_errors=True)
+            shutil.copytree(reference, before)
+            wanted = files_below(reference)
+            if stage == "verify":
+                damage(before)
+                shutil.rmtree(reference)
+                shutil.copytree(before, reference)
+            started = time.monotonic()
+            finish(start(stage, reference, num_processes, options.corpus))
+            secs = time.monotonic() - started
+            if stage == "verify":
+                assert files_below(reference) == wanted, "an undisturbed repair gives other bytes"
+            wanted = files_below(reference)
+            outcomes.append(torment(
+                stage, before, wanted, secs, num_processes, options, generator))
+        if number == 0:
+            first = files_below(reference)
+        elif files_below(reference) != first:
+            raise SystemExit(f"{num_processes} processes give other bytes than "
+                             f"{options.n_processes[0]}, undisturbed")
+    return outcomes
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=20, help="of each stage; %(default)s")
+    parser.add_argument("--n_processes", type=lambda value: list(map(int, value.split(","))),
+                        default=[1, 2, 3], help="one after the other; 1,2,3")
+    parser.add_argument("--corpus", type=lambda value: value.split(","), default=[],
+                        help="text files or folders; default: the sample")
+    parser.add_argument("--seed", type=int, default=0, help="of the moments; %(default)s")
+    options = parser.parse_args()
+    options.corpus = [str(Path(name).absolute()) for name in options.corpus]
+    with tempfile.TemporaryDirectory() as scratch:
+        outcomes = run_all(options, Path(scratch))
+    print("| stage | processes | undisturbed s | program killed | worker | all | at work | came to its end | "
+          "different files |\n|---|---|---|---|---|---|---|---|---|")
+    for outcome in outcomes:
+        print(f"| {outcome.stage} | {outcome.num_processes} | {outcome.undisturbed_secs:.1f} | "
+              + " | ".join(map(str, outcome.killed.values()))
+              + f" | {outcome.num_at_work} | {outcome.num_ended} | {len(outcome.differences)} |")
+    for outcome in outcomes:
+        for difference in outcome.differences:
+            print(f"{outcome.stage}, {outcome.num_processes} processes: {difference}")
+    sys.exit(any(outcome.differences for outcome in outcomes))
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["prepare"]:
+        prepare(sys.argv[2:])
+    else:
+        main()
