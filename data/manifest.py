@@ -279,7 +279,7 @@ class Stage:
             self._exit_stack = stack.pop_all()
         return self
 
-    def __exit__(self, *exception: object) -> Optional[bool]:
+    def __exit__(self, *exception: Any) -> Optional[bool]:
         # Where it is done, those that a killed run's worker has left since the beginning.
         if self._journal is not None:
             with contextlib.suppress(OSError):

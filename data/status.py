@@ -153,35 +153,43 @@ def describe_stage(prepared: Prepared) -> Iterator[str]:
     yield str(prepared.folder)
 
 
-def _placed_by_hand(layout: Layout, corpus: str) -> List[str]:
-    """In words, what is there for a corpus that was not downloaded here."""
-    folder = layout.download / corpus
-    files = [path for path in folder.rglob("*") if path.is_file()] if folder.is_dir() else []
-    if not files:
-        return []
+def _placed_by_hand(layout: Layout, stage: str, corpus: str) -> List[Path]:
+    """What serves a stage's purpose and was not made here: raw files, or formatted text."""
+    if stage == "download":
+        return [path for path in (layout.download / corpus).rglob("*") if path.is_file()]
+    if stage == "text_formatting" and corpus in stages.FORMATTED_FILES:
+        return [path for path in [layout.formatted_file(corpus)] if path.is_file()]
+    return []
+
+
+def _describe_placed(files: List[Path]) -> List[str]:
     size = size_in_words(sum(path.stat().st_size for path in files))
     return [f"placed by hand: {len(files):,} file{'s' if len(files) > 1 else ''}, {size}",
-            str(folder)]
+            os.path.commonpath([path.parent for path in files])]
 
 
 def _next_steps(dataset: str, found: List[Prepared], layout: Layout) -> List[str]:
     """The commands that lead on from what is there."""
+    if any(prepared.is_at_work for prepared in found):
+        return ["wait for what is running"]
     for prepared in found:
-        if not prepared.fault and not prepared.is_at_work and (
-                prepared.manifest is None or prepared.journal):
+        if not prepared.fault and (prepared.manifest is None or prepared.journal):
             return [command_again(prepared, layout)]
     done = {(prepared.stage, prepared.dataset) for prepared in found if prepared.manifest}
+    if ("sharding", dataset) in done:
+        return _next_records(dataset, found, layout)
+
+    def is_there(stage: str, corpus: str) -> bool:
+        return (stage, corpus) in done or bool(_placed_by_hand(layout, stage, corpus))
+
     for corpus in stages.CORPORA_OF.get(dataset, ()):
-        if ("text_formatting", corpus) in done:
+        if is_there("text_formatting", corpus):
             continue
-        if ("download", corpus) not in done and not _placed_by_hand(layout, corpus) and (
-                corpus != "custom"):
-            return [command("download", corpus)]
-        inputs = {"input_files": "FILES_OR_FOLDERS"} if corpus == "custom" else {}
-        return [command("text_formatting", corpus, **inputs)]
-    if ("sharding", dataset) not in done:
-        return [command("sharding", dataset)]
-    return _next_records(dataset, found, layout)
+        if corpus == "custom":
+            return [command("text_formatting", corpus, input_files="FILES_OR_FOLDERS")]
+        action = "text_formatting" if is_there("download", corpus) else "download"
+        return [command(action, corpus)]
+    return [command("sharding", dataset)]
 
 
 def _next_records(dataset: str, found: List[Prepared], layout: Layout) -> List[str]:
@@ -215,12 +223,12 @@ def _print_dataset(dataset: str, layout: Layout, vocab_file: Optional[str]) -> N
     for stage in stages.MAKERS:
         of_stage = [prepared for prepared in found if prepared.stage == stage]
         blocks = [(p.dataset, list(describe_stage(p))) for p in of_stage]
-        if stage == "download":
-            blocks += [
-                (corpus, placed) for corpus in stages.CORPORA_OF.get(dataset, (dataset,))
-                if corpus not in dict(blocks) and (placed := _placed_by_hand(layout, corpus))
-            ]
-        elif not blocks:
+        blocks += [
+            (corpus, _describe_placed(placed))
+            for corpus in stages.CORPORA_OF.get(dataset, (dataset,))
+            if corpus not in dict(blocks) and (placed := _placed_by_hand(layout, stage, corpus))
+        ]
+        if not blocks and (stage, dataset) != ("download", "custom"):
             blocks = [(dataset, ["not begun"])]
         for of, (first, *more) in blocks:
             _print_block(stage, [first if of == dataset else f"{of}: {first}", *more])
@@ -231,7 +239,8 @@ def _print_dataset(dataset: str, layout: Layout, vocab_file: Optional[str]) -> N
 def _all_datasets(layout: Layout, vocab_file: Optional[str]) -> List[str]:
     """All that something is there of; those that only serve as parts of another are shown there."""
     found = find_prepared(layout, None, vocab_file)
-    placed = {corpus for corpus in stages.FORMATTED_FILES if _placed_by_hand(layout, corpus)}
+    placed = {corpus for corpus in stages.FORMATTED_FILES for stage in CORPUS_STAGES
+              if _placed_by_hand(layout, stage, corpus)}
     own = {prepared.dataset for prepared in found if prepared.stage not in CORPUS_STAGES}
     parts = {corpus for dataset in own for corpus in stages.CORPORA_OF.get(dataset, ())}
     return sorted(own | (placed | {prepared.dataset for prepared in found}) - parts)

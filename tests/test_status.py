@@ -83,7 +83,9 @@ def test_running_and_stopped_stages_tell_how_far_they_are(tmp_path, capsys, cloc
     with stage() as first:
         assert "running: nothing is finished yet" in said(capsys, tmp_path)
         add(first, 0, 1, 2)
-        assert "running: 3 of 12 shards (25%), 0.5 shards/s, about 18 s left" in said(capsys, tmp_path)
+        output = said(capsys, tmp_path)
+        assert "running: 3 of 12 shards (25%), 0.5 shards/s, about 18 s left" in output
+        assert "wait for what is running" in output
     clock[0] += 5000
     with stage() as second:
         add(second, 3)
@@ -120,6 +122,18 @@ def test_corpora_placed_by_hand_and_parts_of_a_dataset(tmp_path, capsys):
     assert command.endswith("--action text_formatting --dataset bookscorpus")
     (command,) = next_commands(said(capsys, tmp_path, "--dataset", "books_wiki_en_corpus"))
     assert command.endswith("--action text_formatting --dataset bookscorpus")
+
+
+def test_a_formatted_file_of_ones_own_is_gone_on_with(tmp_path, capsys):
+    folder = tmp_path / "formatted_one_article_per_line"
+    folder.mkdir()
+    (folder / "custom_one_document_per_line.txt").write_text("\n".join(documents(9)) + "\n")
+    (command,) = next_commands(said(capsys, tmp_path))
+    assert command.endswith("--action sharding --dataset custom")
+    run(tmp_path, "sharding", "--n_training_shards", 2, "--n_test_shards", 1)
+    output = said(capsys, tmp_path)
+    assert "text_formatting        placed by hand: 1 file" in output
+    assert "create_vocab" in next_commands(output)[0]
 
 
 def test_a_damaged_manifest_is_named(tmp_path, capsys):
