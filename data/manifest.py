@@ -212,6 +212,11 @@ def distrust(manifest_path: Path, names: Iterable[str]) -> None:
     _beside(manifest_path, ".journal").unlink(missing_ok=True)
 
 
+def is_distrusted(manifest_path: Path) -> bool:
+    """Whether such a note is there: a repair has not come to its end."""
+    return _beside(manifest_path, ".broken").exists()
+
+
 class Stage:
     """One run of one stage: what is already there, what is done now, the manifest at the end.
 
@@ -265,7 +270,8 @@ class Stage:
             damaged = self._forget_distrusted()
             self._read_journal()
             damaged += self._forget_damaged()
-            self.is_done = manifest is not None and not damaged and not self._broken_path.exists()
+            self.is_done = (
+                manifest is not None and not damaged and not is_distrusted(self.manifest_path))
             if manifest is not None and damaged:
                 print(f"{len(damaged)} of {len(damaged) + len(self.finished)} files below "
                       f"{self.folder} are gone, have another size or were found broken; making "

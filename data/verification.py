@@ -12,7 +12,13 @@ from bert_tf import records
 from bert_tf.errors import UserError
 from bert_tf.progress import progress
 from data import stages
-from data.manifest import TEMPORARY_SUFFIX, clear_disk_errors, distrust, sha256_of_file
+from data.manifest import (
+    TEMPORARY_SUFFIX,
+    clear_disk_errors,
+    distrust,
+    is_distrusted,
+    sha256_of_file,
+)
 from data.prepared import Prepared, find_prepared, look, namespace_of
 from data.stages import Layout
 from data.workers import map_in_order
@@ -145,7 +151,7 @@ def check_counts(prepared: Prepared) -> Iterator[Fault]:
 
 
 def check_folder(prepared: Prepared) -> Iterator[Fault]:
-    """Files that the manifest does not name, and the copy of the vocabulary."""
+    """Files that the manifest does not name, the copy of the vocabulary, a repair's remains."""
     if prepared.stage in ("sharding", "create_tfrecord_files"):
         known = {entry["file"] for _, entry in prepared.entries}
         known |= {name + records.INDEX_SUFFIX for name in known}
@@ -155,6 +161,9 @@ def check_folder(prepared: Prepared) -> Iterator[Fault]:
                 if name not in known and path.suffix != TEMPORARY_SUFFIX:
                     yield Fault(name, "is not in the manifest: a training would read it too; move "
                                       "it away", BY_HAND)
+    if prepared.journal or is_distrusted(prepared.manifest_path):
+        yield Fault(prepared.manifest_path.name, "is to be written again: a repair was stopped "
+                    "before its end", BY_COUNTING)
     vocab = prepared.header.get("vocab")
     if vocab:
         path = prepared.folder / _VOCAB_COPY

@@ -256,6 +256,22 @@ def test_a_repair_that_was_killed_is_ended_by_the_stage_itself(prepared, work):
     assert files_below(work) == files_below(prepared)
 
 
+def test_a_repair_that_was_killed_at_its_end_is_ended(prepared, work, capsys):
+    """All files are whole again; the manifest was not yet written."""
+    manifest_path = work / "sharded/custom/manifest.json"
+    manifest = json.loads(manifest_path.read_text())
+    (entry,) = [e for e in manifest["shards"]["training"] if "_2.txt" in e["file"]]
+    distrust(manifest_path, [entry["file"]])
+    with Stage("sharding", "custom", manifest_path, manifest["arguments"], manifest["inputs"],
+               outputs_to_delete="") as stage:
+        stage.add(entry)
+    with pytest.raises(UserError):
+        run(work, "verify")
+    assert "manifest.json: is to be written again: a repair was stopped" in capsys.readouterr().out
+    run(work, "verify", "--repair")
+    assert files_below(work) == files_below(prepared)
+
+
 def test_other_bytes_than_at_first_are_not_passed_over(prepared, work, capsys, monkeypatch):
     from data import sharding
 
