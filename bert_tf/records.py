@@ -286,11 +286,15 @@ def load_index(path: str | Path) -> RecordIndex:
     return index
 
 
-def verify_records(path: str | Path) -> np.ndarray:
-    """The offsets of a shard's records as in `RecordIndex`; every checksum is verified.
+class DamagedRecord(UserError):
+    """A record that is not whole; the arguments: its file, and what is wrong with it in short."""
 
-    Raises: UserError; a `DamagedRecord` where a record is not whole.
-    """
+    def __str__(self) -> str:
+        return f"{self.args[0]}: {self.args[1]}; {_WAY_OUT}"
+
+
+def verify_records(path: str | Path) -> np.ndarray:
+    """All offsets as in `RecordIndex`, every checksum verified. Raises: UserError, DamagedRecord."""
     offsets = [0]
     with _Frames(Path(path)) as frames:
         while offsets[-1] < frames.size:
@@ -298,17 +302,6 @@ def verify_records(path: str | Path) -> np.ndarray:
             offsets.append(frames.end(number, offset))
             frames.message(number, offset, offsets[-1])
     return np.array(offsets, np.uint64)
-
-
-class DamagedRecord(UserError):
-    """A record that is cut off, damaged or of another kind; `fault` says which and how, in short."""
-
-    def __init__(self, path: Path, fault: str):
-        super().__init__(path, fault)
-        self.fault = fault
-
-    def __str__(self) -> str:
-        return f"{self.args[0]}: {self.fault}; {_WAY_OUT}"
 
 
 class _Frames:

@@ -18,7 +18,7 @@ from bert_tf.tokenization import FullTokenizer
 from data import instance_sample, near_duplicates, vocabulary_fit
 from data.manifest import sha256_of_file
 from data.near_duplicates import Sketches
-from data.prepared import Prepared, command, find_prepared
+from data.prepared import Prepared, command, find_prepared, vocab_copy
 from data.pretraining_examples import VocabularyIds
 from data.stages import Layout
 from data.workers import map_in_order
@@ -171,7 +171,7 @@ def _tokenizers(
 
 
 def _tokenizer_of_records(made: Prepared) -> FullTokenizer:
-    path = made.folder / "vocab.txt"
+    path = vocab_copy(made.folder)
     if not path.is_file() or sha256_of_file(path) != made.header["vocab"]["sha256"]:
         raise UserError(f"{path} is not the vocabulary that the records were made with: run "
                         + command("verify", made.dataset, repair=True))

@@ -67,7 +67,7 @@ def read_sample(folder: Path, entries: Sequence[Dict[str, Any]]) -> Sample:
             for record in here.tolist():
                 features = ExampleReader(file.read(record))
                 for name, column in columns.items():
-                    column.append(features[name].astype(np.float32 if "weights" in name else np.int32))
+                    column.append(features[name].astype(np.int32))
                 places.append((entry["file"], record))
     arrays = {name: np.stack(column) for name, column in columns.items()}
     arrays["next_sentence_labels"] = arrays["next_sentence_labels"][:, 0]

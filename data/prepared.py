@@ -116,6 +116,11 @@ def find_prepared(
     return [prepared for prepared in found if prepared]
 
 
+def vocab_copy(folder: Path) -> Path:
+    """The vocabulary beside a dataset's records."""
+    return folder / "vocab.txt"
+
+
 def options_of(prepared: Prepared, layout: Layout) -> Dict[str, Any]:
     """The command line's options with which a stage was run, by their names there."""
     header = prepared.header
@@ -130,7 +135,7 @@ def options_of(prepared: Prepared, layout: Layout) -> Dict[str, Any]:
         options["vocab_file"] = str(prepared.folder / prepared.manifest_path.name.removesuffix(
             ".manifest.json"))
     elif prepared.stage == "create_tfrecord_files":
-        options["vocab_file"] = str(prepared.folder / "vocab.txt")
+        options["vocab_file"] = str(vocab_copy(prepared.folder))
     return options
 
 

@@ -19,12 +19,11 @@ from data.manifest import (
     is_distrusted,
     sha256_of_file,
 )
-from data.prepared import Prepared, find_prepared, look, namespace_of
+from data.prepared import Prepared, find_prepared, look, namespace_of, vocab_copy
 from data.stages import Layout
 from data.workers import map_in_order
 
 _BLOCK_BYTES = 1 << 20
-_VOCAB_COPY = "vocab.txt"
 # What mends a fault: the stage makes the file again; its index is made anew; the stage writes its
 # manifest (and its copy of the vocabulary) again; nothing that could be done here.
 BY_MAKING, BY_INDEXING, BY_COUNTING, BY_HAND = "making", "indexing", "counting", "hand"
@@ -82,7 +81,7 @@ def _check_records(path: Path, entry: Dict[str, Any]) -> Iterator[Fault]:
     try:
         offsets = records.verify_records(path)
     except records.DamagedRecord as error:
-        yield Fault(entry["file"], error.fault, BY_MAKING)
+        yield Fault(entry["file"], error.args[1], BY_MAKING)
         return
     except UserError as error:
         yield Fault(entry["file"], str(error), BY_MAKING)
@@ -166,11 +165,11 @@ def check_folder(prepared: Prepared) -> Iterator[Fault]:
                     "before its end", BY_COUNTING)
     vocab = prepared.header.get("vocab")
     if vocab:
-        path = prepared.folder / _VOCAB_COPY
+        path = vocab_copy(prepared.folder)
         if not path.is_file():
-            yield Fault(_VOCAB_COPY, "is gone", BY_COUNTING)
+            yield Fault(path.name, "is gone", BY_COUNTING)
         elif sha256_of_file(path) != vocab["sha256"]:
-            yield Fault(_VOCAB_COPY, "is not the vocabulary that the records were made with",
+            yield Fault(path.name, "is not the vocabulary that the records were made with",
                         BY_COUNTING)
 
 
@@ -196,7 +195,7 @@ def _find_vocab(prepared: Prepared, options: argparse.Namespace, layout: Layout)
     """A file with the vocabulary that the records were made with."""
     wanted = prepared.header["vocab"]
     candidates = [
-        prepared.folder / _VOCAB_COPY, *([Path(options.vocab_file)] if options.vocab_file else []),
+        vocab_copy(prepared.folder), *([Path(options.vocab_file)] if options.vocab_file else []),
         layout.vocab / prepared.dataset / "vocab.txt",
         *(layout.download / "google_pretrained_weights" / name
           for name in stages.GOOGLE_VOCABULARIES.values()),
