@@ -1,0 +1,115 @@
+"""Archives that unpack, and those that would write somewhere else."""
+from __future__ import annotations
+
+import gzip
+import io
+import tarfile
+import zipfile
+
+import pytest
+
+from bert_tf.errors import UserError
+from data import archives
+
+FILES = {"top/a.txt": b"A" * 5000, "top/deep/b.bin": bytes(range(256)), "top/empty": b""}
+
+
+def make_zip(path, files, *, mode=0):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr(zipfile.ZipInfo("top/folder/"), b"")
+        for name, content in files.items():
+            info = zipfile.ZipInfo(name)
+            info.external_attr = mode << 16
+            file.writestr(info, content)
+    return path
+
+
+def make_tar(path, files, *, kind=tarfile.REGTYPE, target=""):
+    with tarfile.open(path, "w:gz" if path.name.endswith("gz") else "w") as file:
+        for name, content in files.items():
+            info = tarfile.TarInfo(name)
+            info.type, info.linkname = kind, target
+            info.size = len(content) if kind == tarfile.REGTYPE else 0
+            file.addfile(info, io.BytesIO(content))
+    return path
+
+
+def contents(folder):
+    return {path.relative_to(folder).as_posix(): path.read_bytes()
+            for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("name", ["a.zip", "a.tar", "a.tar.gz", "a.tgz"])
+def test_unpacks_what_is_in_it(tmp_path, name):
+    make = make_zip if name.endswith("zip") else make_tar
+    packed = make(tmp_path / name, FILES)
+    assert archives.is_archive(packed) and archives.stem(packed) == "a"
+    # What a killed run has left is replaced.
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/rest").write_text("rest")
+    archives.unpack(packed, tmp_path / "out")
+    assert contents(tmp_path / "out") == FILES
+
+
+def test_gzip_is_one_file(tmp_path):
+    packed = tmp_path / "model.ckpt.gz"
+    packed.write_bytes(gzip.compress(b"weights"))
+    archives.unpack(packed, tmp_path / "out")
+    assert contents(tmp_path / "out") == {"model.ckpt": b"weights"}
+
+
+@pytest.mark.parametrize("name", ["../evil", "top/../../evil", "/evil", "..", "C:\\evil", "a\\..\\b"])
+@pytest.mark.parametrize("make,suffix", [(make_zip, "zip"), (make_tar, "tar.gz")])
+def test_names_that_lead_out_are_refused(tmp_path, make, suffix, name):
+    packed = make(tmp_path / f"a.{suffix}", {"good.txt": b"good", name: b"evil"})
+    with pytest.raises(UserError, match="leads out of the folder: nothing of it was unpacked"):
+        archives.unpack(packed, tmp_path / "in/out")
+    assert sorted(tmp_path.rglob("*")) == [packed, tmp_path / "in"]
+
+
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE])
+def test_links_and_devices_in_a_tar_are_refused(tmp_path, kind):
+    packed = make_tar(tmp_path / "a.tar", {"top/link": b""}, kind=kind, target="/etc")
+    with pytest.raises(UserError, match="a.tar: 'top/link' in it is a link or a device"):
+        archives.unpack(packed, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_links_in_a_zip_are_refused(tmp_path):
+    packed = make_zip(tmp_path / "a.zip", {"top/link": b"/etc"}, mode=0o120777)
+    with pytest.raises(UserError, match="is a link or a device"):
+        archives.unpack(packed, tmp_path / "out")
+
+
+@pytest.mark.parametrize("name", ["a.zip", "a.tar.gz"])
+def test_damaged_archive_leaves_nothing(tmp_path, name):
+    make = make_zip if name.endswith("zip") else make_tar
+    packed = make(tmp_path / name, {"top/a.bin": bytes(range(256)) * 50})
+    content = bytearray(packed.read_bytes())
+    content[len(content) // 3] ^= 255
+    packed.write_bytes(content)
+    with pytest.raises(UserError, match=f"{name}: damaged, or no archive"):
+        archives.unpack(packed, tmp_path / "out")
+    packed.write_bytes(b"<html>not found</html>")
+    with pytest.raises(UserError, match=f"{name}: damaged, or no archive"):
+        archives.unpack(packed, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_names_that_are_there_twice_are_refused(tmp_path):
+    with pytest.warns(UserWarning, match="Duplicate name"), zipfile.ZipFile(
+            tmp_path / "a.zip", "w") as file:
+        file.writestr("a", b"1")
+        file.writestr("a", b"2")
+    make_zip(tmp_path / "b.zip", {"a": b"1", "a/b": b"2"})
+    for name in ("a.zip", "b.zip"):
+        with pytest.raises(UserError, match="twice, or as a file and a folder"):
+            archives.unpack(tmp_path / name, tmp_path / "out")
+
+
+def test_no_room_is_said_before_anything_is_written(tmp_path, monkeypatch):
+    packed = make_zip(tmp_path / "a.zip", FILES)
+    usage = archives.shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(archives.shutil, "disk_usage", lambda _: usage._replace(free=10))
+    with pytest.raises(UserError, match="unpacked it has 5,256 bytes and 10 are free"):
+        archives.unpack(packed, tmp_path / "out")
