@@ -53,7 +53,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--action", required=True, choices=ACTIONS)
-    add("--dataset", type=str.lower, choices=stages.CORPORA_OF,
+    add("--dataset", type=str.lower, choices=stages.DATASETS,
         help="in any case; status and verify: all that are there where none is named")
     add("--n_processes", type=int, default=available_cores(), help="worker processes; %(default)s")
     add("--random_seed", type=int, default=12345, help="%(default)s")
@@ -61,10 +61,13 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     formatting = parser.add_argument_group("text_formatting")
     add = formatting.add_argument
     add("--input_files", type=_comma_separated, default=[],
-        help="dataset custom: files and folders of .txt files, separated by commas")
+        help="dataset custom: files and folders of .txt or .jsonl files, separated by commas")
     add("--input_format", choices=custom.INPUT_FORMATS, default="auto",
-        help="dataset custom: a document is a file, a line, or between blank lines (paragraph); "
-             "auto: a file where there are several, else by blank lines where there are any")
+        help="dataset custom: a document is a file, a line, between blank lines (paragraph), or the "
+             "text of a JSON object on its line (jsonl); auto: jsonl by the suffix, else a file where "
+             "there are several, else by blank lines where there are any")
+    add("--skip_wikiextractor", type=int, nargs="?", const=1, default=0, choices=(0, 1),
+        help="Wikipedia: read what wikiextractor has written below extracted/, not the dump")
     add("--fallback_encoding", help="of files that are not UTF-8 and do not state another")
     add("--encoding_errors", choices=("strict", "replace"), default="strict",
         help="replace: U+FFFD for what cannot be decoded, instead of an error")

@@ -29,18 +29,26 @@ _NOTE = re.compile(
 _MAX_HEAD_LINES = 2_000
 
 
+def placed_books(folder: Path) -> List[Path]:
+    """The books below `folder`; there may be none."""
+    return text_files.find_text_files(folder) if folder.is_dir() else []
+
+
+def no_books(folder: Path) -> str:
+    """What is missing, and the two ways out."""
+    return (f"{folder} holds no .txt file: put your books there, a file each, in folders as you "
+            "like; or prepare Wikipedia alone (--dataset=wikicorpus_en in every stage)")
+
+
 def find_books(folder: Path) -> List[Path]:
     """The books below `folder`.
 
     Raises:
       UserError: there is none; says where they go and what to do without.
     """
-    books = text_files.find_text_files(folder) if folder.is_dir() else []
+    books = placed_books(folder)
     if not books:
-        raise UserError(
-            f"{folder} holds no .txt file: put your books there, a file each, in folders as you "
-            "like; or prepare Wikipedia alone (--dataset=wikicorpus_en in every stage)"
-        )
+        raise UserError(no_books(folder))
     return books
 
 

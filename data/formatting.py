@@ -11,6 +11,7 @@ import hashlib
 import itertools
 import os
 import re
+import sys
 from array import array
 from pathlib import Path
 from typing import IO, Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Sequence
@@ -49,11 +50,15 @@ class Cleaned(NamedTuple):
 
 
 class Corpus(NamedTuple):
-    """How to read a corpus: `batches()` in a fixed order, `clean` runs in worker processes."""
+    """How to read a corpus: `batches()` in a fixed order, `clean` runs in worker processes.
+
+    While they are read, what could not be read is appended to `damages`, a sentence each.
+    """
 
     batches: Callable[[], Iterable[Batch]]
     clean: Callable[[Batch], Cleaned]
     total_bytes: int
+    damages: List[str]
 
 
 def as_line(paragraphs: Iterable[str]) -> str:
@@ -223,10 +228,14 @@ def format_corpus(
     counts = writer.counts
     num_dropped = sum(n for name, n in counts.items() if name.startswith("num_dropped_"))
     assert counts["num_read"] == counts["num_documents"] + num_dropped, counts
-    entry = {
+    entry: Dict[str, Any] = {
         "file": output.name, "bytes": output.stat().st_size, "sha256": sha256_of_file(output),
         "num_documents": counts["num_documents"],
     }
+    if corpus.damages:
+        entry["damages"] = corpus.damages
+    for damage in corpus.damages:
+        print(f"warning: {damage}", file=sys.stderr, flush=True)
     stage.complete(counts, {"documents": [entry]})
     return counts
 

@@ -292,6 +292,12 @@ class Stage:
                 self._remove_temporary_files()
         return self._exit_stack.__exit__(*exception)
 
+    def take_up(self) -> None:
+        """Goes on with a stage that was done: there is more of its input now."""
+        if self.is_done:
+            self.is_done = False
+            self._open_journal(self._exit_stack)
+
     def add(self, entry: Mapping[str, Any]) -> None:
         """Notes a finished file: ``{"file", "bytes", "sha256", counts...}``."""
         self.finished[entry["file"]] = dict(entry)

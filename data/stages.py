@@ -15,7 +15,7 @@ from typing import Any, Dict, List, Tuple
 from bert_tf.errors import UserError
 from bert_tf.progress import progress
 from bert_tf.tokenization import load_vocab
-from data import books, custom, download, formatting, sample, sharding, vocabulary, wiki
+from data import corpora, download, formatting, sample, sharding, sources, vocabulary
 from data import pretraining_examples as examples
 from data.manifest import (
     Stage,
@@ -30,6 +30,8 @@ from data.workers import map_in_order
 FORMATTED_FILES = {
     "bookscorpus": "bookscorpus_one_book_per_line.txt",
     "wikicorpus_en": "wikicorpus_en_one_article_per_line.txt",
+    "wikicorpus_zh": "wikicorpus_zh_one_article_per_line.txt",
+    "pubmed_baseline": "pubmed_baseline_one_article_per_line.txt",
     "sample": "sample_one_article_per_line.txt",
     "custom": "custom_one_document_per_line.txt",
 }
@@ -38,6 +40,7 @@ CORPORA_OF = {
     **{corpus: (corpus,) for corpus in FORMATTED_FILES},
     "books_wiki_en_corpus": ("bookscorpus", "wikicorpus_en"),
 }
+DATASETS = (*CORPORA_OF, *(name for name in sources.DATASETS if name not in CORPORA_OF))
 DEFAULT_SHARDS = (1472, 1472)
 SAMPLE_SHARDS = (8, 2)
 GOOGLE_VOCABULARIES = {
@@ -78,10 +81,13 @@ def _already_done(stage: Stage) -> bool:
 
 
 def run_download(options: argparse.Namespace, layout: Layout) -> None:
-    folder = layout.download / options.dataset
+    if options.dataset in ("sample", "all"):
+        _make_sample(layout.download / "sample")
     if options.dataset != "sample":
-        print(download.require_raw_corpus(options.dataset, folder), flush=True)
-        return
+        download.download(options.dataset, layout.download)
+
+
+def _make_sample(folder: Path) -> None:
     names = (sample.ARTICLES_FILE, *sample.QUESTION_FILES)
     with Stage("download", "sample", folder / "manifest.json", {"seed": sample.SEED}, [],
                outputs_to_delete=str(folder), temporary_files=[f"{n}*" for n in names]) as stage:
@@ -89,36 +95,14 @@ def run_download(options: argparse.Namespace, layout: Layout) -> None:
             _say_done("sample", sample.write_sample(stage, folder, sample.SEED), folder)
 
 
-def _corpus(
-    options: argparse.Namespace, layout: Layout
-) -> Tuple[formatting.Corpus, List[Path], Dict[str, Any]]:
-    """How to read the corpus, its files, and the arguments that change the result."""
-    encoding = {"fallback_encoding": options.fallback_encoding,
-                "encoding_errors": options.encoding_errors}
-    arguments: Dict[str, Any] = {"keep_duplicates": options.keep_duplicates}
-    if options.dataset == "wikicorpus_en":
-        paths = wiki.find_dumps(layout.download / "wikicorpus_en")
-        batches: Any = functools.partial(wiki.read_batches, paths)
-        clean: Any = wiki.clean_batch
-    elif options.dataset == "bookscorpus":
-        arguments.update(encoding)
-        paths = books.find_books(layout.download / "bookscorpus")
-        batches = functools.partial(books.read_batches, paths)
-        clean = functools.partial(books.clean_batch, **encoding)
-    else:
-        arguments.update(encoding)
-        if options.dataset == "sample":
-            articles = layout.download / "sample" / sample.ARTICLES_FILE
-            _require_made(articles, "download", "sample")
-            paths, input_format = [articles], "paragraph"
-        else:
-            paths = custom.find_inputs(options.input_files)
-            input_format = custom.choose_format(options.input_format, paths, **encoding)
-            print(f"{len(paths):,} input files; a document is a {input_format}", flush=True)
-        arguments["input_format"] = input_format
-        batches = functools.partial(custom.read_batches, paths, input_format, **encoding)
-        clean = custom.clean_batch
-    return formatting.Corpus(batches, clean, formatting.total_size(paths)), paths, arguments
+def _corpora_of(dataset: str) -> Tuple[str, ...]:
+    if dataset == "pubmed_daily_update":
+        raise UserError("dataset=pubmed_daily_update is read together with the baseline: "
+                        "--dataset=pubmed_baseline")
+    if dataset not in CORPORA_OF:
+        raise UserError(f"dataset={dataset} is no text to pre-train on; there are "
+                        f"{', '.join(CORPORA_OF)}")
+    return CORPORA_OF[dataset]
 
 
 def _require_made(path: Path, action: str, dataset: str) -> None:
@@ -128,10 +112,13 @@ def _require_made(path: Path, action: str, dataset: str) -> None:
 
 
 def run_text_formatting(options: argparse.Namespace, layout: Layout) -> None:
-    if options.dataset not in FORMATTED_FILES:
+    parts = _corpora_of(options.dataset)
+    if len(parts) > 1:
         raise UserError(f"dataset={options.dataset} is made of others: format each of "
-                        f"{', '.join(CORPORA_OF[options.dataset])}, then shard it")
-    corpus, paths, arguments = _corpus(options, layout)
+                        f"{', '.join(parts)}, then shard it")
+    corpus, paths, arguments = corpora.open_corpus(options, layout.root)
+    if options.dataset == "custom":
+        print(f"{len(paths):,} input files; input_format={arguments['input_format']}", flush=True)
     output = layout.formatted_file(options.dataset)
     manifest_path = layout.formatted_manifest(options.dataset)
     inputs = [describe_input(path, layout.root) for path in paths]
@@ -146,7 +133,7 @@ def run_text_formatting(options: argparse.Namespace, layout: Layout) -> None:
 
 def _formatted_inputs(dataset: str, layout: Layout) -> Tuple[List[Path], List[Dict[str, Any]]]:
     paths, inputs = [], []
-    for corpus in CORPORA_OF[dataset]:
+    for corpus in _corpora_of(dataset):
         path = layout.formatted_file(corpus)
         if dataset == "books_wiki_en_corpus" and corpus == "bookscorpus" and not path.is_file():
             raise UserError(
@@ -226,6 +213,7 @@ def _vocab_file(options: argparse.Namespace, layout: Layout) -> Path:
 
 
 def _sharded_inputs(dataset: str, layout: Layout) -> Tuple[Dict[str, Any], List[Dict[str, Any]]]:
+    _corpora_of(dataset)
     folder = layout.sharded / dataset
     manifest = read_manifest(folder / "manifest.json")
     if manifest is None:

@@ -7,9 +7,10 @@ do) counts, then the one the user names for such files; no encoding is ever gues
 from __future__ import annotations
 
 import codecs
+import os
 import re
 from pathlib import Path
-from typing import IO, Iterable, Iterator, List, Optional
+from typing import IO, BinaryIO, Iterable, Iterator, List, Optional, Sequence, Set, Tuple
 
 from bert_tf.errors import UserError
 
@@ -28,13 +29,54 @@ _BLOCK_BYTES = 1 << 20
 LARGEST_DOCUMENT_CHARACTERS = 32 << 20
 
 
-def find_text_files(folder: Path) -> List[Path]:
-    """The .txt files below `folder` at any depth, sorted; hidden ones left out."""
-    return sorted(
-        path for path in folder.rglob("*")
-        if path.suffix.lower() == ".txt" and path.is_file()
-        and not any(part.startswith(".") for part in path.relative_to(folder).parts)
-    )
+def find_text_files(folder: Path, suffixes: Sequence[str] = (".txt",)) -> List[Path]:
+    """The files below `folder` at any depth that end so, sorted; hidden ones left out, links
+    followed.
+
+    Raises:
+      UserError: a folder cannot be looked into, or a link leads to nothing.
+    """
+    found: List[Path] = []
+    walked: Set[Tuple[int, int]] = set()
+    for where, folders, names in os.walk(folder, onerror=_refuse_unreadable, followlinks=True):
+        status = os.stat(where)
+        # A link to a folder above would lead round and round.
+        if (status.st_dev, status.st_ino) in walked:
+            folders.clear()
+            continue
+        walked.add((status.st_dev, status.st_ino))
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in names:
+            path = Path(where, name)
+            if name.startswith(".") or path.suffix.lower() not in suffixes:
+                continue
+            if not path.exists():
+                raise UserError(f"{path}: a link to {os.readlink(path)}, which does not exist: mend "
+                                "or delete it")
+            if path.is_file():
+                found.append(path)
+    return sorted(found)
+
+
+def _refuse_unreadable(error: OSError) -> None:
+    raise unreadable(Path(error.filename), error) from None
+
+
+def unreadable(path: Path, error: OSError) -> UserError:
+    return UserError(f"{path}: cannot be read ({error.strerror}): change its permissions, or take it "
+                     "out of the input")
+
+
+def open_bytes(path: Path) -> BinaryIO:
+    """Opens a file for reading.
+
+    Raises:
+      UserError: it may not be read.
+    """
+    try:
+        return open(path, "rb")
+    except PermissionError as error:
+        raise unreadable(path, error) from None
 
 
 def known_encoding(name: str) -> str:
@@ -49,8 +91,14 @@ def known_encoding(name: str) -> str:
         raise UserError(f"encoding {name}: not known; latin-1, cp1252 or koi8-r are") from None
 
 
+class BinaryFileError(UserError):
+    """No text at all, whatever its encoding."""
+
+
 def _first_invalid_byte(path: Path, encoding: str) -> Optional[int]:
+    """Where `path` is wrong in `encoding`, or has a NUL, which no text has."""
     decoder = codecs.getincrementaldecoder(encoding)()
+    has_wide_units = encoding.startswith(("utf-16", "utf-32", "utf_16", "utf_32"))
     offset = 0
     with open(path, "rb") as file:
         while True:
@@ -60,6 +108,8 @@ def _first_invalid_byte(path: Path, encoding: str) -> Optional[int]:
                 decoder.decode(block, final=not block)
             except UnicodeDecodeError as error:
                 return offset - pending + error.start
+            if not has_wide_units and b"\0" in block:
+                return offset + block.index(b"\0")
             if not block:
                 return None
             offset += len(block)
@@ -77,9 +127,10 @@ def encoding_of(path: Path, fallback: Optional[str]) -> str:
     """The encoding to read `path` with; `fallback` is for files that say nothing about theirs.
 
     Raises:
+      BinaryFileError: it is no text.
       UserError: neither UTF-8 nor anything stated; names the first offending byte.
     """
-    with open(path, "rb") as file:
+    with open_bytes(path) as file:
         head = file.read(_HEAD_BYTES)
     for mark, marked in _BYTE_ORDER_MARKS:
         if head.startswith(mark):
@@ -94,6 +145,11 @@ def encoding_of(path: Path, fallback: Optional[str]) -> str:
     for candidate in (stated and stated[1].decode(), fallback):
         if candidate and _decodes(path, candidate):
             return known_encoding(candidate)
+    if encoding == "utf-8" and b"\0" in head:
+        raise BinaryFileError(
+            f"{path}: a binary file, no text (a NUL at byte {head.index(0)}): take it out of the "
+            "input; if it is UTF-16 without a byte-order mark, --fallback_encoding=utf-16-le"
+        )
     with open(path, "rb") as file:
         file.seek(offset)
         byte = file.read(1)
@@ -112,6 +168,8 @@ def open_text(path: Path, fallback: Optional[str] = None, errors: str = "strict"
     """
     try:
         encoding = encoding_of(path, fallback)
+    except BinaryFileError:
+        raise
     except UserError:
         if errors != "replace":
             raise

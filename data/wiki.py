@@ -2,18 +2,21 @@
 from __future__ import annotations
 
 import bz2
+import html
 import re
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
-from typing import IO, Dict, Iterable, Iterator, List, NamedTuple, Optional
+from typing import IO, Any, Dict, Iterable, Iterator, List, NamedTuple, Optional
 
 from bert_tf.errors import UserError
-from data import formatting
+from data import formatting, text_files
 from data.formatting import Batch, Cleaned, as_line
-from data.wikitext import paragraphs_of
+from data.wikitext import has_stop, paragraphs_of
 
+# By dataset: how the wiki is called in the names of its dumps.
+WIKIS = {"wikicorpus_en": "enwiki", "wikicorpus_zh": "zhwiki"}
 _BLOCK_BYTES = 1 << 18
-_REDIRECT = re.compile(r"\s*#\s*REDIRECT", re.IGNORECASE)
+_REDIRECT = re.compile(r"\s*#\s*(REDIRECT|重定向|重新導向)", re.IGNORECASE)
 
 
 class Page(NamedTuple):
@@ -25,24 +28,35 @@ class Page(NamedTuple):
     text: str
 
 
-def find_dumps(folder: Path) -> List[Path]:
-    """The dump below `folder`: wikicorpus_en.xml(.bz2), else files named as they are published.
+def placed_dumps(folder: Path, dataset: str) -> List[Path]:
+    """The dump in `folder`: <dataset>.xml(.bz2), else files named as they are published, or none."""
+    for name in (f"{dataset}.xml", f"{dataset}.xml.bz2"):
+        if (folder / name).is_file():
+            return [folder / name]
+    return [path for path in sorted(folder.glob(f"{WIKIS[dataset]}-*-pages-articles*.xml*"))
+            if re.search(r"\.xml(-p\d+p\d+)?(\.bz2)?$", path.name)]
+
+
+def find_dumps(folder: Path, dataset: str) -> List[Path]:
+    """As `placed_dumps`.
 
     Raises:
       UserError: there is none; says where it goes.
     """
-    for name in ("wikicorpus_en.xml", "wikicorpus_en.xml.bz2"):
-        if (folder / name).is_file():
-            return [folder / name]
-    found = [path for path in sorted(folder.glob("enwiki-*-pages-articles*.xml*"))
-             if re.search(r"\.xml(-p\d+p\d+)?(\.bz2)?$", path.name)]
+    found = placed_dumps(folder, dataset)
     if not found:
+        wiki = WIKIS[dataset]
         raise UserError(
-            f"{folder} holds no Wikipedia dump: put wikicorpus_en.xml.bz2 (or .xml, or a dump's own "
-            "enwiki-<date>-pages-articles.xml.bz2, in one file or many) there; dumps are published "
-            "at dumps.wikimedia.org/enwiki"
+            f"{folder} holds no Wikipedia dump: bertPrep.py --action=download --dataset={dataset} "
+            f"fetches the newest one; or put {dataset}.xml.bz2 (or .xml, or a dump's own {wiki}-"
+            f"<date>-pages-articles.xml.bz2, in one file or many) there, published at "
+            f"dumps.wikimedia.org/{wiki}"
         )
     return found
+
+
+class _DamagedError(Exception):
+    """A dump cannot be read any further; says where and why."""
 
 
 class _Dump:
@@ -51,7 +65,7 @@ class _Dump:
     def __init__(self, path: Path):
         self.path = path
         self._raw: IO[bytes] = open(path, "rb")  # noqa: SIM115
-        self._stream = bz2.BZ2File(self._raw) if path.suffix == ".bz2" else self._raw
+        self._stream: Any = bz2.BZ2File(self._raw) if path.suffix == ".bz2" else self._raw
         self.num_text_bytes = 0
 
     @property
@@ -61,20 +75,19 @@ class _Dump:
 
     def blocks(self) -> Iterator[bytes]:
         try:
-            while block := self._stream.read(_BLOCK_BYTES):
+            # Not read(), which forgets what it has where it meets the damage.
+            while block := self._stream.read1(_BLOCK_BYTES):
                 self.num_text_bytes += len(block)
                 yield block
         except (EOFError, OSError) as error:
             if getattr(error, "errno", None) is not None:
                 raise
-            raise self.error(str(error)) from None
+            raise self.damage(str(error)) from None
 
-    def error(self, reason: str) -> UserError:
-        return UserError(
+    def damage(self, reason: str) -> "_DamagedError":
+        return _DamagedError(
             f"{self.path}: cut off or damaged at byte {self.position:,} of "
-            f"{self.path.stat().st_size:,} ({reason}; {self.num_text_bytes:,} bytes decompressed): "
-            "no article of it was accepted; fetch the file again and compare its checksum"
-        )
+            f"{self.path.stat().st_size:,} ({reason}; {self.num_text_bytes:,} bytes of XML)")
 
     def close(self) -> None:
         self._raw.close()
@@ -136,39 +149,58 @@ def _read_pages(dump: _Dump) -> Iterator[Page]:
                     yield page
         parser.close()
     except ElementTree.ParseError as error:
-        raise dump.error(f"XML: {error}") from None
+        raise dump.damage(f"XML: {error}") from None
 
 
-def read_batches(paths: Iterable[Path]) -> Iterator[Batch]:
+def read_batches(paths: Iterable[Path], damages: List[str]) -> Iterator[Batch]:
     """Articles in batches of about equal size; other namespaces and redirects are counted.
 
+    Of a file that ends early or is damaged the articles up to there are kept, and a sentence that
+    says so is appended to `damages`.
+
     Raises:
-      UserError: a file ends early, is damaged (names the byte) or holds no page.
+      UserError: a file holds no page.
     """
     for path in paths:
-        dump = _Dump(path)
-        texts: List[str] = []
-        dropped: Dict[str, int] = {}
-        num_characters = position = 0
-        num_pages = 0
-        try:
-            for page in _read_pages(dump):
-                num_pages += 1
-                reason = _reason_to_drop(page)
-                if reason:
-                    dropped[reason] = dropped.get(reason, 0) + 1
-                else:
-                    texts.append(page.text)
-                    num_characters += len(page.text)
-                if num_characters >= formatting.BATCH_CHARACTERS:
-                    yield Batch(texts, dropped, dump.position - position)
-                    position, num_characters = dump.position, 0
-                    texts, dropped = [], {}
-            if not num_pages:
-                raise UserError(f"{path} holds no <page>: not a dump of Wikipedia's articles")
-            yield Batch(texts, dropped, dump.position - position)
-        finally:
-            dump.close()
+        yield from _read_file(path, damages)
+
+
+def _read_file(path: Path, damages: List[str]) -> Iterator[Batch]:
+    dump = _Dump(path)
+    texts: List[str] = []
+    dropped: Dict[str, int] = {}
+    num_pages = num_characters = position = 0
+    damage = ""
+    try:
+        pages = _read_pages(dump)
+        while True:
+            try:
+                page = next(pages, None)
+            except _DamagedError as error:
+                damage = str(error)
+                break
+            if page is None:
+                break
+            num_pages += 1
+            reason = _reason_to_drop(page)
+            if reason:
+                dropped[reason] = dropped.get(reason, 0) + 1
+            else:
+                texts.append(page.text)
+                num_characters += len(page.text)
+            if num_characters >= formatting.BATCH_CHARACTERS:
+                yield Batch(texts, dropped, dump.position - position)
+                position, num_characters = dump.position, 0
+                texts, dropped = [], {}
+        if not num_pages:
+            raise UserError(f"{damage or path}: no <page> in it: not a dump of Wikipedia's "
+                            "articles, or too little of one; fetch it again")
+        if damage:
+            damages.append(f"{damage}: the {num_pages:,} pages up to there were kept; fetch the file "
+                           "again, compare its checksum and format it anew to have the rest")
+        yield Batch(texts, dropped, path.stat().st_size - position)
+    finally:
+        dump.close()
 
 
 def _reason_to_drop(page: Page) -> str:
@@ -179,4 +211,56 @@ def _reason_to_drop(page: Page) -> str:
 
 def clean_batch(batch: Batch) -> Cleaned:
     lines = [as_line(paragraphs_of(text)) for text in batch.documents]
+    return Cleaned(lines, batch.num_dropped, batch.input_bytes)
+
+
+def find_extracted(folder: Path) -> List[Path]:
+    """What wikiextractor has written below `folder`.
+
+    Raises:
+      UserError: nothing is there; says how to do without.
+    """
+    found = sorted(path for path in folder.rglob("wiki_*") if not path.suffix and path.is_file())
+    if not found:
+        raise UserError(f"skip_wikiextractor: {folder} holds no file like AA/wiki_00, which "
+                        "wikiextractor writes; without --skip_wikiextractor the dump itself is "
+                        "read, and wikiextractor is not needed")
+    return found
+
+
+def read_extracted(paths: Iterable[Path]) -> Iterator[Batch]:
+    """Batches of articles, each the lines between wikiextractor's ``<doc ...>`` and ``</doc>``.
+
+    Raises:
+      UserError: a file is something else, or ends inside an article.
+    """
+    for path in paths:
+        articles: List[str] = []
+        article: Optional[List[str]] = None
+        position = num_bytes = 0
+        with text_files.open_text(path) as file:
+            for number, line in enumerate(text_files.read_lines(path, file), 1):
+                num_bytes += len(line)
+                if article is None and line.startswith("<doc "):
+                    article = []
+                elif article is not None and line == "</doc>":
+                    # Its first line repeats the title.
+                    articles.append("\n".join(article[1:]))
+                    article = None
+                elif article is not None:
+                    article.append(line)
+                elif line:
+                    raise UserError(f"{path}, line {number}: no <doc ...>, with which wikiextractor "
+                                    "begins an article (its --json files: --dataset=custom "
+                                    "--input_format=jsonl)")
+                if num_bytes - position >= formatting.BATCH_CHARACTERS:
+                    yield Batch(articles, {}, num_bytes - position)
+                    articles, position = [], num_bytes
+        if article is not None:
+            raise UserError(f"{path}: ends inside an article, without </doc>: run wikiextractor again")
+        yield Batch(articles, {}, max(0, path.stat().st_size - position))
+
+
+def clean_extracted(batch: Batch) -> Cleaned:
+    lines = [as_line(filter(has_stop, html.unescape(text).split("\n"))) for text in batch.documents]
     return Cleaned(lines, batch.num_dropped, batch.input_bytes)

@@ -46,8 +46,15 @@ _SPACE_AFTER_PARENTHESIS = re.compile(r"\(\s+")
 _SENTENCE_STOP = re.compile(r"[.!?…][\"'”’)\]]*(?:\s|$)|[。！？｡।॥؟۔]")
 _TABLE_REMAINS = re.compile(r"^[|!]|^\s*(?:colspan|rowspan|style|class|align|width)\s*=")
 
-# Namespaces whose links show a picture, or nothing, where they stand.
-_HIDDEN_NAMESPACES = frozenset({"file", "image", "media", "category"})
+# Namespaces whose links show a picture, or nothing, where they stand: English and Chinese names.
+_HIDDEN_NAMESPACES = frozenset(
+    "file image media category 文件 檔案 档案 图像 圖像 媒体 媒體 分类 分類".split())
+# Chinese: "-{zh-hans:计算机; zh-hant:電腦}-" has a form for each script and region, "-{T|...}-"
+# changes what is shown elsewhere, "-{...}-" alone only protects its content.
+_VARIANTS = re.compile(r"-\{(?:([^{}|]*)\|)?([^{}]*)\}-")
+_VARIANT = re.compile(r"(?:^|;)\s*(zh(?:-\w+)?)\s*:\s*([^;]*)")
+_VARIANT_ORDER = ("zh-hans", "zh-cn", "zh", "zh-sg", "zh-my", "zh-hant", "zh-tw", "zh-hk", "zh-mo")
+_SILENT_FLAGS = frozenset("TH-")
 _LANGUAGE_PREFIX = re.compile(r"[a-z]{2,3}(?:-[a-z]+)*")
 # Prefixes of two or three letters that are no languages: they show their text.
 _PROJECT_PREFIXES = frozenset({"wp", "wt", "mw", "doi", "rfc", "s", "b", "n", "q", "v", "d", "m"})
@@ -199,6 +206,17 @@ def _without_brackets(text: str) -> str:
     return brackets.text()
 
 
+def _render_variants(match: "re.Match[str]") -> str:
+    flags, content = (match[1] or "").strip(), match[2]
+    if _SILENT_FLAGS & set(flags.upper()) and not flags.lower().startswith("zh"):
+        return ""
+    forms = dict(_VARIANT.findall(content))
+    for variant in _VARIANT_ORDER:
+        if variant in forms:
+            return forms[variant].strip()
+    return content
+
+
 def _without_inline_markup(text: str) -> str:
     text = _EXTERNAL_LINK.sub(r"\1", text)
     text = _BARE_LINK.sub("", text)
@@ -216,6 +234,11 @@ def _tidy(paragraph: str) -> str:
     return " ".join(_SPACE_BEFORE_STOP.sub(r"\1", paragraph).split())
 
 
+def has_stop(paragraph: str) -> bool:
+    """Whether a sentence ends in it; headings, captions and cells have no stop."""
+    return bool(_SENTENCE_STOP.search(paragraph))
+
+
 def paragraphs_of(wikitext: str) -> List[str]:
     """The text passages of an article; a passage without the end of a sentence is none."""
     text = _COMMENT.sub("", wikitext)
@@ -223,7 +246,7 @@ def paragraphs_of(wikitext: str) -> List[str]:
                        text)
     text = _FORMULA.sub(_render_formula, text)
     text = _ELEMENT.sub("", _EMPTY_ELEMENT.sub("", text))
-    text = _without_inline_markup(_without_brackets(text))
+    text = _without_inline_markup(_without_brackets(_VARIANTS.sub(_render_variants, text)))
     paragraphs: List[str] = []
     lines: List[str] = []
     for line in [*text.split("\n"), ""]:
@@ -234,6 +257,6 @@ def paragraphs_of(wikitext: str) -> List[str]:
             continue
         paragraph = _tidy(" ".join(lines))
         lines = []
-        if _SENTENCE_STOP.search(paragraph):
+        if has_stop(paragraph):
             paragraphs.append(paragraph)
     return paragraphs

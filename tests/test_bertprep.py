@@ -14,9 +14,12 @@ from pathlib import Path
 
 import pytest
 
+from bert_tf.errors import UserError
 from bert_tf.records import RecordFile, describe
 from data import formatting, sharding, stages
-from tests.test_wiki import PAGES, dump, page
+from tests.test_pubmed import article
+from tests.test_pubmed import write as write_pubmed
+from tests.test_wiki import EXTRACTED, PAGES, dump, page
 
 CHECKOUT = Path(__file__).parent.parent
 PROGRAM = CHECKOUT / "data/bertPrep.py"
@@ -174,28 +177,85 @@ def test_wikipedia_with_duplicates_and_empty_articles(tmp_path):
         "num_dropped_without_sentence": 1}
 
 
-def test_cut_off_dump_leaves_nothing_and_a_whole_one_then_works(tmp_path):
+def test_cut_off_dump_keeps_its_articles_and_says_so(tmp_path):
     folder = tmp_path / "download/wikicorpus_en"
     folder.mkdir(parents=True)
     (folder / "wikicorpus_en.xml").write_bytes(dump(*PAGES)[:-5])
-    assert "wikicorpus_en.xml: cut off" in refused(prep(tmp_path, "text_formatting", "wikicorpus_en"))
-    assert not files_below(tmp_path / "formatted_one_article_per_line")
+    result = prep(tmp_path, "text_formatting", "wikicorpus_en")
+    done(result)
+    assert "warning: " in result.stderr and "the 5 pages up to there were kept" in result.stderr
+    formatted = tmp_path / "formatted_one_article_per_line"
+    (manifest,) = formatted.glob("*.manifest.json")
+    (entry,) = json.loads(manifest.read_text())["shards"]["documents"]
+    assert entry["num_documents"] == 2 and "cut off or damaged at byte" in entry["damages"][0]
     (folder / "wikicorpus_en.xml").write_bytes(dump(*PAGES))
-    done(prep(tmp_path, "text_formatting", "wikicorpus_en"))
+    assert "wikicorpus_en.xml has changed since" in refused(
+        prep(tmp_path, "text_formatting", "wikicorpus_en"))
 
 
-def test_missing_inputs_say_what_to_do(tmp_path):
-    assert "put wikicorpus_en.xml.bz2" in refused(prep(tmp_path, "download", "wikicorpus_en"))
-    assert "put your books there" in refused(prep(tmp_path, "text_formatting", "bookscorpus"))
-    assert "--action=download --dataset=sample" in refused(
-        prep(tmp_path, "text_formatting", "sample"))
-    assert "--action=text_formatting --dataset=wikicorpus_en" in refused(
-        prep(tmp_path, "sharding", "wikicorpus_en"))
-    assert "--action=sharding --dataset=sample" in refused(
-        prep(tmp_path, "create_tfrecord_files", "sample"))
-    assert "needs --input_files" in refused(prep(tmp_path, "text_formatting", "custom"))
-    message = refused(prep(tmp_path, "sharding", "books_wiki_en_corpus"))
-    assert "folder of .txt books" in message and "--dataset=wikicorpus_en" in message
+def test_pubmed_and_json_lines_reach_the_formatted_file(tmp_path):
+    write_pubmed(tmp_path / "download/pubmed", "baseline/pubmed25n0001.xml.gz", article(1), article(2))
+    write_pubmed(tmp_path / "download/pubmed", "daily_update/pubmed25n0002.xml.gz", article(2, "New."))
+    done(prep(tmp_path, "text_formatting", "pubmed_baseline"))
+    formatted = tmp_path / "formatted_one_article_per_line"
+    text = formatted / "pubmed_baseline_one_article_per_line.txt"
+    assert text.read_text() == "New.  An abstract. It ends.\nA title.  An abstract. It ends.\n"
+    assert json.loads(text.with_suffix(".manifest.json").read_text())["counts"] == {
+        "num_read": 3, "num_documents": 2, "num_dropped_superseded_or_deleted": 1}
+    (tmp_path / "a.jsonl").write_text('{"text": "One."}\n{"text": "Two."}\n')
+    assert "input_format=jsonl" in done(
+        prep(tmp_path, "text_formatting", "custom", "--input_files", tmp_path / "a.jsonl"))
+    assert (formatted / "custom_one_document_per_line.txt").read_text() == "One.\nTwo.\n"
+
+
+def test_what_wikiextractor_has_made_is_read_where_asked(tmp_path):
+    assert "about wikicorpus_en and wikicorpus_zh, not sample" in refused(
+        prep(tmp_path, "text_formatting", "sample", "--skip_wikiextractor"))
+    folder = tmp_path / "extracted/wikicorpus_en/AA"
+    folder.mkdir(parents=True)
+    (folder / "wiki_00").write_text(EXTRACTED)
+    done(prep(tmp_path, "text_formatting", "wikicorpus_en", "--skip_wikiextractor", 1))
+    text = tmp_path / "formatted_one_article_per_line/wikicorpus_en_one_article_per_line.txt"
+    assert text.read_text() == "The one is large <or not>.  It ends.\n"
+
+
+def test_chinese_from_the_dump_to_sentences(tmp_path):
+    folder = tmp_path / "download/wikicorpus_zh"
+    folder.mkdir(parents=True)
+    pages = (page("甲", "'''北京'''是[[中國|中国]]的首都。它很大！"),
+             page("乙", "这是-{zh-hans:计算机;zh-hant:電腦}-。[[分类:乙]]"))
+    (folder / "zhwiki-20240101-pages-articles.xml.bz2").write_bytes(bz2.compress(dump(*pages)))
+    done(prep(tmp_path, "text_formatting", "WikiCorpus_zh"))
+    done(prep(tmp_path, "sharding", "wikicorpus_zh", "--n_training_shards", 1, "--n_test_shards", 1))
+    sharded = {path.read_text() for path in (tmp_path / "sharded").rglob("*.txt")}
+    assert sharded == {"北京是中国的首都。\n它很大！\n\n", "这是计算机。\n\n"}
+
+
+@pytest.mark.parametrize("action,dataset,message", [
+    ("download", "BooksCorpus", "no longer distributed"),
+    ("download", "nvidia_pretrained_weights", "catalog.ngc.nvidia.com"),
+    ("download", "custom", "dataset=custom cannot be downloaded"),
+    ("text_formatting", "wikicorpus_en", "put wikicorpus_en.xml.bz2"),
+    ("text_formatting", "bookscorpus", "put your books there"),
+    ("text_formatting", "pubmed_baseline", "--dataset=pubmed_baseline fetches them"),
+    ("text_formatting", "pubmed_daily_update", "read together with the baseline"),
+    ("text_formatting", "sample", "--action=download --dataset=sample"),
+    ("text_formatting", "custom", "needs --input_files"),
+    ("text_formatting", "CoLA", "dataset=cola is no text to pre-train on"),
+    ("sharding", "wikicorpus_en", "--action=text_formatting --dataset=wikicorpus_en"),
+    ("sharding", "books_wiki_en_corpus", "folder of .txt books.*--dataset=wikicorpus_en"),
+    ("sharding", "squad", "dataset=squad is no text to pre-train on"),
+    ("create_vocab", "MRPC", "dataset=mrpc is no text to pre-train on"),
+    ("create_tfrecord_files", "sample", "--action=sharding --dataset=sample"),
+    ("create_tfrecord_files", "all", "dataset=all is no text to pre-train on"),
+])
+def test_missing_inputs_say_what_to_do(tmp_path, action, dataset, message):
+    options = _parsed(["--action", action, "--dataset", dataset])
+    with pytest.raises(UserError, match=message):
+        getattr(stages, f"run_{action}")(options, stages.Layout(tmp_path))
+
+
+def test_errors_of_the_program_are_one_line(tmp_path):
     assert "n_processes=0" in refused(prep(tmp_path, "sharding", "sample", "--n_processes", 0))
     (tmp_path / "empty.txt").write_text("\n")
     assert "no document" in refused(

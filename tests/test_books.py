@@ -1,6 +1,9 @@
 """Books and own text: heads and tails, encodings, line breaks, documents in a file."""
 from __future__ import annotations
 
+import errno
+import os
+
 import pytest
 
 from bert_tf.errors import UserError
@@ -75,6 +78,69 @@ def test_books_of_any_depth_in_a_fixed_order(tmp_path):
     assert [str(path.relative_to(tmp_path)) for path in found] == ["a.TXT", "b/c/1.txt"]
 
 
+def test_links_are_followed_once_and_those_to_nothing_named(tmp_path):
+    (tmp_path / "here").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere/a.txt").write_text("Text.")
+    (tmp_path / "here/linked").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere/round").symlink_to(tmp_path / "here")
+    assert books.find_books(tmp_path / "here") == [tmp_path / "here/linked/a.txt"]
+    (tmp_path / "here/b.txt").symlink_to(tmp_path / "gone.txt")
+    with pytest.raises(UserError, match=f"here/b.txt: a link to {tmp_path}/gone.txt, which does not"):
+        books.find_books(tmp_path / "here")
+
+
+def test_unreadable_folder_and_file_are_named(tmp_path, monkeypatch):
+    # The permissions themselves would not keep root out.
+    (tmp_path / "shut").mkdir()
+    (tmp_path / "a.txt").write_text("Text.")
+    real_scandir, real_open = os.scandir, open
+
+    def scandir(path):
+        if str(path).endswith("shut"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return real_scandir(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "scandir", scandir)
+        with pytest.raises(UserError, match=f"{tmp_path}/shut: cannot be read .Permission denied"):
+            books.find_books(tmp_path)
+
+    def refuse(path, *arguments, **options):
+        if str(path).endswith("a.txt"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return real_open(path, *arguments, **options)
+
+    monkeypatch.setattr("builtins.open", refuse)
+    with pytest.raises(UserError, match=f"{tmp_path}/a.txt: cannot be read"):
+        books.book_line(tmp_path / "a.txt", None, "strict")
+
+
+@pytest.mark.parametrize("errors", ["strict", "replace"])
+def test_binary_file_is_no_text_whatever_is_wished(tmp_path, errors):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + bytes(range(256)))
+    with pytest.raises(UserError, match=r"a.txt: a binary file, no text \(a NUL at byte 8\)"):
+        books.book_line(path, "latin-1", errors)
+    path.write_bytes("Ein Café.".encode("utf-16-le"))
+    with pytest.raises(UserError, match="binary file.*--fallback_encoding=utf-16-le"):
+        books.book_line(path, None, errors)
+    assert books.book_line(path, "utf-16-le", errors) == "Ein Café."
+
+
+def test_nul_far_inside_a_text_is_a_wrong_byte(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"Words. " * 4000 + b"\0 End.")
+    with pytest.raises(UserError, match=r"not valid UTF-8 at byte 28000 \(0x00\)"):
+        books.book_line(path, None, "strict")
+    assert books.book_line(path, None, "replace").endswith("End.")
+
+
+def test_empty_book_is_an_empty_line(tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"")
+    assert books.book_line(tmp_path / "a.txt", None, "strict") == ""
+
+
 def test_no_book_says_where_they_go_and_the_other_way_out(tmp_path):
     with pytest.raises(UserError, match="put your books there.*wikicorpus_en"):
         books.find_books(tmp_path / "none")
@@ -106,12 +172,50 @@ def test_custom_format_chosen_by_what_is_there(tmp_path):
     assert [chosen(wrapped), chosen(lines), chosen(wrapped, lines)] == ["paragraph", "line", "file"]
 
 
+JSON_LINES = """{"text": "One is\\nwrapped.", "id": 7}
+
+{"text": "Zwei \\u00e9."}
+{"text": ""}
+"""
+
+
+def test_custom_documents_of_json_lines(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text(JSON_LINES)
+    assert documents(path, "jsonl") == ["One is wrapped.", "Zwei é.", ""]
+
+
+@pytest.mark.parametrize("line,message", [
+    ("{'text': 1}", "not JSON"), ('["text"]', 'no object with a "text"'), ('{"body": "x"}', "no object"),
+    ('{"text": 5}', "that is a string"), ('{"text": "x"', "not JSON"), ("[" * 100_000, "not JSON"),
+])
+def test_wrong_json_line_is_named(tmp_path, line, message):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "One."}\n\n' + line)
+    with pytest.raises(UserError, match=f"a.jsonl, line 3: .*{message}"):
+        documents(path, "jsonl")
+
+
+def test_json_lines_are_told_by_their_suffix_and_not_mixed(tmp_path):
+    for name in ("a.jsonl", "b.NDJSON", "c.txt"):
+        (tmp_path / name).write_text("x")
+    found = custom.find_inputs([str(tmp_path)])
+    assert [path.name for path in found] == ["a.jsonl", "b.NDJSON", "c.txt"]
+
+    def chosen(*paths):
+        return custom.choose_format("auto", paths, fallback_encoding=None, encoding_errors="strict")
+
+    assert chosen(*found[:2]) == "jsonl" and chosen(found[0]) == "jsonl"
+    with pytest.raises(UserError, match="a.jsonl holds JSON lines, .*c.txt does not"):
+        chosen(*found)
+
+
 def test_custom_inputs_must_exist(tmp_path):
     with pytest.raises(UserError, match="needs --input_files"):
         custom.find_inputs([])
     with pytest.raises(UserError, match="nowhere does not exist"):
         custom.find_inputs([str(tmp_path / "nowhere")])
-    with pytest.raises(UserError, match="holds no .txt file"):
+    with pytest.raises(UserError, match="holds no .txt file and no .jsonl"):
         custom.find_inputs([str(tmp_path)])
 
 

@@ -30,8 +30,9 @@ PAGES = (
 )
 
 
-def cleaned(path) -> tuple:
-    results = [wiki.clean_batch(batch) for batch in wiki.read_batches([path])]
+def cleaned(path, damages=None) -> tuple:
+    damages = [] if damages is None else damages
+    results = [wiki.clean_batch(batch) for batch in wiki.read_batches([path], damages)]
     return ([line for result in results for line in result.lines],
             {name: sum(r.num_dropped.get(name, 0) for r in results)
              for name in ("redirects", "other_namespaces")})
@@ -45,7 +46,7 @@ def test_articles_remain_and_the_rest_is_counted(tmp_path, name):
     # A dump for parallel reading is several bz2 streams, one after the other.
     packed = bz2.compress(data[:500]) + bz2.compress(data[500:])
     (tmp_path / name).write_bytes(packed if name.endswith("bz2") else data)
-    (found,) = wiki.find_dumps(tmp_path)
+    (found,) = wiki.find_dumps(tmp_path, "wikicorpus_en")
     assert cleaned(found) == (["The one is large.", "It is three & more."],
                               {"redirects": 2, "other_namespaces": 1})
 
@@ -63,30 +64,50 @@ def test_namespace_from_the_title_where_old_dumps_say_nothing(tmp_path):
     assert cleaned(path) == (["Text."], {"redirects": 0, "other_namespaces": 1})
 
 
-@pytest.mark.parametrize("name,cut", [("wikicorpus_en.xml", 700), ("wikicorpus_en.xml.bz2", 300)])
-def test_cut_off_dump_names_file_and_byte(tmp_path, name, cut):
-    data = dump(*PAGES)
+@pytest.mark.parametrize("name", ["wikicorpus_en.xml", "wikicorpus_en.xml.bz2"])
+def test_cut_off_dump_keeps_its_articles_and_names_file_and_byte(tmp_path, name):
+    head, tail = (HEAD + "".join(PAGES[:3])).encode(), (PAGES[4] + "</mediawiki>").encode()
     path = tmp_path / name
-    path.write_bytes((bz2.compress(data) if name.endswith("bz2") else data)[:cut])
-    with pytest.raises(UserError, match=rf"{name}: cut off or damaged at byte {cut} of {cut}"):
-        cleaned(path)
+    packed = [bz2.compress(head), bz2.compress(tail)] if name.endswith("bz2") else [head, tail]
+    path.write_bytes(packed[0] + packed[1][:60])
+    damages = []
+    assert cleaned(path, damages)[0] == ["The one is large."]
+    (damage,) = damages
+    size = path.stat().st_size
+    assert damage.startswith(f"{path}: cut off or damaged at byte {size:,} of {size:,}")
+    assert "the 3 pages up to there were kept" in damage
+    path.write_bytes(b"".join(packed))
+    assert cleaned(path, damages)[0] == ["The one is large.", "It is three & more."]
+    assert len(damages) == 1
 
 
-def test_damaged_bz2_is_named(tmp_path):
-    packed = bytearray(bz2.compress(dump(*PAGES)))
-    packed[100] ^= 255
+def test_damage_inside_keeps_what_stands_before_it(tmp_path):
+    first, second = bz2.compress(dump(*PAGES)[:-len("</mediawiki>")]), bz2.compress(b"x" * 5000)
+    damaged = bytearray(second)
+    damaged[20] ^= 255
     path = tmp_path / "wikicorpus_en.xml.bz2"
-    path.write_bytes(packed)
-    with pytest.raises(UserError, match="cut off or damaged"):
-        cleaned(path)
+    path.write_bytes(first + bytes(damaged))
+    damages = []
+    assert cleaned(path, damages)[0] == ["The one is large.", "It is three & more."]
+    assert "cut off or damaged" in damages[0] and "the 5 pages" in damages[0]
+
+
+def test_dump_without_a_whole_page_is_an_error(tmp_path):
+    path = tmp_path / "wikicorpus_en.xml.bz2"
+    for content in (bz2.compress(dump(*PAGES))[:100], b"", b"not bz2"):
+        path.write_bytes(content)
+        with pytest.raises(UserError, match="no <page> in it"):
+            cleaned(path)
 
 
 def test_missing_or_foreign_file_says_what_to_do(tmp_path):
-    with pytest.raises(UserError, match="put wikicorpus_en.xml.bz2"):
-        wiki.find_dumps(tmp_path)
+    with pytest.raises(UserError, match="put wikicorpus_en.xml.bz2.*dumps.wikimedia.org/enwiki"):
+        wiki.find_dumps(tmp_path, "wikicorpus_en")
+    with pytest.raises(UserError, match="put wikicorpus_zh.xml.bz2.*dumps.wikimedia.org/zhwiki"):
+        wiki.find_dumps(tmp_path, "wikicorpus_zh")
     path = tmp_path / "wikicorpus_en.xml"
     path.write_text("<html><body></body></html>")
-    with pytest.raises(UserError, match="holds no <page>"):
+    with pytest.raises(UserError, match="no <page> in it"):
         cleaned(path)
 
 
@@ -113,6 +134,8 @@ def test_missing_or_foreign_file_says_what_to_do(tmp_path):
      "Text of Category:Things and words."),
     ("If <math>x + 1</math> is <math>\\frac{a}{b}</math> then.", "If x + 1 is then."),
     ("First line\nsame paragraph.", "First line same paragraph."),
+    ("这是-{zh-hans:计算机; zh-hant:電腦}-。", "这是计算机。"), ("-{T|標題}-他叫-{于}-。-{H|zh-cn:甲}-", "他叫于。"),
+    ("-{zh-tw:資料庫;zh-hk:數據庫}-很大。", "資料庫很大。"), ("[[文件:a.jpg|thumb|图]]北京。[[分类:城市]]", "北京。"),
 ])
 def test_markup_goes_and_text_stays(markup, text):
     assert " ".join(paragraphs_of(markup)) == text
@@ -126,3 +149,42 @@ def test_deep_nesting_takes_linear_time():
     depth = 20_000
     assert paragraphs_of("{{a|" * depth + "x" + "}}" * depth + "Text.") == ["Text."]
     assert paragraphs_of("[[" * depth + "Text.")[0].endswith("Text.")
+
+
+EXTRACTED = """<doc id="12" url="https://en.wikipedia.org/wiki?curid=12" title="One">
+One
+
+The one is large &lt;or not&gt;.
+Section heading
+It ends.
+
+</doc>
+<doc id="13" url="x" title="Empty">
+Empty
+
+</doc>
+"""
+
+
+def test_what_wikiextractor_has_written_is_read(tmp_path):
+    with pytest.raises(UserError, match="holds no file like AA/wiki_00"):
+        wiki.find_extracted(tmp_path)
+    (tmp_path / "AA").mkdir()
+    path = tmp_path / "AA/wiki_00"
+    path.write_text(EXTRACTED)
+    assert wiki.find_extracted(tmp_path) == [path]
+    results = [wiki.clean_extracted(batch) for batch in wiki.read_extracted([path])]
+    assert [line for result in results for line in result.lines] == [
+        "The one is large <or not>.  It ends.", ""]
+    assert sum(result.input_bytes for result in results) == path.stat().st_size
+
+
+@pytest.mark.parametrize("content,message", [
+    ('{"id": "12", "text": "One."}', "wiki_00, line 1: no <doc ...>.*--input_format=jsonl"),
+    (EXTRACTED[:150], "ends inside an article"),
+])
+def test_what_wikiextractor_has_not_written_is_refused(tmp_path, content, message):
+    path = tmp_path / "wiki_00"
+    path.write_text(content)
+    with pytest.raises(UserError, match=message):
+        list(wiki.read_extracted([path]))
