@@ -22,10 +22,15 @@ _CREDITS = re.compile(
     r"(produced|transcribed|e-?text prepared|scanned|digitized|html version)\b.{0,40}\b(by|from)\b",
     re.IGNORECASE,
 )
-# What transcribers wrote for italics and pictures, and about their work.
-_EMPHASIS = re.compile(r"(?<![\w_])_([^_\n]{1,400}?)_(?![\w_])")
+# What transcribers wrote for italics (of a word's part, too: "21_st_") and pictures, and about
+# their work.
+_EMPHASIS = re.compile(
+    r"(?<![\w_])_([^_]{1,400}?)_(?!_)|(?<!_)_([^_]{1,400}?)_(?![\w_])")
 _NOTE = re.compile(
     r"\[(?:Illustration|Transcriber['’]s Note|Project Gutenberg)\b[^\]]{0,500}\]", re.IGNORECASE)
+# A line break after a dash, or inside "summer-cloud", was no space; one in "summer- and winter" was.
+_UNSPACED_BREAK = re.compile(r"(?<=--)\n(?=\S)|(?<=[^\W\d_]-)\n(?!(?:and|or|to)\b)(?=[a-z])")
+_DISTRIBUTOR = re.compile("project gutenberg", re.IGNORECASE)
 _MAX_HEAD_LINES = 2_000
 
 
@@ -83,13 +88,17 @@ def book_line(path: Path, fallback_encoding: Optional[str], encoding_errors: str
     """One book as one line; paragraphs are parted by two spaces, hard line breaks joined."""
     text_files.require_document_size(path, path.stat().st_size)
     with text_files.open_text(path, fallback_encoding, encoding_errors) as file:
-        lines = without_distributor([line.strip() for line in file])
-    paragraphs = text_files.blank_line_separated(path, lines)
-    return as_line(_without_marks(" ".join(paragraph)) for paragraph in paragraphs)
+        lines = [line.strip() for line in file]
+    own = without_distributor(lines)
+    paragraphs: Iterable[str] = map("\n".join, text_files.blank_line_separated(path, own))
+    if len(own) < len(lines):
+        paragraphs = (paragraph for paragraph in paragraphs if not _DISTRIBUTOR.search(paragraph))
+    return as_line(map(_without_marks, paragraphs))
 
 
 def _without_marks(paragraph: str) -> str:
-    return _EMPHASIS.sub(r"\1", _NOTE.sub("", paragraph))
+    text = _UNSPACED_BREAK.sub("", _NOTE.sub("", paragraph))
+    return _EMPHASIS.sub(lambda match: match[1] or match[2], text)
 
 
 def clean_batch(

@@ -52,6 +52,26 @@ def test_book_is_one_line_without_the_distributor(tmp_path, encoding, stated, ne
     assert books.book_line(tmp_path / "a.txt", None, "strict") == LINE
 
 
+@pytest.mark.parametrize("text,line", [
+    ("_All of\nit_, hence in_ter._ On 21_st_ not snake_case_here __init__.",
+     "All of it, hence inter. On 21st not snake_case_here __init__."),
+    ("The other way--\nin short--\n“so”.", "The other way--in short--“so”."),
+    ("A summer-\ncloud, summer-\nand winter-time, 1914-\n18, X-\nRay.",
+     "A summer-cloud, summer- and winter-time, 1914- 18, X- Ray."),
+    ("Text.\n\nThis e-text is from Project\nGutenberg’s archives.", "Text.  This e-text is from Project "
+     "Gutenberg’s archives."),
+])
+def test_line_breaks_and_italics(tmp_path, text, line):
+    (tmp_path / "a.txt").write_text(text)
+    assert books.book_line(tmp_path / "a.txt", None, "strict") == line
+
+
+def test_what_the_distributor_says_inside_its_own_books_goes(tmp_path):
+    (tmp_path / "a.txt").write_text(
+        BOOK.replace("* * *", "This text is from\nPROJECT GUTENBERG too."))
+    assert books.book_line(tmp_path / "a.txt", None, "strict") == LINE
+
+
 def test_unknown_encoding_names_the_byte_and_the_ways_out(tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes("Ein Café.\nNoch eins.".encode("latin-1"))
