@@ -6,8 +6,8 @@
 # Everything lies below BERT_PREP_WORKING_DIR (default: this folder). Typed again, it goes on where it
 # stopped. Without books, wiki_books goes on with Wikipedia alone.
 #
-#   VOCAB_FILE    vocabulary; default: Google's, where it is, else one is made from the text
-#   VOCAB_SIZE    size of one made from the text; default 30522, sample 4000
+#   VOCAB_FILE    vocabulary; default: Google's uncased one, fetched with its weights where it is not there
+#   VOCAB_SIZE    one of this size is made from the text instead; sample: 4000
 #   N_PROCESSES   worker processes; default: all cores
 #   SHARDS        further arguments of the sharding, such as "--n_training_shards 64 --n_test_shards 8"
 #   DUPE_FACTOR   how often each document is masked; default 5
@@ -27,37 +27,41 @@ prep() {
 
 (($# <= 1)) || fail "one argument at most: wiki_only, wiki_books or sample"
 corpora=${1:-wiki_only}
-vocab_size=${VOCAB_SIZE:-30522}
+vocab_file=${VOCAB_FILE:-}
+vocab_size=${VOCAB_SIZE:-}
 case $corpora in
   wiki_only) dataset=wikicorpus_en parts=(wikicorpus_en) ;;
   wiki_books) dataset=books_wiki_en_corpus parts=(bookscorpus wikicorpus_en) ;;
-  sample) dataset=sample parts=(sample) vocab_size=${VOCAB_SIZE:-4000} ;;
+  sample) dataset=sample parts=(sample) vocab_size=${vocab_size:-4000} ;;
   *) fail "'$corpora': must be wiki_only, wiki_books or sample" ;;
 esac
+[[ -z "$vocab_file" || -f "$vocab_file" ]] || fail "VOCAB_FILE=$vocab_file: there is no such file"
 
+there=()
 for part in "${parts[@]}"; do
-  if ! prep download "$part"; then
+  if prep download "$part"; then
+    there+=("$part")
+  else
     [[ "$part" == bookscorpus ]] || exit 2
     echo "Going on with Wikipedia alone."
     dataset=wikicorpus_en
-    continue
   fi
+done
+if [[ -z "$vocab_file$vocab_size" ]]; then
+  vocab_file="$BERT_PREP_WORKING_DIR/download/google_pretrained_weights/uncased_L-24_H-1024_A-16/vocab.txt"
+  [[ -f "$vocab_file" ]] || prep download google_pretrained_weights ||
+    fail "without Google's vocabulary: name another by VOCAB_FILE, or have one made from the text by VOCAB_SIZE=30522"
+fi
+
+for part in "${there[@]}"; do
   prep text_formatting "$part"
 done
-
 read -ra shards <<<"${SHARDS:-}"
 prep sharding "$dataset" ${shards[@]+"${shards[@]}"}
-
-vocab_file=${VOCAB_FILE:-}
-google_vocab="$BERT_PREP_WORKING_DIR/download/google_pretrained_weights/uncased_L-24_H-1024_A-16/vocab.txt"
-if [[ -z "$vocab_file" && "$dataset" != sample && -f "$google_vocab" ]]; then
-  vocab_file=$google_vocab
-fi
 if [[ -z "$vocab_file" ]]; then
   vocab_file="$BERT_PREP_WORKING_DIR/vocab/$dataset/vocab.txt"
   prep create_vocab "$dataset" --vocab_size "$vocab_size" --vocab_file "$vocab_file"
 fi
-
 for lengths in "128 20" "512 80"; do
   read -r max_seq_length max_predictions_per_seq <<<"$lengths"
   prep create_tfrecord_files "$dataset" --max_seq_length "$max_seq_length" \

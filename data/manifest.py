@@ -21,7 +21,7 @@ from typing import IO, Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple,
 from bert_tf.errors import UserError
 
 # Raised when a change of the code makes other bytes from the same arguments.
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 TEMPORARY_SUFFIX = ".tmp"
 _COPY_BYTES = 1 << 20
 _LOCK_TRIALS, _LOCK_PAUSE_SECS = 3, 0.05

@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# Fetches the recipe's data and prepares them for pre-training.
+#
+#   bash scripts/data_download.sh [all|squad|glue|pretrained] [wiki_only|wiki_books]
+#   bash scripts/data_download.sh wiki_only
+#
+#   squad        the questions, versions 1.1 and 2.0
+#   glue         the nine sentence tasks
+#   pretrained   Google's weights and vocabularies
+#   all          (default) these three, then data/create_datasets_from_start.sh, which fetches and
+#                prepares Wikipedia, and with wiki_books the books in download/bookscorpus
+#
+# Runs in the container "bert" where there is docker with that image, else right here. Everything lies
+# below BERT_PREP_WORKING_DIR (default: data/). Typed again, it goes on where it stopped. The variables
+# of create_datasets_from_start.sh (VOCAB_FILE, N_PROCESSES, ...) hold here, too.
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+export BERT_PREP_WORKING_DIR="${BERT_PREP_WORKING_DIR:-$root/data}"
+
+fail() {
+  echo "error: $*" >&2
+  exit 2
+}
+
+# --- Arguments ---------------------------------------------------------------------------------
+
+usage="usage: bash scripts/data_download.sh [all|squad|glue|pretrained] [wiki_only|wiki_books]"
+arguments=("$@")
+what=all corpora=wiki_only
+case ${1:-} in
+  all | squad | glue | pretrained)
+    what=$1
+    shift
+    ;;
+esac
+case ${1:-} in
+  wiki_only | wiki_books)
+    corpora=$1
+    shift
+    ;;
+esac
+(($# == 0)) || fail "'$1': $usage"
+
+# --- In the container, where there is one ------------------------------------------------------
+
+inside_container() { [[ -e /.dockerenv || -n "${NVIDIA_PRODUCT_NAME:-}${SINGULARITY_CONTAINER:-}" ]]; }
+if ! inside_container && command -v docker >/dev/null && docker image inspect bert >/dev/null 2>&1; then
+  mkdir -p "$BERT_PREP_WORKING_DIR"
+  variables=(-e "BERT_PREP_WORKING_DIR=/data")
+  for name in VOCAB_SIZE N_PROCESSES SHARDS DUPE_FACTOR http_proxy https_proxy no_proxy; do
+    variables+=(-e "$name")
+  done
+  mounts=(-v "$root:/workspace/bert" -v "$(realpath "$BERT_PREP_WORKING_DIR"):/data")
+  if [[ -n "${VOCAB_FILE:-}" ]]; then
+    mounts+=(-v "$(realpath "$VOCAB_FILE"):/vocab.txt:ro")
+    variables+=(-e VOCAB_FILE=/vocab.txt)
+  fi
+  terminal=()
+  [[ ! -t 0 || ! -t 1 ]] || terminal=(-it)
+  exec docker run --rm ${terminal[@]+"${terminal[@]}"} --net=host --ipc=host --shm-size=1g --ulimit memlock=-1 \
+    --ulimit stack=67108864 "${mounts[@]}" "${variables[@]}" -w /workspace/bert bert \
+    bash scripts/data_download.sh ${arguments[@]+"${arguments[@]}"}
+fi
+
+# --- Right here --------------------------------------------------------------------------------
+
+declare -A datasets=(
+  [squad]="squad"
+  [glue]="CoLA SST-2 MRPC STS-B QQP MNLI QNLI RTE WNLI"
+  [pretrained]="google_pretrained_weights"
+)
+wanted=("$what")
+[[ "$what" != all ]] || wanted=(squad glue pretrained)
+failed=()
+for group in "${wanted[@]}"; do
+  for dataset in ${datasets[$group]}; do
+    bash "$root/scripts/python.sh" "$root/data/bertPrep.py" --action download --dataset "$dataset" || failed+=("$dataset")
+  done
+done
+# What is missing for fine-tuning keeps nobody from pre-training.
+[[ "$what" != all ]] || bash "$root/data/create_datasets_from_start.sh" "$corpora" || failed+=("$corpora")
+((${#failed[@]} == 0)) ||
+  fail "not there: ${failed[*]} (the reasons stand above); typed again, the same command goes on with what is missing"
