@@ -46,6 +46,7 @@ SAMPLE_SHARDS = (8, 2)
 GOOGLE_VOCABULARIES = {
     True: "uncased_L-24_H-1024_A-16/vocab.txt", False: "cased_L-24_H-1024_A-16/vocab.txt",
 }
+GOOGLE_CHINESE_VOCABULARY = "chinese_L-12_H-768_A-12/vocab.txt"
 
 
 class Layout:
@@ -197,10 +198,12 @@ def run_create_vocab(options: argparse.Namespace, layout: Layout) -> None:
 def _vocab_file(options: argparse.Namespace, layout: Layout) -> Path:
     if options.vocab_file:
         return Path(options.vocab_file)
+    is_chinese = options.dataset == "wikicorpus_zh"
     candidates = [
         layout.vocab / options.dataset / "vocab.txt",
-        layout.download / "google_pretrained_weights"
-        / GOOGLE_VOCABULARIES[bool(options.do_lower_case)],
+        layout.download / "google_pretrained_weights" / (
+            GOOGLE_CHINESE_VOCABULARY if is_chinese
+            else GOOGLE_VOCABULARIES[bool(options.do_lower_case)]),
     ]
     for candidate in candidates:
         if candidate.is_file():
