@@ -96,7 +96,7 @@ class _File:
             while block := self._stream.read1(_BLOCK_BYTES):
                 yield block
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            self.damage = (f"{self._path}: cut off or damaged at byte {self.position:,} of "
+            self.damage = (f"cut off or damaged at byte {self.position:,} of "
                            f"{self._path.stat().st_size:,} ({error})")
 
     def elements(self) -> Iterator[_Element]:
@@ -128,7 +128,7 @@ class _File:
                 yield _Element(kind, waiting[:end])
                 kind, waiting = None, waiting[end:]
         if not self.damage and not is_closed:
-            self.damage = f"{self._path}: cut off at byte {self.position:,}, without its closing tag"
+            self.damage = f"cut off at byte {self.position:,}, without its closing tag"
 
     def _require_utf8(self, head: bytes) -> None:
         declared = _ENCODING.match(head)
@@ -203,12 +203,13 @@ def read_batches(paths: Iterable[Path], damages: List[str]) -> Iterator[Batch]:
     for path in paths:
         plan = _plan(path, seen)
         if not plan.num_articles and not plan.num_deletions:
-            raise UserError(f"{plan.damage or path}: no <PubmedArticle> in it: not a file of PubMed's, "
-                            "or too little of one; fetch it again")
+            damage = plan.damage and f", {plan.damage}"
+            raise UserError(f"{path}: no <PubmedArticle> in it{damage}: not a file of PubMed's, or too "
+                            "little of one; fetch it again")
         if plan.damage:
-            damages.append(f"{plan.damage}: the {plan.num_articles:,} articles up to there were kept; "
-                           "fetch the file again, compare its checksum and format anew to have the "
-                           "rest")
+            damages.append(f"{path.name}: {plan.damage}: the {plan.num_articles:,} articles up to there "
+                           "were kept; fetch the file again, compare its checksum and format anew to "
+                           "have the rest")
         yield from _read_file(path, plan)
 
 

@@ -86,7 +86,7 @@ class _Dump:
 
     def damage(self, reason: str) -> "_DamagedError":
         return _DamagedError(
-            f"{self.path}: cut off or damaged at byte {self.position:,} of "
+            f"cut off or damaged at byte {self.position:,} of "
             f"{self.path.stat().st_size:,} ({reason}; {self.num_text_bytes:,} bytes of XML)")
 
     def close(self) -> None:
@@ -193,11 +193,12 @@ def _read_file(path: Path, damages: List[str]) -> Iterator[Batch]:
                 position, num_characters = dump.position, 0
                 texts, dropped = [], {}
         if not num_pages:
-            raise UserError(f"{damage or path}: no <page> in it: not a dump of Wikipedia's "
-                            "articles, or too little of one; fetch it again")
+            raise UserError(f"{path}: no <page> in it{damage and ', ' + damage}: not a dump of "
+                            "Wikipedia's articles, or too little of one; fetch it again")
         if damage:
-            damages.append(f"{damage}: the {num_pages:,} pages up to there were kept; fetch the file "
-                           "again, compare its checksum and format it anew to have the rest")
+            damages.append(f"{path.name}: {damage}: the {num_pages:,} pages up to there were kept; "
+                           "fetch the file again, compare its checksum and format it anew to have "
+                           "the rest")
         yield Batch(texts, dropped, path.stat().st_size - position)
     finally:
         dump.close()
