@@ -84,13 +84,16 @@ def test_server_that_knows_no_ranges_begins_again(server, tmp_path, waits, capsy
 
 
 @pytest.mark.parametrize("knows_if_range", [True, False])
-def test_file_that_changes_in_between_is_fetched_anew(server, tmp_path, waits, knows_if_range):
+def test_file_that_changes_in_between_is_fetched_anew(
+        server, tmp_path, waits, capsys, knows_if_range):
     page = server.add("/file.bin", b"old" * 100_000, if_range=knows_if_range)
     page.drop_after = [200_000]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fetch.time, "sleep", lambda _: setattr(page, "content", CONTENT))
         get(server, tmp_path)
     assert is_whole(tmp_path) and "Range" in page.requests[1]
+    # Noticed at once, not by the checksum of a mixture.
+    assert "did not fit together" not in capsys.readouterr().out
 
 
 def test_without_version_and_checksum_nothing_is_pieced_together(server, tmp_path, waits):
