@@ -163,7 +163,7 @@ def test_length_that_is_too_long_ends_where_the_file_does(server, tmp_path, wait
     get(server, tmp_path)
     assert is_whole(tmp_path)
     server.add("/file.bin", CONTENT, ranges=False).lie_bytes = 1000
-    with pytest.raises(UserError, match=r"1,000 more bytes were to come\), 5 times in a row"):
+    with pytest.raises(UserError, match=r"(1,000 more bytes were to come\)|of 1,049,576 bytes), 5 times"):
         get(server, tmp_path / "b")
     assert not (tmp_path / "b/file.bin").exists()
 
