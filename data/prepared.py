@@ -81,8 +81,8 @@ def _folders(parent: Path, pattern: str = "*") -> List[Path]:
 
 def _places(layout: Layout, vocab_file: Optional[str]) -> Iterator[Tuple[str, str, Path]]:
     """(stage, dataset, manifest) of everything that may be there, by stage."""
-    for folder in _folders(layout.download):
-        yield "download", folder.name, folder / "manifest.json"
+    for dataset in stages.DATASETS:
+        yield "download", dataset, layout.download_folder(dataset) / "manifest.json"
     for corpus in stages.FORMATTED_FILES:
         yield "text_formatting", corpus, layout.formatted_manifest(corpus)
     for folder in _folders(layout.sharded):

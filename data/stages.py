@@ -60,6 +60,10 @@ class Layout:
         self.tfrecord = working_dir / "tfrecord"
         self.vocab = working_dir / "vocab"
 
+    def download_folder(self, dataset: str) -> Path:
+        source = sources.SOURCES.get(dataset)
+        return self.download / (source.folder if source else dataset)
+
     def formatted_file(self, corpus: str) -> Path:
         return self.formatted / FORMATTED_FILES[corpus]
 

@@ -24,7 +24,7 @@ class Advance(NamedTuple):
 
     done: float
     total: Optional[float]
-    unit: str  # "shards", or "MB" of input
+    unit: str  # "shards", "files", or "MB" of input
     per_sec: Optional[float]
 
     @property
@@ -86,10 +86,11 @@ def advance_of(prepared: Prepared) -> Optional[Advance]:
     if is_formatting:
         total: Optional[float] = sum(entry["bytes"] for entry in header["inputs"]) / 1e6
         return Advance(done, total, "MB", per_sec)
+    unit = "files" if prepared.stage == "download" else "shards"
     if prepared.manifest:
         # Beside a manifest the journal names all that is whole.
-        return Advance(done, len(prepared.entries), "shards", per_sec)
-    return Advance(done, _total_shards(prepared), "shards", per_sec)
+        return Advance(done, len(prepared.entries), unit, per_sec)
+    return Advance(done, _total_shards(prepared), unit, per_sec)
 
 
 def _damaged(prepared: Prepared) -> List[str]:
@@ -156,7 +157,9 @@ def describe_stage(prepared: Prepared) -> Iterator[str]:
 def _placed_by_hand(layout: Layout, stage: str, corpus: str) -> List[Path]:
     """What serves a stage's purpose and was not made here: raw files, or formatted text."""
     if stage == "download":
-        return [path for path in (layout.download / corpus).rglob("*") if path.is_file()]
+        # Neither what a stopped download has left nor a lock.
+        return [path for path in layout.download_folder(corpus).rglob("*") if path.is_file()
+                and not path.name.startswith(".") and not path.name.endswith((".part", ".part.json"))]
     if stage == "text_formatting" and corpus in stages.FORMATTED_FILES:
         return [path for path in [layout.formatted_file(corpus)] if path.is_file()]
     return []
@@ -178,6 +181,8 @@ def _next_steps(dataset: str, found: List[Prepared], layout: Layout) -> List[str
     done = {(prepared.stage, prepared.dataset) for prepared in found if prepared.manifest}
     if ("sharding", dataset) in done:
         return _next_records(dataset, found, layout)
+    if dataset not in stages.CORPORA_OF:
+        return [] if ("download", dataset) in done else [command("download", dataset)]
 
     def is_there(stage: str, corpus: str) -> bool:
         return (stage, corpus) in done or bool(_placed_by_hand(layout, stage, corpus))
@@ -220,7 +225,7 @@ def _print_block(stage: str, paragraphs: Iterable[str]) -> None:
 def _print_dataset(dataset: str, layout: Layout, vocab_file: Optional[str]) -> None:
     found = find_prepared(layout, dataset, vocab_file)
     print(dataset)
-    for stage in stages.MAKERS:
+    for stage in stages.MAKERS if dataset in stages.CORPORA_OF else ("download",):
         of_stage = [prepared for prepared in found if prepared.stage == stage]
         blocks = [(p.dataset, list(describe_stage(p))) for p in of_stage]
         blocks += [
@@ -233,7 +238,7 @@ def _print_dataset(dataset: str, layout: Layout, vocab_file: Optional[str]) -> N
         for of, (first, *more) in blocks:
             _print_block(stage, [first if of == dataset else f"{of}: {first}", *more])
     steps = _next_steps(dataset, found, layout)
-    print("  next:\n" + "".join(f"    {step}\n" for step in steps), flush=True)
+    print("  next:\n" + "".join(f"    {step}\n" for step in steps) if steps else "", flush=True)
 
 
 def _all_datasets(layout: Layout, vocab_file: Optional[str]) -> List[str]:

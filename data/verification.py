@@ -198,7 +198,7 @@ def _find_vocab(prepared: Prepared, options: argparse.Namespace, layout: Layout)
         vocab_copy(prepared.folder), *([Path(options.vocab_file)] if options.vocab_file else []),
         layout.vocab / prepared.dataset / "vocab.txt",
         *(layout.download / "google_pretrained_weights" / name
-          for name in stages.GOOGLE_VOCABULARIES.values()),
+          for name in (*stages.GOOGLE_VOCABULARIES.values(), stages.GOOGLE_CHINESE_VOCABULARY)),
     ]
     for path in candidates:
         if path.is_file() and sha256_of_file(path) == wanted["sha256"]:
@@ -226,7 +226,9 @@ def _make_again(
     stages.MAKERS[prepared.stage](own, layout)
     now = look(prepared.stage, prepared.dataset, prepared.manifest_path)
     assert now
-    other = [entry["file"] for _, entry in now.entries if entry["sha256"] not in wanted[entry["file"]]]
+    # A list of downloads may have grown meanwhile.
+    other = [entry["file"] for _, entry in now.entries
+             if entry["file"] in wanted and entry["sha256"] not in wanted[entry["file"]]]
     if other:
         raise UserError(
             f"{prepared.folder / other[0]} came out with other bytes than at first, because its input "

@@ -18,6 +18,7 @@ from bert_tf.errors import UserError
 from data import sources
 from data.download import NotDistributedError, download
 from data.fetch import Client
+from data.manifest import distrust
 from tests.http_server import Server
 from tests.test_archives import make_tar, make_zip
 
@@ -93,6 +94,18 @@ def test_a_fetched_file_that_shrank_is_fetched_again(server, tmp_path):
     (tmp_path / "squad/a.json").write_bytes(b"publ")
     served(server, tmp_path, "squad", source)
     assert (tmp_path / "squad/a.json").read_bytes() == b"published"
+
+
+def test_what_verify_has_found_broken_is_fetched_again(server, tmp_path, capsys):
+    source = squad(server, {"a.json": b"published", "b.json": b"b"})
+    served(server, tmp_path, "squad", source)
+    before = manifest_of(tmp_path / "squad")
+    (tmp_path / "squad/a.json").write_bytes(b"PUBLISHED")
+    distrust(tmp_path / "squad/manifest.json", ["a.json"])
+    served(server, tmp_path, "squad", source)
+    assert (tmp_path / "squad/a.json").read_bytes() == b"published"
+    assert manifest_of(tmp_path / "squad") == before
+    assert len(server.pages["/b.json"].requests) == 1
 
 
 def test_failure_keeps_what_came_before_and_goes_on_there(server, tmp_path):
