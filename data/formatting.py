@@ -134,7 +134,7 @@ class _Writer:
         if (checkpoint is None or checkpoint["batch_characters"] != BATCH_CHARACTERS
                 or not self._partial.exists()
                 or self._partial.stat().st_size < checkpoint["bytes"]):
-            self._file = open(self._partial, "wb")  # noqa: SIM115
+            self._file: IO[bytes] = open(self._partial, "wb")  # noqa: SIM115
             return self._file
         self._file = open(self._partial, "r+b")  # noqa: SIM115
         self._file.truncate(checkpoint["bytes"])

@@ -156,7 +156,7 @@ def _formatted_inputs(dataset: str, layout: Layout) -> Tuple[List[Path], List[Di
                 f"{path} has {path.stat().st_size:,} bytes, its manifest says {entry['bytes']:,}: "
                 f"run bertPrep.py --action=text_formatting --dataset={corpus} again")
         paths.append(path)
-        inputs.append(describe_input(path, layout.root, entry and entry["sha256"]))
+        inputs.append(describe_input(path, layout.root, entry["sha256"] if entry else None))
     return paths, inputs
 
 

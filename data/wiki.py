@@ -138,7 +138,7 @@ class _PageBuilder:
 
 
 def _read_pages(dump: _Dump) -> Iterator[Page]:
-    parser = ElementTree.XMLPullParser(("start", "end"))
+    parser: Any = ElementTree.XMLPullParser(("start", "end"))
     builder = _PageBuilder()
     try:
         for block in dump.blocks():

@@ -9,7 +9,7 @@ import os
 import signal
 import threading
 from concurrent.futures.process import BrokenProcessPool
-from typing import Any, Callable, Deque, Iterable, Iterator, TypeVar
+from typing import Any, Callable, Deque, Generator, Iterable, Iterator, TypeVar
 
 from bert_tf.errors import UserError
 
@@ -46,7 +46,7 @@ def _end_with_parent(sentinel: Any) -> None:
 
 def map_in_order(
     function: Callable[[Item], Result], items: Iterable[Item], num_processes: int
-) -> Iterator[Result]:
+) -> Generator[Result, None, None]:
     """Yields ``function(item)`` for each item, in the items' order, from `num_processes` processes.
 
     `items` is read only a few ahead of the results, so a stream of any length is worked on in
