@@ -9,7 +9,7 @@ import os
 import signal
 import threading
 from concurrent.futures.process import BrokenProcessPool
-from typing import Any, Callable, Deque, Generator, Iterable, Iterator, TypeVar
+from typing import Any, Callable, Deque, Generator, Iterable, TypeVar
 
 from bert_tf.errors import UserError
 
