@@ -25,6 +25,7 @@ import struct
 import subprocess
 import sys
 import termios
+import threading
 import time
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
@@ -116,9 +117,9 @@ def rank_environment(num_ranks: int, num_gpus: int) -> Dict[str, str]:
         # tensors happened to be ready together.
         "HOROVOD_FUSION_THRESHOLD": "0",
         # A rank that hangs ends all of them within a minute, with a reason. (Horovod looks every
-        # 10 s, and with its cache of answers it would begin to count later.)
-        "HOROVOD_STALL_CHECK_TIME_SECONDS": "10",
-        "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "40",
+        # 5 s, and with its cache of answers it would begin to count later.)
+        "HOROVOD_STALL_CHECK_TIME_SECONDS": "5",
+        "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "30",
         "HOROVOD_CACHE_CAPACITY": "0",
         # Reading another process's memory is forbidden in most containers, and Open MPI says so in
         # every message.
@@ -318,6 +319,7 @@ def main(argv: Sequence[str]) -> int:
         child = _start(command, log if writer is None else writer, os.environ, signal.SIGKILL)
         for number in received:
             child.send_signal(number)
+        threading.Thread(target=_end_after_others, args=(child, folder), daemon=True).start()
         if reader is not None:
             os.close(writer)
             _copy_until_end(reader, log, child)
@@ -353,6 +355,17 @@ def _copy_until_end(reader: int, log, child: subprocess.Popen) -> None:
                 return
         elif ended:
             return
+
+
+def _end_after_others(child: subprocess.Popen, folder: Path) -> None:
+    """Kills a rank that goes on, or hangs, after another one has failed; launchers take long over it."""
+    while child.poll() is None:
+        time.sleep(1.0)
+        codes = (int(file.read_text().split()[0]) for file in folder.glob("rank_*.exit"))
+        if any(code not in (0, STOPPED_EXIT_CODE) for code in codes):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(WAIT_AFTER_FAILURE_SECS)
+            child.kill()
 
 
 def _note_exit(folder: Path, rank: int, code: int) -> None:
