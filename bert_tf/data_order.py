@@ -18,11 +18,12 @@ BLOCK_RECORDS = 64
 
 
 class Run(NamedTuple):
-    """`count` consecutive records of shard number `file`, from record `first` on."""
+    """`count` consecutive records of shard number `file`, from record `first` on, in an epoch."""
 
     file: int
     first: int
     count: int
+    epoch: int = 0
 
 
 class GlobalOrder:
@@ -60,7 +61,7 @@ class GlobalOrder:
             block = self._permutation[number]
             skipped = place - (int(self._ends[number]) - int(self._block_count[block]))
             taken = min(count, int(self._block_count[block]) - skipped)
-            found.append(Run(int(self._block_file[block]), int(self._block_first[block]) + skipped, taken))
+            found.append(Run(int(self._block_file[block]), int(self._block_first[block]) + skipped, taken, epoch))
             start += taken
             count -= taken
         return found

@@ -1,26 +1,32 @@
-"""tf.data over the global order: read raw records, parse whole batches, prefetch.
+"""Batches in the global order: read raw records, parse and mask them whole, ahead of their use.
 
 A rank reads its own rows of each update through a memory map, 64 neighbours at a time, and parses
-them with one `tf.io.parse_example`, which is six times faster than parsing one by one.
+them with one `tf.io.parse_example`, which is six times faster than parsing one by one. Unmasked
+records get their masks there, from (seed, epoch, record), whoever reads them and however often.
 
 Shape letters: A micro-batches of an update, B micro-batch, S sequence, P masked positions.
 """
 from __future__ import annotations
 
+import collections
+import concurrent.futures
+import dataclasses
 import functools
 import glob
 import hashlib
 import json
 import re
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Deque, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as np
 import tensorflow as tf
 
 from bert_tf.data_order import GlobalOrder, Run
 from bert_tf.errors import UserError
+from bert_tf.masking import Masker, MaskingRules, VocabularyIds
 from bert_tf.records import RecordFile, RecordSchema, describe, load_index
+from bert_tf.tokenization import load_vocab
 
 MANIFEST_NAME = "manifest.json"
 PREFETCHED_BATCHES = 2
@@ -28,6 +34,8 @@ PREFETCHED_BATCHES = 2
 OPEN_FILES = 256
 
 Features = Dict[str, tf.Tensor]
+# The records of each batch, and the weights of its rows.
+Rows = Iterator[Tuple[List[Run], np.ndarray]]
 
 
 def _natural_key(path: Path) -> List[Any]:
@@ -64,7 +72,8 @@ class RecordSet:
 
     Attributes:
       files: the shards.
-      schema: lengths of the records' features.
+      schema: lengths of the features that are read.
+      masker: what masks the records, None where they are masked already.
       records_per_file: number of records of each shard.
       manifest: the preparation's manifest, {} for foreign files.
       folder: where the manifest and its vocab.txt lie, or None.
@@ -72,10 +81,15 @@ class RecordSet:
 
     def __init__(self, patterns: str, argument: str):
         self.files = find_shards(patterns, argument)
-        self.schema: RecordSchema = describe(self.files[0])
+        self._stored = self.schema = describe(self.files[0])
         self._indexes = [load_index(path) for path in self.files]
         self.records_per_file = [index.num_records for index in self._indexes]
+        self._first_records = np.cumsum([0, *self.records_per_file])
         self.folder, self.manifest = self._find_manifest()
+        self.masker: Optional[Masker] = None
+        if not self.schema.max_predictions_per_seq:
+            self.masker = Masker(self._masking_rules(argument), VocabularyIds.of(load_vocab(self.folder / "vocab.txt")))
+            self.schema = self.schema._replace(max_predictions_per_seq=self.masker.rules.max_predictions_per_seq)
 
     @property
     def num_instances(self) -> int:
@@ -100,6 +114,11 @@ class RecordSet:
         return self.manifest.get("vocab", {}).get("size")
 
     @property
+    def random_seed(self) -> int:
+        """The seed the records were made with; 0 where no manifest says so."""
+        return self.manifest.get("arguments", {}).get("random_seed", 0)
+
+    @property
     def vocab_file(self) -> Optional[Path]:
         path = self.folder / "vocab.txt" if self.folder else None
         return path if path and path.is_file() else None
@@ -111,13 +130,16 @@ class RecordSet:
             "files": len(self.files), "first_file": str(self.files[0]), "instances": self.num_instances,
             "max_seq_length": self.schema.max_seq_length,
             "max_predictions_per_seq": self.schema.max_predictions_per_seq,
+            "masking": "dynamic" if self.masker else "static",
             "manifest_sha256": hashlib.sha256(manifest_file.read_bytes()).hexdigest() if manifest_file else None,
             "dataset": self.manifest.get("dataset"), "counts": self.manifest.get("counts", {}),
         }
 
     def fingerprint(self) -> str:
-        """sha256 of what the order of instances depends on: the shards' names and sizes."""
-        facts = [(path.name, number) for path, number in zip(self.files, self.records_per_file)]
+        """sha256 of what the order of instances depends on, the shards' names and sizes, and of how they are masked."""
+        facts: List[Any] = [(path.name, number) for path, number in zip(self.files, self.records_per_file)]
+        if self.masker:
+            facts.append(dataclasses.asdict(self.masker.rules))
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
     def runs_in_file_order(self, start: int, count: int) -> List[Run]:
@@ -138,9 +160,33 @@ class RecordSet:
             records += self._open(run.file).read_block(run.first, run.count)
         return records
 
+    def parse(self, serialized: List[bytes], runs: Sequence[Run], mask_seed: int) -> Dict[str, np.ndarray]:
+        """The serialised records [n] of `runs` -> features [n, ...], int32 and float32.
+
+        `mask_seed` decides the masks, where they are not in the records.
+        """
+        features = {name: value.numpy() for name, value in _parser(self._stored)(tf.constant(serialized)).items()}
+        if self.masker:
+            numbered = [(run.epoch, self._first_records[run.file] + run.first, run.count) for run in runs]
+            masked = self.masker.mask(
+                features["input_ids"], features["input_mask"], mask_seed, np.array(numbered, np.int64))
+            features.update(masked._asdict())
+        return features
+
     @functools.lru_cache(maxsize=OPEN_FILES)  # noqa: B019 - the set lives as long as the run
     def _open(self, number: int) -> RecordFile:
         return RecordFile(self.files[number], self._indexes[number])
+
+    def _masking_rules(self, argument: str) -> MaskingRules:
+        """How the manifest says that unmasked records are to be masked."""
+        made = self.manifest.get("arguments", {})
+        try:
+            return MaskingRules(*(made[name] for name in MaskingRules.__dataclass_fields__))
+        except KeyError as error:
+            raise UserError(
+                f"the records of --{argument} ({self.files[0]}) are unmasked, but no {MANIFEST_NAME} beside them says "
+                f"how to mask them ({error.args[0]} is missing); keep records in the folder where bertPrep.py made them"
+            ) from None
 
     def _find_manifest(self) -> Tuple[Optional[Path], Dict[str, Any]]:
         for folder in (self.files[0].parent.parent, self.files[0].parent):
@@ -153,63 +199,65 @@ class RecordSet:
         return None, {}
 
 
-def _parse(serialized: tf.Tensor, example_weights: tf.Tensor, schema: RecordSchema,
-           leading: Tuple[int, ...]) -> Features:
-    """Serialised records [n] -> features with the `leading` dimensions, int32 and float32."""
+@functools.lru_cache(maxsize=None)
+def _parser(schema: RecordSchema) -> Callable[[tf.Tensor], Features]:
+    """Parses serialised records [n] of one schema; traced once."""
     spec = {name: tf.io.FixedLenFeature([size], tf.as_dtype(kind)) for name, kind, size in schema.fields}
-    parsed = tf.io.parse_example(serialized, spec)
-    features = {name: tf.cast(value, tf.int32) if value.dtype == tf.int64 else value
-                for name, value in parsed.items()}
-    features["masked_lm_weights"] *= example_weights[:, tf.newaxis]
-    features = {name: tf.reshape(value, [*leading, value.shape[1]]) for name, value in features.items()}
-    features["example_weights"] = tf.reshape(example_weights, leading)
-    return features
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
+    def parse(serialized: tf.Tensor) -> Features:
+        with tf.device("/CPU:0"):
+            return {name: tf.cast(value, tf.int32) if value.dtype == tf.int64 else value
+                    for name, value in tf.io.parse_example(serialized, spec).items()}
+
+    return parse
 
 
 class Batches:
-    """Iterates over parsed batches and turns a reader's failure back into its own exception.
+    """Iterates over batches that a thread reads, parses and masks ahead of the caller.
 
-    An exception raised inside tf.data arrives as a TensorFlow error with a traceback in its text;
-    the reader's own is kept aside and raised instead.
+    The thread is a pool's: Python waits for those before it leaves, so none is cut off at work.
     """
 
-    def __init__(self, rows: Callable[[], Iterator[Tuple[List[bytes], np.ndarray]]], schema: RecordSchema,
-                 leading: Tuple[int, ...], vocab_size: int):
-        self._rows, self._vocab_size = rows, vocab_size
-        self._failure: Optional[Exception] = None
-        num_rows = int(np.prod(leading))
-        signature = (tf.TensorSpec([num_rows], tf.string), tf.TensorSpec([num_rows], tf.float32))
-        dataset = tf.data.Dataset.from_generator(self._guarded, output_signature=signature)
-        dataset = dataset.map(
-            lambda serialized, weights: self._with_largest_id(_parse(serialized, weights, schema, leading)),
-            num_parallel_calls=1, deterministic=True)
-        self._iterator = iter(dataset.prefetch(PREFETCHED_BATCHES))
+    def __init__(self, batches: Iterator[Features]):
+        self._batches = batches
+        self._pool = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="input")
+        self._ahead: Deque[concurrent.futures.Future] = collections.deque()
+        for _ in range(PREFETCHED_BATCHES):
+            self._read_one_more()
 
     def __iter__(self) -> Iterator[Features]:
         return self
 
     def __next__(self) -> Features:
-        try:
-            features, largest_id = next(self._iterator)
-        except (tf.errors.OpError, RuntimeError):
-            if self._failure is not None:
-                raise self._failure from None
-            raise
-        if int(largest_id) >= self._vocab_size:
-            raise UserError(f"the records hold piece number {int(largest_id)}, but the model's vocabulary has only "
-                            f"{self._vocab_size} pieces; use the vocabulary the records were made with")
+        features = self._ahead[0].result()
+        if features is None:
+            raise StopIteration
+        self._ahead.popleft()
+        self._read_one_more()
         return features
 
-    @staticmethod
-    def _with_largest_id(features: Features) -> Tuple[Features, tf.Tensor]:
-        return features, tf.maximum(tf.reduce_max(features["input_ids"]), tf.reduce_max(features["masked_lm_ids"]))
+    def _read_one_more(self) -> None:
+        self._ahead.append(self._pool.submit(next, self._batches, None))
 
-    def _guarded(self) -> Iterator[Tuple[List[bytes], np.ndarray]]:
-        try:
-            yield from self._rows()
-        except Exception as error:
-            self._failure = error
-            raise
+
+def _read_batches(records: RecordSet, rows: Rows, leading: Tuple[int, ...], mask_seed: int,
+                  vocab_size: int) -> Iterator[Features]:
+    """The features of each of `rows` with the `leading` dimensions, on the host.
+
+    Raises: UserError for a record that is damaged or does not fit the vocabulary.
+    """
+    for runs, example_weights in rows:
+        features = records.parse(records.read(runs), runs, mask_seed)
+        largest_id = max(features["input_ids"].max(), features["masked_lm_ids"].max())
+        if largest_id >= vocab_size:
+            raise UserError(f"the records hold piece number {largest_id}, but the model's vocabulary has only "
+                            f"{vocab_size} pieces; use the vocabulary the records were made with")
+        features["masked_lm_weights"] = features["masked_lm_weights"] * example_weights[:, np.newaxis]
+        features["example_weights"] = example_weights
+        with tf.device("/CPU:0"):
+            batch = {name: tf.constant(value.reshape(*leading, *value.shape[1:])) for name, value in features.items()}
+        yield batch
 
 
 def training_batches(records: RecordSet, order: GlobalOrder, *, first_batch: int, num_accumulation_steps: int,
@@ -221,14 +269,15 @@ def training_batches(records: RecordSet, order: GlobalOrder, *, first_batch: int
     """
     per_rank = num_accumulation_steps * micro_batch_size
 
-    def rows() -> Iterator[Tuple[List[bytes], np.ndarray]]:
+    def rows() -> Rows:
         weights = np.ones([per_rank], np.float32)
         start = (first_batch * num_ranks + rank) * per_rank
         while True:
-            yield records.read(order.runs(start, per_rank)), weights
+            yield order.runs(start, per_rank), weights
             start += per_rank * num_ranks
 
-    return Batches(rows, records.schema, (num_accumulation_steps, micro_batch_size), vocab_size)
+    leading = (num_accumulation_steps, micro_batch_size)
+    return Batches(_read_batches(records, rows(), leading, order.seed, vocab_size))
 
 
 def evaluation_batches(records: RecordSet, *, batch_size: int, max_batches: int, rank: int, num_ranks: int,
@@ -236,11 +285,12 @@ def evaluation_batches(records: RecordSet, *, batch_size: int, max_batches: int,
     """One rank's share of a single pass over the records in file order; yields features [B, ...].
 
     All ranks get equally many batches; rows past the end repeat the first record with weight 0.
-    `max_batches` > 0 stops after so many batches of each rank.
+    `max_batches` > 0 stops after so many batches of each rank. Masks that are drawn are those of
+    epoch 0 and the records' own seed: the same in every evaluation of every run.
     """
     num_instances = records.num_instances
 
-    def rows() -> Iterator[Tuple[List[bytes], np.ndarray]]:
+    def rows() -> Rows:
         num_batches = -(-num_instances // (batch_size * num_ranks))
         for batch in range(min(num_batches, max_batches or num_batches)):
             first = (batch * num_ranks + rank) * batch_size
@@ -248,6 +298,6 @@ def evaluation_batches(records: RecordSet, *, batch_size: int, max_batches: int,
             weights = np.zeros([batch_size], np.float32)
             weights[:num_real] = 1.0
             filling = records.runs_in_file_order(0, 1) * (batch_size - num_real)
-            yield records.read(records.runs_in_file_order(first, num_real) + filling), weights
+            yield records.runs_in_file_order(first, num_real) + filling, weights
 
-    return Batches(rows, records.schema, (batch_size,), vocab_size)
+    return Batches(_read_batches(records, rows(), (batch_size,), records.random_seed, vocab_size))

@@ -55,7 +55,11 @@ _WAY_OUT = (
 
 
 class RecordSchema(NamedTuple):
-    """The two sizes that fix every feature's shape."""
+    """The two sizes that fix every feature's shape.
+
+    Unmasked records, whose masks are drawn while they are read, have 0 predictions: no feature for
+    them, and the original tokens in `input_ids`.
+    """
 
     max_seq_length: int
     max_predictions_per_seq: int
@@ -64,19 +68,22 @@ class RecordSchema(NamedTuple):
     def fields(self) -> tuple[tuple[str, str, int], ...]:
         """(name, "int64" or "float32", size) of every feature, in canonical (rising) order."""
         sequence, predictions = self
-        return (
-            ("input_ids", "int64", sequence),
-            ("input_mask", "int64", sequence),
+        masks = (
             ("masked_lm_ids", "int64", predictions),
             ("masked_lm_positions", "int64", predictions),
             ("masked_lm_weights", "float32", predictions),
+        )
+        return (
+            ("input_ids", "int64", sequence),
+            ("input_mask", "int64", sequence),
+            *(masks if predictions else ()),
             ("next_sentence_labels", "int64", 1),
             ("segment_ids", "int64", sequence),
         )
 
 
 class InstanceArrays(NamedTuple):
-    """Instances by feature: integers of any type, not negative; weights float32."""
+    """Instances by feature: integers of any type, not negative; weights float32. Unmasked: P is 0."""
 
     input_ids: np.ndarray  # [N, S]
     input_mask: np.ndarray  # [N, S] 1 for real tokens, then 0
@@ -468,16 +475,17 @@ def describe(path: str | Path) -> RecordSchema:
         if not frames.size:
             raise UserError(f"record file {path} holds no record; {_WAY_OUT}")
         features = frames.features(0, 0, frames.end(0, 0))
+        is_masked = any(name.startswith("masked_lm_") for name in features.names)
         try:
             schema = RecordSchema(
-                len(features["input_ids"]), len(features["masked_lm_positions"])
+                len(features["input_ids"]), len(features["masked_lm_positions"]) if is_masked else 0
             )
             sizes = {name: (len(features[name]), size) for name, _, size in schema.fields}
         except KeyError as error:
             raise UserError(
                 f"record file {path} has no feature {error.args[0]!r}, but "
                 f"{', '.join(features.names)}; records for pre-training have "
-                f"{', '.join(name for name, _, _ in RecordSchema(0, 0).fields)}"
+                f"{', '.join(name for name, _, _ in RecordSchema(1, is_masked).fields)}"
             ) from None
         except example_proto.MalformedMessage as error:
             raise frames.fault(0, 0, f"is no tf.train.Example: {error}") from error

@@ -1,5 +1,7 @@
 """WordPiece tokenisation by the rules of Google's BERT, exact on every code point, and fast.
 
+SentencePiece models are the other kind of vocabulary: `open_tokenizer` tells them apart.
+
 The rules (Devlin et al. 2018, and the tokenizer published with it), in order:
 
 1. Clean: NUL, U+FFFD and the Unicode categories Cc and Cf vanish (tab, newline and carriage return
@@ -16,6 +18,8 @@ The rules (Devlin et al. 2018, and the tokenizer published with it), in order:
 Steps 4 to 6 depend on nothing outside a word, so the ids of a word may be remembered: text costs a
 split and a dictionary look-up per word, and only new words are worked out. The tables follow the
 Unicode version of the running Python.
+
+For SentencePiece the library of that name does all but step 4, which comes before it here.
 """
 from __future__ import annotations
 
@@ -26,7 +30,7 @@ import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Union
 
 import numpy as np
 
@@ -36,6 +40,9 @@ UNKNOWN_TOKEN = "[UNK]"
 SPECIAL_TOKENS = ("[PAD]", UNKNOWN_TOKEN, "[CLS]", "[SEP]", "[MASK]")
 MAX_WORD_CHARS = 200
 CONTINUATION = "##"
+SENTENCEPIECE_SUFFIX = ".model"
+# SentencePiece marks where a word begins, WordPiece where it goes on.
+WORD_START = "\u2581"
 
 # About 60 MB when full. English text of a shard has some 100,000 different words.
 CACHE_WORDS = 1 << 18
@@ -103,24 +110,70 @@ def _strip_accents(word: str) -> str:
     return "".join(char for char in decomposed if unicodedata.category(char) != "Mn")
 
 
+def to_lower_case(text: str) -> str:
+    """Step 4, of a word or of a whole text."""
+    text = text.lower()
+    return text if text.isascii() else _strip_accents(text)
+
+
+def is_ideograph(char: str) -> bool:
+    """Whether step 2 makes a word of it."""
+    return _character_patterns().ideograph.fullmatch(char) is not None
+
+
 def _split_at_punctuation(word: str, do_lower_case: bool) -> list[str]:
     """Steps 4 and 5 on one word from `_split_words`."""
     if do_lower_case:
-        word = word.lower()
-        if not word.isascii():
-            word = _strip_accents(word)
+        word = to_lower_case(word)
     if word.isalnum():
         return [word]
     return _character_patterns().punctuation_or_run.findall(word)
+
+
+def is_sentencepiece_model(path: str | Path) -> bool:
+    return Path(path).suffix == SENTENCEPIECE_SUFFIX
+
+
+def _not_wordpiece(path: str | Path) -> UserError:
+    return UserError(
+        f"vocabulary {path} is SentencePiece's; fine-tuning finds the places of answers by WordPiece "
+        "and needs its vocab.txt: use a checkpoint that was pre-trained with one"
+    )
+
+
+def _has_word_starts(vocab: Mapping[str, int]) -> bool:
+    """Whether the tokens are SentencePiece's."""
+    return (
+        any(len(token) > 1 and token.startswith(WORD_START) for token in vocab)
+        and not any(token.startswith(CONTINUATION) for token in vocab)
+    )
+
+
+def continues_word(vocab: Mapping[str, int]) -> np.ndarray:
+    """By id, whether a token goes on with the word of the token before it, bool.
+
+    SentencePiece has no mark for that: there a token without the mark of a beginning goes on if it
+    starts with a letter or digit that is no ideograph.
+    """
+    continues = np.zeros(max(vocab.values()) + 1, bool)
+    has_word_starts = _has_word_starts(vocab)
+    for token, token_id in vocab.items():
+        if has_word_starts:
+            continues[token_id] = token[0].isalnum() and not is_ideograph(token[0])
+        else:
+            continues[token_id] = token.startswith(CONTINUATION)
+    return continues
 
 
 def load_vocab(path: str | Path) -> dict[str, int]:
     """Reads a vocabulary file: one token a line, its id the line's number from 0.
 
     Returns: token to id, in the file's order.
-    Raises: UserError where the file is missing, not UTF-8, has an empty or a repeated line, or
-      lacks one of `SPECIAL_TOKENS`.
+    Raises: UserError where the file is missing, a SentencePiece model, not UTF-8, has an empty or a
+      repeated line, or lacks one of `SPECIAL_TOKENS`.
     """
+    if is_sentencepiece_model(path):
+        raise _not_wordpiece(path)
     try:
         text = Path(path).read_bytes().decode("utf-8-sig")
     except OSError as error:
@@ -252,8 +305,10 @@ class FullTokenizer:
         self, vocab_file: str | Path, do_lower_case: bool = True, *,
         max_cached_words: int = CACHE_WORDS,
     ):
-        """Raises: UserError as `load_vocab` does."""
+        """Raises: UserError as `load_vocab` does, or where the tokens are SentencePiece's."""
         self.vocab = load_vocab(vocab_file)
+        if _has_word_starts(self.vocab):
+            raise _not_wordpiece(vocab_file)
         self.inv_vocab: Sequence[str] = tuple(self.vocab)
         self.do_lower_case = do_lower_case
         self.basic_tokenizer = BasicTokenizer(do_lower_case)
@@ -287,3 +342,92 @@ class FullTokenizer:
             return self.wordpiece_tokenizer.word_to_ids(word)
         # "word" is met as "word," and "(word" too: the parts have their own cache.
         return tuple(itertools.chain.from_iterable(map(self._part_ids.__getitem__, parts)))
+
+
+class SentencePieceTokenizer:
+    """Text to the pieces of a SentencePiece model, with the interface of `FullTokenizer`.
+
+    The pieces for padding and for what is unknown are called [PAD] and [UNK] here, whatever the
+    model calls them. Pieces that text never gives, or that are no line of text, are [unusedN].
+    """
+
+    def __init__(self, model_file: str | Path, do_lower_case: bool = True):
+        """Raises: UserError where there is no such model or library, or a special token lacks."""
+        self._model = _load_sentencepiece(model_file)
+        self.do_lower_case = do_lower_case
+        self.inv_vocab: Sequence[str] = tuple(map(self._name, range(self._model.get_piece_size())))
+        self.vocab = {token: token_id for token_id, token in enumerate(self.inv_vocab)}
+        missing = [token for token in SPECIAL_TOKENS if token not in self.vocab]
+        if missing or len(self.vocab) < len(self.inv_vocab):
+            problem = f"lacks {' '.join(missing)}" if missing else "has two pieces of one name"
+            raise UserError(
+                f"SentencePiece model {model_file} ({self.vocab_size} pieces) {problem}; BERT needs a "
+                "padding piece and [CLS], [SEP] and [MASK] as control symbols: make one by bertPrep.py "
+                "--action create_vocab --vocab_file <name>.model"
+            )
+
+    @property
+    def vocab_size(self) -> int:
+        return len(self.inv_vocab)
+
+    def tokenize(self, text: str) -> list[str]:
+        """The pieces of `text`, those that begin a word marked with `WORD_START`."""
+        return self.convert_ids_to_tokens(self.tokenize_to_ids(text))
+
+    def tokenize_to_ids(self, text: str) -> list[int]:
+        return self._model.encode(to_lower_case(text) if self.do_lower_case else text)
+
+    def convert_tokens_to_ids(self, tokens: Iterable[str]) -> list[int]:
+        """Raises: KeyError for a token outside the vocabulary."""
+        return [self.vocab[token] for token in tokens]
+
+    def convert_ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
+        return [self.inv_vocab[token_id] for token_id in ids]
+
+    def _name(self, token_id: int) -> str:
+        model, piece = self._model, self._model.id_to_piece(token_id)
+        if token_id == model.pad_id():
+            return SPECIAL_TOKENS[0]
+        if token_id == model.unk_id():
+            return UNKNOWN_TOKEN
+        # A symbol that is no control symbol could be written in a text.
+        is_special = piece in SPECIAL_TOKENS
+        is_control = model.is_control(token_id)
+        is_line = piece.strip() == piece != "" and "\n" not in piece
+        if model.is_unused(token_id) or is_special != is_control or not is_line:
+            return f"[unused{token_id}]"
+        return piece
+
+
+def _load_sentencepiece(path: str | Path):
+    try:
+        import sentencepiece
+    except ImportError:
+        raise UserError(
+            f"vocabulary {path} needs the package sentencepiece: install it (pip install "
+            "sentencepiece, or bash scripts/setup.sh)"
+        ) from None
+    try:
+        return sentencepiece.SentencePieceProcessor(model_proto=Path(path).read_bytes())
+    except OSError as error:
+        raise UserError(
+            f"SentencePiece model {path} cannot be read ({error.strerror}); make one by bertPrep.py "
+            "--action create_vocab --vocab_file <name>.model"
+        ) from error
+    except RuntimeError as error:
+        raise UserError(
+            f"{path} is no SentencePiece model ({error}); a WordPiece vocabulary is called .txt"
+        ) from error
+
+
+Tokenizer = Union[FullTokenizer, SentencePieceTokenizer]
+
+
+def open_tokenizer(vocab_file: str | Path, do_lower_case: bool = True) -> Tokenizer:
+    """SentencePiece's for a file that ends in ``.model``, else WordPiece's.
+
+    Raises: UserError where the vocabulary cannot be read or is not fit for BERT.
+    """
+    if is_sentencepiece_model(vocab_file):
+        return SentencePieceTokenizer(vocab_file, do_lower_case)
+    return FullTokenizer(vocab_file, do_lower_case)

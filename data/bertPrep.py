@@ -26,7 +26,7 @@ sys.path[0] = str(CHECKOUT)
 
 try:
     from bert_tf.errors import UserError, exit_on_user_error
-    from data import custom, inspection, sentences, stages, status, text_files, verification, vocabulary
+    from data import custom, inspection, pretraining_examples, sentences, stages, status, text_files, verification, vocabulary
     from data.workers import available_cores
 except ModuleNotFoundError as error:
     print(f"error: Python package {error.name} is missing in {sys.executable}: run bash "
@@ -83,13 +83,19 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
     records = parser.add_argument_group("create_vocab and create_tfrecord_files")
     add = records.add_argument
-    add("--vocab_file", help="create_vocab writes it, create_tfrecord_files reads it")
+    add("--vocab_file", help="create_vocab writes it, create_tfrecord_files reads it; "
+                             "SentencePiece's where the name ends in .model, else WordPiece's")
     add("--vocab_size", type=int, default=vocabulary.DEFAULT_VOCAB_SIZE, help="%(default)s")
     add("--do_lower_case", type=int, choices=(0, 1), default=1, help="%(default)s")
     add("--max_seq_length", type=int, default=512, help="%(default)s")
     add("--max_predictions_per_seq", type=int, default=20, help="%(default)s")
-    add("--dupe_factor", type=int, default=5, help="%(default)s")
+    add("--dupe_factor", type=int, help="how often each document is masked; 5, with dynamic masks 1")
     add("--masked_lm_prob", type=float, default=0.15, help="%(default)s")
+    add("--masking", choices=pretraining_examples.MASKINGS, default="static",
+        help="dynamic: one unmasked copy is written, and masks are drawn anew in each epoch")
+    add("--whole_word_masking", action="store_true", help="mask all pieces of a word or none")
+    add("--max_ngram_size", type=int, default=1,
+        help="with --whole_word_masking: mask up to so many words together; %(default)s")
 
     add = parser.add_argument_group("verify").add_argument
     add("--repair", action="store_true", help="make what is broken again")

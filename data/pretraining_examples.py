@@ -22,7 +22,6 @@ import bisect
 import dataclasses
 import functools
 import random
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -30,16 +29,17 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_tf.errors import UserError
+from bert_tf.masking import Masker, MaskingRules, VocabularyIds
 from bert_tf.records import LONGEST_SEQUENCE, InstanceArrays, RecordWriter
-from bert_tf.tokenization import SPECIAL_TOKENS, UNKNOWN_TOKEN, FullTokenizer
+from bert_tf.tokenization import Tokenizer, open_tokenizer
 
 SPLITS = ("training", "test")
+# Masks are drawn when the records are made, or each time they are read.
+MASKINGS = ("static", "dynamic")
 # [CLS] A [SEP] B [SEP]
 _NUM_MARKERS = 3
 _SHORTEST_TARGET = 2
-_UNUSED_TOKEN = re.compile(r"\[unused\d+\]")
-_MASK_SHARE, _KEEP_SHARE = 0.8, 0.1
-# Assembled and masked at once, so that it fits a processor's cache. The choices depend on it.
+# Assembled at once, so that it fits a processor's cache. The choices of truncation depend on it.
 _BLOCK_TOKENS = 1 << 17
 
 
@@ -58,52 +58,39 @@ class ExampleSettings:
     masked_lm_prob: float = 0.15
     short_seq_prob: float = 0.1
     random_seed: int = 12345
+    masking: str = "static"
+    whole_word_masking: bool = False
+    max_ngram_size: int = 1
 
     def __post_init__(self) -> None:
         shortest = _NUM_MARKERS + _SHORTEST_TARGET
         rules = (
             ("max_seq_length", shortest, LONGEST_SEQUENCE), ("dupe_factor", 1, None),
             ("max_predictions_per_seq", 1, self.max_seq_length - _NUM_MARKERS),
-            ("masked_lm_prob", 0, 1), ("short_seq_prob", 0, 1), ("random_seed", 0, None),
+            ("short_seq_prob", 0, 1), ("random_seed", 0, None),
         )
         for name, low, high in rules:
             value = getattr(self, name)
             if value < low or (high is not None and value > high):
                 limit = f"from {low} on" if high is None else f"from {low} to {high}"
                 raise UserError(f"--{name}={value} is out of range; give a value {limit}")
+        self.masking_rules  # noqa: B018 - has rules of its own
+        if self.masking == "dynamic" and self.dupe_factor != 1:
+            raise UserError(
+                f"--dupe_factor={self.dupe_factor} with --masking=dynamic: copies differ by their masks, and "
+                "dynamic masks are new in every epoch anyway; leave --dupe_factor out"
+            )
+
+    @property
+    def masking_rules(self) -> MaskingRules:
+        return MaskingRules(
+            self.masked_lm_prob, self.max_predictions_per_seq, self.whole_word_masking, self.max_ngram_size
+        )
 
     @property
     def token_budget(self) -> int:
         """Most tokens of A and B together."""
         return self.max_seq_length - _NUM_MARKERS
-
-
-class VocabularyIds(NamedTuple):
-    """The ids that making instances needs."""
-
-    pad: int
-    cls: int
-    sep: int
-    mask: int
-    unknown: int
-    replacements: np.ndarray  # all that a masked token may be replaced by
-
-    @classmethod
-    def of(cls, vocab: Mapping[str, int]) -> VocabularyIds:
-        """Raises: UserError where there is nothing but special and unused tokens."""
-        replacements = [
-            token_id for token, token_id in vocab.items()
-            if token not in SPECIAL_TOKENS and not _UNUSED_TOKEN.fullmatch(token)
-        ]
-        if not replacements:
-            raise UserError(
-                f"the vocabulary's {len(vocab)} tokens are all special or unused; masking needs "
-                "some that occur in text: give a vocabulary made from text with --vocab_file"
-            )
-        return cls(
-            vocab["[PAD]"], vocab["[CLS]"], vocab["[SEP]"], vocab["[MASK]"], vocab[UNKNOWN_TOKEN],
-            np.array(replacements, np.int32),
-        )
 
 
 class TokenizedText(NamedTuple):
@@ -149,7 +136,7 @@ class Pairs(NamedTuple):
         return Pairs(*(column[selection] for column in self))
 
 
-def _documents_of_ids(path: Path, tokenizer: FullTokenizer) -> Iterator[Iterator[list[int]]]:
+def _documents_of_ids(path: Path, tokenizer: Tokenizer) -> Iterator[Iterator[list[int]]]:
     """Documents of a sharded text file: a sentence a line, a blank line between documents."""
     # Only "\n" ends a line: the text may hold other characters that Python counts as line ends.
     with open(path, encoding="utf-8", newline="\n") as lines:
@@ -159,7 +146,7 @@ def _documents_of_ids(path: Path, tokenizer: FullTokenizer) -> Iterator[Iterator
 
 
 def _sentences_of_ids(
-    first: str, lines: Iterable[str], tokenizer: FullTokenizer
+    first: str, lines: Iterable[str], tokenizer: Tokenizer
 ) -> Iterator[list[int]]:
     yield tokenizer.tokenize_to_ids(first)
     for line in lines:
@@ -168,7 +155,7 @@ def _sentences_of_ids(
         yield tokenizer.tokenize_to_ids(line)
 
 
-def read_text(path: str | Path, tokenizer: FullTokenizer) -> TokenizedText:
+def read_text(path: str | Path, tokenizer: Tokenizer) -> TokenizedText:
     """Tokenises a sharded text file; sentences without a token are left out.
 
     Raises: UserError where the file cannot be read or is not UTF-8.
@@ -263,50 +250,12 @@ def truncate(pairs: Pairs, budget: int, generator: np.random.Generator) -> Pairs
     )
 
 
-def _choose_positions(
-    a_size: np.ndarray, num_candidates: np.ndarray, num_chosen: np.ndarray, max_chosen: int,
-    generator: np.random.Generator,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Positions to predict, uniform among all but [CLS] and [SEP].
-
-    Args: a_size, num_candidates (tokens of A and B), num_chosen: int64 [N].
-    Returns: int64 [N, P] rising positions, 0 past the chosen ones; bool [N, P], which are chosen.
-    """
-    num, most = len(a_size), int(num_candidates.max())
-    rows = np.arange(num)
-    # The first steps of Fisher and Yates' shuffle, for all instances at once.
-    order = np.repeat(np.arange(most, dtype=np.int32), num)
-    for step in range(int(num_chosen.max())):
-        # Those that have all theirs swap a place with itself.
-        left = np.where(step < num_chosen, num_candidates - step, 0)
-        other = ((generator.random(num) * left).astype(np.int64) + step) * num + rows
-        here = order[step * num:(step + 1) * num]
-        drawn = order.take(other, mode="clip")
-        order[other] = here
-        here[:] = drawn
-    order = order.reshape(most, num)
-    candidates = np.full([num, max_chosen], most)
-    candidates[:, :min(most, max_chosen)] = order[:max_chosen].T
-    is_chosen = np.arange(max_chosen) < num_chosen[:, np.newaxis]
-    candidates = np.sort(np.where(is_chosen, candidates, most), axis=1)
-    # [CLS] precedes A, and the first [SEP] stands between A and B.
-    positions = candidates + 1 + (candidates >= a_size[:, np.newaxis])
-    return np.where(is_chosen, positions, 0), is_chosen
-
-
 def assemble(
-    text: TokenizedText, pairs: Pairs, settings: ExampleSettings, ids: VocabularyIds,
-    generator: np.random.Generator,
+    text: TokenizedText, pairs: Pairs, settings: ExampleSettings, ids: VocabularyIds
 ) -> InstanceArrays:
-    """Joins truncated pairs to ``[CLS] A [SEP] B [SEP]``, pads and masks them.
-
-    min(P, max(1, round(share * length))) tokens are predicted, the length with all three markers;
-    of them 80 % become [MASK], 10 % stay and 10 % become a random token, never a special or unused
-    one.
-    """
+    """Joins truncated pairs to ``[CLS] A [SEP] B [SEP]`` and pads them; without masks."""
     a_size = pairs.a_end - pairs.a_start
-    num_candidates = a_size + pairs.b_end - pairs.b_start
-    lengths = num_candidates + _NUM_MARKERS
+    lengths = a_size + pairs.b_end - pairs.b_start + _NUM_MARKERS
     rows, places = np.arange(len(a_size)), np.arange(settings.max_seq_length)
     is_real = places < lengths[:, np.newaxis]
     is_a = places <= a_size[:, np.newaxis]
@@ -317,26 +266,12 @@ def assemble(
     input_ids[~is_real] = ids.pad
     input_ids[:, 0] = ids.cls
     input_ids[rows, a_size + 1] = input_ids[rows, lengths - 1] = ids.sep
-
-    num_chosen = np.clip(
-        np.rint(lengths * settings.masked_lm_prob).astype(np.int64), 1,
-        np.minimum(settings.max_predictions_per_seq, num_candidates),
-    )
-    positions, is_chosen = _choose_positions(
-        a_size, num_candidates, num_chosen, settings.max_predictions_per_seq, generator
-    )
-    labels = np.where(is_chosen, input_ids[rows[:, np.newaxis], positions], 0)
-    fate = generator.random(positions.shape)
-    number = (generator.random(positions.shape) * len(ids.replacements)).astype(np.int64)
-    replaced = np.where(fate < _MASK_SHARE + _KEEP_SHARE, labels, ids.replacements[number])
-    replaced = np.where(fate < _MASK_SHARE, ids.mask, replaced)
-    chosen_rows = np.nonzero(is_chosen)[0]
-    input_ids[chosen_rows, positions[is_chosen]] = replaced[is_chosen]
+    no_masks = np.zeros([len(rows), 0], np.int32)
     return InstanceArrays(
         input_ids=input_ids, input_mask=is_real.astype(np.uint8),
         segment_ids=(is_real & (places > a_size[:, np.newaxis] + 1)).astype(np.uint8),
-        masked_lm_positions=positions, masked_lm_ids=labels,
-        masked_lm_weights=is_chosen.astype(np.float32), next_sentence_labels=pairs.is_random_next,
+        masked_lm_positions=no_masks, masked_lm_ids=no_masks, masked_lm_weights=no_masks.astype(np.float32),
+        next_sentence_labels=pairs.is_random_next,
     )
 
 
@@ -347,21 +282,28 @@ def create_instances(
 
     `seed`: integers from 0 on, which all choices follow from.
     """
-    pair_seed, other_seed = np.random.SeedSequence(list(seed)).spawn(2)
+    pair_seed, other_seed, mask_seed = np.random.SeedSequence(list(seed)).spawn(3)
     pairs = draw_pairs(text, settings, int(pair_seed.generate_state(1, np.uint64)[0]))
+    mask_key = int(mask_seed.generate_state(1, np.uint64)[0])
     generator = np.random.default_rng(other_seed)
     pairs = pairs.rows(generator.permutation(len(pairs.a_start)))
+    masker = Masker(settings.masking_rules, ids) if settings.masking == "static" else None
     block_size = max(1, _BLOCK_TOKENS // settings.max_seq_length)
     for first in range(0, len(pairs.a_start), block_size):
         block = pairs.rows(slice(first, first + block_size))
         block = truncate(block, settings.token_budget, generator)
-        yield assemble(text, block, settings, ids, generator)
+        instances = assemble(text, block, settings, ids)
+        if masker:
+            run = np.array([[0, first, instances.num_instances]])
+            masked = masker.mask(instances.input_ids, instances.input_mask, mask_key, run)
+            instances = instances._replace(**masked._asdict())
+        yield instances
 
 
 @functools.lru_cache(maxsize=1)
-def _tokenizer(vocab_file: str, do_lower_case: bool) -> FullTokenizer:
+def _tokenizer(vocab_file: str, do_lower_case: bool) -> Tokenizer:
     """A worker makes many shards: the words it remembers serve all of them."""
-    return FullTokenizer(vocab_file, do_lower_case)
+    return open_tokenizer(vocab_file, do_lower_case)
 
 
 def make_shard(

@@ -14,12 +14,11 @@ from typing import Any, Dict, List, Tuple
 
 from bert_tf.errors import UserError
 from bert_tf.progress import progress
-from bert_tf.tokenization import load_vocab
+from bert_tf.tokenization import open_tokenizer
 from data import corpora, download, formatting, sample, sharding, sources, vocabulary
 from data import pretraining_examples as examples
 from data.manifest import (
     Stage,
-    atomic_file,
     describe_input,
     read_manifest,
     sha256_of_file,
@@ -237,14 +236,17 @@ def _sharded_inputs(dataset: str, layout: Layout) -> Tuple[Dict[str, Any], List[
 
 
 def tfrecord_folder(settings: examples.ExampleSettings, sharded: Dict[str, Any]) -> str:
-    """The folder's name, which tells the parameters as NVIDIA's does."""
+    """The folder's name, which tells the parameters as NVIDIA's does, and behind them our own."""
     made = sharded["arguments"]
+    own = "_whole_word_masking" if settings.whole_word_masking else ""
+    own += f"_max_ngram_size_{settings.max_ngram_size}" if settings.max_ngram_size > 1 else ""
+    own += "_masking_dynamic" if settings.masking == "dynamic" else ""
     return (
         f"lower_case_{int(settings.do_lower_case)}_seq_len_{settings.max_seq_length}"
         f"_max_pred_{settings.max_predictions_per_seq}"
         f"_masked_lm_prob_{settings.masked_lm_prob}_random_seed_{settings.random_seed}"
         f"_dupe_factor_{settings.dupe_factor}_shard_{made['num_training_shards']}"
-        f"_test_split_{100 * made['fraction_test_set']:g}"
+        f"_test_split_{100 * made['fraction_test_set']:g}{own}"
     )
 
 
@@ -263,23 +265,27 @@ def run_create_tfrecord_files(options: argparse.Namespace, layout: Layout) -> No
     dataset = options.dataset
     sharded, inputs = _sharded_inputs(dataset, layout)
     vocab_file = _vocab_file(options, layout)
-    vocab = {"size": len(load_vocab(vocab_file)), "sha256": sha256_of_file(vocab_file)}
+    vocab = {"size": open_tokenizer(vocab_file).vocab_size, "sha256": sha256_of_file(vocab_file)}
+    dupe_factor = options.dupe_factor
+    if dupe_factor is None:
+        dupe_factor = 1 if options.masking == "dynamic" else examples.ExampleSettings.dupe_factor
     settings = examples.ExampleSettings(
         vocab_file=str(vocab_file.resolve()), do_lower_case=bool(options.do_lower_case),
         max_seq_length=options.max_seq_length,
-        max_predictions_per_seq=options.max_predictions_per_seq, dupe_factor=options.dupe_factor,
-        masked_lm_prob=options.masked_lm_prob, random_seed=options.random_seed)
+        max_predictions_per_seq=options.max_predictions_per_seq, dupe_factor=dupe_factor,
+        masked_lm_prob=options.masked_lm_prob, random_seed=options.random_seed,
+        masking=options.masking, whole_word_masking=options.whole_word_masking,
+        max_ngram_size=options.max_ngram_size)
     arguments = {name: getattr(settings, name) for name in (
         "max_seq_length", "max_predictions_per_seq", "do_lower_case", "masked_lm_prob",
-        "dupe_factor", "random_seed")}
+        "dupe_factor", "random_seed", "masking", "whole_word_masking", "max_ngram_size")}
     folder = layout.tfrecord / tfrecord_folder(settings, sharded) / dataset
     with Stage("create_tfrecord_files", dataset, folder / "manifest.json", arguments, inputs,
                outputs_to_delete=str(folder), vocab=vocab,
-               temporary_files=[*_shard_globs(dataset), "vocab.txt*"]) as stage:
+               temporary_files=[*_shard_globs(dataset), "vocab.*"]) as stage:
         if _already_done(stage):
             return
-        with atomic_file(folder / "vocab.txt") as copy:
-            copy.write(vocab_file.read_bytes())
+        vocabulary.copy_vocab(vocab_file, folder)
         shards = _make_all_records(stage, sharded, layout.sharded / dataset, settings,
                                    options.n_processes)
         counts: Dict[str, Any] = examples.total_counts(

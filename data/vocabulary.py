@@ -1,34 +1,49 @@
-"""Trains a WordPiece vocabulary on formatted text, the same from run to run.
+"""Trains a WordPiece or SentencePiece vocabulary on formatted text, the same from run to run.
 
-Hugging Face's trainer does the work. It counts in hash maps whose order changes from process to
+Hugging Face's trainer makes WordPiece's. It counts in hash maps whose order changes from process to
 process, and where counts are equal the order decides; so the alphabet is chosen here, and the
 trainer gets every piece of one character with its number fixed beforehand.
+
+The library sentencepiece makes SentencePiece's (unigram), from sentences, in a fixed number of
+threads, because the sums over threads depend on it.
 """
 from __future__ import annotations
 
 import collections
 import hashlib
+import io
 from pathlib import Path
 from typing import Counter, Dict, Iterator, List, Sequence, Set
 
 from bert_tf.errors import UserError
 from bert_tf.progress import progress
+from bert_tf.tokenization import (
+    CONTINUATION,
+    SPECIAL_TOKENS,
+    is_ideograph,
+    is_sentencepiece_model,
+    open_tokenizer,
+    to_lower_case,
+)
 from data.manifest import Stage, atomic_file
+from data.sentences import split_by_rules
 
-SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 DEFAULT_VOCAB_SIZE = 30522
-PREFIX = "##"
 # English needs some hundred characters; the rest are names in other scripts, [UNK] in the text.
 MAX_ALPHABET = 1000
+# Scripts with more characters: those that make up more than a millionth of the text count as well.
+RARE_SHARE = 1e-6
 MIN_PIECE_COUNT = 2
 # More text changes the vocabulary little, and the trainer holds every distinct word in memory.
 MAX_TRAINING_BYTES = 1 << 30
+MAX_SENTENCEPIECE_BYTES = 1 << 26
+SENTENCEPIECE_THREADS = 4
 
 
-def _sampled_lines(paths: Sequence[Path], description: str) -> Iterator[str]:
+def _sampled_lines(paths: Sequence[Path], description: str, max_bytes: int) -> Iterator[str]:
     """The documents, or every k-th where the text is larger than what is trained on."""
     total_bytes = sum(path.stat().st_size for path in paths)
-    step = -(-total_bytes // MAX_TRAINING_BYTES)
+    step = -(-total_bytes // max_bytes)
     with progress(total=total_bytes, unit="B", description=description) as bar:
         for path in paths:
             with open(path, "rb") as file:
@@ -38,15 +53,29 @@ def _sampled_lines(paths: Sequence[Path], description: str) -> Iterator[str]:
                         yield line.decode("utf-8", "replace")
 
 
-def _choose_alphabet(counts: Counter[str], normalize) -> Set[str]:
-    """The most frequent characters after normalising, ties by code point."""
+def _count_characters(paths: Sequence[Path], max_bytes: int) -> Counter[str]:
+    counts: Counter[str] = collections.Counter()
+    for line in _sampled_lines(paths, "counting characters", max_bytes):
+        counts.update(line)
+    return counts
+
+
+def _normal_counts(counts: Counter[str], normalize) -> Counter[str]:
+    """Characters but spaces after normalising."""
     normal: Counter[str] = collections.Counter()
     for character, count in counts.items():
         for part in normalize(character):
             if not part.isspace():
                 normal[part] += count
+    return normal
+
+
+def _choose_alphabet(counts: Counter[str], normalize) -> Set[str]:
+    """The frequent characters after normalising, ties by code point."""
+    normal = _normal_counts(counts, normalize)
     ranked = sorted(normal, key=lambda character: (-normal[character], character))
-    return set(ranked[:MAX_ALPHABET])
+    rare = RARE_SHARE * sum(normal.values())
+    return {character for rank, character in enumerate(ranked) if rank < MAX_ALPHABET or normal[character] > rare}
 
 
 def _replacements(counts: Counter[str], alphabet: Set[str], normalize) -> Dict[int, str]:
@@ -68,12 +97,12 @@ def train_vocabulary(paths: Sequence[Path], vocab_size: int, do_lower_case: bool
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
     normalizer = normalizers.BertNormalizer(lowercase=do_lower_case)
-    counts: Counter[str] = collections.Counter()
-    for line in _sampled_lines(paths, "counting characters"):
-        counts.update(line)
+    counts = _count_characters(paths, MAX_TRAINING_BYTES)
     alphabet = _choose_alphabet(counts, normalizer.normalize_str)
     replacements = _replacements(counts, alphabet, normalizer.normalize_str)
-    fixed = [*SPECIAL_TOKENS, *sorted(alphabet), *(PREFIX + c for c in sorted(alphabet))]
+    # Ideographs are words of their own: nothing goes on with one.
+    inside = (character for character in sorted(alphabet) if not is_ideograph(character))
+    fixed = [*SPECIAL_TOKENS, *sorted(alphabet), *(CONTINUATION + character for character in inside)]
     if vocab_size <= len(fixed):
         raise UserError(f"vocab_size={vocab_size}: must be over {len(fixed)}, the special tokens "
                         "and the text's characters")
@@ -82,24 +111,75 @@ def train_vocabulary(paths: Sequence[Path], vocab_size: int, do_lower_case: bool
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     trainer = trainers.WordPieceTrainer(
         vocab_size=vocab_size, min_frequency=MIN_PIECE_COUNT, special_tokens=fixed,
-        continuing_subword_prefix=PREFIX, show_progress=False,
+        continuing_subword_prefix=CONTINUATION, show_progress=False,
     )
-    lines = (line.translate(replacements) for line in _sampled_lines(paths, "training"))
+    lines = (line.translate(replacements) for line in _sampled_lines(paths, "training", MAX_TRAINING_BYTES))
     tokenizer.train_from_iterator(lines, trainer)
     vocab = tokenizer.get_vocab()
     return sorted(vocab, key=vocab.__getitem__)
 
 
+def train_sentencepiece(paths: Sequence[Path], vocab_size: int, do_lower_case: bool) -> bytes:
+    """A model file: the special tokens first, then at most `vocab_size` pieces with them.
+
+    Raises:
+      UserError: `vocab_size` is too small for the text's characters, or there is no such library.
+    """
+    try:
+        import sentencepiece
+    except ImportError:
+        raise UserError("a vocabulary that ends in .model needs the package sentencepiece: install it (pip install "
+                        "sentencepiece, or bash scripts/setup.sh), or name a .txt for WordPiece") from None
+
+    def normalize(text: str) -> str:
+        return to_lower_case(text) if do_lower_case else text
+
+    counts = _count_characters(paths, MAX_SENTENCEPIECE_BYTES)
+    normal, alphabet = _normal_counts(counts, normalize), _choose_alphabet(counts, normalize)
+    coverage = sum(normal[character] for character in alphabet) / max(sum(normal.values()), 1)
+    sentences = (
+        normalize(sentence)
+        for line in _sampled_lines(paths, "training", MAX_SENTENCEPIECE_BYTES) for sentence in split_by_rules(line)
+    )
+    pad, unknown, *others = SPECIAL_TOKENS
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=sentences, model_writer=model, vocab_size=vocab_size, model_type="unigram",
+            pad_id=0, pad_piece=pad, unk_id=1, unk_piece=unknown, bos_id=-1, eos_id=-1, control_symbols=others,
+            character_coverage=coverage, hard_vocab_limit=False, num_threads=SENTENCEPIECE_THREADS, minloglevel=2)
+    except RuntimeError as error:
+        raise UserError(f"vocab_size={vocab_size}: SentencePiece refuses it for this text ({error})") from error
+    return model.getvalue()
+
+
+def copy_vocab(vocab_file: Path, folder: Path) -> None:
+    """Puts a vocabulary beside the records: vocab.txt, a piece a line, and vocab.model where it is one."""
+    if is_sentencepiece_model(vocab_file):
+        with atomic_file(folder / "vocab.model") as copy:
+            copy.write(vocab_file.read_bytes())
+        content = _lines(open_tokenizer(vocab_file).inv_vocab)
+    else:
+        content = vocab_file.read_bytes()
+    with atomic_file(folder / "vocab.txt") as copy:
+        copy.write(content)
+
+
+def _lines(pieces: Sequence[str]) -> bytes:
+    return "".join(piece + "\n" for piece in pieces).encode()
+
+
 def create_vocab(
     stage: Stage, output: Path, paths: Sequence[Path], vocab_size: int, do_lower_case: bool
 ) -> Dict[str, int]:
-    """Writes the vocabulary, a piece a line, and completes `stage`; returns the counts."""
-    pieces = train_vocabulary(paths, vocab_size, do_lower_case)
-    content = "".join(piece + "\n" for piece in pieces).encode()
+    """Writes the vocabulary, of the kind that its name says, and completes `stage`; returns the counts."""
+    if is_sentencepiece_model(output):
+        content = train_sentencepiece(paths, vocab_size, do_lower_case)
+    else:
+        content = _lines(train_vocabulary(paths, vocab_size, do_lower_case))
     with atomic_file(output) as file:
         file.write(content)
-    entry = {"file": output.name, "bytes": len(content),
-             "sha256": hashlib.sha256(content).hexdigest(), "num_pieces": len(pieces)}
-    counts = {"num_pieces": len(pieces)}
+    counts = {"num_pieces": open_tokenizer(output).vocab_size}
+    entry = {"file": output.name, "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest(), **counts}
     stage.complete(counts, {"vocabulary": [entry]})
     return counts

@@ -28,16 +28,30 @@ def instances(count: int, seed: int = 0) -> dict[str, np.ndarray]:
             "next_sentence_labels": rng.integers(0, 2, [count])}
 
 
-def write_dataset(folder: Path, shards=(70, 64, 3), seed: int = 0) -> Path:
+def unmasked(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The same rows as ``[CLS] A [SEP] B [SEP]``, to be masked when they are read."""
+    ids, mask = arrays["input_ids"].copy(), arrays["input_mask"]
+    np.put_along_axis(ids, arrays["masked_lm_positions"], arrays["masked_lm_ids"], axis=1)
+    ids[:, 0], ids[:, 6], ids[np.arange(len(ids)), mask.sum(axis=1) - 1] = 2, 3, 3
+    nothing = np.zeros([len(ids), 0], np.int64)
+    return {**arrays, "input_ids": ids, "masked_lm_positions": nothing, "masked_lm_ids": nothing,
+            "masked_lm_weights": nothing.astype(np.float32)}
+
+
+def write_dataset(folder: Path, shards=(70, 64, 3), seed: int = 0, masking: str = "static") -> Path:
     """`folder`/{training,test} with manifest and vocabulary, as bertPrep leaves them."""
     for split, sizes in (("training", shards), ("test", (9, 4))):
         (folder / split).mkdir(parents=True)
         for number, size in enumerate(sizes):
+            rows = instances(size, seed + number)
             write_records(folder / split / f"x_{split}_{number}.tfrecord",
-                          make_instance_arrays(instances(size, seed + number)))
+                          make_instance_arrays(unmasked(rows) if masking == "dynamic" else rows))
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"] + [f"w{number}" for number in range(VOCAB_SIZE - 5)]
     (folder / "vocab.txt").write_text("\n".join(pieces) + "\n")
-    (folder / "manifest.json").write_text(json.dumps({"dataset": "x", "vocab": {"size": VOCAB_SIZE}, "counts": {}}))
+    arguments = {"masking": masking, "masked_lm_prob": 0.2, "max_predictions_per_seq": SCHEMA.max_predictions_per_seq,
+                 "whole_word_masking": False, "max_ngram_size": 1, "random_seed": 7}
+    (folder / "manifest.json").write_text(json.dumps(
+        {"dataset": "x", "vocab": {"size": VOCAB_SIZE}, "arguments": arguments, "counts": {}}))
     return folder
 
 

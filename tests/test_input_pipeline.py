@@ -1,3 +1,8 @@
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -8,10 +13,17 @@ from bert_tf.errors import UserError
 from bert_tf.input_pipeline import RecordSet, evaluation_batches, find_shards, training_batches
 from bert_tf.records import RecordSchema
 
+ROOT = Path(__file__).resolve().parent.parent
+
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory):
     return write_dataset(tmp_path_factory.mktemp("records"))
+
+
+@pytest.fixture(scope="module")
+def unmasked_dataset(tmp_path_factory):
+    return write_dataset(tmp_path_factory.mktemp("unmasked"), masking="dynamic")
 
 
 def batches(dataset, count, first_batch=0, accumulation=2, micro_batch=4, rank=0, ranks=1):
@@ -112,3 +124,106 @@ def test_damaged_record_is_named_with_its_file(tmp_path):
     victim.write_bytes(data)
     with pytest.raises(UserError, match="x_training_1.tfrecord"):
         batches(folder, 18)
+
+
+# Records whose masks are drawn while they are read.
+
+MASKS = ("input_ids", "masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
+
+
+def masks(batch):
+    """Of each row, in order, everything that masking touches."""
+    return np.concatenate([batch[name].numpy().reshape(-1, batch[name].shape[-1]) for name in MASKS], axis=1)
+
+
+def originals(batch):
+    """The rows without their masks."""
+    rows = ids(batch).copy()
+    positions, labels, weights = (batch[name].numpy().reshape(len(rows), -1) for name in MASKS[1:])
+    for row, *masked in zip(rows, positions, labels, weights):
+        for position, label, weight in zip(*masked):
+            if weight:
+                row[position] = label
+    return [tuple(row) for row in rows]
+
+
+def test_unmasked_records_are_masked_anew_in_each_epoch(unmasked_dataset):
+    (batch,) = batches(unmasked_dataset, 1, accumulation=1, micro_batch=137)
+    (again,) = batches(unmasked_dataset, 1, first_batch=1, accumulation=1, micro_batch=137)
+    assert batch["masked_lm_ids"].shape == [1, 137, 3] and batch["input_ids"].shape == [1, 137, 16]
+    assert {name: value.dtype for name, value in batch.items() if value.dtype != tf.int32} == {
+        "masked_lm_weights": tf.float32, "example_weights": tf.float32}
+    assert Counter(originals(batch)) == Counter(originals(again)), "the same instances"
+    first, second = (Counter(map(tuple, masks(rows))) for rows in (batch, again))
+    assert sum((first & second).values()) < 15
+    lengths = batch["input_mask"].numpy()[0].sum(axis=1)
+    np.testing.assert_array_equal(
+        batch["masked_lm_weights"].numpy()[0].sum(axis=1), np.minimum(3, np.round(0.2 * lengths)))
+
+
+@pytest.mark.parametrize("accumulation, micro_batch, ranks", [(8, 1, 1), (2, 2, 2), (1, 2, 4)])
+def test_masks_do_not_know_the_split(unmasked_dataset, accumulation, micro_batch, ranks):
+    expected = [masks(batch) for batch in batches(unmasked_dataset, 20)]
+    parts = [batches(unmasked_dataset, 20, accumulation=accumulation, micro_batch=micro_batch, rank=rank, ranks=ranks)
+             for rank in range(ranks)]
+    for number, rows in enumerate(expected):
+        np.testing.assert_array_equal(rows, np.concatenate([masks(part[number]) for part in parts]))
+
+
+def test_masks_are_the_same_after_a_restart(unmasked_dataset):
+    whole = batches(unmasked_dataset, 30)
+    for number, batch in enumerate(batches(unmasked_dataset, 5, first_batch=25)):
+        np.testing.assert_array_equal(masks(whole[25 + number]), masks(batch))
+
+
+def test_evaluation_always_has_the_same_masks(unmasked_dataset):
+    records = RecordSet(str(unmasked_dataset / "test"), "eval_files")
+    seen = []
+    for batch_size, ranks in ((4, 1), (4, 1), (3, 2)):
+        rows = []
+        for rank in range(ranks):
+            for batch in evaluation_batches(records, batch_size=batch_size, max_batches=0, rank=rank, num_ranks=ranks,
+                                            vocab_size=VOCAB_SIZE):
+                real = batch["example_weights"].numpy() == 1
+                assert not batch["masked_lm_weights"].numpy()[~real].any()
+                rows += map(tuple, masks(batch)[real])
+        seen.append(sorted(rows))
+    assert len(seen[0]) == 13 and seen[0] == seen[1] == seen[2]
+
+
+def test_masking_is_part_of_what_a_run_depends_on(unmasked_dataset, dataset, tmp_path):
+    records = RecordSet(str(unmasked_dataset / "training"), "input_files")
+    assert records.schema == SCHEMA and records.facts()["masking"] == "dynamic"
+    assert RecordSet(str(dataset / "training"), "input_files").facts()["masking"] == "static"
+    folder = write_dataset(tmp_path / "other", masking="dynamic")
+    text = (folder / "manifest.json").read_text().replace('"masked_lm_prob": 0.2', '"masked_lm_prob": 0.3')
+    (folder / "manifest.json").write_text(text)
+    other = RecordSet(str(folder / "training"), "input_files")
+    assert other.fingerprint() != records.fingerprint()
+
+
+def test_unmasked_records_without_their_manifest_are_refused(tmp_path):
+    folder = write_dataset(tmp_path / "data", masking="dynamic")
+    (folder / "vocab.txt").rename(folder / "v.txt")
+    with pytest.raises(UserError, match="vocab.txt cannot be read"):
+        RecordSet(str(folder / "training"), "input_files")
+    (folder / "manifest.json").unlink()
+    with pytest.raises(UserError, match="--input_files .*are unmasked, but no manifest.json.*keep records"):
+        RecordSet(str(folder / "training"), "input_files")
+
+
+@pytest.mark.slow
+def test_batches_that_nobody_takes_do_not_keep_a_program_from_ending(unmasked_dataset):
+    program = f"""
+import sys
+from bert_tf.data_order import GlobalOrder
+from bert_tf.input_pipeline import RecordSet, training_batches
+records = RecordSet({str(unmasked_dataset / "training")!r}, "input_files")
+order = GlobalOrder(records.records_per_file, seed=1)
+batches = training_batches(records, order, first_batch=0, num_accumulation_steps=1, micro_batch_size=8, rank=0,
+                           num_ranks=1, vocab_size={VOCAB_SIZE})
+next(batches)
+sys.exit(3)
+"""
+    ended = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=240)
+    assert (ended.returncode, ended.stderr.count("Error")) == (3, 0), ended.stderr

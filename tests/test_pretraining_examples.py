@@ -9,14 +9,14 @@ import pytest
 
 from bert_tf.errors import UserError
 from bert_tf.example_proto import ExampleReader
-from bert_tf.records import InstanceArrays, RecordFile, load_index
-from bert_tf.tokenization import SPECIAL_TOKENS
+from bert_tf.masking import VocabularyIds
+from bert_tf.records import InstanceArrays, RecordFile, RecordSchema, describe, load_index
+from bert_tf.tokenization import SPECIAL_TOKENS, open_tokenizer
 from data import pretraining_examples as examples
 from data.pretraining_examples import (
     ExampleSettings,
     Pairs,
     TokenizedText,
-    VocabularyIds,
     create_instances,
     make_shard,
     total_counts,
@@ -381,7 +381,7 @@ def test_text_is_read_by_line_feeds_alone_and_empty_sentences_are_left_out(tmp_p
     shard_text.write_bytes(
         "\n\na0\ra1\nb0\x85b1\u2028b2\n \t\n\n\u200b\n\x01\n\nc0\n\u200b\nd0\r\nXX é".encode()
     )
-    tokenizer = examples.FullTokenizer(tmp_path / "vocab.txt")
+    tokenizer = open_tokenizer(tmp_path / "vocab.txt")
     text = examples.read_text(shard_text, tokenizer)
     assert [tokenizer.inv_vocab[token] for token in text.token_ids] == [
         "a0", "a1", "[UNK]", "b2", "c0", "d0", "[UNK]", "[UNK]"
@@ -432,8 +432,42 @@ def test_settings_out_of_range_are_refused(changes):
         settings(**changes)
 
 
-def test_a_vocabulary_of_special_tokens_alone_is_refused():
-    with pytest.raises(UserError, match="special or unused"):
-        VocabularyIds.of({token: number for number, token in enumerate([*SPECIAL_TOKENS, "[unused7]"])})
-    kept = VocabularyIds.of({token: number for number, token in enumerate([*SPECIAL_TOKENS, "[", "[x]"])})
-    assert kept.replacements.tolist() == [5, 6]
+def test_dynamic_records_are_the_static_ones_before_masking(tmp_path, shard_text):
+    documents = numbered_documents(20)
+    static = all_instances(documents, settings())
+    dynamic = all_instances(documents, settings(masking="dynamic"))
+    assert dynamic.schema == RecordSchema(32, 0)
+    originals = static.input_ids.copy()
+    np.put_along_axis(
+        originals, static.masked_lm_positions,
+        np.where(static.masked_lm_weights > 0, static.masked_lm_ids, CLS), axis=1)
+    np.testing.assert_array_equal(dynamic.input_ids, originals)
+    np.testing.assert_array_equal(dynamic.segment_ids, static.segment_ids)
+    output = tmp_path / "x.tfrecord"
+    counts = make_shard(shard_text, output, shard_settings(tmp_path, masking="dynamic"), "training", 0)
+    assert describe(output) == RecordSchema(32, 0)
+    assert counts["num_masked_tokens"] == 0 and counts["num_instances"] == load_index(output).num_records
+
+
+def test_copies_of_dynamic_records_are_refused_with_the_reason():
+    with pytest.raises(UserError, match="--dupe_factor=5 with --masking=dynamic: .*anyway; leave"):
+        settings(masking="dynamic", dupe_factor=5)
+
+
+def test_whole_words_are_masked_in_static_records():
+    # Ids of odd numbers go on with the word before.
+    vocab = {token: number for number, token in enumerate(VOCABULARY)}
+    pieces = {("##" if number % 2 and token in WORDS else "") + token: number for token, number in vocab.items()}
+    rng = random.Random(0)
+    words = range(FIRST_WORD, FIRST_WORD + 100)
+    documents = [[rng.choices(words, k=20) for _ in range(10)] for _ in range(5)]
+    text = TokenizedText.from_documents(documents)
+    options = settings(whole_word_masking=True, max_predictions_per_seq=8, masked_lm_prob=0.25)
+    (rows,) = create_instances(text, options, VocabularyIds.of(pieces), (1,))
+    for ids, positions, labels in zip(rows.input_ids, rows.masked_lm_positions, rows.masked_lm_ids):
+        chosen = {int(position) for position in positions[labels > 0]}
+        original = ids.copy()
+        original[positions[labels > 0]] = labels[labels > 0]
+        for position in chosen:
+            if original[position + 1] % 2 and original[position + 1] >= FIRST_WORD:
+                assert position + 1 in chosen

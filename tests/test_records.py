@@ -117,6 +117,18 @@ def test_tensorflow_reads_and_parses_what_was_written(shard):
             np.testing.assert_array_equal(parsed[name], getattr(rows, name).reshape(50, size))
 
 
+def test_unmasked_records_have_no_features_for_masks(tmp_path):
+    rows = instances(50)._replace(**dict.fromkeys(
+        ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights"), np.zeros([50, 0])))
+    path = tmp_path / "x.tfrecord"
+    write_records(path, rows)
+    assert describe(path) == RecordSchema(128, 0)
+    for raw, number in zip(tf.data.TFRecordDataset(str(path)), range(50)):
+        assert raw.numpy() == as_example(rows, number).SerializeToString(deterministic=True)
+        assert sorted(tf.train.Example.FromString(raw.numpy()).features.feature) == [
+            "input_ids", "input_mask", "next_sentence_labels", "segment_ids"]
+
+
 def test_blocks_make_the_same_file_as_one_call(tmp_path, shard):
     rows = instances(50)
     with RecordWriter(tmp_path / "y.tfrecord") as writer:

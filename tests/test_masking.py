@@ -1,0 +1,260 @@
+"""Masks against a literal statement of the rules, and that nothing but (seed, epoch, number) decides."""
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from bert_tf.errors import UserError
+from bert_tf.masking import Masker, MaskingRules, VocabularyIds
+from bert_tf.tokenization import SPECIAL_TOKENS
+
+PAD, UNKNOWN, CLS, SEP, MASK = range(5)
+WORDS = [f"w{number}" for number in range(40)]
+VOCABULARY = [*SPECIAL_TOKENS, "[unused0]", *WORDS, *(f"##{word}" for word in WORDS)]
+IDS = VocabularyIds.of({token: number for number, token in enumerate(VOCABULARY)})
+FIRST_WORD, FIRST_PIECE = VOCABULARY.index("w0"), VOCABULARY.index("##w0")
+ALL_RULES = [
+    MaskingRules(0.15, 20), MaskingRules(0.15, 20, True), MaskingRules(0.15, 20, True, 3),
+    MaskingRules(0.3, 5, True, 2),
+]
+named = pytest.mark.parametrize("rules", ALL_RULES, ids=["tokens", "words", "3-grams", "2-grams, few"])
+
+
+def instance(sizes_a, sizes_b, length: int) -> np.ndarray:
+    """A row of words of so many pieces each."""
+    tokens, next_word = [CLS], iter(range(1000))
+    for sizes in (sizes_a, sizes_b):
+        for size in sizes:
+            word = next(next_word) % len(WORDS)
+            tokens += [FIRST_WORD + word] + [FIRST_PIECE + word] * (size - 1)
+        tokens.append(SEP)
+    return np.array(tokens + [PAD] * (length - len(tokens)))
+
+
+def random_rows(count: int, length: int = 64, seed: int = 0) -> np.ndarray:
+    rng = random.Random(seed)
+    rows = []
+    while len(rows) < count:
+        sizes = [[rng.choice([1, 1, 1, 2, 3, 5]) for _ in range(rng.randint(1, 16))] for _ in range(2)]
+        if sum(map(sum, sizes)) + 3 <= length:
+            rows.append(instance(*sizes, length))
+    return np.stack(rows)
+
+
+def draw(rows: np.ndarray, rules: MaskingRules, runs=None, seed: int = 5):
+    runs = [(0, 0, len(rows))] if runs is None else runs
+    return Masker(rules, IDS).mask(rows, rows != PAD, seed, np.array(runs))
+
+
+def words_of(row: np.ndarray) -> list[list[int]]:
+    """Positions of each word, as Google's script collects them; the first piece after [SEP] begins one."""
+    words: list[list[int]] = []
+    may_go_on = False
+    for position, token in enumerate(row.tolist()):
+        if token in (PAD, CLS, SEP):
+            may_go_on = False
+        elif token >= FIRST_PIECE and may_go_on:
+            words[-1].append(position)
+        else:
+            words.append([position])
+            may_go_on = True
+    return words
+
+
+# The reference: one instance, one draw at a time.
+
+
+def reference_masks(row: np.ndarray, rules: MaskingRules, rng: random.Random) -> tuple[list[int], list[str]]:
+    """Positions that are predicted, and what becomes of each."""
+    length = int((row != PAD).sum())
+    wanted = min(rules.max_predictions_per_seq, max(1, round(length * rules.masked_lm_prob)))
+    words = words_of(row) if rules.whole_word_masking else [
+        [position] for position in range(length) if row[position] not in (CLS, SEP)]
+    lists = {}
+    for size in range(1, rules.max_ngram_size + 1):
+        lists[size] = []
+        for first in range(len(words) + 1 - size):
+            gram = sum(words[first:first + size], [])
+            if gram[-1] - gram[0] + 1 == len(gram):
+                lists[size].append(gram)
+        rng.shuffle(lists[size])
+    fates: dict[int, str] = {}
+    sizes = list(lists)
+    while len(fates) < wanted and any(lists.values()):
+        (size,) = rng.choices(sizes, weights=[1 / size for size in sizes])
+        if not lists[size]:
+            continue
+        gram = lists[size].pop()
+        if len(fates) + len(gram) > wanted or set(gram) & set(fates):
+            continue
+        chance = rng.random()
+        fate = "masked" if chance < 0.8 else "kept" if chance < 0.9 else "replaced"
+        fates.update(dict.fromkeys(gram, fate))
+    positions = sorted(fates)
+    return positions, [fates[position] for position in positions]
+
+
+@named
+def test_masks_have_the_distribution_of_the_literal_rules(rules):
+    row = instance([1, 2, 1, 1, 3, 1, 1, 4, 1], [1, 1, 2, 1, 6, 1, 1, 1, 2, 1], 40)
+    rng = random.Random(3)
+    num = 4000
+    theirs = np.zeros([num, len(row)])
+    masked_theirs = np.zeros([num, len(row)])
+    for number in range(num):
+        positions, fates = reference_masks(row, rules, rng)
+        theirs[number, positions] = 1
+        masked_theirs[number, [p for p, fate in zip(positions, fates) if fate == "masked"]] = 1
+    rows = np.tile(row, [4 * num, 1])
+    drawn = draw(rows, rules)
+    ours = np.zeros(rows.shape)
+    np.put_along_axis(ours, drawn.masked_lm_positions, drawn.masked_lm_weights, axis=1)
+    ours[:, 0] = 0  # where the fillers point to
+    masked_ours = (drawn.input_ids == MASK).astype(float)
+    for what, one, two in (("chosen", ours, theirs), ("masked", masked_ours, masked_theirs)):
+        # Each position, and how often two of them go together.
+        for of, ours_mean, theirs_mean in (
+            ("one", one.mean(axis=0), two.mean(axis=0)), ("two", one.T @ one / len(one), two.T @ two / len(two)),
+        ):
+            error = np.sqrt(theirs_mean * (1 - theirs_mean) * (1 / num + 1 / len(one))) + 2 / num
+            difference = np.abs(ours_mean - theirs_mean) / error
+            assert difference.max() < 5, (what, of, difference.argmax(), difference.max())
+
+
+@named
+def test_every_instance_keeps_the_rules(rules):
+    rows = random_rows(500)
+    drawn = draw(rows, rules)
+    for number, row in enumerate(rows):
+        length = int((row != PAD).sum())
+        num = int(drawn.masked_lm_weights[number].sum())
+        chosen, fillers = drawn.masked_lm_positions[number, :num], drawn.masked_lm_positions[number, num:]
+        assert drawn.masked_lm_weights[number].tolist() == [1] * num + [0] * (rules.max_predictions_per_seq - num)
+        assert not fillers.any() and not drawn.masked_lm_ids[number, num:].any()
+        assert (np.diff(chosen) > 0).all() and not set(row[chosen]) & {PAD, CLS, SEP}
+        np.testing.assert_array_equal(drawn.masked_lm_ids[number, :num], row[chosen])
+        others = np.setdiff1d(np.arange(len(row)), chosen)
+        np.testing.assert_array_equal(drawn.input_ids[number, others], row[others])
+        wanted = min(rules.max_predictions_per_seq, max(1, round(length * rules.masked_lm_prob)))
+        units = words_of(row) if rules.whole_word_masking else [[p] for p in range(length) if row[p] not in (CLS, SEP)]
+        for unit in units:
+            inside = set(unit) & set(chosen.tolist())
+            assert inside in (set(), set(unit)), "a word is masked whole or not at all"
+            assert inside or len(unit) > wanted - num, "what would still fit is not left out"
+            is_mask = drawn.input_ids[number, unit] == MASK
+            assert is_mask.all() or not is_mask.any(), "one draw decides for the whole word"
+        assert num <= wanted
+
+
+@named
+def test_80_10_10_and_replacements_are_uniform(rules):
+    rows = random_rows(400)
+    tokens, labels = [], []
+    for epoch in range(20):
+        drawn = draw(rows, rules, [(epoch, 0, len(rows))])
+        chosen = drawn.masked_lm_weights > 0
+        tokens.append(np.take_along_axis(drawn.input_ids, drawn.masked_lm_positions, axis=1)[chosen])
+        labels.append(drawn.masked_lm_ids[chosen])
+    tokens, labels = np.concatenate(tokens), np.concatenate(labels)
+    is_mask, is_kept = tokens == MASK, tokens == labels
+    # Tokens of one word share their fate, so there are fewer draws than tokens.
+    assert abs(is_mask.mean() - 0.8) < 0.015
+    assert abs(is_kept.mean() - 0.1 - 0.1 / 80) < 0.012
+    drawn = np.bincount(tokens[~is_mask & ~is_kept], minlength=len(VOCABULARY))
+    assert not drawn[:FIRST_WORD].any(), "special and unused tokens are never drawn"
+    expected = drawn.sum() / 80
+    assert np.abs(drawn[FIRST_WORD:] - expected).max() < 5 * expected**0.5
+
+
+def test_words_on_both_sides_of_a_separator_are_no_n_gram():
+    row = instance([1], [1], 6)
+    drawn = draw(np.tile(row, [20000, 1]), MaskingRules(1.0, 2, True, 2))
+    assert (drawn.masked_lm_weights == 1).all()
+    both = (drawn.input_ids[:, [1, 3]] == MASK).all(axis=1).mean()
+    assert abs(both - 0.64) < 0.02, "0.8 if one draw decided for both"
+    together = draw(np.tile(instance([1, 1], [1], 6), [20000, 1]), MaskingRules(1.0, 3, True, 2))
+    both = (together.input_ids[:, [1, 2]] == MASK).all(axis=1).mean()
+    assert abs(both - (0.8 * 1 / 3 + 0.64 * 2 / 3)) < 0.02, "one n-gram of two words to two of one"
+
+
+def test_a_word_that_is_too_long_is_passed_over():
+    row = instance([9], [9, 1], 24)
+    drawn = draw(np.tile(row, [100, 1]), MaskingRules(0.15, 20, True))
+    assert (drawn.masked_lm_weights.sum(axis=1) == 1).all(), "round(0.15 * 22) is 3, but only one word fits"
+    nothing = draw(np.tile(instance([9], [9], 24), [3, 1]), MaskingRules(0.15, 20, True, 2))
+    assert not nothing.masked_lm_weights.any()
+    np.testing.assert_array_equal(nothing.input_ids, np.tile(instance([9], [9], 24), [3, 1]))
+
+
+@named
+def test_masks_depend_on_seed_epoch_and_number_alone(rules, monkeypatch):
+    rows = random_rows(60)
+    whole = draw(rows, rules, [(2, 100, 60)])
+    pieces = [(2, 100, 1), (2, 101, 40), (2, 141, 19)]
+    monkeypatch.setattr("bert_tf.masking._BLOCK_TOKENS", 64 * 7)
+    order = np.concatenate([np.arange(41, 60), [0], np.arange(1, 41)])
+    again = draw(rows[order], rules, [pieces[2], pieces[0], pieces[1]])
+    for ours, theirs in zip(whole, again):
+        np.testing.assert_array_equal(ours[order], theirs)
+    for other in (draw(rows, rules, [(3, 100, 60)]), draw(rows, rules, [(2, 101, 60)]),
+                  draw(rows, rules, [(2, 100, 60)], seed=6)):
+        same = (other.masked_lm_positions == whole.masked_lm_positions).all(axis=1).mean()
+        assert same < 0.5
+
+
+@pytest.mark.parametrize("how, positions, input_ids", [
+    ((), [2, 4, 5, 10, 13, 0], [CLS, 6, 4, 47, 4, 4, 10, 50, 50, SEP, 74, 12, 13, 4, 14, SEP]),
+    ((True,), [10, 11, 12, 13, 14, 0], [CLS, 6, 7, 47, 8, 9, 10, 50, 50, SEP, 4, 4, 4, 4, 4, SEP]),
+    ((True, 3), [5, 6, 7, 8, 11, 0], [CLS, 6, 7, 47, 8, 4, 4, 4, 4, SEP, 11, 4, 13, 53, 14, SEP]),
+])
+def test_masks_are_these_for_good(how, positions, input_ids):
+    """A run that goes on under newer code must get the masks that it began with: never change these."""
+    row = instance([1, 2, 1, 1, 3], [1, 1, 2, 1], 20)
+    drawn = draw(row[np.newaxis], MaskingRules(0.3, 6, *how), [(1, 7, 1)], seed=12345)
+    assert drawn.masked_lm_positions[0].tolist() == positions
+    assert drawn.input_ids[0].tolist() == input_ids + [PAD] * 4
+
+
+def test_arguments_are_left_as_they_are():
+    rows = random_rows(10)
+    before = rows.copy()
+    drawn = draw(rows, ALL_RULES[0])
+    np.testing.assert_array_equal(rows, before)
+    assert [array.dtype for array in drawn] == [np.int32, np.int32, np.int32, np.float32]
+
+
+@pytest.mark.parametrize("arguments, words", [
+    ((1.5, 20), "--masked_lm_prob=1.5"), ((0.15, 0), "--max_predictions_per_seq=0"),
+    ((0.15, 20, True, 0), "--max_ngram_size=0"), ((0.15, 20, False, 3), "--max_ngram_size=3.*add --whole_word_masking"),
+])
+def test_rules_that_make_no_sense_are_refused(arguments, words):
+    with pytest.raises(UserError, match=words):
+        MaskingRules(*arguments)
+
+
+def test_a_vocabulary_of_special_tokens_alone_is_refused():
+    with pytest.raises(UserError, match="special or unused"):
+        VocabularyIds.of({token: number for number, token in enumerate([*SPECIAL_TOKENS, "[unused7]"])})
+    kept = VocabularyIds.of({token: number for number, token in enumerate([*SPECIAL_TOKENS, "[", "[x]"])})
+    assert kept.replacements.tolist() == [5, 6]
+
+
+def test_words_are_told_by_either_kind_of_mark():
+    def going_on(*tokens):
+        ids = VocabularyIds.of({token: number for number, token in enumerate([*SPECIAL_TOKENS, *tokens])})
+        return [token for token, goes_on in zip(tokens, ids.continues[5:]) if goes_on]
+
+    assert going_on("play", "##ing", "##", "#", "▁") == ["##ing", "##"]
+    assert going_on("▁play", "ing", ".", "▁", "s", "中", "中国", "9", "’", "▁“") == ["ing", "s", "9"]
+
+
+def test_each_token_is_chosen_equally_often():
+    rows = np.tile(instance([1] * 10, [1] * 17, 32), [20000, 1])
+    drawn = draw(rows, MaskingRules(0.15, 20))
+    counts = Counter(drawn.masked_lm_positions[drawn.masked_lm_weights > 0].tolist())
+    expected = 4 * len(rows) / 27  # round(0.15 * 30) is 4
+    assert sorted(counts) == [*range(1, 11), *range(12, 29)]
+    assert max(abs(count - expected) for count in counts.values()) < 5 * expected**0.5
