@@ -88,7 +88,7 @@ class RecordSet:
         self.folder, self.manifest = self._find_manifest()
         self.masker: Optional[Masker] = None
         if not self.schema.max_predictions_per_seq:
-            self.masker = Masker(self._masking_rules(argument), VocabularyIds.of(load_vocab(self.folder / "vocab.txt")))
+            self.masker = self._make_masker(argument)
             self.schema = self.schema._replace(max_predictions_per_seq=self.masker.rules.max_predictions_per_seq)
 
     @property
@@ -177,16 +177,18 @@ class RecordSet:
     def _open(self, number: int) -> RecordFile:
         return RecordFile(self.files[number], self._indexes[number])
 
-    def _masking_rules(self, argument: str) -> MaskingRules:
-        """How the manifest says that unmasked records are to be masked."""
+    def _make_masker(self, argument: str) -> Masker:
+        """For unmasked records: by the rules in their manifest and the vocabulary beside it."""
         made = self.manifest.get("arguments", {})
         try:
-            return MaskingRules(*(made[name] for name in MaskingRules.__dataclass_fields__))
+            rules = MaskingRules(*(made[name] for name in MaskingRules.__dataclass_fields__))
         except KeyError as error:
             raise UserError(
                 f"the records of --{argument} ({self.files[0]}) are unmasked, but no {MANIFEST_NAME} beside them says "
                 f"how to mask them ({error.args[0]} is missing); keep records in the folder where bertPrep.py made them"
             ) from None
+        assert self.folder is not None  # where the manifest is
+        return Masker(rules, VocabularyIds.of(load_vocab(self.folder / "vocab.txt")))
 
     def _find_manifest(self) -> Tuple[Optional[Path], Dict[str, Any]]:
         for folder in (self.files[0].parent.parent, self.files[0].parent):

@@ -110,7 +110,7 @@ class _Choice(NamedTuple):
 class _Words(NamedTuple):
     """The words of each row: runs of tokens. Past a row's last word the columns hold 0."""
 
-    count: np.ndarray  # int64 [N]
+    num_words: np.ndarray  # int64 [N]
     begin: np.ndarray  # int64 [N, W] first token's position
     end: np.ndarray  # int64 [N, W] position after the last one
     segment: np.ndarray  # int64 [N, W] equal where no [SEP] stands between two words
@@ -119,7 +119,7 @@ class _Words(NamedTuple):
 class _Candidates(NamedTuple):
     """What may be masked together, a column a row of instances, in the order in which it is tried."""
 
-    count: np.ndarray  # int64 [N]
+    num_candidates: np.ndarray  # int64 [N]
     first_word: np.ndarray  # int64 [C, N]
     num_words: np.ndarray  # int64 [C, N]
 
@@ -203,7 +203,7 @@ class Masker:
         unit_sizes = np.zeros([len(candidates.first_word), len(left)], np.int64)
         rows = np.arange(len(left))
         for step, (first_words, sizes) in enumerate(zip(candidates.first_word, candidates.num_words)):
-            rows = rows[(left[rows] > 0) & (candidates.count[rows] > step)]
+            rows = rows[(left[rows] > 0) & (candidates.num_candidates[rows] > step)]
             if not len(rows):
                 break
             first, size = first_words[rows], sizes[rows]
@@ -296,7 +296,7 @@ def _order_candidates(words: _Words, max_size: int, orders: np.ndarray) -> _Cand
     count = np.zeros(num, np.int64)
     firsts, clocks = np.zeros([2, num, max_size, most], np.int64)
     for size in range(1, max_size + 1):
-        is_run = numbers + size <= words.count[:, np.newaxis]
+        is_run = numbers + size <= words.num_words[:, np.newaxis]
         is_run[:, :max(most - size + 1, 0)] &= (
             words.segment[:, size - 1:] == words.segment[:, :max(most - size + 1, 0)])
         start = (size - 1) * length
@@ -304,7 +304,7 @@ def _order_candidates(words: _Words, max_size: int, orders: np.ndarray) -> _Cand
         keys[~is_run] = ~_PLACE
         first = _sorted_places(keys)
         if max_size == 1:
-            return _Candidates(words.count, np.ascontiguousarray(first.T), np.ones_like(first.T))
+            return _Candidates(words.num_words, np.ascontiguousarray(first.T), np.ones_like(first.T))
         start += max_size * length
         # From (0, 1], of which there is a logarithm.
         uniform = (orders[:, start:start + most] + 1.0) * 2.0**-32

@@ -1,6 +1,7 @@
 """The tokenizer against a slow, literal statement of Google's rules, and against Hugging Face's."""
 from __future__ import annotations
 
+import io
 import os
 import random
 import string
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bert_tf.errors import UserError
-from bert_tf.tokenization import BasicTokenizer, FullTokenizer, WordpieceTokenizer, load_vocab
+from bert_tf.tokenization import BasicTokenizer, FullTokenizer, WordpieceTokenizer, load_vocab, open_tokenizer
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 LETTERS = string.ascii_letters + string.digits
@@ -297,3 +298,81 @@ def test_real_text_follows_the_rules():
     for path in sorted(Path(folder).glob("*.t*")):
         for line in path.read_text(encoding="utf-8").splitlines()[::5]:
             assert tokenizer.tokenize(line) == reference_tokens(line, tokenizer.vocab, True)
+
+
+# SentencePiece
+
+
+def train_model(path: Path, **options) -> Path:
+    sentencepiece = pytest.importorskip("sentencepiece")
+    words = "the river flows from the mountain through a town into the sea where people live".split()
+    rng = random.Random(0)
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter([" ".join(rng.choices(words, k=8)) + "." for _ in range(200)]), model_writer=model,
+        vocab_size=60, hard_vocab_limit=False, bos_id=-1, eos_id=-1, minloglevel=2, **options)
+    path.write_bytes(model.getvalue())
+    return path
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> Path:
+    return train_model(tmp_path_factory.mktemp("model") / "x.model", pad_id=0, unk_id=1, pad_piece="<pad>",
+                       control_symbols=["[CLS]", "[SEP]", "[MASK]", "<other>"])
+
+
+def test_sentencepiece_has_the_same_interface_and_special_tokens(model):
+    tokenizer = open_tokenizer(model)
+    assert list(tokenizer.inv_vocab[:6]) == [*SPECIAL, "[unused5]"]
+    assert tokenizer.vocab_size == len(tokenizer.inv_vocab) == len(tokenizer.vocab)
+    ids = tokenizer.tokenize_to_ids("the river flows\n")
+    pieces = tokenizer.tokenize("the river flows\n")
+    assert tokenizer.convert_tokens_to_ids(pieces) == ids and tokenizer.convert_ids_to_tokens(ids) == pieces
+    assert "".join(pieces) == "▁the▁river▁flows"
+    with pytest.raises(KeyError):
+        tokenizer.convert_tokens_to_ids(["missing"])
+    assert tokenizer.tokenize("") == tokenizer.tokenize(" \n") == []
+
+
+def test_special_tokens_in_text_are_text(model):
+    tokenizer = open_tokenizer(model)
+    for token in (*SPECIAL, "<pad>", "<other>"):
+        found = set(tokenizer.tokenize(f"the {token} sea"))
+        assert not found & {"[PAD]", "[CLS]", "[SEP]", "[MASK]", "[unused5]"}
+    assert "[UNK]" in tokenizer.tokenize("the %")
+
+
+def test_sentencepiece_lower_cases_and_drops_accents_where_asked(model):
+    assert open_tokenizer(model).tokenize("THÉ River") == open_tokenizer(model).tokenize("the river")
+    assert "[UNK]" in open_tokenizer(model, do_lower_case=False).tokenize("THE")
+
+
+def test_a_sentencepiece_model_that_does_not_fit_is_refused(tmp_path, model):
+    train_model(tmp_path / "none.model")
+    with pytest.raises(UserError, match=r"none.model .*lacks \[PAD\] \[CLS\] \[SEP\] \[MASK\]; .*create_vocab"):
+        open_tokenizer(tmp_path / "none.model")
+    # What can be written in a text must not mask it.
+    train_model(tmp_path / "loose.model", pad_id=3, user_defined_symbols=["[MASK]"], control_symbols=["[CLS]", "[SEP]"])
+    with pytest.raises(UserError, match=r"lacks \[MASK\]"):
+        open_tokenizer(tmp_path / "loose.model")
+    (tmp_path / "text.model").write_text("the\nriver\n")
+    with pytest.raises(UserError, match="text.model is no SentencePiece model"):
+        open_tokenizer(tmp_path / "text.model")
+    with pytest.raises(UserError, match="missing.model cannot be read"):
+        open_tokenizer(tmp_path / "missing.model")
+
+
+def test_where_word_pieces_are_needed_sentencepiece_is_refused(tmp_path, model):
+    (tmp_path / "vocab.txt").write_text("".join(f"{token}\n" for token in open_tokenizer(model).inv_vocab))
+    assert load_vocab(tmp_path / "vocab.txt") == open_tokenizer(model).vocab
+    for path in (model, tmp_path / "vocab.txt"):
+        with pytest.raises(UserError, match="is SentencePiece's; fine-tuning .* WordPiece"):
+            FullTokenizer(path)
+    with pytest.raises(UserError, match="is SentencePiece's"):
+        load_vocab(model)
+
+
+def test_without_the_library_the_way_out_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "sentencepiece", None)
+    with pytest.raises(UserError, match="pip install sentencepiece"):
+        open_tokenizer(tmp_path / "x.model")

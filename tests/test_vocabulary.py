@@ -1,0 +1,170 @@
+"""Vocabularies made from text: WordPiece with large alphabets, SentencePiece, and Chinese from end to end."""
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bert_tf.errors import UserError
+from bert_tf.example_proto import ExampleReader
+from bert_tf.input_pipeline import RecordSet
+from bert_tf.masking import VocabularyIds
+from bert_tf.records import RecordFile
+from bert_tf.tokenization import SPECIAL_TOKENS, FullTokenizer, load_vocab, open_tokenizer
+from data import vocabulary
+
+PROGRAM = Path(__file__).parent.parent / "data/bertPrep.py"
+CHINESE = """
+清晨的集市上已经有很多人。卖菜的老人把新鲜的白菜和萝卜摆在地上。孩子们在旁边追逐一只小黄狗。“慢一点！”母亲喊道。
+
+这座城市建在两条河之间。春天的时候，河水会涨得很高。人们用石头修了一道长长的堤。从那以后，洪水再也没有进过城。
+
+图书馆在山脚下。里面有三万多册书，其中一半是关于历史的。每个星期六，学生们来这里读书、写字。你喜欢哪一本书？
+
+北方的冬天很冷。湖面结了厚厚的冰，渔民在冰上打洞捕鱼。晚上，他们围着火炉喝茶，讲古老的故事。雪下了整整一夜。
+
+火车从西边开来，穿过一座又一座桥。乘客们看着窗外的田野和村庄。一个男孩问：“我们什么时候到？”父亲笑着说：“快了。”
+
+医生告诉他每天要走一万步。他先绕着公园走，然后沿着江边走回家。三个月以后，他的身体好多了。朋友们都很惊讶！
+
+老师在黑板上写下一道数学题。大家想了很久，没有人能回答。最后，坐在后排的女孩举起了手。她的答案是正确的。
+
+工厂生产自行车已经五十年了。最早的工人现在都退休了。年轻的工程师设计了一种更轻的车。它在国外也卖得很好。
+"""
+
+
+def prep(working_dir: Path, action: str, *arguments):
+    done = subprocess.run(
+        [sys.executable, str(PROGRAM), "--action", action, "--dataset", "custom", "--n_processes", "1",
+         *map(str, arguments)],
+        env={**os.environ, "BERT_PREP_WORKING_DIR": str(working_dir)}, text=True, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def sharded(folder: Path, text: str) -> Path:
+    (folder / "input.txt").write_text(text, encoding="utf-8")
+    prep(folder, "text_formatting", "--input_files", folder / "input.txt")
+    prep(folder, "sharding", "--n_training_shards", 2, "--n_test_shards", 1)
+    return folder
+
+
+def the_manifest(folder: Path) -> tuple[Path, dict]:
+    (path,) = folder.glob("tfrecord/*/custom/manifest.json")
+    return path.parent, json.loads(path.read_text())
+
+
+def originals(folder: Path, vocab) -> list[str]:
+    """The tokens of all unmasked training records."""
+    names, tokens = list(vocab), []
+    for path in sorted((folder / "training").glob("*.tfrecord")):
+        with RecordFile(path) as file:
+            for message in file.read_block(0, file.num_records):
+                tokens += [names[token] for token in ExampleReader(message)["input_ids"]]
+    return tokens
+
+
+def test_chinese_from_text_to_records(tmp_path):
+    sharded(tmp_path, CHINESE)
+    sentences = [line for path in tmp_path.glob("sharded/custom/*/*.txt")
+                 for line in path.read_text(encoding="utf-8").split("\n") if line]
+    assert len(sentences) == 33 and "“慢一点！”" in sentences and "雪下了整整一夜。" in sentences
+    prep(tmp_path, "create_vocab", "--vocab_size", 600)
+    prep(tmp_path, "create_tfrecord_files", "--max_seq_length", 32, "--max_predictions_per_seq", 5,
+         "--masking", "dynamic")
+    folder, manifest = the_manifest(tmp_path)
+    assert manifest["counts"]["unknown_share"] == 0
+    vocab = load_vocab(folder / "vocab.txt")
+    characters = {character for character in CHINESE if not character.isspace()}
+    assert characters < set(vocab)
+    assert not [token for token in vocab if token.startswith("##") and token[2].isalnum()], "a character is a word"
+    tokens = originals(folder, vocab)
+    assert {token for token in tokens if token not in SPECIAL_TOKENS} <= characters
+    assert FullTokenizer(folder / "vocab.txt").tokenize("雪下了。") == ["雪", "下", "了", "。"]
+
+
+def write_formatted(path: Path, documents) -> Path:
+    path.write_text("\n".join(documents) + "\n", encoding="utf-8")
+    return path
+
+
+def test_more_characters_than_latin_has_are_kept_unless_they_are_rare(tmp_path, monkeypatch):
+    ideographs = [chr(0x4E00 + number) for number in range(1500)]
+    rng = random.Random(0)
+    documents = ["".join(rng.choices(ideographs, k=200)) for _ in range(100)] + ["a b " * 50]
+    text = write_formatted(tmp_path / "text.txt", documents)
+    pieces = vocabulary.train_vocabulary([text], 2000, True)
+    assert set("".join(documents).replace(" ", "")) < set(pieces)
+    assert [piece for piece in pieces if piece.startswith("##")] == ["##a", "##b"]
+    # In a longer text a thousandth is what a millionth is in Wikipedia.
+    monkeypatch.setattr(vocabulary, "RARE_SHARE", 1e-3)
+    monkeypatch.setattr(vocabulary, "MAX_ALPHABET", 10)
+    few = vocabulary.train_vocabulary([text], 2000, True)
+    assert 10 < len(few) < 500
+
+
+WORDS = "the a river flows into sea from mountain and town where people live by trade flowing rivers seas".split()
+
+
+@pytest.fixture(scope="module")
+def english():
+    rng = random.Random(0)
+    sentences = [" ".join(rng.choices(WORDS, k=rng.randrange(4, 12))).capitalize() + "." for _ in range(400)]
+    return "\n\n".join(" ".join(sentences[first:first + 8]) for first in range(0, 400, 8))
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory, english):
+    pytest.importorskip("sentencepiece")
+    folder = tmp_path_factory.mktemp("sentencepiece")
+    text = write_formatted(folder / "text.txt", english.split("\n\n"))
+    path = folder / "own.model"
+    path.write_bytes(vocabulary.train_sentencepiece([text], 60, True))
+    return path
+
+
+def test_sentencepiece_model_has_the_special_tokens_and_is_deterministic(model):
+    tokenizer = open_tokenizer(model)
+    assert tuple(tokenizer.inv_vocab[:5]) == SPECIAL_TOKENS == tuple(list(tokenizer.vocab)[:5])
+    assert tokenizer.vocab_size == len(tokenizer.vocab) <= 60
+    again = vocabulary.train_sentencepiece([model.with_name("text.txt")], 60, True)
+    assert again == model.read_bytes()
+
+
+def test_sentencepiece_too_small_for_the_characters_is_refused(model):
+    with pytest.raises(UserError, match="vocab_size=10.*SentencePiece refuses"):
+        vocabulary.train_sentencepiece([model.with_name("text.txt")], 10, True)
+
+
+@pytest.mark.slow
+def test_sentencepiece_from_text_to_records(tmp_path, english):
+    pytest.importorskip("sentencepiece")
+    sharded(tmp_path, english)
+    own = tmp_path / "vocab/own.model"
+    prep(tmp_path, "create_vocab", "--vocab_size", 60, "--vocab_file", own)
+    prep(tmp_path, "create_tfrecord_files", "--max_seq_length", 32, "--max_predictions_per_seq", 5, "--vocab_file", own,
+         "--masking", "dynamic", "--whole_word_masking", "--max_ngram_size", "2")
+    folder, manifest = the_manifest(tmp_path)
+    assert folder.parent.name.endswith("_test_split_10_whole_word_masking_max_ngram_size_2_masking_dynamic")
+    assert {name: manifest["arguments"][name] for name in (
+        "masking", "whole_word_masking", "max_ngram_size", "dupe_factor")} == {
+            "masking": "dynamic", "whole_word_masking": True, "max_ngram_size": 2, "dupe_factor": 1}
+    assert (folder / "vocab.model").read_bytes() == own.read_bytes()
+    vocab = load_vocab(folder / "vocab.txt")
+    assert vocab == open_tokenizer(own).vocab and manifest["vocab"]["size"] == len(vocab)
+    assert manifest["counts"]["unknown_share"] == 0
+    text = "".join(originals(folder, vocab)).replace("▁", " ")
+    assert " the river" in text and "##" not in text
+    records = RecordSet(str(folder / "training"), "input_files")
+    assert records.vocab_size == len(vocab) and records.masker.rules.max_ngram_size == 2
+    starts = ~VocabularyIds.of(vocab).continues
+    assert all(starts[number] for token, number in vocab.items() if token.startswith("▁"))
+    assert np.count_nonzero(~starts) > 5
+    with pytest.raises(UserError, match="vocab.txt is SentencePiece's; fine-tuning"):
+        FullTokenizer(folder / "vocab.txt")
