@@ -204,13 +204,15 @@ class RecordSet:
 @functools.lru_cache(maxsize=None)
 def _parser(schema: RecordSchema) -> Callable[[tf.Tensor], Features]:
     """Parses serialised records [n] of one schema; traced once."""
-    spec = {name: tf.io.FixedLenFeature([size], tf.as_dtype(kind)) for name, kind, size in schema.fields}
+    spec = {schema.stored_name(name): tf.io.FixedLenFeature([size], tf.as_dtype(kind))
+            for name, kind, size in schema.fields}
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
     def parse(serialized: tf.Tensor) -> Features:
         with tf.device("/CPU:0"):
-            return {name: tf.cast(value, tf.int32) if value.dtype == tf.int64 else value
-                    for name, value in tf.io.parse_example(serialized, spec).items()}
+            parsed = tf.io.parse_example(serialized, spec)
+            return {name: tf.cast(parsed[schema.stored_name(name)], tf.int32 if kind == "int64" else tf.float32)
+                    for name, kind, _ in schema.fields}
 
     return parse
 

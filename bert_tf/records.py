@@ -44,6 +44,7 @@ _FRAMING_BYTES = _HEADER.size + _CHECKSUM.size
 _INDEX_HEADER = struct.Struct("<8sQ")
 _INDEX_MAGIC = b"BERTidx1"
 _GZIP_MAGIC = b"\x1f\x8b"
+_V2_NAMES = {"input_ids": "input_word_ids", "segment_ids": "input_type_ids"}
 # Instances turned into bytes at once: large enough for NumPy, small enough for a processor's cache.
 _BLOCK_INSTANCES = 256
 # Records looked at when an index seems older than its shard.
@@ -55,7 +56,7 @@ _WAY_OUT = (
 
 
 class RecordSchema(NamedTuple):
-    """The two sizes that fix every feature's shape.
+    """The two sizes that fix every feature's shape, and which names the file has for them.
 
     Unmasked records, whose masks are drawn while they are read, have 0 predictions: no feature for
     them, and the original tokens in `input_ids`.
@@ -63,11 +64,12 @@ class RecordSchema(NamedTuple):
 
     max_seq_length: int
     max_predictions_per_seq: int
+    has_v2_names: bool = False  # those of TF2's model garden and of NVIDIA's TF2 recipe; only read
 
     @property
     def fields(self) -> tuple[tuple[str, str, int], ...]:
         """(name, "int64" or "float32", size) of every feature, in canonical (rising) order."""
-        sequence, predictions = self
+        sequence, predictions, _ = self
         masks = (
             ("masked_lm_ids", "int64", predictions),
             ("masked_lm_positions", "int64", predictions),
@@ -80,6 +82,11 @@ class RecordSchema(NamedTuple):
             ("next_sentence_labels", "int64", 1),
             ("segment_ids", "int64", sequence),
         )
+
+
+    def stored_name(self, name: str) -> str:
+        """What the file calls a feature."""
+        return _V2_NAMES.get(name, name) if self.has_v2_names else name
 
 
 class InstanceArrays(NamedTuple):
@@ -475,24 +482,28 @@ def describe(path: str | Path) -> RecordSchema:
         if not frames.size:
             raise UserError(f"record file {path} holds no record; {_WAY_OUT}")
         features = frames.features(0, 0, frames.end(0, 0))
-        is_masked = any(name.startswith("masked_lm_") for name in features.names)
+        schema = RecordSchema(
+            1, any(name.startswith("masked_lm_") for name in features.names), "input_word_ids" in features.names
+        )
+        sizes = {}
         try:
-            schema = RecordSchema(
-                len(features["input_ids"]), len(features["masked_lm_positions"]) if is_masked else 0
-            )
-            sizes = {name: (len(features[name]), size) for name, _, size in schema.fields}
+            for name, _, _ in schema.fields:
+                sizes[name] = len(features[schema.stored_name(name)])
         except KeyError as error:
             raise UserError(
                 f"record file {path} has no feature {error.args[0]!r}, but "
                 f"{', '.join(features.names)}; records for pre-training have "
-                f"{', '.join(name for name, _, _ in RecordSchema(1, is_masked).fields)}"
+                f"{', '.join(schema.stored_name(name) for name, _, _ in schema.fields)}"
             ) from None
         except example_proto.MalformedMessage as error:
             raise frames.fault(0, 0, f"is no tf.train.Example: {error}") from error
-    for name, (found, needed) in sizes.items():
-        if found != needed:
+    schema = schema._replace(
+        max_seq_length=sizes["input_ids"], max_predictions_per_seq=sizes.get("masked_lm_positions", 0)
+    )
+    for name, _, needed in schema.fields:
+        if sizes[name] != needed:
             raise UserError(
-                f"record file {path}: {name} has {found} values where {schema} needs {needed}; "
+                f"record file {path}: {name} has {sizes[name]} values where {schema} needs {needed}; "
                 "the file was made for something else than pre-training"
             )
     return schema

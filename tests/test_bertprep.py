@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from bert_tf.errors import UserError
-from bert_tf.records import RecordFile, describe
+from bert_tf.records import RecordFile, RecordSchema, describe
 from data import formatting, sharding, stages
 from tests.test_pubmed import article
 from tests.test_pubmed import write as write_pubmed
@@ -112,7 +112,7 @@ def test_chain_leaves_the_layout_and_manifests_that_add_up(prepared):
             path = folder / entry["file"]
             assert path.stat().st_size == entry["bytes"]
             assert path.with_name(path.name + ".index").is_file()
-            assert tuple(describe(path)) == (32, 5)
+            assert describe(path) == RecordSchema(32, 5)
             with RecordFile(path) as records:
                 assert records.num_records == entry["num_instances"]
     sharded = json.loads((prepared / "sharded/custom/manifest.json").read_text())

@@ -11,7 +11,9 @@ from pretraining_data import SCHEMA, VOCAB_SIZE, write_dataset
 from bert_tf.data_order import GlobalOrder
 from bert_tf.errors import UserError
 from bert_tf.input_pipeline import RecordSet, evaluation_batches, find_shards, training_batches
+from bert_tf.masking import Masker, MaskingRules, VocabularyIds
 from bert_tf.records import RecordSchema
+from bert_tf.tokenization import load_vocab
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -159,6 +161,20 @@ def test_unmasked_records_are_masked_anew_in_each_epoch(unmasked_dataset):
     lengths = batch["input_mask"].numpy()[0].sum(axis=1)
     np.testing.assert_array_equal(
         batch["masked_lm_weights"].numpy()[0].sum(axis=1), np.minimum(3, np.round(0.2 * lengths)))
+
+
+def test_masks_come_from_the_run_s_seed_the_epoch_and_the_record_s_place_among_all(unmasked_dataset):
+    records = RecordSet(str(unmasked_dataset / "training"), "input_files")
+    ids_of = VocabularyIds.of(load_vocab(unmasked_dataset / "vocab.txt"))
+    masker = Masker(MaskingRules(0.2, SCHEMA.max_predictions_per_seq), ids_of)
+    first_of = [0, 70, 134]  # shards of 70, 64 and 3
+    numbered = [(run.epoch, first_of[run.file] + run.first, run.count)
+                for run in GlobalOrder(records.records_per_file, seed=1).runs(0, 160)]
+    assert {epoch for epoch, _, _ in numbered} == {0, 1}
+    rows = [row for batch in batches(unmasked_dataset, 20) for row in originals(batch)]
+    found = np.concatenate([ids(batch) for batch in batches(unmasked_dataset, 20)])
+    expected = masker.mask(np.array(rows), np.array(rows) != 0, 1, np.array(numbered))
+    np.testing.assert_array_equal(found, expected.input_ids)
 
 
 @pytest.mark.parametrize("accumulation, micro_batch, ranks", [(8, 1, 1), (2, 2, 2), (1, 2, 4)])
