@@ -26,7 +26,17 @@ sys.path[0] = str(CHECKOUT)
 
 try:
     from bert_tf.errors import UserError, exit_on_user_error
-    from data import custom, inspection, pretraining_examples, sentences, stages, status, text_files, verification, vocabulary
+    from data import (
+        custom,
+        inspection,
+        pretraining_examples,
+        sentences,
+        stages,
+        status,
+        text_files,
+        verification,
+        vocabulary,
+    )
     from data.workers import available_cores
 except ModuleNotFoundError as error:
     print(f"error: Python package {error.name} is missing in {sys.executable}: run bash "
