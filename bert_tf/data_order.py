@@ -18,11 +18,11 @@ BLOCK_RECORDS = 64
 
 
 class Run(NamedTuple):
-    """`count` consecutive records of shard number `file`, from record `first` on, in an epoch."""
+    """`num_records` consecutive records of shard number `file`, from record `first` on, in an epoch."""
 
     file: int
     first: int
-    count: int
+    num_records: int
     epoch: int = 0
 
 

@@ -47,7 +47,7 @@ from bert_tf.squad.features import (
 )
 from bert_tf.squad.metrics import check_answers_known
 from bert_tf.telemetry import DONE, Telemetry, peak_tflops, span_flops_per_sequence
-from bert_tf.tokenization import FullTokenizer, load_vocab
+from bert_tf.tokenization import WORD_START, FullTokenizer, load_vocab
 from bert_tf.train_step import TrainStep
 from bert_tf.training import (
     LoopSettings,
@@ -252,6 +252,9 @@ class _SquadRun:
                 raise UserError(f"{path} does not exist; give the model's {name} with --{flag}")
             files.append(path)
         config, vocab = BertConfig.from_json_file(files[0]), load_vocab(str(files[1]))
+        if sum(piece.startswith(WORD_START) for piece in vocab) > 0.1 * len(vocab):
+            raise UserError(f"{files[1]} holds SentencePiece's pieces; finding answers in a text needs a model with a "
+                            "WordPiece vocabulary")
         if len(vocab) != config.vocab_size:
             raise UserError(f"{files[1]} has {len(vocab)} pieces, but {files[0]} says vocab_size="
                             f"{config.vocab_size}; use the vocabulary the model was trained with")

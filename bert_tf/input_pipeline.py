@@ -157,7 +157,7 @@ class RecordSet:
         """Serialised records of the runs, their checksums verified."""
         records: List[bytes] = []
         for run in runs:
-            records += self._open(run.file).read_block(run.first, run.count)
+            records += self._open(run.file).read_block(run.first, run.num_records)
         return records
 
     def parse(self, serialized: List[bytes], runs: Sequence[Run], mask_seed: int) -> Dict[str, np.ndarray]:
@@ -167,7 +167,7 @@ class RecordSet:
         """
         features = {name: value.numpy() for name, value in _parser(self._stored)(tf.constant(serialized)).items()}
         if self.masker:
-            numbered = [(run.epoch, self._first_records[run.file] + run.first, run.count) for run in runs]
+            numbered = [(run.epoch, self._first_records[run.file] + run.first, run.num_records) for run in runs]
             masked = self.masker.mask(
                 features["input_ids"], features["input_mask"], mask_seed, np.array(numbered, np.int64))
             features.update(masked._asdict())

@@ -70,11 +70,8 @@ class RecordSchema(NamedTuple):
     def fields(self) -> tuple[tuple[str, str, int], ...]:
         """(name, "int64" or "float32", size) of every feature, in canonical (rising) order."""
         sequence, predictions, _ = self
-        masks = (
-            ("masked_lm_ids", "int64", predictions),
-            ("masked_lm_positions", "int64", predictions),
-            ("masked_lm_weights", "float32", predictions),
-        )
+        masks = (("masked_lm_ids", "int64", predictions), ("masked_lm_positions", "int64", predictions),
+                 ("masked_lm_weights", "float32", predictions))
         return (
             ("input_ids", "int64", sequence),
             ("input_mask", "int64", sequence),
@@ -82,7 +79,6 @@ class RecordSchema(NamedTuple):
             ("next_sentence_labels", "int64", 1),
             ("segment_ids", "int64", sequence),
         )
-
 
     def stored_name(self, name: str) -> str:
         """What the file calls a feature."""
@@ -438,10 +434,8 @@ class RecordFile:
         self._offsets = self.index.offsets.tolist()
         if self._frames.size != self._offsets[-1]:
             self._frames.close()
-            raise UserError(
-                f"{path} has {self._frames.size} bytes, but had {self._offsets[-1]} when it was "
-                "indexed; do not change record files while they are read: start again"
-            )
+            raise UserError(f"{path} has {self._frames.size} bytes, but had {self._offsets[-1]} when it was indexed; "
+                            "do not change record files while they are read: start again")
 
     @property
     def num_records(self) -> int:
@@ -482,19 +476,16 @@ def describe(path: str | Path) -> RecordSchema:
         if not frames.size:
             raise UserError(f"record file {path} holds no record; {_WAY_OUT}")
         features = frames.features(0, 0, frames.end(0, 0))
-        schema = RecordSchema(
-            1, any(name.startswith("masked_lm_") for name in features.names), "input_word_ids" in features.names
-        )
+        is_masked = any(name.startswith("masked_lm_") for name in features.names)
+        schema = RecordSchema(1, is_masked, "input_word_ids" in features.names)
         sizes = {}
         try:
             for name, _, _ in schema.fields:
                 sizes[name] = len(features[schema.stored_name(name)])
         except KeyError as error:
-            raise UserError(
-                f"record file {path} has no feature {error.args[0]!r}, but "
-                f"{', '.join(features.names)}; records for pre-training have "
-                f"{', '.join(schema.stored_name(name) for name, _, _ in schema.fields)}"
-            ) from None
+            wanted = ", ".join(schema.stored_name(name) for name, _, _ in schema.fields)
+            raise UserError(f"record file {path} has no feature {error.args[0]!r}, but {', '.join(features.names)}; "
+                            f"records for pre-training have {wanted}") from None
         except example_proto.MalformedMessage as error:
             raise frames.fault(0, 0, f"is no tf.train.Example: {error}") from error
     schema = schema._replace(
@@ -502,8 +493,6 @@ def describe(path: str | Path) -> RecordSchema:
     )
     for name, _, needed in schema.fields:
         if sizes[name] != needed:
-            raise UserError(
-                f"record file {path}: {name} has {sizes[name]} values where {schema} needs {needed}; "
-                "the file was made for something else than pre-training"
-            )
+            raise UserError(f"record file {path}: {name} has {sizes[name]} values where {schema} needs {needed}; "
+                            "the file was made for something else than pre-training")
     return schema

@@ -13,13 +13,13 @@ from typing import Iterator, List, NamedTuple, Sequence, Tuple
 import numpy as np
 
 from bert_tf.errors import UserError
+from bert_tf.masking import VocabularyIds
 from bert_tf.progress import progress
-from bert_tf.tokenization import FullTokenizer
+from bert_tf.tokenization import Tokenizer, open_tokenizer
 from data import instance_sample, near_duplicates, vocabulary_fit
 from data.manifest import sha256_of_file
 from data.near_duplicates import Sketches
 from data.prepared import Prepared, command, find_prepared, vocab_copy
-from data.pretraining_examples import VocabularyIds
 from data.stages import Layout
 from data.workers import map_in_order
 
@@ -115,7 +115,7 @@ def _inspect_documents(sharded: Prepared, num_processes: int) -> Iterator[str]:
                    "then format and shard again")
 
 
-def _inspect_fit(sharded: Prepared, tokenizer: FullTokenizer) -> Iterator[str]:
+def _inspect_fit(sharded: Prepared, tokenizer: Tokenizer) -> Iterator[str]:
     assert sharded.manifest
     paths = [sharded.folder / entry["file"] for entry in sharded.manifest["shards"]["training"]]
     fit = vocabulary_fit.measure_fit(paths, tokenizer)
@@ -125,7 +125,7 @@ def _inspect_fit(sharded: Prepared, tokenizer: FullTokenizer) -> Iterator[str]:
     yield from vocabulary_fit.judge_fit(fit, tokenizer)
 
 
-def _inspect_records(made: Prepared, tokenizer: FullTokenizer) -> Iterator[str]:
+def _inspect_records(made: Prepared, tokenizer: Tokenizer) -> Iterator[str]:
     """Prints settings, some instances and shares; yields what looks wrong."""
     assert made.manifest
     arguments, vocab = made.manifest["arguments"], made.manifest["vocab"]
@@ -158,24 +158,24 @@ def _inspect_records(made: Prepared, tokenizer: FullTokenizer) -> Iterator[str]:
 
 def _tokenizers(
     made: Sequence[Prepared], found: Sequence[Prepared], options: argparse.Namespace
-) -> List[FullTokenizer]:
+) -> List[Tokenizer]:
     """Those of the records, else that of the vocabulary named, else of the one made here."""
     if made:
         different = {(p.header["vocab"]["sha256"], p.header["arguments"]["do_lower_case"]): p
                      for p in made}
         return list(map(_tokenizer_of_records, different.values()))
     if options.vocab_file:
-        return [FullTokenizer(options.vocab_file, bool(options.do_lower_case))]
-    return [FullTokenizer(p.folder / p.entries[0][1]["file"], p.header["arguments"]["do_lower_case"])
+        return [open_tokenizer(options.vocab_file, bool(options.do_lower_case))]
+    return [open_tokenizer(p.folder / p.entries[0][1]["file"], p.header["arguments"]["do_lower_case"])
             for p in found if p.stage == "create_vocab" and p.manifest]
 
 
-def _tokenizer_of_records(made: Prepared) -> FullTokenizer:
+def _tokenizer_of_records(made: Prepared) -> Tokenizer:
     path = vocab_copy(made.folder)
     if not path.is_file() or sha256_of_file(path) != made.header["vocab"]["sha256"]:
         raise UserError(f"{path} is not the vocabulary that the records were made with: run "
                         + command("verify", made.dataset, repair=True))
-    return FullTokenizer(path, made.header["arguments"]["do_lower_case"])
+    return open_tokenizer(path, made.header["arguments"]["do_lower_case"])
 
 
 def run_inspect(options: argparse.Namespace, layout: Layout) -> None:

@@ -8,8 +8,8 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 import numpy as np
 
 from bert_tf.example_proto import ExampleReader
-from bert_tf.records import InstanceArrays, RecordFile
-from data.pretraining_examples import VocabularyIds
+from bert_tf.masking import VocabularyIds
+from bert_tf.records import InstanceArrays, RecordFile, describe
 
 # Decoding takes 0.1 ms each; shares come out to half a percent.
 SAMPLE_INSTANCES = 10_000
@@ -63,11 +63,14 @@ def read_sample(folder: Path, entries: Sequence[Dict[str, Any]]) -> Sample:
         here = wanted[(wanted >= first) & (wanted < ends[number])] - first
         if not len(here):
             continue
+        file_is_masked = describe(folder / entry["file"]).max_predictions_per_seq > 0
         with RecordFile(folder / entry["file"]) as file:
             for record in here.tolist():
                 features = ExampleReader(file.read(record))
                 for name, column in columns.items():
-                    column.append(features[name].astype(np.int32))
+                    # Records whose masks are drawn while reading hold none.
+                    has_it = file_is_masked or not name.startswith("masked_lm_")
+                    column.append(features[name].astype(np.int32) if has_it else np.zeros(0, np.int32))
                 places.append((entry["file"], record))
     arrays = {name: np.stack(column) for name, column in columns.items()}
     arrays["next_sentence_labels"] = arrays["next_sentence_labels"][:, 0]

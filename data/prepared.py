@@ -118,7 +118,8 @@ def find_prepared(
 
 def vocab_copy(folder: Path) -> Path:
     """The vocabulary beside a dataset's records."""
-    return folder / "vocab.txt"
+    model = folder / "vocab.model"
+    return model if model.is_file() else folder / "vocab.txt"
 
 
 def options_of(prepared: Prepared, layout: Layout) -> Dict[str, Any]:

@@ -62,7 +62,8 @@ def _expected_lines(stage: str, entry: Dict[str, Any]) -> Optional[int]:
     if stage == "sharding":
         # A sentence a line, and a blank line after each document.
         return entry["num_sentences"] + entry["num_documents"]
-    return entry["num_pieces"] if stage == "create_vocab" else None
+    is_text = not entry["file"].endswith(".model")
+    return entry["num_pieces"] if stage == "create_vocab" and is_text else None
 
 
 def _check_index(path: Path, offsets: np.ndarray, entry: Dict[str, Any]) -> Iterator[str]:

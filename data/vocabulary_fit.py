@@ -6,7 +6,7 @@ import unicodedata
 from pathlib import Path
 from typing import Counter, Iterator, List, NamedTuple, Sequence, Tuple
 
-from bert_tf.tokenization import SPECIAL_TOKENS, UNKNOWN_TOKEN, FullTokenizer
+from bert_tf.tokenization import SPECIAL_TOKENS, UNKNOWN_TOKEN, BasicTokenizer, Tokenizer
 
 # Enough for shares of a thousandth; takes a second or two.
 SAMPLE_BYTES = 16 << 20
@@ -54,7 +54,7 @@ def _script(word: str) -> str:
     return unicodedata.name(word[0], "unnamed").split()[0]
 
 
-def measure_fit(paths: Sequence[Path], tokenizer: FullTokenizer) -> Fit:
+def measure_fit(paths: Sequence[Path], tokenizer: Tokenizer) -> Fit:
     """Tokenises a sample of sharded text files, word by different word."""
     counts: Counter[str] = collections.Counter()
     sampled_bytes = 0
@@ -63,14 +63,15 @@ def measure_fit(paths: Sequence[Path], tokenizer: FullTokenizer) -> Fit:
         counts.update(block.decode("utf-8", "replace").split())
     unknown: Counter[str] = collections.Counter()
     num_words = num_pieces = num_capitals = 0
-    unknown_ids = [tokenizer.vocab[UNKNOWN_TOKEN]]
+    unknown_id = tokenizer.vocab[UNKNOWN_TOKEN]
+    words_of = BasicTokenizer(tokenizer.do_lower_case)
     for text, count in counts.items():
-        for word in tokenizer.basic_tokenizer.tokenize(text):
+        for word in words_of.tokenize(text):
             if not any(map(str.isalpha, word)):
                 continue
             num_words += count
             ids = tokenizer.tokenize_to_ids(word)
-            if ids == unknown_ids:
+            if unknown_id in ids:
                 unknown[word] += count
             else:
                 num_pieces += count * len(ids)
@@ -86,7 +87,7 @@ def measure_fit(paths: Sequence[Path], tokenizer: FullTokenizer) -> Fit:
     )
 
 
-def has_capitals(tokenizer: FullTokenizer) -> float:
+def has_capitals(tokenizer: Tokenizer) -> float:
     """The share of the vocabulary's pieces with a capital letter."""
     pieces = [piece for piece in tokenizer.vocab
               if piece not in SPECIAL_TOKENS and not piece.startswith("[unused")]
@@ -105,7 +106,7 @@ def describe_fit(fit: Fit) -> str:
     return words
 
 
-def judge_fit(fit: Fit, tokenizer: FullTokenizer) -> Iterator[str]:
+def judge_fit(fit: Fit, tokenizer: Tokenizer) -> Iterator[str]:
     """What looks wrong, and what to do."""
     capitals = has_capitals(tokenizer)
     if tokenizer.do_lower_case and capitals > _SOME_CAPITALS:

@@ -100,7 +100,8 @@ def test_chain_leaves_the_layout_and_manifests_that_add_up(prepared):
     manifest = json.loads((folder / "manifest.json").read_text())
     assert manifest["arguments"] == {
         "max_seq_length": 32, "max_predictions_per_seq": 5, "do_lower_case": True,
-        "masked_lm_prob": 0.15, "dupe_factor": 2, "random_seed": 12345}
+        "masked_lm_prob": 0.15, "dupe_factor": 2, "random_seed": 12345, "masking": "static",
+        "whole_word_masking": False, "max_ngram_size": 1}
     assert manifest["vocab"]["size"] == len((folder / "vocab.txt").read_text().splitlines())
     for split, number in (("training", 4), ("test", 2)):
         entries = manifest["shards"][split]

@@ -9,7 +9,7 @@ SHARDS = [130, 64, 1, 0, 200]
 
 
 def positions(order, start, count):
-    return [(run.file, run.first + offset) for run in order.runs(start, count) for offset in range(run.count)]
+    return [(run.file, run.first + offset) for run in order.runs(start, count) for offset in range(run.num_records)]
 
 
 def test_every_instance_once_an_epoch():
@@ -41,9 +41,9 @@ def test_any_cut_gives_the_same_sequence(piece):
 
 def test_runs_stay_within_blocks():
     for run in GlobalOrder(SHARDS, seed=3).runs(0, 2 * sum(SHARDS)):
-        assert 0 < run.count <= BLOCK_RECORDS
-        assert run.first // BLOCK_RECORDS == (run.first + run.count - 1) // BLOCK_RECORDS
-        assert run.first + run.count <= SHARDS[run.file]
+        assert 0 < run.num_records <= BLOCK_RECORDS
+        assert run.first // BLOCK_RECORDS == (run.first + run.num_records - 1) // BLOCK_RECORDS
+        assert run.first + run.num_records <= SHARDS[run.file]
 
 
 def test_no_records_is_an_error():

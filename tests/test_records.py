@@ -164,7 +164,7 @@ def test_index_says_where_records_lie_and_how_long_they_are(shard):
 def test_describe_finds_the_schema(tmp_path, shard):
     assert describe(shard) == RecordSchema(128, 20)
     write_records(tmp_path / "y.tfrecord", instances(2, 512, 77))
-    assert describe(tmp_path / "y.tfrecord") == (512, 77)
+    assert describe(tmp_path / "y.tfrecord") == RecordSchema(512, 77)
 
 
 def test_a_shard_without_records_has_an_index_but_no_schema(tmp_path):
