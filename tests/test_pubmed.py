@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import zlib
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from bert_tf.errors import UserError
 from data import formatting, pubmed
 
-SHARED = Path("pubmed_one_article.xml")
+REAL_ARTICLE = Path(os.environ.get("BERT_TF_REAL_DATA", "")) / "pubmed_one_article.xml"
 
 
 def article(pmid, title="A title.", abstract="An abstract. It ends.", version=1):
@@ -154,9 +155,9 @@ def test_missing_baseline_and_files_of_two_years_say_what_to_do(tmp_path):
         pubmed.find_files(tmp_path)
 
 
-@pytest.mark.skipif(not SHARED.exists(), reason="real article not at hand")
+@pytest.mark.skipif(not REAL_ARTICLE.is_file(), reason="BERT_TF_REAL_DATA names no folder with a real article")
 def test_real_article():
-    (line,), dropped = cleaned([SHARED])
+    (line,), dropped = cleaned([REAL_ARTICLE])
     assert line.startswith("Inhaled Combined Budesonide-Formoterol as Needed in Mild Asthma.  In patients "
                            "with mild asthma, as-needed use of an inhaled glucocorticoid plus a fast-acting "
                            "β2-agonist may be an alternative")
