@@ -36,7 +36,8 @@ RARE_SHARE = 1e-6
 MIN_PIECE_COUNT = 2
 # More text changes the vocabulary little, and the trainer holds every distinct word in memory.
 MAX_TRAINING_BYTES = 1 << 30
-MAX_SENTENCEPIECE_BYTES = 1 << 26
+# SentencePiece takes some 15 bytes a byte of text.
+MAX_SENTENCEPIECE_BYTES = 1 << 25
 SENTENCEPIECE_THREADS = 4
 
 

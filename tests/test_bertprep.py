@@ -279,6 +279,13 @@ def test_vocabulary_that_does_not_exist_is_named(prepared, tmp_path):
         prepared, "create_tfrecord_files", "custom", "--vocab_file", tmp_path / "nowhere.txt"))
 
 
+def test_masking_options_that_make_no_sense_are_refused(prepared):
+    assert "--dupe_factor=5 with --masking=dynamic: " in refused(prep(
+        prepared, "create_tfrecord_files", "custom", "--masking", "dynamic", "--dupe_factor", 5))
+    assert "add --whole_word_masking" in refused(prep(
+        prepared, "create_tfrecord_files", "custom", "--max_ngram_size", 3))
+
+
 def slowed(tmp_path: Path, target: str) -> Path:
     """The program with one function made slow, so that a kill meets it at work."""
     module, function = target.rsplit(".", 1)
