@@ -168,7 +168,7 @@ def test_masks_come_from_the_run_s_seed_the_epoch_and_the_record_s_place_among_a
     ids_of = VocabularyIds.of(load_vocab(unmasked_dataset / "vocab.txt"))
     masker = Masker(MaskingRules(0.2, SCHEMA.max_predictions_per_seq), ids_of)
     first_of = [0, 70, 134]  # shards of 70, 64 and 3
-    numbered = [(run.epoch, first_of[run.file] + run.first, run.count)
+    numbered = [(run.epoch, first_of[run.file] + run.first, run.num_records)
                 for run in GlobalOrder(records.records_per_file, seed=1).runs(0, 160)]
     assert {epoch for epoch, _, _ in numbered} == {0, 1}
     rows = [row for batch in batches(unmasked_dataset, 20) for row in originals(batch)]
