@@ -7,7 +7,7 @@ from typing import Optional, Sequence
 
 from absl import app, flags
 
-from bert_tf.command_line import parse_flags
+from bert_tf.command_line import make_deterministic, parse_flags
 from bert_tf.errors import STOPPED_EXIT_CODE, UserError, exit_on_user_error
 
 FLAGS = flags.FLAGS
@@ -23,7 +23,7 @@ flags.DEFINE_integer("train_batch_size", 32, "Micro-batch of one rank.")
 flags.DEFINE_integer("eval_batch_size", 8, "Evaluation batch of one rank.")
 flags.DEFINE_integer("max_eval_steps", 0, "Evaluation batches of each rank; 0: all.")
 flags.DEFINE_float("learning_rate", 7.5e-4, "Peak rate of one rank; multiplied by the number of ranks.")
-flags.DEFINE_enum("optimizer_type", "lamb", ["lamb", "adamw"], "lamb is NVLAMB.")
+flags.DEFINE_enum("optimizer_type", "lamb", ["lamb", "adamw", "lars"], "lamb is NVLAMB.")
 flags.DEFINE_bool("lamb_adapt_excluded", True, "Whether biases and LayerNorm parameters have a trust ratio; false "
                   "is the variant of MLPerf and apex.")
 flags.DEFINE_bool("adam_bias_correction", False, "Whether adamw corrects its moments' bias, as Keras does.")
@@ -42,6 +42,10 @@ flags.DEFINE_enum("precision", "fp32", ["fp32", "tf32", "fp16", "bf16"], "Type o
 flags.DEFINE_bool("enable_xla", False, "Compile with XLA.")
 flags.DEFINE_enum("xla_scope", "auto", ["auto", "step", "blocks"], "What XLA compiles; auto: the whole step on "
                   "GPUs, the element-wise blocks on CPUs.")
+flags.DEFINE_enum("allreduce_compression", "none", ["none", "fp16"], "fp16: the ranks send each other their gradients "
+                  "in half precision.")
+flags.DEFINE_bool("deterministic", False, "Only operations that give the same bits in every run, where GPUs have "
+                  "faster ones that do not.")
 flags.DEFINE_integer("seed", 12345, "Of weights, data order and dropout.")
 flags.DEFINE_string("dllog_path", None, "File for NVIDIA's DLLogger lines.")
 flags.DEFINE_bool("continue_with_changes", False, "Go on in a run folder although settings differ from its own.")
@@ -93,6 +97,8 @@ def main(argv: Sequence[str]) -> None:
     for name in ("input_files", "model_dir", "num_train_steps"):
         if FLAGS[name].value is None:
             raise UserError(f"--{name} is required")
+    if FLAGS.deterministic:
+        make_deterministic(Path(FLAGS.model_dir))
     from bert_tf.config import TrainConfig
     from bert_tf.distributed import connect
     from bert_tf.training import pretrain
@@ -106,8 +112,9 @@ def main(argv: Sequence[str]) -> None:
         max_eval_steps=FLAGS.max_eval_steps, optimizer_type=FLAGS.optimizer_type,
         lamb_adapt_excluded=FLAGS.lamb_adapt_excluded, adam_bias_correction=FLAGS.adam_bias_correction,
         continuous_join=FLAGS.continuous_join, precision=FLAGS.precision,
-        xla_scope=_xla_scope(), seed=FLAGS.seed, save_checkpoint_steps=FLAGS.save_checkpoint_steps,
-        display_loss_steps=FLAGS.display_loss_steps, keep_checkpoints=FLAGS.keep_checkpoints)
+        xla_scope=_xla_scope(), allreduce_compression=FLAGS.allreduce_compression, seed=FLAGS.seed,
+        save_checkpoint_steps=FLAGS.save_checkpoint_steps, display_loss_steps=FLAGS.display_loss_steps,
+        keep_checkpoints=FLAGS.keep_checkpoints)
     finished = pretrain(config, _inputs(), Path(FLAGS.model_dir), workers,
                         continue_with_changes=FLAGS.continue_with_changes, dllog_path=FLAGS.dllog_path)
     if not finished:

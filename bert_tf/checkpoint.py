@@ -29,7 +29,7 @@ _NAME = re.compile(r"ckpt-(\d{8,})$")
 _UNFINISHED = ".unfinished-"
 # Inside the model these have rows up to a multiple of 8; in files exactly one for each piece.
 _VOCABULARY_ROWS = ("bert/embeddings/word_embeddings", "cls/predictions/output_bias")
-_SLOTS = ("/adam_m", "/adam_v")
+_SLOTS = ("/adam_m", "/adam_v", "/momentum")
 _NOT_WEIGHTS = ("global_step",)
 
 

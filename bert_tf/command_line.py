@@ -1,7 +1,9 @@
-"""The programs' command lines: old flag names are answered, mistakes are one line and exit code 2."""
+"""What the programs share: old flag names are answered, mistakes are one line and exit code 2, determinism is set."""
 from __future__ import annotations
 
-from typing import List, Sequence
+import os
+from pathlib import Path
+from typing import List, MutableMapping, Sequence
 
 from absl import flags
 
@@ -31,3 +33,17 @@ def parse_flags(argv: Sequence[str]) -> List[str]:
         return flags.FLAGS(arguments)
     except flags.Error as error:
         raise UserError(f"{str(error).splitlines()[0]}; see --help") from None
+
+
+def make_deterministic(run_folder: Path, environ: MutableMapping[str, str] = os.environ) -> None:
+    """Asks TensorFlow and XLA for the same bits in every run. To be called before TensorFlow is imported.
+
+    On GPUs XLA chooses among matmuls by timing them, so what a run chose at its first start is kept
+    in its folder and taken up when it is started again.
+    """
+    autotuned = run_folder / "xla_autotune_results.txt"
+    known = autotuned.exists()
+    options = ["--xla_gpu_deterministic_ops=true",
+               f"--xla_gpu_{'load' if known else 'dump'}_autotune_results_{'from' if known else 'to'}={autotuned}"]
+    environ["XLA_FLAGS"] = " ".join([environ.get("XLA_FLAGS", ""), *options]).strip()
+    environ["TF_DETERMINISTIC_OPS"] = "1"

@@ -25,8 +25,9 @@ PRESETS: Dict[str, tuple] = {
 # "gelu_exact" is the erf form, which Hugging Face calls "gelu".
 ACTIVATIONS = ("gelu", "gelu_exact")
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
-OPTIMIZERS = ("lamb", "adamw")
+OPTIMIZERS = ("lamb", "adamw", "lars")
 XLA_SCOPES = ("step", "blocks", "off")
+COMPRESSIONS = ("none", "fp16")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,6 +138,7 @@ class TrainConfig:
     continuous_join: bool = False  # the rate does not drop where the warm-up ends
     precision: str = "fp32"
     xla_scope: str = "off"
+    allreduce_compression: str = "none"  # type in which the ranks' gradients travel
     seed: int = 12345
     save_checkpoint_steps: int = 100
     display_loss_steps: int = 10
@@ -158,7 +160,8 @@ class TrainConfig:
                 "the learning rate would never come down; warm up for less or train for longer")
         if not self.learning_rate > 0:
             raise UserError(f"learning_rate={self.learning_rate}: must be positive")
-        for name, allowed in (("optimizer_type", OPTIMIZERS), ("precision", PRECISIONS), ("xla_scope", XLA_SCOPES)):
+        for name, allowed in (("optimizer_type", OPTIMIZERS), ("precision", PRECISIONS), ("xla_scope", XLA_SCOPES),
+                              ("allreduce_compression", COMPRESSIONS)):
             if getattr(self, name) not in allowed:
                 raise UserError(f"{name}={getattr(self, name)!r}: must be one of {', '.join(allowed)}")
         for name, owner, default in (("lamb_adapt_excluded", "lamb", True), ("adam_bias_correction", "adamw", False)):
@@ -182,9 +185,8 @@ class TrainConfig:
     @property
     def optimizer_options(self) -> Dict[str, Any]:
         """What the optimizer's class takes beside its schedule."""
-        if self.optimizer_type == "lamb":
-            return {"adapt_excluded": self.lamb_adapt_excluded}
-        return {"bias_correction": self.adam_bias_correction}
+        return {"lamb": {"adapt_excluded": self.lamb_adapt_excluded},
+                "adamw": {"bias_correction": self.adam_bias_correction}}.get(self.optimizer_type, {})
 
     def identity(self) -> Dict[str, Any]:
         """The settings that make a run this run and no other.
@@ -204,13 +206,19 @@ class TrainConfig:
             "adam_bias_correction": self.adam_bias_correction,
             "continuous_join": self.continuous_join,
             "precision": self.precision,
+            "allreduce_compression": self.allreduce_compression,
             "seed": self.seed,
         }
+
+    @property
+    def scales_loss(self) -> bool:
+        """Whether float16 holds gradients anywhere, whose small values need a loss scale."""
+        return "fp16" in (self.precision, self.allreduce_compression)
 
     def to_dict(self) -> Dict[str, Any]:
         return dataclasses.asdict(self)
 
 
 def compute_dtype(precision: str) -> str:
-    """The type in which matmuls are computed; everything else stays float32."""
-    return {"fp32": "float32", "tf32": "float32", "fp16": "float16", "bf16": "bfloat16"}[precision]
+    """The type in which matmuls are computed, or gradients travel; everything else stays float32."""
+    return {"none": "float32", "fp32": "float32", "tf32": "float32", "fp16": "float16", "bf16": "bfloat16"}[precision]

@@ -5,14 +5,15 @@ kind. Everything here is called by all ranks in the same order.
 """
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from typing import Any, Callable, List, Optional, Sequence, TypeVar
+from typing import Any, Callable, Iterator, List, Optional, Sequence, TypeVar
 
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.errors import UserError
+from bert_tf.errors import LostRankError, UserError
 
 # A bucket is large enough that starting a reduction costs nothing, and small enough that the flat
 # copy of it is no second copy of all gradients.
@@ -37,7 +38,7 @@ class Workers:
         return self.rank == 0
 
     def mean(self, tensors: Sequence[tf.Tensor]) -> List[tf.Tensor]:
-        """Element-wise means over the ranks, reduced in flat buckets of fixed order."""
+        """Element-wise means over the ranks, reduced in flat buckets of fixed order, in the tensors' own types."""
         return list(tensors)
 
     def broadcast(self, variables: Sequence[tf.Variable]) -> None:
@@ -46,6 +47,11 @@ class Workers:
     def gather(self, vector: np.ndarray) -> np.ndarray:
         """[size, len(vector)]: what each rank passed."""
         return np.asarray(vector)[np.newaxis]
+
+    @contextlib.contextmanager
+    def expecting_all(self) -> Iterator[None]:
+        """Around a compiled function with a `mean` in it: a rank that is lost there is a `LostRankError`."""
+        yield
 
     def together(self, work: Callable[[], Result]) -> Result:
         """Does this rank's `work` and returns its result once the work of all ranks is done.
@@ -80,11 +86,24 @@ class _HorovodWorkers(Workers):
         return means
 
     def broadcast(self, variables: Sequence[tf.Variable]) -> None:
-        self._horovod.broadcast_variables(variables, root_rank=0)
+        with self.expecting_all():
+            self._horovod.broadcast_variables(variables, root_rank=0)
 
     def gather(self, vector: np.ndarray) -> np.ndarray:
-        gathered = self._horovod.allgather(tf.constant(np.asarray(vector)[np.newaxis]), name="gather")
-        return gathered.numpy()
+        with self.expecting_all():
+            gathered = self._horovod.allgather(tf.constant(np.asarray(vector)[np.newaxis]), name="gather")
+            return gathered.numpy()
+
+    @contextlib.contextmanager
+    def expecting_all(self) -> Iterator[None]:
+        try:
+            yield
+        except tf.errors.OpError as error:
+            if "Horovod has been shut down" not in str(error.message):
+                raise
+            raise LostRankError(
+                f"rank {self.rank} waited in vain: another rank has ended or answers no longer; its log says why. "
+                "The same command goes on from the last checkpoint") from None
 
     def together(self, work: Callable[[], Result]) -> Result:
         job = _Job(work)
@@ -122,10 +141,10 @@ class _Job(threading.Thread):
 
 def _buckets(tensors: Sequence[tf.Tensor]) -> List[List[tf.Tensor]]:
     buckets: List[List[tf.Tensor]] = []
-    filled = BUCKET_BYTES
+    filled = 0
     for tensor in tensors:
         size = tensor.shape.num_elements() * tensor.dtype.size
-        if filled + size > BUCKET_BYTES:
+        if not buckets or filled + size > BUCKET_BYTES or tensor.dtype != buckets[-1][-1].dtype:
             buckets.append([])
             filled = 0
         buckets[-1].append(tensor)

@@ -20,9 +20,17 @@ class UserError(ValueError):
     keeps its traceback.
     """
 
+    exit_code = USER_ERROR_EXIT_CODE
+
+
+class LostRankError(UserError):
+    """Another rank ended or hangs. Nobody's mistake here; the ranks end, and may be started again."""
+
+    exit_code = 1
+
 
 def exit_on_user_error(main: Callable[[Sequence[str]], Result]) -> Callable[[Sequence[str]], Result]:
-    """Wraps a program's ``main(argv)``: a `UserError` becomes ``error: ...`` and exit code 2."""
+    """Wraps a program's ``main(argv)``: a `UserError` becomes ``error: ...`` and its exit code, which is 2."""
 
     @functools.wraps(main)
     def wrapped(argv: Sequence[str]) -> Result:
@@ -33,7 +41,7 @@ def exit_on_user_error(main: Callable[[Sequence[str]], Result]) -> Callable[[Seq
             # Not sys.exit: with several ranks the interpreter's shutdown would wait in Horovod's
             # exit hooks for ranks that are still inside a collective operation.
             sys.stdout.flush()
-            os._exit(USER_ERROR_EXIT_CODE)
+            os._exit(error.exit_code)
         except KeyboardInterrupt:
             print("interrupted", file=sys.stderr, flush=True)
             os._exit(130)

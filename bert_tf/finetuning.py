@@ -47,7 +47,7 @@ from bert_tf.squad.features import (
 )
 from bert_tf.squad.metrics import check_answers_known
 from bert_tf.telemetry import DONE, Telemetry, peak_tflops, span_flops_per_sequence
-from bert_tf.tokenization import WORD_START, FullTokenizer, load_vocab
+from bert_tf.tokenization import WORD_START, FullTokenizer, check_casing, load_vocab
 from bert_tf.train_step import TrainStep
 from bert_tf.training import (
     LoopSettings,
@@ -58,9 +58,6 @@ from bert_tf.training import (
     start_or_resume,
     write_report,
 )
-
-# Pieces with capitals in a vocabulary made from lower-cased text: [CLS] and its like, a stray or two.
-_FEW_CAPITALS = 0.01
 
 
 @dataclasses.dataclass(frozen=True)
@@ -189,7 +186,7 @@ def finetune(config: FinetuningConfig, task: Task, checkpoints: CheckpointFolder
     telemetry.start(update=state.updates_applied, resumed_from=resumed_from,
                     phase=task.name, **facts)
     settings = LoopSettings(num_updates, config.global_batch_size, config.save_checkpoint_steps,
-                            config.display_loss_steps, config.precision, identity)
+                            config.display_loss_steps, identity)
     return run_updates(step, state, functools.partial(_batches, task, config, workers.rank), settings, checkpoints,
                        telemetry, workers, name_metrics=functools.partial(_name_metrics, task.objective),
                        after_save=after_save)
@@ -354,15 +351,3 @@ def run_squad(job: SquadJob, workers: Workers) -> bool:
             if workers.is_chief:
                 write_report(job.model_dir, telemetry)
     return finished
-
-
-def check_casing(vocab: Mapping[str, int], do_lower_case: bool, path: Path) -> None:
-    """Raises `UserError` where the vocabulary's capitals and --do_lower_case contradict each other."""
-    words = [piece for piece in vocab if not piece.startswith("[")]
-    num_with_capitals = sum(piece != piece.lower() for piece in words)
-    if do_lower_case and num_with_capitals > _FEW_CAPITALS * len(words):
-        raise UserError(f"{path} has {num_with_capitals} pieces with capital letters, which lower-cased text never "
-                        "uses; pass --nodo_lower_case with a cased model")
-    if not do_lower_case and not num_with_capitals and any(piece != piece.upper() for piece in words):
-        raise UserError(f"{path} has no piece with a capital letter, so every word with one would be unknown; "
-                        "pass --do_lower_case with an uncased model")

@@ -1,11 +1,12 @@
-"""NVLAMB and BERT's Adam, their learning rates, the loss scale of float16.
+"""NVLAMB, BERT's Adam and LARS, their learning rates, the loss scale of float16.
 
 NVLAMB is LAMB (arXiv 1904.00962) as NVIDIA's recipe for BERT runs it: the global gradient is
 clipped to norm 1 once, moments are bias-corrected by the number of updates applied, epsilon stands
 outside the root, decay is added before the trust ratio, the ratio is not clamped, and biases and
 LayerNorm parameters, which do not decay, have a trust ratio too (`adapt_excluded=False` takes it
 from them, as apex and MLPerf do). AdamW is Google's BERT Adam: no bias correction, decoupled
-decay; `bias_correction=True` gives Keras' and NVIDIA TF2's.
+decay; `bias_correction=True` gives Keras' and NVIDIA TF2's. LARS (arXiv 1708.03888), LAMB's
+ancestor, is there for comparison.
 
 Each one's mathematics is one pure function. Two callers use it: Keras, for anyone's `model.fit`,
 and `apply_update`, for our training step. The latter runs one small compiled function for each
@@ -20,7 +21,8 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
-Update = Tuple[tf.Tensor, tf.Tensor, tf.Tensor]
+# New weights, then the new value of each slot.
+Update = Tuple[tf.Tensor, ...]
 
 # Parts of the names of variables that do not decay, as in Google's code.
 _NOT_DECAYED = ("LayerNorm", "layer_norm", "bias")
@@ -84,28 +86,46 @@ def adamw_update(w: tf.Tensor, m: tf.Tensor, v: tf.Tensor, g: tf.Tensor, *, rate
     return w - rate * (first / (tf.sqrt(second) + epsilon) + weight_decay * w), m, v
 
 
+def lars_update(w: tf.Tensor, a: tf.Tensor, g: tf.Tensor, *, rate: tf.Tensor, step: tf.Tensor, momentum: float,
+                trust_coefficient: float, weight_decay: float, adapt: bool) -> Update:
+    """One LARS update of one variable -> new (w, a). Arguments as in `nvlamb_update`, and
+
+    a: the momentum, which holds the learning rates it was summed up with (arXiv 1708.03888, algorithm 1).
+    momentum: the share of it that stays.
+    trust_coefficient: of ||w|| / (||g|| + decay * ||w||), by which the rate is multiplied where `adapt`.
+    """
+    del step  # nothing here is bias-corrected
+    if adapt:
+        w_norm, g_norm = _norm(w), _norm(g)
+        rate = rate * tf.where((w_norm > 0) & (g_norm > 0),
+                               trust_coefficient * w_norm / (g_norm + weight_decay * w_norm), tf.ones_like(w_norm))
+    a = momentum * a + rate * (g + weight_decay * w)
+    return w - a, a
+
+
+def _check_range(low: float, high: float, open_below: bool, **values: float) -> None:
+    for name, value in values.items():
+        if not (low < value if open_below else low <= value) or not value < high:
+            raise ValueError(f"{name}={value}: must lie in {'(' if open_below else '['}{low:g}, {high:g})")
+
+
 class _BertOptimizer(tf.keras.optimizers.Optimizer):
-    """What NVLAMB and AdamW share: slots, Keras' side and `apply_update`.
+    """What the optimizers share: slots, Keras' side and `apply_update`.
 
     Raises:
-      ValueError: a beta is not within (0, 1), or epsilon or weight_decay is negative.
+      ValueError: weight_decay is negative.
     """
 
-    def __init__(self, learning_rate: Any, beta_1: float, beta_2: float, epsilon: float, weight_decay: float,
-                 compiled: bool, **keras_arguments: Any):
+    # What is kept for each variable, by the ends of their names in checkpoints.
+    slot_names: Tuple[str, ...] = ()
+
+    def __init__(self, learning_rate: Any, weight_decay: float, compiled: bool, **keras_arguments: Any):
         # Keras' own weight_decay would decay outside the trust ratio, so Keras must not know of ours.
         super().__init__(**keras_arguments)
-        for name, beta in (("beta_1", beta_1), ("beta_2", beta_2)):
-            if not 0 < beta < 1:
-                raise ValueError(f"{name}={beta}: must lie in (0, 1)")
-        for name, value in (("epsilon", epsilon), ("weight_decay", weight_decay)):
-            if value < 0:
-                raise ValueError(f"{name}={value}: must not be negative")
+        _check_range(0, math.inf, False, weight_decay=weight_decay)
         self._learning_rate = self._build_learning_rate(learning_rate)
-        self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
         self.weight_decay_rate, self.compiled = weight_decay, compiled
-        self._first_moments: List[tf.Variable] = []
-        self._second_moments: List[tf.Variable] = []
+        self._slots: List[Tuple[tf.Variable, ...]] = []  # of each variable
         self._kernels: Dict[Any, Callable] = {}
 
     def _pure_update(self, excluded: bool) -> Callable[..., Update]:
@@ -113,13 +133,12 @@ class _BertOptimizer(tf.keras.optimizers.Optimizer):
         raise NotImplementedError
 
     def build(self, var_list: Sequence[tf.Variable]) -> None:
-        """Makes the moments of `var_list`, named as in Google's training checkpoints."""
+        """Makes the slots of `var_list`, named as in Google's training checkpoints."""
         super().build(var_list)
         if getattr(self, "_built", False):
             return
         for variable in var_list:
-            self._first_moments.append(self._add_slot(variable, "adam_m"))
-            self._second_moments.append(self._add_slot(variable, "adam_v"))
+            self._slots.append(tuple(self._add_slot(variable, name) for name in self.slot_names))
         self._built = True
 
     def _add_slot(self, variable: tf.Variable, slot: str) -> tf.Variable:
@@ -130,8 +149,8 @@ class _BertOptimizer(tf.keras.optimizers.Optimizer):
 
     @property
     def slot_variables(self) -> List[tf.Variable]:
-        """First and second moment of each variable in turn."""
-        return [slot for pair in zip(self._first_moments, self._second_moments) for slot in pair]
+        """All slots of each variable in turn."""
+        return [slot for slots in self._slots for slot in slots]
 
     def current_learning_rate(self) -> tf.Tensor:
         """The rate of the update that comes next."""
@@ -144,12 +163,11 @@ class _BertOptimizer(tf.keras.optimizers.Optimizer):
 
     def update_step(self, gradient: Any, variable: tf.Variable) -> None:
         """Updates one variable; Keras calls it with gradients that it has clipped."""
-        index = self._index_dict[self._var_key(variable)]
-        m, v = self._first_moments[index], self._second_moments[index]
+        slots = self._slots[self._index_dict[self._var_key(variable)]]
         new_values = self._pure_update(self._excluded(variable))(
-            variable, m, v, tf.convert_to_tensor(gradient), rate=tf.cast(self.learning_rate, variable.dtype),
+            variable, *slots, tf.convert_to_tensor(gradient), rate=tf.cast(self.learning_rate, variable.dtype),
             step=tf.cast(self.iterations + 1, variable.dtype))
-        for target, value in zip((variable, m, v), new_values):
+        for target, value in zip((variable, *slots), new_values):
             target.assign(value)
 
     def apply_update(self, gradients: Sequence[tf.Tensor], variables: Sequence[tf.Variable], multiplier: tf.Tensor,
@@ -168,10 +186,9 @@ class _BertOptimizer(tf.keras.optimizers.Optimizer):
         rate = tf.cast(self.current_learning_rate(), tf.float32)
         step = tf.cast(self.iterations + 1, tf.float32)
         for gradient, variable in zip(gradients, variables):
-            index = self._index_dict[self._var_key(variable)]
+            slots = self._slots[self._index_dict[self._var_key(variable)]]
             kernel = self._kernel(variable.shape, self._excluded(variable))
-            kernel(variable, self._first_moments[index], self._second_moments[index], gradient,
-                   tf.cast(multiplier, tf.float32), rate, step, is_finite)
+            kernel((variable, *slots), gradient, tf.cast(multiplier, tf.float32), rate, step, is_finite)
         self.iterations.assign_add(tf.cast(is_finite, tf.int64))
 
     def _kernel(self, shape: tf.TensorShape, excluded: bool) -> Callable[..., None]:
@@ -187,18 +204,37 @@ class _BertOptimizer(tf.keras.optimizers.Optimizer):
     def get_config(self) -> Dict[str, Any]:
         """Keras' configuration, from which `from_config` makes the same optimizer."""
         return {**super().get_config(), "learning_rate": self._serialize_hyperparameter(self._learning_rate),
-                "beta_1": self.beta_1, "beta_2": self.beta_2, "epsilon": self.epsilon,
                 "weight_decay": self.weight_decay_rate, "compiled": self.compiled}
 
 
-def _update_in_place(update: Callable[..., Update], w: tf.Variable, m: tf.Variable, v: tf.Variable, g: tf.Tensor,
+def _update_in_place(update: Callable[..., Update], targets: Sequence[tf.Variable], g: tf.Tensor,
                      multiplier: tf.Tensor, rate: tf.Tensor, step: tf.Tensor, is_finite: tf.Tensor) -> None:
-    new_values = update(w, m, v, g * multiplier, rate=rate, step=step)
-    for target, value in zip((w, m, v), new_values):
+    new_values = update(*targets, g * multiplier, rate=rate, step=step)
+    for target, value in zip(targets, new_values):
         target.assign(tf.where(is_finite, value, target))
 
 
-class NVLAMB(_BertOptimizer):
+class _MomentsOptimizer(_BertOptimizer):
+    """Those that keep running means of the gradient and of its square.
+
+    Raises:
+      ValueError: a beta is not within (0, 1), or epsilon or weight_decay is negative.
+    """
+
+    slot_names = ("adam_m", "adam_v")
+
+    def __init__(self, learning_rate: Any, beta_1: float, beta_2: float, epsilon: float, weight_decay: float,
+                 compiled: bool, **keras_arguments: Any):
+        super().__init__(learning_rate, weight_decay, compiled, **keras_arguments)
+        _check_range(0, 1, True, beta_1=beta_1, beta_2=beta_2)
+        _check_range(0, math.inf, False, epsilon=epsilon)
+        self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
+
+    def get_config(self) -> Dict[str, Any]:
+        return {**super().get_config(), "beta_1": self.beta_1, "beta_2": self.beta_2, "epsilon": self.epsilon}
+
+
+class NVLAMB(_MomentsOptimizer):
     """The optimizer of the large-batch recipe; the module says which LAMB that is.
 
     Args:
@@ -228,7 +264,7 @@ class NVLAMB(_BertOptimizer):
         return {**super().get_config(), "adapt_excluded": self.adapt_excluded}
 
 
-class AdamW(_BertOptimizer):
+class AdamW(_MomentsOptimizer):
     """BERT's Adam with decoupled decay. Arguments as `NVLAMB`'s, and `bias_correction`."""
 
     def __init__(self, learning_rate: Any = 1e-4, beta_1: float = 0.9, beta_2: float = 0.999, epsilon: float = 1e-6,
@@ -245,6 +281,32 @@ class AdamW(_BertOptimizer):
 
     def get_config(self) -> Dict[str, Any]:
         return {**super().get_config(), "bias_correction": self.bias_correction}
+
+
+class LARS(_BertOptimizer):
+    """Momentum with a layer-wise rate. Arguments as `NVLAMB`'s, and those of `lars_update`.
+
+    Biases and LayerNorm parameters have no layer-wise rate, as in the paper's code.
+    """
+
+    slot_names = ("momentum",)
+
+    def __init__(self, learning_rate: Any = 1.0, momentum: float = 0.9, trust_coefficient: float = 0.001,
+                 weight_decay: float = 0.01, global_clipnorm: Optional[float] = 1.0, compiled: bool = True,
+                 name: str = "LARS", **keras_arguments: Any):
+        super().__init__(learning_rate, weight_decay, compiled, global_clipnorm=global_clipnorm, name=name,
+                         **keras_arguments)
+        _check_range(0, 1, False, momentum=momentum)
+        _check_range(0, math.inf, True, trust_coefficient=trust_coefficient)
+        self.momentum, self.trust_coefficient = momentum, trust_coefficient
+
+    def _pure_update(self, excluded: bool) -> Callable[..., Update]:
+        return functools.partial(
+            lars_update, momentum=self.momentum, trust_coefficient=self.trust_coefficient,
+            weight_decay=0.0 if excluded else self.weight_decay_rate, adapt=not excluded)
+
+    def get_config(self) -> Dict[str, Any]:
+        return {**super().get_config(), "momentum": self.momentum, "trust_coefficient": self.trust_coefficient}
 
 
 class WarmupPolynomialDecay(tf.keras.optimizers.schedules.LearningRateSchedule):
@@ -289,8 +351,8 @@ class WarmupPolynomialDecay(tf.keras.optimizers.schedules.LearningRateSchedule):
 
 def make_optimizer(optimizer_type: str, peak_learning_rate: float, warmup_steps: int, total_steps: int, *,
                    compiled: bool = True, continuous_join: bool = False, **options: Any) -> _BertOptimizer:
-    """"lamb" or "adamw" with its schedule (power 0.5 and 1); `options` go to the optimizer."""
-    classes = {"lamb": (NVLAMB, 0.5), "adamw": (AdamW, 1.0)}
+    """"lamb", "adamw" or "lars" with its schedule (power 0.5, 1, 0.5); `options` go to the optimizer."""
+    classes = {"lamb": (NVLAMB, 0.5), "adamw": (AdamW, 1.0), "lars": (LARS, 0.5)}
     if optimizer_type not in classes:
         raise ValueError(f"optimizer_type={optimizer_type!r}: must be one of {', '.join(classes)}")
     optimizer_class, power = classes[optimizer_type]

@@ -39,6 +39,8 @@ from bert_tf.errors import UserError
 UNKNOWN_TOKEN = "[UNK]"
 SPECIAL_TOKENS = ("[PAD]", UNKNOWN_TOKEN, "[CLS]", "[SEP]", "[MASK]")
 MAX_WORD_CHARS = 200
+# Share of pieces with capitals in a vocabulary made from lower-cased text: a stray or two.
+_FEW_CAPITALS = 0.01
 CONTINUATION = "##"
 SENTENCEPIECE_SUFFIX = ".model"
 # SentencePiece marks where a word begins, WordPiece where it goes on.
@@ -419,6 +421,17 @@ def _load_sentencepiece(path: str | Path):
             f"{path} is no SentencePiece model ({error}); a WordPiece vocabulary is called .txt"
         ) from error
 
+
+def check_casing(vocab: Iterable[str], do_lower_case: bool, path: str | Path) -> None:
+    """Raises `UserError` where the vocabulary's capitals and --do_lower_case contradict each other."""
+    words = [piece for piece in vocab if not piece.startswith("[")]
+    num_with_capitals = sum(piece != piece.lower() for piece in words)
+    if do_lower_case and num_with_capitals > _FEW_CAPITALS * len(words):
+        raise UserError(f"{path} has {num_with_capitals} pieces with capital letters, which lower-cased text never "
+                        "uses; pass --do_lower_case=0 with a cased model")
+    if not do_lower_case and not num_with_capitals and any(piece != piece.upper() for piece in words):
+        raise UserError(f"{path} has no piece with a capital letter, so every word with one would be unknown; "
+                        "pass --do_lower_case=1 with an uncased model")
 
 Tokenizer = Union[FullTokenizer, SentencePieceTokenizer]
 

@@ -61,12 +61,16 @@ class TrainStep:
       scope: what XLA compiles; "step" compiles the whole accumulation.
       seed: of the dropout masks.
       settings: anything that must be equal on all ranks; only its hash travels.
+      reduce_dtype: type in which gradients travel between ranks. They are still scaled then, so that
+        float16 can hold them.
     """
 
     def __init__(self, model: tf.keras.Model, objective, optimizer, workers: Workers, loss_scale: LossScale, *,
-                 num_accumulation_steps: int, micro_batch_size: int, scope: str, seed: int, settings: str = ""):
+                 num_accumulation_steps: int, micro_batch_size: int, scope: str, seed: int, settings: str = "",
+                 reduce_dtype: str = "float32"):
         self._model, self._objective, self._optimizer = model, objective, optimizer
         self._workers, self._loss_scale, self._seed = workers, loss_scale, seed
+        self._reduce_dtype = tf.as_dtype(reduce_dtype)
         self._num_accumulation_steps, self._micro_batch_size = num_accumulation_steps, micro_batch_size
         # Half of a double's 53 bits are plenty for noticing that two ranks disagree.
         self._fingerprint = int(hashlib.sha256(settings.encode()).hexdigest()[:12], 16)
@@ -96,8 +100,9 @@ class TrainStep:
         gradients, metric_sums = self._workers.together(accumulate) if is_long else accumulate()
         self._last_secs = time.monotonic() - started
         metric_totals = totals[list(self._objective.metric_denominators)]
-        metrics, norm, is_finite, learning_rate, scale = self._apply(
-            gradients, metric_sums, tf.constant(metric_totals, tf.float32))
+        with self._workers.expecting_all():
+            metrics, norm, is_finite, learning_rate, scale = self._apply(
+                gradients, metric_sums, tf.constant(metric_totals, tf.float32))
         return UpdateResult(metrics, norm, is_finite, learning_rate, scale, stop_requested)
 
     def _agree(self, local: np.ndarray, batch_number: int, stop_requested: bool
@@ -143,7 +148,8 @@ class TrainStep:
                           metric_totals_M: tf.Tensor) -> Tuple[tf.Tensor, ...]:
         """All-reduces, decides whether the update is sound, clips and applies it."""
         # The metrics travel with the gradients: every reduction by itself costs some milliseconds.
-        *gradients, metric_means_M = self._workers.mean([*gradients, metric_sums_M])
+        *gradients, metric_means_M = self._workers.mean([*self._compress(gradients), metric_sums_M])
+        gradients = self._decompress(gradients)
         metrics_M = metric_means_M * self._workers.size / metric_totals_M
         scale = tf.identity(self._loss_scale.scale)
         unscale = 1.0 / (self._num_accumulation_steps * scale)
@@ -154,3 +160,16 @@ class TrainStep:
         self._optimizer.apply_update(gradients, self._variables, unscale * clip, is_finite)
         self._loss_scale.update(is_finite)
         return metrics_M, norm, is_finite, learning_rate, scale
+
+    def _compress(self, gradients: Sequence[tf.Tensor]) -> List[tf.Tensor]:
+        """What travels between the ranks: in half precision the means, which fit its range, not the sums."""
+        if self._reduce_dtype == tf.float32:
+            return list(gradients)
+        share = 1.0 / (self._num_accumulation_steps * self._workers.size)
+        return [tf.cast(gradient * share, self._reduce_dtype) for gradient in gradients]
+
+    def _decompress(self, gradients: Sequence[tf.Tensor]) -> List[tf.Tensor]:
+        if self._reduce_dtype == tf.float32:
+            return list(gradients)
+        share = float(self._num_accumulation_steps * self._workers.size)
+        return [tf.cast(gradient, tf.float32) * share for gradient in gradients]

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import signal
 import time
 from pathlib import Path
@@ -29,9 +30,9 @@ from bert_tf.run_folder import RunFolder, provenance, write_whole
 from bert_tf.telemetry import Telemetry, peak_tflops, pretraining_flops_per_sequence
 from bert_tf.train_step import Features, TrainStep, UpdateResult
 
-# Updates in a row with a non-finite gradient after which a run gives up. In float16 some are the
-# loss scale finding its level; otherwise they mean that something is wrong.
-MAX_SKIPS_FP16, MAX_SKIPS = 25, 3
+# Updates in a row with a non-finite gradient after which a run gives up. Where float16 holds gradients some are
+# the loss scale finding its level; otherwise they mean that something is wrong.
+MAX_SKIPS_WHILE_SCALING, MAX_SKIPS = 25, 3
 
 
 @dataclasses.dataclass
@@ -76,12 +77,7 @@ class LoopSettings:
     global_batch_size: int
     save_checkpoint_steps: int
     display_loss_steps: int
-    precision: str
     identity: Mapping[str, Any]  # written into each checkpoint
-
-    @property
-    def max_skips(self) -> int:
-        return MAX_SKIPS_FP16 if self.precision == "fp16" else MAX_SKIPS
 
 
 class _StopSignals:
@@ -150,6 +146,7 @@ def run_updates(step: TrainStep, state: TrainState, batches_from: Callable[[int]
     skipped = state.batches_consumed - state.updates_applied
     applied = saved_at = state.updates_applied
     interval, batches = _Interval(), batches_from(state.batches_consumed)
+    max_skips = MAX_SKIPS_WHILE_SCALING if state.loss_scale.enabled else MAX_SKIPS
     stop = False
 
     def log() -> None:
@@ -159,9 +156,9 @@ def run_updates(step: TrainStep, state: TrainState, batches_from: Callable[[int]
         applied = state.updates_applied  # fewer than were tried where some were skipped
         telemetry.train(applied, batches_consumed=state.batches_consumed, **name_metrics(shown.pop("means")),
                         skipped_updates=skipped, **shown)
-        if state.loss_scale.num_consecutive_skips() >= settings.max_skips:
+        if state.loss_scale.num_consecutive_skips() >= max_skips:
             raise UserError(
-                f"{settings.max_skips} updates in a row had a non-finite gradient (the last one was global batch "
+                f"{max_skips} updates in a row had a non-finite gradient (the last one was global batch "
                 f"{state.batches_consumed - 1}), so nothing is learned any more; the checkpoint of update {saved_at} "
                 "is sound; try a lower learning rate, a longer warm-up, or --precision=fp32")
 
@@ -245,13 +242,30 @@ def describe_devices() -> Dict[str, Any]:
     return {"device": tf.config.experimental.get_device_details(gpus[0]).get("device_name", "GPU")}
 
 
+def check_same_vocabulary(prefix: Path, vocabulary: Optional[str]) -> None:
+    """Raises `UserError` where a vocab.txt beside the checkpoint numbers its pieces otherwise than the records do."""
+    file = prefix.parent / "vocab.txt"
+    if vocabulary is None or not file.is_file():
+        return
+    theirs, ours = file.read_text(encoding="utf-8").split("\n"), vocabulary.split("\n")
+    for number, (piece, other) in enumerate(itertools.zip_longest(theirs, ours)):
+        if (piece or "").strip() != (other or "").strip():
+            raise UserError(f"--init_checkpoint={prefix} has another vocabulary than the records: piece {number} is "
+                            f"{piece!r} in {file}, {other!r} in theirs; make records with the checkpoint's vocabulary "
+                            "(bertPrep.py --action create_tfrecord_files --vocab_file)")
+
+
 def initialise_from(init_checkpoint: Optional[str], model: tf.keras.Model, vocab_size: int,
-                    telemetry: Telemetry) -> None:
-    """Loads all weights that a checkpoint and the model share, and says which they do not share."""
+                    telemetry: Telemetry, vocabulary: Optional[str] = None) -> None:
+    """Loads all weights that a checkpoint and the model share, and says which they do not share.
+
+    `vocabulary` is the text of the vocab.txt that the data was made with.
+    """
     if not init_checkpoint:
         telemetry.note("starting from random weights")
         return
     prefix = resolve(init_checkpoint)
+    check_same_vocabulary(prefix, vocabulary)
     loaded, missing, unused = load_weights(prefix, model.variables, vocab_size)
     if not loaded:
         raise UserError(f"--init_checkpoint={prefix} holds none of the model's variables; name a BERT checkpoint")
@@ -303,11 +317,11 @@ def pretrain(config: TrainConfig, inputs: PretrainingInputs, model_dir: Path, wo
     optimizer = make_optimizer(config.optimizer_type, config.effective_learning_rate, config.warmup_steps,
                                config.num_train_steps, compiled=config.xla_scope != "off",
                                continuous_join=config.continuous_join, **config.optimizer_options)
-    loss_scale = LossScale(enabled=config.precision == "fp16")
+    loss_scale = LossScale(enabled=config.scales_loss)
     objective = PretrainingObjective()
     step = TrainStep(model, objective, optimizer, workers, loss_scale, micro_batch_size=config.train_batch_size,
                      num_accumulation_steps=config.num_accumulation_steps, scope=config.xla_scope, seed=config.seed,
-                     settings=repr(identity))
+                     settings=repr(identity), reduce_dtype=compute_dtype(config.allreduce_compression))
     state = TrainState(model, optimizer, loss_scale)
     checkpoints = CheckpointFolder(model_dir / "checkpoints", keep=config.keep_checkpoints,
                                    vocab_size=bert_config.vocab_size, companions=inputs.companions)
@@ -316,7 +330,8 @@ def pretrain(config: TrainConfig, inputs: PretrainingInputs, model_dir: Path, wo
     with telemetry:
         resumed_from = start_or_resume(
             state, checkpoints, workers, telemetry,
-            lambda: initialise_from(inputs.init_checkpoint, model, bert_config.vocab_size, telemetry))
+            lambda: initialise_from(inputs.init_checkpoint, model, bert_config.vocab_size, telemetry,
+                                    inputs.vocabulary))
         telemetry.start(update=state.updates_applied, resumed_from=resumed_from, phase=model_dir.name,
                         **_telemetry_facts(config, bert_config))
         order = GlobalOrder(inputs.training.records_per_file, config.seed)
@@ -328,7 +343,7 @@ def pretrain(config: TrainConfig, inputs: PretrainingInputs, model_dir: Path, wo
                 vocab_size=bert_config.vocab_size)
 
         settings = LoopSettings(config.num_train_steps, config.global_batch_size, config.save_checkpoint_steps,
-                                config.display_loss_steps, config.precision, identity)
+                                config.display_loss_steps, identity)
         finished = run_updates(
             step, state, batches_from, settings, checkpoints, telemetry, workers,
             name_metrics=name_pretraining_metrics, after_save=lambda: write_report(model_dir, telemetry))

@@ -14,7 +14,7 @@ from typing import Any, Dict, List, Tuple
 
 from bert_tf.errors import UserError
 from bert_tf.progress import progress
-from bert_tf.tokenization import open_tokenizer
+from bert_tf.tokenization import check_casing, open_tokenizer
 from data import corpora, download, formatting, sample, sharding, sources, vocabulary
 from data import pretraining_examples as examples
 from data.manifest import (
@@ -265,7 +265,9 @@ def run_create_tfrecord_files(options: argparse.Namespace, layout: Layout) -> No
     dataset = options.dataset
     sharded, inputs = _sharded_inputs(dataset, layout)
     vocab_file = _vocab_file(options, layout)
-    vocab = {"size": open_tokenizer(vocab_file).vocab_size, "sha256": sha256_of_file(vocab_file)}
+    tokenizer = open_tokenizer(vocab_file)
+    check_casing(tokenizer.inv_vocab, bool(options.do_lower_case), vocab_file)
+    vocab = {"size": tokenizer.vocab_size, "sha256": sha256_of_file(vocab_file)}
     dupe_factor = options.dupe_factor
     if dupe_factor is None:
         dupe_factor = 1 if options.masking == "dynamic" else examples.ExampleSettings.dupe_factor

@@ -12,16 +12,16 @@ import tensorflow as tf
 
 from bert_tf import distributed
 from bert_tf.distributed import Workers, connect
-from bert_tf.errors import UserError
+from bert_tf.errors import LostRankError, UserError
 
 HERE = Path(__file__).resolve().parent
 HOROVODRUN = shutil.which("horovodrun", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
 needs_horovod = pytest.mark.skipif(HOROVODRUN is None, reason="Horovod is not installed")
 
 
-def run(num_ranks, output, num_accumulation_steps, differ=False):
+def run(num_ranks, output, num_accumulation_steps, differ=False, reduce_dtype="float32"):
     command = [sys.executable, str(HERE / "two_ranks.py"), str(output), str(num_accumulation_steps),
-               "differ" if differ else "agree"]
+               "differ" if differ else "agree", reduce_dtype]
     if num_ranks > 1:
         command = [HOROVODRUN, "--gloo", "-np", str(num_ranks), *command]
     environment = {**os.environ, "PYTHONPATH": f"{HERE.parent}{os.pathsep}{HERE}", "TF_CPP_MIN_LOG_LEVEL": "3",
@@ -48,6 +48,21 @@ def test_two_ranks_make_the_update_that_one_makes(tmp_path):
 
 @needs_horovod
 @pytest.mark.slow
+def test_compressed_gradients_make_nearly_the_same_update(tmp_path):
+    """Three updates at a rate of 0.01: masters stay float32, so only the gradients' rounding shows."""
+    for num_ranks, accumulation, kind in ((1, 1, "float32"), (2, 4, "float16")):
+        done = run(num_ranks, tmp_path / str(num_ranks), accumulation, reduce_dtype=kind)
+        assert done.returncode == 0, done.stdout + done.stderr
+    alone, first, second = (load(tmp_path / name) for name in ("1.0.npz", "2.0.npz", "2.1.npz"))
+    for one, left, right in zip(alone, first, second):
+        np.testing.assert_array_equal(left, right)
+        np.testing.assert_allclose(left, one, atol=3e-4)
+    np.testing.assert_allclose(first[0][0], alone[0][0], rtol=1e-6)  # metrics of the first update travel uncompressed
+    assert any((left != one).any() for one, left in zip(alone[1:], first[1:]))
+
+
+@needs_horovod
+@pytest.mark.slow
 def test_ranks_with_other_settings_are_stopped_and_named(tmp_path):
     done = run(2, tmp_path / "x", 1, differ=True)
     assert done.returncode != 0
@@ -56,9 +71,9 @@ def test_ranks_with_other_settings_are_stopped_and_named(tmp_path):
 
 def test_buckets_keep_order_and_size(monkeypatch):
     monkeypatch.setattr(distributed, "BUCKET_BYTES", 40)
-    tensors = [tf.zeros([size]) for size in (4, 5, 1, 1, 30, 2)]
+    tensors = [*(tf.zeros([size]) for size in (4, 5, 1, 1, 30, 2)), tf.zeros([3], tf.float16)]
     sizes = [[int(tensor.shape[0]) for tensor in bucket] for bucket in distributed._buckets(tensors)]
-    assert sizes == [[4, 5, 1], [1], [30], [2]]
+    assert sizes == [[4, 5, 1], [1], [30], [2], [3]], "neither too large nor of mixed types"
 
 
 def test_one_process_is_the_identity():
@@ -109,6 +124,16 @@ def test_a_failure_in_together_is_raised_here_and_named_there():
         distributed._HorovodWorkers(PretendedHorovod([distributed._DONE])).together(fail)
     with pytest.raises(UserError, match="rank 1 cannot go on; its log says why"):
         distributed._HorovodWorkers(PretendedHorovod([distributed._FAILED])).together(lambda: 7)
+
+
+def test_a_lost_rank_is_one_line_and_anything_else_is_not():
+    """What Horovod says of it, in the traceback of a graph, helps nobody."""
+    workers = distributed._HorovodWorkers(PretendedHorovod([]))
+    with pytest.raises(LostRankError, match="rank 0 waited in vain") as raised, workers.expecting_all():
+        raise tf.errors.UnknownError(None, None, "Horovod has been shut down. This was caused by")
+    assert raised.value.exit_code == 1
+    with pytest.raises(tf.errors.ResourceExhaustedError), workers.expecting_all():
+        raise tf.errors.ResourceExhaustedError(None, None, "out of memory")
 
 
 @needs_horovod

@@ -17,7 +17,7 @@ from bert_tf.checkpoint import PREFIX
 from bert_tf.data_order import GlobalOrder
 from bert_tf.distributed import Workers
 from bert_tf.errors import UserError
-from bert_tf.finetuning import FinetuningConfig, SquadJob, check_casing, run_squad, training_rows
+from bert_tf.finetuning import FinetuningConfig, SquadJob, run_squad, training_rows
 from bert_tf.squad.decode import DecodeSettings
 from bert_tf.squad.features import FeatureSettings
 
@@ -216,23 +216,12 @@ def test_what_does_not_fit_is_refused(squad, tmp_path):
     refused("no such file", train_file=str(tmp_path / "absent.json"))
     refused("has no answer; pass --version_2_with_negative", decoding=DecodeSettings())
     refused("do not fill one update", training=settings(train_batch_size=100))
-    refused("pass --do_lower_case with an uncased model",
+    refused("pass --do_lower_case=1 with an uncased model",
             decoding=DecodeSettings(version_2_with_negative=True, do_lower_case=False))
     with pytest.raises(UserError, match="predict_batch_size=0"):
         job(squad, tmp_path, predict_batch_size=0)
     with pytest.raises(UserError, match="no --predict_file"):
         job(squad, tmp_path, predict_file=None, wants_scores=True)
-
-
-def test_casing():
-    special = {"[CLS]": 0, "[unused1]": 1}
-    check_casing({**special, "cat": 2, "##s": 3}, True, Path("v"))
-    check_casing({**special, "cat": 2, "Cat": 3}, False, Path("v"))
-    check_casing({**special, "猫": 2}, False, Path("v"))  # no letters with case at all
-    with pytest.raises(UserError, match="pass --nodo_lower_case with a cased model"):
-        check_casing({**special, "cat": 2, "Cat": 3}, True, Path("v"))
-    with pytest.raises(UserError, match="pass --do_lower_case with an uncased model"):
-        check_casing({**special, "cat": 2}, False, Path("v"))
 
 
 def command(squad, model_dir, **changes):

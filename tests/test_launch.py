@@ -14,7 +14,7 @@ import pytest
 
 from bert_tf.config import BertConfig
 from bert_tf.errors import STOPPED_EXIT_CODE, UserError
-from bert_tf.launch import job, pretraining, ranks, squad
+from bert_tf.launch import adam, job, lamb, pretraining, ranks, squad
 from bert_tf.launch.job import Surroundings
 from bert_tf.launch.prepared_data import choose_prepared
 
@@ -64,8 +64,8 @@ def test_the_articles_command():
     answer = dry("pretraining_lamb", *ARTICLE)
     assert answer.returncode == 0, answer.stderr
     shown = values_of(answer.stdout)
-    assert list(shown)[:15] == [argument.name for argument in pretraining.ARGUMENTS]
-    assert [shown[argument.name] for argument in pretraining.ARGUMENTS] == ARTICLE
+    assert list(shown)[:15] == [argument.name for argument in lamb.ARGUMENTS]
+    assert [shown[argument.name] for argument in lamb.ARGUMENTS] == ARTICLE
     assert (shown["global_batch_size_phase1"], shown["global_batch_size_phase2"]) == ("65536", "32768")
     assert (shown["effective_learning_rate_phase1"], shown["effective_learning_rate_phase2"]) == ("0.006", "0.004")
     assert (shown["updates_phase1"], shown["updates_phase2"]) == ("7038", "1564")
@@ -75,7 +75,7 @@ def test_the_articles_command():
 
 def test_missing_arguments_are_shown_as_defaulted():
     none = values_of(dry("pretraining_lamb").stdout)
-    assert [none[argument.name] for argument in pretraining.ARGUMENTS] == [f"{value} (default)" for value in ARTICLE]
+    assert [none[argument.name] for argument in lamb.ARGUMENTS] == [f"{value} (default)" for value in ARTICLE]
     two = values_of(dry("pretraining_lamb", 32, 4).stdout)
     assert (two["train_batch_size_phase1"], two["train_batch_size_phase2"], two["eval_batch_size"]) == (
         "32", "4", "8 (default)")
@@ -109,7 +109,7 @@ def test_wrong_arguments_name_the_argument(typed, expected):
 
 
 def test_the_other_published_length():
-    phases = pretraining.pretraining_phases(pretraining.parse(ARTICLE[:10] + ["8341"]))
+    phases = lamb.make_phases(lamb.parse(ARTICLE[:10] + ["8341"]))
     assert [phase.num_updates for phase in phases] == [7506, 1668]
 
 
@@ -122,7 +122,7 @@ def test_configurations(name, batches):
     typed = subprocess.run(["bash", "-c", f"source '{config}' && {name}"], capture_output=True, text=True,
                            check=True).stdout.split()
     assert len(typed) == 15
-    phases = pretraining.pretraining_phases(pretraining.parse(typed))
+    phases = lamb.make_phases(lamb.parse(typed))
     assert tuple(phase.global_batch_size for phase in phases) == batches
 
 
@@ -130,6 +130,26 @@ def test_help_lists_the_arguments():
     answer = script("squad", "--help")
     assert answer.returncode == 0
     assert all(argument.name in answer.stdout for argument in squad.ARGUMENTS)
+
+
+def test_the_adam_recipe():
+    answer = dry("pretraining_adam")
+    assert answer.returncode == 0, answer.stderr
+    shown = values_of(answer.stdout)
+    published = "16 8 1e-4 fp16 true 8 10000 1144000 5000 large 1 512 80".split()
+    assert [shown[argument.name] for argument in adam.ARGUMENTS] == [f"{value} (default)" for value in published]
+    assert (shown["global_batch_size"], shown["effective_learning_rate"]) == ("128", "0.0008")
+    assert shown["updates"] == "1144000"
+    assert shown["results_dir"].endswith("results/tf_bert_pretraining_adam_large_fp16_gbs128")
+
+
+@pytest.mark.parametrize("typed, expected", [
+    ("16 8 1e-4 fp16 true 8 11 10", "warmup_steps (position 7) is 11"),
+    ("16 8 1e-4 fp16 true 8 0 10 5 tiny 1 64 80", "max_pred_per_seq (position 13) is 80"),
+    ("16 8 1e-4 fp16 true 8 0 10 5 tiny 1 64 20 more", "'more'")])
+def test_wrong_arguments_of_the_adam_recipe(typed, expected):
+    answer = dry("pretraining_adam", *typed.split())
+    assert answer.returncode == 2 and expected in answer.stderr and len(answer.stderr.splitlines()) == 1
 
 
 # --- GPUs and launchers --------------------------------------------------------------------------
@@ -290,7 +310,7 @@ def calls(checkout):
 
 
 def launch(*typed):
-    return pretraining.launch(typed or SMALL, Surroundings(os.environ))
+    return lamb.launch(typed or SMALL, Surroundings(os.environ))
 
 
 def test_both_phases_run_and_a_repetition_does_nothing(checkout, capfd):
@@ -306,6 +326,24 @@ def test_both_phases_run_and_a_repetition_does_nothing(checkout, capfd):
     assert launch() == 0
     assert len(calls(checkout)) == 2
     assert "phase 1: finished already" in capfd.readouterr().out
+
+
+def test_continued_pretraining_starts_from_a_checkpoint(checkout, monkeypatch):
+    monkeypatch.setenv("INIT_CHECKPOINT", "google/bert_model.ckpt")
+    assert launch() == 0
+    starts = [dict(argument[2:].split("=", 1) for argument in call[1:])["init_checkpoint"] for call in calls(checkout)]
+    assert starts == [os.path.abspath("google/bert_model.ckpt"), str(checkout / "run" / "phase_1")]
+    monkeypatch.delenv("INIT_CHECKPOINT")
+    with pytest.raises(UserError, match="init_checkpoint: '.*google/bert_model.ckpt' there, None now"):
+        launch()
+
+
+def test_adam_runs_in_one_phase(checkout):
+    typed = "4 4 1e-3 fp32 false 1 0 10 5 tiny 1 512 80".split()
+    assert adam.launch(typed, Surroundings(os.environ)) == 0
+    flags, = (dict(argument[2:].split("=", 1) for argument in call[1:]) for call in calls(checkout))
+    assert flags["optimizer_type"] == "adamw" and "init_checkpoint" not in flags
+    assert Path(flags["model_dir"]).name == "pretraining" and flags["max_seq_length"] == "512"
 
 
 def test_a_failing_phase_ends_the_script_with_its_code(checkout, monkeypatch):
@@ -330,9 +368,9 @@ def test_other_arguments_are_refused_with_the_difference(checkout, monkeypatch):
 
 def test_phases_one_by_one(checkout):
     with pytest.raises(UserError, match="phase 2 starts from the end of phase 1"):
-        pretraining.launch_phase2(SMALL, Surroundings(os.environ))
-    assert pretraining.launch_phase1(SMALL, Surroundings(os.environ)) == 0
-    assert pretraining.launch_phase2(SMALL, Surroundings(os.environ)) == 0
+        lamb.launch_phase2(SMALL, Surroundings(os.environ))
+    assert lamb.launch_phase1(SMALL, Surroundings(os.environ)) == 0
+    assert lamb.launch_phase2(SMALL, Surroundings(os.environ)) == 0
     assert [Path(call[4].split("=")[1]).name for call in calls(checkout)] == ["phase_1", "phase_2"]
 
 

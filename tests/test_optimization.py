@@ -6,6 +6,7 @@ import tensorflow as tf
 from bert_tf.config import BertConfig
 from bert_tf.model import PretrainingModel
 from bert_tf.optimization import (
+    LARS,
     NVLAMB,
     AdamW,
     LossScale,
@@ -156,6 +157,29 @@ def test_a_zero_gradient_is_no_division_by_zero(name):
     np.testing.assert_allclose(variable.numpy(), 0.9 if name == "kernel" else 1.0, rtol=1e-6)
 
 
+@pytest.mark.parametrize("compiled", [True, False])
+def test_lars_equals_float64(compiled):
+    """Weights and momenta after five updates, by the formulas of arXiv 1708.03888."""
+    rates, momentum, trust = (0.5, 1.0, 2.0, 1.5, 1.0), 0.9, 0.001
+    w = {name: value.astype(np.float64) for name, value in initial_values().items()}
+    a = {name: np.zeros(shape) for name, shape in SHAPES.items()}
+    schedule = tf.keras.optimizers.schedules.PiecewiseConstantDecay(list(range(4)), list(rates))
+    optimizer = LARS(schedule, compiled=compiled)
+    variables = run_updates(optimizer, gradient_sequence())
+    for rate, raw in zip(rates, gradient_sequence()):
+        for name, g in clip(raw).items():
+            decay = DECAY if decays(name) else 0.0
+            norms = np.linalg.norm(w[name]), np.linalg.norm(g)
+            ratio = trust * norms[0] / (norms[1] + decay * norms[0]) if decays(name) and min(norms) > 0 else 1.0
+            a[name] = momentum * a[name] + rate * ratio * (g + decay * w[name])
+            w[name] = w[name] - a[name]
+    slots = {slot.name.split(":")[0]: slot.numpy() for slot in optimizer.slot_variables}
+    for variable in variables:
+        name = variable.name.split(":")[0]
+        np.testing.assert_allclose(variable.numpy(), w[name], rtol=2e-6, atol=1e-7, err_msg=name)
+        np.testing.assert_allclose(slots[f"{name}/momentum"], a[name], rtol=2e-6, atol=1e-9, err_msg=name)
+
+
 def test_zero_padding_rows_stay_zero():
     table = np.zeros([8, 4], np.float32)
     gradient = np.zeros([8, 4], np.float32)
@@ -186,7 +210,7 @@ def test_nvlamb_equals_tensorflow_addons(adapt_excluded):
         np.testing.assert_allclose(mine.numpy(), other.numpy(), rtol=5e-5, atol=2e-6, err_msg=mine.name)
 
 
-@pytest.mark.parametrize("make", [NVLAMB, AdamW])
+@pytest.mark.parametrize("make", [NVLAMB, AdamW, LARS])
 def test_compiled_equals_plain_to_rounding(make):
     compiled, plain = (run_updates(make(make_schedule(), compiled=flag), gradient_sequence()) for flag in (True, False))
     for one, other in zip(compiled, plain):
@@ -194,7 +218,7 @@ def test_compiled_equals_plain_to_rounding(make):
 
 
 @pytest.mark.parametrize("compiled", [True, False])
-@pytest.mark.parametrize("make", [NVLAMB, AdamW])
+@pytest.mark.parametrize("make", [NVLAMB, AdamW, LARS])
 def test_non_finite_gradients_leave_every_bit(make, compiled):
     """An optimizer that met bad gradients in between ends with the bits of one that never did."""
     gradients = gradient_sequence(3)
@@ -325,13 +349,14 @@ def test_fit_with_an_embedding():
 
 @pytest.mark.parametrize("optimizer", [
     NVLAMB(WarmupPolynomialDecay(0.1, 2, 8, 0.5), beta_1=0.8, weight_decay=0.02, adapt_excluded=False),
-    AdamW(0.1, beta_2=0.9, epsilon=1e-4, bias_correction=True, global_clipnorm=None, compiled=False)])
+    AdamW(0.1, beta_2=0.9, epsilon=1e-4, bias_correction=True, global_clipnorm=None, compiled=False),
+    LARS(2.0, momentum=0.5, trust_coefficient=0.01, weight_decay=0.02)])
 def test_configuration_survives(optimizer):
     again = type(optimizer).from_config(
         optimizer.get_config(), custom_objects={"WarmupPolynomialDecay": WarmupPolynomialDecay})
     assert again.get_config() == optimizer.get_config()
     for name in ("beta_1", "beta_2", "epsilon", "weight_decay_rate", "global_clipnorm", "compiled", "adapt_excluded",
-                 "bias_correction"):
+                 "bias_correction", "momentum", "trust_coefficient"):
         assert getattr(again, name, None) == getattr(optimizer, name, None), name
 
 
@@ -339,6 +364,12 @@ def test_configuration_survives(optimizer):
 def test_impossible_arguments_are_refused(arguments):
     with pytest.raises(ValueError, match=next(iter(arguments))):
         NVLAMB(0.1, **arguments)
+
+
+@pytest.mark.parametrize("arguments", [{"momentum": 1.0}, {"trust_coefficient": 0.0}, {"weight_decay": -0.1}])
+def test_impossible_arguments_of_lars_are_refused(arguments):
+    with pytest.raises(ValueError, match=next(iter(arguments))):
+        LARS(0.1, **arguments)
 
 
 @pytest.mark.parametrize("warmup, total, drop", [

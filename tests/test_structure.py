@@ -28,8 +28,8 @@ WITHOUT_TENSORFLOW = LAYERS[0] | LAYERS[1] | {"report", "run_folder", "launch"}
 
 FLAGS = {
     "run_pretraining.py": """
-        adam_bias_correction bert_config_file bert_model continue_with_changes continuous_join
-        display_loss_steps dllog_path enable_xla eval_batch_size eval_files init_checkpoint input_files
+        adam_bias_correction allreduce_compression bert_config_file bert_model continue_with_changes continuous_join
+        deterministic display_loss_steps dllog_path enable_xla eval_batch_size eval_files init_checkpoint input_files
         keep_checkpoints lamb_adapt_excluded learning_rate max_eval_steps max_predictions_per_seq max_seq_length
         model_dir num_accumulation_steps num_train_steps optimizer_type precision save_checkpoint_steps seed
         train_batch_size use_horovod warmup_steps xla_scope""",

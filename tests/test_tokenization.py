@@ -12,7 +12,14 @@ from pathlib import Path
 import pytest
 
 from bert_tf.errors import UserError
-from bert_tf.tokenization import BasicTokenizer, FullTokenizer, WordpieceTokenizer, load_vocab, open_tokenizer
+from bert_tf.tokenization import (
+    BasicTokenizer,
+    FullTokenizer,
+    WordpieceTokenizer,
+    check_casing,
+    load_vocab,
+    open_tokenizer,
+)
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 LETTERS = string.ascii_letters + string.digits
@@ -376,3 +383,14 @@ def test_without_the_library_the_way_out_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "sentencepiece", None)
     with pytest.raises(UserError, match="pip install sentencepiece"):
         open_tokenizer(tmp_path / "x.model")
+
+
+def test_casing():
+    special = {"[CLS]": 0, "[unused1]": 1}
+    check_casing({**special, "cat": 2, "##s": 3}, True, "v")
+    check_casing({**special, "cat": 2, "Cat": 3}, False, "v")
+    check_casing({**special, "猫": 2}, False, "v")  # no letters with case at all
+    with pytest.raises(UserError, match="pass --do_lower_case=0 with a cased model"):
+        check_casing({**special, "cat": 2, "Cat": 3}, True, "v")
+    with pytest.raises(UserError, match="pass --do_lower_case=1 with an uncased model"):
+        check_casing({**special, "cat": 2}, False, "v")

@@ -14,6 +14,8 @@ from pretraining_data import write_dataset
 
 from bert_tf.checkpoint import PREFIX
 from bert_tf.config import BertConfig
+from bert_tf.errors import UserError
+from bert_tf.training import check_same_vocabulary
 
 ROOT = Path(__file__).resolve().parent.parent
 HOROVODRUN = shutil.which("horovodrun", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
@@ -204,3 +206,27 @@ def test_damaged_record_in_mid_run_stops_with_its_name(tmp_path):
     victim.write_bytes(data)
     done = run(folder, tmp_path / "run", expect=2)
     assert "x_training_0.tfrecord" in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+def test_lars_with_compression_and_determinism_goes_on_from_other_weights(finished, dataset, tmp_path):
+    """Continued pre-training: phase 2's way, from a run's weights, with every option that touches the update."""
+    (tmp_path / "start").mkdir()
+    shutil.copytree(finished[1] / "checkpoints", tmp_path / "start/checkpoints")
+    done = run(dataset, tmp_path / "run", init_checkpoint=tmp_path / "start", optimizer_type="lars", learning_rate=1.0,
+               allreduce_compression="fp16", deterministic="true", num_train_steps=5)
+    assert "variables loaded" in done.stdout and "left as initialised" not in done.stdout
+    first = lines(tmp_path / "run", "train")[0]
+    assert first["loss_scaler"] == 2.0**15, "half precision gradients need a scale"
+    record = json.loads((tmp_path / "run/config.json").read_text())["identity"]
+    assert (record["optimizer_type"], record["allreduce_compression"]) == ("lars", "fp16")
+
+
+def test_another_vocabulary_is_refused(tmp_path):
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\ncat\n")
+    check_same_vocabulary(tmp_path / PREFIX, "[PAD]\n[UNK]\ncat\n")
+    check_same_vocabulary(tmp_path / PREFIX, None)
+    check_same_vocabulary(tmp_path / "elsewhere" / PREFIX, "[PAD]\n")
+    for other in ("[PAD]\n[UNK]\nCat\n", "[PAD]\n[UNK]\n"):
+        with pytest.raises(UserError, match="another vocabulary than the records: piece 2 is 'cat'"):
+            check_same_vocabulary(tmp_path / PREFIX, other)

@@ -1,4 +1,7 @@
-"""Started by test_distributed, alone and as two ranks: three updates of one global batch each."""
+"""Started by test_distributed, alone and as two ranks: three updates of one global batch each.
+
+Arguments: output, accumulation steps, whether ranks "agree" or "differ", the type gradients travel in.
+"""
 import sys
 
 import numpy as np
@@ -15,13 +18,14 @@ from bert_tf.train_step import TrainStep
 
 @exit_on_user_error
 def main(argv):
-    output, num_accumulation_steps, differ = argv[1], int(argv[2]), argv[3] == "differ"
+    output, num_accumulation_steps, differ, reduce_dtype = argv[1], int(argv[2]), argv[3] == "differ", argv[4]
     workers = connect(use_horovod=True)
     micro_batch = 8 // num_accumulation_steps // workers.size
     # Ranks begin with different weights, so that the broadcast is needed.
     model = PretrainingModel(CONFIG, Blocks("blocks"), seed=1 + workers.rank)
     optimizer = make_optimizer("lamb", 0.01, 1, 10)
-    step = TrainStep(model, PretrainingObjective(), optimizer, workers, LossScale(enabled=False), scope="blocks",
+    step = TrainStep(model, PretrainingObjective(), optimizer, workers,
+                     LossScale(enabled=reduce_dtype == "float16"), scope="blocks", reduce_dtype=reduce_dtype,
                      num_accumulation_steps=num_accumulation_steps, micro_batch_size=micro_batch, seed=5,
                      settings=f"rank {workers.rank}" if differ else "")
     workers.broadcast(model.variables)

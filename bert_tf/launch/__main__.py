@@ -6,7 +6,7 @@ import sys
 from typing import Callable, Dict, NamedTuple, Sequence
 
 from bert_tf.errors import exit_on_user_error
-from bert_tf.launch import pretraining, squad
+from bert_tf.launch import adam, lamb, squad
 from bert_tf.launch.arguments import Argument
 from bert_tf.launch.job import Surroundings, show
 
@@ -17,9 +17,10 @@ class Recipe(NamedTuple):
 
 
 RECIPES: Dict[str, Recipe] = {
-    "pretraining_lamb": Recipe(pretraining.ARGUMENTS, pretraining.launch),
-    "pretraining_lamb_phase1": Recipe(pretraining.ARGUMENTS, pretraining.launch_phase1),
-    "pretraining_lamb_phase2": Recipe(pretraining.ARGUMENTS, pretraining.launch_phase2),
+    "pretraining_lamb": Recipe(lamb.ARGUMENTS, lamb.launch),
+    "pretraining_lamb_phase1": Recipe(lamb.ARGUMENTS, lamb.launch_phase1),
+    "pretraining_lamb_phase2": Recipe(lamb.ARGUMENTS, lamb.launch_phase2),
+    "pretraining_adam": Recipe(adam.ARGUMENTS, adam.launch),
     "squad": Recipe(squad.ARGUMENTS, squad.launch),
 }
 

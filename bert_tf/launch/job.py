@@ -23,6 +23,7 @@ class Surroundings:
         self.data_dir = self.path("DATA_DIR", self.path("BERT_PREP_WORKING_DIR", CHECKOUT / "data"))
         self.is_dry_run = environ.get("DRY_RUN", "") not in ("", "0", "false")
         self.may_change = environ.get("CONTINUE_WITH_CHANGES", "") not in ("", "0", "false")
+        self.init_checkpoint = os.path.abspath(environ["INIT_CHECKPOINT"]) if environ.get("INIT_CHECKPOINT") else None
         self.num_gpus = ranks.count_gpus(environ)
 
     def path(self, name: str, default: Path) -> Path:

@@ -1,4 +1,4 @@
-"""The two-phase LAMB recipe: fifteen arguments, two runs of run_pretraining.py."""
+"""What the recipes for pre-training share: phases, one run of run_pretraining.py each, in one folder."""
 from __future__ import annotations
 
 import dataclasses
@@ -7,10 +7,9 @@ import os
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
-from bert_tf.config import PRECISIONS, PRESETS
 from bert_tf.errors import UserError
 from bert_tf.launch import ranks
-from bert_tf.launch.arguments import Argument, Values, describe_arguments, one_of, parse_arguments, positive, whole
+from bert_tf.launch.arguments import Argument, Values, describe_arguments
 from bert_tf.launch.job import (
     CHECKOUT,
     Surroundings,
@@ -23,30 +22,12 @@ from bert_tf.launch.job import (
 )
 from bert_tf.launch.prepared_data import Prepared, choose_prepared
 
-ARGUMENTS = (
-    Argument("train_batch_size_phase1", "64", whole(1)),
-    Argument("train_batch_size_phase2", "8", whole(1)),
-    Argument("eval_batch_size", "8", whole(1)),
-    Argument("learning_rate_phase1", "7.5e-4", positive),
-    Argument("learning_rate_phase2", "5e-4", positive),
-    Argument("precision", "fp16", one_of(*PRECISIONS)),
-    Argument("use_xla", "true", one_of("true", "false")),
-    Argument("num_gpus", "8", whole(1)),
-    Argument("warmup_steps_phase1", "2000", whole(0)),
-    Argument("warmup_steps_phase2", "200", whole(0)),
-    Argument("train_steps", "7820", whole(1)),
-    Argument("save_checkpoint_steps", "100", whole(1)),
-    Argument("num_accumulation_phase1", "128", whole(1)),
-    Argument("num_accumulation_steps_phase2", "512", whole(1)),
-    Argument("bert_model", "large", one_of(*PRESETS)),
-)
-
 
 @dataclasses.dataclass(frozen=True)
 class Phase:
-    """One phase of the LAMB recipe; batch size and rate are per rank."""
+    """A run at one sequence length; batch size and rate are per rank."""
 
-    number: int
+    name: str  # of its run folder
     max_seq_length: int
     max_predictions_per_seq: int
     train_batch_size: int
@@ -55,6 +36,11 @@ class Phase:
     learning_rate: float
     warmup_steps: int
     num_updates: int
+    starts_after: Optional[str] = None  # the phase whose weights it starts from
+
+    @property
+    def title(self) -> str:
+        return self.name.replace("_", " ")
 
     @property
     def global_batch_size(self) -> int:
@@ -64,46 +50,104 @@ class Phase:
     def num_sequences(self) -> int:
         return self.global_batch_size * self.num_updates
 
-    def describe(self) -> List[str]:
+    def describe(self, suffix: str) -> List[str]:
         lines = {"global_batch_size": self.global_batch_size,
                  "effective_learning_rate": f"{self.learning_rate * self.num_ranks:g}",
                  "updates": self.num_updates, "sequences": self.num_sequences,
                  "max_seq_length": self.max_seq_length, "max_predictions_per_seq": self.max_predictions_per_seq}
-        return [f"{name}_phase{self.number} = {value}" for name, value in lines.items()]
+        return [f"{name}{suffix} = {value}" for name, value in lines.items()]
 
 
-def pretraining_phases(values: Values) -> List[Phase]:
-    """Both phases of the recipe, nine tenths and one tenth of the sequences' updates.
+class Recipe:
+    """A recipe's plan: the values that were typed, and the phases they make.
 
-    Raises:
-      UserError: a phase has no update, or a warm-up that is longer than it.
+    Args:
+      name: of the recipe, part of the folder's name.
+      optimizer_type: of run_pretraining.py.
+      arguments, typed: the positional arguments, and what was typed of them.
+      values: the typed ones parsed, the rest by default.
+      phases: in their order.
+      batches: the global batches as the folder's name gives them.
     """
-    first_batch = values["train_batch_size_phase1"] * values["num_accumulation_phase1"]
-    second_batch = values["train_batch_size_phase2"] * values["num_accumulation_steps_phase2"]
-    steps = values["train_steps"]
-    num_ranks = values["num_gpus"]
-    phases = [
-        Phase(1, 128, 20, values["train_batch_size_phase1"], values["num_accumulation_phase1"], num_ranks,
-              values["learning_rate_phase1"], values["warmup_steps_phase1"], steps * 9 // 10),
-        Phase(2, 512, 80, values["train_batch_size_phase2"], values["num_accumulation_steps_phase2"], num_ranks,
-              values["learning_rate_phase2"], values["warmup_steps_phase2"],
-              steps // 10 * first_batch // second_batch),
-    ]
-    for phase in phases:
-        if phase.num_updates < 1:
-            raise UserError(f"train_steps (position 11) is {steps}: phase {phase.number} would have no update (phase 1 "
-                            "has train_steps*9//10, phase 2 train_steps//10 times the ratio of the global batches, "
-                            f"here {first_batch * num_ranks} to {second_batch * num_ranks}); raise train_steps")
-        if phase.warmup_steps > phase.num_updates:
-            raise UserError(f"warmup_steps_phase{phase.number} (position {8 + phase.number}) is {phase.warmup_steps}: "
-                            f"must be at most the phase's {phase.num_updates} updates")
-    return phases
+
+    def __init__(self, name: str, optimizer_type: str, arguments: Sequence[Argument], typed: Sequence[str],
+                 values: Values, phases: Sequence[Phase], batches: str):
+        self._optimizer_type, self._arguments, self._typed = optimizer_type, arguments, typed
+        self._values, self._phases = values, phases
+        self._name = f"tf_bert_pretraining_{name}_{values['bert_model']}_{values['precision']}_{batches}"
+
+    def launch(self, surroundings: Surroundings, only: Optional[str] = None) -> int:
+        """Runs the phases, or the one that is called `only`; returns the ranks' exit code."""
+        folder = surroundings.path("RESULTS_DIR", CHECKOUT / "results" / self._name)
+        num_ranks = self._values["num_gpus"]
+        self._show_plan(surroundings, folder)
+        surroundings.check_num_gpus(num_ranks)
+        wanted = [phase for phase in self._phases if only in (None, phase.name)]
+
+        def prepare():
+            dataset = surroundings.environ.get("DATASET") or None
+            data = choose_prepared(surroundings.data_dir, dataset, [
+                (phase.max_seq_length, phase.max_predictions_per_seq) for phase in wanted])
+            launcher = ranks.choose_launcher(num_ranks, surroundings.environ)
+            show([f"dataset = {data[0].dataset}", f"launcher = {launcher}"])
+            plan = {**self._values, "dataset": data[0].dataset, "init_checkpoint": surroundings.init_checkpoint}
+            check_same_plan(folder, plan, surroundings.may_change)
+            return data, launcher, plan
+
+        if surroundings.is_dry_run:
+            return end_dry_run(prepare)
+        check_tensorflow()
+        data, launcher, plan = prepare()
+        self._check_start(wanted[0], folder)
+        write_plan(folder, plan)
+        for phase, records in zip(wanted, data):
+            run_folder = folder / phase.name
+            if is_finished(phase, run_folder):
+                show([f"{phase.title}: finished already, {shown(run_folder)}"])
+                continue
+            command = self._command(phase, records, folder, surroundings)
+            code = run_program(phase.title, command, num_ranks, launcher, surroundings, run_folder / "logs")
+            if code:
+                return code
+        write_joint_report(folder, [folder / phase.name for phase in self._phases])
+        return 0
+
+    def _show_plan(self, surroundings: Surroundings, folder: Path) -> None:
+        show(describe_arguments(self._arguments, self._typed))
+        for phase in self._phases:
+            show(phase.describe("_" + phase.name.replace("_", "") if len(self._phases) > 1 else ""))
+        show([f"sequences_in_all = {sum(phase.num_sequences for phase in self._phases)}",
+              f"init_checkpoint = {surroundings.init_checkpoint or 'none (random weights)'}",
+              f"device = {surroundings.describe_device(self._values['num_gpus'])}", f"results_dir = {shown(folder)}"])
+
+    def _check_start(self, phase: Phase, folder: Path) -> None:
+        earlier = next((other for other in self._phases if other.name == phase.starts_after), None)
+        if earlier and not is_finished(earlier, folder / earlier.name):
+            raise UserError(f"{phase.title} starts from the end of {earlier.title}, which "
+                            f"{shown(folder / earlier.name)} has not reached; run that phase with the same arguments "
+                            "first")
+
+    def _command(self, phase: Phase, data: Prepared, folder: Path, surroundings: Surroundings) -> List[str]:
+        values, run_folder = self._values, folder / phase.name
+        flags: Dict[str, Any] = {
+            "bert_model": values["bert_model"], "input_files": data.training, "eval_files": data.test,
+            "model_dir": run_folder, "train_batch_size": phase.train_batch_size,
+            "eval_batch_size": values["eval_batch_size"], "learning_rate": phase.learning_rate,
+            "optimizer_type": self._optimizer_type, "num_train_steps": phase.num_updates,
+            "warmup_steps": phase.warmup_steps, "num_accumulation_steps": phase.num_accumulation_steps,
+            "save_checkpoint_steps": values["save_checkpoint_steps"], "max_seq_length": phase.max_seq_length,
+            "max_predictions_per_seq": phase.max_predictions_per_seq, "precision": values["precision"],
+            "enable_xla": values["use_xla"], "dllog_path": run_folder / "dllogger.json"}
+        start = folder / phase.starts_after if phase.starts_after else surroundings.init_checkpoint
+        if start:
+            flags["init_checkpoint"] = start
+        return program_command("run_pretraining.py", flags, surroundings.may_change)
 
 
-def pretraining_folder(values: Values, phases: Sequence[Phase], surroundings: Surroundings) -> Path:
-    name = (f"tf_bert_pretraining_lamb_{values['bert_model']}_{values['precision']}"
-            f"_gbs1{phases[0].global_batch_size}_gbs2{phases[1].global_batch_size}")
-    return surroundings.path("RESULTS_DIR", CHECKOUT / "results" / name)
+def check_warmup(phase: Phase, argument: str) -> None:
+    """Raises `UserError` for a warm-up that is longer than its phase; `argument` says which was typed."""
+    if phase.warmup_steps > phase.num_updates:
+        raise UserError(f"{argument} is {phase.warmup_steps}: must be at most the phase's {phase.num_updates} updates")
 
 
 def check_same_plan(folder: Path, plan: Mapping[str, Any], may_change: bool) -> None:
@@ -144,84 +188,6 @@ def is_finished(phase: Phase, run_folder: Path) -> bool:
     except OSError:
         return False
     return f"global_step = {phase.num_updates}" in lines
-
-
-def pretraining_command(values: Values, phase: Phase, data: Prepared, folder: Path, may_change: bool) -> List[str]:
-    run_folder = folder / f"phase_{phase.number}"
-    flags: Dict[str, Any] = {
-        "bert_model": values["bert_model"], "input_files": data.training, "eval_files": data.test,
-        "model_dir": run_folder, "train_batch_size": phase.train_batch_size,
-        "eval_batch_size": values["eval_batch_size"], "learning_rate": phase.learning_rate, "optimizer_type": "lamb",
-        "num_train_steps": phase.num_updates, "warmup_steps": phase.warmup_steps,
-        "num_accumulation_steps": phase.num_accumulation_steps,
-        "save_checkpoint_steps": values["save_checkpoint_steps"], "max_seq_length": phase.max_seq_length,
-        "max_predictions_per_seq": phase.max_predictions_per_seq, "precision": values["precision"],
-        "enable_xla": values["use_xla"], "dllog_path": run_folder / "dllogger.json"}
-    if phase.number == 2:
-        flags["init_checkpoint"] = folder / "phase_1"
-    return program_command("run_pretraining.py", flags, may_change)
-
-
-def parse(typed: Sequence[str]) -> Values:
-    """The fifteen values; raises `UserError` as `parse_arguments` does."""
-    # The article that people copy from leaves num_gpus out of its list of names.
-    if len(typed) == len(ARGUMENTS) - 1 and typed[-1] in PRESETS:
-        position = 1 + [argument.name for argument in ARGUMENTS].index("num_gpus")
-        raise UserError(f"num_gpus seems to be missing (position {position}): these are {len(typed)} values and the "
-                        f"last is a model's name, which belongs at position {len(ARGUMENTS)}")
-    return parse_arguments(ARGUMENTS, typed)
-
-
-def launch(typed: Sequence[str], surroundings: Surroundings, only_phase: Optional[int] = None) -> int:
-    """Both phases, or one of them; returns the ranks' exit code."""
-    values = parse(typed)
-    phases = pretraining_phases(values)
-    folder = pretraining_folder(values, phases, surroundings)
-    num_ranks = values["num_gpus"]
-    show(describe_arguments(ARGUMENTS, typed))
-    show([line for phase in phases for line in phase.describe()])
-    show([f"sequences_in_all = {sum(phase.num_sequences for phase in phases)}",
-          f"device = {surroundings.describe_device(num_ranks)}", f"results_dir = {shown(folder)}"])
-    surroundings.check_num_gpus(num_ranks)
-    wanted = [phase for phase in phases if only_phase in (None, phase.number)]
-
-    def prepare():
-        dataset = surroundings.environ.get("DATASET") or None
-        data = choose_prepared(surroundings.data_dir, dataset, [
-            (phase.max_seq_length, phase.max_predictions_per_seq) for phase in wanted])
-        launcher = ranks.choose_launcher(num_ranks, surroundings.environ)
-        show([f"dataset = {data[0].dataset}", f"launcher = {launcher}"])
-        plan = {**values, "dataset": data[0].dataset}
-        check_same_plan(folder, plan, surroundings.may_change)
-        return data, launcher, plan
-
-    if surroundings.is_dry_run:
-        return end_dry_run(prepare)
-    check_tensorflow()
-    data, launcher, plan = prepare()
-    if only_phase == 2 and not is_finished(phases[0], folder / "phase_1"):
-        raise UserError(f"phase 2 starts from the end of phase 1, which {shown(folder / 'phase_1')} has not reached; "
-                        "run scripts/run_pretraining_lamb_phase1.sh with the same arguments first")
-    write_plan(folder, plan)
-    for phase, records in zip(wanted, data):
-        run_folder = folder / f"phase_{phase.number}"
-        if is_finished(phase, run_folder):
-            show([f"phase {phase.number}: finished already, {shown(run_folder)}"])
-            continue
-        command = pretraining_command(values, phase, records, folder, surroundings.may_change)
-        code = run_program(f"phase {phase.number}", command, num_ranks, launcher, surroundings, run_folder / "logs")
-        if code:
-            return code
-    write_joint_report(folder, [folder / f"phase_{phase.number}" for phase in phases])
-    return 0
-
-
-def launch_phase1(typed: Sequence[str], surroundings: Surroundings) -> int:
-    return launch(typed, surroundings, only_phase=1)
-
-
-def launch_phase2(typed: Sequence[str], surroundings: Surroundings) -> int:
-    return launch(typed, surroundings, only_phase=2)
 
 
 def write_joint_report(folder: Path, run_folders: Sequence[Path]) -> None:

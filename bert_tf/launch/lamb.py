@@ -1,0 +1,80 @@
+"""The two-phase LAMB recipe: fifteen arguments."""
+from __future__ import annotations
+
+from typing import List, Optional, Sequence
+
+from bert_tf.config import PRECISIONS, PRESETS
+from bert_tf.errors import UserError
+from bert_tf.launch.arguments import Argument, Values, one_of, parse_arguments, positive, whole
+from bert_tf.launch.job import Surroundings
+from bert_tf.launch.pretraining import Phase, Recipe, check_warmup
+
+ARGUMENTS = (
+    Argument("train_batch_size_phase1", "64", whole(1)),
+    Argument("train_batch_size_phase2", "8", whole(1)),
+    Argument("eval_batch_size", "8", whole(1)),
+    Argument("learning_rate_phase1", "7.5e-4", positive),
+    Argument("learning_rate_phase2", "5e-4", positive),
+    Argument("precision", "fp16", one_of(*PRECISIONS)),
+    Argument("use_xla", "true", one_of("true", "false")),
+    Argument("num_gpus", "8", whole(1)),
+    Argument("warmup_steps_phase1", "2000", whole(0)),
+    Argument("warmup_steps_phase2", "200", whole(0)),
+    Argument("train_steps", "7820", whole(1)),
+    Argument("save_checkpoint_steps", "100", whole(1)),
+    Argument("num_accumulation_phase1", "128", whole(1)),
+    Argument("num_accumulation_steps_phase2", "512", whole(1)),
+    Argument("bert_model", "large", one_of(*PRESETS)),
+)
+
+
+def make_phases(values: Values) -> List[Phase]:
+    """Both phases of the recipe, nine tenths and one tenth of the sequences' updates.
+
+    Raises:
+      UserError: a phase has no update, or a warm-up that is longer than it.
+    """
+    first_batch = values["train_batch_size_phase1"] * values["num_accumulation_phase1"]
+    second_batch = values["train_batch_size_phase2"] * values["num_accumulation_steps_phase2"]
+    steps = values["train_steps"]
+    num_ranks = values["num_gpus"]
+    phases = [
+        Phase("phase_1", 128, 20, values["train_batch_size_phase1"], values["num_accumulation_phase1"], num_ranks,
+              values["learning_rate_phase1"], values["warmup_steps_phase1"], steps * 9 // 10),
+        Phase("phase_2", 512, 80, values["train_batch_size_phase2"], values["num_accumulation_steps_phase2"],
+              num_ranks, values["learning_rate_phase2"], values["warmup_steps_phase2"],
+              steps // 10 * first_batch // second_batch, starts_after="phase_1"),
+    ]
+    for number, phase in enumerate(phases, 1):
+        if phase.num_updates < 1:
+            raise UserError(f"train_steps (position 11) is {steps}: phase {number} would have no update (phase 1 "
+                            "has train_steps*9//10, phase 2 train_steps//10 times the ratio of the global batches, "
+                            f"here {first_batch * num_ranks} to {second_batch * num_ranks}); raise train_steps")
+        check_warmup(phase, f"warmup_steps_phase{number} (position {8 + number})")
+    return phases
+
+
+def parse(typed: Sequence[str]) -> Values:
+    """The fifteen values; raises `UserError` as `parse_arguments` does."""
+    # The article that people copy from leaves num_gpus out of its list of names.
+    if len(typed) == len(ARGUMENTS) - 1 and typed[-1] in PRESETS:
+        position = 1 + [argument.name for argument in ARGUMENTS].index("num_gpus")
+        raise UserError(f"num_gpus seems to be missing (position {position}): these are {len(typed)} values and the "
+                        f"last is a model's name, which belongs at position {len(ARGUMENTS)}")
+    return parse_arguments(ARGUMENTS, typed)
+
+
+def launch(typed: Sequence[str], surroundings: Surroundings, only: Optional[str] = None) -> int:
+    """Both phases, or one of them; returns the ranks' exit code."""
+    values = parse(typed)
+    phases = make_phases(values)
+    batches = "_".join(f"gbs{number}{phase.global_batch_size}" for number, phase in enumerate(phases, 1))
+    return Recipe("lamb", "lamb", ARGUMENTS, typed, values, phases, batches).launch(surroundings, only)
+
+
+def launch_phase1(typed: Sequence[str], surroundings: Surroundings) -> int:
+    return launch(typed, surroundings, only="phase_1")
+
+
+def launch_phase2(typed: Sequence[str], surroundings: Surroundings) -> int:
+    return launch(typed, surroundings, only="phase_2")
