@@ -195,7 +195,8 @@ def test_choice_of_launcher(monkeypatch):
     assert ranks.choose_launcher(2, {"SLURM_JOB_ID": "7"}) == "srun"
     assert ranks.choose_launcher(2, {"LAUNCHER": "horovodrun"}) == "horovodrun"
     fake_machine(monkeypatch, mpi=False)
-    assert ranks.choose_launcher(2, {"SLURM_JOB_ID": "7"}) == "horovodrun"
+    assert ranks.choose_launcher(2, {"SLURM_JOB_ID": "7"}) == "srun"
+    assert ranks.choose_launcher(2, {}) == "horovodrun"
     fake_machine(monkeypatch, tools=())
     assert ranks.choose_launcher(2, {}) == "horovodrun"
     for environ, expected in (({"LAUNCHER": "ssh"}, "must be one of"), ({"LAUNCHER": "srun"}, "there is no srun"),
@@ -206,6 +207,25 @@ def test_choice_of_launcher(monkeypatch):
     assert ranks.choose_launcher(1, {}) == "none"
     with pytest.raises(UserError, match="needs Horovod, which is not installed"):
         ranks.choose_launcher(2, {})
+
+
+@pytest.mark.parametrize("task, expected", [
+    ((0, 0, 0), "0 7 0 3 0 3"), ((2, 0, 2), "2 7 2 3 0 1"), ((4, 1, 1), "4 7 1 2 1 3"), ((6, 2, 1), "6 7 1 2 2 3")])
+def test_places_in_a_slurm_step(task, expected):
+    """Three nodes with 3, 2 and 2 tasks: rank, size, local rank and size, rank and size among equals."""
+    rank, node, local_rank = task
+    place = ranks.slurm_place({
+        "SLURM_STEP_TASKS_PER_NODE": "3,2(x2)", "SLURM_PROCID": str(rank), "SLURM_NODEID": str(node),
+        "SLURM_LOCALID": str(local_rank), "SLURMD_NODENAME": "n", "SLURM_LAUNCH_NODE_IPADDR": "10.0.0.1"})
+    names = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
+    assert " ".join(place[f"HOROVOD_{name}"] for name in names) == expected
+    assert place["HOROVOD_GLOO_RENDEZVOUS_ADDR"] == "10.0.0.1"
+
+
+def test_only_srun_spreads_ranks_over_machines():
+    environ = {"SLURM_JOB_NUM_NODES": "2"}
+    assert ranks.ranks_per_node(3, "srun", environ) == 2
+    assert ranks.ranks_per_node(3, "mpirun", environ) == 3
 
 
 def test_ranks_share_the_cores(monkeypatch):
@@ -537,3 +557,14 @@ def test_two_ranks(tmp_path, capfd, launcher):
     shown = capfd.readouterr()
     assert "total 3.0 of 2" in shown.out
     assert "rank 1 ended first, with code 7" in shown.err and "rank 1 gives up" in shown.err
+
+
+def test_a_signal_before_the_program_can_note_it_is_a_stop_too(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text("import time\nprint('starting', flush=True)\ntime.sleep(60)\n")
+    code = ("import sys, pathlib; from bert_tf.launch import ranks; sys.exit(ranks.run(ranks.Job("
+            f"[sys.executable, {str(program)!r}], 1, 0, 'none', pathlib.Path({str(tmp_path / 'logs')!r}))))")
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "starting\n"
+    process.send_signal(signal.SIGUSR1)
+    assert process.wait(timeout=30) == STOPPED_EXIT_CODE

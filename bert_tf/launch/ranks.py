@@ -4,7 +4,9 @@
 
 The small process around each rank is what makes the launchers alike: it gives the rank a log of its
 own, passes signals on to it, and writes down its exit code, which mpirun and horovodrun replace by
-one of their own. The launchers' own output is shown only where they could not start the ranks.
+one of their own. Under srun it also tells Horovod's Gloo where the ranks find each other: at a
+server in this process, so that Slurm needs neither MPI nor ssh. The launchers' own output is shown
+only where they could not start the ranks.
 
 Signals (SIGTERM, SIGUSR1, SIGINT) go to the ranks and not to the launcher, which would kill a rank
 that is still saving.
@@ -100,18 +102,20 @@ def choose_launcher(num_ranks: int, environ: Mapping[str, str]) -> str:
                         "it where there is a C++ compiler (apt-get install g++ make); num_gpus=1 works without")
     if forced:
         return forced
-    if horovod_has_mpi():
-        if "SLURM_JOB_ID" in environ and shutil.which("srun"):
-            return "srun"
-        if shutil.which("mpirun"):
-            return "mpirun"
-    return "horovodrun"
+    if "SLURM_JOB_ID" in environ and shutil.which("srun"):
+        return "srun"
+    return "mpirun" if horovod_has_mpi() and shutil.which("mpirun") else "horovodrun"
+
+
+def ranks_per_node(num_ranks: int, launcher: str, environ: Mapping[str, str]) -> int:
+    """The most ranks that share a machine; only srun starts them on several."""
+    return -(-num_ranks // int(environ.get("SLURM_JOB_NUM_NODES", "1"))) if launcher == "srun" else num_ranks
 
 
 # --- How ranks are started -----------------------------------------------------------------------
 
 def rank_environment(num_ranks: int, num_gpus: int) -> Dict[str, str]:
-    """Variables for the ranks; what the user has set himself is kept."""
+    """Variables for `num_ranks` on a machine with `num_gpus`; what the user has set himself is kept."""
     variables = {
         # One tensor at a time, in buckets of our own: the order of a sum does not depend on which
         # tensors happened to be ready together.
@@ -147,10 +151,9 @@ def launcher_command(launcher: str, num_ranks: int, variables: Sequence[str]) ->
     if launcher == "horovodrun":
         return [sys.executable, "-m", "horovod.runner.launch", "--gloo", "-np", str(num_ranks)]
     if launcher == "srun":
-        command = ["srun", f"--ntasks={num_ranks}", "--kill-on-bad-exit=1"]
-        if "SLURM_MPI_TYPE" not in os.environ and "pmix" in _output_of(["srun", "--mpi=list"]):
-            command.append("--mpi=pmix")
-        return command
+        # No binding to cores: a rank's threads are as many as its share of the machine's.
+        return ["srun", f"--ntasks={num_ranks}", "--distribution=block", "--kill-on-bad-exit=1", "--mpi=none",
+                "--cpu-bind=none"]
     command = ["mpirun", "-np", str(num_ranks)]
     if "Open MPI" in _output_of(["mpirun", "--version"]):
         command += ["--oversubscribe", "--bind-to", "none", "--map-by", "slot"]
@@ -166,6 +169,32 @@ def _output_of(command: Sequence[str]) -> str:
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return answer.stdout + answer.stderr
+
+
+def serve_addresses() -> int:
+    """Starts the server at which the ranks of Horovod's Gloo find each other; returns its port."""
+    from horovod.runner.http.http_server import OK, RendezvousHandler, RendezvousServer
+
+    class Handler(RendezvousHandler):
+        def do_DELETE(self) -> None:
+            self.send_status_code(OK)  # and nothing goes: a slower rank may still have to ask for it
+
+    return RendezvousServer().start(Handler)
+
+
+def slurm_place(environ: Mapping[str, str]) -> Dict[str, str]:
+    """Horovod's variables for the task of a job step that `environ` describes; consecutive ranks share a node."""
+    tasks_per_node: List[int] = []
+    for part in environ["SLURM_STEP_TASKS_PER_NODE"].split(","):  # such as 2(x3),1
+        tasks, _, times = part.rstrip(")").partition("(x")
+        tasks_per_node += [int(tasks)] * int(times or 1)
+    node, local_rank = int(environ["SLURM_NODEID"]), int(environ["SLURM_LOCALID"])
+    alike = [number for number, tasks in enumerate(tasks_per_node) if tasks > local_rank]
+    return {"HOROVOD_RANK": environ["SLURM_PROCID"], "HOROVOD_SIZE": str(sum(tasks_per_node)),
+            "HOROVOD_LOCAL_RANK": str(local_rank), "HOROVOD_LOCAL_SIZE": str(tasks_per_node[node]),
+            "HOROVOD_CROSS_RANK": str(alike.index(node)), "HOROVOD_CROSS_SIZE": str(len(alike)),
+            "HOROVOD_HOSTNAME": environ["SLURMD_NODENAME"],
+            "HOROVOD_GLOO_RENDEZVOUS_ADDR": environ["SLURM_LAUNCH_NODE_IPADDR"]}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -187,7 +216,10 @@ def run(job: Job) -> int:
     """
     folder = job.log_folder
     folder.mkdir(parents=True, exist_ok=True)
-    variables = rank_environment(job.num_ranks, job.num_gpus)
+    variables = rank_environment(ranks_per_node(job.num_ranks, job.launcher, os.environ), job.num_gpus)
+    if job.launcher == "srun":
+        variables.update(HOROVOD_CONTROLLER="gloo", HOROVOD_CPU_OPERATIONS="gloo",
+                         HOROVOD_GLOO_RENDEZVOUS_PORT=str(serve_addresses()))
     environment = {**os.environ, **variables}
     if sys.stdout.isatty() and sys.stderr.isatty():
         environment["BERT_TF_TERMINAL_COLUMNS"] = str(shutil.get_terminal_size().columns)
@@ -301,6 +333,8 @@ def main(argv: Sequence[str]) -> int:
     """`argv`: log folder, number of ranks, the program's command line."""
     folder, num_ranks, command = Path(argv[1]), int(argv[2]), argv[3:]
     rank = int(next((os.environ[name] for name in _RANK_VARIABLES if name in os.environ), 0)) if num_ranks > 1 else 0
+    if "SLURM_PROCID" in os.environ and "HOROVOD_GLOO_RENDEZVOUS_PORT" in os.environ:
+        os.environ.update(slurm_place(os.environ))
     pid_file = folder / f"rank_{rank}.pid"
     received: List[int] = []
     child: Optional[subprocess.Popen] = None
@@ -324,6 +358,8 @@ def main(argv: Sequence[str]) -> int:
             os.close(writer)
             _copy_until_end(reader, log, child)
         code = _shell_code(child.wait())
+    if code - 128 in received and code - 128 != signal.SIGINT:
+        code = STOPPED_EXIT_CODE  # stopped before it could note the signal, when there was nothing to save yet
     _note_exit(folder, rank, code)
     _wait_for_others(folder, num_ranks, code)
     pid_file.unlink()
