@@ -8,10 +8,11 @@ from them, as apex and MLPerf do). AdamW is Google's BERT Adam: no bias correcti
 decay; `bias_correction=True` gives Keras' and NVIDIA TF2's. LARS (arXiv 1708.03888), LAMB's
 ancestor, is there for comparison.
 
-Each one's mathematics is one pure function. Two callers use it: Keras, for anyone's `model.fit`,
-and `apply_update`, for our training step. The latter runs one small compiled function for each
-*shape* of variable, with the variables as arguments: BERT has hundreds of variables and about ten
-shapes, so it compiles in seconds, and a function makes few passes over its arrays.
+An update of one variable is three steps: the direction (compiled by XLA, which makes one pass of it),
+two norms (TensorFlow's own reduction, three times as fast as XLA's on a CPU) and the step. The compiled
+functions are one for each *shape* of variable, with the variables as arguments: BERT has hundreds of
+variables and about ten shapes, so it compiles in seconds. Keras, for anyone's `model.fit`, and
+`apply_update`, for our training step, use the same ones.
 """
 from __future__ import annotations
 
@@ -20,9 +21,6 @@ import math
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import tensorflow as tf
-
-# New weights, then the new value of each slot.
-Update = Tuple[tf.Tensor, ...]
 
 # Parts of the names of variables that do not decay, as in Google's code.
 _NOT_DECAYED = ("LayerNorm", "layer_norm", "bias")
@@ -40,12 +38,18 @@ def global_norm(gradients: Sequence[tf.Tensor]) -> tf.Tensor:
 
 
 def _norm(x: tf.Tensor) -> tf.Tensor:
-    return tf.sqrt(tf.reduce_sum(tf.square(x)))
+    return tf.sqrt(2.0 * tf.nn.l2_loss(x))
 
 
-def _moments(m: tf.Tensor, v: tf.Tensor, g: tf.Tensor, beta_1: float, beta_2: float) -> Tuple[tf.Tensor, tf.Tensor]:
-    """Running means of the gradient and of its square."""
-    return beta_1 * m + (1.0 - beta_1) * g, beta_2 * v + (1.0 - beta_2) * tf.square(g)
+def _running_mean(mean: tf.Tensor, new: tf.Tensor, beta: float, is_finite: tf.Tensor) -> tf.Tensor:
+    """beta * mean + (1 - beta) * new; `mean` itself where not `is_finite`, if `new` is 0 then.
+
+    By the factors and not by a choice between two results, which keeps XLA from reusing the one that
+    was written: twice the time.
+    """
+    keep = tf.where(is_finite, tf.constant(beta, mean.dtype), tf.constant(1.0, mean.dtype))
+    take = tf.where(is_finite, tf.constant(1.0 - beta, mean.dtype), tf.constant(0.0, mean.dtype))
+    return keep * mean + take * new
 
 
 def _corrected(moment: tf.Tensor, beta: float, step: tf.Tensor) -> tf.Tensor:
@@ -53,54 +57,51 @@ def _corrected(moment: tf.Tensor, beta: float, step: tf.Tensor) -> tf.Tensor:
     return moment / -tf.math.expm1(step * math.log(beta))
 
 
-def nvlamb_update(w: tf.Tensor, m: tf.Tensor, v: tf.Tensor, g: tf.Tensor, *, rate: tf.Tensor, step: tf.Tensor,
-                  beta_1: float, beta_2: float, epsilon: float, weight_decay: float, adapt: bool) -> Update:
-    """One NVLAMB update of one variable -> new (w, m, v).
+def adam_direction(w: tf.Tensor, m: tf.Tensor, v: tf.Tensor, g: tf.Tensor, *, step: tf.Tensor, is_finite: tf.Tensor,
+                   beta_1: float, beta_2: float, epsilon: float, weight_decay: float, bias_correction: bool
+                   ) -> Tuple[tf.Tensor, ...]:
+    """What is subtracted from w, but for rate and trust ratio, and the new (m, v).
+
+    Without `bias_correction` the first updates of BERT's Adam are up to (1-b1)/sqrt(1-b2) = 3.2 times
+    as large, which the warm-up has to take; that is what Google trained and fine-tuned with.
 
     Args:
       w, m, v, g: weights, first and second moment, clipped gradient, all of one shape.
-      rate: learning rate, scalar.
       step: number of updates applied, this one included, scalar of w's type.
+      is_finite: bool scalar; where it is False, g is -0 and the moments stay as they are, to the bit.
       beta_1, beta_2, epsilon: as in Adam; epsilon is added to the root.
       weight_decay: 0 for variables that do not decay.
-      adapt: whether the update is scaled by the trust ratio ||w|| / ||u||.
     """
-    m, v = _moments(m, v, g, beta_1, beta_2)
-    u = _corrected(m, beta_1, step) / (tf.sqrt(_corrected(v, beta_2, step)) + epsilon) + weight_decay * w
-    if adapt:
-        w_norm, u_norm = _norm(w), _norm(u)
-        # Variables that start at zero must be able to move.
-        rate = rate * tf.where((w_norm > 0) & (u_norm > 0), w_norm / u_norm, tf.ones_like(w_norm))
-    return w - rate * u, m, v
-
-
-def adamw_update(w: tf.Tensor, m: tf.Tensor, v: tf.Tensor, g: tf.Tensor, *, rate: tf.Tensor, step: tf.Tensor,
-                 beta_1: float, beta_2: float, epsilon: float, weight_decay: float, bias_correction: bool) -> Update:
-    """One update of one variable by BERT's Adam -> new (w, m, v). Arguments as in `nvlamb_update`.
-
-    Without `bias_correction` the first updates are up to (1-b1)/sqrt(1-b2) = 3.2 times as large,
-    which the warm-up has to take; that is what Google trained and fine-tuned with.
-    """
-    m, v = _moments(m, v, g, beta_1, beta_2)
+    m = _running_mean(m, g, beta_1, is_finite)
+    v = _running_mean(v, tf.square(g), beta_2, is_finite)
     first, second = (_corrected(m, beta_1, step), _corrected(v, beta_2, step)) if bias_correction else (m, v)
-    return w - rate * (first / (tf.sqrt(second) + epsilon) + weight_decay * w), m, v
+    return first / (tf.sqrt(second) + epsilon) + weight_decay * w, m, v
 
 
-def lars_update(w: tf.Tensor, a: tf.Tensor, g: tf.Tensor, *, rate: tf.Tensor, step: tf.Tensor, momentum: float,
-                trust_coefficient: float, weight_decay: float, adapt: bool) -> Update:
-    """One LARS update of one variable -> new (w, a). Arguments as in `nvlamb_update`, and
+def nvlamb_trust_ratio(w_norm: tf.Tensor, u_norm: tf.Tensor) -> tf.Tensor:
+    """||w|| / ||u||, and 1 where one of them is 0: variables that start at zero must be able to move."""
+    return tf.where((w_norm > 0) & (u_norm > 0), w_norm / u_norm, tf.ones_like(w_norm))
 
-    a: the momentum, which holds the learning rates it was summed up with (arXiv 1708.03888, algorithm 1).
-    momentum: the share of it that stays.
-    trust_coefficient: of ||w|| / (||g|| + decay * ||w||), by which the rate is multiplied where `adapt`.
+
+def lars_update(w: tf.Tensor, a: tf.Tensor, g: tf.Tensor, *, rate: tf.Tensor, momentum: float,
+                trust_coefficient: float, weight_decay: float, adapt: bool) -> Tuple[tf.Tensor, ...]:
+    """One LARS update of one variable -> new (w, a), and the trust ratio (arXiv 1708.03888, algorithm 1).
+
+    Args:
+      w, g: weights and clipped gradient, of one shape.
+      a: the momentum, which holds the learning rates it was summed up with.
+      rate: learning rate, scalar.
+      momentum: the share of `a` that stays.
+      trust_coefficient: of ||w|| / (||g|| + decay * ||w||), by which the rate is multiplied where `adapt`.
+      weight_decay: 0 for variables that do not decay.
     """
-    del step  # nothing here is bias-corrected
+    ratio = tf.ones([], w.dtype)
     if adapt:
         w_norm, g_norm = _norm(w), _norm(g)
-        rate = rate * tf.where((w_norm > 0) & (g_norm > 0),
-                               trust_coefficient * w_norm / (g_norm + weight_decay * w_norm), tf.ones_like(w_norm))
-    a = momentum * a + rate * (g + weight_decay * w)
-    return w - a, a
+        ratio = tf.where((w_norm > 0) & (g_norm > 0),
+                         trust_coefficient * w_norm / (g_norm + weight_decay * w_norm), ratio)
+    a = momentum * a + rate * ratio * (g + weight_decay * w)
+    return w - a, a, ratio
 
 
 def _check_range(low: float, high: float, open_below: bool, **values: float) -> None:
@@ -128,9 +129,15 @@ class _BertOptimizer(tf.keras.optimizers.Optimizer):
         self._slots: List[Tuple[tf.Variable, ...]] = []  # of each variable
         self._kernels: Dict[Any, Callable] = {}
 
-    def _pure_update(self, excluded: bool) -> Callable[..., Update]:
-        """The update function with everything but tensors bound; `excluded`: has no decay."""
+    def _make_kernel(self, excluded: bool) -> Callable[..., tf.Tensor]:
+        """(w, slots, gradient, multiplier, rate, step, is_finite) -> float32 [3], see `apply_update`.
+
+        `excluded` variables do not decay.
+        """
         raise NotImplementedError
+
+    def _compiled(self, function: Callable) -> Callable:
+        return tf.function(function, jit_compile=True, autograph=False) if self.compiled else function
 
     def build(self, var_list: Sequence[tf.Variable]) -> None:
         """Makes the slots of `var_list`, named as in Google's training checkpoints."""
@@ -163,43 +170,41 @@ class _BertOptimizer(tf.keras.optimizers.Optimizer):
 
     def update_step(self, gradient: Any, variable: tf.Variable) -> None:
         """Updates one variable; Keras calls it with gradients that it has clipped."""
-        slots = self._slots[self._index_dict[self._var_key(variable)]]
-        new_values = self._pure_update(self._excluded(variable))(
-            variable, *slots, tf.convert_to_tensor(gradient), rate=tf.cast(self.learning_rate, variable.dtype),
-            step=tf.cast(self.iterations + 1, variable.dtype))
-        for target, value in zip((variable, *slots), new_values):
-            target.assign(value)
+        self._update(variable, tf.convert_to_tensor(gradient), 1.0, self.learning_rate, self.iterations + 1,
+                     tf.constant(True))
 
     def apply_update(self, gradients: Sequence[tf.Tensor], variables: Sequence[tf.Variable], multiplier: tf.Tensor,
-                     is_finite: tf.Tensor) -> None:
+                     is_finite: tf.Tensor) -> tf.Tensor:
         """Updates `variables`, or leaves everything as it is, to the bit, where `is_finite` is False.
 
         Neither outcome waits for the device. Meant to be called inside a tf.function; `build` must
         have been called before.
 
         Args:
-          gradients: float32, in the order of `variables`, neither unscaled nor clipped.
+          gradients: float32, in the order of the V `variables`, neither unscaled nor clipped.
           variables: those the optimizer was built for.
           multiplier: scalar by which gradients are multiplied: clip factor, 1/loss scale, 1/count.
           is_finite: bool scalar, whether the global norm of the gradients is.
-        """
-        rate = tf.cast(self.current_learning_rate(), tf.float32)
-        step = tf.cast(self.iterations + 1, tf.float32)
-        for gradient, variable in zip(gradients, variables):
-            slots = self._slots[self._index_dict[self._var_key(variable)]]
-            kernel = self._kernel(variable.shape, self._excluded(variable))
-            kernel((variable, *slots), gradient, tf.cast(multiplier, tf.float32), rate, step, is_finite)
-        self.iterations.assign_add(tf.cast(is_finite, tf.int64))
 
-    def _kernel(self, shape: tf.TensorShape, excluded: bool) -> Callable[..., None]:
-        """The function that updates any variable of this shape and kind."""
-        key = (tuple(shape), excluded)
+        Returns:
+          float32 [V, 3]: norm of each variable before, norm of what was subtracted from it, and the
+          trust ratio in that. They mean nothing where `is_finite` is False.
+        """
+        rate = self.current_learning_rate()
+        rows = [self._update(variable, gradient, multiplier, rate, self.iterations + 1, is_finite)
+                for gradient, variable in zip(gradients, variables)]
+        self.iterations.assign_add(tf.cast(is_finite, tf.int64))
+        return tf.stack(rows)
+
+    def _update(self, variable: tf.Variable, gradient: tf.Tensor, multiplier: Any, rate: Any, step: Any,
+                is_finite: tf.Tensor) -> tf.Tensor:
+        slots = (*self._slots[self._index_dict[self._var_key(variable)]],)  # Keras has wrapped the tuple
+        excluded = self._excluded(variable)
+        key = (tuple(variable.shape), variable.dtype, excluded)
         if key not in self._kernels:
-            kernel = functools.partial(_update_in_place, self._pure_update(excluded))
-            if self.compiled:
-                kernel = tf.function(kernel, jit_compile=True, autograph=False)
-            self._kernels[key] = kernel
-        return self._kernels[key]
+            self._kernels[key] = self._make_kernel(excluded)
+        scalars = (tf.cast(scalar, variable.dtype) for scalar in (multiplier, rate, step))
+        return self._kernels[key](variable, slots, gradient, *scalars, is_finite)
 
     def get_config(self) -> Dict[str, Any]:
         """Keras' configuration, from which `from_config` makes the same optimizer."""
@@ -207,11 +212,9 @@ class _BertOptimizer(tf.keras.optimizers.Optimizer):
                 "weight_decay": self.weight_decay_rate, "compiled": self.compiled}
 
 
-def _update_in_place(update: Callable[..., Update], targets: Sequence[tf.Variable], g: tf.Tensor,
-                     multiplier: tf.Tensor, rate: tf.Tensor, step: tf.Tensor, is_finite: tf.Tensor) -> None:
-    new_values = update(*targets, g * multiplier, rate=rate, step=step)
-    for target, value in zip(targets, new_values):
-        target.assign(tf.where(is_finite, value, target))
+def _sound(g: tf.Tensor, multiplier: tf.Tensor, is_finite: tf.Tensor) -> tf.Tensor:
+    """g * multiplier, or -0 where not `is_finite`: adding that changes no bit of anything, not even of -0."""
+    return tf.where(is_finite, g * multiplier, tf.constant(-0.0, g.dtype))
 
 
 class _MomentsOptimizer(_BertOptimizer):
@@ -229,6 +232,39 @@ class _MomentsOptimizer(_BertOptimizer):
         _check_range(0, 1, True, beta_1=beta_1, beta_2=beta_2)
         _check_range(0, math.inf, False, epsilon=epsilon)
         self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
+
+    def _direction(self, excluded: bool) -> Callable[..., Tuple[tf.Tensor, ...]]:
+        """`adam_direction` with everything but tensors bound."""
+        raise NotImplementedError
+
+    def _adapts(self, excluded: bool) -> bool:
+        """Whether the variable has a trust ratio."""
+        raise NotImplementedError
+
+    def _make_kernel(self, excluded: bool) -> Callable[..., tf.Tensor]:
+        direction, adapts = self._direction(excluded), self._adapts(excluded)
+
+        def prepare(w, m, v, g, multiplier, step, is_finite):
+            u, new_m, new_v = direction(w, m, v, _sound(g, multiplier, is_finite), step=step, is_finite=is_finite)
+            m.assign(new_m)
+            v.assign(new_v)
+            return u
+
+        def finish(w, u, rate, is_finite):
+            w.assign(tf.where(is_finite, w - rate * u, w))
+
+        prepare, finish = self._compiled(prepare), self._compiled(finish)
+
+        def update(w, slots, g, multiplier, rate, step, is_finite):
+            u = prepare(w, *slots, g, multiplier, step, is_finite)
+            w_norm, u_norm = _norm(w), _norm(u)
+            ratio = nvlamb_trust_ratio(w_norm, u_norm) if adapts else tf.ones_like(w_norm)
+            rate = rate * ratio
+            # The norm of w is of what it was: the function that `update` is traced in keeps the order.
+            finish(w, u, rate, is_finite)
+            return tf.cast(tf.stack([w_norm, rate * u_norm, ratio]), tf.float32)
+
+        return update
 
     def get_config(self) -> Dict[str, Any]:
         return {**super().get_config(), "beta_1": self.beta_1, "beta_2": self.beta_2, "epsilon": self.epsilon}
@@ -255,10 +291,13 @@ class NVLAMB(_MomentsOptimizer):
                          global_clipnorm=global_clipnorm, name=name, **keras_arguments)
         self.adapt_excluded = adapt_excluded
 
-    def _pure_update(self, excluded: bool) -> Callable[..., Update]:
+    def _direction(self, excluded: bool) -> Callable[..., Tuple[tf.Tensor, ...]]:
         return functools.partial(
-            nvlamb_update, beta_1=self.beta_1, beta_2=self.beta_2, epsilon=self.epsilon,
-            weight_decay=0.0 if excluded else self.weight_decay_rate, adapt=self.adapt_excluded or not excluded)
+            adam_direction, beta_1=self.beta_1, beta_2=self.beta_2, epsilon=self.epsilon,
+            weight_decay=0.0 if excluded else self.weight_decay_rate, bias_correction=True)
+
+    def _adapts(self, excluded: bool) -> bool:
+        return self.adapt_excluded or not excluded
 
     def get_config(self) -> Dict[str, Any]:
         return {**super().get_config(), "adapt_excluded": self.adapt_excluded}
@@ -274,10 +313,13 @@ class AdamW(_MomentsOptimizer):
                          global_clipnorm=global_clipnorm, name=name, **keras_arguments)
         self.bias_correction = bias_correction
 
-    def _pure_update(self, excluded: bool) -> Callable[..., Update]:
+    def _direction(self, excluded: bool) -> Callable[..., Tuple[tf.Tensor, ...]]:
         return functools.partial(
-            adamw_update, beta_1=self.beta_1, beta_2=self.beta_2, epsilon=self.epsilon,
+            adam_direction, beta_1=self.beta_1, beta_2=self.beta_2, epsilon=self.epsilon,
             weight_decay=0.0 if excluded else self.weight_decay_rate, bias_correction=self.bias_correction)
+
+    def _adapts(self, excluded: bool) -> bool:
+        return False
 
     def get_config(self) -> Dict[str, Any]:
         return {**super().get_config(), "bias_correction": self.bias_correction}
@@ -300,10 +342,21 @@ class LARS(_BertOptimizer):
         _check_range(0, math.inf, True, trust_coefficient=trust_coefficient)
         self.momentum, self.trust_coefficient = momentum, trust_coefficient
 
-    def _pure_update(self, excluded: bool) -> Callable[..., Update]:
-        return functools.partial(
+    def _make_kernel(self, excluded: bool) -> Callable[..., tf.Tensor]:
+        update_of = functools.partial(
             lars_update, momentum=self.momentum, trust_coefficient=self.trust_coefficient,
             weight_decay=0.0 if excluded else self.weight_decay_rate, adapt=not excluded)
+
+        def update(w, slots, g, multiplier, rate, step, is_finite):
+            del step  # nothing here is bias-corrected
+            a, = slots
+            w_norm = _norm(w)
+            new_w, new_a, ratio = update_of(w, a, _sound(g, multiplier, is_finite), rate=rate)
+            w.assign(tf.where(is_finite, new_w, w))
+            a.assign(tf.where(is_finite, new_a, a))
+            return tf.cast(tf.stack([w_norm, _norm(new_a), ratio]), tf.float32)
+
+        return self._compiled(update)
 
     def get_config(self) -> Dict[str, Any]:
         return {**super().get_config(), "momentum": self.momentum, "trust_coefficient": self.trust_coefficient}

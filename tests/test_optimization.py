@@ -259,12 +259,32 @@ def test_slots_have_googles_names():
     assert len(names) == 2 * len(SHAPES)
 
 
-def test_one_function_for_each_shape_traced_once():
-    optimizer = NVLAMB(0.1)
-    run_updates(optimizer, gradient_sequence())
-    kernels = optimizer._kernels
-    assert set(kernels) == {((6, 8), False), ((8,), True)}
-    assert all(kernel.experimental_get_tracing_count() == 1 for kernel in kernels.values())
+def test_two_functions_for_each_shape_traced_once(monkeypatch):
+    functions, compile_one = [], NVLAMB._compiled
+    monkeypatch.setattr(NVLAMB, "_compiled",
+                        lambda self, function: functions.append(compile_one(self, function)) or functions[-1])
+    run_updates(NVLAMB(0.1), gradient_sequence())
+    assert len(functions) == 2 * len({(shape, decays(name)) for name, shape in SHAPES.items()})
+    assert all(function.experimental_get_tracing_count() == 1 for function in functions)
+
+
+def test_an_update_tells_its_norms():
+    """Of each variable before, of what is subtracted, and the trust ratio in that."""
+    for optimizer in (NVLAMB(0.1), AdamW(0.1), LARS(0.1)):
+        variables = make_variables()
+        optimizer.build(variables)
+        before = [variable.numpy() for variable in variables]
+        gradients = [tf.constant(value) for value in gradient_sequence(1)[0].values()]
+        rows = optimizer.apply_update(gradients, variables, tf.constant(1.0), tf.constant(True)).numpy()
+        for variable, old, (w_norm, change_norm, ratio) in zip(variables, before, rows):
+            np.testing.assert_allclose(w_norm, np.linalg.norm(old), rtol=1e-6)
+            np.testing.assert_allclose(change_norm, np.linalg.norm(old - variable.numpy()), rtol=1e-3)
+            if isinstance(optimizer, NVLAMB):
+                expected = change_norm / 0.1 if w_norm == 0 else w_norm
+                np.testing.assert_allclose(change_norm, 0.1 * expected, rtol=1e-5)
+                assert (ratio == 1) == (w_norm == 0)
+            elif isinstance(optimizer, AdamW):
+                assert ratio == 1
 
 
 def test_decay_class_of_every_variable_of_a_model():

@@ -1,0 +1,49 @@
+"""One variant of the benchmark as a process of its own: settings in, seconds of one update after another out.
+
+A line of JSON on stdin holds the settings; the variant makes its update, runs it twice (which traces
+and compiles) and prints a line of JSON with its versions. Then each line on stdin runs it once more,
+and is answered with the seconds that took. NumPy is all that this module needs.
+"""
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from typing import Any, Callable, Dict
+
+import numpy as np
+
+LEARNING_RATE = 1e-4
+
+
+def random_batch(settings: Dict[str, Any]) -> Dict[str, np.ndarray]:
+    """Features [A, B, ...] of one update: full rows, all predictions used."""
+    rng = np.random.default_rng(0)
+    leading = (settings["num_accumulation_steps"], settings["micro_batch_size"])
+    length, predictions, vocab_size = (settings[name] for name in ("seq_length", "predictions", "vocab_size"))
+    return {
+        "input_ids": rng.integers(5, vocab_size, [*leading, length]).astype(np.int32),
+        "input_mask": np.ones([*leading, length], np.int32),
+        "segment_ids": np.zeros([*leading, length], np.int32),
+        "masked_lm_positions": rng.integers(1, length, [*leading, predictions]).astype(np.int32),
+        "masked_lm_ids": rng.integers(5, vocab_size, [*leading, predictions]).astype(np.int32),
+        "masked_lm_weights": np.ones([*leading, predictions], np.float32),
+        "next_sentence_labels": rng.integers(0, 2, [*leading, 1]).astype(np.int32),
+        "example_weights": np.ones(leading, np.float32),
+    }
+
+
+def serve(make_update: Callable[[Dict[str, Any]], Callable[[], float]],
+          versions: Callable[[], Dict[str, str]]) -> None:
+    """Runs the protocol; `make_update(settings)` returns a function that makes an update and waits for it."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what libraries print goes to stderr
+    update = make_update(json.loads(sys.stdin.readline()))
+    update()
+    update()
+    print(json.dumps(versions()), file=answers, flush=True)
+    for _ in sys.stdin:
+        started = time.perf_counter()
+        update()
+        print(time.perf_counter() - started, file=answers, flush=True)
