@@ -154,8 +154,10 @@ def encode_records(instances: InstanceArrays) -> list[bytes]:
 
 
 @contextlib.contextmanager
-def _replacing(path: Path, temporary: Path) -> Iterator[BinaryIO]:
+def _replacing(path: Path) -> Iterator[BinaryIO]:
     """A file to write that becomes `path` at once when complete, and vanishes when it fails."""
+    # Of its own: ranks or workers on several machines may be at the same file at the same time.
+    temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}{TEMPORARY_SUFFIX}")
     try:
         with open(temporary, "wb") as file:
             yield file
@@ -184,10 +186,8 @@ class RecordWriter:
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> RecordWriter:
-        # Of its own, because the worker of a killed run may live a moment longer.
-        temporary = self._path.with_name(f"{self._path.name}.{os.getpid()}{TEMPORARY_SUFFIX}")
         with self._user_errors():
-            self._file = self._stack.enter_context(_replacing(self._path, temporary))
+            self._file = self._stack.enter_context(_replacing(self._path))
         return self
 
     def write(self, instances: InstanceArrays) -> None:
@@ -249,9 +249,7 @@ def _write_index(path: Path, index: RecordIndex) -> None:
         index.offsets.astype("<u8").tobytes(), index.lengths.astype("<u2").tobytes(),
     ))
     target = _index_path(path)
-    # Ranks on several machines may rebuild the same index at the same time.
-    temporary = target.with_name(f"{target.name}.{uuid.uuid4().hex}{TEMPORARY_SUFFIX}")
-    with _replacing(target, temporary) as file:
+    with _replacing(target) as file:
         file.write(body + _CHECKSUM.pack(google_crc32c.value(body)))
 
 

@@ -66,6 +66,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     add("--dataset", type=str.lower, choices=stages.DATASETS,
         help="in any case; status and verify: all that are there where none is named")
     add("--n_processes", type=int, default=available_cores(), help="worker processes; %(default)s")
+    add("--dask_scheduler", metavar="ADDRESS",
+        help="hand the work to the workers of this Dask scheduler instead: tcp://HOST:PORT, or the file that dask "
+             "scheduler --scheduler-file writes")
     add("--random_seed", type=int, default=12345, help="%(default)s")
 
     formatting = parser.add_argument_group("text_formatting")

@@ -20,7 +20,7 @@ from bert_tf.errors import UserError
 from bert_tf.progress import progress
 from data.manifest import Stage, sha256_of_file, sync_folder
 from data.sentences import PARAGRAPH_SEPARATOR
-from data.workers import WorkerKilledError, map_in_order
+from data.workers import Workers, WorkersError
 
 # A worker's portion: a tenth of a second of cleaning.
 BATCH_CHARACTERS = 1 << 19
@@ -204,23 +204,23 @@ def _require_own_output(stage: Stage, output: Path) -> None:
 
 
 def format_corpus(
-    stage: Stage, output: Path, corpus: Corpus, *, num_processes: int, keep_duplicates: bool
+    stage: Stage, output: Path, corpus: Corpus, *, workers: Workers, keep_duplicates: bool
 ) -> Dict[str, int]:
     """Writes `output` and completes `stage`; returns the counts.
 
     Raises:
       UserError: damaged input, a corpus without a document, a full disk (nothing half-written is
-        left), a killed worker (the next run goes on where it was).
+        left), killed or missing workers (the next run goes on where it was).
     """
     _require_own_output(stage, output)
     writer = _Writer(stage, output, keep_duplicates)
     try:
         with writer.open():
-            _write_all(writer, corpus, output.name, num_processes)
+            _write_all(writer, corpus, output.name, workers)
             if not writer.counts["num_documents"]:
                 raise UserError(f"no document in the input has text left: {writer.counts}")
             writer.finish()
-    except WorkerKilledError:
+    except WorkersError:
         raise
     except (UserError, OSError):
         writer.discard()
@@ -240,13 +240,13 @@ def format_corpus(
     return counts
 
 
-def _write_all(writer: _Writer, corpus: Corpus, name: str, num_processes: int) -> None:
+def _write_all(writer: _Writer, corpus: Corpus, name: str, workers: Workers) -> None:
     batches: Iterator[Batch] = iter(corpus.batches())
     with progress(total=corpus.total_bytes, unit="B", description=f"formatting {name}") as bar:
         for skipped in itertools.islice(batches, writer.num_batches):
             writer.input_bytes += skipped.input_bytes
             bar.update(skipped.input_bytes)
-        with contextlib.closing(map_in_order(corpus.clean, batches, num_processes)) as results:
+        with contextlib.closing(workers.map_in_order(corpus.clean, batches)) as results:
             for cleaned in results:
                 writer.write(cleaned)
                 bar.update(cleaned.input_bytes)

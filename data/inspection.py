@@ -20,8 +20,8 @@ from data import instance_sample, near_duplicates, vocabulary_fit
 from data.manifest import sha256_of_file
 from data.near_duplicates import Sketches
 from data.prepared import Prepared, command, find_prepared, vocab_copy
-from data.stages import Layout
-from data.workers import map_in_order
+from data.stages import Layout, workers_of
+from data.workers import Workers
 
 # Their sketches take 0.9 GiB while they are compared.
 MOST_DOCUMENTS = 8_000_000
@@ -44,7 +44,7 @@ class _Corpus(NamedTuple):
         return self.files[file], int(self.sketches.numbers[document])
 
 
-def _read_corpus(sharded: Prepared, num_processes: int) -> _Corpus:
+def _read_corpus(sharded: Prepared, workers: Workers) -> _Corpus:
     assert sharded.manifest
     names = [entry["file"] for _, entry in sharded.entries]
     num_documents = sharded.manifest["counts"]["num_documents"]
@@ -59,7 +59,7 @@ def _read_corpus(sharded: Prepared, num_processes: int) -> _Corpus:
     ends: List[int] = []
     filled = 0
     with progress(total=sharded.num_bytes, unit="B", description="comparing documents") as bar:
-        for found, (_, entry) in zip(map_in_order(sketch, paths, num_processes), sharded.entries):
+        for found, (_, entry) in zip(workers.map_in_order(sketch, paths), sharded.entries):
             if one_in == 1 and found.num_documents != entry["num_documents"]:
                 raise UserError(
                     f"{sharded.folder / entry['file']} holds {found.num_documents:,} documents, its "
@@ -89,9 +89,9 @@ def _show_pairs(
             print(f"      {file}, document {number + 1:,}: {text}...")
 
 
-def _inspect_documents(sharded: Prepared, num_processes: int) -> Iterator[str]:
+def _inspect_documents(sharded: Prepared, workers: Workers) -> Iterator[str]:
     """Prints the duplicates and leaks; yields what looks wrong."""
-    corpus = _read_corpus(sharded, num_processes)
+    corpus = _read_corpus(sharded, workers)
     matches = near_duplicates.find_matches(corpus.sketches)
     num = corpus.sketches.num_documents
     later = np.flatnonzero(matches.similarity)
@@ -198,7 +198,7 @@ def run_inspect(options: argparse.Namespace, layout: Layout) -> None:
     if sharded:
         for tokenizer in tokenizers:
             wrong += _inspect_fit(sharded[0], tokenizer)
-        wrong += _inspect_documents(sharded[0], options.n_processes)
+        wrong += _inspect_documents(sharded[0], workers_of(options, layout))
     print()
     for what in wrong:
         print(f"looks wrong: {what}")

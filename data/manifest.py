@@ -15,6 +15,7 @@ import hashlib
 import json
 import os
 import time
+import uuid
 from pathlib import Path
 from typing import IO, Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence
 
@@ -49,7 +50,8 @@ def sync_folder(folder: Path) -> None:
 def atomic_file(path: Path) -> Iterator[IO[bytes]]:
     """A file that appears under `path` complete or not at all; on an error no trace is left."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.name}.{os.getpid()}{TEMPORARY_SUFFIX}")
+    # Of its own: two workers may be at the same file, on machines where process numbers repeat.
+    temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}{TEMPORARY_SUFFIX}")
     try:
         with open(temporary, "wb") as file:
             yield file

@@ -21,6 +21,7 @@ import array
 import bisect
 import dataclasses
 import functools
+import os
 import random
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -301,8 +302,11 @@ def create_instances(
 
 
 @functools.lru_cache(maxsize=1)
-def _tokenizer(vocab_file: str, do_lower_case: bool) -> Tokenizer:
-    """A worker makes many shards: the words it remembers serve all of them."""
+def _tokenizer(vocab_file: str, written_ns: int, do_lower_case: bool) -> Tokenizer:
+    """A worker makes many shards: the words it remembers serve all of them.
+
+    A Dask worker may outlive a vocabulary, and see another one under the same name.
+    """
     return open_tokenizer(vocab_file, do_lower_case)
 
 
@@ -318,7 +322,8 @@ def make_shard(
     Returns: counts, as `total_counts` adds them up.
     Raises: UserError where the text cannot be read or holds too little, or nothing can be written.
     """
-    tokenizer = _tokenizer(settings.vocab_file, settings.do_lower_case)
+    tokenizer = _tokenizer(
+        settings.vocab_file, os.stat(settings.vocab_file).st_mtime_ns, settings.do_lower_case)
     ids = VocabularyIds.of(tokenizer.vocab)
     text = read_text(text_path, tokenizer)
     try:

@@ -22,7 +22,7 @@ from bert_tf.errors import UserError
 from bert_tf.progress import progress
 from data import sentences
 from data.manifest import Stage, atomic_file
-from data.workers import map_in_order
+from data.workers import Workers
 
 SPLITS = ("training", "test")
 # What a split's own random stream is called in a seed.
@@ -197,7 +197,7 @@ def shard_names(dataset: str, settings: ShardingSettings) -> List[Tuple[str, int
 
 def shard_corpus(
     stage: Stage, dataset: str, paths: Sequence[Path], settings: ShardingSettings,
-    num_processes: int,
+    workers: Workers,
 ) -> Dict[str, int]:
     """Writes all shards of `dataset` and completes `stage`; returns the counts.
 
@@ -214,7 +214,7 @@ def shard_corpus(
     tasks = _tasks(stage, dataset, paths, index, assignment, settings)
     with progress(total=len(names), initial=len(stage.finished), unit="shards",
                   description=f"sharding {dataset}") as bar:
-        for entry in map_in_order(write, tasks, num_processes):
+        for entry in workers.map_in_order(write, tasks):
             stage.add(entry)
             bar.update(1)
     shards = {split: [stage.finished[name] for of, _, name in names if of == split]

@@ -8,6 +8,7 @@ Names below the working directory are those that people glob: ``download/<corpus
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import functools
 from pathlib import Path
 from typing import Any, Dict, List, Tuple
@@ -15,7 +16,7 @@ from typing import Any, Dict, List, Tuple
 from bert_tf.errors import UserError
 from bert_tf.progress import progress
 from bert_tf.tokenization import check_casing, open_tokenizer
-from data import corpora, download, formatting, sample, sharding, sources, vocabulary
+from data import corpora, dask_cluster, download, formatting, sample, sharding, sources, vocabulary
 from data import pretraining_examples as examples
 from data.manifest import (
     Stage,
@@ -24,7 +25,7 @@ from data.manifest import (
     sha256_of_file,
     shard_entries,
 )
-from data.workers import map_in_order
+from data.workers import ProcessPool, Workers
 
 FORMATTED_FILES = {
     "bookscorpus": "bookscorpus_one_book_per_line.txt",
@@ -68,6 +69,12 @@ class Layout:
 
     def formatted_manifest(self, corpus: str) -> Path:
         return self.formatted_file(corpus).with_suffix(".manifest.json")
+
+
+def workers_of(options: argparse.Namespace, layout: Layout) -> Workers:
+    if options.dask_scheduler is None:
+        return ProcessPool(options.n_processes)
+    return dask_cluster.DaskCluster(options.dask_scheduler, layout.root)
 
 
 def _say_done(what: str, counts: Dict[str, Any], where: Path) -> None:
@@ -130,7 +137,7 @@ def run_text_formatting(options: argparse.Namespace, layout: Layout) -> None:
                outputs_to_delete=f"{output} and {manifest_path}") as stage:
         if not _already_done(stage):
             counts = formatting.format_corpus(
-                stage, output, corpus, num_processes=options.n_processes,
+                stage, output, corpus, workers=workers_of(options, layout),
                 keep_duplicates=options.keep_duplicates)
             _say_done("formatted", counts, output)
 
@@ -173,7 +180,8 @@ def run_sharding(options: argparse.Namespace, layout: Layout) -> None:
     with Stage("sharding", dataset, folder / "manifest.json", settings._asdict(), inputs,
                outputs_to_delete=str(folder), temporary_files=_shard_globs(dataset)) as stage:
         if not _already_done(stage):
-            counts = sharding.shard_corpus(stage, dataset, paths, settings, options.n_processes)
+            counts = sharding.shard_corpus(
+                stage, dataset, paths, settings, workers_of(options, layout))
             _say_done("sharded", counts, folder)
 
 
@@ -287,9 +295,10 @@ def run_create_tfrecord_files(options: argparse.Namespace, layout: Layout) -> No
                temporary_files=[*_shard_globs(dataset), "vocab.*"]) as stage:
         if _already_done(stage):
             return
-        vocabulary.copy_vocab(vocab_file, folder)
+        # Workers on other machines see the copy, wherever the original lies.
+        settings = dataclasses.replace(settings, vocab_file=str(vocabulary.copy_vocab(vocab_file, folder)))
         shards = _make_all_records(stage, sharded, layout.sharded / dataset, settings,
-                                   options.n_processes)
+                                   workers_of(options, layout))
         counts: Dict[str, Any] = examples.total_counts(
             entry["counts"] for entries in shards.values() for entry in entries)
         counts.update({f"num_instances_{split}": sum(e["num_instances"] for e in entries)
@@ -300,7 +309,7 @@ def run_create_tfrecord_files(options: argparse.Namespace, layout: Layout) -> No
 
 def _make_all_records(
     stage: Stage, sharded: Dict[str, Any], sharded_folder: Path,
-    settings: examples.ExampleSettings, num_processes: int,
+    settings: examples.ExampleSettings, workers: Workers,
 ) -> Dict[str, List[Dict[str, Any]]]:
     names = {split: [Path(entry["file"]).with_suffix(".tfrecord").as_posix() for entry in entries]
              for split, entries in sharded["shards"].items()}
@@ -315,7 +324,7 @@ def _make_all_records(
     total = sum(map(len, names.values()))
     with progress(total=total, initial=total - len(tasks), unit="shards",
                   description=f"records of length {settings.max_seq_length}") as bar:
-        for entry in map_in_order(make, tasks, num_processes):
+        for entry in workers.map_in_order(make, tasks):
             stage.add(entry)
             bar.update(1)
     return {split: [stage.finished[name] for name in of_split]

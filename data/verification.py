@@ -20,8 +20,8 @@ from data.manifest import (
     sha256_of_file,
 )
 from data.prepared import Prepared, find_prepared, look, namespace_of, vocab_copy
-from data.stages import Layout
-from data.workers import map_in_order
+from data.stages import Layout, workers_of
+from data.workers import Workers
 
 _BLOCK_BYTES = 1 << 20
 # What mends a fault: the stage makes the file again; its index is made anew; the stage writes its
@@ -174,21 +174,21 @@ def check_folder(prepared: Prepared) -> Iterator[Fault]:
                         BY_COUNTING)
 
 
-def check(prepared: Prepared, num_processes: int) -> List[Fault]:
+def check(prepared: Prepared, workers: Workers) -> List[Fault]:
     """All that is wrong with a finished stage."""
     tasks = [FileTask(prepared.stage, str(prepared.folder / entry["file"]), entry)
              for _, entry in prepared.entries]
     faults = [*check_counts(prepared), *check_folder(prepared)]
     with progress(total=prepared.num_bytes, unit="B",
                   description=f"verifying {prepared.stage}") as bar:
-        if num_processes == 1 or len(tasks) < num_processes:
+        if workers.are_worth_it(len(tasks)):
+            for task, found in zip(tasks, workers.map_in_order(check_file, tasks)):
+                faults += found
+                bar.update(task.entry["bytes"])
+        else:
             # Here it is seen how far a large file is.
             for task in tasks:
                 faults += check_file(task, bar.update)
-        else:
-            for task, found in zip(tasks, map_in_order(check_file, tasks, num_processes)):
-                faults += found
-                bar.update(task.entry["bytes"])
     return faults
 
 
@@ -270,7 +270,8 @@ def _verify_and_repair(
     if prepared.manifest is None:
         print(f"{what}: not finished, so not verified; --action status says more", flush=True)
         return []
-    faults = check(prepared, options.n_processes)
+    workers = workers_of(options, layout)
+    faults = check(prepared, workers)
     if not faults:
         print(f"{what}: whole, {len(prepared.entries):,} files", flush=True)
         return []
@@ -287,7 +288,7 @@ def _verify_and_repair(
         return faults
     mended = look(prepared.stage, prepared.dataset, prepared.manifest_path)
     assert mended
-    left = check(mended, options.n_processes)
+    left = check(mended, workers)
     for fault in left:
         print(f"  still broken: {fault.file}: {fault.what}", flush=True)
     return left

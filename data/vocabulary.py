@@ -154,16 +154,22 @@ def train_sentencepiece(paths: Sequence[Path], vocab_size: int, do_lower_case: b
     return model.getvalue()
 
 
-def copy_vocab(vocab_file: Path, folder: Path) -> None:
-    """Puts a vocabulary beside the records: vocab.txt, a piece a line, and vocab.model where it is one."""
+def copy_vocab(vocab_file: Path, folder: Path) -> Path:
+    """Puts a vocabulary beside the records: vocab.txt, a piece a line, and vocab.model where it is one.
+
+    Returns the copy, the model where there is one.
+    """
+    copied = folder / "vocab.txt"
     if is_sentencepiece_model(vocab_file):
-        with atomic_file(folder / "vocab.model") as copy:
+        copied = folder / "vocab.model"
+        with atomic_file(copied) as copy:
             copy.write(vocab_file.read_bytes())
         content = _lines(open_tokenizer(vocab_file).inv_vocab)
     else:
         content = vocab_file.read_bytes()
     with atomic_file(folder / "vocab.txt") as copy:
         copy.write(content)
+    return copied
 
 
 def _lines(pieces: Sequence[str]) -> bytes:

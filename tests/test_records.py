@@ -4,6 +4,7 @@ from __future__ import annotations
 import errno
 import os
 import struct
+import uuid
 
 import numpy as np
 import pytest
@@ -353,9 +354,10 @@ def test_what_is_no_shard_for_pre_training_is_refused(tmp_path):
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full here")
-def test_a_full_disk_is_a_user_error_and_leaves_nothing(tmp_path):
+def test_a_full_disk_is_a_user_error_and_leaves_nothing(tmp_path, monkeypatch):
     # Writing to the temporary name reaches a device that is always full.
-    (tmp_path / f"x.tfrecord.{os.getpid()}.tmp").symlink_to("/dev/full")
+    monkeypatch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=1))
+    (tmp_path / f"x.tfrecord.{1:032x}.tmp").symlink_to("/dev/full")
     with pytest.raises(UserError, match="No space left"):
         write_records(tmp_path / "x.tfrecord", instances(50))
     assert list(tmp_path.iterdir()) == []

@@ -10,6 +10,7 @@ import pytest
 from bert_tf.errors import UserError
 from data.manifest import Stage, sha256_of_file
 from data.sharding import ShardingSettings, assign_documents, index_documents, shard_corpus
+from data.workers import ProcessPool
 
 SETTINGS = ShardingSettings(6, 2, 0.1, "rules", 7)
 
@@ -25,7 +26,7 @@ def write_documents(path, num_documents: int, seed: int = 0):
 def shard(folder, paths, settings=SETTINGS, num_processes=1):
     with Stage("sharding", "custom", folder / "manifest.json", settings._asdict(), [],
                outputs_to_delete=str(folder)) as stage:
-        return shard_corpus(stage, "custom", paths, settings, num_processes)
+        return shard_corpus(stage, "custom", paths, settings, ProcessPool(num_processes))
 
 
 def contents(folder):

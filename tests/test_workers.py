@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from bert_tf.errors import UserError
-from data.workers import WorkerKilledError, map_in_order
+from data.workers import ProcessPool, WorkersError
 
 
 def square(number: int) -> int:
@@ -29,7 +29,7 @@ def die_at_three(number: int) -> int:
 
 @pytest.mark.parametrize("num_processes", [1, 3])
 def test_results_come_in_order(num_processes):
-    assert list(map_in_order(square, range(50), num_processes)) == [n * n for n in range(50)]
+    assert list(ProcessPool(num_processes).map_in_order(square, range(50))) == [n * n for n in range(50)]
 
 
 def own_process(_: int) -> int:
@@ -37,12 +37,12 @@ def own_process(_: int) -> int:
 
 
 def test_one_process_is_this_one_and_more_are_others():
-    assert set(map_in_order(own_process, range(3), 1)) == {os.getpid()}
-    assert os.getpid() not in set(map_in_order(own_process, range(3), 2))
+    assert set(ProcessPool(1).map_in_order(own_process, range(3))) == {os.getpid()}
+    assert os.getpid() not in set(ProcessPool(2).map_in_order(own_process, range(3)))
 
 
 def test_an_endless_stream_is_read_only_a_little_ahead():
-    results = map_in_order(square, itertools.count(), 2)
+    results = ProcessPool(2).map_in_order(square, itertools.count())
     assert list(itertools.islice(results, 20)) == [n * n for n in range(20)]
     results.close()
 
@@ -50,9 +50,9 @@ def test_an_endless_stream_is_read_only_a_little_ahead():
 @pytest.mark.parametrize("num_processes", [1, 2])
 def test_failing_worker_is_raised_here(num_processes):
     with pytest.raises(UserError, match="number=3"):
-        list(map_in_order(fail_at_three, range(20), num_processes))
+        list(ProcessPool(num_processes).map_in_order(fail_at_three, range(20)))
 
 
 def test_killed_worker_says_so():
-    with pytest.raises(WorkerKilledError, match="smaller --n_processes"):
-        list(map_in_order(die_at_three, range(20), 2))
+    with pytest.raises(WorkersError, match="smaller --n_processes"):
+        list(ProcessPool(2).map_in_order(die_at_three, range(20)))
