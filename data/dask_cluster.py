@@ -143,7 +143,7 @@ def _address_in(file: Path) -> str:
     """The address in what ``dask scheduler --scheduler-file`` writes, which may have just been started."""
     deadline = time.monotonic() + CONNECT_SECS
     if not file.exists():
-        print(f"waiting {CONNECT_SECS} s at most for {file}", file=sys.stderr, flush=True)
+        _say_waiting(CONNECT_SECS, f"{file}, which a scheduler writes")
     while True:
         try:
             return json.loads(file.read_text(encoding="utf-8"))["address"]
@@ -155,8 +155,36 @@ def _address_in(file: Path) -> str:
         time.sleep(0.2)
 
 
+def _within(seconds: float, what: str, function: Callable[[], Result]) -> Result:
+    """The function's result; Dask's own limits do not hold where something else than Dask answers.
+
+    Raises:
+      TimeoutError: it took longer; it is left to itself.
+    """
+    future: concurrent.futures.Future = concurrent.futures.Future()
+
+    def call() -> None:
+        try:
+            result = function()
+        except Exception as error:
+            future.set_exception(error)
+        else:
+            future.set_result(result)
+
+    threading.Thread(target=call, daemon=True).start()
+    if not concurrent.futures.wait([future], _MOMENT_SECS).done:
+        _say_waiting(seconds, what)
+        if not concurrent.futures.wait([future], seconds).done:
+            raise TimeoutError(f"nothing that can be understood in {seconds:g} s")
+    return future.result()
+
+
+def _say_waiting(seconds: float, what: str) -> None:
+    print(f"waiting {seconds:g} s at most for {what}", file=sys.stderr, flush=True)
+
+
 def _in_words(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return str(error) or type(error).__name__
 
 
 class DaskCluster(Workers):
@@ -192,8 +220,9 @@ class _Connection:
         self._task = _task(str(CHECKOUT))
         self._num_threads: Dict[str, int] = {}
         try:
-            self._client = self._distributed.Client(
-                self._address, timeout=CONNECT_SECS, name="bertPrep", set_as_default=False)
+            self._client = _within(CONNECT_SECS, f"an answer from {self._address}", functools.partial(
+                self._distributed.Client, self._address, timeout=CONNECT_SECS, name="bertPrep",
+                set_as_default=False))
         # Whatever answers there need not be a scheduler, or not one of a version like ours.
         except Exception as error:
             raise WorkersError(
@@ -209,7 +238,8 @@ class _Connection:
             self._close()
             raise
         hosts = {address.rsplit(":", 1)[0] for address in self._num_threads}
-        print(f"Dask: {len(self._num_threads):,} workers on {len(hosts):,} machines", flush=True)
+        print(f"Dask scheduler {self._address}: {len(self._num_threads):,} workers, "
+              f"{len(hosts):,} machines", flush=True)
         if max(self._num_threads.values(), default=1) > 1:
             print("note: a Dask worker works on one piece at a time, however many threads it has; for all "
                   "cores start workers with --nworkers=-1 --nthreads=1", file=sys.stderr, flush=True)
@@ -263,8 +293,7 @@ class _Connection:
                 self._client.wait_for_workers(1, timeout=_MOMENT_SECS)
                 return
             except self._distributed.TimeoutError:
-                print(f"waiting {FIND_WORKER_SECS} s at most for a worker of the Dask scheduler at "
-                      f"{self._address}", file=sys.stderr, flush=True)
+                _say_waiting(FIND_WORKER_SECS, f"a worker of the Dask scheduler at {self._address}")
             try:
                 self._client.wait_for_workers(1, timeout=FIND_WORKER_SECS)
             except self._distributed.TimeoutError:
