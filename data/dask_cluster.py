@@ -130,8 +130,7 @@ def _import_distributed() -> Any:
     except ImportError as error:
         raise WorkersError(
             f"dask_scheduler needs the package distributed ({error}), here and on all workers: "
-            f"{sys.executable} -m pip install -r {CHECKOUT}/requirements-dask.txt "
-            f"-c {CHECKOUT}/requirements-lock.txt") from None
+            f"{sys.executable} -m pip install -r {CHECKOUT}/requirements-dask.txt") from None
     # What goes wrong is said here, in a sentence.
     for name in ("distributed", "distributed.client"):
         logging.getLogger(name).setLevel(logging.CRITICAL)

@@ -178,7 +178,7 @@ install() { # <what> <pip arguments...>
 install_packages() {
   local -a wanted=(-r requirements.txt)
   if in_container; then
-    "$want_tests" && wanted+=(pytest pytest-timeout ruff mypy)
+    "$want_tests" && wanted+=(-r requirements-dask.txt pytest pytest-timeout ruff mypy)
   else
     need_disk "$([[ $flavour == gpu ]] && echo 9000 || echo 2500)"
     wanted+=(-r "requirements-$flavour.txt" -r requirements-horovod.txt -c requirements-lock.txt)
