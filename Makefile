@@ -5,7 +5,7 @@ check:
 	bash scripts/setup.sh --test
 	.venv/bin/ruff check .
 	.venv/bin/mypy
-	shellcheck .ci/run $(wildcard scripts/*.sh scripts/*/*.sh data/*.sh)
+	shellcheck .ci/run $(wildcard scripts/*.sh scripts/*.sub scripts/*/*.sh data/*.sh)
 
 test:
 	bash scripts/test.sh

@@ -9,6 +9,7 @@
 #   VOCAB_FILE    vocabulary; default: Google's uncased one, fetched with its weights where it is not there
 #   VOCAB_SIZE    one of this size is made from the text instead; sample: 4000
 #   N_PROCESSES   worker processes; default: all cores
+#   DASK_SCHEDULER  address or file of a Dask scheduler, whose workers are used instead
 #   SHARDS        further arguments of the sharding, such as "--n_training_shards 64 --n_test_shards 8"
 #   DUPE_FACTOR   how often each document is masked; default 5
 set -euo pipefail
@@ -22,7 +23,7 @@ fail() {
 }
 prep() {
   bash "$here/../scripts/python.sh" "$here/bertPrep.py" --action "$1" --dataset "$2" \
-    ${N_PROCESSES:+--n_processes "$N_PROCESSES"} "${@:3}"
+    ${N_PROCESSES:+--n_processes "$N_PROCESSES"} ${DASK_SCHEDULER:+--dask_scheduler "$DASK_SCHEDULER"} "${@:3}"
 }
 
 (($# <= 1)) || fail "one argument at most: wiki_only, wiki_books or sample"

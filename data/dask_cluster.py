@@ -30,7 +30,8 @@ from data.workers import ITEMS_IN_FLIGHT_PER_PROCESS, Item, Result, Workers, Wor
 
 CHECKOUT = Path(os.path.realpath(__file__)).parent.parent
 CONNECT_SECS = 30
-# Long enough for a batch system to start workers that it has been asked for.
+# Long enough for a cold start from a network drive, and for a batch system to start what it was asked for.
+FIND_SCHEDULER_FILE_SECS = 120
 FIND_WORKER_SECS = 600
 _LOOK_SECS, _MOMENT_SECS = 5.0, 2.0
 _SIGN_PREFIX, _SIGN_SUFFIX = ".dask_run_", ".alive"
@@ -140,9 +141,9 @@ def _import_distributed() -> Any:
 
 def _address_in(file: Path) -> str:
     """The address in what ``dask scheduler --scheduler-file`` writes, which may have just been started."""
-    deadline = time.monotonic() + CONNECT_SECS
+    deadline = time.monotonic() + FIND_SCHEDULER_FILE_SECS
     if not file.exists():
-        _say_waiting(CONNECT_SECS, f"{file}, which a scheduler writes")
+        _say_waiting(FIND_SCHEDULER_FILE_SECS, f"{file}, which a scheduler writes")
     while True:
         try:
             return json.loads(file.read_text(encoding="utf-8"))["address"]
@@ -237,8 +238,8 @@ class _Connection:
             self._close()
             raise
         hosts = {address.rsplit(":", 1)[0] for address in self._num_threads}
-        print(f"Dask scheduler {self._address}: {len(self._num_threads):,} workers, "
-              f"{len(hosts):,} machines", flush=True)
+        print(f"Dask scheduler {self._address}: workers {len(self._num_threads):,}, machines {len(hosts):,}",
+              flush=True)
         if max(self._num_threads.values(), default=1) > 1:
             print("note: a Dask worker works on one piece at a time, however many threads it has; for all "
                   "cores start workers with --nworkers=-1 --nthreads=1", file=sys.stderr, flush=True)

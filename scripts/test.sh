@@ -15,7 +15,7 @@ ruff check .
 if command -v shellcheck >/dev/null; then
   echo "[test] shellcheck"
   shopt -s nullglob
-  shellcheck .ci/run scripts/*.sh scripts/*/*.sh data/*.sh
+  shellcheck .ci/run scripts/*.sh scripts/*.sub scripts/*/*.sh data/*.sh
 else
   echo "[test] shellcheck is not installed: shell scripts are not checked"
 fi

@@ -61,7 +61,7 @@ def test_results_come_in_order_and_a_stream_is_read_only_a_little_ahead(schedule
     assert list(itertools.islice(results, 100)) == [n * n for n in range(100)]
     results.close()
     assert next(taken) < 110
-    assert "2 workers, 1 machines" in capfd.readouterr().out
+    assert "workers 2, machines 1" in capfd.readouterr().out
     assert list(tmp_path.iterdir()) == []
 
 
@@ -162,6 +162,7 @@ def test_signs_of_killed_runs_are_removed_and_those_of_others_stay(tmp_path):
 ])
 def test_an_address_without_a_scheduler_is_told(tmp_path, monkeypatch, address, message):
     monkeypatch.setattr(dask_cluster, "CONNECT_SECS", 1)
+    monkeypatch.setattr(dask_cluster, "FIND_SCHEDULER_FILE_SECS", 0.3)
     monkeypatch.setattr(dask_cluster, "_MOMENT_SECS", 0.1)
     (tmp_path / "damaged.json").write_text('{"workers": {}}')
     with socket.create_server(("127.0.0.1", 0)) as silent:
