@@ -270,7 +270,7 @@ class _Connection:
             raise WorkersError(
                 f"{error.allowed_failures + 1} Dask workers were killed one after the other at the same piece of "
                 f"work, the last at {error.last_worker.address}, perhaps because memory ran out (each "
-                f"needs up to 1 GiB): start fewer on a machine, then {_GO_ON}") from None
+                f"needs up to 1 GiB; their log may say more): start fewer on a machine, then {_GO_ON}") from None
         except ImportError as error:
             raise WorkersError(
                 f"a Dask worker cannot import what it needs, {error}: the workers must see this checkout "

@@ -69,12 +69,23 @@ def test_an_error_in_a_task_is_raised_here_and_what_has_not_begun_is_dropped(sch
     cluster = DaskCluster(str(scheduler), tmp_path)
     with pytest.raises(UserError, match="^number=3: not this one$"):
         list(cluster.map_in_order(dask_tasks.fail_at_three, range(20)))
-    log = tmp_path / "log"
-    results = cluster.map_in_order(dask_tasks.note, ((str(log), number) for number in itertools.count()))
+    results = cluster.map_in_order(dask_tasks.note, ((tmp_path, number) for number in itertools.count()))
     next(results)
+    wait_for_two_at_work(tmp_path)
     results.close()
-    time.sleep(1)
-    assert len(log.read_text().split()) < 7
+    only_two_have_begun(tmp_path, cluster)
+
+
+def wait_for_two_at_work(folder):
+    while not (folder / "begun").exists() or len((folder / "begun").read_text().split()) < 3:
+        time.sleep(0.05)
+
+
+def only_two_have_begun(folder, cluster):
+    (folder / "go").touch()
+    # What had been handed out before these would have begun before them.
+    assert len(list(cluster.map_in_order(dask_tasks.square, range(50)))) == 50
+    assert len((folder / "begun").read_text().split()) == 3
 
 
 def contents(folder):
@@ -85,14 +96,14 @@ def contents(folder):
 @pytest.mark.slow
 def test_same_bytes_as_from_a_pool_though_workers_are_killed_at_work(scheduler, tmp_path, capfd):
     source, kill_one, killed = tmp_path / "source.txt", scheduler.with_name("kill_one"), []
-    source.write_text("\n\n".join(documents(300)))
+    source.write_text("\n\n".join(documents(150)))
     for folder, *workers in ((tmp_path / "pool",), (tmp_path / "dask", "--dask_scheduler", scheduler)):
         vocab = folder / "vocab.txt"
         for stage, *arguments in (
             ("text_formatting", "--input_files", source),
             ("create_vocab", "--vocab_size", 300, "--vocab_file", vocab),
             ("sharding", "--n_training_shards", 6, "--n_test_shards", 2),
-            ("create_tfrecord_files", "--vocab_file", vocab),
+            ("create_tfrecord_files", "--vocab_file", vocab, "--max_seq_length", 64),
             ("verify",),
         ):
             if workers and stage in ("sharding", "create_tfrecord_files"):
@@ -156,8 +167,9 @@ def test_signs_of_killed_runs_are_removed_and_those_of_others_stay(tmp_path):
 
 
 @pytest.mark.parametrize("address, message", [
-    ("", "missing port"), ("tcp://127.0.0.1:1", "Timed out"), ("http://127.0.0.1:1", "unknown address scheme"),
-    ("{silent}", "nothing that can be understood in 1 s"), ("{folder}/none.json", "No such file.*--scheduler-file"),
+    ("", "missing port"), ("tcp://127.0.0.1:1", "no Dask scheduler answers at .*127.0.0.1:1 "),
+    ("http://127.0.0.1:1", "unknown address scheme"), ("{silent}", "nothing that can be understood in 1 s"),
+    ("{folder}/none.json", "No such file.*--scheduler-file"),
     ("{folder}/damaged.json", "dask_scheduler=.*damaged.json: .*--scheduler-file"),
 ])
 def test_an_address_without_a_scheduler_is_told(tmp_path, monkeypatch, address, message):
@@ -208,24 +220,22 @@ def test_a_missing_package_is_told(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_ctrl_c_takes_back_what_was_handed_out(scheduler, tmp_path):
-    log = tmp_path / "log"
     program = subprocess.Popen([sys.executable, "-c", (
         f"import sys; sys.path[:0] = [{str(ROOT)!r}, {str(ROOT / 'tests')!r}]\n"
         "import itertools\n"
         "from bert_tf.errors import exit_on_user_error\n"
         "from data.dask_cluster import DaskCluster\n"
         "import dask_tasks\n"
-        "tasks = ((sys.argv[2], number) for number in itertools.count())\n"
-        "work = DaskCluster(sys.argv[1], __import__('pathlib').Path(sys.argv[2]).parent).map_in_order\n"
-        "exit_on_user_error(lambda _: list(work(dask_tasks.note, tasks)))([])"), str(scheduler), str(log)],
+        "from pathlib import Path\n"
+        "folder = Path(sys.argv[2])\n"
+        "tasks = ((folder, number) for number in itertools.count())\n"
+        "work = DaskCluster(sys.argv[1], folder).map_in_order\n"
+        "exit_on_user_error(lambda _: list(work(dask_tasks.note, tasks)))([])"), str(scheduler), str(tmp_path)],
         stderr=subprocess.PIPE, text=True)
-    while not log.exists():
-        assert program.poll() is None
-        time.sleep(0.05)
+    wait_for_two_at_work(tmp_path)
     program.send_signal(signal.SIGINT)
     errors = program.communicate(timeout=SECS)[1]
-    assert (program.returncode, errors) == (130, "interrupted\n")
-    begun = len(log.read_text().split())
-    time.sleep(1)
-    assert len(log.read_text().split()) <= begun + 2
-    assert [path.name for path in tmp_path.iterdir()] == ["log"]
+    assert program.returncode == 130
+    assert errors.endswith("interrupted\n") and "Traceback" not in errors
+    assert [path.name for path in tmp_path.iterdir()] == ["begun"]
+    only_two_have_begun(tmp_path, DaskCluster(str(scheduler), tmp_path))
