@@ -8,7 +8,7 @@ not, unknown fields skipped, as the encoding's specification asks of a reader.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -71,30 +71,34 @@ def _varint_tables(num_bits: int) -> tuple[np.ndarray, np.ndarray]:
     return encoded.view(np.uint32)[:, 0], used.view(np.uint32)[:, 0]
 
 
-def _pack(values: np.ndarray) -> list[bytes]:
-    """Each row of [N, K] as the bytes of a packed list."""
+def _pack(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Each row of [N, K] as the bytes of a packed list.
+
+    Returns: all bytes, uint8; how many belong to each row, int64 [N].
+    """
     num, count = values.shape
-    largest = 0
     if values.dtype.kind == "f":
-        data = values.astype("<f4").tobytes()
-    else:
-        largest = int(values.max(initial=0))
-        if values.min(initial=0) < 0 or largest > LARGEST_INTEGER:
-            raise ValueError(
-                f"integers from 0 to {LARGEST_INTEGER} are written, not {values.min()} to {largest}"
-            )
-        data = values.astype(np.uint8).tobytes()
+        return values.astype("<f4").reshape(-1).view(np.uint8), np.full(num, 4 * count)
+    largest = int(values.max(initial=0))
+    if values.min(initial=0) < 0 or largest > LARGEST_INTEGER:
+        raise ValueError(
+            f"integers from 0 to {LARGEST_INTEGER} are written, not {values.min()} to {largest}"
+        )
     if largest < _MORE:
-        ends = np.arange(1, num + 1) * (len(data) // max(num, 1))
-    else:
-        encoded, used = _varint_tables(largest.bit_length())
-        # All are in range; without "clip" NumPy checks once more. Gathering by number is faster
-        # than by mask.
-        is_used = used.take(values, mode="clip").view(bool)
-        padded = encoded.take(values, mode="clip").view(np.uint8)
-        data = padded.take(np.flatnonzero(is_used), mode="clip").tobytes()
-        ends = np.cumsum(is_used.view(np.uint8).sum(axis=1, dtype=np.uint32), dtype=np.int64)
-    places = [0, *ends.tolist()]
+        return values.astype(np.uint8).reshape(-1), np.full(num, count)
+    encoded, used = _varint_tables(largest.bit_length())
+    numbers = values.astype(np.intp)
+    # All are in range; without "clip" NumPy checks once more. Gathering by number is faster
+    # than by mask.
+    is_used = used.take(numbers, mode="clip").view(bool)
+    padded = encoded.take(numbers, mode="clip").view(np.uint8)
+    places = np.flatnonzero(is_used)
+    ends = np.searchsorted(places, np.arange(num + 1) * is_used.shape[1])
+    return padded.take(places, mode="clip"), np.diff(ends)
+
+
+def _slices(data: bytes, sizes: np.ndarray) -> list[bytes]:
+    places = [0, *np.cumsum(sizes).tolist()]
     return [data[first:end] for first, end in zip(places, places[1:])]
 
 
@@ -105,16 +109,32 @@ def encode_examples(features: Mapping[str, np.ndarray]) -> list[bytes]:
       features: by name, [N, K] arrays (K at least 1) of integers or of floats.
     Raises: ValueError for an integer that is negative or over `LARGEST_INTEGER`.
     """
-    parts: list[Iterable[bytes]] = []
+    # Of each message some pieces; neighbouring entries of a size that all messages share are one piece.
+    pieces: list[Iterable[bytes]] = []
+    alike: list[np.ndarray] = []
     for name in sorted(features):
         values = features[name]
         kind = _FLOAT_LIST if values.dtype.kind == "f" else _INT64_LIST
-        payloads = _pack(values)
-        sizes = list(map(len, payloads))
-        begin = {size: _begin_entry(name, kind, size) for size in set(sizes)}
-        parts += [map(begin.__getitem__, sizes), payloads]
-    contents = list(map(b"".join, zip(*parts)))
+        packed, sizes = _pack(values)
+        different = np.flatnonzero(np.bincount(sizes)).tolist()
+        begin = {size: _begin_entry(name, kind, size) for size in different}
+        if len(different) == 1:
+            alike += [np.frombuffer(begin[different[0]] * len(sizes), np.uint8).reshape(len(sizes), -1),
+                      packed.reshape(len(sizes), -1)]
+        else:
+            pieces += [_rows(alike), map(begin.__getitem__, sizes.tolist()), _slices(packed.tobytes(), sizes)]
+            alike = []
+    pieces.append(_rows(alike))
+    contents = list(map(b"".join, zip(*filter(None, pieces))))
     return [_begin_message(len(content)) + content for content in contents]
+
+
+def _rows(columns: Sequence[np.ndarray]) -> list[bytes]:
+    """Matrices of bytes side by side, as a piece a row."""
+    if not columns:
+        return []
+    matrix = np.concatenate(columns, axis=1)
+    return _slices(matrix.tobytes(), np.full(len(matrix), matrix.shape[1]))
 
 
 def _read_varint(data: bytes, place: int, end: int) -> tuple[int, int]:

@@ -1,12 +1,8 @@
 """The records of pre-training: one schema, a fast writer, an index beside each shard, a reader.
 
 A shard is a TFRecord file of `tf.train.Example` messages, readable by and from Google's and
-NVIDIA's code. A record is framed as
-
-    uint64 length | uint32 checksum of the length | message | uint32 checksum of the message
-
-with CRC-32C, rotated and offset as TFRecord wants it. `example_proto` writes the messages of a
-block of instances at a time in NumPy; a protobuf library takes some 70 us an instance.
+NVIDIA's code. `example_proto` writes the messages of a block of instances at a time in NumPy (a
+protobuf library takes some 70 us an instance), `record_frames` frames them.
 
 Beside ``<shard>`` lies ``<shard>.index``: magic number, number of records n, offsets of the records
 (n + 1 uint64, the last is the file's size), real tokens of each (n uint16), and a checksum; all
@@ -17,8 +13,6 @@ Shape letters: N instances, S sequence, P masked positions.
 from __future__ import annotations
 
 import contextlib
-import functools
-import mmap
 import os
 import struct
 import uuid
@@ -32,27 +26,20 @@ import numpy as np
 
 from bert_tf import example_proto
 from bert_tf.errors import UserError
+from bert_tf.record_frames import WAY_OUT, RecordFrames, frame
 
 INDEX_SUFFIX = ".index"
 TEMPORARY_SUFFIX = ".tmp"
 LONGEST_SEQUENCE = np.iinfo(np.uint16).max
 
-_HEADER = struct.Struct("<QI")  # length of the message and its checksum
-_LENGTH = struct.Struct("<Q")
-_CHECKSUM = struct.Struct("<I")
-_FRAMING_BYTES = _HEADER.size + _CHECKSUM.size
 _INDEX_HEADER = struct.Struct("<8sQ")
+_INDEX_CHECKSUM = struct.Struct("<I")
 _INDEX_MAGIC = b"BERTidx1"
-_GZIP_MAGIC = b"\x1f\x8b"
 _V2_NAMES = {"input_ids": "input_word_ids", "segment_ids": "input_type_ids"}
 # Instances turned into bytes at once: large enough for NumPy, small enough for a processor's cache.
 _BLOCK_INSTANCES = 256
 # Records looked at when an index seems older than its shard.
 _SPOT_CHECKS = 16
-_WAY_OUT = (
-    "copy the file again from its source, or delete it with its .index and run "
-    "bertPrep.py --action create_tfrecord_files again, which makes what is missing"
-)
 
 
 class RecordSchema(NamedTuple):
@@ -120,20 +107,8 @@ class RecordIndex(NamedTuple):
         return len(self.lengths)
 
 
-def masked_checksum(data: bytes) -> int:
-    """TFRecord's checksum: CRC-32C, rotated right by 15 bits, plus a constant."""
-    crc = google_crc32c.value(data)
-    return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
-
-
-@functools.cache
-def _header(num_bytes: int) -> bytes:
-    """What precedes a message of `num_bytes`: there are few different sizes."""
-    return _HEADER.pack(num_bytes, masked_checksum(_LENGTH.pack(num_bytes)))
-
-
-def encode_records(instances: InstanceArrays) -> list[bytes]:
-    """Each instance as a record with its framing.
+def encode_records(instances: InstanceArrays) -> tuple[bytes, np.ndarray]:
+    """The records of the instances one after another, and how many bytes each has, int64 [N].
 
     Raises: ValueError for arrays of the wrong shape or kind, and for integers that are negative or
       over `example_proto.LARGEST_INTEGER`.
@@ -147,10 +122,7 @@ def encode_records(instances: InstanceArrays) -> list[bytes]:
                 f"{name} is {array.dtype} {array.shape}; {schema} needs {kind} [{num}, {size}]"
             )
         features[name] = array
-    return [
-        _header(len(message)) + message + _CHECKSUM.pack(masked_checksum(message))
-        for message in example_proto.encode_examples(features)
-    ]
+    return frame(example_proto.encode_examples(features))
 
 
 @contextlib.contextmanager
@@ -199,10 +171,10 @@ class RecordWriter:
             raise ValueError(f"{instances.schema}: at most {LONGEST_SEQUENCE} tokens fit the index")
         for first in range(0, instances.num_instances, _BLOCK_INSTANCES):
             block = instances.rows(slice(first, first + _BLOCK_INSTANCES))
-            records = encode_records(block)
+            records, sizes = encode_records(block)
             with self._user_errors():
-                self._file.writelines(records)
-            self._sizes.append(np.fromiter(map(len, records), np.int64, len(records)))
+                self._file.write(records)
+            self._sizes.append(sizes)
             self._lengths.append(block.input_mask.sum(axis=1, dtype=np.int64))
 
     def __exit__(
@@ -250,7 +222,7 @@ def _write_index(path: Path, index: RecordIndex) -> None:
     ))
     target = _index_path(path)
     with _replacing(target) as file:
-        file.write(body + _CHECKSUM.pack(google_crc32c.value(body)))
+        file.write(body + _INDEX_CHECKSUM.pack(google_crc32c.value(body)))
 
 
 def read_index(path: Path) -> RecordIndex | None:
@@ -259,14 +231,14 @@ def read_index(path: Path) -> RecordIndex | None:
         stored = _index_path(path).read_bytes()
     except OSError:
         return None
-    if len(stored) < _INDEX_HEADER.size + 8 + _CHECKSUM.size:
+    if len(stored) < _INDEX_HEADER.size + 8 + _INDEX_CHECKSUM.size:
         return None
-    body = stored[:-_CHECKSUM.size]
+    body = stored[:-_INDEX_CHECKSUM.size]
     magic, num_records = _INDEX_HEADER.unpack_from(body)
     if (
         magic != _INDEX_MAGIC
         or len(body) != _INDEX_HEADER.size + 8 * (num_records + 1) + 2 * num_records
-        or google_crc32c.value(body) != _CHECKSUM.unpack(stored[-_CHECKSUM.size:])[0]
+        or google_crc32c.value(body) != _INDEX_CHECKSUM.unpack(stored[-_INDEX_CHECKSUM.size:])[0]
     ):
         return None
     offsets = np.frombuffer(body, "<u8", num_records + 1, _INDEX_HEADER.size)
@@ -294,79 +266,8 @@ def load_index(path: str | Path) -> RecordIndex:
     return index
 
 
-class DamagedRecord(UserError):
-    """A record that is not whole; the arguments: its file, and what is wrong with it in short."""
-
-    def __str__(self) -> str:
-        return f"{self.args[0]}: {self.args[1]}; {_WAY_OUT}"
-
-
-def verify_records(path: str | Path) -> np.ndarray:
-    """All offsets as in `RecordIndex`, every checksum verified. Raises: UserError, DamagedRecord."""
-    offsets = [0]
-    with _Frames(Path(path)) as frames:
-        while offsets[-1] < frames.size:
-            number, offset = len(offsets) - 1, offsets[-1]
-            offsets.append(frames.end(number, offset))
-            frames.message(number, offset, offsets[-1])
-    return np.array(offsets, np.uint64)
-
-
-class _Frames:
-    """A memory map of a shard, walked frame by frame; every fault is a UserError with its place."""
-
-    def __init__(self, path: Path):
-        self.path = path
-        try:
-            with open(path, "rb") as file:
-                status = os.fstat(file.fileno())
-                self.size, self.modified_ns = status.st_size, status.st_mtime_ns
-                # An empty file cannot be mapped.
-                self.map: mmap.mmap | bytes = b""
-                if self.size:
-                    self.map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        except OSError as error:
-            raise UserError(
-                f"record file {path} cannot be read ({error.strerror}); check the path, or prepare "
-                "the data with bertPrep.py"
-            ) from error
-        if self.map[:2] == _GZIP_MAGIC:
-            self.close()
-            raise UserError(f"record file {path} is compressed; unpack it with gunzip first")
-
-    def __enter__(self) -> _Frames:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        if isinstance(self.map, mmap.mmap):
-            self.map.close()
-
-    def fault(self, number: int, offset: int, what: str) -> UserError:
-        return DamagedRecord(self.path, f"record {number} at byte {offset} {what}")
-
-    def end(self, number: int, offset: int) -> int:
-        """Where the record that starts at `offset` ends."""
-        if offset + _HEADER.size > self.size:
-            raise self.fault(number, offset, f"is cut off: the file ends at byte {self.size}")
-        length, checksum = _HEADER.unpack_from(self.map, offset)
-        if masked_checksum(self.map[offset:offset + 8]) != checksum:
-            raise self.fault(number, offset, "has a damaged length (or this is no TFRecord file)")
-        end = offset + _FRAMING_BYTES + length
-        if end > self.size:
-            raise self.fault(
-                number, offset, f"is cut off: it ends at byte {end}, the file at byte {self.size}"
-            )
-        return end
-
-    def message(self, number: int, offset: int, end: int) -> bytes:
-        """The message of a record, its checksum verified."""
-        data = self.map[offset + _HEADER.size:end - _CHECKSUM.size]
-        if masked_checksum(data) != _CHECKSUM.unpack_from(self.map, end - _CHECKSUM.size)[0]:
-            raise self.fault(number, offset, "is damaged: its checksum does not match its bytes")
-        return data
+class _Frames(RecordFrames):
+    """A shard's records as what they should hold; every fault is a UserError with its place."""
 
     def features(self, number: int, offset: int, end: int) -> example_proto.ExampleReader:
         try:
@@ -472,7 +373,7 @@ def describe(path: str | Path) -> RecordSchema:
     """
     with _Frames(Path(path)) as frames:
         if not frames.size:
-            raise UserError(f"record file {path} holds no record; {_WAY_OUT}")
+            raise UserError(f"record file {path} holds no record; {WAY_OUT}")
         features = frames.features(0, 0, frames.end(0, 0))
         is_masked = any(name.startswith("masked_lm_") for name in features.names)
         schema = RecordSchema(1, is_masked, "input_word_ids" in features.names)

@@ -15,22 +15,20 @@ The rules (Devlin et al. 2018, and the tokenizer published with it), in order:
 6. WordPiece: the longest piece of the vocabulary that matches, from left to right; a word that
    cannot be covered, or that is longer than 200 characters, is one ``[UNK]``.
 
-Steps 4 to 6 depend on nothing outside a word, so the ids of a word may be remembered: text costs a
-split and a dictionary look-up per word, and only new words are worked out. The tables follow the
+No step looks past a space, so the ids of what stands between two spaces may be remembered: text costs
+a split and a dictionary look-up per chunk, and only new chunks are worked out. The tables follow the
 Unicode version of the running Python.
 
 For SentencePiece the library of that name does all but step 4, which comes before it here.
 """
 from __future__ import annotations
 
-import functools
 import itertools
-import re
-import sys
+import string
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, Union
+from typing import NamedTuple, TypeVar, Union
 
 import numpy as np
 
@@ -49,61 +47,60 @@ WORD_START = "\u2581"
 # About 60 MB when full. English text of a shard has some 100,000 different words.
 CACHE_WORDS = 1 << 18
 # Longer words hardly ever come back, and would let the cache grow without bound.
-CACHE_WORD_CHARS = 64
+CACHE_WORD_LENGTH = 64
+
+_CAPITAL_SIGMA = "\u03a3".encode()
+# Stands for the end of a line among the ids.
+_LINE_END_ID = -1
 
 _CJK_BLOCKS = (
     (0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x2A6DF), (0x2A700, 0x2B73F),
     (0x2B740, 0x2B81F), (0x2B820, 0x2CEAF), (0x2F800, 0x2FA1F),
 )
-_ASCII_PUNCTUATION_RANGES = ((33, 47), (58, 64), (91, 96), (123, 126))
+_ASCII_PUNCTUATION = frozenset(string.punctuation)
+_DROPPED_ANYWAY = frozenset((0, 0xFFFD))
 
 
-class _CharacterPatterns(NamedTuple):
-    """Compiled patterns: what cleaning drops, one ideograph, either, and the parts of a word."""
+class _Cleaning(dict[int, Union[int, str, None]]):
+    """Steps 1 and 2 for `str.translate`: characters are classified when they first occur."""
 
-    dropped: re.Pattern[str]
-    ideograph: re.Pattern[str]
-    dropped_or_ideograph: re.Pattern[str]
-    punctuation_or_run: re.Pattern[str]
+    def __missing__(self, code_point: int) -> int | str | None:
+        char = chr(code_point)
+        new: int | str | None = code_point
+        if code_point in _DROPPED_ANYWAY or (unicodedata.category(char) in ("Cc", "Cf") and char not in "\t\n\r"):
+            new = None
+        elif is_ideograph(char):
+            new = f" {char} "
+        self[code_point] = new
+        return new
 
 
-def _character_class(is_member: np.ndarray) -> str:
-    """The inside of a regular expression's ``[...]`` that holds the marked code points."""
-    edges = np.flatnonzero(np.diff(is_member, prepend=False, append=False)).reshape(-1, 2)
-    return "".join(f"\\U{first:08x}-\\U{end - 1:08x}" for first, end in edges.tolist())
+class _PunctuationApart(dict[int, Union[int, str]]):
+    """Step 5 for `str.translate`, likewise."""
+
+    def __missing__(self, code_point: int) -> int | str:
+        char = chr(code_point)
+        is_alone = char in _ASCII_PUNCTUATION or unicodedata.category(char).startswith("P")
+        new = self[code_point] = f" {char} " if is_alone else code_point
+        return new
 
 
-@functools.cache
-def _character_patterns() -> _CharacterPatterns:
-    """Sorts every code point, once per process, by the rules in the module's docstring."""
-    kinds = "".join(map(unicodedata.category, map(chr, range(sys.maxunicode + 1))))
-    kind = np.frombuffer(kinds.encode(), "S2")
-    dropped = (kind == b"Cc") | (kind == b"Cf")
-    dropped[list(map(ord, "\t\n\r"))] = False
-    dropped[[0, 0xFFFD]] = True
-    # The first letter of a category is its group.
-    punctuation = kind.view("S1")[::2] == b"P"
-    for first, last in _ASCII_PUNCTUATION_RANGES:
-        punctuation[first:last + 1] = True
-    ideograph = np.zeros_like(dropped)
-    for first, last in _CJK_BLOCKS:
-        ideograph[first:last + 1] = True
-    stop = _character_class(punctuation)
-    return _CharacterPatterns(
-        re.compile(f"[{_character_class(dropped)}]+"),
-        re.compile(f"[{_character_class(ideograph)}]"),
-        re.compile(f"[{_character_class(dropped | ideograph)}]"),
-        re.compile(f"[{stop}]|[^{stop}]+"),
-    )
+# Filled by what occurs, a thousand characters in most texts, and never emptied.
+_CLEANING = _Cleaning()
+_PUNCTUATION_APART = _PunctuationApart()
+
+
+def is_ideograph(char: str) -> bool:
+    """Whether step 2 makes a word of it."""
+    code_point = ord(char)
+    return any(first <= code_point <= last for first, last in _CJK_BLOCKS)
 
 
 def _split_words(text: str) -> list[str]:
     """Steps 1 to 3: cleaned text as words between white space, ideographs alone."""
-    # Printable text holds no control and no format character: the common case needs no pattern.
+    # Printable text holds no control and no format character: the common case needs no table.
     if not (text.isascii() and text.isprintable()):
-        patterns = _character_patterns()
-        if patterns.dropped_or_ideograph.search(text):
-            text = patterns.ideograph.sub(r" \g<0> ", patterns.dropped.sub("", text))
+        text = text.translate(_CLEANING)
     return text.split()
 
 
@@ -118,18 +115,13 @@ def to_lower_case(text: str) -> str:
     return text if text.isascii() else _strip_accents(text)
 
 
-def is_ideograph(char: str) -> bool:
-    """Whether step 2 makes a word of it."""
-    return _character_patterns().ideograph.fullmatch(char) is not None
-
-
 def _split_at_punctuation(word: str, do_lower_case: bool) -> list[str]:
     """Steps 4 and 5 on one word from `_split_words`."""
     if do_lower_case:
         word = to_lower_case(word)
     if word.isalnum():
         return [word]
-    return _character_patterns().punctuation_or_run.findall(word)
+    return word.translate(_PUNCTUATION_APART).split()
 
 
 def is_sentencepiece_model(path: str | Path) -> bool:
@@ -212,6 +204,13 @@ def load_vocab(path: str | Path) -> dict[str, int]:
     return vocab
 
 
+class TokenizedLines(NamedTuple):
+    """The tokens of some lines."""
+
+    ids: np.ndarray  # int32, of all lines
+    sizes: np.ndarray  # int64, tokens of each line
+
+
 class BasicTokenizer:
     """Text to words: steps 1 to 5 of the module's docstring."""
 
@@ -273,25 +272,40 @@ class WordpieceTokenizer:
         return tuple(ids)
 
 
-class _WordCache(dict[str, tuple[int, ...]]):
+_Key = TypeVar("_Key", bytes, str)
+
+
+class _WordCache(dict[_Key, tuple[int, ...]]):
     """Remembers `compute(word)`; a look-up that hits runs no Python code.
 
     When `max_words` are remembered it starts anew: the frequent words are back at once, which keeps
     it bounded without any bookkeeping on a hit.
     """
 
-    def __init__(self, compute: Callable[[str], tuple[int, ...]], max_words: int):
+    def __init__(self, compute: Callable[[_Key], tuple[int, ...]], max_words: int):
         super().__init__()
         self._compute = compute
         self._max_words = max_words
 
-    def __missing__(self, word: str) -> tuple[int, ...]:
+    def __missing__(self, word: _Key) -> tuple[int, ...]:
         ids = self._compute(word)
-        if len(word) <= CACHE_WORD_CHARS:
+        if len(word) <= CACHE_WORD_LENGTH:
             if len(self) >= self._max_words:
                 self.clear()
             self[word] = ids
         return ids
+
+
+def _split_chunks(text: bytes) -> list[bytes]:
+    """UTF-8 in parts that can be tokenised apart, ends of lines alone: the fewer different ones, the better.
+
+    White space and punctuation part words wherever they stand, with one exception: whether a capital
+    sigma is final is seen past a full stop. (Past a comma or a quotation mark it is not.)
+    """
+    text = text.replace(b"\n", b" \n ").replace(b",", b" ,").replace(b'"', b' " ')
+    if _CAPITAL_SIGMA not in text:
+        text = text.replace(b".", b" . ")
+    return text.split(b" ")
 
 
 class FullTokenizer:
@@ -315,8 +329,9 @@ class FullTokenizer:
         self.do_lower_case = do_lower_case
         self.basic_tokenizer = BasicTokenizer(do_lower_case)
         self.wordpiece_tokenizer = WordpieceTokenizer(self.vocab)
-        self._part_ids = _WordCache(self.wordpiece_tokenizer.word_to_ids, max_cached_words)
-        self._word_ids = _WordCache(self._compute_word_ids, max_cached_words)
+        self._chunk_ids: _WordCache[bytes] = _WordCache(self._compute_chunk_ids, max_cached_words)
+        # Of ideographs: text of such a script is a single chunk.
+        self._word_ids: _WordCache[str] = _WordCache(self._compute_word_ids, max_cached_words)
 
     @property
     def vocab_size(self) -> int:
@@ -328,8 +343,16 @@ class FullTokenizer:
 
     def tokenize_to_ids(self, text: str) -> list[int]:
         """The ids of ``tokenize(text)``, at the speed of a look-up per word."""
-        word_ids = map(self._word_ids.__getitem__, _split_words(text))
-        return list(itertools.chain.from_iterable(word_ids))
+        # JSON may hold half a character of UTF-16.
+        chunks = _split_chunks(text.replace("\n", " ").encode("utf-8", "surrogatepass"))
+        return list(itertools.chain.from_iterable(map(self._chunk_ids.__getitem__, chunks)))
+
+    def tokenize_lines(self, lines: bytes) -> TokenizedLines:
+        """Tokenises lines of UTF-8, each of which ends with a line feed."""
+        chunk_ids = map(self._chunk_ids.__getitem__, _split_chunks(lines))
+        ids = np.fromiter(itertools.chain.from_iterable(chunk_ids), np.int32)
+        ends = np.flatnonzero(ids == _LINE_END_ID)
+        return TokenizedLines(np.delete(ids, ends), np.diff(ends, prepend=-1) - 1)
 
     def convert_tokens_to_ids(self, tokens: Iterable[str]) -> list[int]:
         """Raises: KeyError for a token outside the vocabulary."""
@@ -338,12 +361,17 @@ class FullTokenizer:
     def convert_ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
         return [self.inv_vocab[token_id] for token_id in ids]
 
+    def _compute_chunk_ids(self, chunk: bytes) -> tuple[int, ...]:
+        if chunk == b"\n":
+            return (_LINE_END_ID,)
+        words = _split_words(chunk.decode("utf-8", "surrogatepass"))
+        if len(words) == 1:
+            return self._compute_word_ids(words[0])
+        return tuple(itertools.chain.from_iterable(map(self._word_ids.__getitem__, words)))
+
     def _compute_word_ids(self, word: str) -> tuple[int, ...]:
         parts = _split_at_punctuation(word, self.do_lower_case)
-        if len(parts) == 1 and parts[0] == word:
-            return self.wordpiece_tokenizer.word_to_ids(word)
-        # "word" is met as "word," and "(word" too: the parts have their own cache.
-        return tuple(itertools.chain.from_iterable(map(self._part_ids.__getitem__, parts)))
+        return tuple(itertools.chain.from_iterable(map(self.wordpiece_tokenizer.word_to_ids, parts)))
 
 
 class SentencePieceTokenizer:
@@ -378,6 +406,12 @@ class SentencePieceTokenizer:
 
     def tokenize_to_ids(self, text: str) -> list[int]:
         return self._model.encode(to_lower_case(text) if self.do_lower_case else text)
+
+    def tokenize_lines(self, lines: bytes) -> TokenizedLines:
+        """Tokenises lines of UTF-8, each of which ends with a line feed."""
+        found = list(map(self.tokenize_to_ids, lines.decode().split("\n")[:-1]))
+        sizes = np.fromiter(map(len, found), np.int64, len(found))
+        return TokenizedLines(np.fromiter(itertools.chain.from_iterable(found), np.int32, sizes.sum()), sizes)
 
     def convert_tokens_to_ids(self, tokens: Iterable[str]) -> list[int]:
         """Raises: KeyError for a token outside the vocabulary."""

@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Se
 
 import numpy as np
 
-from bert_tf import records
+from bert_tf import record_frames, records
 from bert_tf.errors import UserError
 from bert_tf.progress import progress
 from data import stages
@@ -80,8 +80,8 @@ def _check_index(path: Path, offsets: np.ndarray, entry: Dict[str, Any]) -> Iter
 
 def _check_records(path: Path, entry: Dict[str, Any]) -> Iterator[Fault]:
     try:
-        offsets = records.verify_records(path)
-    except records.DamagedRecord as error:
+        offsets = record_frames.verify_records(path)
+    except record_frames.DamagedRecord as error:
         yield Fault(entry["file"], error.args[1], BY_MAKING)
         return
     except UserError as error:

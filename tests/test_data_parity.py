@@ -16,7 +16,8 @@ from bert_tf.input_pipeline import RecordSet, evaluation_batches
 from bert_tf.masking import VocabularyIds
 from bert_tf.records import RecordSchema, describe, load_index
 from bert_tf.tokenization import SPECIAL_TOKENS
-from data.pretraining_examples import ExampleSettings, TokenizedText, create_instances
+from data.pretraining_examples import ExampleSettings, create_instances
+from tests.tokenized import tokenized
 
 WORDS = 40
 VOCABULARY = [*SPECIAL_TOKENS, *(f"w{number}" for number in range(WORDS)), *(f"##w{number}" for number in range(WORDS))]
@@ -141,7 +142,7 @@ def figures(rows) -> dict[str, float]:
 
 @pytest.mark.parametrize("name", RULES)
 def test_instances_have_the_figures_of_googles_tool(name):
-    text = TokenizedText.from_documents(
+    text = tokenized(
         [[VOCAB[token] for token in sentence] for sentence in document] for document in documents())
     settings = ExampleSettings("vocab.txt", max_seq_length=32, max_predictions_per_seq=6, masked_lm_prob=0.2,
                                dupe_factor=NUM_PASSES, **RULES[name])

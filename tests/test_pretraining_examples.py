@@ -16,11 +16,11 @@ from data import pretraining_examples as examples
 from data.pretraining_examples import (
     ExampleSettings,
     Pairs,
-    TokenizedText,
     create_instances,
     make_shard,
     total_counts,
 )
+from tests.tokenized import tokenized
 
 WORDS = [f"{letter}{number}" for number in range(10) for letter in "abcdefghij"]
 VOCABULARY = [*SPECIAL_TOKENS, "[unused0]", "[unused1]", *WORDS, "[", "]", "."]
@@ -51,7 +51,7 @@ def numbered_documents(count: int, seed: int = 0, longest_sentence: int = 20) ->
 
 
 def all_instances(documents, options: ExampleSettings, seed=(1, 2)) -> InstanceArrays:
-    text = TokenizedText.from_documents(documents)
+    text = tokenized(documents)
     blocks = list(create_instances(text, options, IDS, seed))
     return InstanceArrays(*(np.concatenate(arrays) for arrays in zip(*blocks)))
 
@@ -161,7 +161,7 @@ def test_every_pair_keeps_the_rules():
 
 def test_without_short_targets_every_sentence_is_an_a_or_the_actual_b_once_a_pass():
     documents = numbered_documents(20, longest_sentence=5)
-    text = TokenizedText.from_documents(documents)
+    text = tokenized(documents)
     pairs = examples.draw_pairs(text, settings(short_seq_prob=0), seed=3)
     covered = Counter()
     for a_start, a_end, b_start, b_end, label in zip(*pairs):
@@ -191,7 +191,7 @@ def test_split_of_a_chunk_is_uniform():
 
 def test_short_targets_are_drawn_once_a_document():
     documents = [[[1000 + number] for number in range(400)], [[5000]]]
-    text = TokenizedText.from_documents(documents)
+    text = tokenized(documents)
     targets = Counter()
     for seed in range(800):
         pairs = examples.draw_pairs(text, settings(max_seq_length=13, short_seq_prob=1), seed)
@@ -397,7 +397,7 @@ def test_a_single_document_is_cut_in_two(tmp_path, shard_text):
     output = tmp_path / "x.tfrecord"
     counts = make_shard(shard_text, output, shard_settings(tmp_path, dupe_factor=50), "test", 0)
     assert (counts["num_documents"], counts["num_documents_cut_in_two"]) == (1, 1)
-    text = TokenizedText.from_documents([[[1000 + number] for number in range(40)]])
+    text = tokenized([[[1000 + number] for number in range(40)]])
     rows = list(create_instances(examples.with_two_documents(text), settings(dupe_factor=50), IDS, (1,)))
     labels = Counter()
     for a, b, label in unmasked(InstanceArrays(*(np.concatenate(arrays) for arrays in zip(*rows)))):
@@ -461,7 +461,7 @@ def test_whole_words_are_masked_in_static_records():
     rng = random.Random(0)
     words = range(FIRST_WORD, FIRST_WORD + 100)
     documents = [[rng.choices(words, k=20) for _ in range(10)] for _ in range(5)]
-    text = TokenizedText.from_documents(documents)
+    text = tokenized(documents)
     options = settings(whole_word_masking=True, max_predictions_per_seq=8, masked_lm_prob=0.25)
     (rows,) = create_instances(text, options, VocabularyIds.of(pieces), (1,))
     for ids, positions, labels in zip(rows.input_ids, rows.masked_lm_positions, rows.masked_lm_ids):

@@ -152,6 +152,7 @@ def test_every_code_point_follows_the_rules(do_lower_case):
         ("$5+x=~^`|<", ["$", "5", "+", "x", "=", "~", "^", "`", "|", "<"]),
         ("ΟΔΟΣ", ["οδος"]),
         ("ΟΔΟΣ, ΟΔΟΣΑ", ["οδος", ",", "οδοσα"]),
+        ("ΟΣ.Α Α.Σ", ["οσ", ".", "α", "α", ".", "ς"]),
         ("İ", ["i"]),
         ("a\ue000b", ["a\ue000b"]),
         ("a\u200db", ["ab"]),
@@ -172,6 +173,22 @@ def test_words_of(text, words):
 def test_case_and_accents_are_kept_where_asked():
     tokenizer = BasicTokenizer(do_lower_case=False)
     assert tokenizer.tokenize("Été ΟΔΟΣ, É") == ["Été", "ΟΔΟΣ", ",", "É"]
+
+
+@pytest.mark.parametrize("do_lower_case", [True, False])
+def test_lines_are_tokenized_as_one_by_one(vocab_file, do_lower_case):
+    tokenizer = FullTokenizer(vocab_file, do_lower_case)
+    lines = [text.replace("\n", " ") for text in random_texts(1000, seed=2) + ["ab.AΣ.a", "ΑΣ.Α", "ΑΣ,Α", 'ΑΣ"Α', ""]]
+    # One line at a time too: a sigma changes how all of a block is cut.
+    for block in [lines, *([line] for line in lines)]:
+        found = tokenizer.tokenize_lines("".join(line + "\n" for line in block).encode())
+        expected = [reference_tokens(line, tokenizer.vocab, do_lower_case) for line in block]
+        assert found.sizes.tolist() == list(map(len, expected))
+        assert tokenizer.convert_ids_to_tokens(found.ids) == [token for tokens in expected for token in tokens]
+
+
+def test_half_a_character_of_utf_16_is_a_character(vocab_file):
+    assert FullTokenizer(vocab_file).tokenize("a\ud83d b \ude00.") == ["[UNK]", "b", "[UNK]", "."]
 
 
 def test_word_pieces_are_the_longest_that_fit():
@@ -211,9 +228,10 @@ def test_the_cache_is_bounded_in_words_and_in_their_length(vocab_file):
     tokenizer = FullTokenizer(vocab_file, max_cached_words=10)
     for number in range(1000):
         tokenizer.tokenize_to_ids(f"word{number} {'x' * 100}{number}.")
-        assert len(tokenizer._word_ids) <= 10
-        assert len(tokenizer._part_ids) <= 10
-        assert all(len(word) <= 64 for word in tokenizer._word_ids)
+        tokenizer.tokenize_to_ids(f"中{number}文")
+        for remembered in (tokenizer._chunk_ids, tokenizer._word_ids):
+            assert 0 < len(remembered) <= 10 or not number
+            assert all(len(word) <= 64 for word in remembered)
 
 
 @pytest.mark.parametrize(
@@ -339,6 +357,8 @@ def test_sentencepiece_has_the_same_interface_and_special_tokens(model):
     with pytest.raises(KeyError):
         tokenizer.convert_tokens_to_ids(["missing"])
     assert tokenizer.tokenize("") == tokenizer.tokenize(" \n") == []
+    lines = tokenizer.tokenize_lines(b"the river flows\n\nthe\n")
+    assert lines.ids.tolist() == [*ids, *tokenizer.tokenize_to_ids("the")] and lines.sizes.tolist() == [len(ids), 0, 1]
 
 
 def test_special_tokens_in_text_are_text(model):
