@@ -248,12 +248,11 @@ def _choose_tokens(
     num, num_predictions = bits.shape
     rows, most = np.arange(num), int(num_candidates.max())
     order = np.repeat(np.arange(most, dtype=np.int32), num)
-    bits = np.ascontiguousarray(bits.T)
-    for step in range(int(wanted.max())):
-        # Rows that have all theirs swap a place with itself.
-        left = np.where(step < wanted, num_candidates - step, 0)
-        other = (_below(left, bits[step]) + step) * num + rows
-        here = order[step * num:(step + 1) * num]
+    steps = np.arange(wanted.max())[:, np.newaxis]
+    # Rows that have all theirs swap a place with itself.
+    left = np.where(steps < wanted, num_candidates - steps, 0)
+    others = (_below(left, bits.T[:len(steps)]) + steps) * num + rows
+    for here, other in zip(order.reshape(most, num), others):
         drawn = order.take(other, mode="clip")
         order[other] = here
         here[:] = drawn
