@@ -1,0 +1,313 @@
+"""Data preparation on one core, side by side with the tools that people use for it.
+
+- Instances, text of a sentence a line to TFRecords, against tf-models-official's
+  create_pretraining_data.py, on the same text. The processes are new each time, so nothing is
+  remembered; imports are not counted. Lengths 128 and 512, dupe_factor 5, and other settings of ours.
+- Formatting a dump of Wikipedia (--dump), against wikiextractor: whole commands, on unpacked XML.
+- Sharding, against a plain copy of the same bytes to the same disk, fsync'd.
+- create_tfrecord_files in one process and in two, on two cores.
+
+Variants take turns within each round, so that a busy machine slows all of them alike. The peers live
+in an environment of their own:
+
+    python3.11 -m venv peers
+    peers/bin/pip install tf-models-official==2.15.0 wikiextractor==3.1.0 "numpy<2" "scipy>=1.11"
+    python benchmarks/preparation.py --text data/formatted_one_article_per_line/*.txt --vocab_file vocab.txt \\
+        --dump data/download/wikicorpus_en/wikicorpus_en.xml.bz2 --peer_python peers/bin/python
+
+--text is what text_formatting writes: a document a line. It is repeated, or cut, to the sizes asked for.
+"""
+from __future__ import annotations
+
+import argparse
+import bz2
+import itertools
+import json
+import os
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(CHECKOUT))
+
+from bert_tf.progress import progress  # noqa: E402
+from bert_tf.run_folder import provenance  # noqa: E402
+from data.manifest import sha256_of_file  # noqa: E402
+from data.pretraining_examples import ExampleSettings, make_shard  # noqa: E402
+from data.sentences import split_by_rules  # noqa: E402
+
+DUPE_FACTOR = 5
+NUM_SHARDS = 8
+LENGTHS = ((128, 20), (512, 80))
+OTHER_SETTINGS = {
+    "whole words": {"whole_word_masking": True},
+    "up to 3 words": {"whole_word_masking": True, "max_ngram_size": 3},
+    "case kept": {"do_lower_case": False},
+    "dynamic masks (one copy)": {"masking": "dynamic", "dupe_factor": 1},
+}
+PEER = """
+import json, random, resource, sys, time
+from absl import logging
+from official.nlp.data import create_pretraining_data as peer
+from official.nlp.tools import tokenization
+logging.set_verbosity(logging.ERROR)
+text, output, vocab_file, length, predictions, dupe_factor = sys.argv[1:]
+length, predictions = int(length), int(predictions)
+wall, cpu = time.perf_counter(), time.process_time()
+tokenizer = tokenization.FullTokenizer(vocab_file=vocab_file, do_lower_case=True)
+instances = peer.create_training_instances(
+    [text], tokenizer, length, int(dupe_factor), 0.1, 0.15, predictions, random.Random(12345), False, None)
+peer.write_instance_to_example_files(instances, tokenizer, length, predictions, [output], False, False)
+wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+print(json.dumps({"wall": wall, "cpu": cpu, "num": len(instances),
+                  "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss}))
+"""
+
+
+class Sample(NamedTuple):
+    """One measurement."""
+
+    wall_secs: float
+    cpu_secs: float
+    num_instances: int = 0
+    peak_mib: float = 0.0
+
+
+Variant = Callable[[], Sample]
+
+
+def make_instances(text: str, output: str, settings: str) -> None:
+    """What one process of create_tfrecord_files does with a shard; measures itself."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    counts = make_shard(text, output, ExampleSettings(**json.loads(settings)), "training", 0)
+    sha256_of_file(Path(output))
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    print(json.dumps({"wall": wall, "cpu": cpu, "num": counts["num_instances"],
+                      "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss}))
+
+
+def run(command: List[str], cores: List[int], **environment: str) -> Sample:
+    """Runs a command on some cores; what it says of itself, or the whole process' time."""
+    before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    done = subprocess.run(
+        ["taskset", "--cpu-list", ",".join(map(str, cores)), *command], text=True, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **environment})
+    wall_secs = time.perf_counter() - started
+    if done.returncode:
+        raise SystemExit(f"exit code {done.returncode} of {command}:\n{done.stdout}\n{done.stderr}")
+    last = done.stdout.rstrip().rpartition("\n")[2]
+    if last.startswith("{"):
+        said = json.loads(last)
+        return Sample(said["wall"], said["cpu"], said["num"], said["peak"] / 1024)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return Sample(wall_secs, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+
+
+def bert_prep(folder: Path, arguments: List[str], cores: List[int]) -> Sample:
+    return run([sys.executable, str(CHECKOUT / "data/bertPrep.py"), *arguments], cores,
+               BERT_PREP_WORKING_DIR=str(folder))
+
+
+def afresh(folder: Path, links: Dict[str, Path]) -> Path:
+    """An empty working directory with links into others."""
+    shutil.rmtree(folder, ignore_errors=True)
+    for name, target in links.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).symlink_to(target)
+    return folder
+
+
+def write_text(texts: List[Path], num_bytes: int, path: Path, *, is_split: bool) -> None:
+    """Whole documents until there are enough bytes, from the beginning again where they end.
+
+    A document a line, or with `is_split` a sentence a line and a blank line behind each document.
+    """
+    def documents():
+        for text in texts:
+            with open(text, encoding="utf-8", newline="\n") as file:
+                yield from (line.rstrip("\n") for line in file if not line.isspace())
+
+    if next(documents(), None) is None:
+        raise SystemExit(f"--text: no document in {', '.join(map(str, texts))}")
+    with open(path, "wb") as file:
+        for document in itertools.chain.from_iterable(documents() for _ in itertools.count()):
+            lines = [*split_by_rules(document), ""] if is_split else [document]
+            file.write("".join(line + "\n" for line in lines).encode())
+            if file.tell() >= num_bytes:
+                return
+
+
+def instance_variants(args: argparse.Namespace, folder: Path) -> Dict[Tuple[str, str], Variant]:
+    """By (length, name); the peer comes first of each length."""
+    text, output = folder / "sentences.txt", folder / "x.tfrecord"
+    write_text(args.text, args.megabytes * 10**6, text, is_split=True)
+    variants: Dict[Tuple[str, str], Variant] = {}
+    for length, predictions in LENGTHS:
+        sizes = {"max_seq_length": length, "max_predictions_per_seq": predictions}
+        if args.peer_python:
+            command = [args.peer_python, "-c", PEER, text, output, args.vocab_file, length, predictions, DUPE_FACTOR]
+            variants[f"{length} / {predictions}", "tf-models-official"] = lambda command=command: run(
+                list(map(str, command)), [args.core])
+        others = OTHER_SETTINGS if length == 128 else {}
+        for name, changes in {"this project": {}, **others}.items():
+            settings = {"vocab_file": args.vocab_file, "dupe_factor": DUPE_FACTOR, **sizes, **changes}
+            variants[f"{length} / {predictions}", name] = lambda settings=settings: run(
+                [sys.executable, __file__, "instances", str(text), str(output), json.dumps(settings)], [args.core])
+    return variants
+
+
+def repeat_pages(dump: Path, num_bytes: int, path: Path) -> float:
+    """Writes a dump of at least `num_bytes` of XML; returns how many bytes a second bz2 unpacks."""
+    packed, started = dump.read_bytes(), time.process_time()
+    xml = bz2.decompress(packed) if dump.suffix == ".bz2" else packed
+    secs = time.process_time() - started
+    first, end = xml.index(b"<page>"), xml.rindex(b"</page>") + len(b"</page>\n")
+    pages = xml[first:end]
+    path.write_bytes(xml[:first] + pages * max(1, -(-num_bytes // len(pages))) + xml[end:])
+    return len(xml) / secs
+
+
+def formatting_variants(args: argparse.Namespace, folder: Path, xml: Path) -> Dict[str, Variant]:
+    def ours() -> Sample:
+        return bert_prep(afresh(folder / "formatting", {"download/wikicorpus_en/wikicorpus_en.xml": xml}),
+                         ["--action=text_formatting", "--dataset=wikicorpus_en", "--n_processes=1",
+                          "--keep_duplicates"], [args.core])
+
+    def theirs() -> Sample:
+        output = afresh(folder / "extracted", {})
+        return run([args.peer_python, "-m", "wikiextractor.WikiExtractor", str(xml), "--output", str(output),
+                    "--processes", "1", "--quiet"], [args.core])
+
+    return {**({"wikiextractor": theirs} if args.peer_python else {}), "this project": ours}
+
+
+def copy(source: Path, target: Path) -> Sample:
+    wall, cpu = time.perf_counter(), time.process_time()
+    with open(source, "rb") as reader, open(target, "wb") as writer:
+        shutil.copyfileobj(reader, writer, 1 << 20)
+        writer.flush()
+        os.fsync(writer.fileno())
+    sample = Sample(time.perf_counter() - wall, time.process_time() - cpu)
+    target.unlink()
+    return sample
+
+
+def stage_variants(args: argparse.Namespace, folder: Path) -> Tuple[Dict[str, Variant], Dict[str, Variant]]:
+    """Sharding, and create_tfrecord_files in one and in two processes."""
+    name = "formatted_one_article_per_line/custom_one_document_per_line.txt"
+    text = folder / "documents.txt"
+    write_text(args.text, args.stage_megabytes * 10**6, text, is_split=False)
+    shard = ["--action=sharding", "--dataset=custom", f"--n_training_shards={NUM_SHARDS}", "--n_test_shards=0",
+             "--fraction_test_set=0"]
+    made = afresh(folder / "made", {name: text})
+    bert_prep(made, shard, args.cores)
+
+    def sharding(num_processes: int) -> Sample:
+        return bert_prep(afresh(folder / "sharding", {name: text}), [*shard, f"--n_processes={num_processes}"],
+                         args.cores[:num_processes])
+
+    def records(num_processes: int) -> Sample:
+        links = {name: text, "sharded": made / "sharded"}
+        return bert_prep(afresh(folder / "records", links), [
+            "--action=create_tfrecord_files", "--dataset=custom", f"--vocab_file={args.vocab_file}",
+            "--max_seq_length=128", "--max_predictions_per_seq=20", f"--n_processes={num_processes}",
+        ], args.cores[:num_processes])
+
+    names = {1: "one process", 2: "two processes"}
+    return (
+        {"copy, fsync'd": lambda: copy(text, folder / "copy"),
+         **{label: lambda number=number: sharding(number) for number, label in names.items()}},
+        {label: lambda number=number: records(number) for number, label in names.items()},
+    )
+
+
+def measure(variants: Dict, rounds: int, description: str) -> Dict:
+    """The median of each variant's times, variants taking turns."""
+    samples: Dict = {name: [] for name in variants}
+    with progress(total=rounds * len(variants), unit="measurements", description=description) as bar:
+        for _ in range(rounds):
+            for name, variant in variants.items():
+                samples[name].append(variant())
+                bar.update(1)
+    return {name: Sample(*map(statistics.median, zip(*found))) for name, found in samples.items()}
+
+
+def times(peer: Optional[Sample], sample: Sample, field: str) -> str:
+    return f"{getattr(peer, field) / getattr(sample, field):.1f}" if peer else ""
+
+
+def print_rates(title: str, megabytes: float, found: Dict[str, Sample]) -> None:
+    first = next(iter(found.values()))
+    print(f"\n## {title}\n\n| | seconds | MB/s | times the first's rate | MB/s of processor time |\n"
+          "|---|---|---|---|---|")
+    for name, sample in found.items():
+        print(f"| {name} | {sample.wall_secs:.2f} | {megabytes / sample.wall_secs:.2f} | "
+              f"{times(first, sample, 'wall_secs')} | {megabytes / sample.cpu_secs:.2f} |")
+
+
+def print_instances(megabytes: float, found: Dict[Tuple[str, str], Sample]) -> None:
+    print("\n## Instances, one core\n\n| length / predictions | | MB/s | times the peer's rate | "
+          "MB/s of processor time | times the peer's | instances/s | peak MiB |\n|---|---|---|---|---|---|---|---|")
+    for (lengths, name), sample in found.items():
+        peer = found.get((lengths, "tf-models-official"))
+        print(f"| {lengths} | {name} | {megabytes / sample.wall_secs:.2f} | {times(peer, sample, 'wall_secs')} | "
+              f"{megabytes / sample.cpu_secs:.2f} | {times(peer, sample, 'cpu_secs')} | "
+              f"{sample.num_instances / sample.wall_secs:,.0f} | {sample.peak_mib:.0f} |")
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--text", type=Path, nargs="+", required=True, help="files with a document a line")
+    parser.add_argument("--vocab_file", type=os.path.abspath, required=True)
+    parser.add_argument("--dump", type=Path, help="of Wikipedia, .xml or .xml.bz2; without it formatting is left out")
+    parser.add_argument("--peer_python", help="the Python of the peers' environment; without it they are left out")
+    parser.add_argument("--megabytes", type=float, default=12, help="of text to make instances of; %(default)s")
+    parser.add_argument("--stage_megabytes", type=float, default=96,
+                        help="of text, and of XML, for the other parts; %(default)s")
+    parser.add_argument("--rounds", type=int, default=3, help="%(default)s")
+    args = parser.parse_args()
+    # The last one: programs that do not say where run on the first rather.
+    args.cores = sorted(os.sched_getaffinity(0), reverse=True)[:2]
+    args.core = args.cores[0]
+    return args
+
+
+def main() -> None:
+    args = parse()
+    facts = provenance()
+    print("# Preparing data: rates on one core\n")
+    print(f"{args.rounds} interleaved rounds, medians; {facts['processor']}, {facts['num_cores']} cores, Python "
+          f"{facts['versions']['python']}, NumPy {facts['versions']['numpy']}; text "
+          f"{', '.join(path.name for path in args.text)}; dupe_factor {DUPE_FACTOR}, vocabulary "
+          f"{Path(args.vocab_file).name}.")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        found = measure(instance_variants(args, folder), args.rounds, "instances")
+        print_instances((folder / "sentences.txt").stat().st_size / 1e6, found)
+        if args.dump:
+            xml = folder / "dump.xml"
+            unpacked = repeat_pages(args.dump, int(args.stage_megabytes / 2 * 1e6), xml)
+            found = measure(formatting_variants(args, folder, xml), args.rounds, "formatting")
+            megabytes = xml.stat().st_size / 1e6
+            print_rates(f"Formatting {megabytes:.0f} MB of XML, one core, whole commands", megabytes, found)
+            print(f"\nUnpacking bz2 alone: {unpacked / 1e6:.1f} MB/s of XML.")
+        sharding, records = stage_variants(args, folder)
+        megabytes = (folder / "documents.txt").stat().st_size / 1e6
+        print_rates(f"Sharding {megabytes:.0f} MB, whole commands", megabytes,
+                    measure(sharding, args.rounds, "sharding"))
+        print_rates(f"Records of length 128 from {megabytes:.0f} MB in {NUM_SHARDS} shards, whole commands", megabytes,
+                    measure(records, args.rounds, "records"))
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["instances"]:
+        make_instances(*sys.argv[2:])
+    else:
+        main()
