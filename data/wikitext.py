@@ -38,10 +38,13 @@ _QUOTES = re.compile("''+")
 _SWITCH = re.compile(r"__[A-Z]+__")
 _HEADING = re.compile(r"=+.*=+\s*")
 _EMPTY_PARENTHESES = re.compile(r"\s*[(\[][\s,;:.–-]*[)\]]")
+_EMPTY_PARENTHESES_NEED = re.compile(r"[(\[][\s,;:.–-]*[)\]]")
 _LEADING_COMMAS = re.compile(r"\(\s*(?:[,;:]\s*)+")
 _TRAILING_COMMAS = re.compile(r"\s*(?:[,;:]\s*)+\)")
+_TRAILING_COMMAS_NEED = re.compile(r"[,;:]\s*\)")
 _REPEATED_COMMAS = re.compile(r",(?:\s*,)+")
 _SPACE_BEFORE_STOP = re.compile(r"\s+([,.;:!?)])(?=[\s)\"'”]|$)")
+_SPACE_BEFORE_STOP_NEEDS = re.compile(r"[,.;:!?)](?<=\s.)")
 _SPACE_AFTER_PARENTHESIS = re.compile(r"\(\s+")
 _SENTENCE_STOP = re.compile(r"[.!?…][\"'”’)\]]*(?:\s|$)|[。！？｡।॥؟۔]")
 _TABLE_REMAINS = re.compile(r"^[|!]|^\s*(?:colspan|rowspan|style|class|align|width)\s*=")
@@ -219,7 +222,8 @@ def _render_variants(match: "re.Match[str]") -> str:
 
 def _without_inline_markup(text: str) -> str:
     text = _EXTERNAL_LINK.sub(r"\1", text)
-    text = _BARE_LINK.sub("", text)
+    if "://" in text:
+        text = _BARE_LINK.sub("", text)
     text = _TAG.sub("", _BREAK.sub(" ", text))
     text = _SWITCH.sub("", _QUOTES.sub("", text))
     # Twice: "&amp;nbsp;" is how some editors write a space.
@@ -228,10 +232,16 @@ def _without_inline_markup(text: str) -> str:
 
 def _tidy(paragraph: str) -> str:
     """Mends what the removed pieces left: empty parentheses, doubled commas, lonely spaces."""
-    paragraph = _REPEATED_COMMAS.sub(",", _EMPTY_PARENTHESES.sub("", paragraph))
-    paragraph = _TRAILING_COMMAS.sub(")", _LEADING_COMMAS.sub("(", paragraph))
+    # Patterns that may begin with white space are tried at every space; what they need is rarer.
+    if _EMPTY_PARENTHESES_NEED.search(paragraph):
+        paragraph = _EMPTY_PARENTHESES.sub("", paragraph)
+    paragraph = _LEADING_COMMAS.sub("(", _REPEATED_COMMAS.sub(",", paragraph))
+    if _TRAILING_COMMAS_NEED.search(paragraph):
+        paragraph = _TRAILING_COMMAS.sub(")", paragraph)
     paragraph = _SPACE_AFTER_PARENTHESIS.sub("(", paragraph)
-    return " ".join(_SPACE_BEFORE_STOP.sub(r"\1", paragraph).split())
+    if _SPACE_BEFORE_STOP_NEEDS.search(paragraph):
+        paragraph = _SPACE_BEFORE_STOP.sub(r"\1", paragraph)
+    return " ".join(paragraph.split())
 
 
 def has_stop(paragraph: str) -> bool:

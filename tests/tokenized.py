@@ -1,17 +1,17 @@
 """Text as instances are made of it, from lists of token ids."""
 from __future__ import annotations
 
-from typing import List
+from typing import Iterable, List
 
 import numpy as np
 
 from data.pretraining_examples import TokenizedText
 
 
-def tokenized(documents: List[List[List[int]]]) -> TokenizedText:
-    """From token ids by sentence by document."""
+def tokenized(documents: Iterable[List[List[int]]]) -> TokenizedText:
+    """From token ids by sentence by document; none of them is empty."""
+    documents = list(documents)
     sentences = [sentence for document in documents for sentence in document]
-    starts = np.cumsum([0, *map(len, sentences)])
     return TokenizedText(
-        np.array([token for sentence in sentences for token in sentence], np.int32), starts,
-        np.cumsum([0, *map(len, documents)]))
+        np.array([token for sentence in sentences for token in sentence], np.int32),
+        np.cumsum([0, *map(len, sentences)]), np.cumsum([0, *map(len, documents)]))
