@@ -240,7 +240,7 @@ def measure(variants: Dict, rounds: int, description: str) -> Dict:
 
 
 def times(peer: Optional[Sample], sample: Sample, field: str) -> str:
-    return f"{getattr(peer, field) / getattr(sample, field):.1f}" if peer else ""
+    return f"{getattr(peer, field) / getattr(sample, field):.3g}" if peer else ""
 
 
 def print_rates(title: str, megabytes: float, found: Dict[str, Sample]) -> None:
