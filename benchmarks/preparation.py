@@ -11,7 +11,8 @@ Variants take turns within each round, so that a busy machine slows all of them 
 in an environment of their own:
 
     python3.11 -m venv peers
-    peers/bin/pip install tf-models-official==2.15.0 wikiextractor==3.1.0 "numpy<2" "scipy>=1.11"
+    peers/bin/pip install tf-models-official==2.15.0 wikiextractor==3.1.0 tensorflow-cpu==2.15.1 \\
+        tensorflow-text==2.15.0 "numpy<2" "scipy>=1.11" "matplotlib>=3.8" "pandas>=2"
     python benchmarks/preparation.py --text data/formatted_one_article_per_line/*.txt --vocab_file vocab.txt \\
         --dump data/download/wikicorpus_en/wikicorpus_en.xml.bz2 --peer_python peers/bin/python
 
