@@ -271,7 +271,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--peer_python", help="the Python of the peers' environment; without it they are left out")
     parser.add_argument("--megabytes", type=float, default=12, help="of text to make instances of; %(default)s")
     parser.add_argument("--stage_megabytes", type=float, default=96,
-                        help="of text, and of XML, for the other parts; %(default)s")
+                        help="of text for the other parts, and twice as many as of XML; %(default)s")
     parser.add_argument("--rounds", type=int, default=3, help="%(default)s")
     args = parser.parse_args()
     # The last one: programs that do not say where run on the first rather.
