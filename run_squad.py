@@ -8,7 +8,7 @@ from typing import Sequence
 from absl import app, flags
 
 from bert_tf.command_line import parse_flags
-from bert_tf.errors import STOPPED_EXIT_CODE, UserError, exit_on_user_error
+from bert_tf.errors import STOPPED_EXIT_CODE, UserError, exit_on_user_error, leave_on_stop_signals
 
 FLAGS = flags.FLAGS
 
@@ -67,6 +67,7 @@ def _file_of_mode(name: str):
 
 @exit_on_user_error
 def main(argv: Sequence[str]) -> None:
+    leave_on_stop_signals()
     if len(argv) > 1:
         raise UserError(f"unexpected argument {argv[1]!r}; every setting is a flag, see --help")
     _check_files()

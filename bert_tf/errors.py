@@ -3,12 +3,14 @@ from __future__ import annotations
 
 import functools
 import os
+import signal
 import sys
-from typing import Callable, Sequence, TypeVar
+from typing import Any, Callable, Sequence, TypeVar
 
 USER_ERROR_EXIT_CODE = 2
 # EX_TEMPFAIL of sysexits.h: stopped by a signal, saved, to be started again.
 STOPPED_EXIT_CODE = 75
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 
 Result = TypeVar("Result")
 
@@ -27,6 +29,21 @@ class LostRankError(UserError):
     """Another rank ended or hangs. Nobody's mistake here; the ranks end, and may be started again."""
 
     exit_code = 1
+
+
+def leave_on_stop_signals() -> None:
+    """From now on SIGTERM and SIGUSR1 end the program at once, as one that is to be started again.
+
+    For the time in which nothing can be lost. A training loop handles them itself (`bert_tf.training`).
+    """
+
+    def leave(number: int, _: Any) -> None:
+        print(f"{signal.Signals(number).name}: stopped outside of the updates; start again to go on", file=sys.stderr,
+              flush=True)
+        os._exit(STOPPED_EXIT_CODE)
+
+    for number in STOP_SIGNALS:
+        signal.signal(number, leave)
 
 
 def exit_on_user_error(main: Callable[[Sequence[str]], Result]) -> Callable[[Sequence[str]], Result]:

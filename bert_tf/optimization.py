@@ -31,10 +31,15 @@ def excluded_from_weight_decay(name: str) -> bool:
     return any(part in name for part in _NOT_DECAYED)
 
 
-def global_norm(gradients: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Euclidean norm of all `gradients` together; squares are summed in float32 -> scalar."""
+def gradient_norms(gradients: Sequence[tf.Tensor]) -> Tuple[tf.Tensor, tf.Tensor]:
+    """Euclidean norms of all V `gradients` together and of each -> scalar, [V]. Squares are summed in float32."""
     halves = [tf.nn.l2_loss(tf.cast(gradient, tf.float32)) for gradient in gradients]
-    return tf.sqrt(2.0 * tf.add_n(halves))
+    return tf.sqrt(2.0 * tf.add_n(halves)), tf.sqrt(2.0 * tf.stack(halves))
+
+
+def global_norm(gradients: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Euclidean norm of all `gradients` together -> scalar."""
+    return gradient_norms(gradients)[0]
 
 
 def _norm(x: tf.Tensor) -> tf.Tensor:

@@ -11,7 +11,8 @@ on what is compiled:
 * Gradients are summed in float32 over A micro-batches inside one loop, averaged over the R ranks
   in one reduction, and unscaled after it.
 
-Shape letters: A micro-batches of an update, B micro-batch, R ranks, K denominators, M metrics.
+Shape letters: A micro-batches of an update, B micro-batch, R ranks, K denominators, M metrics,
+V variables.
 """
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ import tensorflow as tf
 
 from bert_tf.distributed import Workers
 from bert_tf.errors import UserError
-from bert_tf.optimization import LossScale, global_norm
+from bert_tf.optimization import LossScale, gradient_norms
 from bert_tf.randomness import DropoutKey, update_key
 
 Features = Dict[str, tf.Tensor]
@@ -44,6 +45,9 @@ class UpdateResult(NamedTuple):
     is_finite: tf.Tensor  # bool; False: nothing was changed
     learning_rate: tf.Tensor
     loss_scale: tf.Tensor
+    norm_by_variable: tf.Tensor  # float32 [V]: as gradient_norm, of each of `TrainStep.variables`
+    reduce_secs: tf.Tensor  # of the all-reduce, waiting for the slowest rank included
+    gather_secs: float  # likewise, of the exchange before the first backward pass
     stop_requested: bool  # some rank asked all to stop after this update
 
 
@@ -75,8 +79,8 @@ class TrainStep:
         # Half of a double's 53 bits are plenty for noticing that two ranks disagree.
         self._fingerprint = int(hashlib.sha256(settings.encode()).hexdigest()[:12], 16)
         self._last_secs = math.inf  # the first update compiles, which may take minutes
-        self._variables: List[tf.Variable] = list(model.trainable_variables)
-        optimizer.build(self._variables)
+        self.variables: List[tf.Variable] = list(model.trainable_variables)
+        optimizer.build(self.variables)
         self._accumulate = tf.function(self._accumulate_micro_batches, jit_compile=scope == "step", autograph=False)
         self._apply = tf.function(self._reduce_and_apply, autograph=False)
 
@@ -87,7 +91,9 @@ class TrainStep:
           UserError: ranks disagree about settings or position.
         """
         local = self._objective.local_denominators(features).numpy()
+        gather_started = time.monotonic()
         totals, stop_requested, is_long = self._agree(local, batch_number, stop_requested)
+        gather_secs = time.monotonic() - gather_started
         share = self._num_accumulation_steps * self._workers.size
         # Scaled up by A*R, so that a micro-batch's loss is of the order of its mean: dividing by
         # the global count here would make gradients too small for float16.
@@ -101,9 +107,8 @@ class TrainStep:
         self._last_secs = time.monotonic() - started
         metric_totals = totals[list(self._objective.metric_denominators)]
         with self._workers.expecting_all():
-            metrics, norm, is_finite, learning_rate, scale = self._apply(
-                gradients, metric_sums, tf.constant(metric_totals, tf.float32))
-        return UpdateResult(metrics, norm, is_finite, learning_rate, scale, stop_requested)
+            results = self._apply(gradients, metric_sums, tf.constant(metric_totals, tf.float32))
+        return UpdateResult(*results, gather_secs, stop_requested)
 
     def _agree(self, local: np.ndarray, batch_number: int, stop_requested: bool
                ) -> Tuple[np.ndarray, bool, bool]:
@@ -123,7 +128,7 @@ class TrainStep:
     def _accumulate_micro_batches(self, features: Features, loss_weights_K: tf.Tensor, scale: tf.Tensor,
                                   key: tf.Tensor, first_row: tf.Tensor) -> Tuple[List[tf.Tensor], tf.Tensor]:
         """Sums over the micro-batches of the scaled gradients (float32) and of the metrics."""
-        variables = self._variables
+        variables = self.variables
 
         def add_micro_batch(number, gradient_sums, metric_sums):
             micro_batch = {name: tf.gather(values, number) for name, values in features.items()}
@@ -148,18 +153,24 @@ class TrainStep:
                           metric_totals_M: tf.Tensor) -> Tuple[tf.Tensor, ...]:
         """All-reduces, decides whether the update is sound, clips and applies it."""
         # The metrics travel with the gradients: every reduction by itself costs some milliseconds.
-        *gradients, metric_means_M = self._workers.mean([*self._compress(gradients), metric_sums_M])
+        sent = [*self._compress(gradients), metric_sums_M]
+        with tf.control_dependencies(sent):
+            started = tf.timestamp()
+        with tf.control_dependencies([started]):
+            *gradients, metric_means_M = self._workers.mean(sent)
+        with tf.control_dependencies([*gradients, metric_means_M]):
+            reduce_secs = tf.timestamp() - started
         gradients = self._decompress(gradients)
         metrics_M = metric_means_M * self._workers.size / metric_totals_M
         scale = tf.identity(self._loss_scale.scale)
         unscale = 1.0 / (self._num_accumulation_steps * scale)
-        norm = global_norm(gradients) * unscale
+        norm, norms_V = (values * unscale for values in gradient_norms(gradients))
         is_finite = tf.math.is_finite(norm)
         learning_rate = tf.identity(self._optimizer.current_learning_rate())
         clip = 1.0 / tf.maximum(norm / self._optimizer.global_clipnorm, 1.0)
-        self._optimizer.apply_update(gradients, self._variables, unscale * clip, is_finite)
+        self._optimizer.apply_update(gradients, self.variables, unscale * clip, is_finite)
         self._loss_scale.update(is_finite)
-        return metrics_M, norm, is_finite, learning_rate, scale
+        return metrics_M, norm, is_finite, learning_rate, scale, norms_V, reduce_secs
 
     def _compress(self, gradients: Sequence[tf.Tensor]) -> List[tf.Tensor]:
         """What travels between the ranks: in half precision the means, which fit its range, not the sums."""

@@ -21,7 +21,7 @@ from bert_tf.checkpoint import CheckpointFolder, SaveError, load_weights, resolv
 from bert_tf.config import BertConfig, TrainConfig, compute_dtype
 from bert_tf.data_order import GlobalOrder
 from bert_tf.distributed import Workers
-from bert_tf.errors import UserError
+from bert_tf.errors import STOP_SIGNALS, UserError
 from bert_tf.input_pipeline import RecordSet, evaluation_batches, training_batches
 from bert_tf.losses import PretrainingObjective
 from bert_tf.model import PretrainingModel
@@ -91,7 +91,7 @@ class _StopSignals:
         def note(number: int, _: Any) -> None:
             self.received = signal.Signals(number).name
 
-        previous = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGUSR1)}
+        previous = {number: signal.signal(number, note) for number in STOP_SIGNALS}
         try:
             yield self
         finally:

@@ -1,0 +1,301 @@
+"""Disturbs a two-phase pre-training at random moments and compares what it ends with.
+
+First `scripts/run_pretraining_lamb.sh` runs undisturbed, with a tiny model and a checkpoint every
+few updates. Then the same command is started, disturbed, and typed again, until it comes to its
+end; then every file of every checkpoint left (weights, moments, position) and the evaluation must
+have the same bytes as the undisturbed ones, and the next round begins. The disturbances, shuffled:
+
+* kill -9 of the launcher, of one rank's program, or of every process at once;
+* SIGTERM or SIGUSR1 to the launcher, which must end with 75 (it may have come to its end meanwhile);
+* SIGSTOP of one of several ranks: all must end by themselves within a minute;
+* a flipped byte in the newest of several checkpoints, after everything was killed.
+
+Half of them come at a moment drawn from the time that the undisturbed phases took, the others right
+after the run has begun to save, has started (and compiles), or has made its last update. Where one
+met the run is told afterwards by what lies in its folder.
+
+    python benchmarks/kill_training.py --kills 30 --num_ranks 1,2
+    python benchmarks/kill_training.py --data_dir PREPARED    # with 128/20 and 512/80; default: the sample
+
+Ends with exit code 1 where anything differs.
+"""
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Callable, Dict, List, Optional
+
+import psutil
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(CHECKOUT))
+
+from bert_tf.errors import STOPPED_EXIT_CODE  # noqa: E402
+from bert_tf.progress import progress  # noqa: E402
+
+# 36 updates of 16 sequences a rank, then 32 of 2.
+ARGUMENTS = "16 2 16 1e-2 5e-3 fp32 true {num_ranks} 4 2 40 4 1 1 tiny"
+SECS_TO_DIE = 60
+SECS_AFTER_EVENT = 0.5
+KINDS = ("launcher", "rank", "all", "signal", "stop", "damage")
+STATES = ("starting", "compiling", "training", "saving", "evaluating", "ending")
+
+
+@dataclasses.dataclass
+class Outcome:
+    """What came of one number of ranks."""
+
+    num_ranks: int
+    undisturbed_secs: float
+    counts: Dict[str, int] = dataclasses.field(default_factory=lambda: dict.fromkeys(KINDS, 0))
+    met: Dict[str, int] = dataclasses.field(default_factory=lambda: dict.fromkeys(STATES, 0))
+    met_in_phase_2: int = 0
+    longest_end: Dict[str, float] = dataclasses.field(default_factory=dict)  # s until all was over, by kind
+    num_ended: int = 0
+    faults: List[str] = dataclasses.field(default_factory=list)
+
+
+class Run:
+    """One start of the launcher in `folder`."""
+
+    def __init__(self, folder: Path, data_dir: Path, num_ranks: int):
+        self.folder = folder
+        self._before = {phase: len(self.events(phase)) for phase in (1, 2)}
+        environment = {**os.environ, "DATA_DIR": str(data_dir), "RESULTS_DIR": str(folder), "CUDA_VISIBLE_DEVICES": ""}
+        self.log = open(folder.with_suffix(".log"), "ab")  # noqa: SIM115 - lives as long as the process
+        self.process = subprocess.Popen(
+            ["bash", str(CHECKOUT / "scripts/run_pretraining_lamb.sh"), *ARGUMENTS.format(num_ranks=num_ranks).split()],
+            env=environment, stdout=self.log, stderr=subprocess.STDOUT, cwd=CHECKOUT)
+
+    def events(self, phase: int) -> List[dict]:
+        """What metrics.jsonl holds; a line cut by a kill is left out."""
+        found = []
+        with contextlib.suppress(OSError):
+            for line in (self.folder / f"phase_{phase}" / "metrics.jsonl").read_text().splitlines():
+                with contextlib.suppress(ValueError):
+                    found.append(json.loads(line))
+        return found
+
+    def new_events(self, phase: int) -> List[dict]:
+        return self.events(phase)[self._before[phase]:]
+
+    @property
+    def phase(self) -> int:
+        is_over = any(event["event"] == "end" and event["reason"] == "done" for event in self.events(1))
+        return 2 if is_over or self.new_events(2) else 1
+
+    def is_saving(self) -> bool:
+        return any(self.folder.glob(f"phase_{self.phase}/checkpoints/.unfinished-ckpt-*"))
+
+    def state(self) -> str:
+        """Where the run is, or was when it was killed."""
+        events = self.new_events(self.phase)
+        kinds = [event["event"] for event in events]
+        if self.is_saving():
+            return "saving"
+        if "evaluation" in kinds:
+            return "ending"
+        updates = [event["update"] for event in events if event["event"] in ("start", "train")]
+        if updates and updates[-1] == next(event["total_updates"] for event in events if event["event"] == "start"):
+            return "evaluating"
+        return "training" if "train" in kinds else "compiling" if "start" in kinds else "starting"
+
+    def processes(self) -> List[psutil.Process]:
+        """The launcher and all below it."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            parent = psutil.Process(self.process.pid)
+            return [parent, *parent.children(recursive=True)]
+        return []
+
+    def ranks(self) -> List[psutil.Process]:
+        found = []
+        for process in self.processes():
+            with contextlib.suppress(psutil.Error):
+                if process.cmdline()[1:2] == [str(CHECKOUT / "run_pretraining.py")]:
+                    found.append(process)
+        return found
+
+    def wait(self, timeout: Optional[float] = None) -> int:
+        return self.process.wait(timeout)
+
+    def finish(self) -> None:
+        code = self.wait()
+        if code:
+            raise SystemExit(f"exit code {code} without a disturbance; see {self.log.name}")
+
+
+def wait_for_moment(run: Run, secs: float, generator: random.Random) -> bool:
+    """Waits for a random moment; returns False where the run came to its end before."""
+    events: Dict[str, Callable[[], bool]] = {
+        "save": run.is_saving, "start": lambda: run.state() == "compiling",
+        "last update": lambda: run.state() == "evaluating"}
+    if generator.random() < 0.5:
+        deadline = time.monotonic() + generator.uniform(0, secs)
+        has_come = lambda: time.monotonic() > deadline  # noqa: E731
+        delay = 0.0
+    else:
+        has_come = events[generator.choice(list(events))]
+        delay = generator.choice([0.0, generator.uniform(0, SECS_AFTER_EVENT)])
+    while not has_come():
+        if run.process.poll() is not None:
+            return False
+        time.sleep(0.005)
+    time.sleep(delay)
+    return run.process.poll() is None
+
+
+def require_dead(processes: List[psutil.Process]) -> float:
+    """Seconds until nothing of a run is left."""
+    started = time.monotonic()
+    _, alive = psutil.wait_procs(processes, timeout=SECS_TO_DIE)
+    if alive:
+        raise SystemExit(f"{SECS_TO_DIE} s after the disturbance there are still {alive}")
+    return time.monotonic() - started
+
+
+def flip_byte(path: Path, generator: random.Random) -> None:
+    content = bytearray(path.read_bytes())
+    content[generator.randrange(len(content))] ^= 1 << generator.randrange(8)
+    path.write_bytes(content)
+
+
+def newest_checkpoints(run: Run) -> List[Path]:
+    return sorted(run.folder.glob(f"phase_{run.phase}/checkpoints/ckpt-*"))
+
+
+def disturb(run: Run, kind: str, generator: random.Random, outcome: Outcome) -> bool:
+    """Returns False where the run was not in a state for this kind."""
+    processes, ranks = run.processes(), run.ranks()
+    if (kind in ("rank", "stop") and not ranks) or (kind == "damage" and len(newest_checkpoints(run)) < 2):
+        return False
+    if kind in ("all", "damage"):
+        for process in processes:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+    elif kind == "signal":
+        run.process.send_signal(generator.choice([signal.SIGTERM, signal.SIGUSR1]))
+    elif kind == "launcher":
+        run.process.kill()
+    else:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            generator.choice(ranks).send_signal(signal.SIGSTOP if kind == "stop" else signal.SIGKILL)
+    secs = require_dead(processes)
+    code = run.wait()
+    outcome.longest_end[kind] = max(secs, outcome.longest_end.get(kind, 0.0))
+    # In its first second a program has no handlers yet.
+    if kind == "signal" and code not in (0, STOPPED_EXIT_CODE) and run.state() != "starting":
+        outcome.faults.append(f"exit code {code} after a signal while {run.state()}")
+    if kind in ("rank", "stop") and code in (0, STOPPED_EXIT_CODE):
+        outcome.faults.append(f"exit code {code} after a rank was lost while {run.state()}")
+    outcome.counts[kind] += 1
+    outcome.met[run.state()] += 1
+    outcome.met_in_phase_2 += run.phase == 2
+    if kind == "damage":
+        flip_byte(generator.choice(list(newest_checkpoints(run)[-1].iterdir())), generator)
+    return True
+
+
+def result_files(folder: Path) -> Dict[str, bytes]:
+    files = [*folder.glob("phase_*/checkpoints/**/*"), *folder.glob("phase_*/eval_results.txt")]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(files) if path.is_file()}
+
+
+def differences(found: Dict[str, bytes], wanted: Dict[str, bytes]) -> List[str]:
+    return [f"{name} is " + ("missing" if name not in found else "left over" if name not in wanted else "different")
+            for name in sorted({*found, *wanted}) if found.get(name) != wanted.get(name)]
+
+
+def torment(num_ranks: int, data_dir: Path, scratch: Path, options: argparse.Namespace,
+            generator: random.Random) -> Outcome:
+    """Disturbs runs in as many rounds as it takes until every disturbance has had its turn."""
+    folder = scratch / f"run_{num_ranks}"  # checkpoints name the folder they began from: one for all rounds
+
+    def start() -> Run:
+        folder.mkdir(exist_ok=True)
+        return Run(folder, data_dir, num_ranks)
+
+    started = time.monotonic()
+    start().finish()
+    outcome = Outcome(num_ranks, time.monotonic() - started)
+    wanted = result_files(folder)
+    kinds = [generator.choice(KINDS[:3]) for _ in range(options.kills)] + ["signal"] * options.signals
+    kinds += ["damage"] * options.damages + ["stop"] * (options.stops if num_ranks > 1 else 0)
+    generator.shuffle(kinds)
+    with progress(total=len(kinds), unit="disturbances", description=f"{num_ranks} rank(s)") as bar:
+        while kinds:
+            shutil.rmtree(folder)
+            while True:
+                run = start()
+                if kinds and wait_for_moment(run, outcome.undisturbed_secs / 2, generator):
+                    if disturb(run, kinds[-1], generator, outcome):
+                        kinds.pop()
+                        bar.update(1)
+                        continue
+                    generator.shuffle(kinds)
+                run.finish()
+                break
+            outcome.num_ended += 1
+            outcome.faults += differences(result_files(folder), wanted)
+    return outcome
+
+
+def prepare_sample(data_dir: Path) -> None:
+    def prep(action: str, *arguments: str) -> None:
+        subprocess.run([sys.executable, str(CHECKOUT / "data/bertPrep.py"), "--action", action, "--dataset", "sample",
+                        *arguments], env={**os.environ, "BERT_PREP_WORKING_DIR": str(data_dir)}, check=True)
+
+    prep("download")
+    prep("text_formatting")
+    prep("sharding", "--n_training_shards", "8", "--n_test_shards", "2", "--fraction_test_set", "0.02")
+    prep("create_vocab", "--vocab_size", "1500", "--vocab_file", str(data_dir / "vocab.txt"))
+    for length, predictions in ((128, 20), (512, 80)):
+        prep("create_tfrecord_files", "--max_seq_length", str(length), "--max_predictions_per_seq", str(predictions),
+             "--vocab_file", str(data_dir / "vocab.txt"), "--dupe_factor", "1")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=30, help="kill -9, for each number of ranks; %(default)s")
+    parser.add_argument("--signals", type=int, default=4, help="SIGTERM and SIGUSR1; %(default)s")
+    parser.add_argument("--stops", type=int, default=2, help="ranks stopped; %(default)s")
+    parser.add_argument("--damages", type=int, default=3, help="damaged checkpoints; %(default)s")
+    parser.add_argument("--num_ranks", type=lambda value: list(map(int, value.split(","))), default=[1, 2],
+                        help="one after the other; 1,2")
+    parser.add_argument("--data_dir", type=lambda value: Path(value).absolute(), help="prepared data; default: "
+                        "the sample is prepared")
+    parser.add_argument("--seed", type=int, default=0, help="of the moments; %(default)s")
+    options = parser.parse_args()
+    outcomes = []
+    with tempfile.TemporaryDirectory() as scratch:
+        data_dir = options.data_dir or Path(scratch) / "data"
+        if not options.data_dir:
+            prepare_sample(data_dir)
+        for num_ranks in options.num_ranks:
+            outcomes.append(torment(num_ranks, data_dir, Path(scratch), options, random.Random(options.seed)))
+    columns = ["ranks", "undisturbed s", *KINDS, *STATES, "in phase 2", "came to its end", "faults"]
+    print(f"| {' | '.join(columns)} |\n{'|---' * len(columns)}|")
+    for outcome in outcomes:
+        print(f"| {outcome.num_ranks} | {outcome.undisturbed_secs:.0f} | "
+              + " | ".join(map(str, [*outcome.counts.values(), *outcome.met.values()]))
+              + f" | {outcome.met_in_phase_2} | {outcome.num_ended} | {len(outcome.faults)} |")
+    for outcome in outcomes:
+        ends = ", ".join(f"{kind} {secs:.1f} s" for kind, secs in outcome.longest_end.items())
+        print(f"{outcome.num_ranks} rank(s), longest until nothing was left: {ends}")
+        for fault in outcome.faults:
+            print(f"{outcome.num_ranks} rank(s): {fault}")
+    sys.exit(any(outcome.faults for outcome in outcomes))
+
+
+if __name__ == "__main__":
+    main()
