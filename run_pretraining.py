@@ -49,6 +49,8 @@ flags.DEFINE_bool("deterministic", False, "Only operations that give the same bi
 flags.DEFINE_integer("seed", 12345, "Of weights, data order and dropout.")
 flags.DEFINE_string("dllog_path", None, "File for NVIDIA's DLLogger lines.")
 flags.DEFINE_bool("continue_with_changes", False, "Go on in a run folder although settings differ from its own.")
+flags.DEFINE_integer("replay_update", None, "Make this update of the run in --model_dir again, from the checkpoint "
+                     "before it, and print what it did. All settings are the run's own; nothing in its folder changes.")
 
 
 def _bert_config(records):
@@ -90,11 +92,22 @@ def _xla_scope() -> str:
     return choose_scope(FLAGS.enable_xla, FLAGS.xla_scope)
 
 
+def _replay() -> None:
+    if FLAGS.model_dir is None or FLAGS.use_horovod:
+        raise UserError("--replay_update needs the run folder as --model_dir, and one process, without --use_horovod")
+    from bert_tf.replay import replay
+
+    print("\n".join(replay(Path(FLAGS.model_dir), FLAGS.replay_update, FLAGS.input_files).describe()))
+
+
 @exit_on_user_error
 def main(argv: Sequence[str]) -> None:
     leave_on_stop_signals()
     if len(argv) > 1:
         raise UserError(f"unexpected argument {argv[1]!r}; every setting is a flag, see --help")
+    if FLAGS.replay_update is not None:
+        _replay()
+        return
     for name in ("input_files", "model_dir", "num_train_steps"):
         if FLAGS[name].value is None:
             raise UserError(f"--{name} is required")

@@ -45,7 +45,7 @@ from bert_tf.errors import STOPPED_EXIT_CODE  # noqa: E402
 from bert_tf.progress import progress  # noqa: E402
 
 # 36 updates of 16 sequences a rank, then 32 of 2.
-ARGUMENTS = "16 2 16 1e-2 5e-3 fp32 true {num_ranks} 4 2 40 4 1 1 tiny"
+ARGUMENTS = "16 2 16 1e-2 5e-3 fp32 {use_xla} {num_ranks} 4 2 40 4 1 1 tiny"
 SECS_TO_DIE = 60
 SECS_AFTER_EVENT = 0.5
 KINDS = ("launcher", "rank", "all", "signal", "stop", "damage")
@@ -69,13 +69,14 @@ class Outcome:
 class Run:
     """One start of the launcher in `folder`."""
 
-    def __init__(self, folder: Path, data_dir: Path, num_ranks: int):
+    def __init__(self, folder: Path, data_dir: Path, num_ranks: int, use_xla: str):
         self.folder = folder
         self._before = {phase: len(self.events(phase)) for phase in (1, 2)}
         environment = {**os.environ, "DATA_DIR": str(data_dir), "RESULTS_DIR": str(folder), "CUDA_VISIBLE_DEVICES": ""}
         self.log = open(folder.with_suffix(".log"), "ab")  # noqa: SIM115 - lives as long as the process
         self.process = subprocess.Popen(
-            ["bash", str(CHECKOUT / "scripts/run_pretraining_lamb.sh"), *ARGUMENTS.format(num_ranks=num_ranks).split()],
+            ["bash", str(CHECKOUT / "scripts/run_pretraining_lamb.sh"),
+             *ARGUMENTS.format(num_ranks=num_ranks, use_xla=use_xla).split()],
             env=environment, stdout=self.log, stderr=subprocess.STDOUT, cwd=CHECKOUT)
 
     def events(self, phase: int) -> List[dict]:
@@ -223,7 +224,7 @@ def torment(num_ranks: int, data_dir: Path, scratch: Path, options: argparse.Nam
 
     def start() -> Run:
         folder.mkdir(exist_ok=True)
-        return Run(folder, data_dir, num_ranks)
+        return Run(folder, data_dir, num_ranks, options.use_xla)
 
     started = time.monotonic()
     start().finish()
@@ -257,7 +258,7 @@ def prepare_sample(data_dir: Path) -> None:
 
     prep("download")
     prep("text_formatting")
-    prep("sharding", "--n_training_shards", "8", "--n_test_shards", "2", "--fraction_test_set", "0.02")
+    prep("sharding", "--n_training_shards", "8", "--n_test_shards", "2", "--fraction_test_set", "0.005")
     prep("create_vocab", "--vocab_size", "1500", "--vocab_file", str(data_dir / "vocab.txt"))
     for length, predictions in ((128, 20), (512, 80)):
         prep("create_tfrecord_files", "--max_seq_length", str(length), "--max_predictions_per_seq", str(predictions),
@@ -274,6 +275,7 @@ def main() -> None:
                         help="one after the other; 1,2")
     parser.add_argument("--data_dir", type=lambda value: Path(value).absolute(), help="prepared data; default: "
                         "the sample is prepared")
+    parser.add_argument("--use_xla", choices=["true", "false"], default="false", help="longer starts; %(default)s")
     parser.add_argument("--seed", type=int, default=0, help="of the moments; %(default)s")
     options = parser.parse_args()
     outcomes = []

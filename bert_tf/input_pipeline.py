@@ -72,6 +72,7 @@ class RecordSet:
 
     Attributes:
       files: the shards.
+      patterns: what named them, with absolute paths.
       schema: lengths of the features that are read.
       masker: what masks the records, None where they are masked already.
       records_per_file: number of records of each shard.
@@ -81,6 +82,7 @@ class RecordSet:
 
     def __init__(self, patterns: str, argument: str):
         self.files = find_shards(patterns, argument)
+        self.patterns = ",".join(str(Path(part.strip()).absolute()) for part in patterns.split(",") if part.strip())
         self._stored = self.schema = describe(self.files[0])
         self._indexes = [load_index(path) for path in self.files]
         self.records_per_file = [index.num_records for index in self._indexes]
@@ -127,8 +129,8 @@ class RecordSet:
         """What a run's config.json says of its data."""
         manifest_file = self.folder / MANIFEST_NAME if self.folder else None
         return {
-            "files": len(self.files), "first_file": str(self.files[0]), "instances": self.num_instances,
-            "max_seq_length": self.schema.max_seq_length,
+            "input_files": self.patterns, "files": len(self.files), "first_file": str(self.files[0]),
+            "instances": self.num_instances, "max_seq_length": self.schema.max_seq_length,
             "max_predictions_per_seq": self.schema.max_predictions_per_seq,
             "masking": "dynamic" if self.masker else "static",
             "manifest_sha256": hashlib.sha256(manifest_file.read_bytes()).hexdigest() if manifest_file else None,
@@ -152,6 +154,19 @@ class RecordSet:
             found.append(Run(file, self.records_per_file[file] - (int(ends[file]) - start), taken))
             start, count = start + taken, count - taken
         return found
+
+    def name(self, runs: Sequence[Run]) -> List[str]:
+        """The runs' files and records, counted from 0, for people; neighbours together."""
+        names: List[str] = []
+        start = 0
+        for place, run in enumerate(runs):
+            following = runs[place + 1] if place + 1 < len(runs) else None
+            if following and (following.file, following.first) == (run.file, run.first + run.num_records):
+                continue
+            first, last = runs[start].first, run.first + run.num_records - 1
+            names.append(f"{self.files[run.file]} {first}" + (f" to {last}" if last > first else ""))
+            start = place + 1
+        return names
 
     def read(self, runs: Sequence[Run]) -> List[bytes]:
         """Serialised records of the runs, their checksums verified."""

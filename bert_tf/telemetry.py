@@ -229,6 +229,12 @@ class Telemetry:
             metrics.setdefault("mfu", metrics["model_tflops"] / peak)
         metrics.setdefault("memory_peak_mib", round(memory_peak_mib(), 1))
 
+    def by_variable(self, update: int, values: dict[str, float]) -> None:
+        """Records figures of single variables, named ``figure/variable``, in TensorBoard only: there are hundreds."""
+        if self._is_chief:
+            with self._guard("TensorBoard"):
+                self._tensorboard.write("variables", update, values)
+
     def evaluation(self, update: int, **metrics: Any) -> None:
         """Records held-out results after `update` updates (accuracies, losses, f1, ...)."""
         if not self._is_chief:

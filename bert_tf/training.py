@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import itertools
 import signal
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 
 import numpy as np
 import tensorflow as tf
@@ -23,16 +24,20 @@ from bert_tf.data_order import GlobalOrder
 from bert_tf.distributed import Workers
 from bert_tf.errors import STOP_SIGNALS, UserError
 from bert_tf.input_pipeline import RecordSet, evaluation_batches, training_batches
+from bert_tf.interval import Interval, first_non_finite, variable_figures
+from bert_tf.loss_watch import LossWatch
 from bert_tf.losses import PretrainingObjective
 from bert_tf.model import PretrainingModel
 from bert_tf.optimization import LossScale, make_optimizer
 from bert_tf.run_folder import RunFolder, provenance, write_whole
 from bert_tf.telemetry import Telemetry, peak_tflops, pretraining_flops_per_sequence
-from bert_tf.train_step import Features, TrainStep, UpdateResult
+from bert_tf.train_step import Features, TrainStep
 
 # Updates in a row with a non-finite gradient after which a run gives up. Where float16 holds gradients some are
 # the loss scale finding its level; otherwise they mean that something is wrong.
 MAX_SKIPS_WHILE_SCALING, MAX_SKIPS = 25, 3
+# Runs of records that the message about them names; --replay_update lists all.
+_NAMED_RECORDS = 8
 
 
 @dataclasses.dataclass
@@ -78,6 +83,13 @@ class LoopSettings:
     save_checkpoint_steps: int
     display_loss_steps: int
     identity: Mapping[str, Any]  # written into each checkpoint
+    name_records: Callable[[int], List[str]] = lambda _: []  # of a global batch, for people
+    watch: Optional[LossWatch] = None  # None: the loss is not judged
+
+
+def max_skips(loss_scale: LossScale) -> int:
+    """After how many skipped updates in a row a run gives up."""
+    return MAX_SKIPS_WHILE_SCALING if loss_scale.enabled else MAX_SKIPS
 
 
 class _StopSignals:
@@ -97,31 +109,6 @@ class _StopSignals:
         finally:
             for number, handler in previous.items():
                 signal.signal(number, handler)
-
-
-class _Interval:
-    """Updates since the last log line. Results stay on the device until `read`."""
-
-    def __init__(self) -> None:
-        self._results: List[UpdateResult] = []
-        self._started = time.monotonic()
-
-    def add(self, result: UpdateResult) -> None:
-        self._results.append(result)
-
-    def read(self, global_batch_size: int) -> Dict[str, Any]:
-        """Means over the interval's applied updates, the last update's rate; empties the interval."""
-        results, last = self._results, self._results[-1]
-        applied = np.array([bool(result.is_finite) for result in results])
-        metrics = np.array([result.metrics.numpy() for result in results])
-        norms = np.array([float(result.gradient_norm) for result in results])
-        shown = applied if applied.any() else ~applied
-        seconds = time.monotonic() - self._started
-        self._results, self._started = [], time.monotonic()
-        return {"means": metrics[shown].mean(axis=0), "gradient_norm": float(norms[shown].mean()),
-                "learning_rate": float(last.learning_rate), "loss_scaler": float(last.loss_scale),
-                "throughput_train": global_batch_size * len(results) / seconds,
-                "update_secs": seconds / len(results), "skipped": int((~applied).sum())}
 
 
 def run_updates(step: TrainStep, state: TrainState, batches_from: Callable[[int], Iterator[Features]],
@@ -145,22 +132,20 @@ def run_updates(step: TrainStep, state: TrainState, batches_from: Callable[[int]
     """
     skipped = state.batches_consumed - state.updates_applied
     applied = saved_at = state.updates_applied
-    interval, batches = _Interval(), batches_from(state.batches_consumed)
-    max_skips = MAX_SKIPS_WHILE_SCALING if state.loss_scale.enabled else MAX_SKIPS
+    interval, batches = Interval(), batches_from(state.batches_consumed)
     stop = False
 
     def log() -> None:
         nonlocal skipped, applied
         shown = interval.read(settings.global_batch_size)
         skipped += shown.pop("skipped")
+        norms, metrics = shown.pop("norm_by_variable"), name_metrics(shown.pop("means"))
         applied = state.updates_applied  # fewer than were tried where some were skipped
-        telemetry.train(applied, batches_consumed=state.batches_consumed, **name_metrics(shown.pop("means")),
-                        skipped_updates=skipped, **shown)
-        if state.loss_scale.num_consecutive_skips() >= max_skips:
-            raise UserError(
-                f"{max_skips} updates in a row had a non-finite gradient (the last one was global batch "
-                f"{state.batches_consumed - 1}), so nothing is learned any more; the checkpoint of update {saved_at} "
-                "is sound; try a lower learning rate, a longer warm-up, or --precision=fp32")
+        telemetry.train(applied, batches_consumed=state.batches_consumed, **metrics, skipped_updates=skipped, **shown)
+        if state.loss_scale.num_consecutive_skips() >= max_skips(state.loss_scale):
+            raise UserError(_describe_skips(step, state, settings, norms, saved_at))
+        for warning in settings.watch.add(applied, metrics["total_loss"]) if settings.watch else ():
+            telemetry.warning(warning)
 
     def save() -> None:
         nonlocal saved_at
@@ -178,11 +163,15 @@ def run_updates(step: TrainStep, state: TrainState, batches_from: Callable[[int]
             telemetry.warning(str(error))
             return
         telemetry.checkpoint(applied, path, time.monotonic() - started)
+        telemetry.by_variable(applied, variable_figures(step.variables, state.optimizer.last_norms(step.variables)))
         after_save()
 
     with _StopSignals().watched() as signals:
         while applied < settings.num_updates and not stop:
-            result = step(next(batches), state.batches_consumed, stop_requested=signals.received is not None)
+            with interval.timed("input"):
+                features = next(batches)
+            with interval.timed("compute"):
+                result = step(features, state.batches_consumed, stop_requested=signals.received is not None)
             state.batches_consumed += 1
             interval.add(result)
             applied += 1
@@ -193,6 +182,21 @@ def run_updates(step: TrainStep, state: TrainState, batches_from: Callable[[int]
             if stop or due or applied == settings.num_updates:
                 workers.together(save)
     return not stop
+
+
+def _describe_skips(step: TrainStep, state: TrainState, settings: LoopSettings, norms_V: np.ndarray,
+                    saved_at: int) -> str:
+    """What to say when the last updates were all skipped; `norms_V` is the last one's gradient."""
+    batch, limit = state.batches_consumed - 1, max_skips(state.loss_scale)
+    bad = first_non_finite(step.variables, norms_V) or "no single variable, but the sum of their squares"
+    records = settings.name_records(batch)
+    more = f" and {len(records) - _NAMED_RECORDS} more ranges" if len(records) > _NAMED_RECORDS else ""
+    checkpoint = f"the checkpoint of update {saved_at} is sound" if saved_at else "no checkpoint had been saved"
+    return (f"{limit} updates in a row had a non-finite gradient, so nothing is learned any more; the last one was "
+            f"global batch {batch}, not finite first in {bad}; its records (file, number in it): "
+            f"{', '.join(records[:_NAMED_RECORDS]) or 'unknown'}{more}; {checkpoint}. --replay_update="
+            f"{state.updates_applied + 1} takes that update apart; a lower learning rate, a longer warm-up or "
+            "--precision=fp32 may help")
 
 
 def evaluate(model: tf.keras.Model, objective, batches: Iterator[Features], workers: Workers) -> np.ndarray:
@@ -300,29 +304,57 @@ class PretrainingInputs:
         return {**texts, "vocab.txt": self.vocabulary} if self.vocabulary else texts
 
 
+def run_identity(config: TrainConfig, inputs: PretrainingInputs) -> Dict[str, Any]:
+    """What makes a pre-training run this run and no other."""
+    return {**config.identity(), "bert_config": inputs.bert_config.to_dict(),
+            "data": inputs.training.fingerprint(), "init_checkpoint": inputs.init_checkpoint}
+
+
+def global_batch_records(config: TrainConfig, inputs: PretrainingInputs, batch_number: int) -> List[str]:
+    """The records of a global batch, for people: files and numbers."""
+    order, size = GlobalOrder(inputs.training.records_per_file, config.seed), config.global_batch_size
+    return inputs.training.name(order.runs(batch_number * size, size))
+
+
+def make_training(config: TrainConfig, inputs: PretrainingInputs, workers: Workers
+                  ) -> Tuple[TrainState, TrainStep, PretrainingObjective, Callable[[int], Iterator[Features]]]:
+    """What a phase trains with, from random weights on; the last one is `run_updates`' `batches_from`.
+
+    One process may stand in for all ranks of the configuration: then it does their micro-batches one after the other.
+    """
+    tf.config.experimental.enable_tensor_float_32_execution(config.precision == "tf32")
+    blocks = Blocks(config.xla_scope, compute_dtype(config.precision))
+    model = PretrainingModel(inputs.bert_config, blocks, config.seed)
+    optimizer = make_optimizer(config.optimizer_type, config.effective_learning_rate, config.warmup_steps,
+                               config.num_train_steps, compiled=config.xla_scope != "off",
+                               continuous_join=config.continuous_join, **config.optimizer_options)
+    loss_scale = LossScale(enabled=config.scales_loss)
+    objective = PretrainingObjective()
+    split = {"micro_batch_size": config.train_batch_size,
+             "num_accumulation_steps": config.num_accumulation_steps * config.num_ranks // workers.size}
+    step = TrainStep(model, objective, optimizer, workers, loss_scale, scope=config.xla_scope, seed=config.seed,
+                     settings=repr(run_identity(config, inputs)),
+                     reduce_dtype=compute_dtype(config.allreduce_compression), **split)
+    order = GlobalOrder(inputs.training.records_per_file, config.seed)
+
+    def batches_from(batch_number: int) -> Iterator[Features]:
+        return training_batches(inputs.training, order, first_batch=batch_number, rank=workers.rank,
+                                num_ranks=workers.size, vocab_size=inputs.bert_config.vocab_size, **split)
+
+    return TrainState(model, optimizer, loss_scale), step, objective, batches_from
+
+
 def pretrain(config: TrainConfig, inputs: PretrainingInputs, model_dir: Path, workers: Workers, *,
              continue_with_changes: bool = False, dllog_path: Optional[str] = None) -> bool:
     """Runs one phase in `model_dir`, or what is left of it, with an evaluation at its end.
 
     Returns True when the phase is finished, False when a signal stopped it.
     """
-    bert_config = inputs.bert_config
-    identity = {**config.identity(), "bert_config": bert_config.to_dict(),
-                "data": inputs.training.fingerprint(), "init_checkpoint": inputs.init_checkpoint}
+    bert_config, identity = inputs.bert_config, run_identity(config, inputs)
     if workers.is_chief:
         folder = RunFolder(model_dir)
         folder.bind(identity, _run_record(config, inputs), inputs.companions, continue_with_changes)
-    tf.config.experimental.enable_tensor_float_32_execution(config.precision == "tf32")
-    model = PretrainingModel(bert_config, Blocks(config.xla_scope, compute_dtype(config.precision)), config.seed)
-    optimizer = make_optimizer(config.optimizer_type, config.effective_learning_rate, config.warmup_steps,
-                               config.num_train_steps, compiled=config.xla_scope != "off",
-                               continuous_join=config.continuous_join, **config.optimizer_options)
-    loss_scale = LossScale(enabled=config.scales_loss)
-    objective = PretrainingObjective()
-    step = TrainStep(model, objective, optimizer, workers, loss_scale, micro_batch_size=config.train_batch_size,
-                     num_accumulation_steps=config.num_accumulation_steps, scope=config.xla_scope, seed=config.seed,
-                     settings=repr(identity), reduce_dtype=compute_dtype(config.allreduce_compression))
-    state = TrainState(model, optimizer, loss_scale)
+    state, step, objective, batches_from = make_training(config, inputs, workers)
     checkpoints = CheckpointFolder(model_dir / "checkpoints", keep=config.keep_checkpoints,
                                    vocab_size=bert_config.vocab_size, companions=inputs.companions)
     telemetry = Telemetry(model_dir, is_chief=workers.is_chief, total_updates=config.num_train_steps,
@@ -330,26 +362,20 @@ def pretrain(config: TrainConfig, inputs: PretrainingInputs, model_dir: Path, wo
     with telemetry:
         resumed_from = start_or_resume(
             state, checkpoints, workers, telemetry,
-            lambda: initialise_from(inputs.init_checkpoint, model, bert_config.vocab_size, telemetry,
+            lambda: initialise_from(inputs.init_checkpoint, state.model, bert_config.vocab_size, telemetry,
                                     inputs.vocabulary))
         telemetry.start(update=state.updates_applied, resumed_from=resumed_from, phase=model_dir.name,
                         **_telemetry_facts(config, bert_config))
-        order = GlobalOrder(inputs.training.records_per_file, config.seed)
-
-        def batches_from(batch_number: int) -> Iterator[Features]:
-            return training_batches(
-                inputs.training, order, first_batch=batch_number, micro_batch_size=config.train_batch_size,
-                num_accumulation_steps=config.num_accumulation_steps, rank=workers.rank, num_ranks=workers.size,
-                vocab_size=bert_config.vocab_size)
-
         settings = LoopSettings(config.num_train_steps, config.global_batch_size, config.save_checkpoint_steps,
-                                config.display_loss_steps, identity)
+                                config.display_loss_steps, identity,
+                                functools.partial(global_batch_records, config, inputs),
+                                LossWatch(bert_config.vocab_size, config.warmup_steps))
         finished = run_updates(
             step, state, batches_from, settings, checkpoints, telemetry, workers,
             name_metrics=name_pretraining_metrics, after_save=lambda: write_report(model_dir, telemetry))
         if finished and inputs.evaluation:
-            _evaluate_phase(config, inputs.evaluation, bert_config.vocab_size, model, objective, workers, telemetry,
-                            model_dir, state.updates_applied)
+            _evaluate_phase(config, inputs.evaluation, bert_config.vocab_size, state.model, objective, workers,
+                            telemetry, model_dir, state.updates_applied)
         telemetry.end("done" if finished else "signal", update=state.updates_applied)
         if workers.is_chief:
             write_report(model_dir, telemetry)

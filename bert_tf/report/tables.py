@@ -53,6 +53,7 @@ def course(runs: Sequence[Run]) -> str:
         ("Sequences in all", _num_sequences),
         ("Running time", lambda run: " ".join(words.duration(run.elapsed_secs))),
         ("Throughput, median", lambda run: words.speed(run, with_rate=True)),
+        ("Time spent on", words.time_shares),
         ("Highest memory use", _memory),
         ("Skipped updates", lambda run: words.count(run.last("skipped_updates"))),
         ("Taken up again", _restarts),

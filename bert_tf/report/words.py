@@ -37,6 +37,20 @@ def median_rate(run: Run) -> float | None:
     return sorted(rates)[len(rates) // 2] if rates else None
 
 
+def time_shares(run: Run) -> str | None:
+    """Where the time of the updates went; the first report holds the compilation and does not count."""
+    reports = [event for event in run.train[1:] or run.train if number(event.get("update_secs"))]
+    weights = [number(event["update_secs"]) or 0.0 for event in reports]
+    parts = []
+    for name, word in (("compute", "compute"), ("input", "input"), ("all_reduce", "all-reduce"), ("host", "host")):
+        shares = [number(event.get(f"{name}_share")) for event in reports]
+        if not shares or any(share is None or not math.isfinite(share) for share in shares):
+            return None
+        mean = sum(share * weight for share, weight in zip(shares, weights) if share) / sum(weights)
+        parts.append(f"{word} {write_value(mean, 'percent')}")
+    return ", ".join(parts)
+
+
 def speed(run: Run, with_rate: bool = False) -> str:
     parts = []
     rate = median_rate(run)

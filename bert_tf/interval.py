@@ -1,0 +1,76 @@
+"""What the updates between two log lines came to, and figures of single variables, for people."""
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from typing import Any, Dict, Iterator, List, Optional, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.train_step import UpdateResult
+
+
+class Interval:
+    """Updates since the last log line. Results stay on the device until `read`."""
+
+    def __init__(self) -> None:
+        self._clear()
+
+    def _clear(self) -> None:
+        self._results: List[UpdateResult] = []
+        self._secs = {"input": 0.0, "compute": 0.0}
+        self._started = time.monotonic()
+
+    @contextlib.contextmanager
+    def timed(self, what: str) -> Iterator[None]:
+        started = time.monotonic()
+        yield
+        self._secs[what] += time.monotonic() - started
+
+    def add(self, result: UpdateResult) -> None:
+        self._results.append(result)
+
+    def _time_shares(self, seconds: float) -> Dict[str, float]:
+        """Where the time went, as the host saw it; the host's own share is what is left."""
+        reducing = sum(float(result.reduce_secs) + result.gather_secs for result in self._results)
+        shares = {"input": self._secs["input"], "compute": self._secs["compute"] - reducing, "all_reduce": reducing,
+                  "host": seconds - sum(self._secs.values())}
+        return {f"{name}_share": max(secs, 0.0) / seconds for name, secs in shares.items()}
+
+    def read(self, global_batch_size: int) -> Dict[str, Any]:
+        """Means over the interval's applied updates, the last update's rate; empties the interval."""
+        results, last = self._results, self._results[-1]
+        with self.timed("compute"):  # waits for a device that computes behind the host's back
+            applied = np.array([bool(result.is_finite) for result in results])
+        metrics = np.array([result.metrics.numpy() for result in results])
+        norms = np.array([float(result.gradient_norm) for result in results])
+        shown = applied if applied.any() else ~applied
+        seconds = time.monotonic() - self._started
+        shares = self._time_shares(seconds)
+        self._clear()
+        return {"means": metrics[shown].mean(axis=0), "gradient_norm": float(norms[shown].mean()),
+                "learning_rate": float(last.learning_rate), "loss_scaler": float(last.loss_scale),
+                "throughput_train": global_batch_size * len(results) / seconds,
+                "update_secs": seconds / len(results), "skipped": int((~applied).sum()),
+                "norm_by_variable": last.norm_by_variable.numpy(), **shares}
+
+
+def first_non_finite(variables: Sequence[tf.Variable], values_V: np.ndarray) -> Optional[str]:
+    """The name of the first variable whose value is not finite, and of how many that is so; None where all are."""
+    bad = np.flatnonzero(~np.isfinite(values_V))
+    if not bad.size:
+        return None
+    return f"{variables[bad[0]].name.split(':')[0]} ({bad.size} of {len(variables)} variables)"
+
+
+def variable_figures(variables: Sequence[tf.Variable], norms_Vx3: tf.Tensor) -> Dict[str, float]:
+    """Trust ratio and root mean square of the last change of each variable, from `last_norms`."""
+    figures = {}
+    for variable, (_, change_norm, trust_ratio) in zip(variables, norms_Vx3.numpy()):
+        name = variable.name.split(":")[0]
+        if not math.isnan(trust_ratio):
+            figures[f"trust_ratio/{name}"] = float(trust_ratio)
+        figures[f"update_rms/{name}"] = float(change_norm) / math.sqrt(variable.shape.num_elements())
+    return figures

@@ -1,0 +1,121 @@
+"""One update made again from a run folder: what the run logged, and why it failed."""
+import json
+
+import numpy as np
+import pytest
+from pretraining_data import VOCAB_SIZE, instances, make_instance_arrays, write_dataset
+
+from bert_tf.config import BertConfig, TrainConfig
+from bert_tf.distributed import Workers
+from bert_tf.errors import UserError
+from bert_tf.input_pipeline import RecordSet
+from bert_tf.records import write_records
+from bert_tf.replay import replay
+from bert_tf.training import PretrainingInputs, pretrain
+
+BERT = BertConfig(vocab_size=VOCAB_SIZE, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
+                  intermediate_size=32, max_position_embeddings=16)
+
+
+def train(records, model_dir, **changes):
+    config = TrainConfig(**{**dict(
+        num_train_steps=8, warmup_steps=2, learning_rate=0.01, train_batch_size=4, num_accumulation_steps=2,
+        num_ranks=1, max_seq_length=16, max_predictions_per_seq=3, save_checkpoint_steps=3, display_loss_steps=2,
+        keep_checkpoints=2), **changes})
+    inputs = PretrainingInputs(BERT, None, RecordSet(str(records / "training"), "input_files"), None, None)
+    pretrain(config, inputs, model_dir, Workers())
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """Eight updates; lines at 2, 3, 4, 6, 8; the checkpoints 6 and 8 are left."""
+    records, model_dir = write_dataset(tmp_path_factory.mktemp("records")), tmp_path_factory.mktemp("run")
+    train(records, model_dir)
+    return model_dir
+
+
+def files(folder):
+    return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.rglob("*") if path.is_file()}
+
+
+def test_it_gives_the_bits_that_were_logged_and_changes_nothing(run):
+    before = files(run)
+    again = replay(run, 8)
+    assert files(run) == before
+    assert again.started_from.endswith("ckpt-00000006") and again.logged == "the mean over the updates 7 to 8"
+    assert set(again.compared) == {"total_loss", "mlm_loss", "nsp_loss", "gradient_norm", "learning_rate"}
+    for name, (replayed, logged) in again.compared.items():
+        assert replayed == logged, name
+
+
+def test_a_run_of_two_ranks_is_made_again_by_one_process(run, tmp_path):
+    """Its micro-batches are the same ones, so that here even the bits are."""
+    for name in ("metrics.jsonl", "config.json"):
+        (tmp_path / name).write_text((run / name).read_text())
+    record = json.loads((tmp_path / "config.json").read_text())
+    record["settings"].update(num_ranks=2, num_accumulation_steps=1, learning_rate=0.005)
+    (tmp_path / "config.json").write_text(json.dumps(record))
+    again = replay(tmp_path, 3)
+    assert "start of the run" in again.started_from and again.logged == "update 3"
+    assert all(replayed == logged for replayed, logged in again.compared.values())
+    (attempt,) = again.attempts
+    assert sum(map(num_records, attempt.records)) == 8
+    shown = "\n".join(again.describe())
+    assert "first tensor that is not finite: none" in shown and "equal to the last bit" in shown
+    rate = float(attempt.result.learning_rate)
+    for name, gradient, weight, change, trust_ratio in attempt.norms:
+        assert gradient > 0 and trust_ratio > 0, name
+        if weight:  # LAMB changes a variable by the rate times its norm
+            assert change == pytest.approx(rate * weight, rel=1e-4), name
+
+
+def num_records(name):
+    first, _, last = name.rsplit(".tfrecord ", 1)[1].partition(" to ")
+    return int(last or first) - int(first) + 1
+
+
+def test_an_update_without_a_line(run):
+    assert replay(run, 7).logged == "no line for update 7"
+
+
+@pytest.fixture(scope="module")
+def poisoned(tmp_path_factory):
+    """Records of which those from number 64 on give a loss that is no number."""
+    folder = write_dataset(tmp_path_factory.mktemp("poisoned"), shards=(1,))
+    rows = instances(192)
+    rows["masked_lm_weights"][64:] = np.nan
+    write_records(folder / "training" / "x_training_0.tfrecord", make_instance_arrays(rows))
+    return folder
+
+
+def test_three_skips_stop_the_run_and_are_explained(poisoned, tmp_path):
+    with pytest.raises(UserError) as error:
+        train(poisoned, tmp_path, num_train_steps=100, seed=3)
+    message = str(error.value)
+    assert "3 updates in a row had a non-finite gradient" in message
+    assert "first in bert/embeddings/word_embeddings (" in message
+    assert f"{poisoned / 'training' / 'x_training_0.tfrecord'} " in message
+    update = int(message.split("--replay_update=")[1].split()[0])
+    again = replay(tmp_path, update)
+    assert [attempt.batch_number for attempt in again.attempts] == list(range(update - 1, update + 2))
+    for attempt in again.attempts:
+        assert attempt.non_finite.startswith("gradient of bert/embeddings/word_embeddings")
+        assert all(int(name.split()[1]) >= 64 for name in attempt.records)
+    assert "this batch was skipped" in "\n".join(again.describe())
+
+
+@pytest.mark.parametrize("update, words", [(0, "has the updates 1 to 8"), (9, "has the updates 1 to 8")])
+def test_updates_that_are_none(run, update, words):
+    with pytest.raises(UserError, match=words):
+        replay(run, update)
+
+
+def test_folders_and_records_that_are_not_the_run_s(run, tmp_path):
+    with pytest.raises(UserError, match="cannot be read"):
+        replay(tmp_path, 1)
+    other = write_dataset(tmp_path / "other", shards=(5, 6))
+    with pytest.raises(UserError, match=r"\(data differ\); name the run's own records with --input_files"):
+        replay(run, 1, str(other / "training"))
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(UserError, match="is not what this version writes"):
+        replay(tmp_path, 1)
