@@ -95,6 +95,8 @@ def _xla_scope() -> str:
 def _replay() -> None:
     if FLAGS.model_dir is None or FLAGS.use_horovod:
         raise UserError("--replay_update needs the run folder as --model_dir, and one process, without --use_horovod")
+    if FLAGS.deterministic:
+        make_deterministic(Path(FLAGS.model_dir))
     from bert_tf.replay import replay
 
     print("\n".join(replay(Path(FLAGS.model_dir), FLAGS.replay_update, FLAGS.input_files).describe()))

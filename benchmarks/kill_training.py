@@ -17,7 +17,7 @@ met the run is told afterwards by what lies in its folder.
     python benchmarks/kill_training.py --kills 30 --num_ranks 1,2
     python benchmarks/kill_training.py --data_dir PREPARED    # with 128/20 and 512/80; default: the sample
 
-Ends with exit code 1 where anything differs.
+Ends with exit code 1 where anything differs. Ctrl-C ends it with what has been seen so far.
 """
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Outcome:
     """What came of one number of ranks."""
 
     num_ranks: int
-    undisturbed_secs: float
+    undisturbed_secs: float = 0.0
     counts: Dict[str, int] = dataclasses.field(default_factory=lambda: dict.fromkeys(KINDS, 0))
     met: Dict[str, int] = dataclasses.field(default_factory=lambda: dict.fromkeys(STATES, 0))
     met_in_phase_2: int = 0
@@ -217,9 +217,10 @@ def differences(found: Dict[str, bytes], wanted: Dict[str, bytes]) -> List[str]:
             for name in sorted({*found, *wanted}) if found.get(name) != wanted.get(name)]
 
 
-def torment(num_ranks: int, data_dir: Path, scratch: Path, options: argparse.Namespace,
-            generator: random.Random) -> Outcome:
+def torment(outcome: Outcome, data_dir: Path, scratch: Path, options: argparse.Namespace,
+            generator: random.Random) -> None:
     """Disturbs runs in as many rounds as it takes until every disturbance has had its turn."""
+    num_ranks = outcome.num_ranks
     folder = scratch / f"run_{num_ranks}"  # checkpoints name the folder they began from: one for all rounds
 
     def start() -> Run:
@@ -228,7 +229,7 @@ def torment(num_ranks: int, data_dir: Path, scratch: Path, options: argparse.Nam
 
     started = time.monotonic()
     start().finish()
-    outcome = Outcome(num_ranks, time.monotonic() - started)
+    outcome.undisturbed_secs = time.monotonic() - started
     wanted = result_files(folder)
     kinds = [generator.choice(KINDS[:3]) for _ in range(options.kills)] + ["signal"] * options.signals
     kinds += ["damage"] * options.damages + ["stop"] * (options.stops if num_ranks > 1 else 0)
@@ -248,7 +249,6 @@ def torment(num_ranks: int, data_dir: Path, scratch: Path, options: argparse.Nam
                 break
             outcome.num_ended += 1
             outcome.faults += differences(result_files(folder), wanted)
-    return outcome
 
 
 def prepare_sample(data_dir: Path) -> None:
@@ -278,13 +278,14 @@ def main() -> None:
     parser.add_argument("--use_xla", choices=["true", "false"], default="false", help="longer starts; %(default)s")
     parser.add_argument("--seed", type=int, default=0, help="of the moments; %(default)s")
     options = parser.parse_args()
-    outcomes = []
-    with tempfile.TemporaryDirectory() as scratch:
+    outcomes: List[Outcome] = []
+    with contextlib.suppress(KeyboardInterrupt), tempfile.TemporaryDirectory() as scratch:
         data_dir = options.data_dir or Path(scratch) / "data"
         if not options.data_dir:
             prepare_sample(data_dir)
         for num_ranks in options.num_ranks:
-            outcomes.append(torment(num_ranks, data_dir, Path(scratch), options, random.Random(options.seed)))
+            outcomes.append(Outcome(num_ranks))
+            torment(outcomes[-1], data_dir, Path(scratch), options, random.Random(options.seed))
     columns = ["ranks", "undisturbed s", *KINDS, *STATES, "in phase 2", "came to its end", "faults"]
     print(f"| {' | '.join(columns)} |\n{'|---' * len(columns)}|")
     for outcome in outcomes:

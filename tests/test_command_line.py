@@ -1,3 +1,4 @@
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -5,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from bert_tf.command_line import make_deterministic
+from bert_tf.errors import STOPPED_EXIT_CODE
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -19,6 +21,14 @@ def test_determinism_keeps_what_xla_chose(tmp_path):
     environ = {}
     make_deterministic(tmp_path, environ)
     assert environ["XLA_FLAGS"].endswith(f"--xla_gpu_load_autotune_results_from={tmp_path}/xla_autotune_results.txt")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_stop_signal_outside_the_updates(number):
+    program = ("import os, time; from bert_tf.errors import leave_on_stop_signals; leave_on_stop_signals(); "
+               f"os.kill(os.getpid(), {int(number)}); time.sleep(30)")
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == STOPPED_EXIT_CODE and number.name in done.stderr
 
 
 def run(program, *arguments):

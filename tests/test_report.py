@@ -317,6 +317,15 @@ def test_scale_and_skips_are_shown_where_there_are_any(tmp_path):
     assert "Loss scale" in text and "left out because a gradient was not finite" in text
 
 
+def test_where_the_time_went(tmp_path):
+    shares = {"compute_share": 0.9, "input_share": 0.06, "all_reduce_share": 0.03, "host_share": 0.01}
+    compiling = {"compute_share": 1.0, "input_share": 0.0, "all_reduce_share": 0.0, "host_share": 0.0}
+    events = [start(), train(10, update_secs=9.0, **compiling), train(20, update_secs=1.0, **shares),
+              train(30, update_secs=3.0, **{**shares, "compute_share": 0.5, "input_share": 0.46})]
+    write_report([make_run(tmp_path / "run", events)], tmp_path / "report.html")
+    assert "Time spent on compute 60 %, input 36 %, all-reduce 3 %, host 1 %" in text_of(tmp_path / "report.html")
+
+
 def test_utilisation_is_shown_only_where_it_was_measured(tmp_path):
     events = [start(), train(10, model_tflops=120.0, mfu=0.384)]
     write_report([make_run(tmp_path / "phase_1", events)], tmp_path / "report.html")

@@ -166,6 +166,36 @@ def test_non_finite_gradient_changes_nothing(scope):
     assert bool(step(rows_of(global_batch(), 0, 2, 4), 2).is_finite)
 
 
+def test_a_nan_of_one_rank_is_skipped_by_all_ranks():
+    mail = {}
+    tf.config.run_functions_eagerly(True)
+    try:
+        ranks = [make_step(Rank(rank, 2, mail), 1, 4) for rank in range(2)]
+        before = [[variable.numpy() for variable in _state(model, optimizer)] for _, model, optimizer, _ in ranks]
+        rows = [rows_of(global_batch(), rank, 1, 4) for rank in range(2)]
+        rows[1]["masked_lm_weights"] = rows[1]["masked_lm_weights"] * np.nan
+        for _ in range(3):  # denominators, then gradients, then the real thing
+            results = []
+            for (step, model, optimizer, _), values, features in zip(ranks, before, rows):
+                for variable, value in zip(_state(model, optimizer), values):
+                    variable.assign(value)
+                results.append(step(features, 0))
+    finally:
+        tf.config.run_functions_eagerly(False)
+    for (_, model, optimizer, loss_scale), values, result in zip(ranks, before, results):
+        assert not bool(result.is_finite) and loss_scale.num_consecutive_skips() > 0
+        for old, variable in zip(values, _state(model, optimizer)):
+            np.testing.assert_array_equal(old, variable.numpy())
+
+
+def test_norms_by_variable_make_up_the_global_one():
+    (first, _), _ = train(2, 4)
+    norms = first.norm_by_variable.numpy()
+    assert len(norms) == len(make_step(Workers(), 2, 4)[0].variables) and (norms > 0).all()
+    assert np.sqrt(np.sum(norms.astype(np.float64)**2)) == pytest.approx(float(first.gradient_norm), rel=1e-6)
+    assert float(first.reduce_secs) >= 0 and first.gather_secs >= 0
+
+
 def test_float16_scales_and_recovers_from_overflow():
     step, model, optimizer, loss_scale = make_step(Workers(), 2, 4, dtype="float16", precision="fp16")
     loss_scale.scale.assign(2.0**24)

@@ -82,6 +82,9 @@ def test_a_run_leaves_what_is_promised(finished, dataset):
     evaluation = dict(line.split(" = ") for line in (model_dir / "eval_results.txt").read_text().splitlines())
     assert set(evaluation) == {"masked_lm_accuracy", "masked_lm_loss", "next_sentence_accuracy",
                                "next_sentence_loss", "loss", "global_step"}
+    for record in lines(model_dir, "train"):
+        shares = [record[f"{name}_share"] for name in ("input", "compute", "all_reduce", "host")]
+        assert sum(shares) == pytest.approx(1.0) and min(shares) >= 0
     settings = json.loads((model_dir / "config.json").read_text())
     assert settings["settings"]["learning_rate"] == 0.01 and settings["data"]["instances"] == 137
 
@@ -205,7 +208,95 @@ def test_damaged_record_in_mid_run_stops_with_its_name(tmp_path):
     data[len(data) // 2] ^= 1
     victim.write_bytes(data)
     done = run(folder, tmp_path / "run", expect=2)
-    assert "x_training_0.tfrecord" in done.stderr and "Traceback" not in done.stderr
+    assert "x_training_0.tfrecord: record " in done.stderr and " at byte " in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_disk_that_fills_during_a_save(finished, dataset, tmp_path):
+    """What was saved stays, and with more room the run ends with the same bits."""
+    _, model_dir = finished
+    folder = tmp_path / "checkpoints"
+    folder.mkdir()
+    (tmp_path / "config.json").write_bytes((model_dir / "config.json").read_bytes())
+    one = sum(path.stat().st_size + 4096 for path in (model_dir / "checkpoints" / "ckpt-00000010").iterdir())
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={int(2.5 * one)}", "tmpfs", str(folder)],
+                             capture_output=True, text=True)
+    if mounted.returncode:
+        pytest.skip(f"no file system can be mounted here, so this is not tested: {mounted.stderr.strip()}")
+    try:
+        done = run(dataset, tmp_path, expect=2)
+        assert "ckpt-00000015 could not be written" in done.stderr and "ckpt-00000020 could not be" in done.stderr
+        assert done.stderr.count("warning: checkpoint") == 1 and "make room" in done.stderr.splitlines()[-1]
+        assert sorted(path.name for path in folder.iterdir()) == ["ckpt-00000005", "ckpt-00000010"]
+        subprocess.run(["mount", "-o", f"remount,size={5 * one}", str(folder)], check=True)
+        assert "going on from" in run(dataset, tmp_path).stdout
+        assert weights(tmp_path) == weights(model_dir)
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+LAUNCH = """
+import os, pathlib, sys
+from bert_tf.launch import ranks
+launcher = ranks.choose_launcher(int(sys.argv[1]), os.environ)
+sys.exit(ranks.run(ranks.Job(sys.argv[3:], int(sys.argv[1]), 0, launcher, pathlib.Path(sys.argv[2]))))
+"""
+
+
+def launched(num_ranks, dataset, model_dir, **changes):
+    """The program as the launchers start it; global batch and rate do not depend on the number of ranks."""
+    arguments = command(dataset, model_dir, num_accumulation_steps=2 // num_ranks, learning_rate=0.01 / num_ranks,
+                        **changes)
+    return subprocess.Popen([sys.executable, "-c", LAUNCH, str(num_ranks), str(model_dir / "logs"), *arguments],
+                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                            env={**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""})
+
+
+def losses_by_update(model_dir):
+    if not (model_dir / "metrics.jsonl").exists():
+        return {}
+    return {record["update"]: record["total_loss"] for record in lines(model_dir, "train")}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(HOROVODRUN is None, reason="Horovod is not installed")
+def test_two_ranks_then_one_then_two_again_see_the_same_examples(dataset, tmp_path):
+    """Each stopped by a signal to its launcher, which ends with 75."""
+    def train_until(update, num_ranks, model_dir, number):
+        process = launched(num_ranks, dataset, model_dir, num_train_steps=100_000, display_loss_steps=1)
+        while max(losses_by_update(model_dir), default=0) < update:
+            assert process.poll() is None, process.communicate()[0]
+            time.sleep(0.05)
+        process.send_signal(number)
+        output, _ = process.communicate(timeout=120)
+        assert process.returncode == 75, output
+
+    whole, mixed = tmp_path / "whole", tmp_path / "mixed"
+    train_until(40, 2, whole, signal.SIGTERM)
+    train_until(5, 2, mixed, signal.SIGUSR1)
+    first = max(losses_by_update(mixed))
+    train_until(first + 5, 1, mixed, signal.SIGTERM)
+    train_until(40, 2, mixed, signal.SIGUSR1)
+    starts = lines(mixed, "start")
+    assert [start["num_ranks"] for start in starts] == [2, 1, 2] and starts[1]["update"] == first
+    expected, found = losses_by_update(whole), losses_by_update(mixed)
+    for update in range(1, 41):
+        assert found[update] == pytest.approx(expected[update], rel=1e-3), update
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(HOROVODRUN is None, reason="Horovod is not installed")
+def test_a_damaged_record_of_one_rank_stops_all_of_them(tmp_path):
+    folder = write_dataset(tmp_path / "data")
+    (folder / "bert_config.json").write_text(CONFIG.to_json())
+    victim = folder / "training" / "x_training_1.tfrecord"
+    data = bytearray(victim.read_bytes())
+    data[len(data) // 2] ^= 1
+    victim.write_bytes(data)
+    process = launched(2, folder, tmp_path / "run")
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == 2 and "x_training_1.tfrecord: record " in output, output
+    assert "Traceback" not in output
 
 
 @pytest.mark.slow
