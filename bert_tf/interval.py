@@ -54,7 +54,9 @@ class Interval:
                 "learning_rate": float(last.learning_rate), "loss_scaler": float(last.loss_scale),
                 "throughput_train": global_batch_size * len(results) / seconds,
                 "update_secs": seconds / len(results), "skipped": int((~applied).sum()),
-                "norm_by_variable": last.norm_by_variable.numpy(), **shares}
+                "norm_by_variable": last.norm_by_variable.numpy(),
+                "change_by_variable": results[np.flatnonzero(applied)[-1]].change_by_variable.numpy()
+                if applied.any() else None, **shares}
 
 
 def first_non_finite(variables: Sequence[tf.Variable], values_V: np.ndarray) -> Optional[str]:
@@ -65,12 +67,11 @@ def first_non_finite(variables: Sequence[tf.Variable], values_V: np.ndarray) -> 
     return f"{variables[bad[0]].name.split(':')[0]} ({bad.size} of {len(variables)} variables)"
 
 
-def variable_figures(variables: Sequence[tf.Variable], norms_Vx3: tf.Tensor) -> Dict[str, float]:
-    """Trust ratio and root mean square of the last change of each variable, from `last_norms`."""
+def variable_figures(variables: Sequence[tf.Variable], changes_Vx3: np.ndarray) -> Dict[str, float]:
+    """Trust ratio and root mean square of the change of each variable, from `UpdateResult.change_by_variable`."""
     figures = {}
-    for variable, (_, change_norm, trust_ratio) in zip(variables, norms_Vx3.numpy()):
+    for variable, (_, change_norm, trust_ratio) in zip(variables, changes_Vx3):
         name = variable.name.split(":")[0]
-        if not math.isnan(trust_ratio):
-            figures[f"trust_ratio/{name}"] = float(trust_ratio)
+        figures[f"trust_ratio/{name}"] = float(trust_ratio)
         figures[f"update_rms/{name}"] = float(change_norm) / math.sqrt(variable.shape.num_elements())
     return figures

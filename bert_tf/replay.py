@@ -24,10 +24,9 @@ from bert_tf.progress import progress
 from bert_tf.report.runs import read_run
 from bert_tf.run_folder import CONFIG
 from bert_tf.telemetry import Telemetry
-from bert_tf.train_step import Features, TrainStep, UpdateResult
+from bert_tf.train_step import Features, UpdateResult
 from bert_tf.training import (
     PretrainingInputs,
-    TrainState,
     global_batch_records,
     initialise_from,
     make_training,
@@ -173,34 +172,23 @@ def replay(model_dir: Path, update: int, input_files: Optional[str] = None) -> R
 def _attempt(training: _Training) -> Attempt:
     state, step = training.state, training.step
     number = state.batches_consumed
-    before = [variable.numpy() for variable in step.variables]
     unsound = _find_non_finite("weights", step.variables) or _find_non_finite("moments", state.optimizer.slot_variables)
     result = training.advance()
     gradients = result.norm_by_variable.numpy()
     bad = first_non_finite(step.variables, gradients)
-    norms = _norms(state, step, before) if bool(result.is_finite) else np.array(
-        [[np.linalg.norm(value), 0.0, np.nan] for value in before])
+    changes = result.change_by_variable.numpy()
+    if not bool(result.is_finite):
+        changes[:, 1:] = 0.0, np.nan  # what the optimizer tells means nothing then
     names = [variable.name.split(":")[0] for variable in step.variables]
     records = global_batch_records(training.config, training.inputs, number)
-    return Attempt(number, records, result, unsound or (f"gradient of {bad}" if bad else None),
-                   [(name, float(gradient), *map(float, row)) for name, gradient, row in zip(names, gradients, norms)])
+    norms = [(name, float(gradient), *map(float, row)) for name, gradient, row in zip(names, gradients, changes)]
+    return Attempt(number, records, result, unsound or (f"gradient of {bad}" if bad else None), norms)
 
 
 def _find_non_finite(what: str, variables: Sequence[tf.Variable]) -> Optional[str]:
     sums = np.array([np.sum(variable.numpy(), dtype=np.float64) for variable in variables])
     found = first_non_finite(variables, sums)
     return f"{what} {found}, before the update" if found else None
-
-
-def _norms(state: TrainState, step: TrainStep, before: Sequence[np.ndarray]) -> np.ndarray:
-    """Of weights and changes, and trust ratios [V, 3], exactly those of the last update."""
-    after = [variable.numpy() for variable in step.variables]
-    for variable, value in zip(step.variables, before):
-        variable.assign(value)
-    norms = state.optimizer.last_norms(step.variables).numpy()
-    for variable, value in zip(step.variables, after):
-        variable.assign(value)
-    return norms
 
 
 def _compare(training: _Training, model_dir: Path, update: int) -> Tuple[Dict[str, Tuple[float, float]], str]:

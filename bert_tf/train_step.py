@@ -38,17 +38,18 @@ LONG_UPDATE_SECS = 10.0
 
 
 class UpdateResult(NamedTuple):
-    """What one update did. Scalars on the device; reading them waits for the update."""
+    """What one update did. Reading a tensor waits for the update."""
 
+    stop_requested: bool  # some rank asked all to stop after this update
+    gather_secs: float  # of the exchange before the first backward pass, waiting for the slowest rank included
     metrics: tf.Tensor  # float32 [M]: means over the global batch, named by the objective
     gradient_norm: tf.Tensor  # of the global gradient before clipping
     is_finite: tf.Tensor  # bool; False: nothing was changed
     learning_rate: tf.Tensor
     loss_scale: tf.Tensor
     norm_by_variable: tf.Tensor  # float32 [V]: as gradient_norm, of each of `TrainStep.variables`
-    reduce_secs: tf.Tensor  # of the all-reduce, waiting for the slowest rank included
-    gather_secs: float  # likewise, of the exchange before the first backward pass
-    stop_requested: bool  # some rank asked all to stop after this update
+    change_by_variable: tf.Tensor  # float32 [V, 3]: norms of weights and change, trust ratio (`apply_update`)
+    reduce_secs: tf.Tensor  # likewise, of the all-reduce
 
 
 class TrainStep:
@@ -108,7 +109,7 @@ class TrainStep:
         metric_totals = totals[list(self._objective.metric_denominators)]
         with self._workers.expecting_all():
             results = self._apply(gradients, metric_sums, tf.constant(metric_totals, tf.float32))
-        return UpdateResult(*results, gather_secs, stop_requested)
+        return UpdateResult(stop_requested, gather_secs, *results)
 
     def _agree(self, local: np.ndarray, batch_number: int, stop_requested: bool
                ) -> Tuple[np.ndarray, bool, bool]:
@@ -168,9 +169,9 @@ class TrainStep:
         is_finite = tf.math.is_finite(norm)
         learning_rate = tf.identity(self._optimizer.current_learning_rate())
         clip = 1.0 / tf.maximum(norm / self._optimizer.global_clipnorm, 1.0)
-        self._optimizer.apply_update(gradients, self.variables, unscale * clip, is_finite)
+        changes_Vx3 = self._optimizer.apply_update(gradients, self.variables, unscale * clip, is_finite)
         self._loss_scale.update(is_finite)
-        return metrics_M, norm, is_finite, learning_rate, scale, norms_V, reduce_secs
+        return metrics_M, norm, is_finite, learning_rate, scale, norms_V, changes_Vx3, reduce_secs
 
     def _compress(self, gradients: Sequence[tf.Tensor]) -> List[tf.Tensor]:
         """What travels between the ranks: in half precision the means, which fit its range, not the sums."""

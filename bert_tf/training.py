@@ -133,13 +133,14 @@ def run_updates(step: TrainStep, state: TrainState, batches_from: Callable[[int]
     skipped = state.batches_consumed - state.updates_applied
     applied = saved_at = state.updates_applied
     interval, batches = Interval(), batches_from(state.batches_consumed)
-    stop = False
+    stop, changes = False, None
 
     def log() -> None:
-        nonlocal skipped, applied
+        nonlocal skipped, applied, changes
         shown = interval.read(settings.global_batch_size)
         skipped += shown.pop("skipped")
-        norms, metrics = shown.pop("norm_by_variable"), name_metrics(shown.pop("means"))
+        norms, changes = shown.pop("norm_by_variable"), shown.pop("change_by_variable")
+        metrics = name_metrics(shown.pop("means"))
         applied = state.updates_applied  # fewer than were tried where some were skipped
         telemetry.train(applied, batches_consumed=state.batches_consumed, **metrics, skipped_updates=skipped, **shown)
         if state.loss_scale.num_consecutive_skips() >= max_skips(state.loss_scale):
@@ -163,7 +164,8 @@ def run_updates(step: TrainStep, state: TrainState, batches_from: Callable[[int]
             telemetry.warning(str(error))
             return
         telemetry.checkpoint(applied, path, time.monotonic() - started)
-        telemetry.by_variable(applied, variable_figures(step.variables, state.optimizer.last_norms(step.variables)))
+        if changes is not None:
+            telemetry.by_variable(applied, variable_figures(step.variables, changes))
         after_save()
 
     with _StopSignals().watched() as signals:

@@ -126,32 +126,6 @@ def test_adamw_equals_the_reference(compiled, bias_correction):
     assert_near_reference(optimizer, variables, expected)
 
 
-@pytest.mark.parametrize("kind, make, options", [
-    ("lamb", NVLAMB, {}), ("lamb", NVLAMB, {"adapt_excluded": False}), ("adamw", AdamW, {}), ("lars", LARS, {})])
-def test_norms_of_the_last_change(kind, make, options):
-    """Exactly, where the weights before the change are put back; nearly, where they are not."""
-    optimizer = make(make_schedule(), **options)
-    variables = run_updates(optimizer, gradient_sequence()[:3])
-    before = [variable.numpy() for variable in variables]
-    run_updates(optimizer, gradient_sequence()[3:4], variables)
-    after = [variable.numpy() for variable in variables]
-    near = optimizer.last_norms(variables).numpy()
-    for variable, value in zip(variables, before):
-        variable.assign(value)
-    exact = optimizer.last_norms(variables).numpy()
-    rate = schedule_rates(4)[-1]
-    for variable, old, new, row in zip(variables, before, after, exact):
-        norm = np.linalg.norm(old)
-        assert row[:2] == pytest.approx([norm, np.linalg.norm(new - old)], rel=1e-3, abs=1e-6), variable.name
-        if kind == "lars":
-            assert np.isnan(row[2])
-        elif kind == "adamw" or (options and not decays(variable.name.split(":")[0])):
-            assert row[2] == 1
-        elif norm:
-            assert row[1] == pytest.approx(rate * norm, rel=1e-3), "LAMB's changes have the rate times the norm"
-    np.testing.assert_allclose(near[:, 1], exact[:, 1], rtol=0.01)
-
-
 def test_the_default_adam_is_googles():
     assert AdamW(0.1).bias_correction is False
 
