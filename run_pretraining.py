@@ -37,6 +37,8 @@ flags.DEFINE_integer("keep_checkpoints", 3, "How many of the newest checkpoints 
 flags.DEFINE_integer("display_loss_steps", 10, "Updates between two log lines.")
 flags.DEFINE_integer("max_seq_length", 128, "Length of the records.")
 flags.DEFINE_integer("max_predictions_per_seq", 20, "Masked positions in a record.")
+flags.DEFINE_bool("packing", False, "Lay up to three instances of an update into one row, where they fit: the same "
+                  "update with less padding.")
 flags.DEFINE_bool("use_horovod", False, "Share the work among the ranks of a Horovod job.")
 flags.DEFINE_enum("precision", "fp32", ["fp32", "tf32", "fp16", "bf16"], "Type of the matmuls.")
 flags.DEFINE_bool("enable_xla", False, "Compile with XLA.")
@@ -127,7 +129,7 @@ def main(argv: Sequence[str]) -> None:
         max_predictions_per_seq=FLAGS.max_predictions_per_seq, eval_batch_size=FLAGS.eval_batch_size,
         max_eval_steps=FLAGS.max_eval_steps, optimizer_type=FLAGS.optimizer_type,
         lamb_adapt_excluded=FLAGS.lamb_adapt_excluded, adam_bias_correction=FLAGS.adam_bias_correction,
-        continuous_join=FLAGS.continuous_join, precision=FLAGS.precision,
+        continuous_join=FLAGS.continuous_join, packing=FLAGS.packing, precision=FLAGS.precision,
         xla_scope=_xla_scope(), allreduce_compression=FLAGS.allreduce_compression, seed=FLAGS.seed,
         save_checkpoint_steps=FLAGS.save_checkpoint_steps, display_loss_steps=FLAGS.display_loss_steps,
         keep_checkpoints=FLAGS.keep_checkpoints)

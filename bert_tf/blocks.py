@@ -86,10 +86,14 @@ def merge_heads(x_BxNxSxD, *, dtype: tf.DType) -> tf.Tensor:
     return tf.cast(tf.reshape(x, [-1, num_heads * head_size]), dtype)
 
 
-def masked_softmax(scores_BxNxSxS, mask_BxS, dropout: Optional[Dropout], *, dtype: tf.DType
+def masked_softmax(scores_BxNxSxS, mask, dropout: Optional[Dropout], *, dtype: tf.DType
                    ) -> Tuple[tf.Tensor, tf.Tensor]:
-    """p = softmax over the keys whose mask is 1 -> dropout(p) in the compute type, p in float32 [B, N, S, S]."""
-    hidden_keys = (1.0 - _float32(mask_BxS))[:, tf.newaxis, tf.newaxis, :] * MASKED_SCORE
+    """p = softmax over the keys whose mask is 1 -> dropout(p) in the compute type, p in float32 [B, N, S, S].
+
+    mask: of the keys [B, S], or of each query's keys [B, S, S].
+    """
+    heads_and_queries = (slice(None), *[tf.newaxis] * (4 - len(mask.shape)))
+    hidden_keys = (1.0 - _float32(mask))[heads_and_queries] * MASKED_SCORE
     scores = _float32(scores_BxNxSxS) + hidden_keys
     weights = tf.exp(scores - tf.reduce_max(scores, axis=-1, keepdims=True))
     probabilities = weights / tf.reduce_sum(weights, axis=-1, keepdims=True)
@@ -278,11 +282,11 @@ class Blocks:
         """x times kernel, in the compute type. The bias belongs to the block that follows."""
         return tf.matmul(tf.cast(x_RxI, self.compute_dtype), tf.cast(kernel_IxO, self.compute_dtype))
 
-    def masked_softmax(self, scores_BxNxSxS, mask_BxS, dropout: Optional[Dropout]) -> tf.Tensor:
-        """dropout(softmax over the keys whose mask is 1) -> compute type [B, N, S, S]."""
+    def masked_softmax(self, scores_BxNxSxS, mask, dropout: Optional[Dropout]) -> tf.Tensor:
+        """dropout(softmax over the keys whose mask [B, S] or [B, S, S] is 1) -> compute type [B, N, S, S]."""
         @tf.custom_gradient
         def run(scores: tf.Tensor):
-            dropped, probabilities = self._masked_softmax(scores, mask_BxS, dropout)
+            dropped, probabilities = self._masked_softmax(scores, mask, dropout)
             return dropped, lambda gradient: self._masked_softmax_gradient(gradient, probabilities, dropout)
 
         return run(scores_BxNxSxS)

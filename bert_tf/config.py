@@ -136,6 +136,7 @@ class TrainConfig:
     lamb_adapt_excluded: bool = True  # biases and LayerNorm parameters have a trust ratio
     adam_bias_correction: bool = False
     continuous_join: bool = False  # the rate does not drop where the warm-up ends
+    packing: bool = False  # several short instances share a row
     precision: str = "fp32"
     xla_scope: str = "off"
     allreduce_compression: str = "none"  # type in which the ranks' gradients travel
@@ -207,6 +208,7 @@ class TrainConfig:
             "continuous_join": self.continuous_join,
             "precision": self.precision,
             "allreduce_compression": self.allreduce_compression,
+            "packing": self.packing,  # dropout goes by the row
             "seed": self.seed,
         }
 

@@ -32,6 +32,7 @@ from bert_tf.inference import (
     find_span_weights,
     load_span_weights,
 )
+from bert_tf.input_pipeline import Batch
 from bert_tf.losses import SpanObjective
 from bert_tf.model import SpanModel
 from bert_tf.optimization import LossScale, make_optimizer
@@ -140,7 +141,7 @@ def training_rows(order: GlobalOrder, batch_number: int, config: FinetuningConfi
     return np.array([run.file for run in order.runs(start, shape[0] * shape[1])]).reshape(shape)
 
 
-def _batches(task: Task, config: FinetuningConfig, rank: int, batch_number: int) -> Iterator[Dict[str, tf.Tensor]]:
+def _batches(task: Task, config: FinetuningConfig, rank: int, batch_number: int) -> Iterator[Batch]:
     """One rank's features [A, B, ...] of update `batch_number` and all that follow, without end."""
     # The order moves blocks within files; with one record in every file it permutes single rows, as
     # it must here, where neighbours are questions to the same text.
@@ -148,7 +149,7 @@ def _batches(task: Task, config: FinetuningConfig, rank: int, batch_number: int)
     weights = tf.ones([config.num_accumulation_steps, config.train_batch_size])
     while True:
         features = task.batch(training_rows(order, batch_number, config, rank))
-        yield {**{name: tf.constant(values) for name, values in features.items()}, "example_weights": weights}
+        yield Batch({**{name: tf.constant(values) for name, values in features.items()}, "example_weights": weights})
         batch_number += 1
 
 

@@ -3,6 +3,7 @@
 A rank reads its own rows of each update through a memory map, 64 neighbours at a time, and parses
 them with one `tf.io.parse_example`, which is six times faster than parsing one by one. Unmasked
 records get their masks there, from (seed, epoch, record), whoever reads them and however often.
+Packed updates (`packing`) are planned from the indexes, before anything is read, by all ranks alike.
 
 Shape letters: A micro-batches of an update, B micro-batch, S sequence, P masked positions.
 """
@@ -14,10 +15,11 @@ import dataclasses
 import functools
 import glob
 import hashlib
+import itertools
 import json
 import re
 from pathlib import Path
-from typing import Any, Callable, Deque, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Deque, Dict, Generic, Iterator, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -25,6 +27,7 @@ import tensorflow as tf
 from bert_tf.data_order import GlobalOrder, Run
 from bert_tf.errors import UserError
 from bert_tf.masking import Masker, MaskingRules, VocabularyIds
+from bert_tf.packing import Places, best_fit, lay_out, predictions_per_row
 from bert_tf.records import RecordFile, RecordSchema, describe, load_index
 from bert_tf.tokenization import load_vocab
 
@@ -34,8 +37,24 @@ PREFETCHED_BATCHES = 2
 OPEN_FILES = 256
 
 Features = Dict[str, tf.Tensor]
-# The records of each batch, and the weights of its rows.
-Rows = Iterator[Tuple[List[Run], np.ndarray]]
+Arrays = Dict[str, np.ndarray]
+Item = TypeVar("Item")
+
+
+class Batch(NamedTuple):
+    """One rank's rows of an update, and what the update of all ranks holds."""
+
+    features: Features  # [A, B, ...]
+    num_micro_batches: Optional[int] = None  # of the A, the first so many hold rows, on every rank; None: all
+    num_tokens: int = 0  # without padding; 0 where it is not counted
+    num_rows: int = 0  # computed, with those that only fill the last micro-batch
+
+
+class _Part(NamedTuple):
+    """The records of a batch, and how its rows are made of their features."""
+
+    runs: List[Run]
+    arrange: Callable[[Arrays], Arrays]  # [n, ...] -> [rows, ...]
 
 
 def _natural_key(path: Path) -> List[Any]:
@@ -104,6 +123,10 @@ class RecordSet:
             if wanted != found:
                 raise UserError(f"--{name}={wanted}, but the records of --{argument} ({self.files[0]}) have "
                                 f"{found}; use --{name}={found} or records made with {wanted}")
+        for path, index in zip(self.files, self._indexes):
+            if index.lengths.max(initial=0) > schema.max_seq_length:
+                raise UserError(f"{path} has a record of {index.lengths.max()} tokens, but the other records of "
+                                f"--{argument} have a length of {schema.max_seq_length}; use records made alike")
         recorded = self.vocab_size
         if recorded is not None and recorded != vocab_size:
             raise UserError(f"the model's vocabulary has {vocab_size} pieces, but the records of --{argument} were "
@@ -137,11 +160,16 @@ class RecordSet:
             "dataset": self.manifest.get("dataset"), "counts": self.manifest.get("counts", {}),
         }
 
-    def fingerprint(self) -> str:
-        """sha256 of what the order of instances depends on, the shards' names and sizes, and of how they are masked."""
+    def fingerprint(self, packing: bool = False) -> str:
+        """sha256 of what the order of instances depends on, the shards' names and sizes, and of how they are masked.
+
+        With `packing`, which depends on them, of all lengths too.
+        """
         facts: List[Any] = [(path.name, number) for path, number in zip(self.files, self.records_per_file)]
         if self.masker:
             facts.append(dataclasses.asdict(self.masker.rules))
+        if packing:
+            facts += [hashlib.sha256(index.lengths.tobytes()).hexdigest() for index in self._indexes]
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
     def runs_in_file_order(self, start: int, count: int) -> List[Run]:
@@ -167,6 +195,29 @@ class RecordSet:
             names.append(f"{self.files[run.file]} {first}" + (f" to {last}" if last > first else ""))
             start = place + 1
         return names
+
+    @property
+    def predictions_per_packed_row(self) -> int:
+        """Masked positions that a row of packed instances has room for."""
+        share = self.manifest.get("arguments", {}).get("masked_lm_prob")
+        return predictions_per_row(self.schema.max_predictions_per_seq, self.schema.max_seq_length, share)
+
+    def lengths(self, runs: Sequence[Run]) -> np.ndarray:
+        """int64 [n]: real tokens of each record of the runs, by the indexes."""
+        parts = [self._indexes[run.file].lengths[run.first:run.first + run.num_records] for run in runs]
+        return np.concatenate(parts).astype(np.int64)
+
+    def check_lengths(self, input_mask: np.ndarray, runs: Sequence[Run]) -> None:
+        """For runs of one record each: raises `UserError` where real tokens are not those that the index counts."""
+        lengths = self.lengths(runs)
+        expected = np.arange(self.schema.max_seq_length) < lengths[:, np.newaxis]
+        wrong = np.flatnonzero((expected != (input_mask != 0)).any(axis=1) | (lengths < 1))
+        if wrong.size:
+            run, length = runs[wrong[0]], lengths[wrong[0]]
+            path = self.files[run.file]
+            raise UserError(f"{path}: record {run.first} does not begin with the {length} tokens that its index gives, "
+                            f"with nothing but padding after them; delete {path.name}.index, which is then made "
+                            "again, or train without --packing")
 
     def read(self, runs: Sequence[Run]) -> List[bytes]:
         """Serialised records of the runs, their checksums verified."""
@@ -232,75 +283,112 @@ def _parser(schema: RecordSchema) -> Callable[[tf.Tensor], Features]:
     return parse
 
 
-class Batches:
+class Batches(Generic[Item]):
     """Iterates over batches that a thread reads, parses and masks ahead of the caller.
 
     The thread is a pool's: Python waits for those before it leaves, so none is cut off at work.
     """
 
-    def __init__(self, batches: Iterator[Features]):
+    def __init__(self, batches: Iterator[Item]):
         self._batches = batches
         self._pool = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="input")
         self._ahead: Deque[concurrent.futures.Future] = collections.deque()
         for _ in range(PREFETCHED_BATCHES):
             self._read_one_more()
 
-    def __iter__(self) -> Iterator[Features]:
+    def __iter__(self) -> Iterator[Item]:
         return self
 
-    def __next__(self) -> Features:
-        features = self._ahead[0].result()
-        if features is None:
+    def __next__(self) -> Item:
+        batch = self._ahead[0].result()
+        if batch is None:
             raise StopIteration
         self._ahead.popleft()
         self._read_one_more()
-        return features
+        return batch
 
     def _read_one_more(self) -> None:
         self._ahead.append(self._pool.submit(next, self._batches, None))
 
 
-def _read_batches(records: RecordSet, rows: Rows, leading: Tuple[int, ...], mask_seed: int,
-                  vocab_size: int) -> Iterator[Features]:
-    """The features of each of `rows` with the `leading` dimensions, on the host.
+def _read_part(records: RecordSet, part: _Part, leading: Tuple[int, ...], mask_seed: int, vocab_size: int) -> Features:
+    """The features of one batch with the `leading` dimensions, on the host.
 
     Raises: UserError for a record that is damaged or does not fit the vocabulary.
     """
-    for runs, example_weights in rows:
-        features = records.parse(records.read(runs), runs, mask_seed)
-        largest_id = max(features["input_ids"].max(), features["masked_lm_ids"].max())
-        if largest_id >= vocab_size:
-            raise UserError(f"the records hold piece number {largest_id}, but the model's vocabulary has only "
-                            f"{vocab_size} pieces; use the vocabulary the records were made with")
-        features["masked_lm_weights"] = features["masked_lm_weights"] * example_weights[:, np.newaxis]
-        features["example_weights"] = example_weights
-        with tf.device("/CPU:0"):
-            batch = {name: tf.constant(value.reshape(*leading, *value.shape[1:])) for name, value in features.items()}
-        yield batch
+    features = records.parse(records.read(part.runs), part.runs, mask_seed)
+    largest_id = max(features["input_ids"].max(), features["masked_lm_ids"].max())
+    if largest_id >= vocab_size:
+        raise UserError(f"the records hold piece number {largest_id}, but the model's vocabulary has only "
+                        f"{vocab_size} pieces; use the vocabulary the records were made with")
+    with tf.device("/CPU:0"):
+        return {name: tf.constant(value.reshape(*leading, *value.shape[1:]))
+                for name, value in part.arrange(features).items()}
+
+
+def _weighted(example_weights: np.ndarray) -> Callable[[Arrays], Arrays]:
+    """An instance a row, and how much each one counts."""
+    def arrange(features: Arrays) -> Arrays:
+        return {**features, "masked_lm_weights": features["masked_lm_weights"] * example_weights[:, np.newaxis],
+                "example_weights": example_weights}
+
+    return arrange
+
+
+def _packed_part(records: RecordSet, runs: Sequence[Run], rows: np.ndarray, num_rows: int) -> _Part:
+    """The instances that lie in `rows` [r, K], numbered by their places in `runs`, laid into `num_rows` rows.
+
+    Rows past the r given ones only fill.
+    """
+    places = Places.of(rows)
+    # Where there is no row for this rank, a record is read all the same: it gives the others' shapes.
+    wanted = rows[places] if len(rows) else np.zeros([1], np.int64)
+    ends = np.cumsum([run.num_records for run in runs])
+    of = np.searchsorted(ends, wanted, side="right")
+    own = [Run(runs[number].file, runs[number].first + runs[number].num_records - int(before_end), 1,
+               runs[number].epoch) for number, before_end in zip(of, ends[of] - wanted)]
+
+    def arrange(features: Arrays) -> Arrays:
+        records.check_lengths(features["input_mask"], own)
+        features = {name: values[:len(places.row_N)] for name, values in features.items()}
+        return lay_out(features, places, num_rows, records.predictions_per_packed_row)
+
+    return _Part(own, arrange)
 
 
 def training_batches(records: RecordSet, order: GlobalOrder, *, first_batch: int, num_accumulation_steps: int,
-                     micro_batch_size: int, rank: int, num_ranks: int, vocab_size: int) -> Batches:
+                     micro_batch_size: int, rank: int, num_ranks: int, vocab_size: int, packing: bool = False
+                     ) -> Batches[Batch]:
     """One rank's rows of update `first_batch` and all that follow, without end.
 
     Update u holds positions [u*G, (u+1)*G) of the order, G = A * B * ranks; a rank's rows are
-    consecutive. Yields features [A, B, ...].
+    consecutive. With `packing` they are rows of several instances each, so there are fewer
+    micro-batches, though equally many on all ranks; what is past them in [A, B, ...] is 0.
     """
     per_rank = num_accumulation_steps * micro_batch_size
 
-    def rows() -> Rows:
-        weights = np.ones([per_rank], np.float32)
-        start = (first_batch * num_ranks + rank) * per_rank
-        while True:
-            yield order.runs(start, per_rank), weights
-            start += per_rank * num_ranks
+    def batches() -> Iterator[Batch]:
+        for number in itertools.count(first_batch):
+            start = number * num_ranks * per_rank
+            runs = order.runs(start, num_ranks * per_rank)
+            lengths = records.lengths(runs)
+            num_micro_batches: Optional[int] = None
+            own_rows = per_rank
+            if packing:
+                rows = best_fit(lengths, records.schema.max_seq_length)
+                num_micro_batches = -(-len(rows) // (micro_batch_size * num_ranks))
+                own_rows = num_micro_batches * micro_batch_size
+                part = _packed_part(records, runs, rows[rank * own_rows:(rank + 1) * own_rows], per_rank)
+            else:
+                part = _Part(order.runs(start + rank * per_rank, per_rank), _weighted(np.ones([per_rank], np.float32)))
+            features = _read_part(records, part, (num_accumulation_steps, micro_batch_size), order.seed, vocab_size)
+            yield Batch(features, num_micro_batches, int(lengths.sum()), own_rows * num_ranks)
 
-    leading = (num_accumulation_steps, micro_batch_size)
-    return Batches(_read_batches(records, rows(), leading, order.seed, vocab_size))
+    return Batches(batches())
 
 
 def evaluation_batches(records: RecordSet, *, batch_size: int, max_batches: int, rank: int, num_ranks: int,
-                       vocab_size: int) -> Batches:
+                       vocab_size: int) -> Batches[Features]:
     """One rank's share of a single pass over the records in file order; yields features [B, ...].
 
     All ranks get equally many batches; rows past the end repeat the first record with weight 0.
@@ -309,7 +397,7 @@ def evaluation_batches(records: RecordSet, *, batch_size: int, max_batches: int,
     """
     num_instances = records.num_instances
 
-    def rows() -> Rows:
+    def batches() -> Iterator[Features]:
         num_batches = -(-num_instances // (batch_size * num_ranks))
         for batch in range(min(num_batches, max_batches or num_batches)):
             first = (batch * num_ranks + rank) * batch_size
@@ -317,6 +405,7 @@ def evaluation_batches(records: RecordSet, *, batch_size: int, max_batches: int,
             weights = np.zeros([batch_size], np.float32)
             weights[:num_real] = 1.0
             filling = records.runs_in_file_order(0, 1) * (batch_size - num_real)
-            yield records.runs_in_file_order(first, num_real) + filling, weights
+            part = _Part(records.runs_in_file_order(first, num_real) + filling, _weighted(weights))
+            yield _read_part(records, part, (batch_size,), records.random_seed, vocab_size)
 
-    return Batches(_read_batches(records, rows(), (batch_size,), records.random_seed, vocab_size))
+    return Batches(batches())

@@ -9,6 +9,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.input_pipeline import Batch
 from bert_tf.train_step import UpdateResult
 
 
@@ -20,6 +21,7 @@ class Interval:
 
     def _clear(self) -> None:
         self._results: List[UpdateResult] = []
+        self._num_tokens = self._num_rows = self._num_positions = 0
         self._secs = {"input": 0.0, "compute": 0.0}
         self._started = time.monotonic()
 
@@ -29,8 +31,22 @@ class Interval:
         yield
         self._secs[what] += time.monotonic() - started
 
-    def add(self, result: UpdateResult) -> None:
+    def add(self, result: UpdateResult, batch: Optional[Batch] = None) -> None:
+        """`batch` is what the update was made from, where it is to be told how full its rows were."""
         self._results.append(result)
+        if batch is None or not batch.num_rows:
+            return
+        self._num_tokens += batch.num_tokens
+        self._num_rows += batch.num_rows
+        self._num_positions += batch.num_rows * batch.features["input_ids"].shape[-1]
+
+    def _texts(self, global_batch_size: int, seconds: float) -> Dict[str, float]:
+        """How full the rows were, where the batches tell."""
+        if not self._num_rows:
+            return {}
+        return {"tokens_per_sec": self._num_tokens / seconds,
+                "padding_share": 1.0 - self._num_tokens / self._num_positions,
+                "instances_per_row": global_batch_size * len(self._results) / self._num_rows}
 
     def _time_shares(self, seconds: float) -> Dict[str, float]:
         """Where the time went, as the host saw it; the host's own share is what is left."""
@@ -48,9 +64,9 @@ class Interval:
         norms = np.array([float(result.gradient_norm) for result in results])
         shown = applied if applied.any() else ~applied
         seconds = time.monotonic() - self._started
-        shares = self._time_shares(seconds)
+        shares, texts = self._time_shares(seconds), self._texts(global_batch_size, seconds)
         self._clear()
-        return {"means": metrics[shown].mean(axis=0), "gradient_norm": float(norms[shown].mean()),
+        return {**texts, "means": metrics[shown].mean(axis=0), "gradient_norm": float(norms[shown].mean()),
                 "learning_rate": float(last.learning_rate), "loss_scaler": float(last.loss_scale),
                 "throughput_train": global_batch_size * len(results) / seconds,
                 "update_secs": seconds / len(results), "skipped": int((~applied).sum()),

@@ -19,8 +19,9 @@ Features = Dict[str, tf.Tensor]
 class PretrainingObjective:
     """Masked-LM plus next-sentence cross-entropy (arXiv 1810.04805, section 3.1).
 
-    Two losses with two denominators: masked tokens and instances. A row whose
-    `example_weights` entry is 0 only fills a batch and counts nowhere.
+    Two losses with two denominators: masked tokens and instances. An instance whose
+    `example_weights` entry is 0 only fills a batch and counts nowhere. A packed row has several
+    labels and weights (`packing`).
     """
 
     denominator_names = ("masked_tokens", "instances")
@@ -36,15 +37,15 @@ class PretrainingObjective:
     def __call__(self, model: tf.keras.Model, features: Features, dropout: Optional[DropoutKey]
                  ) -> Tuple[tf.Tensor, tf.Tensor]:
         """Loss sums float32 [2] and metric sums float32 [4] of one micro-batch."""
-        mlm_logits_BxPxV, nsp_logits_Bx2 = model(features, dropout=dropout)
+        mlm_logits_BxPxV, nsp_logits_Rx2 = model(features, dropout=dropout)
         cross_entropy = model.blocks.cross_entropy
         mlm_loss, mlm_correct = cross_entropy(
             tf.reshape(mlm_logits_BxPxV, [-1, mlm_logits_BxPxV.shape[2]]),
             tf.reshape(features["masked_lm_ids"], [-1]),
             tf.reshape(features["masked_lm_weights"], [-1]))
         nsp_loss, nsp_correct = cross_entropy(
-            nsp_logits_Bx2, tf.reshape(features["next_sentence_labels"], [-1]),
-            features["example_weights"])
+            nsp_logits_Rx2, tf.reshape(features["next_sentence_labels"], [-1]),
+            tf.reshape(features["example_weights"], [-1]))
         losses = tf.stack([mlm_loss, nsp_loss])
         return losses, tf.concat([losses, tf.stack([mlm_correct, nsp_correct])], axis=0)
 

@@ -25,7 +25,7 @@ import numpy as np
 from bert_tf.errors import UserError
 from bert_tf.tokenization import SPECIAL_TOKENS, UNKNOWN_TOKEN, continues_word
 
-_NUM_MARKERS = 3  # [CLS] A [SEP] B [SEP]
+NUM_MARKERS = 3  # [CLS] A [SEP] B [SEP]
 _UNUSED_TOKEN = re.compile(r"\[unused\d+\]")
 # Of the 32 bits that decide: below the first [MASK], from there to the second the token itself.
 _MASK_BELOW, _KEEP_BELOW = np.uint32(round(0.8 * 2**32)), np.uint32(round(0.9 * 2**32))
@@ -166,7 +166,7 @@ class Masker:
         num_predictions = rules.max_predictions_per_seq
         orders, fates, draws = np.split(bits, [-2 * num_predictions, -num_predictions], axis=1)
         lengths = np.count_nonzero(input_mask, axis=1)
-        num_candidates = lengths - _NUM_MARKERS
+        num_candidates = lengths - NUM_MARKERS
         a_size = np.argmax(input_ids == ids.sep, axis=1) - 1
         wanted = np.rint(lengths * rules.masked_lm_prob).astype(np.int64)
         wanted = np.minimum(np.clip(wanted, 1, num_predictions), num_candidates)

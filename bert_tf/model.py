@@ -8,8 +8,11 @@ Departures from the textbook encoder, all of them exact:
 Not used: Keras' Dropout (it keeps generator state) and its mixed-precision policy (we cast at the
 matmuls; parameters stay float32).
 
+Packed rows hold several instances (`packing`): `instance_numbers` in place of `input_mask` say who sees
+whom, `position_ids` and `cls_positions` where each one begins.
+
 Shape letters: B batch, S sequence, H hidden, N heads, D head size, R = B*S rows, P masked
-positions, V vocabulary.
+positions, V vocabulary, K instances of a packed row.
 """
 from __future__ import annotations
 
@@ -67,7 +70,7 @@ class Embeddings(_BertLayer):
             "bert/embeddings/position_embeddings", [config.max_position_embeddings, hidden_size])
         self.gamma, self.beta = self._layer_norm("bert/embeddings/LayerNorm", hidden_size)
 
-    def call(self, input_ids_BxS, segment_ids_BxS, dropout: Optional[DropoutKey] = None):
+    def call(self, input_ids_BxS, segment_ids_BxS, position_ids_BxS=None, dropout: Optional[DropoutKey] = None):
         length = input_ids_BxS.shape[1]
         if length is not None and length > self.config.max_position_embeddings:
             raise ValueError(f"sequence length {length} is more than "
@@ -75,14 +78,20 @@ class Embeddings(_BertLayer):
         word_BxSxH = tf.gather(self.word_embeddings, input_ids_BxS)
         segments = tf.one_hot(segment_ids_BxS, self.config.type_vocab_size)
         segment_BxSxH = tf.einsum("bst,th->bsh", segments, self.token_type_embeddings)
-        position_SxH = self.position_embeddings[:length]
+        if position_ids_BxS is None:
+            position = self.position_embeddings[:length]
+        else:
+            position = tf.gather(self.position_embeddings, position_ids_BxS)
         return self.blocks.embedding_norm(
-            word_BxSxH, position_SxH, segment_BxSxH, self.gamma, self.beta,
+            word_BxSxH, position, segment_BxSxH, self.gamma, self.beta,
             self.blocks.dropout(dropout, 0, self.config.hidden_dropout_prob, word_BxSxH.shape))
 
 
 class EncoderLayer(_BertLayer):
-    """One post-norm transformer layer: self-attention, then the feed-forward part. [R, H] -> [R, H]."""
+    """One post-norm transformer layer: self-attention, then the feed-forward part. [R, H] -> [R, H].
+
+    `visible` is what `_visible_keys` gives.
+    """
 
     def __init__(self, config: BertConfig, blocks: Blocks, seed: int, index: int):
         super().__init__(config, blocks, seed, f"layer_{index}")
@@ -97,13 +106,13 @@ class EncoderLayer(_BertLayer):
         self.output_dense = self._dense(f"{scope}/output/dense", config.intermediate_size, hidden_size)
         self.output_norm = self._layer_norm(f"{scope}/output/LayerNorm", hidden_size)
 
-    def call(self, x_RxH, mask_BxS, dropout: Optional[DropoutKey] = None):
-        config, blocks, sequence_length = self.config, self.blocks, mask_BxS.shape[1]
+    def call(self, x_RxH, visible, dropout: Optional[DropoutKey] = None):
+        config, blocks, sequence_length = self.config, self.blocks, visible.shape[1]
 
         def hidden_dropout(site: int) -> Optional[Dropout]:
-            return blocks.dropout(dropout, site, config.hidden_dropout_prob, [*mask_BxS.shape, config.hidden_size])
+            return blocks.dropout(dropout, site, config.hidden_dropout_prob, [*visible.shape[:2], config.hidden_size])
 
-        context_RxH = self._attend(x_RxH, mask_BxS, dropout)
+        context_RxH = self._attend(x_RxH, visible, dropout)
         kernel, bias = self.attention_output
         x_RxH = blocks.residual_norm(
             blocks.dense(context_RxH, kernel), bias, x_RxH, *self.attention_norm, sequence_length,
@@ -115,9 +124,9 @@ class EncoderLayer(_BertLayer):
             blocks.dense(wide_RxI, kernel), bias, x_RxH, *self.output_norm, sequence_length,
             hidden_dropout(self.first_site + 2))
 
-    def _attend(self, x_RxH, mask_BxS, dropout: Optional[DropoutKey]) -> tf.Tensor:
+    def _attend(self, x_RxH, visible, dropout: Optional[DropoutKey]) -> tf.Tensor:
         """Multi-head scaled dot-product attention (arXiv 1706.03762) -> [R, H]."""
-        config, blocks, sequence_length = self.config, self.blocks, mask_BxS.shape[1]
+        config, blocks, sequence_length = self.config, self.blocks, visible.shape[1]
 
         def heads(weights, scale: float = 1.0) -> tf.Tensor:
             kernel, bias = weights
@@ -126,26 +135,40 @@ class EncoderLayer(_BertLayer):
 
         query_BxNxSxD = heads(self.query, 1.0 / math.sqrt(config.head_size))
         scores_BxNxSxS = tf.matmul(query_BxNxSxD, heads(self.key), transpose_b=True)
-        probabilities_BxNxSxS = blocks.masked_softmax(scores_BxNxSxS, mask_BxS, blocks.dropout(
+        probabilities_BxNxSxS = blocks.masked_softmax(scores_BxNxSxS, visible, blocks.dropout(
             dropout, self.first_site, config.attention_probs_dropout_prob, scores_BxNxSxS.shape))
         return blocks.merge_heads(tf.matmul(probabilities_BxNxSxS, heads(self.value)))
 
 
 class Pooler(_BertLayer):
-    """tanh(dense(state of [CLS])): [B, S, H] -> [B, H]."""
+    """tanh(dense(state of [CLS])): [B, S, H] -> [B, H]; packed, with the places of K [CLS], -> [B*K, H]."""
 
     def __init__(self, config: BertConfig, blocks: Blocks, seed: int):
         super().__init__(config, blocks, seed, "pooler")
         self.dense = self._dense("bert/pooler/dense", config.hidden_size, config.hidden_size)
 
-    def call(self, sequence_BxSxH):
+    def call(self, sequence_BxSxH, cls_positions_BxK=None):
         kernel, bias = self.dense
-        return self.blocks.bias_tanh(self.blocks.dense(sequence_BxSxH[:, 0], kernel), bias)
+        if cls_positions_BxK is None:
+            first_RxH = sequence_BxSxH[:, 0]
+        else:
+            first_BxKxH = tf.gather(sequence_BxSxH, cls_positions_BxK, batch_dims=1)
+            first_RxH = tf.reshape(first_BxKxH, [-1, self.config.hidden_size])
+        return self.blocks.bias_tanh(self.blocks.dense(first_RxH, kernel), bias)
+
+
+def _visible_keys(features: Dict[str, tf.Tensor]) -> tf.Tensor:
+    """1 for the keys that all queries see [B, S]; packed, for those that each one sees [B, S, S]."""
+    if "instance_numbers" not in features:
+        return features["input_mask"]
+    numbers_BxS = features["instance_numbers"]
+    return numbers_BxS[:, :, tf.newaxis] == numbers_BxS[:, tf.newaxis, :]
 
 
 class BertEncoder(tf.keras.Model):
     """The encoder. call({"input_ids", "input_mask", "segment_ids"} int32 [B, S], dropout=None) ->
     (sequence [B, S, H], pooled [B, H]) in the compute type. S must be static; B too where dropout is on.
+    Packed rows: see the module; pooled is [B*K, H].
 
     Args:
       config: its shape.
@@ -164,16 +187,17 @@ class BertEncoder(tf.keras.Model):
 
     def call(self, features: Dict[str, tf.Tensor], dropout: Optional[DropoutKey] = None):
         sequence_BxSxH = self.hidden_states(features, dropout)[-1]
-        return sequence_BxSxH, self.pooler(sequence_BxSxH)
+        return sequence_BxSxH, self.pooler(sequence_BxSxH, features.get("cls_positions"))
 
     def hidden_states(self, features: Dict[str, tf.Tensor], dropout: Optional[DropoutKey] = None):
         """The embeddings' output and every layer's: a list of L + 1 tensors [B, S, H]."""
-        mask_BxS = features["input_mask"]
-        x_BxSxH = self.embeddings(features["input_ids"], features["segment_ids"], dropout=dropout)
+        visible = _visible_keys(features)
+        x_BxSxH = self.embeddings(
+            features["input_ids"], features["segment_ids"], features.get("position_ids"), dropout=dropout)
         _, sequence_length, hidden_size = x_BxSxH.shape
         states, x_RxH = [x_BxSxH], tf.reshape(x_BxSxH, [-1, hidden_size])
         for layer in self.encoder_layers:
-            x_RxH = layer(x_RxH, mask_BxS, dropout=dropout)
+            x_RxH = layer(x_RxH, visible, dropout=dropout)
             states.append(tf.reshape(x_RxH, [-1, sequence_length, hidden_size]))
         return states
 
@@ -220,7 +244,7 @@ class PretrainingModel(tf.keras.Model):
     """Encoder with the masked-language-model and the next-sentence head.
 
     call(features, dropout=None) -> (mlm_logits [B, P, V], nsp_logits [B, 2]), float32; features as
-    for `BertEncoder`, with "masked_lm_positions" int32 [B, P].
+    for `BertEncoder`, with "masked_lm_positions" int32 [B, P]. Packed: nsp_logits [B*K, 2].
     """
 
     def __init__(self, config: BertConfig, blocks: Optional[Blocks] = None, seed: int = 0):
@@ -232,10 +256,10 @@ class PretrainingModel(tf.keras.Model):
         self.next_sentence = _ClassifierHead(config, blocks, seed, "cls/seq_relationship", 2)
 
     def call(self, features: Dict[str, tf.Tensor], dropout: Optional[DropoutKey] = None):
-        sequence_BxSxH, pooled_BxH = self.bert(features, dropout=dropout)
+        sequence_BxSxH, pooled_RxH = self.bert(features, dropout=dropout)
         mlm_logits_BxPxV = self.masked_language_model(
             sequence_BxSxH, features["masked_lm_positions"], self.bert.embeddings.word_embeddings)
-        return mlm_logits_BxPxV, self.next_sentence(pooled_BxH)
+        return mlm_logits_BxPxV, self.next_sentence(pooled_RxH)
 
 
 class SpanModel(tf.keras.Model):

@@ -24,7 +24,7 @@ from bert_tf.progress import progress
 from bert_tf.report.runs import read_run
 from bert_tf.run_folder import CONFIG
 from bert_tf.telemetry import Telemetry
-from bert_tf.train_step import Features, UpdateResult
+from bert_tf.train_step import UpdateResult
 from bert_tf.training import (
     PretrainingInputs,
     global_batch_records,
@@ -111,8 +111,8 @@ class _Training:
         return "the start of the run, since no sound checkpoint before it is left"
 
     def advance(self) -> UpdateResult:
-        features: Features = next(self._batches)
-        result = self.step(features, self.state.batches_consumed)
+        batch = next(self._batches)
+        result = self.step(batch.features, self.state.batches_consumed, num_micro_batches=batch.num_micro_batches)
         self.state.batches_consumed += 1
         self.results.append((self.state.updates_applied, result))
         limit = max_skips(self.state.loss_scale)

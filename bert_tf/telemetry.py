@@ -223,7 +223,9 @@ class Telemetry:
     def _complete(self, metrics: dict[str, Any]) -> None:
         rate, flops = metrics.get("throughput_train"), self._static.get("flops_per_sequence")
         if rate is not None and flops:
-            metrics.setdefault("model_tflops", rate * flops / 1e12)
+            # Instances that share a row share its work.
+            rows = rate / metrics.get("instances_per_row", 1.0)
+            metrics.setdefault("model_tflops", rows * flops / 1e12)
         peak = self._static.get("peak_tflops")
         if peak and "model_tflops" in metrics:
             metrics.setdefault("mfu", metrics["model_tflops"] / peak)

@@ -123,6 +123,7 @@ _SHOWN: tuple[tuple[str, str, str], ...] = (
     ("nsp_accuracy", "nsp {:.3f}", "NSP accuracy {:.3f}"),
     ("learning_rate", "lr {:.2e}", "learning rate {:.3e}"),
     ("throughput_train", "{:,.1f} seq/s", "{:,.1f} sequences/s"),
+    ("tokens_per_sec", "{:,.0f} tok/s", "{:,.0f} tokens/s"),
     ("model_tflops", "{:,.3g} TFLOP/s", "{:,.3g} TFLOP/s"),
     ("mfu", "MFU {:.1%}", "MFU {:.1%}"),
 )

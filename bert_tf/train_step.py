@@ -7,7 +7,8 @@ on what is compiled:
 * Losses are sums over instances, divided by what the *whole* update holds. So the number of
   masked tokens of all ranks is known before the first backward pass.
 * Masks follow the row's number in the global batch (`randomness`). Rows are rank-major: rank r,
-  micro-batch a, row b is number (r*A + a)*B + b.
+  micro-batch a, row b is number (r*A + a)*B + b. Packed rows (`packing`) number the rows, not the
+  instances, and there A is how many micro-batches the update has, up to the A of the shapes.
 * Gradients are summed in float32 over A micro-batches inside one loop, averaged over the R ranks
   in one reduction, and unscaled after it.
 
@@ -20,7 +21,7 @@ import functools
 import hashlib
 import math
 import time
-from typing import Dict, List, NamedTuple, Sequence, Tuple
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 import tensorflow as tf
@@ -85,8 +86,13 @@ class TrainStep:
         self._accumulate = tf.function(self._accumulate_micro_batches, jit_compile=scope == "step", autograph=False)
         self._apply = tf.function(self._reduce_and_apply, autograph=False)
 
-    def __call__(self, features: Features, batch_number: int, stop_requested: bool = False) -> UpdateResult:
+    def __call__(self, features: Features, batch_number: int, stop_requested: bool = False,
+                 num_micro_batches: Optional[int] = None) -> UpdateResult:
         """Updates the weights with this rank's features [A, B, ...] of global batch `batch_number`.
+
+        Args:
+          num_micro_batches: how many of the A count, from the first one on; None for all. It must be
+            the same on all ranks, and may be another one in each update.
 
         Raises:
           UserError: ranks disagree about settings or position.
@@ -99,10 +105,12 @@ class TrainStep:
         # Scaled up by A*R, so that a micro-batch's loss is of the order of its mean: dividing by
         # the global count here would make gradients too small for float16.
         loss_weights = tf.constant(share / totals, tf.float32)
-        first_row = self._workers.rank * self._num_accumulation_steps * self._micro_batch_size
+        per_rank = num_micro_batches or self._num_accumulation_steps
+        first_row = self._workers.rank * per_rank * self._micro_batch_size
         accumulate = functools.partial(
             self._accumulate, features, loss_weights, self._loss_scale.scale,
-            tf.constant(update_key(self._seed, batch_number)), tf.constant(first_row, tf.int64))
+            tf.constant(update_key(self._seed, batch_number)), tf.constant(first_row, tf.int64),
+            None if num_micro_batches is None else tf.constant(num_micro_batches))
         started = time.monotonic()
         gradients, metric_sums = self._workers.together(accumulate) if is_long else accumulate()
         self._last_secs = time.monotonic() - started
@@ -127,9 +135,11 @@ class TrainStep:
         return np.maximum(everyone[:, 4:].sum(axis=0), 1.0), bool(any_stops), bool(any_is_long)
 
     def _accumulate_micro_batches(self, features: Features, loss_weights_K: tf.Tensor, scale: tf.Tensor,
-                                  key: tf.Tensor, first_row: tf.Tensor) -> Tuple[List[tf.Tensor], tf.Tensor]:
+                                  key: tf.Tensor, first_row: tf.Tensor,
+                                  num_micro_batches: Optional[tf.Tensor] = None) -> Tuple[List[tf.Tensor], tf.Tensor]:
         """Sums over the micro-batches of the scaled gradients (float32) and of the metrics."""
         variables = self.variables
+        end = self._num_accumulation_steps if num_micro_batches is None else num_micro_batches
 
         def add_micro_batch(number, gradient_sums, metric_sums):
             micro_batch = {name: tf.gather(values, number) for name, values in features.items()}
@@ -144,7 +154,7 @@ class TrainStep:
 
         # A loop of the graph, not of Python: unrolled, 16 micro-batches take minutes to compile.
         _, gradient_sums, metric_sums = tf.while_loop(
-            lambda number, *_: number < self._num_accumulation_steps, add_micro_batch,
+            lambda number, *_: number < end, add_micro_batch,
             (tf.constant(0), [tf.zeros(variable.shape) for variable in variables],
              tf.zeros([len(self._objective.metric_names)])),
             maximum_iterations=self._num_accumulation_steps, parallel_iterations=1)

@@ -23,7 +23,7 @@ from bert_tf.config import BertConfig, TrainConfig, compute_dtype
 from bert_tf.data_order import GlobalOrder
 from bert_tf.distributed import Workers
 from bert_tf.errors import STOP_SIGNALS, UserError
-from bert_tf.input_pipeline import RecordSet, evaluation_batches, training_batches
+from bert_tf.input_pipeline import Batch, RecordSet, evaluation_batches, training_batches
 from bert_tf.interval import Interval, first_non_finite, variable_figures
 from bert_tf.loss_watch import LossWatch
 from bert_tf.losses import PretrainingObjective
@@ -111,7 +111,7 @@ class _StopSignals:
                 signal.signal(number, handler)
 
 
-def run_updates(step: TrainStep, state: TrainState, batches_from: Callable[[int], Iterator[Features]],
+def run_updates(step: TrainStep, state: TrainState, batches_from: Callable[[int], Iterator[Batch]],
                 settings: LoopSettings, checkpoints: CheckpointFolder, telemetry: Telemetry, workers: Workers, *,
                 name_metrics: Callable[[np.ndarray], Dict[str, float]],
                 after_save: Callable[[], None] = lambda: None) -> bool:
@@ -120,7 +120,7 @@ def run_updates(step: TrainStep, state: TrainState, batches_from: Callable[[int]
     The host reads the device only where it logs or saves.
 
     Args:
-      batches_from: number of a global batch -> iterator over this rank's features from there on.
+      batches_from: number of a global batch -> iterator over this rank's batches from there on.
       name_metrics: the objective's mean metrics -> what is logged.
       after_save: called on the chief after each checkpoint.
 
@@ -171,11 +171,12 @@ def run_updates(step: TrainStep, state: TrainState, batches_from: Callable[[int]
     with _StopSignals().watched() as signals:
         while applied < settings.num_updates and not stop:
             with interval.timed("input"):
-                features = next(batches)
+                batch = next(batches)
             with interval.timed("compute"):
-                result = step(features, state.batches_consumed, stop_requested=signals.received is not None)
+                result = step(batch.features, state.batches_consumed, num_micro_batches=batch.num_micro_batches,
+                              stop_requested=signals.received is not None)
             state.batches_consumed += 1
-            interval.add(result)
+            interval.add(result, batch)
             applied += 1
             stop = result.stop_requested
             due = applied % settings.save_checkpoint_steps == 0
@@ -309,7 +310,7 @@ class PretrainingInputs:
 def run_identity(config: TrainConfig, inputs: PretrainingInputs) -> Dict[str, Any]:
     """What makes a pre-training run this run and no other."""
     return {**config.identity(), "bert_config": inputs.bert_config.to_dict(),
-            "data": inputs.training.fingerprint(), "init_checkpoint": inputs.init_checkpoint}
+            "data": inputs.training.fingerprint(config.packing), "init_checkpoint": inputs.init_checkpoint}
 
 
 def global_batch_records(config: TrainConfig, inputs: PretrainingInputs, batch_number: int) -> List[str]:
@@ -319,7 +320,7 @@ def global_batch_records(config: TrainConfig, inputs: PretrainingInputs, batch_n
 
 
 def make_training(config: TrainConfig, inputs: PretrainingInputs, workers: Workers
-                  ) -> Tuple[TrainState, TrainStep, PretrainingObjective, Callable[[int], Iterator[Features]]]:
+                  ) -> Tuple[TrainState, TrainStep, PretrainingObjective, Callable[[int], Iterator[Batch]]]:
     """What a phase trains with, from random weights on; the last one is `run_updates`' `batches_from`.
 
     One process may stand in for all ranks of the configuration: then it does their micro-batches one after the other.
@@ -339,9 +340,10 @@ def make_training(config: TrainConfig, inputs: PretrainingInputs, workers: Worke
                      reduce_dtype=compute_dtype(config.allreduce_compression), **split)
     order = GlobalOrder(inputs.training.records_per_file, config.seed)
 
-    def batches_from(batch_number: int) -> Iterator[Features]:
+    def batches_from(batch_number: int) -> Iterator[Batch]:
         return training_batches(inputs.training, order, first_batch=batch_number, rank=workers.rank,
-                                num_ranks=workers.size, vocab_size=inputs.bert_config.vocab_size, **split)
+                                num_ranks=workers.size, vocab_size=inputs.bert_config.vocab_size,
+                                packing=config.packing, **split)
 
     return TrainState(model, optimizer, loss_scale), step, objective, batches_from
 
@@ -368,6 +370,9 @@ def pretrain(config: TrainConfig, inputs: PretrainingInputs, model_dir: Path, wo
                                     inputs.vocabulary))
         telemetry.start(update=state.updates_applied, resumed_from=resumed_from, phase=model_dir.name,
                         **_telemetry_facts(config, bert_config))
+        if config.packing and config.num_accumulation_steps == 1:
+            telemetry.warning("--packing saves whole micro-batches, and each update has only one here "
+                              "(num_accumulation_steps=1), so it saves nothing; accumulate more, smaller ones")
         settings = LoopSettings(config.num_train_steps, config.global_batch_size, config.save_checkpoint_steps,
                                 config.display_loss_steps, identity,
                                 functools.partial(global_batch_records, config, inputs),

@@ -9,13 +9,15 @@ import numpy as np
 from bert_tf.records import RecordSchema, write_records
 
 SCHEMA = RecordSchema(max_seq_length=16, max_predictions_per_seq=3)
+# Lengths from 10 on, so that up to three instances fit a row.
+ROOMY = RecordSchema(max_seq_length=40, max_predictions_per_seq=3)
 VOCAB_SIZE = 40
 
 
-def instances(count: int, seed: int = 0) -> dict[str, np.ndarray]:
+def instances(count: int, seed: int = 0, schema: RecordSchema = SCHEMA) -> dict[str, np.ndarray]:
     """Rows of ascending pieces, three of them masked, so that the masked ones can be told."""
     rng = np.random.default_rng(seed)
-    length, predictions = SCHEMA.max_seq_length, SCHEMA.max_predictions_per_seq
+    length, predictions = schema.max_seq_length, schema.max_predictions_per_seq
     lengths = rng.integers(10, length + 1, [count, 1])
     mask = (np.arange(length) < lengths).astype(np.int64)
     ids = (5 + (rng.integers(0, 30, [count, 1]) + np.arange(length)) % 30) * mask
@@ -38,17 +40,18 @@ def unmasked(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
             "masked_lm_weights": nothing.astype(np.float32)}
 
 
-def write_dataset(folder: Path, shards=(70, 64, 3), seed: int = 0, masking: str = "static") -> Path:
+def write_dataset(folder: Path, shards=(70, 64, 3), seed: int = 0, masking: str = "static",
+                  schema: RecordSchema = SCHEMA) -> Path:
     """`folder`/{training,test} with manifest and vocabulary, as bertPrep leaves them."""
     for split, sizes in (("training", shards), ("test", (9, 4))):
         (folder / split).mkdir(parents=True)
         for number, size in enumerate(sizes):
-            rows = instances(size, seed + number)
+            rows = instances(size, seed + number, schema)
             write_records(folder / split / f"x_{split}_{number}.tfrecord",
                           make_instance_arrays(unmasked(rows) if masking == "dynamic" else rows))
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"] + [f"w{number}" for number in range(VOCAB_SIZE - 5)]
     (folder / "vocab.txt").write_text("\n".join(pieces) + "\n")
-    arguments = {"masking": masking, "masked_lm_prob": 0.2, "max_predictions_per_seq": SCHEMA.max_predictions_per_seq,
+    arguments = {"masking": masking, "masked_lm_prob": 0.2, "max_predictions_per_seq": schema.max_predictions_per_seq,
                  "whole_word_masking": False, "max_ngram_size": 1, "random_seed": 7}
     (folder / "manifest.json").write_text(json.dumps(
         {"dataset": "x", "vocab": {"size": VOCAB_SIZE}, "arguments": arguments, "counts": {}}))

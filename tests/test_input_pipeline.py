@@ -6,13 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from pretraining_data import SCHEMA, VOCAB_SIZE, write_dataset
+from pretraining_data import ROOMY, SCHEMA, VOCAB_SIZE, instances, make_instance_arrays, write_dataset
+from test_packing import Instance
 
 from bert_tf.data_order import GlobalOrder
 from bert_tf.errors import UserError
 from bert_tf.input_pipeline import RecordSet, evaluation_batches, find_shards, training_batches
 from bert_tf.masking import Masker, MaskingRules, VocabularyIds
-from bert_tf.records import RecordSchema
+from bert_tf.records import RecordSchema, write_records
 from bert_tf.tokenization import load_vocab
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -33,7 +34,7 @@ def batches(dataset, count, first_batch=0, accumulation=2, micro_batch=4, rank=0
     order = GlobalOrder(records.records_per_file, seed=1)
     iterator = training_batches(records, order, first_batch=first_batch, num_accumulation_steps=accumulation,
                                 micro_batch_size=micro_batch, rank=rank, num_ranks=ranks, vocab_size=VOCAB_SIZE)
-    return [next(iterator) for _ in range(count)]
+    return [next(iterator).features for _ in range(count)]
 
 
 def ids(batch):
@@ -226,6 +227,100 @@ def test_unmasked_records_without_their_manifest_are_refused(tmp_path):
     (folder / "manifest.json").unlink()
     with pytest.raises(UserError, match="--input_files .*are unmasked, but no manifest.json.*keep records"):
         RecordSet(str(folder / "training"), "input_files")
+
+
+# Rows of several instances.
+
+@pytest.fixture(scope="module", params=["static", "dynamic"])
+def roomy_dataset(request, tmp_path_factory):
+    return write_dataset(tmp_path_factory.mktemp("roomy"), masking=request.param, schema=ROOMY)
+
+
+def updates(dataset, count, packing, first_batch=0, accumulation=8, micro_batch=2, rank=0, ranks=1):
+    records = RecordSet(str(dataset / "training"), "input_files")
+    iterator = training_batches(records, GlobalOrder(records.records_per_file, seed=1), first_batch=first_batch,
+                                num_accumulation_steps=accumulation, micro_batch_size=micro_batch, rank=rank,
+                                num_ranks=ranks, vocab_size=VOCAB_SIZE, packing=packing)
+    return [next(iterator) for _ in range(count)]
+
+
+def flat(batch):
+    return {name: value.numpy().reshape(-1, *value.shape[2:]) for name, value in batch.features.items()}
+
+
+def rows_in_use(parts):
+    """Of the ranks' parts of an update: all rows up to its number of micro-batches, in order."""
+    used = [{name: value[:part.num_micro_batches] for name, value in part.features.items()} for part in parts]
+    rows = [flat(part._replace(features=features)) for part, features in zip(parts, used)]
+    return {name: np.concatenate([part[name] for part in rows]) for name in rows[0]}
+
+
+def test_packed_updates_hold_the_same_instances_in_fewer_micro_batches(roomy_dataset):
+    plain, packed = updates(roomy_dataset, 20, False), updates(roomy_dataset, 20, True)  # over an epoch
+    for one, other in zip(plain, packed):
+        rows = flat(one)
+        expected = sorted(Instance.unpacked(rows, number) for number in range(16))
+        assert Instance.all_packed(rows_in_use([other])) == expected == Instance.all_packed(flat(other))
+        assert other.features["input_ids"].shape == one.features["input_ids"].shape
+        assert other.num_tokens == one.num_tokens == rows["input_mask"].sum()
+        assert (one.num_micro_batches, one.num_rows) == (None, 16) and other.num_rows == 2 * other.num_micro_batches
+    assert len({batch.num_micro_batches for batch in packed}) > 1
+    assert sum(batch.num_micro_batches for batch in packed) < 0.9 * sum(8 for _ in plain)
+
+
+@pytest.mark.parametrize("accumulation, micro_batch, ranks", [(16, 1, 1), (1, 16, 1), (4, 2, 2), (1, 1, 16)])
+def test_packed_rows_and_their_order_do_not_know_the_split(roomy_dataset, accumulation, micro_batch, ranks):
+    split = dict(accumulation=accumulation, micro_batch=micro_batch, ranks=ranks)
+    parts = [updates(roomy_dataset, 5, True, rank=rank, **split) for rank in range(ranks)]
+    for number, batch in enumerate(updates(roomy_dataset, 5, True)):
+        share = [part[number] for part in parts]
+        assert len({(part.num_micro_batches, part.num_rows, part.num_tokens) for part in share}) == 1
+        expected, found = rows_in_use([batch]), rows_in_use(share)
+        real = int(np.count_nonzero(expected["example_weights"][:, 0]))
+        assert real == np.count_nonzero(found["example_weights"][:, 0])
+        for name, values in expected.items():
+            np.testing.assert_array_equal(values[:real], found[name][:real], err_msg=name)
+            assert not found[name][real:].any(), "what is left over only fills"
+
+
+def test_packed_updates_are_the_same_after_a_restart(roomy_dataset):
+    whole = updates(roomy_dataset, 12, True)
+    for before, after in zip(whole[9:], updates(roomy_dataset, 3, True, first_batch=9)):
+        assert before.num_micro_batches == after.num_micro_batches
+        for name, value in before.features.items():
+            np.testing.assert_array_equal(value, after.features[name])
+
+
+def test_packing_goes_by_the_lengths_in_the_indexes(tmp_path):
+    folder = write_dataset(tmp_path / "data", shards=(40,), schema=ROOMY)
+    records = RecordSet(str(folder / "training"), "input_files")
+    assert records.fingerprint() != records.fingerprint(packing=True)
+    index = tmp_path / "data" / "training" / "x_training_0.tfrecord.index"
+    records._indexes[0].lengths[7] -= 1
+    iterator = training_batches(records, GlobalOrder([40], seed=1), first_batch=0, num_accumulation_steps=4,
+                                micro_batch_size=10, rank=0, num_ranks=1, vocab_size=VOCAB_SIZE, packing=True)
+    with pytest.raises(UserError, match=f"record 7 does not begin with.*delete {index.name}"):
+        next(iterator)
+
+
+def test_records_of_unknown_rules_get_room_for_all_their_masks(tmp_path):
+    folder = write_dataset(tmp_path / "data", schema=ROOMY)
+    assert RecordSet(str(folder / "training"), "x").predictions_per_packed_row == 9
+    (folder / "manifest.json").write_text('{"arguments": {"masked_lm_prob": 0.05}}')
+    assert RecordSet(str(folder / "training"), "x").predictions_per_packed_row == 4
+    with pytest.raises(UserError, match="masked tokens in a row with room for 4.*manifest.json"):
+        updates(folder, 1, True)
+    (folder / "manifest.json").unlink()
+    assert RecordSet(str(folder / "training"), "x").predictions_per_packed_row == 9
+    updates(folder, 1, True)
+
+
+def test_a_shard_of_longer_records_is_named(tmp_path):
+    folder = write_dataset(tmp_path / "data")
+    write_records(folder / "training" / "x_training_9.tfrecord", make_instance_arrays(instances(9, schema=ROOMY)))
+    records = RecordSet(str(folder / "training"), "input_files")
+    with pytest.raises(UserError, match="x_training_9.tfrecord has a record of .* length of 16"):
+        records.check(SCHEMA, VOCAB_SIZE, "input_files")
 
 
 @pytest.mark.slow

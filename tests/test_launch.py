@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 ARTICLE = "64 8 8 7.5e-4 5e-4 fp16 true 8 2000 200 7820 100 128 512 large".split()
 SMALL = "4 2 2 1e-3 1e-3 fp32 false 1 1 1 20 5 1 2 tiny".split()
 RECIPE_VARIABLES = ("DATA_DIR", "BERT_PREP_WORKING_DIR", "DATASET", "RESULTS_DIR", "SQUAD_DIR", "VOCAB_FILE",
-                    "LAUNCHER", "DRY_RUN", "CONTINUE_WITH_CHANGES", "CUDA_VISIBLE_DEVICES",
+                    "LAUNCHER", "DRY_RUN", "CONTINUE_WITH_CHANGES", "PACKING", "CUDA_VISIBLE_DEVICES",
                     "SLURM_JOB_ID", "SLURM_JOB_NUM_NODES")
 
 
@@ -355,6 +355,15 @@ def test_continued_pretraining_starts_from_a_checkpoint(checkout, monkeypatch):
     assert starts == [os.path.abspath("google/bert_model.ckpt"), str(checkout / "run" / "phase_1")]
     monkeypatch.delenv("INIT_CHECKPOINT")
     with pytest.raises(UserError, match="init_checkpoint: '.*google/bert_model.ckpt' there, None now"):
+        launch()
+
+
+def test_packing_is_passed_on_and_belongs_to_the_plan(checkout, monkeypatch):
+    monkeypatch.setenv("PACKING", "1")
+    assert launch() == 0
+    assert all("--packing=True" in call for call in calls(checkout))
+    monkeypatch.delenv("PACKING")
+    with pytest.raises(UserError, match="packing: True there, None now"):
         launch()
 
 

@@ -336,6 +336,19 @@ def test_utilisation_is_shown_only_where_it_was_measured(tmp_path):
     assert "12.5 GFLOP/s" in text_of(tmp_path / "report.html")
 
 
+def test_packing_shows_in_tokens_and_rows(tmp_path):
+    measured = dict(tokens_per_sec=3456.0, padding_share=0.0123, instances_per_row=2.5)
+    events = [start(flops_per_sequence=2e9), train(10, **measured), train(20, **measured)]
+    packed = dict(settings={**config()["settings"], "packing": True})
+    write_report([make_run(tmp_path / "a", events, **packed)], tmp_path / "report.html")
+    text = text_of(tmp_path / "report.html")
+    assert "Real tokens a second, median 3,456" in text and "Padding in what was computed 1.23 %" in text
+    assert "Instances in a row 2.50" in text
+    assert "50 sequences/s, 40 GFLOP/s" in text, "instances that share a row share its work"
+    write_report([make_run(tmp_path / "b", events)], tmp_path / "report.html")
+    assert "Instances in a row" not in text_of(tmp_path / "report.html")
+
+
 def test_an_older_page_is_replaced_in_one_move(tmp_path, monkeypatch):
     folder = whole_phase(tmp_path / "phase_1")
     write_report([folder], tmp_path / "report.html")

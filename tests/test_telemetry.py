@@ -308,6 +308,14 @@ def test_small_models_are_measured_in_gflops(tmp_path, capsys):
     assert "4 GFLOP/s" in capsys.readouterr().err
 
 
+def test_packed_instances_share_the_work_of_their_row(tmp_path, capsys):
+    logs = Telemetry(tmp_path, is_chief=True, total_updates=1000)
+    logs.start(flops_per_sequence=4e7)
+    logs.train(10, throughput_train=100.0, instances_per_row=2.0, tokens_per_sec=12345.6)
+    logs.close()
+    assert "12,346 tokens/s, 2 GFLOP/s" in capsys.readouterr().err
+
+
 def pty_stderr(monkeypatch, num_lines):
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", num_lines, 160, 0, 0))

@@ -1,4 +1,5 @@
 """run_pretraining.py as a program: it learns, it resumes bit for bit after kill -9, and it says what is wrong."""
+import dataclasses
 import json
 import os
 import shutil
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from pretraining_data import write_dataset
+from pretraining_data import ROOMY, write_dataset
 
 from bert_tf.checkpoint import PREFIX
 from bert_tf.config import BertConfig
@@ -131,6 +132,59 @@ def test_two_ranks_killed_with_9_end_with_the_same_bits_and_near_those_of_one(fi
     # One rank with the same global batch: the same examples and masks, so the same losses.
     alone = [record["total_loss"] for record in lines(finished[1], "train")]
     assert [record["total_loss"] for record in lines(folders[0], "train")] == pytest.approx(alone, rel=1e-4)
+
+
+@pytest.fixture(scope="module")
+def roomy_dataset(tmp_path_factory):
+    folder = write_dataset(tmp_path_factory.mktemp("roomy"), schema=ROOMY)
+    (folder / "bert_config.json").write_text(dataclasses.replace(CONFIG, max_position_embeddings=40).to_json())
+    return folder
+
+
+PACKED = dict(packing=True, max_seq_length=ROOMY.max_seq_length, train_batch_size=2, num_accumulation_steps=8,
+              enable_xla=True)
+
+
+@pytest.fixture(scope="module")
+def packed(roomy_dataset, tmp_path_factory):
+    model_dir = tmp_path_factory.mktemp("packed")
+    run(roomy_dataset, model_dir, **PACKED)
+    return model_dir
+
+
+@pytest.mark.slow
+def test_a_packed_run_killed_with_9_ends_with_the_same_bits(packed, roomy_dataset, tmp_path):
+    process = subprocess.Popen(command(roomy_dataset, tmp_path, **PACKED), stdout=subprocess.DEVNULL,
+                               stderr=subprocess.DEVNULL)
+    wait_for(tmp_path / "checkpoints" / "ckpt-00000010", process)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    refused = run(roomy_dataset, tmp_path, expect=2, **{**PACKED, "packing": False})
+    assert "packing: True there, False now" in refused.stderr
+    assert "going on from" in run(roomy_dataset, tmp_path, **PACKED).stdout
+    assert weights(tmp_path) == weights(packed)
+    for record in lines(packed, "train"):
+        assert 1.0 < record["instances_per_row"] < 3.0 and 0.0 < record["padding_share"] < 0.5
+        assert record["tokens_per_sec"] > record["throughput_train"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(HOROVODRUN is None, reason="Horovod is not installed")
+def test_two_ranks_pack_the_same_updates(packed, roomy_dataset, tmp_path):
+    """Dropout is on; the ranks agree about the number of micro-batches without a word."""
+    arguments = two_ranks(command(roomy_dataset, tmp_path, **{
+        **PACKED, "learning_rate": 0.005, "train_batch_size": 1}))
+    done = subprocess.run(arguments, env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}, capture_output=True, text=True,
+                          timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    alone = [record["total_loss"] for record in lines(packed, "train")]
+    assert [record["total_loss"] for record in lines(tmp_path, "train")] == pytest.approx(alone, rel=1e-4)
+
+
+def test_packing_that_can_save_nothing_is_told(roomy_dataset, tmp_path):
+    done = run(roomy_dataset, tmp_path, **{**PACKED, "num_accumulation_steps": 1, "num_train_steps": 2,
+                                           "eval_files": None, "enable_xla": False})
+    assert "saves whole micro-batches" in done.stderr
 
 
 def wait_for(path, process, seconds=120):

@@ -21,10 +21,14 @@ class Surroundings:
     def __init__(self, environ: Mapping[str, str]):
         self.environ = environ
         self.data_dir = self.path("DATA_DIR", self.path("BERT_PREP_WORKING_DIR", CHECKOUT / "data"))
-        self.is_dry_run = environ.get("DRY_RUN", "") not in ("", "0", "false")
-        self.may_change = environ.get("CONTINUE_WITH_CHANGES", "") not in ("", "0", "false")
+        self.is_dry_run = self._is_set("DRY_RUN")
+        self.may_change = self._is_set("CONTINUE_WITH_CHANGES")
+        self.packing = self._is_set("PACKING")
         self.init_checkpoint = os.path.abspath(environ["INIT_CHECKPOINT"]) if environ.get("INIT_CHECKPOINT") else None
         self.num_gpus = ranks.count_gpus(environ)
+
+    def _is_set(self, name: str) -> bool:
+        return self.environ.get(name, "") not in ("", "0", "false")
 
     def path(self, name: str, default: Path) -> Path:
         return Path(os.path.abspath(self.environ[name])) if self.environ.get(name) else default

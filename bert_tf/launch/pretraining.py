@@ -90,7 +90,8 @@ class Recipe:
                 (phase.max_seq_length, phase.max_predictions_per_seq) for phase in wanted])
             launcher = ranks.choose_launcher(num_ranks, surroundings.environ)
             show([f"dataset = {data[0].dataset}", f"launcher = {launcher}"])
-            plan = {**self._values, "dataset": data[0].dataset, "init_checkpoint": surroundings.init_checkpoint}
+            plan = {**self._values, "dataset": data[0].dataset, "init_checkpoint": surroundings.init_checkpoint,
+                    "packing": surroundings.packing or None}
             check_same_plan(folder, plan, surroundings.may_change)
             return data, launcher, plan
 
@@ -118,6 +119,7 @@ class Recipe:
             show(phase.describe("_" + phase.name.replace("_", "") if len(self._phases) > 1 else ""))
         show([f"sequences_in_all = {sum(phase.num_sequences for phase in self._phases)}",
               f"init_checkpoint = {surroundings.init_checkpoint or 'none (random weights)'}",
+              f"packing = {'true' if surroundings.packing else 'false'}",
               f"device = {surroundings.describe_device(self._values['num_gpus'])}", f"results_dir = {shown(folder)}"])
 
     def _check_start(self, phase: Phase, folder: Path) -> None:
@@ -141,6 +143,8 @@ class Recipe:
         start = folder / phase.starts_after if phase.starts_after else surroundings.init_checkpoint
         if start:
             flags["init_checkpoint"] = start
+        if surroundings.packing:
+            flags["packing"] = True
         return program_command("run_pretraining.py", flags, surroundings.may_change)
 
 

@@ -54,6 +54,9 @@ def course(runs: Sequence[Run]) -> str:
         ("Running time", lambda run: " ".join(words.duration(run.elapsed_secs))),
         ("Throughput, median", lambda run: words.speed(run, with_rate=True)),
         ("Time spent on", words.time_shares),
+        ("Real tokens a second, median", lambda run: words.count(words.median_of(run, "tokens_per_sec"))),
+        ("Padding in what was computed", lambda run: words.share(run.last("padding_share"))),
+        ("Instances in a row", _instances_per_row),
         ("Highest memory use", _memory),
         ("Skipped updates", lambda run: words.count(run.last("skipped_updates"))),
         ("Taken up again", _restarts),
@@ -141,6 +144,12 @@ def _started_from(run: Run) -> str:
 def _num_sequences(run: Run) -> str | None:
     size = number(run.setting("global_batch_size"))
     return words.count(run.last_update * size) if size else None
+
+
+def _instances_per_row(run: Run) -> str | None:
+    """Only where instances were packed."""
+    value = run.last("instances_per_row")
+    return f"{value:.2f}" if value and run.setting("packing") else None
 
 
 def _memory(run: Run) -> str | None:

@@ -31,9 +31,14 @@ def origin(run: Run) -> str:
 
 
 def median_rate(run: Run) -> float | None:
-    rates = [y for _, y in run.series("throughput_train") if math.isfinite(y)]
+    return median_of(run, "throughput_train")
+
+
+def median_of(run: Run, name: str) -> float | None:
+    """The median of a rate, without the first report, which holds the compilation."""
+    rates = [y for _, y in run.series(name) if math.isfinite(y)]
     if len(rates) > 1:
-        rates = rates[1:]  # the first report holds the compilation
+        rates = rates[1:]
     return sorted(rates)[len(rates) // 2] if rates else None
 
 
@@ -59,7 +64,8 @@ def speed(run: Run, with_rate: bool = False) -> str:
             return "-"
         parts.append(f"{write_value(rate, 'number')} sequences/s")
     flops = number(run.setting("flops_per_sequence"))
-    tflops = rate * flops / 1e12 if rate and flops else run.last("model_tflops")
+    rows = rate / (run.last("instances_per_row") or 1.0) if rate else None
+    tflops = rows * flops / 1e12 if rows and flops else run.last("model_tflops")
     if tflops is not None:
         small = tflops < 0.1
         parts.append(f"{1000 * tflops if small else tflops:,.3g} {'GT'[not small]}FLOP/s")

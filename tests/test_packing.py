@@ -1,0 +1,123 @@
+import dataclasses
+
+import numpy as np
+import pytest
+
+from bert_tf.errors import UserError
+from bert_tf.packing import EMPTY, MAX_INSTANCES_PER_ROW, Places, best_fit, lay_out, predictions_per_row
+
+
+def lengths_like_wikipedia(count, row_length=512):
+    """A fifth as long as a row, many short ones, half of all positions used."""
+    rng = np.random.default_rng(0)
+    short = np.minimum(row_length, 5 + rng.gamma(1.2, 150, count)).astype(np.int64)
+    return np.where(rng.random(count) < 0.23, row_length, short)
+
+
+def filled(rows, lengths):
+    """Tokens of each row."""
+    return np.where(rows == EMPTY, 0, np.asarray(lengths)[rows]).sum(axis=1)
+
+
+@pytest.mark.parametrize("lengths, row_length", [
+    ([7], 8), ([8, 8, 8], 8), ([1, 1, 1, 1], 8), ([3, 3, 3, 2, 2, 2, 8, 5, 5, 1], 8),
+    (lengths_like_wikipedia(3000), 512), (np.random.default_rng(1).integers(1, 129, 5000), 128)])
+def test_every_instance_lies_in_one_row_and_no_row_is_too_full(lengths, row_length):
+    rows = best_fit(np.array(lengths), row_length)
+    assert rows.shape[1] == MAX_INSTANCES_PER_ROW
+    np.testing.assert_array_equal(np.sort(rows[rows != EMPTY]), np.arange(len(lengths)))
+    assert filled(rows, lengths).max() <= row_length
+    assert np.all(rows[:, 0] != EMPTY) and np.all((rows[:, 1] != EMPTY) | (rows[:, 2] == EMPTY))
+
+
+@pytest.mark.parametrize("lengths, expected", [
+    ([10, 6, 4], [(10,), (6, 4)]),
+    ([6, 3, 1, 3, 2], [(6, 3, 1), (3, 2)]),  # 3 and 1 together, which 3 alone does not fill
+    ([5, 4, 3, 2], [(5, 3, 2), (4,)]),  # not (5, 4): nothing would fill the 1 that is left
+    ([4, 4, 4, 4], [(4, 4), (4, 4)]),
+    ([2, 2, 2, 2, 2], [(2, 2, 2), (2, 2)])])
+def test_the_two_that_fill_a_row_best(lengths, expected):
+    rows = best_fit(np.array(lengths), 10)
+    assert [tuple(lengths[number] for number in row if number != EMPTY) for row in rows] == expected
+
+
+def test_rows_are_nearly_full():
+    lengths = lengths_like_wikipedia(8192)
+    assert filled(best_fit(lengths, 512), lengths).mean() > 0.96 * 512
+
+
+def test_masked_positions_that_a_row_needs():
+    assert predictions_per_row(20, 128, 0.15) == 20 and predictions_per_row(80, 512, 0.15) == 80
+    assert predictions_per_row(20, 512, 0.15) == 60, "three instances of 134 tokens each have 20"
+    assert predictions_per_row(80, 512, None) == 240, "each may have 80 as far as anybody knows"
+    of_one = [min(10, max(1, round(0.15 * length)), max(length - 3, 0)) for length in range(91)]
+    by_hand = max(of_one[a] + of_one[b] + of_one[90 - a - b] for a in range(91) for b in range(91 - a))
+    assert predictions_per_row(10, 90, 0.15) == by_hand > 10
+
+
+def features(count, length=12, num_predictions=4, seed=0):
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(4, length + 1, [count, 1])
+    mask = (np.arange(length) < lengths).astype(np.int32)
+    num_masked = rng.integers(0, 3, [count, 1])
+    return {"input_ids": rng.integers(5, 100, [count, length]).astype(np.int32) * mask,
+            "input_mask": mask, "segment_ids": (np.arange(length) > 2) * mask,
+            "masked_lm_positions": np.sort(rng.integers(1, 4, [count, num_predictions]), axis=1).astype(np.int32),
+            "masked_lm_ids": rng.integers(5, 100, [count, num_predictions]).astype(np.int32),
+            "masked_lm_weights": (np.arange(num_predictions) < num_masked).astype(np.float32),
+            "next_sentence_labels": rng.integers(0, 2, [count, 1]).astype(np.int32)}
+
+
+@dataclasses.dataclass(frozen=True, order=True)
+class Instance:
+    """What a model sees of an instance, wherever it lies."""
+
+    tokens: tuple
+    segments: tuple
+    masked: tuple  # (position, label, weight)
+    label: int
+
+    @classmethod
+    def unpacked(cls, given, number):
+        size = given["input_mask"][number].sum()
+        weights = given["masked_lm_weights"][number]
+        masked = zip(given["masked_lm_positions"][number], given["masked_lm_ids"][number], weights)
+        return cls(tuple(given["input_ids"][number, :size]), tuple(given["segment_ids"][number, :size]),
+                   tuple(each for each in masked if each[2]), int(given["next_sentence_labels"][number, 0]))
+
+    @classmethod
+    def packed(cls, given, row, slot):
+        mine = given["instance_numbers"][row] == slot + 1
+        first = given["cls_positions"][row, slot]
+        np.testing.assert_array_equal(given["position_ids"][row, mine], np.arange(mine.sum()))
+        np.testing.assert_array_equal(np.flatnonzero(mine), first + np.arange(mine.sum()))
+        masked = [(position - first, label, weight) for position, label, weight in zip(
+            *(given[name][row] for name in ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")))
+            if weight and mine[position]]
+        return cls(tuple(given["input_ids"][row, mine]), tuple(given["segment_ids"][row, mine]), tuple(masked),
+                   int(given["next_sentence_labels"][row, slot]))
+
+    @classmethod
+    def all_packed(cls, given):
+        return sorted(cls.packed(given, *place) for place in np.argwhere(given["example_weights"] == 1))
+
+
+def test_packed_rows_hold_the_same_instances():
+    given = features(20)
+    rows = best_fit(given["input_mask"].sum(axis=1), 12)
+    places = Places.of(rows)
+    in_rows = {name: values[rows[places]] for name, values in given.items()}
+    packed = lay_out(in_rows, places, len(rows) + 3, 6)
+    assert Instance.all_packed(packed) == sorted(Instance.unpacked(given, number) for number in range(20))
+    assert packed["example_weights"].sum() == 20
+    assert packed["masked_lm_weights"].sum() == given["masked_lm_weights"].sum()
+    assert not any(packed[name][len(rows):].any() for name in packed), "rows that only fill"
+    assert {values.dtype.name for values in packed.values()} == {"int32", "float32"}
+
+
+def test_more_masked_tokens_than_there_is_room_for_are_refused():
+    given = features(3, num_predictions=4)
+    given["masked_lm_weights"][:] = 1
+    given["input_mask"][:] = np.arange(12) < 4
+    with pytest.raises(UserError, match="12 masked tokens in a row with room for 6.*without --packing"):
+        lay_out(given, Places(np.zeros(3, int), np.arange(3)), 1, 6)
