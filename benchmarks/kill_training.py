@@ -46,7 +46,7 @@ from bert_tf.progress import progress  # noqa: E402
 
 # 36 updates of 16 sequences a rank, then 32 of 2.
 ARGUMENTS = "16 2 16 1e-2 5e-3 fp32 {use_xla} {num_ranks} 4 2 40 4 1 1 tiny"
-SECS_TO_DIE = 60
+SECS_TO_DIE, SECS_TO_GIVE_UP = 60, 900
 SECS_AFTER_EVENT = 0.5
 KINDS = ("launcher", "rank", "all", "signal", "stop", "damage")
 STATES = ("starting", "compiling", "training", "saving", "evaluating", "ending")
@@ -156,13 +156,17 @@ def wait_for_moment(run: Run, secs: float, generator: random.Random) -> bool:
     return run.process.poll() is None
 
 
-def require_dead(processes: List[psutil.Process]) -> float:
-    """Seconds until nothing of a run is left."""
-    started = time.monotonic()
-    _, alive = psutil.wait_procs(processes, timeout=SECS_TO_DIE)
+def wait_for_end(processes: List[psutil.Process]) -> str:
+    """Waits until nothing of a run is left; returns what was there for longer than it may be."""
+    _, late = psutil.wait_procs(processes, timeout=SECS_TO_DIE)
+    names = []
+    for process in late:
+        with contextlib.suppress(psutil.Error):
+            names.append(" ".join(process.cmdline()[:4]))
+    _, alive = psutil.wait_procs(late, timeout=SECS_TO_GIVE_UP)
     if alive:
-        raise SystemExit(f"{SECS_TO_DIE} s after the disturbance there are still {alive}")
-    return time.monotonic() - started
+        raise SystemExit(f"{SECS_TO_GIVE_UP} s after the disturbance there are still {alive}")
+    return "; ".join(names)
 
 
 def flip_byte(path: Path, generator: random.Random) -> None:
@@ -191,8 +195,11 @@ def disturb(run: Run, kind: str, generator: random.Random, outcome: Outcome) -> 
     else:
         with contextlib.suppress(psutil.NoSuchProcess):
             generator.choice(ranks).send_signal(signal.SIGSTOP if kind == "stop" else signal.SIGKILL)
-    secs = require_dead(processes)
-    code = run.wait()
+    disturbed = time.monotonic()
+    late = wait_for_end(processes)
+    secs, code = time.monotonic() - disturbed, run.wait()
+    if late:
+        outcome.faults.append(f"{secs:.0f} s after {kind} while {run.state()} there was still: {late}")
     outcome.longest_end[kind] = max(secs, outcome.longest_end.get(kind, 0.0))
     # In its first second a program has no handlers yet.
     if kind == "signal" and code not in (0, STOPPED_EXIT_CODE) and run.state() != "starting":
