@@ -38,6 +38,11 @@ Features = Dict[str, tf.Tensor]
 LONG_UPDATE_SECS = 10.0
 
 
+def _now() -> tf.Tensor:
+    """The host's clock in seconds when the graph comes here. tf.timestamp is refused under --deterministic."""
+    return tf.numpy_function(time.monotonic, [], tf.float64)
+
+
 class UpdateResult(NamedTuple):
     """What one update did. Reading a tensor waits for the update."""
 
@@ -166,11 +171,11 @@ class TrainStep:
         # The metrics travel with the gradients: every reduction by itself costs some milliseconds.
         sent = [*self._compress(gradients), metric_sums_M]
         with tf.control_dependencies(sent):
-            started = tf.timestamp()
+            started = _now()
         with tf.control_dependencies([started]):
             *gradients, metric_means_M = self._workers.mean(sent)
         with tf.control_dependencies([*gradients, metric_means_M]):
-            reduce_secs = tf.timestamp() - started
+            reduce_secs = _now() - started
         gradients = self._decompress(gradients)
         metrics_M = metric_means_M * self._workers.size / metric_totals_M
         scale = tf.identity(self._loss_scale.scale)
