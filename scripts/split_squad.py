@@ -1,6 +1,6 @@
 """Splits one file in SQuAD's format into a training and a development file.
 
-    python scripts/split_squad.py FILE FOLDER     prints the version, 1.1 or 2.0
+    bash scripts/python.sh scripts/split_squad.py FILE FOLDER     prints the version, 1.1 or 2.0
 
 One paragraph in five is held out with all its questions, so that no text is in both files. Where
 some question says that it has no answer, the files are of version 2.0.
