@@ -113,10 +113,10 @@ class Run:
         return "training" if "train" in kinds else "compiling" if "start" in kinds else "starting"
 
     def processes(self) -> List[psutil.Process]:
-        """The launcher and all below it."""
+        """All below the launcher."""
         with contextlib.suppress(psutil.NoSuchProcess):
             parent = psutil.Process(self.process.pid)
-            return [parent, *parent.children(recursive=True)]
+            return parent.children(recursive=True)
         return []
 
     def ranks(self) -> List[psutil.Process]:
@@ -185,6 +185,7 @@ def disturb(run: Run, kind: str, generator: random.Random, outcome: Outcome) -> 
     if (kind in ("rank", "stop") and not ranks) or (kind == "damage" and len(newest_checkpoints(run)) < 2):
         return False
     if kind in ("all", "damage"):
+        run.process.kill()
         for process in processes:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
@@ -196,8 +197,11 @@ def disturb(run: Run, kind: str, generator: random.Random, outcome: Outcome) -> 
         with contextlib.suppress(psutil.NoSuchProcess):
             generator.choice(ranks).send_signal(signal.SIGSTOP if kind == "stop" else signal.SIGKILL)
     disturbed = time.monotonic()
+    code = run.wait()  # not by psutil, which would leave no code to be read
     late = wait_for_end(processes)
-    secs, code = time.monotonic() - disturbed, run.wait()
+    secs = time.monotonic() - disturbed
+    if not late and secs > SECS_TO_DIE:
+        late = "the launcher"
     if late:
         outcome.faults.append(f"{secs:.0f} s after {kind} while {run.state()} there was still: {late}")
     outcome.longest_end[kind] = max(secs, outcome.longest_end.get(kind, 0.0))
@@ -244,17 +248,22 @@ def torment(outcome: Outcome, data_dir: Path, scratch: Path, options: argparse.N
     with progress(total=len(kinds), unit="disturbances", description=f"{num_ranks} rank(s)") as bar:
         while kinds:
             shutil.rmtree(folder)
+            started, is_fresh = time.monotonic(), True
             while True:
                 run = start()
                 if kinds and wait_for_moment(run, outcome.undisturbed_secs / 2, generator):
-                    if disturb(run, kinds[-1], generator, outcome):
-                        kinds.pop()
+                    # What the run is not in a state for has its turn later.
+                    kind = next((kind for kind in kinds if disturb(run, kind, generator, outcome)), None)
+                    if kind is not None:
+                        kinds.remove(kind)
                         bar.update(1)
+                        is_fresh = False
                         continue
-                    generator.shuffle(kinds)
                 run.finish()
                 break
             outcome.num_ended += 1
+            if is_fresh:  # on a busy machine the first run may have been slow
+                outcome.undisturbed_secs = min(outcome.undisturbed_secs, time.monotonic() - started)
             outcome.faults += differences(result_files(folder), wanted)
 
 
