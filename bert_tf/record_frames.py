@@ -8,12 +8,13 @@ little-endian, with CRC-32C, rotated and offset.
 """
 from __future__ import annotations
 
+import array
 import functools
 import itertools
 import mmap
 import os
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar, Union
 
@@ -27,6 +28,8 @@ _LENGTH = struct.Struct("<Q")
 _CHECKSUM = struct.Struct("<I")
 _FRAMING_BYTES = _HEADER.size + _CHECKSUM.size
 _GZIP_MAGIC = b"\x1f\x8b"
+# Taken out of memory at once behind a walk through a file.
+_WALK_BYTES = 1 << 25
 WAY_OUT = (
     "copy the file again from its source, or delete it with its .index and run "
     "bertPrep.py --action create_tfrecord_files again, which makes what is missing"
@@ -115,6 +118,17 @@ class RecordFrames:
             )
         return end
 
+    def walk(self) -> Iterator[tuple[int, int, int]]:
+        """(number, offset, end) of every record; little of a large file stays mapped in memory."""
+        number = offset = forgotten = 0
+        while offset < self.size:
+            end = self.end(number, offset)
+            yield number, offset, end
+            number, offset = number + 1, end
+            if offset - forgotten >= 2 * _WALK_BYTES and isinstance(self.map, mmap.mmap):
+                self.map.madvise(mmap.MADV_DONTNEED, forgotten, _WALK_BYTES)
+                forgotten += _WALK_BYTES
+
     def message(self, number: int, offset: int, end: int) -> bytes:
         """The message of a record, its checksum verified."""
         data = self.map[offset + _HEADER.size:end - _CHECKSUM.size]
@@ -128,10 +142,9 @@ def verify_records(path: str | Path) -> np.ndarray:
 
     Raises: UserError, DamagedRecord.
     """
-    offsets = [0]
+    offsets = array.array("Q", [0])
     with RecordFrames(Path(path)) as frames:
-        while offsets[-1] < frames.size:
-            number, offset = len(offsets) - 1, offsets[-1]
-            offsets.append(frames.end(number, offset))
-            frames.message(number, offset, offsets[-1])
-    return np.array(offsets, np.uint64)
+        for number, offset, end in frames.walk():
+            frames.message(number, offset, end)
+            offsets.append(end)
+    return np.asarray(offsets)

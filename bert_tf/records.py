@@ -12,7 +12,9 @@ Shape letters: N instances, S sequence, P masked positions.
 """
 from __future__ import annotations
 
+import array
 import contextlib
+import functools
 import os
 import struct
 import uuid
@@ -116,12 +118,10 @@ def encode_records(instances: InstanceArrays) -> tuple[bytes, np.ndarray]:
     schema, num = instances.schema, instances.num_instances
     features = {}
     for name, kind, size in schema.fields:
-        array = np.asarray(getattr(instances, name)).reshape(num, -1)
-        if array.shape != (num, size) or (array.dtype.kind == "f") != (kind == "float32"):
-            raise ValueError(
-                f"{name} is {array.dtype} {array.shape}; {schema} needs {kind} [{num}, {size}]"
-            )
-        features[name] = array
+        values = np.asarray(getattr(instances, name)).reshape(num, -1)
+        if values.shape != (num, size) or (values.dtype.kind == "f") != (kind == "float32"):
+            raise ValueError(f"{name} is {values.dtype} {values.shape}; {schema} needs {kind} [{num}, {size}]")
+        features[name] = values
     return frame(example_proto.encode_examples(features))
 
 
@@ -174,8 +174,8 @@ class RecordWriter:
             records, sizes = encode_records(block)
             with self._user_errors():
                 self._file.write(records)
-            self._sizes.append(sizes)
-            self._lengths.append(block.input_mask.sum(axis=1, dtype=np.int64))
+            self._sizes.append(sizes.astype(np.uint32))
+            self._lengths.append(block.input_mask.sum(axis=1, dtype=np.uint16))
 
     def __exit__(
         self, kind: type[BaseException] | None, exception: BaseException | None,
@@ -184,11 +184,9 @@ class RecordWriter:
         with self._user_errors():
             self._stack.__exit__(kind, exception, traceback)
             if exception is None:
-                ends = np.cumsum(np.concatenate([np.zeros(1, np.int64), *self._sizes]))
-                lengths = np.concatenate([np.zeros(0, np.int64), *self._lengths])
-                _write_index(
-                    self._path, RecordIndex(ends.astype(np.uint64), lengths.astype(np.uint16))
-                )
+                ends = np.cumsum(np.concatenate([np.zeros(1, np.uint32), *self._sizes]), dtype=np.uint64)
+                lengths = np.concatenate([np.zeros(0, np.uint16), *self._lengths])
+                _write_index(self._path, RecordIndex(ends, lengths))
 
     @contextlib.contextmanager
     def _user_errors(self) -> Iterator[None]:
@@ -216,13 +214,12 @@ def _index_path(path: Path) -> Path:
 
 
 def _write_index(path: Path, index: RecordIndex) -> None:
-    body = b"".join((
-        _INDEX_HEADER.pack(_INDEX_MAGIC, index.num_records),
-        index.offsets.astype("<u8").tobytes(), index.lengths.astype("<u2").tobytes(),
-    ))
+    parts = (_INDEX_HEADER.pack(_INDEX_MAGIC, index.num_records), index.offsets.astype("<u8", copy=False).tobytes(),
+             index.lengths.astype("<u2", copy=False).tobytes())
     target = _index_path(path)
     with _replacing(target) as file:
-        file.write(body + _INDEX_CHECKSUM.pack(google_crc32c.value(body)))
+        file.writelines(parts)
+        file.write(_INDEX_CHECKSUM.pack(functools.reduce(google_crc32c.extend, parts, 0)))
 
 
 def read_index(path: Path) -> RecordIndex | None:
@@ -280,9 +277,7 @@ class _Frames(RecordFrames):
         try:
             return int(features["input_mask"].sum())
         except KeyError:
-            raise self.fault(
-                number, offset, f"has no input_mask, but {', '.join(features.names)}"
-            ) from None
+            raise self.fault(number, offset, f"has no input_mask, but {', '.join(features.names)}") from None
         except example_proto.MalformedMessage as error:
             raise self.fault(number, offset, f"is no tf.train.Example: {error}") from error
 
@@ -307,17 +302,14 @@ class _Frames(RecordFrames):
 
     def scan(self) -> RecordIndex:
         """The index by one pass over the file."""
-        offsets: list[int] = [0]
-        lengths: list[int] = []
-        while offsets[-1] < self.size:
-            number, offset = len(lengths), offsets[-1]
-            end = self.end(number, offset)
+        offsets, lengths = array.array("Q", [0]), array.array("H")
+        for number, offset, end in self.walk():
             tokens = self.num_tokens(number, offset, end)
             if tokens > LONGEST_SEQUENCE:
                 raise self.fault(number, offset, f"has {tokens} tokens; at most {LONGEST_SEQUENCE}")
             lengths.append(tokens)
             offsets.append(end)
-        return RecordIndex(np.array(offsets, np.uint64), np.array(lengths, np.uint16))
+        return RecordIndex(np.asarray(offsets), np.asarray(lengths))
 
 
 class RecordFile:
@@ -330,7 +322,7 @@ class RecordFile:
         """
         self.index = load_index(path) if index is None else index
         self._frames = _Frames(Path(path))
-        self._offsets = self.index.offsets.tolist()
+        self._offsets = self.index.offsets.data
         if self._frames.size != self._offsets[-1]:
             self._frames.close()
             raise UserError(f"{path} has {self._frames.size} bytes, but had {self._offsets[-1]} when it was indexed; "

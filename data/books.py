@@ -90,7 +90,7 @@ def book_line(path: Path, fallback_encoding: Optional[str], encoding_errors: str
     with text_files.open_text(path, fallback_encoding, encoding_errors) as file:
         lines = [line.strip() for line in file]
     own = without_distributor(lines)
-    paragraphs: Iterable[str] = map("\n".join, text_files.blank_line_separated(path, own))
+    paragraphs: Iterable[str] = map("\n".join, text_files.blank_line_separated(own))
     if len(own) < len(lines):
         paragraphs = (paragraph for paragraph in paragraphs if not _DISTRIBUTOR.search(paragraph))
     return as_line(map(_without_marks, paragraphs))

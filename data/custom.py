@@ -2,18 +2,15 @@
 from __future__ import annotations
 
 import itertools
-import json
 from pathlib import Path
 from typing import Iterable, Iterator, List, Optional, Sequence
 
 from bert_tf.errors import UserError
-from data import formatting, text_files
-from data.formatting import Batch, Cleaned, as_line
+from data import formatting, json_lines, text_files
+from data.formatting import LONGEST_WRAPPED_LINE, Batch, Cleaned, Document, as_line, in_parts
 
 INPUT_FORMATS = ("auto", "file", "line", "paragraph", "jsonl")
 JSON_LINES_SUFFIXES = (".jsonl", ".ndjson")
-# Text wrapped by an editor has shorter lines; a longer line is a paragraph by itself.
-_LONGEST_WRAPPED_LINE = 120
 
 
 def find_inputs(names: Sequence[str]) -> List[Path]:
@@ -66,12 +63,22 @@ def choose_format(
         return "file"
     path = paths[0]
     with text_files.open_text(path, fallback_encoding, encoding_errors) as file:
-        blocks = text_files.blank_line_separated(path, text_files.read_lines(path, file))
-        try:
-            return "paragraph" if len(list(itertools.islice(blocks, 2))) > 1 else "line"
-        except UserError:
-            # A block that is larger than any document: lines.
-            return "line"
+        return "paragraph" if _has_blank_line_inside(text_files.read_lines(file)) else "line"
+
+
+def _has_blank_line_inside(lines: Iterable[str]) -> bool:
+    num_blocks = num_characters = 0
+    for line in itertools.chain(lines, [""]):
+        if line:
+            num_characters += len(line) + 1
+            if num_characters > text_files.LARGEST_DOCUMENT_CHARACTERS:
+                # Hardly one document.
+                return False
+        elif num_characters:
+            num_blocks, num_characters = num_blocks + 1, 0
+            if num_blocks > 1:
+                return True
+    return False
 
 
 def read_batches(
@@ -80,54 +87,32 @@ def read_batches(
 ) -> Iterator[Batch]:
     """Batches of documents, each a text with its line breaks."""
     for path in paths:
-        documents: List[str] = []
-        num_characters = 0
-        left_bytes = path.stat().st_size
         with text_files.open_text(path, fallback_encoding, encoding_errors) as file:
-            for document in _documents(path, text_files.read_lines(path, file), input_format):
-                documents.append(document)
-                num_characters += len(document)
-                if num_characters >= formatting.BATCH_CHARACTERS:
-                    input_bytes = min(left_bytes, num_characters)
-                    left_bytes -= input_bytes
-                    yield Batch(documents, {}, input_bytes)
-                    documents, num_characters = [], 0
-        yield Batch(documents, {}, left_bytes)
+            documents = _documents(path, text_files.read_lines(file), input_format)
+            yield from formatting.in_batches(documents, path.stat().st_size)
 
 
-def _documents(path: Path, lines: Iterable[str], input_format: str) -> Iterator[str]:
-    if input_format == "line":
-        yield from filter(None, lines)
-    elif input_format == "jsonl":
-        yield from _json_texts(path, lines)
+def _documents(path: Path, lines: Iterator[str], input_format: str) -> Iterator[Document]:
+    if input_format == "jsonl":
+        yield from json_lines.documents(path, lines)
+    elif input_format == "file":
+        yield from in_parts(lines)
     elif input_format == "paragraph":
-        yield from map("\n".join, text_files.blank_line_separated(path, lines))
+        for line in filter(None, lines):
+            yield from in_parts(itertools.chain([line], itertools.takewhile(bool, lines)))
     else:
-        text_files.require_document_size(path, path.stat().st_size)
-        yield "\n".join(lines)
-
-
-def _json_texts(path: Path, lines: Iterable[str]) -> Iterator[str]:
-    for number, line in enumerate(lines, 1):
-        if not line:
-            continue
-        try:
-            content = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise UserError(f"{path}, line {number}: not JSON ({error}): each line has to be an object "
-                            'like {"text": "..."}') from None
-        text = content.get("text") if isinstance(content, dict) else None
-        if not isinstance(text, str):
-            raise UserError(f'{path}, line {number}: no object with a "text" that is a string, like '
-                            '{"text": "..."}; other fields do not matter')
-        yield text
+        for whole in filter(None, text_files.whole_lines(lines)):
+            if isinstance(whole, str):
+                yield whole
+            else:
+                yield from in_parts(whole)
 
 
 def _paragraphs(document: str) -> Iterator[str]:
     """Joins hard-wrapped lines; blank lines and lines too long to be wrapped part paragraphs."""
     paragraph: List[str] = []
     for line in document.split("\n"):
-        is_long = len(line) > _LONGEST_WRAPPED_LINE
+        is_long = len(line) > LONGEST_WRAPPED_LINE
         if paragraph and (is_long or not line):
             yield " ".join(paragraph)
             paragraph = []
@@ -140,4 +125,4 @@ def _paragraphs(document: str) -> Iterator[str]:
 
 def clean_batch(batch: Batch) -> Cleaned:
     lines = [as_line(_paragraphs(document)) for document in batch.documents]
-    return Cleaned(lines, batch.num_dropped, batch.input_bytes)
+    return Cleaned(lines, batch.num_dropped, batch.input_bytes, batch.part)

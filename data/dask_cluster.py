@@ -198,11 +198,13 @@ class DaskCluster(Workers):
         return num_items > 1
 
     def map_in_order(
-        self, function: Callable[[Item], Result], items: Iterable[Item]
+        self, function: Callable[[Item], Result], items: Iterable[Item],
+        size_of: Callable[[Item], int] = lambda _: 0, largest_in_flight: int = 1,
     ) -> Generator[Result, None, None]:
         with _sign_of_life(self._shared_folder) as sign, _Connection(self._scheduler, sign) as connection:
             yield from in_order(items, functools.partial(connection.submit, function),
-                                connection.get_result, connection.get_most_in_flight)
+                                connection.get_result, connection.get_most_in_flight,
+                                size_of, largest_in_flight)
 
 
 class _Connection:

@@ -13,6 +13,9 @@ than the pairing itself.
 Every choice comes from (seed, split, shard): the same text gives the same bytes, whichever process
 makes a shard, and no two shards share their choices.
 
+A shard is worked on whole as long as that takes less than `SECTION_BYTES`, some 500 MB of English. A
+larger one, or a larger document, is worked on in sections of that size, each as if it were a shard.
+
 Shape letters: N instances, S sequence, P masked positions, T tokens of the shard.
 """
 from __future__ import annotations
@@ -21,6 +24,7 @@ import array
 import bisect
 import dataclasses
 import functools
+import itertools
 import os
 import random
 from collections.abc import Iterable, Iterator, Mapping
@@ -44,6 +48,10 @@ _SHORTEST_TARGET = 2
 _BLOCK_BYTES = 1 << 17
 # Assembled at once, so that it fits a processor's cache. The choices of truncation depend on it.
 _BLOCK_TOKENS = 1 << 17
+# What the tokens and pairs of a section may take; a process takes some 250 MB besides.
+SECTION_BYTES = 1 << 29
+# Five numbers of 32 bits, and a place in the shuffled order.
+_PAIR_BYTES = 28
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,6 +110,7 @@ class TokenizedText(NamedTuple):
     token_ids: np.ndarray  # uint16 or int32 [T]
     sentence_starts: np.ndarray  # int64 [sentences + 1] first token; last: T
     document_starts: np.ndarray  # int64 [documents + 1] first sentence; last: number of sentences
+    is_continued: bool = False  # the first document began in the section before
 
     @property
     def num_documents(self) -> int:
@@ -111,18 +120,68 @@ class TokenizedText(NamedTuple):
     def num_sentences(self) -> int:
         return len(self.sentence_starts) - 1
 
-    @classmethod
-    def from_lines(cls, token_ids: np.ndarray, sizes: np.ndarray, blanks: np.ndarray) -> TokenizedText:
-        """From all tokens, the number of them in each line, and which lines part documents."""
-        sentence_ends = np.cumsum(sizes[sizes > 0])
-        document_ends = np.searchsorted(np.flatnonzero(sizes > 0), blanks)
-        # Where a line or a document is empty, two ends are the same.
-        document_starts = np.unique(np.concatenate([[0], document_ends, [len(sentence_ends)]]))
-        return cls(token_ids, np.concatenate([[0], sentence_ends]), document_starts)
+
+class _Lines(NamedTuple):
+    """The tokens of some lines of a sharded text file."""
+
+    token_ids: np.ndarray
+    sizes: np.ndarray  # tokens of each line
+    blanks: np.ndarray  # the lines that part documents
+
+    @property
+    def num_sentences(self) -> int:
+        return int(np.count_nonzero(self.sizes))
+
+
+class _Section:
+    """A `TokenizedText` that grows."""
+
+    def __init__(self, id_type: np.dtype, is_continued: bool = False):
+        # Grown in place: parts that are joined at the end would take twice the memory.
+        self._tokens = array.array(id_type.char)
+        self._sentences, self._documents = array.array("q", [0]), array.array("q", [0])
+        self._is_continued = is_continued
+
+    @property
+    def num_sentences(self) -> int:
+        return len(self._sentences) - 1
+
+    @property
+    def is_inside_document(self) -> bool:
+        return self.num_sentences > self._documents[-1]
+
+    def add(self, lines: _Lines) -> None:
+        """Sentences and documents without a token are left out."""
+        sentences = np.flatnonzero(lines.sizes)
+        document_ends = self.num_sentences + np.searchsorted(sentences, lines.blanks)
+        # The section before it ended with a document.
+        self._is_continued &= 0 not in document_ends
+        self._sentences.frombytes((len(self._tokens) + np.cumsum(lines.sizes[sentences])).tobytes())
+        self._tokens.frombytes(lines.token_ids.tobytes())
+        self._end_documents(document_ends)
+
+    def _end_documents(self, ends: np.ndarray) -> None:
+        """Where a document is empty, two ends are the same."""
+        self._documents.frombytes(np.unique(ends[ends > self._documents[-1]]).tobytes())
+
+    def num_bytes(self, settings: ExampleSettings) -> int:
+        """What making instances of it takes, for text of any kind: a chunk that is replaced by a
+        random next is walked through twice, and each document has a last chunk."""
+        num_tokens, num_documents = len(self._tokens), len(self._documents)
+        num_pairs = settings.dupe_factor * (num_documents + 2 * num_tokens // settings.max_seq_length)
+        return (num_tokens * self._tokens.itemsize + (self.num_sentences + num_documents) * self._sentences.itemsize
+                + num_pairs * _PAIR_BYTES)
+
+    def text(self) -> TokenizedText:
+        """All of it, which ends the last document."""
+        self._end_documents(np.array([self.num_sentences]))
+        # The arrays themselves, not copies of them.
+        tokens, sentences, documents = map(np.asarray, (self._tokens, self._sentences, self._documents))
+        return TokenizedText(tokens, sentences, documents, self._is_continued)
 
 
 class Pairs(NamedTuple):
-    """Segments A and B of N instances as ranges of the shard's tokens, int64 [N]."""
+    """Segments A and B of N instances as ranges of the shard's tokens, int32 or int64 [N]."""
 
     a_start: np.ndarray
     a_end: np.ndarray
@@ -143,16 +202,8 @@ def _blocks_of_lines(file: BinaryIO) -> Iterator[bytes]:
         yield block if block.endswith(b"\n") else block + b"\n"
 
 
-def read_text(path: str | Path, tokenizer: Tokenizer) -> TokenizedText:
-    """Tokenises a sharded text file: a sentence a line, a blank line between documents.
-
-    Sentences without a token are left out.
-
-    Raises: UserError where the file cannot be read or is not UTF-8.
-    """
-    id_type = np.uint16 if tokenizer.vocab_size <= 1 << 16 else np.int32
-    parts = [(np.zeros(0, id_type), np.zeros(0, np.int64), np.zeros(0, np.int64))]
-    num_lines = 0
+def _tokenized_lines(path: str | Path, tokenizer: Tokenizer, id_type: np.dtype) -> Iterator[_Lines]:
+    """Raises: UserError where the file cannot be read or is not UTF-8."""
     try:
         with open(path, "rb") as file:
             for block in _blocks_of_lines(file):
@@ -160,8 +211,7 @@ def read_text(path: str | Path, tokenizer: Tokenizer) -> TokenizedText:
                 lines = block.split(b"\n")
                 empty = np.flatnonzero(sizes == 0)
                 is_blank = [not lines[number].decode().strip() for number in empty.tolist()]
-                parts.append((ids.astype(id_type), sizes, num_lines + empty[np.array(is_blank, bool)]))
-                num_lines += len(sizes)
+                yield _Lines(ids.astype(id_type), sizes, empty[np.array(is_blank, bool)])
     except OSError as error:
         raise UserError(
             f"sharded text {path} cannot be read ({error.strerror}); run bertPrep.py "
@@ -172,7 +222,35 @@ def read_text(path: str | Path, tokenizer: Tokenizer) -> TokenizedText:
             f"sharded text {path} is not UTF-8 ({error.reason}); delete it and run bertPrep.py "
             "--action sharding again"
         ) from error
-    return TokenizedText.from_lines(*map(np.concatenate, zip(*parts)))
+
+
+def read_sections(
+    path: str | Path, tokenizer: Tokenizer, settings: ExampleSettings
+) -> Iterator[TokenizedText]:
+    """Tokenises a sharded text file: a sentence a line, a blank line between documents.
+
+    Sentences without a token are left out. Nearly always there is one section. Where there are
+    several, none is too short for a pair.
+
+    Raises: UserError where the file cannot be read or is not UTF-8.
+    """
+    id_type = np.dtype(np.uint16 if tokenizer.vocab_size <= 1 << 16 else np.int32)
+    section = _Section(id_type)
+    # Lines that begin a section if two sentences are among them.
+    waiting: list[_Lines] = []
+    for lines in _tokenized_lines(path, tokenizer, id_type):
+        waiting.append(lines)
+        if section.num_sentences > 1 and section.num_bytes(settings) >= SECTION_BYTES:
+            if sum(block.num_sentences for block in waiting) < 2:
+                continue
+            is_continued = section.is_inside_document
+            yield section.text()
+            section = _Section(id_type, is_continued)
+        while waiting:
+            section.add(waiting.pop(0))
+    for lines in waiting:
+        section.add(lines)
+    yield section.text()
 
 
 def with_two_documents(text: TokenizedText) -> TokenizedText:
@@ -202,10 +280,12 @@ def draw_pairs(text: TokenizedText, settings: ExampleSettings, seed: int) -> Pai
     `text` has at least two documents.
     """
     draw = random.Random(seed).random
-    starts, documents = text.sentence_starts.tolist(), text.document_starts.tolist()
+    # Lists of Python's integers would take five times the memory.
+    starts, documents = text.sentence_starts.data, text.document_starts.data
     budget, num_documents = settings.token_budget, text.num_documents
-    found = array.array("q")
-    for document in list(range(num_documents)) * settings.dupe_factor:
+    found = array.array("i")
+    walks = itertools.repeat(range(num_documents), settings.dupe_factor)
+    for document in itertools.chain.from_iterable(walks):
         place, document_end = documents[document:document + 2]
         # Once a document, not once a chunk.
         target = budget
@@ -231,7 +311,7 @@ def draw_pairs(text: TokenizedText, settings: ExampleSettings, seed: int) -> Pai
             found.extend((chunk_start, split_start, starts[first], starts[last], 1))
             # The sentences after the split were not used: the next chunk starts with them.
             place = split
-    return Pairs(*np.array(found).reshape(-1, len(Pairs._fields)).T)
+    return Pairs(*np.asarray(found).reshape(-1, len(Pairs._fields)).T)
 
 
 def truncate(pairs: Pairs, budget: int, generator: np.random.Generator) -> Pairs:
@@ -257,10 +337,18 @@ class Assembler:
     def __init__(self, text: TokenizedText, max_seq_length: int, ids: VocabularyIds):
         self._ids = ids
         # Every run of S tokens as a row. A and B are copied as a whole with what is beside them, which
-        # is overwritten: far faster than gathering tokens. The margins are for the text's two ends.
-        margin = np.zeros(max_seq_length, text.token_ids.dtype)
-        tokens = np.concatenate([margin, text.token_ids, margin])
-        self._runs = np.lib.stride_tricks.sliding_window_view(tokens, max_seq_length)
+        # is overwritten: far faster than gathering tokens.
+        tokens = text.token_ids
+        self._tokens = tokens if len(tokens) >= max_seq_length else np.resize(tokens, max_seq_length)
+        self._runs = np.lib.stride_tricks.sliding_window_view(self._tokens, max_seq_length)
+
+    def _copy_runs(self, starts: np.ndarray) -> np.ndarray:
+        """The runs that begin at these tokens; what is past the text's two ends may be anything."""
+        num_runs, length = self._runs.shape
+        found = self._runs[np.clip(starts, 0, num_runs - 1)]
+        past = np.flatnonzero((starts < 0) | (starts >= num_runs))
+        found[past] = self._tokens.take(starts[past, np.newaxis] + np.arange(length), mode="clip")
+        return found
 
     def assemble(self, pairs: Pairs) -> InstanceArrays:
         num, length = len(pairs.a_start), self._runs.shape[1]
@@ -270,8 +358,8 @@ class Assembler:
         is_real = places < lengths.astype(np.int32)[:, np.newaxis]
         is_past_a = places > a_size.astype(np.int32)[:, np.newaxis]
         # So that A begins at place 1, and B behind the [SEP] that follows A.
-        input_ids = self._runs[pairs.a_start - 1 + length]
-        np.copyto(input_ids, self._runs[pairs.b_start - a_size - 2 + length], where=is_past_a)
+        input_ids = self._copy_runs(pairs.a_start - 1)
+        np.copyto(input_ids, self._copy_runs(pairs.b_start - a_size - 2), where=is_past_a)
         np.copyto(input_ids, self._ids.pad, where=~is_real)
         input_ids[:, 0] = self._ids.cls
         input_ids[rows, a_size + 1] = input_ids[rows, lengths - 1] = self._ids.sep
@@ -296,12 +384,12 @@ def create_instances(
     pairs = draw_pairs(text, settings, int(pair_seed.generate_state(1, np.uint64)[0]))
     mask_key = int(mask_seed.generate_state(1, np.uint64)[0])
     generator = np.random.default_rng(other_seed)
-    pairs = pairs.rows(generator.permutation(len(pairs.a_start)))
+    order = generator.permutation(len(pairs.a_start))
     assembler = Assembler(text, settings.max_seq_length, ids)
     masker = Masker(settings.masking_rules, ids) if settings.masking == "static" else None
     block_size = max(1, _BLOCK_TOKENS // settings.max_seq_length)
     for first in range(0, len(pairs.a_start), block_size):
-        block = pairs.rows(slice(first, first + block_size))
+        block = pairs.rows(order[first:first + block_size])
         block = truncate(block, settings.token_budget, generator)
         instances = assembler.assemble(block)
         if masker:
@@ -335,30 +423,46 @@ def make_shard(
     tokenizer = _tokenizer(
         settings.vocab_file, os.stat(settings.vocab_file).st_mtime_ns, settings.do_lower_case)
     ids = VocabularyIds.of(tokenizer.vocab)
-    text = read_text(text_path, tokenizer)
-    try:
-        paired = with_two_documents(text)
-    except UserError as error:
-        raise UserError(f"sharded text {text_path} {error}") from None
+    counts: dict[str, int] = {}
+    with RecordWriter(output_path) as writer:
+
+        def write(number: int, text: TokenizedText) -> dict[str, int]:
+            seed = (settings.random_seed, SPLITS.index(split), shard, *([number] if number else []))
+            try:
+                paired = with_two_documents(text)
+            except UserError as error:
+                raise UserError(f"sharded text {text_path} {error}") from None
+            return _write_section(writer, paired, text.num_documents, settings, ids, seed)
+
+        # Not a loop over the sections, whose variable would hold one while the next is read.
+        for of_section in map(write, itertools.count(), read_sections(text_path, tokenizer, settings)):
+            for name, count in of_section.items():
+                counts[name] = counts.get(name, 0) + count
+    return counts
+
+
+def _write_section(
+    writer: RecordWriter, text: TokenizedText, num_documents: int, settings: ExampleSettings,
+    ids: VocabularyIds, seed: Iterable[int],
+) -> dict[str, int]:
+    """`num_documents`: before one was cut in two."""
     counts = {
-        "num_documents": text.num_documents,
-        "num_documents_cut_in_two": paired.num_documents - text.num_documents,
+        "num_documents": num_documents - text.is_continued,
+        "num_documents_cut_in_two": text.num_documents - num_documents + text.is_continued,
         "num_sentences": text.num_sentences,
         "num_tokens": len(text.token_ids),
         "num_unknown_tokens": int(np.count_nonzero(text.token_ids == ids.unknown)),
         "num_instances": 0, "num_random_next": 0, "num_masked_tokens": 0,
         "num_instance_tokens": 0, "num_padding_tokens": 0,
     }
-    with RecordWriter(output_path) as writer:
-        seed = (settings.random_seed, SPLITS.index(split), shard)
-        for block in create_instances(paired, settings, ids, seed):
-            writer.write(block)
-            num_real = int(np.count_nonzero(block.input_mask))
-            counts["num_instances"] += block.num_instances
-            counts["num_random_next"] += int(block.next_sentence_labels.sum())
-            counts["num_masked_tokens"] += int(np.count_nonzero(block.masked_lm_weights))
-            counts["num_instance_tokens"] += num_real
-            counts["num_padding_tokens"] += block.input_mask.size - num_real
+    for block in create_instances(text, settings, ids, seed):
+        writer.write(block)
+        num_real = int(np.count_nonzero(block.input_mask))
+        counts["num_instances"] += block.num_instances
+        counts["num_random_next"] += int(block.next_sentence_labels.sum())
+        counts["num_masked_tokens"] += int(np.count_nonzero(block.masked_lm_weights))
+        counts["num_instance_tokens"] += num_real
+        counts["num_padding_tokens"] += block.input_mask.size - num_real
     return counts
 
 

@@ -7,6 +7,7 @@ document is never split, and the bytes depend on the seed alone, not on the numb
 """
 from __future__ import annotations
 
+import codecs
 import contextlib
 import functools
 import hashlib
@@ -14,7 +15,7 @@ import heapq
 import os
 from array import array
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
 import numpy as np
 
@@ -30,6 +31,9 @@ _SPLIT_NUMBERS = {"training": 0, "test": 1}
 _TIES = 2
 # Python's own integers take five times the memory of an array's.
 _ASSIGNMENT_BLOCK = 1 << 18
+# Read at once of a line or a document.
+_PIECE_BYTES = 1 << 20
+_LARGEST_DOCUMENT_BYTES = np.iinfo(np.uint32).max
 
 
 class ShardingSettings(NamedTuple):
@@ -82,22 +86,42 @@ class ShardTask(NamedTuple):
     documents: DocumentIndex
 
 
+def _index_file(path: Path, report: Callable[[int], object]) -> Iterator[Tuple[int, int]]:
+    """(offset, length) of each document."""
+    offset = reported = 0
+    with open(path, "rb") as file:
+        while piece := file.readline(_PIECE_BYTES):
+            length = len(piece)
+            while len(piece) == _PIECE_BYTES and not piece.endswith(b"\n"):
+                piece = file.readline(_PIECE_BYTES)
+                length += len(piece)
+            own = length - len(piece) + len(piece.rstrip(b"\r\n"))
+            if own > _LARGEST_DOCUMENT_BYTES:
+                raise UserError(f"{path}: the line at byte {offset:,} has {own:,} bytes; a document may have up to "
+                                f"{_LARGEST_DOCUMENT_BYTES:,}: part it into several lines")
+            if own:
+                yield offset, own
+            offset += length
+            if offset - reported >= _PIECE_BYTES:
+                report(offset - reported)
+                reported = offset
+    report(offset - reported)
+
+
 def index_documents(paths: Sequence[Path]) -> DocumentIndex:
-    """Streams the formatted files; empty lines are no documents."""
+    """Streams the formatted files; empty lines are no documents.
+
+    Raises:
+      UserError: a document of more than 4 GB.
+    """
     files, offsets, lengths = array("H"), array("Q"), array("I")
     total_bytes = sum(path.stat().st_size for path in paths)
     with progress(total=total_bytes, unit="B", description="indexing documents") as bar:
         for number, path in enumerate(paths):
-            offset = 0
-            with open(path, "rb") as file:
-                for line in file:
-                    length = len(line.rstrip(b"\r\n"))
-                    if length:
-                        files.append(number)
-                        offsets.append(offset)
-                        lengths.append(length)
-                    offset += len(line)
-                    bar.update(len(line))
+            for offset, length in _index_file(path, bar.update):
+                files.append(number)
+                offsets.append(offset)
+                lengths.append(length)
     return DocumentIndex(
         np.frombuffer(files, np.uint16), np.frombuffer(offsets, np.uint64),
         np.frombuffer(lengths, np.uint32),
@@ -114,8 +138,10 @@ def assign_documents(lengths: np.ndarray, settings: ShardingSettings) -> np.ndar
     test_share = settings.fraction_test_set
     capacities = [(1 - test_share) / num_training] * num_training
     capacities += [test_share / num_test] * num_test if num_test else []
-    shuffled = np.random.default_rng([settings.random_seed, _TIES]).permutation(len(lengths))
-    order = shuffled[np.argsort(-lengths[shuffled].astype(np.int64), kind="stable")]
+    generator = np.random.default_rng([settings.random_seed, _TIES])
+    shuffled = generator.permutation(len(lengths)).astype(np.int32)
+    # All bits turned round, the longest comes first.
+    order = shuffled[np.argsort(~lengths[shuffled], kind="stable")]
     assignment = np.empty(len(lengths), np.int32)
     heap = [(0.0, shard) for shard in range(len(capacities))]
     for first in range(0, len(order), _ASSIGNMENT_BLOCK):
@@ -125,6 +151,14 @@ def assign_documents(lengths: np.ndarray, settings: ShardingSettings) -> np.ndar
             assignment[document] = shard
             heapq.heapreplace(heap, (load + length / capacities[shard], shard))
     return assignment
+
+
+def _read_document(descriptor: int, offset: int, length: int) -> Iterator[str]:
+    """A document's text, in pieces where it is large."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    for done in range(0, length, _PIECE_BYTES):
+        block = os.pread(descriptor, min(_PIECE_BYTES, length - done), offset + done)
+        yield decoder.decode(block, final=done + _PIECE_BYTES >= length)
 
 
 def _write_shard(task: ShardTask, *, segmentation_method: str) -> Dict[str, Any]:
@@ -137,15 +171,20 @@ def _write_shard(task: ShardTask, *, segmentation_method: str) -> Dict[str, Any]
     with contextlib.ExitStack() as stack:
         inputs = [stack.enter_context(open(name, "rb", buffering=0)) for name in task.inputs]
         file = stack.enter_context(atomic_file(path))
-        for number in order.tolist():
-            text = os.pread(inputs[documents.files[number]].fileno(),
-                            int(documents.lengths[number]), int(documents.offsets[number]))
-            found = split(text.decode("utf-8", "replace"))
-            block = "\n".join([*found, "", ""]).encode()
+
+        def write(lines: List[str]) -> int:
+            block = "\n".join([*lines, ""]).encode()
             file.write(block)
             digest.update(block)
-            num_sentences += len(found)
-            num_bytes += len(block)
+            return len(block)
+
+        for number in map(int, order):
+            pieces = _read_document(inputs[documents.files[number]].fileno(), int(documents.offsets[number]),
+                                    int(documents.lengths[number]))
+            for found in sentences.split_pieces(pieces, split):
+                num_bytes += write(found)
+                num_sentences += len(found)
+            num_bytes += write([""])
     return {
         "file": f"{path.parent.name}/{path.name}", "bytes": num_bytes,
         "sha256": digest.hexdigest(), "num_documents": documents.num_documents,
@@ -172,9 +211,9 @@ def _tasks(
     assignment: np.ndarray, settings: ShardingSettings,
 ) -> Iterator[ShardTask]:
     """The shards that are still missing."""
-    order = np.argsort(assignment, kind="stable")
-    bounds = np.searchsorted(assignment[order], np.arange(settings.num_training_shards
-                                                           + settings.num_test_shards + 1))
+    order = np.argsort(assignment, kind="stable").astype(np.int32)
+    num_shards = settings.num_training_shards + settings.num_test_shards
+    bounds = np.concatenate([[0], np.cumsum(np.bincount(assignment, minlength=num_shards))])
     names = shard_names(dataset, settings)
     for shard, (split, number, name) in enumerate(names):
         if name in stage.finished:

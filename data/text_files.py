@@ -7,10 +7,11 @@ do) counts, then the one the user names for such files; no encoding is ever gues
 from __future__ import annotations
 
 import codecs
+import itertools
 import os
 import re
 from pathlib import Path
-from typing import IO, BinaryIO, Iterable, Iterator, List, Optional, Sequence, Set, Tuple
+from typing import IO, BinaryIO, Iterable, Iterator, List, Optional, Sequence, Set, Tuple, Union
 
 from bert_tf.errors import UserError
 
@@ -25,8 +26,15 @@ _BYTE_ORDER_MARKS = (
 _STATED_ENCODING = re.compile(rb"(?im)^character set encoding:\s*([\w.:-]+)")
 _HEAD_BYTES = 20_000
 _BLOCK_BYTES = 1 << 20
-# Keeps a worker that holds a document and its pieces well under 1 GiB.
+# What is held in memory as a whole: keeps a process that holds it several times well under 1 GiB.
 LARGEST_DOCUMENT_CHARACTERS = 32 << 20
+# A longer line comes in pieces.
+LONGEST_LINE = 1 << 19
+_SPACES = " \t\u00a0\u3000"
+
+
+class Unfinished(str):
+    """A piece of a line that goes on in the next one; ends with white space where there is any."""
 
 
 def find_text_files(folder: Path, suffixes: Sequence[str] = (".txt",)) -> List[Path]:
@@ -177,37 +185,73 @@ def open_text(path: Path, fallback: Optional[str] = None, errors: str = "strict"
     return open(path, encoding=encoding, errors=errors)
 
 
-def read_lines(path: Path, file: IO[str]) -> Iterator[str]:
-    """The lines of an open file, stripped; in memory is never more than one of them.
+def _first_piece(text: str) -> Unfinished:
+    """Up to the last word, which stays for the next piece."""
+    end = len(text.rstrip())
+    return Unfinished(text[:max(text.rfind(space, 0, end) for space in _SPACES) + 1 or len(text) - 1])
 
-    Raises:
-      UserError: a line is longer than the largest document.
-    """
-    while line := file.readline(LARGEST_DOCUMENT_CHARACTERS + 1):
-        require_document_size(path, len(line))
-        yield line.strip()
+
+def read_lines(file: IO[str]) -> Iterator[str]:
+    """The lines of an open file, stripped; those longer than `LONGEST_LINE` in pieces, of which all
+    but the last are `Unfinished`."""
+    text = ""
+    while line := file.readline(LONGEST_LINE):
+        text = text + line if text else line
+        if len(line) < LONGEST_LINE or line.endswith("\n"):
+            yield text.strip()
+            text = ""
+        else:
+            piece = _first_piece(text)
+            yield piece
+            text = text[len(piece):]
+    if text:
+        yield text.strip()
+
+
+def lines_of(pieces: Iterable[str]) -> Iterator[str]:
+    """The lines of a text that comes in pieces; long ones as `read_lines` gives them."""
+    rest = ""
+    for piece in pieces:
+        *lines, rest = (rest + piece).split("\n")
+        yield from lines
+        if len(rest) >= LONGEST_LINE:
+            begun = _first_piece(rest)
+            yield begun
+            rest = rest[len(begun):]
+    yield rest
+
+
+def rest_of_line(lines: Iterator[str]) -> Iterator[str]:
+    """The pieces up to the end of the line of which an `Unfinished` one was taken."""
+    for line in lines:
+        yield line
+        if not isinstance(line, Unfinished):
+            return
+
+
+def whole_lines(lines: Iterator[str]) -> Iterator[Union[str, Iterator[str]]]:
+    """Each line as it is or, where it is a long one, as its pieces, to be taken before the next."""
+    for line in lines:
+        yield itertools.chain([line], rest_of_line(lines)) if isinstance(line, Unfinished) else line
 
 
 def require_document_size(path: Path, num_characters: int) -> None:
     if num_characters > LARGEST_DOCUMENT_CHARACTERS:
         raise UserError(
-            f"{path}: a document of more than {LARGEST_DOCUMENT_CHARACTERS:,} characters; a "
-            "document is held in memory: split it, or say how documents are separated "
-            "(--dataset=custom --input_format=line or paragraph)"
+            f"{path}: a book of more than {LARGEST_DOCUMENT_CHARACTERS:,} characters, which is held in "
+            "memory: split it, or format it by --dataset=custom --input_format=file, which takes "
+            "documents of any size"
         )
 
 
-def blank_line_separated(path: Path, lines: Iterable[str]) -> Iterator[List[str]]:
-    """Runs of lines that are not blank: documents, or paragraphs, of hard-wrapped text."""
+def blank_line_separated(lines: Iterable[str]) -> Iterator[List[str]]:
+    """Runs of lines that are not blank: the paragraphs of hard-wrapped text."""
     block: List[str] = []
-    num_characters = 0
     for line in lines:
         if line:
             block.append(line)
-            num_characters += len(line) + 1
-            require_document_size(path, num_characters)
         elif block:
             yield block
-            block, num_characters = [], 0
+            block = []
     if block:
         yield block

@@ -12,8 +12,9 @@ from __future__ import annotations
 import collections
 import hashlib
 import io
+import re
 from pathlib import Path
-from typing import Counter, Dict, Iterator, List, Sequence, Set
+from typing import IO, Counter, Dict, Iterable, Iterator, List, Optional, Sequence, Set
 
 from bert_tf.errors import UserError
 from bert_tf.progress import progress
@@ -36,6 +37,11 @@ RARE_SHARE = 1e-6
 MIN_PIECE_COUNT = 2
 # More text changes the vocabulary little, and the trainer holds every distinct word in memory.
 MAX_TRAINING_BYTES = 1 << 30
+_PIECE_BYTES = 1 << 22
+# The trainer takes 1.1 kB for each different word.
+MOST_WORDS = 400_000
+# Ideographs are words of their own, and few.
+_WORD = re.compile("[^\\W\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002fa1f]+")
 # SentencePiece takes some 15 bytes a byte of text.
 MAX_SENTENCEPIECE_BYTES = 1 << 25
 SENTENCEPIECE_THREADS = 4
@@ -48,10 +54,23 @@ def _sampled_lines(paths: Sequence[Path], description: str, max_bytes: int) -> I
     with progress(total=total_bytes, unit="B", description=description) as bar:
         for path in paths:
             with open(path, "rb") as file:
-                for number, line in enumerate(file):
+                for number, line in enumerate(_lines_or_pieces(file)):
                     bar.update(len(line))
                     if number % step == 0:
                         yield line.decode("utf-8", "replace")
+
+
+def _lines_or_pieces(file: IO[bytes]) -> Iterator[bytes]:
+    """Lines; long ones in pieces, parted at spaces."""
+    begun = b""
+    while line := file.readline(_PIECE_BYTES):
+        text = begun + line
+        is_whole = len(line) < _PIECE_BYTES or line.endswith(b"\n")
+        end = len(text) if is_whole else text.rfind(b" ") + 1 or len(text)
+        yield text[:end]
+        begun = text[end:]
+    if begun:
+        yield begun
 
 
 def _count_characters(paths: Sequence[Path], max_bytes: int) -> Counter[str]:
@@ -87,6 +106,30 @@ def _replacements(counts: Counter[str], alphabet: Set[str], normalize) -> Dict[i
     }
 
 
+def _frequent_words(lines: Iterable[str]) -> Optional[Set[str]]:
+    """The `MOST_WORDS` most frequent words, or None where there are not so many."""
+    counts: Counter[str] = collections.Counter()
+    floor = 0
+    for line in lines:
+        counts.update(_WORD.findall(line))
+        if len(counts) > 4 * MOST_WORDS:
+            # What is frequent comes back in time.
+            while len(counts) > 2 * MOST_WORDS:
+                floor += 1
+                counts = collections.Counter({word: count for word, count in counts.items() if count > floor})
+    if not floor and len(counts) <= MOST_WORDS:
+        return None
+    return set(sorted(counts, key=lambda word: (-counts[word], word))[:MOST_WORDS])
+
+
+def _without_rare_words(lines: Iterable[str], frequent: Optional[Set[str]]) -> Iterator[str]:
+    if frequent is None:
+        yield from lines
+        return
+    for line in lines:
+        yield _WORD.sub(lambda word: word[0] if word[0] in frequent else " ", line)
+
+
 def train_vocabulary(paths: Sequence[Path], vocab_size: int, do_lower_case: bool) -> List[str]:
     """The pieces in the order of their ids: special tokens first, then characters, then merges.
 
@@ -114,7 +157,9 @@ def train_vocabulary(paths: Sequence[Path], vocab_size: int, do_lower_case: bool
         vocab_size=vocab_size, min_frequency=MIN_PIECE_COUNT, special_tokens=fixed,
         continuing_subword_prefix=CONTINUATION, show_progress=False,
     )
-    lines = (line.translate(replacements) for line in _sampled_lines(paths, "training", MAX_TRAINING_BYTES))
+    frequent = _frequent_words(_sampled_lines(paths, "counting words", MAX_TRAINING_BYTES))
+    text = _without_rare_words(_sampled_lines(paths, "training", MAX_TRAINING_BYTES), frequent)
+    lines = (line.translate(replacements) for line in text)
     tokenizer.train_from_iterator(lines, trainer)
     vocab = tokenizer.get_vocab()
     return sorted(vocab, key=vocab.__getitem__)

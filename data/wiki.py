@@ -3,29 +3,34 @@ from __future__ import annotations
 
 import bz2
 import html
+import itertools
 import re
-import xml.etree.ElementTree as ElementTree
 from pathlib import Path
-from typing import IO, Any, Dict, Iterable, Iterator, List, NamedTuple, Optional
+from typing import IO, Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
+from xml.parsers import expat
 
 from bert_tf.errors import UserError
 from data import formatting, text_files
-from data.formatting import Batch, Cleaned, as_line
+from data.formatting import Batch, Cleaned, Document, Part, as_line, in_parts
+from data.sentences import PARAGRAPH_SEPARATOR
 from data.wikitext import has_stop, paragraphs_of
 
 # By dataset: how the wiki is called in the names of its dumps.
 WIKIS = {"wikicorpus_en": "enwiki", "wikicorpus_zh": "zhwiki"}
 _BLOCK_BYTES = 1 << 18
+# Wikipedia allows two million bytes.
+_LARGEST_PAGE = 1 << 22
 _REDIRECT = re.compile(r"\s*#\s*(REDIRECT|重定向|重新導向)", re.IGNORECASE)
 
 
 class Page(NamedTuple):
-    """A page of a dump; `text` is that of its last revision."""
+    """A page of a dump, or a part of one; `text` is that of its last revision."""
 
     title: str
     namespace: int
     is_redirect: bool
     text: str
+    part: Optional[Part] = None  # of a page that is too large to be held
 
 
 def placed_dumps(folder: Path, dataset: str) -> List[Path]:
@@ -93,62 +98,101 @@ class _Dump:
         self._raw.close()
 
 
-def _local_name(tag: str) -> str:
-    return tag.rpartition("}")[2]
-
-
 class _PageBuilder:
     """Collects pages from the parser's events."""
 
     def __init__(self) -> None:
-        self._root: Optional[ElementTree.Element] = None
+        self.found: List[Page] = []
         self._namespaces: Dict[str, int] = {}
+        self._key = "0"
+        self._is_inside = False
+        self._begin_page()
+        # The data of the element that is open, if it is wanted.
+        self._data: Optional[List[str]] = None
+        self._num_characters = 0
 
-    def take(self, event: str, element: ElementTree.Element) -> Optional[Page]:
-        if self._root is None:
-            self._root = element
-        if event == "start":
-            return None
-        name = _local_name(element.tag)
-        if name == "namespace" and element.text:
-            self._namespaces[element.text] = int(element.get("key", "0"))
-        if name != "page":
-            return None
-        page = self._page(element)
-        # The root would otherwise keep every page of the dump.
-        self._root.clear()
-        return page
+    def _begin_page(self) -> None:
+        self._title, self._text = "", ""
+        self._namespace: Optional[int] = None
+        self._is_redirect = False
+        # How a text that was begun goes on; None where none was.
+        self._joint: Optional[str] = None
 
-    def _page(self, element: ElementTree.Element) -> Page:
-        title, text, namespace, is_redirect = "", "", None, False
-        for part in element.iter():
-            name = _local_name(part.tag)
-            if name == "title":
-                title = part.text or ""
-            elif name == "ns":
-                namespace = int(part.text or 0)
-            elif name == "redirect":
-                is_redirect = True
-            elif name == "text":
-                text = part.text or ""
+    def start(self, tag: str, attributes: Dict[str, str]) -> None:
+        name = tag.rpartition(":")[2]
+        if name == "page":
+            self._is_inside = True
+            self._begin_page()
+        elif name == "redirect":
+            self._is_redirect = True
+        elif name == "namespace":
+            self._key = attributes.get("key", "0")
+        if name in ("namespace", "title", "ns", "text"):
+            self._data, self._num_characters = [], 0
+        if name == "text" and self._joint is not None:
+            raise UserError(f"page {self._title!r} has over {_LARGEST_PAGE:,} characters and several versions: a dump "
+                            "of the pages' histories is not read; fetch pages-articles, which has the newest ones")
+
+    def data(self, text: str) -> None:
+        if self._data is None:
+            return
+        self._data.append(text)
+        self._num_characters += len(text)
+        if self._num_characters > _LARGEST_PAGE:
+            text, rest, joint = _cut_markup("".join(self._data))
+            self.found.append(self._page(text, Part(self._joint, False)))
+            self._data, self._num_characters, self._joint = [rest], len(rest), joint
+
+    def end(self, tag: str) -> None:
+        name = tag.rpartition(":")[2]
+        content, self._data = "".join(self._data or ()), None
+        if name == "namespace" and content:
+            self._namespaces[content] = int(self._key)
+        elif name == "title":
+            self._title = content
+        elif name == "ns":
+            self._namespace = int(content or 0)
+        elif name == "text":
+            self._text = content
+        elif name == "page" and self._is_inside:
+            part = None if self._joint is None else Part(self._joint, True)
+            self.found.append(self._page(self._text, part))
+            self._is_inside = False
+            self._begin_page()
+
+    def _page(self, text: str, part: Optional[Part]) -> Page:
+        namespace, title = self._namespace, self._title
         if namespace is None:
             # Dumps before 2011 tell the namespace by the title alone.
             namespace = self._namespaces.get(title.partition(":")[0], 0) if ":" in title else 0
-        return Page(title, namespace, is_redirect or bool(_REDIRECT.match(text)), text)
+        is_first = part is None or part.joint is None
+        self._is_redirect = self._is_redirect or (is_first and bool(_REDIRECT.match(text)))
+        return Page(title, namespace, self._is_redirect, text, part)
+
+
+def _cut_markup(text: str) -> Tuple[str, str, str]:
+    """(piece, what is left, what stands between them): cut where nothing should be open."""
+    for mark, joint in (("\n\n", PARAGRAPH_SEPARATOR), ("\n", PARAGRAPH_SEPARATOR), (". ", " "), (" ", " ")):
+        end = text.rfind(mark, len(text) // 2)
+        if end > 0:
+            return text[:end + len(mark)], text[end + len(mark):], joint
+    return text, "", ""
 
 
 def _read_pages(dump: _Dump) -> Iterator[Page]:
-    parser: Any = ElementTree.XMLPullParser(("start", "end"))
-    builder = _PageBuilder()
+    parser, builder = expat.ParserCreate(), _PageBuilder()
+    parser.buffer_text, parser.buffer_size = True, _BLOCK_BYTES
+    parser.StartElementHandler, parser.EndElementHandler = builder.start, builder.end
+    parser.CharacterDataHandler = builder.data
     try:
         for block in dump.blocks():
-            parser.feed(block)
-            for event, element in parser.read_events():
-                page = builder.take(event, element)
-                if page is not None:
-                    yield page
-        parser.close()
-    except ElementTree.ParseError as error:
+            parser.Parse(block, False)
+            yield from builder.found
+            builder.found.clear()
+        parser.Parse(b"", True)
+    except expat.ExpatError as error:
+        # What stands before the damage in its block.
+        yield from builder.found
         raise dump.damage(f"XML: {error}") from None
 
 
@@ -181,10 +225,17 @@ def _read_file(path: Path, damages: List[str]) -> Iterator[Batch]:
                 break
             if page is None:
                 break
-            num_pages += 1
+            is_end = page.part is None or page.part.is_last
+            num_pages += is_end
             reason = _reason_to_drop(page)
             if reason:
-                dropped[reason] = dropped.get(reason, 0) + 1
+                dropped[reason] = dropped.get(reason, 0) + is_end
+            elif page.part:
+                if texts:
+                    yield Batch(texts, {}, 0)
+                yield Batch([page.text], dropped, dump.position - position, page.part)
+                position, num_characters = dump.position, 0
+                texts, dropped = [], {}
             else:
                 texts.append(page.text)
                 num_characters += len(page.text)
@@ -212,7 +263,7 @@ def _reason_to_drop(page: Page) -> str:
 
 def clean_batch(batch: Batch) -> Cleaned:
     lines = [as_line(paragraphs_of(text)) for text in batch.documents]
-    return Cleaned(lines, batch.num_dropped, batch.input_bytes)
+    return Cleaned(lines, batch.num_dropped, batch.input_bytes, batch.part)
 
 
 def find_extracted(folder: Path) -> List[Path]:
@@ -236,32 +287,32 @@ def read_extracted(paths: Iterable[Path]) -> Iterator[Batch]:
       UserError: a file is something else, or ends inside an article.
     """
     for path in paths:
-        articles: List[str] = []
-        article: Optional[List[str]] = None
-        position = num_bytes = 0
         with text_files.open_text(path) as file:
-            for number, line in enumerate(text_files.read_lines(path, file), 1):
-                num_bytes += len(line)
-                if article is None and line.startswith("<doc "):
-                    article = []
-                elif article is not None and line == "</doc>":
-                    # Its first line repeats the title.
-                    articles.append("\n".join(article[1:]))
-                    article = None
-                elif article is not None:
-                    article.append(line)
-                elif line:
-                    raise UserError(f"{path}, line {number}: no <doc ...>, with which wikiextractor "
-                                    "begins an article (its --json files: --dataset=custom "
-                                    "--input_format=jsonl)")
-                if num_bytes - position >= formatting.BATCH_CHARACTERS:
-                    yield Batch(articles, {}, num_bytes - position)
-                    articles, position = [], num_bytes
-        if article is not None:
-            raise UserError(f"{path}: ends inside an article, without </doc>: run wikiextractor again")
-        yield Batch(articles, {}, max(0, path.stat().st_size - position))
+            articles = _extracted_articles(path, text_files.read_lines(file))
+            yield from formatting.in_batches(articles, path.stat().st_size)
+
+
+def _extracted_articles(path: Path, lines: Iterator[str]) -> Iterator[Document]:
+    numbered = enumerate(lines, 1)
+    for number, line in numbered:
+        if line.startswith("<doc "):
+            # What follows repeats the title.
+            article = itertools.islice(_extracted_article(path, numbered), 1, None)
+            yield from in_parts(article)
+        elif line:
+            raise UserError(f"{path}, line {number}: no <doc ...>, with which wikiextractor "
+                            "begins an article (its --json files: --dataset=custom "
+                            "--input_format=jsonl)")
+
+
+def _extracted_article(path: Path, lines: Iterable[Tuple[int, str]]) -> Iterator[str]:
+    for _, line in lines:
+        if line == "</doc>":
+            return
+        yield line
+    raise UserError(f"{path}: ends inside an article, without </doc>: run wikiextractor again")
 
 
 def clean_extracted(batch: Batch) -> Cleaned:
     lines = [as_line(filter(has_stop, html.unescape(text).split("\n"))) for text in batch.documents]
-    return Cleaned(lines, batch.num_dropped, batch.input_bytes)
+    return Cleaned(lines, batch.num_dropped, batch.input_bytes, batch.part)

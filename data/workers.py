@@ -13,7 +13,7 @@ import os
 import signal
 import threading
 from concurrent.futures.process import BrokenProcessPool
-from typing import Any, Callable, Deque, Generator, Iterable, TypeVar
+from typing import Any, Callable, Deque, Generator, Iterable, Tuple, TypeVar
 
 from bert_tf.errors import UserError
 
@@ -39,13 +39,15 @@ class Workers(abc.ABC):
 
     @abc.abstractmethod
     def map_in_order(
-        self, function: Callable[[Item], Result], items: Iterable[Item]
+        self, function: Callable[[Item], Result], items: Iterable[Item],
+        size_of: Callable[[Item], int] = lambda _: 0, largest_in_flight: int = 1,
     ) -> Generator[Result, None, None]:
         """Yields ``function(item)`` for each item, in the items' order.
 
         `items` is read only a few ahead of the results, so a stream of any length is worked on in
         bounded memory. `function` may be called twice for an item, even at the same time. An
-        exception in a worker is raised here; work not begun is dropped.
+        exception in a worker is raised here; work not begun is dropped. Items whose sizes add up to
+        `largest_in_flight`, or one that is larger, are worked on or waiting at a time.
 
         Raises:
           WorkersError: workers were killed, as the kernel does when memory runs out, or cannot work.
@@ -61,15 +63,21 @@ def in_order(
     submit: Callable[[Item], concurrent.futures.Future],
     get_result: Callable[[concurrent.futures.Future], Result],
     get_most_in_flight: Callable[[], int],
+    size_of: Callable[[Item], int], largest_in_flight: int,
 ) -> Generator[Result, None, None]:
-    """The results of the items' futures, of which never more than the most wait."""
-    waiting: Deque[concurrent.futures.Future] = collections.deque()
+    """The results of the items' futures, of which never more than the most wait, in number and in size."""
+    waiting: Deque[Tuple[concurrent.futures.Future, int]] = collections.deque()
+    in_flight = 0
     for item in items:
-        waiting.append(submit(item))
-        while len(waiting) >= get_most_in_flight():
-            yield get_result(waiting.popleft())
+        size = size_of(item)
+        while waiting and (in_flight + size > largest_in_flight or len(waiting) >= get_most_in_flight()):
+            future, done = waiting.popleft()
+            yield get_result(future)
+            in_flight -= done
+        waiting.append((submit(item), size))
+        in_flight += size
     while waiting:
-        yield get_result(waiting.popleft())
+        yield get_result(waiting.popleft()[0])
 
 
 class ProcessPool(Workers):
@@ -82,7 +90,8 @@ class ProcessPool(Workers):
         return num_items >= self._num_processes > 1
 
     def map_in_order(
-        self, function: Callable[[Item], Result], items: Iterable[Item]
+        self, function: Callable[[Item], Result], items: Iterable[Item],
+        size_of: Callable[[Item], int] = lambda _: 0, largest_in_flight: int = 1,
     ) -> Generator[Result, None, None]:
         if self._num_processes <= 1:
             yield from map(function, items)
@@ -94,7 +103,8 @@ class ProcessPool(Workers):
         most_in_flight = self._num_processes * ITEMS_IN_FLIGHT_PER_PROCESS
         try:
             yield from in_order(items, lambda item: executor.submit(function, item),
-                                lambda future: future.result(), lambda: most_in_flight)
+                                lambda future: future.result(), lambda: most_in_flight,
+                                size_of, largest_in_flight)
         except BrokenProcessPool as error:
             raise WorkersError(
                 f"one of {self._num_processes} worker processes was killed, perhaps because memory ran out: "

@@ -239,13 +239,12 @@ def test_custom_inputs_must_exist(tmp_path):
         custom.find_inputs([str(tmp_path)])
 
 
-def test_document_larger_than_memory_allows_is_refused(tmp_path, monkeypatch):
+def test_book_larger_than_memory_allows_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(text_files, "LARGEST_DOCUMENT_CHARACTERS", 100)
     path = tmp_path / "a.txt"
     path.write_text("x" * 300)
-    for input_format in ("file", "line", "paragraph"):
-        with pytest.raises(UserError, match="more than 100 characters"):
-            documents(path, input_format)
+    with pytest.raises(UserError, match="a.txt: a book of more than 100 characters.*--dataset=custom"):
+        books.book_line(path, None, "strict")
 
 
 def test_sentences_are_told_from_titles():
@@ -261,3 +260,6 @@ def test_seen_documents_grow():
     seen = SeenDocuments()
     assert all(seen.add(str(i).encode()) for i in range(70_000))
     assert not any(seen.add(str(i).encode()) for i in range(70_000))
+    full = SeenDocuments(most=3)
+    assert [full.add(document) for document in (b"a", b"b", b"a", b"c", b"d", b"d", b"b")] == [
+        True, True, False, True, True, True, False], "what came late is compared with the first ones alone"

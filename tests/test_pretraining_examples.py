@@ -382,7 +382,7 @@ def test_text_is_read_by_line_feeds_alone_and_empty_sentences_are_left_out(tmp_p
         "\n\na0\ra1\nb0\x85b1\u2028b2\n \t\n\n\u200b\n\x01\n\nc0\n\u200b\nd0\r\nXX é".encode()
     )
     tokenizer = open_tokenizer(tmp_path / "vocab.txt")
-    text = examples.read_text(shard_text, tokenizer)
+    (text,) = examples.read_sections(shard_text, tokenizer, settings())
     assert [tokenizer.inv_vocab[token] for token in text.token_ids] == [
         "a0", "a1", "[UNK]", "b2", "c0", "d0", "[UNK]", "[UNK]"
     ]
@@ -404,6 +404,37 @@ def test_a_single_document_is_cut_in_two(tmp_path, shard_text):
         assert ((a[0] < 1020) != (b[0] < 1020)) == label, "the random next is from the other half"
         labels[label] += 1
     assert min(labels.values()) > 30
+
+
+@pytest.mark.parametrize("num_documents", [30, 1])
+def test_a_shard_larger_than_memory_allows_is_worked_on_in_sections(
+    tmp_path, shard_text, monkeypatch, num_documents
+):
+    if num_documents == 1:
+        shard_text.write_text(shard_text.read_text(encoding="utf-8").replace("\n\n", "\n"), encoding="utf-8")
+    tokenizer, own = open_tokenizer(tmp_path / "vocab.txt"), shard_settings(tmp_path, dupe_factor=2)
+    whole = make_shard(shard_text, tmp_path / "whole.tfrecord", own, "test", 0)
+    (text,) = examples.read_sections(shard_text, tokenizer, own)
+    numbers = set()
+    for section_bytes in range(500, 9000, 170):
+        monkeypatch.setattr(examples, "SECTION_BYTES", section_bytes)
+        # From a block a sentence to some documents a block.
+        monkeypatch.setattr(examples, "_BLOCK_BYTES", section_bytes % 7 * 30 + 1)
+        sections = list(examples.read_sections(shard_text, tokenizer, own))
+        numbers.add(len(sections))
+        assert np.array_equal(np.concatenate([section.token_ids for section in sections]), text.token_ids)
+        ends, num_ended = text.sentence_starts[text.document_starts], 0
+        for section in sections:
+            assert section.num_sentences > 1
+            assert section.is_continued == (num_ended not in ends), "it says where a document was cut"
+            num_ended += len(section.token_ids)
+        counts = make_shard(shard_text, tmp_path / "x.tfrecord", own, "test", 0)
+        for name in ("num_documents", "num_sentences", "num_tokens", "num_unknown_tokens"):
+            assert counts[name] == whole[name], "nothing is lost or counted twice"
+    assert min(numbers) < 4 and max(numbers) > 9
+    monkeypatch.undo()
+    make_shard(shard_text, tmp_path / "x.tfrecord", own, "test", 0)
+    assert (tmp_path / "x.tfrecord").read_bytes() == (tmp_path / "whole.tfrecord").read_bytes()
 
 
 @pytest.mark.parametrize("content", ["", "\n\n", "\u200b\n\n\u200b", "a0"])

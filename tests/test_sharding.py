@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from bert_tf.errors import UserError
+from data import sharding
 from data.manifest import Stage, sha256_of_file
 from data.sharding import ShardingSettings, assign_documents, index_documents, shard_corpus
 from data.workers import ProcessPool
@@ -88,6 +89,19 @@ def test_index_skips_empty_lines_and_line_ends(tmp_path):
     found = [path.read_bytes()[int(o):int(o) + int(n)]
              for o, n in zip(index.offsets, index.lengths)]
     assert found == [b"One.", b"Two", b"Three"]
+
+
+def test_a_large_document_is_read_in_pieces(tmp_path, monkeypatch):
+    documents = write_documents(tmp_path / "a", 30)
+    with open(tmp_path / "a", "a", encoding="utf-8") as file:
+        file.write("Ein Satz über 今天。 Mr. Größe " * 5000 + "Ende.\r\n\nKurz.")
+    shard(tmp_path / "whole", [tmp_path / "a"])
+    monkeypatch.setattr(sharding, "_PIECE_BYTES", 4001)
+    index = index_documents([tmp_path / "a"])
+    assert index.num_documents == len(documents) + 2
+    assert index.lengths[-2:].tolist() == [len(("Ein Satz über 今天。 Mr. Größe " * 5000).encode()) + 5, 5]
+    shard(tmp_path / "pieces", [tmp_path / "a"])
+    assert contents(tmp_path / "pieces") == contents(tmp_path / "whole")
 
 
 def test_fewer_documents_than_shards_says_what_to_do(tmp_path):

@@ -166,4 +166,4 @@ def test_a_formatted_file_of_ones_own_is_gone_on_with(tmp_path, capsys):
 def test_a_damaged_manifest_is_named(tmp_path, capsys):
     (tmp_path / "sharded/custom").mkdir(parents=True)
     (tmp_path / "sharded/custom/manifest.json").write_text("{")
-    assert "damaged: " in said(capsys, tmp_path)
+    assert "damaged:" in said(capsys, tmp_path)

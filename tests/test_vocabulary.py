@@ -168,3 +168,24 @@ def test_sentencepiece_from_text_to_records(tmp_path, english):
     assert np.count_nonzero(~starts) > 5
     with pytest.raises(UserError, match="vocab.txt is SentencePiece's; fine-tuning"):
         FullTokenizer(folder / "vocab.txt")
+
+
+def test_words_beyond_what_memory_allows_are_the_rare_ones(tmp_path, monkeypatch):
+    path = tmp_path / "a.txt"
+    rare = [f"zq{chr(97 + n % 26)}{chr(97 + n // 26)}x" for n in range(400)]
+    path.write_text("".join(f"often seen {word}, 今天 here.\n" for word in rare))
+    whole = vocabulary.train_vocabulary([path], 300, True)
+    monkeypatch.setattr(vocabulary, "MOST_WORDS", 1000)
+    assert vocabulary.train_vocabulary([path], 300, True) == whole, "few words are all looked at"
+    monkeypatch.setattr(vocabulary, "MOST_WORDS", 20)
+    pieces = vocabulary.train_vocabulary([path], 300, True)
+    assert {"often", "seen", "here", "今", "天", "z"} <= set(pieces)
+    assert "##qa" not in pieces and any(piece.startswith("zq") for piece in whole)
+
+
+def test_a_long_line_is_read_in_pieces(tmp_path, monkeypatch):
+    path = tmp_path / "a.txt"
+    path.write_text("the quick brown größe fox jumps over " * 300 + "\nthe end of it, the last " * 30)
+    whole = vocabulary.train_vocabulary([path], 90, True)
+    monkeypatch.setattr(vocabulary, "_PIECE_BYTES", 301)
+    assert vocabulary.train_vocabulary([path], 90, True) == whole

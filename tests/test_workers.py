@@ -1,6 +1,7 @@
 """The pool: order, little in flight, failures that are seen."""
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import signal
@@ -56,3 +57,13 @@ def test_failing_worker_is_raised_here(num_processes):
 def test_killed_worker_says_so():
     with pytest.raises(WorkersError, match="smaller --n_processes"):
         list(ProcessPool(2).map_in_order(die_at_three, range(20)))
+
+
+@pytest.mark.parametrize("size,most", [(3, 2), (8, 1), (0, 8)])
+def test_of_large_items_fewer_are_read_ahead(size, most):
+    read = []
+    results = ProcessPool(2).map_in_order(square, (read.append(n) or n for n in range(20)), lambda _: size, 7)
+    with contextlib.closing(results):
+        for number, result in enumerate(results):
+            assert result == number * number
+            assert len(read) == min(20, number + most + 1)
