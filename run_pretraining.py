@@ -19,7 +19,9 @@ flags.DEFINE_string("input_files", None, "Training records: comma-separated fold
 flags.DEFINE_string("eval_files", None, "Held-out records; none: no evaluation at the end.")
 flags.DEFINE_string("model_dir", None, "The run folder. Started again in it, the run goes on.")
 flags.DEFINE_string("init_checkpoint", None, "Run folder, checkpoint folder or bert_model.ckpt to start from.")
-flags.DEFINE_integer("train_batch_size", 32, "Micro-batch of one rank.")
+flags.DEFINE_string("train_batch_size", "32", "Micro-batch of one rank; auto: the largest that fits and "
+                    "divides its share of --global_batch_size.")
+flags.DEFINE_integer("global_batch_size", None, "With --train_batch_size=auto: sequences of all ranks in an update.")
 flags.DEFINE_integer("eval_batch_size", 8, "Evaluation batch of one rank.")
 flags.DEFINE_integer("max_eval_steps", 0, "Evaluation batches of each rank; 0: all.")
 flags.DEFINE_float("learning_rate", 7.5e-4, "Peak rate of one rank; multiplied by the number of ranks.")
@@ -43,11 +45,16 @@ flags.DEFINE_bool("use_horovod", False, "Share the work among the ranks of a Hor
 flags.DEFINE_enum("precision", "fp32", ["fp32", "tf32", "fp16", "bf16"], "Type of the matmuls.")
 flags.DEFINE_bool("enable_xla", False, "Compile with XLA.")
 flags.DEFINE_enum("xla_scope", "auto", ["auto", "step", "blocks"], "What XLA compiles; auto: the whole step on "
-                  "GPUs, the element-wise blocks on CPUs.")
+                  "GPUs, the element-wise blocks on CPUs and with --recompute.")
 flags.DEFINE_enum("allreduce_compression", "none", ["none", "fp16"], "fp16: the ranks send each other their gradients "
                   "in half precision.")
 flags.DEFINE_bool("deterministic", False, "Only operations that give the same bits in every run, where GPUs have "
                   "faster ones that do not.")
+flags.DEFINE_bool("recompute", False, "Compute each layer again in the backward pass instead of keeping it: a third "
+                  "more arithmetic, a fraction of the memory, the same update.")
+flags.DEFINE_bool("plan", False, "Print what memory it would take and what fits, and stop.")
+flags.DEFINE_float("gpu_memory_gib", None, "Memory of a rank's device, for --plan and --train_batch_size=auto; "
+                   "default: the card's, or the machine's free memory where there is none.")
 flags.DEFINE_integer("seed", 12345, "Of weights, data order and dropout.")
 flags.DEFINE_string("dllog_path", None, "File for NVIDIA's DLLogger lines.")
 flags.DEFINE_bool("continue_with_changes", False, "Go on in a run folder although settings differ from its own.")
@@ -62,6 +69,9 @@ def _bert_config(records):
         raise UserError("give either --bert_config_file or --bert_model (large, base, medium, small, mini, tiny)")
     if FLAGS.bert_config_file:
         return BertConfig.from_json_file(FLAGS.bert_config_file)
+    if not records:
+        raise UserError(f"--bert_model={FLAGS.bert_model} needs the size of the vocabulary: name the records with "
+                        "--input_files, or give --bert_config_file instead")
     if records.vocab_size is None:
         raise UserError(f"--bert_model={FLAGS.bert_model} needs the size of the vocabulary, but there is no "
                         f"manifest.json beside {records.files[0]}; give --bert_config_file instead")
@@ -91,7 +101,7 @@ def _inputs():
 def _xla_scope() -> str:
     from bert_tf.blocks import choose_scope
 
-    return choose_scope(FLAGS.enable_xla, FLAGS.xla_scope)
+    return choose_scope(FLAGS.enable_xla, FLAGS.xla_scope, FLAGS.recompute)
 
 
 def _replay() -> None:
@@ -104,6 +114,21 @@ def _replay() -> None:
     print("\n".join(replay(Path(FLAGS.model_dir), FLAGS.replay_update, FLAGS.input_files).describe()))
 
 
+def _workload(bert_config, num_ranks: int):
+    from bert_tf.memory import Workload
+
+    return Workload(bert_config, FLAGS.max_seq_length, FLAGS.max_predictions_per_seq, _xla_scope(),
+                    precision=FLAGS.precision, recompute=FLAGS.recompute, num_ranks=num_ranks)
+
+
+def _plan() -> None:
+    from bert_tf.input_pipeline import RecordSet
+    from bert_tf.memory import find_device, plan
+
+    records = RecordSet(FLAGS.input_files, "input_files") if FLAGS.input_files else None
+    print("\n".join(plan(_workload(_bert_config(records), 1), find_device(FLAGS.gpu_memory_gib, 1))))
+
+
 @exit_on_user_error
 def main(argv: Sequence[str]) -> None:
     leave_on_stop_signals()
@@ -112,6 +137,9 @@ def main(argv: Sequence[str]) -> None:
     if FLAGS.replay_update is not None:
         _replay()
         return
+    if FLAGS.plan:
+        _plan()
+        return
     for name in ("input_files", "model_dir", "num_train_steps"):
         if FLAGS[name].value is None:
             raise UserError(f"--{name} is required")
@@ -119,21 +147,26 @@ def main(argv: Sequence[str]) -> None:
         make_deterministic(Path(FLAGS.model_dir))
     from bert_tf.config import TrainConfig
     from bert_tf.distributed import connect
-    from bert_tf.training import pretrain
+    from bert_tf.memory import check_unpacked, choose_split
+    from bert_tf.training import agree_on_split, pretrain
 
-    workers = connect(FLAGS.use_horovod)
+    check_unpacked(FLAGS.train_batch_size, FLAGS.packing)
+    workers, inputs = connect(FLAGS.use_horovod), _inputs()
+    split = agree_on_split(choose_split(
+        FLAGS.train_batch_size, FLAGS.num_accumulation_steps if FLAGS["num_accumulation_steps"].present else None,
+        FLAGS.global_batch_size, lambda: _workload(inputs.bert_config, workers.size), FLAGS.gpu_memory_gib), workers)
     config = TrainConfig(
         num_train_steps=FLAGS.num_train_steps, warmup_steps=FLAGS.warmup_steps, learning_rate=FLAGS.learning_rate,
-        train_batch_size=FLAGS.train_batch_size, num_accumulation_steps=FLAGS.num_accumulation_steps,
-        num_ranks=workers.size, max_seq_length=FLAGS.max_seq_length,
+        train_batch_size=split.micro_batch_size, num_accumulation_steps=split.num_accumulation_steps,
+        may_split_more=split.is_auto, num_ranks=workers.size, max_seq_length=FLAGS.max_seq_length,
         max_predictions_per_seq=FLAGS.max_predictions_per_seq, eval_batch_size=FLAGS.eval_batch_size,
         max_eval_steps=FLAGS.max_eval_steps, optimizer_type=FLAGS.optimizer_type,
         lamb_adapt_excluded=FLAGS.lamb_adapt_excluded, adam_bias_correction=FLAGS.adam_bias_correction,
         continuous_join=FLAGS.continuous_join, packing=FLAGS.packing, precision=FLAGS.precision,
-        xla_scope=_xla_scope(), allreduce_compression=FLAGS.allreduce_compression, seed=FLAGS.seed,
-        save_checkpoint_steps=FLAGS.save_checkpoint_steps, display_loss_steps=FLAGS.display_loss_steps,
-        keep_checkpoints=FLAGS.keep_checkpoints)
-    finished = pretrain(config, _inputs(), Path(FLAGS.model_dir), workers,
+        xla_scope=_xla_scope(), allreduce_compression=FLAGS.allreduce_compression, recompute=FLAGS.recompute,
+        seed=FLAGS.seed, save_checkpoint_steps=FLAGS.save_checkpoint_steps,
+        display_loss_steps=FLAGS.display_loss_steps, keep_checkpoints=FLAGS.keep_checkpoints)
+    finished = pretrain(config, inputs, Path(FLAGS.model_dir), workers,
                         continue_with_changes=FLAGS.continue_with_changes, dllog_path=FLAGS.dllog_path)
     if not finished:
         sys.exit(STOPPED_EXIT_CODE)

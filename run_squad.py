@@ -22,7 +22,9 @@ flags.DEFINE_bool("eval", None, "Score the predictions by the official rules; de
 flags.DEFINE_string("init_checkpoint", None, "Run folder, checkpoint folder or bert_model.ckpt to start from; none: "
                     "random weights. To predict: a fine-tuned one, default the newest in --model_dir.")
 flags.DEFINE_string("model_dir", None, "The run folder. Started again in it, the run goes on.")
-flags.DEFINE_integer("train_batch_size", 8, "Micro-batch of one rank.")
+flags.DEFINE_string("train_batch_size", "8", "Micro-batch of one rank; auto: the largest that fits and "
+                    "divides its share of --global_batch_size.")
+flags.DEFINE_integer("global_batch_size", None, "With --train_batch_size=auto: sequences of all ranks in an update.")
 flags.DEFINE_integer("predict_batch_size", 8, "Prediction batch of one rank.")
 flags.DEFINE_float("learning_rate", 5e-6, "Peak rate of one rank; multiplied by the number of ranks.")
 flags.DEFINE_float("num_train_epochs", 3.0, "Passes over the training file; may be fractional.")
@@ -43,7 +45,12 @@ flags.DEFINE_bool("use_horovod", False, "Share the work among the ranks of a Hor
 flags.DEFINE_enum("precision", "fp32", ["fp32", "tf32", "fp16", "bf16"], "Type of the matmuls.")
 flags.DEFINE_bool("enable_xla", False, "Compile with XLA.")
 flags.DEFINE_enum("xla_scope", "auto", ["auto", "step", "blocks"], "What XLA compiles; auto: the whole step on "
-                  "GPUs, the element-wise blocks on CPUs.")
+                  "GPUs, the element-wise blocks on CPUs and with --recompute.")
+flags.DEFINE_bool("recompute", False, "Compute each layer again in the backward pass instead of keeping it: a third "
+                  "more arithmetic, a fraction of the memory, the same update.")
+flags.DEFINE_bool("plan", False, "Print what memory it would take and what fits, and stop.")
+flags.DEFINE_float("gpu_memory_gib", None, "Memory of a rank's device, for --plan and --train_batch_size=auto; "
+                   "default: the card's, or the machine's free memory where there is none.")
 flags.DEFINE_integer("seed", 12345, "Of the new weights, data order and dropout.")
 flags.DEFINE_string("dllog_path", None, "File for NVIDIA's DLLogger lines.")
 flags.DEFINE_bool("continue_with_changes", False, "Go on in a run folder although settings differ from its own.")
@@ -65,11 +72,46 @@ def _file_of_mode(name: str):
     return FLAGS[name].value if name in _NEEDS[FLAGS.mode] else None
 
 
+def _workload(num_ranks: int):
+    from bert_tf.blocks import choose_scope
+    from bert_tf.checkpoint import resolve
+    from bert_tf.config import BertConfig
+    from bert_tf.memory import Workload
+
+    path = FLAGS.bert_config_file
+    if not path and not FLAGS.init_checkpoint:
+        raise UserError("--bert_config_file is required where no --init_checkpoint is given")
+    bert_config = BertConfig.from_json_file(path or resolve(FLAGS.init_checkpoint).parent / "bert_config.json")
+    scope = choose_scope(FLAGS.enable_xla, FLAGS.xla_scope, FLAGS.recompute)
+    return Workload(bert_config, FLAGS.max_seq_length, 0, scope, precision=FLAGS.precision, recompute=FLAGS.recompute,
+                    num_ranks=num_ranks)
+
+
+def _split(workers):
+    from bert_tf.memory import Split, choose_split
+    from bert_tf.training import agree_on_split
+
+    if not _file_of_mode("train_file"):
+        return Split(1, 1, False)
+    num_steps = FLAGS.num_accumulation_steps if FLAGS["num_accumulation_steps"].present else None
+    return agree_on_split(choose_split(FLAGS.train_batch_size, num_steps, FLAGS.global_batch_size,
+                                       lambda: _workload(workers.size), FLAGS.gpu_memory_gib), workers)
+
+
+def _plan() -> None:
+    from bert_tf.memory import find_device, plan
+
+    print("\n".join(plan(_workload(1), find_device(FLAGS.gpu_memory_gib, 1))))
+
+
 @exit_on_user_error
 def main(argv: Sequence[str]) -> None:
     leave_on_stop_signals()
     if len(argv) > 1:
         raise UserError(f"unexpected argument {argv[1]!r}; every setting is a flag, see --help")
+    if FLAGS.plan:
+        _plan()
+        return
     _check_files()
     from bert_tf.blocks import choose_scope
     from bert_tf.distributed import connect
@@ -78,15 +120,17 @@ def main(argv: Sequence[str]) -> None:
     from bert_tf.squad.features import FeatureSettings
 
     workers = connect(FLAGS.use_horovod)
+    split = _split(workers)
     job = SquadJob(
         model_dir=Path(FLAGS.model_dir), train_file=_file_of_mode("train_file"),
         predict_file=_file_of_mode("predict_file"), init_checkpoint=FLAGS.init_checkpoint,
         bert_config_file=FLAGS.bert_config_file, vocab_file=FLAGS.vocab_file,
         training=FinetuningConfig(
             learning_rate=FLAGS.learning_rate, num_train_epochs=FLAGS.num_train_epochs,
-            warmup_proportion=FLAGS.warmup_proportion, train_batch_size=FLAGS.train_batch_size,
-            num_accumulation_steps=FLAGS.num_accumulation_steps, num_ranks=workers.size, precision=FLAGS.precision,
-            xla_scope=choose_scope(FLAGS.enable_xla, FLAGS.xla_scope), seed=FLAGS.seed,
+            warmup_proportion=FLAGS.warmup_proportion, train_batch_size=split.micro_batch_size,
+            num_accumulation_steps=split.num_accumulation_steps, may_split_more=split.is_auto, num_ranks=workers.size,
+            precision=FLAGS.precision, xla_scope=choose_scope(FLAGS.enable_xla, FLAGS.xla_scope, FLAGS.recompute),
+            recompute=FLAGS.recompute, seed=FLAGS.seed,
             save_checkpoint_steps=FLAGS.save_checkpoint_steps, display_loss_steps=FLAGS.display_loss_steps,
             keep_checkpoints=FLAGS.keep_checkpoints),
         features=FeatureSettings(FLAGS.max_seq_length, FLAGS.doc_stride, FLAGS.max_query_length),

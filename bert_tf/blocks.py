@@ -15,6 +15,8 @@ function computes it again and differentiates. Autodiff through the first one wo
 intermediate value, which costs more time than computing it, and several times the memory. The two
 blocks that are dear to compute again, softmax and cross-entropy, have a gradient of their own.
 
+With `recompute` the same is done to whole encoder layers, in "blocks" and "off" (`Blocks.layer`).
+
 Shape letters: B batch, S sequence, H hidden, N heads, D head size, I intermediate, R = B*S rows,
 P masked positions, C classes, V vocabulary (padded: W).
 """
@@ -28,6 +30,7 @@ from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple
 import tensorflow as tf
 
 from bert_tf.config import XLA_SCOPES
+from bert_tf.errors import UserError
 from bert_tf.randomness import DropoutKey, draw_decisions, keep_mask, keep_scale
 
 LAYER_NORM_EPSILON = 1e-12  # Google's value
@@ -162,13 +165,54 @@ def cross_entropy_gradient(gradient, logits_RxC, labels_R, weights_R, log_sum_R)
     return difference * (weights_R * gradient)[:, tf.newaxis]
 
 
-def choose_scope(enable_xla: bool, wanted: str) -> str:
-    """The scope for the flags: "off" without XLA; "auto" is "step" on GPUs, "blocks" on CPUs."""
+def choose_scope(enable_xla: bool, wanted: str, recompute: bool) -> str:
+    """The scope for the flags: "off" without XLA; "auto" is "step" on GPUs, "blocks" on CPUs and with recomputation.
+
+    Raises:
+      UserError: recomputation in one program, which was measured to take as much memory as without.
+    """
     if not enable_xla:
         return "off"
+    if recompute and wanted == "step":
+        raise UserError("--recompute takes as much memory as without it where XLA compiles the whole step: leave "
+                        "--xla_scope=step away, or give --xla_scope=blocks")
+    if recompute:
+        return "blocks"
     if wanted != "auto":
         return wanted
     return "step" if tf.config.list_physical_devices("GPU") else "blocks"
+
+
+def _keep_arguments_only(function: Callable, gradient: Callable, arguments: Sequence[Any]) -> tf.Tensor:
+    """function(*arguments), of which only the arguments are kept for the backward pass.
+
+    Args:
+      gradient: (gradient at the result, arguments) -> gradients at all tensors among the arguments,
+        None for what cannot be differentiated.
+      arguments: nested tensors, variables and static values.
+    """
+    flat = [tf.convert_to_tensor(value) if isinstance(value, tf.Variable) else value
+            for value in tf.nest.flatten(arguments)]
+    places = [place for place, value in enumerate(flat) if tf.is_tensor(value)]
+
+    @tf.custom_gradient
+    def run(*tensors: tf.Tensor):
+        for place, tensor in zip(places, tensors):
+            flat[place] = tensor
+        inputs = tf.nest.pack_sequence_as(arguments, flat)
+        return function(*inputs), lambda result_gradient: gradient(result_gradient, inputs)
+
+    return run(*(flat[place] for place in places))
+
+
+def _not_before(tensors: Sequence[tf.Tensor]) -> List[tf.Tensor]:
+    """The same tensors, none of which is there before all are.
+
+    So what is computed from them is not taken for what was computed from the originals before:
+    TensorFlow's graph optimiser would merge the two, and keep the first.
+    """
+    with tf.control_dependencies(tensors):
+        return [tf.identity(tensor) for tensor in tensors]
 
 
 class _Block:
@@ -189,28 +233,16 @@ class _Block:
         self._backward = tf.function(self._differentiate, jit_compile=True, autograph=False)
 
     def __call__(self, *arguments: Any) -> tf.Tensor:
-        flat = [tf.convert_to_tensor(value) if isinstance(value, tf.Variable) else value
-                for value in tf.nest.flatten(arguments)]
-        places = [place for place, value in enumerate(flat) if tf.is_tensor(value)]
+        return _keep_arguments_only(self._forward, self._gradient, arguments)
 
-        @tf.custom_gradient
-        def run(*tensors: tf.Tensor):
-            for place, tensor in zip(places, tensors):
-                flat[place] = tensor
-            inputs = tf.nest.pack_sequence_as(arguments, flat)
-
-            def gradient(result_gradient: tf.Tensor) -> List[Optional[tf.Tensor]]:
-                found = dict(zip(self._differentiable(inputs), self._backward(result_gradient, *inputs)))
-                for place in self._parameters:
-                    found[place] = _sum_over_rows(found[place], inputs[place].shape)
-                in_order: List[Optional[tf.Tensor]] = []
-                for place, value in enumerate(inputs):
-                    in_order += [found.get(place)] * sum(map(tf.is_tensor, tf.nest.flatten(value)))
-                return in_order
-
-            return self._forward(*inputs), gradient
-
-        return run(*(flat[place] for place in places))
+    def _gradient(self, result_gradient: tf.Tensor, inputs: Sequence[Any]) -> List[Optional[tf.Tensor]]:
+        found = dict(zip(self._differentiable(inputs), self._backward(result_gradient, *inputs)))
+        for place in self._parameters:
+            found[place] = _sum_over_rows(found[place], inputs[place].shape)
+        in_order: List[Optional[tf.Tensor]] = []
+        for place, value in enumerate(inputs):
+            in_order += [found.get(place)] * sum(map(tf.is_tensor, tf.nest.flatten(value)))
+        return in_order
 
     @staticmethod
     def _differentiable(inputs: Sequence[Any]) -> List[int]:
@@ -240,13 +272,17 @@ class Blocks:
     Args:
       scope: "step", "blocks" or "off", see the module.
       compute_dtype: "float32", "bfloat16" or "float16", the type of the matmuls.
+      recompute: whether the backward pass computes each layer again.
     """
 
-    def __init__(self, scope: str = "off", compute_dtype: str = "float32"):
+    def __init__(self, scope: str = "off", compute_dtype: str = "float32", recompute: bool = False):
         if scope not in XLA_SCOPES:
             raise ValueError(f"scope={scope!r}: must be one of {', '.join(XLA_SCOPES)}")
+        if recompute and scope == "step":
+            raise ValueError("recompute=True: saves nothing with scope='step'")
         self.scope = scope
         self.compute_dtype = tf.as_dtype(compute_dtype)
+        self._recompute = recompute
         self.embedding_norm = self._block(embedding_norm, "position_SxH gamma_H beta_H")
         self.split_heads = self._block(split_heads, "bias_H")
         self.merge_heads = self._block(merge_heads)
@@ -270,6 +306,30 @@ class Blocks:
 
     def _compiled(self, function: Callable) -> Callable:
         return tf.function(function, jit_compile=True, autograph=False) if self.scope == "blocks" else function
+
+    def layer(self, function: Callable, *arguments: Any) -> tf.Tensor:
+        """function(*arguments), which may use no variable that is not an argument.
+
+        With recomputation only the arguments are kept for the backward pass (activation
+        checkpointing, arXiv 1604.06174). Every dropout draws the same mask again.
+        """
+        if not self._recompute:
+            return function(*arguments)
+
+        def gradient(result_gradient: tf.Tensor, inputs: Sequence[Any]) -> List[Optional[tf.Tensor]]:
+            flat = tf.nest.flatten(inputs)
+            places = [place for place, value in enumerate(flat) if tf.is_tensor(value)]
+            *again, result_gradient = _not_before([*(flat[place] for place in places), result_gradient])
+            for place, tensor in zip(places, again):
+                flat[place] = tensor
+            watched = {place: tensor for place, tensor in zip(places, again) if tensor.dtype.is_floating}
+            with tf.GradientTape(watch_accessed_variables=False) as tape:
+                tape.watch(watched.values())
+                result = function(*tf.nest.pack_sequence_as(inputs, flat))
+            found = tape.gradient(result, watched, result_gradient)
+            return [found.get(place) for place in places]
+
+        return _keep_arguments_only(function, gradient, arguments)
 
     def dropout(self, key: Optional[DropoutKey], site: int, rate: float, shape: Sequence[int]) -> Optional[Dropout]:
         """The dropout of a site, for the static `shape` [B, ...]; None where nothing is dropped."""

@@ -140,6 +140,8 @@ class TrainConfig:
     precision: str = "fp32"
     xla_scope: str = "off"
     allreduce_compression: str = "none"  # type in which the ranks' gradients travel
+    recompute: bool = False  # layers are computed again in the backward pass, not kept
+    may_split_more: bool = False  # the first updates halve a micro-batch that does not fit
     seed: int = 12345
     save_checkpoint_steps: int = 100
     display_loss_steps: int = 10

@@ -20,9 +20,8 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Opt
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.blocks import Blocks
 from bert_tf.checkpoint import CheckpointFolder, resolve
-from bert_tf.config import PRECISIONS, XLA_SCOPES, BertConfig, compute_dtype
+from bert_tf.config import PRECISIONS, XLA_SCOPES, BertConfig
 from bert_tf.data_order import GlobalOrder
 from bert_tf.distributed import Workers
 from bert_tf.errors import UserError
@@ -55,6 +54,7 @@ from bert_tf.training import (
     TrainState,
     describe_devices,
     initialise_from,
+    make_blocks,
     run_updates,
     start_or_resume,
     write_report,
@@ -73,6 +73,8 @@ class FinetuningConfig:
     num_ranks: int
     precision: str = "fp32"
     xla_scope: str = "off"
+    recompute: bool = False  # layers are computed again in the backward pass, not kept
+    may_split_more: bool = False  # the first updates halve a micro-batch that does not fit
     seed: int = 12345
     save_checkpoint_steps: int = 1000
     display_loss_steps: int = 10
@@ -175,7 +177,8 @@ def finetune(config: FinetuningConfig, task: Task, checkpoints: CheckpointFolder
     identity = {**config.identity(), **task.identity}
     step = TrainStep(task.model, task.objective, optimizer, workers, loss_scale, scope=config.xla_scope,
                      num_accumulation_steps=config.num_accumulation_steps, micro_batch_size=config.train_batch_size,
-                     seed=config.seed, settings=repr(identity))
+                     seed=config.seed, settings=repr(identity),
+                     on_halving=telemetry.warning if config.may_split_more else None)
     state = TrainState(task.model, optimizer, loss_scale)
     resumed_from = start_or_resume(state, checkpoints, workers, telemetry, initialise)
     facts = {"num_ranks": workers.size, "global_batch_size": config.global_batch_size,
@@ -228,9 +231,7 @@ class _SquadRun:
         self.weights = None if job.train_file else find_span_weights(job.model_dir, job.init_checkpoint)
         self.bert_config, self.vocab_file = self._find_model_files()
         self.tokenizer = FullTokenizer(str(self.vocab_file), do_lower_case=job.decoding.do_lower_case)
-        precision, scope = job.training.precision, job.training.xla_scope
-        tf.config.experimental.enable_tensor_float_32_execution(precision == "tf32")
-        self.model = SpanModel(self.bert_config, Blocks(scope, compute_dtype(precision)), job.training.seed)
+        self.model = SpanModel(self.bert_config, make_blocks(job.training), job.training.seed)
 
     def _find_model_files(self) -> Tuple[BertConfig, Path]:
         """The model's shape and its vocabulary, checked against each other and the flags."""

@@ -17,7 +17,7 @@ positions, V vocabulary, K instances of a packed row.
 from __future__ import annotations
 
 import math
-from typing import Dict, Optional, Tuple
+from typing import Dict, NamedTuple, Optional, Tuple
 
 import tensorflow as tf
 
@@ -87,6 +87,23 @@ class Embeddings(_BertLayer):
             self.blocks.dropout(dropout, 0, self.config.hidden_dropout_prob, word_BxSxH.shape))
 
 
+_Dense = Tuple[tf.Variable, tf.Variable]  # kernel, bias
+_Norm = Tuple[tf.Variable, tf.Variable]  # gamma, beta
+
+
+class _LayerWeights(NamedTuple):
+    """What an encoder layer learns."""
+
+    query: _Dense
+    key: _Dense
+    value: _Dense
+    attention_output: _Dense
+    attention_norm: _Norm
+    intermediate: _Dense
+    output_dense: _Dense
+    output_norm: _Norm
+
+
 class EncoderLayer(_BertLayer):
     """One post-norm transformer layer: self-attention, then the feed-forward part. [R, H] -> [R, H].
 
@@ -97,47 +114,51 @@ class EncoderLayer(_BertLayer):
         super().__init__(config, blocks, seed, f"layer_{index}")
         self.first_site = 1 + _SITES_PER_LAYER * index
         scope, hidden_size = f"bert/encoder/layer_{index}", config.hidden_size
-        self.query = self._dense(f"{scope}/attention/self/query", hidden_size, hidden_size)
-        self.key = self._dense(f"{scope}/attention/self/key", hidden_size, hidden_size)
-        self.value = self._dense(f"{scope}/attention/self/value", hidden_size, hidden_size)
-        self.attention_output = self._dense(f"{scope}/attention/output/dense", hidden_size, hidden_size)
-        self.attention_norm = self._layer_norm(f"{scope}/attention/output/LayerNorm", hidden_size)
-        self.intermediate = self._dense(f"{scope}/intermediate/dense", hidden_size, config.intermediate_size)
-        self.output_dense = self._dense(f"{scope}/output/dense", config.intermediate_size, hidden_size)
-        self.output_norm = self._layer_norm(f"{scope}/output/LayerNorm", hidden_size)
+        self.layer_weights = _LayerWeights(
+            query=self._dense(f"{scope}/attention/self/query", hidden_size, hidden_size),
+            key=self._dense(f"{scope}/attention/self/key", hidden_size, hidden_size),
+            value=self._dense(f"{scope}/attention/self/value", hidden_size, hidden_size),
+            attention_output=self._dense(f"{scope}/attention/output/dense", hidden_size, hidden_size),
+            attention_norm=self._layer_norm(f"{scope}/attention/output/LayerNorm", hidden_size),
+            intermediate=self._dense(f"{scope}/intermediate/dense", hidden_size, config.intermediate_size),
+            output_dense=self._dense(f"{scope}/output/dense", config.intermediate_size, hidden_size),
+            output_norm=self._layer_norm(f"{scope}/output/LayerNorm", hidden_size))
 
     def call(self, x_RxH, visible, dropout: Optional[DropoutKey] = None):
+        return self.blocks.layer(self._transform, self.layer_weights, x_RxH, visible, dropout)
+
+    def _transform(self, weights: _LayerWeights, x_RxH, visible, dropout: Optional[DropoutKey]) -> tf.Tensor:
         config, blocks, sequence_length = self.config, self.blocks, visible.shape[1]
 
         def hidden_dropout(site: int) -> Optional[Dropout]:
             return blocks.dropout(dropout, site, config.hidden_dropout_prob, [*visible.shape[:2], config.hidden_size])
 
-        context_RxH = self._attend(x_RxH, visible, dropout)
-        kernel, bias = self.attention_output
+        context_RxH = self._attend(weights, x_RxH, visible, dropout)
+        kernel, bias = weights.attention_output
         x_RxH = blocks.residual_norm(
-            blocks.dense(context_RxH, kernel), bias, x_RxH, *self.attention_norm, sequence_length,
+            blocks.dense(context_RxH, kernel), bias, x_RxH, *weights.attention_norm, sequence_length,
             hidden_dropout(self.first_site + 1))
-        kernel, bias = self.intermediate
+        kernel, bias = weights.intermediate
         wide_RxI = blocks.bias_gelu(blocks.dense(x_RxH, kernel), bias, config.hidden_act == "gelu_exact")
-        kernel, bias = self.output_dense
+        kernel, bias = weights.output_dense
         return blocks.residual_norm(
-            blocks.dense(wide_RxI, kernel), bias, x_RxH, *self.output_norm, sequence_length,
+            blocks.dense(wide_RxI, kernel), bias, x_RxH, *weights.output_norm, sequence_length,
             hidden_dropout(self.first_site + 2))
 
-    def _attend(self, x_RxH, visible, dropout: Optional[DropoutKey]) -> tf.Tensor:
+    def _attend(self, weights: _LayerWeights, x_RxH, visible, dropout: Optional[DropoutKey]) -> tf.Tensor:
         """Multi-head scaled dot-product attention (arXiv 1706.03762) -> [R, H]."""
         config, blocks, sequence_length = self.config, self.blocks, visible.shape[1]
 
-        def heads(weights, scale: float = 1.0) -> tf.Tensor:
-            kernel, bias = weights
+        def heads(dense: _Dense, scale: float = 1.0) -> tf.Tensor:
+            kernel, bias = dense
             return blocks.split_heads(
                 blocks.dense(x_RxH, kernel), bias, sequence_length, config.num_attention_heads, scale)
 
-        query_BxNxSxD = heads(self.query, 1.0 / math.sqrt(config.head_size))
-        scores_BxNxSxS = tf.matmul(query_BxNxSxD, heads(self.key), transpose_b=True)
+        query_BxNxSxD = heads(weights.query, 1.0 / math.sqrt(config.head_size))
+        scores_BxNxSxS = tf.matmul(query_BxNxSxD, heads(weights.key), transpose_b=True)
         probabilities_BxNxSxS = blocks.masked_softmax(scores_BxNxSxS, visible, blocks.dropout(
             dropout, self.first_site, config.attention_probs_dropout_prob, scores_BxNxSxS.shape))
-        return blocks.merge_heads(tf.matmul(probabilities_BxNxSxS, heads(self.value)))
+        return blocks.merge_heads(tf.matmul(probabilities_BxNxSxS, heads(weights.value)))
 
 
 class Pooler(_BertLayer):

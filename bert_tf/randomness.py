@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import functools
 import zlib
-from typing import List, Sequence, Tuple
+from typing import List, NamedTuple, Sequence, Tuple
 
 import numpy as np
 import tensorflow as tf
@@ -46,22 +46,17 @@ def update_key(seed: int, batch_number: int) -> np.uint64:
     return np.uint64(mix64(mix64(seed) ^ batch_number))
 
 
-class DropoutKey:
-    """What a forward pass needs to draw its masks.
+class DropoutKey(NamedTuple):
+    """What a forward pass needs to draw its masks."""
 
-    Attributes:
-      key: uint64 scalar tensor from `update_key`.
-      first_row: int64 scalar tensor, number of this micro-batch's first row in the update's
-        global order.
-    """
-
-    def __init__(self, key: tf.Tensor, first_row: tf.Tensor):
-        self.key = tf.convert_to_tensor(key, tf.uint64)
-        self.first_row = tf.convert_to_tensor(first_row, tf.int64)
+    key: tf.Tensor  # uint64 scalar, from `update_key`
+    first_row: tf.Tensor  # int64 scalar: number of this micro-batch's first row in the update's global order
 
     def at(self, site: int) -> Tuple[tf.Tensor, tf.Tensor]:
         """(site key uint64 scalar, first row int64 scalar) for the dropout numbered `site`."""
-        return tf.bitwise.bitwise_xor(self.key, tf.constant(mix64(site + 1), tf.uint64)), self.first_row
+        key = tf.convert_to_tensor(self.key, tf.uint64)
+        site_key = tf.bitwise.bitwise_xor(key, tf.constant(mix64(site + 1), tf.uint64))
+        return site_key, tf.convert_to_tensor(self.first_row, tf.int64)
 
 
 def _counts_per_row(shape: Sequence[int]) -> int:

@@ -12,6 +12,8 @@ on what is compiled:
 * Gradients are summed in float32 over A micro-batches inside one loop, averaged over the R ranks
   in one reduction, and unscaled after it.
 
+So a micro-batch for which a rank's memory is too small can be halved in the middle of a run.
+
 Shape letters: A micro-batches of an update, B micro-batch, R ranks, K denominators, M metrics,
 V variables.
 """
@@ -21,7 +23,7 @@ import functools
 import hashlib
 import math
 import time
-from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 import tensorflow as tf
@@ -36,6 +38,9 @@ Features = Dict[str, tf.Tensor]
 # From here on the ranks may differ so much in what an update takes them that they wait for each
 # other with patience (`Workers.together`), and not in the all-reduce.
 LONG_UPDATE_SECS = 10.0
+
+# After so many updates whatever needs memory has had it: the first ones compile, too.
+TRIAL_UPDATES = 3
 
 
 def _now() -> tf.Tensor:
@@ -58,6 +63,13 @@ class UpdateResult(NamedTuple):
     reduce_secs: tf.Tensor  # likewise, of the all-reduce
 
 
+def _out_of_memory(micro_batch_size: int, error: tf.errors.OpError) -> UserError:
+    return UserError(
+        f"out of memory with a micro-batch of {micro_batch_size} ({str(error).splitlines()[0]}); --plan says what "
+        "fits: a smaller --train_batch_size with more --num_accumulation_steps is the same update, --recompute takes "
+        "less memory, and --train_batch_size=auto finds the size by itself")
+
+
 class TrainStep:
     """Makes updates. Compiled once for fixed shapes; called by all ranks alike.
 
@@ -74,21 +86,30 @@ class TrainStep:
       settings: anything that must be equal on all ranks; only its hash travels.
       reduce_dtype: type in which gradients travel between ranks. They are still scaled then, so that
         float16 can hold them.
+      on_halving: where given, the first updates halve B on all ranks when one is out of memory, and
+        call this with what happened.
     """
 
     def __init__(self, model: tf.keras.Model, objective, optimizer, workers: Workers, loss_scale: LossScale, *,
                  num_accumulation_steps: int, micro_batch_size: int, scope: str, seed: int, settings: str = "",
-                 reduce_dtype: str = "float32"):
+                 reduce_dtype: str = "float32", on_halving: Optional[Callable[[str], None]] = None):
         self._model, self._objective, self._optimizer = model, objective, optimizer
-        self._workers, self._loss_scale, self._seed = workers, loss_scale, seed
+        self._workers, self._loss_scale, self._seed, self._scope = workers, loss_scale, seed, scope
         self._reduce_dtype = tf.as_dtype(reduce_dtype)
-        self._num_accumulation_steps, self._micro_batch_size = num_accumulation_steps, micro_batch_size
+        self._on_halving = on_halving
+        self._num_trials = TRIAL_UPDATES if on_halving else 0
         # Half of a double's 53 bits are plenty for noticing that two ranks disagree.
         self._fingerprint = int(hashlib.sha256(settings.encode()).hexdigest()[:12], 16)
         self._last_secs = math.inf  # the first update compiles, which may take minutes
         self.variables: List[tf.Variable] = list(model.trainable_variables)
         optimizer.build(self.variables)
-        self._accumulate = tf.function(self._accumulate_micro_batches, jit_compile=scope == "step", autograph=False)
+        self._split(num_accumulation_steps, micro_batch_size)
+
+    def _split(self, num_accumulation_steps: int, micro_batch_size: int) -> None:
+        """Sets how the rank's rows of an update are split, and makes the functions anew."""
+        self._num_accumulation_steps, self._micro_batch_size = num_accumulation_steps, micro_batch_size
+        self._accumulate = tf.function(
+            self._accumulate_micro_batches, jit_compile=self._scope == "step", autograph=False)
         self._apply = tf.function(self._reduce_and_apply, autograph=False)
 
     def __call__(self, features: Features, batch_number: int, stop_requested: bool = False,
@@ -100,12 +121,31 @@ class TrainStep:
             the same on all ranks, and may be another one in each update.
 
         Raises:
-          UserError: ranks disagree about settings or position.
+          UserError: ranks disagree about settings or position, or the memory is too small.
         """
         local = self._objective.local_denominators(features).numpy()
         gather_started = time.monotonic()
         totals, stop_requested, is_long = self._agree(local, batch_number, stop_requested)
         gather_secs = time.monotonic() - gather_started
+        sums = self._sum_gradients(features, totals, batch_number, num_micro_batches, is_long)
+        while sums is None:
+            self._halve()
+            sums = self._sum_gradients(features, totals, batch_number, num_micro_batches, is_long)
+        metric_totals = totals[list(self._objective.metric_denominators)]
+        try:
+            with self._workers.expecting_all():
+                results = self._apply(*sums, tf.constant(metric_totals, tf.float32))
+        except tf.errors.ResourceExhaustedError as error:
+            raise _out_of_memory(self._micro_batch_size, error) from None
+        return UpdateResult(stop_requested, gather_secs, *results)
+
+    def _sum_gradients(self, features: Features, totals: np.ndarray, batch_number: int,
+                       num_micro_batches: Optional[int], is_long: bool
+                       ) -> Optional[Tuple[List[tf.Tensor], tf.Tensor]]:
+        """This rank's gradients and metrics; None where B is on trial and some rank's memory too small for it."""
+        shape = [self._num_accumulation_steps, self._micro_batch_size]
+        features = {name: values if values.shape[:2] == shape else tf.reshape(values, [*shape, *values.shape[2:]])
+                    for name, values in features.items()}
         share = self._num_accumulation_steps * self._workers.size
         # Scaled up by A*R, so that a micro-batch's loss is of the order of its mean: dividing by
         # the global count here would make gradients too small for float16.
@@ -116,13 +156,37 @@ class TrainStep:
             self._accumulate, features, loss_weights, self._loss_scale.scale,
             tf.constant(update_key(self._seed, batch_number)), tf.constant(first_row, tf.int64),
             None if num_micro_batches is None else tf.constant(num_micro_batches))
+        work = functools.partial(self._try, accumulate)
         started = time.monotonic()
-        gradients, metric_sums = self._workers.together(accumulate) if is_long else accumulate()
+        sums = self._workers.together(work) if is_long else work()
         self._last_secs = time.monotonic() - started
-        metric_totals = totals[list(self._objective.metric_denominators)]
-        with self._workers.expecting_all():
-            results = self._apply(gradients, metric_sums, tf.constant(metric_totals, tf.float32))
-        return UpdateResult(stop_requested, gather_secs, *results)
+        if self._num_trials:
+            self._num_trials -= 1
+            if self._workers.gather(np.array([sums is None], np.float64)).any():
+                return None
+        return sums
+
+    def _try(self, accumulate: Callable) -> Optional[Tuple[List[tf.Tensor], tf.Tensor]]:
+        """What `accumulate` returns; None where B is on trial and the memory too small for it."""
+        try:
+            gradients, metric_sums = accumulate()
+            if self._num_trials:
+                metric_sums.numpy()  # waits for the device, which may say only then that its memory is too small
+            return gradients, metric_sums
+        except tf.errors.ResourceExhaustedError as error:
+            if not self._num_trials or self._micro_batch_size == 1:
+                raise _out_of_memory(self._micro_batch_size, error) from None
+            return None
+
+    def _halve(self) -> None:
+        """Takes the largest micro-batch of at most half the size that divides the rank's rows."""
+        size, num_rows = self._micro_batch_size, self._micro_batch_size * self._num_accumulation_steps
+        half = next(half for half in range(size // 2, 0, -1) if num_rows % half == 0)
+        self._on_halving(
+            f"out of memory with a micro-batch of {size}: going on with {num_rows // half} micro-batches of {half} "
+            f"instead of {self._num_accumulation_steps} of {size}, the same examples in each update")
+        self._split(num_rows // half, half)
+        self._num_trials = TRIAL_UPDATES
 
     def _agree(self, local: np.ndarray, batch_number: int, stop_requested: bool
                ) -> Tuple[np.ndarray, bool, bool]:
@@ -157,10 +221,12 @@ class TrainStep:
                     for total, gradient in zip(gradient_sums, gradients)]
             return number + 1, sums, metric_sums + metrics_M
 
+        # 0, but unknown to TensorFlow, which keeps constants of up to 10 MB each as long as it lives.
+        zero = tf.cast(tf.minimum(first_row, 0), tf.float32)
         # A loop of the graph, not of Python: unrolled, 16 micro-batches take minutes to compile.
         _, gradient_sums, metric_sums = tf.while_loop(
             lambda number, *_: number < end, add_micro_batch,
-            (tf.constant(0), [tf.zeros(variable.shape) for variable in variables],
+            (tf.constant(0), [tf.fill(variable.shape, zero) for variable in variables],
              tf.zeros([len(self._objective.metric_names)])),
             maximum_iterations=self._num_accumulation_steps, parallel_iterations=1)
         return gradient_sums, metric_sums

@@ -27,6 +27,7 @@ from bert_tf.input_pipeline import Batch, RecordSet, evaluation_batches, trainin
 from bert_tf.interval import Interval, first_non_finite, variable_figures
 from bert_tf.loss_watch import LossWatch
 from bert_tf.losses import PretrainingObjective
+from bert_tf.memory import Split
 from bert_tf.model import PretrainingModel
 from bert_tf.optimization import LossScale, make_optimizer
 from bert_tf.run_folder import RunFolder, provenance, write_whole
@@ -241,6 +242,21 @@ def start_or_resume(state: TrainState, checkpoints: CheckpointFolder, workers: W
     return newest
 
 
+def make_blocks(config: Any) -> Blocks:
+    """The blocks for a TrainConfig or a FinetuningConfig, and what is set for the whole process with them."""
+    tf.config.experimental.enable_tensor_float_32_execution(config.precision == "tf32")
+    return Blocks(config.xla_scope, compute_dtype(config.precision), config.recompute)
+
+
+def agree_on_split(split: Split, workers: Workers) -> Split:
+    """The split with the smallest micro-batch that any rank has chosen."""
+    num_rows = split.micro_batch_size * split.num_accumulation_steps
+    size = int(workers.gather(np.array([split.micro_batch_size])).min()) if split.is_auto else split.micro_batch_size
+    if split.is_auto and workers.is_chief:
+        print(f"--train_batch_size=auto: {num_rows // size} micro-batches of {size} on each rank", flush=True)
+    return Split(size, num_rows // size, split.is_auto)
+
+
 def describe_devices() -> Dict[str, Any]:
     """Name of the device a rank computes on, for config.json."""
     gpus = tf.config.list_physical_devices("GPU")
@@ -319,15 +335,14 @@ def global_batch_records(config: TrainConfig, inputs: PretrainingInputs, batch_n
     return inputs.training.name(order.runs(batch_number * size, size))
 
 
-def make_training(config: TrainConfig, inputs: PretrainingInputs, workers: Workers
+def make_training(config: TrainConfig, inputs: PretrainingInputs, workers: Workers,
+                  on_halving: Optional[Callable[[str], None]] = None
                   ) -> Tuple[TrainState, TrainStep, PretrainingObjective, Callable[[int], Iterator[Batch]]]:
     """What a phase trains with, from random weights on; the last one is `run_updates`' `batches_from`.
 
     One process may stand in for all ranks of the configuration: then it does their micro-batches one after the other.
     """
-    tf.config.experimental.enable_tensor_float_32_execution(config.precision == "tf32")
-    blocks = Blocks(config.xla_scope, compute_dtype(config.precision))
-    model = PretrainingModel(inputs.bert_config, blocks, config.seed)
+    model = PretrainingModel(inputs.bert_config, make_blocks(config), config.seed)
     optimizer = make_optimizer(config.optimizer_type, config.effective_learning_rate, config.warmup_steps,
                                config.num_train_steps, compiled=config.xla_scope != "off",
                                continuous_join=config.continuous_join, **config.optimizer_options)
@@ -337,7 +352,7 @@ def make_training(config: TrainConfig, inputs: PretrainingInputs, workers: Worke
              "num_accumulation_steps": config.num_accumulation_steps * config.num_ranks // workers.size}
     step = TrainStep(model, objective, optimizer, workers, loss_scale, scope=config.xla_scope, seed=config.seed,
                      settings=repr(run_identity(config, inputs)),
-                     reduce_dtype=compute_dtype(config.allreduce_compression), **split)
+                     reduce_dtype=compute_dtype(config.allreduce_compression), on_halving=on_halving, **split)
     order = GlobalOrder(inputs.training.records_per_file, config.seed)
 
     def batches_from(batch_number: int) -> Iterator[Batch]:
@@ -358,11 +373,12 @@ def pretrain(config: TrainConfig, inputs: PretrainingInputs, model_dir: Path, wo
     if workers.is_chief:
         folder = RunFolder(model_dir)
         folder.bind(identity, _run_record(config, inputs), inputs.companions, continue_with_changes)
-    state, step, objective, batches_from = make_training(config, inputs, workers)
-    checkpoints = CheckpointFolder(model_dir / "checkpoints", keep=config.keep_checkpoints,
-                                   vocab_size=bert_config.vocab_size, companions=inputs.companions)
     telemetry = Telemetry(model_dir, is_chief=workers.is_chief, total_updates=config.num_train_steps,
                           dllog_path=dllog_path)
+    state, step, objective, batches_from = make_training(
+        config, inputs, workers, on_halving=telemetry.warning if config.may_split_more else None)
+    checkpoints = CheckpointFolder(model_dir / "checkpoints", keep=config.keep_checkpoints,
+                                   vocab_size=bert_config.vocab_size, companions=inputs.companions)
     with telemetry:
         resumed_from = start_or_resume(
             state, checkpoints, workers, telemetry,

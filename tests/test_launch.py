@@ -22,7 +22,8 @@ ROOT = Path(__file__).resolve().parent.parent
 ARTICLE = "64 8 8 7.5e-4 5e-4 fp16 true 8 2000 200 7820 100 128 512 large".split()
 SMALL = "4 2 2 1e-3 1e-3 fp32 false 1 1 1 20 5 1 2 tiny".split()
 RECIPE_VARIABLES = ("DATA_DIR", "BERT_PREP_WORKING_DIR", "DATASET", "RESULTS_DIR", "SQUAD_DIR", "VOCAB_FILE",
-                    "LAUNCHER", "DRY_RUN", "CONTINUE_WITH_CHANGES", "PACKING", "CUDA_VISIBLE_DEVICES",
+                    "LAUNCHER", "DRY_RUN", "CONTINUE_WITH_CHANGES", "PACKING", "RECOMPUTE",
+                    "CUDA_VISIBLE_DEVICES",
                     "SLURM_JOB_ID", "SLURM_JOB_NUM_NODES")
 
 
@@ -361,7 +362,7 @@ def test_continued_pretraining_starts_from_a_checkpoint(checkout, monkeypatch):
 def test_packing_is_passed_on_and_belongs_to_the_plan(checkout, monkeypatch):
     monkeypatch.setenv("PACKING", "1")
     assert launch() == 0
-    assert all("--packing=True" in call for call in calls(checkout))
+    assert all("--packing" in call for call in calls(checkout))
     monkeypatch.delenv("PACKING")
     with pytest.raises(UserError, match="packing: True there, None now"):
         launch()
@@ -393,6 +394,29 @@ def test_other_arguments_are_refused_with_the_difference(checkout, monkeypatch):
     (checkout / "run/phase_1/eval_results.txt").unlink()
     assert launch(*changed) == 0
     assert "--continue_with_changes" in calls(checkout)[-1]
+
+
+def test_a_batch_size_to_be_found_counts_as_one_in_the_global_batch(checkout):
+    """The accumulation argument then holds the rank's sequences in an update."""
+    assert launch("auto", "auto", *SMALL[2:12], "4", "4", "tiny") == 0
+    for call in calls(checkout):
+        assert "--train_batch_size=auto" in call and "--global_batch_size=4" in call
+        assert not any(flag.startswith("--num_accumulation_steps") for flag in call)
+
+
+def test_a_batch_size_to_be_found_is_refused_with_packing(checkout, monkeypatch):
+    monkeypatch.setenv("PACKING", "1")
+    with pytest.raises(UserError, match="batch size auto and packing .* give the size as a number"):
+        launch("4", "auto", *SMALL[2:])
+    assert not calls(checkout)
+
+
+def test_switches_of_the_programs_are_passed_on(checkout, monkeypatch):
+    assert launch() == 0
+    monkeypatch.setenv("RECOMPUTE", "1")
+    (checkout / "run/phase_1/eval_results.txt").unlink()
+    assert launch() == 0
+    assert ["--recompute" in call for call in calls(checkout)] == [False, False, True]
 
 
 def test_phases_one_by_one(checkout):

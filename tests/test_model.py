@@ -5,6 +5,7 @@ import tensorflow as tf
 
 from bert_tf.blocks import Blocks, choose_scope
 from bert_tf.config import BertConfig
+from bert_tf.errors import UserError
 from bert_tf.losses import PretrainingObjective
 from bert_tf.model import BertEncoder, PretrainingModel, SpanModel
 from bert_tf.randomness import DropoutKey, update_key
@@ -144,6 +145,9 @@ def test_too_long_a_sequence_names_both_numbers():
 
 
 def test_scope_choice():
-    assert choose_scope(False, "step") == "off"
-    assert choose_scope(True, "step") == "step"
-    assert choose_scope(True, "auto") == ("step" if tf.config.list_physical_devices("GPU") else "blocks")
+    assert choose_scope(False, "step", False) == "off"
+    assert choose_scope(True, "step", False) == "step"
+    assert choose_scope(True, "auto", True) == choose_scope(True, "blocks", True) == "blocks"
+    with pytest.raises(UserError, match="--recompute takes as much memory .* leave --xla_scope=step away"):
+        choose_scope(True, "step", True)
+    assert choose_scope(True, "auto", False) == ("step" if tf.config.list_physical_devices("GPU") else "blocks")

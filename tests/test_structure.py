@@ -17,7 +17,7 @@ MAX_FUNCTION_LINES, MAX_MODULE_LINES = 80, 500
 # A module imports from its own layer and from those above it, never from below.
 LAYERS = [
     {"errors", "progress", "command_line", "example_proto", "record_frames"},
-    {"config", "tokenization", "masking", "records", "data_order", "packing", "squad"},
+    {"config", "tokenization", "masking", "records", "data_order", "memory", "packing", "squad"},
     {"randomness", "blocks", "model", "losses", "optimization", "input_pipeline", "checkpoint"},
     {"distributed", "telemetry", "telemetry_sinks", "loss_watch", "report", "run_folder"},
     {"train_step", "interval"},
@@ -29,16 +29,17 @@ WITHOUT_TENSORFLOW = LAYERS[0] | LAYERS[1] | {"loss_watch", "report", "run_folde
 FLAGS = {
     "run_pretraining.py": """
         adam_bias_correction allreduce_compression bert_config_file bert_model continue_with_changes continuous_join
-        deterministic display_loss_steps dllog_path enable_xla eval_batch_size eval_files init_checkpoint input_files
-        keep_checkpoints lamb_adapt_excluded learning_rate max_eval_steps max_predictions_per_seq max_seq_length
-        model_dir num_accumulation_steps num_train_steps optimizer_type packing precision replay_update
-        save_checkpoint_steps seed train_batch_size use_horovod warmup_steps xla_scope""",
+        deterministic display_loss_steps dllog_path enable_xla eval_batch_size eval_files global_batch_size
+        gpu_memory_gib init_checkpoint input_files keep_checkpoints lamb_adapt_excluded learning_rate max_eval_steps
+        max_predictions_per_seq max_seq_length model_dir num_accumulation_steps num_train_steps optimizer_type packing
+        plan precision recompute replay_update save_checkpoint_steps seed train_batch_size use_horovod warmup_steps
+        xla_scope""",
     "run_squad.py": """
         bert_config_file continue_with_changes display_loss_steps dllog_path do_lower_case doc_stride enable_xla eval
-        init_checkpoint keep_checkpoints learning_rate max_answer_length max_query_length max_seq_length mode model_dir
-        n_best_size null_score_diff_threshold num_accumulation_steps num_train_epochs precision predict_batch_size
-        predict_file save_checkpoint_steps seed train_batch_size train_file use_horovod version_2_with_negative
-        vocab_file warmup_proportion xla_scope""",
+        global_batch_size gpu_memory_gib init_checkpoint keep_checkpoints learning_rate max_answer_length
+        max_query_length max_seq_length mode model_dir n_best_size null_score_diff_threshold num_accumulation_steps
+        num_train_epochs plan precision predict_batch_size predict_file recompute save_checkpoint_steps seed
+        train_batch_size train_file use_horovod version_2_with_negative vocab_file warmup_proportion xla_scope""",
 }
 
 

@@ -4,5 +4,5 @@
 ``python -m bert_tf.launch <recipe> <arguments>``. Nothing here imports TensorFlow, so a mistake is
 answered at once. The environment variables are those of the documents: DATA_DIR or
 BERT_PREP_WORKING_DIR, DATASET, INIT_CHECKPOINT, SQUAD_DIR, VOCAB_FILE, RESULTS_DIR, LAUNCHER, DRY_RUN,
-CONTINUE_WITH_CHANGES, PACKING.
+CONTINUE_WITH_CHANGES, PACKING, RECOMPUTE.
 """

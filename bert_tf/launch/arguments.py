@@ -2,9 +2,10 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Callable, Dict, List, NamedTuple, Sequence
+from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Union
 
 from bert_tf.errors import UserError
+from bert_tf.memory import AUTO
 
 Values = Dict[str, Any]
 
@@ -25,6 +26,11 @@ def whole(minimum: int) -> Callable[[str], int]:
         return value
     parse.__doc__ = f"a whole number of at least {minimum}"
     return parse
+
+
+def size_or_auto(text: str) -> Union[int, str]:
+    """a whole number of at least 1, or auto (the accumulation argument then counts a rank's sequences)"""
+    return AUTO if text == AUTO else whole(1)(text)
 
 
 def positive(text: str) -> float:

@@ -21,14 +21,17 @@ class Surroundings:
     def __init__(self, environ: Mapping[str, str]):
         self.environ = environ
         self.data_dir = self.path("DATA_DIR", self.path("BERT_PREP_WORKING_DIR", CHECKOUT / "data"))
-        self.is_dry_run = self._is_set("DRY_RUN")
-        self.may_change = self._is_set("CONTINUE_WITH_CHANGES")
-        self.packing = self._is_set("PACKING")
+        self.is_dry_run = self.is_set("DRY_RUN")
+        self.may_change = self.is_set("CONTINUE_WITH_CHANGES")
         self.init_checkpoint = os.path.abspath(environ["INIT_CHECKPOINT"]) if environ.get("INIT_CHECKPOINT") else None
         self.num_gpus = ranks.count_gpus(environ)
 
-    def _is_set(self, name: str) -> bool:
+    def is_set(self, name: str) -> bool:
         return self.environ.get(name, "") not in ("", "0", "false")
+
+    def extra_flags(self, names: Sequence[str]) -> List[str]:
+        """A program's switches, of the variables that are called as they are."""
+        return [f"--{name.lower()}" for name in names if self.is_set(name)]
 
     def path(self, name: str, default: Path) -> Path:
         return Path(os.path.abspath(self.environ[name])) if self.environ.get(name) else default
@@ -73,9 +76,9 @@ def check_tensorflow() -> None:
         raise UserError(f"{sys.executable} has no TensorFlow; 'bash scripts/setup.sh' sets everything up")
 
 
-def program_command(program: str, flags: Mapping[str, Any], may_change: bool) -> List[str]:
-    command = [sys.executable, str(CHECKOUT / program), *(f"--{name}={value}" for name, value in flags.items())]
-    return [*command, "--continue_with_changes"] if may_change else command
+def program_command(program: str, flags: Mapping[str, Any], extra_flags: Sequence[str]) -> List[str]:
+    return [sys.executable, str(CHECKOUT / program), *(f"--{name}={value}" for name, value in flags.items()),
+            *extra_flags]
 
 
 def run_program(what: str, command: Sequence[str], num_ranks: int, launcher: str, surroundings: Surroundings,

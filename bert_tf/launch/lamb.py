@@ -5,13 +5,13 @@ from typing import List, Optional, Sequence
 
 from bert_tf.config import PRECISIONS, PRESETS
 from bert_tf.errors import UserError
-from bert_tf.launch.arguments import Argument, Values, one_of, parse_arguments, positive, whole
+from bert_tf.launch.arguments import Argument, Values, one_of, parse_arguments, positive, size_or_auto, whole
 from bert_tf.launch.job import Surroundings
-from bert_tf.launch.pretraining import Phase, Recipe, check_warmup
+from bert_tf.launch.pretraining import Phase, Recipe, check_warmup, rows_in
 
 ARGUMENTS = (
-    Argument("train_batch_size_phase1", "64", whole(1)),
-    Argument("train_batch_size_phase2", "8", whole(1)),
+    Argument("train_batch_size_phase1", "64", size_or_auto),
+    Argument("train_batch_size_phase2", "8", size_or_auto),
     Argument("eval_batch_size", "8", whole(1)),
     Argument("learning_rate_phase1", "7.5e-4", positive),
     Argument("learning_rate_phase2", "5e-4", positive),
@@ -34,8 +34,8 @@ def make_phases(values: Values) -> List[Phase]:
     Raises:
       UserError: a phase has no update, or a warm-up that is longer than it.
     """
-    first_batch = values["train_batch_size_phase1"] * values["num_accumulation_phase1"]
-    second_batch = values["train_batch_size_phase2"] * values["num_accumulation_steps_phase2"]
+    first_batch = rows_in(values["train_batch_size_phase1"]) * values["num_accumulation_phase1"]
+    second_batch = rows_in(values["train_batch_size_phase2"]) * values["num_accumulation_steps_phase2"]
     steps = values["train_steps"]
     num_ranks = values["num_gpus"]
     phases = [

@@ -5,7 +5,7 @@ import dataclasses
 import json
 import os
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
 
 from bert_tf.errors import UserError
 from bert_tf.launch import ranks
@@ -21,16 +21,25 @@ from bert_tf.launch.job import (
     shown,
 )
 from bert_tf.launch.prepared_data import Prepared, choose_prepared
+from bert_tf.memory import AUTO, check_unpacked
+
+# Variables that pass a flag of run_pretraining.py on.
+EXTRAS = ("CONTINUE_WITH_CHANGES", "PACKING", "RECOMPUTE")
+
+
+def rows_in(train_batch_size: Union[int, str]) -> int:
+    """Of a micro-batch, as the accumulation counts them: with "auto", which is found later, single rows."""
+    return 1 if train_batch_size == AUTO else train_batch_size
 
 
 @dataclasses.dataclass(frozen=True)
 class Phase:
-    """A run at one sequence length; batch size and rate are per rank."""
+    """A run at one sequence length; batch size and rate are per rank. A batch size of "auto" counts as 1."""
 
     name: str  # of its run folder
     max_seq_length: int
     max_predictions_per_seq: int
-    train_batch_size: int
+    train_batch_size: Union[int, str]
     num_accumulation_steps: int
     num_ranks: int
     learning_rate: float
@@ -44,7 +53,13 @@ class Phase:
 
     @property
     def global_batch_size(self) -> int:
-        return self.train_batch_size * self.num_accumulation_steps * self.num_ranks
+        return rows_in(self.train_batch_size) * self.num_accumulation_steps * self.num_ranks
+
+    @property
+    def split_flags(self) -> Dict[str, Any]:
+        if self.train_batch_size == AUTO:
+            return {"train_batch_size": AUTO, "global_batch_size": self.global_batch_size}
+        return {"train_batch_size": self.train_batch_size, "num_accumulation_steps": self.num_accumulation_steps}
 
     @property
     def num_sequences(self) -> int:
@@ -80,9 +95,12 @@ class Recipe:
         """Runs the phases, or the one that is called `only`; returns the ranks' exit code."""
         folder = surroundings.path("RESULTS_DIR", CHECKOUT / "results" / self._name)
         num_ranks = self._values["num_gpus"]
+        packing = surroundings.is_set("PACKING")
         self._show_plan(surroundings, folder)
         surroundings.check_num_gpus(num_ranks)
         wanted = [phase for phase in self._phases if only in (None, phase.name)]
+        for phase in wanted:
+            check_unpacked(phase.train_batch_size, packing)
 
         def prepare():
             dataset = surroundings.environ.get("DATASET") or None
@@ -91,7 +109,7 @@ class Recipe:
             launcher = ranks.choose_launcher(num_ranks, surroundings.environ)
             show([f"dataset = {data[0].dataset}", f"launcher = {launcher}"])
             plan = {**self._values, "dataset": data[0].dataset, "init_checkpoint": surroundings.init_checkpoint,
-                    "packing": surroundings.packing or None}
+                    "packing": packing or None}
             check_same_plan(folder, plan, surroundings.may_change)
             return data, launcher, plan
 
@@ -119,7 +137,7 @@ class Recipe:
             show(phase.describe("_" + phase.name.replace("_", "") if len(self._phases) > 1 else ""))
         show([f"sequences_in_all = {sum(phase.num_sequences for phase in self._phases)}",
               f"init_checkpoint = {surroundings.init_checkpoint or 'none (random weights)'}",
-              f"packing = {'true' if surroundings.packing else 'false'}",
+              f"packing = {str(surroundings.is_set('PACKING')).lower()}",
               f"device = {surroundings.describe_device(self._values['num_gpus'])}", f"results_dir = {shown(folder)}"])
 
     def _check_start(self, phase: Phase, folder: Path) -> None:
@@ -133,19 +151,17 @@ class Recipe:
         values, run_folder = self._values, folder / phase.name
         flags: Dict[str, Any] = {
             "bert_model": values["bert_model"], "input_files": data.training, "eval_files": data.test,
-            "model_dir": run_folder, "train_batch_size": phase.train_batch_size,
+            "model_dir": run_folder, **phase.split_flags,
             "eval_batch_size": values["eval_batch_size"], "learning_rate": phase.learning_rate,
             "optimizer_type": self._optimizer_type, "num_train_steps": phase.num_updates,
-            "warmup_steps": phase.warmup_steps, "num_accumulation_steps": phase.num_accumulation_steps,
+            "warmup_steps": phase.warmup_steps,
             "save_checkpoint_steps": values["save_checkpoint_steps"], "max_seq_length": phase.max_seq_length,
             "max_predictions_per_seq": phase.max_predictions_per_seq, "precision": values["precision"],
             "enable_xla": values["use_xla"], "dllog_path": run_folder / "dllogger.json"}
         start = folder / phase.starts_after if phase.starts_after else surroundings.init_checkpoint
         if start:
             flags["init_checkpoint"] = start
-        if surroundings.packing:
-            flags["packing"] = True
-        return program_command("run_pretraining.py", flags, surroundings.may_change)
+        return program_command("run_pretraining.py", flags, surroundings.extra_flags(EXTRAS))
 
 
 def check_warmup(phase: Phase, argument: str) -> None:

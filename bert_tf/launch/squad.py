@@ -41,6 +41,8 @@ ARGUMENTS = (
     Argument("checkpoint", "data/download/google_pretrained_weights/uncased_L-24_H-1024_A-16/bert_model.ckpt", text),
     Argument("epochs", "1.1", positive),
 )
+# Variables that pass a flag of run_squad.py on.
+EXTRAS = ("CONTINUE_WITH_CHANGES", "RECOMPUTE")
 
 
 def launch(typed: Sequence[str], surroundings: Surroundings) -> int:
@@ -72,7 +74,7 @@ def launch(typed: Sequence[str], surroundings: Surroundings) -> int:
         return end_dry_run(prepare)
     check_tensorflow()
     flags, launcher = prepare()
-    command = program_command("run_squad.py", flags, surroundings.may_change)
+    command = program_command("run_squad.py", flags, surroundings.extra_flags(EXTRAS))
     code = run_program("SQuAD", command, num_ranks, launcher, surroundings, folder / "squad" / "logs")
     if code == 0:
         show([f"predictions: {shown(folder / 'squad' / 'predictions.json')}",

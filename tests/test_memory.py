@@ -1,0 +1,130 @@
+"""The prediction of memory: its parts add up, it orders configurations rightly, and the split follows from it."""
+import dataclasses
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bert_tf import memory
+from bert_tf.config import BertConfig
+from bert_tf.errors import UserError
+from bert_tf.memory import AUTO, GIB, Split, Workload, choose_split, find_device, largest_micro_batch, plan, predict
+from bert_tf.model import PretrainingModel, SpanModel
+
+ROOT = Path(__file__).resolve().parent.parent
+SMALL = BertConfig(vocab_size=101, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64,
+                   max_position_embeddings=16)
+LARGE = Workload(BertConfig.preset("large", 30522), 512, 80, "blocks")
+
+
+def change(work=LARGE, **changes):
+    return dataclasses.replace(work, **changes)
+
+
+@pytest.mark.parametrize("model_class, num_predictions", [(PretrainingModel, 4), (SpanModel, 0)])
+def test_parameters_are_those_that_the_model_trains(model_class, num_predictions):
+    model = model_class(SMALL)
+    counted = sum(variable.shape.num_elements() for variable in model.trainable_variables)
+    assert Workload(SMALL, 16, num_predictions, "off").num_parameters == counted
+
+
+def test_weights_moments_and_sums_are_float32_in_every_precision():
+    assert LARGE.num_parameters == 336_226_108 + 6 * 1025  # Google's, and the word table's 6 rows more
+    for precision in ("fp32", "tf32", "fp16", "bf16"):
+        found = predict(change(precision=precision))
+        assert {found.weights, found.gradients, found.first_moments, found.second_moments} == {
+            4.0 * LARGE.num_parameters}
+        assert found.total == sum(dataclasses.astuple(found))
+
+
+@pytest.mark.parametrize("more, less", [
+    (dict(micro_batch_size=8), dict(micro_batch_size=4)), (dict(), dict(recompute=True)),
+    (dict(), dict(precision="bf16")), (dict(scope="off"), dict()),
+    (dict(num_ranks=2, recompute=True), dict(recompute=True)),
+    (dict(), dict(max_seq_length=384)), (dict(), dict(max_predictions_per_seq=0))])
+def test_what_needs_more(more, less):
+    assert predict(change(**more)).total > predict(change(**less)).total
+
+
+def test_recomputation_keeps_about_one_layer():
+    kept, again = (predict(change(micro_batch_size=8, recompute=recompute)) for recompute in (False, True))
+    assert again.activations + again.workspace < 0.25 * (kept.activations + kept.workspace)
+
+
+def test_the_largest_micro_batch_divides_the_rows_and_fits():
+    work, limit = change(recompute=True), 11 * GIB
+    size = largest_micro_batch(work, limit, 96)
+    assert 96 % size == 0 and memory.fits(change(work, micro_batch_size=size), limit)
+    following = next(larger for larger in range(size + 1, 97) if 96 % larger == 0)
+    assert not memory.fits(change(work, micro_batch_size=following), limit)
+    assert largest_micro_batch(work, GIB, 96) == 1  # nothing fits; the run itself will say so
+
+
+def test_the_flags_of_a_split():
+    tiny = Workload(BertConfig.preset("tiny", 1000), 128, 20, "off", num_ranks=2)
+
+    def split(size, num_steps=None, global_size=None):
+        return choose_split(size, num_steps, global_size, lambda: tiny, 1.0)
+
+    assert split("8") == Split(8, 1, False) and split("8", 4) == Split(8, 4, False)
+    assert split("8", 0) == Split(8, 0, False)  # the configuration refuses it, by its name
+    assert split(AUTO, None, 64) == Split(32, 1, True)
+    for arguments, words in ((("x",), "or auto"), (("-1",), "or auto"), (("0",), "or auto"),
+                             ((AUTO,), "needs --global_batch_size"),
+                             ((AUTO, 2, 64), "finds --num_accumulation_steps by itself"),
+                             ((AUTO, None, 63), "multiple of the 2"), (("8", None, 64), "belongs to")):
+        with pytest.raises(UserError, match=words):
+            split(*arguments)
+
+
+def test_the_device(monkeypatch):
+    assert find_device(11, 8).memory == 11 * GIB
+    with pytest.raises(UserError, match="--gpu_memory_gib=0"):
+        find_device(0, 1)
+    monkeypatch.setattr(memory, "_cards", lambda: [16.0 * GIB, 11.0 * GIB])
+    assert find_device(None, 2) == (11 * GIB, "the card's memory")
+    monkeypatch.setattr(memory, "_cards", list)
+    alone, shared = find_device(None, 1), find_device(None, 2)
+    assert shared.memory == pytest.approx(alone.memory / 2, rel=0.2)
+
+
+def test_an_address_space_limit_counts():
+    code = (f"import sys, resource; sys.path.insert(0, {str(ROOT)!r}); from bert_tf import memory\n"
+            "resource.setrlimit(resource.RLIMIT_AS, (1 << 29, 1 << 29)); print(memory._free_memory())")
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert 0 < int(found) < 1 << 29
+
+
+def test_the_table_says_what_fits():
+    lines = plan(LARGE, find_device(11, 1))
+    text = "\n".join(lines)
+    assert "336.2 million parameters" in text and "11.00 GiB" in text
+    rows = {int(line.split()[0]): line for line in lines if line[:11].strip().isdigit()}
+    assert "*" in rows[1] and "*" not in rows[max(rows)] and len(rows) > 4
+    marked = [line.count("*") for line in rows.values()]
+    assert marked == sorted(marked, reverse=True)
+
+
+def test_recomputation_is_planned_as_it_runs():
+    """In blocks, also where the whole step would be compiled without."""
+    device = find_device(11, 1)
+
+    def last_column(scope):
+        return [line.split()[-1] for line in plan(change(scope=scope), device) if line[:11].strip().isdigit()]
+
+    assert last_column("step")[:5] == last_column("blocks")[:5]
+
+
+def run(program, *flags):
+    return subprocess.run([sys.executable, str(ROOT / program), *flags], capture_output=True, text=True,
+                          env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"})
+
+
+@pytest.mark.parametrize("program", ["run_pretraining.py", "run_squad.py"])
+def test_the_programs_plan_without_records(program, tmp_path):
+    (tmp_path / "bert_config.json").write_text(SMALL.to_json())
+    done = run(program, f"--bert_config_file={tmp_path / 'bert_config.json'}", "--plan", "--gpu_memory_gib=11")
+    assert done.returncode == 0 and done.stdout.startswith("model: 2 layers x 32"), done.stderr
+    assert list(tmp_path.iterdir()) == [tmp_path / "bert_config.json"]
