@@ -186,7 +186,8 @@ def test_an_address_without_a_scheduler_is_told(tmp_path, monkeypatch, address, 
 def test_a_scheduler_without_a_worker_is_told_and_so_is_one_that_ends(tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(dask_cluster, "_MOMENT_SECS", 0.1)
     monkeypatch.setattr(dask_cluster, "_LOOK_SECS", 0.1)
-    cluster = distributed.LocalCluster(n_workers=0, processes=False, dashboard_address=":0")
+    cluster = distributed.LocalCluster(  # a real port, not its short cut within a process
+        n_workers=0, processes=False, protocol="tcp://", host="127.0.0.1", dashboard_address=":0")
     with cluster:
         monkeypatch.setattr(dask_cluster, "FIND_WORKER_SECS", 0.3)
         with pytest.raises(WorkersError, match="no worker for 0.3 s"):
