@@ -7,8 +7,8 @@ random batch of full rows, accumulate the same micro-batches, clip and apply.
     python benchmarks/training_step.py --bert_model mini --rounds 15 \\
       --tf_models_python ENV/bin/python --pytorch_python ENV/bin/python
 
-The first peer's environment needs tf-models-official 2.15.0, the second one's torch and transformers;
-without them only plain Keras is the peer. --cores pins all variants to so many cores.
+The first peer's environment needs tf-models-official 2.15.0, the second one's torch and transformers.
+Without the first one a plain Keras model stands in for it. --cores pins all variants to so many cores.
 """
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ class Variant(NamedTuple):
 
 def variants(args: argparse.Namespace) -> List[Variant]:
     """The first one is what the others are compared with."""
-    found: List[Variant] = []
     if args.tf_models_python:
-        found.append(Variant("tf-models-official, its LAMB, fp32", args.tf_models_python, "tf_models.py", {}))
-    found.append(Variant("plain Keras, tensorflow-addons' LAMB, fp32", sys.executable, "plain_keras.py", {}))
+        found = [Variant("tf-models-official, its LAMB, fp32", args.tf_models_python, "tf_models.py", {})]
+    else:
+        found = [Variant("plain Keras, tensorflow-addons' LAMB, fp32", sys.executable, "plain_keras.py", {})]
     if args.pytorch_python:
         found += [Variant(f"Hugging Face on PyTorch, fused AdamW, {precision}", args.pytorch_python, "hugging_face.py",
                           {"precision": precision}) for precision in ("fp32", "bf16")]

@@ -9,7 +9,6 @@ reads ours.
 """
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -21,6 +20,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.errors import UserError
+from bert_tf.files import sha256_of_file, sync
 
 PREFIX = "bert_model.ckpt"
 STATE = "state.json"
@@ -89,7 +89,7 @@ class CheckpointFolder:
             if final.exists():  # damaged, or this update was saved before a restart from an older one
                 shutil.rmtree(final)
             os.rename(partial, final)
-            _fsync(self.folder)
+            sync(self.folder)
         except (OSError, tf.errors.OpError) as error:
             shutil.rmtree(partial, ignore_errors=True)
             reason = str(error).splitlines()[0]
@@ -135,11 +135,11 @@ class CheckpointFolder:
                           shape_and_slices=[""] * len(named), tensors=tensors)
         for name, text in {**self._companions, STATE: json.dumps(state, indent=2) + "\n"}.items():
             (folder / name).write_text(text, encoding="utf-8")
-        hashes = {path.name: _sha256(path) for path in sorted(folder.iterdir())}
+        hashes = {path.name: sha256_of_file(path) for path in sorted(folder.iterdir())}
         (folder / MANIFEST).write_text(json.dumps({"sha256": hashes}, indent=2) + "\n", encoding="utf-8")
         for path in folder.iterdir():
-            _fsync(path)
-        _fsync(folder)
+            sync(path)
+        sync(folder)
 
     def _clean(self) -> None:
         """Removes what a killed run left half-written or half-deleted."""
@@ -154,7 +154,7 @@ def find_damage(folder: Path) -> Optional[str]:
     try:
         hashes = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["sha256"]
         for name, expected in hashes.items():
-            if _sha256(folder / name) != expected:
+            if sha256_of_file(folder / name) != expected:
                 return f"{name} does not match its sha256"
     except (OSError, ValueError, KeyError) as error:
         return f"{type(error).__name__}: {error}"
@@ -226,19 +226,3 @@ def load_weights(prefix: Union[str, Path], variables: Sequence[tf.Variable], voc
     unused = [name for name in sorted(shapes) if name not in named and name not in _NOT_WEIGHTS
               and (wanted_slots or not name.endswith(_SLOTS))]
     return LoadReport(loaded, [name for name in named if name not in shapes], unused)
-
-
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        for piece in iter(lambda: file.read(1 << 20), b""):
-            digest.update(piece)
-    return digest.hexdigest()
-
-
-def _fsync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

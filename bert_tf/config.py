@@ -7,7 +7,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
-from typing import Any, Dict, Mapping, Union
+from typing import Any, Dict, Mapping, Tuple, Union
 
 from bert_tf.errors import UserError
 
@@ -28,6 +28,20 @@ PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
 OPTIMIZERS = ("lamb", "adamw", "lars")
 XLA_SCOPES = ("step", "blocks", "off")
 COMPRESSIONS = ("none", "fp16")
+
+
+def check_counts(config: Any, *names: str) -> None:
+    """Raises `UserError` where one of these fields is under 1."""
+    for name in names:
+        if getattr(config, name) < 1:
+            raise UserError(f"{name}={getattr(config, name)}: must be at least 1")
+
+
+def check_choices(config: Any, **allowed: Tuple[str, ...]) -> None:
+    """Raises `UserError` where a field has none of its allowed values."""
+    for name, choices in allowed.items():
+        if getattr(config, name) not in choices:
+            raise UserError(f"{name}={getattr(config, name)!r}: must be one of {', '.join(choices)}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,8 +74,7 @@ class BertConfig:
         for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
             if not 0 <= getattr(self, name) < 1:
                 raise UserError(f"{name}={getattr(self, name)!r}: a dropout rate must lie in [0, 1)")
-        if self.hidden_act not in ACTIVATIONS:
-            raise UserError(f"hidden_act={self.hidden_act!r}: must be one of {', '.join(ACTIVATIONS)}")
+        check_choices(self, hidden_act=ACTIVATIONS)
 
     @property
     def padded_vocab_size(self) -> int:
@@ -148,12 +161,9 @@ class TrainConfig:
     keep_checkpoints: int = 3
 
     def __post_init__(self) -> None:
-        at_least_one = ("num_train_steps", "train_batch_size", "num_accumulation_steps", "num_ranks",
-                        "max_seq_length", "max_predictions_per_seq", "eval_batch_size",
-                        "save_checkpoint_steps", "display_loss_steps", "keep_checkpoints")
-        for name in at_least_one:
-            if getattr(self, name) < 1:
-                raise UserError(f"{name}={getattr(self, name)}: must be at least 1")
+        check_counts(self, "num_train_steps", "train_batch_size", "num_accumulation_steps", "num_ranks",
+                     "max_seq_length", "max_predictions_per_seq", "eval_batch_size",
+                     "save_checkpoint_steps", "display_loss_steps", "keep_checkpoints")
         for name in ("warmup_steps", "max_eval_steps", "seed"):
             if getattr(self, name) < 0:
                 raise UserError(f"{name}={getattr(self, name)}: must not be negative")
@@ -163,10 +173,8 @@ class TrainConfig:
                 "the learning rate would never come down; warm up for less or train for longer")
         if not self.learning_rate > 0:
             raise UserError(f"learning_rate={self.learning_rate}: must be positive")
-        for name, allowed in (("optimizer_type", OPTIMIZERS), ("precision", PRECISIONS), ("xla_scope", XLA_SCOPES),
-                              ("allreduce_compression", COMPRESSIONS)):
-            if getattr(self, name) not in allowed:
-                raise UserError(f"{name}={getattr(self, name)!r}: must be one of {', '.join(allowed)}")
+        check_choices(self, optimizer_type=OPTIMIZERS, precision=PRECISIONS, xla_scope=XLA_SCOPES,
+                      allreduce_compression=COMPRESSIONS)
         for name, owner, default in (("lamb_adapt_excluded", "lamb", True), ("adam_bias_correction", "adamw", False)):
             if self.optimizer_type != owner and getattr(self, name) != default:
                 raise UserError(f"{name}={getattr(self, name)} has no effect with "

@@ -21,7 +21,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.checkpoint import CheckpointFolder, resolve
-from bert_tf.config import PRECISIONS, XLA_SCOPES, BertConfig
+from bert_tf.config import PRECISIONS, XLA_SCOPES, BertConfig, check_choices, check_counts
 from bert_tf.data_order import GlobalOrder
 from bert_tf.distributed import Workers
 from bert_tf.errors import UserError
@@ -81,10 +81,8 @@ class FinetuningConfig:
     keep_checkpoints: int = 3
 
     def __post_init__(self) -> None:
-        for name in ("train_batch_size", "num_accumulation_steps", "num_ranks", "save_checkpoint_steps",
-                     "display_loss_steps", "keep_checkpoints"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name}={getattr(self, name)}: must be at least 1")
+        check_counts(self, "train_batch_size", "num_accumulation_steps", "num_ranks", "save_checkpoint_steps",
+                     "display_loss_steps", "keep_checkpoints")
         for name in ("learning_rate", "num_train_epochs"):
             if not 0 < getattr(self, name) < math.inf:
                 raise UserError(f"{name}={getattr(self, name)}: must be positive")
@@ -92,9 +90,7 @@ class FinetuningConfig:
             raise UserError(f"warmup_proportion={self.warmup_proportion}: must lie in [0, 1)")
         if self.seed < 0:
             raise UserError(f"seed={self.seed}: must not be negative")
-        for name, allowed in (("precision", PRECISIONS), ("xla_scope", XLA_SCOPES)):
-            if getattr(self, name) not in allowed:
-                raise UserError(f"{name}={getattr(self, name)!r}: must be one of {', '.join(allowed)}")
+        check_choices(self, precision=PRECISIONS, xla_scope=XLA_SCOPES)
 
     @property
     def global_batch_size(self) -> int:

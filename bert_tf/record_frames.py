@@ -16,7 +16,7 @@ import os
 import struct
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TypeVar, Union
+from typing import TypeVar
 
 import google_crc32c
 import numpy as np
@@ -35,7 +35,8 @@ WAY_OUT = (
     "bertPrep.py --action create_tfrecord_files again, which makes what is missing"
 )
 
-_Checksums = TypeVar("_Checksums", bound=Union[int, np.ndarray])
+_Checksums = TypeVar("_Checksums", int, np.ndarray)
+_Self = TypeVar("_Self", bound="RecordFrames")
 
 
 def _mask(crc: _Checksums) -> _Checksums:
@@ -91,7 +92,7 @@ class RecordFrames:
             self.close()
             raise UserError(f"record file {path} is compressed; unpack it with gunzip first")
 
-    def __enter__(self) -> RecordFrames:
+    def __enter__(self: _Self) -> _Self:
         return self
 
     def __exit__(self, *_: object) -> None:

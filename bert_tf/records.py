@@ -15,23 +15,21 @@ from __future__ import annotations
 import array
 import contextlib
 import functools
-import os
 import struct
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
 import google_crc32c
 import numpy as np
 
 from bert_tf import example_proto
 from bert_tf.errors import UserError
+from bert_tf.files import atomic_file
 from bert_tf.record_frames import WAY_OUT, RecordFrames, frame
 
 INDEX_SUFFIX = ".index"
-TEMPORARY_SUFFIX = ".tmp"
 LONGEST_SEQUENCE = np.iinfo(np.uint16).max
 
 _INDEX_HEADER = struct.Struct("<8sQ")
@@ -125,23 +123,6 @@ def encode_records(instances: InstanceArrays) -> tuple[bytes, np.ndarray]:
     return frame(example_proto.encode_examples(features))
 
 
-@contextlib.contextmanager
-def _replacing(path: Path) -> Iterator[BinaryIO]:
-    """A file to write that becomes `path` at once when complete, and vanishes when it fails."""
-    # Of its own: ranks or workers on several machines may be at the same file at the same time.
-    temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}{TEMPORARY_SUFFIX}")
-    try:
-        with open(temporary, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise
-
-
 class RecordWriter:
     """Writes one shard and its index, block by block; used as a context manager.
 
@@ -159,7 +140,7 @@ class RecordWriter:
 
     def __enter__(self) -> RecordWriter:
         with self._user_errors():
-            self._file = self._stack.enter_context(_replacing(self._path))
+            self._file = self._stack.enter_context(atomic_file(self._path))
         return self
 
     def write(self, instances: InstanceArrays) -> None:
@@ -217,7 +198,7 @@ def _write_index(path: Path, index: RecordIndex) -> None:
     parts = (_INDEX_HEADER.pack(_INDEX_MAGIC, index.num_records), index.offsets.astype("<u8", copy=False).tobytes(),
              index.lengths.astype("<u2", copy=False).tobytes())
     target = _index_path(path)
-    with _replacing(target) as file:
+    with atomic_file(target) as file:
         file.writelines(parts)
         file.write(_INDEX_CHECKSUM.pack(functools.reduce(google_crc32c.extend, parts, 0)))
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Dict, Mapping, Optional, Union
 
 from bert_tf.errors import UserError
+from bert_tf.files import write_text
 
 CONFIG = "config.json"
 _LOCK = ".lock"
@@ -80,11 +81,8 @@ class RunFolder:
 
 def write_whole(path: Path, text: str) -> None:
     """Writes a text file so that a reader finds it whole or not at all. Raises `UserError` where it cannot."""
-    temporary = path.with_name(path.name + ".tmp")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(text, encoding="utf-8")
-        os.replace(temporary, path)
+        write_text(path, text)
     except OSError as error:
         raise UserError(f"{path} cannot be written ({error.strerror}); "
                         "make room or choose another --model_dir") from None

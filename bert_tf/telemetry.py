@@ -23,6 +23,7 @@ import tensorflow as tf
 from tqdm import tqdm
 
 from bert_tf.config import BertConfig
+from bert_tf.files import write_text
 from bert_tf.telemetry_sinks import Console, DLLogger, LineFile, TensorBoard
 
 DONE = "done"  # the reason given to `Telemetry.end` by a run that reached its last update
@@ -330,13 +331,7 @@ class Telemetry:
         path = self.run_folder / "training_summary.txt"
         if not self._last_train and path.exists():
             return  # a finished run started again: what it wrote then still holds
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(path.name + ".tmp")
-        try:
-            temporary.write_text(json.dumps(_strict(summary), indent=4) + "\n", encoding="utf-8")
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        write_text(path, json.dumps(_strict(summary), indent=4) + "\n")
 
     def close(self) -> None:
         """Gives terminal and files back; `end` does it, a crash does it through ``with``."""

@@ -272,7 +272,7 @@ class WordpieceTokenizer:
         return tuple(ids)
 
 
-_Key = TypeVar("_Key", bytes, str)
+_Key = TypeVar("_Key", bound=Union[bytes, str])
 
 
 class _WordCache(dict[_Key, tuple[int, ...]]):

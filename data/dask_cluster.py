@@ -116,8 +116,8 @@ def _sign_of_life(folder: Path) -> Iterator[Path]:
                 left.unlink()
         path = folder / f"{_SIGN_PREFIX}{uuid.uuid4().hex}{_SIGN_SUFFIX}"
         unlocked = path.with_suffix(".new")
-        file = stack.enter_context(open(unlocked, "wb"))
-        fcntl.flock(file, fcntl.LOCK_EX)
+        sign = stack.enter_context(open(unlocked, "wb"))
+        fcntl.flock(sign, fcntl.LOCK_EX)
         unlocked.rename(path)
         stack.callback(path.unlink, missing_ok=True)
         alive = stack.pop_all()

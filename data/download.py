@@ -12,9 +12,10 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence
 
 from bert_tf.errors import UserError
+from bert_tf.files import sync
 from data import archives, books, mrpc, pubmed, wiki
 from data.fetch import Client, NotThereError, describe_file
-from data.manifest import Stage, clear_disk_errors, read_manifest, shard_entries, sync_folder
+from data.manifest import Stage, clear_disk_errors, read_manifest, shard_entries
 from data.sources import (
     SOURCES,
     Archive,
@@ -151,7 +152,7 @@ class _Collection:
                 path = self.folder / name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 os.replace(unpacked / missing[name][0], path)
-                sync_folder(path.parent)
+                sync(path.parent)
                 self.add(name, {"url": archive.url, **entry})
         finally:
             shutil.rmtree(unpacked, ignore_errors=True)

@@ -21,8 +21,9 @@ from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Tuple, Type
 import requests
 
 from bert_tf.errors import UserError
+from bert_tf.files import sync
 from bert_tf.progress import progress
-from data.manifest import sync_folder, write_json
+from data.manifest import write_json
 
 # Of a block that a dropped connection cuts nothing is kept.
 _BLOCK_BYTES = 1 << 15
@@ -123,7 +124,7 @@ class _Part:
     def finish(self, path: Path) -> None:
         os.replace(self.path, path)
         self._note_path.unlink(missing_ok=True)
-        sync_folder(path.parent)
+        sync(path.parent)
 
     def _write_note(self, note: Dict[str, Any]) -> None:
         # First: bytes without a note are never taken up, those of another version never kept.

@@ -30,8 +30,9 @@ from typing import (
 )
 
 from bert_tf.errors import UserError
+from bert_tf.files import sha256_of_file, sync
 from bert_tf.progress import progress
-from data.manifest import Stage, sha256_of_file, sync_folder
+from data.manifest import Stage
 from data.sentences import PARAGRAPH_SEPARATOR
 from data.text_files import Unfinished
 from data.workers import Workers, WorkersError
@@ -365,7 +366,7 @@ class _Writer:
         self.checkpoint()
         self._file.close()
         os.replace(self._partial, self._output)
-        sync_folder(self._output.parent)
+        sync(self._output.parent)
 
     def discard(self) -> None:
         with contextlib.suppress(OSError):

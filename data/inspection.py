@@ -13,11 +13,11 @@ from typing import Iterator, List, NamedTuple, Sequence, Tuple
 import numpy as np
 
 from bert_tf.errors import UserError
+from bert_tf.files import sha256_of_file
 from bert_tf.masking import VocabularyIds
 from bert_tf.progress import progress
 from bert_tf.tokenization import Tokenizer, open_tokenizer
 from data import instance_sample, near_duplicates, vocabulary_fit
-from data.manifest import sha256_of_file
 from data.near_duplicates import Sketches
 from data.prepared import Prepared, command, find_prepared, vocab_copy
 from data.stages import Layout, workers_of

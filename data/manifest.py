@@ -11,58 +11,20 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import hashlib
 import json
 import os
 import time
-import uuid
 from pathlib import Path
 from typing import IO, Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence
 
 from bert_tf.errors import UserError
+from bert_tf.files import TEMPORARY_SUFFIX, atomic_file
 
 # Raised when a change of the code makes other bytes from the same arguments.
 FORMAT_VERSION = 2
-TEMPORARY_SUFFIX = ".tmp"
 _COPY_BYTES = 1 << 20
 _LOCK_TRIALS, _LOCK_PAUSE_SECS = 3, 0.05
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-
-
-def sha256_of_file(path: Path) -> str:
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while block := file.read(_COPY_BYTES):
-            digest.update(block)
-    return digest.hexdigest()
-
-
-def sync_folder(folder: Path) -> None:
-    """Makes renames inside `folder` last through a loss of power."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-@contextlib.contextmanager
-def atomic_file(path: Path) -> Iterator[IO[bytes]]:
-    """A file that appears under `path` complete or not at all; on an error no trace is left."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # Of its own: two workers may be at the same file, on machines where process numbers repeat.
-    temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}{TEMPORARY_SUFFIX}")
-    try:
-        with open(temporary, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            temporary.unlink()
-        raise
-    sync_folder(path.parent)
 
 
 def write_json(path: Path, content: object) -> None:

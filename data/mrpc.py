@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Dict, Iterable, List, Sequence
 
 from bert_tf.errors import UserError
-from data.manifest import atomic_file
+from bert_tf.files import atomic_file
 
 MADE_FILES = ("train.tsv", "dev.tsv", "test.tsv")
 _HEADER = ("Quality", "#1 ID", "#2 ID", "#1 String", "#2 String")

@@ -21,7 +21,8 @@ import re
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
-from data.manifest import Stage, atomic_file, sha256_of_file
+from bert_tf.files import atomic_file, sha256_of_file
+from data.manifest import Stage
 
 ARTICLES_FILE = "articles.txt"
 QUESTION_FILES = {"train-v1.1.json": 1200, "dev-v1.1.json": 300}

@@ -20,9 +20,10 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Sequence, Tu
 import numpy as np
 
 from bert_tf.errors import UserError
+from bert_tf.files import atomic_file
 from bert_tf.progress import progress
 from data import sentences
-from data.manifest import Stage, atomic_file
+from data.manifest import Stage
 from data.workers import Workers
 
 SPLITS = ("training", "test")

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Tuple
 
 from bert_tf.errors import UserError
+from bert_tf.files import sha256_of_file
 from bert_tf.progress import progress
 from bert_tf.tokenization import check_casing, open_tokenizer
 from data import corpora, dask_cluster, download, formatting, sample, sharding, sources, vocabulary
@@ -22,7 +23,6 @@ from data.manifest import (
     Stage,
     describe_input,
     read_manifest,
-    sha256_of_file,
     shard_entries,
 )
 from data.workers import ProcessPool, Workers

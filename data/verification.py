@@ -10,14 +10,13 @@ import numpy as np
 
 from bert_tf import record_frames, records
 from bert_tf.errors import UserError
+from bert_tf.files import TEMPORARY_SUFFIX, sha256_of_file
 from bert_tf.progress import progress
 from data import stages
 from data.manifest import (
-    TEMPORARY_SUFFIX,
     clear_disk_errors,
     distrust,
     is_distrusted,
-    sha256_of_file,
 )
 from data.prepared import Prepared, find_prepared, look, namespace_of, vocab_copy
 from data.stages import Layout, workers_of

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, Counter, Dict, Iterable, Iterator, List, Optional, Sequence, Set
 
 from bert_tf.errors import UserError
+from bert_tf.files import atomic_file
 from bert_tf.progress import progress
 from bert_tf.tokenization import (
     CONTINUATION,
@@ -26,7 +27,7 @@ from bert_tf.tokenization import (
     open_tokenizer,
     to_lower_case,
 )
-from data.manifest import Stage, atomic_file
+from data.manifest import Stage
 from data.sentences import split_by_rules
 
 DEFAULT_VOCAB_SIZE = 30522

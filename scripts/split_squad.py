@@ -8,12 +8,12 @@ some question says that it has no answer, the files are of version 2.0.
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any, Dict, List, Sequence
 
 from bert_tf.errors import UserError, exit_on_user_error
+from bert_tf.files import write_text
 
 HELD_OUT_EVERY = 5
 
@@ -59,11 +59,8 @@ def version_of(articles: Sequence[Dict[str, Any]]) -> str:
 def main(argv: Sequence[str]) -> int:
     articles, folder = read(Path(argv[1])), Path(argv[2])
     version = version_of(articles)
-    folder.mkdir(parents=True, exist_ok=True)
     for name, part in split(articles).items():
-        temporary = folder / f".{name}.tmp"
-        temporary.write_text(json.dumps({"version": version, "data": part}), encoding="utf-8")
-        os.replace(temporary, folder / f"{name}-v{version}.json")
+        write_text(folder / f"{name}-v{version}.json", json.dumps({"version": version, "data": part}))
     print(version)
     return 0
 

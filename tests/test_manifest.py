@@ -7,9 +7,9 @@ import json
 import pytest
 
 from bert_tf.errors import UserError
+from bert_tf.files import atomic_file
 from data.manifest import (
     Stage,
-    atomic_file,
     clear_disk_errors,
     describe_input,
     distrust,

@@ -373,7 +373,7 @@ def test_a_writer_that_fails_leaves_the_old_shard_alone(tmp_path, shard):
         raise RuntimeError("from inside")
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
     with pytest.raises(UserError, match="cannot be written"):
-        write_records(tmp_path / "none" / "x.tfrecord", instances(3))
+        write_records(shard / "x.tfrecord", instances(3))
 
 
 def test_instances_of_the_wrong_shape_or_kind_are_refused():

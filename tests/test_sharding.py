@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from bert_tf.errors import UserError
+from bert_tf.files import sha256_of_file
 from data import sharding
-from data.manifest import Stage, sha256_of_file
+from data.manifest import Stage
 from data.sharding import ShardingSettings, assign_documents, index_documents, shard_corpus
 from data.workers import ProcessPool
 

@@ -6,8 +6,9 @@ import time
 
 import pytest
 
-from data import manifest, status
-from data.manifest import Stage
+from bert_tf.files import atomic_file
+from data import status
+from data.manifest import Stage, describe_input
 from tests.preparation import bertPrep, documents, run, shard
 
 RECORDS = ("--max_seq_length", 128, "--dupe_factor", 1)
@@ -75,7 +76,7 @@ def test_running_and_stopped_stages_tell_how_far_they_are(tmp_path, capsys, cloc
     def add(run, *numbers):
         for number in numbers:
             name = f"training/custom_training_{number}.txt"
-            with manifest.atomic_file(manifest_path.parent / name) as file:
+            with atomic_file(manifest_path.parent / name) as file:
                 file.write(b"x")
             clock[0] += 2
             run.add({"file": name, "bytes": 1, "sha256": ""})
@@ -100,7 +101,7 @@ def test_formatting_counts_its_input(tmp_path, capsys, clock):
     folder = tmp_path / "formatted_one_article_per_line"
     source = tmp_path / "a file.txt"
     source.write_bytes(b"x" * 4_000_000)
-    inputs = [manifest.describe_input(source, tmp_path)]
+    inputs = [describe_input(source, tmp_path)]
     with Stage("text_formatting", "custom", folder / "custom_one_document_per_line.manifest.json",
                {"keep_duplicates": True, "input_format": "line"}, inputs,
                outputs_to_delete="") as stage:

@@ -11,30 +11,30 @@ from bert_tf.launch.arguments import Argument
 from bert_tf.launch.job import Surroundings, show
 
 
-class Recipe(NamedTuple):
+class Launcher(NamedTuple):
     arguments: Sequence[Argument]
     launch: Callable[[Sequence[str], Surroundings], int]
 
 
-RECIPES: Dict[str, Recipe] = {
-    "pretraining_lamb": Recipe(lamb.ARGUMENTS, lamb.launch),
-    "pretraining_lamb_phase1": Recipe(lamb.ARGUMENTS, lamb.launch_phase1),
-    "pretraining_lamb_phase2": Recipe(lamb.ARGUMENTS, lamb.launch_phase2),
-    "pretraining_adam": Recipe(adam.ARGUMENTS, adam.launch),
-    "squad": Recipe(squad.ARGUMENTS, squad.launch),
+LAUNCHERS: Dict[str, Launcher] = {
+    "pretraining_lamb": Launcher(lamb.ARGUMENTS, lamb.launch),
+    "pretraining_lamb_phase1": Launcher(lamb.ARGUMENTS, lamb.launch_phase1),
+    "pretraining_lamb_phase2": Launcher(lamb.ARGUMENTS, lamb.launch_phase2),
+    "pretraining_adam": Launcher(adam.ARGUMENTS, adam.launch),
+    "squad": Launcher(squad.ARGUMENTS, squad.launch),
 }
 
 
 @exit_on_user_error
 def main(argv: Sequence[str]) -> int:
     name, typed = argv[1], argv[2:]
-    recipe = RECIPES[name]
+    launcher = LAUNCHERS[name]
     if typed[:1] in (["-h"], ["--help"]):
         show([f"usage: bash scripts/run_{name}.sh [value ...], by position:",
               *(f"  {number:2} {argument.name}: {argument.parse.__doc__}; default {argument.default}"
-                for number, argument in enumerate(recipe.arguments, 1))])
+                for number, argument in enumerate(launcher.arguments, 1))])
         return 0
-    return recipe.launch(typed, Surroundings(os.environ))
+    return launcher.launch(typed, Surroundings(os.environ))
 
 
 if __name__ == "__main__":

@@ -3,11 +3,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
 
 from bert_tf.errors import UserError
+from bert_tf.files import write_text
 from bert_tf.launch import ranks
 from bert_tf.launch.arguments import Argument, Values, describe_arguments
 from bert_tf.launch.job import (
@@ -29,7 +29,7 @@ EXTRAS = ("CONTINUE_WITH_CHANGES", "PACKING", "RECOMPUTE")
 
 def rows_in(train_batch_size: Union[int, str]) -> int:
     """Of a micro-batch, as the accumulation counts them: with "auto", which is found later, single rows."""
-    return 1 if train_batch_size == AUTO else train_batch_size
+    return 1 if isinstance(train_batch_size, str) else train_batch_size
 
 
 @dataclasses.dataclass(frozen=True)
@@ -192,10 +192,7 @@ def check_same_plan(folder: Path, plan: Mapping[str, Any], may_change: bool) -> 
 
 def write_plan(folder: Path, plan: Mapping[str, Any]) -> None:
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        temporary = folder / ".plan.json.tmp"
-        temporary.write_text(json.dumps(plan, indent=2) + "\n", encoding="utf-8")
-        os.replace(temporary, folder / "plan.json")
+        write_text(folder / "plan.json", json.dumps(plan, indent=2) + "\n")
     except OSError as error:
         raise UserError(f"{folder} cannot be written to ({error.strerror}); set RESULTS_DIR to another "
                         "folder") from None

@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
 
 from bert_tf.errors import STOPPED_EXIT_CODE, UserError
+from bert_tf.files import write_text
 
 LAUNCHERS = ("srun", "mpirun", "horovodrun", "none")
 # How long a rank that has ended holds its launcher back from killing the others: while rank 0 may
@@ -405,9 +406,7 @@ def _end_after_others(child: subprocess.Popen, folder: Path) -> None:
 
 
 def _note_exit(folder: Path, rank: int, code: int) -> None:
-    temporary = folder / f".rank_{rank}.exit"
-    temporary.write_text(f"{code} {time.time()}")
-    os.replace(temporary, folder / f"rank_{rank}.exit")
+    write_text(folder / f"rank_{rank}.exit", f"{code} {time.time()}")
 
 
 def _wait_for_others(folder: Path, num_ranks: int, code: int) -> None:

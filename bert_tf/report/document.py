@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import datetime
 import math
-import os
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
 from bert_tf.errors import UserError
+from bert_tf.files import write_text
 from bert_tf.report import curves, page, tables, words
 from bert_tf.report.charts import draw_file
 from bert_tf.report.curves import Timeline
@@ -51,7 +51,7 @@ def write_report(
         )
         if part
     )
-    _write(Path(output), page.page(title, body))
+    write_text(Path(output), page.page(title, body))
 
 
 def write_curve_svg(run_folders: Sequence[str | Path], path: str | Path) -> None:
@@ -67,7 +67,7 @@ def write_curve_svg(run_folders: Sequence[str | Path], path: str | Path) -> None
         raise UserError(f"no logged updates of pre-training in {names}; name run folders that ran")
     timeline = Timeline(phases)
     charts = [curves.loss_chart(timeline), curves.accuracy_chart(timeline)]
-    _write(Path(path), draw_file([chart for chart in charts if chart.has_points], 620, 360))
+    write_text(Path(path), draw_file([chart for chart in charts if chart.has_points], 620, 360))
 
 
 def _header(runs: Sequence[Run], phases: Sequence[Run], title: str) -> str:
@@ -171,13 +171,3 @@ def _score_cards(answering: Sequence[Run]) -> list[str]:
 def _footer() -> str:
     now = datetime.datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z")
     return f"<footer>Written {now} from the run folders' metrics.jsonl and config.json.</footer>"
-
-
-def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".tmp")
-    try:
-        temporary.write_text(text, encoding="utf-8")
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)

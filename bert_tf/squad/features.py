@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import os
 import warnings
 import zipfile
 import zlib
@@ -21,6 +20,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple, Union
 import numpy as np
 
 from bert_tf.errors import UserError
+from bert_tf.files import atomic_file
 from bert_tf.progress import progress
 from bert_tf.squad.examples import Example, Paragraph
 from bert_tf.tokenization import FullTokenizer
@@ -250,12 +250,9 @@ def cached_features(path: Path, make: Callable[[], Features], *, write: bool) ->
     except (OSError, ValueError, KeyError, EOFError, zlib.error, zipfile.BadZipFile):
         features = make()
     if write:
-        temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp.npz")
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            np.savez_compressed(temporary, **features._asdict())
-            os.replace(temporary, path)
+            with atomic_file(path) as file:
+                np.savez_compressed(file, **features._asdict())
         except OSError as error:
-            temporary.unlink(missing_ok=True)
             warnings.warn(f"features are not kept for the next start: {error}", stacklevel=2)
     return features

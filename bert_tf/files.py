@@ -1,0 +1,55 @@
+"""Files that are there whole or not at all, and stay through a loss of power."""
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+TEMPORARY_SUFFIX = ".tmp"
+_BLOCK_BYTES = 1 << 20
+
+
+def sync(path: Path) -> None:
+    """Waits until a file's bytes, or the renames inside a folder, are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def atomic_file(path: Path) -> Iterator[IO[bytes]]:
+    """A file that appears under `path` complete or not at all; on an error no trace is left."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Of its own: ranks or workers on several machines, where process numbers repeat, may be at the same file.
+    temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}{TEMPORARY_SUFFIX}")
+    try:
+        with open(temporary, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+    sync(path.parent)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replaces a file by UTF-8 `text`, at once. Raises OSError."""
+    with atomic_file(path) as file:
+        file.write(text.encode("utf-8"))
+
+
+def sha256_of_file(path: Path) -> str:
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(_BLOCK_BYTES):
+            digest.update(block)
+    return digest.hexdigest()

@@ -1,0 +1,48 @@
+"""A file is there whole or not at all."""
+from __future__ import annotations
+
+import hashlib
+import os
+
+import pytest
+
+from bert_tf.files import atomic_file, sha256_of_file, write_text
+
+
+def test_a_file_appears_when_it_is_whole_and_its_folder_with_it(tmp_path):
+    path = tmp_path / "new" / "file"
+    with atomic_file(path) as file:
+        file.write(b"first")
+        file.flush()
+        assert not path.exists()
+    assert path.read_bytes() == b"first"
+    assert os.listdir(path.parent) == ["file"]
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_what_fails_leaves_the_old_file_and_nothing_else(tmp_path, error):
+    path = tmp_path / "file"
+    write_text(path, "old")
+    with pytest.raises(error), atomic_file(path) as file:
+        file.write(b"half of the new one")
+        raise error
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_two_may_write_the_same_file_and_the_last_one_wins(tmp_path):
+    path = tmp_path / "file"
+    with atomic_file(path) as first:
+        first.write(b"first")
+        with atomic_file(path) as second:
+            second.write(b"second")
+        assert path.read_bytes() == b"second"
+    assert path.read_bytes() == b"first"
+
+
+def test_text_is_utf_8_and_hashes_are_sha256(tmp_path):
+    path = tmp_path / "file"
+    write_text(path, "größer\n" * 300_000)  # more than is read at once
+    content = ("größer\n" * 300_000).encode("utf-8")
+    assert path.read_bytes() == content
+    assert sha256_of_file(path) == hashlib.sha256(content).hexdigest()
