@@ -50,18 +50,23 @@ _OPENERS = frozenset(
     """.split()
 )
 
+_ABBREVIATIONS = _NEVER_LAST | _MAYBE_LAST
+# Of what stands before a stop so much is looked at.
+_LONGEST_WORD = 40
+
 _CLOSING = "\"'”’»›)\\]}"
 _OPENING = "\"'“‘«‹(\\[{¿¡"
 # Scripts that put no space after a stop.
 _SPACELESS_STOPS = "。！？｡।॥؟۔"
-_SPACELESS_STOP = re.compile(f"[{_SPACELESS_STOPS}]")
 # What goes on in small letters is left out here already. Beginning with a set of characters, the
 # pattern is searched for several times faster than an alternative is.
 _LATIN_STOP = (
-    rf"(?P<stop>[.!?…]+)(?P<closing>[{_CLOSING}]*) "
+    rf"(?P<stop>[.!?…][.!?…]*)(?P<closing>[{_CLOSING}]*) "
     rf"(?=(?P<opening>[{_OPENING}]*)(?P<next>[^\sa-z{_OPENING}]\w*))"
 )
 _STOP = re.compile(_LATIN_STOP)
+# Where the same matches, without the groups, which take time.
+_STOP_PLACE = re.compile(rf"[.!?…][.!?…]*[{_CLOSING}]* (?=[{_OPENING}]*[^\sa-z{_OPENING}])")
 _ANY_STOP = re.compile(rf"[{_SPACELESS_STOPS}]+[{_CLOSING}」』）]*|{_LATIN_STOP}")
 _DASH = re.compile("--|[—–/]")
 _WORD_START = re.compile(r"\w+")
@@ -77,7 +82,7 @@ def _ends_sentence(text: str, start: int, match: "re.Match[str]") -> bool:
     stop = match["stop"]
     if stop != ".":
         return first.isalnum() or bool(match["opening"]) or bool(match["closing"]) or stop[0] in "!?"
-    before = text[max(start, match.start() - 40):match.start()]
+    before = text[max(start, match.start() - _LONGEST_WORD):match.start()]
     last = before.rpartition(" ")[2].lstrip("\"'“‘«‹([{")
     if not last:
         return True
@@ -105,16 +110,45 @@ def _opens_sentence(following: str) -> bool:
     return word is not None and word[0].lower() in _OPENERS
 
 
+def _ends(paragraph: str) -> List[int]:
+    """Where the sentences of a paragraph end, but for the last one."""
+    ends = []
+    start = 0
+    for match in _STOP_PLACE.finditer(paragraph):
+        first, end = match.span()
+        # Most have a capital after them, and before them an ordinary word with a full stop, or another stop.
+        is_plain = "A" <= paragraph[end] <= "Z"
+        if is_plain and paragraph[first] == ".":
+            space = paragraph.rfind(" ", start, first)
+            word = paragraph[space + 1:first]
+            is_plain = (end - first == 2 and space > start and word.isalpha() and 1 < len(word) < _LONGEST_WORD
+                        and word.lower() not in _ABBREVIATIONS)
+        whole = None if is_plain else _STOP.match(paragraph, first)
+        if whole is None or _ends_sentence(paragraph, start, whole):
+            ends.append(end)
+            start = end
+    return ends
+
+
+def _ends_without_spaces(paragraph: str) -> List[int]:
+    """As `_ends`, where sentences may follow each other without a space."""
+    ends = [0]
+    for match in _ANY_STOP.finditer(paragraph):
+        if match["stop"] is None or _ends_sentence(paragraph, ends[-1], match):
+            ends.append(match.end())
+    return ends
+
+
 def split_by_rules(text: str) -> List[str]:
     """The sentences of one line of text, in order and without the space between them."""
-    pattern = _ANY_STOP if _SPACELESS_STOP.search(text) else _STOP
+    is_spaceless = not text.isascii() and any(stop in text for stop in _SPACELESS_STOPS)
+    find_ends = _ends_without_spaces if is_spaceless else _ends
     sentences = []
     for paragraph in text.split(PARAGRAPH_SEPARATOR):
         start = 0
-        for match in pattern.finditer(paragraph):
-            if match["stop"] is None or _ends_sentence(paragraph, start, match):
-                sentences.append(paragraph[start:match.end()].strip())
-                start = match.end()
+        for end in find_ends(paragraph):
+            sentences.append(paragraph[start:end].strip())
+            start = end
         sentences.append(paragraph[start:].strip())
     return [sentence for sentence in sentences if sentence]
 
