@@ -7,24 +7,20 @@ from typing import Optional, Sequence
 
 from absl import app, flags
 
-from bert_tf.command_line import make_deterministic, parse_flags
+from bert_tf.command_line import define_training_flags, make_deterministic, parse_flags
 from bert_tf.errors import STOPPED_EXIT_CODE, UserError, exit_on_user_error, leave_on_stop_signals
 
 FLAGS = flags.FLAGS
 
+define_training_flags(train_batch_size="32", learning_rate=7.5e-4, save_checkpoint_steps=100)
 flags.DEFINE_string("bert_config_file", None, "Google's bert_config.json of the model.")
 flags.DEFINE_string("bert_model", None, "Built-in size instead of --bert_config_file: large, base, medium, "
                     "small, mini or tiny; the vocabulary is the one beside the records.")
 flags.DEFINE_string("input_files", None, "Training records: comma-separated folders and globs.")
 flags.DEFINE_string("eval_files", None, "Held-out records; none: no evaluation at the end.")
-flags.DEFINE_string("model_dir", None, "The run folder. Started again in it, the run goes on.")
 flags.DEFINE_string("init_checkpoint", None, "Run folder, checkpoint folder or bert_model.ckpt to start from.")
-flags.DEFINE_string("train_batch_size", "32", "Micro-batch of one rank; auto: the largest that fits and "
-                    "divides its share of --global_batch_size.")
-flags.DEFINE_integer("global_batch_size", None, "With --train_batch_size=auto: sequences of all ranks in an update.")
 flags.DEFINE_integer("eval_batch_size", 8, "Evaluation batch of one rank.")
 flags.DEFINE_integer("max_eval_steps", 0, "Evaluation batches of each rank; 0: all.")
-flags.DEFINE_float("learning_rate", 7.5e-4, "Peak rate of one rank; multiplied by the number of ranks.")
 flags.DEFINE_enum("optimizer_type", "lamb", ["lamb", "adamw", "lars"], "lamb is NVLAMB.")
 flags.DEFINE_bool("lamb_adapt_excluded", True, "Whether biases and LayerNorm parameters have a trust ratio; false "
                   "is the variant of MLPerf and apex.")
@@ -33,31 +29,14 @@ flags.DEFINE_bool("continuous_join", False, "Count the decay from the end of the
                   "drop there.")
 flags.DEFINE_integer("num_train_steps", None, "Updates in this phase.")
 flags.DEFINE_integer("warmup_steps", 0, "Updates until the rate reaches its peak.")
-flags.DEFINE_integer("num_accumulation_steps", 1, "Micro-batches of one rank in an update.")
-flags.DEFINE_integer("save_checkpoint_steps", 100, "Updates between checkpoints.")
-flags.DEFINE_integer("keep_checkpoints", 3, "How many of the newest checkpoints stay.")
-flags.DEFINE_integer("display_loss_steps", 10, "Updates between two log lines.")
 flags.DEFINE_integer("max_seq_length", 128, "Length of the records.")
 flags.DEFINE_integer("max_predictions_per_seq", 20, "Masked positions in a record.")
 flags.DEFINE_bool("packing", False, "Lay up to three instances of an update into one row, where they fit: the same "
                   "update with less padding.")
-flags.DEFINE_bool("use_horovod", False, "Share the work among the ranks of a Horovod job.")
-flags.DEFINE_enum("precision", "fp32", ["fp32", "tf32", "fp16", "bf16"], "Type of the matmuls.")
-flags.DEFINE_bool("enable_xla", False, "Compile with XLA.")
-flags.DEFINE_enum("xla_scope", "auto", ["auto", "step", "blocks"], "What XLA compiles; auto: the whole step on "
-                  "GPUs, the element-wise blocks on CPUs and with --recompute.")
 flags.DEFINE_enum("allreduce_compression", "none", ["none", "fp16"], "fp16: the ranks send each other their gradients "
                   "in half precision.")
 flags.DEFINE_bool("deterministic", False, "Only operations that give the same bits in every run, where GPUs have "
                   "faster ones that do not.")
-flags.DEFINE_bool("recompute", False, "Compute each layer again in the backward pass instead of keeping it: a third "
-                  "more arithmetic, a fraction of the memory, the same update.")
-flags.DEFINE_bool("plan", False, "Print what memory it would take and what fits, and stop.")
-flags.DEFINE_float("gpu_memory_gib", None, "Memory of a rank's device, for --plan and --train_batch_size=auto; "
-                   "default: the card's, or the machine's free memory where there is none.")
-flags.DEFINE_integer("seed", 12345, "Of weights, data order and dropout.")
-flags.DEFINE_string("dllog_path", None, "File for NVIDIA's DLLogger lines.")
-flags.DEFINE_bool("continue_with_changes", False, "Go on in a run folder although settings differ from its own.")
 flags.DEFINE_integer("replay_update", None, "Make this update of the run in --model_dir again, from the checkpoint "
                      "before it, and print what it did. All settings are the run's own; nothing in its folder changes.")
 

@@ -7,11 +7,12 @@ from typing import Sequence
 
 from absl import app, flags
 
-from bert_tf.command_line import parse_flags
+from bert_tf.command_line import define_training_flags, parse_flags
 from bert_tf.errors import STOPPED_EXIT_CODE, UserError, exit_on_user_error, leave_on_stop_signals
 
 FLAGS = flags.FLAGS
 
+define_training_flags(train_batch_size="8", learning_rate=5e-6, save_checkpoint_steps=1000)
 flags.DEFINE_enum("mode", "train_and_predict", ["train_and_predict", "train", "predict", "eval"],
                   "What to do; eval: predict and score.")
 flags.DEFINE_string("bert_config_file", None, "The model's bert_config.json; default: the one beside the checkpoint.")
@@ -21,18 +22,9 @@ flags.DEFINE_string("predict_file", None, "SQuAD file to answer, e.g. dev-v1.1.j
 flags.DEFINE_bool("eval", None, "Score the predictions by the official rules; default: if the file holds answers.")
 flags.DEFINE_string("init_checkpoint", None, "Run folder, checkpoint folder or bert_model.ckpt to start from; none: "
                     "random weights. To predict: a fine-tuned one, default the newest in --model_dir.")
-flags.DEFINE_string("model_dir", None, "The run folder. Started again in it, the run goes on.")
-flags.DEFINE_string("train_batch_size", "8", "Micro-batch of one rank; auto: the largest that fits and "
-                    "divides its share of --global_batch_size.")
-flags.DEFINE_integer("global_batch_size", None, "With --train_batch_size=auto: sequences of all ranks in an update.")
 flags.DEFINE_integer("predict_batch_size", 8, "Prediction batch of one rank.")
-flags.DEFINE_float("learning_rate", 5e-6, "Peak rate of one rank; multiplied by the number of ranks.")
 flags.DEFINE_float("num_train_epochs", 3.0, "Passes over the training file; may be fractional.")
 flags.DEFINE_float("warmup_proportion", 0.1, "Share of the updates in which the rate rises.")
-flags.DEFINE_integer("num_accumulation_steps", 1, "Micro-batches of one rank in an update.")
-flags.DEFINE_integer("save_checkpoint_steps", 1000, "Updates between checkpoints.")
-flags.DEFINE_integer("keep_checkpoints", 3, "How many of the newest checkpoints stay.")
-flags.DEFINE_integer("display_loss_steps", 10, "Updates between two log lines.")
 flags.DEFINE_integer("max_seq_length", 384, "Tokens of a row: question and a window of the context.")
 flags.DEFINE_integer("doc_stride", 128, "Tokens between the starts of two windows.")
 flags.DEFINE_integer("max_query_length", 64, "Tokens of a question; more are cut off.")
@@ -41,19 +33,6 @@ flags.DEFINE_integer("max_answer_length", 30, "Tokens of an answer at most.")
 flags.DEFINE_bool("do_lower_case", True, "Lower-case the text; true for uncased models.")
 flags.DEFINE_bool("version_2_with_negative", False, "Some questions have no answer (SQuAD 2.0).")
 flags.DEFINE_float("null_score_diff_threshold", 0.0, "Answer nothing where the null odds are above.")
-flags.DEFINE_bool("use_horovod", False, "Share the work among the ranks of a Horovod job.")
-flags.DEFINE_enum("precision", "fp32", ["fp32", "tf32", "fp16", "bf16"], "Type of the matmuls.")
-flags.DEFINE_bool("enable_xla", False, "Compile with XLA.")
-flags.DEFINE_enum("xla_scope", "auto", ["auto", "step", "blocks"], "What XLA compiles; auto: the whole step on "
-                  "GPUs, the element-wise blocks on CPUs and with --recompute.")
-flags.DEFINE_bool("recompute", False, "Compute each layer again in the backward pass instead of keeping it: a third "
-                  "more arithmetic, a fraction of the memory, the same update.")
-flags.DEFINE_bool("plan", False, "Print what memory it would take and what fits, and stop.")
-flags.DEFINE_float("gpu_memory_gib", None, "Memory of a rank's device, for --plan and --train_batch_size=auto; "
-                   "default: the card's, or the machine's free memory where there is none.")
-flags.DEFINE_integer("seed", 12345, "Of the new weights, data order and dropout.")
-flags.DEFINE_string("dllog_path", None, "File for NVIDIA's DLLogger lines.")
-flags.DEFINE_bool("continue_with_changes", False, "Go on in a run folder although settings differ from its own.")
 
 # Which files a mode reads; others may be given and are left alone.
 _NEEDS = {"train_and_predict": ("train_file", "predict_file"), "train": ("train_file",),

@@ -16,6 +16,37 @@ _RENAMED = {
 }
 _ALIASES = {"use_fp16": "--precision=fp16"}
 
+# The flags that `define_training_flags` defines belong to the program that calls it.
+flags.disclaim_key_flags()
+
+
+def define_training_flags(train_batch_size: str, learning_rate: float, save_checkpoint_steps: int) -> None:
+    """Defines what every training is told in the same words; the arguments are defaults."""
+    flags.DEFINE_string("model_dir", None, "The run folder. Started again in it, the run goes on.")
+    flags.DEFINE_string("train_batch_size", train_batch_size, "Micro-batch of one rank; auto: the largest that fits "
+                        "and divides its share of --global_batch_size.")
+    flags.DEFINE_integer("global_batch_size", None, "With --train_batch_size=auto: sequences of all ranks in an "
+                         "update.")
+    flags.DEFINE_integer("num_accumulation_steps", 1, "Micro-batches of one rank in an update.")
+    flags.DEFINE_float("learning_rate", learning_rate, "Peak rate of one rank; multiplied by the number of ranks.")
+    flags.DEFINE_integer("save_checkpoint_steps", save_checkpoint_steps, "Updates between checkpoints.")
+    flags.DEFINE_integer("keep_checkpoints", 3, "How many of the newest checkpoints stay.")
+    flags.DEFINE_integer("display_loss_steps", 10, "Updates between two log lines.")
+    flags.DEFINE_bool("use_horovod", False, "Share the work among the ranks of a Horovod job.")
+    flags.DEFINE_enum("precision", "fp32", ["fp32", "tf32", "fp16", "bf16"], "Type of the matmuls.")
+    flags.DEFINE_bool("enable_xla", False, "Compile with XLA.")
+    flags.DEFINE_enum("xla_scope", "auto", ["auto", "step", "blocks"], "What XLA compiles; auto: the whole step on "
+                      "GPUs, the element-wise blocks on CPUs and with --recompute.")
+    flags.DEFINE_bool("recompute", False, "Compute each layer again in the backward pass instead of keeping it: a "
+                      "third more arithmetic, a fraction of the memory, the same update.")
+    flags.DEFINE_bool("plan", False, "Print what memory it would take and what fits, and stop.")
+    flags.DEFINE_float("gpu_memory_gib", None, "Memory of a rank's device, for --plan and --train_batch_size=auto; "
+                       "default: the card's, or the machine's free memory where there is none.")
+    flags.DEFINE_integer("seed", 12345, "Of new weights, data order and dropout.")
+    flags.DEFINE_string("dllog_path", None, "File for NVIDIA's DLLogger lines.")
+    flags.DEFINE_bool("continue_with_changes", False, "Go on in a run folder although settings differ from its own.")
+
+
 
 @exit_on_user_error
 def parse_flags(argv: Sequence[str]) -> List[str]:
