@@ -3,7 +3,8 @@
 First `scripts/run_pretraining_lamb.sh` runs undisturbed, with a tiny model and a checkpoint every
 few updates. Then the same command is started, disturbed, and typed again, until it comes to its
 end; then every file of every checkpoint left (weights, moments, position) and the evaluation must
-have the same bytes as the undisturbed ones, and the next round begins. The disturbances, shuffled:
+have the same bytes as the undisturbed ones (but see `differences`), and the next round begins.
+The disturbances, shuffled:
 
 * kill -9 of the launcher, of one rank's program, or of every process at once;
 * SIGTERM or SIGUSR1 to the launcher, which must end with 75 (it may have come to its end meanwhile);
@@ -24,6 +25,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import itertools
 import json
 import os
 import random
@@ -223,7 +225,22 @@ def result_files(folder: Path) -> Dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(files) if path.is_file()}
 
 
-def differences(found: Dict[str, bytes], wanted: Dict[str, bytes]) -> List[str]:
+def of_shared_checkpoints(files: Dict[str, bytes], others: Dict[str, bytes], last: List[str]) -> Dict[str, bytes]:
+    """Without checkpoints that `others` have not, but with those of `last`."""
+    folders = {str(Path(name).parent) for name in others} | set(last)
+    return {name: content for name, content in files.items() if str(Path(name).parent) in folders}
+
+
+def differences(found: Dict[str, bytes], wanted: Dict[str, bytes], had_signal: bool) -> List[str]:
+    """What has not the bytes it should have.
+
+    A signal saves where it finds the run, so then another one of the newest few checkpoints may be
+    gone; the last one of each phase may not.
+    """
+    if had_signal:
+        folders = sorted({str(Path(name).parent) for name in wanted if "ckpt-" in name})
+        last = [max(of_phase) for _, of_phase in itertools.groupby(folders, lambda name: name.split("/")[0])]
+        found, wanted = (of_shared_checkpoints(found, wanted, last), of_shared_checkpoints(wanted, found, last))
     return [f"{name} is " + ("missing" if name not in found else "left over" if name not in wanted else "different")
             for name in sorted({*found, *wanted}) if found.get(name) != wanted.get(name)]
 
@@ -248,7 +265,7 @@ def torment(outcome: Outcome, data_dir: Path, scratch: Path, options: argparse.N
     with progress(total=len(kinds), unit="disturbances", description=f"{num_ranks} rank(s)") as bar:
         while kinds:
             shutil.rmtree(folder)
-            started, is_fresh = time.monotonic(), True
+            started, is_fresh, had_signal = time.monotonic(), True, False
             while True:
                 run = start()
                 if kinds and wait_for_moment(run, outcome.undisturbed_secs / 2, generator):
@@ -257,14 +274,14 @@ def torment(outcome: Outcome, data_dir: Path, scratch: Path, options: argparse.N
                     if kind is not None:
                         kinds.remove(kind)
                         bar.update(1)
-                        is_fresh = False
+                        is_fresh, had_signal = False, had_signal or kind == "signal"
                         continue
                 run.finish()
                 break
             outcome.num_ended += 1
             if is_fresh:  # on a busy machine the first run may have been slow
                 outcome.undisturbed_secs = min(outcome.undisturbed_secs, time.monotonic() - started)
-            outcome.faults += differences(result_files(folder), wanted)
+            outcome.faults += differences(result_files(folder), wanted, had_signal)
 
 
 def prepare_sample(data_dir: Path) -> None:
