@@ -38,7 +38,8 @@ RARE_SHARE = 1e-6
 MIN_PIECE_COUNT = 2
 # More text changes the vocabulary little, and the trainer holds every distinct word in memory.
 MAX_TRAINING_BYTES = 1 << 30
-_PIECE_BYTES = 1 << 22
+# The trainer takes 256 lines at a time.
+_PIECE_BYTES = 1 << 18
 # The trainer takes 1.1 kB for each different word.
 MOST_WORDS = 400_000
 # Ideographs are words of their own, and few.
