@@ -20,12 +20,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, Dict, Tuple
+from typing import Dict, Tuple
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from bert_tf.config import BertConfig, compute_dtype
+from bert_tf.config import BertConfig
 from bert_tf.memory import Workload, predict
 
 MIB, VOCABULARY, NUM_UPDATES = 1 << 20, 30522, 2
@@ -50,25 +50,6 @@ def describe(text: str) -> Workload:
                     kept == "recompute")
 
 
-def made_up_rows(work: Workload, num_steps: int) -> Dict[str, Any]:
-    import numpy as np
-    import tensorflow as tf
-
-    rng, shape = np.random.default_rng(0), [num_steps, work.micro_batch_size]
-
-    def whole(high: int, *more: int) -> tf.Tensor:
-        return tf.constant(rng.integers(0, high, [*shape, *more]), tf.int32)
-
-    length, num_masked = work.max_seq_length, work.max_predictions_per_seq
-    features = {"input_ids": whole(VOCABULARY, length), "input_mask": tf.ones([*shape, length], tf.int32),
-                "segment_ids": whole(2, length), "example_weights": tf.ones(shape)}
-    if not num_masked:
-        return {**features, "start_positions": whole(length), "end_positions": whole(length)}
-    return {**features, "masked_lm_positions": whole(length, num_masked),
-            "masked_lm_ids": whole(VOCABULARY, num_masked),
-            "masked_lm_weights": tf.ones([*shape, num_masked]), "next_sentence_labels": whole(2, 1)}
-
-
 def resident(kind: str) -> float:
     """MiB: VmRSS, VmHWM (its peak) or VmPeak (of the address space)."""
     lines = Path("/proc/self/status").read_text().splitlines()
@@ -79,22 +60,11 @@ def run(work: Workload, num_steps: int) -> Dict[str, float]:
     """Makes the updates and returns MiB and seconds. To be called once in a process."""
     import tensorflow as tf
 
-    from bert_tf.blocks import Blocks
-    from bert_tf.distributed import Workers
-    from bert_tf.losses import PretrainingObjective, SpanObjective
-    from bert_tf.model import PretrainingModel, SpanModel
-    from bert_tf.optimization import LossScale, make_optimizer
-    from bert_tf.train_step import TrainStep
+    from bert_tf.memory_trial import made_up_rows, make_step
 
     tf.function(lambda x: x @ x, jit_compile=True)(tf.ones([8, 8]))  # the compiler's own memory is not the model's
     before = resident("VmRSS")
-    blocks = Blocks(work.scope, compute_dtype(work.precision), work.recompute)
-    pretraining = work.max_predictions_per_seq > 0
-    model = (PretrainingModel if pretraining else SpanModel)(work.bert_config, blocks, seed=1)
-    optimizer = make_optimizer("lamb" if pretraining else "adamw", 1e-4, 1, 10, compiled=work.scope != "off")
-    step = TrainStep(model, PretrainingObjective() if pretraining else SpanObjective(), optimizer, Workers(),
-                     LossScale(enabled=work.precision == "fp16"), num_accumulation_steps=num_steps,
-                     micro_batch_size=work.micro_batch_size, scope=work.scope, seed=1)
+    step = make_step(work, "lamb" if work.max_predictions_per_seq else "adamw", num_steps)
     features = made_up_rows(work, num_steps)
     tf.config.experimental.reset_memory_stats("CPU:0")  # forgets how the weights were drawn
     for number in range(NUM_UPDATES):

@@ -75,15 +75,9 @@ class _HorovodWorkers(Workers):
         self.rank, self.size, self.local_rank = horovod.rank(), horovod.size(), horovod.local_rank()
 
     def mean(self, tensors: Sequence[tf.Tensor]) -> List[tf.Tensor]:
-        means: List[tf.Tensor] = []
-        for number, bucket in enumerate(_buckets(tensors)):
-            flat = tf.concat([tf.reshape(tensor, [-1]) for tensor in bucket], axis=0)
-            # Scaled first, then summed: a sum first would overflow sooner in half precision.
-            flat = self._horovod.allreduce(flat, op=self._horovod.Sum, prescale_factor=1.0 / self.size,
-                                           name=f"mean_{number}")
-            parts = tf.split(flat, [tensor.shape.num_elements() for tensor in bucket])
-            means += [tf.reshape(part, tensor.shape) for part, tensor in zip(parts, bucket)]
-        return means
+        # Scaled first, then summed: a sum first would overflow sooner in half precision.
+        return in_buckets(tensors, lambda number, flat: self._horovod.allreduce(
+            flat, op=self._horovod.Sum, prescale_factor=1.0 / self.size, name=f"mean_{number}"))
 
     def broadcast(self, variables: Sequence[tf.Variable]) -> None:
         with self.expecting_all():
@@ -137,6 +131,16 @@ class _Job(threading.Thread):
         except BaseException as error:  # raised in the main thread
             self.error, self.state = error, _FAILED
         self.finished.set()
+
+
+def in_buckets(tensors: Sequence[tf.Tensor], reduce: Callable[[int, tf.Tensor], tf.Tensor]) -> List[tf.Tensor]:
+    """What `reduce` (a bucket's number, its values in one row -> as many values) makes of the tensors."""
+    reduced: List[tf.Tensor] = []
+    for number, bucket in enumerate(_buckets(tensors)):
+        flat = reduce(number, tf.concat([tf.reshape(tensor, [-1]) for tensor in bucket], axis=0))
+        parts = tf.split(flat, [tensor.shape.num_elements() for tensor in bucket])
+        reduced += [tf.reshape(part, tensor.shape) for part, tensor in zip(parts, bucket)]
+    return reduced
 
 
 def _buckets(tensors: Sequence[tf.Tensor]) -> List[List[tf.Tensor]]:

@@ -33,6 +33,8 @@ from bert_tf.inference import (
 )
 from bert_tf.input_pipeline import Batch
 from bert_tf.losses import SpanObjective
+from bert_tf.memory import Workload
+from bert_tf.memory_trial import fit_into_memory
 from bert_tf.model import SpanModel
 from bert_tf.optimization import LossScale, make_optimizer
 from bert_tf.run_folder import RunFolder, provenance
@@ -226,8 +228,16 @@ class _SquadRun:
         self.folder = RunFolder(job.model_dir) if workers.is_chief else None
         self.weights = None if job.train_file else find_span_weights(job.model_dir, job.init_checkpoint)
         self.bert_config, self.vocab_file = self._find_model_files()
+        if job.train_file:
+            self.job = dataclasses.replace(job, training=self._fit_into_memory())
         self.tokenizer = FullTokenizer(str(self.vocab_file), do_lower_case=job.decoding.do_lower_case)
         self.model = SpanModel(self.bert_config, make_blocks(job.training), job.training.seed)
+
+    def _fit_into_memory(self) -> FinetuningConfig:
+        config = self.job.training
+        work = Workload(self.bert_config, self.job.features.max_seq_length, 0, config.xla_scope,
+                        config.train_batch_size, config.precision, config.recompute, config.num_ranks)
+        return fit_into_memory(config, work, "adamw", self.job.model_dir, self.workers)
 
     def _find_model_files(self) -> Tuple[BertConfig, Path]:
         """The model's shape and its vocabulary, checked against each other and the flags."""

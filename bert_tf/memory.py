@@ -184,6 +184,13 @@ class Split(NamedTuple):
     is_auto: bool  # may be cut smaller where that turns out not to fit
 
 
+def halve(split: Split) -> Split:
+    """The same rows in micro-batches of the largest size that divides them and is at most half of this one."""
+    num_rows = split.micro_batch_size * split.num_accumulation_steps
+    half = next(size for size in range(split.micro_batch_size // 2, 0, -1) if num_rows % size == 0)
+    return Split(half, num_rows // half, split.is_auto)
+
+
 def choose_split(train_batch_size: str, num_accumulation_steps: Optional[int], global_batch_size: Optional[int],
                  describe: Callable[[], Workload], gpu_memory_gib: Optional[float]) -> Split:
     """What --train_batch_size means: a number, or "auto" with a global batch to be cut.

@@ -54,29 +54,36 @@ class RunFolder:
         Raises:
           UserError: the folder holds another run, or files that are no run at all.
         """
-        previous = self._read_config()
-        if previous is not None and not continue_with_changes:
-            old = previous.get("identity", {})
-            changed = [f"{name}: {old.get(name)!r} there, {identity.get(name)!r} now"
-                       for name in sorted({*old, *identity}) if old.get(name) != identity.get(name)]
-            if changed:
-                raise UserError(f"run folder {self.path} holds a run with other settings ({'; '.join(changed)}); "
-                                "go on with them anyway by --continue_with_changes, or choose another folder")
+        self.check(identity, continue_with_changes)
         text = json.dumps({"identity": dict(identity), **record}, indent=2, default=str) + "\n"
         for name, contents in {**companions, CONFIG: text}.items():
             write_whole(self.path / name, contents)
 
-    def _read_config(self) -> Optional[Dict[str, Any]]:
-        path = self.path / CONFIG
-        if not path.exists():
-            if (self.path / "checkpoints").exists():
-                raise UserError(f"{self.path} holds checkpoints but no {CONFIG}, so it cannot be told whose they are; "
-                                "choose another folder")
-            return None
-        try:
-            return json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise UserError(f"{path} is not valid JSON ({error}); choose another folder") from None
+    def check(self, identity: Mapping[str, Any], continue_with_changes: bool) -> None:
+        """Raises `UserError` where `bind` would, for the run that the folder was begun with."""
+        previous = read_config(self.path)
+        if previous is None or continue_with_changes:
+            return
+        old = previous.get("identity", {})
+        changed = [f"{name}: {old.get(name)!r} there, {identity.get(name)!r} now"
+                   for name in sorted({*old, *identity}) if old.get(name) != identity.get(name)]
+        if changed:
+            raise UserError(f"run folder {self.path} holds a run with other settings ({'; '.join(changed)}); "
+                            "go on with them anyway by --continue_with_changes, or choose another folder")
+
+
+def read_config(folder: Path) -> Optional[Dict[str, Any]]:
+    """What the last start in a run folder wrote there; None before the first one."""
+    path = folder / CONFIG
+    if not path.exists():
+        if (folder / "checkpoints").exists():
+            raise UserError(f"{folder} holds checkpoints but no {CONFIG}, so it cannot be told whose they are; "
+                            "choose another folder")
+        return None
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UserError(f"{path} is not valid JSON ({error}); choose another folder") from None
 
 
 def write_whole(path: Path, text: str) -> None:

@@ -30,6 +30,7 @@ import tensorflow as tf
 
 from bert_tf.distributed import Workers
 from bert_tf.errors import UserError
+from bert_tf.memory import Split, halve
 from bert_tf.optimization import LossScale, gradient_norms
 from bert_tf.randomness import DropoutKey, update_key
 
@@ -63,8 +64,12 @@ class UpdateResult(NamedTuple):
     reduce_secs: tf.Tensor  # likewise, of the all-reduce
 
 
-def _out_of_memory(micro_batch_size: int, error: tf.errors.OpError) -> UserError:
-    return UserError(
+class OutOfMemory(UserError):
+    """TensorFlow said that the memory is too small for the micro-batch."""
+
+
+def _out_of_memory(micro_batch_size: int, error: tf.errors.OpError) -> OutOfMemory:
+    return OutOfMemory(
         f"out of memory with a micro-batch of {micro_batch_size} ({str(error).splitlines()[0]}); --plan says what "
         "fits: a smaller --train_batch_size with more --num_accumulation_steps is the same update, --recompute takes "
         "less memory, and --train_batch_size=auto finds the size by itself")
@@ -179,13 +184,12 @@ class TrainStep:
             return None
 
     def _halve(self) -> None:
-        """Takes the largest micro-batch of at most half the size that divides the rank's rows."""
-        size, num_rows = self._micro_batch_size, self._micro_batch_size * self._num_accumulation_steps
-        half = next(half for half in range(size // 2, 0, -1) if num_rows % half == 0)
+        size, num_steps = self._micro_batch_size, self._num_accumulation_steps
+        half = halve(Split(size, num_steps, True))
         self._on_halving(
-            f"out of memory with a micro-batch of {size}: going on with {num_rows // half} micro-batches of {half} "
-            f"instead of {self._num_accumulation_steps} of {size}, the same examples in each update")
-        self._split(num_rows // half, half)
+            f"out of memory with a micro-batch of {size}: going on with {half.num_accumulation_steps} micro-batches of "
+            f"{half.micro_batch_size} instead of {num_steps} of {size}, the same examples in each update")
+        self._split(half.num_accumulation_steps, half.micro_batch_size)
         self._num_trials = TRIAL_UPDATES
 
     def _agree(self, local: np.ndarray, batch_number: int, stop_requested: bool

@@ -27,7 +27,8 @@ from bert_tf.input_pipeline import Batch, RecordSet, evaluation_batches, trainin
 from bert_tf.interval import Interval, first_non_finite, variable_figures
 from bert_tf.loss_watch import LossWatch
 from bert_tf.losses import PretrainingObjective
-from bert_tf.memory import Split
+from bert_tf.memory import Split, Workload
+from bert_tf.memory_trial import fit_into_memory
 from bert_tf.model import PretrainingModel
 from bert_tf.optimization import LossScale, make_optimizer
 from bert_tf.run_folder import RunFolder, provenance, write_whole
@@ -253,7 +254,8 @@ def agree_on_split(split: Split, workers: Workers) -> Split:
     num_rows = split.micro_batch_size * split.num_accumulation_steps
     size = int(workers.gather(np.array([split.micro_batch_size])).min()) if split.is_auto else split.micro_batch_size
     if split.is_auto and workers.is_chief:
-        print(f"--train_batch_size=auto: {num_rows // size} micro-batches of {size} on each rank", flush=True)
+        print(f"--train_batch_size=auto: by the plan {num_rows // size} micro-batch(es) of {size} on each rank fit",
+              flush=True)
     return Split(size, num_rows // size, split.is_auto)
 
 
@@ -363,6 +365,11 @@ def make_training(config: TrainConfig, inputs: PretrainingInputs, workers: Worke
     return TrainState(model, optimizer, loss_scale), step, objective, batches_from
 
 
+def workload(config: TrainConfig, bert_config: BertConfig) -> Workload:
+    return Workload(bert_config, config.max_seq_length, config.max_predictions_per_seq, config.xla_scope,
+                    config.train_batch_size, config.precision, config.recompute, config.num_ranks)
+
+
 def pretrain(config: TrainConfig, inputs: PretrainingInputs, model_dir: Path, workers: Workers, *,
              continue_with_changes: bool = False, dllog_path: Optional[str] = None) -> bool:
     """Runs one phase in `model_dir`, or what is left of it, with an evaluation at its end.
@@ -372,6 +379,9 @@ def pretrain(config: TrainConfig, inputs: PretrainingInputs, model_dir: Path, wo
     bert_config, identity = inputs.bert_config, run_identity(config, inputs)
     if workers.is_chief:
         folder = RunFolder(model_dir)
+        folder.check(identity, continue_with_changes)  # first, because a trial of the memory may take minutes
+    config = fit_into_memory(config, workload(config, bert_config), config.optimizer_type, model_dir, workers)
+    if workers.is_chief:
         folder.bind(identity, _run_record(config, inputs), inputs.companions, continue_with_changes)
     telemetry = Telemetry(model_dir, is_chief=workers.is_chief, total_updates=config.num_train_steps,
                           dllog_path=dllog_path)

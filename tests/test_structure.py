@@ -20,7 +20,7 @@ LAYERS = [
     {"config", "tokenization", "masking", "records", "data_order", "memory", "packing", "squad"},
     {"randomness", "blocks", "model", "losses", "optimization", "input_pipeline", "checkpoint"},
     {"distributed", "telemetry", "telemetry_sinks", "loss_watch", "report", "run_folder"},
-    {"train_step", "interval"},
+    {"train_step", "interval", "memory_trial"},
     {"training", "replay", "finetuning", "inference"},
     {"launch"},
 ]
