@@ -83,7 +83,7 @@ class CheckpointFolder:
         final = self.folder / f"ckpt-{update:08d}"
         partial = self.folder / f"{_UNFINISHED}{final.name}"
         try:
-            self._clean()
+            self.remove_leftovers()
             partial.mkdir(parents=True)
             self._write(partial, variables, dict(state, updates_applied=update))
             if final.exists():  # damaged, or this update was saved before a restart from an older one
@@ -141,12 +141,10 @@ class CheckpointFolder:
             sync(path)
         sync(folder)
 
-    def _clean(self) -> None:
+    def remove_leftovers(self) -> None:
         """Removes what a killed run left half-written or half-deleted."""
-        if self.folder.is_dir():
-            for path in self.folder.iterdir():
-                if path.name.startswith(_UNFINISHED):
-                    shutil.rmtree(path)
+        for path in self.folder.glob(f"{_UNFINISHED}ckpt-*"):
+            shutil.rmtree(path)
 
 
 def find_damage(folder: Path) -> Optional[str]:

@@ -226,6 +226,11 @@ def start_or_resume(state: TrainState, checkpoints: CheckpointFolder, workers: W
                     initialise: Callable[[], None]) -> Optional[Path]:
     """Restores the newest sound checkpoint, or calls `initialise`; rank 0 reads, all ranks get it."""
     def restore() -> Optional[Path]:
+        try:
+            checkpoints.remove_leftovers()  # saving does it too, but a run at its end saves no more
+        except OSError as error:
+            telemetry.warning(f"{error.filename} is left of a save that was killed and could not be removed "
+                              f"({error.strerror}); it is in nobody's way but takes room")
         newest, complaints = checkpoints.newest_sound()
         for complaint in complaints:
             telemetry.warning(complaint)

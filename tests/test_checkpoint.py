@@ -73,6 +73,16 @@ def test_saving_again_replaces_and_leftovers_are_removed(tmp_path):
     assert os.listdir(tmp_path / "checkpoints") == ["ckpt-00000001"]
 
 
+def test_leftovers_are_removed_and_nothing_else(tmp_path):
+    """As a finished run does it, which saves no more."""
+    folder(tmp_path).remove_leftovers()  # there is no such folder yet
+    for name in (".unfinished-ckpt-00000002", "ckpt-00000001", ".unfinished-by-others", "mine"):
+        (tmp_path / "checkpoints" / name).mkdir(parents=True)
+        (tmp_path / "checkpoints" / name / "file").write_text("")
+    folder(tmp_path).remove_leftovers()
+    assert sorted(os.listdir(tmp_path / "checkpoints")) == [".unfinished-by-others", "ckpt-00000001", "mine"]
+
+
 def test_failed_save_leaves_older_ones(tmp_path, monkeypatch):
     model, checkpoints = PretrainingModel(CONFIG), folder(tmp_path)
     good = checkpoints.save(1, model.variables, {})
