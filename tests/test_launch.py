@@ -567,6 +567,13 @@ def test_ranks_end_with_the_launcher(tmp_path):
         assert not Path(f"/proc/{rank}").exists()
 
 
+def test_a_child_whose_parent_is_killed_while_it_starts(monkeypatch, tmp_path):
+    """Then the kernel has nobody to tell it about; on a busy machine there is time for that."""
+    monkeypatch.setattr(os, "getppid", lambda: 1)
+    child = ranks._start(["sleep", "60"], subprocess.DEVNULL, os.environ, signal.SIGKILL)
+    assert child.wait(timeout=30) == 137
+
+
 RANKS_PROGRAM = """
 import os, sys, time
 import horovod.tensorflow as hvd

@@ -241,9 +241,13 @@ def _start(command: Sequence[str], output, environment: Mapping[str, str], death
     except OSError:
         libc = None
 
+    parent = os.getpid()
+
     def ask_for_signal() -> None:
         if libc is not None and hasattr(libc, "prctl"):
             libc.prctl(1, death_signal)  # PR_SET_PDEATHSIG
+        if os.getppid() != parent:  # killed before it was asked for, so that no signal comes any more
+            os._exit(128 + signal.SIGKILL)
 
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
                             env=dict(environment), start_new_session=True, preexec_fn=ask_for_signal)
