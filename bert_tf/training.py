@@ -180,7 +180,8 @@ def run_updates(step: TrainStep, state: TrainState, batches_from: Callable[[int]
             state.batches_consumed += 1
             interval.add(result, batch)
             applied += 1
-            stop = result.stop_requested
+            # Ranks agree at the beginning of an update; one alone need not wait for the next one.
+            stop = result.stop_requested or (workers.size == 1 and signals.received is not None)
             due = applied % settings.save_checkpoint_steps == 0
             if stop or due or applied % settings.display_loss_steps == 0 or applied == settings.num_updates:
                 log()

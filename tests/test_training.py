@@ -14,9 +14,13 @@ import pytest
 from pretraining_data import ROOMY, write_dataset
 
 from bert_tf.checkpoint import PREFIX
-from bert_tf.config import BertConfig
+from bert_tf.config import BertConfig, TrainConfig
+from bert_tf.distributed import Workers
 from bert_tf.errors import UserError
-from bert_tf.training import check_same_vocabulary
+from bert_tf.input_pipeline import RecordSet
+from bert_tf.replay import replay
+from bert_tf.train_step import TrainStep
+from bert_tf.training import PretrainingInputs, check_same_vocabulary, pretrain
 
 ROOT = Path(__file__).resolve().parent.parent
 HOROVODRUN = shutil.which("horovodrun", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
@@ -111,31 +115,6 @@ def test_killed_with_9_and_started_again_it_ends_with_the_same_bits(finished, da
     assert weights(tmp_path) == weights(finished[1])
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(HOROVODRUN is None, reason="Horovod is not installed")
-def test_two_ranks_killed_with_9_end_with_the_same_bits_and_near_those_of_one(finished, dataset, tmp_path):
-    """All processes of the job are killed at once, as when a machine loses its power."""
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "HOROVOD_FUSION_THRESHOLD": "0"}
-    folders = [tmp_path / "whole", tmp_path / "killed"]
-    commands = [two_ranks(command(dataset, folder, num_accumulation_steps=1, learning_rate=0.005))
-                for folder in folders]
-    whole = subprocess.run(commands[0], env=environment, capture_output=True, text=True, timeout=300)
-    assert whole.returncode == 0, whole.stdout + whole.stderr
-    process = subprocess.Popen(commands[1], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                               start_new_session=True)
-    wait_for(folders[1] / "checkpoints" / "ckpt-00000010", process)
-    for ranks in psutil.Process(process.pid).children(recursive=True):
-        ranks.kill()
-    process.kill()
-    process.wait()
-    again = subprocess.run(commands[1], env=environment, capture_output=True, text=True, timeout=300)
-    assert again.returncode == 0 and "going on from" in again.stdout, again.stdout + again.stderr
-    assert weights(folders[0]) == weights(folders[1])
-    # One rank with the same global batch: the same examples and masks, so the same losses.
-    alone = [record["total_loss"] for record in lines(finished[1], "train")]
-    assert [record["total_loss"] for record in lines(folders[0], "train")] == pytest.approx(alone, rel=1e-4)
-
-
 @pytest.fixture(scope="module")
 def roomy_dataset(tmp_path_factory):
     folder = write_dataset(tmp_path_factory.mktemp("roomy"), schema=ROOMY)
@@ -214,6 +193,23 @@ def test_sigterm_saves_and_leaves_with_75(dataset, tmp_path):
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 75, output
     assert len(list((tmp_path / "checkpoints").iterdir())) == 1
+
+
+def test_one_process_finishes_the_update_in_which_a_signal_comes_and_no_more(dataset, tmp_path, monkeypatch):
+    update, num_updates = TrainStep.__call__, []
+
+    def signalled_in_the_third(step, *arguments, **options):
+        num_updates.append(1)
+        if len(num_updates) == 3:
+            os.kill(os.getpid(), signal.SIGUSR1)
+        return update(step, *arguments, **options)
+
+    monkeypatch.setattr(TrainStep, "__call__", signalled_in_the_third)
+    config = TrainConfig(num_train_steps=20, warmup_steps=2, learning_rate=0.01, train_batch_size=4,
+                         num_accumulation_steps=1, num_ranks=1, max_seq_length=16, max_predictions_per_seq=3)
+    inputs = PretrainingInputs(CONFIG, None, RecordSet(str(dataset / "training"), "input_files"), None, None)
+    assert pretrain(config, inputs, tmp_path, Workers()) is False
+    assert os.listdir(tmp_path / "checkpoints") == ["ckpt-00000003"]
 
 
 def test_phase_2_starts_from_all_weights_of_phase_1_and_loses_nothing(finished, dataset, tmp_path):
@@ -303,9 +299,80 @@ def launched(num_ranks, dataset, model_dir, **changes):
     """The program as the launchers start it; global batch and rate do not depend on the number of ranks."""
     arguments = command(dataset, model_dir, num_accumulation_steps=2 // num_ranks, learning_rate=0.01 / num_ranks,
                         **changes)
-    return subprocess.Popen([sys.executable, "-c", LAUNCH, str(num_ranks), str(model_dir / "logs"), *arguments],
+    logs = model_dir / "logs" / str(time.time_ns())  # for each start its own, as the launchers have it
+    return subprocess.Popen([sys.executable, "-c", LAUNCH, str(num_ranks), str(logs), *arguments],
                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                             env={**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""})
+
+
+@pytest.fixture(scope="module")
+def finished_by_two(dataset, tmp_path_factory):
+    """The run of `finished` on two ranks."""
+    model_dir = tmp_path_factory.mktemp("finished_by_two")
+    process = launched(2, dataset, model_dir)
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, output
+    return model_dir
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(HOROVODRUN is None, reason="Horovod is not installed")
+def test_two_ranks_killed_with_9_end_with_the_same_bits_and_near_those_of_one(
+        finished, finished_by_two, dataset, tmp_path):
+    """All processes of the job are killed at once, as when a machine loses its power."""
+    process = launched(2, dataset, tmp_path)
+    wait_for(tmp_path / "checkpoints" / "ckpt-00000010", process)
+    for part in [*psutil.Process(process.pid).children(recursive=True), process]:
+        part.kill()
+    process.communicate()
+    again = launched(2, dataset, tmp_path)
+    output, _ = again.communicate(timeout=300)
+    assert again.returncode == 0 and "going on from" in output, output
+    assert weights(tmp_path) == weights(finished_by_two)
+    # One rank with the same global batch: the same examples and masks, so the same losses.
+    alone = [record["total_loss"] for record in lines(finished[1], "train")]
+    assert [record["total_loss"] for record in lines(finished_by_two, "train")] == pytest.approx(alone, rel=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(HOROVODRUN is None, reason="Horovod is not installed")
+def test_an_update_of_two_ranks_is_made_again_by_one_process(finished_by_two):
+    again = replay(finished_by_two, 20)
+    assert again.started_from.endswith("ckpt-00000015") and again.logged == "the mean over the updates 19 to 20"
+    for name, (replayed, logged) in again.compared.items():
+        assert replayed == pytest.approx(logged, rel=1e-5), name
+
+
+def wait_for_ranks(process):
+    """The programs that `launched` has started, by rank, once both compute."""
+    while True:
+        assert process.poll() is None, process.communicate()[0]
+        found = [part for part in psutil.Process(process.pid).children(recursive=True)
+                 if part.cmdline()[1:2] == [str(ROOT / "run_pretraining.py")]]
+        if len(found) == 2:
+            return sorted(found, key=lambda part: int(part.environ()["HOROVOD_RANK"]))
+        time.sleep(0.1)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(HOROVODRUN is None, reason="Horovod is not installed")
+@pytest.mark.parametrize("stopped", [0, 1])
+def test_a_rank_that_hangs_ends_both_with_a_reason_and_the_run_goes_on(
+        finished_by_two, dataset, tmp_path, monkeypatch, stopped):
+    """The other rank waits 10 s for it instead of the launchers' 30 s."""
+    monkeypatch.setenv("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "10")
+    process = launched(2, dataset, tmp_path)
+    ranks = wait_for_ranks(process)
+    wait_for(tmp_path / "checkpoints" / "ckpt-00000010", process)
+    ranks[stopped].suspend()
+    output, _ = process.communicate(timeout=180)
+    assert process.returncode == 1, output
+    assert f"rank {1 - stopped} waited in vain: another rank has ended or answers no longer" in output
+    assert "Traceback" not in output and not any(rank.is_running() for rank in ranks)
+    again = launched(2, dataset, tmp_path)
+    output, _ = again.communicate(timeout=300)
+    assert again.returncode == 0 and "going on from" in output, output
+    assert weights(tmp_path) == weights(finished_by_two)
 
 
 def losses_by_update(model_dir):
