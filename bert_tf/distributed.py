@@ -84,7 +84,8 @@ class _HorovodWorkers(Workers):
             self._horovod.broadcast_variables(variables, root_rank=0)
 
     def gather(self, vector: np.ndarray) -> np.ndarray:
-        with self.expecting_all():
+        # On the host, whose numbers these are: behind no work of a device.
+        with self.expecting_all(), tf.device("/CPU:0"):
             gathered = self._horovod.allgather(tf.constant(np.asarray(vector)[np.newaxis]), name="gather")
             return gathered.numpy()
 

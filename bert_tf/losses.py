@@ -9,11 +9,17 @@ from __future__ import annotations
 
 from typing import Dict, Optional, Tuple
 
+import numpy as np
 import tensorflow as tf
 
 from bert_tf.randomness import DropoutKey
 
 Features = Dict[str, tf.Tensor]
+
+
+def _host_sums(*weights: tf.Tensor) -> np.ndarray:
+    """Added up by the host, where the input lies: TensorFlow would do it on a GPU, behind all that it has to do."""
+    return np.array([np.sum(values) for values in weights], np.float32)
 
 
 class PretrainingObjective:
@@ -29,10 +35,9 @@ class PretrainingObjective:
     # Which denominator makes a mean of each metric's sum.
     metric_denominators = (0, 1, 0, 1)
 
-    def local_denominators(self, features: Features) -> tf.Tensor:
+    def local_denominators(self, features: Features) -> np.ndarray:
         """Masked tokens and instances in features with leading dimensions [A, B]: float32 [2]."""
-        return tf.stack([tf.reduce_sum(features["masked_lm_weights"]),
-                         tf.reduce_sum(features["example_weights"])])
+        return _host_sums(features["masked_lm_weights"], features["example_weights"])
 
     def __call__(self, model: tf.keras.Model, features: Features, dropout: Optional[DropoutKey]
                  ) -> Tuple[tf.Tensor, tf.Tensor]:
@@ -57,9 +62,9 @@ class SpanObjective:
     metric_names = ("total_loss", "start_accuracy", "end_accuracy")
     metric_denominators = (0, 0, 0)
 
-    def local_denominators(self, features: Features) -> tf.Tensor:
+    def local_denominators(self, features: Features) -> np.ndarray:
         """Instances in features with leading dimensions [A, B]: float32 [1]."""
-        return tf.reduce_sum(features["example_weights"])[tf.newaxis]
+        return _host_sums(features["example_weights"])
 
     def __call__(self, model: tf.keras.Model, features: Features, dropout: Optional[DropoutKey]
                  ) -> Tuple[tf.Tensor, tf.Tensor]:

@@ -431,8 +431,9 @@ class LossScale:
     def __init__(self, enabled: bool = True, initial: float = 2.0**15, growth_interval: int = 2000):
         self.enabled, self._growth_interval = enabled, growth_interval
         self.scale = tf.Variable(initial if enabled else 1.0, trainable=False, dtype=tf.float32, name="loss_scale")
-        self.good_updates = tf.Variable(0, trainable=False, name="good_updates")
-        self.consecutive_skips = tf.Variable(0, trainable=False, name="consecutive_skips")
+        # Of 64 bits: TensorFlow computes with int32 on the host, which would have to wait for the outcome.
+        self.good_updates = tf.Variable(0, trainable=False, dtype=tf.int64, name="good_updates")
+        self.consecutive_skips = tf.Variable(0, trainable=False, dtype=tf.int64, name="consecutive_skips")
 
     @property
     def variables(self) -> List[tf.Variable]:
@@ -440,7 +441,7 @@ class LossScale:
 
     def update(self, is_finite: tf.Tensor) -> None:
         """Notes an update's outcome, a bool scalar, without waiting for it."""
-        sound = tf.cast(is_finite, tf.int32)
+        sound = tf.cast(is_finite, tf.int64)
         self.consecutive_skips.assign((self.consecutive_skips + 1) * (1 - sound))
         if not self.enabled:
             return
@@ -448,7 +449,7 @@ class LossScale:
         grow = good_updates >= self._growth_interval
         wanted = tf.where(is_finite, tf.where(grow, self.scale * 2.0, self.scale), self.scale / 2.0)
         self.scale.assign(tf.clip_by_value(wanted, 1.0, self.MAXIMUM))
-        self.good_updates.assign(tf.where(grow, 0, good_updates))
+        self.good_updates.assign(tf.where(grow, tf.zeros_like(good_updates), good_updates))
 
     def num_consecutive_skips(self) -> int:
         """Updates skipped since the last applied one. Waits for the device."""

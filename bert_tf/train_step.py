@@ -128,18 +128,19 @@ class TrainStep:
         Raises:
           UserError: ranks disagree about settings or position, or the memory is too small.
         """
-        local = self._objective.local_denominators(features).numpy()
+        local = self._objective.local_denominators(features)
         gather_started = time.monotonic()
         totals, stop_requested, is_long = self._agree(local, batch_number, stop_requested)
         gather_secs = time.monotonic() - gather_started
+        # Before there is work for a device: what goes there later waits for that work, and the host with it.
+        metric_totals = tf.constant(totals[list(self._objective.metric_denominators)], tf.float32)
         sums = self._sum_gradients(features, totals, batch_number, num_micro_batches, is_long)
         while sums is None:
             self._halve()
             sums = self._sum_gradients(features, totals, batch_number, num_micro_batches, is_long)
-        metric_totals = totals[list(self._objective.metric_denominators)]
         try:
             with self._workers.expecting_all():
-                results = self._apply(*sums, tf.constant(metric_totals, tf.float32))
+                results = self._apply(*sums, metric_totals)
         except tf.errors.ResourceExhaustedError as error:
             raise _out_of_memory(self._micro_batch_size, error) from None
         return UpdateResult(stop_requested, gather_secs, *results)
@@ -239,13 +240,7 @@ class TrainStep:
                           metric_totals_M: tf.Tensor) -> Tuple[tf.Tensor, ...]:
         """All-reduces, decides whether the update is sound, clips and applies it."""
         # The metrics travel with the gradients: every reduction by itself costs some milliseconds.
-        sent = [*self._compress(gradients), metric_sums_M]
-        with tf.control_dependencies(sent):
-            started = _now()
-        with tf.control_dependencies([started]):
-            *gradients, metric_means_M = self._workers.mean(sent)
-        with tf.control_dependencies([*gradients, metric_means_M]):
-            reduce_secs = _now() - started
+        (*gradients, metric_means_M), reduce_secs = self._timed_mean([*self._compress(gradients), metric_sums_M])
         gradients = self._decompress(gradients)
         metrics_M = metric_means_M * self._workers.size / metric_totals_M
         scale = tf.identity(self._loss_scale.scale)
@@ -257,6 +252,17 @@ class TrainStep:
         changes_Vx3 = self._optimizer.apply_update(gradients, self.variables, unscale * clip, is_finite)
         self._loss_scale.update(is_finite)
         return metrics_M, norm, is_finite, learning_rate, scale, norms_V, changes_Vx3, reduce_secs
+
+    def _timed_mean(self, sent: Sequence[tf.Tensor]) -> Tuple[List[tf.Tensor], tf.Tensor]:
+        """Means over the ranks, and the seconds that took. One rank does without the clock, a call back to the host."""
+        if self._workers.size == 1:
+            return self._workers.mean(sent), tf.zeros([], tf.float64)
+        with tf.control_dependencies(sent):
+            started = _now()
+        with tf.control_dependencies([started]):
+            means = self._workers.mean(sent)
+        with tf.control_dependencies(means):
+            return means, _now() - started
 
     def _compress(self, gradients: Sequence[tf.Tensor]) -> List[tf.Tensor]:
         """What travels between the ranks: in half precision the means, which fit its range, not the sums."""

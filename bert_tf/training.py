@@ -214,7 +214,7 @@ def evaluate(model: tf.keras.Model, objective, batches: Iterator[Features], work
 
     def add_all() -> None:
         for features in batches:
-            sums[:num_denominators] += objective.local_denominators(features).numpy()
+            sums[:num_denominators] += objective.local_denominators(features)
             sums[num_denominators:] += compiled(features).numpy()
 
     workers.together(add_all)
