@@ -231,7 +231,8 @@ class RecordSet:
 
         `mask_seed` decides the masks, where they are not in the records.
         """
-        features = {name: value.numpy() for name, value in _parser(self._stored)(tf.constant(serialized)).items()}
+        # Not .numpy(), which copies; so they may only be read.
+        features = {name: np.asarray(value) for name, value in _parser(self._stored)(tf.constant(serialized)).items()}
         if self.masker:
             numbered = [(run.epoch, self._first_records[run.file] + run.first, run.num_records) for run in runs]
             masked = self.masker.mask(
