@@ -1,0 +1,216 @@
+"""Records a second that one core reads, parses and hands to the training, beside tf.data in two forms.
+
+- This project: `training_batches` as a training uses it, from blocks in the global order to the features of an update,
+  its masks, every checksum and the size of the vocabulary included. Where the records are unmasked it draws the masks.
+- tf.data, batch then parse: TFRecordDataset, batch, one parse_example for each batch, the same casts.
+- tf.data, parse then batch, as NVIDIA's and tf-models-official's recipes have it: files interleaved, parse_example for
+  each record by itself, casts, a shuffle buffer of 100, batch, prefetch.
+
+Each is a process of its own, on one core, reads from the page cache, and waits while another one works; they take
+turns, so that a busy machine slows all of them alike. The first batches of a turn, made ahead, are not counted. Below
+that, where this project's time goes: its parts by themselves, without the thread.
+
+    python benchmarks/input_pipeline.py --input_files .../seq_len_128.../training,.../seq_len_512.../training \\
+      --names "128/20,512/80" --rounds 11
+"""
+from __future__ import annotations
+
+import argparse
+import contextlib
+import itertools
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, List
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ["CUDA_VISIBLE_DEVICES"] = ""
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+AHEAD = 4  # batches at the beginning of a turn that are not counted
+NVIDIA_SHUFFLE, NVIDIA_INTERLEAVED_FILES = 100, 8
+
+Turn = Callable[[int], int]  # reads so many batches, and returns how many records these were
+
+
+def example_spec(records) -> Dict[str, Any]:
+    import tensorflow as tf
+
+    return {records.schema.stored_name(name): tf.io.FixedLenFeature([size], tf.as_dtype(kind))
+            for name, kind, size in records.schema.fields}
+
+
+def in_32_bits(features: Dict[str, Any]) -> Dict[str, Any]:
+    import tensorflow as tf
+
+    return {name: tf.cast(value, tf.int32) if value.dtype == tf.int64 else value for name, value in features.items()}
+
+
+def turns_of(iterator: Iterator[Any], batch_size: int) -> Turn:
+    def turn(num_batches: int) -> int:
+        for _ in range(num_batches):
+            next(iterator)
+        return num_batches * batch_size
+
+    return turn
+
+
+def tf_data_by_batch(records, batch_size: int, _: int) -> Turn:
+    import tensorflow as tf
+
+    spec = example_spec(records)
+    dataset = tf.data.TFRecordDataset([str(path) for path in records.files]).repeat()
+    dataset = dataset.batch(batch_size, drop_remainder=True)
+    dataset = dataset.map(lambda serialized: in_32_bits(tf.io.parse_example(serialized, spec))).prefetch(2)
+    return turns_of(iter(dataset), batch_size)
+
+
+def tf_data_by_record(records, batch_size: int, _: int) -> Turn:
+    import tensorflow as tf
+
+    spec, autotune = example_spec(records), tf.data.AUTOTUNE
+    files = tf.data.Dataset.from_tensor_slices([str(path) for path in records.files]).repeat()
+    dataset = files.interleave(tf.data.TFRecordDataset, cycle_length=NVIDIA_INTERLEAVED_FILES,
+                               num_parallel_calls=autotune)
+    dataset = dataset.map(lambda serialized: in_32_bits(tf.io.parse_single_example(serialized, spec)),
+                          num_parallel_calls=autotune)
+    dataset = dataset.shuffle(NVIDIA_SHUFFLE).batch(batch_size, drop_remainder=True).prefetch(2)
+    return turns_of(iter(dataset), batch_size)
+
+
+def this_project(records, batch_size: int, micro_batch_size: int) -> Turn:
+    from bert_tf.data_order import GlobalOrder
+    from bert_tf.input_pipeline import training_batches
+
+    vocab_size = records.vocab_size or 1 << 30
+    batches = training_batches(
+        records, GlobalOrder(records.records_per_file, 1), first_batch=0, micro_batch_size=micro_batch_size,
+        num_accumulation_steps=batch_size // micro_batch_size, rank=0, num_ranks=1, vocab_size=vocab_size)
+    return turns_of(batches, batch_size)
+
+
+def reading(records, batch_size: int, _: int) -> Turn:
+    from bert_tf.data_order import GlobalOrder
+
+    order, numbers = GlobalOrder(records.records_per_file, 1), itertools.count()
+
+    def turn(num_batches: int) -> int:
+        return sum(len(records.read(order.runs(next(numbers) * batch_size, batch_size))) for _ in range(num_batches))
+
+    return turn
+
+
+def parsing(records, batch_size: int, _: int) -> Turn:
+    from bert_tf.data_order import GlobalOrder
+
+    order = GlobalOrder(records.records_per_file, 1)
+    runs = [order.runs(number * batch_size, batch_size) for number in range(2 * AHEAD)]
+    made = itertools.cycle([(each, records.read(each)) for each in runs])
+
+    def turn(num_batches: int) -> int:
+        return sum(len(records.parse(serialized, each, 1)["input_ids"])
+                   for each, serialized in itertools.islice(made, num_batches))
+
+    return turn
+
+
+VARIANTS: Dict[str, Callable[..., Turn]] = {
+    "tf.data, parse then batch (as NVIDIA, tf-models)": tf_data_by_record,
+    "tf.data, batch then parse": tf_data_by_batch,
+    "this project": this_project,
+    "of that: reading, checksums verified": reading,
+    "of that: parsing, casts, masks where they are drawn": parsing,
+}
+
+
+def serve(args: argparse.Namespace) -> None:
+    """One variant as a process of its own: for each line on stdin a turn, answered with what that took."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what libraries print goes to stderr
+    from bert_tf.input_pipeline import RecordSet
+
+    turn = VARIANTS[args.here](RecordSet(args.input_files, "input_files"), args.batch_size, args.micro_batch_size)
+    for _ in sys.stdin:
+        turn(AHEAD)
+        started = time.perf_counter(), time.process_time()
+        count = turn(args.num_batches)
+        took = time.perf_counter() - started[0], time.process_time() - started[1]
+        print(json.dumps([count / took[0], count / took[1]]), file=answers, flush=True)
+
+
+def measure(folder: str, variants: List[str], args: argparse.Namespace) -> Dict[str, List[List[float]]]:
+    """Records by second and by second of processor time, of each variant in each round."""
+    workers: Dict[str, subprocess.Popen] = {}
+    rates: Dict[str, List[List[float]]] = {name: [] for name in variants}
+    with contextlib.ExitStack() as stack:
+        for name in variants:
+            workers[name] = stack.enter_context(subprocess.Popen(
+                [sys.executable, __file__, "--here", name, "--input_files", folder, "--batch_size",
+                 str(args.batch_size), "--micro_batch_size", str(args.micro_batch_size), "--num_batches",
+                 str(args.num_batches)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
+            stack.callback(workers[name].kill)
+        for number in range(args.rounds + 1):  # the first one traces
+            for name, worker in workers.items():
+                worker.stdin.write("turn\n")
+                worker.stdin.flush()
+                answer = worker.stdout.readline()
+                if not answer:
+                    sys.exit(f"error: {name}: its process ended with code {worker.wait()}, see above")
+                if number:
+                    rates[name].append(json.loads(answer))
+    return rates
+
+
+def table(name: str, folder: str, is_dynamic: bool, args: argparse.Namespace) -> None:
+    variants = list(VARIANTS)[2 if is_dynamic else 0:]  # nobody else draws masks
+    rates = measure(folder, variants, args)
+    for variant, found in rates.items():
+        wall, processor = (statistics.median(each[kind] for each in found) for kind in (0, 1))
+        times = statistics.median(mine[1] / theirs[1] for mine, theirs in zip(found, rates[variants[0]]))
+        print(f"| {name} | {variant} | {wall:,.0f} | {processor:,.0f} | {times:.2f} | {1e6 / processor:.2f} |",
+              flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--input_files", required=True, help="folders of records, separated by commas")
+    parser.add_argument("--names", default="", help="what to call them")
+    parser.add_argument("--batch_size", type=int, default=512, help="records of an update")
+    parser.add_argument("--micro_batch_size", type=int, default=64)
+    parser.add_argument("--num_batches", type=int, default=24, help="batches of a turn")
+    parser.add_argument("--rounds", type=int, default=11)
+    parser.add_argument("--here", help="measure this variant in this process, by turns")
+    args = parser.parse_args()
+    if args.here:
+        serve(args)
+        return
+    # For this process and those that it starts, which make as many threads as there are cores.
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-1:])
+    from bert_tf.input_pipeline import RecordSet
+    from bert_tf.run_folder import provenance
+
+    folders = args.input_files.split(",")
+    names = args.names.split(",") if args.names else folders
+    sets = {name: RecordSet(folder, "input_files") for name, folder in zip(names, folders)}
+    facts = provenance()
+    versions = facts["versions"]
+    print("# Reading records\n")
+    print(f"Batches of {args.batch_size} ({args.batch_size // args.micro_batch_size} x {args.micro_batch_size}), "
+          f"{args.num_batches} a turn, {args.rounds} interleaved rounds, medians; one core of {facts['processor']}; "
+          f"Python {versions['python']}, NumPy {versions['numpy']}, TensorFlow "
+          f"{versions.get('tensorflow') or versions['tensorflow-cpu']}.\n")
+    for name, records in sets.items():
+        size = sum(path.stat().st_size for path in records.files) / records.num_instances
+        print(f"- {name}: {records.num_instances:,} records of {size:,.0f} bytes in {len(records.files)} files")
+    print("\n| records | | a second | a processor second | times the first's | us of the core for one |\n"
+          "|---|---|---|---|---|---|", flush=True)
+    for (name, records), folder in zip(sets.items(), folders):
+        table(name, folder, records.masker is not None, args)
+
+
+if __name__ == "__main__":
+    main()
