@@ -2,8 +2,8 @@
 
 All start from the same random gradients of norm over 1, so that both clip. The floor is ten passes
 over arrays of all parameters (read w, m, v, g for the norms, read them again, write w, m, v), made
-as five plain copies by as many threads as there are cores. Variants take turns, so that a busy
-machine slows all of them alike.
+as five plain copies by as many threads as there are cores, or by the GPU where there is one. Variants
+take turns, so that a busy machine slows all of them alike. Without tensorflow-addons the peer is missing.
 
     python benchmarks/lamb_update.py --bert_model base --rounds 15
 """
@@ -16,7 +16,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Callable, Dict, List, Tuple
+from typing import Callable, Dict, List, NamedTuple
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -28,6 +28,11 @@ from bert_tf.config import BertConfig
 from bert_tf.model import PretrainingModel
 from bert_tf.optimization import NVLAMB, global_norm
 from bert_tf.run_folder import provenance
+
+try:
+    import tensorflow_addons as tfa
+except ImportError:
+    tfa = None
 
 LEARNING_RATE = 1e-3
 NUM_FLOOR_COPIES = 5
@@ -48,8 +53,6 @@ def our_update(weights: Dict[str, np.ndarray], gradients: List[tf.Tensor], compi
 
 
 def addons_update(weights: Dict[str, np.ndarray], gradients: List[tf.Tensor]) -> Callable[[], None]:
-    import tensorflow_addons as tfa
-
     variables = [tf.Variable(value, name=name) for name, value in weights.items()]
     optimizer = tfa.optimizers.LAMB(
         LEARNING_RATE, weight_decay=0.01, exclude_from_weight_decay=["LayerNorm", "layer_norm", "bias"],
@@ -65,6 +68,8 @@ def addons_update(weights: Dict[str, np.ndarray], gradients: List[tf.Tensor]) ->
 
 
 def floor(num_parameters: int) -> Callable[[], None]:
+    if tf.config.list_physical_devices("GPU"):
+        return device_floor(num_parameters)
     source, target = np.ones(num_parameters, np.float32), np.empty(num_parameters, np.float32)
     num_threads = os.cpu_count() or 1
     pairs = list(zip(np.array_split(target, num_threads), np.array_split(source, num_threads)))
@@ -77,8 +82,41 @@ def floor(num_parameters: int) -> Callable[[], None]:
     return copy
 
 
-def measure(variants: Dict[str, Callable[[], None]], rounds: int) -> Tuple[Dict[str, float], Dict[str, List[float]]]:
-    """Seconds of the first call, and of `rounds` further ones after a second that warms up."""
+def device_floor(num_parameters: int) -> Callable[[], None]:
+    source = tf.ones([num_parameters])
+    copy = tf.function(lambda values: values + 1.0, jit_compile=True)
+
+    def copies() -> None:
+        values = source
+        for _ in range(NUM_FLOOR_COPIES):
+            values = copy(values)
+        float(values[0])  # waits for the device
+
+    return copies
+
+
+class Comparison(NamedTuple):
+    num_parameters: int
+    num_variables: int
+    num_shapes: int
+    first: Dict[str, float]  # seconds of each variant's first call
+    seconds: Dict[str, List[float]]  # of `rounds` further ones, after a second that warms up
+
+
+def compare(bert_model: str, vocab_size: int, rounds: int) -> Comparison:
+    """All variants side by side; tensorflow-addons', where it is installed, is the first."""
+    model = PretrainingModel(BertConfig.preset(bert_model, vocab_size))
+    weights = {variable.name.split(":")[0]: variable.numpy() for variable in model.trainable_variables}
+    num_parameters = sum(value.size for value in weights.values())
+    rng = np.random.default_rng(0)
+    gradients = [tf.constant(1e-3 * rng.standard_normal(value.shape, np.float32)) for value in weights.values()]
+    del model
+    variants: Dict[str, Callable[[], None]] = {}
+    if tfa is not None:
+        variants["tensorflow-addons LAMB, tf.function"] = addons_update(weights, gradients)
+    variants["NVLAMB, plain graph"] = our_update(weights, gradients, compiled=False)
+    variants["NVLAMB, compiled by shape"] = our_update(weights, gradients, compiled=True)
+    variants["floor: ten passes over the arrays"] = floor(num_parameters)
     first: Dict[str, float] = {}
     seconds: Dict[str, List[float]] = {name: [] for name in variants}
     for name, update in variants.items():
@@ -91,7 +129,7 @@ def measure(variants: Dict[str, Callable[[], None]], rounds: int) -> Tuple[Dict[
             started = time.perf_counter()
             update()
             seconds[name].append(time.perf_counter() - started)
-    return first, seconds
+    return Comparison(num_parameters, len(weights), len({value.shape for value in weights.values()}), first, seconds)
 
 
 def main() -> None:
@@ -100,30 +138,19 @@ def main() -> None:
     parser.add_argument("--vocab_size", type=int, default=30522)
     parser.add_argument("--rounds", type=int, default=15)
     args = parser.parse_args()
-    model = PretrainingModel(BertConfig.preset(args.bert_model, args.vocab_size))
-    weights = {variable.name.split(":")[0]: variable.numpy() for variable in model.trainable_variables}
-    num_parameters = sum(value.size for value in weights.values())
-    rng = np.random.default_rng(0)
-    gradients = [tf.constant(1e-3 * rng.standard_normal(value.shape, np.float32)) for value in weights.values()]
-    del model
-    variants = {
-        "tensorflow-addons LAMB, tf.function": addons_update(weights, gradients),
-        "NVLAMB, plain graph": our_update(weights, gradients, compiled=False),
-        "NVLAMB, compiled by shape": our_update(weights, gradients, compiled=True),
-        "floor: ten passes over the arrays": floor(num_parameters),
-    }
-    first, seconds = measure(variants, args.rounds)
-    medians = {name: statistics.median(values) for name, values in seconds.items()}
-    peer = next(iter(medians.values()))
+    found = compare(args.bert_model, args.vocab_size, args.rounds)
+    medians = {name: statistics.median(values) for name, values in found.seconds.items()}
+    first, peer = next(iter(medians.items()))
     facts = provenance()
     print(f"# One LAMB update of {args.bert_model}, with clipping\n")
-    print(f"{num_parameters / 1e6:.1f} million parameters in {len(weights)} variables of "
-          f"{len({value.shape for value in weights.values()})} shapes; {args.rounds} interleaved rounds; "
+    print(f"{found.num_parameters / 1e6:.1f} million parameters in {found.num_variables} variables of "
+          f"{found.num_shapes} shapes; {args.rounds} interleaved rounds; "
           f"{facts['processor']}, {facts['num_cores']} cores, TensorFlow {tf.__version__}.\n")
-    print("| variant | median ms | minimum ms | times TFA's rate | first call s |\n|---|---|---|---|---|")
+    print(f"Compared with: {first}.\n")
+    print("| variant | median ms | minimum ms | times its rate | first call s |\n|---|---|---|---|---|")
     for name, median in medians.items():
-        print(f"| {name} | {1000 * median:.0f} | {1000 * min(seconds[name]):.0f} | {peer / median:.2f} | "
-              f"{first[name]:.1f} |")
+        print(f"| {name} | {1000 * median:.0f} | {1000 * min(found.seconds[name]):.0f} | {peer / median:.2f} | "
+              f"{found.first[name]:.1f} |")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,240 @@
+"""Everything to be measured on a GPU by one command, which may be cut off at any moment and started again.
+
+    python benchmarks/gpu.py --output results/gpu_benchmark --budget_minutes 55
+
+A row is a configuration in a process of its own with a time limit, so a crash or a shortage of memory costs that row.
+Rows come in the order of their importance: does the compiled step run at all; sequences a second and the share of the
+card's dense peak (MFU) in fp16, bf16 and tf32, at 128 and 512, packed and not; waits, copies and compilations inside an
+update; the LAMB update beside tensorflow-addons' (where that is installed) and ten passes over the arrays; XLA's flags,
+one at a time; memory by micro-batch beside the plan.
+
+`rows.jsonl` gets a line behind each row, and `report.md` is made anew. Started again it goes on with what is missing;
+to have a row once more delete its line. Rows are of made-up records, so neither data nor a network is needed, nor
+Horovod. Nothing of the report is about learning.
+
+    python benchmarks/gpu.py --rehearse --output /tmp/rehearsal --budget_minutes 20
+
+does the same with `tiny` on the CPU, to see that it works. Its figures mean nothing.
+"""
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Tuple
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from gpu_report import write_report
+
+from bert_tf.config import BertConfig
+from bert_tf.memory import GIB, Workload, find_device, largest_micro_batch
+from bert_tf.run_folder import provenance, write_whole
+
+VOCABULARY = 30522
+# Of the card's memory that a micro-batch may take by the plan, which was never checked on a card.
+PLANNED_SHARE = 0.7
+# A row that needs less than this before the budget ends is not begun.
+SHORTEST_ROW_SECS = 45.0
+# Variables of the environment that change what is measured begin so.
+SETTINGS = ("XLA_", "TF_XLA_", "TF_GPU_", "TF_CUDA_", "TF_ENABLE_", "TF_NUM_", "CUDA_", "NVIDIA_TF32_")
+# In a line of a log that says why a process ended.
+TELLING = ("Error", "error", "RESOURCE_EXHAUSTED", "Unknown")
+# Tried by themselves, against the same row without them. cuDNN's attention has its dropout's seed as a constant in
+# TensorFlow 2.15, so it is tried without attention dropout only.
+FLAGS = ("--xla_gpu_enable_cublaslt=true", "--xla_gpu_enable_triton_softmax_fusion=true",
+         "--xla_gpu_enable_triton_gemm=false")
+FLAGS_WITHOUT_ATTENTION_DROPOUT = ("--xla_gpu_enable_cudnn_fmha=true",)
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A configuration. Its dictionary is what a process is given, and how it is recognised later."""
+
+    kind: str  # "update", "counts" or "lamb"
+    part: str  # of the report
+    bert_model: str
+    length: int = 0
+    predictions: int = 0
+    precision: str = ""
+    scope: str = "step"
+    micro_batch_size: int = 0
+    num_accumulation_steps: int = 0
+    packing: bool = False
+    attention_dropout: bool = True
+    flags: str = ""
+    num_updates: int = 0
+
+    @property
+    def title(self) -> str:
+        if self.kind == "lamb":
+            return f"{self.bert_model}: one LAMB update"
+        words = [f"{self.bert_model} {self.precision} {self.length}/{self.predictions}",
+                 f"{self.num_accumulation_steps} x {self.micro_batch_size}", f"scope {self.scope}"]
+        words += ["packed"] * self.packing + ["no attention dropout"] * (not self.attention_dropout)
+        words += [self.flags] * bool(self.flags) + ["counted"] * (self.kind == "counts")
+        return ", ".join(words)
+
+
+@dataclasses.dataclass(frozen=True)
+class Sizes:
+    """What differs between a card and a rehearsal."""
+
+    lengths: Tuple[Tuple[int, int], ...] = ((128, 20), (512, 80))
+    largest: Tuple[int, ...] = (256, 64)  # micro-batch at each length: beyond it nothing is won
+    num_accumulation_steps: int = 8
+    num_updates: int = 8
+    counted_model: str = "mini"
+    memory_sizes: Tuple[Tuple[int, ...], ...] = ((1, 16, 64, 128), (1, 8, 32))
+
+    @classmethod
+    def of_rehearsal(cls) -> "Sizes":
+        return cls(((32, 4), (64, 8)), (4, 2), 3, 2, "tiny", ((1, 4), (2,)))
+
+
+def plan_rows(args: argparse.Namespace, sizes: Sizes, memory: float) -> List[Row]:
+    """All rows, the most important ones first."""
+    config = BertConfig.preset(args.bert_model, VOCABULARY)
+
+    def update(part: str, at: int, precision: str, size: Optional[int] = None, **changes: Any) -> Row:
+        length, predictions = sizes.lengths[at]
+        scope = changes.get("scope", "step")
+        work = Workload(config, length, predictions, scope, precision=precision)
+        best = largest_micro_batch(work, PLANNED_SHARE * memory, sizes.largest[at])
+        settings = {"num_accumulation_steps": sizes.num_accumulation_steps, "num_updates": sizes.num_updates, **changes}
+        return Row("update", part, args.bert_model, length, predictions, precision, micro_batch_size=size or best,
+                   **settings)
+
+    short = {"num_accumulation_steps": 2, "num_updates": 2}
+    rows = [update("start", 0, "fp16", min(8, sizes.largest[0]), **short), update("speed", 0, "fp16")]
+    length, predictions = sizes.lengths[0]
+    rows += [Row("counts", "counts", sizes.counted_model, length, predictions, "fp16", "step", 4, 4, packing)
+             for packing in (False, True)]
+    rows += [update("speed", at, precision) for precision, at in (
+        ("bf16", 0), ("fp16", 1), ("bf16", 1), ("tf32", 0), ("tf32", 1))]
+    rows += [update("speed", at, "fp16", packing=True) for at in (1, 0)]
+    rows.append(Row("lamb", "lamb", args.bert_model, num_updates=2 * sizes.num_updates))
+    rows += [update("flags", 0, "fp16", flags=flags) for flags in FLAGS]
+    rows += [update("flags", 0, "fp16", attention_dropout=False, flags=flags)
+             for flags in ("", *FLAGS_WITHOUT_ATTENTION_DROPOUT)]
+    rows.append(update("speed", 0, "fp16", scope="blocks"))
+    rows += [update("memory", at, "fp16", size, **short) for at in (0, 1) for size in sizes.memory_sizes[at]]
+    rows += [update("memory", 1, precision, sizes.memory_sizes[1][-1], scope=scope, **short)
+             for precision, scope in (("tf32", "step"), ("fp16", "blocks"))]
+    return rows
+
+
+class Results:
+    """The lines of rows.jsonl: facts first, then a row each."""
+
+    def __init__(self, folder: Path, facts: Dict[str, Any]):
+        self._path, self.facts = folder / "rows.jsonl", facts
+        folder.mkdir(parents=True, exist_ok=True)
+        self.found: List[Dict[str, Any]] = []
+        if not self._path.exists():
+            return
+        there, *self.found = map(json.loads, self._path.read_text(encoding="utf-8").splitlines())
+        changed = [name for name in facts if there["facts"].get(name) != facts[name]]
+        if changed:
+            raise SystemExit(f"error: {self._path} holds rows of another {', '.join(changed)}; "
+                             "give --output another folder")
+
+    def has(self, row: Row) -> bool:
+        return any(each["row"] == dataclasses.asdict(row) for each in self.found)
+
+    def add(self, row: Row, outcome: Dict[str, Any]) -> None:
+        line = {"row": dataclasses.asdict(row), "title": row.title, "commit": provenance()["commit"], **outcome}
+        self.found.append(line)
+        write_whole(self._path, "".join(json.dumps(each) + "\n" for each in ({"facts": self.facts}, *self.found)))
+
+
+def run_process(what: Dict[str, Any], flags: str, limit_secs: float, log: Path, rehearse: bool) -> Dict[str, Any]:
+    """The JSON that a process ends with, or {"failed": why}."""
+    environment = dict(os.environ, XLA_FLAGS=f"{os.environ.get('XLA_FLAGS', '')} {flags}".strip())
+    if rehearse:
+        environment["CUDA_VISIBLE_DEVICES"] = ""
+    row = Path(__file__).resolve().with_name("gpu_row.py")
+    output = log.with_suffix(".json")
+    with open(log, "w", encoding="utf-8") as errors, open(output, "w", encoding="utf-8") as answers:
+        try:
+            code = subprocess.run([sys.executable, str(row), json.dumps(what)], env=environment, stdout=answers,
+                                  stderr=errors, stdin=subprocess.DEVNULL, timeout=limit_secs).returncode
+        except subprocess.TimeoutExpired:
+            return {"failed": f"not done within {limit_secs / 60:.1f} minutes", "timed_out": True}
+    lines = output.read_text(encoding="utf-8").splitlines()
+    output.unlink()
+    if code == 0 and lines:
+        return json.loads(lines[-1])
+    said = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    telling = [line for line in said if any(word in line for word in TELLING)]
+    return {"failed": f"exit code {code}: {(telling or said or ['nothing was said'])[-1][:300]}"}
+
+
+def driver_version() -> str:
+    try:
+        answer = subprocess.run(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"],
+                                capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return "unknown"
+    return answer.stdout.split("\n")[0].strip() or "unknown"
+
+
+def find_facts(args: argparse.Namespace, logs: Path) -> Dict[str, Any]:
+    """What all rows have in common: device, versions, driver."""
+    found = run_process({"kind": "device"}, "", 300.0, logs / "device.log", args.rehearse)
+    if "failed" in found:
+        raise SystemExit(f"error: TensorFlow does not start: {found['failed']}; see {logs / 'device.log'}")
+    if found["device"] is None and not args.rehearse:
+        raise SystemExit("error: TensorFlow finds no GPU here; --rehearse tries all of this on the CPU")
+    there = provenance()
+    return {"rehearsal": args.rehearse, "bert_model": args.bert_model, **found,
+            "driver": "none" if args.rehearse else driver_version(),
+            "environment": {name: value for name, value in os.environ.items() if name.startswith(SETTINGS)},
+            "versions": {**there["versions"], "tensorflow": found["tensorflow"]},
+            "processor": there["processor"], "num_cores": there["num_cores"]}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--output", type=Path, required=True, help="folder of rows.jsonl, report.md and the logs")
+    parser.add_argument("--bert_model", help="default: large; of a rehearsal: tiny")
+    parser.add_argument("--budget_minutes", type=float, default=60.0, help="no row runs past this")
+    parser.add_argument("--row_minutes", type=float, default=10.0, help="limit of each row")
+    parser.add_argument("--only", default="", help="only rows with this in their titles")
+    parser.add_argument("--rehearse", action="store_true", help="small sizes, on the CPU")
+    args = parser.parse_args()
+    end = time.monotonic() + 60.0 * args.budget_minutes
+    args.bert_model = args.bert_model or ("tiny" if args.rehearse else "large")
+    logs = args.output / "logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    results = Results(args.output, find_facts(args, logs))
+    memory = 2.0 * GIB if args.rehearse else find_device(None, 1).memory
+    rows = plan_rows(args, Sizes.of_rehearsal() if args.rehearse else Sizes(), memory)
+    planned = [{"title": row.title, "part": row.part} for row in rows]
+    for number, row in enumerate(rows, 1):
+        left = end - time.monotonic()
+        if results.has(row) or args.only not in row.title:
+            continue
+        if left < SHORTEST_ROW_SECS:
+            print(f"stopped: {args.budget_minutes:g} minutes are over; the same command goes on", flush=True)
+            break
+        print(f"row {number} of {len(rows)}, {left / 60:.0f} minutes left: {row.title}", flush=True)
+        limit = min(left, 60.0 * args.row_minutes)
+        outcome = run_process(dataclasses.asdict(row), row.flags, limit, logs / f"row_{number}.log", args.rehearse)
+        if outcome.pop("timed_out", False) and limit == left:
+            continue  # cut off by the budget, not by itself: another start has time for it
+        print(f"  {outcome.get('failed', 'done')}", flush=True)
+        results.add(row, outcome)
+        write_report(args.output / "report.md", results.facts, results.found, planned)
+    write_report(args.output / "report.md", results.facts, results.found, planned)
+    print(f"report: {args.output / 'report.md'}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

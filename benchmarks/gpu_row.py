@@ -1,0 +1,202 @@
+"""One row of `gpu.py` in a process of its own: a row as JSON in the only argument, figures as JSON in the last line."""
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Callable, Dict, Optional, Tuple
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import numpy as np
+
+from bert_tf.config import BertConfig
+from bert_tf.memory import Workload, predict
+from bert_tf.packing import Places, best_fit, lay_out, predictions_per_row
+
+VOCABULARY, MASKED_SHARE, SHORTEST = 30522, 0.15, 5
+NUM_TRIALS = 3  # updates that are waited for one by one
+NUM_COUNTED = 4  # updates looked at after the first one
+
+Batch = Tuple[Dict[str, Any], Optional[int]]  # features [A, B, ...] and how many of the A count
+
+
+def workload(row: Dict[str, Any]) -> Workload:
+    config = BertConfig.preset(row["bert_model"], VOCABULARY)
+    if not row["attention_dropout"]:
+        config = dataclasses.replace(config, attention_probs_dropout_prob=0.0)
+    return Workload(config, row["length"], row["predictions"], row["scope"], row["micro_batch_size"], row["precision"])
+
+
+def packed_rows(work: Workload, num_steps: int, seed: int) -> Batch:
+    """An update of made-up instances of all lengths alike, which leave half of their rows to padding, packed."""
+    import tensorflow as tf
+
+    rng, length, masked = np.random.default_rng(seed), work.max_seq_length, work.max_predictions_per_seq
+    size = num_steps * work.micro_batch_size
+    lengths = rng.integers(SHORTEST, length + 1, size)
+    rows = best_fit(lengths, length)
+    places = Places.of(rows)
+    order = rows[places]
+    own = lengths[order, np.newaxis]
+    is_token = np.arange(length) < own
+    num_masked = np.clip(np.rint(MASKED_SHARE * own), 1, masked)
+    features = {
+        "input_ids": rng.integers(5, VOCABULARY, [size, length]) * is_token, "input_mask": is_token.astype(np.int64),
+        "segment_ids": np.zeros([size, length], np.int64),
+        "masked_lm_positions": rng.integers(1, own - 1, [size, masked]),
+        "masked_lm_ids": rng.integers(5, VOCABULARY, [size, masked]),
+        "masked_lm_weights": (np.arange(masked) < num_masked).astype(np.float32),
+        "next_sentence_labels": rng.integers(0, 2, [size, 1])}
+    laid_out = lay_out(features, places, size, predictions_per_row(masked, length, MASKED_SHARE))
+    with tf.device("/CPU:0"):
+        shaped = {name: tf.constant(values.reshape(num_steps, work.micro_batch_size, *values.shape[1:]))
+                  for name, values in laid_out.items()}
+    return shaped, -(-len(rows) // work.micro_batch_size)
+
+
+def batches(row: Dict[str, Any], work: Workload, count: int) -> list[Batch]:
+    """Where the input pipeline leaves them: on the host."""
+    import tensorflow as tf
+
+    from bert_tf.memory_trial import made_up_rows
+
+    num_steps = row["num_accumulation_steps"]
+    if row["packing"]:
+        return [packed_rows(work, num_steps, seed) for seed in range(count)]
+    with tf.device("/CPU:0"):
+        return [(made_up_rows(work, num_steps), None)] * count
+
+
+def start_device(precision: str) -> Tuple[Optional[str], str]:
+    """The card's name, None where there is none, and what TensorFlow calls the device."""
+    import tensorflow as tf
+
+    from bert_tf.distributed import connect
+
+    connect(False)  # memory is taken as it is needed
+    tf.config.experimental.enable_tensor_float_32_execution(precision == "tf32")
+    gpus = tf.config.list_physical_devices("GPU")
+    if not gpus:
+        return None, "CPU:0"
+    return tf.config.experimental.get_device_details(gpus[0]).get("device_name", "GPU"), "GPU:0"
+
+
+def device(_: Dict[str, Any]) -> Dict[str, Any]:
+    import tensorflow as tf
+
+    build = tf.sysconfig.get_build_info()
+    return {"device": start_device("fp32")[0], "tensorflow": tf.__version__,
+            "cuda": build.get("cuda_version"), "cudnn": build.get("cudnn_version")}
+
+
+def update(row: Dict[str, Any]) -> Dict[str, Any]:
+    """Rate, memory, and how long the host was held."""
+    import tensorflow as tf
+
+    from bert_tf.memory_trial import make_step
+    from bert_tf.telemetry import peak_tflops, pretraining_flops_per_sequence
+
+    work, num_steps = workload(row), row["num_accumulation_steps"]
+    card, place = start_device(row["precision"])
+    step = make_step(work, "lamb", num_steps)
+    given = batches(row, work, max(NUM_TRIALS, row["num_updates"]))
+    tf.config.experimental.reset_memory_stats(place)  # forgets how the weights were drawn
+
+    def one(number: int) -> Tuple[float, float, Any]:
+        features, count = given[number % len(given)]
+        started = time.perf_counter()
+        result = step(features, number, num_micro_batches=count)
+        handed_over = time.perf_counter() - started
+        float(result.gradient_norm)
+        return handed_over, time.perf_counter() - started, result
+
+    first = one(0)[1]
+    trials = [one(number) for number in range(NUM_TRIALS)]
+    started = time.perf_counter()
+    for number in range(row["num_updates"]):  # as a training does: read at the end only
+        features, count = given[number]
+        result = step(features, number, num_micro_batches=count)
+    finite = bool(result.is_finite)
+    secs = (time.perf_counter() - started) / row["num_updates"]
+    used = [count or num_steps for _, count in given[:row["num_updates"]]]
+    rows_computed = statistics.mean(used) * work.micro_batch_size
+    flops = pretraining_flops_per_sequence(work.bert_config, work.max_seq_length, work.max_predictions_per_seq)
+    tflops = rows_computed * flops / secs / 1e12
+    peak = peak_tflops(card, row["precision"]) if card else None
+    return {"first_call_secs": first, "update_secs": secs, "handed_over_secs": statistics.median(x[0] for x in trials),
+            "waited_for_secs": statistics.median(x[1] for x in trials), "is_finite": finite,
+            "sequences_per_sec": num_steps * work.micro_batch_size / secs, "rows_per_sec": rows_computed / secs,
+            "model_tflops": tflops, "peak_tflops": peak, "mfu": tflops / peak if peak else None,
+            "memory_peak": tf.config.experimental.get_memory_info(place)["peak"], "memory_planned": predict(work).total}
+
+
+def counts(row: Dict[str, Any]) -> Dict[str, Any]:
+    """What XLA compiles, what is traced, what is called back and copied to the host, in updates after the first one."""
+    folder = Path(tempfile.mkdtemp(prefix="gpu_counts_"))
+    # Read when XLA is first used: so before anything else here.
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_dump_to={folder} --xla_dump_hlo_as_text".strip()
+    import tensorflow as tf
+
+    from bert_tf.memory_trial import make_step
+
+    work = workload(row)
+    start_device(row["precision"])
+    step = make_step(work, "lamb", row["num_accumulation_steps"])
+    given = batches(row, work, NUM_COUNTED + 1)
+
+    def run(number: int) -> None:
+        features, count = given[number]
+        float(step(features, number, num_micro_batches=count).gradient_norm)
+
+    def compiled() -> int:
+        return len(list(folder.glob("*before_optimizations.txt")))
+
+    run(0)
+    at_first = compiled()
+    tf.profiler.experimental.start(str(folder / "trace"))
+    for number in range(1, NUM_COUNTED + 1):
+        run(number)
+    tf.profiler.experimental.stop()
+    return {"compiled_first": at_first, "compiled_later": compiled() - at_first,
+            "traced": [function.experimental_get_tracing_count() for function in (step._accumulate, step._apply)],
+            "updates": NUM_COUNTED, **count_events(folder / "trace")}
+
+
+def count_events(folder: Path) -> Dict[str, Any]:
+    """Of the profiler's trace: Python called back, and copies from the device, where it could look at that."""
+    from tensorflow.tsl.profiler.protobuf import xplane_pb2
+
+    callbacks, copies, sees_device = 0, 0, False
+    for path in folder.rglob("*.xplane.pb"):
+        for plane in xplane_pb2.XSpace.FromString(path.read_bytes()).planes:
+            names = [plane.event_metadata[event.metadata_id].name for line in plane.lines for event in line.events]
+            callbacks += sum("PyFunc" in name for name in names)
+            if plane.name.startswith("/device:GPU"):
+                sees_device |= bool(names)
+                copies += sum("MemcpyD2H" in name for name in names)
+    return {"callbacks": callbacks, "copies_to_host": copies if sees_device else None}
+
+
+def lamb(row: Dict[str, Any]) -> Dict[str, Any]:
+    start_device("fp32")
+    import lamb_update
+
+    found = lamb_update.compare(row["bert_model"], VOCABULARY, row["num_updates"])
+    return {"num_parameters": found.num_parameters, "first_call_secs": found.first,
+            "has_addons": lamb_update.tfa is not None,
+            "median_secs": {name: statistics.median(values) for name, values in found.seconds.items()}}
+
+
+KINDS: Dict[str, Callable[[Dict[str, Any]], Dict[str, Any]]] = {
+    "device": device, "update": update, "counts": counts, "lamb": lamb}
+
+
+if __name__ == "__main__":
+    asked = json.loads(sys.argv[1])
+    print(json.dumps(KINDS[asked["kind"]](asked)))
