@@ -145,6 +145,7 @@ class _Trial:
 
     def run(self, show_progress: bool) -> int:
         """0 once the updates are made; where memory was short the code with which the process ended."""
+        assert self._process.stdout
         num_made = 0
         with progress(total=NUM_UPDATES, unit="updates", description=f"trying micro-batches of {self._size}",
                       disable=not show_progress) as bar:
@@ -163,6 +164,7 @@ class _Trial:
         """Lets go of the memory; returns the last line that the process said."""
         self._process.kill()  # it has nothing to lose, and one that is out of memory may not listen
         self._process.wait()
+        assert self._process.stdin and self._process.stdout
         self._process.stdin.close()
         said = self._said().splitlines()
         self._errors.close()

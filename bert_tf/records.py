@@ -15,6 +15,7 @@ from __future__ import annotations
 import array
 import contextlib
 import functools
+import mmap
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -312,6 +313,11 @@ class RecordFile:
     @property
     def num_records(self) -> int:
         return self.index.num_records
+
+    def forget(self) -> None:
+        """Lets go of the memory that reading has taken: each record brings in what lies around it."""
+        if isinstance(self._frames.map, mmap.mmap):
+            self._frames.map.madvise(mmap.MADV_DONTNEED)
 
     def read(self, number: int) -> bytes:
         """The serialised tf.train.Example of record `number`, counted from 0.

@@ -187,6 +187,7 @@ class TrainStep:
     def _halve(self) -> None:
         size, num_steps = self._micro_batch_size, self._num_accumulation_steps
         half = halve(Split(size, num_steps, True))
+        assert self._on_halving  # or nothing is on trial
         self._on_halving(
             f"out of memory with a micro-batch of {size}: going on with {half.num_accumulation_steps} micro-batches of "
             f"{half.micro_batch_size} instead of {num_steps} of {size}, the same examples in each update")
