@@ -47,11 +47,11 @@ def as_function(run, scope):
     return run if scope == "eager" else tf.function(run, jit_compile=scope == "step", autograph=False)
 
 
-def losses_and_gradients(model, objective, features):
+def losses_and_gradients(model, objective, features, denominators):
     """Mean losses [K], and gradients of their sum by name."""
     with tf.GradientTape() as tape:
         sums, _ = objective(model, features, None)
-        means = sums / objective.local_denominators(features)
+        means = sums / denominators
         total = tf.reduce_sum(means)
     gradients = tape.gradient(total, model.trainable_variables)
     names = [variable.name.split(":")[0] for variable in model.trainable_variables]
@@ -73,12 +73,15 @@ def assert_same_gradients(found, prefix):
 def test_pretraining_model(activation, scope):
     model = make_model(PretrainingModel, activation, "off" if scope == "eager" else scope)
 
+    features, objective = make_features(), PretrainingObjective()
+    denominators = objective.local_denominators(features)
+
     def run(features):
         hidden_states = model.bert.hidden_states(features)
         _, pooled = model.bert(features)
-        return hidden_states, pooled, model(features), losses_and_gradients(model, PretrainingObjective(), features)
+        return hidden_states, pooled, model(features), losses_and_gradients(model, objective, features, denominators)
 
-    hidden_states, pooled, logits, (losses, gradients) = as_function(run, scope)(make_features())
+    hidden_states, pooled, logits, (losses, gradients) = as_function(run, scope)(features)
     theirs = ACTIVATIONS[activation]
     found = {"hidden_states": np.stack([state.numpy() for state in hidden_states]), "pooled": pooled,
              "mlm_logits": logits[0], "nsp_logits": logits[1], "mlm_loss": losses[0], "nsp_loss": losses[1]}
@@ -92,10 +95,13 @@ def test_pretraining_model(activation, scope):
 def test_span_model(activation, scope):
     model = make_model(SpanModel, activation, "off" if scope == "eager" else scope)
 
-    def run(features):
-        return model(features), losses_and_gradients(model, SpanObjective(), features)
+    features, objective = make_features(), SpanObjective()
+    denominators = objective.local_denominators(features)
 
-    (start_logits, end_logits), (losses, gradients) = as_function(run, scope)(make_features())
+    def run(features):
+        return model(features), losses_and_gradients(model, objective, features, denominators)
+
+    (start_logits, end_logits), (losses, gradients) = as_function(run, scope)(features)
     theirs = ACTIVATIONS[activation]
     for name, value in (("start_logits", start_logits), ("end_logits", end_logits), ("span_loss", losses[0])):
         np.testing.assert_allclose(value, GOLDEN[f"{theirs}/{name}"], rtol=1e-5, atol=1e-5, err_msg=name)
