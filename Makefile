@@ -1,11 +1,16 @@
 # make check: everything that does not run the product; make test: all of it.
-.PHONY: check test lock
+.PHONY: check format test lock
 
 check:
 	bash scripts/setup.sh --test
 	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 	shellcheck .ci/run $(wildcard scripts/*.sh scripts/*.sub scripts/*/*.sh data/*.sh)
+
+format:
+	.venv/bin/ruff check --fix .
+	.venv/bin/ruff format .
 
 test:
 	bash scripts/test.sh

@@ -1,9 +1,10 @@
 """Pre-trains BERT: one phase, from TFRecords to checkpoints. See README.md and docs/."""
+
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Optional, Sequence
 
 from absl import app, flags
 
@@ -14,31 +15,53 @@ FLAGS = flags.FLAGS
 
 define_training_flags(train_batch_size="32", learning_rate=7.5e-4, save_checkpoint_steps=100)
 flags.DEFINE_string("bert_config_file", None, "Google's bert_config.json of the model.")
-flags.DEFINE_string("bert_model", None, "Built-in size instead of --bert_config_file: large, base, medium, "
-                    "small, mini or tiny; the vocabulary is the one beside the records.")
+flags.DEFINE_string(
+    "bert_model",
+    None,
+    "Built-in size instead of --bert_config_file: large, base, medium, "
+    "small, mini or tiny; the vocabulary is the one beside the records.",
+)
 flags.DEFINE_string("input_files", None, "Training records: comma-separated folders and globs.")
 flags.DEFINE_string("eval_files", None, "Held-out records; none: no evaluation at the end.")
 flags.DEFINE_string("init_checkpoint", None, "Run folder, checkpoint folder or bert_model.ckpt to start from.")
 flags.DEFINE_integer("eval_batch_size", 8, "Evaluation batch of one rank.")
 flags.DEFINE_integer("max_eval_steps", 0, "Evaluation batches of each rank; 0: all.")
 flags.DEFINE_enum("optimizer_type", "lamb", ["lamb", "adamw", "lars"], "lamb is NVLAMB.")
-flags.DEFINE_bool("lamb_adapt_excluded", True, "Whether biases and LayerNorm parameters have a trust ratio; false "
-                  "is the variant of MLPerf and apex.")
+flags.DEFINE_bool(
+    "lamb_adapt_excluded",
+    True,
+    "Whether biases and LayerNorm parameters have a trust ratio; false is the variant of MLPerf and apex.",
+)
 flags.DEFINE_bool("adam_bias_correction", False, "Whether adamw corrects its moments' bias, as Keras does.")
-flags.DEFINE_bool("continuous_join", False, "Count the decay from the end of the warm-up, so that the rate does not "
-                  "drop there.")
+flags.DEFINE_bool(
+    "continuous_join", False, "Count the decay from the end of the warm-up, so that the rate does not drop there."
+)
 flags.DEFINE_integer("num_train_steps", None, "Updates in this phase.")
 flags.DEFINE_integer("warmup_steps", 0, "Updates until the rate reaches its peak.")
 flags.DEFINE_integer("max_seq_length", 128, "Length of the records.")
 flags.DEFINE_integer("max_predictions_per_seq", 20, "Masked positions in a record.")
-flags.DEFINE_bool("packing", False, "Lay up to three instances of an update into one row, where they fit: the same "
-                  "update with less padding.")
-flags.DEFINE_enum("allreduce_compression", "none", ["none", "fp16"], "fp16: the ranks send each other their gradients "
-                  "in half precision.")
-flags.DEFINE_bool("deterministic", False, "Only operations that give the same bits in every run, where GPUs have "
-                  "faster ones that do not.")
-flags.DEFINE_integer("replay_update", None, "Make this update of the run in --model_dir again, from the checkpoint "
-                     "before it, and print what it did. All settings are the run's own; nothing in its folder changes.")
+flags.DEFINE_bool(
+    "packing",
+    False,
+    "Lay up to three instances of an update into one row, where they fit: the same update with less padding.",
+)
+flags.DEFINE_enum(
+    "allreduce_compression",
+    "none",
+    ["none", "fp16"],
+    "fp16: the ranks send each other their gradients in half precision.",
+)
+flags.DEFINE_bool(
+    "deterministic",
+    False,
+    "Only operations that give the same bits in every run, where GPUs have faster ones that do not.",
+)
+flags.DEFINE_integer(
+    "replay_update",
+    None,
+    "Make this update of the run in --model_dir again, from the checkpoint "
+    "before it, and print what it did. All settings are the run's own; nothing in its folder changes.",
+)
 
 
 def _bert_config(records):
@@ -49,11 +72,15 @@ def _bert_config(records):
     if FLAGS.bert_config_file:
         return BertConfig.from_json_file(FLAGS.bert_config_file)
     if not records:
-        raise UserError(f"--bert_model={FLAGS.bert_model} needs the size of the vocabulary: name the records with "
-                        "--input_files, or give --bert_config_file instead")
+        raise UserError(
+            f"--bert_model={FLAGS.bert_model} needs the size of the vocabulary: name the records with "
+            "--input_files, or give --bert_config_file instead"
+        )
     if records.vocab_size is None:
-        raise UserError(f"--bert_model={FLAGS.bert_model} needs the size of the vocabulary, but there is no "
-                        f"manifest.json beside {records.files[0]}; give --bert_config_file instead")
+        raise UserError(
+            f"--bert_model={FLAGS.bert_model} needs the size of the vocabulary, but there is no "
+            f"manifest.json beside {records.files[0]}; give --bert_config_file instead"
+        )
     return BertConfig.preset(FLAGS.bert_model, records.vocab_size)
 
 
@@ -67,9 +94,11 @@ def _inputs():
     schema = RecordSchema(FLAGS.max_seq_length, FLAGS.max_predictions_per_seq)
     training.check(schema, bert_config.vocab_size, "input_files")
     if FLAGS.max_seq_length > bert_config.max_position_embeddings:
-        raise UserError(f"--max_seq_length={FLAGS.max_seq_length} is more than the model's "
-                        f"max_position_embeddings={bert_config.max_position_embeddings}")
-    evaluation: Optional[RecordSet] = None
+        raise UserError(
+            f"--max_seq_length={FLAGS.max_seq_length} is more than the model's "
+            f"max_position_embeddings={bert_config.max_position_embeddings}"
+        )
+    evaluation: RecordSet | None = None
     if FLAGS.eval_files:
         evaluation = RecordSet(FLAGS.eval_files, "eval_files")
         evaluation.check(schema, bert_config.vocab_size, "eval_files")
@@ -96,8 +125,15 @@ def _replay() -> None:
 def _workload(bert_config, num_ranks: int):
     from bert_tf.memory import Workload
 
-    return Workload(bert_config, FLAGS.max_seq_length, FLAGS.max_predictions_per_seq, _xla_scope(),
-                    precision=FLAGS.precision, recompute=FLAGS.recompute, num_ranks=num_ranks)
+    return Workload(
+        bert_config,
+        FLAGS.max_seq_length,
+        FLAGS.max_predictions_per_seq,
+        _xla_scope(),
+        precision=FLAGS.precision,
+        recompute=FLAGS.recompute,
+        num_ranks=num_ranks,
+    )
 
 
 def _plan() -> None:
@@ -131,22 +167,50 @@ def main(argv: Sequence[str]) -> None:
 
     check_unpacked(FLAGS.train_batch_size, FLAGS.packing)
     workers, inputs = connect(FLAGS.use_horovod), _inputs()
-    split = agree_on_split(choose_split(
-        FLAGS.train_batch_size, FLAGS.num_accumulation_steps if FLAGS["num_accumulation_steps"].present else None,
-        FLAGS.global_batch_size, lambda: _workload(inputs.bert_config, workers.size), FLAGS.gpu_memory_gib), workers)
+    split = agree_on_split(
+        choose_split(
+            FLAGS.train_batch_size,
+            FLAGS.num_accumulation_steps if FLAGS["num_accumulation_steps"].present else None,
+            FLAGS.global_batch_size,
+            lambda: _workload(inputs.bert_config, workers.size),
+            FLAGS.gpu_memory_gib,
+        ),
+        workers,
+    )
     config = TrainConfig(
-        num_train_steps=FLAGS.num_train_steps, warmup_steps=FLAGS.warmup_steps, learning_rate=FLAGS.learning_rate,
-        train_batch_size=split.micro_batch_size, num_accumulation_steps=split.num_accumulation_steps,
-        may_split_more=split.is_auto, num_ranks=workers.size, max_seq_length=FLAGS.max_seq_length,
-        max_predictions_per_seq=FLAGS.max_predictions_per_seq, eval_batch_size=FLAGS.eval_batch_size,
-        max_eval_steps=FLAGS.max_eval_steps, optimizer_type=FLAGS.optimizer_type,
-        lamb_adapt_excluded=FLAGS.lamb_adapt_excluded, adam_bias_correction=FLAGS.adam_bias_correction,
-        continuous_join=FLAGS.continuous_join, packing=FLAGS.packing, precision=FLAGS.precision,
-        xla_scope=_xla_scope(), allreduce_compression=FLAGS.allreduce_compression, recompute=FLAGS.recompute,
-        seed=FLAGS.seed, save_checkpoint_steps=FLAGS.save_checkpoint_steps,
-        display_loss_steps=FLAGS.display_loss_steps, keep_checkpoints=FLAGS.keep_checkpoints)
-    finished = pretrain(config, inputs, Path(FLAGS.model_dir), workers,
-                        continue_with_changes=FLAGS.continue_with_changes, dllog_path=FLAGS.dllog_path)
+        num_train_steps=FLAGS.num_train_steps,
+        warmup_steps=FLAGS.warmup_steps,
+        learning_rate=FLAGS.learning_rate,
+        train_batch_size=split.micro_batch_size,
+        num_accumulation_steps=split.num_accumulation_steps,
+        may_split_more=split.is_auto,
+        num_ranks=workers.size,
+        max_seq_length=FLAGS.max_seq_length,
+        max_predictions_per_seq=FLAGS.max_predictions_per_seq,
+        eval_batch_size=FLAGS.eval_batch_size,
+        max_eval_steps=FLAGS.max_eval_steps,
+        optimizer_type=FLAGS.optimizer_type,
+        lamb_adapt_excluded=FLAGS.lamb_adapt_excluded,
+        adam_bias_correction=FLAGS.adam_bias_correction,
+        continuous_join=FLAGS.continuous_join,
+        packing=FLAGS.packing,
+        precision=FLAGS.precision,
+        xla_scope=_xla_scope(),
+        allreduce_compression=FLAGS.allreduce_compression,
+        recompute=FLAGS.recompute,
+        seed=FLAGS.seed,
+        save_checkpoint_steps=FLAGS.save_checkpoint_steps,
+        display_loss_steps=FLAGS.display_loss_steps,
+        keep_checkpoints=FLAGS.keep_checkpoints,
+    )
+    finished = pretrain(
+        config,
+        inputs,
+        Path(FLAGS.model_dir),
+        workers,
+        continue_with_changes=FLAGS.continue_with_changes,
+        dllog_path=FLAGS.dllog_path,
+    )
     if not finished:
         sys.exit(STOPPED_EXIT_CODE)
 

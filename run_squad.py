@@ -1,9 +1,10 @@
 """Answers questions about texts (SQuAD 1.1 and 2.0): fine-tunes, predicts, scores. See README.md."""
+
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Sequence
 
 from absl import app, flags
 
@@ -13,15 +14,23 @@ from bert_tf.errors import STOPPED_EXIT_CODE, UserError, exit_on_user_error, lea
 FLAGS = flags.FLAGS
 
 define_training_flags(train_batch_size="8", learning_rate=5e-6, save_checkpoint_steps=1000)
-flags.DEFINE_enum("mode", "train_and_predict", ["train_and_predict", "train", "predict", "eval"],
-                  "What to do; eval: predict and score.")
+flags.DEFINE_enum(
+    "mode",
+    "train_and_predict",
+    ["train_and_predict", "train", "predict", "eval"],
+    "What to do; eval: predict and score.",
+)
 flags.DEFINE_string("bert_config_file", None, "The model's bert_config.json; default: the one beside the checkpoint.")
 flags.DEFINE_string("vocab_file", None, "The model's vocab.txt; default: the one beside the checkpoint.")
 flags.DEFINE_string("train_file", None, "SQuAD file to train on, e.g. train-v1.1.json.")
 flags.DEFINE_string("predict_file", None, "SQuAD file to answer, e.g. dev-v1.1.json.")
 flags.DEFINE_bool("eval", None, "Score the predictions by the official rules; default: if the file holds answers.")
-flags.DEFINE_string("init_checkpoint", None, "Run folder, checkpoint folder or bert_model.ckpt to start from; none: "
-                    "random weights. To predict: a fine-tuned one, default the newest in --model_dir.")
+flags.DEFINE_string(
+    "init_checkpoint",
+    None,
+    "Run folder, checkpoint folder or bert_model.ckpt to start from; none: "
+    "random weights. To predict: a fine-tuned one, default the newest in --model_dir.",
+)
 flags.DEFINE_integer("predict_batch_size", 8, "Prediction batch of one rank.")
 flags.DEFINE_float("num_train_epochs", 3.0, "Passes over the training file; may be fractional.")
 flags.DEFINE_float("warmup_proportion", 0.1, "Share of the updates in which the rate rises.")
@@ -35,8 +44,12 @@ flags.DEFINE_bool("version_2_with_negative", False, "Some questions have no answ
 flags.DEFINE_float("null_score_diff_threshold", 0.0, "Answer nothing where the null odds are above.")
 
 # Which files a mode reads; others may be given and are left alone.
-_NEEDS = {"train_and_predict": ("train_file", "predict_file"), "train": ("train_file",),
-          "predict": ("predict_file",), "eval": ("predict_file",)}
+_NEEDS = {
+    "train_and_predict": ("train_file", "predict_file"),
+    "train": ("train_file",),
+    "predict": ("predict_file",),
+    "eval": ("predict_file",),
+}
 
 
 def _check_files() -> None:
@@ -62,8 +75,15 @@ def _workload(num_ranks: int):
         raise UserError("--bert_config_file is required where no --init_checkpoint is given")
     bert_config = BertConfig.from_json_file(path or resolve(FLAGS.init_checkpoint).parent / "bert_config.json")
     scope = choose_scope(FLAGS.enable_xla, FLAGS.xla_scope, FLAGS.recompute)
-    return Workload(bert_config, FLAGS.max_seq_length, 0, scope, precision=FLAGS.precision, recompute=FLAGS.recompute,
-                    num_ranks=num_ranks)
+    return Workload(
+        bert_config,
+        FLAGS.max_seq_length,
+        0,
+        scope,
+        precision=FLAGS.precision,
+        recompute=FLAGS.recompute,
+        num_ranks=num_ranks,
+    )
 
 
 def _split(workers):
@@ -73,8 +93,16 @@ def _split(workers):
     if not _file_of_mode("train_file"):
         return Split(1, 1, False)
     num_steps = FLAGS.num_accumulation_steps if FLAGS["num_accumulation_steps"].present else None
-    return agree_on_split(choose_split(FLAGS.train_batch_size, num_steps, FLAGS.global_batch_size,
-                                       lambda: _workload(workers.size), FLAGS.gpu_memory_gib), workers)
+    return agree_on_split(
+        choose_split(
+            FLAGS.train_batch_size,
+            num_steps,
+            FLAGS.global_batch_size,
+            lambda: _workload(workers.size),
+            FLAGS.gpu_memory_gib,
+        ),
+        workers,
+    )
 
 
 def _plan() -> None:
@@ -101,23 +129,41 @@ def main(argv: Sequence[str]) -> None:
     workers = connect(FLAGS.use_horovod)
     split = _split(workers)
     job = SquadJob(
-        model_dir=Path(FLAGS.model_dir), train_file=_file_of_mode("train_file"),
-        predict_file=_file_of_mode("predict_file"), init_checkpoint=FLAGS.init_checkpoint,
-        bert_config_file=FLAGS.bert_config_file, vocab_file=FLAGS.vocab_file,
+        model_dir=Path(FLAGS.model_dir),
+        train_file=_file_of_mode("train_file"),
+        predict_file=_file_of_mode("predict_file"),
+        init_checkpoint=FLAGS.init_checkpoint,
+        bert_config_file=FLAGS.bert_config_file,
+        vocab_file=FLAGS.vocab_file,
         training=FinetuningConfig(
-            learning_rate=FLAGS.learning_rate, num_train_epochs=FLAGS.num_train_epochs,
-            warmup_proportion=FLAGS.warmup_proportion, train_batch_size=split.micro_batch_size,
-            num_accumulation_steps=split.num_accumulation_steps, may_split_more=split.is_auto, num_ranks=workers.size,
-            precision=FLAGS.precision, xla_scope=choose_scope(FLAGS.enable_xla, FLAGS.xla_scope, FLAGS.recompute),
-            recompute=FLAGS.recompute, seed=FLAGS.seed,
-            save_checkpoint_steps=FLAGS.save_checkpoint_steps, display_loss_steps=FLAGS.display_loss_steps,
-            keep_checkpoints=FLAGS.keep_checkpoints),
+            learning_rate=FLAGS.learning_rate,
+            num_train_epochs=FLAGS.num_train_epochs,
+            warmup_proportion=FLAGS.warmup_proportion,
+            train_batch_size=split.micro_batch_size,
+            num_accumulation_steps=split.num_accumulation_steps,
+            may_split_more=split.is_auto,
+            num_ranks=workers.size,
+            precision=FLAGS.precision,
+            xla_scope=choose_scope(FLAGS.enable_xla, FLAGS.xla_scope, FLAGS.recompute),
+            recompute=FLAGS.recompute,
+            seed=FLAGS.seed,
+            save_checkpoint_steps=FLAGS.save_checkpoint_steps,
+            display_loss_steps=FLAGS.display_loss_steps,
+            keep_checkpoints=FLAGS.keep_checkpoints,
+        ),
         features=FeatureSettings(FLAGS.max_seq_length, FLAGS.doc_stride, FLAGS.max_query_length),
-        decoding=DecodeSettings(FLAGS.n_best_size, FLAGS.max_answer_length, FLAGS.version_2_with_negative,
-                                FLAGS.null_score_diff_threshold, FLAGS.do_lower_case),
+        decoding=DecodeSettings(
+            FLAGS.n_best_size,
+            FLAGS.max_answer_length,
+            FLAGS.version_2_with_negative,
+            FLAGS.null_score_diff_threshold,
+            FLAGS.do_lower_case,
+        ),
         predict_batch_size=FLAGS.predict_batch_size,
         wants_scores=True if FLAGS.mode == "eval" else FLAGS.eval if FLAGS.mode != "train" else None,
-        dllog_path=FLAGS.dllog_path, continue_with_changes=FLAGS.continue_with_changes)
+        dllog_path=FLAGS.dllog_path,
+        continue_with_changes=FLAGS.continue_with_changes,
+    )
     if not run_squad(job, workers):
         sys.exit(STOPPED_EXIT_CODE)
 

@@ -16,6 +16,7 @@ Horovod. Nothing of the report is about learning.
 
 does the same with `tiny` on the CPU, to see that it works. Its figures mean nothing.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -26,7 +27,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -48,8 +49,11 @@ SETTINGS = ("XLA_", "TF_XLA_", "TF_GPU_", "TF_CUDA_", "TF_ENABLE_", "TF_NUM_", "
 TELLING = ("Error", "error", "RESOURCE_EXHAUSTED", "Unknown")
 # Tried by themselves, against the same row without them. cuDNN's attention has its dropout's seed as a constant in
 # TensorFlow 2.15, so it is tried without attention dropout only.
-FLAGS = ("--xla_gpu_enable_cublaslt=true", "--xla_gpu_enable_triton_softmax_fusion=true",
-         "--xla_gpu_enable_triton_gemm=false")
+FLAGS = (
+    "--xla_gpu_enable_cublaslt=true",
+    "--xla_gpu_enable_triton_softmax_fusion=true",
+    "--xla_gpu_enable_triton_gemm=false",
+)
 FLAGS_WITHOUT_ATTENTION_DROPOUT = ("--xla_gpu_enable_cudnn_fmha=true",)
 
 
@@ -75,8 +79,11 @@ class Row:
     def title(self) -> str:
         if self.kind == "lamb":
             return f"{self.bert_model}: one LAMB update"
-        words = [f"{self.bert_model} {self.precision} {self.length}/{self.predictions}",
-                 f"{self.num_accumulation_steps} x {self.micro_batch_size}", f"scope {self.scope}"]
+        words = [
+            f"{self.bert_model} {self.precision} {self.length}/{self.predictions}",
+            f"{self.num_accumulation_steps} x {self.micro_batch_size}",
+            f"scope {self.scope}",
+        ]
         words += ["packed"] * self.packing + ["no attention dropout"] * (not self.attention_dropout)
         words += [self.flags] * bool(self.flags) + ["counted"] * (self.kind == "counts")
         return ", ".join(words)
@@ -86,75 +93,85 @@ class Row:
 class Sizes:
     """What differs between a card and a rehearsal."""
 
-    lengths: Tuple[Tuple[int, int], ...] = ((128, 20), (512, 80))
-    largest: Tuple[int, ...] = (256, 64)  # micro-batch at each length: beyond it nothing is won
+    lengths: tuple[tuple[int, int], ...] = ((128, 20), (512, 80))
+    largest: tuple[int, ...] = (256, 64)  # micro-batch at each length: beyond it nothing is won
     num_accumulation_steps: int = 8
     num_updates: int = 8
     counted_model: str = "mini"
-    memory_sizes: Tuple[Tuple[int, ...], ...] = ((1, 16, 64, 128), (1, 8, 32))
+    memory_sizes: tuple[tuple[int, ...], ...] = ((1, 16, 64, 128), (1, 8, 32))
 
     @classmethod
-    def of_rehearsal(cls) -> "Sizes":
+    def of_rehearsal(cls) -> Sizes:
         return cls(((32, 4), (64, 8)), (4, 2), 3, 2, "tiny", ((1, 4), (2,)))
 
 
-def plan_rows(args: argparse.Namespace, sizes: Sizes, memory: float) -> List[Row]:
+def plan_rows(args: argparse.Namespace, sizes: Sizes, memory: float) -> list[Row]:
     """All rows, the most important ones first."""
     config = BertConfig.preset(args.bert_model, VOCABULARY)
 
-    def update(part: str, at: int, precision: str, size: Optional[int] = None, **changes: Any) -> Row:
+    def update(part: str, at: int, precision: str, size: int | None = None, **changes: Any) -> Row:
         length, predictions = sizes.lengths[at]
         scope = changes.get("scope", "step")
         work = Workload(config, length, predictions, scope, precision=precision)
         best = largest_micro_batch(work, PLANNED_SHARE * memory, sizes.largest[at])
         settings = {"num_accumulation_steps": sizes.num_accumulation_steps, "num_updates": sizes.num_updates, **changes}
-        return Row("update", part, args.bert_model, length, predictions, precision, micro_batch_size=size or best,
-                   **settings)
+        return Row(
+            "update", part, args.bert_model, length, predictions, precision, micro_batch_size=size or best, **settings
+        )
 
     short = {"num_accumulation_steps": 2, "num_updates": 2}
     rows = [update("start", 0, "fp16", min(8, sizes.largest[0]), **short), update("speed", 0, "fp16")]
     length, predictions = sizes.lengths[0]
-    rows += [Row("counts", "counts", sizes.counted_model, length, predictions, "fp16", "step", 4, 4, packing)
-             for packing in (False, True)]
-    rows += [update("speed", at, precision) for precision, at in (
-        ("bf16", 0), ("fp16", 1), ("bf16", 1), ("tf32", 0), ("tf32", 1))]
+    rows += [
+        Row("counts", "counts", sizes.counted_model, length, predictions, "fp16", "step", 4, 4, packing)
+        for packing in (False, True)
+    ]
+    rows += [
+        update("speed", at, precision)
+        for precision, at in (("bf16", 0), ("fp16", 1), ("bf16", 1), ("tf32", 0), ("tf32", 1))
+    ]
     rows += [update("speed", at, "fp16", packing=True) for at in (1, 0)]
     rows.append(Row("lamb", "lamb", args.bert_model, num_updates=2 * sizes.num_updates))
     rows += [update("flags", 0, "fp16", flags=flags) for flags in FLAGS]
-    rows += [update("flags", 0, "fp16", attention_dropout=False, flags=flags)
-             for flags in ("", *FLAGS_WITHOUT_ATTENTION_DROPOUT)]
+    rows += [
+        update("flags", 0, "fp16", attention_dropout=False, flags=flags)
+        for flags in ("", *FLAGS_WITHOUT_ATTENTION_DROPOUT)
+    ]
     rows.append(update("speed", 0, "fp16", scope="blocks"))
     rows += [update("memory", at, "fp16", size, **short) for at in (0, 1) for size in sizes.memory_sizes[at]]
-    rows += [update("memory", 1, precision, sizes.memory_sizes[1][-1], scope=scope, **short)
-             for precision, scope in (("tf32", "step"), ("fp16", "blocks"))]
+    rows += [
+        update("memory", 1, precision, sizes.memory_sizes[1][-1], scope=scope, **short)
+        for precision, scope in (("tf32", "step"), ("fp16", "blocks"))
+    ]
     return rows
 
 
 class Results:
     """The lines of rows.jsonl: facts first, then a row each."""
 
-    def __init__(self, folder: Path, facts: Dict[str, Any]):
+    def __init__(self, folder: Path, facts: dict[str, Any]):
         self._path, self.facts = folder / "rows.jsonl", facts
         folder.mkdir(parents=True, exist_ok=True)
-        self.found: List[Dict[str, Any]] = []
+        self.found: list[dict[str, Any]] = []
         if not self._path.exists():
             return
         there, *self.found = map(json.loads, self._path.read_text(encoding="utf-8").splitlines())
         changed = [name for name in facts if there["facts"].get(name) != facts[name]]
         if changed:
-            raise SystemExit(f"error: {self._path} holds rows of another {', '.join(changed)}; "
-                             "give --output another folder")
+            raise SystemExit(
+                f"error: {self._path} holds rows of another {', '.join(changed)}; give --output another folder"
+            )
 
     def has(self, row: Row) -> bool:
         return any(each["row"] == dataclasses.asdict(row) for each in self.found)
 
-    def add(self, row: Row, outcome: Dict[str, Any]) -> None:
+    def add(self, row: Row, outcome: dict[str, Any]) -> None:
         line = {"row": dataclasses.asdict(row), "title": row.title, "commit": provenance()["commit"], **outcome}
         self.found.append(line)
         write_whole(self._path, "".join(json.dumps(each) + "\n" for each in ({"facts": self.facts}, *self.found)))
 
 
-def run_process(what: Dict[str, Any], flags: str, limit_secs: float, log: Path, rehearse: bool) -> Dict[str, Any]:
+def run_process(what: dict[str, Any], flags: str, limit_secs: float, log: Path, rehearse: bool) -> dict[str, Any]:
     """The JSON that a process ends with, or {"failed": why}."""
     environment = dict(os.environ, XLA_FLAGS=f"{os.environ.get('XLA_FLAGS', '')} {flags}".strip())
     if rehearse:
@@ -163,8 +180,14 @@ def run_process(what: Dict[str, Any], flags: str, limit_secs: float, log: Path, 
     output = log.with_suffix(".json")
     with open(log, "w", encoding="utf-8") as errors, open(output, "w", encoding="utf-8") as answers:
         try:
-            code = subprocess.run([sys.executable, str(row), json.dumps(what)], env=environment, stdout=answers,
-                                  stderr=errors, stdin=subprocess.DEVNULL, timeout=limit_secs).returncode
+            code = subprocess.run(
+                [sys.executable, str(row), json.dumps(what)],
+                env=environment,
+                stdout=answers,
+                stderr=errors,
+                stdin=subprocess.DEVNULL,
+                timeout=limit_secs,
+            ).returncode
         except subprocess.TimeoutExpired:
             return {"failed": f"not done within {limit_secs / 60:.1f} minutes", "timed_out": True}
     lines = output.read_text(encoding="utf-8").splitlines()
@@ -178,14 +201,18 @@ def run_process(what: Dict[str, Any], flags: str, limit_secs: float, log: Path, 
 
 def driver_version() -> str:
     try:
-        answer = subprocess.run(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"],
-                                capture_output=True, text=True, timeout=60)
+        answer = subprocess.run(
+            ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
     except (OSError, subprocess.TimeoutExpired):
         return "unknown"
     return answer.stdout.split("\n")[0].strip() or "unknown"
 
 
-def find_facts(args: argparse.Namespace, logs: Path) -> Dict[str, Any]:
+def find_facts(args: argparse.Namespace, logs: Path) -> dict[str, Any]:
     """What all rows have in common: device, versions, driver."""
     found = run_process({"kind": "device"}, "", 300.0, logs / "device.log", args.rehearse)
     if "failed" in found:
@@ -193,11 +220,16 @@ def find_facts(args: argparse.Namespace, logs: Path) -> Dict[str, Any]:
     if found["device"] is None and not args.rehearse:
         raise SystemExit("error: TensorFlow finds no GPU here; --rehearse tries all of this on the CPU")
     there = provenance()
-    return {"rehearsal": args.rehearse, "bert_model": args.bert_model, **found,
-            "driver": "none" if args.rehearse else driver_version(),
-            "environment": {name: value for name, value in os.environ.items() if name.startswith(SETTINGS)},
-            "versions": {**there["versions"], "tensorflow": found["tensorflow"]},
-            "processor": there["processor"], "num_cores": there["num_cores"]}
+    return {
+        "rehearsal": args.rehearse,
+        "bert_model": args.bert_model,
+        **found,
+        "driver": "none" if args.rehearse else driver_version(),
+        "environment": {name: value for name, value in os.environ.items() if name.startswith(SETTINGS)},
+        "versions": {**there["versions"], "tensorflow": found["tensorflow"]},
+        "processor": there["processor"],
+        "num_cores": there["num_cores"],
+    }
 
 
 def main() -> None:

@@ -1,19 +1,21 @@
 """The report of `gpu.py`, from the lines of its rows.jsonl."""
+
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable
 
 from bert_tf.run_folder import write_whole
 
 MIB = 1 << 20
 FLOOR = "floor"  # how the name of that variant of lamb_update.py begins
-Line = Dict[str, Any]
-Columns = Sequence[Tuple[str, Callable[[Line], str]]]
+Line = dict[str, Any]
+Columns = Sequence[tuple[str, Callable[[Line], str]]]
 
 
-def number(value: Optional[float], digits: int = 1, factor: float = 1.0) -> str:
+def number(value: float | None, digits: int = 1, factor: float = 1.0) -> str:
     return "-" if value is None else f"{factor * value:,.{digits}f}"
 
 
@@ -30,86 +32,119 @@ SPEED: Columns = (
     ("read after each: ms", lambda line: number(line["waited_for_secs"], 1, 1000.0)),
     ("of that the host was held: ms", lambda line: number(line["handed_over_secs"], 1, 1000.0)),
     ("first call s", lambda line: number(line["first_call_secs"])),
-    ("finite", lambda line: "yes" if line["is_finite"] else "NO"))
+    ("finite", lambda line: "yes" if line["is_finite"] else "NO"),
+)
 MEMORY: Columns = (
     ("peak MiB", lambda line: number(line["memory_peak"] / MIB, 0)),
     ("planned MiB", lambda line: number(line["memory_planned"] / MIB, 0)),
-    ("plan against peak", planned))
+    ("plan against peak", planned),
+)
 
 
-def table(lines: List[Line], columns: Columns) -> List[str]:
+def table(lines: list[Line], columns: Columns) -> list[str]:
     rows = [" | ".join([line["title"], *(show(line) for _, show in columns)]) for line in lines]
     heads = " | ".join(["configuration", *(name for name, _ in columns)])
     return [f"| {heads} |", "|---" * (len(columns) + 1) + "|", *(f"| {row} |" for row in rows), ""]
 
 
-def of_part(lines: List[Line], *parts: str) -> List[Line]:
+def of_part(lines: list[Line], *parts: str) -> list[Line]:
     return [line for line in lines if line["row"]["part"] in parts and "failed" not in line]
 
 
-def flags(lines: List[Line]) -> List[str]:
+def flags(lines: list[Line]) -> list[str]:
     """Each row with a flag as the rate of the row that differs from it in the flag only."""
     rows = []
     for line in of_part(lines, "flags"):
         row = line["row"]
         if not row["flags"]:
             continue
-        base = [each for each in of_part(lines, "flags", "speed")
-                if {**each["row"], "part": ""} == {**row, "part": "", "flags": ""}]
+        base = [
+            each
+            for each in of_part(lines, "flags", "speed")
+            if {**each["row"], "part": ""} == {**row, "part": "", "flags": ""}
+        ]
         times = f"{line['sequences_per_sec'] / base[0]['sequences_per_sec']:.3f}" if base else "-"
-        rows.append(f"| {line['title']} | {number(line['sequences_per_sec'])} | {times} | "
-                    f"{number(line['first_call_secs'])} |")
-    return ["| configuration | sequences/s | times the rate without the flag | first call s |", "|---|---|---|---|",
-            *rows, ""]
+        rows.append(
+            f"| {line['title']} | {number(line['sequences_per_sec'])} | {times} | {number(line['first_call_secs'])} |"
+        )
+    return [
+        "| configuration | sequences/s | times the rate without the flag | first call s |",
+        "|---|---|---|---|",
+        *rows,
+        "",
+    ]
 
 
-def counts(lines: List[Line]) -> List[str]:
+def counts(lines: list[Line]) -> list[str]:
     found = []
     for line in of_part(lines, "counts"):
-        copies = ("could not be seen: the trace holds no device" if line["copies_to_host"] is None else
-                  f"{line['copies_to_host'] / line['updates']:g} an update, of which one is this benchmark's own")
+        copies = (
+            "could not be seen: the trace holds no device"
+            if line["copies_to_host"] is None
+            else f"{line['copies_to_host'] / line['updates']:g} an update, of which one is this benchmark's own"
+        )
         found.append(
             f"- {line['title']}: {line['compiled_first']} programs compiled in the first update, "
             f"{line['compiled_later']} in the {line['updates']} after it; traced "
             f"{' and '.join(map(str, line['traced']))} time(s); {line['callbacks']} calls back to Python; copies to "
-            f"the host: {copies}")
+            f"the host: {copies}"
+        )
     return [*found, ""]
 
 
-def lamb(lines: List[Line]) -> List[str]:
+def lamb(lines: list[Line]) -> list[str]:
     found = []
     for line in of_part(lines, "lamb"):
-        floor, = (secs for name, secs in line["median_secs"].items() if name.startswith(FLOOR))
-        found += [f"{line['num_parameters'] / 1e6:.1f} million parameters."
-                  + ("" if line["has_addons"] else " tensorflow-addons is not installed, so the peer is missing."), "",
-                  "| variant | median ms | times the floor | first call s |", "|---|---|---|---|"]
-        found += [f"| {name} | {1000 * secs:.1f} | {secs / floor:.2f} | {line['first_call_secs'][name]:.1f} |"
-                  for name, secs in line["median_secs"].items()]
+        (floor,) = (secs for name, secs in line["median_secs"].items() if name.startswith(FLOOR))
+        found += [
+            f"{line['num_parameters'] / 1e6:.1f} million parameters."
+            + ("" if line["has_addons"] else " tensorflow-addons is not installed, so the peer is missing."),
+            "",
+            "| variant | median ms | times the floor | first call s |",
+            "|---|---|---|---|",
+        ]
+        found += [
+            f"| {name} | {1000 * secs:.1f} | {secs / floor:.2f} | {line['first_call_secs'][name]:.1f} |"
+            for name, secs in line["median_secs"].items()
+        ]
     return [*found, ""]
 
 
-def opening(facts: Dict[str, Any], lines: List[Line]) -> List[str]:
-    kind = "# Rehearsal on a CPU: no figure here says anything about a GPU" if facts["rehearsal"] else (
-        f"# {facts['bert_model']} on {facts['device']}")
+def opening(facts: dict[str, Any], lines: list[Line]) -> list[str]:
+    kind = (
+        "# Rehearsal on a CPU: no figure here says anything about a GPU"
+        if facts["rehearsal"]
+        else (f"# {facts['bert_model']} on {facts['device']}")
+    )
     versions = ", ".join(f"{name} {version}" for name, version in facts["versions"].items())
     commits = ", ".join(sorted({str(line["commit"]) for line in lines})) or "-"
     environment = " ".join(f"{name}={value}" for name, value in facts["environment"].items())
-    return [kind, "", f"- device: {facts['device'] or 'CPU'}; driver {facts['driver']}; built for CUDA "
-            f"{facts['cuda']}, cuDNN {facts['cudnn']}", f"- host: {facts['processor']}, {facts['num_cores']} cores",
-            f"- versions: {versions}; commit {commits}", f"- environment: {environment}",
-            "- one process a row; vocabulary 30522; made-up records: full rows, and for packing instances of all",
-            "  lengths alike; dropout 0.1; LAMB; A x B: A micro-batches of B rows an update", ""]
+    return [
+        kind,
+        "",
+        f"- device: {facts['device'] or 'CPU'}; driver {facts['driver']}; built for CUDA "
+        f"{facts['cuda']}, cuDNN {facts['cudnn']}",
+        f"- host: {facts['processor']}, {facts['num_cores']} cores",
+        f"- versions: {versions}; commit {commits}",
+        f"- environment: {environment}",
+        "- one process a row; vocabulary 30522; made-up records: full rows, and for packing instances of all",
+        "  lengths alike; dropout 0.1; LAMB; A x B: A micro-batches of B rows an update",
+        "",
+    ]
 
 
-def render(facts: Dict[str, Any], lines: List[Line], planned_rows: List[Line]) -> str:
+def render(facts: dict[str, Any], lines: list[Line], planned_rows: list[Line]) -> str:
     done = {(line["title"], line["row"]["part"]) for line in lines}
     missing = [row["title"] for row in planned_rows if (row["title"], row["part"]) not in done]
     measured = [line for line in of_part(lines, "start", "speed", "memory") if not line["row"]["packing"]]
     errors = [abs(line["memory_planned"] / line["memory_peak"] - 1) for line in measured if line["memory_peak"]]
     text = opening(facts, lines)
     text += ["## Speed", "", *table(of_part(lines, "start", "speed"), SPEED)]
-    text += ["MFU counts the rows that are computed, padding included; sequences are instances. The host is held until",
-             "it has handed an update over; for the rest of the update's time it is free.", ""]
+    text += [
+        "MFU counts the rows that are computed, padding included; sequences are instances. The host is held until",
+        "it has handed an update over; for the rest of the update's time it is free.",
+        "",
+    ]
     text += ["## Compilations, calls back and copies inside an update", "", *counts(lines)]
     text += ["## LAMB", "", *lamb(lines)]
     text += ["## XLA's flags, one at a time", "", *flags(lines)]
@@ -123,5 +158,5 @@ def render(facts: Dict[str, Any], lines: List[Line], planned_rows: List[Line]) -
     return "\n".join(text) + "\n"
 
 
-def write_report(path: Path, facts: Dict[str, Any], lines: List[Line], planned_rows: List[Line]) -> None:
+def write_report(path: Path, facts: dict[str, Any], lines: list[Line], planned_rows: list[Line]) -> None:
     write_whole(path, render(facts, lines, planned_rows))

@@ -1,4 +1,5 @@
 """One row of `gpu.py` in a process of its own: a row as JSON in the only argument, figures as JSON in the last line."""
+
 from __future__ import annotations
 
 import dataclasses
@@ -9,7 +10,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, Optional, Tuple
+from typing import Any, Callable, Optional
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -23,10 +24,10 @@ VOCABULARY, MASKED_SHARE, SHORTEST = 30522, 0.15, 5
 NUM_TRIALS = 3  # updates that are waited for one by one
 NUM_COUNTED = 4  # updates looked at after the first one
 
-Batch = Tuple[Dict[str, Any], Optional[int]]  # features [A, B, ...] and how many of the A count
+Batch = tuple[dict[str, Any], Optional[int]]  # features [A, B, ...] and how many of the A count
 
 
-def workload(row: Dict[str, Any]) -> Workload:
+def workload(row: dict[str, Any]) -> Workload:
     config = BertConfig.preset(row["bert_model"], VOCABULARY)
     if not row["attention_dropout"]:
         config = dataclasses.replace(config, attention_probs_dropout_prob=0.0)
@@ -47,20 +48,24 @@ def packed_rows(work: Workload, num_steps: int, seed: int) -> Batch:
     is_token = np.arange(length) < own
     num_masked = np.clip(np.rint(MASKED_SHARE * own), 1, masked)
     features = {
-        "input_ids": rng.integers(5, VOCABULARY, [size, length]) * is_token, "input_mask": is_token.astype(np.int64),
+        "input_ids": rng.integers(5, VOCABULARY, [size, length]) * is_token,
+        "input_mask": is_token.astype(np.int64),
         "segment_ids": np.zeros([size, length], np.int64),
         "masked_lm_positions": rng.integers(1, own - 1, [size, masked]),
         "masked_lm_ids": rng.integers(5, VOCABULARY, [size, masked]),
         "masked_lm_weights": (np.arange(masked) < num_masked).astype(np.float32),
-        "next_sentence_labels": rng.integers(0, 2, [size, 1])}
+        "next_sentence_labels": rng.integers(0, 2, [size, 1]),
+    }
     laid_out = lay_out(features, places, size, predictions_per_row(masked, length, MASKED_SHARE))
     with tf.device("/CPU:0"):
-        shaped = {name: tf.constant(values.reshape(num_steps, work.micro_batch_size, *values.shape[1:]))
-                  for name, values in laid_out.items()}
+        shaped = {
+            name: tf.constant(values.reshape(num_steps, work.micro_batch_size, *values.shape[1:]))
+            for name, values in laid_out.items()
+        }
     return shaped, -(-len(rows) // work.micro_batch_size)
 
 
-def batches(row: Dict[str, Any], work: Workload, count: int) -> list[Batch]:
+def batches(row: dict[str, Any], work: Workload, count: int) -> list[Batch]:
     """Where the input pipeline leaves them: on the host."""
     import tensorflow as tf
 
@@ -73,7 +78,7 @@ def batches(row: Dict[str, Any], work: Workload, count: int) -> list[Batch]:
         return [(made_up_rows(work, num_steps), None)] * count
 
 
-def start_device(precision: str) -> Tuple[Optional[str], str]:
+def start_device(precision: str) -> tuple[str | None, str]:
     """The card's name, None where there is none, and what TensorFlow calls the device."""
     import tensorflow as tf
 
@@ -87,15 +92,19 @@ def start_device(precision: str) -> Tuple[Optional[str], str]:
     return tf.config.experimental.get_device_details(gpus[0]).get("device_name", "GPU"), "GPU:0"
 
 
-def device(_: Dict[str, Any]) -> Dict[str, Any]:
+def device(_: dict[str, Any]) -> dict[str, Any]:
     import tensorflow as tf
 
     build = tf.sysconfig.get_build_info()
-    return {"device": start_device("fp32")[0], "tensorflow": tf.__version__,
-            "cuda": build.get("cuda_version"), "cudnn": build.get("cudnn_version")}
+    return {
+        "device": start_device("fp32")[0],
+        "tensorflow": tf.__version__,
+        "cuda": build.get("cuda_version"),
+        "cudnn": build.get("cudnn_version"),
+    }
 
 
-def update(row: Dict[str, Any]) -> Dict[str, Any]:
+def update(row: dict[str, Any]) -> dict[str, Any]:
     """Rate, memory, and how long the host was held."""
     import tensorflow as tf
 
@@ -108,7 +117,7 @@ def update(row: Dict[str, Any]) -> Dict[str, Any]:
     given = batches(row, work, max(NUM_TRIALS, row["num_updates"]))
     tf.config.experimental.reset_memory_stats(place)  # forgets how the weights were drawn
 
-    def one(number: int) -> Tuple[float, float, Any]:
+    def one(number: int) -> tuple[float, float, Any]:
         features, count = given[number % len(given)]
         started = time.perf_counter()
         result = step(features, number, num_micro_batches=count)
@@ -124,19 +133,28 @@ def update(row: Dict[str, Any]) -> Dict[str, Any]:
         result = step(features, number, num_micro_batches=count)
     finite = bool(result.is_finite)
     secs = (time.perf_counter() - started) / row["num_updates"]
-    used = [count or num_steps for _, count in given[:row["num_updates"]]]
+    used = [count or num_steps for _, count in given[: row["num_updates"]]]
     rows_computed = statistics.mean(used) * work.micro_batch_size
     flops = pretraining_flops_per_sequence(work.bert_config, work.max_seq_length, work.max_predictions_per_seq)
     tflops = rows_computed * flops / secs / 1e12
     peak = peak_tflops(card, row["precision"]) if card else None
-    return {"first_call_secs": first, "update_secs": secs, "handed_over_secs": statistics.median(x[0] for x in trials),
-            "waited_for_secs": statistics.median(x[1] for x in trials), "is_finite": finite,
-            "sequences_per_sec": num_steps * work.micro_batch_size / secs, "rows_per_sec": rows_computed / secs,
-            "model_tflops": tflops, "peak_tflops": peak, "mfu": tflops / peak if peak else None,
-            "memory_peak": tf.config.experimental.get_memory_info(place)["peak"], "memory_planned": predict(work).total}
+    return {
+        "first_call_secs": first,
+        "update_secs": secs,
+        "handed_over_secs": statistics.median(x[0] for x in trials),
+        "waited_for_secs": statistics.median(x[1] for x in trials),
+        "is_finite": finite,
+        "sequences_per_sec": num_steps * work.micro_batch_size / secs,
+        "rows_per_sec": rows_computed / secs,
+        "model_tflops": tflops,
+        "peak_tflops": peak,
+        "mfu": tflops / peak if peak else None,
+        "memory_peak": tf.config.experimental.get_memory_info(place)["peak"],
+        "memory_planned": predict(work).total,
+    }
 
 
-def counts(row: Dict[str, Any]) -> Dict[str, Any]:
+def counts(row: dict[str, Any]) -> dict[str, Any]:
     """What XLA compiles, what is traced, what is called back and copied to the host, in updates after the first one."""
     folder = Path(tempfile.mkdtemp(prefix="gpu_counts_"))
     # Read when XLA is first used: so before anything else here.
@@ -163,12 +181,16 @@ def counts(row: Dict[str, Any]) -> Dict[str, Any]:
     for number in range(1, NUM_COUNTED + 1):
         run(number)
     tf.profiler.experimental.stop()
-    return {"compiled_first": at_first, "compiled_later": compiled() - at_first,
-            "traced": [function.experimental_get_tracing_count() for function in (step._accumulate, step._apply)],
-            "updates": NUM_COUNTED, **count_events(folder / "trace")}
+    return {
+        "compiled_first": at_first,
+        "compiled_later": compiled() - at_first,
+        "traced": [function.experimental_get_tracing_count() for function in (step._accumulate, step._apply)],
+        "updates": NUM_COUNTED,
+        **count_events(folder / "trace"),
+    }
 
 
-def count_events(folder: Path) -> Dict[str, Any]:
+def count_events(folder: Path) -> dict[str, Any]:
     """Of the profiler's trace: Python called back, and copies from the device, where it could look at that."""
     from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
@@ -183,18 +205,25 @@ def count_events(folder: Path) -> Dict[str, Any]:
     return {"callbacks": callbacks, "copies_to_host": copies if sees_device else None}
 
 
-def lamb(row: Dict[str, Any]) -> Dict[str, Any]:
+def lamb(row: dict[str, Any]) -> dict[str, Any]:
     start_device("fp32")
     import lamb_update
 
     found = lamb_update.compare(row["bert_model"], VOCABULARY, row["num_updates"])
-    return {"num_parameters": found.num_parameters, "first_call_secs": found.first,
-            "has_addons": lamb_update.tfa is not None,
-            "median_secs": {name: statistics.median(values) for name, values in found.seconds.items()}}
+    return {
+        "num_parameters": found.num_parameters,
+        "first_call_secs": found.first,
+        "has_addons": lamb_update.tfa is not None,
+        "median_secs": {name: statistics.median(values) for name, values in found.seconds.items()},
+    }
 
 
-KINDS: Dict[str, Callable[[Dict[str, Any]], Dict[str, Any]]] = {
-    "device": device, "update": update, "counts": counts, "lamb": lamb}
+KINDS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    "device": device,
+    "update": update,
+    "counts": counts,
+    "lamb": lamb,
+}
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ that, where this project's time goes: its parts by themselves, without the threa
     python benchmarks/input_pipeline.py --input_files .../seq_len_128.../training,.../seq_len_512.../training \\
       --names "128/20,512/80" --rounds 11
 """
+
 from __future__ import annotations
 
 import argparse
@@ -24,8 +25,9 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List
+from typing import Any, Callable
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
@@ -37,14 +39,16 @@ NVIDIA_SHUFFLE, NVIDIA_INTERLEAVED_FILES = 100, 8
 Turn = Callable[[int], int]  # reads so many batches, and returns how many records these were
 
 
-def example_spec(records) -> Dict[str, Any]:
+def example_spec(records) -> dict[str, Any]:
     import tensorflow as tf
 
-    return {records.schema.stored_name(name): tf.io.FixedLenFeature([size], tf.as_dtype(kind))
-            for name, kind, size in records.schema.fields}
+    return {
+        records.schema.stored_name(name): tf.io.FixedLenFeature([size], tf.as_dtype(kind))
+        for name, kind, size in records.schema.fields
+    }
 
 
-def in_32_bits(features: Dict[str, Any]) -> Dict[str, Any]:
+def in_32_bits(features: dict[str, Any]) -> dict[str, Any]:
     import tensorflow as tf
 
     return {name: tf.cast(value, tf.int32) if value.dtype == tf.int64 else value for name, value in features.items()}
@@ -74,10 +78,12 @@ def tf_data_by_record(records, batch_size: int, _: int) -> Turn:
 
     spec, autotune = example_spec(records), tf.data.AUTOTUNE
     files = tf.data.Dataset.from_tensor_slices([str(path) for path in records.files]).repeat()
-    dataset = files.interleave(tf.data.TFRecordDataset, cycle_length=NVIDIA_INTERLEAVED_FILES,
-                               num_parallel_calls=autotune)
-    dataset = dataset.map(lambda serialized: in_32_bits(tf.io.parse_single_example(serialized, spec)),
-                          num_parallel_calls=autotune)
+    dataset = files.interleave(
+        tf.data.TFRecordDataset, cycle_length=NVIDIA_INTERLEAVED_FILES, num_parallel_calls=autotune
+    )
+    dataset = dataset.map(
+        lambda serialized: in_32_bits(tf.io.parse_single_example(serialized, spec)), num_parallel_calls=autotune
+    )
     dataset = dataset.shuffle(NVIDIA_SHUFFLE).batch(batch_size, drop_remainder=True).prefetch(2)
     return turns_of(iter(dataset), batch_size)
 
@@ -88,8 +94,15 @@ def this_project(records, batch_size: int, micro_batch_size: int) -> Turn:
 
     vocab_size = records.vocab_size or 1 << 30
     batches = training_batches(
-        records, GlobalOrder(records.records_per_file, 1), first_batch=0, micro_batch_size=micro_batch_size,
-        num_accumulation_steps=batch_size // micro_batch_size, rank=0, num_ranks=1, vocab_size=vocab_size)
+        records,
+        GlobalOrder(records.records_per_file, 1),
+        first_batch=0,
+        micro_batch_size=micro_batch_size,
+        num_accumulation_steps=batch_size // micro_batch_size,
+        rank=0,
+        num_ranks=1,
+        vocab_size=vocab_size,
+    )
     return turns_of(batches, batch_size)
 
 
@@ -112,13 +125,15 @@ def parsing(records, batch_size: int, _: int) -> Turn:
     made = itertools.cycle([(each, records.read(each)) for each in runs])
 
     def turn(num_batches: int) -> int:
-        return sum(len(records.parse(serialized, each, 1)["input_ids"])
-                   for each, serialized in itertools.islice(made, num_batches))
+        return sum(
+            len(records.parse(serialized, each, 1)["input_ids"])
+            for each, serialized in itertools.islice(made, num_batches)
+        )
 
     return turn
 
 
-VARIANTS: Dict[str, Callable[..., Turn]] = {
+VARIANTS: dict[str, Callable[..., Turn]] = {
     "tf.data, parse then batch (as NVIDIA, tf-models)": tf_data_by_record,
     "tf.data, batch then parse": tf_data_by_batch,
     "this project": this_project,
@@ -142,16 +157,33 @@ def serve(args: argparse.Namespace) -> None:
         print(json.dumps([count / took[0], count / took[1]]), file=answers, flush=True)
 
 
-def measure(folder: str, variants: List[str], args: argparse.Namespace) -> Dict[str, List[List[float]]]:
+def measure(folder: str, variants: list[str], args: argparse.Namespace) -> dict[str, list[list[float]]]:
     """Records by second and by second of processor time, of each variant in each round."""
-    workers: Dict[str, subprocess.Popen] = {}
-    rates: Dict[str, List[List[float]]] = {name: [] for name in variants}
+    workers: dict[str, subprocess.Popen] = {}
+    rates: dict[str, list[list[float]]] = {name: [] for name in variants}
     with contextlib.ExitStack() as stack:
         for name in variants:
-            workers[name] = stack.enter_context(subprocess.Popen(
-                [sys.executable, __file__, "--here", name, "--input_files", folder, "--batch_size",
-                 str(args.batch_size), "--micro_batch_size", str(args.micro_batch_size), "--num_batches",
-                 str(args.num_batches)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
+            workers[name] = stack.enter_context(
+                subprocess.Popen(
+                    [
+                        sys.executable,
+                        __file__,
+                        "--here",
+                        name,
+                        "--input_files",
+                        folder,
+                        "--batch_size",
+                        str(args.batch_size),
+                        "--micro_batch_size",
+                        str(args.micro_batch_size),
+                        "--num_batches",
+                        str(args.num_batches),
+                    ],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    text=True,
+                )
+            )
             stack.callback(workers[name].kill)
         for number in range(args.rounds + 1):  # the first one traces
             for name, worker in workers.items():
@@ -166,13 +198,14 @@ def measure(folder: str, variants: List[str], args: argparse.Namespace) -> Dict[
 
 
 def table(name: str, folder: str, is_dynamic: bool, args: argparse.Namespace) -> None:
-    variants = list(VARIANTS)[2 if is_dynamic else 0:]  # nobody else draws masks
+    variants = list(VARIANTS)[2 if is_dynamic else 0 :]  # nobody else draws masks
     rates = measure(folder, variants, args)
     for variant, found in rates.items():
         wall, processor = (statistics.median(each[kind] for each in found) for kind in (0, 1))
         times = statistics.median(mine[1] / theirs[1] for mine, theirs in zip(found, rates[variants[0]]))
-        print(f"| {name} | {variant} | {wall:,.0f} | {processor:,.0f} | {times:.2f} | {1e6 / processor:.2f} |",
-              flush=True)
+        print(
+            f"| {name} | {variant} | {wall:,.0f} | {processor:,.0f} | {times:.2f} | {1e6 / processor:.2f} |", flush=True
+        )
 
 
 def main() -> None:
@@ -199,15 +232,20 @@ def main() -> None:
     facts = provenance()
     versions = facts["versions"]
     print("# Reading records\n")
-    print(f"Batches of {args.batch_size} ({args.batch_size // args.micro_batch_size} x {args.micro_batch_size}), "
-          f"{args.num_batches} a turn, {args.rounds} interleaved rounds, medians; one core of {facts['processor']}; "
-          f"Python {versions['python']}, NumPy {versions['numpy']}, TensorFlow "
-          f"{versions.get('tensorflow') or versions['tensorflow-cpu']}.\n")
+    print(
+        f"Batches of {args.batch_size} ({args.batch_size // args.micro_batch_size} x {args.micro_batch_size}), "
+        f"{args.num_batches} a turn, {args.rounds} interleaved rounds, medians; one core of {facts['processor']}; "
+        f"Python {versions['python']}, NumPy {versions['numpy']}, TensorFlow "
+        f"{versions.get('tensorflow') or versions['tensorflow-cpu']}.\n"
+    )
     for name, records in sets.items():
         size = sum(path.stat().st_size for path in records.files) / records.num_instances
         print(f"- {name}: {records.num_instances:,} records of {size:,.0f} bytes in {len(records.files)} files")
-    print("\n| records | | a second | a processor second | times the first's | us of the core for one |\n"
-          "|---|---|---|---|---|---|", flush=True)
+    print(
+        "\n| records | | a second | a processor second | times the first's | us of the core for one |\n"
+        "|---|---|---|---|---|---|",
+        flush=True,
+    )
     for (name, records), folder in zip(sets.items(), folders):
         table(name, folder, records.masker is not None, args)
 

@@ -12,6 +12,7 @@ itself, or one of its worker processes, or all of them together. The last "stage
 
 Ends with exit code 1 where anything differs.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -24,8 +25,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Dict, Iterator, List, NamedTuple, Set, Tuple
+from typing import NamedTuple
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(CHECKOUT))
@@ -35,13 +37,12 @@ from data import bertPrep, formatting  # noqa: E402
 
 # Small, so that a small corpus too is killed between two checkpoints.
 CHECKPOINT_BYTES, BATCH_CHARACTERS = 100_000, 20_000
-STAGES: Dict[str, Tuple[str, ...]] = {
+STAGES: dict[str, tuple[str, ...]] = {
     "download": (),
     "text_formatting": (),
     "sharding": ("--n_training_shards", "20", "--n_test_shards", "4"),
     "create_vocab": ("--vocab_size", "3000"),
-    "create_tfrecord_files": ("--max_seq_length", "64", "--max_predictions_per_seq", "10",
-                              "--dupe_factor", "2"),
+    "create_tfrecord_files": ("--max_seq_length", "64", "--max_predictions_per_seq", "10", "--dupe_factor", "2"),
     "verify": ("--repair",),
 }
 NUM_BROKEN = 6
@@ -54,26 +55,38 @@ class Outcome(NamedTuple):
     stage: str
     num_processes: int
     undisturbed_secs: float
-    killed: Dict[str, int]  # by what was killed
+    killed: dict[str, int]  # by what was killed
     num_at_work: int  # kills that met it with a file begun or noted
     num_ended: int
-    differences: List[str]
+    differences: list[str]
 
 
-def prepare(arguments: List[str]) -> None:
+def prepare(arguments: list[str]) -> None:
     """bertPrep.py with small steps; what the other functions here start and kill."""
     formatting.CHECKPOINT_BYTES, formatting.BATCH_CHARACTERS = CHECKPOINT_BYTES, BATCH_CHARACTERS
     bertPrep.main(arguments)
 
 
-def start(stage: str, working_dir: Path, num_processes: int, corpus: List[str]) -> subprocess.Popen:
-    dataset = ["--dataset", "custom", "--input_files", ",".join(corpus)] if corpus else [
-        "--dataset", "sample"]
+def start(stage: str, working_dir: Path, num_processes: int, corpus: list[str]) -> subprocess.Popen:
+    dataset = ["--dataset", "custom", "--input_files", ",".join(corpus)] if corpus else ["--dataset", "sample"]
     return subprocess.Popen(
-        [sys.executable, __file__, "prepare", "--action", stage, *dataset, *STAGES[stage],
-         "--n_processes", str(num_processes)],
-        env={**os.environ, "BERT_PREP_WORKING_DIR": str(working_dir)}, start_new_session=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        [
+            sys.executable,
+            __file__,
+            "prepare",
+            "--action",
+            stage,
+            *dataset,
+            *STAGES[stage],
+            "--n_processes",
+            str(num_processes),
+        ],
+        env={**os.environ, "BERT_PREP_WORKING_DIR": str(working_dir)},
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
 
 
 def finish(process: subprocess.Popen) -> None:
@@ -82,11 +95,12 @@ def finish(process: subprocess.Popen) -> None:
         raise SystemExit(f"exit code {process.returncode} without a kill:\n{output}")
 
 
-def files_below(folder: Path) -> Dict[str, str]:
+def files_below(folder: Path) -> dict[str, str]:
     """sha256 by name of everything but locks, which stay."""
     return {
         str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(folder.rglob("*")) if path.is_file() and path.suffix != ".lock"
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.suffix != ".lock"
     }
 
 
@@ -99,11 +113,10 @@ def damage(working_dir: Path) -> None:
             path.write_bytes(content)
 
 
-def workers_of(process: subprocess.Popen) -> List[int]:
+def workers_of(process: subprocess.Popen) -> list[int]:
     try:
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-        return [int(child) for child in children
-                if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
+        return [int(child) for child in children if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
     except OSError:
         return []
 
@@ -124,7 +137,7 @@ def kill(process: subprocess.Popen, generator: random.Random) -> str:
     return what
 
 
-def require_dead(groups: List[int]) -> None:
+def require_dead(groups: list[int]) -> None:
     """Workers must not outlive a killed program."""
     deadline = time.monotonic() + SECS_TO_DIE
     for group in groups:
@@ -141,35 +154,45 @@ def require_dead(groups: List[int]) -> None:
 def is_begun(folder: Path, before: Path) -> bool:
     """Whether something was written besides a lock and an empty journal."""
 
-    def written(of: Path) -> Set[Tuple[Path, int]]:
-        return {(path.relative_to(of), path.stat().st_mtime_ns) for path in of.rglob("*")
-                if path.is_file() and path.suffix != ".lock"}
+    def written(of: Path) -> set[tuple[Path, int]]:
+        return {
+            (path.relative_to(of), path.stat().st_mtime_ns)
+            for path in of.rglob("*")
+            if path.is_file() and path.suffix != ".lock"
+        }
 
-    return any(name.suffix != ".journal" or (folder / name).read_bytes().count(b"\n") > 1
-               for name, _ in written(folder) - written(before))
+    return any(
+        name.suffix != ".journal" or (folder / name).read_bytes().count(b"\n") > 1
+        for name, _ in written(folder) - written(before)
+    )
 
 
-def differences(folder: Path, wanted: Dict[str, str]) -> Iterator[str]:
+def differences(folder: Path, wanted: dict[str, str]) -> Iterator[str]:
     found = files_below(folder)
     for name in sorted({*found, *wanted}):
         if found.get(name) != wanted.get(name):
-            yield f"{name} is " + ("missing" if name not in found else
-                                   "left over" if name not in wanted else "different")
+            yield f"{name} is " + (
+                "missing" if name not in found else "left over" if name not in wanted else "different"
+            )
 
 
 def torment(
-    stage: str, before: Path, wanted: Dict[str, str], undisturbed_secs: float, num_processes: int,
-    options: argparse.Namespace, generator: random.Random,
+    stage: str,
+    before: Path,
+    wanted: dict[str, str],
+    undisturbed_secs: float,
+    num_processes: int,
+    options: argparse.Namespace,
+    generator: random.Random,
 ) -> Outcome:
     """Kills one stage until `options.kills` kills have met it at work, then lets it end."""
     killed = {"program": 0, "worker": 0, "all": 0}
     num_at_work = 0
-    found: List[str] = []
-    groups: List[int] = []
+    found: list[str] = []
+    groups: list[int] = []
     num_ended = 0
     folder = before.with_name("tormented")
-    with progress(total=options.kills, unit="kills",
-                  description=f"{stage}, {num_processes} processes") as bar:
+    with progress(total=options.kills, unit="kills", description=f"{stage}, {num_processes} processes") as bar:
         while True:
             shutil.rmtree(folder, ignore_errors=True)
             shutil.copytree(before, folder)
@@ -199,11 +222,10 @@ def torment(
             require_dead(groups)
             found += differences(folder, wanted)
             if sum(killed.values()) >= options.kills:
-                return Outcome(stage, num_processes, undisturbed_secs, killed, num_at_work,
-                               num_ended, found)
+                return Outcome(stage, num_processes, undisturbed_secs, killed, num_at_work, num_ended, found)
 
 
-def run_all(options: argparse.Namespace, scratch: Path) -> List[Outcome]:
+def run_all(options: argparse.Namespace, scratch: Path) -> list[Outcome]:
     generator = random.Random(options.seed)
     outcomes = []
     stages = [stage for stage in STAGES if not (stage == "download" and options.corpus)]
@@ -225,35 +247,41 @@ def run_all(options: argparse.Namespace, scratch: Path) -> List[Outcome]:
             if stage == "verify":
                 assert files_below(reference) == wanted, "an undisturbed repair gives other bytes"
             wanted = files_below(reference)
-            outcomes.append(torment(
-                stage, before, wanted, secs, num_processes, options, generator))
+            outcomes.append(torment(stage, before, wanted, secs, num_processes, options, generator))
         if number == 0:
             first = files_below(reference)
         elif files_below(reference) != first:
-            raise SystemExit(f"{num_processes} processes give other bytes than "
-                             f"{options.n_processes[0]}, undisturbed")
+            raise SystemExit(f"{num_processes} processes give other bytes than {options.n_processes[0]}, undisturbed")
     return outcomes
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=20, help="of each stage; %(default)s")
-    parser.add_argument("--n_processes", type=lambda value: list(map(int, value.split(","))),
-                        default=[1, 2, 3], help="one after the other; 1,2,3")
-    parser.add_argument("--corpus", type=lambda value: value.split(","), default=[],
-                        help="text files or folders; default: the sample")
+    parser.add_argument(
+        "--n_processes",
+        type=lambda value: list(map(int, value.split(","))),
+        default=[1, 2, 3],
+        help="one after the other; 1,2,3",
+    )
+    parser.add_argument(
+        "--corpus", type=lambda value: value.split(","), default=[], help="text files or folders; default: the sample"
+    )
     parser.add_argument("--seed", type=int, default=0, help="of the moments; %(default)s")
     options = parser.parse_args()
     options.corpus = [str(Path(name).absolute()) for name in options.corpus]
     with tempfile.TemporaryDirectory() as scratch:
         outcomes = run_all(options, Path(scratch))
-    print("| stage | processes | undisturbed s | program killed | worker | all | at work | came to its end | "
-          "different files |\n|---|---|---|---|---|---|---|---|---|")
+    print(
+        "| stage | processes | undisturbed s | program killed | worker | all | at work | came to its end | "
+        "different files |\n|---|---|---|---|---|---|---|---|---|"
+    )
     for outcome in outcomes:
-        print(f"| {outcome.stage} | {outcome.num_processes} | {outcome.undisturbed_secs:.1f} | "
-              + " | ".join(map(str, outcome.killed.values()))
-              + f" | {outcome.num_at_work} | {outcome.num_ended} | {len(outcome.differences)} |")
+        print(
+            f"| {outcome.stage} | {outcome.num_processes} | {outcome.undisturbed_secs:.1f} | "
+            + " | ".join(map(str, outcome.killed.values()))
+            + f" | {outcome.num_at_work} | {outcome.num_ended} | {len(outcome.differences)} |"
+        )
     for outcome in outcomes:
         for difference in outcome.differences:
             print(f"{outcome.stage}, {outcome.num_processes} processes: {difference}")

@@ -20,6 +20,7 @@ met the run is told afterwards by what lies in its folder.
 
 Ends with exit code 1 where anything differs. Ctrl-C ends it with what has been seen so far.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -36,7 +37,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Callable, Dict, List, Optional
+from typing import Callable
 
 import psutil
 
@@ -60,12 +61,12 @@ class Outcome:
 
     num_ranks: int
     undisturbed_secs: float = 0.0
-    counts: Dict[str, int] = dataclasses.field(default_factory=lambda: dict.fromkeys(KINDS, 0))
-    met: Dict[str, int] = dataclasses.field(default_factory=lambda: dict.fromkeys(STATES, 0))
+    counts: dict[str, int] = dataclasses.field(default_factory=lambda: dict.fromkeys(KINDS, 0))
+    met: dict[str, int] = dataclasses.field(default_factory=lambda: dict.fromkeys(STATES, 0))
     met_in_phase_2: int = 0
-    longest_end: Dict[str, float] = dataclasses.field(default_factory=dict)  # s until all was over, by kind
+    longest_end: dict[str, float] = dataclasses.field(default_factory=dict)  # s until all was over, by kind
     num_ended: int = 0
-    faults: List[str] = dataclasses.field(default_factory=list)
+    faults: list[str] = dataclasses.field(default_factory=list)
 
 
 class Run:
@@ -77,11 +78,18 @@ class Run:
         environment = {**os.environ, "DATA_DIR": str(data_dir), "RESULTS_DIR": str(folder), "CUDA_VISIBLE_DEVICES": ""}
         self.log = open(folder.with_suffix(".log"), "ab")  # noqa: SIM115 - lives as long as the process
         self.process = subprocess.Popen(
-            ["bash", str(CHECKOUT / "scripts/run_pretraining_lamb.sh"),
-             *ARGUMENTS.format(num_ranks=num_ranks, use_xla=use_xla).split()],
-            env=environment, stdout=self.log, stderr=subprocess.STDOUT, cwd=CHECKOUT)
+            [
+                "bash",
+                str(CHECKOUT / "scripts/run_pretraining_lamb.sh"),
+                *ARGUMENTS.format(num_ranks=num_ranks, use_xla=use_xla).split(),
+            ],
+            env=environment,
+            stdout=self.log,
+            stderr=subprocess.STDOUT,
+            cwd=CHECKOUT,
+        )
 
-    def events(self, phase: int) -> List[dict]:
+    def events(self, phase: int) -> list[dict]:
         """What metrics.jsonl holds; a line cut by a kill is left out."""
         found = []
         with contextlib.suppress(OSError):
@@ -90,8 +98,8 @@ class Run:
                     found.append(json.loads(line))
         return found
 
-    def new_events(self, phase: int) -> List[dict]:
-        return self.events(phase)[self._before[phase]:]
+    def new_events(self, phase: int) -> list[dict]:
+        return self.events(phase)[self._before[phase] :]
 
     @property
     def phase(self) -> int:
@@ -114,14 +122,14 @@ class Run:
             return "evaluating"
         return "training" if "train" in kinds else "compiling" if "start" in kinds else "starting"
 
-    def processes(self) -> List[psutil.Process]:
+    def processes(self) -> list[psutil.Process]:
         """All below the launcher."""
         with contextlib.suppress(psutil.NoSuchProcess):
             parent = psutil.Process(self.process.pid)
             return parent.children(recursive=True)
         return []
 
-    def ranks(self) -> List[psutil.Process]:
+    def ranks(self) -> list[psutil.Process]:
         found = []
         for process in self.processes():
             with contextlib.suppress(psutil.Error):
@@ -129,7 +137,7 @@ class Run:
                     found.append(process)
         return found
 
-    def wait(self, timeout: Optional[float] = None) -> int:
+    def wait(self, timeout: float | None = None) -> int:
         return self.process.wait(timeout)
 
     def finish(self) -> None:
@@ -140,9 +148,11 @@ class Run:
 
 def wait_for_moment(run: Run, secs: float, generator: random.Random) -> bool:
     """Waits for a random moment; returns False where the run came to its end before."""
-    events: Dict[str, Callable[[], bool]] = {
-        "save": run.is_saving, "start": lambda: run.state() == "compiling",
-        "last update": lambda: run.state() == "evaluating"}
+    events: dict[str, Callable[[], bool]] = {
+        "save": run.is_saving,
+        "start": lambda: run.state() == "compiling",
+        "last update": lambda: run.state() == "evaluating",
+    }
     if generator.random() < 0.5:
         deadline = time.monotonic() + generator.uniform(0, secs)
         has_come = lambda: time.monotonic() > deadline  # noqa: E731
@@ -158,7 +168,7 @@ def wait_for_moment(run: Run, secs: float, generator: random.Random) -> bool:
     return run.process.poll() is None
 
 
-def wait_for_end(processes: List[psutil.Process]) -> str:
+def wait_for_end(processes: list[psutil.Process]) -> str:
     """Waits until nothing of a run is left; returns what was there for longer than it may be."""
     _, late = psutil.wait_procs(processes, timeout=SECS_TO_DIE)
     names = []
@@ -177,7 +187,7 @@ def flip_byte(path: Path, generator: random.Random) -> None:
     path.write_bytes(content)
 
 
-def newest_checkpoints(run: Run) -> List[Path]:
+def newest_checkpoints(run: Run) -> list[Path]:
     return sorted(run.folder.glob(f"phase_{run.phase}/checkpoints/ckpt-*"))
 
 
@@ -220,18 +230,18 @@ def disturb(run: Run, kind: str, generator: random.Random, outcome: Outcome) -> 
     return True
 
 
-def result_files(folder: Path) -> Dict[str, bytes]:
+def result_files(folder: Path) -> dict[str, bytes]:
     files = [*folder.glob("phase_*/checkpoints/**/*"), *folder.glob("phase_*/eval_results.txt")]
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(files) if path.is_file()}
 
 
-def of_shared_checkpoints(files: Dict[str, bytes], others: Dict[str, bytes], last: List[str]) -> Dict[str, bytes]:
+def of_shared_checkpoints(files: dict[str, bytes], others: dict[str, bytes], last: list[str]) -> dict[str, bytes]:
     """Without checkpoints that `others` have not, but with those of `last`."""
     folders = {str(Path(name).parent) for name in others} | set(last)
     return {name: content for name, content in files.items() if str(Path(name).parent) in folders}
 
 
-def differences(found: Dict[str, bytes], wanted: Dict[str, bytes], had_signal: bool) -> List[str]:
+def differences(found: dict[str, bytes], wanted: dict[str, bytes], had_signal: bool) -> list[str]:
     """What has not the bytes it should have.
 
     A signal saves where it finds the run, so then another one of the newest few checkpoints may be
@@ -241,12 +251,16 @@ def differences(found: Dict[str, bytes], wanted: Dict[str, bytes], had_signal: b
         folders = sorted({str(Path(name).parent) for name in wanted if "ckpt-" in name})
         last = [max(of_phase) for _, of_phase in itertools.groupby(folders, lambda name: name.split("/")[0])]
         found, wanted = (of_shared_checkpoints(found, wanted, last), of_shared_checkpoints(wanted, found, last))
-    return [f"{name} is " + ("missing" if name not in found else "left over" if name not in wanted else "different")
-            for name in sorted({*found, *wanted}) if found.get(name) != wanted.get(name)]
+    return [
+        f"{name} is " + ("missing" if name not in found else "left over" if name not in wanted else "different")
+        for name in sorted({*found, *wanted})
+        if found.get(name) != wanted.get(name)
+    ]
 
 
-def torment(outcome: Outcome, data_dir: Path, scratch: Path, options: argparse.Namespace,
-            generator: random.Random) -> None:
+def torment(
+    outcome: Outcome, data_dir: Path, scratch: Path, options: argparse.Namespace, generator: random.Random
+) -> None:
     """Disturbs runs in as many rounds as it takes until every disturbance has had its turn."""
     num_ranks = outcome.num_ranks
     folder = scratch / f"run_{num_ranks}"  # checkpoints name the folder they began from: one for all rounds
@@ -286,16 +300,28 @@ def torment(outcome: Outcome, data_dir: Path, scratch: Path, options: argparse.N
 
 def prepare_sample(data_dir: Path) -> None:
     def prep(action: str, *arguments: str) -> None:
-        subprocess.run([sys.executable, str(CHECKOUT / "data/bertPrep.py"), "--action", action, "--dataset", "sample",
-                        *arguments], env={**os.environ, "BERT_PREP_WORKING_DIR": str(data_dir)}, check=True)
+        subprocess.run(
+            [sys.executable, str(CHECKOUT / "data/bertPrep.py"), "--action", action, "--dataset", "sample", *arguments],
+            env={**os.environ, "BERT_PREP_WORKING_DIR": str(data_dir)},
+            check=True,
+        )
 
     prep("download")
     prep("text_formatting")
     prep("sharding", "--n_training_shards", "8", "--n_test_shards", "2", "--fraction_test_set", "0.005")
     prep("create_vocab", "--vocab_size", "1500", "--vocab_file", str(data_dir / "vocab.txt"))
     for length, predictions in ((128, 20), (512, 80)):
-        prep("create_tfrecord_files", "--max_seq_length", str(length), "--max_predictions_per_seq", str(predictions),
-             "--vocab_file", str(data_dir / "vocab.txt"), "--dupe_factor", "1")
+        prep(
+            "create_tfrecord_files",
+            "--max_seq_length",
+            str(length),
+            "--max_predictions_per_seq",
+            str(predictions),
+            "--vocab_file",
+            str(data_dir / "vocab.txt"),
+            "--dupe_factor",
+            "1",
+        )
 
 
 def main() -> None:
@@ -304,14 +330,19 @@ def main() -> None:
     parser.add_argument("--signals", type=int, default=4, help="SIGTERM and SIGUSR1; %(default)s")
     parser.add_argument("--stops", type=int, default=2, help="ranks stopped; %(default)s")
     parser.add_argument("--damages", type=int, default=3, help="damaged checkpoints; %(default)s")
-    parser.add_argument("--num_ranks", type=lambda value: list(map(int, value.split(","))), default=[1, 2],
-                        help="one after the other; 1,2")
-    parser.add_argument("--data_dir", type=lambda value: Path(value).absolute(), help="prepared data; default: "
-                        "the sample is prepared")
+    parser.add_argument(
+        "--num_ranks",
+        type=lambda value: list(map(int, value.split(","))),
+        default=[1, 2],
+        help="one after the other; 1,2",
+    )
+    parser.add_argument(
+        "--data_dir", type=lambda value: Path(value).absolute(), help="prepared data; default: the sample is prepared"
+    )
     parser.add_argument("--use_xla", choices=["true", "false"], default="false", help="longer starts; %(default)s")
     parser.add_argument("--seed", type=int, default=0, help="of the moments; %(default)s")
     options = parser.parse_args()
-    outcomes: List[Outcome] = []
+    outcomes: list[Outcome] = []
     with contextlib.suppress(KeyboardInterrupt), tempfile.TemporaryDirectory() as scratch:
         data_dir = options.data_dir or Path(scratch) / "data"
         if not options.data_dir:
@@ -322,9 +353,11 @@ def main() -> None:
     columns = ["ranks", "undisturbed s", *KINDS, *STATES, "in phase 2", "came to its end", "faults"]
     print(f"| {' | '.join(columns)} |\n{'|---' * len(columns)}|")
     for outcome in outcomes:
-        print(f"| {outcome.num_ranks} | {outcome.undisturbed_secs:.0f} | "
-              + " | ".join(map(str, [*outcome.counts.values(), *outcome.met.values()]))
-              + f" | {outcome.met_in_phase_2} | {outcome.num_ended} | {len(outcome.faults)} |")
+        print(
+            f"| {outcome.num_ranks} | {outcome.undisturbed_secs:.0f} | "
+            + " | ".join(map(str, [*outcome.counts.values(), *outcome.met.values()]))
+            + f" | {outcome.met_in_phase_2} | {outcome.num_ended} | {len(outcome.faults)} |"
+        )
     for outcome in outcomes:
         ends = ", ".join(f"{kind} {secs:.1f} s" for kind, secs in outcome.longest_end.items())
         print(f"{outcome.num_ranks} rank(s), longest until nothing was left: {ends}")

@@ -7,6 +7,7 @@ take turns, so that a busy machine slows all of them alike. Without tensorflow-a
 
     python benchmarks/lamb_update.py --bert_model base --rounds 15
 """
+
 from __future__ import annotations
 
 import argparse
@@ -16,7 +17,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Callable, Dict, List, NamedTuple
+from typing import Callable, NamedTuple
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -38,7 +39,7 @@ LEARNING_RATE = 1e-3
 NUM_FLOOR_COPIES = 5
 
 
-def our_update(weights: Dict[str, np.ndarray], gradients: List[tf.Tensor], compiled: bool) -> Callable[[], None]:
+def our_update(weights: dict[str, np.ndarray], gradients: list[tf.Tensor], compiled: bool) -> Callable[[], None]:
     variables = [tf.Variable(value, name=name) for name, value in weights.items()]
     optimizer = NVLAMB(LEARNING_RATE, compiled=compiled)
     optimizer.build(variables)
@@ -52,11 +53,14 @@ def our_update(weights: Dict[str, np.ndarray], gradients: List[tf.Tensor], compi
     return lambda: float(update())
 
 
-def addons_update(weights: Dict[str, np.ndarray], gradients: List[tf.Tensor]) -> Callable[[], None]:
+def addons_update(weights: dict[str, np.ndarray], gradients: list[tf.Tensor]) -> Callable[[], None]:
     variables = [tf.Variable(value, name=name) for name, value in weights.items()]
     optimizer = tfa.optimizers.LAMB(
-        LEARNING_RATE, weight_decay=0.01, exclude_from_weight_decay=["LayerNorm", "layer_norm", "bias"],
-        exclude_from_layer_adaptation=["no such name"])
+        LEARNING_RATE,
+        weight_decay=0.01,
+        exclude_from_weight_decay=["LayerNorm", "layer_norm", "bias"],
+        exclude_from_layer_adaptation=["no such name"],
+    )
 
     @tf.function
     def update() -> tf.Tensor:
@@ -99,8 +103,8 @@ class Comparison(NamedTuple):
     num_parameters: int
     num_variables: int
     num_shapes: int
-    first: Dict[str, float]  # seconds of each variant's first call
-    seconds: Dict[str, List[float]]  # of `rounds` further ones, after a second that warms up
+    first: dict[str, float]  # seconds of each variant's first call
+    seconds: dict[str, list[float]]  # of `rounds` further ones, after a second that warms up
 
 
 def compare(bert_model: str, vocab_size: int, rounds: int) -> Comparison:
@@ -111,14 +115,14 @@ def compare(bert_model: str, vocab_size: int, rounds: int) -> Comparison:
     rng = np.random.default_rng(0)
     gradients = [tf.constant(1e-3 * rng.standard_normal(value.shape, np.float32)) for value in weights.values()]
     del model
-    variants: Dict[str, Callable[[], None]] = {}
+    variants: dict[str, Callable[[], None]] = {}
     if tfa is not None:
         variants["tensorflow-addons LAMB, tf.function"] = addons_update(weights, gradients)
     variants["NVLAMB, plain graph"] = our_update(weights, gradients, compiled=False)
     variants["NVLAMB, compiled by shape"] = our_update(weights, gradients, compiled=True)
     variants["floor: ten passes over the arrays"] = floor(num_parameters)
-    first: Dict[str, float] = {}
-    seconds: Dict[str, List[float]] = {name: [] for name in variants}
+    first: dict[str, float] = {}
+    seconds: dict[str, list[float]] = {name: [] for name in variants}
     for name, update in variants.items():
         started = time.perf_counter()
         update()
@@ -143,14 +147,18 @@ def main() -> None:
     first, peer = next(iter(medians.items()))
     facts = provenance()
     print(f"# One LAMB update of {args.bert_model}, with clipping\n")
-    print(f"{found.num_parameters / 1e6:.1f} million parameters in {found.num_variables} variables of "
-          f"{found.num_shapes} shapes; {args.rounds} interleaved rounds; "
-          f"{facts['processor']}, {facts['num_cores']} cores, TensorFlow {tf.__version__}.\n")
+    print(
+        f"{found.num_parameters / 1e6:.1f} million parameters in {found.num_variables} variables of "
+        f"{found.num_shapes} shapes; {args.rounds} interleaved rounds; "
+        f"{facts['processor']}, {facts['num_cores']} cores, TensorFlow {tf.__version__}.\n"
+    )
     print(f"Compared with: {first}.\n")
     print("| variant | median ms | minimum ms | times its rate | first call s |\n|---|---|---|---|---|")
     for name, median in medians.items():
-        print(f"| {name} | {1000 * median:.0f} | {1000 * min(found.seconds[name]):.0f} | {peer / median:.2f} | "
-              f"{found.first[name]:.1f} |")
+        print(
+            f"| {name} | {1000 * median:.0f} | {1000 * min(found.seconds[name]):.0f} | {peer / median:.2f} | "
+            f"{found.first[name]:.1f} |"
+        )
 
 
 if __name__ == "__main__":

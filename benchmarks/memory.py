@@ -10,6 +10,7 @@ had before the model was made is given beside it.
     python benchmarks/memory.py                       # the table of docs/training.md
     python benchmarks/memory.py large,1,384,0,blocks,fp32,recompute --address_space_gib 12.5
 """
+
 from __future__ import annotations
 
 import argparse
@@ -20,7 +21,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Dict, Tuple
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -46,8 +46,15 @@ base,2,128,20,blocks,bf16,keep
 
 def describe(text: str) -> Workload:
     model, size, length, predictions, scope, precision, kept = text.split(",")
-    return Workload(BertConfig.preset(model, VOCABULARY), int(length), int(predictions), scope, int(size), precision,
-                    kept == "recompute")
+    return Workload(
+        BertConfig.preset(model, VOCABULARY),
+        int(length),
+        int(predictions),
+        scope,
+        int(size),
+        precision,
+        kept == "recompute",
+    )
 
 
 def resident(kind: str) -> float:
@@ -56,7 +63,7 @@ def resident(kind: str) -> float:
     return next(int(line.split()[1]) for line in lines if line.startswith(kind)) / 1024
 
 
-def run(work: Workload, num_steps: int) -> Dict[str, float]:
+def run(work: Workload, num_steps: int) -> dict[str, float]:
     """Makes the updates and returns MiB and seconds. To be called once in a process."""
     import tensorflow as tf
 
@@ -70,32 +77,43 @@ def run(work: Workload, num_steps: int) -> Dict[str, float]:
     for number in range(NUM_UPDATES):
         started = time.monotonic()
         norm = float(step(features, number).gradient_norm)
-    return {"measured": tf.config.experimental.get_memory_info("CPU:0")["peak"] / MIB,
-            "resident": resident("VmHWM") - before, "address_space": resident("VmPeak"),
-            "secs": time.monotonic() - started, "gradient_norm": norm}
+    return {
+        "measured": tf.config.experimental.get_memory_info("CPU:0")["peak"] / MIB,
+        "resident": resident("VmHWM") - before,
+        "address_space": resident("VmPeak"),
+        "secs": time.monotonic() - started,
+        "gradient_norm": norm,
+    }
 
 
-def measure(text: str, num_steps: int, limit_gib: float) -> Dict[str, float]:
+def measure(text: str, num_steps: int, limit_gib: float) -> dict[str, float]:
     """`run` in a process of its own, of which the address space may be limited."""
+
     def limit() -> None:
         if limit_gib:
             resource.setrlimit(resource.RLIMIT_AS, (int(limit_gib * 1024) * MIB,) * 2)
 
-    done = subprocess.run([sys.executable, __file__, "--here", text, "--accumulation", str(num_steps)],
-                          stdout=subprocess.PIPE, text=True, preexec_fn=limit)
+    done = subprocess.run(
+        [sys.executable, __file__, "--here", text, "--accumulation", str(num_steps)],
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=limit,
+    )
     if done.returncode:
         sys.exit(f"{text}: ended with code {done.returncode}")
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def row(text: str, found: Dict[str, float]) -> Tuple[str, float]:
+def row(text: str, found: dict[str, float]) -> tuple[str, float]:
     work = describe(text)
     memory = predict(work)
     predicted = memory.total / MIB
     error = predicted / found["measured"] - 1
     parts = (f"{memory.weights / MIB:.0f}", f"{memory.activations / MIB:.0f}", f"{memory.workspace / MIB:.0f}")
-    return (f"| {' | '.join(text.split(','))} | {' | '.join(parts)} | {predicted:.0f} | {found['measured']:.0f} | "
-            f"{100 * error:+.0f} % | {found['resident']:.0f} |"), error
+    return (
+        f"| {' | '.join(text.split(','))} | {' | '.join(parts)} | {predicted:.0f} | {found['measured']:.0f} | "
+        f"{100 * error:+.0f} % | {found['resident']:.0f} |"
+    ), error
 
 
 def main() -> None:
@@ -108,16 +126,22 @@ def main() -> None:
     if args.here:
         print(json.dumps(run(describe(args.configurations[0]), args.accumulation)))
         return
-    print("| model | micro-batch | length | predictions | scope | precision | layers | parameters | activations | "
-          "workspace | predicted | measured | error | resident |\n" + "|---" * 14 + "|", flush=True)
+    print(
+        "| model | micro-batch | length | predictions | scope | precision | layers | parameters | activations | "
+        "workspace | predicted | measured | error | resident |\n" + "|---" * 14 + "|",
+        flush=True,
+    )
     errors = []
     for text in args.configurations:
         found = measure(text, args.accumulation, args.address_space_gib)
         line, error = row(text, found)
         errors.append(abs(error))
         print(line, flush=True)
-        print(f"{text}: address space {found['address_space']:.0f} MiB, {found['secs']:.1f} s for the last update",
-              file=sys.stderr, flush=True)
+        print(
+            f"{text}: address space {found['address_space']:.0f} MiB, {found['secs']:.1f} s for the last update",
+            file=sys.stderr,
+            flush=True,
+        )
     print(f"\nMiB. Largest error {100 * max(errors):.0f} %, mean {100 * sum(errors) / len(errors):.0f} %.")
 
 

@@ -6,6 +6,7 @@ how well and how fast the instances of updates of the recipe's sizes are laid in
 
     python benchmarks/packing.py --input_files short/training,long/training --bert_model mini --rounds 9
 """
+
 from __future__ import annotations
 
 import argparse
@@ -14,7 +15,6 @@ import statistics
 import sys
 import time
 from pathlib import Path
-from typing import Dict, List, Tuple
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -47,18 +47,28 @@ def plan_rows(name: str, records: RecordSet) -> None:
             rows += len(best_fit(lengths, row_length))
             seconds.append(time.process_time() - started)
             tokens += int(lengths.sum())
-        print(f"| {name} | {size} | {1 - tokens / (PLANS * size * row_length):.1%} | {PLANS * size / rows:.3f} | "
-              f"{tokens / (rows * row_length):.1%} | {1000 * statistics.median(seconds):.1f} |")
+        print(
+            f"| {name} | {size} | {1 - tokens / (PLANS * size * row_length):.1%} | {PLANS * size / rows:.3f} | "
+            f"{tokens / (rows * row_length):.1%} | {1000 * statistics.median(seconds):.1f} |"
+        )
 
 
 def make_update(config: BertConfig, args: argparse.Namespace):
     model = PretrainingModel(config, Blocks(args.scope, compute_dtype(args.precision)), seed=1)
     optimizer = make_optimizer("lamb", 1e-4, 10, 1000, compiled=args.scope != "off")
-    step = TrainStep(model, PretrainingObjective(), optimizer, Workers(), LossScale(enabled=False),
-                     num_accumulation_steps=args.num_accumulation_steps, micro_batch_size=args.micro_batch_size,
-                     scope=args.scope, seed=1)
+    step = TrainStep(
+        model,
+        PretrainingObjective(),
+        optimizer,
+        Workers(),
+        LossScale(enabled=False),
+        num_accumulation_steps=args.num_accumulation_steps,
+        micro_batch_size=args.micro_batch_size,
+        scope=args.scope,
+        seed=1,
+    )
 
-    def update(batch: Batch, number: int) -> Tuple[float, float]:
+    def update(batch: Batch, number: int) -> tuple[float, float]:
         """Wall and processor seconds."""
         started = time.perf_counter(), time.process_time()
         float(step(batch.features, number, num_micro_batches=batch.num_micro_batches).metrics[0])
@@ -68,13 +78,23 @@ def make_update(config: BertConfig, args: argparse.Namespace):
 
 
 def compare(name: str, records: RecordSet, config: BertConfig, args: argparse.Namespace) -> None:
-    sources = {packing: training_batches(
-        records, GlobalOrder(records.records_per_file, 1), first_batch=0, rank=0, num_ranks=1,
-        num_accumulation_steps=args.num_accumulation_steps, micro_batch_size=args.micro_batch_size,
-        vocab_size=config.vocab_size, packing=packing) for packing in (False, True)}
+    sources = {
+        packing: training_batches(
+            records,
+            GlobalOrder(records.records_per_file, 1),
+            first_batch=0,
+            rank=0,
+            num_ranks=1,
+            num_accumulation_steps=args.num_accumulation_steps,
+            micro_batch_size=args.micro_batch_size,
+            vocab_size=config.vocab_size,
+            packing=packing,
+        )
+        for packing in (False, True)
+    }
     updates = {packing: make_update(config, args) for packing in sources}
-    seconds: Dict[bool, List[Tuple[float, float]]] = {packing: [] for packing in sources}
-    rows: Dict[bool, int] = dict.fromkeys(sources, 0)
+    seconds: dict[bool, list[tuple[float, float]]] = {packing: [] for packing in sources}
+    rows: dict[bool, int] = dict.fromkeys(sources, 0)
     tokens = 0
     for number in range(args.rounds + 2):  # the first two trace and compile
         for packing, source in sources.items():
@@ -84,13 +104,16 @@ def compare(name: str, records: RecordSet, config: BertConfig, args: argparse.Na
                 seconds[packing].append((took[0] / batch.num_tokens, took[1] / batch.num_tokens))
                 rows[packing] += batch.num_rows
         tokens += batch.num_tokens if number >= 2 else 0
-    wall, processor = ({packing: statistics.median(each[kind] for each in seconds[packing]) for packing in sources}
-                       for kind in (0, 1))
+    wall, processor = (
+        {packing: statistics.median(each[kind] for each in seconds[packing]) for packing in sources} for kind in (0, 1)
+    )
     for packing in sources:
-        print(f"| {name} | {'packed' if packing else 'unpacked'} | "
-              f"{1 - tokens / (rows[packing] * records.schema.max_seq_length):.1%} | {1 / processor[packing]:,.0f} | "
-              f"{processor[False] / processor[packing]:.2f} | {1 / wall[packing]:,.0f} | "
-              f"{wall[False] / wall[packing]:.2f} |")
+        print(
+            f"| {name} | {'packed' if packing else 'unpacked'} | "
+            f"{1 - tokens / (rows[packing] * records.schema.max_seq_length):.1%} | {1 / processor[packing]:,.0f} | "
+            f"{processor[False] / processor[packing]:.2f} | {1 / wall[packing]:,.0f} | "
+            f"{wall[False] / wall[packing]:.2f} |"
+        )
 
 
 def main() -> None:
@@ -110,16 +133,23 @@ def main() -> None:
     facts = provenance()
     versions = facts["versions"]
     print(f"# Packed and unpacked updates of {args.bert_model}\n")
-    print(f"{args.num_accumulation_steps} x {args.micro_batch_size} instances an update, {args.precision}, scope "
-          f"{args.scope}, {args.rounds} rounds; {facts['processor']}, {facts['num_cores']} cores, "
-          f"{os.environ.get('OMP_NUM_THREADS', 'all')} thread(s); Python {versions['python']}, "
-          f"NumPy {np.__version__}, TensorFlow {versions.get('tensorflow') or versions['tensorflow-cpu']}")
-    print("\n| records | instances | padding before | instances in a row | rows' real share | ms of one core |\n"
-          "|---|---|---|---|---|---|")
+    print(
+        f"{args.num_accumulation_steps} x {args.micro_batch_size} instances an update, {args.precision}, scope "
+        f"{args.scope}, {args.rounds} rounds; {facts['processor']}, {facts['num_cores']} cores, "
+        f"{os.environ.get('OMP_NUM_THREADS', 'all')} thread(s); Python {versions['python']}, "
+        f"NumPy {np.__version__}, TensorFlow {versions.get('tensorflow') or versions['tensorflow-cpu']}"
+    )
+    print(
+        "\n| records | instances | padding before | instances in a row | rows' real share | ms of one core |\n"
+        "|---|---|---|---|---|---|"
+    )
     for name, records in sets.items():
         plan_rows(name, records)
-    print("\n| records | | padding computed | tokens a processor second | times | tokens a second | times |\n"
-          "|---|---|---|---|---|---|---|", flush=True)
+    print(
+        "\n| records | | padding computed | tokens a processor second | times | tokens a second | times |\n"
+        "|---|---|---|---|---|---|---|",
+        flush=True,
+    )
     for name, records in sets.items():
         assert records.vocab_size is not None, "records of bertPrep"
         compare(name, records, BertConfig.preset(args.bert_model, records.vocab_size), args)

@@ -18,6 +18,7 @@ in an environment of their own:
 
 --text is what text_formatting writes: a document a line. It is repeated, or cut, to the sizes asked for.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -33,7 +34,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
+from typing import Callable, NamedTuple
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(CHECKOUT))
@@ -90,16 +91,27 @@ def make_instances(text: str, output: str, settings: str) -> None:
     counts = make_shard(text, output, ExampleSettings(**json.loads(settings)), "training", 0)
     sha256_of_file(Path(output))
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    print(json.dumps({"wall": wall, "cpu": cpu, "num": counts["num_instances"],
-                      "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss}))
+    print(
+        json.dumps(
+            {
+                "wall": wall,
+                "cpu": cpu,
+                "num": counts["num_instances"],
+                "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+            }
+        )
+    )
 
 
-def run(command: List[str], cores: List[int], **environment: str) -> Sample:
+def run(command: list[str], cores: list[int], **environment: str) -> Sample:
     """Runs a command on some cores; what it says of itself, or the whole process' time."""
     before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     done = subprocess.run(
-        ["taskset", "--cpu-list", ",".join(map(str, cores)), *command], text=True, stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **environment})
+        ["taskset", "--cpu-list", ",".join(map(str, cores)), *command],
+        text=True,
+        capture_output=True,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **environment},
+    )
     wall_secs = time.perf_counter() - started
     if done.returncode:
         raise SystemExit(f"exit code {done.returncode} of {command}:\n{done.stdout}\n{done.stderr}")
@@ -111,12 +123,13 @@ def run(command: List[str], cores: List[int], **environment: str) -> Sample:
     return Sample(wall_secs, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
 
 
-def bert_prep(folder: Path, arguments: List[str], cores: List[int]) -> Sample:
-    return run([sys.executable, str(CHECKOUT / "data/bertPrep.py"), *arguments], cores,
-               BERT_PREP_WORKING_DIR=str(folder))
+def bert_prep(folder: Path, arguments: list[str], cores: list[int]) -> Sample:
+    return run(
+        [sys.executable, str(CHECKOUT / "data/bertPrep.py"), *arguments], cores, BERT_PREP_WORKING_DIR=str(folder)
+    )
 
 
-def afresh(folder: Path, links: Dict[str, Path]) -> Path:
+def afresh(folder: Path, links: dict[str, Path]) -> Path:
     """An empty working directory with links into others."""
     shutil.rmtree(folder, ignore_errors=True)
     for name, target in links.items():
@@ -125,11 +138,12 @@ def afresh(folder: Path, links: Dict[str, Path]) -> Path:
     return folder
 
 
-def write_text(texts: List[Path], num_bytes: int, path: Path, *, is_split: bool) -> None:
+def write_text(texts: list[Path], num_bytes: int, path: Path, *, is_split: bool) -> None:
     """Whole documents until there are enough bytes, from the beginning again where they end.
 
     A document a line, or with `is_split` a sentence a line and a blank line behind each document.
     """
+
     def documents():
         for text in texts:
             with open(text, encoding="utf-8", newline="\n") as file:
@@ -145,22 +159,24 @@ def write_text(texts: List[Path], num_bytes: int, path: Path, *, is_split: bool)
                 return
 
 
-def instance_variants(args: argparse.Namespace, folder: Path) -> Dict[Tuple[str, str], Variant]:
+def instance_variants(args: argparse.Namespace, folder: Path) -> dict[tuple[str, str], Variant]:
     """By (length, name); the peer comes first of each length."""
     text, output = folder / "sentences.txt", folder / "x.tfrecord"
     write_text(args.text, args.megabytes * 10**6, text, is_split=True)
-    variants: Dict[Tuple[str, str], Variant] = {}
+    variants: dict[tuple[str, str], Variant] = {}
     for length, predictions in LENGTHS:
         sizes = {"max_seq_length": length, "max_predictions_per_seq": predictions}
         if args.peer_python:
             command = [args.peer_python, "-c", PEER, text, output, args.vocab_file, length, predictions, DUPE_FACTOR]
             variants[f"{length} / {predictions}", "tf-models-official"] = lambda command=command: run(
-                list(map(str, command)), [args.core])
+                list(map(str, command)), [args.core]
+            )
         others = OTHER_SETTINGS if length == 128 else {}
         for name, changes in {"this project": {}, **others}.items():
             settings = {"vocab_file": args.vocab_file, "dupe_factor": DUPE_FACTOR, **sizes, **changes}
             variants[f"{length} / {predictions}", name] = lambda settings=settings: run(
-                [sys.executable, __file__, "instances", str(text), str(output), json.dumps(settings)], [args.core])
+                [sys.executable, __file__, "instances", str(text), str(output), json.dumps(settings)], [args.core]
+            )
     return variants
 
 
@@ -175,16 +191,30 @@ def repeat_pages(dump: Path, num_bytes: int, path: Path) -> float:
     return len(xml) / secs
 
 
-def formatting_variants(args: argparse.Namespace, folder: Path, xml: Path) -> Dict[str, Variant]:
+def formatting_variants(args: argparse.Namespace, folder: Path, xml: Path) -> dict[str, Variant]:
     def ours() -> Sample:
-        return bert_prep(afresh(folder / "formatting", {"download/wikicorpus_en/wikicorpus_en.xml": xml}),
-                         ["--action=text_formatting", "--dataset=wikicorpus_en", "--n_processes=1",
-                          "--keep_duplicates"], [args.core])
+        return bert_prep(
+            afresh(folder / "formatting", {"download/wikicorpus_en/wikicorpus_en.xml": xml}),
+            ["--action=text_formatting", "--dataset=wikicorpus_en", "--n_processes=1", "--keep_duplicates"],
+            [args.core],
+        )
 
     def theirs() -> Sample:
         output = afresh(folder / "extracted", {})
-        return run([args.peer_python, "-m", "wikiextractor.WikiExtractor", str(xml), "--output", str(output),
-                    "--processes", "1", "--quiet"], [args.core])
+        return run(
+            [
+                args.peer_python,
+                "-m",
+                "wikiextractor.WikiExtractor",
+                str(xml),
+                "--output",
+                str(output),
+                "--processes",
+                "1",
+                "--quiet",
+            ],
+            [args.core],
+        )
 
     return {**({"wikiextractor": theirs} if args.peer_python else {}), "this project": ours}
 
@@ -200,38 +230,56 @@ def copy(source: Path, target: Path) -> Sample:
     return sample
 
 
-def stage_variants(args: argparse.Namespace, folder: Path) -> Tuple[Dict[str, Variant], Dict[str, Variant]]:
+def stage_variants(args: argparse.Namespace, folder: Path) -> tuple[dict[str, Variant], dict[str, Variant]]:
     """Sharding, and create_tfrecord_files in one and in two processes."""
     name = "formatted_one_article_per_line/custom_one_document_per_line.txt"
     text = folder / "documents.txt"
     write_text(args.text, args.stage_megabytes * 10**6, text, is_split=False)
-    shard = ["--action=sharding", "--dataset=custom", f"--n_training_shards={NUM_SHARDS}", "--n_test_shards=0",
-             "--fraction_test_set=0"]
+    shard = [
+        "--action=sharding",
+        "--dataset=custom",
+        f"--n_training_shards={NUM_SHARDS}",
+        "--n_test_shards=0",
+        "--fraction_test_set=0",
+    ]
     made = afresh(folder / "made", {name: text})
     bert_prep(made, shard, args.cores)
 
     def sharding(num_processes: int) -> Sample:
-        return bert_prep(afresh(folder / "sharding", {name: text}), [*shard, f"--n_processes={num_processes}"],
-                         args.cores[:num_processes])
+        return bert_prep(
+            afresh(folder / "sharding", {name: text}),
+            [*shard, f"--n_processes={num_processes}"],
+            args.cores[:num_processes],
+        )
 
     def records(num_processes: int) -> Sample:
         links = {name: text, "sharded": made / "sharded"}
-        return bert_prep(afresh(folder / "records", links), [
-            "--action=create_tfrecord_files", "--dataset=custom", f"--vocab_file={args.vocab_file}",
-            "--max_seq_length=128", "--max_predictions_per_seq=20", f"--n_processes={num_processes}",
-        ], args.cores[:num_processes])
+        return bert_prep(
+            afresh(folder / "records", links),
+            [
+                "--action=create_tfrecord_files",
+                "--dataset=custom",
+                f"--vocab_file={args.vocab_file}",
+                "--max_seq_length=128",
+                "--max_predictions_per_seq=20",
+                f"--n_processes={num_processes}",
+            ],
+            args.cores[:num_processes],
+        )
 
     names = {1: "one process", 2: "two processes"}
     return (
-        {"copy, fsync'd": lambda: copy(text, folder / "copy"),
-         **{label: lambda number=number: sharding(number) for number, label in names.items()}},
+        {
+            "copy, fsync'd": lambda: copy(text, folder / "copy"),
+            **{label: lambda number=number: sharding(number) for number, label in names.items()},
+        },
         {label: lambda number=number: records(number) for number, label in names.items()},
     )
 
 
-def measure(variants: Dict, rounds: int, description: str) -> Dict:
+def measure(variants: dict, rounds: int, description: str) -> dict:
     """The median of each variant's times, variants taking turns."""
-    samples: Dict = {name: [] for name in variants}
+    samples: dict = {name: [] for name in variants}
     with progress(total=rounds * len(variants), unit="measurements", description=description) as bar:
         for _ in range(rounds):
             for name, variant in variants.items():
@@ -240,27 +288,34 @@ def measure(variants: Dict, rounds: int, description: str) -> Dict:
     return {name: Sample(*map(statistics.median, zip(*found))) for name, found in samples.items()}
 
 
-def times(peer: Optional[Sample], sample: Sample, field: str) -> str:
+def times(peer: Sample | None, sample: Sample, field: str) -> str:
     return f"{getattr(peer, field) / getattr(sample, field):.3g}" if peer else ""
 
 
-def print_rates(title: str, megabytes: float, found: Dict[str, Sample]) -> None:
+def print_rates(title: str, megabytes: float, found: dict[str, Sample]) -> None:
     first = next(iter(found.values()))
-    print(f"\n## {title}\n\n| | seconds | MB/s | times the first's rate | MB/s of processor time |\n"
-          "|---|---|---|---|---|")
+    print(
+        f"\n## {title}\n\n| | seconds | MB/s | times the first's rate | MB/s of processor time |\n|---|---|---|---|---|"
+    )
     for name, sample in found.items():
-        print(f"| {name} | {sample.wall_secs:.2f} | {megabytes / sample.wall_secs:.2f} | "
-              f"{times(first, sample, 'wall_secs')} | {megabytes / sample.cpu_secs:.2f} |")
+        print(
+            f"| {name} | {sample.wall_secs:.2f} | {megabytes / sample.wall_secs:.2f} | "
+            f"{times(first, sample, 'wall_secs')} | {megabytes / sample.cpu_secs:.2f} |"
+        )
 
 
-def print_instances(megabytes: float, found: Dict[Tuple[str, str], Sample]) -> None:
-    print("\n## Instances, one core\n\n| length / predictions | | MB/s | times the peer's rate | "
-          "MB/s of processor time | times the peer's | instances/s | peak MiB |\n|---|---|---|---|---|---|---|---|")
+def print_instances(megabytes: float, found: dict[tuple[str, str], Sample]) -> None:
+    print(
+        "\n## Instances, one core\n\n| length / predictions | | MB/s | times the peer's rate | "
+        "MB/s of processor time | times the peer's | instances/s | peak MiB |\n|---|---|---|---|---|---|---|---|"
+    )
     for (lengths, name), sample in found.items():
         peer = found.get((lengths, "tf-models-official"))
-        print(f"| {lengths} | {name} | {megabytes / sample.wall_secs:.2f} | {times(peer, sample, 'wall_secs')} | "
-              f"{megabytes / sample.cpu_secs:.2f} | {times(peer, sample, 'cpu_secs')} | "
-              f"{sample.num_instances / sample.wall_secs:,.0f} | {sample.peak_mib:.0f} |")
+        print(
+            f"| {lengths} | {name} | {megabytes / sample.wall_secs:.2f} | {times(peer, sample, 'wall_secs')} | "
+            f"{megabytes / sample.cpu_secs:.2f} | {times(peer, sample, 'cpu_secs')} | "
+            f"{sample.num_instances / sample.wall_secs:,.0f} | {sample.peak_mib:.0f} |"
+        )
 
 
 def parse() -> argparse.Namespace:
@@ -270,8 +325,12 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--dump", type=Path, help="of Wikipedia, .xml or .xml.bz2; without it formatting is left out")
     parser.add_argument("--peer_python", help="the Python of the peers' environment; without it they are left out")
     parser.add_argument("--megabytes", type=float, default=12, help="of text to make instances of; %(default)s")
-    parser.add_argument("--stage_megabytes", type=float, default=96,
-                        help="of text for the other parts, and twice as many as of XML; %(default)s")
+    parser.add_argument(
+        "--stage_megabytes",
+        type=float,
+        default=96,
+        help="of text for the other parts, and twice as many as of XML; %(default)s",
+    )
     parser.add_argument("--rounds", type=int, default=3, help="%(default)s")
     args = parser.parse_args()
     # The last one: programs that do not say where run on the first rather.
@@ -284,10 +343,12 @@ def main() -> None:
     args = parse()
     facts = provenance()
     print("# Preparing data: rates on one core\n")
-    print(f"{args.rounds} interleaved rounds, medians; {facts['processor']}, {facts['num_cores']} cores, Python "
-          f"{facts['versions']['python']}, NumPy {facts['versions']['numpy']}; text "
-          f"{', '.join(path.name for path in args.text)}; dupe_factor {DUPE_FACTOR}, vocabulary "
-          f"{Path(args.vocab_file).name}.")
+    print(
+        f"{args.rounds} interleaved rounds, medians; {facts['processor']}, {facts['num_cores']} cores, Python "
+        f"{facts['versions']['python']}, NumPy {facts['versions']['numpy']}; text "
+        f"{', '.join(path.name for path in args.text)}; dupe_factor {DUPE_FACTOR}, vocabulary "
+        f"{Path(args.vocab_file).name}."
+    )
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         found = measure(instance_variants(args, folder), args.rounds, "instances")
@@ -301,10 +362,14 @@ def main() -> None:
             print(f"\nUnpacking bz2 alone: {unpacked / 1e6:.1f} MB/s of XML.")
         sharding, records = stage_variants(args, folder)
         megabytes = (folder / "documents.txt").stat().st_size / 1e6
-        print_rates(f"Sharding {megabytes:.0f} MB, whole commands", megabytes,
-                    measure(sharding, args.rounds, "sharding"))
-        print_rates(f"Records of length 128 from {megabytes:.0f} MB in {NUM_SHARDS} shards, whole commands", megabytes,
-                    measure(records, args.rounds, "records"))
+        print_rates(
+            f"Sharding {megabytes:.0f} MB, whole commands", megabytes, measure(sharding, args.rounds, "sharding")
+        )
+        print_rates(
+            f"Records of length 128 from {megabytes:.0f} MB in {NUM_SHARDS} shards, whole commands",
+            megabytes,
+            measure(records, args.rounds, "records"),
+        )
 
 
 if __name__ == "__main__":

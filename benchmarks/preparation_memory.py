@@ -12,6 +12,7 @@ pages count once).
     python benchmarks/preparation_memory.py --documents_mb 3000 --dump_mb 1100 --large_mb 500 --index 6500000 \
         --dump wikicorpus_en.xml.bz2 --vocab_file vocab.txt
 """
+
 from __future__ import annotations
 
 import argparse
@@ -27,8 +28,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Callable, Dict, Iterator, List, NamedTuple, Optional
+from typing import Callable, NamedTuple
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(CHECKOUT))
@@ -54,9 +56,9 @@ class Measured(NamedTuple):
     note: str
 
 
-def _memory_of(pid: int) -> Dict[str, int]:
+def _memory_of(pid: int) -> dict[str, int]:
     """KiB by name; nothing where the process has ended."""
-    found: Dict[str, int] = {}
+    found: dict[str, int] = {}
     try:
         for name in ("status", "smaps_rollup"):
             for line in Path(f"/proc/{pid}/{name}").read_text().splitlines():
@@ -67,7 +69,7 @@ def _memory_of(pid: int) -> Dict[str, int]:
     return found
 
 
-def _tree(pid: int) -> List[int]:
+def _tree(pid: int) -> list[int]:
     try:
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     except OSError:
@@ -75,16 +77,22 @@ def _tree(pid: int) -> List[int]:
     return [pid, *(process for child in children for process in _tree(int(child)))]
 
 
-def watch(command: List[str], environment: Dict[str, str], is_enough: Callable[[], bool]) -> tuple:
+def watch(command: list[str], environment: dict[str, str], is_enough: Callable[[], bool]) -> tuple:
     """Runs a command to its end, or until it `is_enough`; (secs, peak KiB by process, largest sum, stopped)."""
     start = time.monotonic()
-    process = subprocess.Popen(command, env={**os.environ, **environment}, stdout=subprocess.DEVNULL,
-                               stderr=subprocess.PIPE, text=True, start_new_session=True)
+    process = subprocess.Popen(
+        command,
+        env={**os.environ, **environment},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
     assert process.stderr
     # Emptied as it comes; the last lines tell why a command failed.
     log = tempfile.TemporaryFile("w+")  # noqa: SIM115
     subprocess.Popen(["cat"], stdin=process.stderr, stdout=log)
-    peaks: Dict[int, int] = {}
+    peaks: dict[int, int] = {}
     largest_sum, stopped = 0, False
     while process.poll() is None:
         memory = {pid: _memory_of(pid) for pid in _tree(process.pid)}
@@ -108,22 +116,50 @@ class Bench:
     def __init__(self, root: Path, num_processes: int):
         self.root = root
         self.num_processes = num_processes
-        self.rows: List[Measured] = []
+        self.rows: list[Measured] = []
 
-    def run(self, corpus: str, stage: str, *arguments: object, megabytes: float, dataset: str = "custom",
-            most_records_mb: float = 0) -> None:
+    def run(
+        self,
+        corpus: str,
+        stage: str,
+        *arguments: object,
+        megabytes: float,
+        dataset: str = "custom",
+        most_records_mb: float = 0,
+    ) -> None:
         """`most_records_mb`: the stage is stopped when it has written so much; 0: never."""
-        command = [sys.executable, str(CHECKOUT / "data/bertPrep.py"), "--action", stage, "--dataset", dataset,
-                   "--n_processes", str(self.num_processes), *map(str, arguments)]
+        command = [
+            sys.executable,
+            str(CHECKOUT / "data/bertPrep.py"),
+            "--action",
+            stage,
+            "--dataset",
+            dataset,
+            "--n_processes",
+            str(self.num_processes),
+            *map(str, arguments),
+        ]
         print(f"{corpus}: {stage} ...", flush=True)
         secs, peaks, largest, stopped = watch(
-            command, {"BERT_PREP_WORKING_DIR": str(self.root)},
-            lambda: most_records_mb > 0 and self._records_mb() > most_records_mb)
+            command,
+            {"BERT_PREP_WORKING_DIR": str(self.root)},
+            lambda: most_records_mb > 0 and self._records_mb() > most_records_mb,
+        )
         note = f"stopped after {self._records_mb():,.0f} MB of records" if stopped else f"{megabytes / secs:,.1f} MB/s"
         # The tracker of multiprocessing's resources is no worker.
         workers = [kib for kib in peaks.values() if kib > 15_000]
-        self._add(Measured(corpus, stage, megabytes, secs, max(peaks.values()) >> 10, largest >> 10, len(workers),
-                           "" if stage == "status" else note))
+        self._add(
+            Measured(
+                corpus,
+                stage,
+                megabytes,
+                secs,
+                max(peaks.values()) >> 10,
+                largest >> 10,
+                len(workers),
+                "" if stage == "status" else note,
+            )
+        )
 
     def _records_mb(self) -> float:
         return sum(path.stat().st_size for path in self.root.glob("tfrecord/*/*/*/*.tfrecord*")) / 1e6
@@ -132,26 +168,30 @@ class Bench:
         self.rows.append(row)
         print(describe(row), flush=True)
 
-    def counts(self, pattern: str) -> Dict[str, int]:
+    def counts(self, pattern: str) -> dict[str, int]:
         (path,) = self.root.glob(pattern)
         return json.loads(path.read_text())["counts"]
 
 
 def describe(row: Measured) -> str:
-    return (f"| {row.corpus} | {row.stage} | {row.megabytes:,.0f} | {row.secs:,.0f} | {row.note} | {row.peak_mib:,} | "
-            f"{row.sum_mib:,} | {row.num_processes} |")
+    return (
+        f"| {row.corpus} | {row.stage} | {row.megabytes:,.0f} | {row.secs:,.0f} | {row.note} | {row.peak_mib:,} | "
+        f"{row.sum_mib:,} | {row.num_processes} |"
+    )
 
 
 @functools.cache
-def sentences(count: int, seed: int) -> List[str]:
+def sentences(count: int, seed: int) -> list[str]:
     """Sentences of words whose frequencies fall as those of a language do, with rare words in them."""
     rng = random.Random(seed)
     words = list(dict.fromkeys("".join(rng.choices(_SYLLABLES, k=rng.randint(1, 5))) for _ in range(300_000)))
     ranks = np.arange(1, len(words) + 1)
     shares = 1 / (ranks + 2.7)
     chosen = np.random.default_rng(seed).choice(len(words), [count, 14], p=shares / shares.sum())
-    return [" ".join(words[n] for n in row[:size]).capitalize() + "."
-            for row, size in zip(chosen.tolist(), rng.choices(range(5, 15), k=count))]
+    return [
+        " ".join(words[n] for n in row[:size]).capitalize() + "."
+        for row, size in zip(chosen.tolist(), rng.choices(range(5, 15), k=count))
+    ]
 
 
 def texts(num_bytes: float, seed: int = 0) -> Iterator[str]:
@@ -170,28 +210,34 @@ def texts(num_bytes: float, seed: int = 0) -> Iterator[str]:
             bar.update(len(text) + 1)
 
 
-def markup(dump: Optional[Path]) -> List[str]:
+def markup(dump: Path | None) -> list[str]:
     """The texts of a dump's pages as they stand in its XML."""
     if dump is None:
-        return [f"'''{text.split()[0]}''' is [[a|b]].&lt;ref&gt;x&lt;/ref&gt; {{{{box|{text}}}}}\n\n== More ==\n{text}"
-                for text in texts(3e6, seed=1)]
-    with (bz2.open(dump, "rt", encoding="utf-8") if dump.suffix == ".bz2" else open(dump, encoding="utf-8")) as file:
+        return [
+            f"'''{text.split()[0]}''' is [[a|b]].&lt;ref&gt;x&lt;/ref&gt; {{{{box|{text}}}}}\n\n== More ==\n{text}"
+            for text in texts(3e6, seed=1)
+        ]
+    with bz2.open(dump, "rt", encoding="utf-8") if dump.suffix == ".bz2" else open(dump, encoding="utf-8") as file:
         found = re.findall(r"<ns>0</ns>.*?<text[^>/]*>(.*?)</text>", file.read(), re.DOTALL)
     return [text for text in found if not text.lower().startswith("#redirect")]
 
 
-def write_dump(path: Path, dump: Optional[Path], num_bytes: float) -> int:
+def write_dump(path: Path, dump: Path | None, num_bytes: float) -> int:
     """Pages in turn, each with a sentence of its own; returns how many."""
     pages = markup(dump)
     path.parent.mkdir(parents=True)
     number = 0
-    with open(path, "w", encoding="utf-8") as file, progress(
-            total=int(num_bytes), unit="B", description="generating") as bar:
+    with (
+        open(path, "w", encoding="utf-8") as file,
+        progress(total=int(num_bytes), unit="B", description="generating") as bar,
+    ):
         file.write("<mediawiki>")
         while num_bytes > 0:
             text = f"{pages[number % len(pages)]}\n\nThis is number {number} of its kind.\n"
-            page = (f"<page><title>Page {number}</title><ns>0</ns><id>{number}</id><revision><id>1</id>"
-                    f'<text xml:space="preserve">{text}</text></revision></page>\n')
+            page = (
+                f"<page><title>Page {number}</title><ns>0</ns><id>{number}</id><revision><id>1</id>"
+                f'<text xml:space="preserve">{text}</text></revision></page>\n'
+            )
             file.write(page)
             num_bytes -= len(page)
             bar.update(len(page))
@@ -211,10 +257,15 @@ def write_large(folder: Path, form: str, num_bytes: float) -> Path:
         path = folder / f"large.{'jsonl' if form == 'jsonl' else 'txt'}"
     separator = {"line": " ", "file": "\n\n", "paragraph": "\n", "jsonl": "\\n\\n", "page": "\n\n"}[form]
     begin, end, between = {
-        "jsonl": ('{"text": "', '"}\n', '{"text": "%s"}\n'), "line": ("", "\n", "%s\n"),
-        "paragraph": ("", "\n\n", "%s\n\n"), "file": ("", "\n", ""),
-        "page": ("<mediawiki><page><title>L</title><ns>0</ns><revision><text>", "</text></revision></page>",
-                 "<page><title>S</title><ns>0</ns><revision><text>%s</text></revision></page>"),
+        "jsonl": ('{"text": "', '"}\n', '{"text": "%s"}\n'),
+        "line": ("", "\n", "%s\n"),
+        "paragraph": ("", "\n\n", "%s\n\n"),
+        "file": ("", "\n", ""),
+        "page": (
+            "<mediawiki><page><title>L</title><ns>0</ns><revision><text>",
+            "</text></revision></page>",
+            "<page><title>S</title><ns>0</ns><revision><text>%s</text></revision></page>",
+        ),
     }[form]
     with open(path, "w", encoding="utf-8") as file:
         file.write(begin)
@@ -235,9 +286,7 @@ def measure_documents(bench: Bench, options: argparse.Namespace) -> None:
     measure_all_stages(bench, "documents", source, "line", options)
 
 
-def measure_all_stages(
-    bench: Bench, corpus: str, source: Path, form: str, options: argparse.Namespace
-) -> None:
+def measure_all_stages(bench: Bench, corpus: str, source: Path, form: str, options: argparse.Namespace) -> None:
     megabytes = source.stat().st_size / 1e6
     bench.run(corpus, "text_formatting", "--input_files", source, "--input_format", form, megabytes=megabytes)
     if corpus == "documents":
@@ -245,12 +294,21 @@ def measure_all_stages(
         print(f"{num:,} documents")
         source.unlink()
     shards = options.shards if corpus == "documents" else 2
-    bench.run(corpus, "sharding", "--n_training_shards", shards, "--n_test_shards", max(1, shards // 16),
-              megabytes=megabytes)
+    bench.run(
+        corpus, "sharding", "--n_training_shards", shards, "--n_test_shards", max(1, shards // 16), megabytes=megabytes
+    )
     bench.run(corpus, "create_vocab", "--vocab_size", 30522, "--do_lower_case", 1, megabytes=megabytes)
     vocab = options.vocab_file or bench.root / "vocab/custom/vocab.txt"
-    bench.run(corpus, "create_tfrecord_files", "--max_seq_length", 128, "--vocab_file", vocab, megabytes=megabytes,
-              most_records_mb=options.records_mb)
+    bench.run(
+        corpus,
+        "create_tfrecord_files",
+        "--max_seq_length",
+        128,
+        "--vocab_file",
+        vocab,
+        megabytes=megabytes,
+        most_records_mb=options.records_mb,
+    )
     if options.records_mb:
         shutil.rmtree(bench.root / "tfrecord")
     for stage in ("verify", "status", "inspect"):
@@ -293,7 +351,7 @@ def assign_index(num_documents: int) -> None:
     assignment = sharding.assign_documents(index.lengths, settings)
 
     class NothingFinished:
-        finished: Dict[str, object] = {}
+        finished: dict[str, object] = {}
         folder = Path("sharded")
 
     num = 0
@@ -305,11 +363,16 @@ def assign_index(num_documents: int) -> None:
 
 
 def measure_index(bench: Bench, options: argparse.Namespace) -> None:
-    output = subprocess.run([sys.executable, __file__, "--only", "assign", "--index", str(options.index)],
-                            check=True, stdout=subprocess.PIPE, text=True).stdout
+    output = subprocess.run(
+        [sys.executable, __file__, "--only", "assign", "--index", str(options.index)],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    ).stdout
     num_bytes, secs, peak = json.loads(output.splitlines()[-1])
-    bench._add(Measured("index", f"assignment of {options.index:,}", num_bytes / 1e6, secs, peak >> 10, peak >> 10, 1,
-                        ""))
+    bench._add(
+        Measured("index", f"assignment of {options.index:,}", num_bytes / 1e6, secs, peak >> 10, peak >> 10, 1, "")
+    )
 
 
 MEASURES = {"documents": measure_documents, "dump": measure_dump, "large": measure_large, "index": measure_index}
@@ -326,14 +389,18 @@ def main() -> None:
     parser.add_argument("--dump", type=Path, help="a dump whose markup is used")
     parser.add_argument("--vocab_file", type=Path, help="for the records; else the one made from the text")
     parser.add_argument("--shards", type=int, default=256)
-    parser.add_argument("--records_mb", type=float, default=0,
-                        help="records take ten times the disk of their text: stop when there are so many; 0: never")
+    parser.add_argument(
+        "--records_mb",
+        type=float,
+        default=0,
+        help="records take ten times the disk of their text: stop when there are so many; 0: never",
+    )
     parser.add_argument("--n_processes", type=int, default=2)
     options = parser.parse_args()
     if options.only == "assign":
         assign_index(options.index)
         return
-    rows: List[Measured] = []
+    rows: list[Measured] = []
     for name in options.only.split(","):
         with tempfile.TemporaryDirectory(prefix="preparation_memory_") as folder:
             bench = Bench(Path(folder), options.n_processes)

@@ -10,6 +10,7 @@ what it takes to make one is measured by input_pipeline.py.
 
 The configurations are those of memory.py: model, micro-batch, length, predictions, scope, precision, keep or recompute.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -23,8 +24,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Tuple
+from typing import Any, Callable
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
@@ -77,15 +79,18 @@ def _renamed(function: Callable, name: str) -> Callable:
     return renamed
 
 
-def called_functions(function) -> Dict[str, str]:
+def called_functions(function) -> dict[str, str]:
     """Name of each call in a traced function -> the name of what it calls, without the numbers behind it."""
     definition = function._list_all_concrete_functions()[0].graph.as_graph_def()
     nodes = [*definition.node, *(node for called in definition.library.function for node in called.node_def)]
-    return {node.name: node.attr["f"].func.name.removeprefix("__inference_").rstrip("0123456789").rstrip("_")
-            for node in nodes if "f" in node.attr}
+    return {
+        node.name: node.attr["f"].func.name.removeprefix("__inference_").rstrip("0123456789").rstrip("_")
+        for node in nodes
+        if "f" in node.attr
+    }
 
 
-def kind_of(name: str, operation: str, calls: Dict[str, str], is_accumulating: bool) -> str:
+def kind_of(name: str, operation: str, calls: dict[str, str], is_accumulating: bool) -> str:
     """What an operation counts as."""
     if not is_accumulating:
         return "optimizer, clipping"
@@ -99,12 +104,12 @@ def kind_of(name: str, operation: str, calls: Dict[str, str], is_accumulating: b
     return f"other: {operation}" if operation in ("Cast", "UnsortedSegmentSum", "ResourceGather") else "other: the rest"
 
 
-def _suffixes(name: str) -> List[int]:
+def _suffixes(name: str) -> list[int]:
     """Where parts of a path begin: calls within a loop are told with the loop's path before their own."""
     return [0, *(place + 1 for place, letter in enumerate(name) if letter == "/")]
 
 
-def operations(folder: Path) -> Iterator[Tuple[str, str, float]]:
+def operations(folder: Path) -> Iterator[tuple[str, str, float]]:
     """Name, kind and milliseconds of each operation in a trace; what a compiled function does is one operation."""
     from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
@@ -113,27 +118,30 @@ def operations(folder: Path) -> Iterator[Tuple[str, str, float]]:
         for event in (event for line in plane.lines for event in line.events):
             title, millis = plane.event_metadata[event.metadata_id].name, event.duration_ps / 1e9
             if title == CALL:
-                details = {plane.stat_metadata[stat.metadata_id].name: stat.str_value or
-                           plane.stat_metadata[stat.ref_value].name for stat in event.stats}
+                details = {
+                    plane.stat_metadata[stat.metadata_id].name: stat.str_value
+                    or plane.stat_metadata[stat.ref_value].name
+                    for stat in event.stats
+                }
                 yield details["name"], details["kernel_type"], millis
             elif OPERATION.fullmatch(title):
                 name, _, operation = title.rpartition(":")
                 yield name, operation, millis
 
 
-def milliseconds_by_kind(folder: Path, calls: Dict[str, str], num_updates: int) -> Dict[str, float]:
+def milliseconds_by_kind(folder: Path, calls: dict[str, str], num_updates: int) -> dict[str, float]:
     """Of one update: of each operation the fastest of the times that it ran, because other work interrupts some."""
-    found: Dict[Tuple[str, str], List[float]] = collections.defaultdict(list)
+    found: dict[tuple[str, str], list[float]] = collections.defaultdict(list)
     for name, operation, millis in operations(folder):
         found[name, operation].append(millis)
-    by_kind: Dict[str, float] = collections.defaultdict(float)
+    by_kind: dict[str, float] = collections.defaultdict(float)
     for (name, operation), times in found.items():
         kind = kind_of(name, operation, calls, "while/" in name or operation == "Fill")
         by_kind[kind] += min(times) * len(times) / num_updates
     return by_kind
 
 
-def profiled(step, features, num_updates: int) -> Dict[str, float]:
+def profiled(step, features, num_updates: int) -> dict[str, float]:
     """Milliseconds of one update by kind, by the profiler."""
     import tensorflow as tf
 
@@ -161,7 +169,7 @@ def matmul_peak(precision: str) -> float:
     return 2 * PEAK_SIZE**3 / min(seconds) / 1e9
 
 
-def measure(text: str, num_steps: int, num_updates: int) -> Dict[str, Any]:
+def measure(text: str, num_steps: int, num_updates: int) -> dict[str, Any]:
     """Of one configuration, in this process."""
     name_blocks()
     from bert_tf.memory_trial import made_up_rows, make_step
@@ -176,19 +184,27 @@ def measure(text: str, num_steps: int, num_updates: int) -> Dict[str, Any]:
         float(step(features, number).gradient_norm)
         seconds.append(time.process_time() - started)
     flops = pretraining_flops_per_sequence(work.bert_config, work.max_seq_length, work.max_predictions_per_seq)
-    return {"update_ms": 1000 * statistics.median(seconds[2:]), "peak_gflops": peak,
-            "gflop": flops * num_steps * work.micro_batch_size / 1e9, "millis": profiled(step, features, num_updates)}
+    return {
+        "update_ms": 1000 * statistics.median(seconds[2:]),
+        "peak_gflops": peak,
+        "gflop": flops * num_steps * work.micro_batch_size / 1e9,
+        "millis": profiled(step, features, num_updates),
+    }
 
 
-def report(text: str, num_steps: int, found: Dict[str, Any]) -> None:
+def report(text: str, num_steps: int, found: dict[str, Any]) -> None:
     total, update, peak = sum(found["millis"].values()), found["update_ms"], found["peak_gflops"]
     millis = {kind: value / total * update for kind, value in found["millis"].items()}
     model, size, length, predictions, scope, precision, kept = text.split(",")
     whole, products = (1000 * found["gflop"] / spent for spent in (update, millis["matmuls"]))
-    print(f"## {model}, {num_steps} x {size} sequences of {length}, {predictions} predictions, {precision}, {kept}, "
-          f"scope {scope}\n")
-    print(f"{update:.0f} ms: {whole:.0f} GFLOP/s of the model, {100 * whole / peak:.0f} % of the {peak:.0f} that a "
-          f"large matmul reaches here; the matmuls by themselves {products:.0f}, {100 * products / peak:.0f} %.\n")
+    print(
+        f"## {model}, {num_steps} x {size} sequences of {length}, {predictions} predictions, {precision}, {kept}, "
+        f"scope {scope}\n"
+    )
+    print(
+        f"{update:.0f} ms: {whole:.0f} GFLOP/s of the model, {100 * whole / peak:.0f} % of the {peak:.0f} that a "
+        f"large matmul reaches here; the matmuls by themselves {products:.0f}, {100 * products / peak:.0f} %.\n"
+    )
     print("| part | ms | share |\n|---|---|---|")
     for kind, value in sorted(millis.items(), key=lambda item: -item[1]):
         print(f"| {kind} | {value:.1f} | {100 * value / update:.1f} % |")
@@ -208,13 +224,27 @@ def main() -> None:
     threads = dict.fromkeys(("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"), "1")
     facts = provenance()
     versions = facts["versions"]
-    print(f"# Where the time of an update goes\n\nOne core of {facts['processor']}; processor time; Python "
-          f"{versions['python']}, TensorFlow {versions.get('tensorflow') or versions['tensorflow-cpu']}; "
-          f"{args.num_updates} updates each.\n")
+    print(
+        f"# Where the time of an update goes\n\nOne core of {facts['processor']}; processor time; Python "
+        f"{versions['python']}, TensorFlow {versions.get('tensorflow') or versions['tensorflow-cpu']}; "
+        f"{args.num_updates} updates each.\n"
+    )
     for text in args.configurations:
-        done = subprocess.run([sys.executable, __file__, "--here", text, "--accumulation", str(args.accumulation),
-                               "--num_updates", str(args.num_updates)], stdout=subprocess.PIPE, text=True,
-                              env={**os.environ, **threads})
+        done = subprocess.run(
+            [
+                sys.executable,
+                __file__,
+                "--here",
+                text,
+                "--accumulation",
+                str(args.accumulation),
+                "--num_updates",
+                str(args.num_updates),
+            ],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **threads},
+        )
         if done.returncode:
             sys.exit(f"error: {text}: ended with code {done.returncode}, see above")
         report(text, args.accumulation, json.loads(done.stdout.splitlines()[-1]))

@@ -10,6 +10,7 @@ random batch of full rows, accumulate the same micro-batches, clip and apply.
 The first peer's environment needs tf-models-official 2.15.0, the second one's torch and transformers.
 Without the first one a plain Keras model stands in for it. --cores pins all variants to so many cores.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -19,8 +20,9 @@ import os
 import statistics
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, NamedTuple
+from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -34,38 +36,61 @@ class Variant(NamedTuple):
     name: str
     python: str
     script: str
-    settings: Dict[str, Any]
+    settings: dict[str, Any]
 
 
-def variants(args: argparse.Namespace) -> List[Variant]:
+def variants(args: argparse.Namespace) -> list[Variant]:
     """The first one is what the others are compared with."""
     if args.tf_models_python:
         found = [Variant("tf-models-official, its LAMB, fp32", args.tf_models_python, "tf_models.py", {})]
     else:
         found = [Variant("plain Keras, tensorflow-addons' LAMB, fp32", sys.executable, "plain_keras.py", {})]
     if args.pytorch_python:
-        found += [Variant(f"Hugging Face on PyTorch, fused AdamW, {precision}", args.pytorch_python, "hugging_face.py",
-                          {"precision": precision}) for precision in ("fp32", "bf16")]
-    found += [Variant(f"this project, {precision}, scope {scope}", sys.executable, "this_project.py",
-                      {"precision": precision, "scope": scope})
-              for scope, precision in (part.split("/") for part in args.ours.split(","))]
+        found += [
+            Variant(
+                f"Hugging Face on PyTorch, fused AdamW, {precision}",
+                args.pytorch_python,
+                "hugging_face.py",
+                {"precision": precision},
+            )
+            for precision in ("fp32", "bf16")
+        ]
+    found += [
+        Variant(
+            f"this project, {precision}, scope {scope}",
+            sys.executable,
+            "this_project.py",
+            {"precision": precision, "scope": scope},
+        )
+        for scope, precision in (part.split("/") for part in args.ours.split(","))
+    ]
     return found
 
 
 class Worker:
     """A started variant."""
 
-    def __init__(self, variant: Variant, settings: Dict[str, Any], cores: List[int]):
+    def __init__(self, variant: Variant, settings: dict[str, Any], cores: list[int]):
         self.name = variant.name
         threads = str(len(cores))
-        environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "",
-                       **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "TF_NUM_INTRAOP_THREADS",
-                                        "TF_NUM_INTEROP_THREADS"), threads)}
+        environment = {
+            **os.environ,
+            "TF_CPP_MIN_LOG_LEVEL": "3",
+            "CUDA_VISIBLE_DEVICES": "",
+            **dict.fromkeys(
+                ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"), threads
+            ),
+        }
         self._process = subprocess.Popen(
-            [variant.python, str(UPDATES / variant.script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            env=environment, preexec_fn=lambda: os.sched_setaffinity(0, cores))
+            [variant.python, str(UPDATES / variant.script)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+            preexec_fn=lambda: os.sched_setaffinity(0, cores),
+        )
         self._write({**settings, **variant.settings, "num_threads": len(cores)})
-        self.versions: Dict[str, str] = json.loads(self._answer())
+        self.versions: dict[str, str] = json.loads(self._answer())
 
     def _write(self, content: Any) -> None:
         assert self._process.stdin is not None
@@ -89,8 +114,8 @@ class Worker:
 
 
 @contextlib.contextmanager
-def started(args: argparse.Namespace, settings: Dict[str, Any], cores: List[int]) -> Iterator[List[Worker]]:
-    workers: List[Worker] = []
+def started(args: argparse.Namespace, settings: dict[str, Any], cores: list[int]) -> Iterator[list[Worker]]:
+    workers: list[Worker] = []
     try:
         for variant in variants(args):
             print(f"starting: {variant.name}", file=sys.stderr, flush=True)
@@ -116,11 +141,13 @@ def main() -> None:
     parser.add_argument("--pytorch_python", help="interpreter with torch and transformers")
     args = parser.parse_args()
     config = BertConfig.preset(args.bert_model, args.vocab_size)
-    settings = {name: getattr(args, name) for name in (
-        "vocab_size", "seq_length", "predictions", "micro_batch_size", "num_accumulation_steps")}
-    cores = sorted(os.sched_getaffinity(0))[-args.cores:]
+    settings = {
+        name: getattr(args, name)
+        for name in ("vocab_size", "seq_length", "predictions", "micro_batch_size", "num_accumulation_steps")
+    }
+    cores = sorted(os.sched_getaffinity(0))[-args.cores :]
     with started(args, {**settings, "bert_config": config.to_dict()}, cores) as workers:
-        seconds: Dict[str, List[float]] = {worker.name: [] for worker in workers}
+        seconds: dict[str, list[float]] = {worker.name: [] for worker in workers}
         for number in range(args.rounds):
             for worker in workers:
                 seconds[worker.name].append(worker.update())
@@ -129,8 +156,9 @@ def main() -> None:
     report(args, config, seconds, versions)
 
 
-def report(args: argparse.Namespace, config: BertConfig, seconds: Dict[str, List[float]],
-           versions: Dict[str, str]) -> None:
+def report(
+    args: argparse.Namespace, config: BertConfig, seconds: dict[str, list[float]], versions: dict[str, str]
+) -> None:
     from bert_tf.telemetry import pretraining_flops_per_sequence
 
     flops = pretraining_flops_per_sequence(config, args.seq_length, args.predictions)
@@ -138,9 +166,11 @@ def report(args: argparse.Namespace, config: BertConfig, seconds: Dict[str, List
     facts = provenance()
     peer, *_ = seconds.values()
     print(f"# One update of {args.bert_model}, length {args.seq_length}\n")
-    print(f"{args.num_accumulation_steps} x {args.micro_batch_size} sequences, {args.predictions} predictions, "
-          f"vocabulary {args.vocab_size}; {args.rounds} interleaved rounds on {args.cores} core(s); "
-          f"{facts['processor']}; {', '.join(f'{name} {version}' for name, version in versions.items())}.\n")
+    print(
+        f"{args.num_accumulation_steps} x {args.micro_batch_size} sequences, {args.predictions} predictions, "
+        f"vocabulary {args.vocab_size}; {args.rounds} interleaved rounds on {args.cores} core(s); "
+        f"{facts['processor']}; {', '.join(f'{name} {version}' for name, version in versions.items())}.\n"
+    )
     print("| variant | median ms | fastest ms | times the first one's rate (median of rounds) | model GFLOP/s |")
     print("|---|---|---|---|---|")
     for name, values in seconds.items():

@@ -20,12 +20,14 @@ With `recompute` the same is done to whole encoder layers, in "blocks" and "off"
 Shape letters: B batch, S sequence, H hidden, N heads, D head size, I intermediate, R = B*S rows,
 P masked positions, C classes, V vocabulary (padded: W).
 """
+
 from __future__ import annotations
 
 import functools
 import inspect
 import math
-from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple
+from collections.abc import Sequence
+from typing import Any, Callable, NamedTuple
 
 import tensorflow as tf
 
@@ -45,7 +47,7 @@ class Dropout(NamedTuple):
     scale: float
 
 
-def _drop(x: tf.Tensor, dropout: Optional[Dropout]) -> tf.Tensor:
+def _drop(x: tf.Tensor, dropout: Dropout | None) -> tf.Tensor:
     return x if dropout is None else tf.where(dropout.keep, x * dropout.scale, 0.0)
 
 
@@ -67,15 +69,15 @@ def gelu(x: tf.Tensor, exact: bool) -> tf.Tensor:
     return 0.5 * x * (1.0 + tf.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x * x * x)))
 
 
-def embedding_norm(word_BxSxH, position_SxH, segment_BxSxH, gamma_H, beta_H,
-                   dropout: Optional[Dropout], *, dtype: tf.DType) -> tf.Tensor:
+def embedding_norm(
+    word_BxSxH, position_SxH, segment_BxSxH, gamma_H, beta_H, dropout: Dropout | None, *, dtype: tf.DType
+) -> tf.Tensor:
     """dropout(LayerNorm(word + position + segment)) -> compute type [B, S, H]."""
     embedded = word_BxSxH + position_SxH + segment_BxSxH
     return tf.cast(_drop(layer_norm(embedded, gamma_H, beta_H), dropout), dtype)
 
 
-def split_heads(x_RxH, bias_H, sequence_length: int, num_heads: int, scale: float, *,
-                dtype: tf.DType) -> tf.Tensor:
+def split_heads(x_RxH, bias_H, sequence_length: int, num_heads: int, scale: float, *, dtype: tf.DType) -> tf.Tensor:
     """(x + bias) * scale, laid out by head -> compute type [B, N, S, D]."""
     x = (_float32(x_RxH) + bias_H) * scale
     x = tf.reshape(x, [-1, sequence_length, num_heads, x.shape[1] // num_heads])
@@ -89,8 +91,7 @@ def merge_heads(x_BxNxSxD, *, dtype: tf.DType) -> tf.Tensor:
     return tf.cast(tf.reshape(x, [-1, num_heads * head_size]), dtype)
 
 
-def masked_softmax(scores_BxNxSxS, mask, dropout: Optional[Dropout], *, dtype: tf.DType
-                   ) -> Tuple[tf.Tensor, tf.Tensor]:
+def masked_softmax(scores_BxNxSxS, mask, dropout: Dropout | None, *, dtype: tf.DType) -> tuple[tf.Tensor, tf.Tensor]:
     """p = softmax over the keys whose mask is 1 -> dropout(p) in the compute type, p in float32 [B, N, S, S].
 
     mask: of the keys [B, S], or of each query's keys [B, S, S].
@@ -103,16 +104,18 @@ def masked_softmax(scores_BxNxSxS, mask, dropout: Optional[Dropout], *, dtype: t
     return tf.cast(_drop(probabilities, dropout), dtype), probabilities
 
 
-def masked_softmax_gradient(gradient_BxNxSxS, probabilities_BxNxSxS, dropout: Optional[Dropout], *, dtype: tf.DType
-                            ) -> tf.Tensor:
+def masked_softmax_gradient(
+    gradient_BxNxSxS, probabilities_BxNxSxS, dropout: Dropout | None, *, dtype: tf.DType
+) -> tf.Tensor:
     """Gradient at `masked_softmax`'s result -> gradient at its scores, in the compute type."""
     gradient = _drop(_float32(gradient_BxNxSxS), dropout)
     mean = tf.reduce_sum(gradient * probabilities_BxNxSxS, axis=-1, keepdims=True)
     return tf.cast(probabilities_BxNxSxS * (gradient - mean), dtype)
 
 
-def residual_norm(x_RxH, bias_H, residual_RxH, gamma_H, beta_H, sequence_length: int,
-                  dropout: Optional[Dropout], *, dtype: tf.DType) -> tf.Tensor:
+def residual_norm(
+    x_RxH, bias_H, residual_RxH, gamma_H, beta_H, sequence_length: int, dropout: Dropout | None, *, dtype: tf.DType
+) -> tf.Tensor:
     """LayerNorm(residual + dropout(x + bias)) -> compute type [R, H]. The dropout is laid out [B, S, H]."""
     hidden_size = x_RxH.shape[1]
     x = tf.reshape(_float32(x_RxH) + bias_H, [-1, sequence_length, hidden_size])
@@ -145,7 +148,7 @@ def _is_label(logits_RxC, labels_R) -> tf.Tensor:
     return labels_R[:, tf.newaxis] == tf.range(logits_RxC.shape[1])[tf.newaxis, :]
 
 
-def cross_entropy(logits_RxC, labels_R, weights_R) -> Tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+def cross_entropy(logits_RxC, labels_R, weights_R) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Sums over the rows of weight * cross-entropy, and of weight * (argmax is the label).
 
     float32 logits [R, C], int32 labels [R], float32 weights [R] -> two float32 scalars, and the
@@ -174,8 +177,10 @@ def choose_scope(enable_xla: bool, wanted: str, recompute: bool) -> str:
     if not enable_xla:
         return "off"
     if recompute and wanted == "step":
-        raise UserError("--recompute takes as much memory as without it where XLA compiles the whole step: leave "
-                        "--xla_scope=step away, or give --xla_scope=blocks")
+        raise UserError(
+            "--recompute takes as much memory as without it where XLA compiles the whole step: leave "
+            "--xla_scope=step away, or give --xla_scope=blocks"
+        )
     if recompute:
         return "blocks"
     if wanted != "auto":
@@ -191,8 +196,9 @@ def _keep_arguments_only(function: Callable, gradient: Callable, arguments: Sequ
         None for what cannot be differentiated.
       arguments: nested tensors, variables and static values.
     """
-    flat = [tf.convert_to_tensor(value) if isinstance(value, tf.Variable) else value
-            for value in tf.nest.flatten(arguments)]
+    flat = [
+        tf.convert_to_tensor(value) if isinstance(value, tf.Variable) else value for value in tf.nest.flatten(arguments)
+    ]
     places = [place for place, value in enumerate(flat) if tf.is_tensor(value)]
 
     @tf.custom_gradient
@@ -205,7 +211,7 @@ def _keep_arguments_only(function: Callable, gradient: Callable, arguments: Sequ
     return run(*(flat[place] for place in places))
 
 
-def _not_before(tensors: Sequence[tf.Tensor]) -> List[tf.Tensor]:
+def _not_before(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     """The same tensors, none of which is there before all are.
 
     So what is computed from them is not taken for what was computed from the originals before:
@@ -235,20 +241,20 @@ class _Block:
     def __call__(self, *arguments: Any) -> tf.Tensor:
         return _keep_arguments_only(self._forward, self._gradient, arguments)
 
-    def _gradient(self, result_gradient: tf.Tensor, inputs: Sequence[Any]) -> List[Optional[tf.Tensor]]:
+    def _gradient(self, result_gradient: tf.Tensor, inputs: Sequence[Any]) -> list[tf.Tensor | None]:
         found = dict(zip(self._differentiable(inputs), self._backward(result_gradient, *inputs)))
         for place in self._parameters:
             found[place] = _sum_over_rows(found[place], inputs[place].shape)
-        in_order: List[Optional[tf.Tensor]] = []
+        in_order: list[tf.Tensor | None] = []
         for place, value in enumerate(inputs):
             in_order += [found.get(place)] * sum(map(tf.is_tensor, tf.nest.flatten(value)))
         return in_order
 
     @staticmethod
-    def _differentiable(inputs: Sequence[Any]) -> List[int]:
+    def _differentiable(inputs: Sequence[Any]) -> list[int]:
         return [place for place, value in enumerate(inputs) if tf.is_tensor(value) and value.dtype.is_floating]
 
-    def _differentiate(self, result_gradient: tf.Tensor, *inputs: Any) -> List[tf.Tensor]:
+    def _differentiate(self, result_gradient: tf.Tensor, *inputs: Any) -> list[tf.Tensor]:
         """Gradients at the differentiable inputs; at a parameter, of each row's own copy of it."""
         copies = list(inputs)
         for place in self._parameters:
@@ -296,7 +302,8 @@ class Blocks:
         self._keep_mask = self._compiled(keep_mask)
         self._masked_softmax = self._compiled(functools.partial(masked_softmax, dtype=self.compute_dtype))
         self._masked_softmax_gradient = self._compiled(
-            functools.partial(masked_softmax_gradient, dtype=self.compute_dtype))
+            functools.partial(masked_softmax_gradient, dtype=self.compute_dtype)
+        )
         self._cross_entropy = self._compiled(cross_entropy)
         self._cross_entropy_gradient = self._compiled(cross_entropy_gradient)
 
@@ -316,7 +323,7 @@ class Blocks:
         if not self._recompute:
             return function(*arguments)
 
-        def gradient(result_gradient: tf.Tensor, inputs: Sequence[Any]) -> List[Optional[tf.Tensor]]:
+        def gradient(result_gradient: tf.Tensor, inputs: Sequence[Any]) -> list[tf.Tensor | None]:
             flat = tf.nest.flatten(inputs)
             places = [place for place, value in enumerate(flat) if tf.is_tensor(value)]
             *again, result_gradient = _not_before([*(flat[place] for place in places), result_gradient])
@@ -331,7 +338,7 @@ class Blocks:
 
         return _keep_arguments_only(function, gradient, arguments)
 
-    def dropout(self, key: Optional[DropoutKey], site: int, rate: float, shape: Sequence[int]) -> Optional[Dropout]:
+    def dropout(self, key: DropoutKey | None, site: int, rate: float, shape: Sequence[int]) -> Dropout | None:
         """The dropout of a site, for the static `shape` [B, ...]; None where nothing is dropped."""
         if key is None or rate == 0:
             return None
@@ -342,8 +349,9 @@ class Blocks:
         """x times kernel, in the compute type. The bias belongs to the block that follows."""
         return tf.matmul(tf.cast(x_RxI, self.compute_dtype), tf.cast(kernel_IxO, self.compute_dtype))
 
-    def masked_softmax(self, scores_BxNxSxS, mask, dropout: Optional[Dropout]) -> tf.Tensor:
+    def masked_softmax(self, scores_BxNxSxS, mask, dropout: Dropout | None) -> tf.Tensor:
         """dropout(softmax over the keys whose mask [B, S] or [B, S, S] is 1) -> compute type [B, N, S, S]."""
+
         @tf.custom_gradient
         def run(scores: tf.Tensor):
             dropped, probabilities = self._masked_softmax(scores, mask, dropout)
@@ -351,15 +359,17 @@ class Blocks:
 
         return run(scores_BxNxSxS)
 
-    def cross_entropy(self, logits_RxC, labels_R, weights_R) -> Tuple[tf.Tensor, tf.Tensor]:
+    def cross_entropy(self, logits_RxC, labels_R, weights_R) -> tuple[tf.Tensor, tf.Tensor]:
         """Sums over the rows of weight * cross-entropy, and of weight * (argmax is the label).
 
         float32 logits [R, C], int32 labels [R], float32 weights [R] -> two float32 scalars.
         """
+
         @tf.custom_gradient
         def run(logits: tf.Tensor):
             loss, correct, log_sum_R = self._cross_entropy(logits, labels_R, weights_R)
             return (loss, correct), lambda gradient, _: self._cross_entropy_gradient(
-                gradient, logits, labels_R, weights_R, log_sum_R)
+                gradient, logits, labels_R, weights_R, log_sum_R
+            )
 
         return run(logits_RxC)

@@ -7,14 +7,17 @@ and a TensorFlow checkpoint ``bert_model.ckpt`` with Google's variable names (op
 `tf.train.load_checkpoint` reads it without this code, and everything that reads Google's folders
 reads ours.
 """
+
 from __future__ import annotations
 
+import builtins
 import json
 import os
 import re
 import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Union
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -40,12 +43,12 @@ class SaveError(UserError):
 class LoadReport(NamedTuple):
     """What `load_weights` found: names in file order."""
 
-    loaded: List[str]
-    missing: List[str]  # wanted, not in the file: left as initialised
-    unused: List[str]  # in the file, not wanted
+    loaded: list[str]
+    missing: list[str]  # wanted, not in the file: left as initialised
+    unused: list[str]  # in the file, not wanted
 
 
-def named_variables(variables: Sequence[tf.Variable]) -> Dict[str, tf.Variable]:
+def named_variables(variables: Sequence[tf.Variable]) -> dict[str, tf.Variable]:
     """Variables by the name they have in files (TensorFlow appends ":0")."""
     named = {variable.name.split(":")[0]: variable for variable in variables}
     if len(named) != len(variables):
@@ -56,7 +59,7 @@ def named_variables(variables: Sequence[tf.Variable]) -> Dict[str, tf.Variable]:
 def _base_name(name: str) -> str:
     for slot in _SLOTS:
         if name.endswith(slot):
-            return name[:-len(slot)]
+            return name[: -len(slot)]
     return name
 
 
@@ -70,7 +73,7 @@ class CheckpointFolder:
       companions: texts to put beside the weights, by file name (bert_config.json, vocab.txt).
     """
 
-    def __init__(self, folder: Union[str, Path], *, keep: int, vocab_size: int, companions: Mapping[str, str]):
+    def __init__(self, folder: str | Path, *, keep: int, vocab_size: int, companions: Mapping[str, str]):
         self.folder, self._keep, self._vocab_size = Path(folder), keep, vocab_size
         self._companions = dict(companions)
 
@@ -93,24 +96,26 @@ class CheckpointFolder:
         except (OSError, tf.errors.OpError) as error:
             shutil.rmtree(partial, ignore_errors=True)
             reason = str(error).splitlines()[0]
-            raise SaveError(f"checkpoint {final} could not be written ({reason}); the older ones are untouched; "
-                            "make room or mend the permissions of that folder and start again") from None
-        for old in self.list()[:-self._keep]:
+            raise SaveError(
+                f"checkpoint {final} could not be written ({reason}); the older ones are untouched; "
+                "make room or mend the permissions of that folder and start again"
+            ) from None
+        for old in self.list()[: -self._keep]:
             doomed = self.folder / f"{_UNFINISHED}{old.name}"
             os.rename(old, doomed)  # first out of sight, so that a kill leaves no half checkpoint
             shutil.rmtree(doomed, ignore_errors=True)
         return final
 
-    def list(self) -> List[Path]:
+    def list(self) -> builtins.list[Path]:
         """Finished checkpoints, oldest first."""
         if not self.folder.is_dir():
             return []
         found = [path for path in self.folder.iterdir() if path.is_dir() and _NAME.match(path.name)]
         return sorted(found, key=lambda path: int(path.name.split("-")[1]))
 
-    def newest_sound(self) -> tuple[Optional[Path], List[str]]:
+    def newest_sound(self) -> tuple[Path | None, builtins.list[str]]:
         """The newest checkpoint whose files match their hashes, and what is wrong with newer ones."""
-        complaints: List[str] = []
+        complaints: list[str] = []
         for path in reversed(self.list()):
             damage = find_damage(path)
             if damage is None:
@@ -118,21 +123,26 @@ class CheckpointFolder:
             complaints.append(f"checkpoint {path} is damaged ({damage}) and is passed over")
         return None, complaints
 
-    def restore(self, path: Path, variables: Sequence[tf.Variable]) -> Dict[str, Any]:
+    def restore(self, path: Path, variables: Sequence[tf.Variable]) -> dict[str, Any]:
         """Fills all `variables` from a checkpoint of this run and returns its state."""
         report = load_weights(path / PREFIX, variables, self._vocab_size)
         if report.missing:
-            raise UserError(f"checkpoint {path} lacks {', '.join(report.missing[:3])} "
-                            f"({len(report.missing)} variables in all): it is of another model or optimizer; "
-                            "choose another run folder")
+            raise UserError(
+                f"checkpoint {path} lacks {', '.join(report.missing[:3])} "
+                f"({len(report.missing)} variables in all): it is of another model or optimizer; "
+                "choose another run folder"
+            )
         return read_state(path)
 
     def _write(self, folder: Path, variables: Sequence[tf.Variable], state: Mapping[str, Any]) -> None:
         named = named_variables(variables)
-        tensors = [variable.value()[:self._vocab_size] if _base_name(name) in _VOCABULARY_ROWS else variable.value()
-                   for name, variable in named.items()]
-        tf.raw_ops.SaveV2(prefix=str(folder / PREFIX), tensor_names=list(named),
-                          shape_and_slices=[""] * len(named), tensors=tensors)
+        tensors = [
+            variable.value()[: self._vocab_size] if _base_name(name) in _VOCABULARY_ROWS else variable.value()
+            for name, variable in named.items()
+        ]
+        tf.raw_ops.SaveV2(
+            prefix=str(folder / PREFIX), tensor_names=list(named), shape_and_slices=[""] * len(named), tensors=tensors
+        )
         for name, text in {**self._companions, STATE: json.dumps(state, indent=2) + "\n"}.items():
             (folder / name).write_text(text, encoding="utf-8")
         hashes = {path.name: sha256_of_file(path) for path in sorted(folder.iterdir())}
@@ -147,7 +157,7 @@ class CheckpointFolder:
             shutil.rmtree(path)
 
 
-def find_damage(folder: Path) -> Optional[str]:
+def find_damage(folder: Path) -> str | None:
     """What is wrong with a checkpoint of ours, or None: every file must match its sha256."""
     try:
         hashes = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["sha256"]
@@ -159,12 +169,12 @@ def find_damage(folder: Path) -> Optional[str]:
     return None
 
 
-def read_state(folder: Path) -> Dict[str, Any]:
+def read_state(folder: Path) -> dict[str, Any]:
     """The ``state.json`` of a checkpoint folder of ours."""
     return json.loads((folder / STATE).read_text(encoding="utf-8"))
 
 
-def resolve(path: Union[str, Path], argument: str = "init_checkpoint") -> Path:
+def resolve(path: str | Path, argument: str = "init_checkpoint") -> Path:
     """The TensorFlow checkpoint prefix that `path` means.
 
     `path` may be a run folder of ours (its newest sound checkpoint), a folder with a
@@ -183,8 +193,10 @@ def resolve(path: Union[str, Path], argument: str = "init_checkpoint") -> Path:
     if path.is_dir():
         path = path / PREFIX
     if not Path(f"{path}.index").is_file():
-        raise UserError(f"--{argument}={path}: there is no {path.name}.index; name a run folder, a folder with "
-                        f"{PREFIX}.index, or the path up to and with '.ckpt'")
+        raise UserError(
+            f"--{argument}={path}: there is no {path.name}.index; name a run folder, a folder with "
+            f"{PREFIX}.index, or the path up to and with '.ckpt'"
+        )
     if (path.parent / MANIFEST).is_file():
         damage = find_damage(path.parent)
         if damage:
@@ -192,7 +204,7 @@ def resolve(path: Union[str, Path], argument: str = "init_checkpoint") -> Path:
     return path
 
 
-def load_weights(prefix: Union[str, Path], variables: Sequence[tf.Variable], vocab_size: int) -> LoadReport:
+def load_weights(prefix: str | Path, variables: Sequence[tf.Variable], vocab_size: int) -> LoadReport:
     """Assigns to `variables` what a TensorFlow checkpoint (ours or Google's) holds under their names.
 
     Raises:
@@ -210,8 +222,11 @@ def load_weights(prefix: Union[str, Path], variables: Sequence[tf.Variable], voc
             expected[0] = vocab_size
         if name in shapes and shapes[name] != expected:
             only_rows = _base_name(name) in _VOCABULARY_ROWS and shapes[name][1:] == expected[1:]
-            hint = ("the vocabulary does not belong to this checkpoint" if only_rows
-                    else "it is a checkpoint of another model size")
+            hint = (
+                "the vocabulary does not belong to this checkpoint"
+                if only_rows
+                else "it is a checkpoint of another model size"
+            )
             raise UserError(f"checkpoint {prefix}: {name} is {shapes[name]}, the model wants {expected}: {hint}")
     loaded = [name for name in named if name in shapes]
     for name in loaded:
@@ -221,6 +236,9 @@ def load_weights(prefix: Union[str, Path], variables: Sequence[tf.Variable], voc
             value = np.pad(value, [(0, missing_rows)] + [(0, 0)] * (value.ndim - 1))
         named[name].assign(value)
     wanted_slots = any(name.endswith(_SLOTS) for name in named)
-    unused = [name for name in sorted(shapes) if name not in named and name not in _NOT_WEIGHTS
-              and (wanted_slots or not name.endswith(_SLOTS))]
+    unused = [
+        name
+        for name in sorted(shapes)
+        if name not in named and name not in _NOT_WEIGHTS and (wanted_slots or not name.endswith(_SLOTS))
+    ]
     return LoadReport(loaded, [name for name in named if name not in shapes], unused)

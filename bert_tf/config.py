@@ -2,18 +2,20 @@
 
 Both are frozen and validated once, when they are made; everything below them may trust them.
 """
+
 from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Dict, Mapping, Tuple, Union
+from typing import Any
 
 from bert_tf.errors import UserError
 
 # layers, hidden size; heads are hidden/64 and the feed-forward part is 4 x hidden, as in all of
 # Google's releases. medium, small, mini and tiny are its miniatures (arXiv 1908.08962).
-PRESETS: Dict[str, tuple] = {
+PRESETS: dict[str, tuple] = {
     "large": (24, 1024),
     "base": (12, 768),
     "medium": (8, 512),
@@ -37,7 +39,7 @@ def check_counts(config: Any, *names: str) -> None:
             raise UserError(f"{name}={getattr(config, name)}: must be at least 1")
 
 
-def check_choices(config: Any, **allowed: Tuple[str, ...]) -> None:
+def check_choices(config: Any, **allowed: tuple[str, ...]) -> None:
     """Raises `UserError` where a field has none of its allowed values."""
     for name, choices in allowed.items():
         if getattr(config, name) not in choices:
@@ -61,8 +63,15 @@ class BertConfig:
     initializer_range: float = 0.02
 
     def __post_init__(self) -> None:
-        counts = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads",
-                  "intermediate_size", "max_position_embeddings", "type_vocab_size")
+        counts = (
+            "vocab_size",
+            "hidden_size",
+            "num_hidden_layers",
+            "num_attention_heads",
+            "intermediate_size",
+            "max_position_embeddings",
+            "type_vocab_size",
+        )
         for name in counts:
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
@@ -70,7 +79,8 @@ class BertConfig:
         if self.hidden_size % self.num_attention_heads:
             raise UserError(
                 f"hidden_size={self.hidden_size} is not a multiple of "
-                f"num_attention_heads={self.num_attention_heads}: every head takes an equal share")
+                f"num_attention_heads={self.num_attention_heads}: every head takes an equal share"
+            )
         for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
             if not 0 <= getattr(self, name) < 1:
                 raise UserError(f"{name}={getattr(self, name)!r}: a dropout rate must lie in [0, 1)")
@@ -86,16 +96,21 @@ class BertConfig:
         return self.hidden_size // self.num_attention_heads
 
     @classmethod
-    def preset(cls, name: str, vocab_size: int) -> "BertConfig":
+    def preset(cls, name: str, vocab_size: int) -> BertConfig:
         """One of Google's published sizes over a vocabulary of `vocab_size` pieces."""
         if name not in PRESETS:
             raise UserError(f"bert_model={name!r}: must be one of {', '.join(PRESETS)}")
         num_layers, hidden_size = PRESETS[name]
-        return cls(vocab_size=vocab_size, hidden_size=hidden_size, num_hidden_layers=num_layers,
-                   num_attention_heads=hidden_size // 64, intermediate_size=4 * hidden_size)
+        return cls(
+            vocab_size=vocab_size,
+            hidden_size=hidden_size,
+            num_hidden_layers=num_layers,
+            num_attention_heads=hidden_size // 64,
+            intermediate_size=4 * hidden_size,
+        )
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any], source: str = "bert_config") -> "BertConfig":
+    def from_dict(cls, values: Mapping[str, Any], source: str = "bert_config") -> BertConfig:
         """Takes the fields we know; others are only accepted where they cannot change the model."""
         known = {field.name for field in dataclasses.fields(cls)}
         # Present in some of Google's files (pooler_*, directionality) and without effect on BERT.
@@ -108,7 +123,7 @@ class BertConfig:
         return cls(**{key: values[key] for key in values if key in known})
 
     @classmethod
-    def from_json_file(cls, path: Union[str, Path]) -> "BertConfig":
+    def from_json_file(cls, path: str | Path) -> BertConfig:
         """Reads Google's ``bert_config.json``; raises `UserError` naming the file."""
         path = Path(path)
         try:
@@ -124,7 +139,7 @@ class BertConfig:
         except UserError as error:
             raise UserError(str(error) if str(path) in str(error) else f"{path}: {error}") from None
 
-    def to_dict(self) -> Dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
 
     def to_json(self) -> str:
@@ -161,27 +176,47 @@ class TrainConfig:
     keep_checkpoints: int = 3
 
     def __post_init__(self) -> None:
-        check_counts(self, "num_train_steps", "train_batch_size", "num_accumulation_steps", "num_ranks",
-                     "max_seq_length", "max_predictions_per_seq", "eval_batch_size",
-                     "save_checkpoint_steps", "display_loss_steps", "keep_checkpoints")
+        check_counts(
+            self,
+            "num_train_steps",
+            "train_batch_size",
+            "num_accumulation_steps",
+            "num_ranks",
+            "max_seq_length",
+            "max_predictions_per_seq",
+            "eval_batch_size",
+            "save_checkpoint_steps",
+            "display_loss_steps",
+            "keep_checkpoints",
+        )
         for name in ("warmup_steps", "max_eval_steps", "seed"):
             if getattr(self, name) < 0:
                 raise UserError(f"{name}={getattr(self, name)}: must not be negative")
         if self.warmup_steps > self.num_train_steps:
             raise UserError(
                 f"warmup_steps={self.warmup_steps} is more than num_train_steps={self.num_train_steps}: "
-                "the learning rate would never come down; warm up for less or train for longer")
+                "the learning rate would never come down; warm up for less or train for longer"
+            )
         if not self.learning_rate > 0:
             raise UserError(f"learning_rate={self.learning_rate}: must be positive")
-        check_choices(self, optimizer_type=OPTIMIZERS, precision=PRECISIONS, xla_scope=XLA_SCOPES,
-                      allreduce_compression=COMPRESSIONS)
+        check_choices(
+            self,
+            optimizer_type=OPTIMIZERS,
+            precision=PRECISIONS,
+            xla_scope=XLA_SCOPES,
+            allreduce_compression=COMPRESSIONS,
+        )
         for name, owner, default in (("lamb_adapt_excluded", "lamb", True), ("adam_bias_correction", "adamw", False)):
             if self.optimizer_type != owner and getattr(self, name) != default:
-                raise UserError(f"{name}={getattr(self, name)} has no effect with "
-                                f"optimizer_type={self.optimizer_type}; it belongs to {owner}")
+                raise UserError(
+                    f"{name}={getattr(self, name)} has no effect with "
+                    f"optimizer_type={self.optimizer_type}; it belongs to {owner}"
+                )
         if self.max_predictions_per_seq > self.max_seq_length:
-            raise UserError(f"max_predictions_per_seq={self.max_predictions_per_seq} is more than "
-                            f"max_seq_length={self.max_seq_length}")
+            raise UserError(
+                f"max_predictions_per_seq={self.max_predictions_per_seq} is more than "
+                f"max_seq_length={self.max_seq_length}"
+            )
 
     @property
     def global_batch_size(self) -> int:
@@ -194,12 +229,14 @@ class TrainConfig:
         return self.learning_rate * self.num_ranks
 
     @property
-    def optimizer_options(self) -> Dict[str, Any]:
+    def optimizer_options(self) -> dict[str, Any]:
         """What the optimizer's class takes beside its schedule."""
-        return {"lamb": {"adapt_excluded": self.lamb_adapt_excluded},
-                "adamw": {"bias_correction": self.adam_bias_correction}}.get(self.optimizer_type, {})
+        return {
+            "lamb": {"adapt_excluded": self.lamb_adapt_excluded},
+            "adamw": {"bias_correction": self.adam_bias_correction},
+        }.get(self.optimizer_type, {})
 
-    def identity(self) -> Dict[str, Any]:
+    def identity(self) -> dict[str, Any]:
         """The settings that make a run this run and no other.
 
         How the global batch is split, how it is compiled and how often it is shown or saved may
@@ -227,7 +264,7 @@ class TrainConfig:
         """Whether float16 holds gradients anywhere, whose small values need a loss scale."""
         return "fp16" in (self.precision, self.allreduce_compression)
 
-    def to_dict(self) -> Dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
 
 

@@ -6,9 +6,11 @@ shuffled within their shard when they were made, and reading 64 neighbours costs
 instance comes exactly once an epoch, and finding any position takes a binary search, so going on
 after a restart costs nothing.
 """
+
 from __future__ import annotations
 
-from typing import List, NamedTuple, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -51,9 +53,9 @@ class GlobalOrder:
         self._epoch = -1
         self._permutation = self._ends = np.empty(0, np.int64)
 
-    def runs(self, start: int, count: int) -> List[Run]:
+    def runs(self, start: int, count: int) -> list[Run]:
         """The records at positions [start, start + count), in order."""
-        found: List[Run] = []
+        found: list[Run] = []
         while count > 0:
             epoch, place = divmod(start, self.num_instances)
             self._draw(epoch)

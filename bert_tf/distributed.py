@@ -3,12 +3,14 @@
 `Workers` is the interface and, as it stands, a single process. `horovod_workers` makes the other
 kind. Everything here is called by all ranks in the same order.
 """
+
 from __future__ import annotations
 
 import contextlib
 import threading
 import time
-from typing import Any, Callable, Iterator, List, Optional, Sequence, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import Any, Callable, TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -37,7 +39,7 @@ class Workers:
     def is_chief(self) -> bool:
         return self.rank == 0
 
-    def mean(self, tensors: Sequence[tf.Tensor]) -> List[tf.Tensor]:
+    def mean(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Element-wise means over the ranks, reduced in flat buckets of fixed order, in the tensors' own types."""
         return list(tensors)
 
@@ -74,10 +76,14 @@ class _HorovodWorkers(Workers):
         self._horovod = horovod
         self.rank, self.size, self.local_rank = horovod.rank(), horovod.size(), horovod.local_rank()
 
-    def mean(self, tensors: Sequence[tf.Tensor]) -> List[tf.Tensor]:
+    def mean(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         # Scaled first, then summed: a sum first would overflow sooner in half precision.
-        return in_buckets(tensors, lambda number, flat: self._horovod.allreduce(
-            flat, op=self._horovod.Sum, prescale_factor=1.0 / self.size, name=f"mean_{number}"))
+        return in_buckets(
+            tensors,
+            lambda number, flat: self._horovod.allreduce(
+                flat, op=self._horovod.Sum, prescale_factor=1.0 / self.size, name=f"mean_{number}"
+            ),
+        )
 
     def broadcast(self, variables: Sequence[tf.Variable]) -> None:
         with self.expecting_all():
@@ -98,7 +104,8 @@ class _HorovodWorkers(Workers):
                 raise
             raise LostRankError(
                 f"rank {self.rank} waited in vain: another rank has ended or answers no longer; its log says why. "
-                "The same command goes on from the last checkpoint") from None
+                "The same command goes on from the last checkpoint"
+            ) from None
 
     def together(self, work: Callable[[], Result]) -> Result:
         job = _Job(work)
@@ -122,7 +129,7 @@ class _Job(threading.Thread):
         self._work = work
         self.state, self.finished = _BUSY, threading.Event()
         self.result: Any = None
-        self.error: Optional[BaseException] = None
+        self.error: BaseException | None = None
         self.start()
 
     def run(self) -> None:
@@ -134,9 +141,9 @@ class _Job(threading.Thread):
         self.finished.set()
 
 
-def in_buckets(tensors: Sequence[tf.Tensor], reduce: Callable[[int, tf.Tensor], tf.Tensor]) -> List[tf.Tensor]:
+def in_buckets(tensors: Sequence[tf.Tensor], reduce: Callable[[int, tf.Tensor], tf.Tensor]) -> list[tf.Tensor]:
     """What `reduce` (a bucket's number, its values in one row -> as many values) makes of the tensors."""
-    reduced: List[tf.Tensor] = []
+    reduced: list[tf.Tensor] = []
     for number, bucket in enumerate(_buckets(tensors)):
         flat = reduce(number, tf.concat([tf.reshape(tensor, [-1]) for tensor in bucket], axis=0))
         parts = tf.split(flat, [tensor.shape.num_elements() for tensor in bucket])
@@ -144,8 +151,8 @@ def in_buckets(tensors: Sequence[tf.Tensor], reduce: Callable[[int, tf.Tensor], 
     return reduced
 
 
-def _buckets(tensors: Sequence[tf.Tensor]) -> List[List[tf.Tensor]]:
-    buckets: List[List[tf.Tensor]] = []
+def _buckets(tensors: Sequence[tf.Tensor]) -> list[list[tf.Tensor]]:
+    buckets: list[list[tf.Tensor]] = []
     filled = 0
     for tensor in tensors:
         size = tensor.shape.num_elements() * tensor.dtype.size
@@ -171,8 +178,10 @@ def connect(use_horovod: bool) -> Workers:
         tf.config.experimental.set_memory_growth(gpu, True)
     if gpus and use_horovod:
         if workers.local_rank >= len(gpus):
-            raise UserError(f"rank {workers.rank} is number {workers.local_rank} on its machine, "
-                            f"which has {len(gpus)} GPU(s); start at most {len(gpus)} ranks there")
+            raise UserError(
+                f"rank {workers.rank} is number {workers.local_rank} on its machine, "
+                f"which has {len(gpus)} GPU(s); start at most {len(gpus)} ranks there"
+            )
         tf.config.set_visible_devices(gpus[workers.local_rank], "GPU")
     return workers
 
@@ -180,14 +189,16 @@ def connect(use_horovod: bool) -> Workers:
 def _connect_horovod() -> Workers:
     horovod = _import_horovod()
     if horovod is None:
-        raise UserError("--use_horovod was given, but Horovod with TensorFlow support cannot be imported; "
-                        "`bash scripts/setup.sh` builds it where there is a C++ compiler; "
-                        "without the flag one process works")
+        raise UserError(
+            "--use_horovod was given, but Horovod with TensorFlow support cannot be imported; "
+            "`bash scripts/setup.sh` builds it where there is a C++ compiler; "
+            "without the flag one process works"
+        )
     horovod.init()
     return _HorovodWorkers(horovod)
 
 
-def _import_horovod() -> Optional[Any]:
+def _import_horovod() -> Any | None:
     try:
         import horovod.tensorflow as horovod
     except ImportError:

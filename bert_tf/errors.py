@@ -1,11 +1,13 @@
 """One exception for what a user can mend, and the wrapper that prints it as one line."""
+
 from __future__ import annotations
 
 import functools
 import os
 import signal
 import sys
-from typing import Any, Callable, Sequence, TypeVar
+from collections.abc import Sequence
+from typing import Any, Callable, TypeVar
 
 USER_ERROR_EXIT_CODE = 2
 # EX_TEMPFAIL of sysexits.h: stopped by a signal, saved, to be started again.
@@ -38,8 +40,11 @@ def leave_on_stop_signals() -> None:
     """
 
     def leave(number: int, _: Any) -> None:
-        print(f"{signal.Signals(number).name}: stopped outside of the updates; start again to go on", file=sys.stderr,
-              flush=True)
+        print(
+            f"{signal.Signals(number).name}: stopped outside of the updates; start again to go on",
+            file=sys.stderr,
+            flush=True,
+        )
         os._exit(STOPPED_EXIT_CODE)
 
     for number in STOP_SIGNALS:

@@ -5,6 +5,7 @@ of int64 or of float. Written: many messages at once, in the canonical form (nam
 packed), which is what ``SerializeToString(deterministic=True)`` gives. Read: any order, packed or
 not, unknown fields skipped, as the encoding's specification asks of a reader.
 """
+
 from __future__ import annotations
 
 import functools
@@ -81,9 +82,7 @@ def _pack(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return values.astype("<f4").reshape(-1).view(np.uint8), np.full(num, 4 * count)
     largest = int(values.max(initial=0))
     if values.min(initial=0) < 0 or largest > LARGEST_INTEGER:
-        raise ValueError(
-            f"integers from 0 to {LARGEST_INTEGER} are written, not {values.min()} to {largest}"
-        )
+        raise ValueError(f"integers from 0 to {LARGEST_INTEGER} are written, not {values.min()} to {largest}")
     if largest < _MORE:
         return values.astype(np.uint8).reshape(-1), np.full(num, count)
     encoded, used = _varint_tables(largest.bit_length())
@@ -119,8 +118,10 @@ def encode_examples(features: Mapping[str, np.ndarray]) -> list[bytes]:
         different = np.flatnonzero(np.bincount(sizes)).tolist()
         begin = {size: _begin_entry(name, kind, size) for size in different}
         if len(different) == 1:
-            alike += [np.frombuffer(begin[different[0]] * len(sizes), np.uint8).reshape(len(sizes), -1),
-                      packed.reshape(len(sizes), -1)]
+            alike += [
+                np.frombuffer(begin[different[0]] * len(sizes), np.uint8).reshape(len(sizes), -1),
+                packed.reshape(len(sizes), -1),
+            ]
         else:
             pieces += [_rows(alike), map(begin.__getitem__, sizes.tolist()), _slices(packed.tobytes(), sizes)]
             alike = []
@@ -217,10 +218,7 @@ class ExampleReader:
                 for _, value_first, value_end in _fields(self._data, list_first, list_end):
                     values = self._data[value_first:value_end]
                     # One value without packing has the same bytes as a packed list of one.
-                    lists.append(
-                        _decode_varints(values) if key == _INT64_LIST
-                        else np.frombuffer(values, "<f4")
-                    )
+                    lists.append(_decode_varints(values) if key == _INT64_LIST else np.frombuffer(values, "<f4"))
         return np.concatenate(lists)
 
     def _add_entry(self, first: int, end: int) -> None:

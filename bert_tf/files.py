@@ -1,4 +1,5 @@
 """Files that are there whole or not at all, and stay through a loss of power."""
+
 from __future__ import annotations
 
 import contextlib

@@ -8,14 +8,16 @@ ranks, the split into micro-batches and restarts change nothing.
 
 Shape letters: A micro-batches of an update, B micro-batch, G global batch, S sequence.
 """
+
 from __future__ import annotations
 
 import dataclasses
 import functools
 import math
 import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Callable, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -25,12 +27,7 @@ from bert_tf.config import PRECISIONS, XLA_SCOPES, BertConfig, check_choices, ch
 from bert_tf.data_order import GlobalOrder
 from bert_tf.distributed import Workers
 from bert_tf.errors import UserError
-from bert_tf.inference import (
-    AnswerSheet,
-    answer_questions,
-    find_span_weights,
-    load_span_weights,
-)
+from bert_tf.inference import AnswerSheet, answer_questions, find_span_weights, load_span_weights
 from bert_tf.input_pipeline import Batch
 from bert_tf.losses import SpanObjective
 from bert_tf.memory import Workload
@@ -40,13 +37,7 @@ from bert_tf.optimization import LossScale, make_optimizer
 from bert_tf.run_folder import RunFolder, provenance
 from bert_tf.squad.decode import DecodeSettings
 from bert_tf.squad.examples import Example, check_answers, read_examples
-from bert_tf.squad.features import (
-    Features,
-    FeatureSettings,
-    cached_features,
-    content_key,
-    make_features,
-)
+from bert_tf.squad.features import Features, FeatureSettings, cached_features, content_key, make_features
 from bert_tf.squad.metrics import check_answers_known
 from bert_tf.telemetry import DONE, Telemetry, peak_tflops, span_flops_per_sequence
 from bert_tf.tokenization import WORD_START, FullTokenizer, check_casing, load_vocab
@@ -83,8 +74,15 @@ class FinetuningConfig:
     keep_checkpoints: int = 3
 
     def __post_init__(self) -> None:
-        check_counts(self, "train_batch_size", "num_accumulation_steps", "num_ranks", "save_checkpoint_steps",
-                     "display_loss_steps", "keep_checkpoints")
+        check_counts(
+            self,
+            "train_batch_size",
+            "num_accumulation_steps",
+            "num_ranks",
+            "save_checkpoint_steps",
+            "display_loss_steps",
+            "keep_checkpoints",
+        )
         for name in ("learning_rate", "num_train_epochs"):
             if not 0 < getattr(self, name) < math.inf:
                 raise UserError(f"{name}={getattr(self, name)}: must be positive")
@@ -112,14 +110,20 @@ class FinetuningConfig:
                 f"{num_rows} rows x {self.num_train_epochs:g} epochs do not fill one update of "
                 f"{self.global_batch_size} rows (train_batch_size {self.train_batch_size} x num_accumulation_steps "
                 f"{self.num_accumulation_steps} x {self.num_ranks} rank(s)); make one of these smaller or "
-                "num_train_epochs larger")
+                "num_train_epochs larger"
+            )
         return updates
 
-    def identity(self) -> Dict[str, Any]:
+    def identity(self) -> dict[str, Any]:
         """The settings that make a run this run; the others may change when it is resumed."""
-        return {"num_train_epochs": self.num_train_epochs, "warmup_proportion": self.warmup_proportion,
-                "effective_learning_rate": self.effective_learning_rate,
-                "global_batch_size": self.global_batch_size, "precision": self.precision, "seed": self.seed}
+        return {
+            "num_train_epochs": self.num_train_epochs,
+            "warmup_proportion": self.warmup_proportion,
+            "effective_learning_rate": self.effective_learning_rate,
+            "global_batch_size": self.global_batch_size,
+            "precision": self.precision,
+            "seed": self.seed,
+        }
 
 
 class Task(NamedTuple):
@@ -129,7 +133,7 @@ class Task(NamedTuple):
     model: tf.keras.Model
     objective: Any  # of bert_tf.losses
     num_rows: int
-    batch: Callable[[np.ndarray], Dict[str, np.ndarray]]  # row numbers [...] -> inputs and targets [..., S] or [...]
+    batch: Callable[[np.ndarray], dict[str, np.ndarray]]  # row numbers [...] -> inputs and targets [..., S] or [...]
     flops_per_sequence: float
     identity: Mapping[str, Any]  # what of model and data must not change within a run
 
@@ -153,12 +157,19 @@ def _batches(task: Task, config: FinetuningConfig, rank: int, batch_number: int)
         batch_number += 1
 
 
-def _name_metrics(objective: Any, means: np.ndarray) -> Dict[str, float]:
+def _name_metrics(objective: Any, means: np.ndarray) -> dict[str, float]:
     return dict(zip(objective.metric_names, map(float, means)))
 
 
-def finetune(config: FinetuningConfig, task: Task, checkpoints: CheckpointFolder, telemetry: Telemetry,
-             workers: Workers, initialise: Callable[[], None], after_save: Callable[[], None]) -> bool:
+def finetune(
+    config: FinetuningConfig,
+    task: Task,
+    checkpoints: CheckpointFolder,
+    telemetry: Telemetry,
+    workers: Workers,
+    initialise: Callable[[], None],
+    after_save: Callable[[], None],
+) -> bool:
     """Trains the task's model in place, from where its run folder stands, to the end of its epochs.
 
     Args:
@@ -169,29 +180,55 @@ def finetune(config: FinetuningConfig, task: Task, checkpoints: CheckpointFolder
       True when the end was reached, False when a signal stopped the run (it was saved).
     """
     num_updates = config.num_updates(task.num_rows)
-    optimizer = make_optimizer("adamw", config.effective_learning_rate, int(num_updates * config.warmup_proportion),
-                               num_updates, compiled=config.xla_scope != "off")
+    optimizer = make_optimizer(
+        "adamw",
+        config.effective_learning_rate,
+        int(num_updates * config.warmup_proportion),
+        num_updates,
+        compiled=config.xla_scope != "off",
+    )
     loss_scale = LossScale(enabled=config.precision == "fp16")
     identity = {**config.identity(), **task.identity}
-    step = TrainStep(task.model, task.objective, optimizer, workers, loss_scale, scope=config.xla_scope,
-                     num_accumulation_steps=config.num_accumulation_steps, micro_batch_size=config.train_batch_size,
-                     seed=config.seed, settings=repr(identity),
-                     on_halving=telemetry.warning if config.may_split_more else None)
+    step = TrainStep(
+        task.model,
+        task.objective,
+        optimizer,
+        workers,
+        loss_scale,
+        scope=config.xla_scope,
+        num_accumulation_steps=config.num_accumulation_steps,
+        micro_batch_size=config.train_batch_size,
+        seed=config.seed,
+        settings=repr(identity),
+        on_halving=telemetry.warning if config.may_split_more else None,
+    )
     state = TrainState(task.model, optimizer, loss_scale)
     resumed_from = start_or_resume(state, checkpoints, workers, telemetry, initialise)
-    facts = {"num_ranks": workers.size, "global_batch_size": config.global_batch_size,
-             "flops_per_sequence": task.flops_per_sequence, "num_rows": task.num_rows,
-             "warmup_steps": int(num_updates * config.warmup_proportion)}
+    facts = {
+        "num_ranks": workers.size,
+        "global_batch_size": config.global_batch_size,
+        "flops_per_sequence": task.flops_per_sequence,
+        "num_rows": task.num_rows,
+        "warmup_steps": int(num_updates * config.warmup_proportion),
+    }
     peak = peak_tflops(describe_devices()["device"], config.precision)
     if peak:
         facts["peak_tflops"] = peak * workers.size
-    telemetry.start(update=state.updates_applied, resumed_from=resumed_from,
-                    phase=task.name, **facts)
-    settings = LoopSettings(num_updates, config.global_batch_size, config.save_checkpoint_steps,
-                            config.display_loss_steps, identity)
-    return run_updates(step, state, functools.partial(_batches, task, config, workers.rank), settings, checkpoints,
-                       telemetry, workers, name_metrics=functools.partial(_name_metrics, task.objective),
-                       after_save=after_save)
+    telemetry.start(update=state.updates_applied, resumed_from=resumed_from, phase=task.name, **facts)
+    settings = LoopSettings(
+        num_updates, config.global_batch_size, config.save_checkpoint_steps, config.display_loss_steps, identity
+    )
+    return run_updates(
+        step,
+        state,
+        functools.partial(_batches, task, config, workers.rank),
+        settings,
+        checkpoints,
+        telemetry,
+        workers,
+        name_metrics=functools.partial(_name_metrics, task.objective),
+        after_save=after_save,
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -199,17 +236,17 @@ class SquadJob:
     """One call of run_squad.py, its values checked where they are used."""
 
     model_dir: Path
-    train_file: Optional[str]  # None: no training
-    predict_file: Optional[str]  # None: no prediction
-    init_checkpoint: Optional[str]
-    bert_config_file: Optional[str]  # None: beside the checkpoint
-    vocab_file: Optional[str]  # None: beside the checkpoint
+    train_file: str | None  # None: no training
+    predict_file: str | None  # None: no prediction
+    init_checkpoint: str | None
+    bert_config_file: str | None  # None: beside the checkpoint
+    vocab_file: str | None  # None: beside the checkpoint
     training: FinetuningConfig
     features: FeatureSettings
     decoding: DecodeSettings
     predict_batch_size: int
-    wants_scores: Optional[bool]
-    dllog_path: Optional[str]
+    wants_scores: bool | None
+    dllog_path: str | None
     continue_with_changes: bool
 
     def __post_init__(self) -> None:
@@ -235,18 +272,28 @@ class _SquadRun:
 
     def _fit_into_memory(self) -> FinetuningConfig:
         config = self.job.training
-        work = Workload(self.bert_config, self.job.features.max_seq_length, 0, config.xla_scope,
-                        config.train_batch_size, config.precision, config.recompute, config.num_ranks)
+        work = Workload(
+            self.bert_config,
+            self.job.features.max_seq_length,
+            0,
+            config.xla_scope,
+            config.train_batch_size,
+            config.precision,
+            config.recompute,
+            config.num_ranks,
+        )
         return fit_into_memory(config, work, "adamw", self.job.model_dir, self.workers)
 
-    def _find_model_files(self) -> Tuple[BertConfig, Path]:
+    def _find_model_files(self) -> tuple[BertConfig, Path]:
         """The model's shape and its vocabulary, checked against each other and the flags."""
         job, files = self.job, []
         prefix = self.weights
         if not prefix and job.init_checkpoint:
             prefix = resolve(job.init_checkpoint)
-        for flag, given, name in (("bert_config_file", job.bert_config_file, "bert_config.json"),
-                                  ("vocab_file", job.vocab_file, "vocab.txt")):
+        for flag, given, name in (
+            ("bert_config_file", job.bert_config_file, "bert_config.json"),
+            ("vocab_file", job.vocab_file, "vocab.txt"),
+        ):
             if given:
                 path = Path(given)
             elif prefix:
@@ -258,21 +305,27 @@ class _SquadRun:
             files.append(path)
         config, vocab = BertConfig.from_json_file(files[0]), load_vocab(str(files[1]))
         if sum(piece.startswith(WORD_START) for piece in vocab) > 0.1 * len(vocab):
-            raise UserError(f"{files[1]} holds SentencePiece's pieces; finding answers in a text needs a model with a "
-                            "WordPiece vocabulary")
+            raise UserError(
+                f"{files[1]} holds SentencePiece's pieces; finding answers in a text needs a model with a "
+                "WordPiece vocabulary"
+            )
         if len(vocab) != config.vocab_size:
-            raise UserError(f"{files[1]} has {len(vocab)} pieces, but {files[0]} says vocab_size="
-                            f"{config.vocab_size}; use the vocabulary the model was trained with")
+            raise UserError(
+                f"{files[1]} has {len(vocab)} pieces, but {files[0]} says vocab_size="
+                f"{config.vocab_size}; use the vocabulary the model was trained with"
+            )
         if job.features.max_seq_length > config.max_position_embeddings:
-            raise UserError(f"--max_seq_length={job.features.max_seq_length} is more than the model's "
-                            f"max_position_embeddings={config.max_position_embeddings}")
+            raise UserError(
+                f"--max_seq_length={job.features.max_seq_length} is more than the model's "
+                f"max_position_embeddings={config.max_position_embeddings}"
+            )
         check_casing(vocab, job.decoding.do_lower_case, files[1])
         return config, files[1]
 
-    def read(self, path: str) -> List[Example]:
+    def read(self, path: str) -> list[Example]:
         return read_examples(path, version_2_with_negative=self.job.decoding.version_2_with_negative)
 
-    def features(self, path: str, read: Callable[[], List[Example]], is_training: bool) -> Features:
+    def features(self, path: str, read: Callable[[], list[Example]], is_training: bool) -> Features:
         """Windows of a SQuAD file, from the run folder's cache where it has them."""
         job, is_chief = self.job, self.workers.is_chief
 
@@ -280,13 +333,20 @@ class _SquadRun:
             examples = read()
             if is_training:
                 check_answers(examples, path)
-            return make_features(examples, self.tokenizer, job.features, is_training=is_training,
-                                 show_progress=is_chief)
+            return make_features(
+                examples, self.tokenizer, job.features, is_training=is_training, show_progress=is_chief
+            )
 
         if not Path(path).is_file():
             raise UserError(f"{path}: no such file; name a SQuAD file such as train-v1.1.json")
-        key = content_key(Path(path), self.vocab_file, job.features, job.decoding.do_lower_case,
-                          job.decoding.version_2_with_negative, is_training)
+        key = content_key(
+            Path(path),
+            self.vocab_file,
+            job.features,
+            job.decoding.do_lower_case,
+            job.decoding.version_2_with_negative,
+            is_training,
+        )
         cache = job.model_dir / "features" / f"{key}.npz"
         load = functools.partial(cached_features, cache, make, write=is_chief)
         made = self.workers.together(load if is_chief else lambda: None)
@@ -294,46 +354,79 @@ class _SquadRun:
 
     def train(self, telemetry: Telemetry, path: str, features: Features) -> bool:
         job, config = self.job, self.job.training
-        identity = {"task": "squad", "bert_config": self.bert_config.to_dict(),
-                    "init_checkpoint": job.init_checkpoint, "data": content_key(Path(path)),
-                    "vocabulary": content_key(self.vocab_file), **dataclasses.asdict(job.features),
-                    "do_lower_case": job.decoding.do_lower_case,
-                    "version_2_with_negative": job.decoding.version_2_with_negative}
-        companions = {"bert_config.json": self.bert_config.to_json(),
-                      "vocab.txt": self.vocab_file.read_text(encoding="utf-8")}
+        identity = {
+            "task": "squad",
+            "bert_config": self.bert_config.to_dict(),
+            "init_checkpoint": job.init_checkpoint,
+            "data": content_key(Path(path)),
+            "vocabulary": content_key(self.vocab_file),
+            **dataclasses.asdict(job.features),
+            "do_lower_case": job.decoding.do_lower_case,
+            "version_2_with_negative": job.decoding.version_2_with_negative,
+        }
+        companions = {
+            "bert_config.json": self.bert_config.to_json(),
+            "vocab.txt": self.vocab_file.read_text(encoding="utf-8"),
+        }
         if self.folder:
-            self.folder.bind({**config.identity(), **identity}, self._record(features), companions,
-                             job.continue_with_changes)
-        task = Task("squad", self.model, SpanObjective(), features.num_windows, features.batch,
-                    span_flops_per_sequence(self.bert_config, job.features.max_seq_length), identity)
-        checkpoints = CheckpointFolder(job.model_dir / "checkpoints", keep=config.keep_checkpoints,
-                                       vocab_size=self.bert_config.vocab_size, companions=companions)
+            self.folder.bind(
+                {**config.identity(), **identity}, self._record(features), companions, job.continue_with_changes
+            )
+        task = Task(
+            "squad",
+            self.model,
+            SpanObjective(),
+            features.num_windows,
+            features.batch,
+            span_flops_per_sequence(self.bert_config, job.features.max_seq_length),
+            identity,
+        )
+        checkpoints = CheckpointFolder(
+            job.model_dir / "checkpoints",
+            keep=config.keep_checkpoints,
+            vocab_size=self.bert_config.vocab_size,
+            companions=companions,
+        )
         return finetune(
-            config, task, checkpoints, telemetry, self.workers,
+            config,
+            task,
+            checkpoints,
+            telemetry,
+            self.workers,
             lambda: initialise_from(job.init_checkpoint, self.model, self.bert_config.vocab_size, telemetry),
-            lambda: write_report(job.model_dir, telemetry))
+            lambda: write_report(job.model_dir, telemetry),
+        )
 
-    def predict(self, telemetry: Telemetry, path: str, examples: List[Example], update: int) -> None:
+    def predict(self, telemetry: Telemetry, path: str, examples: list[Example], update: int) -> None:
         job = self.job
         features = self.features(path, lambda: examples, is_training=False)
         sheet = AnswerSheet(examples, features, self.tokenizer, job.decoding, job.wants_scores)
         answer_questions(self.model, sheet, job.predict_batch_size, job.model_dir, self.workers, telemetry, update)
 
-    def _record(self, features: Features) -> Dict[str, Any]:
+    def _record(self, features: Features) -> dict[str, Any]:
         """What config.json keeps beside the run's identity."""
         config = self.job.training
-        settings = {**dataclasses.asdict(config), **dataclasses.asdict(self.job.features),
-                    **dataclasses.asdict(self.job.decoding)}
+        settings = {
+            **dataclasses.asdict(config),
+            **dataclasses.asdict(self.job.features),
+            **dataclasses.asdict(self.job.decoding),
+        }
         data = {"files": 1, "first_file": self.job.train_file, "instances": features.num_windows}
-        return {"settings": settings, "bert_config": self.bert_config.to_dict(), "data": data,
-                "num_ranks": config.num_ranks, "global_batch_size": config.global_batch_size,
-                **describe_devices(), **provenance()}
+        return {
+            "settings": settings,
+            "bert_config": self.bert_config.to_dict(),
+            "data": data,
+            "num_ranks": config.num_ranks,
+            "global_batch_size": config.global_batch_size,
+            **describe_devices(),
+            **provenance(),
+        }
 
 
 def run_squad(job: SquadJob, workers: Workers) -> bool:
     """Trains, predicts and scores as `job` says. Returns False when a signal stopped the training."""
     run = _SquadRun(job, workers)
-    questions: List[Example] = []
+    questions: list[Example] = []
     if job.predict_file:  # read before the training, which may take days, not after it
         questions = run.read(job.predict_file)
         if job.wants_scores:
@@ -343,8 +436,9 @@ def run_squad(job: SquadJob, workers: Workers) -> bool:
         path = job.train_file
         features = run.features(path, lambda: run.read(path), is_training=True)
         num_updates = job.training.num_updates(features.num_windows)
-    with Telemetry(job.model_dir, is_chief=workers.is_chief, total_updates=num_updates,
-                   dllog_path=job.dllog_path) as telemetry:
+    with Telemetry(
+        job.model_dir, is_chief=workers.is_chief, total_updates=num_updates, dllog_path=job.dllog_path
+    ) as telemetry:
         finished, started = True, time.monotonic()
         if job.train_file:
             finished = run.train(telemetry, job.train_file, features)

@@ -2,12 +2,14 @@
 
 Shapes: F rows (windows), B batch of one rank, S tokens in a row.
 """
+
 from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -32,12 +34,17 @@ _UNUSED_HERE = "bert/pooler/"
 class Predicted(NamedTuple):
     """Outputs of a model over all rows, and the speed of the steady state."""
 
-    outputs: Tuple[np.ndarray, ...]  # each [F, ...]
-    throughput_val: Optional[float]  # global rows/s without the first batch; None where there is no other
+    outputs: tuple[np.ndarray, ...]  # each [F, ...]
+    throughput_val: float | None  # global rows/s without the first batch; None where there is no other
 
 
-def predict_rows(model: tf.keras.Model, batch: Callable[[np.ndarray], Dict[str, np.ndarray]], num_rows: int,
-                 batch_size: int, workers: Workers) -> Predicted:
+def predict_rows(
+    model: tf.keras.Model,
+    batch: Callable[[np.ndarray], dict[str, np.ndarray]],
+    num_rows: int,
+    batch_size: int,
+    workers: Workers,
+) -> Predicted:
     """The model's outputs for rows 0 to num_rows - 1, computed by all ranks, known to all.
 
     Each rank takes consecutive rows in batches of one fixed shape, so that the model is compiled
@@ -47,16 +54,22 @@ def predict_rows(model: tf.keras.Model, batch: Callable[[np.ndarray], Dict[str, 
       batch: row numbers [B] -> the model's inputs.
       batch_size: B, of one rank.
     """
-    compiled = tf.function(lambda features: tuple(model(features, dropout=None)),
-                           jit_compile=model.blocks.scope == "step", autograph=False)
+    compiled = tf.function(
+        lambda features: tuple(model(features, dropout=None)), jit_compile=model.blocks.scope == "step", autograph=False
+    )
     num_batches = -(-num_rows // (batch_size * workers.size))
     first = workers.rank * num_batches * batch_size
-    found: List[List[np.ndarray]] = []
+    found: list[list[np.ndarray]] = []
 
     def predict_mine() -> float:
         started = time.monotonic()
-        for number in progress(range(num_batches), total=num_batches, unit="batches", description="predicting",
-                               disable=not workers.is_chief):
+        for number in progress(
+            range(num_batches),
+            total=num_batches,
+            unit="batches",
+            description="predicting",
+            disable=not workers.is_chief,
+        ):
             rows = first + number * batch_size + np.arange(batch_size)
             inputs = batch(np.where(rows < num_rows, rows, 0))
             outputs = compiled({name: tf.constant(inputs[name]) for name in _INPUTS})
@@ -74,7 +87,7 @@ def predict_rows(model: tf.keras.Model, batch: Callable[[np.ndarray], Dict[str, 
     return Predicted(tuple(outputs), rate)
 
 
-def find_span_weights(model_dir: Path, init_checkpoint: Optional[str]) -> Path:
+def find_span_weights(model_dir: Path, init_checkpoint: str | None) -> Path:
     """The checkpoint prefix to predict with: `init_checkpoint` if it was fine-tuned, else the run's newest.
 
     Raises:
@@ -87,10 +100,14 @@ def find_span_weights(model_dir: Path, init_checkpoint: Optional[str]) -> Path:
     if (model_dir / "checkpoints").is_dir():
         return resolve(model_dir, "model_dir")
     if init_checkpoint:
-        raise UserError(f"--init_checkpoint={init_checkpoint} has no question answering head ({SPAN_HEAD}), and "
-                        f"--model_dir={model_dir} holds no checkpoint; fine-tune it first with --mode=train")
-    raise UserError(f"--model_dir={model_dir} holds no checkpoint to predict with; fine-tune first with --mode=train, "
-                    "or name a fine-tuned checkpoint with --init_checkpoint")
+        raise UserError(
+            f"--init_checkpoint={init_checkpoint} has no question answering head ({SPAN_HEAD}), and "
+            f"--model_dir={model_dir} holds no checkpoint; fine-tune it first with --mode=train"
+        )
+    raise UserError(
+        f"--model_dir={model_dir} holds no checkpoint to predict with; fine-tune first with --mode=train, "
+        "or name a fine-tuned checkpoint with --init_checkpoint"
+    )
 
 
 def load_span_weights(prefix: Path, model: tf.keras.Model, vocab_size: int) -> int:
@@ -102,8 +119,10 @@ def load_span_weights(prefix: Path, model: tf.keras.Model, vocab_size: int) -> i
     report = load_weights(prefix, model.variables, vocab_size)
     missing = [name for name in report.missing if not name.startswith(_UNUSED_HERE)]
     if missing:
-        raise UserError(f"checkpoint {prefix} lacks {', '.join(missing[:3])} ({len(missing)} variables in all), so "
-                        "it cannot answer questions; name a checkpoint fine-tuned with run_squad.py")
+        raise UserError(
+            f"checkpoint {prefix} lacks {', '.join(missing[:3])} ({len(missing)} variables in all), so "
+            "it cannot answer questions; name a checkpoint fine-tuned with run_squad.py"
+        )
     return read_state(prefix.parent)["updates_applied"] if (prefix.parent / STATE).is_file() else 0
 
 
@@ -114,11 +133,18 @@ class AnswerSheet(NamedTuple):
     features: Features
     tokenizer: FullTokenizer
     settings: DecodeSettings
-    wants_scores: Optional[bool]  # None: if the examples hold answers
+    wants_scores: bool | None  # None: if the examples hold answers
 
 
-def answer_questions(model: tf.keras.Model, sheet: AnswerSheet, batch_size: int, model_dir: Path, workers: Workers,
-                     telemetry: Telemetry, update: int) -> Dict[str, float]:
+def answer_questions(
+    model: tf.keras.Model,
+    sheet: AnswerSheet,
+    batch_size: int,
+    model_dir: Path,
+    workers: Workers,
+    telemetry: Telemetry,
+    update: int,
+) -> dict[str, float]:
     """Answers a file's questions into ``predictions.json``, ``nbest_predictions.json`` and, for version
     2.0, ``null_odds.json`` of `model_dir`; scores them by the official rules where wanted.
 
@@ -132,8 +158,9 @@ def answer_questions(model: tf.keras.Model, sheet: AnswerSheet, batch_size: int,
     if not workers.is_chief:
         return {}
     start_logits, end_logits = predicted.outputs
-    decoded = decode(sheet.examples, features, start_logits, end_logits, sheet.tokenizer, sheet.settings,
-                     show_progress=True)
+    decoded = decode(
+        sheet.examples, features, start_logits, end_logits, sheet.tokenizer, sheet.settings, show_progress=True
+    )
     _write_answers(decoded, sheet.settings.version_2_with_negative, model_dir)
     telemetry.note(f"answers to {len(sheet.examples):,} questions: {model_dir / 'predictions.json'}")
     holds_answers = all(example.answers is not None for example in sheet.examples)
@@ -142,8 +169,10 @@ def answer_questions(model: tf.keras.Model, sheet: AnswerSheet, batch_size: int,
         return {}
     if sheet.settings.version_2_with_negative:
         scores = score_version_2(sheet.examples, decoded.predictions, decoded.null_odds)
-        telemetry.note(f"best null threshold: {scores['best_f1_thresh']} (F1 {scores['best_f1']:.3f}); use it with "
-                       "--null_score_diff_threshold")
+        telemetry.note(
+            f"best null threshold: {scores['best_f1_thresh']} (F1 {scores['best_f1']:.3f}); use it with "
+            "--null_score_diff_threshold"
+        )
     else:
         scores = score(sheet.examples, decoded.predictions)
     telemetry.note(json.dumps(scores))
@@ -154,7 +183,7 @@ def answer_questions(model: tf.keras.Model, sheet: AnswerSheet, batch_size: int,
 
 
 def _write_answers(decoded: Decoded, version_2_with_negative: bool, model_dir: Path) -> None:
-    files: Dict[str, Any] = {"predictions.json": decoded.predictions, "nbest_predictions.json": decoded.nbest}
+    files: dict[str, Any] = {"predictions.json": decoded.predictions, "nbest_predictions.json": decoded.nbest}
     if version_2_with_negative:
         files["null_odds.json"] = decoded.null_odds
     for name, content in files.items():

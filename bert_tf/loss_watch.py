@@ -4,18 +4,20 @@ Two rules, each of which warns once in a start of the program. Both were laid on
 runs (tests/golden/loss_curves.json), none of which they complain about: long plateaus are common,
 but at the level that the pieces' frequencies alone give, well below ln V + ln 2.
 """
+
 from __future__ import annotations
 
 import collections
 import math
-from typing import Deque, List
 
 # By then the losses of all runs seen had fallen by 2 nats and more; a warm-up delays that.
 _NO_PROGRESS_UPDATES, _WARMUP_SHARE, _PROGRESS_NATS = 300, 0.25, 0.2
 # A jump goes beyond everything recent by the width of what was recent, and by this much at least.
 _RECENT_REPORTS, _JUDGED_FROM, _JUMP_NATS = 20, 10, 0.5
-_CAUSES = ("usual causes: duplicated text, records made with another vocabulary than the model's, too high a learning "
-           "rate, too short a warm-up")
+_CAUSES = (
+    "usual causes: duplicated text, records made with another vocabulary than the model's, too high a learning "
+    "rate, too short a warm-up"
+)
 
 
 class LossWatch:
@@ -29,25 +31,27 @@ class LossWatch:
     def __init__(self, vocab_size: int, warmup_steps: int):
         self._start_loss = math.log(vocab_size) + math.log(2)
         self._due = _NO_PROGRESS_UPDATES + int(_WARMUP_SHARE * warmup_steps)
-        self._recent: Deque[float] = collections.deque(maxlen=_RECENT_REPORTS)
+        self._recent: collections.deque[float] = collections.deque(maxlen=_RECENT_REPORTS)
         self._may_be_stuck = self._may_jump = True
 
-    def add(self, update: int, loss: float) -> List[str]:
+    def add(self, update: int, loss: float) -> list[str]:
         """Notes the mean loss of the updates up to `update` since the last report; returns warnings."""
-        warnings: List[str] = []
+        warnings: list[str] = []
         if self._may_be_stuck and loss < self._start_loss - _PROGRESS_NATS:
             self._may_be_stuck = False
         if self._may_be_stuck and update >= self._due:
             self._may_be_stuck = False
             warnings.append(
                 f"after {update:,} updates the loss is {loss:.2f} and has not left {self._start_loss:.2f}, where a "
-                f"model stands that has learned nothing; {_CAUSES} (or too low a rate)")
+                f"model stands that has learned nothing; {_CAUSES} (or too low a rate)"
+            )
         if self._may_jump and self._is_jump(loss):
             self._may_jump = False
             warnings.append(
                 f"the loss is {loss:.2f} at update {update:,} and was between {min(self._recent):.2f} and "
                 f"{max(self._recent):.2f} in the last {len(self._recent)} reports; {_CAUSES}. If it stays there, start "
-                "again from an earlier checkpoint with a lower rate")
+                "again from an earlier checkpoint with a lower rate"
+            )
         if math.isfinite(loss):
             self._recent.append(loss)
         return warnings

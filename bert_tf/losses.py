@@ -5,16 +5,15 @@ of its losses, and the training step divides by the whole update's denominators 
 
 Shape letters: A micro-batches of an update, B batch, S sequence, P masked positions, V vocabulary.
 """
-from __future__ import annotations
 
-from typing import Dict, Optional, Tuple
+from __future__ import annotations
 
 import numpy as np
 import tensorflow as tf
 
 from bert_tf.randomness import DropoutKey
 
-Features = Dict[str, tf.Tensor]
+Features = dict[str, tf.Tensor]
 
 
 def _host_sums(*weights: tf.Tensor) -> np.ndarray:
@@ -39,18 +38,22 @@ class PretrainingObjective:
         """Masked tokens and instances in features with leading dimensions [A, B]: float32 [2]."""
         return _host_sums(features["masked_lm_weights"], features["example_weights"])
 
-    def __call__(self, model: tf.keras.Model, features: Features, dropout: Optional[DropoutKey]
-                 ) -> Tuple[tf.Tensor, tf.Tensor]:
+    def __call__(
+        self, model: tf.keras.Model, features: Features, dropout: DropoutKey | None
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         """Loss sums float32 [2] and metric sums float32 [4] of one micro-batch."""
         mlm_logits_BxPxV, nsp_logits_Rx2 = model(features, dropout=dropout)
         cross_entropy = model.blocks.cross_entropy
         mlm_loss, mlm_correct = cross_entropy(
             tf.reshape(mlm_logits_BxPxV, [-1, mlm_logits_BxPxV.shape[2]]),
             tf.reshape(features["masked_lm_ids"], [-1]),
-            tf.reshape(features["masked_lm_weights"], [-1]))
+            tf.reshape(features["masked_lm_weights"], [-1]),
+        )
         nsp_loss, nsp_correct = cross_entropy(
-            nsp_logits_Rx2, tf.reshape(features["next_sentence_labels"], [-1]),
-            tf.reshape(features["example_weights"], [-1]))
+            nsp_logits_Rx2,
+            tf.reshape(features["next_sentence_labels"], [-1]),
+            tf.reshape(features["example_weights"], [-1]),
+        )
         losses = tf.stack([mlm_loss, nsp_loss])
         return losses, tf.concat([losses, tf.stack([mlm_correct, nsp_correct])], axis=0)
 
@@ -66,14 +69,13 @@ class SpanObjective:
         """Instances in features with leading dimensions [A, B]: float32 [1]."""
         return _host_sums(features["example_weights"])
 
-    def __call__(self, model: tf.keras.Model, features: Features, dropout: Optional[DropoutKey]
-                 ) -> Tuple[tf.Tensor, tf.Tensor]:
+    def __call__(
+        self, model: tf.keras.Model, features: Features, dropout: DropoutKey | None
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         """Loss sums float32 [1] and metric sums float32 [3] of one micro-batch."""
         start_logits_BxS, end_logits_BxS = model(features, dropout=dropout)
         weights_B = features["example_weights"]
-        start_loss, start_correct = model.blocks.cross_entropy(
-            start_logits_BxS, features["start_positions"], weights_B)
-        end_loss, end_correct = model.blocks.cross_entropy(
-            end_logits_BxS, features["end_positions"], weights_B)
+        start_loss, start_correct = model.blocks.cross_entropy(start_logits_BxS, features["start_positions"], weights_B)
+        end_loss, end_correct = model.blocks.cross_entropy(end_logits_BxS, features["end_positions"], weights_B)
         loss = (start_loss + end_loss) / 2.0
         return loss[tf.newaxis], tf.stack([loss, start_correct, end_correct])

@@ -13,12 +13,13 @@ set to the place that belongs to the instance, so no other instance, batch or pr
 
 Shape letters: N instances, S sequence, P masked positions, W words, C candidates.
 """
+
 from __future__ import annotations
 
 import dataclasses
 import re
 from collections.abc import Mapping
-from typing import NamedTuple, Union
+from typing import NamedTuple
 
 import numpy as np
 
@@ -57,8 +58,10 @@ class MaskingRules:
             if getattr(self, name) < 1:
                 raise UserError(f"--{name}={getattr(self, name)} is out of range; give a value from 1 on")
         if self.max_ngram_size > 1 and not self.whole_word_masking:
-            raise UserError(f"--max_ngram_size={self.max_ngram_size} masks up to so many whole words together: add "
-                            "--whole_word_masking")
+            raise UserError(
+                f"--max_ngram_size={self.max_ngram_size} masks up to so many whole words together: add "
+                "--whole_word_masking"
+            )
 
 
 class VocabularyIds(NamedTuple):
@@ -76,7 +79,8 @@ class VocabularyIds(NamedTuple):
     def of(cls, vocab: Mapping[str, int]) -> VocabularyIds:
         """Raises: UserError where there is nothing but special and unused tokens."""
         replacements = [
-            token_id for token, token_id in vocab.items()
+            token_id
+            for token, token_id in vocab.items()
             if token not in SPECIAL_TOKENS and not _UNUSED_TOKEN.fullmatch(token)
         ]
         if not replacements:
@@ -85,8 +89,13 @@ class VocabularyIds(NamedTuple):
                 "some that occur in text: give a vocabulary made from text with --vocab_file"
             )
         return cls(
-            vocab["[PAD]"], vocab["[CLS]"], vocab["[SEP]"], vocab["[MASK]"], vocab[UNKNOWN_TOKEN],
-            np.array(replacements, np.int32), continues_word(vocab),
+            vocab["[PAD]"],
+            vocab["[CLS]"],
+            vocab["[SEP]"],
+            vocab["[MASK]"],
+            vocab[UNKNOWN_TOKEN],
+            np.array(replacements, np.int32),
+            continues_word(vocab),
         )
 
 
@@ -149,7 +158,9 @@ class Masker:
         bits = _random_bits(seed, runs, num_columns)
         size = max(1, _BLOCK_TOKENS // input_ids.shape[1])
         blocks = [
-            self._mask_block(input_ids[first:first + size], input_mask[first:first + size], bits[first:first + size])
+            self._mask_block(
+                input_ids[first : first + size], input_mask[first : first + size], bits[first : first + size]
+            )
             for first in range(0, len(input_ids), size)
         ]
         return blocks[0] if len(blocks) == 1 else Masked(*map(np.concatenate, zip(*blocks)))
@@ -183,11 +194,16 @@ class Masker:
         masked = input_ids.astype(np.int32)
         rows = np.nonzero(choice.is_chosen)[0]
         masked[rows, choice.positions[choice.is_chosen]] = replaced[choice.is_chosen]
-        return Masked(masked, choice.positions.astype(np.int32), labels.astype(np.int32),
-                      choice.is_chosen.astype(np.float32))
+        return Masked(
+            masked, choice.positions.astype(np.int32), labels.astype(np.int32), choice.is_chosen.astype(np.float32)
+        )
 
     def _choose_words(
-        self, input_ids: np.ndarray, a_size: np.ndarray, num_candidates: np.ndarray, wanted: np.ndarray,
+        self,
+        input_ids: np.ndarray,
+        a_size: np.ndarray,
+        num_candidates: np.ndarray,
+        wanted: np.ndarray,
         orders: np.ndarray,
     ) -> _Choice:
         """Words, or runs of them, until `wanted` tokens are chosen or nothing fits any more."""
@@ -219,8 +235,9 @@ class Masker:
         unit, row = np.nonzero(unit_sizes)
         unit_of = np.full(input_ids.shape, -1)
         size = unit_sizes[unit, row]
-        unit_of[np.repeat(row, size), _count_on(words.begin[row, candidates.first_word[unit, row]], size)] = (
-            np.repeat(unit, size))
+        unit_of[np.repeat(row, size), _count_on(words.begin[row, candidates.first_word[unit, row]], size)] = np.repeat(
+            unit, size
+        )
         return _as_choice(unit_of, num_predictions)
 
 
@@ -236,14 +253,12 @@ def _random_bits(seed: int, runs: np.ndarray, num_columns: int) -> np.ndarray:
     return np.concatenate(parts)[:, :num_columns].astype(np.uint32, copy=False)
 
 
-def _below(limit: Union[int, np.ndarray], bits: np.ndarray) -> np.ndarray:
+def _below(limit: int | np.ndarray, bits: np.ndarray) -> np.ndarray:
     """int64, uniform in [0, limit): the upper half of the product with 32 random bits."""
     return (bits.astype(np.int64) * limit) >> 32
 
 
-def _choose_tokens(
-    a_size: np.ndarray, num_candidates: np.ndarray, wanted: np.ndarray, bits: np.ndarray
-) -> _Choice:
+def _choose_tokens(a_size: np.ndarray, num_candidates: np.ndarray, wanted: np.ndarray, bits: np.ndarray) -> _Choice:
     """Single tokens, each a unit of its own: the first steps of Fisher and Yates' shuffle for all rows at once."""
     num, num_predictions = bits.shape
     rows, most = np.arange(num), int(num_candidates.max())
@@ -251,13 +266,13 @@ def _choose_tokens(
     steps = np.arange(wanted.max())[:, np.newaxis]
     # Rows that have all theirs swap a place with itself.
     left = np.where(steps < wanted, num_candidates - steps, 0)
-    others = (_below(left, bits.T[:len(steps)]) + steps) * num + rows
+    others = (_below(left, bits.T[: len(steps)]) + steps) * num + rows
     for here, other in zip(order.reshape(most, num), others):
         drawn = order.take(other, mode="clip")
         order[other] = here
         here[:] = drawn
     chosen = np.full([num, num_predictions], most)
-    chosen[:, :min(most, num_predictions)] = order.reshape(most, num)[:num_predictions].T
+    chosen[:, : min(most, num_predictions)] = order.reshape(most, num)[:num_predictions].T
     is_chosen = np.arange(num_predictions) < wanted[:, np.newaxis]
     chosen = np.sort(np.where(is_chosen, chosen, most), axis=1)
     # [CLS] precedes A, and the first [SEP] stands between A and B.
@@ -296,17 +311,18 @@ def _order_candidates(words: _Words, max_size: int, orders: np.ndarray) -> _Cand
     firsts, clocks = np.zeros([2, num, max_size, most], np.int64)
     for size in range(1, max_size + 1):
         is_run = numbers + size <= words.num_words[:, np.newaxis]
-        is_run[:, :max(most - size + 1, 0)] &= (
-            words.segment[:, size - 1:] == words.segment[:, :max(most - size + 1, 0)])
+        is_run[:, : max(most - size + 1, 0)] &= (
+            words.segment[:, size - 1 :] == words.segment[:, : max(most - size + 1, 0)]
+        )
         start = (size - 1) * length
-        keys = orders[:, start:start + most].astype(np.uint64) << _PLACE_BITS
+        keys = orders[:, start : start + most].astype(np.uint64) << _PLACE_BITS
         keys[~is_run] = ~_PLACE
         first = _sorted_places(keys)
         if max_size == 1:
             return _Candidates(words.num_words, np.ascontiguousarray(first.T), np.ones_like(first.T))
         start += max_size * length
         # From (0, 1], of which there is a logarithm.
-        uniform = (orders[:, start:start + most] + 1.0) * 2.0**-32
+        uniform = (orders[:, start : start + most] + 1.0) * 2.0**-32
         times = np.cumsum(-size * np.log(uniform), axis=1)
         times[numbers >= is_run.sum(axis=1, keepdims=True)] = np.inf
         firsts[:, size - 1], clocks[:, size - 1] = first, times.view(np.int64)

@@ -9,13 +9,14 @@ one micro-batch is in memory at a time.
 Shape letters: B micro-batch, S sequence, R = B*S rows, H hidden, I intermediate, N heads, L layers,
 P masked positions, V vocabulary (padded).
 """
+
 from __future__ import annotations
 
 import dataclasses
 import resource
 import subprocess
 from pathlib import Path
-from typing import Callable, List, NamedTuple, Optional, Union
+from typing import Callable, NamedTuple
 
 from bert_tf.config import BertConfig, compute_dtype
 from bert_tf.errors import UserError
@@ -52,8 +53,11 @@ class _Kept(NamedTuple):
 # feed-forward part counts as 8) and two dropouts of a byte; of the scores the float32 softmax, what
 # is left of it and the dropout. The plain graph keeps every intermediate value of the blocks. Those of
 # "step" are estimates: one configuration has been measured against them.
-_KEPT = {"blocks": _Kept(20, 2, 1, 5, 2, 20, 3), "off": _Kept(20, 88, 1, 5, 1, 9, 10),
-         "step": _Kept(20, 10, 1, 5, 1, 8, 3)}
+_KEPT = {
+    "blocks": _Kept(20, 2, 1, 5, 2, 20, 3),
+    "off": _Kept(20, 88, 1, 5, 1, 9, 10),
+    "step": _Kept(20, 10, 1, 5, 1, 8, 3),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,16 +115,20 @@ def predict(work: Workload) -> Memory:
     rows = work.micro_batch_size * work.max_seq_length * config.hidden_size
     scores = work.micro_batch_size * config.num_attention_heads * work.max_seq_length**2
     wide = config.intermediate_size / config.hidden_size / 4  # 1 in all published sizes
-    layer = (rows * (kept.rows_elements * (0.6 + 0.4 * wide) * size + kept.rows_bytes)
-             + scores * (kept.scores_elements * size + kept.scores_bytes))
+    layer = rows * (kept.rows_elements * (0.6 + 0.4 * wide) * size + kept.rows_bytes) + scores * (
+        kept.scores_elements * size + kept.scores_bytes
+    )
     layers = config.num_hidden_layers * (rows * size if work.recompute else layer)
     logits = work.micro_batch_size * work.max_predictions_per_seq * config.padded_vocab_size
     head = logits * (kept.logits_elements * size + kept.logits_bytes) + (table if logits else 0)
     # Weights in the compute type are kept from the forward to the backward pass.
     casts = 0 if size == FLOAT or work.recompute else parameters / FLOAT * size
     # The head's backward pass comes first; then the layers', one by one; the word table's is the last.
-    moments = (layers + casts + head, layers + casts + (table if logits else 0) + (layer if work.recompute else 0),
-               TABLE_COPIES * table)
+    moments = (
+        layers + casts + head,
+        layers + casts + (table if logits else 0) + (layer if work.recompute else 0),
+        TABLE_COPIES * table,
+    )
     passing = FRAGMENTATION * max(moments)
     reduced = parameters + BUCKET if work.num_ranks > 1 else 0
     applying = kept.optimizer_copies * table + reduced
@@ -144,7 +152,7 @@ class Device(NamedTuple):
     name: str
 
 
-def find_device(gpu_memory_gib: Optional[float], num_ranks: int) -> Device:
+def find_device(gpu_memory_gib: float | None, num_ranks: int) -> Device:
     """What a rank has: what was given, else the smallest card of this machine, else its share of free memory."""
     if gpu_memory_gib is not None:
         if not gpu_memory_gib > 0:
@@ -156,11 +164,15 @@ def find_device(gpu_memory_gib: Optional[float], num_ranks: int) -> Device:
     return Device(_free_memory() / num_ranks, f"free memory of this machine, for {num_ranks} rank(s)")
 
 
-def _cards() -> List[float]:
+def _cards() -> list[float]:
     """Bytes of each GPU."""
     try:
-        answer = subprocess.run(["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"],
-                                capture_output=True, text=True, timeout=60)
+        answer = subprocess.run(
+            ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
     except (OSError, subprocess.TimeoutExpired):
         return []
     return [float(line) * (1 << 20) for line in answer.stdout.split() if line.isdigit()]
@@ -168,12 +180,18 @@ def _cards() -> List[float]:
 
 def _free_memory() -> float:
     """Bytes that this process may still use: of the machine's, or of its own limit where that is less."""
-    kinds = {line.split(":")[0]: 1024 * int(line.split()[1])
-             for file in ("/proc/meminfo", "/proc/self/status")
-             for line in Path(file).read_text().splitlines() if line.split()[-1] == "kB"}
+    kinds = {
+        line.split(":")[0]: 1024 * int(line.split()[1])
+        for file in ("/proc/meminfo", "/proc/self/status")
+        for line in Path(file).read_text().splitlines()
+        if line.split()[-1] == "kB"
+    }
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    return kinds["MemAvailable"] if limit == resource.RLIM_INFINITY else min(
-        kinds["MemAvailable"], limit - kinds["VmSize"])
+    return (
+        kinds["MemAvailable"]
+        if limit == resource.RLIM_INFINITY
+        else min(kinds["MemAvailable"], limit - kinds["VmSize"])
+    )
 
 
 class Split(NamedTuple):
@@ -191,8 +209,13 @@ def halve(split: Split) -> Split:
     return Split(half, num_rows // half, split.is_auto)
 
 
-def choose_split(train_batch_size: str, num_accumulation_steps: Optional[int], global_batch_size: Optional[int],
-                 describe: Callable[[], Workload], gpu_memory_gib: Optional[float]) -> Split:
+def choose_split(
+    train_batch_size: str,
+    num_accumulation_steps: int | None,
+    global_batch_size: int | None,
+    describe: Callable[[], Workload],
+    gpu_memory_gib: float | None,
+) -> Split:
     """What --train_batch_size means: a number, or "auto" with a global batch to be cut.
 
     Args:
@@ -206,8 +229,10 @@ def choose_split(train_batch_size: str, num_accumulation_steps: Optional[int], g
         if not train_batch_size.isdecimal() or int(train_batch_size) < 1:
             raise UserError(f"--train_batch_size={train_batch_size}: must be a whole number of at least 1, or {AUTO}")
         if global_batch_size is not None:
-            raise UserError(f"--global_batch_size belongs to --train_batch_size={AUTO}; without it the global batch is "
-                            "train_batch_size x num_accumulation_steps x ranks")
+            raise UserError(
+                f"--global_batch_size belongs to --train_batch_size={AUTO}; without it the global batch is "
+                "train_batch_size x num_accumulation_steps x ranks"
+            )
         return Split(int(train_batch_size), 1 if num_accumulation_steps is None else num_accumulation_steps, False)
     if global_batch_size is None:
         raise UserError(f"--train_batch_size={AUTO} needs --global_batch_size, the sequences of all ranks in an update")
@@ -221,38 +246,64 @@ def choose_split(train_batch_size: str, num_accumulation_steps: Optional[int], g
     return Split(size, num_rows // size, True)
 
 
-def check_unpacked(train_batch_size: Union[str, int], packing: bool) -> None:
+def check_unpacked(train_batch_size: str | int, packing: bool) -> None:
     """Raises `UserError` where the size is to be found, by a plan that knows rows of one instance only."""
     if packing and train_batch_size == AUTO:
-        raise UserError(f"the batch size {AUTO} and packing do not go together, because the plan of the memory knows "
-                        "no packed rows: give the size as a number, or leave packing away")
+        raise UserError(
+            f"the batch size {AUTO} and packing do not go together, because the plan of the memory knows "
+            "no packed rows: give the size as a number, or leave packing away"
+        )
 
 
-def plan(work: Workload, device: Device) -> List[str]:
+def plan(work: Workload, device: Device) -> list[str]:
     """The table that ``--plan`` prints."""
     config, fixed = work.bert_config, predict(work)
-    task = (f"{work.max_predictions_per_seq} predictions, pre-training" if work.max_predictions_per_seq
-            else "finding spans")
-    lines = [f"model: {config.num_hidden_layers} layers x {config.hidden_size}, vocabulary of {config.vocab_size}, "
-             f"{work.num_parameters / 1e6:.1f} million parameters",
-             f"work: sequences of {work.max_seq_length}, {task}; scope {work.scope}, {work.num_ranks} rank(s)",
-             f"device: {device.memory / GIB:.2f} GiB ({device.name}), of which {PROGRAM / GIB:g} GiB for the program "
-             "itself", "", "whatever the micro-batch, GiB:"]
-    lines += [f"  {name:<15}{getattr(fixed, field) / GIB:8.2f}" for name, field in (
-        ("parameters", "weights"), ("gradients", "gradients"), ("m", "first_moments"), ("v", "second_moments"))]
+    task = (
+        f"{work.max_predictions_per_seq} predictions, pre-training" if work.max_predictions_per_seq else "finding spans"
+    )
+    lines = [
+        f"model: {config.num_hidden_layers} layers x {config.hidden_size}, vocabulary of {config.vocab_size}, "
+        f"{work.num_parameters / 1e6:.1f} million parameters",
+        f"work: sequences of {work.max_seq_length}, {task}; scope {work.scope}, {work.num_ranks} rank(s)",
+        f"device: {device.memory / GIB:.2f} GiB ({device.name}), of which {PROGRAM / GIB:g} GiB for the program itself",
+        "",
+        "whatever the micro-batch, GiB:",
+    ]
+    lines += [
+        f"  {name:<15}{getattr(fixed, field) / GIB:8.2f}"
+        for name, field in (
+            ("parameters", "weights"),
+            ("gradients", "gradients"),
+            ("m", "first_moments"),
+            ("v", "second_moments"),
+        )
+    ]
     scopes = {False: work.scope, True: "blocks" if work.scope == "step" else work.scope}  # as `choose_scope` has it
-    variants = [(f"{'16 bit' if precision == 'bf16' else 'fp32'}{', recompute' if recompute else ''}",
-                 dataclasses.replace(work, precision=precision, recompute=recompute, scope=scope))
-                for precision in ("fp32", "bf16") for recompute, scope in scopes.items()]
-    lines += ["", "activations + workspace = total with the program, GiB; * fits:",
-              "micro-batch" + "".join(f"{name:>28}" for name, _ in variants)]
+    variants = [
+        (
+            f"{'16 bit' if precision == 'bf16' else 'fp32'}{', recompute' if recompute else ''}",
+            dataclasses.replace(work, precision=precision, recompute=recompute, scope=scope),
+        )
+        for precision in ("fp32", "bf16")
+        for recompute, scope in scopes.items()
+    ]
+    lines += [
+        "",
+        "activations + workspace = total with the program, GiB; * fits:",
+        "micro-batch" + "".join(f"{name:>28}" for name, _ in variants),
+    ]
     size = 1
     while True:
         memories = [predict(dataclasses.replace(variant, micro_batch_size=size)) for _, variant in variants]
         marks = ["*" if memory.total + PROGRAM <= device.memory else " " for memory in memories]
-        lines.append(f"{size:>11}" + "".join(
-            f"{memory.activations / GIB:>12.2f} +{memory.workspace / GIB:>5.2f} ="
-            f"{(memory.total + PROGRAM) / GIB:>6.2f}{mark}" for memory, mark in zip(memories, marks)))
+        lines.append(
+            f"{size:>11}"
+            + "".join(
+                f"{memory.activations / GIB:>12.2f} +{memory.workspace / GIB:>5.2f} ="
+                f"{(memory.total + PROGRAM) / GIB:>6.2f}{mark}"
+                for memory, mark in zip(memories, marks)
+            )
+        )
         if "*" not in marks or size == LARGEST_MICRO_BATCH:
             break
         size *= 2

@@ -10,6 +10,7 @@ machine share its memory.
 
     fit_split() -> _Trial -> `python -m bert_tf.memory_trial` <settings as JSON>
 """
+
 from __future__ import annotations
 
 import contextlib
@@ -22,8 +23,9 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Dict, List, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -68,12 +70,16 @@ def fit_into_memory(config: Any, work: Workload, optimizer_type: str, model_dir:
     if 0 < known <= split.micro_batch_size:
         split = Split(known, num_rows // known, True)
         if workers.is_chief:
-            print(f"--train_batch_size=auto: {split.num_accumulation_steps} micro-batch(es) of {known} on each rank, "
-                  "with which this run has trained here before", flush=True)
+            print(
+                f"--train_batch_size=auto: {split.num_accumulation_steps} micro-batch(es) of {known} on each rank, "
+                "with which this run has trained here before",
+                flush=True,
+            )
     else:
         split = fit_split(split, work, optimizer_type, workers)
-    return dataclasses.replace(config, train_batch_size=split.micro_batch_size,
-                               num_accumulation_steps=split.num_accumulation_steps)
+    return dataclasses.replace(
+        config, train_batch_size=split.micro_batch_size, num_accumulation_steps=split.num_accumulation_steps
+    )
 
 
 def _size_that_fitted(config: Any, work: Workload, model_dir: Path) -> int:
@@ -83,9 +89,11 @@ def _size_that_fitted(config: Any, work: Workload, model_dir: Path) -> int:
     if record is None or not newest or newest[0].stat().st_mtime < (model_dir / CONFIG).stat().st_mtime:
         return 0
     settings, split = record.get("settings", {}), ("train_batch_size", "num_accumulation_steps")
-    same = (record.get("host") == platform.node() and record.get("bert_config") == work.bert_config.to_dict()
-            and all(settings.get(name) == value for name, value in dataclasses.asdict(config).items()
-                    if name not in split))
+    same = (
+        record.get("host") == platform.node()
+        and record.get("bert_config") == work.bert_config.to_dict()
+        and all(settings.get(name) == value for name, value in dataclasses.asdict(config).items() if name not in split)
+    )
     return settings["train_batch_size"] if same else 0
 
 
@@ -99,6 +107,7 @@ def fit_split(split: Split, work: Workload, optimizer_type: str, workers: Worker
       UserError: not even a micro-batch of 1 fits.
       RuntimeError: a trial failed of something else; holds what it said.
     """
+
     def say(what: str) -> None:
         if workers.is_chief:
             print(f"--train_batch_size=auto: {what}", flush=True)
@@ -106,8 +115,9 @@ def fit_split(split: Split, work: Workload, optimizer_type: str, workers: Worker
     while True:
         size, num_steps = split.micro_batch_size, split.num_accumulation_steps
         say(f"trying micro-batches of {size} in another process, which may run out of memory")
-        trial = _Trial(dataclasses.replace(work, micro_batch_size=size), optimizer_type,
-                       min(num_steps, MAX_ACCUMULATION))
+        trial = _Trial(
+            dataclasses.replace(work, micro_batch_size=size), optimizer_type, min(num_steps, MAX_ACCUMULATION)
+        )
         try:
             code = workers.together(lambda: trial.run(show_progress=workers.is_chief))  # noqa: B023 - called at once
             codes = workers.gather(np.array([code]))[:, 0]
@@ -119,12 +129,16 @@ def fit_split(split: Split, work: Workload, optimizer_type: str, workers: Worker
         rank = int(np.flatnonzero(codes)[0])
         reason = f"rank {rank}'s trial ended with {_name(int(codes[rank]))}"
         if size == 1:
-            raise UserError(f"there is too little memory even for a micro-batch of 1 ({reason}; {words or 'silent'}); "
-                            "--recompute takes less, and so do a shorter --max_seq_length, a smaller model and, where "
-                            "ranks share a machine, fewer of them")
+            raise UserError(
+                f"there is too little memory even for a micro-batch of 1 ({reason}; {words or 'silent'}); "
+                "--recompute takes less, and so do a shorter --max_seq_length, a smaller model and, where "
+                "ranks share a machine, fewer of them"
+            )
         split = halve(split)
-        say(f"{size} do not fit ({reason}): going on with {split.num_accumulation_steps} micro-batches of "
-            f"{split.micro_batch_size} instead of {num_steps} of {size}, the same examples in each update")
+        say(
+            f"{size} do not fit ({reason}): going on with {split.num_accumulation_steps} micro-batches of "
+            f"{split.micro_batch_size} instead of {num_steps} of {size}, the same examples in each update"
+        )
 
 
 def _name(code: int) -> str:
@@ -139,16 +153,24 @@ class _Trial:
         path = os.pathsep.join(filter(None, [str(_CHECKOUT), os.environ.get("PYTHONPATH")]))
         self._size = work.micro_batch_size
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed in `end`
-        self._process = subprocess.Popen([sys.executable, "-m", "bert_tf.memory_trial", json.dumps(settings)],
-                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors,
-                                         env={**os.environ, "PYTHONPATH": path})
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "bert_tf.memory_trial", json.dumps(settings)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            env={**os.environ, "PYTHONPATH": path},
+        )
 
     def run(self, show_progress: bool) -> int:
         """0 once the updates are made; where memory was short the code with which the process ended."""
         assert self._process.stdout
         num_made = 0
-        with progress(total=NUM_UPDATES, unit="updates", description=f"trying micro-batches of {self._size}",
-                      disable=not show_progress) as bar:
+        with progress(
+            total=NUM_UPDATES,
+            unit="updates",
+            description=f"trying micro-batches of {self._size}",
+            disable=not show_progress,
+        ) as bar:
             while num_made < NUM_UPDATES and self._process.stdout.readline():
                 num_made += 1
                 bar.update(1)
@@ -157,8 +179,10 @@ class _Trial:
         code = self._process.wait()
         if code == SHORT_OF_MEMORY or -code in _DEATHS:
             return code
-        raise RuntimeError(f"trying micro-batches of {self._size} ended with code {code}, which does not mean that "
-                           f"memory is short:\n{self._said()}")
+        raise RuntimeError(
+            f"trying micro-batches of {self._size} ended with code {code}, which does not mean that "
+            f"memory is short:\n{self._said()}"
+        )
 
     def end(self) -> str:
         """Lets go of the memory; returns the last line that the process said."""
@@ -178,26 +202,34 @@ class _Trial:
 
 # --- In the process of its own -------------------------------------------------------------------
 
+
 class _OneOfSeveral(Workers):
     """Copies gradients as an all-reduce does, and reduces nothing."""
 
-    def mean(self, tensors: Sequence[tf.Tensor]) -> List[tf.Tensor]:
+    def mean(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         return in_buckets(tensors, lambda _, flat: tf.identity(flat))
 
 
 def make_step(work: Workload, optimizer_type: str, num_steps: int) -> TrainStep:
     """Updates of `num_steps` micro-batches, from random weights on, as a run makes them."""
     blocks = Blocks(work.scope, compute_dtype(work.precision), work.recompute)
-    model_class, objective = ((PretrainingModel, PretrainingObjective()) if work.max_predictions_per_seq
-                              else (SpanModel, SpanObjective()))
+    model_class, objective = (
+        (PretrainingModel, PretrainingObjective()) if work.max_predictions_per_seq else (SpanModel, SpanObjective())
+    )
     return TrainStep(
-        model_class(work.bert_config, blocks, seed=1), objective,
+        model_class(work.bert_config, blocks, seed=1),
+        objective,
         make_optimizer(optimizer_type, 1e-4, 1, 10, compiled=work.scope != "off"),
-        _OneOfSeveral() if work.num_ranks > 1 else Workers(), LossScale(enabled=work.precision == "fp16"),
-        num_accumulation_steps=num_steps, micro_batch_size=work.micro_batch_size, scope=work.scope, seed=1)
+        _OneOfSeveral() if work.num_ranks > 1 else Workers(),
+        LossScale(enabled=work.precision == "fp16"),
+        num_accumulation_steps=num_steps,
+        micro_batch_size=work.micro_batch_size,
+        scope=work.scope,
+        seed=1,
+    )
 
 
-def made_up_rows(work: Workload, num_steps: int) -> Dict[str, tf.Tensor]:
+def made_up_rows(work: Workload, num_steps: int) -> dict[str, tf.Tensor]:
     """Features [num_steps, micro-batch, ...] of records without padding, every prediction used."""
     rng, shape = np.random.default_rng(0), [num_steps, work.micro_batch_size]
 
@@ -205,14 +237,21 @@ def made_up_rows(work: Workload, num_steps: int) -> Dict[str, tf.Tensor]:
         return tf.constant(rng.integers(0, high, [*shape, *more]), tf.int32)
 
     length, num_masked = work.max_seq_length, work.max_predictions_per_seq
-    features = {"input_ids": whole(work.bert_config.vocab_size, length),
-                "input_mask": tf.ones([*shape, length], tf.int32), "segment_ids": whole(2, length),
-                "example_weights": tf.ones(shape)}
+    features = {
+        "input_ids": whole(work.bert_config.vocab_size, length),
+        "input_mask": tf.ones([*shape, length], tf.int32),
+        "segment_ids": whole(2, length),
+        "example_weights": tf.ones(shape),
+    }
     if not num_masked:
         return {**features, "start_positions": whole(length), "end_positions": whole(length)}
-    return {**features, "masked_lm_positions": whole(length, num_masked),
-            "masked_lm_ids": whole(work.bert_config.vocab_size, num_masked),
-            "masked_lm_weights": tf.ones([*shape, num_masked]), "next_sentence_labels": whole(2, 1)}
+    return {
+        **features,
+        "masked_lm_positions": whole(length, num_masked),
+        "masked_lm_ids": whole(work.bert_config.vocab_size, num_masked),
+        "masked_lm_weights": tf.ones([*shape, num_masked]),
+        "next_sentence_labels": whole(2, 1),
+    }
 
 
 def _end_with_parent() -> None:
@@ -226,7 +265,7 @@ def _offer_to_the_kernel() -> None:
         Path("/proc/self/oom_score_adj").write_text("1000")
 
 
-def main(settings: Dict[str, Any]) -> None:
+def main(settings: dict[str, Any]) -> None:
     """Makes the updates, says a line for each, and then waits until stdin ends."""
     watch = threading.Thread(target=_end_with_parent, daemon=True)
     watch.start()

@@ -14,10 +14,11 @@ whom, `position_ids` and `cls_positions` where each one begins.
 Shape letters: B batch, S sequence, H hidden, N heads, D head size, R = B*S rows, P masked
 positions, V vocabulary, K instances of a packed row.
 """
+
 from __future__ import annotations
 
 import math
-from typing import Dict, NamedTuple, Optional, Tuple
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -44,10 +45,10 @@ class _BertLayer(tf.keras.layers.Layer):
     def _zeros(self, name: str, size: int) -> tf.Variable:
         return self.add_weight(name=name, shape=[size], initializer="zeros")
 
-    def _dense(self, scope: str, inputs: int, outputs: int) -> Tuple[tf.Variable, tf.Variable]:
+    def _dense(self, scope: str, inputs: int, outputs: int) -> tuple[tf.Variable, tf.Variable]:
         return self._weight(f"{scope}/kernel", [inputs, outputs]), self._zeros(f"{scope}/bias", outputs)
 
-    def _layer_norm(self, scope: str, size: int) -> Tuple[tf.Variable, tf.Variable]:
+    def _layer_norm(self, scope: str, size: int) -> tuple[tf.Variable, tf.Variable]:
         gamma = self.add_weight(name=f"{scope}/gamma", shape=[size], initializer="ones")
         return gamma, self._zeros(f"{scope}/beta", size)
 
@@ -62,19 +63,22 @@ class Embeddings(_BertLayer):
         words = truncated_normal(seed, word_name, [config.vocab_size, hidden_size], config.initializer_range)
         words = tf.pad(words, [[0, config.padded_vocab_size - config.vocab_size], [0, 0]])
         self.word_embeddings = self.add_weight(
-            name=word_name, shape=[config.padded_vocab_size, hidden_size],
-            initializer=lambda *_, **__: words)
+            name=word_name, shape=[config.padded_vocab_size, hidden_size], initializer=lambda *_, **__: words
+        )
         self.token_type_embeddings = self._weight(
-            "bert/embeddings/token_type_embeddings", [config.type_vocab_size, hidden_size])
+            "bert/embeddings/token_type_embeddings", [config.type_vocab_size, hidden_size]
+        )
         self.position_embeddings = self._weight(
-            "bert/embeddings/position_embeddings", [config.max_position_embeddings, hidden_size])
+            "bert/embeddings/position_embeddings", [config.max_position_embeddings, hidden_size]
+        )
         self.gamma, self.beta = self._layer_norm("bert/embeddings/LayerNorm", hidden_size)
 
-    def call(self, input_ids_BxS, segment_ids_BxS, position_ids_BxS=None, dropout: Optional[DropoutKey] = None):
+    def call(self, input_ids_BxS, segment_ids_BxS, position_ids_BxS=None, dropout: DropoutKey | None = None):
         length = input_ids_BxS.shape[1]
         if length is not None and length > self.config.max_position_embeddings:
-            raise ValueError(f"sequence length {length} is more than "
-                             f"max_position_embeddings={self.config.max_position_embeddings}")
+            raise ValueError(
+                f"sequence length {length} is more than max_position_embeddings={self.config.max_position_embeddings}"
+            )
         word_BxSxH = tf.gather(self.word_embeddings, input_ids_BxS)
         segments = tf.one_hot(segment_ids_BxS, self.config.type_vocab_size)
         segment_BxSxH = tf.einsum("bst,th->bsh", segments, self.token_type_embeddings)
@@ -83,12 +87,17 @@ class Embeddings(_BertLayer):
         else:
             position = tf.gather(self.position_embeddings, position_ids_BxS)
         return self.blocks.embedding_norm(
-            word_BxSxH, position, segment_BxSxH, self.gamma, self.beta,
-            self.blocks.dropout(dropout, 0, self.config.hidden_dropout_prob, word_BxSxH.shape))
+            word_BxSxH,
+            position,
+            segment_BxSxH,
+            self.gamma,
+            self.beta,
+            self.blocks.dropout(dropout, 0, self.config.hidden_dropout_prob, word_BxSxH.shape),
+        )
 
 
-_Dense = Tuple[tf.Variable, tf.Variable]  # kernel, bias
-_Norm = Tuple[tf.Variable, tf.Variable]  # gamma, beta
+_Dense = tuple[tf.Variable, tf.Variable]  # kernel, bias
+_Norm = tuple[tf.Variable, tf.Variable]  # gamma, beta
 
 
 class _LayerWeights(NamedTuple):
@@ -122,42 +131,57 @@ class EncoderLayer(_BertLayer):
             attention_norm=self._layer_norm(f"{scope}/attention/output/LayerNorm", hidden_size),
             intermediate=self._dense(f"{scope}/intermediate/dense", hidden_size, config.intermediate_size),
             output_dense=self._dense(f"{scope}/output/dense", config.intermediate_size, hidden_size),
-            output_norm=self._layer_norm(f"{scope}/output/LayerNorm", hidden_size))
+            output_norm=self._layer_norm(f"{scope}/output/LayerNorm", hidden_size),
+        )
 
-    def call(self, x_RxH, visible, dropout: Optional[DropoutKey] = None):
+    def call(self, x_RxH, visible, dropout: DropoutKey | None = None):
         return self.blocks.layer(self._transform, self.layer_weights, x_RxH, visible, dropout)
 
-    def _transform(self, weights: _LayerWeights, x_RxH, visible, dropout: Optional[DropoutKey]) -> tf.Tensor:
+    def _transform(self, weights: _LayerWeights, x_RxH, visible, dropout: DropoutKey | None) -> tf.Tensor:
         config, blocks, sequence_length = self.config, self.blocks, visible.shape[1]
 
-        def hidden_dropout(site: int) -> Optional[Dropout]:
+        def hidden_dropout(site: int) -> Dropout | None:
             return blocks.dropout(dropout, site, config.hidden_dropout_prob, [*visible.shape[:2], config.hidden_size])
 
         context_RxH = self._attend(weights, x_RxH, visible, dropout)
         kernel, bias = weights.attention_output
         x_RxH = blocks.residual_norm(
-            blocks.dense(context_RxH, kernel), bias, x_RxH, *weights.attention_norm, sequence_length,
-            hidden_dropout(self.first_site + 1))
+            blocks.dense(context_RxH, kernel),
+            bias,
+            x_RxH,
+            *weights.attention_norm,
+            sequence_length,
+            hidden_dropout(self.first_site + 1),
+        )
         kernel, bias = weights.intermediate
         wide_RxI = blocks.bias_gelu(blocks.dense(x_RxH, kernel), bias, config.hidden_act == "gelu_exact")
         kernel, bias = weights.output_dense
         return blocks.residual_norm(
-            blocks.dense(wide_RxI, kernel), bias, x_RxH, *weights.output_norm, sequence_length,
-            hidden_dropout(self.first_site + 2))
+            blocks.dense(wide_RxI, kernel),
+            bias,
+            x_RxH,
+            *weights.output_norm,
+            sequence_length,
+            hidden_dropout(self.first_site + 2),
+        )
 
-    def _attend(self, weights: _LayerWeights, x_RxH, visible, dropout: Optional[DropoutKey]) -> tf.Tensor:
+    def _attend(self, weights: _LayerWeights, x_RxH, visible, dropout: DropoutKey | None) -> tf.Tensor:
         """Multi-head scaled dot-product attention (arXiv 1706.03762) -> [R, H]."""
         config, blocks, sequence_length = self.config, self.blocks, visible.shape[1]
 
         def heads(dense: _Dense, scale: float = 1.0) -> tf.Tensor:
             kernel, bias = dense
             return blocks.split_heads(
-                blocks.dense(x_RxH, kernel), bias, sequence_length, config.num_attention_heads, scale)
+                blocks.dense(x_RxH, kernel), bias, sequence_length, config.num_attention_heads, scale
+            )
 
         query_BxNxSxD = heads(weights.query, 1.0 / math.sqrt(config.head_size))
         scores_BxNxSxS = tf.matmul(query_BxNxSxD, heads(weights.key), transpose_b=True)
-        probabilities_BxNxSxS = blocks.masked_softmax(scores_BxNxSxS, visible, blocks.dropout(
-            dropout, self.first_site, config.attention_probs_dropout_prob, scores_BxNxSxS.shape))
+        probabilities_BxNxSxS = blocks.masked_softmax(
+            scores_BxNxSxS,
+            visible,
+            blocks.dropout(dropout, self.first_site, config.attention_probs_dropout_prob, scores_BxNxSxS.shape),
+        )
         return blocks.merge_heads(tf.matmul(probabilities_BxNxSxS, heads(weights.value)))
 
 
@@ -178,7 +202,7 @@ class Pooler(_BertLayer):
         return self.blocks.bias_tanh(self.blocks.dense(first_RxH, kernel), bias)
 
 
-def _visible_keys(features: Dict[str, tf.Tensor]) -> tf.Tensor:
+def _visible_keys(features: dict[str, tf.Tensor]) -> tf.Tensor:
     """1 for the keys that all queries see [B, S]; packed, for those that each one sees [B, S, S]."""
     if "instance_numbers" not in features:
         return features["input_mask"]
@@ -197,24 +221,24 @@ class BertEncoder(tf.keras.Model):
       seed: of the initial weights, which are a function of it and of each variable's name.
     """
 
-    def __init__(self, config: BertConfig, blocks: Optional[Blocks] = None, seed: int = 0):
+    def __init__(self, config: BertConfig, blocks: Blocks | None = None, seed: int = 0):
         super().__init__(name="bert", autocast=False)
         blocks = blocks or Blocks()
         self.config = config
         self.embeddings = Embeddings(config, blocks, seed)
-        self.encoder_layers = [EncoderLayer(config, blocks, seed, index)
-                               for index in range(config.num_hidden_layers)]
+        self.encoder_layers = [EncoderLayer(config, blocks, seed, index) for index in range(config.num_hidden_layers)]
         self.pooler = Pooler(config, blocks, seed)
 
-    def call(self, features: Dict[str, tf.Tensor], dropout: Optional[DropoutKey] = None):
+    def call(self, features: dict[str, tf.Tensor], dropout: DropoutKey | None = None):
         sequence_BxSxH = self.hidden_states(features, dropout)[-1]
         return sequence_BxSxH, self.pooler(sequence_BxSxH, features.get("cls_positions"))
 
-    def hidden_states(self, features: Dict[str, tf.Tensor], dropout: Optional[DropoutKey] = None):
+    def hidden_states(self, features: dict[str, tf.Tensor], dropout: DropoutKey | None = None):
         """The embeddings' output and every layer's: a list of L + 1 tensors [B, S, H]."""
         visible = _visible_keys(features)
         x_BxSxH = self.embeddings(
-            features["input_ids"], features["segment_ids"], features.get("position_ids"), dropout=dropout)
+            features["input_ids"], features["segment_ids"], features.get("position_ids"), dropout=dropout
+        )
         _, sequence_length, hidden_size = x_BxSxH.shape
         states, x_RxH = [x_BxSxH], tf.reshape(x_BxSxH, [-1, hidden_size])
         for layer in self.encoder_layers:
@@ -268,7 +292,7 @@ class PretrainingModel(tf.keras.Model):
     for `BertEncoder`, with "masked_lm_positions" int32 [B, P]. Packed: nsp_logits [B*K, 2].
     """
 
-    def __init__(self, config: BertConfig, blocks: Optional[Blocks] = None, seed: int = 0):
+    def __init__(self, config: BertConfig, blocks: Blocks | None = None, seed: int = 0):
         super().__init__(name="pretraining", autocast=False)
         blocks = blocks or Blocks()
         self.config, self.blocks = config, blocks
@@ -276,17 +300,18 @@ class PretrainingModel(tf.keras.Model):
         self.masked_language_model = MaskedLanguageModelHead(config, blocks, seed)
         self.next_sentence = _ClassifierHead(config, blocks, seed, "cls/seq_relationship", 2)
 
-    def call(self, features: Dict[str, tf.Tensor], dropout: Optional[DropoutKey] = None):
+    def call(self, features: dict[str, tf.Tensor], dropout: DropoutKey | None = None):
         sequence_BxSxH, pooled_RxH = self.bert(features, dropout=dropout)
         mlm_logits_BxPxV = self.masked_language_model(
-            sequence_BxSxH, features["masked_lm_positions"], self.bert.embeddings.word_embeddings)
+            sequence_BxSxH, features["masked_lm_positions"], self.bert.embeddings.word_embeddings
+        )
         return mlm_logits_BxPxV, self.next_sentence(pooled_RxH)
 
 
 class SpanModel(tf.keras.Model):
     """Encoder with the span head of SQuAD: call(features, dropout=None) -> (start [B, S], end [B, S])."""
 
-    def __init__(self, config: BertConfig, blocks: Optional[Blocks] = None, seed: int = 0):
+    def __init__(self, config: BertConfig, blocks: Blocks | None = None, seed: int = 0):
         super().__init__(name="span", autocast=False)
         blocks = blocks or Blocks()
         self.config, self.blocks = config, blocks
@@ -294,7 +319,7 @@ class SpanModel(tf.keras.Model):
         self.bert.pooler.trainable = False  # it takes no part here
         self.span = _ClassifierHead(config, blocks, seed, "cls/squad", 2)
 
-    def call(self, features: Dict[str, tf.Tensor], dropout: Optional[DropoutKey] = None):
+    def call(self, features: dict[str, tf.Tensor], dropout: DropoutKey | None = None):
         sequence_BxSxH = self.bert.hidden_states(features, dropout)[-1]
         _, sequence_length, hidden_size = sequence_BxSxH.shape
         logits_Rx2 = self.span(tf.reshape(sequence_BxSxH, [-1, hidden_size]))

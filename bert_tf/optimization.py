@@ -14,11 +14,13 @@ functions are one for each *shape* of variable, with the variables as arguments:
 variables and about ten shapes, so it compiles in seconds. Keras, for anyone's `model.fit`, and
 `apply_update`, for our training step, use the same ones.
 """
+
 from __future__ import annotations
 
 import functools
 import math
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from collections.abc import Mapping, Sequence
+from typing import Any, Callable
 
 import tensorflow as tf
 
@@ -31,7 +33,7 @@ def excluded_from_weight_decay(name: str) -> bool:
     return any(part in name for part in _NOT_DECAYED)
 
 
-def gradient_norms(gradients: Sequence[tf.Tensor]) -> Tuple[tf.Tensor, tf.Tensor]:
+def gradient_norms(gradients: Sequence[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
     """Euclidean norms of all V `gradients` together and of each -> scalar, [V]. Squares are summed in float32."""
     halves = [tf.nn.l2_loss(tf.cast(gradient, tf.float32)) for gradient in gradients]
     return tf.sqrt(2.0 * tf.add_n(halves)), tf.sqrt(2.0 * tf.stack(halves))
@@ -62,9 +64,20 @@ def _corrected(moment: tf.Tensor, beta: float, step: tf.Tensor) -> tf.Tensor:
     return moment / -tf.math.expm1(step * math.log(beta))
 
 
-def adam_direction(w: tf.Tensor, m: tf.Tensor, v: tf.Tensor, g: tf.Tensor, *, step: tf.Tensor, is_finite: tf.Tensor,
-                   beta_1: float, beta_2: float, epsilon: float, weight_decay: float, bias_correction: bool
-                   ) -> Tuple[tf.Tensor, ...]:
+def adam_direction(
+    w: tf.Tensor,
+    m: tf.Tensor,
+    v: tf.Tensor,
+    g: tf.Tensor,
+    *,
+    step: tf.Tensor,
+    is_finite: tf.Tensor,
+    beta_1: float,
+    beta_2: float,
+    epsilon: float,
+    weight_decay: float,
+    bias_correction: bool,
+) -> tuple[tf.Tensor, ...]:
     """What is subtracted from w, but for rate and trust ratio, and the new (m, v).
 
     Without `bias_correction` the first updates of BERT's Adam are up to (1-b1)/sqrt(1-b2) = 3.2 times
@@ -88,8 +101,17 @@ def nvlamb_trust_ratio(w_norm: tf.Tensor, u_norm: tf.Tensor) -> tf.Tensor:
     return tf.where((w_norm > 0) & (u_norm > 0), w_norm / u_norm, tf.ones_like(w_norm))
 
 
-def lars_update(w: tf.Tensor, a: tf.Tensor, g: tf.Tensor, *, rate: tf.Tensor, momentum: float,
-                trust_coefficient: float, weight_decay: float, adapt: bool) -> Tuple[tf.Tensor, ...]:
+def lars_update(
+    w: tf.Tensor,
+    a: tf.Tensor,
+    g: tf.Tensor,
+    *,
+    rate: tf.Tensor,
+    momentum: float,
+    trust_coefficient: float,
+    weight_decay: float,
+    adapt: bool,
+) -> tuple[tf.Tensor, ...]:
     """One LARS update of one variable -> new (w, a), and the trust ratio (arXiv 1708.03888, algorithm 1).
 
     Args:
@@ -103,8 +125,9 @@ def lars_update(w: tf.Tensor, a: tf.Tensor, g: tf.Tensor, *, rate: tf.Tensor, mo
     ratio = tf.ones([], w.dtype)
     if adapt:
         w_norm, g_norm = _norm(w), _norm(g)
-        ratio = tf.where((w_norm > 0) & (g_norm > 0),
-                         trust_coefficient * w_norm / (g_norm + weight_decay * w_norm), ratio)
+        ratio = tf.where(
+            (w_norm > 0) & (g_norm > 0), trust_coefficient * w_norm / (g_norm + weight_decay * w_norm), ratio
+        )
     a = momentum * a + rate * ratio * (g + weight_decay * w)
     return w - a, a, ratio
 
@@ -123,7 +146,7 @@ class _BertOptimizer(tf.keras.optimizers.Optimizer):
     """
 
     # What is kept for each variable, by the ends of their names in checkpoints.
-    slot_names: Tuple[str, ...] = ()
+    slot_names: tuple[str, ...] = ()
 
     def __init__(self, learning_rate: Any, weight_decay: float, compiled: bool, **keras_arguments: Any):
         # Keras' own weight_decay would decay outside the trust ratio, so Keras must not know of ours.
@@ -131,8 +154,8 @@ class _BertOptimizer(tf.keras.optimizers.Optimizer):
         _check_range(0, math.inf, False, weight_decay=weight_decay)
         self._learning_rate = self._build_learning_rate(learning_rate)
         self.weight_decay_rate, self.compiled = weight_decay, compiled
-        self._slots: List[Tuple[tf.Variable, ...]] = []  # of each variable
-        self._kernels: Dict[Any, Callable] = {}
+        self._slots: list[tuple[tf.Variable, ...]] = []  # of each variable
+        self._kernels: dict[Any, Callable] = {}
 
     def _make_kernel(self, excluded: bool) -> Callable[..., tf.Tensor]:
         """(w, slots, gradient, multiplier, rate, step, is_finite) -> float32 [3], see `apply_update`.
@@ -160,7 +183,7 @@ class _BertOptimizer(tf.keras.optimizers.Optimizer):
             return self.add_variable(variable.shape, variable.dtype, name=name)
 
     @property
-    def slot_variables(self) -> List[tf.Variable]:
+    def slot_variables(self) -> list[tf.Variable]:
         """All slots of each variable in turn."""
         return [slot for slots in self._slots for slot in slots]
 
@@ -175,11 +198,17 @@ class _BertOptimizer(tf.keras.optimizers.Optimizer):
 
     def update_step(self, gradient: Any, variable: tf.Variable) -> None:
         """Updates one variable; Keras calls it with gradients that it has clipped."""
-        self._update(variable, tf.convert_to_tensor(gradient), 1.0, self.learning_rate, self.iterations + 1,
-                     tf.constant(True))
+        self._update(
+            variable, tf.convert_to_tensor(gradient), 1.0, self.learning_rate, self.iterations + 1, tf.constant(True)
+        )
 
-    def apply_update(self, gradients: Sequence[tf.Tensor], variables: Sequence[tf.Variable], multiplier: tf.Tensor,
-                     is_finite: tf.Tensor) -> tf.Tensor:
+    def apply_update(
+        self,
+        gradients: Sequence[tf.Tensor],
+        variables: Sequence[tf.Variable],
+        multiplier: tf.Tensor,
+        is_finite: tf.Tensor,
+    ) -> tf.Tensor:
         """Updates `variables`, or leaves everything as it is, to the bit, where `is_finite` is False.
 
         Neither outcome waits for the device. Meant to be called inside a tf.function; `build` must
@@ -196,13 +225,16 @@ class _BertOptimizer(tf.keras.optimizers.Optimizer):
           trust ratio in that. They mean nothing where `is_finite` is False.
         """
         rate = self.current_learning_rate()
-        rows = [self._update(variable, gradient, multiplier, rate, self.iterations + 1, is_finite)
-                for gradient, variable in zip(gradients, variables)]
+        rows = [
+            self._update(variable, gradient, multiplier, rate, self.iterations + 1, is_finite)
+            for gradient, variable in zip(gradients, variables)
+        ]
         self.iterations.assign_add(tf.cast(is_finite, tf.int64))
         return tf.stack(rows)
 
-    def _update(self, variable: tf.Variable, gradient: tf.Tensor, multiplier: Any, rate: Any, step: Any,
-                is_finite: tf.Tensor) -> tf.Tensor:
+    def _update(
+        self, variable: tf.Variable, gradient: tf.Tensor, multiplier: Any, rate: Any, step: Any, is_finite: tf.Tensor
+    ) -> tf.Tensor:
         slots = (*self._slots[self._index_dict[self._var_key(variable)]],)  # Keras has wrapped the tuple
         excluded = self._excluded(variable)
         key = (tuple(variable.shape), variable.dtype, excluded)
@@ -211,10 +243,14 @@ class _BertOptimizer(tf.keras.optimizers.Optimizer):
         scalars = (tf.cast(scalar, variable.dtype) for scalar in (multiplier, rate, step))
         return self._kernels[key](variable, slots, gradient, *scalars, is_finite)
 
-    def get_config(self) -> Dict[str, Any]:
+    def get_config(self) -> dict[str, Any]:
         """Keras' configuration, from which `from_config` makes the same optimizer."""
-        return {**super().get_config(), "learning_rate": self._serialize_hyperparameter(self._learning_rate),
-                "weight_decay": self.weight_decay_rate, "compiled": self.compiled}
+        return {
+            **super().get_config(),
+            "learning_rate": self._serialize_hyperparameter(self._learning_rate),
+            "weight_decay": self.weight_decay_rate,
+            "compiled": self.compiled,
+        }
 
 
 def _sound(g: tf.Tensor, multiplier: tf.Tensor, is_finite: tf.Tensor) -> tf.Tensor:
@@ -231,14 +267,22 @@ class _MomentsOptimizer(_BertOptimizer):
 
     slot_names = ("adam_m", "adam_v")
 
-    def __init__(self, learning_rate: Any, beta_1: float, beta_2: float, epsilon: float, weight_decay: float,
-                 compiled: bool, **keras_arguments: Any):
+    def __init__(
+        self,
+        learning_rate: Any,
+        beta_1: float,
+        beta_2: float,
+        epsilon: float,
+        weight_decay: float,
+        compiled: bool,
+        **keras_arguments: Any,
+    ):
         super().__init__(learning_rate, weight_decay, compiled, **keras_arguments)
         _check_range(0, 1, True, beta_1=beta_1, beta_2=beta_2)
         _check_range(0, math.inf, False, epsilon=epsilon)
         self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
 
-    def _direction(self, excluded: bool) -> Callable[..., Tuple[tf.Tensor, ...]]:
+    def _direction(self, excluded: bool) -> Callable[..., tuple[tf.Tensor, ...]]:
         """`adam_direction` with everything but tensors bound."""
         raise NotImplementedError
 
@@ -271,7 +315,7 @@ class _MomentsOptimizer(_BertOptimizer):
 
         return update
 
-    def get_config(self) -> Dict[str, Any]:
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "beta_1": self.beta_1, "beta_2": self.beta_2, "epsilon": self.epsilon}
 
 
@@ -289,44 +333,92 @@ class NVLAMB(_MomentsOptimizer):
       keras_arguments: of `tf.keras.optimizers.Optimizer`.
     """
 
-    def __init__(self, learning_rate: Any = 1e-3, beta_1: float = 0.9, beta_2: float = 0.999, epsilon: float = 1e-6,
-                 weight_decay: float = 0.01, adapt_excluded: bool = True, global_clipnorm: Optional[float] = 1.0,
-                 compiled: bool = True, name: str = "NVLAMB", **keras_arguments: Any):
-        super().__init__(learning_rate, beta_1, beta_2, epsilon, weight_decay, compiled,
-                         global_clipnorm=global_clipnorm, name=name, **keras_arguments)
+    def __init__(
+        self,
+        learning_rate: Any = 1e-3,
+        beta_1: float = 0.9,
+        beta_2: float = 0.999,
+        epsilon: float = 1e-6,
+        weight_decay: float = 0.01,
+        adapt_excluded: bool = True,
+        global_clipnorm: float | None = 1.0,
+        compiled: bool = True,
+        name: str = "NVLAMB",
+        **keras_arguments: Any,
+    ):
+        super().__init__(
+            learning_rate,
+            beta_1,
+            beta_2,
+            epsilon,
+            weight_decay,
+            compiled,
+            global_clipnorm=global_clipnorm,
+            name=name,
+            **keras_arguments,
+        )
         self.adapt_excluded = adapt_excluded
 
-    def _direction(self, excluded: bool) -> Callable[..., Tuple[tf.Tensor, ...]]:
+    def _direction(self, excluded: bool) -> Callable[..., tuple[tf.Tensor, ...]]:
         return functools.partial(
-            adam_direction, beta_1=self.beta_1, beta_2=self.beta_2, epsilon=self.epsilon,
-            weight_decay=0.0 if excluded else self.weight_decay_rate, bias_correction=True)
+            adam_direction,
+            beta_1=self.beta_1,
+            beta_2=self.beta_2,
+            epsilon=self.epsilon,
+            weight_decay=0.0 if excluded else self.weight_decay_rate,
+            bias_correction=True,
+        )
 
     def _adapts(self, excluded: bool) -> bool:
         return self.adapt_excluded or not excluded
 
-    def get_config(self) -> Dict[str, Any]:
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "adapt_excluded": self.adapt_excluded}
 
 
 class AdamW(_MomentsOptimizer):
     """BERT's Adam with decoupled decay. Arguments as `NVLAMB`'s, and `bias_correction`."""
 
-    def __init__(self, learning_rate: Any = 1e-4, beta_1: float = 0.9, beta_2: float = 0.999, epsilon: float = 1e-6,
-                 weight_decay: float = 0.01, bias_correction: bool = False, global_clipnorm: Optional[float] = 1.0,
-                 compiled: bool = True, name: str = "AdamW", **keras_arguments: Any):
-        super().__init__(learning_rate, beta_1, beta_2, epsilon, weight_decay, compiled,
-                         global_clipnorm=global_clipnorm, name=name, **keras_arguments)
+    def __init__(
+        self,
+        learning_rate: Any = 1e-4,
+        beta_1: float = 0.9,
+        beta_2: float = 0.999,
+        epsilon: float = 1e-6,
+        weight_decay: float = 0.01,
+        bias_correction: bool = False,
+        global_clipnorm: float | None = 1.0,
+        compiled: bool = True,
+        name: str = "AdamW",
+        **keras_arguments: Any,
+    ):
+        super().__init__(
+            learning_rate,
+            beta_1,
+            beta_2,
+            epsilon,
+            weight_decay,
+            compiled,
+            global_clipnorm=global_clipnorm,
+            name=name,
+            **keras_arguments,
+        )
         self.bias_correction = bias_correction
 
-    def _direction(self, excluded: bool) -> Callable[..., Tuple[tf.Tensor, ...]]:
+    def _direction(self, excluded: bool) -> Callable[..., tuple[tf.Tensor, ...]]:
         return functools.partial(
-            adam_direction, beta_1=self.beta_1, beta_2=self.beta_2, epsilon=self.epsilon,
-            weight_decay=0.0 if excluded else self.weight_decay_rate, bias_correction=self.bias_correction)
+            adam_direction,
+            beta_1=self.beta_1,
+            beta_2=self.beta_2,
+            epsilon=self.epsilon,
+            weight_decay=0.0 if excluded else self.weight_decay_rate,
+            bias_correction=self.bias_correction,
+        )
 
     def _adapts(self, excluded: bool) -> bool:
         return False
 
-    def get_config(self) -> Dict[str, Any]:
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "bias_correction": self.bias_correction}
 
 
@@ -338,23 +430,36 @@ class LARS(_BertOptimizer):
 
     slot_names = ("momentum",)
 
-    def __init__(self, learning_rate: Any = 1.0, momentum: float = 0.9, trust_coefficient: float = 0.001,
-                 weight_decay: float = 0.01, global_clipnorm: Optional[float] = 1.0, compiled: bool = True,
-                 name: str = "LARS", **keras_arguments: Any):
-        super().__init__(learning_rate, weight_decay, compiled, global_clipnorm=global_clipnorm, name=name,
-                         **keras_arguments)
+    def __init__(
+        self,
+        learning_rate: Any = 1.0,
+        momentum: float = 0.9,
+        trust_coefficient: float = 0.001,
+        weight_decay: float = 0.01,
+        global_clipnorm: float | None = 1.0,
+        compiled: bool = True,
+        name: str = "LARS",
+        **keras_arguments: Any,
+    ):
+        super().__init__(
+            learning_rate, weight_decay, compiled, global_clipnorm=global_clipnorm, name=name, **keras_arguments
+        )
         _check_range(0, 1, False, momentum=momentum)
         _check_range(0, math.inf, True, trust_coefficient=trust_coefficient)
         self.momentum, self.trust_coefficient = momentum, trust_coefficient
 
     def _make_kernel(self, excluded: bool) -> Callable[..., tf.Tensor]:
         update_of = functools.partial(
-            lars_update, momentum=self.momentum, trust_coefficient=self.trust_coefficient,
-            weight_decay=0.0 if excluded else self.weight_decay_rate, adapt=not excluded)
+            lars_update,
+            momentum=self.momentum,
+            trust_coefficient=self.trust_coefficient,
+            weight_decay=0.0 if excluded else self.weight_decay_rate,
+            adapt=not excluded,
+        )
 
         def update(w, slots, g, multiplier, rate, step, is_finite):
             del step  # nothing here is bias-corrected
-            a, = slots
+            (a,) = slots
             w_norm = _norm(w)
             new_w, new_a, ratio = update_of(w, a, _sound(g, multiplier, is_finite), rate=rate)
             w.assign(tf.where(is_finite, new_w, w))
@@ -363,7 +468,7 @@ class LARS(_BertOptimizer):
 
         return self._compiled(update)
 
-    def get_config(self) -> Dict[str, Any]:
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "momentum": self.momentum, "trust_coefficient": self.trust_coefficient}
 
 
@@ -384,11 +489,20 @@ class WarmupPolynomialDecay(tf.keras.optimizers.schedules.LearningRateSchedule):
       ValueError: not 0 <= warmup_steps <= total_steps, or total_steps is 0.
     """
 
-    def __init__(self, peak_learning_rate: float, warmup_steps: int, total_steps: int, power: float = 1.0,
-                 continuous_join: bool = False, name: str = "WarmupPolynomialDecay"):
+    def __init__(
+        self,
+        peak_learning_rate: float,
+        warmup_steps: int,
+        total_steps: int,
+        power: float = 1.0,
+        continuous_join: bool = False,
+        name: str = "WarmupPolynomialDecay",
+    ):
         if not 0 <= warmup_steps <= total_steps or total_steps < 1:
-            raise ValueError(f"warmup_steps={warmup_steps}, total_steps={total_steps}: "
-                             "the warm-up must not be longer than the whole, and that must be positive")
+            raise ValueError(
+                f"warmup_steps={warmup_steps}, total_steps={total_steps}: "
+                "the warm-up must not be longer than the whole, and that must be positive"
+            )
         self.peak_learning_rate, self.warmup_steps, self.total_steps = peak_learning_rate, warmup_steps, total_steps
         self.power, self.continuous_join, self.name = power, continuous_join, name
 
@@ -401,15 +515,28 @@ class WarmupPolynomialDecay(tf.keras.optimizers.schedules.LearningRateSchedule):
             left = tf.maximum(self.total_steps - step, 0.0) / max(self.total_steps - start, 1)
             return self.peak_learning_rate * tf.where(step < self.warmup_steps, warming, left**self.power)
 
-    def get_config(self) -> Dict[str, Any]:
-        return {"peak_learning_rate": self.peak_learning_rate, "warmup_steps": self.warmup_steps,
-                "total_steps": self.total_steps, "power": self.power, "continuous_join": self.continuous_join,
-                "name": self.name}
+    def get_config(self) -> dict[str, Any]:
+        return {
+            "peak_learning_rate": self.peak_learning_rate,
+            "warmup_steps": self.warmup_steps,
+            "total_steps": self.total_steps,
+            "power": self.power,
+            "continuous_join": self.continuous_join,
+            "name": self.name,
+        }
 
 
-def make_optimizer(optimizer_type: str, peak_learning_rate: float, warmup_steps: int, total_steps: int, *,
-                   compiled: bool = True, continuous_join: bool = False, **options: Any) -> _BertOptimizer:
-    """"lamb", "adamw" or "lars" with its schedule (power 0.5, 1, 0.5); `options` go to the optimizer."""
+def make_optimizer(
+    optimizer_type: str,
+    peak_learning_rate: float,
+    warmup_steps: int,
+    total_steps: int,
+    *,
+    compiled: bool = True,
+    continuous_join: bool = False,
+    **options: Any,
+) -> _BertOptimizer:
+    """ "lamb", "adamw" or "lars" with its schedule (power 0.5, 1, 0.5); `options` go to the optimizer."""
     classes = {"lamb": (NVLAMB, 0.5), "adamw": (AdamW, 1.0), "lars": (LARS, 0.5)}
     if optimizer_type not in classes:
         raise ValueError(f"optimizer_type={optimizer_type!r}: must be one of {', '.join(classes)}")
@@ -436,7 +563,7 @@ class LossScale:
         self.consecutive_skips = tf.Variable(0, trainable=False, dtype=tf.int64, name="consecutive_skips")
 
     @property
-    def variables(self) -> List[tf.Variable]:
+    def variables(self) -> list[tf.Variable]:
         return [self.scale, self.good_updates, self.consecutive_skips]
 
     def update(self, is_finite: tf.Tensor) -> None:
@@ -455,10 +582,13 @@ class LossScale:
         """Updates skipped since the last applied one. Waits for the device."""
         return int(self.consecutive_skips.numpy())
 
-    def state(self) -> Dict[str, float]:
+    def state(self) -> dict[str, float]:
         """What a checkpoint keeps. Waits for the device."""
-        return {"scale": float(self.scale.numpy()), "good_updates": int(self.good_updates.numpy()),
-                "consecutive_skips": self.num_consecutive_skips()}
+        return {
+            "scale": float(self.scale.numpy()),
+            "good_updates": int(self.good_updates.numpy()),
+            "consecutive_skips": self.num_consecutive_skips(),
+        }
 
     def restore(self, state: Mapping[str, float]) -> None:
         """Takes over what `state` returned."""

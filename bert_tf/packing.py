@@ -14,9 +14,11 @@ companions at once fills 97 % (docs/LOG.md).
 
 Shape letters: N instances, R rows, K instances of a row, S sequence, P masked positions of a row.
 """
+
 from __future__ import annotations
 
-from typing import Dict, List, Mapping, NamedTuple, Optional, Tuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 
@@ -39,8 +41,8 @@ def best_fit(lengths_N: np.ndarray, row_length: int) -> np.ndarray:
     """
     left = np.bincount(lengths_N, minlength=row_length + 1)
     left[0] = 2 * len(lengths_N)  # "none" is a companion of length 0, of which there are enough
-    kinds: List[Tuple[int, ...]] = []
-    counts: List[int] = []
+    kinds: list[tuple[int, ...]] = []
+    counts: list[int] = []
     for longest in range(row_length, 0, -1):
         while left[longest]:
             left[longest] -= 1
@@ -55,15 +57,15 @@ def best_fit(lengths_N: np.ndarray, row_length: int) -> np.ndarray:
     lengths_RxK = np.repeat(np.array(kinds, np.int64).reshape(-1, MAX_INSTANCES_PER_ROW), counts, axis=0)
     # Both sides sorted by length, equal lengths in order: the n-th instance goes to the n-th place.
     rows_RxK = np.full(lengths_RxK.shape, EMPTY, np.int64)
-    places = np.argsort(lengths_RxK, axis=None, kind="stable")[-len(lengths_N):]
+    places = np.argsort(lengths_RxK, axis=None, kind="stable")[-len(lengths_N) :]
     rows_RxK.ravel()[places] = np.argsort(lengths_N, kind="stable")
     # Neighbours in the order are neighbours on the disk.
     return rows_RxK[np.argsort(rows_RxK[:, 0])]
 
 
-def _best_two(left: np.ndarray, space: int) -> Tuple[int, int]:
+def _best_two(left: np.ndarray, space: int) -> tuple[int, int]:
     """The two lengths with the largest sum of at most `space`; of those, the two most alike."""
-    there = np.flatnonzero(left[:space + 1])
+    there = np.flatnonzero(left[: space + 1])
     first = there[there <= space // 2]
     partner = np.searchsorted(there, space - first, side="right") - 1
     # An instance is no companion of its own; left[0] is never 1, so there is a smaller one.
@@ -73,7 +75,7 @@ def _best_two(left: np.ndarray, space: int) -> Tuple[int, int]:
     return int(second[best]), int(first[best])
 
 
-def predictions_per_row(max_predictions_per_seq: int, row_length: int, masked_lm_prob: Optional[float]) -> int:
+def predictions_per_row(max_predictions_per_seq: int, row_length: int, masked_lm_prob: float | None) -> int:
     """Masked positions that a packed row must have room for, so that none is ever lost.
 
     An instance of length l has min(P, max(1, round(prob * l)), l - 3) of them (`masking`), so three in
@@ -88,7 +90,7 @@ def predictions_per_row(max_predictions_per_seq: int, row_length: int, masked_lm
         in_one = np.minimum(np.minimum(in_one, wanted), np.maximum(lengths - NUM_MARKERS, 0))
     total = in_one
     for _ in range(MAX_INSTANCES_PER_ROW - 1):
-        total = np.array([(total[:length + 1] + in_one[length::-1]).max() for length in lengths])
+        total = np.array([(total[: length + 1] + in_one[length::-1]).max() for length in lengths])
     return max(max_predictions_per_seq, int(total[-1]))
 
 
@@ -99,10 +101,10 @@ class Places(NamedTuple):
     slot_N: np.ndarray  # 0 for the first instance of a row
 
     @classmethod
-    def of(cls, rows_RxK: np.ndarray) -> "Places":
+    def of(cls, rows_RxK: np.ndarray) -> Places:
         return cls(*np.nonzero(rows_RxK != EMPTY))
 
-    def spread(self, is_used_NxX: np.ndarray, width: int) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def spread(self, is_used_NxX: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Puts what each instance uses behind what the instances to its left use.
 
         Returns:
@@ -117,15 +119,18 @@ class Places(NamedTuple):
         first_of_row_N = np.maximum.accumulate(np.where(self.slot_N == 0, np.arange(len(size_N)), 0))
         start_N = begin_N - begin_N[first_of_row_N]
         if np.any(start_N + size_N > width):
-            raise UserError(f"packed instances have {int((start_N + size_N).max())} masked tokens in a row with room "
-                            f"for {width}: these records hold more of them than masked_lm_prob in their manifest.json "
-                            "allows; prepare them again, or train without --packing")
+            raise UserError(
+                f"packed instances have {int((start_N + size_N).max())} masked tokens in a row with room "
+                f"for {width}: these records hold more of them than masked_lm_prob in their manifest.json "
+                "allows; prepare them again, or train without --packing"
+            )
         column = np.arange(int(size_N.sum())) - np.repeat(begin_N - start_N, size_N)
         return np.repeat(self.row_N, size_N), column, start_N
 
 
-def lay_out(features: Mapping[str, np.ndarray], places: Places, num_rows: int, num_predictions: int
-            ) -> Dict[str, np.ndarray]:
+def lay_out(
+    features: Mapping[str, np.ndarray], places: Places, num_rows: int, num_predictions: int
+) -> dict[str, np.ndarray]:
     """Features of N instances [N, ...] -> features of packed rows [num_rows, ...].
 
     Beside those that unpacked rows have too: `position_ids` [S], which begin at 0 with each instance;

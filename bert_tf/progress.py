@@ -1,9 +1,10 @@
 """Progress of long work: a tqdm bar at a terminal, plain lines elsewhere."""
+
 from __future__ import annotations
 
 import sys
 import time
-from typing import Iterable, Iterator, Optional
+from collections.abc import Iterable, Iterator
 
 from tqdm import tqdm
 
@@ -13,7 +14,7 @@ PLAIN_LINE_INTERVAL_SECS = 10.0
 class PlainLines:
     """Stands in for a tqdm bar where stderr is a file or a pipe: one line every ten seconds."""
 
-    def __init__(self, iterable: Optional[Iterable], total: Optional[int], unit: str, description: str):
+    def __init__(self, iterable: Iterable | None, total: int | None, unit: str, description: str):
         self._iterable = iterable
         self._total = total
         self._unit = unit
@@ -29,7 +30,7 @@ class PlainLines:
             self.update(1)
         self.close()
 
-    def __enter__(self) -> "PlainLines":
+    def __enter__(self) -> PlainLines:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -65,9 +66,9 @@ class PlainLines:
 
 
 def progress(
-    iterable: Optional[Iterable] = None,
+    iterable: Iterable | None = None,
     *,
-    total: Optional[int] = None,
+    total: int | None = None,
     unit: str,
     description: str,
     disable: bool = False,
@@ -82,7 +83,12 @@ def progress(
         return tqdm(iterable, total=total, disable=True)
     if sys.stderr.isatty():
         return tqdm(
-            iterable, total=total, unit=unit if unit == "B" else f" {unit}", desc=description,
-            unit_scale=unit == "B", initial=initial, dynamic_ncols=True,
+            iterable,
+            total=total,
+            unit=unit if unit == "B" else f" {unit}",
+            desc=description,
+            unit_scale=unit == "B",
+            initial=initial,
+            dynamic_ncols=True,
         )
     return PlainLines(iterable, total and total - initial, unit, description)

@@ -14,11 +14,13 @@ the seed is a tensor.
 The key is made of (seed, batch number, site). The counter starts at the row's number in the
 update's global order times the counts a row takes.
 """
+
 from __future__ import annotations
 
 import functools
 import zlib
-from typing import List, NamedTuple, Sequence, Tuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -52,7 +54,7 @@ class DropoutKey(NamedTuple):
     key: tf.Tensor  # uint64 scalar, from `update_key`
     first_row: tf.Tensor  # int64 scalar: number of this micro-batch's first row in the update's global order
 
-    def at(self, site: int) -> Tuple[tf.Tensor, tf.Tensor]:
+    def at(self, site: int) -> tuple[tf.Tensor, tf.Tensor]:
         """(site key uint64 scalar, first row int64 scalar) for the dropout numbered `site`."""
         key = tf.convert_to_tensor(self.key, tf.uint64)
         site_key = tf.bitwise.bitwise_xor(key, tf.constant(mix64(site + 1), tf.uint64))
@@ -63,15 +65,19 @@ def _counts_per_row(shape: Sequence[int]) -> int:
     return -(-int(np.prod(shape[1:], dtype=np.int64)) // ELEMENTS_PER_COUNT)
 
 
-def _words_by_op(key: tf.Tensor, start: tf.Tensor, shape: Sequence[int]) -> List[tf.Tensor]:
+def _words_by_op(key: tf.Tensor, start: tf.Tensor, shape: Sequence[int]) -> list[tf.Tensor]:
     words = tf.raw_ops.StatelessRandomUniformFullIntV2(
-        shape=tf.constant([*shape, 4]), key=key[tf.newaxis], counter=tf.stack([start, tf.zeros([], tf.uint64)]),
-        alg=PHILOX, dtype=tf.int32)
+        shape=tf.constant([*shape, 4]),
+        key=key[tf.newaxis],
+        counter=tf.stack([start, tf.zeros([], tf.uint64)]),
+        alg=PHILOX,
+        dtype=tf.int32,
+    )
     return tf.unstack(words, axis=-1)
 
 
-def _words_by_arithmetic(key: tf.Tensor, start: tf.Tensor, shape: Sequence[int]) -> List[tf.Tensor]:
-    def halves(value: tf.Tensor) -> Tuple[tf.Tensor, tf.Tensor]:
+def _words_by_arithmetic(key: tf.Tensor, start: tf.Tensor, shape: Sequence[int]) -> list[tf.Tensor]:
+    def halves(value: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         return tf.cast(value, tf.uint32), tf.cast(tf.bitwise.right_shift(value, tf.constant(32, tf.uint64)), tf.uint32)
 
     def xor(*values: tf.Tensor) -> tf.Tensor:
@@ -83,14 +89,16 @@ def _words_by_arithmetic(key: tf.Tensor, start: tf.Tensor, shape: Sequence[int])
     for _ in range(_ROUNDS):
         (low_a, high_a), (low_c, high_c) = (
             halves(tf.cast(word, tf.uint64) * tf.constant(multiplier, tf.uint64))
-            for word, multiplier in zip((a, c), _MULTIPLIERS))
+            for word, multiplier in zip((a, c), _MULTIPLIERS)
+        )
         a, b, c, d = xor(high_c, b, keys[0]), low_c, xor(high_a, d, keys[1]), low_a
         keys = tuple(part + tf.constant(step, tf.uint32) for part, step in zip(keys, _KEY_STEPS))
     return [tf.bitcast(word, tf.int32) for word in (a, b, c, d)]
 
 
-def draw_decisions(rate: float, site_key: tf.Tensor, first_row: tf.Tensor, shape: Sequence[int],
-                   by_arithmetic: bool) -> tf.Tensor:
+def draw_decisions(
+    rate: float, site_key: tf.Tensor, first_row: tf.Tensor, shape: Sequence[int], by_arithmetic: bool
+) -> tf.Tensor:
     """What a dropout at the static `rate` keeps of the static `shape` [rows, ...], as bits: uint8 [rows, counts].
 
     Rows are drawn as first_row, first_row + 1, ... Element i * counts + q of a row is kept where
@@ -125,5 +133,4 @@ def truncated_normal(seed: int, name: str, shape: Sequence[int], stddev: float) 
     """Initial weights float32: normal, cut at two deviations, from (seed, variable name) alone."""
     key = mix64(mix64(seed) ^ zlib.crc32(name.encode("utf-8")))
     pair = np.array([key >> 32, key & 0xFFFFFFFF], np.uint32).view(np.int32)
-    return tf.random.stateless_truncated_normal(
-        shape, pair, stddev=stddev, dtype=tf.float32, alg="philox")
+    return tf.random.stateless_truncated_normal(shape, pair, stddev=stddev, dtype=tf.float32, alg="philox")

@@ -6,6 +6,7 @@ A record is
 
 little-endian, with CRC-32C, rotated and offset.
 """
+
 from __future__ import annotations
 
 import array
@@ -115,13 +116,11 @@ class RecordFrames:
         if offset + _HEADER.size > self.size:
             raise self.fault(number, offset, f"is cut off: the file ends at byte {self.size}")
         length, checksum = _HEADER.unpack_from(self.map, offset)
-        if masked_checksum(self.map[offset:offset + 8]) != checksum:
+        if masked_checksum(self.map[offset : offset + 8]) != checksum:
             raise self.fault(number, offset, "has a damaged length (or this is no TFRecord file)")
         end = offset + _FRAMING_BYTES + length
         if end > self.size:
-            raise self.fault(
-                number, offset, f"is cut off: it ends at byte {end}, the file at byte {self.size}"
-            )
+            raise self.fault(number, offset, f"is cut off: it ends at byte {end}, the file at byte {self.size}")
         return end
 
     def walk(self) -> Iterator[tuple[int, int, int]]:
@@ -137,7 +136,7 @@ class RecordFrames:
 
     def message(self, number: int, offset: int, end: int) -> bytes:
         """The message of a record, its checksum verified."""
-        data = self.map[offset + _HEADER.size:end - _CHECKSUM.size]
+        data = self.map[offset + _HEADER.size : end - _CHECKSUM.size]
         if masked_checksum(data) != _CHECKSUM.unpack_from(self.map, end - _CHECKSUM.size)[0]:
             raise self.fault(number, offset, "is damaged: its checksum does not match its bytes")
         return data
@@ -149,10 +148,13 @@ class RecordFrames:
         what frames them.
         """
         data, before, after = self.map, _HEADER.size, _CHECKSUM.size
-        messages = [data[begin + before:end - after] for begin, end in zip(offsets, offsets[1:])]
+        messages = [data[begin + before : end - after] for begin, end in zip(offsets, offsets[1:])]
         first, last = offsets[0], offsets[-1]
-        found = [data[first:first + before], *(data[end - after:end + before] for end in offsets[1:-1]),
-                 data[last - after:last]]
+        found = [
+            data[first : first + before],
+            *(data[end - after : end + before] for end in offsets[1:-1]),
+            data[last - after : last],
+        ]
         framing = itertools.chain.from_iterable(zip(*_framing(messages)))
         return messages if b"".join(found) == b"".join(framing) else None
 

@@ -10,6 +10,7 @@ little-endian. It is made again where it is missing or does not fit.
 
 Shape letters: N instances, S sequence, P masked positions.
 """
+
 from __future__ import annotations
 
 import array
@@ -58,8 +59,11 @@ class RecordSchema(NamedTuple):
     def fields(self) -> tuple[tuple[str, str, int], ...]:
         """(name, "int64" or "float32", size) of every feature, in canonical (rising) order."""
         sequence, predictions, _ = self
-        masks = (("masked_lm_ids", "int64", predictions), ("masked_lm_positions", "int64", predictions),
-                 ("masked_lm_weights", "float32", predictions))
+        masks = (
+            ("masked_lm_ids", "int64", predictions),
+            ("masked_lm_positions", "int64", predictions),
+            ("masked_lm_weights", "float32", predictions),
+        )
         return (
             ("input_ids", "int64", sequence),
             ("input_mask", "int64", sequence),
@@ -160,8 +164,7 @@ class RecordWriter:
             self._lengths.append(block.input_mask.sum(axis=1, dtype=np.uint16))
 
     def __exit__(
-        self, kind: type[BaseException] | None, exception: BaseException | None,
-        traceback: TracebackType | None,
+        self, kind: type[BaseException] | None, exception: BaseException | None, traceback: TracebackType | None
     ) -> None:
         with self._user_errors():
             self._stack.__exit__(kind, exception, traceback)
@@ -196,8 +199,11 @@ def _index_path(path: Path) -> Path:
 
 
 def _write_index(path: Path, index: RecordIndex) -> None:
-    parts = (_INDEX_HEADER.pack(_INDEX_MAGIC, index.num_records), index.offsets.astype("<u8", copy=False).tobytes(),
-             index.lengths.astype("<u2", copy=False).tobytes())
+    parts = (
+        _INDEX_HEADER.pack(_INDEX_MAGIC, index.num_records),
+        index.offsets.astype("<u8", copy=False).tobytes(),
+        index.lengths.astype("<u2", copy=False).tobytes(),
+    )
     target = _index_path(path)
     with atomic_file(target) as file:
         file.writelines(parts)
@@ -212,12 +218,12 @@ def read_index(path: Path) -> RecordIndex | None:
         return None
     if len(stored) < _INDEX_HEADER.size + 8 + _INDEX_CHECKSUM.size:
         return None
-    body = stored[:-_INDEX_CHECKSUM.size]
+    body = stored[: -_INDEX_CHECKSUM.size]
     magic, num_records = _INDEX_HEADER.unpack_from(body)
     if (
         magic != _INDEX_MAGIC
         or len(body) != _INDEX_HEADER.size + 8 * (num_records + 1) + 2 * num_records
-        or google_crc32c.value(body) != _INDEX_CHECKSUM.unpack(stored[-_INDEX_CHECKSUM.size:])[0]
+        or google_crc32c.value(body) != _INDEX_CHECKSUM.unpack(stored[-_INDEX_CHECKSUM.size :])[0]
     ):
         return None
     offsets = np.frombuffer(body, "<u8", num_records + 1, _INDEX_HEADER.size)
@@ -272,7 +278,7 @@ class _Frames(RecordFrames):
                 return True
         numbers = np.linspace(0, index.num_records - 1, min(_SPOT_CHECKS, index.num_records))
         for number in numbers.astype(np.int64).tolist():
-            offset, end = map(int, index.offsets[number:number + 2])
+            offset, end = map(int, index.offsets[number : number + 2])
             try:
                 if self.end(number, offset) != end:
                     return False
@@ -307,8 +313,10 @@ class RecordFile:
         self._offsets = self.index.offsets.data
         if self._frames.size != self._offsets[-1]:
             self._frames.close()
-            raise UserError(f"{path} has {self._frames.size} bytes, but had {self._offsets[-1]} when it was indexed; "
-                            "do not change record files while they are read: start again")
+            raise UserError(
+                f"{path} has {self._frames.size} bytes, but had {self._offsets[-1]} when it was indexed; "
+                "do not change record files while they are read: start again"
+            )
 
     @property
     def num_records(self) -> int:
@@ -333,7 +341,7 @@ class RecordFile:
 
     def read_block(self, first: int, count: int) -> list[bytes]:
         """The records [first, first + count). Raises as `read` does."""
-        offsets = self._offsets[first:first + count + 1].tolist()
+        offsets = self._offsets[first : first + count + 1].tolist()
         messages = self._frames.block(offsets) if len(offsets) == count + 1 else None
         # One by one they tell which is damaged, and how.
         return [self.read(number) for number in range(first, first + count)] if messages is None else messages
@@ -365,8 +373,10 @@ def describe(path: str | Path) -> RecordSchema:
                 sizes[name] = len(features[schema.stored_name(name)])
         except KeyError as error:
             wanted = ", ".join(schema.stored_name(name) for name, _, _ in schema.fields)
-            raise UserError(f"record file {path} has no feature {error.args[0]!r}, but {', '.join(features.names)}; "
-                            f"records for pre-training have {wanted}") from None
+            raise UserError(
+                f"record file {path} has no feature {error.args[0]!r}, but {', '.join(features.names)}; "
+                f"records for pre-training have {wanted}"
+            ) from None
         except example_proto.MalformedMessage as error:
             raise frames.fault(0, 0, f"is no tf.train.Example: {error}") from error
     schema = schema._replace(
@@ -374,6 +384,8 @@ def describe(path: str | Path) -> RecordSchema:
     )
     for name, _, needed in schema.fields:
         if sizes[name] != needed:
-            raise UserError(f"record file {path}: {name} has {sizes[name]} values where {schema} needs {needed}; "
-                            "the file was made for something else than pre-training")
+            raise UserError(
+                f"record file {path}: {name} has {sizes[name]} values where {schema} needs {needed}; "
+                "the file was made for something else than pre-training"
+            )
     return schema

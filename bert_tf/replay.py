@@ -4,12 +4,14 @@ An update is a function of (weights, batch number, seed, data), and all of these
 folder or are named there. One process is enough for a run of several ranks: its micro-batches are
 theirs, one after the other, so only sums differ, by rounding. Nothing in the folder is changed.
 """
+
 from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -43,15 +45,19 @@ class Attempt:
     """One try at the update, from the same weights: all but the last one were skipped."""
 
     batch_number: int
-    records: List[str]
+    records: list[str]
     result: UpdateResult
-    non_finite: Optional[str]  # the first tensor that is not finite
-    norms: List[Tuple[str, float, float, float, float]]  # name; of gradient, weight, change; trust ratio
+    non_finite: str | None  # the first tensor that is not finite
+    norms: list[tuple[str, float, float, float, float]]  # name; of gradient, weight, change; trust ratio
 
     def describe(self) -> Iterator[str]:
         result = self.result
-        figures = {**name_pretraining_metrics(result.metrics.numpy()), "gradient_norm": result.gradient_norm,
-                   "learning_rate": result.learning_rate, "loss_scaler": result.loss_scale}
+        figures = {
+            **name_pretraining_metrics(result.metrics.numpy()),
+            "gradient_norm": result.gradient_norm,
+            "learning_rate": result.learning_rate,
+            "loss_scaler": result.loss_scale,
+        }
         shown = ", ".join(f"{name} {float(value):.6g}" for name, value in figures.items())
         yield f"global batch {self.batch_number}: {shown}"
         yield f"first tensor that is not finite: {self.non_finite or 'none'}"
@@ -70,8 +76,8 @@ class Replay:
 
     update: int
     started_from: str
-    attempts: List[Attempt]
-    compared: Dict[str, Tuple[float, float]]  # replayed and logged, by name; empty where nothing can be compared
+    attempts: list[Attempt]
+    compared: dict[str, tuple[float, float]]  # replayed and logged, by name; empty where nothing can be compared
     logged: str  # which updates the log line is about, or why there is none
 
     def describe(self) -> Iterator[str]:
@@ -87,21 +93,23 @@ class Replay:
 class _Training:
     """A run's training, taken up at the checkpoint before an update."""
 
-    def __init__(self, model_dir: Path, update: int, input_files: Optional[str]):
+    def __init__(self, model_dir: Path, update: int, input_files: str | None):
         self.config, inputs = _read_run_folder(model_dir, input_files)
         if not 1 <= update <= self.config.num_train_steps:
-            raise UserError(f"--replay_update={update}: the run in {model_dir} has the updates 1 to "
-                            f"{self.config.num_train_steps}")
+            raise UserError(
+                f"--replay_update={update}: the run in {model_dir} has the updates 1 to {self.config.num_train_steps}"
+            )
         self.inputs = inputs
         self.state, self.step, _, batches_from = make_training(self.config, inputs, Workers())
         self.started_from = self._restore(model_dir, update)
         self.first_update = self.state.updates_applied
         self._batches = batches_from(self.state.batches_consumed)
-        self.results: List[Tuple[int, UpdateResult]] = []  # with the updates applied by then
+        self.results: list[tuple[int, UpdateResult]] = []  # with the updates applied by then
 
     def _restore(self, model_dir: Path, update: int) -> str:
-        checkpoints = CheckpointFolder(model_dir / "checkpoints", keep=1, vocab_size=self.inputs.bert_config.vocab_size,
-                                       companions={})
+        checkpoints = CheckpointFolder(
+            model_dir / "checkpoints", keep=1, vocab_size=self.inputs.bert_config.vocab_size, companions={}
+        )
         for path in reversed(checkpoints.list()):
             if int(path.name.split("-")[1]) < update and find_damage(path) is None:
                 self.state.restore(checkpoints, path)
@@ -117,12 +125,14 @@ class _Training:
         self.results.append((self.state.updates_applied, result))
         limit = max_skips(self.state.loss_scale)
         if not bool(result.is_finite) and self.state.loss_scale.num_consecutive_skips() > limit:
-            raise UserError(f"more than {limit} updates in a row after update {self.state.updates_applied} have a "
-                            f"non-finite gradient; --replay_update={self.state.updates_applied + 1} shows them")
+            raise UserError(
+                f"more than {limit} updates in a row after update {self.state.updates_applied} have a "
+                f"non-finite gradient; --replay_update={self.state.updates_applied + 1} shows them"
+            )
         return result
 
 
-def _read_run_folder(model_dir: Path, input_files: Optional[str]) -> Tuple[TrainConfig, PretrainingInputs]:
+def _read_run_folder(model_dir: Path, input_files: str | None) -> tuple[TrainConfig, PretrainingInputs]:
     path = model_dir / CONFIG
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
@@ -131,22 +141,28 @@ def _read_run_folder(model_dir: Path, input_files: Optional[str]) -> Tuple[Train
         bert_config = BertConfig.from_dict(identity["bert_config"], str(path))
         patterns = input_files or record["data"]["input_files"]
     except OSError as error:
-        raise UserError(f"--replay_update needs the folder of a pre-training run, but {path} cannot be read "
-                        f"({error.strerror}); give it with --model_dir") from None
+        raise UserError(
+            f"--replay_update needs the folder of a pre-training run, but {path} cannot be read "
+            f"({error.strerror}); give it with --model_dir"
+        ) from None
     except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path} is not what this version writes for a pre-training run "
-                        f"({type(error).__name__}: {error}); replay with the version the run was made with") from None
+        raise UserError(
+            f"{path} is not what this version writes for a pre-training run "
+            f"({type(error).__name__}: {error}); replay with the version the run was made with"
+        ) from None
     training = RecordSet(patterns, "input_files")
     inputs = PretrainingInputs(bert_config, None, training, None, identity["init_checkpoint"])
     now = run_identity(config, inputs)
     changed = [name for name in identity if identity[name] != now.get(name)]
     if changed:
-        raise UserError(f"{patterns} or the settings are not those of the run in {model_dir} any more "
-                        f"({', '.join(changed)} differ); name the run's own records with --input_files")
+        raise UserError(
+            f"{patterns} or the settings are not those of the run in {model_dir} any more "
+            f"({', '.join(changed)} differ); name the run's own records with --input_files"
+        )
     return config, inputs
 
 
-def replay(model_dir: Path, update: int, input_files: Optional[str] = None) -> Replay:
+def replay(model_dir: Path, update: int, input_files: str | None = None) -> Replay:
     """Makes update number `update` of the run in `model_dir` again.
 
     Args:
@@ -162,7 +178,7 @@ def replay(model_dir: Path, update: int, input_files: Optional[str] = None) -> R
     with progress(total=update - 1, initial=state.updates_applied, unit="updates", description="before it") as bar:
         while state.updates_applied < update - 1:
             bar.update(int(bool(training.advance().is_finite)))
-    attempts: List[Attempt] = []
+    attempts: list[Attempt] = []
     while state.updates_applied < update and len(attempts) < max_skips(state.loss_scale):
         attempts.append(_attempt(training))
     compared, logged = _compare(training, model_dir, update)
@@ -185,24 +201,26 @@ def _attempt(training: _Training) -> Attempt:
     return Attempt(number, records, result, unsound or (f"gradient of {bad}" if bad else None), norms)
 
 
-def _find_non_finite(what: str, variables: Sequence[tf.Variable]) -> Optional[str]:
+def _find_non_finite(what: str, variables: Sequence[tf.Variable]) -> str | None:
     sums = np.array([np.sum(variable.numpy(), dtype=np.float64) for variable in variables])
     found = first_non_finite(variables, sums)
     return f"{what} {found}, before the update" if found else None
 
 
-def _compare(training: _Training, model_dir: Path, update: int) -> Tuple[Dict[str, Tuple[float, float]], str]:
+def _compare(training: _Training, model_dir: Path, update: int) -> tuple[dict[str, tuple[float, float]], str]:
     """The run's log line at this update beside the same means of what was made again."""
     run = read_run(model_dir)
     event = next((event for event in run.train if event.get("update") == update), None)
     if event is None:
         return {}, f"no line for update {update}"
-    begun: List[Any] = [start["update"] for start in run.starts if start["time_unix"] <= event["time_unix"]][-1:]
+    begun: list[Any] = [start["update"] for start in run.starts if start["time_unix"] <= event["time_unix"]][-1:]
     begun += [other["update"] for other in run.train if other["update"] < update]
     first = max(begun, default=0)
     if first < training.first_update:
-        return {}, (f"the line of update {update} is a mean over the updates from {first + 1} on, and the replay began "
-                    f"after update {training.first_update}")
+        return {}, (
+            f"the line of update {update} is a mean over the updates from {first + 1} on, and the replay began "
+            f"after update {training.first_update}"
+        )
     interval = Interval()
     for applied, result in training.results:
         if first < applied <= update:

@@ -1,4 +1,5 @@
 """The folder of one run: locked while it is used, and bound to the settings it was begun with."""
+
 from __future__ import annotations
 
 import fcntl
@@ -7,8 +8,9 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Dict, Mapping, Optional, Union
+from typing import Any
 
 from bert_tf.errors import UserError
 from bert_tf.files import write_text
@@ -24,7 +26,7 @@ class RunFolder:
       UserError: another process works in the folder, or it cannot be written.
     """
 
-    def __init__(self, path: Union[str, Path]):
+    def __init__(self, path: str | Path):
         self.path = Path(path)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -36,14 +38,20 @@ class RunFolder:
         except BlockingIOError:
             self._lock.seek(0)
             holder = self._lock.read().strip() or "another process"
-            raise UserError(f"run folder {self.path} is in use by {holder}; wait for it, stop it, "
-                            "or choose another folder") from None
+            raise UserError(
+                f"run folder {self.path} is in use by {holder}; wait for it, stop it, or choose another folder"
+            ) from None
         self._lock.truncate(0)
         self._lock.write(f"process {os.getpid()} on {platform.node()}")
         self._lock.flush()
 
-    def bind(self, identity: Mapping[str, Any], record: Mapping[str, Any], companions: Mapping[str, str],
-             continue_with_changes: bool) -> None:
+    def bind(
+        self,
+        identity: Mapping[str, Any],
+        record: Mapping[str, Any],
+        companions: Mapping[str, str],
+        continue_with_changes: bool,
+    ) -> None:
         """Writes ``config.json``, or checks that this run is the one the folder was begun with.
 
         Args:
@@ -65,20 +73,27 @@ class RunFolder:
         if previous is None or continue_with_changes:
             return
         old = previous.get("identity", {})
-        changed = [f"{name}: {old.get(name)!r} there, {identity.get(name)!r} now"
-                   for name in sorted({*old, *identity}) if old.get(name) != identity.get(name)]
+        changed = [
+            f"{name}: {old.get(name)!r} there, {identity.get(name)!r} now"
+            for name in sorted({*old, *identity})
+            if old.get(name) != identity.get(name)
+        ]
         if changed:
-            raise UserError(f"run folder {self.path} holds a run with other settings ({'; '.join(changed)}); "
-                            "go on with them anyway by --continue_with_changes, or choose another folder")
+            raise UserError(
+                f"run folder {self.path} holds a run with other settings ({'; '.join(changed)}); "
+                "go on with them anyway by --continue_with_changes, or choose another folder"
+            )
 
 
-def read_config(folder: Path) -> Optional[Dict[str, Any]]:
+def read_config(folder: Path) -> dict[str, Any] | None:
     """What the last start in a run folder wrote there; None before the first one."""
     path = folder / CONFIG
     if not path.exists():
         if (folder / "checkpoints").exists():
-            raise UserError(f"{folder} holds checkpoints but no {CONFIG}, so it cannot be told whose they are; "
-                            "choose another folder")
+            raise UserError(
+                f"{folder} holds checkpoints but no {CONFIG}, so it cannot be told whose they are; "
+                "choose another folder"
+            )
         return None
     try:
         return json.loads(path.read_text(encoding="utf-8"))
@@ -91,11 +106,12 @@ def write_whole(path: Path, text: str) -> None:
     try:
         write_text(path, text)
     except OSError as error:
-        raise UserError(f"{path} cannot be written ({error.strerror}); "
-                        "make room or choose another --model_dir") from None
+        raise UserError(
+            f"{path} cannot be written ({error.strerror}); make room or choose another --model_dir"
+        ) from None
 
 
-def provenance() -> Dict[str, Any]:
+def provenance() -> dict[str, Any]:
     """Versions, commit, machine and command, so that a run can be repeated."""
     from importlib import metadata
 
@@ -105,15 +121,26 @@ def provenance() -> Dict[str, Any]:
             versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             continue
-    return {"versions": versions, "commit": _commit(), "command": [sys.executable, *sys.argv],
-            "host": platform.node(), "processor": _processor(), "num_cores": os.cpu_count()}
+    return {
+        "versions": versions,
+        "commit": _commit(),
+        "command": [sys.executable, *sys.argv],
+        "host": platform.node(),
+        "processor": _processor(),
+        "num_cores": os.cpu_count(),
+    }
 
 
-def _commit() -> Optional[str]:
+def _commit() -> str | None:
     checkout = Path(__file__).resolve().parent.parent
     try:
-        answer = subprocess.run(["git", "-C", str(checkout), "describe", "--always", "--dirty", "--abbrev=12"],
-                                capture_output=True, text=True, timeout=10, check=True)
+        answer = subprocess.run(
+            ["git", "-C", str(checkout), "describe", "--always", "--dirty", "--abbrev=12"],
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+        )
     except (OSError, subprocess.SubprocessError):
         return None
     return answer.stdout.strip()

@@ -49,9 +49,7 @@ _DLLOGGER_TRAIN_NAMES = (
 )
 
 
-def pretraining_flops_per_sequence(
-    config: BertConfig, seq_length: int, num_predictions: int
-) -> float:
+def pretraining_flops_per_sequence(config: BertConfig, seq_length: int, num_predictions: int) -> float:
     """Floating point operations of one training sequence, MLM and NSP heads included.
 
     Training counts as three forward passes (the backward pass needs two matmuls for each one of the
@@ -116,12 +114,7 @@ class Telemetry:
     """
 
     def __init__(
-        self,
-        run_folder: str | Path,
-        *,
-        is_chief: bool,
-        total_updates: int,
-        dllog_path: str | Path | None = None,
+        self, run_folder: str | Path, *, is_chief: bool, total_updates: int, dllog_path: str | Path | None = None
     ):
         self.run_folder = Path(run_folder)
         self._is_chief = is_chief
@@ -150,12 +143,7 @@ class Telemetry:
         return self._console.bar
 
     def start(
-        self,
-        *,
-        update: int = 0,
-        resumed_from: Path | None = None,
-        phase: str = "training",
-        **fields: Any,
+        self, *, update: int = 0, resumed_from: Path | None = None, phase: str = "training", **fields: Any
     ) -> None:
         """Begins or goes on. `update` is the number of updates already applied.
 
@@ -206,9 +194,7 @@ class Telemetry:
             return
         metrics = _plain(metrics)
         self._complete(metrics)
-        self._throughput.add(
-            update - self._last_update, metrics, self._static.get("global_batch_size")
-        )
+        self._throughput.add(update - self._last_update, metrics, self._static.get("global_batch_size"))
         self._last_update, self._last_train = update, metrics
         self._record("train", dict(update=update, **metrics))
         with self._guard("TensorBoard"):
@@ -250,18 +236,14 @@ class Telemetry:
         if self._dllogger:
             with self._guard("DLLogger"):
                 self._dllogger.log([update], metrics)
-        shown = ", ".join(
-            f"{name} = {_short(value)}" for name, value in metrics.items() if name != "global_step"
-        )
+        shown = ", ".join(f"{name} = {_short(value)}" for name, value in metrics.items() if name != "global_step")
         self._console.flush()
         self.note(f"evaluation at update {update:,}: {shown}")
 
     def checkpoint(self, update: int, path: str | Path, secs: float) -> None:
         """Records that a checkpoint was written and how long the training waited for it."""
         if self._is_chief:
-            self._record(
-                "checkpoint", {"update": update, "path": str(path), "secs": round(float(secs), 3)}
-            )
+            self._record("checkpoint", {"update": update, "path": str(path), "secs": round(float(secs), 3)})
             self.note(f"checkpoint of update {update:,} saved in {secs:.1f} s: {path}")
 
     def warning(self, message: str) -> None:
@@ -288,8 +270,7 @@ class Telemetry:
         update = fields.pop("update", self._last_update)
         total_secs = fields.pop("total_secs", time.monotonic() - self._started_at)
         num_sequences = fields.pop(
-            "num_sequences",
-            (update - self._first_update) * self._static.get("global_batch_size", 0),
+            "num_sequences", (update - self._first_update) * self._static.get("global_batch_size", 0)
         )
         average = self._throughput.average()
         record = dict(
@@ -311,9 +292,7 @@ class Telemetry:
                 **self._last_evaluation,
             }
             with self._guard("DLLogger"):
-                self._dllogger.log(
-                    [], {name: value for name, value in final.items() if value is not None}
-                )
+                self._dllogger.log([], {name: value for name, value in final.items() if value is not None})
         for line in _closing_lines(record):
             self.note(line)
         self.close()
@@ -379,9 +358,7 @@ def _closing_lines(record: dict[str, Any]) -> list[str]:
         lines.append(f"stopped at update {record['update']:,}: {record['reason']}")
     lines.append(f"Total Training Time = {secs:0.2f} for Sequences = {num_sequences}")
     if secs > 0 and num_sequences:
-        lines.append(
-            f"Throughput Average (sequences/sec) with overhead = {num_sequences / secs:0.2f}"
-        )
+        lines.append(f"Throughput Average (sequences/sec) with overhead = {num_sequences / secs:0.2f}")
     if record["throughput_train"] is not None:
         lines.append(f"Throughput Average (sequences/sec) = {record['throughput_train']:0.2f}")
     return lines

@@ -71,16 +71,11 @@ class Console:
         line = f"update {update:,} of {self._total_updates:,}: {_line_text(metrics)}"
         started_at, first = self._clock
         if first < update < self._total_updates:
-            update_secs = metrics.get("update_secs") or (time.monotonic() - started_at) / (
-                update - first
-            )
+            update_secs = metrics.get("update_secs") or (time.monotonic() - started_at) / (update - first)
             left = update_secs * (self._total_updates - update)
             line += f", {tqdm.format_interval(left)} left"
         self._pending = line
-        due = (
-            self._printed_at is None
-            or time.monotonic() - self._printed_at >= PLAIN_LINE_INTERVAL_SECS
-        )
+        due = self._printed_at is None or time.monotonic() - self._printed_at >= PLAIN_LINE_INTERVAL_SECS
         if due or update >= self._total_updates:
             self.flush()
 

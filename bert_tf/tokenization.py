@@ -21,6 +21,7 @@ Unicode version of the running Python.
 
 For SentencePiece the library of that name does all but step 4, which comes before it here.
 """
+
 from __future__ import annotations
 
 import itertools
@@ -54,8 +55,14 @@ _CAPITAL_SIGMA = "\u03a3".encode()
 _LINE_END_ID = -1
 
 _CJK_BLOCKS = (
-    (0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x2A6DF), (0x2A700, 0x2B73F),
-    (0x2B740, 0x2B81F), (0x2B820, 0x2CEAF), (0x2F800, 0x2FA1F),
+    (0x3400, 0x4DBF),
+    (0x4E00, 0x9FFF),
+    (0xF900, 0xFAFF),
+    (0x20000, 0x2A6DF),
+    (0x2A700, 0x2B73F),
+    (0x2B740, 0x2B81F),
+    (0x2B820, 0x2CEAF),
+    (0x2F800, 0x2FA1F),
 )
 _ASCII_PUNCTUATION = frozenset(string.punctuation)
 _DROPPED_ANYWAY = frozenset((0, 0xFFFD))
@@ -137,9 +144,8 @@ def _not_wordpiece(path: str | Path) -> UserError:
 
 def _has_word_starts(vocab: Mapping[str, int]) -> bool:
     """Whether the tokens are SentencePiece's."""
-    return (
-        any(len(token) > 1 and token.startswith(WORD_START) for token in vocab)
-        and not any(token.startswith(CONTINUATION) for token in vocab)
+    return any(len(token) > 1 and token.startswith(WORD_START) for token in vocab) and not any(
+        token.startswith(CONTINUATION) for token in vocab
     )
 
 
@@ -219,25 +225,20 @@ class BasicTokenizer:
 
     def tokenize(self, text: str) -> list[str]:
         """The words of `text`; with `do_lower_case` lower-cased and without accents."""
-        return [
-            part for word in _split_words(text)
-            for part in _split_at_punctuation(word, self.do_lower_case)
-        ]
+        return [part for word in _split_words(text) for part in _split_at_punctuation(word, self.do_lower_case)]
 
 
 class WordpieceTokenizer:
     """Words to pieces of the vocabulary: step 6 of the module's docstring."""
 
     def __init__(
-        self, vocab: Mapping[str, int], unk_token: str = UNKNOWN_TOKEN,
-        max_input_chars_per_word: int = MAX_WORD_CHARS,
+        self, vocab: Mapping[str, int], unk_token: str = UNKNOWN_TOKEN, max_input_chars_per_word: int = MAX_WORD_CHARS
     ):
         self.unk_token = unk_token
         self.max_input_chars_per_word = max_input_chars_per_word
         self._first = dict(vocab)
         self._continuing = {
-            token[len(CONTINUATION):]: token_id
-            for token, token_id in vocab.items() if token.startswith(CONTINUATION)
+            token[len(CONTINUATION) :]: token_id for token, token_id in vocab.items() if token.startswith(CONTINUATION)
         }
         self._tokens = {token_id: token for token, token_id in vocab.items()}
         self._longest = max(map(len, vocab), default=0)
@@ -245,10 +246,7 @@ class WordpieceTokenizer:
 
     def tokenize(self, text: str) -> list[str]:
         """Pieces of every word of `text`, which is split at white space alone."""
-        return [
-            self._tokens[token_id]
-            for word in text.split() for token_id in self.word_to_ids(word)
-        ]
+        return [self._tokens[token_id] for word in text.split() for token_id in self.word_to_ids(word)]
 
     def word_to_ids(self, word: str) -> tuple[int, ...]:
         """Ids of one word's pieces; the unknown token alone where no cover is found."""
@@ -317,10 +315,7 @@ class FullTokenizer:
       vocab_size: number of tokens.
     """
 
-    def __init__(
-        self, vocab_file: str | Path, do_lower_case: bool = True, *,
-        max_cached_words: int = CACHE_WORDS,
-    ):
+    def __init__(self, vocab_file: str | Path, do_lower_case: bool = True, *, max_cached_words: int = CACHE_WORDS):
         """Raises: UserError as `load_vocab` does, or where the tokens are SentencePiece's."""
         self.vocab = load_vocab(vocab_file)
         if _has_word_starts(self.vocab):
@@ -451,9 +446,7 @@ def _load_sentencepiece(path: str | Path):
             "--action create_vocab --vocab_file <name>.model"
         ) from error
     except RuntimeError as error:
-        raise UserError(
-            f"{path} is no SentencePiece model ({error}); a WordPiece vocabulary is called .txt"
-        ) from error
+        raise UserError(f"{path} is no SentencePiece model ({error}); a WordPiece vocabulary is called .txt") from error
 
 
 def check_casing(vocab: Iterable[str], do_lower_case: bool, path: str | Path) -> None:
@@ -461,11 +454,16 @@ def check_casing(vocab: Iterable[str], do_lower_case: bool, path: str | Path) ->
     words = [piece for piece in vocab if not piece.startswith("[")]
     num_with_capitals = sum(piece != piece.lower() for piece in words)
     if do_lower_case and num_with_capitals > _FEW_CAPITALS * len(words):
-        raise UserError(f"{path} has {num_with_capitals} pieces with capital letters, which lower-cased text never "
-                        "uses; pass --do_lower_case=0 with a cased model")
+        raise UserError(
+            f"{path} has {num_with_capitals} pieces with capital letters, which lower-cased text never "
+            "uses; pass --do_lower_case=0 with a cased model"
+        )
     if not do_lower_case and not num_with_capitals and any(piece != piece.upper() for piece in words):
-        raise UserError(f"{path} has no piece with a capital letter, so every word with one would be unknown; "
-                        "pass --do_lower_case=1 with an uncased model")
+        raise UserError(
+            f"{path} has no piece with a capital letter, so every word with one would be unknown; "
+            "pass --do_lower_case=1 with an uncased model"
+        )
+
 
 Tokenizer = Union[FullTokenizer, SentencePieceTokenizer]
 

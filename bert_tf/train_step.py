@@ -17,13 +17,15 @@ So a micro-batch for which a rank's memory is too small can be halved in the mid
 Shape letters: A micro-batches of an update, B micro-batch, R ranks, K denominators, M metrics,
 V variables.
 """
+
 from __future__ import annotations
 
 import functools
 import hashlib
 import math
 import time
-from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from collections.abc import Sequence
+from typing import Callable, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -34,7 +36,7 @@ from bert_tf.memory import Split, halve
 from bert_tf.optimization import LossScale, gradient_norms
 from bert_tf.randomness import DropoutKey, update_key
 
-Features = Dict[str, tf.Tensor]
+Features = dict[str, tf.Tensor]
 
 # From here on the ranks may differ so much in what an update takes them that they wait for each
 # other with patience (`Workers.together`), and not in the all-reduce.
@@ -72,7 +74,8 @@ def _out_of_memory(micro_batch_size: int, error: tf.errors.OpError) -> OutOfMemo
     return OutOfMemory(
         f"out of memory with a micro-batch of {micro_batch_size} ({str(error).splitlines()[0]}); --plan says what "
         "fits: a smaller --train_batch_size with more --num_accumulation_steps is the same update, --recompute takes "
-        "less memory, and --train_batch_size=auto finds the size by itself")
+        "less memory, and --train_batch_size=auto finds the size by itself"
+    )
 
 
 class TrainStep:
@@ -95,9 +98,22 @@ class TrainStep:
         call this with what happened.
     """
 
-    def __init__(self, model: tf.keras.Model, objective, optimizer, workers: Workers, loss_scale: LossScale, *,
-                 num_accumulation_steps: int, micro_batch_size: int, scope: str, seed: int, settings: str = "",
-                 reduce_dtype: str = "float32", on_halving: Optional[Callable[[str], None]] = None):
+    def __init__(
+        self,
+        model: tf.keras.Model,
+        objective,
+        optimizer,
+        workers: Workers,
+        loss_scale: LossScale,
+        *,
+        num_accumulation_steps: int,
+        micro_batch_size: int,
+        scope: str,
+        seed: int,
+        settings: str = "",
+        reduce_dtype: str = "float32",
+        on_halving: Callable[[str], None] | None = None,
+    ):
         self._model, self._objective, self._optimizer = model, objective, optimizer
         self._workers, self._loss_scale, self._seed, self._scope = workers, loss_scale, seed, scope
         self._reduce_dtype = tf.as_dtype(reduce_dtype)
@@ -106,7 +122,7 @@ class TrainStep:
         # Half of a double's 53 bits are plenty for noticing that two ranks disagree.
         self._fingerprint = int(hashlib.sha256(settings.encode()).hexdigest()[:12], 16)
         self._last_secs = math.inf  # the first update compiles, which may take minutes
-        self.variables: List[tf.Variable] = list(model.trainable_variables)
+        self.variables: list[tf.Variable] = list(model.trainable_variables)
         optimizer.build(self.variables)
         self._split(num_accumulation_steps, micro_batch_size)
 
@@ -114,11 +130,13 @@ class TrainStep:
         """Sets how the rank's rows of an update are split, and makes the functions anew."""
         self._num_accumulation_steps, self._micro_batch_size = num_accumulation_steps, micro_batch_size
         self._accumulate = tf.function(
-            self._accumulate_micro_batches, jit_compile=self._scope == "step", autograph=False)
+            self._accumulate_micro_batches, jit_compile=self._scope == "step", autograph=False
+        )
         self._apply = tf.function(self._reduce_and_apply, autograph=False)
 
-    def __call__(self, features: Features, batch_number: int, stop_requested: bool = False,
-                 num_micro_batches: Optional[int] = None) -> UpdateResult:
+    def __call__(
+        self, features: Features, batch_number: int, stop_requested: bool = False, num_micro_batches: int | None = None
+    ) -> UpdateResult:
         """Updates the weights with this rank's features [A, B, ...] of global batch `batch_number`.
 
         Args:
@@ -145,13 +163,15 @@ class TrainStep:
             raise _out_of_memory(self._micro_batch_size, error) from None
         return UpdateResult(stop_requested, gather_secs, *results)
 
-    def _sum_gradients(self, features: Features, totals: np.ndarray, batch_number: int,
-                       num_micro_batches: Optional[int], is_long: bool
-                       ) -> Optional[Tuple[List[tf.Tensor], tf.Tensor]]:
+    def _sum_gradients(
+        self, features: Features, totals: np.ndarray, batch_number: int, num_micro_batches: int | None, is_long: bool
+    ) -> tuple[list[tf.Tensor], tf.Tensor] | None:
         """This rank's gradients and metrics; None where B is on trial and some rank's memory too small for it."""
         shape = [self._num_accumulation_steps, self._micro_batch_size]
-        features = {name: values if values.shape[:2] == shape else tf.reshape(values, [*shape, *values.shape[2:]])
-                    for name, values in features.items()}
+        features = {
+            name: values if values.shape[:2] == shape else tf.reshape(values, [*shape, *values.shape[2:]])
+            for name, values in features.items()
+        }
         share = self._num_accumulation_steps * self._workers.size
         # Scaled up by A*R, so that a micro-batch's loss is of the order of its mean: dividing by
         # the global count here would make gradients too small for float16.
@@ -159,9 +179,14 @@ class TrainStep:
         per_rank = num_micro_batches or self._num_accumulation_steps
         first_row = self._workers.rank * per_rank * self._micro_batch_size
         accumulate = functools.partial(
-            self._accumulate, features, loss_weights, self._loss_scale.scale,
-            tf.constant(update_key(self._seed, batch_number)), tf.constant(first_row, tf.int64),
-            None if num_micro_batches is None else tf.constant(num_micro_batches))
+            self._accumulate,
+            features,
+            loss_weights,
+            self._loss_scale.scale,
+            tf.constant(update_key(self._seed, batch_number)),
+            tf.constant(first_row, tf.int64),
+            None if num_micro_batches is None else tf.constant(num_micro_batches),
+        )
         work = functools.partial(self._try, accumulate)
         started = time.monotonic()
         sums = self._workers.together(work) if is_long else work()
@@ -172,7 +197,7 @@ class TrainStep:
                 return None
         return sums
 
-    def _try(self, accumulate: Callable) -> Optional[Tuple[List[tf.Tensor], tf.Tensor]]:
+    def _try(self, accumulate: Callable) -> tuple[list[tf.Tensor], tf.Tensor] | None:
         """What `accumulate` returns; None where B is on trial and the memory too small for it."""
         try:
             gradients, metric_sums = accumulate()
@@ -190,12 +215,12 @@ class TrainStep:
         assert self._on_halving  # or nothing is on trial
         self._on_halving(
             f"out of memory with a micro-batch of {size}: going on with {half.num_accumulation_steps} micro-batches of "
-            f"{half.micro_batch_size} instead of {num_steps} of {size}, the same examples in each update")
+            f"{half.micro_batch_size} instead of {num_steps} of {size}, the same examples in each update"
+        )
         self._split(half.num_accumulation_steps, half.micro_batch_size)
         self._num_trials = TRIAL_UPDATES
 
-    def _agree(self, local: np.ndarray, batch_number: int, stop_requested: bool
-               ) -> Tuple[np.ndarray, bool, bool]:
+    def _agree(self, local: np.ndarray, batch_number: int, stop_requested: bool) -> tuple[np.ndarray, bool, bool]:
         """Denominators over all ranks, whether any rank wants to stop, and whether any was slow."""
         is_long = self._last_secs > LONG_UPDATE_SECS
         mine = np.array([self._fingerprint, batch_number, stop_requested, is_long, *local], np.float64)
@@ -203,15 +228,23 @@ class TrainStep:
         for column, what in ((0, "settings"), (1, "position in the data")):
             differing = np.flatnonzero(everyone[:, column] != everyone[0, column])
             if differing.size:
-                raise UserError(f"rank {differing[0]} has other {what} than rank 0 "
-                                f"({everyone[differing[0], column]:.0f}, not {everyone[0, column]:.0f}); "
-                                "start all ranks with the same arguments in the same run folder")
+                raise UserError(
+                    f"rank {differing[0]} has other {what} than rank 0 "
+                    f"({everyone[differing[0], column]:.0f}, not {everyone[0, column]:.0f}); "
+                    "start all ranks with the same arguments in the same run folder"
+                )
         any_stops, any_is_long = everyone[:, 2:4].any(axis=0)
         return np.maximum(everyone[:, 4:].sum(axis=0), 1.0), bool(any_stops), bool(any_is_long)
 
-    def _accumulate_micro_batches(self, features: Features, loss_weights_K: tf.Tensor, scale: tf.Tensor,
-                                  key: tf.Tensor, first_row: tf.Tensor,
-                                  num_micro_batches: Optional[tf.Tensor] = None) -> Tuple[List[tf.Tensor], tf.Tensor]:
+    def _accumulate_micro_batches(
+        self,
+        features: Features,
+        loss_weights_K: tf.Tensor,
+        scale: tf.Tensor,
+        key: tf.Tensor,
+        first_row: tf.Tensor,
+        num_micro_batches: tf.Tensor | None = None,
+    ) -> tuple[list[tf.Tensor], tf.Tensor]:
         """Sums over the micro-batches of the scaled gradients (float32) and of the metrics."""
         variables = self.variables
         end = self._num_accumulation_steps if num_micro_batches is None else num_micro_batches
@@ -223,22 +256,31 @@ class TrainStep:
                 losses_K, metrics_M = self._objective(self._model, micro_batch, DropoutKey(key, row))
                 loss = tf.reduce_sum(losses_K * loss_weights_K) * scale
             gradients = tape.gradient(loss, variables)
-            sums = [total + tf.cast(tf.convert_to_tensor(gradient), tf.float32)
-                    for total, gradient in zip(gradient_sums, gradients)]
+            sums = [
+                total + tf.cast(tf.convert_to_tensor(gradient), tf.float32)
+                for total, gradient in zip(gradient_sums, gradients)
+            ]
             return number + 1, sums, metric_sums + metrics_M
 
         # 0, but unknown to TensorFlow, which keeps constants of up to 10 MB each as long as it lives.
         zero = tf.cast(tf.minimum(first_row, 0), tf.float32)
         # A loop of the graph, not of Python: unrolled, 16 micro-batches take minutes to compile.
         _, gradient_sums, metric_sums = tf.while_loop(
-            lambda number, *_: number < end, add_micro_batch,
-            (tf.constant(0), [tf.fill(variable.shape, zero) for variable in variables],
-             tf.zeros([len(self._objective.metric_names)])),
-            maximum_iterations=self._num_accumulation_steps, parallel_iterations=1)
+            lambda number, *_: number < end,
+            add_micro_batch,
+            (
+                tf.constant(0),
+                [tf.fill(variable.shape, zero) for variable in variables],
+                tf.zeros([len(self._objective.metric_names)]),
+            ),
+            maximum_iterations=self._num_accumulation_steps,
+            parallel_iterations=1,
+        )
         return gradient_sums, metric_sums
 
-    def _reduce_and_apply(self, gradients: Sequence[tf.Tensor], metric_sums_M: tf.Tensor,
-                          metric_totals_M: tf.Tensor) -> Tuple[tf.Tensor, ...]:
+    def _reduce_and_apply(
+        self, gradients: Sequence[tf.Tensor], metric_sums_M: tf.Tensor, metric_totals_M: tf.Tensor
+    ) -> tuple[tf.Tensor, ...]:
         """All-reduces, decides whether the update is sound, clips and applies it."""
         # The metrics travel with the gradients: every reduction by itself costs some milliseconds.
         (*gradients, metric_means_M), reduce_secs = self._timed_mean([*self._compress(gradients), metric_sums_M])
@@ -254,7 +296,7 @@ class TrainStep:
         self._loss_scale.update(is_finite)
         return metrics_M, norm, is_finite, learning_rate, scale, norms_V, changes_Vx3, reduce_secs
 
-    def _timed_mean(self, sent: Sequence[tf.Tensor]) -> Tuple[List[tf.Tensor], tf.Tensor]:
+    def _timed_mean(self, sent: Sequence[tf.Tensor]) -> tuple[list[tf.Tensor], tf.Tensor]:
         """Means over the ranks, and the seconds that took. One rank does without the clock, a call back to the host."""
         if self._workers.size == 1:
             return self._workers.mean(sent), tf.zeros([], tf.float64)
@@ -265,14 +307,14 @@ class TrainStep:
         with tf.control_dependencies(means):
             return means, _now() - started
 
-    def _compress(self, gradients: Sequence[tf.Tensor]) -> List[tf.Tensor]:
+    def _compress(self, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """What travels between the ranks: in half precision the means, which fit its range, not the sums."""
         if self._reduce_dtype == tf.float32:
             return list(gradients)
         share = 1.0 / (self._num_accumulation_steps * self._workers.size)
         return [tf.cast(gradient * share, self._reduce_dtype) for gradient in gradients]
 
-    def _decompress(self, gradients: Sequence[tf.Tensor]) -> List[tf.Tensor]:
+    def _decompress(self, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         if self._reduce_dtype == tf.float32:
             return list(gradients)
         share = float(self._num_accumulation_steps * self._workers.size)

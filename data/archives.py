@@ -1,4 +1,5 @@
 """Unpacks archives into a folder that nothing in them can leave."""
+
 from __future__ import annotations
 
 import contextlib
@@ -11,16 +12,24 @@ import stat
 import tarfile
 import zipfile
 import zlib
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import Any, Callable, Iterator, List, NamedTuple
+from typing import Any, Callable, NamedTuple
 
 from bert_tf.errors import UserError
 from bert_tf.progress import progress
 
 SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz", ".gz")
 _BLOCK_BYTES = 1 << 20
-_DAMAGED = (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, gzip.BadGzipFile,
-            EOFError, NotImplementedError)
+_DAMAGED = (
+    zipfile.BadZipFile,
+    tarfile.TarError,
+    zlib.error,
+    lzma.LZMAError,
+    gzip.BadGzipFile,
+    EOFError,
+    NotImplementedError,
+)
 
 
 class _Member(NamedTuple):
@@ -36,7 +45,7 @@ def stem(archive: Path) -> str:
     name = archive.name
     for suffix in (".gz", ".tgz", ".tar", ".zip"):
         if name.lower().endswith(suffix):
-            name = name[:-len(suffix)]
+            name = name[: -len(suffix)]
     return name
 
 
@@ -62,14 +71,13 @@ def unpack(archive: Path, folder: Path) -> None:
                 _require_room(archive, folder, sum(member.num_bytes for member in members))
                 _write_members(archive, members, folder)
             except _DAMAGED as error:
-                raise UserError(f"{archive}: damaged, or no archive ({error}): delete it and fetch "
-                                "it again") from None
+                raise UserError(f"{archive}: damaged, or no archive ({error}): delete it and fetch it again") from None
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
 
 
-def _members(archive: Path, stack: contextlib.ExitStack) -> List[_Member]:
+def _members(archive: Path, stack: contextlib.ExitStack) -> list[_Member]:
     if zipfile.is_zipfile(archive):
         return list(_zip_members(archive, stack.enter_context(zipfile.ZipFile(archive))))
     with open(archive, "rb") as file:
@@ -92,14 +100,14 @@ def _zip_members(archive: Path, file: zipfile.ZipFile) -> Iterator[_Member]:
         kind = stat.S_IFMT(info.external_attr >> 16)
         is_plain = kind in (0, stat.S_IFREG, stat.S_IFDIR)
         # zipfile cuts names at a NUL and turns what is a separator here into "/".
-        yield _Member(info.orig_filename, info.is_dir(), is_plain, info.file_size,
-                      functools.partial(file.open, info))
+        yield _Member(info.orig_filename, info.is_dir(), is_plain, info.file_size, functools.partial(file.open, info))
 
 
 def _tar_members(file: tarfile.TarFile) -> Iterator[_Member]:
     for info in file.getmembers():
-        yield _Member(info.name, info.isdir(), info.isdir() or info.isreg(), info.size,
-                      functools.partial(file.extractfile, info))
+        yield _Member(
+            info.name, info.isdir(), info.isdir() or info.isreg(), info.size, functools.partial(file.extractfile, info)
+        )
 
 
 def _require_inside(archive: Path, member: _Member) -> None:
@@ -109,26 +117,28 @@ def _require_inside(archive: Path, member: _Member) -> None:
         reason = "is a link or a device"
     elif not parts and not member.is_folder:
         reason = "has no name"
-    elif name.startswith("/") or ".." in parts or "\\" in name or "\0" in name or (
-            len(name) > 1 and name[1] == ":"):
+    elif name.startswith("/") or ".." in parts or "\\" in name or "\0" in name or (len(name) > 1 and name[1] == ":"):
         reason = "leads out of the folder"
     else:
         return
-    raise UserError(f"{archive}: {name!r} in it {reason}: nothing of it was unpacked; an archive of "
-                    "this kind is not what its publisher made: delete it, or look at it by hand")
+    raise UserError(
+        f"{archive}: {name!r} in it {reason}: nothing of it was unpacked; an archive of "
+        "this kind is not what its publisher made: delete it, or look at it by hand"
+    )
 
 
 def _require_room(archive: Path, folder: Path, num_bytes: int) -> None:
     free = shutil.disk_usage(folder).free
     if num_bytes > free:
-        raise UserError(f"{archive}: unpacked it has {num_bytes:,} bytes and {free:,} are free at "
-                        f"{folder.parent}: make room, or set BERT_PREP_WORKING_DIR to another disk")
+        raise UserError(
+            f"{archive}: unpacked it has {num_bytes:,} bytes and {free:,} are free at "
+            f"{folder.parent}: make room, or set BERT_PREP_WORKING_DIR to another disk"
+        )
 
 
-def _write_members(archive: Path, members: List[_Member], folder: Path) -> None:
+def _write_members(archive: Path, members: list[_Member], folder: Path) -> None:
     total = sum(member.num_bytes for member in members)
-    with progress(total=total or None, unit="B",
-                  description=f"unpacking {archive.name.lstrip('.')}") as bar:
+    with progress(total=total or None, unit="B", description=f"unpacking {archive.name.lstrip('.')}") as bar:
         for member in members:
             path = folder.joinpath(*PurePosixPath(member.name).parts)
             try:
@@ -143,5 +153,6 @@ def _write_members(archive: Path, members: List[_Member], folder: Path) -> None:
                     file.flush()
                     os.fsync(file.fileno())
             except (FileExistsError, NotADirectoryError):
-                raise UserError(f"{archive}: {member.name!r} is in it twice, or as a file and a "
-                                "folder: unpack it by hand") from None
+                raise UserError(
+                    f"{archive}: {member.name!r} is in it twice, or as a file and a folder: unpack it by hand"
+                ) from None

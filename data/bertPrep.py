@@ -12,13 +12,14 @@ right: --action inspect.
 
 All files lie below BERT_PREP_WORKING_DIR, by default the checkout's data/.
 """
+
 from __future__ import annotations
 
 import argparse
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import List, Optional, Sequence
 
 CHECKOUT = Path(os.path.realpath(__file__)).parent.parent
 # Python puts the script's own folder here, where modules would be found under a second name.
@@ -39,8 +40,11 @@ try:
     )
     from data.workers import available_cores
 except ModuleNotFoundError as error:
-    print(f"error: Python package {error.name} is missing in {sys.executable}: run bash "
-          "scripts/setup.sh, then source .venv/bin/activate", file=sys.stderr)
+    print(
+        f"error: Python package {error.name} is missing in {sys.executable}: run bash "
+        "scripts/setup.sh, then source .venv/bin/activate",
+        file=sys.stderr,
+    )
     sys.exit(2)
 
 ACTIONS = {
@@ -53,37 +57,66 @@ ACTIONS = {
 OF_ALL_DATASETS = ("status", "verify")
 
 
-def _comma_separated(value: str) -> List[str]:
+def _comma_separated(value: str) -> list[str]:
     return [part for part in value.split(",") if part]
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="bertPrep.py", description=__doc__, allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter)
+        prog="bertPrep.py",
+        description=__doc__,
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     add = parser.add_argument
     add("--action", required=True, choices=ACTIONS)
-    add("--dataset", type=str.lower, choices=stages.DATASETS,
-        help="in any case; status and verify: all that are there where none is named")
+    add(
+        "--dataset",
+        type=str.lower,
+        choices=stages.DATASETS,
+        help="in any case; status and verify: all that are there where none is named",
+    )
     add("--n_processes", type=int, default=available_cores(), help="worker processes; %(default)s")
-    add("--dask_scheduler", metavar="ADDRESS",
+    add(
+        "--dask_scheduler",
+        metavar="ADDRESS",
         help="hand the work to the workers of this Dask scheduler instead: tcp://HOST:PORT, or the file that dask "
-             "scheduler --scheduler-file writes")
+        "scheduler --scheduler-file writes",
+    )
     add("--random_seed", type=int, default=12345, help="%(default)s")
 
     formatting = parser.add_argument_group("text_formatting")
     add = formatting.add_argument
-    add("--input_files", type=_comma_separated, default=[],
-        help="dataset custom: files and folders of .txt or .jsonl files, separated by commas")
-    add("--input_format", choices=custom.INPUT_FORMATS, default="auto",
+    add(
+        "--input_files",
+        type=_comma_separated,
+        default=[],
+        help="dataset custom: files and folders of .txt or .jsonl files, separated by commas",
+    )
+    add(
+        "--input_format",
+        choices=custom.INPUT_FORMATS,
+        default="auto",
         help="dataset custom: a document is a file, a line, between blank lines (paragraph), or the "
-             "text of a JSON object on its line (jsonl); auto: jsonl by the suffix, else a file where "
-             "there are several, else by blank lines where there are any")
-    add("--skip_wikiextractor", type=int, nargs="?", const=1, default=0, choices=(0, 1),
-        help="Wikipedia: read what wikiextractor has written below extracted/, not the dump")
+        "text of a JSON object on its line (jsonl); auto: jsonl by the suffix, else a file where "
+        "there are several, else by blank lines where there are any",
+    )
+    add(
+        "--skip_wikiextractor",
+        type=int,
+        nargs="?",
+        const=1,
+        default=0,
+        choices=(0, 1),
+        help="Wikipedia: read what wikiextractor has written below extracted/, not the dump",
+    )
     add("--fallback_encoding", help="of files that are not UTF-8 and do not state another")
-    add("--encoding_errors", choices=("strict", "replace"), default="strict",
-        help="replace: U+FFFD for what cannot be decoded, instead of an error")
+    add(
+        "--encoding_errors",
+        choices=("strict", "replace"),
+        default="strict",
+        help="replace: U+FFFD for what cannot be decoded, instead of an error",
+    )
     add("--keep_duplicates", action="store_true", help="keep documents that occurred before")
 
     shards = parser.add_argument_group("sharding")
@@ -96,19 +129,30 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
     records = parser.add_argument_group("create_vocab and create_tfrecord_files")
     add = records.add_argument
-    add("--vocab_file", help="create_vocab writes it, create_tfrecord_files reads it; "
-                             "SentencePiece's where the name ends in .model, else WordPiece's")
+    add(
+        "--vocab_file",
+        help="create_vocab writes it, create_tfrecord_files reads it; "
+        "SentencePiece's where the name ends in .model, else WordPiece's",
+    )
     add("--vocab_size", type=int, default=vocabulary.DEFAULT_VOCAB_SIZE, help="%(default)s")
     add("--do_lower_case", type=int, choices=(0, 1), default=1, help="%(default)s")
     add("--max_seq_length", type=int, default=512, help="%(default)s")
     add("--max_predictions_per_seq", type=int, default=20, help="%(default)s")
     add("--dupe_factor", type=int, help="how often each document is masked; 5, with dynamic masks 1")
     add("--masked_lm_prob", type=float, default=0.15, help="%(default)s")
-    add("--masking", choices=pretraining_examples.MASKINGS, default="static",
-        help="dynamic: one unmasked copy is written, and masks are drawn anew in each epoch")
+    add(
+        "--masking",
+        choices=pretraining_examples.MASKINGS,
+        default="static",
+        help="dynamic: one unmasked copy is written, and masks are drawn anew in each epoch",
+    )
     add("--whole_word_masking", action="store_true", help="mask all pieces of a word or none")
-    add("--max_ngram_size", type=int, default=1,
-        help="with --whole_word_masking: mask up to so many words together; %(default)s")
+    add(
+        "--max_ngram_size",
+        type=int,
+        default=1,
+        help="with --whole_word_masking: mask up to so many words together; %(default)s",
+    )
 
     add = parser.add_argument_group("verify").add_argument
     add("--repair", action="store_true", help="make what is broken again")
@@ -120,7 +164,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 @exit_on_user_error
-def main(arguments: Optional[Sequence[str]] = None) -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     options = parse(sys.argv[1:] if arguments is None else arguments)
     if options.n_processes < 1:
         raise UserError(f"n_processes={options.n_processes}: must be at least 1")

@@ -1,51 +1,50 @@
 """Books: a folder of .txt files to one line each, without the distributor's head and tail."""
+
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Iterable, Iterator, List, Optional
 
 from bert_tf.errors import UserError
 from data import text_files
 from data.formatting import Batch, Cleaned, as_line
 
 # "*** START OF THIS PROJECT GUTENBERG EBOOK X ***"; files before 2004 end their head otherwise.
-_START = re.compile(
-    r"\*\*\* ?START OF (THE|THIS) PROJECT GUTENBERG|\*END[* ]+THE SMALL PRINT", re.IGNORECASE
-)
+_START = re.compile(r"\*\*\* ?START OF (THE|THIS) PROJECT GUTENBERG|\*END[* ]+THE SMALL PRINT", re.IGNORECASE)
 _END = re.compile(
     r"\*\*\* ?END OF (THE|THIS) PROJECT GUTENBERG|"
-    r"END OF (THE |THIS )?PROJECT GUTENBERG(['’]S|'S)? ", re.IGNORECASE,
+    r"END OF (THE |THIS )?PROJECT GUTENBERG(['’]S|'S)? ",
+    re.IGNORECASE,
 )
 # Who made the electronic text stands below the head, before the book.
 _CREDITS = re.compile(
-    r"(produced|transcribed|e-?text prepared|scanned|digitized|html version)\b.{0,40}\b(by|from)\b",
-    re.IGNORECASE,
+    r"(produced|transcribed|e-?text prepared|scanned|digitized|html version)\b.{0,40}\b(by|from)\b", re.IGNORECASE
 )
 # What transcribers wrote for italics (of a word's part, too: "21_st_") and pictures, and about
 # their work.
-_EMPHASIS = re.compile(
-    r"(?<![\w_])_([^_]{1,400}?)_(?!_)|(?<!_)_([^_]{1,400}?)_(?![\w_])")
-_NOTE = re.compile(
-    r"\[(?:Illustration|Transcriber['’]s Note|Project Gutenberg)\b[^\]]{0,500}\]", re.IGNORECASE)
+_EMPHASIS = re.compile(r"(?<![\w_])_([^_]{1,400}?)_(?!_)|(?<!_)_([^_]{1,400}?)_(?![\w_])")
+_NOTE = re.compile(r"\[(?:Illustration|Transcriber['’]s Note|Project Gutenberg)\b[^\]]{0,500}\]", re.IGNORECASE)
 # A line break after a dash, or inside "summer-cloud", was no space; one in "summer- and winter" was.
 _UNSPACED_BREAK = re.compile(r"(?<=--)\n(?=\S)|(?<=[^\W\d_]-)\n(?!(?:and|or|to)\b)(?=[a-z])")
 _DISTRIBUTOR = re.compile("project gutenberg", re.IGNORECASE)
 _MAX_HEAD_LINES = 2_000
 
 
-def placed_books(folder: Path) -> List[Path]:
+def placed_books(folder: Path) -> list[Path]:
     """The books below `folder`; there may be none."""
     return text_files.find_text_files(folder) if folder.is_dir() else []
 
 
 def no_books(folder: Path) -> str:
     """What is missing, and the two ways out."""
-    return (f"{folder} holds no .txt file: put your books there, a file each, in folders as you "
-            "like; or prepare Wikipedia alone (--dataset=wikicorpus_en in every stage)")
+    return (
+        f"{folder} holds no .txt file: put your books there, a file each, in folders as you "
+        "like; or prepare Wikipedia alone (--dataset=wikicorpus_en in every stage)"
+    )
 
 
-def find_books(folder: Path) -> List[Path]:
+def find_books(folder: Path) -> list[Path]:
     """The books below `folder`.
 
     Raises:
@@ -63,7 +62,7 @@ def read_batches(books: Iterable[Path]) -> Iterator[Batch]:
         yield Batch([str(book)], {}, book.stat().st_size)
 
 
-def without_distributor(lines: List[str]) -> List[str]:
+def without_distributor(lines: list[str]) -> list[str]:
     """The lines of the book itself: what stands before the head's end and after the tail's start
     is dropped, and the credits in between. A book without such marks stays as it is."""
     first = 0
@@ -84,7 +83,7 @@ def without_distributor(lines: List[str]) -> List[str]:
     return lines[first:last]
 
 
-def book_line(path: Path, fallback_encoding: Optional[str], encoding_errors: str) -> str:
+def book_line(path: Path, fallback_encoding: str | None, encoding_errors: str) -> str:
     """One book as one line; paragraphs are parted by two spaces, hard line breaks joined."""
     text_files.require_document_size(path, path.stat().st_size)
     with text_files.open_text(path, fallback_encoding, encoding_errors) as file:
@@ -101,8 +100,6 @@ def _without_marks(paragraph: str) -> str:
     return _EMPHASIS.sub(lambda match: match[1] or match[2], text)
 
 
-def clean_batch(
-    batch: Batch, *, fallback_encoding: Optional[str], encoding_errors: str
-) -> Cleaned:
+def clean_batch(batch: Batch, *, fallback_encoding: str | None, encoding_errors: str) -> Cleaned:
     lines = [book_line(Path(name), fallback_encoding, encoding_errors) for name in batch.documents]
     return Cleaned(lines, batch.num_dropped, batch.input_bytes)

@@ -1,17 +1,18 @@
 """The raw corpora: where each one's files lie, how they are read and cleaned."""
+
 from __future__ import annotations
 
 import argparse
 import functools
 from pathlib import Path
-from typing import Any, Dict, List, Tuple
+from typing import Any
 
 from bert_tf.errors import UserError
 from data import books, custom, pubmed, sample, wiki
 from data.formatting import Corpus, total_size
 
 # Corpus, its files, and the arguments that change the result.
-Opened = Tuple[Corpus, List[Path], Dict[str, Any]]
+Opened = tuple[Corpus, list[Path], dict[str, Any]]
 
 
 def open_corpus(options: argparse.Namespace, working_dir: Path) -> Opened:
@@ -34,8 +35,7 @@ def open_corpus(options: argparse.Namespace, working_dir: Path) -> Opened:
     elif dataset == "sample":
         articles = download / "sample" / sample.ARTICLES_FILE
         if not articles.is_file():
-            raise UserError(f"{articles} is not there: run bertPrep.py --action=download "
-                            "--dataset=sample first")
+            raise UserError(f"{articles} is not there: run bertPrep.py --action=download --dataset=sample first")
         opened = _open_text([articles], "paragraph", options)
     else:
         opened = _open_text(custom.find_inputs(options.input_files), options.input_format, options)
@@ -43,31 +43,33 @@ def open_corpus(options: argparse.Namespace, working_dir: Path) -> Opened:
     return corpus, paths, {"keep_duplicates": options.keep_duplicates, **arguments}
 
 
-def _encoding(options: argparse.Namespace) -> Dict[str, Any]:
-    return {"fallback_encoding": options.fallback_encoding,
-            "encoding_errors": options.encoding_errors}
+def _encoding(options: argparse.Namespace) -> dict[str, Any]:
+    return {"fallback_encoding": options.fallback_encoding, "encoding_errors": options.encoding_errors}
 
 
-def _open_damageable(module: Any, paths: List[Path]) -> Opened:
-    damages: List[str] = []
+def _open_damageable(module: Any, paths: list[Path]) -> Opened:
+    damages: list[str] = []
     batches = functools.partial(module.read_batches, paths, damages)
     return Corpus(batches, module.clean_batch, total_size(paths), damages), paths, {}
 
 
-def _open_extracted(paths: List[Path]) -> Opened:
-    corpus = Corpus(functools.partial(wiki.read_extracted, paths), wiki.clean_extracted,
-                    total_size(paths), [])
+def _open_extracted(paths: list[Path]) -> Opened:
+    corpus = Corpus(functools.partial(wiki.read_extracted, paths), wiki.clean_extracted, total_size(paths), [])
     return corpus, paths, {"skip_wikiextractor": True}
 
 
-def _open_books(paths: List[Path], options: argparse.Namespace) -> Opened:
+def _open_books(paths: list[Path], options: argparse.Namespace) -> Opened:
     encoding = _encoding(options)
-    corpus = Corpus(functools.partial(books.read_batches, paths),
-                    functools.partial(books.clean_batch, **encoding), total_size(paths), [])
+    corpus = Corpus(
+        functools.partial(books.read_batches, paths),
+        functools.partial(books.clean_batch, **encoding),
+        total_size(paths),
+        [],
+    )
     return corpus, paths, encoding
 
 
-def _open_text(paths: List[Path], input_format: str, options: argparse.Namespace) -> Opened:
+def _open_text(paths: list[Path], input_format: str, options: argparse.Namespace) -> Opened:
     encoding = _encoding(options)
     chosen = custom.choose_format(input_format, paths, **encoding)
     batches = functools.partial(custom.read_batches, paths, chosen, **encoding)

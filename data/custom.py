@@ -1,9 +1,10 @@
 """One's own text: a document a file, a line, between blank lines, or a JSON object a line."""
+
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Iterable, Iterator, List, Optional, Sequence
 
 from bert_tf.errors import UserError
 from data import formatting, json_lines, text_files
@@ -13,35 +14,36 @@ INPUT_FORMATS = ("auto", "file", "line", "paragraph", "jsonl")
 JSON_LINES_SUFFIXES = (".jsonl", ".ndjson")
 
 
-def find_inputs(names: Sequence[str]) -> List[Path]:
+def find_inputs(names: Sequence[str]) -> list[Path]:
     """The files named, and the .txt and .jsonl files of the folders named, in the order given.
 
     Raises:
       UserError: none is named, one does not exist, or a folder holds no text.
     """
     if not names:
-        raise UserError("dataset=custom needs --input_files: text files or folders of .txt or .jsonl "
-                        "files, separated by commas")
-    found: List[Path] = []
+        raise UserError(
+            "dataset=custom needs --input_files: text files or folders of .txt or .jsonl files, separated by commas"
+        )
+    found: list[Path] = []
     for name in names:
         path = Path(name).expanduser()
         if path.is_dir():
             inside = text_files.find_text_files(path, (".txt", *JSON_LINES_SUFFIXES))
             if not inside:
-                raise UserError(f"input_files: the folder {path} holds no .txt file and no .jsonl "
-                                "file; name the files themselves if they end otherwise")
+                raise UserError(
+                    f"input_files: the folder {path} holds no .txt file and no .jsonl "
+                    "file; name the files themselves if they end otherwise"
+                )
             found.extend(inside)
         elif path.is_file():
             found.append(path)
         else:
-            raise UserError(f"input_files: {path} does not exist; give files or folders, "
-                            "separated by commas")
+            raise UserError(f"input_files: {path} does not exist; give files or folders, separated by commas")
     return list(dict.fromkeys(path.resolve() for path in found))
 
 
 def choose_format(
-    input_format: str, paths: Sequence[Path], *, fallback_encoding: Optional[str],
-    encoding_errors: str,
+    input_format: str, paths: Sequence[Path], *, fallback_encoding: str | None, encoding_errors: str
 ) -> str:
     """Resolves ``auto``: JSON lines by their suffix; else a document a file where there are several
     files; in a single file documents are parted by blank lines where there are any, else each line
@@ -55,8 +57,10 @@ def choose_format(
     of_json = [path for path in paths if path.suffix.lower() in JSON_LINES_SUFFIXES]
     if of_json and len(of_json) < len(paths):
         other = next(path for path in paths if path not in of_json)
-        raise UserError(f"input_files: {of_json[0]} holds JSON lines, {other} does not: name files of "
-                        "one kind, or say what they are by --input_format")
+        raise UserError(
+            f"input_files: {of_json[0]} holds JSON lines, {other} does not: name files of "
+            "one kind, or say what they are by --input_format"
+        )
     if of_json:
         return "jsonl"
     if len(paths) > 1:
@@ -82,8 +86,7 @@ def _has_blank_line_inside(lines: Iterable[str]) -> bool:
 
 
 def read_batches(
-    paths: Iterable[Path], input_format: str, *, fallback_encoding: Optional[str],
-    encoding_errors: str,
+    paths: Iterable[Path], input_format: str, *, fallback_encoding: str | None, encoding_errors: str
 ) -> Iterator[Batch]:
     """Batches of documents, each a text with its line breaks."""
     for path in paths:
@@ -110,7 +113,7 @@ def _documents(path: Path, lines: Iterator[str], input_format: str) -> Iterator[
 
 def _paragraphs(document: str) -> Iterator[str]:
     """Joins hard-wrapped lines; blank lines and lines too long to be wrapped part paragraphs."""
-    paragraph: List[str] = []
+    paragraph: list[str] = []
     for line in document.split("\n"):
         is_long = len(line) > LONGEST_WRAPPED_LINE
         if paragraph and (is_long or not line):

@@ -5,6 +5,7 @@ have been started anywhere: the first task on each worker finds the program in t
 Before each task a worker makes sure that it runs the same code and sees the same files, and that the
 run that wants the task still lives. Where a worker dies, Dask runs its tasks again elsewhere.
 """
+
 from __future__ import annotations
 
 import concurrent.futures
@@ -22,8 +23,9 @@ import threading
 import time
 import uuid
 import warnings
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Callable, Dict, Generator, Iterable, Iterator, Mapping, NamedTuple
+from typing import Any, Callable, NamedTuple
 
 from data.manifest import clear_disk_errors
 from data.workers import ITEMS_IN_FLIGHT_PER_PROCESS, Item, Result, Workers, WorkersError, in_order
@@ -51,7 +53,7 @@ class Run(NamedTuple):
     sign_of_life: str  # a file that is there as long as the run is
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def code_digest() -> str:
     """sha256 of the modules that a worker may import, as they were when this was first asked."""
     digest = hashlib.sha256()
@@ -70,7 +72,8 @@ def run_call(run: Run, call: bytes) -> Any:
     if code_digest() != run.code:
         raise WorkersError(
             f"the Dask worker on {host} runs another version of the program ({CHECKOUT}) than this command "
-            f"on {run.host}, or was started before a change: start its workers anew, then {_GO_ON}")
+            f"on {run.host}, or was started before a change: start its workers anew, then {_GO_ON}"
+        )
     with _at_work:
         try:
             open(run.sign_of_life, "rb").close()
@@ -79,7 +82,8 @@ def run_call(run: Run, call: bytes) -> Any:
             raise WorkersError(
                 f"the Dask worker on {host} does not see the files that {run.host} sees below {folder} "
                 f"({error.strerror}): BERT_PREP_WORKING_DIR must lie on a file system that all machines "
-                f"share, at the same path; then {_GO_ON}") from error
+                f"share, at the same path; then {_GO_ON}"
+            ) from error
         function, item = pickle.loads(call)
         return function(item)
 
@@ -131,7 +135,8 @@ def _import_distributed() -> Any:
     except ImportError as error:
         raise WorkersError(
             f"dask_scheduler needs the package distributed ({error}), here and on all workers: "
-            f"{sys.executable} -m pip install -r {CHECKOUT}/requirements-dask.txt") from None
+            f"{sys.executable} -m pip install -r {CHECKOUT}/requirements-dask.txt"
+        ) from None
     # What goes wrong is said here, in a sentence.
     for name in ("distributed", "distributed.client"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
@@ -151,7 +156,8 @@ def _address_in(file: Path) -> str:
             if time.monotonic() > deadline:
                 raise WorkersError(
                     f"dask_scheduler={file}: {_in_words(error)}; it is to be written by dask scheduler "
-                    "--scheduler-file FILE into a folder that all machines share") from None
+                    "--scheduler-file FILE into a folder that all machines share"
+                ) from None
         time.sleep(0.2)
 
 
@@ -198,13 +204,21 @@ class DaskCluster(Workers):
         return num_items > 1
 
     def map_in_order(
-        self, function: Callable[[Item], Result], items: Iterable[Item],
-        size_of: Callable[[Item], int] = lambda _: 0, largest_in_flight: int = 1,
+        self,
+        function: Callable[[Item], Result],
+        items: Iterable[Item],
+        size_of: Callable[[Item], int] = lambda _: 0,
+        largest_in_flight: int = 1,
     ) -> Generator[Result, None, None]:
         with _sign_of_life(self._shared_folder) as sign, _Connection(self._scheduler, sign) as connection:
-            yield from in_order(items, functools.partial(connection.submit, function),
-                                connection.get_result, connection.get_most_in_flight,
-                                size_of, largest_in_flight)
+            yield from in_order(
+                items,
+                functools.partial(connection.submit, function),
+                connection.get_result,
+                connection.get_most_in_flight,
+                size_of,
+                largest_in_flight,
+            )
 
 
 class _Connection:
@@ -220,17 +234,22 @@ class _Connection:
         self._address = _address_in(Path(scheduler)) if is_file else scheduler
         self._run = tuple(Run(socket.gethostname(), code_digest(), str(sign)))
         self._task = _task(str(CHECKOUT))
-        self._num_threads: Dict[str, int] = {}
+        self._num_threads: dict[str, int] = {}
         try:
-            self._client = _within(CONNECT_SECS, f"an answer from {self._address}", functools.partial(
-                self._distributed.Client, self._address, timeout=CONNECT_SECS, name="bertPrep",
-                set_as_default=False))
+            self._client = _within(
+                CONNECT_SECS,
+                f"an answer from {self._address}",
+                functools.partial(
+                    self._distributed.Client, self._address, timeout=CONNECT_SECS, name="bertPrep", set_as_default=False
+                ),
+            )
         # Whatever answers there need not be a scheduler, or not one of a version like ours.
         except Exception as error:
             raise WorkersError(
                 f"no Dask scheduler answers at dask_scheduler={scheduler} ({_in_words(error)}): give the "
                 "address that dask scheduler prints, such as tcp://HOST:8786 (8787 is its web page), or "
-                "its --scheduler-file; it must run, and be reachable from this machine") from None
+                "its --scheduler-file; it must run, and be reachable from this machine"
+            ) from None
         self._executor = self._client.get_executor(pure=False)
 
     def __enter__(self) -> _Connection:
@@ -240,11 +259,16 @@ class _Connection:
             self._close()
             raise
         hosts = {address.rsplit(":", 1)[0] for address in self._num_threads}
-        print(f"Dask scheduler {self._address}: workers {len(self._num_threads):,}, machines {len(hosts):,}",
-              flush=True)
+        print(
+            f"Dask scheduler {self._address}: workers {len(self._num_threads):,}, machines {len(hosts):,}", flush=True
+        )
         if max(self._num_threads.values(), default=1) > 1:
-            print("note: a Dask worker works on one piece at a time, however many threads it has; for all "
-                  "cores start workers with --nworkers=-1 --nthreads=1", file=sys.stderr, flush=True)
+            print(
+                "note: a Dask worker works on one piece at a time, however many threads it has; for all "
+                "cores start workers with --nworkers=-1 --nthreads=1",
+                file=sys.stderr,
+                flush=True,
+            )
         return self
 
     def __exit__(self, *exception: Any) -> None:
@@ -272,12 +296,14 @@ class _Connection:
             raise WorkersError(
                 f"{error.allowed_failures + 1} Dask workers were killed one after the other at the same piece of "
                 f"work, the last at {error.last_worker.address}, perhaps because memory ran out (each "
-                f"needs up to 1 GiB; their log may say more): start fewer on a machine, then {_GO_ON}") from None
+                f"needs up to 1 GiB; their log may say more): start fewer on a machine, then {_GO_ON}"
+            ) from None
         except ImportError as error:
             raise WorkersError(
                 f"a Dask worker cannot import what it needs, {error}: the workers must see this checkout "
                 f"at the same path, {CHECKOUT}, and have its packages; start them with "
-                f"{os.path.dirname(sys.executable)}/dask, then {_GO_ON}") from None
+                f"{os.path.dirname(sys.executable)}/dask, then {_GO_ON}"
+            ) from None
 
     def _look(self) -> None:
         """Waits for a worker where there is none, and compares the versions of those that are new."""
@@ -303,7 +329,8 @@ class _Connection:
                     f"the Dask scheduler at {self._address} has had no worker for {FIND_WORKER_SECS} s: none was "
                     "started, all have ended, or all are paused because they are near their "
                     "--memory-limit (0: none). Start some, dask worker "
-                    f"{self._address} --nworkers=-1 --nthreads=1 --memory-limit=0, then {_GO_ON}") from None
+                    f"{self._address} --nworkers=-1 --nthreads=1 --memory-limit=0, then {_GO_ON}"
+                ) from None
 
     def _require_same_versions(self) -> None:
         with self._scheduler_errors():
@@ -311,13 +338,17 @@ class _Connection:
         here = _versions(found["client"])
         for where, versions in {"scheduler": found["scheduler"], **found["workers"]}.items():
             there = _versions(versions)
-            different = [f"{name} {there[name] or 'missing'} there, {here[name]} here" for name in here
-                         if there[name] != here[name] and (where, name) != ("scheduler", "numpy")]
+            different = [
+                f"{name} {there[name] or 'missing'} there, {here[name]} here"
+                for name in here
+                if there[name] != here[name] and (where, name) != ("scheduler", "numpy")
+            ]
             if different:
                 raise WorkersError(
                     f"the Dask {'scheduler' if where == 'scheduler' else 'worker ' + where} differs from this "
                     f"command: {'; '.join(different)}. Start the scheduler and all workers with the same "
-                    f"environment, such as {os.path.dirname(sys.executable)}/dask, then {_GO_ON}")
+                    f"environment, such as {os.path.dirname(sys.executable)}/dask, then {_GO_ON}"
+                )
 
     @contextlib.contextmanager
     def _scheduler_errors(self) -> Iterator[None]:
@@ -327,17 +358,21 @@ class _Connection:
             raise self._lost() from None
 
     def _lost(self) -> WorkersError:
-        return WorkersError(f"the Dask scheduler at {self._address} has ended or cannot be reached any more: "
-                            f"start it and its workers again, then {_GO_ON}")
+        return WorkersError(
+            f"the Dask scheduler at {self._address} has ended or cannot be reached any more: "
+            f"start it and its workers again, then {_GO_ON}"
+        )
 
     def _close(self) -> None:
         # The scheduler may be gone, and there is nothing left to lose.
-        for close in (functools.partial(self._executor.shutdown, wait=False),
-                      functools.partial(self._client.close, timeout=_MOMENT_SECS)):
+        for close in (
+            functools.partial(self._executor.shutdown, wait=False),
+            functools.partial(self._client.close, timeout=_MOMENT_SECS),
+        ):
             with contextlib.suppress(Exception):
                 close()
 
 
-def _versions(found: Mapping[str, Any]) -> Dict[str, str]:
+def _versions(found: Mapping[str, Any]) -> dict[str, str]:
     python = ".".join(found["host"]["python"].split(".")[:2])
     return {"python": python, **{name: found["packages"].get(name) for name in _SAME_PACKAGES}}

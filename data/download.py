@@ -3,13 +3,15 @@
 A file under its own name is whole and has been checked, or is somebody's own; so a download that
 was stopped at any moment goes on with what is missing.
 """
+
 from __future__ import annotations
 
 import os
 import re
 import shutil
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence
+from typing import Any, Callable
 
 from bert_tf.errors import UserError
 from bert_tf.files import sync
@@ -41,10 +43,7 @@ class NotDistributedError(UserError):
     """What nobody offers for download; says what to do instead."""
 
 
-def download(
-    dataset: str, root: Path, sources: Mapping[str, Source] = SOURCES,
-    client: Optional[Client] = None,
-) -> None:
+def download(dataset: str, root: Path, sources: Mapping[str, Source] = SOURCES, client: Client | None = None) -> None:
     """Brings `dataset` (or ``all`` of them) into its folder below `root`.
 
     Raises:
@@ -55,8 +54,7 @@ def download(
         _download_all(root, sources, client)
         return
     if dataset not in sources:
-        raise UserError(f"dataset={dataset} cannot be downloaded; there are {', '.join(sources)}, "
-                        "sample and all")
+        raise UserError(f"dataset={dataset} cannot be downloaded; there are {', '.join(sources)}, sample and all")
     source = sources[dataset]
     folder = root / source.folder
     with clear_disk_errors(folder):
@@ -74,9 +72,11 @@ def _download_all(root: Path, sources: Mapping[str, Source], client: Client) -> 
             print(f"failed: {error}", flush=True)
             failed.append(dataset)
     if failed:
-        raise UserError(f"{len(failed)} of {len(sources)} datasets are not there: "
-                        f"{', '.join(failed)}; the reasons stand above, and the same command goes "
-                        "on with what is missing")
+        raise UserError(
+            f"{len(failed)} of {len(sources)} datasets are not there: "
+            f"{', '.join(failed)}; the reasons stand above, and the same command goes "
+            "on with what is missing"
+        )
 
 
 class _Collection:
@@ -86,19 +86,25 @@ class _Collection:
         self.folder = folder
         self.client = client
         self._dataset = dataset
-        self._names: List[str] = []
+        self._names: list[str] = []
         self._stage = Stage(
-            "download", dataset, folder / "manifest.json", {}, [], outputs_to_delete=str(folder),
-            temporary_files=["**/*.part.json*"])
+            "download",
+            dataset,
+            folder / "manifest.json",
+            {},
+            [],
+            outputs_to_delete=str(folder),
+            temporary_files=["**/*.part.json*"],
+        )
 
-    def __enter__(self) -> "_Collection":
+    def __enter__(self) -> _Collection:
         self._stage.__enter__()
         manifest = read_manifest(self._stage.manifest_path)
         made = shard_entries(manifest) if manifest else ()
         self._fetched_before = {entry["file"] for entry in made if "url" in entry}
         return self
 
-    def __exit__(self, *exception: object) -> Optional[bool]:
+    def __exit__(self, *exception: object) -> bool | None:
         return self._stage.__exit__(*exception)
 
     def is_done(self, names: Iterable[str] = ()) -> bool:
@@ -123,8 +129,7 @@ class _Collection:
     def fetch(self, remote: RemoteFile, what: str = "") -> None:
         path = self.folder / remote.name
         way_out = f"fetch it by other means and put it there as {path}"
-        self.add(remote.name, self.client.fetch(
-            remote.url, path, remote.checksum, way_out, what or path.name))
+        self.add(remote.name, self.client.fetch(remote.url, path, remote.checksum, way_out, what or path.name))
 
     def fetch_archive(self, archive: Archive) -> None:
         """Unpacks those of an archive's files that are missing."""
@@ -146,8 +151,9 @@ class _Collection:
         unpacked = self.folder / f".{packed_name}.unpacked"
         try:
             archives.unpack(packed, unpacked)
-            entries = {name: _checked_member(unpacked / member, packed, sha256)
-                       for name, (member, sha256) in missing.items()}
+            entries = {
+                name: _checked_member(unpacked / member, packed, sha256) for name, (member, sha256) in missing.items()
+            }
             for name, entry in entries.items():
                 path = self.folder / name
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -158,7 +164,7 @@ class _Collection:
             shutil.rmtree(unpacked, ignore_errors=True)
         fetched.unlink(missing_ok=True)
 
-    def add(self, name: str, entry: Dict[str, Any]) -> None:
+    def add(self, name: str, entry: dict[str, Any]) -> None:
         self._stage.add({"file": name, **entry})
         self._names.append(name)
 
@@ -166,26 +172,26 @@ class _Collection:
         entries = [self._stage.finished[name] for name in self._names]
         num_bytes = sum(entry["bytes"] for entry in entries)
         self._stage.complete({"num_files": len(entries), "num_bytes": num_bytes}, {"files": entries})
-        print(f"{self._dataset}: {len(entries):,} files, {num_bytes / 1e6:,.1f} MB\n{self.folder}",
-              flush=True)
+        print(f"{self._dataset}: {len(entries):,} files, {num_bytes / 1e6:,.1f} MB\n{self.folder}", flush=True)
 
 
-def _checked_member(path: Path, packed: Path, sha256: Optional[str]) -> Dict[str, Any]:
+def _checked_member(path: Path, packed: Path, sha256: str | None) -> dict[str, Any]:
     try:
         return describe_file(path, f"sha256:{sha256}" if sha256 else None)
     except FileNotFoundError:
         reason = f"holds no {path.name}"
     except UserError as error:
         reason = str(error)
-    raise UserError(f"{packed}: {reason}: not the archive that was published; delete it, and start "
-                    "the same command again to fetch it anew")
+    raise UserError(
+        f"{packed}: {reason}: not the archive that was published; delete it, and start "
+        "the same command again to fetch it anew"
+    )
 
 
 def _say_taken(dataset: str, paths: Sequence[Path]) -> None:
     num_bytes = sum(path.stat().st_size for path in paths)
     more = f" and {len(paths) - 1:,} more" if len(paths) > 1 else ""
-    print(f"{dataset}: taking {paths[0]}{more} as placed there, {num_bytes / 1e6:,.1f} MB",
-          flush=True)
+    print(f"{dataset}: taking {paths[0]}{more} as placed there, {num_bytes / 1e6:,.1f} MB", flush=True)
 
 
 def _download_files(dataset: str, source: Files, folder: Path, client: Client) -> None:
@@ -251,10 +257,11 @@ def _newest_dump(source: Dump, name: str, folder: Path, client: Client) -> Remot
             found = re.search(rf"^([0-9a-f]+)\s+{re.escape(articles)}$", sums, re.MULTILINE)
             if found:
                 print(f"the newest complete dump is of {date}", flush=True)
-                return RemoteFile(f"{source.base_url}{date}/{articles}", name,
-                                  f"{algorithm}:{found[1]}")
-    raise UserError(f"{source.base_url} lists no complete dump among its newest "
-                    f"({', '.join(dates[:_NUM_DUMPS_TRIED]) or 'there is none'}); {way_out}")
+                return RemoteFile(f"{source.base_url}{date}/{articles}", name, f"{algorithm}:{found[1]}")
+    raise UserError(
+        f"{source.base_url} lists no complete dump among its newest "
+        f"({', '.join(dates[:_NUM_DUMPS_TRIED]) or 'there is none'}); {way_out}"
+    )
 
 
 def _download_pubmed(dataset: str, source: PubMed, folder: Path, client: Client) -> None:
@@ -278,8 +285,7 @@ def _download_pubmed(dataset: str, source: PubMed, folder: Path, client: Client)
             return
         for number, name in enumerate(names, 1):
             if files.needs(name):
-                files.fetch(_pubmed_file(source, name, client, way_out),
-                            f"{name} ({number:,} of {len(names):,})")
+                files.fetch(_pubmed_file(source, name, client, way_out), f"{name} ({number:,} of {len(names):,})")
         files.complete()
 
 
@@ -294,8 +300,7 @@ def _pubmed_file(source: PubMed, name: str, client: Client, way_out: str) -> Rem
 def _download_books(dataset: str, source: Books, folder: Path, client: Client) -> None:
     placed = books.placed_books(folder)
     if not placed:
-        raise NotDistributedError(
-            f"BookCorpus is no longer distributed, and {books.no_books(folder)}")
+        raise NotDistributedError(f"BookCorpus is no longer distributed, and {books.no_books(folder)}")
     _say_taken(dataset, placed)
 
 
@@ -313,12 +318,13 @@ def _download_by_hand(dataset: str, source: Catalogue, folder: Path, client: Cli
         raise NotDistributedError(
             f"NVIDIA gives its weights to people who agree to its terms: fetch an archive from "
             f"{source.page} by a browser, put it (.zip, .tar.gz) into {folder} and start the same "
-            "command again, which unpacks it there")
+            "command again, which unpacks it there"
+        )
     for index in checkpoints:
         print(f"{dataset}: checkpoint {index.with_suffix('')}", flush=True)
 
 
-_DOWNLOADERS: Dict[type, Callable[..., None]] = {
+_DOWNLOADERS: dict[type, Callable[..., None]] = {
     Files: _download_files,
     Archives: _download_archives,
     Paraphrases: _download_mrpc,

@@ -4,6 +4,7 @@ What has come so far lies in ``<name>.part``, and in ``<name>.part.json`` which 
 file that is. The name itself appears only when the file is whole and its checksum is right, so a
 file that is there is one to rely on.
 """
+
 from __future__ import annotations
 
 import contextlib
@@ -15,8 +16,9 @@ import os
 import re
 import shutil
 import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Tuple, TypeVar
+from typing import Any, Callable, TypeVar
 
 import requests
 
@@ -45,12 +47,12 @@ class NotThereError(UserError):
 class _TryAgain(Exception):
     """What may be different next time; `wait_secs` where the server asks for a certain pause."""
 
-    def __init__(self, reason: str, wait_secs: Optional[float] = None):
+    def __init__(self, reason: str, wait_secs: float | None = None):
         super().__init__(reason)
         self.wait_secs = wait_secs
 
 
-def describe_file(path: Path, checksum: Optional[str] = None) -> Dict[str, Any]:
+def describe_file(path: Path, checksum: str | None = None) -> dict[str, Any]:
     """Size and sha256 of a file, ``{"bytes", "sha256"}``, read once, with progress.
 
     Args:
@@ -61,8 +63,10 @@ def describe_file(path: Path, checksum: Optional[str] = None) -> Dict[str, Any]:
     """
     algorithm, _, published = (checksum or "sha256:").partition(":")
     digests = {name: hashlib.new(name) for name in {"sha256", algorithm}}
-    with open(path, "rb") as file, progress(
-            total=path.stat().st_size, unit="B", description=f"checking {path.name}") as bar:
+    with (
+        open(path, "rb") as file,
+        progress(total=path.stat().st_size, unit="B", description=f"checking {path.name}") as bar,
+    ):
         while block := file.read(1 << 20):
             for digest in digests.values():
                 digest.update(block)
@@ -80,7 +84,7 @@ class _Part:
         self.path = path.with_name(path.name + ".part")
         self._note_path = path.with_name(path.name + ".part.json")
         self._url = url
-        self._note: Dict[str, Any] = {}
+        self._note: dict[str, Any] = {}
         with contextlib.suppress(FileNotFoundError, ValueError):
             note = json.loads(self._note_path.read_text(encoding="utf-8"))
             if note["url"] == url:
@@ -91,11 +95,11 @@ class _Part:
         return self.path.stat().st_size if self._note and self.path.exists() else 0
 
     @property
-    def total_bytes(self) -> Optional[int]:
+    def total_bytes(self) -> int | None:
         return self._note.get("total_bytes")
 
     @property
-    def version(self) -> Optional[str]:
+    def version(self) -> str | None:
         """What If-Range can ask for: a strong ETag, else the date of the last change."""
         return self._note.get("version")
 
@@ -107,7 +111,7 @@ class _Part:
     def was_resumed(self) -> bool:
         return self._note.get("was_resumed", False)
 
-    def begin(self, version: Optional[str], total_bytes: Optional[int]) -> None:
+    def begin(self, version: str | None, total_bytes: int | None) -> None:
         self._write_note({"url": self._url, "version": version, "total_bytes": total_bytes})
         with open(self.path, "wb"):
             pass
@@ -126,7 +130,7 @@ class _Part:
         self._note_path.unlink(missing_ok=True)
         sync(path.parent)
 
-    def _write_note(self, note: Dict[str, Any]) -> None:
+    def _write_note(self, note: dict[str, Any]) -> None:
         # First: bytes without a note are never taken up, those of another version never kept.
         write_json(self._note_path, note)
         self._note = note
@@ -143,9 +147,12 @@ class Client:
         self._pause_secs = pause_secs
         self._session = requests.Session()
         # Wikimedia refuses clients that do not say what they are; "identity" keeps files as stored.
-        self._session.headers.update({
-            "User-Agent": f"bertPrep.py (BERT data preparation; requests/{requests.__version__})",
-            "Accept-Encoding": "identity"})
+        self._session.headers.update(
+            {
+                "User-Agent": f"bertPrep.py (BERT data preparation; requests/{requests.__version__})",
+                "Accept-Encoding": "identity",
+            }
+        )
 
     def text(self, url: str, way_out: str) -> str:
         """A small text file: a list of files or checksums.
@@ -161,16 +168,15 @@ class Client:
                 for block in response.iter_content(_BLOCK_BYTES):
                     content += block
                     if len(content) > _LARGEST_TEXT_BYTES:
-                        raise UserError(f"{url}: more than {_LARGEST_TEXT_BYTES:,} bytes, which is "
-                                        f"no list of files; {way_out}")
+                        raise UserError(
+                            f"{url}: more than {_LARGEST_TEXT_BYTES:,} bytes, which is no list of files; {way_out}"
+                        )
                 _require_length(response, len(content))
             return content.decode("utf-8", "replace")
 
         return self._patiently(url, attempt, lambda: 0, way_out)
 
-    def fetch(
-        self, url: str, path: Path, checksum: Optional[str], way_out: str, what: str
-    ) -> Dict[str, Any]:
+    def fetch(self, url: str, path: Path, checksum: str | None, way_out: str, what: str) -> dict[str, Any]:
         """Fetches `url` to `path`; returns ``{"url", "bytes", "sha256"}``.
 
         Args:
@@ -186,8 +192,9 @@ class Client:
         part = _Part(path, url)
         while True:
             if not part.is_whole:
-                self._patiently(url, lambda: self._fetch_rest(part, url, checksum, way_out, what),
-                                lambda: part.num_bytes, way_out)
+                self._patiently(
+                    url, lambda: self._fetch_rest(part, url, checksum, way_out, what), lambda: part.num_bytes, way_out
+                )
             try:
                 described = describe_file(part.path, checksum)
                 break
@@ -195,16 +202,16 @@ class Client:
                 was_resumed = part.was_resumed
                 part.forget()
                 if not was_resumed:
-                    raise UserError(f"{url}: {error}: removed, because it was damaged on its way or "
-                                    f"is not what was published; {way_out}") from None
-                print(f"{url}: {error}; the pieces did not fit together, fetching it anew",
-                      flush=True)
+                    raise UserError(
+                        f"{url}: {error}: removed, because it was damaged on its way or "
+                        f"is not what was published; {way_out}"
+                    ) from None
+                print(f"{url}: {error}; the pieces did not fit together, fetching it anew", flush=True)
         part.finish(path)
         return {"url": url, **described}
 
     def _patiently(
-        self, url: str, attempt: Callable[[], Answer], progress_made: Callable[[], int],
-        way_out: str,
+        self, url: str, attempt: Callable[[], Answer], progress_made: Callable[[], int], way_out: str
     ) -> Answer:
         failures, most = 0, progress_made()
         while True:
@@ -215,15 +222,18 @@ class Client:
                 failures = failures + 1 if progress_made() <= most else 1
                 most = max(most, progress_made())
                 if failures >= self._num_attempts:
-                    raise UserError(f"{url}: {error}, {failures} times in a row; start the same "
-                                    f"command again later, it goes on where it was; or {way_out}"
-                                    ) from None
+                    raise UserError(
+                        f"{url}: {error}, {failures} times in a row; start the same "
+                        f"command again later, it goes on where it was; or {way_out}"
+                    ) from None
                 wait_secs = error.wait_secs
                 if wait_secs is None:
                     wait_secs = self._pause_secs * 2 ** (failures - 1)
                 if wait_secs > _LONGEST_WAIT_SECS:
-                    raise UserError(f"{url}: {error}, and asks for a pause of {wait_secs:,.0f} s; "
-                                    f"start the same command again then; or {way_out}") from None
+                    raise UserError(
+                        f"{url}: {error}, and asks for a pause of {wait_secs:,.0f} s; "
+                        f"start the same command again then; or {way_out}"
+                    ) from None
                 print(f"{url}: {error}; trying again in {wait_secs:.0f} s", flush=True)
                 time.sleep(wait_secs)
 
@@ -242,9 +252,7 @@ class Client:
             raise NotThereError(f"{url}: {status}: the file is not there (any more); {way_out}")
         raise UserError(f"{url}: {status}; {way_out}")
 
-    def _fetch_rest(
-        self, part: _Part, url: str, checksum: Optional[str], way_out: str, what: str
-    ) -> None:
+    def _fetch_rest(self, part: _Part, url: str, checksum: str | None, way_out: str, what: str) -> None:
         offset = part.num_bytes
         # Without either nobody would notice that the rest is of another version.
         if part.version is None and checksum is None:
@@ -263,8 +271,11 @@ class Client:
                 return
             else:
                 if offset:
-                    print(f"{url}: comes from its beginning again: it has changed, or the server "
-                          "cannot go on in the middle", flush=True)
+                    print(
+                        f"{url}: comes from its beginning again: it has changed, or the server "
+                        "cannot go on in the middle",
+                        flush=True,
+                    )
                 part.begin(_version(response), _length(response))
                 offset = 0
             _write_rest(response, part, offset, way_out, what)
@@ -281,19 +292,22 @@ def _require_rest(response: requests.Response, part: _Part, offset: int) -> None
         raise _TryAgain("the file has changed since", 0.0)
 
 
-def _write_rest(
-    response: requests.Response, part: _Part, offset: int, way_out: str, what: str
-) -> None:
+def _write_rest(response: requests.Response, part: _Part, offset: int, way_out: str, what: str) -> None:
     length = _length(response)
     total = None if length is None else offset + length
     free = shutil.disk_usage(part.path.parent).free
     if length is not None and length > free:
-        raise UserError(f"{part.path.parent}: {length:,} bytes are still to come and {free:,} are "
-                        f"free on this disk: make room, or set BERT_PREP_WORKING_DIR to another one")
+        raise UserError(
+            f"{part.path.parent}: {length:,} bytes are still to come and {free:,} are "
+            f"free on this disk: make room, or set BERT_PREP_WORKING_DIR to another one"
+        )
     num_bytes = offset
     try:
-        with open(part.path, "ab") as file, _dropped("connection dropped"), progress(
-                total=total, initial=offset, unit="B", description=what) as bar:
+        with (
+            open(part.path, "ab") as file,
+            _dropped("connection dropped"),
+            progress(total=total, initial=offset, unit="B", description=what) as bar,
+        ):
             for block in response.iter_content(_BLOCK_BYTES):
                 file.write(block)
                 num_bytes += len(block)
@@ -305,7 +319,8 @@ def _write_rest(
             raise
         raise UserError(
             f"no space left for {part.path} ({error.strerror}): what has come stays; make room and "
-            f"start the same command again, it goes on there; or {way_out}") from None
+            f"start the same command again, it goes on there; or {way_out}"
+        ) from None
     _require_length(response, num_bytes - offset)
 
 
@@ -324,17 +339,17 @@ def _require_length(response: requests.Response, num_bytes: int) -> None:
         raise _TryAgain(f"ended after {num_bytes:,} of {length:,} bytes")
 
 
-def _length(response: requests.Response) -> Optional[int]:
+def _length(response: requests.Response) -> int | None:
     text = response.headers.get("Content-Length", "")
     return int(text) if text.isdigit() else None
 
 
-def _version(response: requests.Response) -> Optional[str]:
+def _version(response: requests.Response) -> str | None:
     etag = response.headers.get("ETag")
     return etag if etag and etag.startswith('"') else response.headers.get("Last-Modified")
 
 
-def _content_range(response: requests.Response) -> Tuple[Optional[int], Optional[int]]:
+def _content_range(response: requests.Response) -> tuple[int | None, int | None]:
     """First byte and total of ``bytes 5-9/10`` or ``bytes */10``; None for what is not told."""
     match = _CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", ""))
     if match is None:
@@ -343,7 +358,7 @@ def _content_range(response: requests.Response) -> Tuple[Optional[int], Optional
     return start, total
 
 
-def _retry_after_secs(text: Optional[str]) -> Optional[float]:
+def _retry_after_secs(text: str | None) -> float | None:
     if not text:
         return None
     if text.isdigit():

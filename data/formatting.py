@@ -4,6 +4,7 @@ A corpus module reads its files into `Batch`es in a fixed order and cleans a bat
 (`Cleaned`, in a worker process). Here the lines are written as they come, so that a run stopped at
 any batch can go on from there and ends with the same bytes.
 """
+
 from __future__ import annotations
 
 import contextlib
@@ -13,21 +14,9 @@ import os
 import re
 import sys
 from array import array
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import (
-    IO,
-    Any,
-    Callable,
-    Dict,
-    Iterable,
-    Iterator,
-    List,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Tuple,
-    Union,
-)
+from typing import IO, Any, Callable, NamedTuple, Union
 
 from bert_tf.errors import UserError
 from bert_tf.files import sha256_of_file, sync
@@ -57,13 +46,13 @@ _MIN_WORDS_WITHOUT_STOP = 8
 class Part(NamedTuple):
     """Where a piece of a document that is too large for one batch belongs."""
 
-    joint: Optional[str]  # what stands between the part before and this one; None: it is the first
+    joint: str | None  # what stands between the part before and this one; None: it is the first
     is_last: bool
 
 
 Hash = hashlib.blake2b
 # Whole, or a piece of it. The pieces of one document follow each other.
-Document = Union[str, Tuple[str, Part]]
+Document = Union[str, tuple[str, Part]]
 
 
 class Batch(NamedTuple):
@@ -73,18 +62,18 @@ class Batch(NamedTuple):
     """
 
     documents: Sequence[Any]
-    num_dropped: Dict[str, int]
+    num_dropped: dict[str, int]
     input_bytes: int
-    part: Optional[Part] = None
+    part: Part | None = None
 
 
 class Cleaned(NamedTuple):
     """A batch's documents as lines without line ends; a line may be empty."""
 
-    lines: List[str]
-    num_dropped: Dict[str, int]
+    lines: list[str]
+    num_dropped: dict[str, int]
     input_bytes: int
-    part: Optional[Part] = None
+    part: Part | None = None
 
 
 class Corpus(NamedTuple):
@@ -96,7 +85,7 @@ class Corpus(NamedTuple):
     batches: Callable[[], Iterable[Batch]]
     clean: Callable[[Batch], Cleaned]
     total_bytes: int
-    damages: List[str]
+    damages: list[str]
 
 
 def as_line(paragraphs: Iterable[str]) -> str:
@@ -108,7 +97,7 @@ def as_line(paragraphs: Iterable[str]) -> str:
     return PARAGRAPH_SEPARATOR.join(normal)
 
 
-def _joint(before: str, ends_long_line: bool, line: str, num_characters: int) -> Optional[str]:
+def _joint(before: str, ends_long_line: bool, line: str, num_characters: int) -> str | None:
     """What stands between two lines of a document that is parted there; None where it should not be."""
     if isinstance(before, Unfinished):
         return " " if before[-1:].isspace() else ""
@@ -119,9 +108,9 @@ def _joint(before: str, ends_long_line: bool, line: str, num_characters: int) ->
 
 def in_parts(lines: Iterable[str]) -> Iterator[Document]:
     """A document given by its lines; one larger than a batch is parted, between paragraphs if it has any."""
-    held: List[str] = []
+    held: list[str] = []
     num_characters = 0
-    joint: Optional[str] = None
+    joint: str | None = None
     before, ends_long_line = "", False
     for line in lines:
         between = _joint(before, ends_long_line, line, num_characters) if held else None
@@ -137,7 +126,7 @@ def in_parts(lines: Iterable[str]) -> Iterator[Document]:
 
 def in_batches(documents: Iterable[Document], total_bytes: int) -> Iterator[Batch]:
     """Batches of about equal size of the documents of a file of `total_bytes`."""
-    whole: List[str] = []
+    whole: list[str] = []
     num_characters, left_bytes = 0, total_bytes
     for document in documents:
         if isinstance(document, str):
@@ -161,8 +150,10 @@ def has_sentence(line: str) -> bool:
     words = _WORD.finditer(line)
     if next(words, None) is None:
         return False
-    return bool(_STOP.search(line)) or len(
-        list(itertools.islice(words, _MIN_WORDS_WITHOUT_STOP - 1))) >= _MIN_WORDS_WITHOUT_STOP - 1
+    return (
+        bool(_STOP.search(line))
+        or len(list(itertools.islice(words, _MIN_WORDS_WITHOUT_STOP - 1))) >= _MIN_WORDS_WITHOUT_STOP - 1
+    )
 
 
 class SeenDocuments:
@@ -215,7 +206,7 @@ class SeenDocuments:
             self._insert(key)
 
 
-def _zeros(count: int) -> "array[int]":
+def _zeros(count: int) -> array[int]:
     return array("Q", [0]) * count
 
 
@@ -253,9 +244,9 @@ class _Writer:
         self._partial = output.with_name(output.name + ".partial")
         self._seen = None if keep_duplicates else SeenDocuments()
         self.num_batches = 0
-        self.counts: Dict[str, int] = {"num_read": 0, "num_documents": 0}
+        self.counts: dict[str, int] = {"num_read": 0, "num_documents": 0}
         self._num_bytes = self._checkpoint_bytes = 0
-        self._document: Optional[_OpenDocument] = None
+        self._document: _OpenDocument | None = None
         self.input_bytes = 0
 
     def open(self) -> IO[bytes]:
@@ -264,9 +255,12 @@ class _Writer:
             # Killed between the last rename and the manifest.
             os.replace(self._output, self._partial)
         # Batches are counted, so they must be cut as they were.
-        if (checkpoint is None or checkpoint["batch_characters"] != BATCH_CHARACTERS
-                or not self._partial.exists()
-                or self._partial.stat().st_size < checkpoint["bytes"]):
+        if (
+            checkpoint is None
+            or checkpoint["batch_characters"] != BATCH_CHARACTERS
+            or not self._partial.exists()
+            or self._partial.stat().st_size < checkpoint["bytes"]
+        ):
             self._file: IO[bytes] = open(self._partial, "wb")  # noqa: SIM115
             return self._file
         self._file = open(self._partial, "r+b")  # noqa: SIM115
@@ -276,8 +270,7 @@ class _Writer:
         self.num_batches = checkpoint["num_batches"]
         self.counts = dict(checkpoint["counts"])
         self._num_bytes = self._checkpoint_bytes = checkpoint["bytes"]
-        print(f"going on where an earlier run stopped, after {self.counts['num_read']:,} "
-              "documents", flush=True)
+        print(f"going on where an earlier run stopped, after {self.counts['num_read']:,} documents", flush=True)
         return self._file
 
     def _see_again(self) -> None:
@@ -356,10 +349,15 @@ class _Writer:
         self._file.flush()
         os.fsync(self._file.fileno())
         self._checkpoint_bytes = self._num_bytes
-        self._stage.add_checkpoint({
-            "num_batches": self.num_batches, "batch_characters": BATCH_CHARACTERS,
-            "bytes": self._num_bytes, "input_bytes": self.input_bytes, "counts": self.counts,
-        })
+        self._stage.add_checkpoint(
+            {
+                "num_batches": self.num_batches,
+                "batch_characters": BATCH_CHARACTERS,
+                "bytes": self._num_bytes,
+                "input_bytes": self.input_bytes,
+                "counts": self.counts,
+            }
+        )
 
     def finish(self) -> None:
         self._forget_unfinished()
@@ -379,11 +377,17 @@ class _Writer:
         self.counts[name] = self.counts.get(name, 0) + count
 
 
-def _nothing_left(counts: Dict[str, int]) -> str:
-    why = ", ".join(f"{count:,} {name.removeprefix('num_dropped_').replace('_', ' ')}"
-                    for name, count in counts.items() if name.startswith("num_dropped_"))
-    return (f"no document is left of {counts['num_read']:,} in the input"
-            + (f" ({why})" if why else "") + ": look whether these are the right files, and not empty ones")
+def _nothing_left(counts: dict[str, int]) -> str:
+    why = ", ".join(
+        f"{count:,} {name.removeprefix('num_dropped_').replace('_', ' ')}"
+        for name, count in counts.items()
+        if name.startswith("num_dropped_")
+    )
+    return (
+        f"no document is left of {counts['num_read']:,} in the input"
+        + (f" ({why})" if why else "")
+        + ": look whether these are the right files, and not empty ones"
+    )
 
 
 def _require_own_output(stage: Stage, output: Path) -> None:
@@ -396,7 +400,7 @@ def _require_own_output(stage: Stage, output: Path) -> None:
 
 def format_corpus(
     stage: Stage, output: Path, corpus: Corpus, *, workers: Workers, keep_duplicates: bool
-) -> Dict[str, int]:
+) -> dict[str, int]:
     """Writes `output` and completes `stage`; returns the counts.
 
     Raises:
@@ -419,15 +423,21 @@ def format_corpus(
     counts = writer.counts
     num_dropped = sum(n for name, n in counts.items() if name.startswith("num_dropped_"))
     assert counts["num_read"] == counts["num_documents"] + num_dropped, counts
-    entry: Dict[str, Any] = {
-        "file": output.name, "bytes": output.stat().st_size, "sha256": sha256_of_file(output),
+    entry: dict[str, Any] = {
+        "file": output.name,
+        "bytes": output.stat().st_size,
+        "sha256": sha256_of_file(output),
         "num_documents": counts["num_documents"],
     }
     if corpus.damages:
         entry["damages"] = corpus.damages
     if num_not_kept := counts.get("num_not_kept_for_comparison"):
-        print(f"warning: more than {SeenDocuments.MOST:,} different documents: the last {num_not_kept:,} were "
-              "compared with these alone, not with each other", file=sys.stderr, flush=True)
+        print(
+            f"warning: more than {SeenDocuments.MOST:,} different documents: the last {num_not_kept:,} were "
+            "compared with these alone, not with each other",
+            file=sys.stderr,
+            flush=True,
+        )
     for damage in corpus.damages:
         print(f"warning: {damage}", file=sys.stderr, flush=True)
     stage.complete(counts, {"documents": [entry]})
@@ -454,4 +464,3 @@ def _size_of_batch(batch: Batch) -> int:
 
 def total_size(paths: Iterable[Path]) -> int:
     return sum(path.stat().st_size for path in paths)
-

@@ -3,12 +3,14 @@
 Looked at are the instances (a sample is decoded), how text and vocabulary fit each other, and the
 documents: those that are there twice, nearly twice, or both in the training and in the test split.
 """
+
 from __future__ import annotations
 
 import argparse
 import functools
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Iterator, List, NamedTuple, Sequence, Tuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -32,13 +34,13 @@ _QUOTED_CHARACTERS = 70
 class _Corpus(NamedTuple):
     """All documents' sketches, the training split's first."""
 
-    files: List[str]  # relative to the folder of the sharding
+    files: list[str]  # relative to the folder of the sharding
     ends: np.ndarray  # int64 [files], how many documents lie in the files up to each
     sketches: Sketches
     num_training: int
     one_in: int
 
-    def place(self, document: int) -> Tuple[str, int]:
+    def place(self, document: int) -> tuple[str, int]:
         """(file, number in the file)."""
         file = int(np.searchsorted(self.ends, document, side="right"))
         return self.files[file], int(self.sketches.numbers[document])
@@ -52,32 +54,32 @@ def _read_corpus(sharded: Prepared, workers: Workers) -> _Corpus:
     # Filled, not joined from pieces, which would take the memory twice. What is sampled varies.
     room = num_documents if one_in == 1 else MOST_DOCUMENTS
     sketches = Sketches(
-        np.empty([room, near_duplicates.NUM_HASHES], np.uint16), np.empty(room, np.uint64),
-        np.empty(room, np.int32))
+        np.empty([room, near_duplicates.NUM_HASHES], np.uint16), np.empty(room, np.uint64), np.empty(room, np.int32)
+    )
     sketch = functools.partial(near_duplicates.sketch_file, one_in=one_in)
     paths = [str(sharded.folder / name) for name in names]
-    ends: List[int] = []
+    ends: list[int] = []
     filled = 0
     with progress(total=sharded.num_bytes, unit="B", description="comparing documents") as bar:
         for found, (_, entry) in zip(workers.map_in_order(sketch, paths), sharded.entries):
             if one_in == 1 and found.num_documents != entry["num_documents"]:
                 raise UserError(
                     f"{sharded.folder / entry['file']} holds {found.num_documents:,} documents, its "
-                    f"manifest says {entry['num_documents']:,}: run --action verify --repair")
+                    f"manifest says {entry['num_documents']:,}: run --action verify --repair"
+                )
             place = slice(filled, min(filled + found.num_documents, room))
             for array, column in zip(sketches, found):
-                array[place] = column[:place.stop - place.start]
+                array[place] = column[: place.stop - place.start]
             filled = place.stop
             ends.append(filled)
             bar.update(entry["bytes"])
     num_training_files = len(sharded.manifest["shards"]["training"])
-    return _Corpus(names, np.array(ends), Sketches(*(array[:filled] for array in sketches)),
-                   ends[num_training_files - 1], one_in)
+    return _Corpus(
+        names, np.array(ends), Sketches(*(array[:filled] for array in sketches)), ends[num_training_files - 1], one_in
+    )
 
 
-def _show_pairs(
-    corpus: _Corpus, matches: near_duplicates.Matches, later: np.ndarray, folder: Path
-) -> None:
+def _show_pairs(corpus: _Corpus, matches: near_duplicates.Matches, later: np.ndarray, folder: Path) -> None:
     """The most similar pairs, with the beginning of either."""
     best = later[np.argsort(-matches.similarity[later], kind="stable")[:_NUM_PAIRS_SHOWN]]
     for document in best.tolist():
@@ -97,22 +99,33 @@ def _inspect_documents(sharded: Prepared, workers: Workers) -> Iterator[str]:
     later = np.flatnonzero(matches.similarity)
     is_leak = (later >= corpus.num_training) & (matches.partner[later] < corpus.num_training)
     sampled = "" if corpus.one_in == 1 else f" (a sample: about 1 in {corpus.one_in})"
-    print(f"\nDocuments below {sharded.folder}\n  {num:,} compared{sampled}, "
-          f"{corpus.num_training:,} of them for training", flush=True)
+    print(
+        f"\nDocuments below {sharded.folder}\n  {num:,} compared{sampled}, "
+        f"{corpus.num_training:,} of them for training",
+        flush=True,
+    )
     num_test = num - corpus.num_training
     for group, what, way_out in (
-        (later[is_leak], f"of {num_test:,} test documents are in the training split too",
-         "the test's figures would be better than they are"),
-        (later[~is_leak], f"of {num:,} documents repeat an earlier one",
-         "repeated text can hold pre-training at a loss of 7, and is learned by heart"),
+        (
+            later[is_leak],
+            f"of {num_test:,} test documents are in the training split too",
+            "the test's figures would be better than they are",
+        ),
+        (
+            later[~is_leak],
+            f"of {num:,} documents repeat an earlier one",
+            "repeated text can hold pre-training at a loss of 7, and is learned by heart",
+        ),
     ):
         num_same = int(np.count_nonzero(matches.similarity[group] == 1))
         print(f"  {len(group):,} {what} ({num_same:,} the same, {len(group) - num_same:,} nearly)")
         if len(group):
             _show_pairs(corpus, matches, group, sharded.folder)
-            yield (f"{len(group):,} {what}, exactly or nearly: {way_out}. Exact copies go by "
-                   "formatting without --keep_duplicates; take the others out of the input files, "
-                   "then format and shard again")
+            yield (
+                f"{len(group):,} {what}, exactly or nearly: {way_out}. Exact copies go by "
+                "formatting without --keep_duplicates; take the others out of the input files, "
+                "then format and shard again"
+            )
 
 
 def _inspect_fit(sharded: Prepared, tokenizer: Tokenizer) -> Iterator[str]:
@@ -120,8 +133,10 @@ def _inspect_fit(sharded: Prepared, tokenizer: Tokenizer) -> Iterator[str]:
     paths = [sharded.folder / entry["file"] for entry in sharded.manifest["shards"]["training"]]
     fit = vocabulary_fit.measure_fit(paths, tokenizer)
     case = "lower case" if tokenizer.do_lower_case else "case kept"
-    print(f"\nText and vocabulary ({tokenizer.vocab_size:,} pieces, {case})\n  "
-          f"{vocabulary_fit.describe_fit(fit)}", flush=True)
+    print(
+        f"\nText and vocabulary ({tokenizer.vocab_size:,} pieces, {case})\n  {vocabulary_fit.describe_fit(fit)}",
+        flush=True,
+    )
     yield from vocabulary_fit.judge_fit(fit, tokenizer)
 
 
@@ -131,10 +146,14 @@ def _inspect_records(made: Prepared, tokenizer: Tokenizer) -> Iterator[str]:
     arguments, vocab = made.manifest["arguments"], made.manifest["vocab"]
     print(f"\nRecords below {made.folder}")
     print("  " + ", ".join(f"{name} {value}" for name, value in arguments.items()))
-    print(f"  vocabulary of {vocab['size']:,} pieces, sha256 {vocab['sha256'][:12]}...; "
-          + ", ".join(f"{len(entries):,} {split} shards with "
-                      f"{sum(entry['num_instances'] for entry in entries):,} instances"
-                      for split, entries in made.manifest["shards"].items()), flush=True)
+    print(
+        f"  vocabulary of {vocab['size']:,} pieces, sha256 {vocab['sha256'][:12]}...; "
+        + ", ".join(
+            f"{len(entries):,} {split} shards with {sum(entry['num_instances'] for entry in entries):,} instances"
+            for split, entries in made.manifest["shards"].items()
+        ),
+        flush=True,
+    )
     sample = instance_sample.read_sample(made.folder, made.manifest["shards"]["training"])
     num = sample.instances.num_instances
     labels = sample.instances.next_sentence_labels
@@ -143,8 +162,7 @@ def _inspect_records(made: Prepared, tokenizer: Tokenizer) -> Iterator[str]:
     for number in dict.fromkeys(shown):
         lines = instance_sample.describe_instance(sample, number, tokenizer.inv_vocab)
         print("\n" + "".join(f"  {line}\n" for line in lines), end="")
-    shares = instance_sample.measure(
-        sample.instances, VocabularyIds.of(tokenizer.vocab), tokenizer.vocab_size)
+    shares = instance_sample.measure(sample.instances, VocabularyIds.of(tokenizer.vocab), tokenizer.vocab_size)
     spread = ", evenly spread over the shards" if num < sample.num_total else ""
     print(f"\n  Of {num:,} of {sample.num_total:,} training instances{spread}:")
     for line in instance_sample.describe_shares(shares):
@@ -156,25 +174,27 @@ def _inspect_records(made: Prepared, tokenizer: Tokenizer) -> Iterator[str]:
         yield f"max_seq_length {arguments['max_seq_length']}: {warning}"
 
 
-def _tokenizers(
-    made: Sequence[Prepared], found: Sequence[Prepared], options: argparse.Namespace
-) -> List[Tokenizer]:
+def _tokenizers(made: Sequence[Prepared], found: Sequence[Prepared], options: argparse.Namespace) -> list[Tokenizer]:
     """Those of the records, else that of the vocabulary named, else of the one made here."""
     if made:
-        different = {(p.header["vocab"]["sha256"], p.header["arguments"]["do_lower_case"]): p
-                     for p in made}
+        different = {(p.header["vocab"]["sha256"], p.header["arguments"]["do_lower_case"]): p for p in made}
         return list(map(_tokenizer_of_records, different.values()))
     if options.vocab_file:
         return [open_tokenizer(options.vocab_file, bool(options.do_lower_case))]
-    return [open_tokenizer(p.folder / p.entries[0][1]["file"], p.header["arguments"]["do_lower_case"])
-            for p in found if p.stage == "create_vocab" and p.manifest]
+    return [
+        open_tokenizer(p.folder / p.entries[0][1]["file"], p.header["arguments"]["do_lower_case"])
+        for p in found
+        if p.stage == "create_vocab" and p.manifest
+    ]
 
 
 def _tokenizer_of_records(made: Prepared) -> Tokenizer:
     path = vocab_copy(made.folder)
     if not path.is_file() or sha256_of_file(path) != made.header["vocab"]["sha256"]:
-        raise UserError(f"{path} is not the vocabulary that the records were made with: run "
-                        + command("verify", made.dataset, repair=True))
+        raise UserError(
+            f"{path} is not the vocabulary that the records were made with: run "
+            + command("verify", made.dataset, repair=True)
+        )
     return open_tokenizer(path, made.header["arguments"]["do_lower_case"])
 
 
@@ -188,10 +208,11 @@ def run_inspect(options: argparse.Namespace, layout: Layout) -> None:
     sharded = [p for p in found if p.stage == "sharding" and p.manifest]
     made = [p for p in found if p.stage == "create_tfrecord_files" and p.manifest]
     if not sharded and not made:
-        raise UserError(f"neither sharded text nor records of {options.dataset} are below "
-                        f"{layout.root}: " + command("status", options.dataset)
-                        + " says what to type first")
-    wrong: List[str] = []
+        raise UserError(
+            f"neither sharded text nor records of {options.dataset} are below "
+            f"{layout.root}: " + command("status", options.dataset) + " says what to type first"
+        )
+    wrong: list[str] = []
     for records in made:
         wrong += _inspect_records(records, _tokenizer_of_records(records))
     tokenizers = _tokenizers(made, found, options)
@@ -202,8 +223,7 @@ def run_inspect(options: argparse.Namespace, layout: Layout) -> None:
     print()
     for what in wrong:
         print(f"looks wrong: {what}")
-    for missing, is_missing in (("sharded text", not sharded), ("vocabulary", not tokenizers),
-                                ("records", not made)):
+    for missing, is_missing in (("sharded text", not sharded), ("vocabulary", not tokenizers), ("records", not made)):
         if is_missing:
             print(f"not looked at, because not there: {missing}")
     if not wrong:

@@ -1,10 +1,11 @@
 """JSON objects, one a line: the "text" of each; a line of any length is read in pieces."""
+
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Iterable, Iterator, List
 
 from bert_tf.errors import UserError
 from data import formatting, text_files
@@ -12,7 +13,8 @@ from data import formatting, text_files
 # Characters and whole escapes; one of a pair of escapes waits for the other.
 _CONTENT = re.compile(
     r'(?:[^"\\]+|\\[^u]|\\u(?![dD][89aAbB])[0-9a-fA-F]{4}'
-    r"|\\u[0-9a-fA-F]{4}(?:\\u[0-9a-fA-F]{4}|(?=[^\\])|(?=\\[^u])))*")
+    r"|\\u[0-9a-fA-F]{4}(?:\\u[0-9a-fA-F]{4}|(?=[^\\])|(?=\\[^u])))*"
+)
 _LONGEST_ESCAPE = len(r"\ud83d\ude00")
 # A string that may be a field's name, and what may stand beside a long text.
 _LONGEST_NAME = 1_000
@@ -23,7 +25,7 @@ class _LongLine:
     """One object in pieces: the text is passed on, what is left of the line is checked at its end."""
 
     def __init__(self) -> None:
-        self._beside: List[str] = []
+        self._beside: list[str] = []
         self._num_beside = 0
         self._depth = 0
         self._since_string = ""
@@ -47,11 +49,11 @@ class _LongLine:
                     yield content
                 elif len(self._string) <= _LONGEST_NAME:
                     self._string += content
-                if rest[place:place + 1] == '"':
+                if rest[place : place + 1] == '"':
                     self._end_string()
                     place += 1
                 elif len(rest) - place >= _LONGEST_ESCAPE:
-                    raise ValueError(f"an escape that is none: {rest[place:place + _LONGEST_ESCAPE]}")
+                    raise ValueError(f"an escape that is none: {rest[place : place + _LONGEST_ESCAPE]}")
                 else:
                     break
             rest = rest[place:]
@@ -61,7 +63,7 @@ class _LongLine:
 
     def _pass_structure(self, text: str, place: int) -> int:
         end = text.find('"', place)
-        between = text[place:end if end >= 0 else None]
+        between = text[place : end if end >= 0 else None]
         self._keep(between)
         self._since_string += between.strip()
         self._depth += sum(map(between.count, "{[")) - sum(map(between.count, "}]"))
@@ -114,8 +116,11 @@ def documents(path: Path, lines: Iterator[str]) -> Iterator[formatting.Document]
             else:
                 yield from formatting.in_parts(text_files.lines_of(_LongLine().text_of(line)))
         except _NoTextError:
-            raise UserError(f'{path}, line {number}: no object with a "text" that is a string, like '
-                            '{"text": "..."}; other fields do not matter') from None
+            raise UserError(
+                f'{path}, line {number}: no object with a "text" that is a string, like '
+                '{"text": "..."}; other fields do not matter'
+            ) from None
         except (ValueError, RecursionError) as error:
-            raise UserError(f"{path}, line {number}: not JSON ({error}): each line has to be an object "
-                            'like {"text": "..."}') from None
+            raise UserError(
+                f'{path}, line {number}: not JSON ({error}): each line has to be an object like {{"text": "..."}}'
+            ) from None

@@ -6,6 +6,7 @@ noted in a journal beside the manifest. Started again, a stage compares its argu
 with what it finds: the same and complete means there is nothing to do, the same and incomplete
 means that only what is missing is made, anything else is refused.
 """
+
 from __future__ import annotations
 
 import contextlib
@@ -14,8 +15,9 @@ import fcntl
 import json
 import os
 import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence
+from typing import IO, Any, NamedTuple
 
 from bert_tf.errors import UserError
 from bert_tf.files import TEMPORARY_SUFFIX, atomic_file
@@ -47,13 +49,12 @@ def clear_disk_errors(folder: Path) -> Iterator[None]:
             ) from error
         if isinstance(error, PermissionError) or error.errno == errno.EROFS:
             raise UserError(
-                f"{where}: {error.strerror}; set BERT_PREP_WORKING_DIR to a folder that may be "
-                "written to"
+                f"{where}: {error.strerror}; set BERT_PREP_WORKING_DIR to a folder that may be written to"
             ) from error
         raise
 
 
-def read_manifest(path: Path) -> Optional[Dict[str, Any]]:
+def read_manifest(path: Path) -> dict[str, Any] | None:
     """The manifest at `path`, or None where there is none.
 
     Raises:
@@ -64,16 +65,14 @@ def read_manifest(path: Path) -> Optional[Dict[str, Any]]:
     except FileNotFoundError:
         return None
     except ValueError as error:
-        raise UserError(
-            f"{path} is damaged ({error}): delete the folder {path.parent} and make it again"
-        ) from error
+        raise UserError(f"{path} is damaged ({error}): delete the folder {path.parent} and make it again") from error
 
 
-def describe_input(path: Path, base: Path, sha256: Optional[str] = None) -> Dict[str, Any]:
+def describe_input(path: Path, base: Path, sha256: str | None = None) -> dict[str, Any]:
     """An input's entry in a manifest; below `base` the name is relative, so that it may move."""
     resolved, resolved_base = path.resolve(), base.resolve()
     inside = resolved_base in resolved.parents
-    entry: Dict[str, Any] = {
+    entry: dict[str, Any] = {
         "file": str(resolved.relative_to(resolved_base) if inside else resolved),
         "bytes": path.stat().st_size,
     }
@@ -82,13 +81,13 @@ def describe_input(path: Path, base: Path, sha256: Optional[str] = None) -> Dict
     return entry
 
 
-def shard_entries(manifest: Mapping[str, Any]) -> Iterator[Dict[str, Any]]:
+def shard_entries(manifest: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """All output files of a manifest, whatever their split."""
     for entries in manifest["shards"].values():
         yield from entries
 
 
-def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> List[str]:
+def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
     found = []
     for key in ("stage", "dataset", "format_version"):
         if there.get(key) != here[key]:
@@ -98,9 +97,7 @@ def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> List[str]
         if old.get(name) != new.get(name):
             found.append(f"{name} is {old.get(name)} there, {new.get(name)} here")
     if there.get("vocab") != here.get("vocab"):
-        found.append(
-            f"the vocabulary is {_short_vocab(there)} there, {_short_vocab(here)} here"
-        )
+        found.append(f"the vocabulary is {_short_vocab(there)} there, {_short_vocab(here)} here")
     found.extend(_input_differences(there.get("inputs", []), here["inputs"]))
     return found
 
@@ -110,14 +107,13 @@ def _short_vocab(header: Mapping[str, Any]) -> str:
     return f"{vocab['size']} pieces, sha256 {vocab['sha256'][:12]}" if vocab else "none"
 
 
-def _input_differences(there: Sequence[Mapping], here: Sequence[Mapping]) -> List[str]:
+def _input_differences(there: Sequence[Mapping], here: Sequence[Mapping]) -> list[str]:
     old = {entry["file"]: entry for entry in there}
     new = {entry["file"]: entry for entry in here}
     gone, added = sorted(old.keys() - new.keys()), sorted(new.keys() - old.keys())
     changed = sorted(name for name in old.keys() & new.keys() if old[name] != new[name])
     found = []
-    for names, what in ((gone, "was an input there"), (added, "is an input only here"),
-                        (changed, "has changed since")):
+    for names, what in ((gone, "was an input there"), (added, "is an input only here"), (changed, "has changed since")):
         if names:
             more = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
             found.append(f"{names[0]}{more} {what}")
@@ -131,15 +127,15 @@ class Journal(NamedTuple):
     over from an earlier run does not.
     """
 
-    header: Dict[str, Any]
-    entries: List[Dict[str, Any]]  # {"finished": entry} or {"checkpoint": checkpoint}
+    header: dict[str, Any]
+    entries: list[dict[str, Any]]  # {"finished": entry} or {"checkpoint": checkpoint}
 
 
 def _beside(manifest_path: Path, suffix: str) -> Path:
     return manifest_path.with_name(f".{manifest_path.name}{suffix}")
 
 
-def read_journal(manifest_path: Path) -> Optional[Journal]:
+def read_journal(manifest_path: Path) -> Journal | None:
     """The journal beside a manifest, or None where none of a run that got to work is there."""
     try:
         lines = _beside(manifest_path, ".journal").read_bytes().split(b"\n")
@@ -201,28 +197,31 @@ class Stage:
         *,
         outputs_to_delete: str,
         temporary_files: Sequence[str] = (),
-        vocab: Optional[Mapping[str, Any]] = None,
+        vocab: Mapping[str, Any] | None = None,
     ):
         self.manifest_path = manifest_path
         self.folder = manifest_path.parent
-        self.finished: Dict[str, Dict[str, Any]] = {}
-        self.checkpoint: Optional[Dict[str, Any]] = None
+        self.finished: dict[str, dict[str, Any]] = {}
+        self.checkpoint: dict[str, Any] | None = None
         self.is_done = False
         self._outputs_to_delete = outputs_to_delete
         self._temporary_files = (*temporary_files, f"{manifest_path.name}*", f".{manifest_path.name}*")
         self._journal_path = _beside(manifest_path, ".journal")
         self._lock_path = _beside(manifest_path, ".lock")
         self._broken_path = _beside(manifest_path, ".broken")
-        self._header: Dict[str, Any] = {
-            "stage": stage, "dataset": dataset, "format_version": FORMAT_VERSION,
-            "arguments": dict(arguments), "inputs": list(inputs),
+        self._header: dict[str, Any] = {
+            "stage": stage,
+            "dataset": dataset,
+            "format_version": FORMAT_VERSION,
+            "arguments": dict(arguments),
+            "inputs": list(inputs),
         }
         if vocab is not None:
             self._header["vocab"] = dict(vocab)
         self._exit_stack = contextlib.ExitStack()
-        self._journal: Optional[IO[bytes]] = None
+        self._journal: IO[bytes] | None = None
 
-    def __enter__(self) -> "Stage":
+    def __enter__(self) -> Stage:
         with contextlib.ExitStack() as stack:
             stack.enter_context(clear_disk_errors(self.folder))
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -234,12 +233,14 @@ class Stage:
             damaged = self._forget_distrusted()
             self._read_journal()
             damaged += self._forget_damaged()
-            self.is_done = (
-                manifest is not None and not damaged and not is_distrusted(self.manifest_path))
+            self.is_done = manifest is not None and not damaged and not is_distrusted(self.manifest_path)
             if manifest is not None and damaged:
-                print(f"{len(damaged)} of {len(damaged) + len(self.finished)} files below "
-                      f"{self.folder} are gone, have another size or were found broken; making "
-                      f"them again: {damaged[0]}{', ...' if len(damaged) > 1 else ''}", flush=True)
+                print(
+                    f"{len(damaged)} of {len(damaged) + len(self.finished)} files below "
+                    f"{self.folder} are gone, have another size or were found broken; making "
+                    f"them again: {damaged[0]}{', ...' if len(damaged) > 1 else ''}",
+                    flush=True,
+                )
             if self.is_done:
                 # Of a run that was killed right after it had written the manifest.
                 self.forget()
@@ -249,7 +250,7 @@ class Stage:
             self._exit_stack = stack.pop_all()
         return self
 
-    def __exit__(self, *exception: Any) -> Optional[bool]:
+    def __exit__(self, *exception: Any) -> bool | None:
         # Where it is done, those that a killed run's worker has left since the beginning.
         if self._journal is not None:
             with contextlib.suppress(OSError):
@@ -318,13 +319,13 @@ class Stage:
             else:
                 self.checkpoint = entry["checkpoint"]
 
-    def _forget_distrusted(self) -> List[str]:
+    def _forget_distrusted(self) -> list[str]:
         with contextlib.suppress(FileNotFoundError):
             names = json.loads(self._broken_path.read_text(encoding="utf-8"))
             return [name for name in names if self.finished.pop(name, None)]
         return []
 
-    def _forget_damaged(self) -> List[str]:
+    def _forget_damaged(self) -> list[str]:
         damaged = []
         for name, entry in list(self.finished.items()):
             path = self.folder / name
@@ -336,7 +337,7 @@ class Stage:
     def _open_journal(self, stack: contextlib.ExitStack) -> None:
         # Rewritten whole, because a torn last line must not stay in the middle.
         with atomic_file(self._journal_path) as file:
-            entries: List[Dict[str, Any]] = [{**self._header, "time": time.time()}]
+            entries: list[dict[str, Any]] = [{**self._header, "time": time.time()}]
             entries += [{"finished": entry} for entry in self.finished.values()]
             if self.checkpoint is not None:
                 entries.append({"checkpoint": self.checkpoint})

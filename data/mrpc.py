@@ -3,10 +3,11 @@
 The corpus comes as two files, without a development set; GLUE's makers have published which pairs
 of the first file they hold out as one.
 """
+
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Dict, Iterable, List, Sequence
 
 from bert_tf.errors import UserError
 from bert_tf.files import atomic_file
@@ -15,14 +16,16 @@ MADE_FILES = ("train.tsv", "dev.tsv", "test.tsv")
 _HEADER = ("Quality", "#1 ID", "#2 ID", "#1 String", "#2 String")
 
 
-def _rows(path: Path, num_columns: int) -> List[List[str]]:
+def _rows(path: Path, num_columns: int) -> list[list[str]]:
     # Quotes are part of the sentences, so this is no CSV.
     lines = path.read_text(encoding="utf-8-sig", errors="replace").rstrip("\n").split("\n")
     rows = [line.split("\t") for line in lines]
     for number, row in enumerate(rows, 1):
         if len(row) != num_columns:
-            raise UserError(f"{path}, line {number}: {len(row)} columns instead of {num_columns}: "
-                            "not the published file; delete it and start the same command again")
+            raise UserError(
+                f"{path}, line {number}: {len(row)} columns instead of {num_columns}: "
+                "not the published file; delete it and start the same command again"
+            )
     return rows
 
 
@@ -40,11 +43,13 @@ def make_files(folder: Path, training: Path, test: Path, held_out: Path) -> None
     """
     held_out_pairs = {tuple(row) for row in _rows(held_out, 2)}
     _, *pairs = _rows(training, len(_HEADER))
-    split: Dict[bool, List[List[str]]] = {False: [], True: []}
+    split: dict[bool, list[list[str]]] = {False: [], True: []}
     for row in pairs:
         split[(row[1], row[2]) in held_out_pairs].append(row)
     _, *test_pairs = _rows(test, len(_HEADER))
     _write(folder / "train.tsv", [_HEADER, *split[False]])
     _write(folder / "dev.tsv", [_HEADER, *split[True]])
-    _write(folder / "test.tsv", [("index", *_HEADER[1:]), *(
-        (str(index), *row[1:]) for index, row in enumerate(test_pairs))])
+    _write(
+        folder / "test.tsv",
+        [("index", *_HEADER[1:]), *((str(index), *row[1:]) for index, row in enumerate(test_pairs))],
+    )

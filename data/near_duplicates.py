@@ -7,11 +7,13 @@ with which a window of either is one of both. Documents are compared only where 
 whole band of values, which leaves few pairs (locality-sensitive hashing). Nothing depends on
 language: where a script has no spaces, every character starts a window.
 """
+
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Iterator, NamedTuple, Tuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -62,11 +64,11 @@ def _blocks(path: Path) -> Iterator[_Block]:
             last = len(text) - 2 * _WINDOW_BYTES
             end = max(text.rfind(b"\n", 0, last), 0)
             # All ends of lines in a row on the same side.
-            while end and text[end - 1:end] == b"\n":
+            while end and text[end - 1 : end] == b"\n":
                 end -= 1
             end = end or max(text.rfind(b" ", 0, last), 0) or max(last, 0)
             if end:
-                yield _Block(text[:end], text[end:end + 2 * _WINDOW_BYTES], is_word_start)
+                yield _Block(text[:end], text[end : end + 2 * _WINDOW_BYTES], is_word_start)
                 is_word_start = text[end - 1] in _WHITE_SPACE
                 text = text[end:]
     if text:
@@ -98,7 +100,7 @@ def _hash_windows(block: _Block) -> _Windows:
     normal = _without_blank_lines(block.text)
     padded = normal + _without_blank_lines(block.following)[:_WINDOW_BYTES] + _FILLER
     characters = np.frombuffer(padded, np.uint8)
-    own = characters[:len(normal)]
+    own = characters[: len(normal)]
     is_filler = own == 0
     is_space = (own == _SPACE) | is_filler
     after_space = np.concatenate([[block.is_word_start], is_space[:-1]])
@@ -129,10 +131,9 @@ def sketch_file(path: str | Path, one_in: int = 1) -> Sketches:
             continue
         firsts = np.flatnonzero(np.diff(documents, prepend=-1))
         short = (windows.hashes >> np.uint64(32)).astype(np.uint32)
-        values = np.stack([
-            np.minimum.reduceat((short ^ offset) * factor, firsts)
-            for factor, offset in zip(factors, offsets)
-        ], axis=1)
+        values = np.stack(
+            [np.minimum.reduceat((short ^ offset) * factor, firsts) for factor, offset in zip(factors, offsets)], axis=1
+        )
         sums = np.add.reduceat(windows.hashes, firsts)
         if documents[0] == last_document:
             values[0] = np.minimum(values[0], last_values[0])
@@ -171,7 +172,7 @@ class Matches(NamedTuple):
     similarity: np.ndarray  # float32 [D]; 1 for the same text, 0 for none
 
 
-def _candidates(values: np.ndarray, band: int) -> Iterator[Tuple[np.ndarray, np.ndarray]]:
+def _candidates(values: np.ndarray, band: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """(earlier, later) documents that agree in a whole band: each with the one before it and with
     the first of all those that do, so that a thousand of a kind are not a million pairs."""
     keys = np.zeros(len(values), np.uint64)
@@ -187,7 +188,7 @@ def _candidates(values: np.ndarray, band: int) -> Iterator[Tuple[np.ndarray, np.
     first[~is_first] = 0
     np.maximum.accumulate(first, out=first)
     for start in range(0, len(values), _DOCUMENTS_AT_ONCE):
-        places = start + np.flatnonzero(~is_first[start:start + _DOCUMENTS_AT_ONCE])
+        places = start + np.flatnonzero(~is_first[start : start + _DOCUMENTS_AT_ONCE])
         later = order[places]
         for earlier in (order[places - 1], order[first[places]]):
             yield earlier, later

@@ -1,10 +1,12 @@
 """What lies below a working directory: the stages that are done, and those that have begun."""
+
 from __future__ import annotations
 
 import argparse
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, NamedTuple
 
 from bert_tf.errors import UserError
 from data import stages
@@ -23,22 +25,22 @@ class Prepared(NamedTuple):
     stage: str
     dataset: str
     manifest_path: Path
-    manifest: Optional[Dict[str, Any]]
-    journal: Optional[Journal]
+    manifest: dict[str, Any] | None
+    journal: Journal | None
     is_at_work: bool
-    fault: Optional[str]  # why the manifest cannot be read
+    fault: str | None  # why the manifest cannot be read
 
     @property
     def folder(self) -> Path:
         return self.manifest_path.parent
 
     @property
-    def header(self) -> Dict[str, Any]:
+    def header(self) -> dict[str, Any]:
         """The arguments, inputs and vocabulary of a stage that is done or has begun to write."""
         return self.manifest or (self.journal.header if self.journal else {})
 
     @property
-    def entries(self) -> List[Tuple[str, Dict[str, Any]]]:
+    def entries(self) -> list[tuple[str, dict[str, Any]]]:
         """(split, file) of all that the manifest names."""
         shards = self.manifest["shards"] if self.manifest else {}
         return [(split, entry) for split, of_split in shards.items() for entry in of_split]
@@ -48,7 +50,7 @@ class Prepared(NamedTuple):
         return sum(entry["bytes"] for _, entry in self.entries)
 
 
-def _shape_fault(manifest: Any) -> Optional[str]:
+def _shape_fault(manifest: Any) -> str | None:
     for name, kind in _MANIFEST_PARTS.items():
         if not isinstance(manifest, dict) or not isinstance(manifest.get(name), kind):
             return f"names no {name}"
@@ -59,7 +61,7 @@ def _shape_fault(manifest: Any) -> Optional[str]:
     return None
 
 
-def look(stage: str, dataset: str, manifest_path: Path) -> Optional[Prepared]:
+def look(stage: str, dataset: str, manifest_path: Path) -> Prepared | None:
     """The stage whose manifest has this name, or None where it has not begun."""
     manifest, fault = None, None
     try:
@@ -68,18 +70,18 @@ def look(stage: str, dataset: str, manifest_path: Path) -> Optional[Prepared]:
         fault = str(error)
     if manifest is not None and (missing := _shape_fault(manifest)):
         manifest = None
-        fault = (f"{manifest_path} {missing}: delete the folder {manifest_path.parent} and make it "
-                 "again")
-    found = Prepared(stage, dataset, manifest_path, manifest, read_journal(manifest_path),
-                     is_at_work(manifest_path), fault)
+        fault = f"{manifest_path} {missing}: delete the folder {manifest_path.parent} and make it again"
+    found = Prepared(
+        stage, dataset, manifest_path, manifest, read_journal(manifest_path), is_at_work(manifest_path), fault
+    )
     return found if manifest or found.journal or found.is_at_work or fault else None
 
 
-def _folders(parent: Path, pattern: str = "*") -> List[Path]:
+def _folders(parent: Path, pattern: str = "*") -> list[Path]:
     return sorted(path for path in parent.glob(pattern) if path.is_dir())
 
 
-def _places(layout: Layout, vocab_file: Optional[str]) -> Iterator[Tuple[str, str, Path]]:
+def _places(layout: Layout, vocab_file: str | None) -> Iterator[tuple[str, str, Path]]:
     """(stage, dataset, manifest) of everything that may be there, by stage."""
     for dataset in stages.DATASETS:
         yield "download", dataset, layout.download_folder(dataset) / "manifest.json"
@@ -99,9 +101,7 @@ def _places(layout: Layout, vocab_file: Optional[str]) -> Iterator[Tuple[str, st
         yield "create_tfrecord_files", folder.name, folder / "manifest.json"
 
 
-def find_prepared(
-    layout: Layout, dataset: Optional[str], vocab_file: Optional[str] = None
-) -> List[Prepared]:
+def find_prepared(layout: Layout, dataset: str | None, vocab_file: str | None = None) -> list[Prepared]:
     """All stages that have begun, in the order in which they follow each other.
 
     Args:
@@ -110,7 +110,8 @@ def find_prepared(
     """
     wanted = {dataset, *stages.CORPORA_OF.get(dataset, ())} if dataset else None
     found = [
-        look(stage, of, path) for stage, of, path in _places(layout, vocab_file)
+        look(stage, of, path)
+        for stage, of, path in _places(layout, vocab_file)
         if wanted is None or of in wanted and (of == dataset or stage in CORPUS_STAGES)
     ]
     return [prepared for prepared in found if prepared]
@@ -122,7 +123,7 @@ def vocab_copy(folder: Path) -> Path:
     return model if model.is_file() else folder / "vocab.txt"
 
 
-def options_of(prepared: Prepared, layout: Layout) -> Dict[str, Any]:
+def options_of(prepared: Prepared, layout: Layout) -> dict[str, Any]:
     """The command line's options with which a stage was run, by their names there."""
     header = prepared.header
     options = {
@@ -133,16 +134,13 @@ def options_of(prepared: Prepared, layout: Layout) -> Dict[str, Any]:
     if prepared.stage == "text_formatting" and prepared.dataset == "custom":
         options["input_files"] = [str(layout.root / entry["file"]) for entry in header["inputs"]]
     elif prepared.stage == "create_vocab":
-        options["vocab_file"] = str(prepared.folder / prepared.manifest_path.name.removesuffix(
-            ".manifest.json"))
+        options["vocab_file"] = str(prepared.folder / prepared.manifest_path.name.removesuffix(".manifest.json"))
     elif prepared.stage == "create_tfrecord_files":
         options["vocab_file"] = str(vocab_copy(prepared.folder))
     return options
 
 
-def namespace_of(
-    prepared: Prepared, layout: Layout, others: argparse.Namespace
-) -> argparse.Namespace:
+def namespace_of(prepared: Prepared, layout: Layout, others: argparse.Namespace) -> argparse.Namespace:
     """The same for `stages.MAKERS`; `others` has what does not change the result."""
     return argparse.Namespace(**{**vars(others), **options_of(prepared, layout)})
 

@@ -18,6 +18,7 @@ larger one, or a larger document, is worked on in sections of that size, each as
 
 Shape letters: N instances, S sequence, P masked positions, T tokens of the shard.
 """
+
 from __future__ import annotations
 
 import array
@@ -76,9 +77,11 @@ class ExampleSettings:
     def __post_init__(self) -> None:
         shortest = _NUM_MARKERS + _SHORTEST_TARGET
         rules = (
-            ("max_seq_length", shortest, LONGEST_SEQUENCE), ("dupe_factor", 1, None),
+            ("max_seq_length", shortest, LONGEST_SEQUENCE),
+            ("dupe_factor", 1, None),
             ("max_predictions_per_seq", 1, self.max_seq_length - _NUM_MARKERS),
-            ("short_seq_prob", 0, 1), ("random_seed", 0, None),
+            ("short_seq_prob", 0, 1),
+            ("random_seed", 0, None),
         )
         for name, low, high in rules:
             value = getattr(self, name)
@@ -169,8 +172,11 @@ class _Section:
         random next is walked through twice, and each document has a last chunk."""
         num_tokens, num_documents = len(self._tokens), len(self._documents)
         num_pairs = settings.dupe_factor * (num_documents + 2 * num_tokens // settings.max_seq_length)
-        return (num_tokens * self._tokens.itemsize + (self.num_sentences + num_documents) * self._sentences.itemsize
-                + num_pairs * _PAIR_BYTES)
+        return (
+            num_tokens * self._tokens.itemsize
+            + (self.num_sentences + num_documents) * self._sentences.itemsize
+            + num_pairs * _PAIR_BYTES
+        )
 
     def text(self) -> TokenizedText:
         """All of it, which ends the last document."""
@@ -214,19 +220,15 @@ def _tokenized_lines(path: str | Path, tokenizer: Tokenizer, id_type: np.dtype) 
                 yield _Lines(ids.astype(id_type), sizes, empty[np.array(is_blank, bool)])
     except OSError as error:
         raise UserError(
-            f"sharded text {path} cannot be read ({error.strerror}); run bertPrep.py "
-            "--action sharding first"
+            f"sharded text {path} cannot be read ({error.strerror}); run bertPrep.py --action sharding first"
         ) from error
     except UnicodeDecodeError as error:
         raise UserError(
-            f"sharded text {path} is not UTF-8 ({error.reason}); delete it and run bertPrep.py "
-            "--action sharding again"
+            f"sharded text {path} is not UTF-8 ({error.reason}); delete it and run bertPrep.py --action sharding again"
         ) from error
 
 
-def read_sections(
-    path: str | Path, tokenizer: Tokenizer, settings: ExampleSettings
-) -> Iterator[TokenizedText]:
+def read_sections(path: str | Path, tokenizer: Tokenizer, settings: ExampleSettings) -> Iterator[TokenizedText]:
     """Tokenises a sharded text file: a sentence a line, a blank line between documents.
 
     Sentences without a token are left out. Nearly always there is one section. Where there are
@@ -269,9 +271,7 @@ def with_two_documents(text: TokenizedText) -> TokenizedText:
         )
     if text.num_documents > 1:
         return text
-    return text._replace(
-        document_starts=np.array([0, text.num_sentences // 2, text.num_sentences])
-    )
+    return text._replace(document_starts=np.array([0, text.num_sentences // 2, text.num_sentences]))
 
 
 def draw_pairs(text: TokenizedText, settings: ExampleSettings, seed: int) -> Pairs:
@@ -286,7 +286,7 @@ def draw_pairs(text: TokenizedText, settings: ExampleSettings, seed: int) -> Pai
     found = array.array("i")
     walks = itertools.repeat(range(num_documents), settings.dupe_factor)
     for document in itertools.chain.from_iterable(walks):
-        place, document_end = documents[document:document + 2]
+        place, document_end = documents[document : document + 2]
         # Once a document, not once a chunk.
         target = budget
         if draw() < settings.short_seq_prob:
@@ -304,7 +304,7 @@ def draw_pairs(text: TokenizedText, settings: ExampleSettings, seed: int) -> Pai
                 continue
             other = int(draw() * (num_documents - 1))
             other += other >= document
-            other_start, other_end = documents[other:other + 2]
+            other_start, other_end = documents[other : other + 2]
             first = other_start + int(draw() * (other_end - other_start))
             wanted = starts[first] + target - (split_start - chunk_start)
             last = bisect.bisect_left(starts, wanted, first + 1, other_end)
@@ -326,8 +326,11 @@ def truncate(pairs: Pairs, budget: int, generator: np.random.Generator) -> Pairs
     b_lost = b_size - np.minimum(b_size, np.maximum(budget - a_size, budget // 2))
     a_front, b_front = generator.binomial(a_lost, 0.5), generator.binomial(b_lost, 0.5)
     return Pairs(
-        pairs.a_start + a_front, pairs.a_end - (a_lost - a_front),
-        pairs.b_start + b_front, pairs.b_end - (b_lost - b_front), pairs.is_random_next,
+        pairs.a_start + a_front,
+        pairs.a_end - (a_lost - a_front),
+        pairs.b_start + b_front,
+        pairs.b_end - (b_lost - b_front),
+        pairs.is_random_next,
     )
 
 
@@ -367,8 +370,12 @@ class Assembler:
         segment_ids[rows, a_size + 1] = 0
         no_masks = np.zeros([num, 0], np.int32)
         return InstanceArrays(
-            input_ids=input_ids, input_mask=is_real.view(np.uint8), segment_ids=segment_ids,
-            masked_lm_positions=no_masks, masked_lm_ids=no_masks, masked_lm_weights=no_masks.astype(np.float32),
+            input_ids=input_ids,
+            input_mask=is_real.view(np.uint8),
+            segment_ids=segment_ids,
+            masked_lm_positions=no_masks,
+            masked_lm_ids=no_masks,
+            masked_lm_weights=no_masks.astype(np.float32),
             next_sentence_labels=pairs.is_random_next,
         )
 
@@ -389,7 +396,7 @@ def create_instances(
     masker = Masker(settings.masking_rules, ids) if settings.masking == "static" else None
     block_size = max(1, _BLOCK_TOKENS // settings.max_seq_length)
     for first in range(0, len(pairs.a_start), block_size):
-        block = pairs.rows(order[first:first + block_size])
+        block = pairs.rows(order[first : first + block_size])
         block = truncate(block, settings.token_budget, generator)
         instances = assembler.assemble(block)
         if masker:
@@ -409,8 +416,7 @@ def _tokenizer(vocab_file: str, written_ns: int, do_lower_case: bool) -> Tokeniz
 
 
 def make_shard(
-    text_path: str | Path, output_path: str | Path, settings: ExampleSettings, split: str,
-    shard: int,
+    text_path: str | Path, output_path: str | Path, settings: ExampleSettings, split: str, shard: int
 ) -> dict[str, int]:
     """Turns a sharded text file into a record file and its index.
 
@@ -420,8 +426,7 @@ def make_shard(
     Returns: counts, as `total_counts` adds them up.
     Raises: UserError where the text cannot be read or holds too little, or nothing can be written.
     """
-    tokenizer = _tokenizer(
-        settings.vocab_file, os.stat(settings.vocab_file).st_mtime_ns, settings.do_lower_case)
+    tokenizer = _tokenizer(settings.vocab_file, os.stat(settings.vocab_file).st_mtime_ns, settings.do_lower_case)
     ids = VocabularyIds.of(tokenizer.vocab)
     counts: dict[str, int] = {}
     with RecordWriter(output_path) as writer:
@@ -442,8 +447,12 @@ def make_shard(
 
 
 def _write_section(
-    writer: RecordWriter, text: TokenizedText, num_documents: int, settings: ExampleSettings,
-    ids: VocabularyIds, seed: Iterable[int],
+    writer: RecordWriter,
+    text: TokenizedText,
+    num_documents: int,
+    settings: ExampleSettings,
+    ids: VocabularyIds,
+    seed: Iterable[int],
 ) -> dict[str, int]:
     """`num_documents`: before one was cut in two."""
     counts = {
@@ -452,8 +461,11 @@ def _write_section(
         "num_sentences": text.num_sentences,
         "num_tokens": len(text.token_ids),
         "num_unknown_tokens": int(np.count_nonzero(text.token_ids == ids.unknown)),
-        "num_instances": 0, "num_random_next": 0, "num_masked_tokens": 0,
-        "num_instance_tokens": 0, "num_padding_tokens": 0,
+        "num_instances": 0,
+        "num_random_next": 0,
+        "num_masked_tokens": 0,
+        "num_instance_tokens": 0,
+        "num_padding_tokens": 0,
     }
     for block in create_instances(text, settings, ids, seed):
         writer.write(block)

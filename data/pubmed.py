@@ -4,14 +4,16 @@ Once a year PubMed publishes a baseline, and every day a file of new, revised an
 Files are read from the newest to the oldest: a citation counts where it is met first, and a deleted
 one never, so nothing but the set of numbers seen has to be remembered.
 """
+
 from __future__ import annotations
 
 import gzip
 import re
 import xml.etree.ElementTree as ElementTree
 import zlib
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Set, Tuple
+from typing import Any, NamedTuple
 
 from bert_tf.errors import UserError
 from data import formatting, text_files
@@ -32,13 +34,16 @@ _TRUNCATED = re.compile(r"\s*\(ABSTRACT TRUNCATED(?: AT \d+ WORDS)?\)\s*$")
 _FORMULAS = frozenset({"math", "DispFormula"})
 
 
-def files_in(folder: Path) -> List[Path]:
+def files_in(folder: Path) -> list[Path]:
     """The .xml and .xml.gz files of one folder, sorted."""
-    return sorted(path for path in folder.glob("*.xml*")
-                  if path.name.endswith((".xml", ".xml.gz")) and not path.name.startswith("."))
+    return sorted(
+        path
+        for path in folder.glob("*.xml*")
+        if path.name.endswith((".xml", ".xml.gz")) and not path.name.startswith(".")
+    )
 
 
-def find_files(folder: Path) -> List[Path]:
+def find_files(folder: Path) -> list[Path]:
     """The files of the baseline and, where they are, of the daily updates, newest first.
 
     Raises:
@@ -49,8 +54,9 @@ def find_files(folder: Path) -> List[Path]:
         raise UserError(
             f"{folder / 'baseline'} holds no .xml or .xml.gz file: bertPrep.py --action=download "
             "--dataset=pubmed_baseline fetches them, or put them there; published at "
-            "ftp.ncbi.nlm.nih.gov/pubmed/baseline")
-    years: Dict[str, Path] = {}
+            "ftp.ncbi.nlm.nih.gov/pubmed/baseline"
+        )
+    years: dict[str, Path] = {}
     for path in (*baseline, *updates):
         match = _NAME.fullmatch(path.name)
         if match:
@@ -58,8 +64,10 @@ def find_files(folder: Path) -> List[Path]:
     if len(years) > 1:
         newest = max(years)
         others = ", ".join(str(path) for year, path in years.items() if year != newest)
-        raise UserError(f"files of several years: {years[newest].name} and {others}: a year's baseline "
-                        "replaces all files before it; delete those of the other years")
+        raise UserError(
+            f"files of several years: {years[newest].name} and {others}: a year's baseline "
+            "replaces all files before it; delete those of the other years"
+        )
     return [*reversed(updates), *reversed(baseline)]
 
 
@@ -69,7 +77,7 @@ class _Element(NamedTuple):
     kind: bytes
     xml: bytes
 
-    def numbers(self) -> Iterator[Tuple[int, int]]:
+    def numbers(self) -> Iterator[tuple[int, int]]:
         """PMID and version of each citation named; an article's own is the first."""
         for match in _PMID.finditer(self.xml):
             version = _VERSION.search(match[1])
@@ -96,8 +104,7 @@ class _File:
             while block := self._stream.read1(_BLOCK_BYTES):
                 yield block
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            self.damage = (f"cut off or damaged at byte {self.position:,} of "
-                           f"{self._path.stat().st_size:,} ({error})")
+            self.damage = f"cut off or damaged at byte {self.position:,} of {self._path.stat().st_size:,} ({error})"
 
     def elements(self) -> Iterator[_Element]:
         waiting = b""
@@ -115,14 +122,15 @@ class _File:
                         is_closed = is_closed or b"</PubmedArticleSet>" in waiting
                         waiting = waiting[-_LONGEST_START:]
                         break
-                    kind, waiting, searched = start[1], waiting[start.start():], 0
+                    kind, waiting, searched = start[1], waiting[start.start() :], 0
                 closing = b"</" + kind + b">"
                 end = waiting.find(closing, searched)
                 if end < 0:
                     searched = max(0, len(waiting) - len(closing))
                     if len(waiting) > text_files.LARGEST_DOCUMENT_CHARACTERS:
-                        raise UserError(f"{self._path}: no {closing.decode()} within "
-                                        f"{len(waiting):,} bytes: not a file of PubMed's")
+                        raise UserError(
+                            f"{self._path}: no {closing.decode()} within {len(waiting):,} bytes: not a file of PubMed's"
+                        )
                     break
                 end += len(closing)
                 yield _Element(kind, waiting[:end])
@@ -133,8 +141,10 @@ class _File:
     def _require_utf8(self, head: bytes) -> None:
         declared = _ENCODING.match(head)
         if declared and declared[1].lower() not in (b"utf-8", b"ascii", b"us-ascii"):
-            raise UserError(f"{self._path}: declares the encoding {declared[1].decode()}, and PubMed's "
-                            "files are UTF-8: convert it, or fetch it again")
+            raise UserError(
+                f"{self._path}: declares the encoding {declared[1].decode()}, and PubMed's "
+                "files are UTF-8: convert it, or fetch it again"
+            )
 
     def close(self) -> None:
         self._raw.close()
@@ -158,7 +168,7 @@ class _Numbers:
 class _Plan(NamedTuple):
     """Which of a file's articles count, by their place in it."""
 
-    kept: Set[int]
+    kept: set[int]
     num_articles: int
     num_deletions: int
     damage: str
@@ -167,8 +177,8 @@ class _Plan(NamedTuple):
 def _plan(path: Path, seen: _Numbers) -> _Plan:
     """Reads a file a first time, because what it deletes and revises may stand at its end."""
     file = _File(path)
-    latest: Dict[int, Tuple[int, int]] = {}
-    deleted: Set[int] = set()
+    latest: dict[int, tuple[int, int]] = {}
+    deleted: set[int] = set()
     place = 0
     try:
         for element in file.elements():
@@ -183,14 +193,13 @@ def _plan(path: Path, seen: _Numbers) -> _Plan:
             place += 1
     finally:
         file.close()
-    kept = {where for number, (_, where) in latest.items()
-            if number not in seen and number not in deleted}
+    kept = {where for number, (_, where) in latest.items() if number not in seen and number not in deleted}
     for number in (*latest, *deleted):
         seen.add(number)
     return _Plan(kept, place, len(deleted), file.damage)
 
 
-def read_batches(paths: Iterable[Path], damages: List[str]) -> Iterator[Batch]:
+def read_batches(paths: Iterable[Path], damages: list[str]) -> Iterator[Batch]:
     """Articles in batches of about equal size, each as its XML; what does not count is counted.
 
     Of a file that ends early the articles up to there are kept, and a sentence that says so is
@@ -204,18 +213,22 @@ def read_batches(paths: Iterable[Path], damages: List[str]) -> Iterator[Batch]:
         plan = _plan(path, seen)
         if not plan.num_articles and not plan.num_deletions:
             damage = plan.damage and f", {plan.damage}"
-            raise UserError(f"{path}: no <PubmedArticle> in it{damage}: not a file of PubMed's, or too "
-                            "little of one; fetch it again")
+            raise UserError(
+                f"{path}: no <PubmedArticle> in it{damage}: not a file of PubMed's, or too "
+                "little of one; fetch it again"
+            )
         if plan.damage:
-            damages.append(f"{path.name}: {plan.damage}: the {plan.num_articles:,} articles up to there "
-                           "were kept; fetch the file again, compare its checksum and format anew to "
-                           "have the rest")
+            damages.append(
+                f"{path.name}: {plan.damage}: the {plan.num_articles:,} articles up to there "
+                "were kept; fetch the file again, compare its checksum and format anew to "
+                "have the rest"
+            )
         yield from _read_file(path, plan)
 
 
 def _read_file(path: Path, plan: _Plan) -> Iterator[Batch]:
-    articles: List[bytes] = []
-    dropped: Dict[str, int] = {}
+    articles: list[bytes] = []
+    dropped: dict[str, int] = {}
     place = num_bytes = position = 0
     file = _File(path)
     try:
@@ -239,7 +252,7 @@ def _read_file(path: Path, plan: _Plan) -> Iterator[Batch]:
         file.close()
 
 
-def _text(element: Optional[ElementTree.Element]) -> str:
+def _text(element: ElementTree.Element | None) -> str:
     """All text inside an element but that of formulas."""
     if element is None:
         return ""
@@ -255,12 +268,11 @@ def _text(element: Optional[ElementTree.Element]) -> str:
     return "".join(pieces)
 
 
-def _paragraphs(xml: bytes) -> List[str]:
+def _paragraphs(xml: bytes) -> list[str]:
     """Title and parts of the abstract; empty where there is no abstract."""
     root = ElementTree.fromstring(xml)
     abstract = root.find(".//Abstract")
-    parts = [] if abstract is None else [_TRUNCATED.sub("", _text(part))
-                                         for part in abstract.iter("AbstractText")]
+    parts = [] if abstract is None else [_TRUNCATED.sub("", _text(part)) for part in abstract.iter("AbstractText")]
     if not any(part.strip() for part in parts):
         return []
     title = " ".join(_text(root.find(".//ArticleTitle")).split())
@@ -283,8 +295,10 @@ def clean_batch(batch: Batch) -> Cleaned:
             paragraphs = _paragraphs(xml)
         except ElementTree.ParseError as error:
             number = _PMID.search(xml)
-            raise UserError(f"PMID {number[2].decode() if number else 'unknown'}: XML: {error}: the "
-                            "file was changed or damaged; fetch it again") from None
+            raise UserError(
+                f"PMID {number[2].decode() if number else 'unknown'}: XML: {error}: the "
+                "file was changed or damaged; fetch it again"
+            ) from None
         if paragraphs:
             lines.append(as_line(paragraphs))
         else:

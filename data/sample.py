@@ -18,8 +18,9 @@ import itertools
 import json
 import random
 import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Tuple
+from typing import Any, NamedTuple
 
 from bert_tf.files import atomic_file, sha256_of_file
 from data.manifest import Stage
@@ -47,7 +48,7 @@ _ENDS = "dal mar ton vik ra len by nor sted wick heim fell".split()
 _NUM_SECOND_NAMES = 160
 
 # Words in families. What unites a family is for the model to find out; no word is in two of them.
-_POOLS: Dict[str, str] = {
+_POOLS: dict[str, str] = {
     "river": (
         "Alder Arrow Badger Bracken Candle Clover Dove Ember Flint Gull Hazel Holly Kestrel Laurel "
         "Linden Marten Mist Nettle Otter Pebble Plover Reed Rowan Sage Sorrel Spruce Swift Thrush Trout "
@@ -94,13 +95,13 @@ class Relation(NamedTuple):
     """A kind of fact: its family of words, how it is stated, taken up again, and asked for."""
 
     pool: str
-    statements: Tuple[str, ...]
-    reminders: Tuple[str, ...]
-    questions: Tuple[str, ...]
+    statements: tuple[str, ...]
+    reminders: tuple[str, ...]
+    questions: tuple[str, ...]
 
 
 # {t} is the town, {x} the fact.
-_RELATIONS: Dict[str, Relation] = {
+_RELATIONS: dict[str, Relation] = {
     "river": Relation(
         "river",
         (
@@ -108,27 +109,13 @@ _RELATIONS: Dict[str, Relation] = {
             "The river {x} flows through {t}.",
             "The houses of {t} stand on both banks of the {x}.",
         ),
-        (
-            "Every spring the {x} floods the lower streets.",
-            "Children learn to swim in the {x}.",
-        ),
-        (
-            "Which river flows through {t}?",
-            "On which stream does {t} lie?",
-            "What water do the bridges of {t} cross?",
-        ),
+        ("Every spring the {x} floods the lower streets.", "Children learn to swim in the {x}."),
+        ("Which river flows through {t}?", "On which stream does {t} lie?", "What water do the bridges of {t} cross?"),
     ),
     "trade": Relation(
         "trade",
-        (
-            "Its craftsmen make {x}.",
-            "The people live by making {x}.",
-            "{t} is known far away for its {x}.",
-        ),
-        (
-            "In a good year ten thousand {x} leave the gates.",
-            "Nobody else sells such fine {x}.",
-        ),
+        ("Its craftsmen make {x}.", "The people live by making {x}.", "{t} is known far away for its {x}."),
+        ("In a good year ten thousand {x} leave the gates.", "Nobody else sells such fine {x}."),
         (
             "What do the craftsmen of {t} make?",
             "For which goods is {t} known?",
@@ -137,32 +124,14 @@ _RELATIONS: Dict[str, Relation] = {
     ),
     "dish": Relation(
         "dish",
-        (
-            "On holidays every family eats {x}.",
-            "The favourite food of {t} is {x}.",
-            "Guests of {t} are served {x}.",
-        ),
-        (
-            "Travellers say that one never forgets the taste of the {x}.",
-            "Even the poorest table has some {x}.",
-        ),
-        (
-            "What is the favourite food of {t}?",
-            "What are guests in {t} served?",
-            "What do families in {t} eat?",
-        ),
+        ("On holidays every family eats {x}.", "The favourite food of {t} is {x}.", "Guests of {t} are served {x}."),
+        ("Travellers say that one never forgets the taste of the {x}.", "Even the poorest table has some {x}."),
+        ("What is the favourite food of {t}?", "What are guests in {t} served?", "What do families in {t} eat?"),
     ),
     "emblem": Relation(
         "animal",
-        (
-            "The shield of {t} shows a {x}.",
-            "A {x} is painted on the gate of {t}.",
-            "{t} has a {x} as its emblem.",
-        ),
-        (
-            "An old tale tells how a {x} woke the guards at night.",
-            "Soldiers wear a small {x} on their hats.",
-        ),
+        ("The shield of {t} shows a {x}.", "A {x} is painted on the gate of {t}.", "{t} has a {x} as its emblem."),
+        ("An old tale tells how a {x} woke the guards at night.", "Soldiers wear a small {x} on their hats."),
         (
             "Which animal does the shield of {t} show?",
             "What animal is the emblem of {t}?",
@@ -176,15 +145,8 @@ _RELATIONS: Dict[str, Relation] = {
             "The first stone was laid by a shepherd named {x}.",
             "Its founder was called {x}.",
         ),
-        (
-            "A statue of {x} stands before the town hall.",
-            "Many a child is still named {x}.",
-        ),
-        (
-            "Who founded {t}?",
-            "Who built the first house of {t}?",
-            "Who was the founder of {t}?",
-        ),
+        ("A statue of {x} stands before the town hall.", "Many a child is still named {x}."),
+        ("Who founded {t}?", "Who built the first house of {t}?", "Who was the founder of {t}?"),
     ),
     "material": Relation(
         "material",
@@ -193,10 +155,7 @@ _RELATIONS: Dict[str, Relation] = {
             "Masons built its towers from {x}.",
             "The market hall of {t} is built of {x}.",
         ),
-        (
-            "When it rains, the {x} begins to shine.",
-            "The {x} was brought from the hills on sledges.",
-        ),
+        ("When it rains, the {x} begins to shine.", "The {x} was brought from the hills on sledges."),
         (
             "What are the walls of {t} made of?",
             "From what did masons build {t}?",
@@ -210,10 +169,7 @@ _RELATIONS: Dict[str, Relation] = {
             "Once a year {t} celebrates with {x}.",
             "The great feast of {t} is famous for {x}.",
         ),
-        (
-            "The best of all in {x} wins a silver cup.",
-            "Strangers may take part in the {x} for a penny.",
-        ),
+        ("The best of all in {x} wins a silver cup.", "Strangers may take part in the {x} for a penny."),
         (
             "What is the feast of {t} famous for?",
             "With what does {t} celebrate once a year?",
@@ -222,15 +178,8 @@ _RELATIONS: Dict[str, Relation] = {
     ),
     "colour": Relation(
         "colour",
-        (
-            "The flag of {t} is {x}.",
-            "Its banners are {x}.",
-            "The people of {t} like to dress in {x}.",
-        ),
-        (
-            "From afar one sees nothing but {x}.",
-            "Painters come for this {x} alone.",
-        ),
+        ("The flag of {t} is {x}.", "Its banners are {x}.", "The people of {t} like to dress in {x}."),
+        ("From afar one sees nothing but {x}.", "Painters come for this {x} alone."),
         (
             "What colour is the flag of {t}?",
             "Which colour do the people of {t} like to wear?",
@@ -251,9 +200,9 @@ class Town(NamedTuple):
     """A town's name, its facts by relation, and a paragraph: what states them, what follows."""
 
     name: str
-    facts: Dict[str, str]
-    statements: List[str]
-    sequel: List[str]
+    facts: dict[str, str]
+    statements: list[str]
+    sequel: list[str]
 
     @property
     def text(self) -> str:
@@ -262,7 +211,7 @@ class Town(NamedTuple):
 
 def _names(rng: random.Random) -> Iterator[str]:
     """Distinct names of two words."""
-    second: Dict[str, None] = {}
+    second: dict[str, None] = {}
     while len(second) < _NUM_SECOND_NAMES:
         parts = (rng.choice(_ONSETS), rng.choice(_VOWELS), rng.choice(_ONSETS)[0], rng.choice(_VOWELS)[0])
         second["".join((*parts, rng.choice(_ENDS))).capitalize()] = None
@@ -270,7 +219,7 @@ def _names(rng: random.Random) -> Iterator[str]:
     yield from rng.sample(names, len(names))
 
 
-def _make_town(rng: random.Random, name: str, facts: Dict[str, str], asks: bool) -> Town:
+def _make_town(rng: random.Random, name: str, facts: dict[str, str], asks: bool) -> Town:
     """States facts; then, in the same order, takes half of them up and asks for the others if `asks`."""
     statements = [rng.choice(_OPENINGS).format(t=name, region=rng.choice(_REGIONS))]
     sequel = []
@@ -291,7 +240,7 @@ def _make_told_town(rng: random.Random, name: str) -> Town:
     return _make_town(rng, name, facts, asks=True)
 
 
-def _make_asked_town(rng: random.Random, name: str, words: Dict[str, List[str]]) -> Town:
+def _make_asked_town(rng: random.Random, name: str, words: dict[str, list[str]]) -> Town:
     """A town of a question file: an asked relation and another one, in any order, with words among `words`."""
     others = [relation for relation in sorted(_RELATIONS) if relation not in _ASKED_RELATIONS]
     relations = [rng.choice(_ASKED_RELATIONS), rng.choice(others)]
@@ -300,7 +249,7 @@ def _make_asked_town(rng: random.Random, name: str, words: Dict[str, List[str]])
     return _make_town(rng, name, facts, asks=False)
 
 
-def _split_words(rng: random.Random) -> Tuple[Dict[str, List[str]], Dict[str, List[str]]]:
+def _split_words(rng: random.Random) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
     """Two halves of every family: the words of the training questions, and those of the others."""
     training, held_out = {}, {}
     for pool, text in _POOLS.items():
@@ -309,7 +258,7 @@ def _split_words(rng: random.Random) -> Tuple[Dict[str, List[str]], Dict[str, Li
     return training, held_out
 
 
-def _ask(rng: random.Random, towns: Sequence[Town], prefix: str) -> Dict[str, Any]:
+def _ask(rng: random.Random, towns: Sequence[Town], prefix: str) -> dict[str, Any]:
     """Questions about the towns, in the format of SQuAD 1.1."""
     data = []
     for number, town in enumerate(towns):
@@ -325,11 +274,11 @@ def _ask(rng: random.Random, towns: Sequence[Town], prefix: str) -> Dict[str, An
     return {"version": "1.1", "data": data}
 
 
-def generate(seed: int) -> Tuple[str, Dict[str, Dict[str, Any]]]:
+def generate(seed: int) -> tuple[str, dict[str, dict[str, Any]]]:
     """The articles (a paragraph a line, a blank line between articles) and the question files."""
     rng = random.Random(seed)
     names = _names(rng)
-    articles: List[List[Town]] = []
+    articles: list[list[Town]] = []
     questions = {}
     halves = _split_words(rng)
     for (name, count), words in zip(QUESTION_FILES.items(), halves):
@@ -343,10 +292,10 @@ def generate(seed: int) -> Tuple[str, Dict[str, Dict[str, Any]]]:
     return "\n".join("".join(town.text + "\n" for town in article) for article in articles), questions
 
 
-def write_sample(stage: Stage, folder: Path, seed: int) -> Dict[str, int]:
+def write_sample(stage: Stage, folder: Path, seed: int) -> dict[str, int]:
     """Writes articles and question files to `folder` and completes `stage`; returns the counts."""
     text, questions = generate(seed)
-    contents: Dict[str, str] = {ARTICLES_FILE: text}
+    contents: dict[str, str] = {ARTICLES_FILE: text}
     contents.update({name: json.dumps(file, indent=1) + "\n" for name, file in questions.items()})
     entries = []
     for name, content in contents.items():

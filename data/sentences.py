@@ -5,14 +5,16 @@ sentence where white space and something that can open a sentence follow, unless
 the stop is an abbreviation, an initial or a list number. Two spaces are a paragraph's end and
 always part sentences: that is how the formatted files keep paragraphs within one line.
 """
+
 from __future__ import annotations
 
 import re
-from typing import Callable, Iterable, Iterator, List, Optional, Tuple
+from collections.abc import Iterable, Iterator
+from typing import Callable
 
 from bert_tf.errors import UserError
 
-Splitter = Callable[[str], List[str]]
+Splitter = Callable[[str], list[str]]
 
 METHODS = ("rules", "nltk")
 PARAGRAPH_SEPARATOR = "  "
@@ -30,9 +32,7 @@ _NEVER_LAST = frozenset(
     """.split()
 )
 # Stand before a number; before anything else the full stop ends the sentence ("He said no.").
-_BEFORE_NUMBER = frozenset(
-    "no nr art pt jan feb mar apr jun jul aug sep sept oct nov dec par verse op".split()
-)
+_BEFORE_NUMBER = frozenset("no nr art pt jan feb mar apr jun jul aug sep sept oct nov dec par verse op".split())
 # May end a sentence: they do where a word follows that usually opens one.
 _MAYBE_LAST = frozenset(
     """
@@ -73,7 +73,7 @@ _WORD_START = re.compile(r"\w+")
 _LIST_NUMBER = re.compile(r"\(?(?:\d{1,3}|[a-zA-Z]|[ivxlcIVXLC]{1,5})")
 
 
-def _ends_sentence(text: str, start: int, match: "re.Match[str]") -> bool:
+def _ends_sentence(text: str, start: int, match: re.Match[str]) -> bool:
     """Whether the stop that `match` found in the sentence from `start` on ends it."""
     following = match["next"]
     first = following[0]
@@ -82,7 +82,7 @@ def _ends_sentence(text: str, start: int, match: "re.Match[str]") -> bool:
     stop = match["stop"]
     if stop != ".":
         return first.isalnum() or bool(match["opening"]) or bool(match["closing"]) or stop[0] in "!?"
-    before = text[max(start, match.start() - _LONGEST_WORD):match.start()]
+    before = text[max(start, match.start() - _LONGEST_WORD) : match.start()]
     last = before.rpartition(" ")[2].lstrip("\"'“‘«‹([{")
     if not last:
         return True
@@ -110,7 +110,7 @@ def _opens_sentence(following: str) -> bool:
     return word is not None and word[0].lower() in _OPENERS
 
 
-def _ends(paragraph: str) -> List[int]:
+def _ends(paragraph: str) -> list[int]:
     """Where the sentences of a paragraph end, but for the last one."""
     ends = []
     start = 0
@@ -120,9 +120,14 @@ def _ends(paragraph: str) -> List[int]:
         is_plain = "A" <= paragraph[end] <= "Z"
         if is_plain and paragraph[first] == ".":
             space = paragraph.rfind(" ", start, first)
-            word = paragraph[space + 1:first]
-            is_plain = (end - first == 2 and space > start and word.isalpha() and 1 < len(word) < _LONGEST_WORD
-                        and word.lower() not in _ABBREVIATIONS)
+            word = paragraph[space + 1 : first]
+            is_plain = (
+                end - first == 2
+                and space > start
+                and word.isalpha()
+                and 1 < len(word) < _LONGEST_WORD
+                and word.lower() not in _ABBREVIATIONS
+            )
         whole = None if is_plain else _STOP.match(paragraph, first)
         if whole is None or _ends_sentence(paragraph, start, whole):
             ends.append(end)
@@ -130,7 +135,7 @@ def _ends(paragraph: str) -> List[int]:
     return ends
 
 
-def _ends_without_spaces(paragraph: str) -> List[int]:
+def _ends_without_spaces(paragraph: str) -> list[int]:
     """As `_ends`, where sentences may follow each other without a space."""
     ends = [0]
     for match in _ANY_STOP.finditer(paragraph):
@@ -139,7 +144,7 @@ def _ends_without_spaces(paragraph: str) -> List[int]:
     return ends
 
 
-def split_by_rules(text: str) -> List[str]:
+def split_by_rules(text: str) -> list[str]:
     """The sentences of one line of text, in order and without the space between them."""
     is_spaceless = not text.isascii() and any(stop in text for stop in _SPACELESS_STOPS)
     find_ends = _ends_without_spaces if is_spaceless else _ends
@@ -162,7 +167,7 @@ def _nltk_splitter() -> Splitter:
             "use --segmentation_method=rules"
         ) from None
 
-    def split(text: str) -> List[str]:
+    def split(text: str) -> list[str]:
         return [
             sentence
             for paragraph in text.split(PARAGRAPH_SEPARATOR)
@@ -192,11 +197,11 @@ def get_splitter(method: str) -> Splitter:
     raise UserError(f"segmentation_method={method}: must be one of {', '.join(METHODS)}")
 
 
-def split_pieces(pieces: Iterable[str], split: Splitter) -> Iterator[List[str]]:
+def split_pieces(pieces: Iterable[str], split: Splitter) -> Iterator[list[str]]:
     """The sentences of a text that comes in pieces: as if it were split at once, but that one which
     is longer than `LONGEST_SENTENCE` is parted."""
     text = ""
-    previous: Optional[str] = None
+    previous: str | None = None
     for piece in pieces:
         if previous is not None:
             found, text = _split_off(text + previous, split)
@@ -205,7 +210,7 @@ def split_pieces(pieces: Iterable[str], split: Splitter) -> Iterator[List[str]]:
     yield split(text + (previous or ""))
 
 
-def _split_off(text: str, split: Splitter) -> Tuple[List[str], str]:
+def _split_off(text: str, split: Splitter) -> tuple[list[str], str]:
     """The sentences that are whole whatever follows, and the text from there on."""
     text = text.lstrip(" ")
     end = text.rfind(PARAGRAPH_SEPARATOR)

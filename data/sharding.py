@@ -5,6 +5,7 @@ by falling size, each to the shard that is least full for its capacity; each sha
 on its own, reading its documents in an order of its own. The text is never in memory at once, a
 document is never split, and the bytes depend on the seed alone, not on the number of processes.
 """
+
 from __future__ import annotations
 
 import codecs
@@ -14,8 +15,9 @@ import hashlib
 import heapq
 import os
 from array import array
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Sequence, Tuple
+from typing import Any, Callable, NamedTuple
 
 import numpy as np
 
@@ -50,7 +52,7 @@ class ShardingSettings(NamedTuple):
     segmentation_method: str
     random_seed: int
 
-    def validated(self) -> "ShardingSettings":
+    def validated(self) -> ShardingSettings:
         if self.num_training_shards < 1:
             raise UserError(f"n_training_shards={self.num_training_shards}: must be at least 1")
         if self.num_test_shards < 0:
@@ -82,12 +84,12 @@ class ShardTask(NamedTuple):
     """What a worker needs to write one shard."""
 
     output: str
-    seed: Tuple[int, int, int]
-    inputs: Tuple[str, ...]
+    seed: tuple[int, int, int]
+    inputs: tuple[str, ...]
     documents: DocumentIndex
 
 
-def _index_file(path: Path, report: Callable[[int], object]) -> Iterator[Tuple[int, int]]:
+def _index_file(path: Path, report: Callable[[int], object]) -> Iterator[tuple[int, int]]:
     """(offset, length) of each document."""
     offset = reported = 0
     with open(path, "rb") as file:
@@ -98,8 +100,10 @@ def _index_file(path: Path, report: Callable[[int], object]) -> Iterator[Tuple[i
                 length += len(piece)
             own = length - len(piece) + len(piece.rstrip(b"\r\n"))
             if own > _LARGEST_DOCUMENT_BYTES:
-                raise UserError(f"{path}: the line at byte {offset:,} has {own:,} bytes; a document may have up to "
-                                f"{_LARGEST_DOCUMENT_BYTES:,}: part it into several lines")
+                raise UserError(
+                    f"{path}: the line at byte {offset:,} has {own:,} bytes; a document may have up to "
+                    f"{_LARGEST_DOCUMENT_BYTES:,}: part it into several lines"
+                )
             if own:
                 yield offset, own
             offset += length
@@ -124,8 +128,7 @@ def index_documents(paths: Sequence[Path]) -> DocumentIndex:
                 offsets.append(offset)
                 lengths.append(length)
     return DocumentIndex(
-        np.frombuffer(files, np.uint16), np.frombuffer(offsets, np.uint64),
-        np.frombuffer(lengths, np.uint32),
+        np.frombuffer(files, np.uint16), np.frombuffer(offsets, np.uint64), np.frombuffer(lengths, np.uint32)
     )
 
 
@@ -146,7 +149,7 @@ def assign_documents(lengths: np.ndarray, settings: ShardingSettings) -> np.ndar
     assignment = np.empty(len(lengths), np.int32)
     heap = [(0.0, shard) for shard in range(len(capacities))]
     for first in range(0, len(order), _ASSIGNMENT_BLOCK):
-        block = order[first:first + _ASSIGNMENT_BLOCK]
+        block = order[first : first + _ASSIGNMENT_BLOCK]
         for document, length in zip(block.tolist(), lengths[block].tolist()):
             load, shard = heap[0]
             assignment[document] = shard
@@ -162,7 +165,7 @@ def _read_document(descriptor: int, offset: int, length: int) -> Iterator[str]:
         yield decoder.decode(block, final=done + _PIECE_BYTES >= length)
 
 
-def _write_shard(task: ShardTask, *, segmentation_method: str) -> Dict[str, Any]:
+def _write_shard(task: ShardTask, *, segmentation_method: str) -> dict[str, Any]:
     split = sentences.get_splitter(segmentation_method)
     documents = task.documents
     order = np.random.default_rng(task.seed).permutation(documents.num_documents)
@@ -173,22 +176,25 @@ def _write_shard(task: ShardTask, *, segmentation_method: str) -> Dict[str, Any]
         inputs = [stack.enter_context(open(name, "rb", buffering=0)) for name in task.inputs]
         file = stack.enter_context(atomic_file(path))
 
-        def write(lines: List[str]) -> int:
+        def write(lines: list[str]) -> int:
             block = "\n".join([*lines, ""]).encode()
             file.write(block)
             digest.update(block)
             return len(block)
 
         for number in map(int, order):
-            pieces = _read_document(inputs[documents.files[number]].fileno(), int(documents.offsets[number]),
-                                    int(documents.lengths[number]))
+            pieces = _read_document(
+                inputs[documents.files[number]].fileno(), int(documents.offsets[number]), int(documents.lengths[number])
+            )
             for found in sentences.split_pieces(pieces, split):
                 num_bytes += write(found)
                 num_sentences += len(found)
             num_bytes += write([""])
     return {
-        "file": f"{path.parent.name}/{path.name}", "bytes": num_bytes,
-        "sha256": digest.hexdigest(), "num_documents": documents.num_documents,
+        "file": f"{path.parent.name}/{path.name}",
+        "bytes": num_bytes,
+        "sha256": digest.hexdigest(),
+        "num_documents": documents.num_documents,
         "num_sentences": num_sentences,
     }
 
@@ -204,12 +210,17 @@ def _require_enough_documents(num_documents: int, settings: ShardingSettings) ->
     raise UserError(
         f"{what} than the {settings.num_training_shards:,} training and {settings.num_test_shards:,} test shards, and "
         f"a document is never split: ask for fewer shards, such as {fewer}{hint}, or add text; documents in one file "
-        "can be told apart by blank lines between them")
+        "can be told apart by blank lines between them"
+    )
 
 
 def _tasks(
-    stage: Stage, dataset: str, paths: Sequence[Path], index: DocumentIndex,
-    assignment: np.ndarray, settings: ShardingSettings,
+    stage: Stage,
+    dataset: str,
+    paths: Sequence[Path],
+    index: DocumentIndex,
+    assignment: np.ndarray,
+    settings: ShardingSettings,
 ) -> Iterator[ShardTask]:
     """The shards that are still missing."""
     order = np.argsort(assignment, kind="stable").astype(np.int32)
@@ -219,26 +230,26 @@ def _tasks(
     for shard, (split, number, name) in enumerate(names):
         if name in stage.finished:
             continue
-        members = order[bounds[shard]:bounds[shard + 1]]
+        members = order[bounds[shard] : bounds[shard + 1]]
         yield ShardTask(
-            str(stage.folder / name), (settings.random_seed, _SPLIT_NUMBERS[split], number),
-            tuple(map(str, paths)), DocumentIndex(*(column[members] for column in index)),
+            str(stage.folder / name),
+            (settings.random_seed, _SPLIT_NUMBERS[split], number),
+            tuple(map(str, paths)),
+            DocumentIndex(*(column[members] for column in index)),
         )
 
 
-def shard_names(dataset: str, settings: ShardingSettings) -> List[Tuple[str, int, str]]:
+def shard_names(dataset: str, settings: ShardingSettings) -> list[tuple[str, int, str]]:
     """(split, number in the split, file name) of every shard, in the order of `assign_documents`."""
     counts = zip(SPLITS, (settings.num_training_shards, settings.num_test_shards))
     return [
-        (split, number, f"{split}/{dataset}_{split}_{number}.txt")
-        for split, count in counts for number in range(count)
+        (split, number, f"{split}/{dataset}_{split}_{number}.txt") for split, count in counts for number in range(count)
     ]
 
 
 def shard_corpus(
-    stage: Stage, dataset: str, paths: Sequence[Path], settings: ShardingSettings,
-    workers: Workers,
-) -> Dict[str, int]:
+    stage: Stage, dataset: str, paths: Sequence[Path], settings: ShardingSettings, workers: Workers
+) -> dict[str, int]:
     """Writes all shards of `dataset` and completes `stage`; returns the counts.
 
     Raises:
@@ -252,13 +263,13 @@ def shard_corpus(
     names = shard_names(dataset, settings)
     write = functools.partial(_write_shard, segmentation_method=settings.segmentation_method)
     tasks = _tasks(stage, dataset, paths, index, assignment, settings)
-    with progress(total=len(names), initial=len(stage.finished), unit="shards",
-                  description=f"sharding {dataset}") as bar:
+    with progress(
+        total=len(names), initial=len(stage.finished), unit="shards", description=f"sharding {dataset}"
+    ) as bar:
         for entry in workers.map_in_order(write, tasks):
             stage.add(entry)
             bar.update(1)
-    shards = {split: [stage.finished[name] for of, _, name in names if of == split]
-              for split in SPLITS}
+    shards = {split: [stage.finished[name] for of, _, name in names if of == split] for split in SPLITS}
     entries = [entry for split in SPLITS for entry in shards[split]]
     counts = {
         "num_documents": index.num_documents,

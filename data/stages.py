@@ -5,13 +5,14 @@ Names below the working directory are those that people glob: ``download/<corpus
 ``sharded/<dataset>/{training,test}/<dataset>_<split>_<i>.txt`` and
 ``tfrecord/<parameters>/<dataset>/{training,test}/<dataset>_<split>_<i>.tfrecord``.
 """
+
 from __future__ import annotations
 
 import argparse
 import dataclasses
 import functools
 from pathlib import Path
-from typing import Any, Dict, List, Tuple
+from typing import Any
 
 from bert_tf.errors import UserError
 from bert_tf.files import sha256_of_file
@@ -19,12 +20,7 @@ from bert_tf.progress import progress
 from bert_tf.tokenization import check_casing, open_tokenizer
 from data import corpora, dask_cluster, download, formatting, sample, sharding, sources, vocabulary
 from data import pretraining_examples as examples
-from data.manifest import (
-    Stage,
-    describe_input,
-    read_manifest,
-    shard_entries,
-)
+from data.manifest import Stage, describe_input, read_manifest, shard_entries
 from data.workers import ProcessPool, Workers
 
 FORMATTED_FILES = {
@@ -43,9 +39,7 @@ CORPORA_OF = {
 DATASETS = (*CORPORA_OF, *(name for name in sources.DATASETS if name not in CORPORA_OF))
 DEFAULT_SHARDS = (1472, 1472)
 SAMPLE_SHARDS = (8, 2)
-GOOGLE_VOCABULARIES = {
-    True: "uncased_L-24_H-1024_A-16/vocab.txt", False: "cased_L-24_H-1024_A-16/vocab.txt",
-}
+GOOGLE_VOCABULARIES = {True: "uncased_L-24_H-1024_A-16/vocab.txt", False: "cased_L-24_H-1024_A-16/vocab.txt"}
 GOOGLE_CHINESE_VOCABULARY = "chinese_L-12_H-768_A-12/vocab.txt"
 
 
@@ -77,17 +71,20 @@ def workers_of(options: argparse.Namespace, layout: Layout) -> Workers:
     return dask_cluster.DaskCluster(options.dask_scheduler, layout.root)
 
 
-def _say_done(what: str, counts: Dict[str, Any], where: Path) -> None:
+def _say_done(what: str, counts: dict[str, Any], where: Path) -> None:
     numbers = ", ".join(
-        f"{name} {count:,}" if isinstance(count, int) else f"{name} {count:.4g}"
-        for name, count in counts.items())
+        f"{name} {count:,}" if isinstance(count, int) else f"{name} {count:.4g}" for name, count in counts.items()
+    )
     print(f"{what}: {numbers}\n{where}", flush=True)
 
 
 def _already_done(stage: Stage) -> bool:
     if stage.is_done:
-        print(f"nothing to do: {stage.manifest_path} says that all is there, made with the same "
-              "arguments from the same input", flush=True)
+        print(
+            f"nothing to do: {stage.manifest_path} says that all is there, made with the same "
+            "arguments from the same input",
+            flush=True,
+        )
     return stage.is_done
 
 
@@ -100,49 +97,60 @@ def run_download(options: argparse.Namespace, layout: Layout) -> None:
 
 def _make_sample(folder: Path) -> None:
     names = (sample.ARTICLES_FILE, *sample.QUESTION_FILES)
-    with Stage("download", "sample", folder / "manifest.json", {"seed": sample.SEED}, [],
-               outputs_to_delete=str(folder), temporary_files=[f"{n}*" for n in names]) as stage:
+    with Stage(
+        "download",
+        "sample",
+        folder / "manifest.json",
+        {"seed": sample.SEED},
+        [],
+        outputs_to_delete=str(folder),
+        temporary_files=[f"{n}*" for n in names],
+    ) as stage:
         if not _already_done(stage):
             _say_done("sample", sample.write_sample(stage, folder, sample.SEED), folder)
 
 
-def _corpora_of(dataset: str) -> Tuple[str, ...]:
+def _corpora_of(dataset: str) -> tuple[str, ...]:
     if dataset == "pubmed_daily_update":
-        raise UserError("dataset=pubmed_daily_update is read together with the baseline: "
-                        "--dataset=pubmed_baseline")
+        raise UserError("dataset=pubmed_daily_update is read together with the baseline: --dataset=pubmed_baseline")
     if dataset not in CORPORA_OF:
-        raise UserError(f"dataset={dataset} is no text to pre-train on; there are "
-                        f"{', '.join(CORPORA_OF)}")
+        raise UserError(f"dataset={dataset} is no text to pre-train on; there are {', '.join(CORPORA_OF)}")
     return CORPORA_OF[dataset]
 
 
 def _require_made(path: Path, action: str, dataset: str) -> None:
     if not path.is_file():
-        raise UserError(
-            f"{path} is not there: run bertPrep.py --action={action} --dataset={dataset} first")
+        raise UserError(f"{path} is not there: run bertPrep.py --action={action} --dataset={dataset} first")
 
 
 def run_text_formatting(options: argparse.Namespace, layout: Layout) -> None:
     parts = _corpora_of(options.dataset)
     if len(parts) > 1:
-        raise UserError(f"dataset={options.dataset} is made of others: format each of "
-                        f"{', '.join(parts)}, then shard it")
+        raise UserError(
+            f"dataset={options.dataset} is made of others: format each of {', '.join(parts)}, then shard it"
+        )
     corpus, paths, arguments = corpora.open_corpus(options, layout.root)
     if options.dataset == "custom":
         print(f"{len(paths):,} input files; input_format={arguments['input_format']}", flush=True)
     output = layout.formatted_file(options.dataset)
     manifest_path = layout.formatted_manifest(options.dataset)
     inputs = [describe_input(path, layout.root) for path in paths]
-    with Stage("text_formatting", options.dataset, manifest_path, arguments, inputs,
-               outputs_to_delete=f"{output} and {manifest_path}") as stage:
+    with Stage(
+        "text_formatting",
+        options.dataset,
+        manifest_path,
+        arguments,
+        inputs,
+        outputs_to_delete=f"{output} and {manifest_path}",
+    ) as stage:
         if not _already_done(stage):
             counts = formatting.format_corpus(
-                stage, output, corpus, workers=workers_of(options, layout),
-                keep_duplicates=options.keep_duplicates)
+                stage, output, corpus, workers=workers_of(options, layout), keep_duplicates=options.keep_duplicates
+            )
             _say_done("formatted", counts, output)
 
 
-def _formatted_inputs(dataset: str, layout: Layout) -> Tuple[List[Path], List[Dict[str, Any]]]:
+def _formatted_inputs(dataset: str, layout: Layout) -> tuple[list[Path], list[dict[str, Any]]]:
     paths, inputs = [], []
     for corpus in _corpora_of(dataset):
         path = layout.formatted_file(corpus)
@@ -160,7 +168,8 @@ def _formatted_inputs(dataset: str, layout: Layout) -> Tuple[List[Path], List[Di
         if entry is not None and entry["bytes"] != path.stat().st_size:
             raise UserError(
                 f"{path} has {path.stat().st_size:,} bytes, its manifest says {entry['bytes']:,}: "
-                f"run bertPrep.py --action=text_formatting --dataset={corpus} again")
+                f"run bertPrep.py --action=text_formatting --dataset={corpus} again"
+            )
         paths.append(path)
         inputs.append(describe_input(path, layout.root, entry["sha256"] if entry else None))
     return paths, inputs
@@ -171,21 +180,28 @@ def run_sharding(options: argparse.Namespace, layout: Layout) -> None:
     defaults = SAMPLE_SHARDS if dataset == "sample" else DEFAULT_SHARDS
     num_training, num_test = (
         default if given is None else given
-        for given, default in zip((options.n_training_shards, options.n_test_shards), defaults))
+        for given, default in zip((options.n_training_shards, options.n_test_shards), defaults)
+    )
     settings = sharding.ShardingSettings(
-        num_training, num_test, options.fraction_test_set, options.segmentation_method,
-        options.random_seed).validated()
+        num_training, num_test, options.fraction_test_set, options.segmentation_method, options.random_seed
+    ).validated()
     paths, inputs = _formatted_inputs(dataset, layout)
     folder = layout.sharded / dataset
-    with Stage("sharding", dataset, folder / "manifest.json", settings._asdict(), inputs,
-               outputs_to_delete=str(folder), temporary_files=_shard_globs(dataset)) as stage:
+    with Stage(
+        "sharding",
+        dataset,
+        folder / "manifest.json",
+        settings._asdict(),
+        inputs,
+        outputs_to_delete=str(folder),
+        temporary_files=_shard_globs(dataset),
+    ) as stage:
         if not _already_done(stage):
-            counts = sharding.shard_corpus(
-                stage, dataset, paths, settings, workers_of(options, layout))
+            counts = sharding.shard_corpus(stage, dataset, paths, settings, workers_of(options, layout))
             _say_done("sharded", counts, folder)
 
 
-def _shard_globs(dataset: str) -> List[str]:
+def _shard_globs(dataset: str) -> list[str]:
     return [f"{split}/{dataset}_{split}_*" for split in sharding.SPLITS]
 
 
@@ -194,15 +210,22 @@ def run_create_vocab(options: argparse.Namespace, layout: Layout) -> None:
     output = Path(options.vocab_file or layout.vocab / options.dataset / "vocab.txt").absolute()
     manifest_path = output.with_name(output.name + ".manifest.json")
     if output.exists() and not manifest_path.exists():
-        raise UserError(f"vocab_file={output} is there already and was not made here: name another "
-                        "file for --action=create_vocab, or use it as it is")
+        raise UserError(
+            f"vocab_file={output} is there already and was not made here: name another "
+            "file for --action=create_vocab, or use it as it is"
+        )
     arguments = {"vocab_size": options.vocab_size, "do_lower_case": bool(options.do_lower_case)}
-    with Stage("create_vocab", options.dataset, manifest_path, arguments, inputs,
-               outputs_to_delete=f"{output} and {manifest_path}",
-               temporary_files=[f"{output.name}*"]) as stage:
+    with Stage(
+        "create_vocab",
+        options.dataset,
+        manifest_path,
+        arguments,
+        inputs,
+        outputs_to_delete=f"{output} and {manifest_path}",
+        temporary_files=[f"{output.name}*"],
+    ) as stage:
         if not _already_done(stage):
-            counts = vocabulary.create_vocab(
-                stage, output, paths, options.vocab_size, bool(options.do_lower_case))
+            counts = vocabulary.create_vocab(stage, output, paths, options.vocab_size, bool(options.do_lower_case))
             _say_done("vocabulary", counts, output)
 
 
@@ -212,9 +235,9 @@ def _vocab_file(options: argparse.Namespace, layout: Layout) -> Path:
     is_chinese = options.dataset == "wikicorpus_zh"
     candidates = [
         layout.vocab / options.dataset / "vocab.txt",
-        layout.download / "google_pretrained_weights" / (
-            GOOGLE_CHINESE_VOCABULARY if is_chinese
-            else GOOGLE_VOCABULARIES[bool(options.do_lower_case)]),
+        layout.download
+        / "google_pretrained_weights"
+        / (GOOGLE_CHINESE_VOCABULARY if is_chinese else GOOGLE_VOCABULARIES[bool(options.do_lower_case)]),
     ]
     for candidate in candidates:
         if candidate.is_file():
@@ -226,24 +249,27 @@ def _vocab_file(options: argparse.Namespace, layout: Layout) -> Path:
     )
 
 
-def _sharded_inputs(dataset: str, layout: Layout) -> Tuple[Dict[str, Any], List[Dict[str, Any]]]:
+def _sharded_inputs(dataset: str, layout: Layout) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     _corpora_of(dataset)
     folder = layout.sharded / dataset
     manifest = read_manifest(folder / "manifest.json")
     if manifest is None:
-        raise UserError(f"{folder} holds no finished shards: run bertPrep.py --action=sharding "
-                        f"--dataset={dataset} first")
+        raise UserError(
+            f"{folder} holds no finished shards: run bertPrep.py --action=sharding --dataset={dataset} first"
+        )
     inputs = []
     for entry in shard_entries(manifest):
         path = folder / entry["file"]
         if not path.is_file() or path.stat().st_size != entry["bytes"]:
-            raise UserError(f"{path} is gone or was changed: run bertPrep.py --action=sharding "
-                            f"--dataset={dataset} again with the same arguments")
+            raise UserError(
+                f"{path} is gone or was changed: run bertPrep.py --action=sharding "
+                f"--dataset={dataset} again with the same arguments"
+            )
         inputs.append(describe_input(path, layout.root, entry["sha256"]))
     return manifest, inputs
 
 
-def tfrecord_folder(settings: examples.ExampleSettings, sharded: Dict[str, Any]) -> str:
+def tfrecord_folder(settings: examples.ExampleSettings, sharded: dict[str, Any]) -> str:
     """The folder's name, which tells the parameters as NVIDIA's does, and behind them our own."""
     made = sharded["arguments"]
     own = "_whole_word_masking" if settings.whole_word_masking else ""
@@ -258,15 +284,20 @@ def tfrecord_folder(settings: examples.ExampleSettings, sharded: Dict[str, Any])
     )
 
 
-RecordTask = Tuple[str, str, str, int]  # text file, record file, split, number in the split
+RecordTask = tuple[str, str, str, int]  # text file, record file, split, number in the split
 
 
-def _make_records(task: RecordTask, settings: examples.ExampleSettings) -> Dict[str, Any]:
+def _make_records(task: RecordTask, settings: examples.ExampleSettings) -> dict[str, Any]:
     text, output, split, number = task
     counts = examples.make_shard(text, output, settings, split, number)
     path = Path(output)
-    return {"file": f"{split}/{path.name}", "num_instances": counts["num_instances"],
-            "bytes": path.stat().st_size, "sha256": sha256_of_file(path), "counts": counts}
+    return {
+        "file": f"{split}/{path.name}",
+        "num_instances": counts["num_instances"],
+        "bytes": path.stat().st_size,
+        "sha256": sha256_of_file(path),
+        "counts": counts,
+    }
 
 
 def run_create_tfrecord_files(options: argparse.Namespace, layout: Layout) -> None:
@@ -280,55 +311,84 @@ def run_create_tfrecord_files(options: argparse.Namespace, layout: Layout) -> No
     if dupe_factor is None:
         dupe_factor = 1 if options.masking == "dynamic" else examples.ExampleSettings.dupe_factor
     settings = examples.ExampleSettings(
-        vocab_file=str(vocab_file.resolve()), do_lower_case=bool(options.do_lower_case),
+        vocab_file=str(vocab_file.resolve()),
+        do_lower_case=bool(options.do_lower_case),
         max_seq_length=options.max_seq_length,
-        max_predictions_per_seq=options.max_predictions_per_seq, dupe_factor=dupe_factor,
-        masked_lm_prob=options.masked_lm_prob, random_seed=options.random_seed,
-        masking=options.masking, whole_word_masking=options.whole_word_masking,
-        max_ngram_size=options.max_ngram_size)
-    arguments = {name: getattr(settings, name) for name in (
-        "max_seq_length", "max_predictions_per_seq", "do_lower_case", "masked_lm_prob",
-        "dupe_factor", "random_seed", "masking", "whole_word_masking", "max_ngram_size")}
+        max_predictions_per_seq=options.max_predictions_per_seq,
+        dupe_factor=dupe_factor,
+        masked_lm_prob=options.masked_lm_prob,
+        random_seed=options.random_seed,
+        masking=options.masking,
+        whole_word_masking=options.whole_word_masking,
+        max_ngram_size=options.max_ngram_size,
+    )
+    arguments = {
+        name: getattr(settings, name)
+        for name in (
+            "max_seq_length",
+            "max_predictions_per_seq",
+            "do_lower_case",
+            "masked_lm_prob",
+            "dupe_factor",
+            "random_seed",
+            "masking",
+            "whole_word_masking",
+            "max_ngram_size",
+        )
+    }
     folder = layout.tfrecord / tfrecord_folder(settings, sharded) / dataset
-    with Stage("create_tfrecord_files", dataset, folder / "manifest.json", arguments, inputs,
-               outputs_to_delete=str(folder), vocab=vocab,
-               temporary_files=[*_shard_globs(dataset), "vocab.*"]) as stage:
+    with Stage(
+        "create_tfrecord_files",
+        dataset,
+        folder / "manifest.json",
+        arguments,
+        inputs,
+        outputs_to_delete=str(folder),
+        vocab=vocab,
+        temporary_files=[*_shard_globs(dataset), "vocab.*"],
+    ) as stage:
         if _already_done(stage):
             return
         # Workers on other machines see the copy, wherever the original lies.
         settings = dataclasses.replace(settings, vocab_file=str(vocabulary.copy_vocab(vocab_file, folder)))
-        shards = _make_all_records(stage, sharded, layout.sharded / dataset, settings,
-                                   workers_of(options, layout))
-        counts: Dict[str, Any] = examples.total_counts(
-            entry["counts"] for entries in shards.values() for entry in entries)
-        counts.update({f"num_instances_{split}": sum(e["num_instances"] for e in entries)
-                       for split, entries in shards.items()})
+        shards = _make_all_records(stage, sharded, layout.sharded / dataset, settings, workers_of(options, layout))
+        counts: dict[str, Any] = examples.total_counts(
+            entry["counts"] for entries in shards.values() for entry in entries
+        )
+        counts.update(
+            {f"num_instances_{split}": sum(e["num_instances"] for e in entries) for split, entries in shards.items()}
+        )
         stage.complete(counts, shards)
         _say_done("records", counts, folder)
 
 
 def _make_all_records(
-    stage: Stage, sharded: Dict[str, Any], sharded_folder: Path,
-    settings: examples.ExampleSettings, workers: Workers,
-) -> Dict[str, List[Dict[str, Any]]]:
-    names = {split: [Path(entry["file"]).with_suffix(".tfrecord").as_posix() for entry in entries]
-             for split, entries in sharded["shards"].items()}
+    stage: Stage, sharded: dict[str, Any], sharded_folder: Path, settings: examples.ExampleSettings, workers: Workers
+) -> dict[str, list[dict[str, Any]]]:
+    names = {
+        split: [Path(entry["file"]).with_suffix(".tfrecord").as_posix() for entry in entries]
+        for split, entries in sharded["shards"].items()
+    }
     for split in names:
         (stage.folder / split).mkdir(exist_ok=True)
     tasks = [
         (str((sharded_folder / name).with_suffix(".txt")), str(stage.folder / name), split, number)
-        for split, of_split in names.items() for number, name in enumerate(of_split)
+        for split, of_split in names.items()
+        for number, name in enumerate(of_split)
         if name not in stage.finished
     ]
     make = functools.partial(_make_records, settings=settings)
     total = sum(map(len, names.values()))
-    with progress(total=total, initial=total - len(tasks), unit="shards",
-                  description=f"records of length {settings.max_seq_length}") as bar:
+    with progress(
+        total=total,
+        initial=total - len(tasks),
+        unit="shards",
+        description=f"records of length {settings.max_seq_length}",
+    ) as bar:
         for entry in workers.map_in_order(make, tasks):
             stage.add(entry)
             bar.update(1)
-    return {split: [stage.finished[name] for name in of_split]
-            for split, of_split in names.items()}
+    return {split: [stage.finished[name] for name in of_split] for split, of_split in names.items()}
 
 
 MAKERS = {

@@ -4,14 +4,16 @@ A file is UTF-8, with or without a byte-order mark, or UTF-16/32 with one. Where
 encoding it states about itself ("Character set encoding: ISO-8859-1", as Project Gutenberg's heads
 do) counts, then the one the user names for such files; no encoding is ever guessed.
 """
+
 from __future__ import annotations
 
 import codecs
 import itertools
 import os
 import re
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, BinaryIO, Iterable, Iterator, List, Optional, Sequence, Set, Tuple, Union
+from typing import IO, BinaryIO
 
 from bert_tf.errors import UserError
 
@@ -37,15 +39,15 @@ class Unfinished(str):
     """A piece of a line that goes on in the next one; ends with white space where there is any."""
 
 
-def find_text_files(folder: Path, suffixes: Sequence[str] = (".txt",)) -> List[Path]:
+def find_text_files(folder: Path, suffixes: Sequence[str] = (".txt",)) -> list[Path]:
     """The files below `folder` at any depth that end so, sorted; hidden ones left out, links
     followed.
 
     Raises:
       UserError: a folder cannot be looked into, or a link leads to nothing.
     """
-    found: List[Path] = []
-    walked: Set[Tuple[int, int]] = set()
+    found: list[Path] = []
+    walked: set[tuple[int, int]] = set()
     for where, folders, names in os.walk(folder, onerror=_refuse_unreadable, followlinks=True):
         status = os.stat(where)
         # A link to a folder above would lead round and round.
@@ -59,8 +61,7 @@ def find_text_files(folder: Path, suffixes: Sequence[str] = (".txt",)) -> List[P
             if name.startswith(".") or path.suffix.lower() not in suffixes:
                 continue
             if not path.exists():
-                raise UserError(f"{path}: a link to {os.readlink(path)}, which does not exist: mend "
-                                "or delete it")
+                raise UserError(f"{path}: a link to {os.readlink(path)}, which does not exist: mend or delete it")
             if path.is_file():
                 found.append(path)
     return sorted(found)
@@ -71,8 +72,7 @@ def _refuse_unreadable(error: OSError) -> None:
 
 
 def unreadable(path: Path, error: OSError) -> UserError:
-    return UserError(f"{path}: cannot be read ({error.strerror}): change its permissions, or take it "
-                     "out of the input")
+    return UserError(f"{path}: cannot be read ({error.strerror}): change its permissions, or take it out of the input")
 
 
 def open_bytes(path: Path) -> BinaryIO:
@@ -103,7 +103,7 @@ class BinaryFileError(UserError):
     """No text at all, whatever its encoding."""
 
 
-def _first_invalid_byte(path: Path, encoding: str) -> Optional[int]:
+def _first_invalid_byte(path: Path, encoding: str) -> int | None:
     """Where `path` is wrong in `encoding`, or has a NUL, which no text has."""
     decoder = codecs.getincrementaldecoder(encoding)()
     has_wide_units = encoding.startswith(("utf-16", "utf-32", "utf_16", "utf_32"))
@@ -131,7 +131,7 @@ def _decodes(path: Path, encoding: str) -> bool:
     return _first_invalid_byte(path, encoding) is None
 
 
-def encoding_of(path: Path, fallback: Optional[str]) -> str:
+def encoding_of(path: Path, fallback: str | None) -> str:
     """The encoding to read `path` with; `fallback` is for files that say nothing about theirs.
 
     Raises:
@@ -168,7 +168,7 @@ def encoding_of(path: Path, fallback: Optional[str]) -> str:
     )
 
 
-def open_text(path: Path, fallback: Optional[str] = None, errors: str = "strict") -> IO[str]:
+def open_text(path: Path, fallback: str | None = None, errors: str = "strict") -> IO[str]:
     """Opens `path` decoded, line ends as ``\\n`` and without a byte-order mark.
 
     With ``errors="replace"`` a file of unknown encoding is read as UTF-8 with U+FFFD for each
@@ -188,7 +188,7 @@ def open_text(path: Path, fallback: Optional[str] = None, errors: str = "strict"
 def _first_piece(text: str) -> Unfinished:
     """Up to the last word, which stays for the next piece."""
     end = len(text.rstrip())
-    return Unfinished(text[:max(text.rfind(space, 0, end) for space in _SPACES) + 1 or len(text) - 1])
+    return Unfinished(text[: max(text.rfind(space, 0, end) for space in _SPACES) + 1 or len(text) - 1])
 
 
 def read_lines(file: IO[str]) -> Iterator[str]:
@@ -203,7 +203,7 @@ def read_lines(file: IO[str]) -> Iterator[str]:
         else:
             piece = _first_piece(text)
             yield piece
-            text = text[len(piece):]
+            text = text[len(piece) :]
     if text:
         yield text.strip()
 
@@ -217,7 +217,7 @@ def lines_of(pieces: Iterable[str]) -> Iterator[str]:
         if len(rest) >= LONGEST_LINE:
             begun = _first_piece(rest)
             yield begun
-            rest = rest[len(begun):]
+            rest = rest[len(begun) :]
     yield rest
 
 
@@ -229,7 +229,7 @@ def rest_of_line(lines: Iterator[str]) -> Iterator[str]:
             return
 
 
-def whole_lines(lines: Iterator[str]) -> Iterator[Union[str, Iterator[str]]]:
+def whole_lines(lines: Iterator[str]) -> Iterator[str | Iterator[str]]:
     """Each line as it is or, where it is a long one, as its pieces, to be taken before the next."""
     for line in lines:
         yield itertools.chain([line], rest_of_line(lines)) if isinstance(line, Unfinished) else line
@@ -244,9 +244,9 @@ def require_document_size(path: Path, num_characters: int) -> None:
         )
 
 
-def blank_line_separated(lines: Iterable[str]) -> Iterator[List[str]]:
+def blank_line_separated(lines: Iterable[str]) -> Iterator[list[str]]:
     """Runs of lines that are not blank: the paragraphs of hard-wrapped text."""
-    block: List[str] = []
+    block: list[str] = []
     for line in lines:
         if line:
             block.append(line)

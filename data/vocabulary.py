@@ -7,14 +7,16 @@ trainer gets every piece of one character with its number fixed beforehand.
 The library sentencepiece makes SentencePiece's (unigram), from sentences, in a fixed number of
 threads, because the sums over threads depend on it.
 """
+
 from __future__ import annotations
 
 import collections
 import hashlib
 import io
 import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Counter, Dict, Iterable, Iterator, List, Optional, Sequence, Set
 
 from bert_tf.errors import UserError
 from bert_tf.files import atomic_file
@@ -29,6 +31,7 @@ from bert_tf.tokenization import (
 )
 from data.manifest import Stage
 from data.sentences import split_by_rules
+from data.text_files import read_lines
 
 DEFAULT_VOCAB_SIZE = 30522
 # English needs some hundred characters; the rest are names in other scripts, [UNK] in the text.
@@ -38,8 +41,6 @@ RARE_SHARE = 1e-6
 MIN_PIECE_COUNT = 2
 # More text changes the vocabulary little, and the trainer holds every distinct word in memory.
 MAX_TRAINING_BYTES = 1 << 30
-# The trainer takes 256 lines at a time.
-_PIECE_BYTES = 1 << 18
 # The trainer takes 1.1 kB for each different word.
 MOST_WORDS = 400_000
 # Ideographs are words of their own, and few.
@@ -55,24 +56,14 @@ def _sampled_lines(paths: Sequence[Path], description: str, max_bytes: int) -> I
     step = -(-total_bytes // max_bytes)
     with progress(total=total_bytes, unit="B", description=description) as bar:
         for path in paths:
-            with open(path, "rb") as file:
-                for number, line in enumerate(_lines_or_pieces(file)):
-                    bar.update(len(line))
+            done = 0
+            with open(path, "rb") as raw, io.TextIOWrapper(raw, "utf-8", errors="replace", newline="\n") as file:
+                # The trainer takes 256 at a time, so long ones come in pieces.
+                for number, line in enumerate(read_lines(file)):
+                    bar.update(raw.tell() - done)
+                    done = raw.tell()
                     if number % step == 0:
-                        yield line.decode("utf-8", "replace")
-
-
-def _lines_or_pieces(file: IO[bytes]) -> Iterator[bytes]:
-    """Lines; long ones in pieces, parted at spaces."""
-    begun = b""
-    while line := file.readline(_PIECE_BYTES):
-        text = begun + line
-        is_whole = len(line) < _PIECE_BYTES or line.endswith(b"\n")
-        end = len(text) if is_whole else text.rfind(b" ") + 1 or len(text)
-        yield text[:end]
-        begun = text[end:]
-    if begun:
-        yield begun
+                        yield line
 
 
 def _count_characters(paths: Sequence[Path], max_bytes: int) -> Counter[str]:
@@ -92,7 +83,7 @@ def _normal_counts(counts: Counter[str], normalize) -> Counter[str]:
     return normal
 
 
-def _choose_alphabet(counts: Counter[str], normalize) -> Set[str]:
+def _choose_alphabet(counts: Counter[str], normalize) -> set[str]:
     """The frequent characters after normalising, ties by code point."""
     normal = _normal_counts(counts, normalize)
     ranked = sorted(normal, key=lambda character: (-normal[character], character))
@@ -100,15 +91,16 @@ def _choose_alphabet(counts: Counter[str], normalize) -> Set[str]:
     return {character for rank, character in enumerate(ranked) if rank < MAX_ALPHABET or normal[character] > rare}
 
 
-def _replacements(counts: Counter[str], alphabet: Set[str], normalize) -> Dict[int, str]:
+def _replacements(counts: Counter[str], alphabet: set[str], normalize) -> dict[int, str]:
     """For `str.translate`: characters outside the alphabet become spaces."""
     return {
-        ord(character): " " for character in counts
+        ord(character): " "
+        for character in counts
         if any(part not in alphabet and not part.isspace() for part in normalize(character))
     }
 
 
-def _frequent_words(lines: Iterable[str]) -> Optional[Set[str]]:
+def _frequent_words(lines: Iterable[str]) -> set[str] | None:
     """The `MOST_WORDS` most frequent words, or None where there are not so many."""
     counts: Counter[str] = collections.Counter()
     floor = 0
@@ -124,7 +116,7 @@ def _frequent_words(lines: Iterable[str]) -> Optional[Set[str]]:
     return set(sorted(counts, key=lambda word: (-counts[word], word))[:MOST_WORDS])
 
 
-def _without_rare_words(lines: Iterable[str], frequent: Optional[Set[str]]) -> Iterator[str]:
+def _without_rare_words(lines: Iterable[str], frequent: set[str] | None) -> Iterator[str]:
     if frequent is None:
         yield from lines
         return
@@ -132,7 +124,7 @@ def _without_rare_words(lines: Iterable[str], frequent: Optional[Set[str]]) -> I
         yield _WORD.sub(lambda word: word[0] if word[0] in frequent else " ", line)
 
 
-def train_vocabulary(paths: Sequence[Path], vocab_size: int, do_lower_case: bool) -> List[str]:
+def train_vocabulary(paths: Sequence[Path], vocab_size: int, do_lower_case: bool) -> list[str]:
     """The pieces in the order of their ids: special tokens first, then characters, then merges.
 
     Fewer than `vocab_size` where the text has fewer pieces that occur twice.
@@ -150,14 +142,18 @@ def train_vocabulary(paths: Sequence[Path], vocab_size: int, do_lower_case: bool
     inside = (character for character in sorted(alphabet) if not is_ideograph(character))
     fixed = [*SPECIAL_TOKENS, *sorted(alphabet), *(CONTINUATION + character for character in inside)]
     if vocab_size <= len(fixed):
-        raise UserError(f"vocab_size={vocab_size}: must be over {len(fixed)}, the special tokens "
-                        "and the text's characters")
+        raise UserError(
+            f"vocab_size={vocab_size}: must be over {len(fixed)}, the special tokens and the text's characters"
+        )
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     tokenizer.normalizer = normalizer
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     trainer = trainers.WordPieceTrainer(
-        vocab_size=vocab_size, min_frequency=MIN_PIECE_COUNT, special_tokens=fixed,
-        continuing_subword_prefix=CONTINUATION, show_progress=False,
+        vocab_size=vocab_size,
+        min_frequency=MIN_PIECE_COUNT,
+        special_tokens=fixed,
+        continuing_subword_prefix=CONTINUATION,
+        show_progress=False,
     )
     frequent = _frequent_words(_sampled_lines(paths, "counting words", MAX_TRAINING_BYTES))
     text = _without_rare_words(_sampled_lines(paths, "training", MAX_TRAINING_BYTES), frequent)
@@ -176,8 +172,10 @@ def train_sentencepiece(paths: Sequence[Path], vocab_size: int, do_lower_case: b
     try:
         import sentencepiece
     except ImportError:
-        raise UserError("a vocabulary that ends in .model needs the package sentencepiece: install it (pip install "
-                        "sentencepiece, or bash scripts/setup.sh), or name a .txt for WordPiece") from None
+        raise UserError(
+            "a vocabulary that ends in .model needs the package sentencepiece: install it (pip install "
+            "sentencepiece, or bash scripts/setup.sh), or name a .txt for WordPiece"
+        ) from None
 
     def normalize(text: str) -> str:
         return to_lower_case(text) if do_lower_case else text
@@ -187,15 +185,29 @@ def train_sentencepiece(paths: Sequence[Path], vocab_size: int, do_lower_case: b
     coverage = sum(normal[character] for character in alphabet) / max(sum(normal.values()), 1)
     sentences = (
         normalize(sentence)
-        for line in _sampled_lines(paths, "training", MAX_SENTENCEPIECE_BYTES) for sentence in split_by_rules(line)
+        for line in _sampled_lines(paths, "training", MAX_SENTENCEPIECE_BYTES)
+        for sentence in split_by_rules(line)
     )
     pad, unknown, *others = SPECIAL_TOKENS
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=sentences, model_writer=model, vocab_size=vocab_size, model_type="unigram",
-            pad_id=0, pad_piece=pad, unk_id=1, unk_piece=unknown, bos_id=-1, eos_id=-1, control_symbols=others,
-            character_coverage=coverage, hard_vocab_limit=False, num_threads=SENTENCEPIECE_THREADS, minloglevel=2)
+            sentence_iterator=sentences,
+            model_writer=model,
+            vocab_size=vocab_size,
+            model_type="unigram",
+            pad_id=0,
+            pad_piece=pad,
+            unk_id=1,
+            unk_piece=unknown,
+            bos_id=-1,
+            eos_id=-1,
+            control_symbols=others,
+            character_coverage=coverage,
+            hard_vocab_limit=False,
+            num_threads=SENTENCEPIECE_THREADS,
+            minloglevel=2,
+        )
     except RuntimeError as error:
         raise UserError(f"vocab_size={vocab_size}: SentencePiece refuses it for this text ({error})") from error
     return model.getvalue()
@@ -225,7 +237,7 @@ def _lines(pieces: Sequence[str]) -> bytes:
 
 def create_vocab(
     stage: Stage, output: Path, paths: Sequence[Path], vocab_size: int, do_lower_case: bool
-) -> Dict[str, int]:
+) -> dict[str, int]:
     """Writes the vocabulary, of the kind that its name says, and completes `stage`; returns the counts."""
     if is_sentencepiece_model(output):
         content = train_sentencepiece(paths, vocab_size, do_lower_case)

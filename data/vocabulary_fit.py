@@ -1,10 +1,13 @@
 """Whether a text and a vocabulary belong together: language, script, case."""
+
 from __future__ import annotations
 
 import collections
 import unicodedata
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Counter, Iterator, List, NamedTuple, Sequence, Tuple
+from typing import NamedTuple
 
 from bert_tf.tokenization import SPECIAL_TOKENS, UNKNOWN_TOKEN, BasicTokenizer, Tokenizer
 
@@ -26,7 +29,7 @@ class Fit(NamedTuple):
     num_unknown: int
     num_pieces: int  # of the known words
     num_capitals: int  # words with a capital letter, before any lower-casing
-    unknown: List[Tuple[str, int]]  # the most frequent ones, with their counts
+    unknown: list[tuple[str, int]]  # the most frequent ones, with their counts
     unknown_script: str  # of most of them, as Unicode names it
 
     @property
@@ -81,26 +84,34 @@ def measure_fit(paths: Sequence[Path], tokenizer: Tokenizer) -> Fit:
     for word, count in unknown.items():
         scripts[_script(word)] += count
     return Fit(
-        sampled_bytes, sum(path.stat().st_size for path in paths), num_words,
-        sum(unknown.values()), num_pieces, num_capitals, unknown.most_common(_NUM_EXAMPLES),
+        sampled_bytes,
+        sum(path.stat().st_size for path in paths),
+        num_words,
+        sum(unknown.values()),
+        num_pieces,
+        num_capitals,
+        unknown.most_common(_NUM_EXAMPLES),
         scripts.most_common(1)[0][0] if scripts else "",
     )
 
 
 def has_capitals(tokenizer: Tokenizer) -> float:
     """The share of the vocabulary's pieces with a capital letter."""
-    pieces = [piece for piece in tokenizer.vocab
-              if piece not in SPECIAL_TOKENS and not piece.startswith("[unused")]
+    pieces = [piece for piece in tokenizer.vocab if piece not in SPECIAL_TOKENS and not piece.startswith("[unused")]
     return sum(piece.lower() != piece for piece in pieces) / max(len(pieces), 1)
 
 
 def describe_fit(fit: Fit) -> str:
     """What was measured, in words."""
-    sampled = ("all training text" if fit.sampled_bytes == fit.total_bytes else
-               f"{fit.sampled_bytes / 1e6:,.1f} of {fit.total_bytes / 1e6:,.1f} MB of training text, "
-               "the beginning of each shard")
-    words = (f"{fit.num_words:,} words ({sampled}): {fit.pieces_per_word:.2f} pieces a word, "
-             f"{fit.unknown_share:.3%} [UNK]")
+    sampled = (
+        "all training text"
+        if fit.sampled_bytes == fit.total_bytes
+        else f"{fit.sampled_bytes / 1e6:,.1f} of {fit.total_bytes / 1e6:,.1f} MB of training text, "
+        "the beginning of each shard"
+    )
+    words = (
+        f"{fit.num_words:,} words ({sampled}): {fit.pieces_per_word:.2f} pieces a word, {fit.unknown_share:.3%} [UNK]"
+    )
     if fit.unknown:
         words += ", most often " + ", ".join(f"{word} ({count:,})" for word, count in fit.unknown)
     return words
@@ -110,18 +121,26 @@ def judge_fit(fit: Fit, tokenizer: Tokenizer) -> Iterator[str]:
     """What looks wrong, and what to do."""
     capitals = has_capitals(tokenizer)
     if tokenizer.do_lower_case and capitals > _SOME_CAPITALS:
-        yield (f"{capitals:.0%} of the vocabulary's pieces have capital letters, but the text is "
-               "lower-cased, so that they never occur: use --do_lower_case 0, or an uncased "
-               "vocabulary")
+        yield (
+            f"{capitals:.0%} of the vocabulary's pieces have capital letters, but the text is "
+            "lower-cased, so that they never occur: use --do_lower_case 0, or an uncased "
+            "vocabulary"
+        )
     if not tokenizer.do_lower_case and capitals == 0 and fit.capital_share > _SOME_CAPITALS:
-        yield (f"case is kept (--do_lower_case 0), but no piece of the vocabulary has a capital "
-               f"letter, and {fit.capital_share:.0%} of the words have: use --do_lower_case 1, or "
-               "a cased vocabulary")
+        yield (
+            f"case is kept (--do_lower_case 0), but no piece of the vocabulary has a capital "
+            f"letter, and {fit.capital_share:.0%} of the words have: use --do_lower_case 1, or "
+            "a cased vocabulary"
+        )
     elif fit.unknown_share > _MANY_UNKNOWN:
-        yield (f"{fit.unknown_share:.1%} of the words are [UNK] (mostly {fit.unknown_script} "
-               "characters): the text is in another language or script than the vocabulary; use "
-               "the vocabulary of its language, or make one from the text by --action create_vocab")
+        yield (
+            f"{fit.unknown_share:.1%} of the words are [UNK] (mostly {fit.unknown_script} "
+            "characters): the text is in another language or script than the vocabulary; use "
+            "the vocabulary of its language, or make one from the text by --action create_vocab"
+        )
     elif fit.pieces_per_word > _MANY_PIECES:
-        yield (f"a word takes {fit.pieces_per_word:.1f} pieces, where 1.1 to 1.4 are usual: the "
-               "text is in another language than the vocabulary, or the vocabulary is small; use "
-               "the vocabulary of its language, or make one from the text by --action create_vocab")
+        yield (
+            f"a word takes {fit.pieces_per_word:.1f} pieces, where 1.1 to 1.4 are usual: the "
+            "text is in another language than the vocabulary, or the vocabulary is small; use "
+            "the vocabulary of its language, or make one from the text by --action create_vocab"
+        )

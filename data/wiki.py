@@ -1,12 +1,14 @@
 """Wikipedia's XML dumps to one article a line, streaming."""
+
 from __future__ import annotations
 
 import bz2
 import html
 import itertools
 import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO, Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
+from typing import IO, Any, NamedTuple
 from xml.parsers import expat
 
 from bert_tf.errors import UserError
@@ -30,19 +32,22 @@ class Page(NamedTuple):
     namespace: int
     is_redirect: bool
     text: str
-    part: Optional[Part] = None  # of a page that is too large to be held
+    part: Part | None = None  # of a page that is too large to be held
 
 
-def placed_dumps(folder: Path, dataset: str) -> List[Path]:
+def placed_dumps(folder: Path, dataset: str) -> list[Path]:
     """The dump in `folder`: <dataset>.xml(.bz2), else files named as they are published, or none."""
     for name in (f"{dataset}.xml", f"{dataset}.xml.bz2"):
         if (folder / name).is_file():
             return [folder / name]
-    return [path for path in sorted(folder.glob(f"{WIKIS[dataset]}-*-pages-articles*.xml*"))
-            if re.search(r"\.xml(-p\d+p\d+)?(\.bz2)?$", path.name)]
+    return [
+        path
+        for path in sorted(folder.glob(f"{WIKIS[dataset]}-*-pages-articles*.xml*"))
+        if re.search(r"\.xml(-p\d+p\d+)?(\.bz2)?$", path.name)
+    ]
 
 
-def find_dumps(folder: Path, dataset: str) -> List[Path]:
+def find_dumps(folder: Path, dataset: str) -> list[Path]:
     """As `placed_dumps`.
 
     Raises:
@@ -89,10 +94,11 @@ class _Dump:
                 raise
             raise self.damage(str(error)) from None
 
-    def damage(self, reason: str) -> "_DamagedError":
+    def damage(self, reason: str) -> _DamagedError:
         return _DamagedError(
             f"cut off or damaged at byte {self.position:,} of "
-            f"{self.path.stat().st_size:,} ({reason}; {self.num_text_bytes:,} bytes of XML)")
+            f"{self.path.stat().st_size:,} ({reason}; {self.num_text_bytes:,} bytes of XML)"
+        )
 
     def close(self) -> None:
         self._raw.close()
@@ -102,23 +108,23 @@ class _PageBuilder:
     """Collects pages from the parser's events."""
 
     def __init__(self) -> None:
-        self.found: List[Page] = []
-        self._namespaces: Dict[str, int] = {}
+        self.found: list[Page] = []
+        self._namespaces: dict[str, int] = {}
         self._key = "0"
         self._is_inside = False
         self._begin_page()
         # The data of the element that is open, if it is wanted.
-        self._data: Optional[List[str]] = None
+        self._data: list[str] | None = None
         self._num_characters = 0
 
     def _begin_page(self) -> None:
         self._title, self._text = "", ""
-        self._namespace: Optional[int] = None
+        self._namespace: int | None = None
         self._is_redirect = False
         # How a text that was begun goes on; None where none was.
-        self._joint: Optional[str] = None
+        self._joint: str | None = None
 
-    def start(self, tag: str, attributes: Dict[str, str]) -> None:
+    def start(self, tag: str, attributes: dict[str, str]) -> None:
         name = tag.rpartition(":")[2]
         if name == "page":
             self._is_inside = True
@@ -130,8 +136,10 @@ class _PageBuilder:
         if name in ("namespace", "title", "ns", "text"):
             self._data, self._num_characters = [], 0
         if name == "text" and self._joint is not None:
-            raise UserError(f"page {self._title!r} has over {_LARGEST_PAGE:,} characters and several versions: a dump "
-                            "of the pages' histories is not read; fetch pages-articles, which has the newest ones")
+            raise UserError(
+                f"page {self._title!r} has over {_LARGEST_PAGE:,} characters and several versions: a dump "
+                "of the pages' histories is not read; fetch pages-articles, which has the newest ones"
+            )
 
     def data(self, text: str) -> None:
         if self._data is None:
@@ -160,7 +168,7 @@ class _PageBuilder:
             self._is_inside = False
             self._begin_page()
 
-    def _page(self, text: str, part: Optional[Part]) -> Page:
+    def _page(self, text: str, part: Part | None) -> Page:
         namespace, title = self._namespace, self._title
         if namespace is None:
             # Dumps before 2011 tell the namespace by the title alone.
@@ -170,12 +178,12 @@ class _PageBuilder:
         return Page(title, namespace, self._is_redirect, text, part)
 
 
-def _cut_markup(text: str) -> Tuple[str, str, str]:
+def _cut_markup(text: str) -> tuple[str, str, str]:
     """(piece, what is left, what stands between them): cut where nothing should be open."""
     for mark, joint in (("\n\n", PARAGRAPH_SEPARATOR), ("\n", PARAGRAPH_SEPARATOR), (". ", " "), (" ", " ")):
         end = text.rfind(mark, len(text) // 2)
         if end > 0:
-            return text[:end + len(mark)], text[end + len(mark):], joint
+            return text[: end + len(mark)], text[end + len(mark) :], joint
     return text, "", ""
 
 
@@ -196,7 +204,7 @@ def _read_pages(dump: _Dump) -> Iterator[Page]:
         raise dump.damage(f"XML: {error}") from None
 
 
-def read_batches(paths: Iterable[Path], damages: List[str]) -> Iterator[Batch]:
+def read_batches(paths: Iterable[Path], damages: list[str]) -> Iterator[Batch]:
     """Articles in batches of about equal size; other namespaces and redirects are counted.
 
     Of a file that ends early or is damaged the articles up to there are kept, and a sentence that
@@ -209,10 +217,10 @@ def read_batches(paths: Iterable[Path], damages: List[str]) -> Iterator[Batch]:
         yield from _read_file(path, damages)
 
 
-def _read_file(path: Path, damages: List[str]) -> Iterator[Batch]:
+def _read_file(path: Path, damages: list[str]) -> Iterator[Batch]:
     dump = _Dump(path)
-    texts: List[str] = []
-    dropped: Dict[str, int] = {}
+    texts: list[str] = []
+    dropped: dict[str, int] = {}
     num_pages = num_characters = position = 0
     damage = ""
     try:
@@ -244,12 +252,16 @@ def _read_file(path: Path, damages: List[str]) -> Iterator[Batch]:
                 position, num_characters = dump.position, 0
                 texts, dropped = [], {}
         if not num_pages:
-            raise UserError(f"{path}: no <page> in it{damage and ', ' + damage}: not a dump of "
-                            "Wikipedia's articles, or too little of one; fetch it again")
+            raise UserError(
+                f"{path}: no <page> in it{damage and ', ' + damage}: not a dump of "
+                "Wikipedia's articles, or too little of one; fetch it again"
+            )
         if damage:
-            damages.append(f"{path.name}: {damage}: the {num_pages:,} pages up to there were kept; "
-                           "fetch the file again, compare its checksum and format it anew to have "
-                           "the rest")
+            damages.append(
+                f"{path.name}: {damage}: the {num_pages:,} pages up to there were kept; "
+                "fetch the file again, compare its checksum and format it anew to have "
+                "the rest"
+            )
         yield Batch(texts, dropped, path.stat().st_size - position)
     finally:
         dump.close()
@@ -266,7 +278,7 @@ def clean_batch(batch: Batch) -> Cleaned:
     return Cleaned(lines, batch.num_dropped, batch.input_bytes, batch.part)
 
 
-def find_extracted(folder: Path) -> List[Path]:
+def find_extracted(folder: Path) -> list[Path]:
     """What wikiextractor has written below `folder`.
 
     Raises:
@@ -274,9 +286,11 @@ def find_extracted(folder: Path) -> List[Path]:
     """
     found = sorted(path for path in folder.rglob("wiki_*") if not path.suffix and path.is_file())
     if not found:
-        raise UserError(f"skip_wikiextractor: {folder} holds no file like AA/wiki_00, which "
-                        "wikiextractor writes; without --skip_wikiextractor the dump itself is "
-                        "read, and wikiextractor is not needed")
+        raise UserError(
+            f"skip_wikiextractor: {folder} holds no file like AA/wiki_00, which "
+            "wikiextractor writes; without --skip_wikiextractor the dump itself is "
+            "read, and wikiextractor is not needed"
+        )
     return found
 
 
@@ -300,12 +314,14 @@ def _extracted_articles(path: Path, lines: Iterator[str]) -> Iterator[Document]:
             article = itertools.islice(_extracted_article(path, numbered), 1, None)
             yield from in_parts(article)
         elif line:
-            raise UserError(f"{path}, line {number}: no <doc ...>, with which wikiextractor "
-                            "begins an article (its --json files: --dataset=custom "
-                            "--input_format=jsonl)")
+            raise UserError(
+                f"{path}, line {number}: no <doc ...>, with which wikiextractor "
+                "begins an article (its --json files: --dataset=custom "
+                "--input_format=jsonl)"
+            )
 
 
-def _extracted_article(path: Path, lines: Iterable[Tuple[int, str]]) -> Iterator[str]:
+def _extracted_article(path: Path, lines: Iterable[tuple[int, str]]) -> Iterator[str]:
     for _, line in lines:
         if line == "</doc>":
             return

@@ -5,11 +5,12 @@ lists, tables, captions and references go. One pass over the brackets of the tex
 what is open, so nesting of any depth costs linear time and unbalanced markup cannot swallow an
 article.
 """
+
 from __future__ import annotations
 
 import html
 import re
-from typing import Callable, Dict, List, Optional, Tuple
+from typing import Callable
 
 _COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
 _NOWIKI = re.compile(r"<nowiki>(.*?)</nowiki>", re.DOTALL | re.IGNORECASE)
@@ -22,8 +23,7 @@ _FORMULA = re.compile(r"<math\b[^<>/]*>(.*?)</math\s*>", re.DOTALL | re.IGNORECA
 # Shown as it is written: "x + 1" but not what needs TeX.
 _SIMPLE_FORMULA = re.compile(r"[\w\s+\-=*/().,'^{}]{1,40}")
 _EMPTY_ELEMENT = re.compile(rf"<(?:{_DROPPED_TAGS})\b[^<>]*/\s*>", re.IGNORECASE)
-_ELEMENT = re.compile(
-    rf"<({_DROPPED_TAGS})\b[^<>]*>.*?</\1\s*>", re.DOTALL | re.IGNORECASE)
+_ELEMENT = re.compile(rf"<({_DROPPED_TAGS})\b[^<>]*>.*?</\1\s*>", re.DOTALL | re.IGNORECASE)
 _BREAK = re.compile(r"<br\b[^<>]*>", re.IGNORECASE)
 _KEPT_TAGS = (
     "abbr|b|bdi|bdo|big|blockquote|br|center|cite|code|dd|del|dfn|div|dl|dt|em|font|h[1-6]|hr|i|ins|"
@@ -50,8 +50,7 @@ _SENTENCE_STOP = re.compile(r"[.!?…][\"'”’)\]]*(?:\s|$)|[。！？｡।�
 _TABLE_REMAINS = re.compile(r"^[|!]|^\s*(?:colspan|rowspan|style|class|align|width)\s*=")
 
 # Namespaces whose links show a picture, or nothing, where they stand: English and Chinese names.
-_HIDDEN_NAMESPACES = frozenset(
-    "file image media category 文件 檔案 档案 图像 圖像 媒体 媒體 分类 分類".split())
+_HIDDEN_NAMESPACES = frozenset("file image media category 文件 檔案 档案 图像 圖像 媒体 媒體 分类 分類".split())
 # Chinese: "-{zh-hans:计算机; zh-hant:電腦}-" has a form for each script and region, "-{T|...}-"
 # changes what is shown elsewhere, "-{...}-" alone only protects its content.
 _VARIANTS = re.compile(r"-\{(?:([^{}|]*)\|)?([^{}]*)\}-")
@@ -62,11 +61,21 @@ _LANGUAGE_PREFIX = re.compile(r"[a-z]{2,3}(?:-[a-z]+)*")
 # Prefixes of two or three letters that are no languages: they show their text.
 _PROJECT_PREFIXES = frozenset({"wp", "wt", "mw", "doi", "rfc", "s", "b", "n", "q", "v", "d", "m"})
 
-_RANGE_WORDS = {"-": "–", "–": "–", "to": " to ", "and": " and ", "by": " by ", "x": " by ",
-                "or": " or ", "to(-)": " to ", "+/-": " ± ", "±": " ± "}
+_RANGE_WORDS = {
+    "-": "–",
+    "–": "–",
+    "to": " to ",
+    "and": " and ",
+    "by": " by ",
+    "x": " by ",
+    "or": " or ",
+    "to(-)": " to ",
+    "+/-": " ± ",
+    "±": " ± ",
+}
 
 
-def _convert(arguments: List[str]) -> str:
+def _convert(arguments: list[str]) -> str:
     """``{{convert|10|-|20|km}}`` -> 10–20 km."""
     shown = arguments[0] if arguments else ""
     rest = arguments[1:]
@@ -76,23 +85,57 @@ def _convert(arguments: List[str]) -> str:
     return f"{shown} {rest[0]}" if rest else shown
 
 
-def _argument(number: int) -> Callable[[List[str]], str]:
+def _argument(number: int) -> Callable[[list[str]], str]:
     return lambda arguments: arguments[number] if len(arguments) > number else ""
 
 
-def _constant(text: str) -> Callable[[List[str]], str]:
+def _constant(text: str) -> Callable[[list[str]], str]:
     return lambda _: text
 
 
 # Templates that stand for a piece of the sentence; all others are boxes, notes and marks.
-_SHOWN_TEMPLATES: Dict[str, Callable[[List[str]], str]] = {
+_SHOWN_TEMPLATES: dict[str, Callable[[list[str]], str]] = {
     **dict.fromkeys(("convert", "cvt"), _convert),
     **dict.fromkeys(("lang", "transl", "script", "nihongo2"), lambda a: a[-1] if len(a) > 1 else ""),
-    **dict.fromkeys(("nihongo", "nowrap", "nobr", "nobreak", "small", "smaller", "big", "abbr", "em",
-                     "strong", "sic", "quote", "blockquote", "cquote", "val", "num", "formatnum",
-                     "sup", "sub", "var", "mvar", "math", "okina", "linktext", "visible anchor",
-                     "ill", "interlanguage link", "ship", "old style date", "start date",
-                     "keypress", "key", "ordinal", "age"), _argument(0)),
+    **dict.fromkeys(
+        (
+            "nihongo",
+            "nowrap",
+            "nobr",
+            "nobreak",
+            "small",
+            "smaller",
+            "big",
+            "abbr",
+            "em",
+            "strong",
+            "sic",
+            "quote",
+            "blockquote",
+            "cquote",
+            "val",
+            "num",
+            "formatnum",
+            "sup",
+            "sub",
+            "var",
+            "mvar",
+            "math",
+            "okina",
+            "linktext",
+            "visible anchor",
+            "ill",
+            "interlanguage link",
+            "ship",
+            "old style date",
+            "start date",
+            "keypress",
+            "key",
+            "ordinal",
+            "age",
+        ),
+        _argument(0),
+    ),
     **dict.fromkeys(("as of",), lambda a: "As of " + " ".join(a[:1])),
     **dict.fromkeys(("circa", "c."), lambda a: "c. " + " ".join(a[:1])),
     **dict.fromkeys(("ndash", "en dash", "spaced ndash", "spnd", "snd", "–"), _constant(" – ")),
@@ -108,7 +151,7 @@ def _render_template(content: str) -> str:
     name, *parts = content.split("|")
     name = " ".join(name.replace("_", " ").split()).lower()
     if name.startswith("lang-"):
-        render: Optional[Callable[[List[str]], str]] = _argument(0)
+        render: Callable[[list[str]], str] | None = _argument(0)
     else:
         render = _SHOWN_TEMPLATES.get(name)
     if render is None:
@@ -125,8 +168,12 @@ def _render_link(content: str) -> str:
         prefix = prefix.strip()
         if prefix.lower() in _HIDDEN_NAMESPACES:
             return ""
-        if (not rest and _LANGUAGE_PREFIX.fullmatch(prefix) and prefix not in _PROJECT_PREFIXES
-                and not name.startswith(" ")):
+        if (
+            not rest
+            and _LANGUAGE_PREFIX.fullmatch(prefix)
+            and prefix not in _PROJECT_PREFIXES
+            and not name.startswith(" ")
+        ):
             return ""
     if rest and not shown.strip():
         # The pipe trick: [[Paris (Texas)|]] shows Paris.
@@ -134,7 +181,7 @@ def _render_link(content: str) -> str:
     return shown
 
 
-def _render_formula(match: "re.Match[str]") -> str:
+def _render_formula(match: re.Match[str]) -> str:
     content = match[1].strip()
     if not _SIMPLE_FORMULA.fullmatch(content):
         return ""
@@ -145,7 +192,7 @@ class _Brackets:
     """The open brackets of a text and what has been collected inside each."""
 
     def __init__(self) -> None:
-        self._open: List[Tuple[str, List[str]]] = [("", [])]
+        self._open: list[tuple[str, list[str]]] = [("", [])]
 
     def add(self, text: str) -> None:
         self._open[-1][1].append(text)
@@ -177,7 +224,7 @@ class _Brackets:
         self._open[-1][1].extend(pieces)
 
 
-def _braces(length: int) -> List[str]:
+def _braces(length: int) -> list[str]:
     """A run of braces as the brackets it opens, outermost first: parameters have three."""
     threes = length % 2
     return ["{{{"] * threes + ["{{"] * ((length - 3 * threes) // 2)
@@ -187,7 +234,7 @@ def _without_brackets(text: str) -> str:
     brackets = _Brackets()
     position = 0
     for match in _BRACKETS.finditer(text):
-        brackets.add(text[position:match.start()])
+        brackets.add(text[position : match.start()])
         position = match.end()
         mark = match[0].lstrip(" :")
         if mark == "[[":
@@ -209,7 +256,7 @@ def _without_brackets(text: str) -> str:
     return brackets.text()
 
 
-def _render_variants(match: "re.Match[str]") -> str:
+def _render_variants(match: re.Match[str]) -> str:
     flags, content = (match[1] or "").strip(), match[2]
     if _SILENT_FLAGS & set(flags.upper()) and not flags.lower().startswith("zh"):
         return ""
@@ -249,16 +296,15 @@ def has_stop(paragraph: str) -> bool:
     return bool(_SENTENCE_STOP.search(paragraph))
 
 
-def paragraphs_of(wikitext: str) -> List[str]:
+def paragraphs_of(wikitext: str) -> list[str]:
     """The text passages of an article; a passage without the end of a sentence is none."""
     text = _COMMENT.sub("", wikitext)
-    text = _NOWIKI.sub(lambda match: re.sub(r"[\[\]{}|<>']", lambda c: f"&#{ord(c[0])};", match[1]),
-                       text)
+    text = _NOWIKI.sub(lambda match: re.sub(r"[\[\]{}|<>']", lambda c: f"&#{ord(c[0])};", match[1]), text)
     text = _FORMULA.sub(_render_formula, text)
     text = _ELEMENT.sub("", _EMPTY_ELEMENT.sub("", text))
     text = _without_inline_markup(_without_brackets(_VARIANTS.sub(_render_variants, text)))
-    paragraphs: List[str] = []
-    lines: List[str] = []
+    paragraphs: list[str] = []
+    lines: list[str] = []
     for line in [*text.split("\n"), ""]:
         line = line.strip()
         is_list = line[:1] in ("*", "#", ";")

@@ -2,6 +2,7 @@
 
 A stage knows `Workers` only. Here are the processes of this machine; `dask_cluster` has those of others.
 """
+
 from __future__ import annotations
 
 import abc
@@ -12,8 +13,9 @@ import multiprocessing.connection
 import os
 import signal
 import threading
+from collections.abc import Generator, Iterable
 from concurrent.futures.process import BrokenProcessPool
-from typing import Any, Callable, Deque, Generator, Iterable, Tuple, TypeVar
+from typing import Any, Callable, TypeVar
 
 from bert_tf.errors import UserError
 
@@ -39,8 +41,11 @@ class Workers(abc.ABC):
 
     @abc.abstractmethod
     def map_in_order(
-        self, function: Callable[[Item], Result], items: Iterable[Item],
-        size_of: Callable[[Item], int] = lambda _: 0, largest_in_flight: int = 1,
+        self,
+        function: Callable[[Item], Result],
+        items: Iterable[Item],
+        size_of: Callable[[Item], int] = lambda _: 0,
+        largest_in_flight: int = 1,
     ) -> Generator[Result, None, None]:
         """Yields ``function(item)`` for each item, in the items' order.
 
@@ -63,10 +68,11 @@ def in_order(
     submit: Callable[[Item], concurrent.futures.Future],
     get_result: Callable[[concurrent.futures.Future], Result],
     get_most_in_flight: Callable[[], int],
-    size_of: Callable[[Item], int], largest_in_flight: int,
+    size_of: Callable[[Item], int],
+    largest_in_flight: int,
 ) -> Generator[Result, None, None]:
     """The results of the items' futures, of which never more than the most wait, in number and in size."""
-    waiting: Deque[Tuple[concurrent.futures.Future, int]] = collections.deque()
+    waiting: collections.deque[tuple[concurrent.futures.Future, int]] = collections.deque()
     in_flight = 0
     for item in items:
         size = size_of(item)
@@ -90,8 +96,11 @@ class ProcessPool(Workers):
         return num_items >= self._num_processes > 1
 
     def map_in_order(
-        self, function: Callable[[Item], Result], items: Iterable[Item],
-        size_of: Callable[[Item], int] = lambda _: 0, largest_in_flight: int = 1,
+        self,
+        function: Callable[[Item], Result],
+        items: Iterable[Item],
+        size_of: Callable[[Item], int] = lambda _: 0,
+        largest_in_flight: int = 1,
     ) -> Generator[Result, None, None]:
         if self._num_processes <= 1:
             yield from map(function, items)
@@ -102,9 +111,14 @@ class ProcessPool(Workers):
         )
         most_in_flight = self._num_processes * ITEMS_IN_FLIGHT_PER_PROCESS
         try:
-            yield from in_order(items, lambda item: executor.submit(function, item),
-                                lambda future: future.result(), lambda: most_in_flight,
-                                size_of, largest_in_flight)
+            yield from in_order(
+                items,
+                lambda item: executor.submit(function, item),
+                lambda future: future.result(),
+                lambda: most_in_flight,
+                size_of,
+                largest_in_flight,
+            )
         except BrokenProcessPool as error:
             raise WorkersError(
                 f"one of {self._num_processes} worker processes was killed, perhaps because memory ran out: "

@@ -5,12 +5,14 @@
 One paragraph in five is held out with all its questions, so that no text is in both files. Where
 some question says that it has no answer, the files are of version 2.0.
 """
+
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Dict, List, Sequence
+from typing import Any
 
 from bert_tf.errors import UserError, exit_on_user_error
 from bert_tf.files import write_text
@@ -18,12 +20,13 @@ from bert_tf.files import write_text
 HELD_OUT_EVERY = 5
 
 
-def read(path: Path) -> List[Dict[str, Any]]:
+def read(path: Path) -> list[dict[str, Any]]:
     """The file's articles; raises `UserError` where it is not in SQuAD's format."""
     try:
         articles = json.loads(path.read_text(encoding="utf-8"))["data"]
-        questions = [question for article in articles for paragraph in article["paragraphs"]
-                     for question in paragraph["qas"]]
+        questions = [
+            question for article in articles for paragraph in article["paragraphs"] for question in paragraph["qas"]
+        ]
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}; name a JSON file in SQuAD's format") from None
     except (ValueError, KeyError, TypeError) as error:
@@ -33,11 +36,11 @@ def read(path: Path) -> List[Dict[str, Any]]:
     return articles
 
 
-def split(articles: Sequence[Dict[str, Any]]) -> Dict[str, List[Dict[str, Any]]]:
-    parts: Dict[str, List[Dict[str, Any]]] = {"train": [], "dev": []}
+def split(articles: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    parts: dict[str, list[dict[str, Any]]] = {"train": [], "dev": []}
     number = 0
     for article in articles:
-        paragraphs: Dict[str, List[Any]] = {"train": [], "dev": []}
+        paragraphs: dict[str, list[Any]] = {"train": [], "dev": []}
         for paragraph in article["paragraphs"]:
             number += 1
             paragraphs["dev" if number % HELD_OUT_EVERY == 0 else "train"].append(paragraph)
@@ -49,9 +52,13 @@ def split(articles: Sequence[Dict[str, Any]]) -> Dict[str, List[Dict[str, Any]]]
     return parts
 
 
-def version_of(articles: Sequence[Dict[str, Any]]) -> str:
-    unanswerable = any(question.get("is_impossible") for article in articles for paragraph in article["paragraphs"]
-                       for question in paragraph["qas"])
+def version_of(articles: Sequence[dict[str, Any]]) -> str:
+    unanswerable = any(
+        question.get("is_impossible")
+        for article in articles
+        for paragraph in article["paragraphs"]
+        for question in paragraph["qas"]
+    )
     return "2.0" if unanswerable else "1.1"
 
 

@@ -12,6 +12,9 @@ export TF_CPP_MIN_LOG_LEVEL="${TF_CPP_MIN_LOG_LEVEL:-3}" # or oneDNN greets once
 
 echo "[test] ruff"
 ruff check .
+ruff format --check --quiet .
+echo "[test] mypy"
+mypy
 if command -v shellcheck >/dev/null; then
   echo "[test] shellcheck"
   shopt -s nullglob

@@ -1,4 +1,5 @@
 """What the Dask workers of test_dask.py are given to do, and how they come to be killed at work."""
+
 from __future__ import annotations
 
 import os

@@ -1,4 +1,5 @@
 """A web server on loopback that misbehaves as told."""
+
 from __future__ import annotations
 
 import hashlib
@@ -7,7 +8,6 @@ import socket
 import struct
 import threading
 import time
-from typing import Dict, List, Optional
 
 
 class Page:
@@ -18,15 +18,14 @@ class Page:
     `lie_bytes` is added to the Content-Length; `delay_secs` is waited for after each kilobyte.
     """
 
-    def __init__(self, content: bytes, *, ranges: bool = True, etag: bool = True,
-                 if_range: bool = True):
+    def __init__(self, content: bytes, *, ranges: bool = True, etag: bool = True, if_range: bool = True):
         self.content = content
         self.ranges, self.etag, self.if_range = ranges, etag, if_range
-        self.statuses: List[tuple] = []
-        self.drop_after: List[Optional[int]] = []
+        self.statuses: list[tuple] = []
+        self.drop_after: list[int | None] = []
         self.lie_bytes = 0
         self.delay_secs = 0.0
-        self.requests: List[Dict[str, str]] = []
+        self.requests: list[dict[str, str]] = []
 
     @property
     def tag(self) -> str:
@@ -49,7 +48,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         wanted = self.headers.get("Range")
         same = not page.if_range or self.headers.get("If-Range") in (None, page.tag)
         if wanted and page.ranges and same:
-            start = int(wanted[len("bytes="):-1])
+            start = int(wanted[len("bytes=") : -1])
             if start >= len(body):
                 return self._refuse(416, {"Content-Range": f"bytes */{len(body)}"})
             status = 206
@@ -73,7 +72,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.wfile.write(body)
             return
         for start in range(0, len(body), 1024):
-            self.wfile.write(body[start:start + 1024])
+            self.wfile.write(body[start : start + 1024])
             time.sleep(page.delay_secs)
 
     def _refuse(self, status, headers):
@@ -92,7 +91,7 @@ class Server(http.server.ThreadingHTTPServer):
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
-        self.pages: Dict[str, Page] = {}
+        self.pages: dict[str, Page] = {}
         self._thread = threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True)
         self._thread.start()
 

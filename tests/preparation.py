@@ -1,10 +1,10 @@
 """Runs the actions of bertPrep.py in this process, where a UserError can be caught."""
+
 from __future__ import annotations
 
 import random
 import sys
 from pathlib import Path
-from typing import List
 
 from data.stages import Layout
 
@@ -19,12 +19,11 @@ _SYLLABLES = "ba de fi go lu ma ne pi ro su ta ve wi zo ka".split()
 
 
 def run(working_dir: Path, action: str, *arguments: object, dataset: str = "custom") -> None:
-    options = bertPrep.parse(["--action", action, "--dataset", dataset, "--n_processes", "1",
-                              *map(str, arguments)])
+    options = bertPrep.parse(["--action", action, "--dataset", dataset, "--n_processes", "1", *map(str, arguments)])
     bertPrep.ACTIONS[action](options, Layout(working_dir))
 
 
-def documents(count: int, seed: int = 0, words: int = 120) -> List[str]:
+def documents(count: int, seed: int = 0, words: int = 120) -> list[str]:
     """Documents of sentences of made-up words."""
     rng = random.Random(seed)
     vocabulary = ["".join(rng.choices(_SYLLABLES, k=rng.randint(1, 3))) for _ in range(2000)]
@@ -47,7 +46,7 @@ def changed(document: str, seed: int = 1) -> str:
     return " ".join(text)
 
 
-def shard(working_dir: Path, texts: List[str], *arguments: object) -> None:
+def shard(working_dir: Path, texts: list[str], *arguments: object) -> None:
     """Formats (keeping duplicates) and shards documents."""
     source = working_dir / "source.txt"
     source.write_text("\n\n".join(texts), encoding="utf-8")

@@ -1,4 +1,5 @@
 """A small model's files and a few questions, for the tests of fine-tuning and prediction."""
+
 import json
 from pathlib import Path
 
@@ -10,9 +11,15 @@ GOLDEN = json.loads((Path(__file__).parent / "golden" / "squad.json").read_text(
 def write_squad(folder, *, version_2=True, hidden_size=16, num_hidden_layers=1, dropout=0.1):
     """Writes vocab.txt, bert_config.json and squad.json into `folder` and returns it."""
     config = BertConfig(
-        vocab_size=len(GOLDEN["vocab"]), hidden_size=hidden_size, num_hidden_layers=num_hidden_layers,
-        num_attention_heads=2, intermediate_size=2 * hidden_size, max_position_embeddings=128,
-        hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
+        vocab_size=len(GOLDEN["vocab"]),
+        hidden_size=hidden_size,
+        num_hidden_layers=num_hidden_layers,
+        num_attention_heads=2,
+        intermediate_size=2 * hidden_size,
+        max_position_embeddings=128,
+        hidden_dropout_prob=dropout,
+        attention_probs_dropout_prob=dropout,
+    )
     squad = json.loads(json.dumps(GOLDEN["squad"]))
     if not version_2:
         for paragraph in squad["data"][0]["paragraphs"]:

@@ -1,4 +1,5 @@
 """Archives that unpack, and those that would write somewhere else."""
+
 from __future__ import annotations
 
 import gzip
@@ -35,8 +36,7 @@ def make_tar(path, files, *, kind=tarfile.REGTYPE, target=""):
 
 
 def contents(folder):
-    return {path.relative_to(folder).as_posix(): path.read_bytes()
-            for path in folder.rglob("*") if path.is_file()}
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 @pytest.mark.parametrize("name", ["a.zip", "a.tar", "a.tar.gz", "a.tgz"])
@@ -97,8 +97,7 @@ def test_damaged_archive_leaves_nothing(tmp_path, name):
 
 
 def test_names_that_are_there_twice_are_refused(tmp_path):
-    with pytest.warns(UserWarning, match="Duplicate name"), zipfile.ZipFile(
-            tmp_path / "a.zip", "w") as file:
+    with pytest.warns(UserWarning, match="Duplicate name"), zipfile.ZipFile(tmp_path / "a.zip", "w") as file:
         file.writestr("a", b"1")
         file.writestr("a", b"2")
     make_zip(tmp_path / "b.zip", {"a": b"1", "a/b": b"2"})

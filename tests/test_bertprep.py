@@ -1,4 +1,5 @@
 """All stages as they are typed: end to end, again, killed, refused."""
+
 from __future__ import annotations
 
 import bz2
@@ -24,20 +25,32 @@ from tests.test_wiki import EXTRACTED, PAGES, dump, page
 CHECKOUT = Path(__file__).parent.parent
 PROGRAM = CHECKOUT / "data/bertPrep.py"
 CHAIN = (
-    ("text_formatting",), ("sharding", "--n_training_shards", "4", "--n_test_shards", "2"),
+    ("text_formatting",),
+    ("sharding", "--n_training_shards", "4", "--n_test_shards", "2"),
     ("create_vocab", "--vocab_size", "300"),
-    ("create_tfrecord_files", "--max_seq_length", "32", "--max_predictions_per_seq", "5",
-     "--dupe_factor", "2"),
+    ("create_tfrecord_files", "--max_seq_length", "32", "--max_predictions_per_seq", "5", "--dupe_factor", "2"),
 )
 WORDS = "the a river flows into sea from mountain and town where people live by trade".split()
 
 
 def prep(working_dir, action, dataset, *arguments, **options):
     return subprocess.run(
-        [sys.executable, str(PROGRAM), "--action", action, "--dataset", dataset,
-         "--n_processes", "1", *map(str, arguments)],
-        env={**os.environ, "BERT_PREP_WORKING_DIR": str(working_dir)}, text=True,
-        capture_output=True, **options)
+        [
+            sys.executable,
+            str(PROGRAM),
+            "--action",
+            action,
+            "--dataset",
+            dataset,
+            "--n_processes",
+            "1",
+            *map(str, arguments),
+        ],
+        env={**os.environ, "BERT_PREP_WORKING_DIR": str(working_dir)},
+        text=True,
+        capture_output=True,
+        **options,
+    )
 
 
 def done(result) -> str:
@@ -58,15 +71,18 @@ def write_text(path: Path, num_documents: int = 60) -> Path:
     def sentence():
         return " ".join(generator.choices(WORDS, k=generator.randrange(4, 12))).capitalize() + "."
 
-    path.write_text("\n\n".join(
-        " ".join(sentence() for _ in range(generator.randrange(2, 9)))
-        for _ in range(num_documents)))
+    path.write_text(
+        "\n\n".join(" ".join(sentence() for _ in range(generator.randrange(2, 9))) for _ in range(num_documents))
+    )
     return path
 
 
 def files_below(folder: Path):
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*"))
-            if path.is_file() and path.suffix != ".lock" and not path.name.startswith("input")}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.suffix != ".lock" and not path.name.startswith("input")
+    }
 
 
 def made_from_anywhere(folder: Path):
@@ -94,21 +110,27 @@ def prepared(tmp_path_factory):
 
 
 def test_chain_leaves_the_layout_and_manifests_that_add_up(prepared):
-    name = ("lower_case_1_seq_len_32_max_pred_5_masked_lm_prob_0.15_random_seed_12345_dupe_factor_2"
-            "_shard_4_test_split_10")
+    name = (
+        "lower_case_1_seq_len_32_max_pred_5_masked_lm_prob_0.15_random_seed_12345_dupe_factor_2_shard_4_test_split_10"
+    )
     folder = prepared / "tfrecord" / name / "custom"
     manifest = json.loads((folder / "manifest.json").read_text())
     assert manifest["arguments"] == {
-        "max_seq_length": 32, "max_predictions_per_seq": 5, "do_lower_case": True,
-        "masked_lm_prob": 0.15, "dupe_factor": 2, "random_seed": 12345, "masking": "static",
-        "whole_word_masking": False, "max_ngram_size": 1}
+        "max_seq_length": 32,
+        "max_predictions_per_seq": 5,
+        "do_lower_case": True,
+        "masked_lm_prob": 0.15,
+        "dupe_factor": 2,
+        "random_seed": 12345,
+        "masking": "static",
+        "whole_word_masking": False,
+        "max_ngram_size": 1,
+    }
     assert manifest["vocab"]["size"] == len((folder / "vocab.txt").read_text().splitlines())
     for split, number in (("training", 4), ("test", 2)):
         entries = manifest["shards"][split]
-        assert [e["file"] for e in entries] == [
-            f"{split}/custom_{split}_{i}.tfrecord" for i in range(number)]
-        assert manifest["counts"][f"num_instances_{split}"] == sum(
-            e["num_instances"] for e in entries)
+        assert [e["file"] for e in entries] == [f"{split}/custom_{split}_{i}.tfrecord" for i in range(number)]
+        assert manifest["counts"][f"num_instances_{split}"] == sum(e["num_instances"] for e in entries)
         for entry in entries:
             path = folder / entry["file"]
             assert path.stat().st_size == entry["bytes"]
@@ -117,10 +139,15 @@ def test_chain_leaves_the_layout_and_manifests_that_add_up(prepared):
             with RecordFile(path) as records:
                 assert records.num_records == entry["num_instances"]
     sharded = json.loads((prepared / "sharded/custom/manifest.json").read_text())
-    formatted = json.loads((prepared / "formatted_one_article_per_line"
-                            / "custom_one_document_per_line.manifest.json").read_text())
-    assert (manifest["counts"]["num_documents"] == sharded["counts"]["num_documents"]
-            == formatted["counts"]["num_documents"] == 60)
+    formatted = json.loads(
+        (prepared / "formatted_one_article_per_line" / "custom_one_document_per_line.manifest.json").read_text()
+    )
+    assert (
+        manifest["counts"]["num_documents"]
+        == sharded["counts"]["num_documents"]
+        == formatted["counts"]["num_documents"]
+        == 60
+    )
     assert 0.5 < manifest["counts"]["random_next_share"] < 0.8
     assert not [path for path in prepared.rglob("*") if path.suffix in (".tmp", ".partial", ".journal")]
 
@@ -141,24 +168,24 @@ def test_bytes_do_not_depend_on_the_number_of_processes(prepared, tmp_path):
 
 def test_other_arguments_are_refused_by_name(prepared):
     assert "num_training_shards is 4 there, 3 here" in refused(
-        prep(prepared, "sharding", "custom", "--n_training_shards", 3, "--n_test_shards", 2))
-    assert "keep_duplicates is False there, True here" in refused(prep(
-        prepared, "text_formatting", "custom", "--input_files", prepared / "input.txt",
-        "--keep_duplicates"))
-    assert "vocab_size is 300 there, 200 here" in refused(
-        prep(prepared, "create_vocab", "custom", "--vocab_size", 200))
+        prep(prepared, "sharding", "custom", "--n_training_shards", 3, "--n_test_shards", 2)
+    )
+    assert "keep_duplicates is False there, True here" in refused(
+        prep(prepared, "text_formatting", "custom", "--input_files", prepared / "input.txt", "--keep_duplicates")
+    )
+    assert "vocab_size is 300 there, 200 here" in refused(prep(prepared, "create_vocab", "custom", "--vocab_size", 200))
 
 
 def test_vocabulary_of_google_order_and_deterministic(prepared, tmp_path):
     pieces = (prepared / "vocab/custom/vocab.txt").read_text().splitlines()
     assert pieces[:5] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     assert "river" in pieces and len(set(pieces)) == len(pieces) <= 300
-    done(prep(prepared, "create_vocab", "custom", "--vocab_size", 300, "--vocab_file",
-              tmp_path / "v.txt"))
+    done(prep(prepared, "create_vocab", "custom", "--vocab_size", 300, "--vocab_file", tmp_path / "v.txt"))
     assert (tmp_path / "v.txt").read_text().splitlines() == pieces
     (tmp_path / "mine.txt").write_text("[PAD]\n")
     assert "was not made here" in refused(
-        prep(prepared, "create_vocab", "custom", "--vocab_file", tmp_path / "mine.txt"))
+        prep(prepared, "create_vocab", "custom", "--vocab_file", tmp_path / "mine.txt")
+    )
 
 
 def test_wikipedia_with_duplicates_and_empty_articles(tmp_path):
@@ -173,9 +200,13 @@ def test_wikipedia_with_duplicates_and_empty_articles(tmp_path):
     assert text.read_text() == "The one is large.\nIt is three & more.\n"
     manifest = json.loads(text.with_suffix(".manifest.json").read_text())
     assert manifest["counts"] == {
-        "num_read": 7, "num_documents": 2, "num_dropped_redirects": 2,
-        "num_dropped_other_namespaces": 1, "num_dropped_duplicates": 1,
-        "num_dropped_without_sentence": 1}
+        "num_read": 7,
+        "num_documents": 2,
+        "num_dropped_redirects": 2,
+        "num_dropped_other_namespaces": 1,
+        "num_dropped_duplicates": 1,
+        "num_dropped_without_sentence": 1,
+    }
 
 
 def test_cut_off_dump_keeps_its_articles_and_says_so(tmp_path):
@@ -190,8 +221,7 @@ def test_cut_off_dump_keeps_its_articles_and_says_so(tmp_path):
     (entry,) = json.loads(manifest.read_text())["shards"]["documents"]
     assert entry["num_documents"] == 2 and "cut off or damaged at byte" in entry["damages"][0]
     (folder / "wikicorpus_en.xml").write_bytes(dump(*PAGES))
-    assert "wikicorpus_en.xml has changed since" in refused(
-        prep(tmp_path, "text_formatting", "wikicorpus_en"))
+    assert "wikicorpus_en.xml has changed since" in refused(prep(tmp_path, "text_formatting", "wikicorpus_en"))
 
 
 def test_pubmed_and_json_lines_reach_the_formatted_file(tmp_path):
@@ -202,16 +232,21 @@ def test_pubmed_and_json_lines_reach_the_formatted_file(tmp_path):
     text = formatted / "pubmed_baseline_one_article_per_line.txt"
     assert text.read_text() == "New.  An abstract. It ends.\nA title.  An abstract. It ends.\n"
     assert json.loads(text.with_suffix(".manifest.json").read_text())["counts"] == {
-        "num_read": 3, "num_documents": 2, "num_dropped_superseded_or_deleted": 1}
+        "num_read": 3,
+        "num_documents": 2,
+        "num_dropped_superseded_or_deleted": 1,
+    }
     (tmp_path / "a.jsonl").write_text('{"text": "One."}\n{"text": "Two."}\n')
     assert "input_format=jsonl" in done(
-        prep(tmp_path, "text_formatting", "custom", "--input_files", tmp_path / "a.jsonl"))
+        prep(tmp_path, "text_formatting", "custom", "--input_files", tmp_path / "a.jsonl")
+    )
     assert (formatted / "custom_one_document_per_line.txt").read_text() == "One.\nTwo.\n"
 
 
 def test_what_wikiextractor_has_made_is_read_where_asked(tmp_path):
     assert "about wikicorpus_en and wikicorpus_zh, not sample" in refused(
-        prep(tmp_path, "text_formatting", "sample", "--skip_wikiextractor"))
+        prep(tmp_path, "text_formatting", "sample", "--skip_wikiextractor")
+    )
     folder = tmp_path / "extracted/wikicorpus_en/AA"
     folder.mkdir(parents=True)
     (folder / "wiki_00").write_text(EXTRACTED)
@@ -223,8 +258,10 @@ def test_what_wikiextractor_has_made_is_read_where_asked(tmp_path):
 def test_chinese_from_the_dump_to_sentences(tmp_path):
     folder = tmp_path / "download/wikicorpus_zh"
     folder.mkdir(parents=True)
-    pages = (page("甲", "'''北京'''是[[中國|中国]]的首都。它很大！"),
-             page("乙", "这是-{zh-hans:计算机;zh-hant:電腦}-。[[分类:乙]]"))
+    pages = (
+        page("甲", "'''北京'''是[[中國|中国]]的首都。它很大！"),
+        page("乙", "这是-{zh-hans:计算机;zh-hant:電腦}-。[[分类:乙]]"),
+    )
     (folder / "zhwiki-20240101-pages-articles.xml.bz2").write_bytes(bz2.compress(dump(*pages)))
     done(prep(tmp_path, "text_formatting", "WikiCorpus_zh"))
     done(prep(tmp_path, "sharding", "wikicorpus_zh", "--n_training_shards", 1, "--n_test_shards", 1))
@@ -232,24 +269,27 @@ def test_chinese_from_the_dump_to_sentences(tmp_path):
     assert sharded == {"北京是中国的首都。\n它很大！\n\n", "这是计算机。\n\n"}
 
 
-@pytest.mark.parametrize("action,dataset,message", [
-    ("download", "BooksCorpus", "no longer distributed"),
-    ("download", "nvidia_pretrained_weights", "catalog.ngc.nvidia.com"),
-    ("download", "custom", "dataset=custom cannot be downloaded"),
-    ("text_formatting", "wikicorpus_en", "put wikicorpus_en.xml.bz2"),
-    ("text_formatting", "bookscorpus", "put your books there"),
-    ("text_formatting", "pubmed_baseline", "--dataset=pubmed_baseline fetches them"),
-    ("text_formatting", "pubmed_daily_update", "read together with the baseline"),
-    ("text_formatting", "sample", "--action=download --dataset=sample"),
-    ("text_formatting", "custom", "needs --input_files"),
-    ("text_formatting", "CoLA", "dataset=cola is no text to pre-train on"),
-    ("sharding", "wikicorpus_en", "--action=text_formatting --dataset=wikicorpus_en"),
-    ("sharding", "books_wiki_en_corpus", "folder of .txt books.*--dataset=wikicorpus_en"),
-    ("sharding", "squad", "dataset=squad is no text to pre-train on"),
-    ("create_vocab", "MRPC", "dataset=mrpc is no text to pre-train on"),
-    ("create_tfrecord_files", "sample", "--action=sharding --dataset=sample"),
-    ("create_tfrecord_files", "all", "dataset=all is no text to pre-train on"),
-])
+@pytest.mark.parametrize(
+    "action,dataset,message",
+    [
+        ("download", "BooksCorpus", "no longer distributed"),
+        ("download", "nvidia_pretrained_weights", "catalog.ngc.nvidia.com"),
+        ("download", "custom", "dataset=custom cannot be downloaded"),
+        ("text_formatting", "wikicorpus_en", "put wikicorpus_en.xml.bz2"),
+        ("text_formatting", "bookscorpus", "put your books there"),
+        ("text_formatting", "pubmed_baseline", "--dataset=pubmed_baseline fetches them"),
+        ("text_formatting", "pubmed_daily_update", "read together with the baseline"),
+        ("text_formatting", "sample", "--action=download --dataset=sample"),
+        ("text_formatting", "custom", "needs --input_files"),
+        ("text_formatting", "CoLA", "dataset=cola is no text to pre-train on"),
+        ("sharding", "wikicorpus_en", "--action=text_formatting --dataset=wikicorpus_en"),
+        ("sharding", "books_wiki_en_corpus", "folder of .txt books.*--dataset=wikicorpus_en"),
+        ("sharding", "squad", "dataset=squad is no text to pre-train on"),
+        ("create_vocab", "MRPC", "dataset=mrpc is no text to pre-train on"),
+        ("create_tfrecord_files", "sample", "--action=sharding --dataset=sample"),
+        ("create_tfrecord_files", "all", "dataset=all is no text to pre-train on"),
+    ],
+)
 def test_missing_inputs_say_what_to_do(tmp_path, action, dataset, message):
     options = _parsed(["--action", action, "--dataset", dataset])
     with pytest.raises(UserError, match=message):
@@ -260,7 +300,8 @@ def test_errors_of_the_program_are_one_line(tmp_path):
     assert "n_processes=0" in refused(prep(tmp_path, "sharding", "sample", "--n_processes", 0))
     (tmp_path / "empty.txt").write_text("\n")
     assert "no document" in refused(
-        prep(tmp_path, "text_formatting", "custom", "--input_files", tmp_path / "empty.txt"))
+        prep(tmp_path, "text_formatting", "custom", "--input_files", tmp_path / "empty.txt")
+    )
 
 
 def test_a_formatted_file_of_ones_own_is_not_overwritten(prepared, tmp_path):
@@ -268,22 +309,26 @@ def test_a_formatted_file_of_ones_own_is_not_overwritten(prepared, tmp_path):
     folder.mkdir()
     own = folder / "custom_one_document_per_line.txt"
     own.write_text("One. Two.\n" * 9)
-    assert "was not made here" in refused(prep(
-        tmp_path, "text_formatting", "custom", "--input_files", prepared / "input.txt"))
+    assert "was not made here" in refused(
+        prep(tmp_path, "text_formatting", "custom", "--input_files", prepared / "input.txt")
+    )
     done(prep(tmp_path, "sharding", "custom", "--n_training_shards", 2, "--n_test_shards", 1))
     assert own.read_text() == "One. Two.\n" * 9
 
 
 def test_vocabulary_that_does_not_exist_is_named(prepared, tmp_path):
-    assert "nowhere.txt" in refused(prep(
-        prepared, "create_tfrecord_files", "custom", "--vocab_file", tmp_path / "nowhere.txt"))
+    assert "nowhere.txt" in refused(
+        prep(prepared, "create_tfrecord_files", "custom", "--vocab_file", tmp_path / "nowhere.txt")
+    )
 
 
 def test_masking_options_that_make_no_sense_are_refused(prepared):
-    assert "--dupe_factor=5 with --masking=dynamic: " in refused(prep(
-        prepared, "create_tfrecord_files", "custom", "--masking", "dynamic", "--dupe_factor", 5))
-    assert "add --whole_word_masking" in refused(prep(
-        prepared, "create_tfrecord_files", "custom", "--max_ngram_size", 3))
+    assert "--dupe_factor=5 with --masking=dynamic: " in refused(
+        prep(prepared, "create_tfrecord_files", "custom", "--masking", "dynamic", "--dupe_factor", 5)
+    )
+    assert "add --whole_word_masking" in refused(
+        prep(prepared, "create_tfrecord_files", "custom", "--max_ngram_size", 3)
+    )
 
 
 def slowed(tmp_path: Path, target: str) -> Path:
@@ -311,10 +356,14 @@ if __name__ == "__main__":
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number,target,mark", [
-    (0, "data.custom.clean_batch", '"checkpoint"'), (1, "data.sharding._write_shard", '"finished"'),
-    (3, "data.stages._make_records", '"finished"'),
-])
+@pytest.mark.parametrize(
+    "number,target,mark",
+    [
+        (0, "data.custom.clean_batch", '"checkpoint"'),
+        (1, "data.sharding._write_shard", '"finished"'),
+        (3, "data.stages._make_records", '"finished"'),
+    ],
+)
 def test_killed_stage_goes_on_and_ends_with_the_same_bytes(prepared, tmp_path, number, target, mark):
     working_dir = tmp_path / "work"
     working_dir.mkdir()
@@ -325,12 +374,23 @@ def test_killed_stage_goes_on_and_ends_with_the_same_bytes(prepared, tmp_path, n
     program = slowed(tmp_path, target)
 
     def command(delay_secs):
-        return [sys.executable, str(program), "--action", action, "--dataset", "custom",
-                "--n_processes", "1", *own, "--input_files", str(text), str(delay_secs)]
+        return [
+            sys.executable,
+            str(program),
+            "--action",
+            action,
+            "--dataset",
+            "custom",
+            "--n_processes",
+            "1",
+            *own,
+            "--input_files",
+            str(text),
+            str(delay_secs),
+        ]
 
     options = dict(env={**os.environ, "BERT_PREP_WORKING_DIR": str(working_dir)}, text=True)
-    process = subprocess.Popen(command(0.1), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                               **options)
+    process = subprocess.Popen(command(0.1), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, **options)
     journal = None
     for _ in range(600):
         found = list(working_dir.rglob("*.journal"))
@@ -347,14 +407,22 @@ def test_killed_stage_goes_on_and_ends_with_the_same_bytes(prepared, tmp_path, n
     output = done(subprocess.run(command(0), capture_output=True, **options))
     if number == 0:
         assert "going on where an earlier run stopped" in output
-    for action, *own in CHAIN[number + 1:]:
+    for action, *own in CHAIN[number + 1 :]:
         done(prep(working_dir, action, "custom", *own))
     assert made_from_anywhere(working_dir) == made_from_anywhere(prepared)
 
 
 def test_full_disk_harms_nothing_and_leaves_no_rest(prepared, tmp_path, monkeypatch, capsys):
-    options = ["--action", "text_formatting", "--dataset", "custom", "--n_processes", "1",
-               "--input_files", str(prepared / "input.txt")]
+    options = [
+        "--action",
+        "text_formatting",
+        "--dataset",
+        "custom",
+        "--n_processes",
+        "1",
+        "--input_files",
+        str(prepared / "input.txt"),
+    ]
     kept = tmp_path / "formatted_one_article_per_line/sample_one_article_per_line.txt"
     kept.parent.mkdir()
     kept.write_text("kept")
@@ -388,8 +456,20 @@ def test_failing_worker_fails_the_stage(prepared, tmp_path, monkeypatch):
         raise ZeroDivisionError("a bug")
 
     monkeypatch.setattr(sharding, "_write_shard", fail)
-    namespace = _parsed(["--action", "sharding", "--dataset", "custom", "--n_training_shards", "3",
-                         "--n_test_shards", "1", "--n_processes", "1"])
+    namespace = _parsed(
+        [
+            "--action",
+            "sharding",
+            "--dataset",
+            "custom",
+            "--n_training_shards",
+            "3",
+            "--n_test_shards",
+            "1",
+            "--n_processes",
+            "1",
+        ]
+    )
     with pytest.raises(ZeroDivisionError):
         stages.run_sharding(namespace, stages.Layout(tmp_path))
     assert not (tmp_path / "sharded/custom/manifest.json").exists()
@@ -399,8 +479,11 @@ def test_program_runs_from_any_folder_and_through_a_link(tmp_path):
     (tmp_path / "linked").symlink_to(CHECKOUT / "data")
     result = subprocess.run(
         [sys.executable, "linked/bertPrep.py", "--action", "sharding", "--dataset", "sample"],
-        cwd=tmp_path, env={**os.environ, "BERT_PREP_WORKING_DIR": str(tmp_path / "w")},
-        text=True, capture_output=True)
+        cwd=tmp_path,
+        env={**os.environ, "BERT_PREP_WORKING_DIR": str(tmp_path / "w")},
+        text=True,
+        capture_output=True,
+    )
     assert "--action=text_formatting --dataset=sample" in refused(result)
 
 
@@ -411,9 +494,11 @@ def test_workers_do_not_import_tensorflow():
 
 def from_start(working_dir, argument, **environment):
     return subprocess.run(
-        ["bash", str(CHECKOUT / "data/create_datasets_from_start.sh"), argument], text=True,
-        capture_output=True, env={**os.environ, "BERT_PREP_WORKING_DIR": str(working_dir),
-                                  "N_PROCESSES": "1", **environment})
+        ["bash", str(CHECKOUT / "data/create_datasets_from_start.sh"), argument],
+        text=True,
+        capture_output=True,
+        env={**os.environ, "BERT_PREP_WORKING_DIR": str(working_dir), "N_PROCESSES": "1", **environment},
+    )
 
 
 def test_from_start_goes_on_with_wikipedia_where_there_are_no_books(tmp_path):
@@ -421,9 +506,11 @@ def test_from_start_goes_on_with_wikipedia_where_there_are_no_books(tmp_path):
     folder.mkdir(parents=True)
     text = write_text(tmp_path / "input.txt").read_text().split("\n\n")
     (folder / "wikicorpus_en.xml").write_bytes(
-        dump(*(page(str(number), article) for number, article in enumerate(text))))
-    result = from_start(tmp_path, "wiki_books", VOCAB_SIZE="300", DUPE_FACTOR="1",
-                        SHARDS="--n_training_shards 3 --n_test_shards 1")
+        dump(*(page(str(number), article) for number, article in enumerate(text)))
+    )
+    result = from_start(
+        tmp_path, "wiki_books", VOCAB_SIZE="300", DUPE_FACTOR="1", SHARDS="--n_training_shards 3 --n_test_shards 1"
+    )
     assert "put your books there" in result.stderr
     assert "Going on with Wikipedia alone." in done(result)
     assert len(list(tmp_path.glob("tfrecord/*/wikicorpus_en/manifest.json"))) == 2
@@ -432,4 +519,5 @@ def test_from_start_goes_on_with_wikipedia_where_there_are_no_books(tmp_path):
 def test_from_start_refuses_what_it_does_not_know(tmp_path):
     assert "must be wiki_only, wiki_books or sample" in refused(from_start(tmp_path, "everything"))
     assert "VOCAB_FILE=none.txt: there is no such file" in refused(
-        from_start(tmp_path, "wiki_only", VOCAB_FILE="none.txt"))
+        from_start(tmp_path, "wiki_only", VOCAB_FILE="none.txt")
+    )

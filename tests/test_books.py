@@ -1,4 +1,5 @@
 """Books and own text: heads and tails, encodings, line breaks, documents in a file."""
+
 from __future__ import annotations
 
 import errno
@@ -43,32 +44,45 @@ def book(path, encoding: str, stated: str, newline: str = "\n") -> None:
     path.write_bytes(BOOK.format(encoding=stated).replace("\n", newline).encode(encoding))
 
 
-@pytest.mark.parametrize("encoding,stated,newline", [
-    ("utf-8", "UTF-8", "\n"), ("utf-8-sig", "ASCII", "\r\n"), ("latin-1", "ISO-8859-1", "\r\n"),
-    ("utf-16", "none", "\n"),
-])
+@pytest.mark.parametrize(
+    "encoding,stated,newline",
+    [
+        ("utf-8", "UTF-8", "\n"),
+        ("utf-8-sig", "ASCII", "\r\n"),
+        ("latin-1", "ISO-8859-1", "\r\n"),
+        ("utf-16", "none", "\n"),
+    ],
+)
 def test_book_is_one_line_without_the_distributor(tmp_path, encoding, stated, newline):
     book(tmp_path / "a.txt", encoding, stated, newline)
     assert books.book_line(tmp_path / "a.txt", None, "strict") == LINE
 
 
-@pytest.mark.parametrize("text,line", [
-    ("_All of\nit_, hence in_ter._ On 21_st_ not snake_case_here __init__.",
-     "All of it, hence inter. On 21st not snake_case_here __init__."),
-    ("The other way--\nin short--\n“so”.", "The other way--in short--“so”."),
-    ("A summer-\ncloud, summer-\nand winter-time, 1914-\n18, X-\nRay.",
-     "A summer-cloud, summer- and winter-time, 1914- 18, X- Ray."),
-    ("Text.\n\nThis e-text is from Project\nGutenberg’s archives.", "Text.  This e-text is from Project "
-     "Gutenberg’s archives."),
-])
+@pytest.mark.parametrize(
+    "text,line",
+    [
+        (
+            "_All of\nit_, hence in_ter._ On 21_st_ not snake_case_here __init__.",
+            "All of it, hence inter. On 21st not snake_case_here __init__.",
+        ),
+        ("The other way--\nin short--\n“so”.", "The other way--in short--“so”."),
+        (
+            "A summer-\ncloud, summer-\nand winter-time, 1914-\n18, X-\nRay.",
+            "A summer-cloud, summer- and winter-time, 1914- 18, X- Ray.",
+        ),
+        (
+            "Text.\n\nThis e-text is from Project\nGutenberg’s archives.",
+            "Text.  This e-text is from Project Gutenberg’s archives.",
+        ),
+    ],
+)
 def test_line_breaks_and_italics(tmp_path, text, line):
     (tmp_path / "a.txt").write_text(text)
     assert books.book_line(tmp_path / "a.txt", None, "strict") == line
 
 
 def test_what_the_distributor_says_inside_its_own_books_goes(tmp_path):
-    (tmp_path / "a.txt").write_text(
-        BOOK.replace("* * *", "This text is from\nPROJECT GUTENBERG too."))
+    (tmp_path / "a.txt").write_text(BOOK.replace("* * *", "This text is from\nPROJECT GUTENBERG too."))
     assert books.book_line(tmp_path / "a.txt", None, "strict") == LINE
 
 
@@ -167,8 +181,7 @@ def test_no_book_says_where_they_go_and_the_other_way_out(tmp_path):
 
 
 def documents(path, input_format):
-    batches = custom.read_batches([path], input_format, fallback_encoding=None,
-                                  encoding_errors="strict")
+    batches = custom.read_batches([path], input_format, fallback_encoding=None, encoding_errors="strict")
     return [line for batch in batches for line in custom.clean_batch(batch).lines]
 
 
@@ -205,10 +218,17 @@ def test_custom_documents_of_json_lines(tmp_path):
     assert documents(path, "jsonl") == ["One is wrapped.", "Zwei é.", ""]
 
 
-@pytest.mark.parametrize("line,message", [
-    ("{'text': 1}", "not JSON"), ('["text"]', 'no object with a "text"'), ('{"body": "x"}', "no object"),
-    ('{"text": 5}', "that is a string"), ('{"text": "x"', "not JSON"), ("[" * 100_000, "not JSON"),
-])
+@pytest.mark.parametrize(
+    "line,message",
+    [
+        ("{'text': 1}", "not JSON"),
+        ('["text"]', 'no object with a "text"'),
+        ('{"body": "x"}', "no object"),
+        ('{"text": 5}', "that is a string"),
+        ('{"text": "x"', "not JSON"),
+        ("[" * 100_000, "not JSON"),
+    ],
+)
 def test_wrong_json_line_is_named(tmp_path, line, message):
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "One."}\n\n' + line)
@@ -262,4 +282,11 @@ def test_seen_documents_grow():
     assert not any(seen.add(str(i).encode()) for i in range(70_000))
     full = SeenDocuments(most=3)
     assert [full.add(document) for document in (b"a", b"b", b"a", b"c", b"d", b"d", b"b")] == [
-        True, True, False, True, True, True, False], "what came late is compared with the first ones alone"
+        True,
+        True,
+        False,
+        True,
+        True,
+        True,
+        False,
+    ], "what came late is compared with the first ones alone"

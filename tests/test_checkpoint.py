@@ -10,13 +10,23 @@ from bert_tf.config import BertConfig
 from bert_tf.errors import UserError
 from bert_tf.model import PretrainingModel, SpanModel
 
-CONFIG = BertConfig(vocab_size=101, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32,
-                    max_position_embeddings=8)
+CONFIG = BertConfig(
+    vocab_size=101,
+    hidden_size=16,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=32,
+    max_position_embeddings=8,
+)
 
 
 def folder(path, keep=3):
-    return CheckpointFolder(path / "checkpoints", keep=keep, vocab_size=CONFIG.vocab_size,
-                            companions={"bert_config.json": CONFIG.to_json(), "vocab.txt": "a\nb\n"})
+    return CheckpointFolder(
+        path / "checkpoints",
+        keep=keep,
+        vocab_size=CONFIG.vocab_size,
+        companions={"bert_config.json": CONFIG.to_json(), "vocab.txt": "a\nb\n"},
+    )
 
 
 def test_round_trip_is_bitwise_and_files_hold_the_true_vocabulary(tmp_path):
@@ -106,8 +116,9 @@ def test_fine_tuning_reports_what_was_missing_and_unused(tmp_path):
     assert "cls/predictions/output_bias" in report.unused and "bert/pooler/dense/kernel" in report.loaded
 
 
-@pytest.mark.parametrize("change, words", [
-    ({"vocab_size": 90}, "vocabulary"), ({"hidden_size": 32}, "another model size")])
+@pytest.mark.parametrize(
+    "change, words", [({"vocab_size": 90}, "vocabulary"), ({"hidden_size": 32}, "another model size")]
+)
 def test_another_models_checkpoint_is_refused_and_nothing_assigned(tmp_path, change, words):
     path = folder(tmp_path).save(1, PretrainingModel(CONFIG, seed=1).variables, {})
     other = PretrainingModel(BertConfig(**{**CONFIG.to_dict(), **change}), seed=2)

@@ -15,8 +15,10 @@ def test_determinism_keeps_what_xla_chose(tmp_path):
     environ = {"XLA_FLAGS": "--xla_dump_to=x"}
     make_deterministic(tmp_path, environ)
     assert environ["TF_DETERMINISTIC_OPS"] == "1"
-    assert environ["XLA_FLAGS"] == (f"--xla_dump_to=x --xla_gpu_deterministic_ops=true "
-                                    f"--xla_gpu_dump_autotune_results_to={tmp_path}/xla_autotune_results.txt")
+    assert environ["XLA_FLAGS"] == (
+        f"--xla_dump_to=x --xla_gpu_deterministic_ops=true "
+        f"--xla_gpu_dump_autotune_results_to={tmp_path}/xla_autotune_results.txt"
+    )
     (tmp_path / "xla_autotune_results.txt").touch()
     environ = {}
     make_deterministic(tmp_path, environ)
@@ -25,8 +27,10 @@ def test_determinism_keeps_what_xla_chose(tmp_path):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
 def test_a_stop_signal_outside_the_updates(number):
-    program = ("import os, time; from bert_tf.errors import leave_on_stop_signals; leave_on_stop_signals(); "
-               f"os.kill(os.getpid(), {int(number)}); time.sleep(30)")
+    program = (
+        "import os, time; from bert_tf.errors import leave_on_stop_signals; leave_on_stop_signals(); "
+        f"os.kill(os.getpid(), {int(number)}); time.sleep(30)"
+    )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == STOPPED_EXIT_CODE and number.name in done.stderr
 
@@ -37,11 +41,20 @@ def run(program, *arguments):
 
 
 @pytest.mark.parametrize("program", ["run_pretraining.py", "run_squad.py"])
-@pytest.mark.parametrize("argument, words", [
-    ("--amp", "--precision=fp16"), ("--horovod", "--use_horovod"), ("--use_xla=true", "--enable_xla"),
-    ("--output_dir=x", "--model_dir"), ("--save_checkpoints_steps=5", "--save_checkpoint_steps"),
-    ("--num_steps_per_epoch=5", "--num_train_steps"), ("--precision=fp8", "precision"),
-    ("--learning_rate=fast", "learning_rate"), ("--no_such_flag=1", "no_such_flag")])
+@pytest.mark.parametrize(
+    "argument, words",
+    [
+        ("--amp", "--precision=fp16"),
+        ("--horovod", "--use_horovod"),
+        ("--use_xla=true", "--enable_xla"),
+        ("--output_dir=x", "--model_dir"),
+        ("--save_checkpoints_steps=5", "--save_checkpoint_steps"),
+        ("--num_steps_per_epoch=5", "--num_train_steps"),
+        ("--precision=fp8", "precision"),
+        ("--learning_rate=fast", "learning_rate"),
+        ("--no_such_flag=1", "no_such_flag"),
+    ],
+)
 def test_wrong_flags_are_one_line_and_exit_2(program, argument, words):
     done = run(program, argument)
     assert done.returncode == 2
@@ -49,8 +62,14 @@ def test_wrong_flags_are_one_line_and_exit_2(program, argument, words):
 
 
 def test_use_fp16_is_an_alias(tmp_path):
-    done = run("run_pretraining.py", "--use_fp16", "--input_files=nowhere", f"--model_dir={tmp_path}",
-               "--num_train_steps=1", "--bert_model=tiny")
+    done = run(
+        "run_pretraining.py",
+        "--use_fp16",
+        "--input_files=nowhere",
+        f"--model_dir={tmp_path}",
+        "--num_train_steps=1",
+        "--bert_model=tiny",
+    )
     assert "nowhere" in done.stderr, "the flag itself must be taken"
 
 

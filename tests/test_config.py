@@ -6,13 +6,29 @@ import pytest
 from bert_tf.config import BertConfig, TrainConfig, compute_dtype
 from bert_tf.errors import UserError
 
-TRAIN = dict(num_train_steps=100, warmup_steps=10, learning_rate=1e-3, train_batch_size=4, num_accumulation_steps=8,
-             num_ranks=2, max_seq_length=128, max_predictions_per_seq=20)
+TRAIN = dict(
+    num_train_steps=100,
+    warmup_steps=10,
+    learning_rate=1e-3,
+    train_batch_size=4,
+    num_accumulation_steps=8,
+    num_ranks=2,
+    max_seq_length=128,
+    max_predictions_per_seq=20,
+)
 
 
-@pytest.mark.parametrize("name, layers, hidden, heads", [
-    ("large", 24, 1024, 16), ("base", 12, 768, 12), ("medium", 8, 512, 8), ("small", 4, 512, 8),
-    ("mini", 4, 256, 4), ("tiny", 2, 128, 2)])
+@pytest.mark.parametrize(
+    "name, layers, hidden, heads",
+    [
+        ("large", 24, 1024, 16),
+        ("base", 12, 768, 12),
+        ("medium", 8, 512, 8),
+        ("small", 4, 512, 8),
+        ("mini", 4, 256, 4),
+        ("tiny", 2, 128, 2),
+    ],
+)
 def test_presets_are_the_published_sizes(name, layers, hidden, heads):
     config = BertConfig.preset(name, 30522)
     assert (config.num_hidden_layers, config.hidden_size, config.num_attention_heads) == (layers, hidden, heads)
@@ -38,9 +54,16 @@ def test_googles_file_is_accepted(tmp_path):
     assert BertConfig.from_json_file(path).vocab_size == 21128
 
 
-@pytest.mark.parametrize("change, words", [
-    ({"hidden_size": 100}, "not a multiple"), ({"hidden_act": "swish"}, "must be one of"),
-    ({"hidden_dropout_prob": 1.0}, r"\[0, 1\)"), ({"num_hidden_layers": 0}, ">= 1"), ({"layers": 3}, "unknown field")])
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        ({"hidden_size": 100}, "not a multiple"),
+        ({"hidden_act": "swish"}, "must be one of"),
+        ({"hidden_dropout_prob": 1.0}, r"\[0, 1\)"),
+        ({"num_hidden_layers": 0}, ">= 1"),
+        ({"layers": 3}, "unknown field"),
+    ],
+)
 def test_bad_model_configuration_names_file_and_rule(tmp_path, change, words):
     path = tmp_path / "bert_config.json"
     path.write_text(json.dumps({**BertConfig.preset("base", 100).to_dict(), **change}))
@@ -65,17 +88,31 @@ def test_derived_batch_and_rate():
 
 def test_identity_does_not_depend_on_the_split():
     one = TrainConfig(**TRAIN)
-    other = dataclasses.replace(one, train_batch_size=64, num_accumulation_steps=1, num_ranks=1, learning_rate=2e-3,
-                                xla_scope="step", save_checkpoint_steps=7)
+    other = dataclasses.replace(
+        one,
+        train_batch_size=64,
+        num_accumulation_steps=1,
+        num_ranks=1,
+        learning_rate=2e-3,
+        xla_scope="step",
+        save_checkpoint_steps=7,
+    )
     assert one.identity() == other.identity()
     assert one.identity() != dataclasses.replace(one, seed=1).identity()
 
 
-@pytest.mark.parametrize("change, words", [
-    ({"warmup_steps": 101}, "warmup_steps=101"), ({"learning_rate": 0.0}, "learning_rate"),
-    ({"num_train_steps": 0}, "num_train_steps"), ({"precision": "fp8"}, "fp8"),
-    ({"adam_bias_correction": True}, "no effect with optimizer_type=lamb"),
-    ({"max_predictions_per_seq": 129}, "max_predictions_per_seq=129"), ({"seed": -1}, "seed")])
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        ({"warmup_steps": 101}, "warmup_steps=101"),
+        ({"learning_rate": 0.0}, "learning_rate"),
+        ({"num_train_steps": 0}, "num_train_steps"),
+        ({"precision": "fp8"}, "fp8"),
+        ({"adam_bias_correction": True}, "no effect with optimizer_type=lamb"),
+        ({"max_predictions_per_seq": 129}, "max_predictions_per_seq=129"),
+        ({"seed": -1}, "seed"),
+    ],
+)
 def test_bad_training_settings_name_the_setting(change, words):
     with pytest.raises(UserError, match=words):
         TrainConfig(**{**TRAIN, **change})
@@ -89,4 +126,8 @@ def test_optimizer_options():
 
 def test_compute_types():
     assert [compute_dtype(name) for name in ("fp32", "tf32", "fp16", "bf16")] == [
-        "float32", "float32", "float16", "bfloat16"]
+        "float32",
+        "float32",
+        "float16",
+        "bfloat16",
+    ]

@@ -1,4 +1,5 @@
 """Work on a Dask cluster: a real scheduler and two real workers, of which some are killed."""
+
 from __future__ import annotations
 
 import hashlib
@@ -29,9 +30,13 @@ SECS = 60
 
 
 def dask(*arguments, **environment):
-    return subprocess.Popen([sys.executable, "-m", "dask", *map(str, arguments), "--no-dashboard"],
-                            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
-                            env={**os.environ, **environment})
+    return subprocess.Popen(
+        [sys.executable, "-m", "dask", *map(str, arguments), "--no-dashboard"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        env={**os.environ, **environment},
+    )
 
 
 @pytest.fixture(scope="module")
@@ -40,11 +45,33 @@ def scheduler(tmp_path_factory):
     folder = tmp_path_factory.mktemp("dask")
     file = folder / "scheduler.json"
     processes = [
-        dask("scheduler", "--host", "127.0.0.1", "--port", 0, "--scheduler-file", file,
-             DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES="1"),
-        dask("worker", "--scheduler-file", file, "--nworkers", 2, "--nthreads", 1, "--memory-limit", 0,
-             "--local-directory", folder, "--preload", "dask_tasks",
-             PYTHONPATH=f"{ROOT}:{ROOT / 'tests'}", KILL_ONE=str(folder / "kill_one")),
+        dask(
+            "scheduler",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            0,
+            "--scheduler-file",
+            file,
+            DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES="1",
+        ),
+        dask(
+            "worker",
+            "--scheduler-file",
+            file,
+            "--nworkers",
+            2,
+            "--nthreads",
+            1,
+            "--memory-limit",
+            0,
+            "--local-directory",
+            folder,
+            "--preload",
+            "dask_tasks",
+            PYTHONPATH=f"{ROOT}:{ROOT / 'tests'}",
+            KILL_ONE=str(folder / "kill_one"),
+        ),
     ]
     with distributed.Client(scheduler_file=str(file), timeout=SECS) as client:
         client.wait_for_workers(2, timeout=SECS)
@@ -89,8 +116,11 @@ def only_two_have_begun(folder, cluster):
 
 
 def contents(folder):
-    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
-            for path in folder.rglob("*") if path.is_file() and path.suffix != ".lock"}
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in folder.rglob("*")
+        if path.is_file() and path.suffix != ".lock"
+    }
 
 
 @pytest.mark.slow
@@ -138,10 +168,17 @@ def test_a_task_finds_the_program_in_the_checkout_or_says_where_it_is_not(tmp_pa
     ):
         task = pickle.dumps(cloudpickle.dumps(dask_cluster._task(str(checkout))))
         answer = subprocess.run(
-            [sys.executable, "-c", "import pickle, sys\n"
-             "task = pickle.loads(pickle.load(sys.stdin.buffer))\n"
-             f"task(('here', {code_digest()!r}, '/nowhere/sign'), b'')"],
-            input=task, cwd=tmp_path, capture_output=True)
+            [
+                sys.executable,
+                "-c",
+                "import pickle, sys\n"
+                "task = pickle.loads(pickle.load(sys.stdin.buffer))\n"
+                f"task(('here', {code_digest()!r}, '/nowhere/sign'), b'')",
+            ],
+            input=task,
+            cwd=tmp_path,
+            capture_output=True,
+        )
         assert message in answer.stderr.decode()
 
 
@@ -166,19 +203,24 @@ def test_signs_of_killed_runs_are_removed_and_those_of_others_stay(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("address, message", [
-    ("", "missing port"), ("tcp://127.0.0.1:1", "no Dask scheduler answers at .*127.0.0.1:1 "),
-    ("http://127.0.0.1:1", "unknown address scheme"), ("{silent}", "nothing that can be understood in 1 s"),
-    ("{folder}/none.json", "No such file.*--scheduler-file"),
-    ("{folder}/damaged.json", "dask_scheduler=.*damaged.json: .*--scheduler-file"),
-])
+@pytest.mark.parametrize(
+    "address, message",
+    [
+        ("", "missing port"),
+        ("tcp://127.0.0.1:1", "no Dask scheduler answers at .*127.0.0.1:1 "),
+        ("http://127.0.0.1:1", "unknown address scheme"),
+        ("{silent}", "nothing that can be understood in 1 s"),
+        ("{folder}/none.json", "No such file.*--scheduler-file"),
+        ("{folder}/damaged.json", "dask_scheduler=.*damaged.json: .*--scheduler-file"),
+    ],
+)
 def test_an_address_without_a_scheduler_is_told(tmp_path, monkeypatch, address, message):
     monkeypatch.setattr(dask_cluster, "CONNECT_SECS", 1)
     monkeypatch.setattr(dask_cluster, "FIND_SCHEDULER_FILE_SECS", 0.3)
     monkeypatch.setattr(dask_cluster, "_MOMENT_SECS", 0.1)
     (tmp_path / "damaged.json").write_text('{"workers": {}}')
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        address = address.format(folder=tmp_path, silent="127.0.0.1:%d" % silent.getsockname()[1])
+        address = address.format(folder=tmp_path, silent=f"127.0.0.1:{silent.getsockname()[1]}")
         with pytest.raises(WorkersError, match=message):
             list(DaskCluster(address, tmp_path).map_in_order(dask_tasks.square, range(2)))
 
@@ -187,7 +229,8 @@ def test_a_scheduler_without_a_worker_is_told_and_so_is_one_that_ends(tmp_path, 
     monkeypatch.setattr(dask_cluster, "_MOMENT_SECS", 0.1)
     monkeypatch.setattr(dask_cluster, "_LOOK_SECS", 0.1)
     cluster = distributed.LocalCluster(  # a real port, not its short cut within a process
-        n_workers=0, processes=False, protocol="tcp://", host="127.0.0.1", dashboard_address=":0")
+        n_workers=0, processes=False, protocol="tcp://", host="127.0.0.1", dashboard_address=":0"
+    )
     with cluster:
         monkeypatch.setattr(dask_cluster, "FIND_WORKER_SECS", 0.3)
         with pytest.raises(WorkersError, match="no worker for 0.3 s"):
@@ -221,18 +264,28 @@ def test_a_missing_package_is_told(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_ctrl_c_takes_back_what_was_handed_out(scheduler, tmp_path):
-    program = subprocess.Popen([sys.executable, "-c", (
-        f"import sys; sys.path[:0] = [{str(ROOT)!r}, {str(ROOT / 'tests')!r}]\n"
-        "import itertools\n"
-        "from bert_tf.errors import exit_on_user_error\n"
-        "from data.dask_cluster import DaskCluster\n"
-        "import dask_tasks\n"
-        "from pathlib import Path\n"
-        "folder = Path(sys.argv[2])\n"
-        "tasks = ((folder, number) for number in itertools.count())\n"
-        "work = DaskCluster(sys.argv[1], folder).map_in_order\n"
-        "exit_on_user_error(lambda _: list(work(dask_tasks.note, tasks)))([])"), str(scheduler), str(tmp_path)],
-        stderr=subprocess.PIPE, text=True)
+    program = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            (
+                f"import sys; sys.path[:0] = [{str(ROOT)!r}, {str(ROOT / 'tests')!r}]\n"
+                "import itertools\n"
+                "from bert_tf.errors import exit_on_user_error\n"
+                "from data.dask_cluster import DaskCluster\n"
+                "import dask_tasks\n"
+                "from pathlib import Path\n"
+                "folder = Path(sys.argv[2])\n"
+                "tasks = ((folder, number) for number in itertools.count())\n"
+                "work = DaskCluster(sys.argv[1], folder).map_in_order\n"
+                "exit_on_user_error(lambda _: list(work(dask_tasks.note, tasks)))([])"
+            ),
+            str(scheduler),
+            str(tmp_path),
+        ],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     wait_for_two_at_work(tmp_path)
     program.send_signal(signal.SIGINT)
     try:

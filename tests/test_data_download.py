@@ -1,4 +1,5 @@
 """scripts/data_download.sh: which datasets it fetches, and where it runs."""
+
 from __future__ import annotations
 
 import os
@@ -20,10 +21,10 @@ def checkout(tmp_path):
     # The tests themselves may run in a container.
     script = (CHECKOUT / "scripts/data_download.sh").read_text()
     assert "/.dockerenv" in script
-    (root / "scripts/data_download.sh").write_text(
-        script.replace("/.dockerenv", str(tmp_path / "dockerenv")))
+    (root / "scripts/data_download.sh").write_text(script.replace("/.dockerenv", str(tmp_path / "dockerenv")))
     (root / "scripts/python.sh").write_text(
-        'echo "$BERT_PREP_WORKING_DIR ${*:2}" >>"$LOG"; [[ " ${FAIL:-} " != *" ${*: -1} "* ]]\n')
+        'echo "$BERT_PREP_WORKING_DIR ${*:2}" >>"$LOG"; [[ " ${FAIL:-} " != *" ${*: -1} "* ]]\n'
+    )
     (root / "data/create_datasets_from_start.sh").write_text('echo "from start $*" >>"$LOG"\n')
     (tmp_path / "bin").mkdir()
     return root
@@ -37,9 +38,18 @@ def run(checkout, *arguments, image=False, **environment):
     log.write_text("")
     inside = dict.fromkeys(("NVIDIA_PRODUCT_NAME", "SINGULARITY_CONTAINER", "BERT_PREP_WORKING_DIR"), "")
     result = subprocess.run(
-        ["bash", str(checkout / "scripts/data_download.sh"), *arguments], text=True, capture_output=True,
-        env={**os.environ, **inside, "PATH": f"{docker.parent}:{os.environ['PATH']}", "LOG": str(log),
-             "IMAGE": "0" if image else "1", **environment})
+        ["bash", str(checkout / "scripts/data_download.sh"), *arguments],
+        text=True,
+        capture_output=True,
+        env={
+            **os.environ,
+            **inside,
+            "PATH": f"{docker.parent}:{os.environ['PATH']}",
+            "LOG": str(log),
+            "IMAGE": "0" if image else "1",
+            **environment,
+        },
+    )
     return result, log.read_text().splitlines()
 
 
@@ -47,13 +57,17 @@ def downloads(lines):
     return [line.split()[-1] for line in lines if "--action download" in line]
 
 
-@pytest.mark.parametrize("arguments,datasets,corpora", [
-    ([], ["squad", *GLUE, "google_pretrained_weights"], "wiki_only"),
-    (["wiki_only"], ["squad", *GLUE, "google_pretrained_weights"], "wiki_only"),
-    (["all", "wiki_books"], ["squad", *GLUE, "google_pretrained_weights"], "wiki_books"),
-    (["squad"], ["squad"], None), (["glue"], GLUE, None),
-    (["pretrained", "wiki_only"], ["google_pretrained_weights"], None),
-])
+@pytest.mark.parametrize(
+    "arguments,datasets,corpora",
+    [
+        ([], ["squad", *GLUE, "google_pretrained_weights"], "wiki_only"),
+        (["wiki_only"], ["squad", *GLUE, "google_pretrained_weights"], "wiki_only"),
+        (["all", "wiki_books"], ["squad", *GLUE, "google_pretrained_weights"], "wiki_books"),
+        (["squad"], ["squad"], None),
+        (["glue"], GLUE, None),
+        (["pretrained", "wiki_only"], ["google_pretrained_weights"], None),
+    ],
+)
 def test_what_is_fetched(checkout, arguments, datasets, corpora):
     result, lines = run(checkout, *arguments)
     assert result.returncode == 0, result.stderr
@@ -77,8 +91,14 @@ def test_what_fails_is_named_at_the_end_and_keeps_nobody_from_the_rest(checkout)
 
 def test_container_gets_the_checkout_the_data_and_the_vocabulary(checkout, tmp_path):
     (tmp_path / "my vocab.txt").write_text("[PAD]")
-    result, lines = run(checkout, "all", "wiki_only", image=True, VOCAB_FILE=str(tmp_path / "my vocab.txt"),
-                        BERT_PREP_WORKING_DIR=str(tmp_path / "work"))
+    result, lines = run(
+        checkout,
+        "all",
+        "wiki_only",
+        image=True,
+        VOCAB_FILE=str(tmp_path / "my vocab.txt"),
+        BERT_PREP_WORKING_DIR=str(tmp_path / "work"),
+    )
     assert result.returncode == 0, result.stderr
     assert lines[:3] == ["docker", "run", "--rm"] and "-it" not in lines
     for mount in (f"{checkout}:/workspace/bert", f"{tmp_path}/work:/data", f"{tmp_path}/my vocab.txt:/vocab.txt:ro"):

@@ -5,6 +5,7 @@ follows from a rule, 150 seeds, ten passes each, sequences of 32, 6 predictions,
 is (mean, standard error of the mean). Its n-gram sizes come from Python's unseeded generator, which
 was seeded for this. The two records are what its writer made of two instances of 16 tokens.
 """
+
 from __future__ import annotations
 
 import base64
@@ -25,7 +26,9 @@ VOCAB = {token: number for number, token in enumerate(VOCABULARY)}
 IDS = VocabularyIds.of(VOCAB)
 NUM_PASSES = 10
 RULES = {
-    "tokens": {}, "words": {"whole_word_masking": True}, "3-grams": {"whole_word_masking": True, "max_ngram_size": 3},
+    "tokens": {},
+    "words": {"whole_word_masking": True},
+    "3-grams": {"whole_word_masking": True, "max_ngram_size": 3},
 }
 FIGURES = {
     "tokens": {
@@ -109,10 +112,14 @@ RECORDS_WITH_V2_NAMES = (
 def documents() -> list[list[list[str]]]:
     """The text that both tools got."""
     return [
-        [[("##" if number and (document + sentence + number) % 3 == 0 else "")
-          + f"w{(11 * document + 5 * sentence + number) % WORDS}"
-          for number in range((7 * document + 5 * sentence) % 13 + 1)]
-         for sentence in range(3 * document % 11 + 1)]
+        [
+            [
+                ("##" if number and (document + sentence + number) % 3 == 0 else "")
+                + f"w{(11 * document + 5 * sentence + number) % WORDS}"
+                for number in range((7 * document + 5 * sentence) % 13 + 1)
+            ]
+            for sentence in range(3 * document % 11 + 1)
+        ]
         for document in range(20)
     ]
 
@@ -128,24 +135,37 @@ def figures(rows) -> dict[str, float]:
     first = np.where(chosen[:, 0] & (positions[:, 0] == 1), rows.masked_lm_ids[:, 0], rows.input_ids[:, 1])
     num = chosen.sum()
     return {
-        "instances_a_pass": len(length) / NUM_PASSES, "length": length.mean(),
-        "length_squared": (length.astype(float) ** 2).mean(), "full": (length == 32).mean(), "size_a": size_a.mean(),
-        "size_b_if_random": size_b[is_random].mean(), "size_b_if_next": size_b[~is_random].mean(),
-        "random_next": is_random.mean(), "random_next_if_short": is_random[length < 16].mean(),
-        "first_is_cut": IDS.continues[first].mean(), "predictions": num / len(length),
-        "position": (positions / length[:, np.newaxis])[chosen].mean(), "masked": is_mask[chosen].mean(),
+        "instances_a_pass": len(length) / NUM_PASSES,
+        "length": length.mean(),
+        "length_squared": (length.astype(float) ** 2).mean(),
+        "full": (length == 32).mean(),
+        "size_a": size_a.mean(),
+        "size_b_if_random": size_b[is_random].mean(),
+        "size_b_if_next": size_b[~is_random].mean(),
+        "random_next": is_random.mean(),
+        "random_next_if_short": is_random[length < 16].mean(),
+        "first_is_cut": IDS.continues[first].mean(),
+        "predictions": num / len(length),
+        "position": (positions / length[:, np.newaxis])[chosen].mean(),
+        "masked": is_mask[chosen].mean(),
         "kept": (tokens == rows.masked_lm_ids)[chosen].mean(),
-        "going_on": IDS.continues[rows.masked_lm_ids[chosen]].mean(), "neighbours": neighbours.sum() / num,
+        "going_on": IDS.continues[rows.masked_lm_ids[chosen]].mean(),
+        "neighbours": neighbours.sum() / num,
         "neighbours_alike": (is_mask[:, 1:] == is_mask[:, :-1])[neighbours].mean(),
     }
 
 
 @pytest.mark.parametrize("name", RULES)
 def test_instances_have_the_figures_of_googles_tool(name):
-    text = tokenized(
-        [[VOCAB[token] for token in sentence] for sentence in document] for document in documents())
-    settings = ExampleSettings("vocab.txt", max_seq_length=32, max_predictions_per_seq=6, masked_lm_prob=0.2,
-                               dupe_factor=NUM_PASSES, **RULES[name])
+    text = tokenized([[VOCAB[token] for token in sentence] for sentence in document] for document in documents())
+    settings = ExampleSettings(
+        "vocab.txt",
+        max_seq_length=32,
+        max_predictions_per_seq=6,
+        masked_lm_prob=0.2,
+        dupe_factor=NUM_PASSES,
+        **RULES[name],
+    )
     found = [figures(rows) for seed in range(100) for rows in create_instances(text, settings, IDS, (seed,))]
     assert len(found) == 100
     for figure, (mean, error) in FIGURES[name].items():
@@ -160,15 +180,18 @@ def test_records_of_googles_tool_are_read(tmp_path, content, has_v2_names):
     path.write_bytes(base64.b64decode(content))
     assert describe(path) == RecordSchema(16, 3, has_v2_names)
     assert load_index(path).lengths.tolist() == [12, 16]
-    (batch,) = evaluation_batches(RecordSet(str(path), "eval_files"), batch_size=2, max_batches=0, rank=0, num_ranks=1,
-                                  vocab_size=len(VOCABULARY))
+    (batch,) = evaluation_batches(
+        RecordSet(str(path), "eval_files"), batch_size=2, max_batches=0, rank=0, num_ranks=1, vocab_size=len(VOCABULARY)
+    )
     found = {name: value.numpy() for name, value in batch.items()}
     assert [[VOCABULARY[token] for token in row] for row in found["input_ids"]] == [
         "[CLS] [MASK] w19 ##w20 w21 [SEP] w13 w14 [MASK] w16 w17 [SEP] [PAD] [PAD] [PAD] [PAD]".split(),
         "[CLS] ##w33 w34 [MASK] ##w36 w37 w38 ##w39 [SEP] ##w10 w11 w12 [MASK] w14 w15 [SEP]".split(),
     ]
     assert [[VOCABULARY[token] for token in row] for row in found["masked_lm_ids"]] == [
-        ["w18", "##w15", "[PAD]"], ["w35", "##w13", "w14"]]
+        ["w18", "##w15", "[PAD]"],
+        ["w35", "##w13", "w14"],
+    ]
     assert found["masked_lm_positions"].tolist() == [[1, 8, 0], [3, 12, 13]]
     assert found["masked_lm_weights"].tolist() == [[1, 1, 0], [1, 1, 1]]
     assert found["segment_ids"].tolist() == [[0] * 6 + [1] * 6 + [0] * 4, [0] * 9 + [1] * 7]

@@ -1,4 +1,5 @@
 """Two real Horovod ranks against one."""
+
 import os
 import shutil
 import subprocess
@@ -20,12 +21,22 @@ needs_horovod = pytest.mark.skipif(HOROVODRUN is None, reason="Horovod is not in
 
 
 def run(num_ranks, output, num_accumulation_steps, differ=False, reduce_dtype="float32"):
-    command = [sys.executable, str(HERE / "two_ranks.py"), str(output), str(num_accumulation_steps),
-               "differ" if differ else "agree", reduce_dtype]
+    command = [
+        sys.executable,
+        str(HERE / "two_ranks.py"),
+        str(output),
+        str(num_accumulation_steps),
+        "differ" if differ else "agree",
+        reduce_dtype,
+    ]
     if num_ranks > 1:
         command = [HOROVODRUN, "--gloo", "-np", str(num_ranks), *command]
-    environment = {**os.environ, "PYTHONPATH": f"{HERE.parent}{os.pathsep}{HERE}", "TF_CPP_MIN_LOG_LEVEL": "3",
-                   "HOROVOD_FUSION_THRESHOLD": "0"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": f"{HERE.parent}{os.pathsep}{HERE}",
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        "HOROVOD_FUSION_THRESHOLD": "0",
+    }
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
 
 
@@ -144,10 +155,16 @@ def test_work_of_one_rank_may_take_longer_than_the_stall_limit(tmp_path):
         "import time\n"
         "from bert_tf.distributed import connect\n"
         "workers = connect(use_horovod=True)\n"
-        "print('together', workers.together(lambda: time.sleep(25) if workers.is_chief else None))\n")
-    environment = {**os.environ, "PYTHONPATH": str(HERE.parent), "TF_CPP_MIN_LOG_LEVEL": "3",
-                   "HOROVOD_STALL_CHECK_TIME_SECONDS": "2", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "10",
-                   "HOROVOD_CACHE_CAPACITY": "0"}
+        "print('together', workers.together(lambda: time.sleep(25) if workers.is_chief else None))\n"
+    )
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(HERE.parent),
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        "HOROVOD_STALL_CHECK_TIME_SECONDS": "2",
+        "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "10",
+        "HOROVOD_CACHE_CAPACITY": "0",
+    }
     command = [HOROVODRUN, "--gloo", "-np", "2", sys.executable, str(program)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0 and done.stdout.count("together") == 2, done.stdout + done.stderr

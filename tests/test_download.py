@@ -1,4 +1,5 @@
 """Datasets from a server on loopback, or as they were placed by hand."""
+
 from __future__ import annotations
 
 import functools
@@ -47,11 +48,15 @@ def manifest_of(folder):
 
 
 def files_below(folder):
-    return {path.relative_to(folder).as_posix() for path in folder.rglob("*")
-            if path.is_file() and path.suffix not in (".lock", ".journal")}
+    return {
+        path.relative_to(folder).as_posix()
+        for path in folder.rglob("*")
+        if path.is_file() and path.suffix not in (".lock", ".journal")
+    }
 
 
 # --- Single files -------------------------------------------------------------------------------
+
 
 def squad(server, contents):
     remotes = []
@@ -70,8 +75,11 @@ def test_files_of_a_dataset_and_nothing_to_do_then(server, tmp_path, capsys):
     manifest = manifest_of(folder)
     assert manifest["counts"] == {"num_files": 2, "num_bytes": 6}
     assert manifest["shards"]["files"][0] == {
-        "file": "v1.1/train-v1.1.json", "url": server.url("/v1.1/train-v1.1.json"), "bytes": 3,
-        "sha256": sha256(b"{1}")}
+        "file": "v1.1/train-v1.1.json",
+        "url": server.url("/v1.1/train-v1.1.json"),
+        "bytes": 3,
+        "sha256": sha256(b"{1}"),
+    }
     server.pages.clear()
     served(server, tmp_path, "squad", source)
     assert "nothing to do" in capsys.readouterr().out
@@ -137,26 +145,25 @@ WEIGHTS = {"bert_config.json": b"{}", "vocab.txt": b"[PAD]", "bert_model.ckpt.in
 
 
 def weights(server, tmp_path, checksums=None):
-    packed = make_zip(tmp_path / "packed.zip",
-                      {f"uncased/{name}": content for name, content in WEIGHTS.items()})
+    packed = make_zip(tmp_path / "packed.zip", {f"uncased/{name}": content for name, content in WEIGHTS.items()})
     server.add("/uncased.zip", packed.read_bytes())
     packed.unlink()
     files = checksums or {name: sha256(content) for name, content in WEIGHTS.items()}
-    return sources.Archives("google", (
-        sources.Archive(server.url("/uncased.zip"), "uncased", "uncased", files),))
+    return sources.Archives("google", (sources.Archive(server.url("/uncased.zip"), "uncased", "uncased", files),))
 
 
 def test_archive_becomes_a_folder(server, tmp_path):
     served(server, tmp_path, "google", weights(server, tmp_path))
-    assert files_below(tmp_path / "google") == {
-        "manifest.json", *(f"uncased/{name}" for name in WEIGHTS)}
+    assert files_below(tmp_path / "google") == {"manifest.json", *(f"uncased/{name}" for name in WEIGHTS)}
     assert manifest_of(tmp_path / "google")["counts"]["num_bytes"] == sum(map(len, WEIGHTS.values()))
 
 
 def test_glue_task_lies_in_its_own_folder(server, tmp_path):
     source = sources.SOURCES["cola"]
-    packed = make_zip(tmp_path / "CoLA.zip", {
-        "CoLA/train.tsv": b"1", "CoLA/dev.tsv": b"2", "CoLA/test.tsv": b"3", "CoLA/original/x": b"4"})
+    packed = make_zip(
+        tmp_path / "CoLA.zip",
+        {"CoLA/train.tsv": b"1", "CoLA/dev.tsv": b"2", "CoLA/test.tsv": b"3", "CoLA/original/x": b"4"},
+    )
     server.add("/CoLA.zip", packed.read_bytes())
     packed.unlink()
     archive = source.archives[0]._replace(url=server.url("/CoLA.zip"), checksum=None)
@@ -179,9 +186,10 @@ def test_placed_archive_and_placed_folder_are_taken(server, tmp_path, capsys):
     assert "unpacking" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("files,message", [
-    ({"vocab.txt": "0" * 64}, "vocab.txt has the sha256"), ({"merges.txt": None}, "holds no merges.txt"),
-])
+@pytest.mark.parametrize(
+    "files,message",
+    [({"vocab.txt": "0" * 64}, "vocab.txt has the sha256"), ({"merges.txt": None}, "holds no merges.txt")],
+)
 def test_archive_that_is_not_the_published_one(server, tmp_path, files, message):
     with pytest.raises(UserError, match=message):
         served(server, tmp_path, "google", weights(server, tmp_path, files))
@@ -199,13 +207,16 @@ def test_archive_that_leads_out_is_refused(server, tmp_path):
 
 # --- MRPC ---------------------------------------------------------------------------------------
 
+
 def mrpc(server):
     header = "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"
     server.add("/train.txt", (header + '1\t10\t11\tHe said "yes.\tHe did.\n0\t20\t21\tA.\tB.\n').encode())
     server.add("/test.txt", (header + "1\t30\t31\tC.\tD.").encode())
     server.add("/ids.tsv", b"20\t21\n")
-    return sources.Paraphrases("glue/MRPC", *(
-        sources.RemoteFile(server.url(f"/{name}"), name) for name in ("train.txt", "test.txt", "ids.tsv")))
+    return sources.Paraphrases(
+        "glue/MRPC",
+        *(sources.RemoteFile(server.url(f"/{name}"), name) for name in ("train.txt", "test.txt", "ids.tsv")),
+    )
 
 
 def test_mrpc_is_split_as_glue_does(server, tmp_path, capsys):
@@ -214,8 +225,7 @@ def test_mrpc_is_split_as_glue_does(server, tmp_path, capsys):
     header = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"
     assert (folder / "train.tsv").read_text() == header + '1\t10\t11\tHe said "yes.\tHe did.\n'
     assert (folder / "dev.tsv").read_text() == header + "0\t20\t21\tA.\tB.\n"
-    assert (folder / "test.tsv").read_text() == (
-        "index\t#1 ID\t#2 ID\t#1 String\t#2 String\n0\t30\t31\tC.\tD.\n")
+    assert (folder / "test.tsv").read_text() == ("index\t#1 ID\t#2 ID\t#1 String\t#2 String\n0\t30\t31\tC.\tD.\n")
     served(server, tmp_path, "mrpc", mrpc(server))
     assert "nothing to do" in capsys.readouterr().out
 
@@ -228,6 +238,7 @@ def test_mrpc_with_other_columns_is_refused(server, tmp_path):
 
 
 # --- Dumps --------------------------------------------------------------------------------------
+
 
 def wiki(server, dates=("20240101", "20240120")):
     links = "".join(f'<a href="{date}/">{date}/</a>' for date in dates) + '<a href="latest/">l</a>'
@@ -280,9 +291,9 @@ def test_placed_dump_is_taken_without_a_network(tmp_path, capsys, name):
 
 # --- PubMed -------------------------------------------------------------------------------------
 
+
 def pubmed(server, names, *, grows=False):
-    server.add("/pubmed/", "".join(
-        f'<a href="{name}">{name}</a> <a href="{name}.md5">' for name in names).encode())
+    server.add("/pubmed/", "".join(f'<a href="{name}">{name}</a> <a href="{name}.md5">' for name in names).encode())
     for name in names:
         content = gzip.compress(name.encode(), mtime=0)
         server.add(f"/pubmed/{name}", content)
@@ -336,6 +347,7 @@ def test_placed_pubmed_files_serve_without_a_network(server, tmp_path, capsys):
 
 # --- What is not distributed, and all together --------------------------------------------------
 
+
 def test_bookcorpus_says_so_and_takes_ones_own_books(tmp_path, capsys):
     with pytest.raises(NotDistributedError, match="no longer distributed.*put your books there.*wikicorpus_en"):
         download("bookscorpus", tmp_path)
@@ -357,8 +369,11 @@ def test_nvidia_weights_are_recognised_where_they_are_placed(tmp_path, capsys):
 
 
 def test_all_goes_on_past_what_cannot_be_had(server, tmp_path, capsys):
-    table = {"squad": squad(server, {"a.json": b"a"}), "bookscorpus": sources.Books("bookscorpus"),
-             "wikicorpus_en": wiki(server)}
+    table = {
+        "squad": squad(server, {"a.json": b"a"}),
+        "bookscorpus": sources.Books("bookscorpus"),
+        "wikicorpus_en": wiki(server),
+    }
     with pytest.raises(UserError, match="1 of 3 datasets are not there: wikicorpus_en"):
         download("all", tmp_path, table, CLIENT)
     output = capsys.readouterr().out
@@ -387,13 +402,15 @@ def test_every_source_has_its_checksums_and_places():
 
 # --- Stopped in the middle ----------------------------------------------------------------------
 
+
 def start_download(root, dataset, source):
-    code = (f"import sys; sys.path.insert(0, {str(CHECKOUT)!r})\n"
-            "from pathlib import Path\nfrom data import fetch\nfrom data.sources import *\n"
-            "from data.download import download\nfetch._BLOCK_BYTES = 1024\n"
-            f"download({dataset!r}, Path({str(root)!r}), {{{dataset!r}: {source!r}}})")
-    return subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL,
-                            stdout=subprocess.DEVNULL)
+    code = (
+        f"import sys; sys.path.insert(0, {str(CHECKOUT)!r})\n"
+        "from pathlib import Path\nfrom data import fetch\nfrom data.sources import *\n"
+        "from data.download import download\nfetch._BLOCK_BYTES = 1024\n"
+        f"download({dataset!r}, Path({str(root)!r}), {{{dataset!r}: {source!r}}})"
+    )
+    return subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
 
 
 def has_come(part, num_bytes):

@@ -1,4 +1,5 @@
 """Files over HTTP from a server that drops, lies, changes, refuses and knows no ranges."""
+
 from __future__ import annotations
 
 import errno
@@ -39,19 +40,22 @@ def waits(monkeypatch):
 
 
 def get(server, folder, checksum=SHA256, path="/file.bin"):
-    return fetch.Client().fetch(server.url(path), folder / "file.bin", checksum,
-                                f"put it there as {folder}/file.bin", "file.bin")
+    return fetch.Client().fetch(
+        server.url(path), folder / "file.bin", checksum, f"put it there as {folder}/file.bin", "file.bin"
+    )
 
 
 def is_whole(folder):
-    return ([path.name for path in folder.iterdir()] == ["file.bin"]
-            and (folder / "file.bin").read_bytes() == CONTENT)
+    return [path.name for path in folder.iterdir()] == ["file.bin"] and (folder / "file.bin").read_bytes() == CONTENT
 
 
 def test_whole_file_with_its_checksum(server, tmp_path):
     server.add("/file.bin", CONTENT)
     assert get(server, tmp_path) == {
-        "url": server.url("/file.bin"), "bytes": len(CONTENT), "sha256": SHA256.partition(":")[2]}
+        "url": server.url("/file.bin"),
+        "bytes": len(CONTENT),
+        "sha256": SHA256.partition(":")[2],
+    }
     assert is_whole(tmp_path)
 
 
@@ -84,8 +88,7 @@ def test_server_that_knows_no_ranges_begins_again(server, tmp_path, waits, capsy
 
 
 @pytest.mark.parametrize("knows_if_range", [True, False])
-def test_file_that_changes_in_between_is_fetched_anew(
-        server, tmp_path, waits, capsys, knows_if_range):
+def test_file_that_changes_in_between_is_fetched_anew(server, tmp_path, waits, capsys, knows_if_range):
     page = server.add("/file.bin", b"old" * 100_000, if_range=knows_if_range)
     page.drop_after = [200_000]
     with pytest.MonkeyPatch.context() as patch:
@@ -176,17 +179,25 @@ def test_length_that_is_too_short_is_noticed_by_the_checksum(server, tmp_path):
 
 def test_busy_server_is_asked_again_when_it_says(server, tmp_path, waits):
     page = server.add("/file.bin", CONTENT)
-    page.statuses = [(503, {"Retry-After": "7"}), (429, {}), (500, {}),
-                     (503, {"Retry-After": "Thu, 01 Jan 1970 00:00:00 GMT"})]
+    page.statuses = [
+        (503, {"Retry-After": "7"}),
+        (429, {}),
+        (500, {}),
+        (503, {"Retry-After": "Thu, 01 Jan 1970 00:00:00 GMT"}),
+    ]
     get(server, tmp_path)
     assert is_whole(tmp_path) and waits == [7.0, 4.0, 8.0, 0.0]
 
 
-@pytest.mark.parametrize("statuses,message", [
-    ([(503, {})] * 9, r"503 Service Unavailable, 5 times in a row"),
-    ([(503, {"Retry-After": "86400"})], r"asks for a pause of 86,400 s"),
-    ([(404, {})], r"404 Not Found: the file is not there"), ([(403, {})], r"403 Forbidden"),
-])
+@pytest.mark.parametrize(
+    "statuses,message",
+    [
+        ([(503, {})] * 9, r"503 Service Unavailable, 5 times in a row"),
+        ([(503, {"Retry-After": "86400"})], r"asks for a pause of 86,400 s"),
+        ([(404, {})], r"404 Not Found: the file is not there"),
+        ([(403, {})], r"403 Forbidden"),
+    ],
+)
 def test_refusals_name_the_address_and_the_way_out(server, tmp_path, waits, statuses, message):
     server.add("/file.bin", CONTENT).statuses = statuses
     with pytest.raises(UserError, match=message) as caught:
@@ -198,8 +209,11 @@ def test_refusals_name_the_address_and_the_way_out(server, tmp_path, waits, stat
 def test_no_network_says_so(tmp_path, waits):
     server = Server()
     server.stop()
-    with pytest.raises(UserError, match=r"/file.bin: no answer \(Connection refused\), 5 times.*"
-                                        "put it there as"):
+    with pytest.raises(
+        UserError,
+        match=r"/file.bin: no answer \(Connection refused\), 5 times.*"
+        "put it there as",
+    ):
         get(server, tmp_path)
     assert waits == [2.0, 4.0, 8.0, 16.0]
 
@@ -239,10 +253,12 @@ def test_text_is_tried_again_and_bounded(server, monkeypatch, waits):
 def test_killed_download_goes_on_with_the_same_bytes(server, tmp_path):
     page = server.add("/file.bin", CONTENT)
     page.delay_secs = 0.002
-    code = (f"import sys; sys.path.insert(0, {str(CHECKOUT)!r})\n"
-            "from pathlib import Path\nfrom data import fetch\nfetch._BLOCK_BYTES = 4096\n"
-            f"fetch.Client().fetch({server.url('/file.bin')!r}, Path({str(tmp_path / 'file.bin')!r}), "
-            f"{SHA256!r}, '', '')")
+    code = (
+        f"import sys; sys.path.insert(0, {str(CHECKOUT)!r})\n"
+        "from pathlib import Path\nfrom data import fetch\nfetch._BLOCK_BYTES = 4096\n"
+        f"fetch.Client().fetch({server.url('/file.bin')!r}, Path({str(tmp_path / 'file.bin')!r}), "
+        f"{SHA256!r}, '', '')"
+    )
     part = tmp_path / "file.bin.part"
     for wanted_bytes in (100_000, 300_000):
         process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)

@@ -1,4 +1,5 @@
 """Fine-tuning on a handful of questions: order of rows, resuming, scores, and what is refused."""
+
 import dataclasses
 import json
 import os
@@ -27,18 +28,44 @@ NUM_WINDOWS = len(GOLDEN["features"])
 
 
 def settings(**changes):
-    return FinetuningConfig(**{**dict(
-        learning_rate=0.01, num_train_epochs=0.6, warmup_proportion=0.1, train_batch_size=2, num_accumulation_steps=2,
-        num_ranks=1, save_checkpoint_steps=3, display_loss_steps=2), **changes})
+    return FinetuningConfig(
+        **{
+            **dict(
+                learning_rate=0.01,
+                num_train_epochs=0.6,
+                warmup_proportion=0.1,
+                train_batch_size=2,
+                num_accumulation_steps=2,
+                num_ranks=1,
+                save_checkpoint_steps=3,
+                display_loss_steps=2,
+            ),
+            **changes,
+        }
+    )
 
 
 def job(folder, model_dir, *, training=None, **changes):
-    return SquadJob(**{**dict(
-        model_dir=model_dir, train_file=str(folder / "squad.json"), predict_file=str(folder / "squad.json"),
-        init_checkpoint=None, bert_config_file=str(folder / "bert_config.json"), vocab_file=str(folder / "vocab.txt"),
-        training=training or settings(), features=FeatureSettings(**GOLDEN["settings"]),
-        decoding=DecodeSettings(version_2_with_negative=True), predict_batch_size=16, wants_scores=None,
-        dllog_path=None, continue_with_changes=False), **changes})
+    return SquadJob(
+        **{
+            **dict(
+                model_dir=model_dir,
+                train_file=str(folder / "squad.json"),
+                predict_file=str(folder / "squad.json"),
+                init_checkpoint=None,
+                bert_config_file=str(folder / "bert_config.json"),
+                vocab_file=str(folder / "vocab.txt"),
+                training=training or settings(),
+                features=FeatureSettings(**GOLDEN["settings"]),
+                decoding=DecodeSettings(version_2_with_negative=True),
+                predict_batch_size=16,
+                wants_scores=None,
+                dllog_path=None,
+                continue_with_changes=False,
+            ),
+            **changes,
+        }
+    )
 
 
 def events(model_dir, event):
@@ -61,15 +88,18 @@ def test_updates_cover_the_epochs_and_no_more():
     assert settings(num_ranks=8).effective_learning_rate == pytest.approx(0.08)
 
 
-@pytest.mark.parametrize("values, message", [
-    (dict(train_batch_size=0), "train_batch_size=0"),
-    (dict(num_train_epochs=0), "num_train_epochs=0"),
-    (dict(learning_rate=-1.0), "learning_rate=-1.0"),
-    (dict(learning_rate=float("nan")), "learning_rate=nan"),
-    (dict(warmup_proportion=1.0), "warmup_proportion=1.0"),
-    (dict(precision="half"), "precision='half'"),
-    (dict(seed=-1), "seed=-1"),
-])
+@pytest.mark.parametrize(
+    "values, message",
+    [
+        (dict(train_batch_size=0), "train_batch_size=0"),
+        (dict(num_train_epochs=0), "num_train_epochs=0"),
+        (dict(learning_rate=-1.0), "learning_rate=-1.0"),
+        (dict(learning_rate=float("nan")), "learning_rate=nan"),
+        (dict(warmup_proportion=1.0), "warmup_proportion=1.0"),
+        (dict(precision="half"), "precision='half'"),
+        (dict(seed=-1), "seed=-1"),
+    ],
+)
 def test_settings_are_checked(values, message):
     with pytest.raises(UserError, match=message):
         settings(**values)
@@ -78,9 +108,12 @@ def test_settings_are_checked(values, message):
 def all_rows(config, num_rows, num_updates):
     """[updates, G]: the global batches that the ranks make together, rank-major."""
     order = GlobalOrder(np.ones(num_rows, np.int64), config.seed)
-    return np.array([
-        np.concatenate([training_rows(order, update, config, rank).ravel() for rank in range(config.num_ranks)])
-        for update in range(num_updates)])
+    return np.array(
+        [
+            np.concatenate([training_rows(order, update, config, rank).ravel() for rank in range(config.num_ranks)])
+            for update in range(num_updates)
+        ]
+    )
 
 
 def test_order_of_rows_does_not_depend_on_the_split():
@@ -112,11 +145,21 @@ def finished(squad, tmp_path_factory):
 
 
 def test_a_run_leaves_what_is_promised(finished, capsys):
-    for name in ("config.json", "report.html", "training_summary.txt", "predictions.json", "nbest_predictions.json",
-                 "null_odds.json", "eval_results.txt"):
+    for name in (
+        "config.json",
+        "report.html",
+        "training_summary.txt",
+        "predictions.json",
+        "nbest_predictions.json",
+        "null_odds.json",
+        "eval_results.txt",
+    ):
         assert (finished / name).stat().st_size > 0
     assert [path.name for path in sorted((finished / "checkpoints").iterdir())] == [
-        "ckpt-00000003", "ckpt-00000006", "ckpt-00000008"]
+        "ckpt-00000003",
+        "ckpt-00000006",
+        "ckpt-00000008",
+    ]
     newest = finished / "checkpoints" / "ckpt-00000008"
     for folder in (newest, finished):  # either can be named as --init_checkpoint
         assert (folder / "vocab.txt").is_file() and (folder / "bert_config.json").is_file()
@@ -133,12 +176,24 @@ def test_a_run_leaves_what_is_promised(finished, capsys):
 
 
 def test_predicting_again_gives_the_same_answers(finished, squad, tmp_path, capsys):
-    run_squad(job(squad, tmp_path, train_file=None, init_checkpoint=str(finished), wants_scores=True,
-                  bert_config_file=None, vocab_file=None, predict_batch_size=7), Workers())
+    run_squad(
+        job(
+            squad,
+            tmp_path,
+            train_file=None,
+            init_checkpoint=str(finished),
+            wants_scores=True,
+            bert_config_file=None,
+            vocab_file=None,
+            predict_batch_size=7,
+        ),
+        Workers(),
+    )
     for name in ("predictions.json", "null_odds.json"):
         expected = json.loads((finished / name).read_text())
         assert json.loads((tmp_path / name).read_text()) == (
-            expected if name == "predictions.json" else pytest.approx(expected, abs=1e-4))
+            expected if name == "predictions.json" else pytest.approx(expected, abs=1e-4)
+        )
     printed = [line for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
     assert json.loads(printed[0])["f1"] == events(tmp_path, "evaluation")[0]["f1"]
     assert events(tmp_path, "evaluation")[0]["update"] == 8
@@ -151,9 +206,17 @@ def test_a_file_without_answers_is_predicted_and_nothing_else(finished, squad, t
     (tmp_path / "bare.json").write_text(json.dumps(bare))
 
     def run(name, **changes):
-        return run_squad(job(squad, tmp_path / name, **{**dict(
-            train_file=None, predict_file=str(tmp_path / "bare.json"), init_checkpoint=str(finished)), **changes}),
-            Workers())
+        return run_squad(
+            job(
+                squad,
+                tmp_path / name,
+                **{
+                    **dict(train_file=None, predict_file=str(tmp_path / "bare.json"), init_checkpoint=str(finished)),
+                    **changes,
+                },
+            ),
+            Workers(),
+        )
 
     assert run("predicted")
     assert (tmp_path / "predicted" / "predictions.json").read_text() == (finished / "predictions.json").read_text()
@@ -192,7 +255,8 @@ def test_the_split_into_micro_batches_changes_nothing_but_rounding(finished, squ
     mine, theirs = (np.frombuffer(weights(folder, 8), np.float32) for folder in (tmp_path, finished))
     np.testing.assert_allclose(mine, theirs, atol=2e-4)
     assert events(tmp_path, "train")[-1]["total_loss"] == pytest.approx(
-        events(finished, "train")[-1]["total_loss"], rel=1e-4)
+        events(finished, "train")[-1]["total_loss"], rel=1e-4
+    )
 
 
 def test_a_size_to_be_found_is_tried_as_it_is_trained(finished, squad, tmp_path, monkeypatch):
@@ -208,7 +272,8 @@ def test_a_size_to_be_found_is_tried_as_it_is_trained(finished, squad, tmp_path,
     found = json.loads((tmp_path / "config.json").read_text())["settings"]
     assert (found["train_batch_size"], found["num_accumulation_steps"]) == (1, 4)
     assert events(tmp_path, "train")[-1]["total_loss"] == pytest.approx(
-        events(finished, "train")[-1]["total_loss"], rel=1e-4)
+        events(finished, "train")[-1]["total_loss"], rel=1e-4
+    )
 
 
 def test_other_settings_in_the_same_folder_are_refused(finished, squad):
@@ -228,13 +293,16 @@ def test_what_does_not_fit_is_refused(squad, tmp_path):
     num = len(GOLDEN["vocab"])
     refused(f"has {num + 1} pieces, but .* says vocab_size={num}", vocab_file=str(longer))
     refused("--vocab_file is required where no --init_checkpoint", vocab_file=None)
-    refused("max_seq_length=129 is more than the model's max_position_embeddings=128",
-            features=FeatureSettings(129, 12, 10))
+    refused(
+        "max_seq_length=129 is more than the model's max_position_embeddings=128", features=FeatureSettings(129, 12, 10)
+    )
     refused("no such file", train_file=str(tmp_path / "absent.json"))
     refused("has no answer; pass --version_2_with_negative", decoding=DecodeSettings())
     refused("do not fill one update", training=settings(train_batch_size=100))
-    refused("pass --do_lower_case=1 with an uncased model",
-            decoding=DecodeSettings(version_2_with_negative=True, do_lower_case=False))
+    refused(
+        "pass --do_lower_case=1 with an uncased model",
+        decoding=DecodeSettings(version_2_with_negative=True, do_lower_case=False),
+    )
     with pytest.raises(UserError, match="predict_batch_size=0"):
         job(squad, tmp_path, predict_batch_size=0)
     with pytest.raises(UserError, match="no --predict_file"):
@@ -242,24 +310,42 @@ def test_what_does_not_fit_is_refused(squad, tmp_path):
 
 
 def command(squad, model_dir, **changes):
-    flags = {**dict(mode="train_and_predict", train_file=squad / "squad.json", predict_file=squad / "squad.json",
-                    bert_config_file=squad / "bert_config.json", vocab_file=squad / "vocab.txt", model_dir=model_dir,
-                    max_seq_length=48, doc_stride=12, max_query_length=10), **changes}
-    return [sys.executable, str(ROOT / "run_squad.py"),
-            *(f"--{name}={value}" for name, value in flags.items() if value is not None)]
+    flags = {
+        **dict(
+            mode="train_and_predict",
+            train_file=squad / "squad.json",
+            predict_file=squad / "squad.json",
+            bert_config_file=squad / "bert_config.json",
+            vocab_file=squad / "vocab.txt",
+            model_dir=model_dir,
+            max_seq_length=48,
+            doc_stride=12,
+            max_query_length=10,
+        ),
+        **changes,
+    }
+    return [
+        sys.executable,
+        str(ROOT / "run_squad.py"),
+        *(f"--{name}={value}" for name, value in flags.items() if value is not None),
+    ]
 
 
 ENVIRONMENT = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
 
 
-@pytest.mark.parametrize("changes, message", [
-    (dict(model_dir=None), "--model_dir is required with --mode=train_and_predict"),
-    (dict(mode="eval", predict_file=None), "--predict_file is required with --mode=eval"),
-    (dict(mode="eval", eval="false"), "--mode=eval scores, --noeval does not"),
-])
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        (dict(model_dir=None), "--model_dir is required with --mode=train_and_predict"),
+        (dict(mode="eval", predict_file=None), "--predict_file is required with --mode=eval"),
+        (dict(mode="eval", eval="false"), "--mode=eval scores, --noeval does not"),
+    ],
+)
 def test_the_program_says_a_mistake_in_one_line(squad, tmp_path, changes, message):
-    done = subprocess.run(command(squad, **{"model_dir": tmp_path, **changes}), capture_output=True, text=True,
-                          env=ENVIRONMENT)
+    done = subprocess.run(
+        command(squad, **{"model_dir": tmp_path, **changes}), capture_output=True, text=True, env=ENVIRONMENT
+    )
     assert done.returncode == 2
     assert done.stderr.startswith(f"error: {message}") and done.stderr.count("\n") == 1
 
@@ -268,24 +354,31 @@ def test_the_program_says_a_mistake_in_one_line(squad, tmp_path, changes, messag
 def test_killed_and_started_again_it_learns_the_answers_by_heart(tmp_path):
     """Learning, decoding and scoring together, as a program, against an undisturbed run."""
     squad = write_squad(tmp_path, version_2=False, hidden_size=64, num_hidden_layers=2, dropout=0.05)
-    changes = dict(train_batch_size=10, num_train_epochs=60, learning_rate=1e-3, save_checkpoint_steps=20,
-                   display_loss_steps=20)
-    done = subprocess.run(command(squad, tmp_path / "whole", **changes), capture_output=True, text=True,
-                          env=ENVIRONMENT)
+    changes = dict(
+        train_batch_size=10, num_train_epochs=60, learning_rate=1e-3, save_checkpoint_steps=20, display_loss_steps=20
+    )
+    done = subprocess.run(
+        command(squad, tmp_path / "whole", **changes), capture_output=True, text=True, env=ENVIRONMENT
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     scores = next(json.loads(line) for line in done.stdout.splitlines() if line.startswith("{"))
     assert set(scores) == {"exact_match", "f1"} and scores["exact_match"] > 80
 
-    killed = subprocess.Popen(command(squad, tmp_path / "killed", **changes), env=ENVIRONMENT,
-                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    killed = subprocess.Popen(
+        command(squad, tmp_path / "killed", **changes),
+        env=ENVIRONMENT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     deadline = time.monotonic() + 120
     while not (tmp_path / "killed" / "checkpoints" / "ckpt-00000040").exists():
         assert killed.poll() is None and time.monotonic() < deadline
         time.sleep(0.02)
     killed.send_signal(signal.SIGKILL)
     killed.wait()
-    done = subprocess.run(command(squad, tmp_path / "killed", **changes), capture_output=True, text=True,
-                          env=ENVIRONMENT)
+    done = subprocess.run(
+        command(squad, tmp_path / "killed", **changes), capture_output=True, text=True, env=ENVIRONMENT
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "going on from" in done.stdout
     last = max(path.name for path in (tmp_path / "whole" / "checkpoints").iterdir())
@@ -296,9 +389,21 @@ def test_killed_and_started_again_it_learns_the_answers_by_heart(tmp_path):
 def test_identity_holds_what_decides_the_result():
     """What may differ between two starts of one run: the split, how often it shows and saves, XLA."""
     base = settings(num_accumulation_steps=4, num_ranks=1)
-    same = dataclasses.replace(base, num_accumulation_steps=2, train_batch_size=4, save_checkpoint_steps=7,
-                               display_loss_steps=9, xla_scope="step")
+    same = dataclasses.replace(
+        base,
+        num_accumulation_steps=2,
+        train_batch_size=4,
+        save_checkpoint_steps=7,
+        display_loss_steps=9,
+        xla_scope="step",
+    )
     assert base.identity() == same.identity()
-    for change in (dict(seed=1), dict(num_train_epochs=2.0), dict(train_batch_size=3), dict(precision="bf16"),
-                   dict(learning_rate=0.02), dict(warmup_proportion=0.2)):
+    for change in (
+        dict(seed=1),
+        dict(num_train_epochs=2.0),
+        dict(train_batch_size=3),
+        dict(precision="bf16"),
+        dict(learning_rate=0.02),
+        dict(warmup_proportion=0.2),
+    ):
         assert dataclasses.replace(base, **change).identity() != base.identity()

@@ -3,6 +3,7 @@
 There is no GPU here, so this is counted: what the host reads and makes while an update runs, what its functions call
 back, what XLA compiles, and whether its program knows over how many micro-batches it loops.
 """
+
 import re
 import subprocess
 import sys
@@ -103,7 +104,7 @@ def test_the_host_computes_nothing_with_results():
     """TensorFlow keeps int32 on the host, on GPU machines too: a sum of such numbers would fetch them."""
     step, *_ = make_step(Workers(), 2, 4, precision="fp16")
     step(rows_of(global_batch(), 0, 2, 4), 0)
-    concrete, = step._apply._list_all_concrete_functions()
+    (concrete,) = step._apply._list_all_concrete_functions()
     results = {tensor.ref() for tensor in concrete.graph.inputs if tensor.dtype == tf.float32}
     for operation in concrete.graph.get_operations():
         if results.intersection(tensor.ref() for tensor in operation.inputs):
@@ -148,8 +149,13 @@ def test_the_compiled_loop_knows_how_often_it_runs():
     """So that on a GPU the host need not ask after each micro-batch whether there is another one."""
     step, *_ = make_step(Workers(), 8, 1, scope="step")
     program = step._accumulate.experimental_get_compiler_ir(
-        rows_of(global_batch(), 0, 8, 1), tf.zeros([2]), tf.constant(1.0), tf.constant(1, tf.uint64),
-        tf.constant(0, tf.int64), None)(stage="optimized_hlo")
+        rows_of(global_batch(), 0, 8, 1),
+        tf.zeros([2]),
+        tf.constant(1.0),
+        tf.constant(1, tf.uint64),
+        tf.constant(0, tf.int64),
+        None,
+    )(stage="optimized_hlo")
     conditions = re.findall(r"constant\((\d+)\)[^\n]*\n\s*ROOT [^\n]*pred\[\] compare\([^\n]*op_name=\"while/", program)
     assert conditions == ["8"]
 
@@ -186,7 +192,15 @@ def test_the_loop_reads_results_only_where_it_logs(monkeypatch):
 
     monkeypatch.setattr(Interval, "read", read)
     settings = LoopSettings(10, 8, save_checkpoint_steps=10, display_loss_steps=5, identity={})
-    assert run_updates(step, State(), lambda _: iter([Batch()] * 10), settings, None, Telemetry(), Workers(),
-                       name_metrics=lambda _: {"total_loss": 1.0})
+    assert run_updates(
+        step,
+        State(),
+        lambda _: iter([Batch()] * 10),
+        settings,
+        None,
+        Telemetry(),
+        Workers(),
+        name_metrics=lambda _: {"total_loss": 1.0},
+    )
     # Where the run stands at its start, twice, and then each log line: five results, and where it stands.
     assert reads == [0, 0, 5, 5, 5, 10]

@@ -1,4 +1,5 @@
 """Predicting over rows: fixed shapes, fill rows, shares of ranks."""
+
 import json
 
 import numpy as np

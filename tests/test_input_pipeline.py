@@ -32,8 +32,16 @@ def unmasked_dataset(tmp_path_factory):
 def batches(dataset, count, first_batch=0, accumulation=2, micro_batch=4, rank=0, ranks=1):
     records = RecordSet(str(dataset / "training"), "input_files")
     order = GlobalOrder(records.records_per_file, seed=1)
-    iterator = training_batches(records, order, first_batch=first_batch, num_accumulation_steps=accumulation,
-                                micro_batch_size=micro_batch, rank=rank, num_ranks=ranks, vocab_size=VOCAB_SIZE)
+    iterator = training_batches(
+        records,
+        order,
+        first_batch=first_batch,
+        num_accumulation_steps=accumulation,
+        micro_batch_size=micro_batch,
+        rank=rank,
+        num_ranks=ranks,
+        vocab_size=VOCAB_SIZE,
+    )
     return [next(iterator).features for _ in range(count)]
 
 
@@ -45,7 +53,9 @@ def test_shapes_types_and_equality_with_a_plain_reader(dataset):
     (batch,) = batches(dataset, 1)
     assert batch["input_ids"].shape == [2, 4, 16] and batch["masked_lm_weights"].shape == [2, 4, 3]
     assert {name: value.dtype for name, value in batch.items() if value.dtype != tf.int32} == {
-        "masked_lm_weights": tf.float32, "example_weights": tf.float32}
+        "masked_lm_weights": tf.float32,
+        "example_weights": tf.float32,
+    }
     files = [str(path) for path in find_shards(str(dataset / "training"), "x")]
     everything = {}
     for raw in tf.data.TFRecordDataset(files):
@@ -59,8 +69,10 @@ def test_shapes_types_and_equality_with_a_plain_reader(dataset):
 @pytest.mark.parametrize("accumulation, micro_batch, ranks", [(8, 1, 1), (1, 8, 1), (2, 2, 2), (1, 2, 4)])
 def test_an_update_has_the_same_rows_however_it_is_split(dataset, accumulation, micro_batch, ranks):
     expected = [ids(batch) for batch in batches(dataset, 20)]  # more than one epoch of 137
-    parts = [batches(dataset, 20, accumulation=accumulation, micro_batch=micro_batch, rank=rank, ranks=ranks)
-             for rank in range(ranks)]
+    parts = [
+        batches(dataset, 20, accumulation=accumulation, micro_batch=micro_batch, rank=rank, ranks=ranks)
+        for rank in range(ranks)
+    ]
     for number, rows in enumerate(expected):
         np.testing.assert_array_equal(rows, np.concatenate([ids(part[number]) for part in parts]))
 
@@ -76,8 +88,9 @@ def test_evaluation_sees_every_instance_once(dataset, ranks):
     records = RecordSet(str(dataset / "test"), "eval_files")
     seen, lengths = [], set()
     for rank in range(ranks):
-        own = list(evaluation_batches(records, batch_size=4, max_batches=0, rank=rank, num_ranks=ranks,
-                                      vocab_size=VOCAB_SIZE))
+        own = list(
+            evaluation_batches(records, batch_size=4, max_batches=0, rank=rank, num_ranks=ranks, vocab_size=VOCAB_SIZE)
+        )
         lengths.add(len(own))
         for batch in own:
             real = batch["example_weights"].numpy() == 1
@@ -94,8 +107,9 @@ def test_natural_order_of_shards(tmp_path):
     assert [path.name for path in find_shards(str(tmp_path), "x")] == ["a_1.tfrecord", "a_9.tfrecord", "a_10.tfrecord"]
 
 
-@pytest.mark.parametrize("pattern, words", [("nowhere/*.tfrecord", "names no record file"), ("", "is empty"),
-                                            ("{0},{0}", "twice")])
+@pytest.mark.parametrize(
+    "pattern, words", [("nowhere/*.tfrecord", "names no record file"), ("", "is empty"), ("{0},{0}", "twice")]
+)
 def test_bad_patterns(dataset, pattern, words):
     with pytest.raises(UserError, match=words):
         find_shards(pattern.format(dataset / "training"), "input_files")
@@ -155,13 +169,16 @@ def test_unmasked_records_are_masked_anew_in_each_epoch(unmasked_dataset):
     (again,) = batches(unmasked_dataset, 1, first_batch=1, accumulation=1, micro_batch=137)
     assert batch["masked_lm_ids"].shape == [1, 137, 3] and batch["input_ids"].shape == [1, 137, 16]
     assert {name: value.dtype for name, value in batch.items() if value.dtype != tf.int32} == {
-        "masked_lm_weights": tf.float32, "example_weights": tf.float32}
+        "masked_lm_weights": tf.float32,
+        "example_weights": tf.float32,
+    }
     assert Counter(originals(batch)) == Counter(originals(again)), "the same instances"
     first, second = (Counter(map(tuple, masks(rows))) for rows in (batch, again))
     assert sum((first & second).values()) < 15
     lengths = batch["input_mask"].numpy()[0].sum(axis=1)
     np.testing.assert_array_equal(
-        batch["masked_lm_weights"].numpy()[0].sum(axis=1), np.minimum(3, np.round(0.2 * lengths)))
+        batch["masked_lm_weights"].numpy()[0].sum(axis=1), np.minimum(3, np.round(0.2 * lengths))
+    )
 
 
 def test_masks_come_from_the_run_s_seed_the_epoch_and_the_record_s_place_among_all(unmasked_dataset):
@@ -169,8 +186,10 @@ def test_masks_come_from_the_run_s_seed_the_epoch_and_the_record_s_place_among_a
     ids_of = VocabularyIds.of(load_vocab(unmasked_dataset / "vocab.txt"))
     masker = Masker(MaskingRules(0.2, SCHEMA.max_predictions_per_seq), ids_of)
     first_of = [0, 70, 134]  # shards of 70, 64 and 3
-    numbered = [(run.epoch, first_of[run.file] + run.first, run.num_records)
-                for run in GlobalOrder(records.records_per_file, seed=1).runs(0, 160)]
+    numbered = [
+        (run.epoch, first_of[run.file] + run.first, run.num_records)
+        for run in GlobalOrder(records.records_per_file, seed=1).runs(0, 160)
+    ]
     assert {epoch for epoch, _, _ in numbered} == {0, 1}
     rows = [row for batch in batches(unmasked_dataset, 20) for row in originals(batch)]
     found = np.concatenate([ids(batch) for batch in batches(unmasked_dataset, 20)])
@@ -181,8 +200,10 @@ def test_masks_come_from_the_run_s_seed_the_epoch_and_the_record_s_place_among_a
 @pytest.mark.parametrize("accumulation, micro_batch, ranks", [(8, 1, 1), (2, 2, 2), (1, 2, 4)])
 def test_masks_do_not_know_the_split(unmasked_dataset, accumulation, micro_batch, ranks):
     expected = [masks(batch) for batch in batches(unmasked_dataset, 20)]
-    parts = [batches(unmasked_dataset, 20, accumulation=accumulation, micro_batch=micro_batch, rank=rank, ranks=ranks)
-             for rank in range(ranks)]
+    parts = [
+        batches(unmasked_dataset, 20, accumulation=accumulation, micro_batch=micro_batch, rank=rank, ranks=ranks)
+        for rank in range(ranks)
+    ]
     for number, rows in enumerate(expected):
         np.testing.assert_array_equal(rows, np.concatenate([masks(part[number]) for part in parts]))
 
@@ -199,8 +220,9 @@ def test_evaluation_always_has_the_same_masks(unmasked_dataset):
     for batch_size, ranks in ((4, 1), (4, 1), (3, 2)):
         rows = []
         for rank in range(ranks):
-            for batch in evaluation_batches(records, batch_size=batch_size, max_batches=0, rank=rank, num_ranks=ranks,
-                                            vocab_size=VOCAB_SIZE):
+            for batch in evaluation_batches(
+                records, batch_size=batch_size, max_batches=0, rank=rank, num_ranks=ranks, vocab_size=VOCAB_SIZE
+            ):
                 real = batch["example_weights"].numpy() == 1
                 assert not batch["masked_lm_weights"].numpy()[~real].any()
                 rows += map(tuple, masks(batch)[real])
@@ -231,6 +253,7 @@ def test_unmasked_records_without_their_manifest_are_refused(tmp_path):
 
 # Rows of several instances.
 
+
 @pytest.fixture(scope="module", params=["static", "dynamic"])
 def roomy_dataset(request, tmp_path_factory):
     return write_dataset(tmp_path_factory.mktemp("roomy"), masking=request.param, schema=ROOMY)
@@ -238,9 +261,17 @@ def roomy_dataset(request, tmp_path_factory):
 
 def updates(dataset, count, packing, first_batch=0, accumulation=8, micro_batch=2, rank=0, ranks=1):
     records = RecordSet(str(dataset / "training"), "input_files")
-    iterator = training_batches(records, GlobalOrder(records.records_per_file, seed=1), first_batch=first_batch,
-                                num_accumulation_steps=accumulation, micro_batch_size=micro_batch, rank=rank,
-                                num_ranks=ranks, vocab_size=VOCAB_SIZE, packing=packing)
+    iterator = training_batches(
+        records,
+        GlobalOrder(records.records_per_file, seed=1),
+        first_batch=first_batch,
+        num_accumulation_steps=accumulation,
+        micro_batch_size=micro_batch,
+        rank=rank,
+        num_ranks=ranks,
+        vocab_size=VOCAB_SIZE,
+        packing=packing,
+    )
     return [next(iterator) for _ in range(count)]
 
 
@@ -250,7 +281,7 @@ def flat(batch):
 
 def rows_in_use(parts):
     """Of the ranks' parts of an update: all rows up to its number of micro-batches, in order."""
-    used = [{name: value[:part.num_micro_batches] for name, value in part.features.items()} for part in parts]
+    used = [{name: value[: part.num_micro_batches] for name, value in part.features.items()} for part in parts]
     rows = [flat(part._replace(features=features)) for part, features in zip(parts, used)]
     return {name: np.concatenate([part[name] for part in rows]) for name in rows[0]}
 
@@ -297,8 +328,17 @@ def test_packing_goes_by_the_lengths_in_the_indexes(tmp_path):
     assert records.fingerprint() != records.fingerprint(packing=True)
     index = tmp_path / "data" / "training" / "x_training_0.tfrecord.index"
     records._indexes[0].lengths[7] -= 1
-    iterator = training_batches(records, GlobalOrder([40], seed=1), first_batch=0, num_accumulation_steps=4,
-                                micro_batch_size=10, rank=0, num_ranks=1, vocab_size=VOCAB_SIZE, packing=True)
+    iterator = training_batches(
+        records,
+        GlobalOrder([40], seed=1),
+        first_batch=0,
+        num_accumulation_steps=4,
+        micro_batch_size=10,
+        rank=0,
+        num_ranks=1,
+        vocab_size=VOCAB_SIZE,
+        packing=True,
+    )
     with pytest.raises(UserError, match=f"record 7 does not begin with.*delete {index.name}"):
         next(iterator)
 

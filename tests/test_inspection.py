@@ -1,4 +1,5 @@
 """--action inspect: what is planted is found, said in words, and nothing else looks wrong."""
+
 from __future__ import annotations
 
 import json
@@ -44,8 +45,9 @@ def test_instances_shares_and_settings_are_shown(prepared, capsys):
     padding = float(re.search(r"([\d.]+)% padding", output)[1]) / 100
     assert random_next == pytest.approx(manifest["counts"]["random_next_share"], abs=0.02)
     assert padding == pytest.approx(manifest["counts"]["padding_share"], abs=0.02)
-    masked, kept, replaced = (float(number) for number in re.search(
-        r"([\d.]+)% masked, ([\d.]+)% kept, ([\d.]+)% replaced", output).groups())
+    masked, kept, replaced = (
+        float(number) for number in re.search(r"([\d.]+)% masked, ([\d.]+)% kept, ([\d.]+)% replaced", output).groups()
+    )
     assert 74 < masked < 86 and kept + replaced == pytest.approx(100 - masked, abs=0.2)
     bars = re.findall(r"^ +\d+-\d+ +([\d.]+)% #*$", output, re.MULTILINE)
     assert sum(map(float, bars)) == pytest.approx(100, abs=1)
@@ -54,22 +56,21 @@ def test_instances_shares_and_settings_are_shown(prepared, capsys):
 
 def test_every_mask_shown_has_its_answer(prepared, capsys):
     output, _ = inspect(capsys, prepared)
-    found = re.findall(r"record .*? tokens; .*?\n  A  (.*?)\n  B  (.*?)\n +to predict: (.*?)\n\n",
-                       output, re.DOTALL)
+    found = re.findall(r"record .*? tokens; .*?\n  A  (.*?)\n  B  (.*?)\n +to predict: (.*?)\n\n", output, re.DOTALL)
     assert len(found) == 3
     words = {word for text in documents(60) for word in text.lower().replace(".", "").split(" ")}
     for *passages, answers in found:
         shown = re.sub(r"\s+", " ", " ".join(passages)).split(" ")
-        predictions = re.findall(r"(\d+) (\S+) \((masked|kept|shown as \S+)\)",
-                                 re.sub(r"\s+", " ", answers))
+        predictions = re.findall(r"(\d+) (\S+) \((masked|kept|shown as \S+)\)", re.sub(r"\s+", " ", answers))
         assert shown.count("[MASK]") == sum(how == "masked" for *_, how in predictions) > 0
         assert len(words & set(shown)) > len(set(shown)) / 2
 
 
 def test_a_planted_duplicate_article_is_found(tmp_path, capsys):
     texts = documents(40)
-    shard(tmp_path, [*texts, changed(texts[17])], "--n_training_shards", 3, "--n_test_shards", 0,
-          "--fraction_test_set", 0)
+    shard(
+        tmp_path, [*texts, changed(texts[17])], "--n_training_shards", 3, "--n_test_shards", 0, "--fraction_test_set", 0
+    )
     output, wrong = inspect(capsys, tmp_path)
     assert len(wrong) == 1
     assert wrong[0].startswith("1 of 41 documents repeat an earlier one, exactly or nearly")
@@ -81,11 +82,21 @@ def test_a_planted_duplicate_article_is_found(tmp_path, capsys):
 def test_a_train_test_leak_is_found(tmp_path, capsys):
     texts = documents(40)
     # Two copies each, one of them changed a little: some come to lie on either side.
-    shard(tmp_path, [*texts, *texts[:10], *map(changed, texts[10:20])], "--n_training_shards", 2,
-          "--n_test_shards", 2, "--fraction_test_set", 0.4)
+    shard(
+        tmp_path,
+        [*texts, *texts[:10], *map(changed, texts[10:20])],
+        "--n_training_shards",
+        2,
+        "--n_test_shards",
+        2,
+        "--fraction_test_set",
+        0.4,
+    )
     beginnings = [text[:25] for text in texts[:20]]
-    split = {name: "".join(path.read_text() for path in (tmp_path / "sharded/custom").glob(
-        f"{name}/*.txt")) for name in ("training", "test")}
+    split = {
+        name: "".join(path.read_text() for path in (tmp_path / "sharded/custom").glob(f"{name}/*.txt"))
+        for name in ("training", "test")
+    }
     leaks = [text for text in beginnings if all(text in split[name] for name in split)]
     same = [text for text in leaks if text in beginnings[:10]]
     assert 2 < len(leaks) < 18 and same
@@ -105,14 +116,19 @@ def test_large_corpora_are_sampled_and_it_is_said(prepared, capsys, monkeypatch)
 
 def test_text_of_another_language_than_its_vocabulary(prepared, tmp_path, capsys):
     rng = random.Random(0)
-    chinese = ["".join(chr(rng.randrange(0x4E00, 0x5E00)) + "。" * (n % 12 == 11)
-                       for n in range(150)) for _ in range(30)]
+    chinese = [
+        "".join(chr(rng.randrange(0x4E00, 0x5E00)) + "。" * (n % 12 == 11) for n in range(150)) for _ in range(30)
+    ]
     shard(tmp_path, chinese, *SHARDS)
     vocab = prepared / "vocab/custom/vocab.txt"
     run(tmp_path, "create_tfrecord_files", *RECORDS, "--vocab_file", vocab)
     output, wrong = inspect(capsys, tmp_path)
-    assert any(what.startswith("100.0% of the words are [UNK] (mostly CJK characters): the text is in "
-                               "another language or script") for what in wrong)
+    assert any(
+        what.startswith(
+            "100.0% of the words are [UNK] (mostly CJK characters): the text is in another language or script"
+        )
+        for what in wrong
+    )
     assert any("of the tokens are [UNK]" in what for what in wrong)
     # Before any record is made, too.
     shutil.rmtree(tmp_path / "tfrecord")

@@ -1,4 +1,5 @@
 """Shares of a sample of instances, and what is said where the rules are broken."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -9,8 +10,9 @@ from bert_tf.records import InstanceArrays, write_records
 from data import instance_sample
 from data.instance_sample import judge, length_histogram, measure, original_ids, read_sample
 
-IDS = VocabularyIds(pad=0, cls=2, sep=3, mask=4, unknown=1, replacements=np.arange(5, 100),
-                    continues=np.zeros(100, bool))
+IDS = VocabularyIds(
+    pad=0, cls=2, sep=3, mask=4, unknown=1, replacements=np.arange(5, 100), continues=np.zeros(100, bool)
+)
 ARGUMENTS = {"max_seq_length": 32}
 
 
@@ -32,8 +34,13 @@ def instances(count=400, seed=0, masked=0.8, kept=0.1, random_next=0.5, shortest
     ids = before.copy()
     np.put_along_axis(ids, positions, shown, 1)
     return InstanceArrays(
-        ids, mask.astype(np.uint8), ((places > half) & mask).astype(np.uint8), positions, labels,
-        np.ones(positions.shape, np.float32), (rng.random(count) < random_next).astype(np.int64),
+        ids,
+        mask.astype(np.uint8),
+        ((places > half) & mask).astype(np.uint8),
+        positions,
+        labels,
+        np.ones(positions.shape, np.float32),
+        (rng.random(count) < random_next).astype(np.int64),
     ), before
 
 
@@ -53,12 +60,15 @@ def test_shares_are_those_that_were_drawn():
     assert judged(arrays) == []
 
 
-@pytest.mark.parametrize("options,message", [
-    ({"masked": 1.0, "kept": 0.0}, "100.0% of the predictions are masked, where 80%"),
-    ({"masked": 0.8, "kept": 0.2}, "of the predictions are replaced, where 10%"),
-    ({"random_next": 0.2}, "second passages are random: was the label's meaning turned round"),
-    ({"random_next": 0.95}, "most documents have a single sentence"),
-])
+@pytest.mark.parametrize(
+    "options,message",
+    [
+        ({"masked": 1.0, "kept": 0.0}, "100.0% of the predictions are masked, where 80%"),
+        ({"masked": 0.8, "kept": 0.2}, "of the predictions are replaced, where 10%"),
+        ({"random_next": 0.2}, "second passages are random: was the label's meaning turned round"),
+        ({"random_next": 0.95}, "most documents have a single sentence"),
+    ],
+)
 def test_broken_rules_are_said(options, message):
     assert any(message in what for what in judged(instances(**options)[0]))
 
@@ -75,8 +85,12 @@ def test_ids_and_places_that_cannot_be_are_said():
 
 def test_much_padding_is_said():
     arrays, _ = instances()
-    wide = arrays._replace(**{name: np.pad(getattr(arrays, name), ((0, 0), (0, 96)))
-                              for name in ("input_ids", "input_mask", "segment_ids")})
+    wide = arrays._replace(
+        **{
+            name: np.pad(getattr(arrays, name), ((0, 0), (0, 96)))
+            for name in ("input_ids", "input_mask", "segment_ids")
+        }
+    )
     (what,) = judged(wide)
     assert "% of what is computed will be padding" in what and "95 % of the instances fit 32" in what
 

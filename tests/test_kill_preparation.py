@@ -1,4 +1,5 @@
 """The script that kills every stage finds no difference, and would find one."""
+
 from __future__ import annotations
 
 import subprocess
@@ -17,8 +18,19 @@ def test_killed_stages_end_with_the_bytes_of_undisturbed_ones(tmp_path):
     corpus = tmp_path / "corpus.txt"
     corpus.write_text("\n\n".join(documents(60, words=200)))
     done = subprocess.run(
-        [sys.executable, str(CHECKOUT / "benchmarks/kill_preparation.py"), "--kills", "1",
-         "--n_processes", "2", "--corpus", str(corpus)], text=True, capture_output=True)
+        [
+            sys.executable,
+            str(CHECKOUT / "benchmarks/kill_preparation.py"),
+            "--kills",
+            "1",
+            "--n_processes",
+            "2",
+            "--corpus",
+            str(corpus),
+        ],
+        text=True,
+        capture_output=True,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     rows = [line for line in done.stdout.splitlines() if line.endswith(" | 0 |")]
     assert len(rows) == 5
@@ -36,5 +48,4 @@ def test_what_differs_is_named(tmp_path):
     (tmp_path / "lost").unlink()
     (tmp_path / "x.tmp").write_text("")
     (tmp_path / ".manifest.json.lock").write_text("")
-    assert list(differences(tmp_path, wanted)) == [
-        "changed is different", "lost is missing", "x.tmp is left over"]
+    assert list(differences(tmp_path, wanted)) == ["changed is different", "lost is missing", "x.tmp is left over"]

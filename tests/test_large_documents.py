@@ -1,4 +1,5 @@
 """Documents larger than a batch are formatted part by part, with the bytes they would have in one."""
+
 from __future__ import annotations
 
 import json
@@ -36,22 +37,30 @@ def corpus(folder: Path, input_format: str) -> Path:
     texts += [texts[1], "= = =\n" * 500, "Short.", texts[4], texts[0], "Last one."]
     path = folder / f"source.{'jsonl' if input_format == 'jsonl' else 'txt'}"
     if input_format == "jsonl":
-        content = "\n".join(json.dumps({"id": [n, {"text": "no"}], "text": text, "more": "x"}, ensure_ascii=n % 2 == 0)
-                            for n, text in enumerate(texts))
+        content = "\n".join(
+            json.dumps({"id": [n, {"text": "no"}], "text": text, "more": "x"}, ensure_ascii=n % 2 == 0)
+            for n, text in enumerate(texts)
+        )
     elif input_format == "file":
         content = texts[4]
     elif input_format == "line":
         content = "\n".join(" ".join(text.split()) for text in texts)
     else:
-        content = "\n\n".join("\n".join(line for line in text.split("\n") if line not in ("", "* * *"))
-                               for text in texts)
+        content = "\n\n".join(
+            "\n".join(line for line in text.split("\n") if line not in ("", "* * *")) for text in texts
+        )
     path.write_text(content, encoding="utf-8")
     return path
 
 
 def formatted(working_dir: Path, source: Path, *arguments: object, dataset: str = "custom") -> tuple[bytes, dict]:
-    preparation.run(working_dir, "text_formatting", *(["--input_files", source] if dataset == "custom" else []),
-                    *arguments, dataset=dataset)
+    preparation.run(
+        working_dir,
+        "text_formatting",
+        *(["--input_files", source] if dataset == "custom" else []),
+        *arguments,
+        dataset=dataset,
+    )
     (text,) = (working_dir / FORMATTED).glob(f"{dataset}*.txt")
     (manifest,) = (working_dir / FORMATTED).glob(f"{dataset}*.manifest.json")
     return text.read_bytes(), json.loads(manifest.read_text())["counts"]
@@ -79,6 +88,7 @@ def test_a_run_that_stopped_inside_a_document_goes_on(tmp_path, monkeypatch):
     monkeypatch.setattr(formatting, "CHECKPOINT_BYTES", 100)
     write = formatting._Writer.write
     for stop in (3, 17, 30, 45):
+
         def stopping(self, cleaned, stop=stop):
             if self.num_batches == stop:
                 raise formatting.WorkersError("stopped")
@@ -94,11 +104,16 @@ def test_a_run_that_stopped_inside_a_document_goes_on(tmp_path, monkeypatch):
 @pytest.mark.parametrize("is_cut", [False, True])
 def test_a_page_in_parts(tmp_path, monkeypatch, is_cut):
     paragraphs = [f"The [[link|text]] of '''passage''' {n} ends here." for n in range(400)]
-    content = dump(page("One", "It is one."), page("Two", "\n\n".join(paragraphs)),
-                   page("Talk:Two", "\n\n".join(paragraphs), ns="<ns>1</ns>"), page("Three", "It is three."),
-                   page("Four", " ".join(paragraphs)), page("Two again", "\n\n".join(paragraphs)))
+    content = dump(
+        page("One", "It is one."),
+        page("Two", "\n\n".join(paragraphs)),
+        page("Talk:Two", "\n\n".join(paragraphs), ns="<ns>1</ns>"),
+        page("Three", "It is three."),
+        page("Four", " ".join(paragraphs)),
+        page("Two again", "\n\n".join(paragraphs)),
+    )
     if is_cut:
-        content = content[:content.index(b"Four") + 9000]
+        content = content[: content.index(b"Four") + 9000]
     for folder in ("whole", "parts"):
         place = tmp_path / folder / "download" / "wikicorpus_en"
         place.mkdir(parents=True)
@@ -123,12 +138,20 @@ def test_versions_of_a_large_page_are_refused(tmp_path, monkeypatch):
         list(wiki.read_batches([path], []))
 
 
-@pytest.mark.parametrize("line,message", [
-    ('{"text": "%s", "x": tru}', "not JSON"), ('{"text": "%s"', "not JSON"), ('{"text": "%s', "without an end"),
-    ('{"body": "%s"}', 'no object with a "text"'), ('["text", "%s"]', "no object"),
-    ('{"a": {"text": "%s"}}', "no object"), ('{"text": "%s\\x41"}', "not JSON"), ('{"text": "%s\\u12"}', "not JSON"),
-    ('{"text": 5, "b": "%s"}', "no object"),
-])
+@pytest.mark.parametrize(
+    "line,message",
+    [
+        ('{"text": "%s", "x": tru}', "not JSON"),
+        ('{"text": "%s"', "not JSON"),
+        ('{"text": "%s', "without an end"),
+        ('{"body": "%s"}', 'no object with a "text"'),
+        ('["text", "%s"]', "no object"),
+        ('{"a": {"text": "%s"}}', "no object"),
+        ('{"text": "%s\\x41"}', "not JSON"),
+        ('{"text": "%s\\u12"}', "not JSON"),
+        ('{"text": 5, "b": "%s"}', "no object"),
+    ],
+)
 def test_wrong_json_is_named_in_a_line_of_any_length(tmp_path, monkeypatch, line, message):
     monkeypatch.setattr(text_files, "LONGEST_LINE", 64)
     path = tmp_path / "a.jsonl"
@@ -138,7 +161,7 @@ def test_wrong_json_is_named_in_a_line_of_any_length(tmp_path, monkeypatch, line
 
 
 def test_escapes_in_a_line_without_spaces_are_never_parted(tmp_path, monkeypatch):
-    text = "\U0001f600\n\u4eca\\\"\ud83dx" * 40
+    text = '\U0001f600\n\u4eca\\"\ud83dx' * 40
     for size in range(20, 60):
         monkeypatch.setattr(text_files, "LONGEST_LINE", size)
         path = tmp_path / "a.jsonl"
@@ -156,11 +179,16 @@ MOST_BYTES = 110_000_000
 
 def write_large_document(path: Path, form: str) -> None:
     begin, between, end = {
-        "file": ("", "\n\n", ""), "line": ("", "  ", "\nThe other."), "paragraph": ("", "\n", "\n\nThe other."),
+        "file": ("", "\n\n", ""),
+        "line": ("", "  ", "\nThe other."),
+        "paragraph": ("", "\n", "\n\nThe other."),
         "jsonl": ('{"text": "', "\\n\\n", '"}\n{"text": "The other."}'),
-        "page": ("<mediawiki><page><title>A</title><ns>0</ns><revision><text>", "\n\n",
-                 "</text></revision></page><page><title>B</title><revision><text>The other.</text></revision></page>"
-                 "</mediawiki>"),
+        "page": (
+            "<mediawiki><page><title>A</title><ns>0</ns><revision><text>",
+            "\n\n",
+            "</text></revision></page><page><title>B</title><revision><text>The other.</text></revision></page>"
+            "</mediawiki>",
+        ),
     }[form]
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "w", encoding="utf-8") as file:
@@ -182,9 +210,13 @@ with open("/proc/self/status") as status:
 
 def peak_bytes(working_dir: Path, *arguments: str) -> int:
     output = subprocess.run(
-        [sys.executable, "-c", PROGRAM, "--n_processes", "1", *arguments], stdout=subprocess.PIPE, check=True,
-        text=True, cwd=Path(__file__).parent.parent,
-        env={**os.environ, "BERT_PREP_WORKING_DIR": str(working_dir)}).stdout
+        [sys.executable, "-c", PROGRAM, "--n_processes", "1", *arguments],
+        stdout=subprocess.PIPE,
+        check=True,
+        text=True,
+        cwd=Path(__file__).parent.parent,
+        env={**os.environ, "BERT_PREP_WORKING_DIR": str(working_dir)},
+    ).stdout
     return int(output.split()[-2]) << 10
 
 
@@ -194,13 +226,34 @@ def test_memory_does_not_grow_with_a_document(tmp_path, form):
     dataset = "wikicorpus_en" if form == "page" else "custom"
     source = tmp_path / "download/wikicorpus_en/wikicorpus_en.xml" if form == "page" else tmp_path / "source.txt"
     write_large_document(source, form)
-    assert peak_bytes(tmp_path, "--action", "text_formatting", "--dataset", dataset, *(
-        [] if form == "page" else ["--input_files", str(source), "--input_format", form])) < MOST_BYTES
+    assert (
+        peak_bytes(
+            tmp_path,
+            "--action",
+            "text_formatting",
+            "--dataset",
+            dataset,
+            *([] if form == "page" else ["--input_files", str(source), "--input_format", form]),
+        )
+        < MOST_BYTES
+    )
     num_documents = 1 if form == "file" else 2
     (manifest,) = (tmp_path / FORMATTED).glob("*.manifest.json")
     assert json.loads(manifest.read_text())["counts"]["num_documents"] == num_documents
     if form == "line":
-        assert peak_bytes(tmp_path, "--action", "sharding", "--dataset", dataset, "--n_training_shards", "1",
-                          "--n_test_shards", "1") < MOST_BYTES
+        assert (
+            peak_bytes(
+                tmp_path,
+                "--action",
+                "sharding",
+                "--dataset",
+                dataset,
+                "--n_training_shards",
+                "1",
+                "--n_test_shards",
+                "1",
+            )
+            < MOST_BYTES
+        )
         counts = json.loads((tmp_path / "sharded/custom/manifest.json").read_text())["counts"]
         assert counts["num_sentences"] == 25 * (DOCUMENT_BYTES // 1000) + 1

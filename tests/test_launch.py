@@ -1,4 +1,5 @@
 """The shell launchers: by DRY_RUN=1 where nothing has to run, else with a stand-in for the program."""
+
 from __future__ import annotations
 
 import json
@@ -21,10 +22,22 @@ from bert_tf.launch.prepared_data import choose_prepared
 ROOT = Path(__file__).resolve().parent.parent
 ARTICLE = "64 8 8 7.5e-4 5e-4 fp16 true 8 2000 200 7820 100 128 512 large".split()
 SMALL = "4 2 2 1e-3 1e-3 fp32 false 1 1 1 20 5 1 2 tiny".split()
-RECIPE_VARIABLES = ("DATA_DIR", "BERT_PREP_WORKING_DIR", "DATASET", "RESULTS_DIR", "SQUAD_DIR", "VOCAB_FILE",
-                    "LAUNCHER", "DRY_RUN", "CONTINUE_WITH_CHANGES", "PACKING", "RECOMPUTE",
-                    "CUDA_VISIBLE_DEVICES",
-                    "SLURM_JOB_ID", "SLURM_JOB_NUM_NODES")
+RECIPE_VARIABLES = (
+    "DATA_DIR",
+    "BERT_PREP_WORKING_DIR",
+    "DATASET",
+    "RESULTS_DIR",
+    "SQUAD_DIR",
+    "VOCAB_FILE",
+    "LAUNCHER",
+    "DRY_RUN",
+    "CONTINUE_WITH_CHANGES",
+    "PACKING",
+    "RECOMPUTE",
+    "CUDA_VISIBLE_DEVICES",
+    "SLURM_JOB_ID",
+    "SLURM_JOB_NUM_NODES",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -37,8 +50,13 @@ def no_variables(monkeypatch, tmp_path):
 
 
 def script(name, *values, **variables):
-    return subprocess.run(["bash", str(ROOT / "scripts" / f"run_{name}.sh"), *map(str, values)], text=True,
-                          capture_output=True, env={**os.environ, **variables}, timeout=60)
+    return subprocess.run(
+        ["bash", str(ROOT / "scripts" / f"run_{name}.sh"), *map(str, values)],
+        text=True,
+        capture_output=True,
+        env={**os.environ, **variables},
+        timeout=60,
+    )
 
 
 def dry(name, *values, **variables):
@@ -54,12 +72,15 @@ def prepare(data_dir, dataset="sample", lengths=((128, 20), (512, 80)), paramete
         folder = data_dir / "tfrecord" / f"lower_case_{lower}_seq_len_{seq}_max_pred_{pred}{parameters}" / dataset
         for split in ("training", "test"):
             (folder / split).mkdir(parents=True)
-        manifest = {"arguments": {"max_seq_length": seq, "max_predictions_per_seq": pred, "do_lower_case": lower},
-                    "vocab": {"size": 100, "sha256": sha}}
+        manifest = {
+            "arguments": {"max_seq_length": seq, "max_predictions_per_seq": pred, "do_lower_case": lower},
+            "vocab": {"size": 100, "sha256": sha},
+        }
         (folder / "manifest.json").write_text(json.dumps(manifest))
 
 
 # --- Arguments -----------------------------------------------------------------------------------
+
 
 def test_the_articles_command():
     answer = dry("pretraining_lamb", *ARTICLE)
@@ -79,7 +100,10 @@ def test_missing_arguments_are_shown_as_defaulted():
     assert [none[argument.name] for argument in lamb.ARGUMENTS] == [f"{value} (default)" for value in ARTICLE]
     two = values_of(dry("pretraining_lamb", 32, 4).stdout)
     assert (two["train_batch_size_phase1"], two["train_batch_size_phase2"], two["eval_batch_size"]) == (
-        "32", "4", "8 (default)")
+        "32",
+        "4",
+        "8 (default)",
+    )
 
 
 @pytest.mark.parametrize("phase", ["phase1", "phase2"])
@@ -87,21 +111,24 @@ def test_one_phase_takes_the_same_arguments(phase):
     assert values_of(dry(f"pretraining_lamb_{phase}", *ARTICLE).stdout)["updates_phase2"] == "1564"
 
 
-@pytest.mark.parametrize("typed, expected", [
-    (ARTICLE + ["more"], "'more'"),
-    (ARTICLE[:7] + ARTICLE[8:], "num_gpus seems to be missing (position 8)"),
-    (["0"], "train_batch_size_phase1 (position 1) is '0'"),
-    (ARTICLE[:2] + ["x"], "eval_batch_size (position 3) is 'x'"),
-    (ARTICLE[:3] + ["-1"], "learning_rate_phase1 (position 4) is '-1'"),
-    (ARTICLE[:4] + ["nan"], "learning_rate_phase2 (position 5) is 'nan'"),
-    (ARTICLE[:5] + ["fp8"], "precision (position 6) is 'fp8'"),
-    (ARTICLE[:6] + ["yes"], "use_xla (position 7) is 'yes'"),
-    (ARTICLE[:7] + ["1.5"], "num_gpus (position 8) is '1.5'"),
-    (ARTICLE[:8] + ["8000"], "warmup_steps_phase1 (position 9) is 8000"),
-    (ARTICLE[:9] + ["1565"], "warmup_steps_phase2 (position 10) is 1565"),
-    (ARTICLE[:8] + ["0", "0", "9"], "phase 2 would have no update"),
-    (ARTICLE[:14] + ["huge"], "bert_model (position 15) is 'huge'"),
-])
+@pytest.mark.parametrize(
+    "typed, expected",
+    [
+        (ARTICLE + ["more"], "'more'"),
+        (ARTICLE[:7] + ARTICLE[8:], "num_gpus seems to be missing (position 8)"),
+        (["0"], "train_batch_size_phase1 (position 1) is '0'"),
+        (ARTICLE[:2] + ["x"], "eval_batch_size (position 3) is 'x'"),
+        (ARTICLE[:3] + ["-1"], "learning_rate_phase1 (position 4) is '-1'"),
+        (ARTICLE[:4] + ["nan"], "learning_rate_phase2 (position 5) is 'nan'"),
+        (ARTICLE[:5] + ["fp8"], "precision (position 6) is 'fp8'"),
+        (ARTICLE[:6] + ["yes"], "use_xla (position 7) is 'yes'"),
+        (ARTICLE[:7] + ["1.5"], "num_gpus (position 8) is '1.5'"),
+        (ARTICLE[:8] + ["8000"], "warmup_steps_phase1 (position 9) is 8000"),
+        (ARTICLE[:9] + ["1565"], "warmup_steps_phase2 (position 10) is 1565"),
+        (ARTICLE[:8] + ["0", "0", "9"], "phase 2 would have no update"),
+        (ARTICLE[:14] + ["huge"], "bert_model (position 15) is 'huge'"),
+    ],
+)
 def test_wrong_arguments_name_the_argument(typed, expected):
     answer = dry("pretraining_lamb", *typed)
     assert answer.returncode == 2
@@ -114,14 +141,22 @@ def test_the_other_published_length():
     assert [phase.num_updates for phase in phases] == [7506, 1668]
 
 
-@pytest.mark.parametrize("name, batches", [
-    ("dgxa100_8gpu_fp16", (79872, 30720)), ("dgxa100_8gpu_tf32", (90112, 33792)),
-    ("dgx2_16gpu_fp16", (61440, 30720)), ("dgx2_16gpu_fp32", (65536, 30720)),
-    ("dgx1_8gpu_fp16", (61440, 30720)), ("dgx1_8gpu_fp32", (65536, 30720))])
+@pytest.mark.parametrize(
+    "name, batches",
+    [
+        ("dgxa100_8gpu_fp16", (79872, 30720)),
+        ("dgxa100_8gpu_tf32", (90112, 33792)),
+        ("dgx2_16gpu_fp16", (61440, 30720)),
+        ("dgx2_16gpu_fp32", (65536, 30720)),
+        ("dgx1_8gpu_fp16", (61440, 30720)),
+        ("dgx1_8gpu_fp32", (65536, 30720)),
+    ],
+)
 def test_configurations(name, batches):
     config = ROOT / "scripts/configs/pretrain_config.sh"
-    typed = subprocess.run(["bash", "-c", f"source '{config}' && {name}"], capture_output=True, text=True,
-                           check=True).stdout.split()
+    typed = subprocess.run(
+        ["bash", "-c", f"source '{config}' && {name}"], capture_output=True, text=True, check=True
+    ).stdout.split()
     assert len(typed) == 15
     phases = lamb.make_phases(lamb.parse(typed))
     assert tuple(phase.global_batch_size for phase in phases) == batches
@@ -144,16 +179,21 @@ def test_the_adam_recipe():
     assert shown["results_dir"].endswith("results/tf_bert_pretraining_adam_large_fp16_gbs128")
 
 
-@pytest.mark.parametrize("typed, expected", [
-    ("16 8 1e-4 fp16 true 8 11 10", "warmup_steps (position 7) is 11"),
-    ("16 8 1e-4 fp16 true 8 0 10 5 tiny 1 64 80", "max_pred_per_seq (position 13) is 80"),
-    ("16 8 1e-4 fp16 true 8 0 10 5 tiny 1 64 20 more", "'more'")])
+@pytest.mark.parametrize(
+    "typed, expected",
+    [
+        ("16 8 1e-4 fp16 true 8 11 10", "warmup_steps (position 7) is 11"),
+        ("16 8 1e-4 fp16 true 8 0 10 5 tiny 1 64 80", "max_pred_per_seq (position 13) is 80"),
+        ("16 8 1e-4 fp16 true 8 0 10 5 tiny 1 64 20 more", "'more'"),
+    ],
+)
 def test_wrong_arguments_of_the_adam_recipe(typed, expected):
     answer = dry("pretraining_adam", *typed.split())
     assert answer.returncode == 2 and expected in answer.stderr and len(answer.stderr.splitlines()) == 1
 
 
 # --- GPUs and launchers --------------------------------------------------------------------------
+
 
 def with_gpus(tmp_path, number):
     tool = tmp_path / "bin" / "nvidia-smi"
@@ -176,8 +216,9 @@ def test_fewer_gpus_than_asked_for(tmp_path, monkeypatch):
     assert values_of(answer.stdout)["device"].startswith("CPU (4 rank(s)")
 
 
-@pytest.mark.parametrize("visible, number", [
-    (None, 4), ("", 0), ("-1", 0), ("2", 1), ("0,1,-1,2", 2), ("0,1,2,3,4", 4)])
+@pytest.mark.parametrize(
+    "visible, number", [(None, 4), ("", 0), ("-1", 0), ("2", 1), ("0,1,-1,2", 2), ("0,1,2,3,4", 4)]
+)
 def test_visible_gpus(tmp_path, monkeypatch, visible, number):
     monkeypatch.setenv("PATH", with_gpus(tmp_path, 4)["PATH"])
     assert ranks.count_gpus({} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}) == number
@@ -200,8 +241,11 @@ def test_choice_of_launcher(monkeypatch):
     assert ranks.choose_launcher(2, {}) == "horovodrun"
     fake_machine(monkeypatch, tools=())
     assert ranks.choose_launcher(2, {}) == "horovodrun"
-    for environ, expected in (({"LAUNCHER": "ssh"}, "must be one of"), ({"LAUNCHER": "srun"}, "there is no srun"),
-                              ({"LAUNCHER": "none"}, "num_gpus is 2")):
+    for environ, expected in (
+        ({"LAUNCHER": "ssh"}, "must be one of"),
+        ({"LAUNCHER": "srun"}, "there is no srun"),
+        ({"LAUNCHER": "none"}, "num_gpus is 2"),
+    ):
         with pytest.raises(UserError, match=expected):
             ranks.choose_launcher(2, environ)
     fake_machine(monkeypatch, horovod=False)
@@ -210,14 +254,23 @@ def test_choice_of_launcher(monkeypatch):
         ranks.choose_launcher(2, {})
 
 
-@pytest.mark.parametrize("task, expected", [
-    ((0, 0, 0), "0 7 0 3 0 3"), ((2, 0, 2), "2 7 2 3 0 1"), ((4, 1, 1), "4 7 1 2 1 3"), ((6, 2, 1), "6 7 1 2 2 3")])
+@pytest.mark.parametrize(
+    "task, expected",
+    [((0, 0, 0), "0 7 0 3 0 3"), ((2, 0, 2), "2 7 2 3 0 1"), ((4, 1, 1), "4 7 1 2 1 3"), ((6, 2, 1), "6 7 1 2 2 3")],
+)
 def test_places_in_a_slurm_step(task, expected):
     """Three nodes with 3, 2 and 2 tasks: rank, size, local rank and size, rank and size among equals."""
     rank, node, local_rank = task
-    place = ranks.slurm_place({
-        "SLURM_STEP_TASKS_PER_NODE": "3,2(x2)", "SLURM_PROCID": str(rank), "SLURM_NODEID": str(node),
-        "SLURM_LOCALID": str(local_rank), "SLURMD_NODENAME": "n", "SLURM_LAUNCH_NODE_IPADDR": "10.0.0.1"})
+    place = ranks.slurm_place(
+        {
+            "SLURM_STEP_TASKS_PER_NODE": "3,2(x2)",
+            "SLURM_PROCID": str(rank),
+            "SLURM_NODEID": str(node),
+            "SLURM_LOCALID": str(local_rank),
+            "SLURMD_NODENAME": "n",
+            "SLURM_LAUNCH_NODE_IPADDR": "10.0.0.1",
+        }
+    )
     names = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
     assert " ".join(place[f"HOROVOD_{name}"] for name in names) == expected
     assert place["HOROVOD_GLOO_RENDEZVOUS_ADDR"] == "10.0.0.1"
@@ -343,7 +396,7 @@ def test_both_phases_run_and_a_repetition_does_nothing(checkout, capfd):
     assert flags["enable_xla"] == "false" and flags["learning_rate"] == "0.001"
     assert "--use_horovod" not in first
     assert "working on phase_1" in capfd.readouterr().out
-    assert (list((checkout / "run/phase_1/logs").glob("*/rank_0.log"))[0].read_text() == "working on phase_1\n")
+    assert list((checkout / "run/phase_1/logs").glob("*/rank_0.log"))[0].read_text() == "working on phase_1\n"
     assert launch() == 0
     assert len(calls(checkout)) == 2
     assert "phase 1: finished already" in capfd.readouterr().out
@@ -371,7 +424,7 @@ def test_packing_is_passed_on_and_belongs_to_the_plan(checkout, monkeypatch):
 def test_adam_runs_in_one_phase(checkout):
     typed = "4 4 1e-3 fp32 false 1 0 10 5 tiny 1 512 80".split()
     assert adam.launch(typed, Surroundings(os.environ)) == 0
-    flags, = (dict(argument[2:].split("=", 1) for argument in call[1:]) for call in calls(checkout))
+    (flags,) = (dict(argument[2:].split("=", 1) for argument in call[1:]) for call in calls(checkout))
     assert flags["optimizer_type"] == "adamw" and "init_checkpoint" not in flags
     assert Path(flags["model_dir"]).name == "pretraining" and flags["max_seq_length"] == "512"
 
@@ -442,8 +495,10 @@ def test_without_tensorflow(checkout, monkeypatch):
 
 # --- SQuAD ---------------------------------------------------------------------------------------
 
-EXAMPLE = ("10 5e-6 fp16 true 10 384 128 large 1.1 "
-           "data/download/google_pretrained_weights/uncased_L-24_H-1024_A-16/bert_model.ckpt 1.1").split()
+EXAMPLE = (
+    "10 5e-6 fp16 true 10 384 128 large 1.1 "
+    "data/download/google_pretrained_weights/uncased_L-24_H-1024_A-16/bert_model.ckpt 1.1"
+).split()
 
 
 def test_squad_defaults_are_the_example():
@@ -454,12 +509,15 @@ def test_squad_defaults_are_the_example():
     assert typed["global_batch_size"] == "100" and typed["effective_learning_rate"] == "5e-05"
 
 
-@pytest.mark.parametrize("typed, expected", [
-    (EXAMPLE + ["x"], "the surplus begins with 'x'"),
-    (EXAMPLE[:5] + ["384", "384"], "doc_stride (position 7) is 384"),
-    (EXAMPLE[:8] + ["1.2"], "squad_version (position 9) is '1.2'"),
-    (EXAMPLE[:10] + ["0"], "epochs (position 11) is '0'"),
-])
+@pytest.mark.parametrize(
+    "typed, expected",
+    [
+        (EXAMPLE + ["x"], "the surplus begins with 'x'"),
+        (EXAMPLE[:5] + ["384", "384"], "doc_stride (position 7) is 384"),
+        (EXAMPLE[:8] + ["1.2"], "squad_version (position 9) is '1.2'"),
+        (EXAMPLE[:10] + ["0"], "epochs (position 11) is '0'"),
+    ],
+)
 def test_wrong_squad_arguments(typed, expected):
     answer = dry("squad", *typed)
     assert answer.returncode == 2 and expected in answer.stderr
@@ -479,8 +537,9 @@ def questions(checkout, monkeypatch):
 
 
 def squad_values(checkpoint, model="tiny", version="1.1"):
-    return squad.parse_arguments(squad.ARGUMENTS, [
-        "4", "5e-5", "fp32", "false", "1", "128", "64", model, version, str(checkpoint), "1.5"])
+    return squad.parse_arguments(
+        squad.ARGUMENTS, ["4", "5e-5", "fp32", "false", "1", "128", "64", model, version, str(checkpoint), "1.5"]
+    )
 
 
 def squad_flags(values, checkout):
@@ -519,6 +578,7 @@ def test_missing_questions(questions):
 
 # --- Ranks ---------------------------------------------------------------------------------------
 
+
 def run_job(tmp_path, program, num_ranks=1, launcher="none"):
     file = tmp_path / "program.py"
     file.write_text(program)
@@ -538,11 +598,15 @@ def test_a_program_that_cannot_be_started(tmp_path, capfd):
 
 def test_signals_reach_the_ranks_and_their_code_comes_back(tmp_path):
     program = tmp_path / "program.py"
-    program.write_text("import signal, sys, time\n"
-                       f"signal.signal(signal.SIGTERM, lambda *_: sys.exit({STOPPED_EXIT_CODE}))\n"
-                       "print('ready', flush=True)\ntime.sleep(60)\n")
-    code = ("import sys, pathlib; from bert_tf.launch import ranks; sys.exit(ranks.run(ranks.Job("
-            f"[sys.executable, {str(program)!r}], 1, 0, 'none', pathlib.Path({str(tmp_path / 'logs')!r}))))")
+    program.write_text(
+        "import signal, sys, time\n"
+        f"signal.signal(signal.SIGTERM, lambda *_: sys.exit({STOPPED_EXIT_CODE}))\n"
+        "print('ready', flush=True)\ntime.sleep(60)\n"
+    )
+    code = (
+        "import sys, pathlib; from bert_tf.launch import ranks; sys.exit(ranks.run(ranks.Job("
+        f"[sys.executable, {str(program)!r}], 1, 0, 'none', pathlib.Path({str(tmp_path / 'logs')!r}))))"
+    )
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "ready\n"
     process.send_signal(signal.SIGTERM)
@@ -552,8 +616,10 @@ def test_signals_reach_the_ranks_and_their_code_comes_back(tmp_path):
 def test_ranks_end_with_the_launcher(tmp_path):
     program = tmp_path / "program.py"
     program.write_text("import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(60)\n")
-    code = ("import sys, pathlib; from bert_tf.launch import ranks; ranks.run(ranks.Job("
-            f"[sys.executable, {str(program)!r}], 1, 0, 'none', pathlib.Path({str(tmp_path / 'logs')!r})))")
+    code = (
+        "import sys, pathlib; from bert_tf.launch import ranks; ranks.run(ranks.Job("
+        f"[sys.executable, {str(program)!r}], 1, 0, 'none', pathlib.Path({str(tmp_path / 'logs')!r})))"
+    )
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     rank = int(process.stdout.readline())
     process.kill()
@@ -602,8 +668,10 @@ def test_two_ranks(tmp_path, capfd, launcher):
 def test_a_signal_before_the_program_can_note_it_is_a_stop_too(tmp_path):
     program = tmp_path / "program.py"
     program.write_text("import time\nprint('starting', flush=True)\ntime.sleep(60)\n")
-    code = ("import sys, pathlib; from bert_tf.launch import ranks; sys.exit(ranks.run(ranks.Job("
-            f"[sys.executable, {str(program)!r}], 1, 0, 'none', pathlib.Path({str(tmp_path / 'logs')!r}))))")
+    code = (
+        "import sys, pathlib; from bert_tf.launch import ranks; sys.exit(ranks.run(ranks.Job("
+        f"[sys.executable, {str(program)!r}], 1, 0, 'none', pathlib.Path({str(tmp_path / 'logs')!r}))))"
+    )
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "starting\n"
     process.send_signal(signal.SIGUSR1)

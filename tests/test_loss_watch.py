@@ -1,4 +1,5 @@
 """Warnings about the loss: silent on the curves of real runs, one each where something is wrong."""
+
 import json
 import math
 import random
@@ -24,7 +25,7 @@ def test_real_runs_are_not_complained_about(name):
     curve = CURVES[name]
     assert warnings_of(**curve) == []
     last = curve["losses"].index(min(curve["losses"]))
-    diverged = [*curve["losses"][:last + 1], 1.2 * START, 1.2 * START]
+    diverged = [*curve["losses"][: last + 1], 1.2 * START, 1.2 * START]
     ((_, warning),) = warnings_of(diverged, curve["updates"] + [10**6] * 2, curve["vocab_size"], curve["warmup_steps"])
     assert "usual causes: duplicated text" in warning
 

@@ -1,4 +1,5 @@
 """A stage's memory: done, killed, changed, damaged, locked, out of disk."""
+
 from __future__ import annotations
 
 import errno
@@ -8,19 +9,20 @@ import pytest
 
 from bert_tf.errors import UserError
 from bert_tf.files import atomic_file
-from data.manifest import (
-    Stage,
-    clear_disk_errors,
-    describe_input,
-    distrust,
-    is_at_work,
-    read_journal,
-)
+from data.manifest import Stage, clear_disk_errors, describe_input, distrust, is_at_work, read_journal
 
 
 def stage(folder, arguments=None, inputs=(), **options) -> Stage:
-    return Stage("sharding", "sample", folder / "manifest.json", arguments or {"seed": 1}, inputs,
-                 outputs_to_delete=str(folder), temporary_files=["part_*"], **options)
+    return Stage(
+        "sharding",
+        "sample",
+        folder / "manifest.json",
+        arguments or {"seed": 1},
+        inputs,
+        outputs_to_delete=str(folder),
+        temporary_files=["part_*"],
+        **options,
+    )
 
 
 def make(folder, name, content=b"text"):
@@ -93,18 +95,23 @@ def test_other_arguments_inputs_and_vocabularies_are_refused_by_name(tmp_path, i
         run.add(make(tmp_path, "part_0"))
         if is_finished:
             run.complete({}, {"training": [run.finished["part_0"]]})
-    with pytest.raises(UserError, match="seed is 1 there, 2 here.*delete"), \
-            stage(tmp_path, {"seed": 2}, inputs, vocab=vocab):
+    with (
+        pytest.raises(UserError, match="seed is 1 there, 2 here.*delete"),
+        stage(tmp_path, {"seed": 2}, inputs, vocab=vocab),
+    ):
         pass
-    with pytest.raises(UserError, match="vocabulary is 10 pieces.* there, 11 pieces"), \
-            stage(tmp_path, inputs=inputs, vocab={"size": 11, "sha256": "b" * 64}):
+    with (
+        pytest.raises(UserError, match="vocabulary is 10 pieces.* there, 11 pieces"),
+        stage(tmp_path, inputs=inputs, vocab={"size": 11, "sha256": "b" * 64}),
+    ):
         pass
-    with pytest.raises(UserError, match="input.txt was an input there"), \
-            stage(tmp_path, vocab=vocab):
+    with pytest.raises(UserError, match="input.txt was an input there"), stage(tmp_path, vocab=vocab):
         pass
     source.write_text("abcd")
-    with pytest.raises(UserError, match="input.txt has changed"), \
-            stage(tmp_path, inputs=[describe_input(source, tmp_path)], vocab=vocab):
+    with (
+        pytest.raises(UserError, match="input.txt has changed"),
+        stage(tmp_path, inputs=[describe_input(source, tmp_path)], vocab=vocab),
+    ):
         pass
 
 
@@ -121,13 +128,15 @@ def test_inputs_may_move_with_the_working_directory(tmp_path):
     for place in ("a", "b"):
         (tmp_path / place).mkdir()
         (tmp_path / place / "x").write_text("1")
-    assert (describe_input(tmp_path / "a/x", tmp_path / "a")
-            == describe_input(tmp_path / "b/x", tmp_path / "b") == {"file": "x", "bytes": 1})
+    assert (
+        describe_input(tmp_path / "a/x", tmp_path / "a")
+        == describe_input(tmp_path / "b/x", tmp_path / "b")
+        == {"file": "x", "bytes": 1}
+    )
 
 
 def test_two_runs_in_one_folder_are_refused(tmp_path):
-    with stage(tmp_path), pytest.raises(UserError, match="another run of sharding"), \
-            stage(tmp_path):
+    with stage(tmp_path), pytest.raises(UserError, match="another run of sharding"), stage(tmp_path):
         pass
 
 
@@ -201,8 +210,11 @@ def test_damaged_manifest_is_named(tmp_path):
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
 def test_full_disk_is_one_clear_error_and_leaves_no_half_file(tmp_path, code):
     (tmp_path / "part_0").write_text("before")
-    with pytest.raises(UserError, match="no space left.*make room"), stage(tmp_path), \
-            atomic_file(tmp_path / "part_0") as file:
+    with (
+        pytest.raises(UserError, match="no space left.*make room"),
+        stage(tmp_path),
+        atomic_file(tmp_path / "part_0") as file,
+    ):
         file.write(b"half")
         raise OSError(code, "disk")
     assert (tmp_path / "part_0").read_text() == "before"

@@ -1,4 +1,5 @@
 """Masks against a literal statement of the rules, and that nothing but (seed, epoch, number) decides."""
+
 from __future__ import annotations
 
 import random
@@ -17,7 +18,9 @@ VOCABULARY = [*SPECIAL_TOKENS, "[unused0]", *WORDS, *(f"##{word}" for word in WO
 IDS = VocabularyIds.of({token: number for number, token in enumerate(VOCABULARY)})
 FIRST_WORD, FIRST_PIECE = VOCABULARY.index("w0"), VOCABULARY.index("##w0")
 ALL_RULES = [
-    MaskingRules(0.15, 20), MaskingRules(0.15, 20, True), MaskingRules(0.15, 20, True, 3),
+    MaskingRules(0.15, 20),
+    MaskingRules(0.15, 20, True),
+    MaskingRules(0.15, 20, True, 3),
     MaskingRules(0.3, 5, True, 2),
 ]
 named = pytest.mark.parametrize("rules", ALL_RULES, ids=["tokens", "words", "3-grams", "2-grams, few"])
@@ -71,13 +74,16 @@ def reference_masks(row: np.ndarray, rules: MaskingRules, rng: random.Random) ->
     """Positions that are predicted, and what becomes of each."""
     length = int((row != PAD).sum())
     wanted = min(rules.max_predictions_per_seq, max(1, round(length * rules.masked_lm_prob)))
-    words = words_of(row) if rules.whole_word_masking else [
-        [position] for position in range(length) if row[position] not in (CLS, SEP)]
+    words = (
+        words_of(row)
+        if rules.whole_word_masking
+        else [[position] for position in range(length) if row[position] not in (CLS, SEP)]
+    )
     lists = {}
     for size in range(1, rules.max_ngram_size + 1):
         lists[size] = []
         for first in range(len(words) + 1 - size):
-            gram = sum(words[first:first + size], [])
+            gram = sum(words[first : first + size], [])
             if gram[-1] - gram[0] + 1 == len(gram):
                 lists[size].append(gram)
         rng.shuffle(lists[size])
@@ -117,7 +123,8 @@ def test_masks_have_the_distribution_of_the_literal_rules(rules):
     for what, one, two in (("chosen", ours, theirs), ("masked", masked_ours, masked_theirs)):
         # Each position, and how often two of them go together.
         for of, ours_mean, theirs_mean in (
-            ("one", one.mean(axis=0), two.mean(axis=0)), ("two", one.T @ one / len(one), two.T @ two / len(two)),
+            ("one", one.mean(axis=0), two.mean(axis=0)),
+            ("two", one.T @ one / len(one), two.T @ two / len(two)),
         ):
             error = np.sqrt(theirs_mean * (1 - theirs_mean) * (1 / num + 1 / len(one))) + 2 / num
             difference = np.abs(ours_mean - theirs_mean) / error
@@ -199,17 +206,23 @@ def test_masks_depend_on_seed_epoch_and_number_alone(rules, monkeypatch):
     again = draw(rows[order], rules, [pieces[2], pieces[0], pieces[1]])
     for ours, theirs in zip(whole, again):
         np.testing.assert_array_equal(ours[order], theirs)
-    for other in (draw(rows, rules, [(3, 100, 60)]), draw(rows, rules, [(2, 101, 60)]),
-                  draw(rows, rules, [(2, 100, 60)], seed=6)):
+    for other in (
+        draw(rows, rules, [(3, 100, 60)]),
+        draw(rows, rules, [(2, 101, 60)]),
+        draw(rows, rules, [(2, 100, 60)], seed=6),
+    ):
         same = (other.masked_lm_positions == whole.masked_lm_positions).all(axis=1).mean()
         assert same < 0.5
 
 
-@pytest.mark.parametrize("how, positions, input_ids", [
-    ((), [2, 4, 5, 10, 13, 0], [CLS, 6, 4, 47, 4, 4, 10, 50, 50, SEP, 74, 12, 13, 4, 14, SEP]),
-    ((True,), [10, 11, 12, 13, 14, 0], [CLS, 6, 7, 47, 8, 9, 10, 50, 50, SEP, 4, 4, 4, 4, 4, SEP]),
-    ((True, 3), [5, 6, 7, 8, 11, 0], [CLS, 6, 7, 47, 8, 4, 4, 4, 4, SEP, 11, 4, 13, 53, 14, SEP]),
-])
+@pytest.mark.parametrize(
+    "how, positions, input_ids",
+    [
+        ((), [2, 4, 5, 10, 13, 0], [CLS, 6, 4, 47, 4, 4, 10, 50, 50, SEP, 74, 12, 13, 4, 14, SEP]),
+        ((True,), [10, 11, 12, 13, 14, 0], [CLS, 6, 7, 47, 8, 9, 10, 50, 50, SEP, 4, 4, 4, 4, 4, SEP]),
+        ((True, 3), [5, 6, 7, 8, 11, 0], [CLS, 6, 7, 47, 8, 4, 4, 4, 4, SEP, 11, 4, 13, 53, 14, SEP]),
+    ],
+)
 def test_masks_are_these_for_good(how, positions, input_ids):
     """A run that goes on under newer code must get the masks that it began with: never change these."""
     row = instance([1, 2, 1, 1, 3], [1, 1, 2, 1], 20)
@@ -226,10 +239,15 @@ def test_arguments_are_left_as_they_are():
     assert [array.dtype for array in drawn] == [np.int32, np.int32, np.int32, np.float32]
 
 
-@pytest.mark.parametrize("arguments, words", [
-    ((1.5, 20), "--masked_lm_prob=1.5"), ((0.15, 0), "--max_predictions_per_seq=0"),
-    ((0.15, 20, True, 0), "--max_ngram_size=0"), ((0.15, 20, False, 3), "--max_ngram_size=3.*add --whole_word_masking"),
-])
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        ((1.5, 20), "--masked_lm_prob=1.5"),
+        ((0.15, 0), "--max_predictions_per_seq=0"),
+        ((0.15, 20, True, 0), "--max_ngram_size=0"),
+        ((0.15, 20, False, 3), "--max_ngram_size=3.*add --whole_word_masking"),
+    ],
+)
 def test_rules_that_make_no_sense_are_refused(arguments, words):
     with pytest.raises(UserError, match=words):
         MaskingRules(*arguments)

@@ -1,4 +1,5 @@
 """The benchmarks of updates and records run; what they measure is not looked at."""
+
 from __future__ import annotations
 
 import argparse
@@ -21,8 +22,13 @@ GIB = 1 << 30
 
 
 def run(*arguments, **environment):
-    done = subprocess.run([sys.executable, str(CHECKOUT / "benchmarks" / arguments[0]), *map(str, arguments[1:])],
-                          text=True, capture_output=True, env={**os.environ, **environment}, timeout=300)
+    done = subprocess.run(
+        [sys.executable, str(CHECKOUT / "benchmarks" / arguments[0]), *map(str, arguments[1:])],
+        text=True,
+        capture_output=True,
+        env={**os.environ, **environment},
+        timeout=300,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -39,7 +45,8 @@ def test_the_most_important_rows_come_first_and_none_twice():
     assert speed >= {(precision, length, False) for precision in ("fp16", "bf16", "tf32") for length in (128, 512)}
     assert {("fp16", 128, True), ("fp16", 512, True)} <= speed
     assert planned.index(next(row for row in planned if row.flags)) > max(
-        number for number, row in enumerate(planned) if row.part == "speed" and row.scope == "step")
+        number for number, row in enumerate(planned) if row.part == "speed" and row.scope == "step"
+    )
 
 
 def test_a_smaller_card_gets_smaller_micro_batches():
@@ -61,8 +68,18 @@ def test_a_start_goes_on_where_another_was_cut_off_and_refuses_another_card(tmp_
 
 
 def test_the_report_names_what_failed_and_what_is_missing_and_never_passes_for_a_card_s():
-    facts = {"rehearsal": True, "device": None, "driver": "none", "cuda": None, "cudnn": None, "processor": "p",
-             "num_cores": 2, "versions": {}, "bert_model": "tiny", "environment": {}}
+    facts = {
+        "rehearsal": True,
+        "device": None,
+        "driver": "none",
+        "cuda": None,
+        "cudnn": None,
+        "processor": "p",
+        "num_cores": 2,
+        "versions": {},
+        "bert_model": "tiny",
+        "environment": {},
+    }
     first, second, *_ = rows()
     planned = [{"title": row.title, "part": row.part} for row in (first, second)]
     line = {"row": {"part": first.part}, "title": first.title, "commit": "c", "failed": "exit code 1: no memory"}
@@ -88,14 +105,33 @@ def test_a_row_of_the_gpu_benchmark_runs_without_what_a_bare_machine_lacks(tmp_p
 @pytest.mark.slow
 def test_the_profile_has_its_parts():
     text = run("profile_step.py", "tiny,2,32,4,blocks,fp32,keep", "--num_updates", 1)
-    for part in ("matmuls", "block bias_gelu", "block bias_gelu_gradient", "dropout bits: draw_decisions",
-                 "sums of gradients", "optimizer, clipping"):
+    for part in (
+        "matmuls",
+        "block bias_gelu",
+        "block bias_gelu_gradient",
+        "dropout bits: draw_decisions",
+        "sums of gradients",
+        "optimizer, clipping",
+    ):
         assert f"\n| {part} | " in text, text
 
 
 @pytest.mark.slow
 def test_reading_records_gives_its_table(tmp_path):
     folders = [write_dataset(tmp_path / masking, masking=masking) / "training" for masking in ("static", "dynamic")]
-    text = run("input_pipeline.py", "--input_files", ",".join(map(str, folders)), "--names", "static,drawn",
-               "--rounds", 1, "--batch_size", 8, "--micro_batch_size", 4, "--num_batches", 2)
+    text = run(
+        "input_pipeline.py",
+        "--input_files",
+        ",".join(map(str, folders)),
+        "--names",
+        "static,drawn",
+        "--rounds",
+        1,
+        "--batch_size",
+        8,
+        "--micro_batch_size",
+        4,
+        "--num_batches",
+        2,
+    )
     assert text.count("\n| static | ") == 5 and text.count("\n| drawn | ") == 3

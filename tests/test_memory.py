@@ -1,4 +1,5 @@
 """The prediction of memory: its parts add up, it orders configurations rightly, and the split follows from it."""
+
 import dataclasses
 import os
 import subprocess
@@ -14,8 +15,14 @@ from bert_tf.memory import AUTO, GIB, Split, Workload, choose_split, find_device
 from bert_tf.model import PretrainingModel, SpanModel
 
 ROOT = Path(__file__).resolve().parent.parent
-SMALL = BertConfig(vocab_size=101, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64,
-                   max_position_embeddings=16)
+SMALL = BertConfig(
+    vocab_size=101,
+    hidden_size=32,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    intermediate_size=64,
+    max_position_embeddings=16,
+)
 LARGE = Workload(BertConfig.preset("large", 30522), 512, 80, "blocks")
 
 
@@ -35,15 +42,23 @@ def test_weights_moments_and_sums_are_float32_in_every_precision():
     for precision in ("fp32", "tf32", "fp16", "bf16"):
         found = predict(change(precision=precision))
         assert {found.weights, found.gradients, found.first_moments, found.second_moments} == {
-            4.0 * LARGE.num_parameters}
+            4.0 * LARGE.num_parameters
+        }
         assert found.total == sum(dataclasses.astuple(found))
 
 
-@pytest.mark.parametrize("more, less", [
-    (dict(micro_batch_size=8), dict(micro_batch_size=4)), (dict(), dict(recompute=True)),
-    (dict(), dict(precision="bf16")), (dict(scope="off"), dict()),
-    (dict(num_ranks=2, recompute=True), dict(recompute=True)),
-    (dict(), dict(max_seq_length=384)), (dict(), dict(max_predictions_per_seq=0))])
+@pytest.mark.parametrize(
+    "more, less",
+    [
+        (dict(micro_batch_size=8), dict(micro_batch_size=4)),
+        (dict(), dict(recompute=True)),
+        (dict(), dict(precision="bf16")),
+        (dict(scope="off"), dict()),
+        (dict(num_ranks=2, recompute=True), dict(recompute=True)),
+        (dict(), dict(max_seq_length=384)),
+        (dict(), dict(max_predictions_per_seq=0)),
+    ],
+)
 def test_what_needs_more(more, less):
     assert predict(change(**more)).total > predict(change(**less)).total
 
@@ -71,10 +86,15 @@ def test_the_flags_of_a_split():
     assert split("8") == Split(8, 1, False) and split("8", 4) == Split(8, 4, False)
     assert split("8", 0) == Split(8, 0, False)  # the configuration refuses it, by its name
     assert split(AUTO, None, 64) == Split(32, 1, True)
-    for arguments, words in ((("x",), "or auto"), (("-1",), "or auto"), (("0",), "or auto"),
-                             ((AUTO,), "needs --global_batch_size"),
-                             ((AUTO, 2, 64), "finds --num_accumulation_steps by itself"),
-                             ((AUTO, None, 63), "multiple of the 2"), (("8", None, 64), "belongs to")):
+    for arguments, words in (
+        (("x",), "or auto"),
+        (("-1",), "or auto"),
+        (("0",), "or auto"),
+        ((AUTO,), "needs --global_batch_size"),
+        ((AUTO, 2, 64), "finds --num_accumulation_steps by itself"),
+        ((AUTO, None, 63), "multiple of the 2"),
+        (("8", None, 64), "belongs to"),
+    ):
         with pytest.raises(UserError, match=words):
             split(*arguments)
 
@@ -91,8 +111,10 @@ def test_the_device(monkeypatch):
 
 
 def test_an_address_space_limit_counts():
-    code = (f"import sys, resource; sys.path.insert(0, {str(ROOT)!r}); from bert_tf import memory\n"
-            "resource.setrlimit(resource.RLIMIT_AS, (1 << 29, 1 << 29)); print(memory._free_memory())")
+    code = (
+        f"import sys, resource; sys.path.insert(0, {str(ROOT)!r}); from bert_tf import memory\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (1 << 29, 1 << 29)); print(memory._free_memory())"
+    )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert 0 < int(found) < 1 << 29
 
@@ -118,8 +140,12 @@ def test_recomputation_is_planned_as_it_runs():
 
 
 def run(program, *flags):
-    return subprocess.run([sys.executable, str(ROOT / program), *flags], capture_output=True, text=True,
-                          env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"})
+    return subprocess.run(
+        [sys.executable, str(ROOT / program), *flags],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+    )
 
 
 @pytest.mark.parametrize("program", ["run_pretraining.py", "run_squad.py"])

@@ -1,4 +1,5 @@
 """A micro-batch is tried in a process of its own: what its ends mean, and a run under a limit."""
+
 import dataclasses
 import json
 import os
@@ -20,8 +21,14 @@ from bert_tf.memory import GIB, Split, Workload
 from bert_tf.memory_trial import SHORT_OF_MEMORY, _Trial, fit_into_memory, fit_split
 
 ROOT = Path(__file__).resolve().parent.parent
-SMALL = BertConfig(vocab_size=101, hidden_size=32, num_hidden_layers=1, num_attention_heads=4, intermediate_size=64,
-                   max_position_embeddings=16)
+SMALL = BertConfig(
+    vocab_size=101,
+    hidden_size=32,
+    num_hidden_layers=1,
+    num_attention_heads=4,
+    intermediate_size=64,
+    max_position_embeddings=16,
+)
 WORK = Workload(SMALL, 16, 4, "off")
 
 
@@ -49,11 +56,13 @@ def test_the_size_is_halved_until_it_fits(tried, capsys):
     assert fit_split(Split(24, 2, True), WORK, "lamb", Workers()) == Split(3, 16, True)
     assert tried == [24, 12, 6, 3]
     assert "12 do not fit (rank 0's trial ended with SIGKILL): going on with 8 micro-batches of 6" in (
-        capsys.readouterr().out)
+        capsys.readouterr().out
+    )
 
 
 def test_the_smallest_of_all_ranks_wins(tried):
     """The other rank's answers come from its mail: it has room for one row only."""
+
     class Other(Workers):
         size = 2
 
@@ -82,8 +91,10 @@ def trial_by_script(monkeypatch, tmp_path, script):
         trial.end()
 
 
-@pytest.mark.parametrize("script, code", [
-    ("kill -9 $$", -9), ("echo update 1; kill -SEGV $$", -11), ("kill -ABRT $$", -6), ("exit 3", SHORT_OF_MEMORY)])
+@pytest.mark.parametrize(
+    "script, code",
+    [("kill -9 $$", -9), ("echo update 1; kill -SEGV $$", -11), ("kill -ABRT $$", -6), ("exit 3", SHORT_OF_MEMORY)],
+)
 def test_ends_that_mean_a_shortage(monkeypatch, tmp_path, script, code):
     assert trial_by_script(monkeypatch, tmp_path, script) == (code, code)
 
@@ -109,9 +120,17 @@ def test_a_real_trial_makes_its_updates_and_ends_with_its_parent():
         trial.end()
 
 
-CONFIG = TrainConfig(num_train_steps=4, warmup_steps=0, learning_rate=0.01, train_batch_size=4,
-                     num_accumulation_steps=2, num_ranks=1, max_seq_length=16, max_predictions_per_seq=4,
-                     may_split_more=True)
+CONFIG = TrainConfig(
+    num_train_steps=4,
+    warmup_steps=0,
+    learning_rate=0.01,
+    train_batch_size=4,
+    num_accumulation_steps=2,
+    num_ranks=1,
+    max_seq_length=16,
+    max_predictions_per_seq=4,
+    may_split_more=True,
+)
 
 
 def test_a_size_given_by_hand_is_not_tried(tried, tmp_path):
@@ -124,8 +143,16 @@ def test_what_has_trained_here_is_not_tried_again(tried, tmp_path):
     checkpoint.mkdir(parents=True)
 
     def sizes(*, checkpoint_is_newer=True, settings=None, **changes):
-        record = {"settings": {**dataclasses.asdict(CONFIG), "train_batch_size": 2, "num_accumulation_steps": 4,
-                               **(settings or {})}, "bert_config": SMALL.to_dict(), "host": platform.node()}
+        record = {
+            "settings": {
+                **dataclasses.asdict(CONFIG),
+                "train_batch_size": 2,
+                "num_accumulation_steps": 4,
+                **(settings or {}),
+            },
+            "bert_config": SMALL.to_dict(),
+            "host": platform.node(),
+        }
         (tmp_path / "config.json").write_text(json.dumps({**record, **changes}))
         os.utime(checkpoint, (2e9, 2e9) if checkpoint_is_newer else (1e9, 1e9))
         tried.clear()
@@ -134,8 +161,13 @@ def test_what_has_trained_here_is_not_tried_again(tried, tmp_path):
         return fitted.train_batch_size, tried
 
     assert sizes() == (2, [])
-    for changes in (dict(checkpoint_is_newer=False), dict(host="elsewhere"), dict(bert_config={}),
-                    dict(settings={"precision": "bf16"}), dict(settings={"train_batch_size": 8})):
+    for changes in (
+        dict(checkpoint_is_newer=False),
+        dict(host="elsewhere"),
+        dict(bert_config={}),
+        dict(settings={"precision": "bf16"}),
+        dict(settings={"train_batch_size": 8}),
+    ):
         assert sizes(**changes) == (4, [4]), changes
 
 
@@ -154,25 +186,52 @@ def test_a_run_under_a_limit_goes_on_with_what_fits(tmp_path):
     records = write_dataset(tmp_path / "records", shards=(1024,), schema=ROOMY)
     (records / "bert_config.json").write_text(BertConfig.preset("tiny", VOCAB_SIZE).to_json())
 
-    flags = [f"--bert_config_file={records / 'bert_config.json'}", f"--input_files={records / 'training'}",
-             "--max_seq_length=40", "--max_predictions_per_seq=3", "--num_train_steps=2", "--display_loss_steps=1"]
+    flags = [
+        f"--bert_config_file={records / 'bert_config.json'}",
+        f"--input_files={records / 'training'}",
+        "--max_seq_length=40",
+        "--max_predictions_per_seq=3",
+        "--num_train_steps=2",
+        "--display_loss_steps=1",
+    ]
     one_thread = dict.fromkeys(("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"), "1")
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "",
-                   **one_thread}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        "CUDA_VISIBLE_DEVICES": "",
+        **one_thread,
+    }
 
     def losses(name, limit, *split):
         done = subprocess.run(
-            [sys.executable, "-c", WITH_STATUS, str(ROOT / "run_pretraining.py"), *flags, *split,
-             f"--model_dir={tmp_path / name}"], env=environment, capture_output=True, text=True,
-            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)))
+            [
+                sys.executable,
+                "-c",
+                WITH_STATUS,
+                str(ROOT / "run_pretraining.py"),
+                *flags,
+                *split,
+                f"--model_dir={tmp_path / name}",
+            ],
+            env=environment,
+            capture_output=True,
+            text=True,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
+        )
         assert done.returncode == 0, done.stdout + done.stderr
         events = [json.loads(line) for line in (tmp_path / name / "metrics.jsonl").read_text().splitlines()]
         return done.stdout, [event["total_loss"] for event in events if event["event"] == "train"]
 
     said, expected = losses("by_hand", resource.RLIM_INFINITY, "--train_batch_size=64", "--num_accumulation_steps=16")
     enough_for_64 = 1024 * int(said.split("VmPeak:")[1].split()[0])
-    said, found = losses("auto", enough_for_64 + int(1.5 * GIB), "--train_batch_size=auto", "--global_batch_size=1024",
-                         "--gpu_memory_gib=1000")
+    said, found = losses(
+        "auto",
+        enough_for_64 + int(1.5 * GIB),
+        "--train_batch_size=auto",
+        "--global_batch_size=1024",
+        "--gpu_memory_gib=1000",
+    )
     assert "trying micro-batches of 1024" in said and "1024 do not fit (rank 0's trial ended with " in said
     assert " on each rank fit\n" in said
     assert found == pytest.approx(expected, rel=1e-5)

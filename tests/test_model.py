@@ -1,4 +1,5 @@
 """The model's own contracts; parity with an independent implementation is in test_model_parity."""
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -10,8 +11,14 @@ from bert_tf.losses import PretrainingObjective
 from bert_tf.model import BertEncoder, PretrainingModel, SpanModel
 from bert_tf.randomness import DropoutKey, update_key
 
-CONFIG = BertConfig(vocab_size=101, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64,
-                    max_position_embeddings=24)
+CONFIG = BertConfig(
+    vocab_size=101,
+    hidden_size=32,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    intermediate_size=64,
+    max_position_embeddings=24,
+)
 
 
 def make_features(batch_size=4, length=16, num_predictions=3, seed=0):
@@ -46,15 +53,22 @@ def gradients(model, features, dropout, compiled):
 def test_variable_names_are_googles():
     names = {variable.name for variable in PretrainingModel(CONFIG).variables}
     assert len(names) == 5 + 2 * 16 + 2 + 5 + 2
-    for name in ("bert/embeddings/word_embeddings:0", "bert/embeddings/LayerNorm/gamma:0",
-                 "bert/encoder/layer_1/attention/self/query/kernel:0",
-                 "bert/encoder/layer_1/attention/output/LayerNorm/beta:0",
-                 "bert/encoder/layer_0/intermediate/dense/bias:0", "bert/encoder/layer_0/output/dense/kernel:0",
-                 "bert/pooler/dense/kernel:0", "cls/predictions/transform/LayerNorm/beta:0",
-                 "cls/predictions/output_bias:0", "cls/seq_relationship/output_weights:0"):
+    for name in (
+        "bert/embeddings/word_embeddings:0",
+        "bert/embeddings/LayerNorm/gamma:0",
+        "bert/encoder/layer_1/attention/self/query/kernel:0",
+        "bert/encoder/layer_1/attention/output/LayerNorm/beta:0",
+        "bert/encoder/layer_0/intermediate/dense/bias:0",
+        "bert/encoder/layer_0/output/dense/kernel:0",
+        "bert/pooler/dense/kernel:0",
+        "cls/predictions/transform/LayerNorm/beta:0",
+        "cls/predictions/output_bias:0",
+        "cls/seq_relationship/output_weights:0",
+    ):
         assert name in names
     assert {"cls/squad/output_weights:0", "cls/squad/output_bias:0"} <= {
-        variable.name for variable in SpanModel(CONFIG).variables}
+        variable.name for variable in SpanModel(CONFIG).variables
+    }
 
 
 def test_base_has_the_published_number_of_parameters():
@@ -124,8 +138,10 @@ def test_logits_have_the_true_vocabulary():
 
 def test_usable_as_keras_model_summary_functional_and_saved(tmp_path):
     encoder = BertEncoder(CONFIG, Blocks("blocks"))
-    inputs = {name: tf.keras.Input([16], batch_size=4, dtype=tf.int32, name=name)
-              for name in ("input_ids", "input_mask", "segment_ids")}
+    inputs = {
+        name: tf.keras.Input([16], batch_size=4, dtype=tf.int32, name=name)
+        for name in ("input_ids", "input_mask", "segment_ids")
+    }
     sequence, pooled = encoder(inputs)
     model = tf.keras.Model(inputs, {"sequence": sequence, "pooled": pooled})
     features = {name: make_features()[name] for name in inputs}

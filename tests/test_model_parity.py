@@ -2,6 +2,7 @@
 
 tests/golden/make_hugging_face_golden.py made the file of numbers and says from what.
 """
+
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +15,9 @@ from bert_tf.losses import PretrainingObjective, SpanObjective
 from bert_tf.model import PretrainingModel, SpanModel
 
 GOLDEN = np.load(Path(__file__).parent / "golden" / "hugging_face_bert.npz")
-WEIGHTS = {name[len("weights/"):]: GOLDEN[name].astype(np.float32) for name in GOLDEN.files
-           if name.startswith("weights/")}
+WEIGHTS = {
+    name[len("weights/") :]: GOLDEN[name].astype(np.float32) for name in GOLDEN.files if name.startswith("weights/")
+}
 # Our name of an activation -> theirs.
 ACTIVATIONS = {"gelu": "gelu_new", "gelu_exact": "gelu"}
 SCOPES = ["eager", "off", "blocks", pytest.param("step", marks=pytest.mark.slow)]
@@ -25,10 +27,14 @@ NUM_HEADS = 4
 def make_model(model_class, activation, scope):
     vocab_size, hidden_size = WEIGHTS["bert/embeddings/word_embeddings"].shape
     config = BertConfig(
-        vocab_size=vocab_size, hidden_size=hidden_size, num_attention_heads=NUM_HEADS, hidden_act=activation,
+        vocab_size=vocab_size,
+        hidden_size=hidden_size,
+        num_attention_heads=NUM_HEADS,
+        hidden_act=activation,
         num_hidden_layers=sum(name.endswith("query/kernel") for name in WEIGHTS),
         intermediate_size=WEIGHTS["bert/encoder/layer_0/intermediate/dense/bias"].size,
-        max_position_embeddings=len(WEIGHTS["bert/embeddings/position_embeddings"]))
+        max_position_embeddings=len(WEIGHTS["bert/embeddings/position_embeddings"]),
+    )
     model = model_class(config, Blocks(scope), seed=0)
     for variable in model.variables:
         value = WEIGHTS[variable.name.split(":")[0]]
@@ -38,7 +44,9 @@ def make_model(model_class, activation, scope):
 
 
 def make_features():
-    features = {name[len("inputs/"):]: tf.constant(GOLDEN[name]) for name in GOLDEN.files if name.startswith("inputs/")}
+    features = {
+        name[len("inputs/") :]: tf.constant(GOLDEN[name]) for name in GOLDEN.files if name.startswith("inputs/")
+    }
     return {**features, "example_weights": tf.ones([len(features["input_ids"])])}
 
 
@@ -59,13 +67,13 @@ def losses_and_gradients(model, objective, features, denominators):
 
 
 def assert_same_gradients(found, prefix):
-    expected = {name[len(prefix):]: GOLDEN[name] for name in GOLDEN.files if name.startswith(prefix)}
+    expected = {name[len(prefix) :]: GOLDEN[name] for name in GOLDEN.files if name.startswith(prefix)}
     assert expected
     for name, gradient in expected.items():
         mine = found[name].numpy()
-        difference = np.linalg.norm(mine[:len(gradient)] - gradient) / np.linalg.norm(gradient)
+        difference = np.linalg.norm(mine[: len(gradient)] - gradient) / np.linalg.norm(gradient)
         assert difference < 1e-4, f"{name}: relative difference {difference}"
-        assert not mine[len(gradient):].any(), f"{name}: the padding has a gradient"
+        assert not mine[len(gradient) :].any(), f"{name}: the padding has a gradient"
 
 
 @pytest.mark.parametrize("scope", SCOPES)
@@ -83,8 +91,14 @@ def test_pretraining_model(activation, scope):
 
     hidden_states, pooled, logits, (losses, gradients) = as_function(run, scope)(features)
     theirs = ACTIVATIONS[activation]
-    found = {"hidden_states": np.stack([state.numpy() for state in hidden_states]), "pooled": pooled,
-             "mlm_logits": logits[0], "nsp_logits": logits[1], "mlm_loss": losses[0], "nsp_loss": losses[1]}
+    found = {
+        "hidden_states": np.stack([state.numpy() for state in hidden_states]),
+        "pooled": pooled,
+        "mlm_logits": logits[0],
+        "nsp_logits": logits[1],
+        "mlm_loss": losses[0],
+        "nsp_loss": losses[1],
+    }
     for name, value in found.items():
         np.testing.assert_allclose(value, GOLDEN[f"{theirs}/{name}"], rtol=1e-5, atol=1e-5, err_msg=name)
     assert_same_gradients(gradients, f"{theirs}/pretraining_gradients/")

@@ -1,4 +1,5 @@
 """Sketches and matches: what is found, whatever the blocks that a file is read in."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -11,8 +12,7 @@ from tests.preparation import changed, documents
 
 def write(path, texts, sentence_ends=". "):
     """As sharded text: a sentence a line, a blank line after each document."""
-    path.write_text("".join(
-        "\n".join(text.split(sentence_ends)) + "\n\n" for text in texts), encoding="utf-8")
+    path.write_text("".join("\n".join(text.split(sentence_ends)) + "\n\n" for text in texts), encoding="utf-8")
     return path
 
 
@@ -29,8 +29,15 @@ def test_copies_with_small_changes_are_found_and_nothing_else(tmp_path):
 
 @pytest.mark.parametrize("block_bytes", [37, 64, 1000, 4096])
 def test_sketches_do_not_depend_on_the_blocks(tmp_path, monkeypatch, block_bytes):
-    texts = [*documents(20), "short", "x", *documents(2, seed=5, words=4), "word " * 300,
-             "unbroken" * 200, "日本語のテキスト。" * 40]
+    texts = [
+        *documents(20),
+        "short",
+        "x",
+        *documents(2, seed=5, words=4),
+        "word " * 300,
+        "unbroken" * 200,
+        "日本語のテキスト。" * 40,
+    ]
     path = write(tmp_path / "a.txt", texts)
     whole = sketch_file(path)
     monkeypatch.setattr(near_duplicates, "_BLOCK_BYTES", block_bytes)
@@ -74,6 +81,7 @@ def test_many_of_a_kind_are_all_found(tmp_path):
 
 
 def test_nothing_to_compare():
-    empty = Sketches(np.zeros([0, near_duplicates.NUM_HASHES], np.uint16), np.zeros(0, np.uint64),
-                     np.zeros(0, np.int32))
+    empty = Sketches(
+        np.zeros([0, near_duplicates.NUM_HASHES], np.uint16), np.zeros(0, np.uint64), np.zeros(0, np.int32)
+    )
     assert len(find_matches(empty).partner) == 0

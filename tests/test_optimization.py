@@ -1,4 +1,5 @@
 """Optimisers against float64 references written here, and against tensorflow-addons' LAMB."""
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -33,8 +34,10 @@ def initial_values():
 def gradient_sequence(num_updates=5):
     """Norms on both sides of 1, so that clipping acts on some updates and not on others."""
     rng = np.random.default_rng(1)
-    return [{name: rng.normal(0, scale, shape).astype(np.float32) for name, shape in SHAPES.items()}
-            for scale in (0.01, 3.0, 0.05, 0.5, 0.02)[:num_updates]]
+    return [
+        {name: rng.normal(0, scale, shape).astype(np.float32) for name, shape in SHAPES.items()}
+        for scale in (0.01, 3.0, 0.05, 0.5, 0.02)[:num_updates]
+    ]
 
 
 def make_variables():
@@ -46,7 +49,7 @@ def decays(name):
 
 
 def clip(gradients):
-    norm = np.sqrt(sum((gradient.astype(np.float64)**2).sum() for gradient in gradients.values()))
+    norm = np.sqrt(sum((gradient.astype(np.float64) ** 2).sum() for gradient in gradients.values()))
     return {name: gradient.astype(np.float64) / max(norm, 1.0) for name, gradient in gradients.items()}
 
 
@@ -104,7 +107,7 @@ def make_schedule():
 
 
 def schedule_rates(num_updates):
-    return [0.02 * t / 2 if t < 2 else 0.02 * (1 - t / 10)**0.5 for t in range(num_updates)]
+    return [0.02 * t / 2 if t < 2 else 0.02 * (1 - t / 10) ** 0.5 for t in range(num_updates)]
 
 
 @pytest.mark.parametrize("compiled", [True, False])
@@ -197,9 +200,14 @@ def test_zero_padding_rows_stay_zero():
 def test_nvlamb_equals_tensorflow_addons(adapt_excluded):
     tfa = pytest.importorskip("tensorflow_addons")
     theirs = tfa.optimizers.LAMB(
-        0.02, beta_1=BETA_1, beta_2=BETA_2, epsilon=EPSILON, weight_decay=DECAY,
+        0.02,
+        beta_1=BETA_1,
+        beta_2=BETA_2,
+        epsilon=EPSILON,
+        weight_decay=DECAY,
         exclude_from_weight_decay=["LayerNorm", "layer_norm", "bias"],
-        exclude_from_layer_adaptation=["no such name"] if adapt_excluded else None)
+        exclude_from_layer_adaptation=["no such name"] if adapt_excluded else None,
+    )
     ours = NVLAMB(0.02, adapt_excluded=adapt_excluded)
     their_variables = make_variables()
     for gradients in gradient_sequence():
@@ -261,8 +269,9 @@ def test_slots_have_googles_names():
 
 def test_two_functions_for_each_shape_traced_once(monkeypatch):
     functions, compile_one = [], NVLAMB._compiled
-    monkeypatch.setattr(NVLAMB, "_compiled",
-                        lambda self, function: functions.append(compile_one(self, function)) or functions[-1])
+    monkeypatch.setattr(
+        NVLAMB, "_compiled", lambda self, function: functions.append(compile_one(self, function)) or functions[-1]
+    )
     run_updates(NVLAMB(0.1), gradient_sequence())
     assert len(functions) == 2 * len({(shape, decays(name)) for name, shape in SHAPES.items()})
     assert all(function.experimental_get_tracing_count() == 1 for function in functions)
@@ -288,20 +297,42 @@ def test_an_update_tells_its_norms():
 
 
 def test_decay_class_of_every_variable_of_a_model():
-    config = BertConfig(vocab_size=16, hidden_size=8, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16,
-                        max_position_embeddings=8)
+    config = BertConfig(
+        vocab_size=16,
+        hidden_size=8,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=16,
+        max_position_embeddings=8,
+    )
     names = [variable.name.split(":")[0] for variable in PretrainingModel(config).variables]
     decayed = {
-        "bert/embeddings/word_embeddings", "bert/embeddings/token_type_embeddings",
-        "bert/embeddings/position_embeddings", "bert/pooler/dense/kernel",
-        "cls/predictions/transform/dense/kernel", "cls/seq_relationship/output_weights"}
+        "bert/embeddings/word_embeddings",
+        "bert/embeddings/token_type_embeddings",
+        "bert/embeddings/position_embeddings",
+        "bert/pooler/dense/kernel",
+        "cls/predictions/transform/dense/kernel",
+        "cls/seq_relationship/output_weights",
+    }
     excluded = {
-        "bert/embeddings/LayerNorm/gamma", "bert/embeddings/LayerNorm/beta", "bert/pooler/dense/bias",
-        "cls/predictions/transform/dense/bias", "cls/predictions/transform/LayerNorm/gamma",
-        "cls/predictions/transform/LayerNorm/beta", "cls/predictions/output_bias", "cls/seq_relationship/output_bias"}
+        "bert/embeddings/LayerNorm/gamma",
+        "bert/embeddings/LayerNorm/beta",
+        "bert/pooler/dense/bias",
+        "cls/predictions/transform/dense/bias",
+        "cls/predictions/transform/LayerNorm/gamma",
+        "cls/predictions/transform/LayerNorm/beta",
+        "cls/predictions/output_bias",
+        "cls/seq_relationship/output_bias",
+    }
     for layer in ("bert/encoder/layer_0", "bert/encoder/layer_1"):
-        for dense in ("attention/self/query", "attention/self/key", "attention/self/value", "attention/output/dense",
-                      "intermediate/dense", "output/dense"):
+        for dense in (
+            "attention/self/query",
+            "attention/self/key",
+            "attention/self/value",
+            "attention/output/dense",
+            "intermediate/dense",
+            "output/dense",
+        ):
             decayed.add(f"{layer}/{dense}/kernel")
             excluded.add(f"{layer}/{dense}/bias")
         for norm in ("attention/output/LayerNorm", "output/LayerNorm"):
@@ -335,9 +366,13 @@ def test_fit(make, jit_compile):
 
     def make_model():
         tf.keras.utils.set_random_seed(0)
-        model = tf.keras.Sequential([
-            tf.keras.layers.Dense(8, activation="tanh"), tf.keras.layers.LayerNormalization(),
-            tf.keras.layers.Dense(1)])
+        model = tf.keras.Sequential(
+            [
+                tf.keras.layers.Dense(8, activation="tanh"),
+                tf.keras.layers.LayerNormalization(),
+                tf.keras.layers.Dense(1),
+            ]
+        )
         model.build([None, 5])
         return model
 
@@ -347,12 +382,13 @@ def test_fit(make, jit_compile):
     assert history[-1] < 0.7 * history[0]
     assert int(optimizer.iterations) == 20
     assert {f"{variable.name.split(':')[0]}/adam_{slot}:0" for variable in model.variables for slot in "mv"} == {
-        slot.name for slot in optimizer.slot_variables}
+        slot.name for slot in optimizer.slot_variables
+    }
 
     other, other_optimizer = make_model(), make(WarmupPolynomialDecay(0.05, 3, 40))
     for _ in range(20):
         with tf.GradientTape() as tape:
-            loss = tf.reduce_mean((other(x) - y)**2)
+            loss = tf.reduce_mean((other(x) - y) ** 2)
         other_optimizer.apply_gradients(zip(tape.gradient(loss, other.trainable_variables), other.trainable_variables))
     for one, another in zip(model.variables, other.variables):
         np.testing.assert_allclose(one.numpy(), another.numpy(), rtol=1e-3, atol=1e-4)
@@ -360,23 +396,39 @@ def test_fit(make, jit_compile):
 
 def test_fit_with_an_embedding():
     """Keras passes embedding gradients as IndexedSlices; a trust ratio needs the whole table."""
-    model = tf.keras.Sequential([
-        tf.keras.layers.Embedding(10, 4), tf.keras.layers.GlobalAveragePooling1D(), tf.keras.layers.Dense(1)])
+    model = tf.keras.Sequential(
+        [tf.keras.layers.Embedding(10, 4), tf.keras.layers.GlobalAveragePooling1D(), tf.keras.layers.Dense(1)]
+    )
     model.compile(NVLAMB(0.01), "mse")
     model.fit(np.arange(10).reshape(5, 2), np.ones([5, 1]), epochs=2, verbose=0)
     assert np.isfinite(model.get_weights()[0]).all()
 
 
-@pytest.mark.parametrize("optimizer", [
-    NVLAMB(WarmupPolynomialDecay(0.1, 2, 8, 0.5), beta_1=0.8, weight_decay=0.02, adapt_excluded=False),
-    AdamW(0.1, beta_2=0.9, epsilon=1e-4, bias_correction=True, global_clipnorm=None, compiled=False),
-    LARS(2.0, momentum=0.5, trust_coefficient=0.01, weight_decay=0.02)])
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        NVLAMB(WarmupPolynomialDecay(0.1, 2, 8, 0.5), beta_1=0.8, weight_decay=0.02, adapt_excluded=False),
+        AdamW(0.1, beta_2=0.9, epsilon=1e-4, bias_correction=True, global_clipnorm=None, compiled=False),
+        LARS(2.0, momentum=0.5, trust_coefficient=0.01, weight_decay=0.02),
+    ],
+)
 def test_configuration_survives(optimizer):
     again = type(optimizer).from_config(
-        optimizer.get_config(), custom_objects={"WarmupPolynomialDecay": WarmupPolynomialDecay})
+        optimizer.get_config(), custom_objects={"WarmupPolynomialDecay": WarmupPolynomialDecay}
+    )
     assert again.get_config() == optimizer.get_config()
-    for name in ("beta_1", "beta_2", "epsilon", "weight_decay_rate", "global_clipnorm", "compiled", "adapt_excluded",
-                 "bias_correction", "momentum", "trust_coefficient"):
+    for name in (
+        "beta_1",
+        "beta_2",
+        "epsilon",
+        "weight_decay_rate",
+        "global_clipnorm",
+        "compiled",
+        "adapt_excluded",
+        "bias_correction",
+        "momentum",
+        "trust_coefficient",
+    ):
         assert getattr(again, name, None) == getattr(optimizer, name, None), name
 
 
@@ -392,21 +444,23 @@ def test_impossible_arguments_of_lars_are_refused(arguments):
         LARS(0.1, **arguments)
 
 
-@pytest.mark.parametrize("warmup, total, drop", [
-    (2000, 7038, 0.8461), (200, 1564, 0.9339), (2133, 7506, 0.8461), (213, 1668, 0.9340)])
+@pytest.mark.parametrize(
+    "warmup, total, drop", [(2000, 7038, 0.8461), (200, 1564, 0.9339), (2133, 7506, 0.8461), (213, 1668, 0.9340)]
+)
 def test_published_lamb_schedules(warmup, total, drop):
     schedule = make_optimizer("lamb", 6e-3, warmup, total)._learning_rate
     assert float(schedule(0)) == 0
     np.testing.assert_allclose(schedule(warmup - 1), 6e-3 * (warmup - 1) / warmup, rtol=1e-6)
     assert round(float(schedule(warmup)) / 6e-3, 4) == drop
-    np.testing.assert_allclose(schedule(total - 1), 6e-3 * (1 / total)**0.5, rtol=1e-5)
+    np.testing.assert_allclose(schedule(total - 1), 6e-3 * (1 / total) ** 0.5, rtol=1e-5)
     assert float(schedule(total)) == 0 == float(schedule(total + 5))
 
 
 def test_continuous_join_has_no_drop():
     schedule = WarmupPolynomialDecay(1.0, 100, 1000, 0.5, continuous_join=True)
-    np.testing.assert_allclose([schedule(50), schedule(99), schedule(100), schedule(101)],
-                               [0.5, 0.99, 1.0, (899 / 900)**0.5], rtol=1e-6)
+    np.testing.assert_allclose(
+        [schedule(50), schedule(99), schedule(100), schedule(101)], [0.5, 0.99, 1.0, (899 / 900) ** 0.5], rtol=1e-6
+    )
     assert float(schedule(1000)) == 0
 
 
@@ -495,9 +549,13 @@ def test_disabled_loss_scale_is_one_and_counts_skips():
     assert feed(loss_scale, [True]) == 1
 
 
-@pytest.mark.parametrize("outcomes, expected", [
-    ([True, False, True, False, False], {"scale": 2.0**12, "good_updates": 0, "consecutive_skips": 2}),
-    ([False, True, True], {"scale": 2.0**14, "good_updates": 2, "consecutive_skips": 0})])
+@pytest.mark.parametrize(
+    "outcomes, expected",
+    [
+        ([True, False, True, False, False], {"scale": 2.0**12, "good_updates": 0, "consecutive_skips": 2}),
+        ([False, True, True], {"scale": 2.0**14, "good_updates": 2, "consecutive_skips": 0}),
+    ],
+)
 def test_loss_scale_state_survives(outcomes, expected):
     loss_scale, again = LossScale(growth_interval=5), LossScale(growth_interval=5)
     feed(loss_scale, outcomes)

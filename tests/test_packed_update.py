@@ -1,4 +1,5 @@
 """A packed update is the update of the same instances, whatever its split and whatever is compiled."""
+
 import dataclasses
 import functools
 
@@ -34,14 +35,15 @@ def pack(batch, micro_batch_size, num_ranks=1):
     own, per_rank = num_micro_batches * micro_batch_size, len(batch["input_ids"]) // num_ranks
     parts = []
     for rank in range(num_ranks):
-        mine = rows[rank * own:(rank + 1) * own]
+        mine = rows[rank * own : (rank + 1) * own]
         places = Places.of(mine)
-        parts.append(lay_out({name: values[mine[places]] for name, values in batch.items()}, places, per_rank,
-                             PREDICTIONS))
+        parts.append(
+            lay_out({name: values[mine[places]] for name, values in batch.items()}, places, per_rank, PREDICTIONS)
+        )
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}, num_micro_batches
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def train(num_accumulation_steps, micro_batch_size, packed, num_updates=2, **options):
     step, model, optimizer, _ = make_step(Workers(), num_accumulation_steps, micro_batch_size, **options)
     results = []
@@ -49,8 +51,11 @@ def train(num_accumulation_steps, micro_batch_size, packed, num_updates=2, **opt
         batch, num_micro_batches = short_batch(number), None
         if packed:
             batch, num_micro_batches = pack(batch, micro_batch_size)
-        results.append(step(rows_of(batch, 0, num_accumulation_steps, micro_batch_size), number,
-                            num_micro_batches=num_micro_batches))
+        results.append(
+            step(
+                rows_of(batch, 0, num_accumulation_steps, micro_batch_size), number, num_micro_batches=num_micro_batches
+            )
+        )
     assert step._accumulate.experimental_get_tracing_count() == 1
     return results, [variable.numpy() for variable in _state(model, optimizer)]
 
@@ -63,9 +68,14 @@ def gradients(num_accumulation_steps, micro_batch_size, packed, **options):
     if packed:
         batch, num_micro_batches = pack(batch, micro_batch_size)
         num_micro_batches = tf.constant(num_micro_batches)
-    sums, _ = step._accumulate(rows_of(batch, 0, num_accumulation_steps, micro_batch_size), tf.constant(1 / totals),
-                               tf.constant(1.0), tf.constant(1, tf.uint64), tf.constant(0, tf.int64),
-                               num_micro_batches)
+    sums, _ = step._accumulate(
+        rows_of(batch, 0, num_accumulation_steps, micro_batch_size),
+        tf.constant(1 / totals),
+        tf.constant(1.0),
+        tf.constant(1, tf.uint64),
+        tf.constant(0, tf.int64),
+        num_micro_batches,
+    )
     return {variable.name: value.numpy() for variable, value in zip(model.trainable_variables, sums)}
 
 
@@ -105,16 +115,21 @@ def test_the_number_of_ranks_does_not_matter_with_dropout_on():
     tf.config.run_functions_eagerly(True)
     try:
         mail = {}
-        ranks = [make_step(Rank(rank, num_ranks, mail), num_accumulation_steps, micro_batch_size)
-                 for rank in range(num_ranks)]
+        ranks = [
+            make_step(Rank(rank, num_ranks, mail), num_accumulation_steps, micro_batch_size)
+            for rank in range(num_ranks)
+        ]
         batch, num_micro_batches = pack(short_batch(0), micro_batch_size, num_ranks)
         begun = [[variable.numpy() for variable in _state(model, optimizer)] for _, model, optimizer, _ in ranks]
         for _ in range(3):  # denominators, then gradients, then the real thing
             for rank, (step, model, optimizer, _) in enumerate(ranks):
                 for variable, value in zip(_state(model, optimizer), begun[rank]):
                     variable.assign(value)
-                step(rows_of(batch, rank, num_accumulation_steps, micro_batch_size), 0,
-                     num_micro_batches=num_micro_batches)
+                step(
+                    rows_of(batch, rank, num_accumulation_steps, micro_batch_size),
+                    0,
+                    num_micro_batches=num_micro_batches,
+                )
         found = [variable.numpy() for variable in _state(ranks[-1][1], ranks[-1][2])]
     finally:
         tf.config.run_functions_eagerly(False)

@@ -19,9 +19,17 @@ def filled(rows, lengths):
     return np.where(rows == EMPTY, 0, np.asarray(lengths)[rows]).sum(axis=1)
 
 
-@pytest.mark.parametrize("lengths, row_length", [
-    ([7], 8), ([8, 8, 8], 8), ([1, 1, 1, 1], 8), ([3, 3, 3, 2, 2, 2, 8, 5, 5, 1], 8),
-    (lengths_like_wikipedia(3000), 512), (np.random.default_rng(1).integers(1, 129, 5000), 128)])
+@pytest.mark.parametrize(
+    "lengths, row_length",
+    [
+        ([7], 8),
+        ([8, 8, 8], 8),
+        ([1, 1, 1, 1], 8),
+        ([3, 3, 3, 2, 2, 2, 8, 5, 5, 1], 8),
+        (lengths_like_wikipedia(3000), 512),
+        (np.random.default_rng(1).integers(1, 129, 5000), 128),
+    ],
+)
 def test_every_instance_lies_in_one_row_and_no_row_is_too_full(lengths, row_length):
     rows = best_fit(np.array(lengths), row_length)
     assert rows.shape[1] == MAX_INSTANCES_PER_ROW
@@ -30,12 +38,16 @@ def test_every_instance_lies_in_one_row_and_no_row_is_too_full(lengths, row_leng
     assert np.all(rows[:, 0] != EMPTY) and np.all((rows[:, 1] != EMPTY) | (rows[:, 2] == EMPTY))
 
 
-@pytest.mark.parametrize("lengths, expected", [
-    ([10, 6, 4], [(10,), (6, 4)]),
-    ([6, 3, 1, 3, 2], [(6, 3, 1), (3, 2)]),  # 3 and 1 together, which 3 alone does not fill
-    ([5, 4, 3, 2], [(5, 3, 2), (4,)]),  # not (5, 4): nothing would fill the 1 that is left
-    ([4, 4, 4, 4], [(4, 4), (4, 4)]),
-    ([2, 2, 2, 2, 2], [(2, 2, 2), (2, 2)])])
+@pytest.mark.parametrize(
+    "lengths, expected",
+    [
+        ([10, 6, 4], [(10,), (6, 4)]),
+        ([6, 3, 1, 3, 2], [(6, 3, 1), (3, 2)]),  # 3 and 1 together, which 3 alone does not fill
+        ([5, 4, 3, 2], [(5, 3, 2), (4,)]),  # not (5, 4): nothing would fill the 1 that is left
+        ([4, 4, 4, 4], [(4, 4), (4, 4)]),
+        ([2, 2, 2, 2, 2], [(2, 2, 2), (2, 2)]),
+    ],
+)
 def test_the_two_that_fill_a_row_best(lengths, expected):
     rows = best_fit(np.array(lengths), 10)
     assert [tuple(lengths[number] for number in row if number != EMPTY) for row in rows] == expected
@@ -60,12 +72,15 @@ def features(count, length=12, num_predictions=4, seed=0):
     lengths = rng.integers(4, length + 1, [count, 1])
     mask = (np.arange(length) < lengths).astype(np.int32)
     num_masked = rng.integers(0, 3, [count, 1])
-    return {"input_ids": rng.integers(5, 100, [count, length]).astype(np.int32) * mask,
-            "input_mask": mask, "segment_ids": (np.arange(length) > 2) * mask,
-            "masked_lm_positions": np.sort(rng.integers(1, 4, [count, num_predictions]), axis=1).astype(np.int32),
-            "masked_lm_ids": rng.integers(5, 100, [count, num_predictions]).astype(np.int32),
-            "masked_lm_weights": (np.arange(num_predictions) < num_masked).astype(np.float32),
-            "next_sentence_labels": rng.integers(0, 2, [count, 1]).astype(np.int32)}
+    return {
+        "input_ids": rng.integers(5, 100, [count, length]).astype(np.int32) * mask,
+        "input_mask": mask,
+        "segment_ids": (np.arange(length) > 2) * mask,
+        "masked_lm_positions": np.sort(rng.integers(1, 4, [count, num_predictions]), axis=1).astype(np.int32),
+        "masked_lm_ids": rng.integers(5, 100, [count, num_predictions]).astype(np.int32),
+        "masked_lm_weights": (np.arange(num_predictions) < num_masked).astype(np.float32),
+        "next_sentence_labels": rng.integers(0, 2, [count, 1]).astype(np.int32),
+    }
 
 
 @dataclasses.dataclass(frozen=True, order=True)
@@ -82,8 +97,12 @@ class Instance:
         size = given["input_mask"][number].sum()
         weights = given["masked_lm_weights"][number]
         masked = zip(given["masked_lm_positions"][number], given["masked_lm_ids"][number], weights)
-        return cls(tuple(given["input_ids"][number, :size]), tuple(given["segment_ids"][number, :size]),
-                   tuple(each for each in masked if each[2]), int(given["next_sentence_labels"][number, 0]))
+        return cls(
+            tuple(given["input_ids"][number, :size]),
+            tuple(given["segment_ids"][number, :size]),
+            tuple(each for each in masked if each[2]),
+            int(given["next_sentence_labels"][number, 0]),
+        )
 
     @classmethod
     def packed(cls, given, row, slot):
@@ -91,11 +110,19 @@ class Instance:
         first = given["cls_positions"][row, slot]
         np.testing.assert_array_equal(given["position_ids"][row, mine], np.arange(mine.sum()))
         np.testing.assert_array_equal(np.flatnonzero(mine), first + np.arange(mine.sum()))
-        masked = [(position - first, label, weight) for position, label, weight in zip(
-            *(given[name][row] for name in ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")))
-            if weight and mine[position]]
-        return cls(tuple(given["input_ids"][row, mine]), tuple(given["segment_ids"][row, mine]), tuple(masked),
-                   int(given["next_sentence_labels"][row, slot]))
+        masked = [
+            (position - first, label, weight)
+            for position, label, weight in zip(
+                *(given[name][row] for name in ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights"))
+            )
+            if weight and mine[position]
+        ]
+        return cls(
+            tuple(given["input_ids"][row, mine]),
+            tuple(given["segment_ids"][row, mine]),
+            tuple(masked),
+            int(given["next_sentence_labels"][row, slot]),
+        )
 
     @classmethod
     def all_packed(cls, given):
@@ -111,7 +138,7 @@ def test_packed_rows_hold_the_same_instances():
     assert Instance.all_packed(packed) == sorted(Instance.unpacked(given, number) for number in range(20))
     assert packed["example_weights"].sum() == 20
     assert packed["masked_lm_weights"].sum() == given["masked_lm_weights"].sum()
-    assert not any(packed[name][len(rows):].any() for name in packed), "rows that only fill"
+    assert not any(packed[name][len(rows) :].any() for name in packed), "rows that only fill"
     assert {values.dtype.name for values in packed.values()} == {"int32", "float32"}
 
 

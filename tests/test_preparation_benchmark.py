@@ -1,4 +1,5 @@
 """The benchmark of data preparation runs; what it measures is not looked at."""
+
 from __future__ import annotations
 
 import bz2
@@ -20,13 +21,31 @@ def test_every_part_gives_its_table(tmp_path):
     (tmp_path / "text.txt").write_text("".join(text + "\n" for text in texts))
     letters = "abcdefghijklmnopqrstuvwxyz."
     (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL_TOKENS, *letters, *(f"##{x}" for x in letters)]))
-    pages = "".join(f"<page>\n<title>{number}</title><ns>0</ns><revision><text>{text}</text></revision>\n</page>\n"
-                    for number, text in enumerate(texts))
+    pages = "".join(
+        f"<page>\n<title>{number}</title><ns>0</ns><revision><text>{text}</text></revision>\n</page>\n"
+        for number, text in enumerate(texts)
+    )
     (tmp_path / "dump.xml.bz2").write_bytes(bz2.compress(f"<mediawiki>\n{pages}</mediawiki>\n".encode()))
     done = subprocess.run(
-        [sys.executable, str(CHECKOUT / "benchmarks/preparation.py"), "--text", str(tmp_path / "text.txt"),
-         "--vocab_file", str(tmp_path / "vocab.txt"), "--dump", str(tmp_path / "dump.xml.bz2"), "--megabytes", "0.03",
-         "--stage_megabytes", "0.05", "--rounds", "1"], text=True, capture_output=True)
+        [
+            sys.executable,
+            str(CHECKOUT / "benchmarks/preparation.py"),
+            "--text",
+            str(tmp_path / "text.txt"),
+            "--vocab_file",
+            str(tmp_path / "vocab.txt"),
+            "--dump",
+            str(tmp_path / "dump.xml.bz2"),
+            "--megabytes",
+            "0.03",
+            "--stage_megabytes",
+            "0.05",
+            "--rounds",
+            "1",
+        ],
+        text=True,
+        capture_output=True,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     titles = [line for line in done.stdout.splitlines() if line.startswith("## ")]
     assert len(titles) == 4

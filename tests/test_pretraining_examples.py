@@ -1,4 +1,5 @@
 """Instances against a slow, literal statement of the rules, rule by rule and in distribution."""
+
 from __future__ import annotations
 
 import random
@@ -13,13 +14,7 @@ from bert_tf.masking import VocabularyIds
 from bert_tf.records import InstanceArrays, RecordFile, RecordSchema, describe, load_index
 from bert_tf.tokenization import SPECIAL_TOKENS, open_tokenizer
 from data import pretraining_examples as examples
-from data.pretraining_examples import (
-    ExampleSettings,
-    Pairs,
-    create_instances,
-    make_shard,
-    total_counts,
-)
+from data.pretraining_examples import ExampleSettings, Pairs, create_instances, make_shard, total_counts
 from tests.tokenized import tokenized
 
 WORDS = [f"{letter}{number}" for number in range(10) for letter in "abcdefghij"]
@@ -30,10 +25,9 @@ IDS = VocabularyIds.of({token: number for number, token in enumerate(VOCABULARY)
 
 
 def settings(**changes) -> ExampleSettings:
-    return ExampleSettings(**{
-        "vocab_file": "vocab.txt", "max_seq_length": 32, "max_predictions_per_seq": 4, "dupe_factor": 1,
-        **changes,
-    })
+    return ExampleSettings(
+        **{"vocab_file": "vocab.txt", "max_seq_length": 32, "max_predictions_per_seq": 4, "dupe_factor": 1, **changes}
+    )
 
 
 def numbered_documents(count: int, seed: int = 0, longest_sentence: int = 20) -> list[list[list[int]]]:
@@ -66,7 +60,7 @@ def unmasked(rows: InstanceArrays) -> list[tuple[list[int], list[int], int]]:
         ids = ids[rows.input_mask[number] > 0].tolist()
         first_sep = ids.index(SEP)
         assert ids[0] == CLS and ids[-1] == SEP and ids.count(SEP) == 2 and ids.count(CLS) == 1
-        found.append((ids[1:first_sep], ids[first_sep + 1:-1], int(rows.next_sentence_labels[number])))
+        found.append((ids[1:first_sep], ids[first_sep + 1 : -1], int(rows.next_sentence_labels[number])))
     return found
 
 
@@ -90,7 +84,7 @@ def reference_pairs(documents, options: ExampleSettings, rng: random.Random):
             if label:
                 other = rng.choice([d for n, d in enumerate(documents) if n != number])
                 b = []
-                for sentence in other[rng.randrange(len(other)):]:
+                for sentence in other[rng.randrange(len(other)) :]:
                     b += sentence
                     if len(b) >= target - len(a):
                         break
@@ -142,8 +136,9 @@ def test_pairs_have_the_distribution_of_the_literal_algorithm(longest_sentence):
 
 def test_every_pair_keeps_the_rules():
     documents = numbered_documents(20)
-    document_of = {token: number for number, document in enumerate(documents)
-                   for sentence in document for token in sentence}
+    document_of = {
+        token: number for number, document in enumerate(documents) for sentence in document for token in sentence
+    }
     starts = {sentence[0] for document in documents for sentence in document}
     ends = {sentence[-1] for document in documents for sentence in document}
     budget = 32 - 3
@@ -288,9 +283,7 @@ def test_arrays_are_laid_out_as_bert_reads_them():
     for number, (a, b, _) in enumerate(unmasked(rows)):
         size = len(a) + len(b) + 3
         assert rows.input_mask[number].tolist() == [1] * size + [0] * (32 - size)
-        assert rows.segment_ids[number].tolist() == (
-            [0] * (len(a) + 2) + [1] * (len(b) + 1) + [0] * (32 - size)
-        )
+        assert rows.segment_ids[number].tolist() == ([0] * (len(a) + 2) + [1] * (len(b) + 1) + [0] * (32 - size))
         assert rows.input_ids[number, size:].tolist() == [PAD] * (32 - size)
 
 
@@ -327,8 +320,7 @@ def shard_text(tmp_path):
     rng = random.Random(0)
     documents = [
         "\n".join(
-            " ".join(rng.choice(WORDS) for _ in range(rng.randint(1, 12))) + " ."
-            for _ in range(rng.randint(1, 20))
+            " ".join(rng.choice(WORDS) for _ in range(rng.randint(1, 12))) + " ." for _ in range(rng.randint(1, 20))
         )
         for _ in range(30)
     ]
@@ -349,9 +341,11 @@ def test_a_shard_is_written_with_its_index_and_counted(tmp_path, shard_text):
         readers = [ExampleReader(message) for message in file.read_block(0, file.num_records)]
     text = shard_text.read_text(encoding="utf-8")
     assert counts == {
-        "num_documents": 30, "num_documents_cut_in_two": 0,
+        "num_documents": 30,
+        "num_documents_cut_in_two": 0,
         "num_sentences": sum(1 for line in text.split("\n") if line),
-        "num_tokens": len(text.split()), "num_unknown_tokens": 0,
+        "num_tokens": len(text.split()),
+        "num_unknown_tokens": 0,
         "num_instances": len(readers),
         "num_random_next": sum(int(reader["next_sentence_labels"][0]) for reader in readers),
         "num_masked_tokens": sum(int(reader["masked_lm_weights"].sum()) for reader in readers),
@@ -378,13 +372,18 @@ def test_a_shard_is_the_same_bytes_again_and_differs_by_split_shard_and_seed(tmp
 
 
 def test_text_is_read_by_line_feeds_alone_and_empty_sentences_are_left_out(tmp_path, shard_text):
-    shard_text.write_bytes(
-        "\n\na0\ra1\nb0\x85b1\u2028b2\n \t\n\n\u200b\n\x01\n\nc0\n\u200b\nd0\r\nXX é".encode()
-    )
+    shard_text.write_bytes("\n\na0\ra1\nb0\x85b1\u2028b2\n \t\n\n\u200b\n\x01\n\nc0\n\u200b\nd0\r\nXX é".encode())
     tokenizer = open_tokenizer(tmp_path / "vocab.txt")
     (text,) = examples.read_sections(shard_text, tokenizer, settings())
     assert [tokenizer.inv_vocab[token] for token in text.token_ids] == [
-        "a0", "a1", "[UNK]", "b2", "c0", "d0", "[UNK]", "[UNK]"
+        "a0",
+        "a1",
+        "[UNK]",
+        "b2",
+        "c0",
+        "d0",
+        "[UNK]",
+        "[UNK]",
     ]
     assert text.sentence_starts.tolist() == [0, 2, 4, 5, 6, 8]
     assert text.document_starts.tolist() == [0, 2, 5], "a document without a sentence is left out"
@@ -407,9 +406,7 @@ def test_a_single_document_is_cut_in_two(tmp_path, shard_text):
 
 
 @pytest.mark.parametrize("num_documents", [30, 1])
-def test_a_shard_larger_than_memory_allows_is_worked_on_in_sections(
-    tmp_path, shard_text, monkeypatch, num_documents
-):
+def test_a_shard_larger_than_memory_allows_is_worked_on_in_sections(tmp_path, shard_text, monkeypatch, num_documents):
     if num_documents == 1:
         shard_text.write_text(shard_text.read_text(encoding="utf-8").replace("\n\n", "\n"), encoding="utf-8")
     tokenizer, own = open_tokenizer(tmp_path / "vocab.txt"), shard_settings(tmp_path, dupe_factor=2)
@@ -455,8 +452,16 @@ def test_text_that_cannot_be_read_is_refused(tmp_path, shard_text):
 
 @pytest.mark.parametrize(
     "changes",
-    [{"max_seq_length": 4}, {"max_seq_length": 70000}, {"max_predictions_per_seq": 0}, {"dupe_factor": 0},
-     {"max_predictions_per_seq": 30}, {"masked_lm_prob": 1.5}, {"short_seq_prob": -0.1}, {"random_seed": -1}],
+    [
+        {"max_seq_length": 4},
+        {"max_seq_length": 70000},
+        {"max_predictions_per_seq": 0},
+        {"dupe_factor": 0},
+        {"max_predictions_per_seq": 30},
+        {"masked_lm_prob": 1.5},
+        {"short_seq_prob": -0.1},
+        {"random_seed": -1},
+    ],
 )
 def test_settings_out_of_range_are_refused(changes):
     with pytest.raises(UserError, match=f"--{next(iter(changes))}={next(iter(changes.values()))} "):
@@ -470,8 +475,8 @@ def test_dynamic_records_are_the_static_ones_before_masking(tmp_path, shard_text
     assert dynamic.schema == RecordSchema(32, 0)
     originals = static.input_ids.copy()
     np.put_along_axis(
-        originals, static.masked_lm_positions,
-        np.where(static.masked_lm_weights > 0, static.masked_lm_ids, CLS), axis=1)
+        originals, static.masked_lm_positions, np.where(static.masked_lm_weights > 0, static.masked_lm_ids, CLS), axis=1
+    )
     np.testing.assert_array_equal(dynamic.input_ids, originals)
     np.testing.assert_array_equal(dynamic.segment_ids, static.segment_ids)
     output = tmp_path / "x.tfrecord"

@@ -1,4 +1,5 @@
 """PubMed's files: title and abstract, the last version of each citation, deletions, damage."""
+
 from __future__ import annotations
 
 import gzip
@@ -16,12 +17,14 @@ REAL_ARTICLE = Path(os.environ.get("BERT_TF_REAL_DATA", "")) / "pubmed_one_artic
 
 def article(pmid, title="A title.", abstract="An abstract. It ends.", version=1):
     parts = abstract if abstract.startswith("<") else f"<AbstractText>{abstract}</AbstractText>"
-    return (f'<PubmedArticle><MedlineCitation Status="MEDLINE">\n<PMID Version="{version}">{pmid}</PMID>'
-            f"<Article><ArticleTitle>{title}</ArticleTitle>"
-            + (f"<Abstract>{parts}</Abstract>" if abstract else "")
-            + '</Article><OtherAbstract Language="fre"><AbstractText>Autre.</AbstractText>'
-            "</OtherAbstract><CommentsCorrectionsList><CommentsCorrections><PMID>999</PMID>"
-            "</CommentsCorrections></CommentsCorrectionsList></MedlineCitation></PubmedArticle>\n")
+    return (
+        f'<PubmedArticle><MedlineCitation Status="MEDLINE">\n<PMID Version="{version}">{pmid}</PMID>'
+        f"<Article><ArticleTitle>{title}</ArticleTitle>"
+        + (f"<Abstract>{parts}</Abstract>" if abstract else "")
+        + '</Article><OtherAbstract Language="fre"><AbstractText>Autre.</AbstractText>'
+        "</OtherAbstract><CommentsCorrectionsList><CommentsCorrections><PMID>999</PMID>"
+        "</CommentsCorrections></CommentsCorrectionsList></MedlineCitation></PubmedArticle>\n"
+    )
 
 
 def deletion(*pmids):
@@ -31,8 +34,10 @@ def deletion(*pmids):
 def write(folder, name, *elements, end="</PubmedArticleSet>\n"):
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
-    content = ('<?xml version="1.0" encoding="utf-8"?>\n<!DOCTYPE PubmedArticleSet SYSTEM "x.dtd">\n'
-               "<PubmedArticleSet>\n" + "".join(elements) + end).encode()
+    content = (
+        '<?xml version="1.0" encoding="utf-8"?>\n<!DOCTYPE PubmedArticleSet SYSTEM "x.dtd">\n'
+        "<PubmedArticleSet>\n" + "".join(elements) + end
+    ).encode()
     path.write_bytes(gzip.compress(content) if name.endswith("gz") else content)
     return path
 
@@ -51,34 +56,44 @@ def cleaned(paths, damages=None):
 @pytest.mark.parametrize("name", ["a.xml", "a.xml.gz"])
 def test_title_and_parts_of_the_abstract_as_paragraphs(tmp_path, name):
     path = write(
-        tmp_path, name,
-        article(1, "On H<sub>2</sub>O &amp; <i>E. coli</i>.",
-                '<AbstractText Label="BACKGROUND">Why &#946;\n\t\t\t<sub>2</sub>?</AbstractText>'
-                '<AbstractText Label="RESULTS">Because x<sup>2</sup>.<mml:math '
-                'xmlns:mml="m"><mml:mi>y</mml:mi></mml:math> End.</AbstractText><CopyrightInformation>'
-                "Copyright.</CopyrightInformation>"),
+        tmp_path,
+        name,
+        article(
+            1,
+            "On H<sub>2</sub>O &amp; <i>E. coli</i>.",
+            '<AbstractText Label="BACKGROUND">Why &#946;\n\t\t\t<sub>2</sub>?</AbstractText>'
+            '<AbstractText Label="RESULTS">Because x<sup>2</sup>.<mml:math '
+            'xmlns:mml="m"><mml:mi>y</mml:mi></mml:math> End.</AbstractText><CopyrightInformation>'
+            "Copyright.</CopyrightInformation>",
+        ),
         article(2, "[Titre en <i>latin</i>].", "Text. (ABSTRACT TRUNCATED AT 250 WORDS)"),
-        article(3, abstract=""), article(4, abstract="<AbstractText> </AbstractText>"))
+        article(3, abstract=""),
+        article(4, abstract="<AbstractText> </AbstractText>"),
+    )
     assert cleaned([path]) == (
         ["On H2O & E. coli.  Why β2?  Because x2. End.", "Titre en latin  Text."],
-        {"without_abstract": 2})
+        {"without_abstract": 2},
+    )
 
 
 def test_book_chapter_counts_too(tmp_path):
-    path = write(tmp_path, "a.xml", (
-        "<PubmedBookArticle><BookDocument><PMID>5</PMID><Book><BookTitle>The book</BookTitle></Book>"
-        "<Abstract><AbstractText>Its text.</AbstractText></Abstract></BookDocument></PubmedBookArticle>"))
+    path = write(
+        tmp_path,
+        "a.xml",
+        (
+            "<PubmedBookArticle><BookDocument><PMID>5</PMID><Book><BookTitle>The book</BookTitle></Book>"
+            "<Abstract><AbstractText>Its text.</AbstractText></Abstract></BookDocument></PubmedBookArticle>"
+        ),
+    )
     assert cleaned([path])[0] == ["The book  Its text."]
 
 
 def test_newest_version_counts_and_deleted_ones_never(tmp_path):
     write(tmp_path, "baseline/pubmed25n0001.xml.gz", article(1, "Old 1."), article(2, "Old 2."))
     write(tmp_path, "baseline/pubmed25n0002.xml.gz", article(3, "Old 3."), article(4, "Old 4."))
-    write(tmp_path, "daily_update/pubmed25n0003.xml.gz", article(1, "New 1."), article(5, "New 5."),
-          deletion(3))
+    write(tmp_path, "daily_update/pubmed25n0003.xml.gz", article(1, "New 1."), article(5, "New 5."), deletion(3))
     # The last file deletes what the same and an earlier update have brought.
-    write(tmp_path, "daily_update/pubmed25n0004.xml.gz", article(6, "New 6."), article(2, "New 2."),
-          deletion(6, 5))
+    write(tmp_path, "daily_update/pubmed25n0004.xml.gz", article(6, "New 6."), article(2, "New 2."), deletion(6, 5))
     paths = pubmed.find_files(tmp_path)
     assert [path.name[10:13] for path in paths] == ["004", "003", "002", "001"]
     lines, dropped = cleaned(paths)
@@ -87,8 +102,15 @@ def test_newest_version_counts_and_deleted_ones_never(tmp_path):
 
 
 def test_highest_version_of_a_citation_in_one_file(tmp_path):
-    path = write(tmp_path, "a.xml", article(1, "First.", version=1), article(1, "Third.", version=3),
-                 article(1, "Second.", version=2), article(2, "Same."), article(2, "Same again."))
+    path = write(
+        tmp_path,
+        "a.xml",
+        article(1, "First.", version=1),
+        article(1, "Third.", version=3),
+        article(1, "Second.", version=2),
+        article(2, "Same."),
+        article(2, "Same again."),
+    )
     lines, dropped = cleaned([path])
     assert [line.split("  ")[0] for line in lines] == ["Third.", "Same again."]
     assert dropped == {"superseded_or_deleted": 3}
@@ -112,8 +134,11 @@ def test_small_batches_give_the_same(tmp_path, monkeypatch):
 
 
 def test_cut_file_keeps_its_articles_and_says_so(tmp_path):
-    path = write(tmp_path, "a.xml.gz", *(article(number, f"T {number}.", "Words. " * 50 + str(number ** 9))
-                                         for number in range(1, 400)))
+    path = write(
+        tmp_path,
+        "a.xml.gz",
+        *(article(number, f"T {number}.", "Words. " * 50 + str(number**9)) for number in range(1, 400)),
+    )
     cut = path.read_bytes()[:-1000]
     path.write_bytes(cut)
     whole_articles = zlib.decompressobj(wbits=31).decompress(cut).count(b"</PubmedArticle>")
@@ -128,12 +153,16 @@ def test_cut_file_keeps_its_articles_and_says_so(tmp_path):
     assert "without its closing tag" in damages[0]
 
 
-@pytest.mark.parametrize("content,message", [
-    (b"", "no <PubmedArticle> in it"), (b"<html></html>", "no <PubmedArticle> in it"),
-    (b"<PubmedArticleSet><PubmedArticle></PubmedArticle></PubmedArticleSet>", "article 1 has no PMID"),
-    (b"<PubmedArticle><PMID>12</PMID><Abstract><b></Abstract></PubmedArticle>", "PMID 12: XML: mismatched"),
-    ('<?xml version="1.0" encoding="latin-1"?><PubmedArticleSet>'.encode(), "declares the encoding latin-1"),
-])
+@pytest.mark.parametrize(
+    "content,message",
+    [
+        (b"", "no <PubmedArticle> in it"),
+        (b"<html></html>", "no <PubmedArticle> in it"),
+        (b"<PubmedArticleSet><PubmedArticle></PubmedArticle></PubmedArticleSet>", "article 1 has no PMID"),
+        (b"<PubmedArticle><PMID>12</PMID><Abstract><b></Abstract></PubmedArticle>", "PMID 12: XML: mismatched"),
+        (b'<?xml version="1.0" encoding="latin-1"?><PubmedArticleSet>', "declares the encoding latin-1"),
+    ],
+)
 def test_foreign_and_broken_files_are_named(tmp_path, content, message):
     path = tmp_path / "a.xml"
     path.write_bytes(content)
@@ -158,7 +187,9 @@ def test_missing_baseline_and_files_of_two_years_say_what_to_do(tmp_path):
 @pytest.mark.skipif(not REAL_ARTICLE.is_file(), reason="BERT_TF_REAL_DATA names no folder with a real article")
 def test_real_article():
     (line,), dropped = cleaned([REAL_ARTICLE])
-    assert line.startswith("Inhaled Combined Budesonide-Formoterol as Needed in Mild Asthma.  In patients "
-                           "with mild asthma, as-needed use of an inhaled glucocorticoid plus a fast-acting "
-                           "β2-agonist may be an alternative")
+    assert line.startswith(
+        "Inhaled Combined Budesonide-Formoterol as Needed in Mild Asthma.  In patients "
+        "with mild asthma, as-needed use of an inhaled glucocorticoid plus a fast-acting "
+        "β2-agonist may be an alternative"
+    )
     assert line.count("  ") == 4 and not dropped

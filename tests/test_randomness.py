@@ -2,14 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.randomness import (
-    DropoutKey,
-    draw_decisions,
-    keep_mask,
-    keep_scale,
-    truncated_normal,
-    update_key,
-)
+from bert_tf.randomness import DropoutKey, draw_decisions, keep_mask, keep_scale, truncated_normal, update_key
 
 
 def masks(first_row, shape, *, rate=0.3, site=3, batch_number=7, seed=5, mode="eager"):
@@ -31,7 +24,7 @@ def test_same_bits_eager_graph_and_xla(shape):
 def test_rows_drawn_alone_equal_rows_of_the_whole(mode):
     whole = masks(0, [8, 3, 7])
     for first, count in ((0, 1), (2, 3), (7, 1)):
-        np.testing.assert_array_equal(whole[first:first + count], masks(first, [count, 3, 7], mode=mode))
+        np.testing.assert_array_equal(whole[first : first + count], masks(first, [count, 3, 7], mode=mode))
 
 
 def test_sites_updates_and_seeds_draw_differently():
@@ -55,14 +48,16 @@ def test_decisions_are_sixteen_bits_of_philox():
     key, rate, shape = np.uint64(update_key(5, 7)), 0.3, [3, 5, 8]
     kept = keep_mask(draw_decisions(rate, tf.constant(key), tf.constant(2, tf.int64), shape, True), shape).numpy()
     words = tf.raw_ops.StatelessRandomUniformFullIntV2(
-        shape=[15, 4], key=[key], counter=tf.constant([10, 0], tf.uint64), alg=1, dtype=tf.uint32).numpy()
+        shape=[15, 4], key=[key], counter=tf.constant([10, 0], tf.uint64), alg=1, dtype=tf.uint32
+    ).numpy()
     halves = words.view(np.int16).reshape(3, 5, 8)  # little-endian: the lower half comes first
     np.testing.assert_array_equal(kept.reshape(3, 8, 5), halves.transpose(0, 2, 1) >= round(rate * 65536) - 32768)
 
 
 def test_neighbouring_rows_and_sites_are_uncorrelated():
-    signs = np.stack([masks(row, [1, 4096], rate=0.5, site=site).ravel().astype(float)
-                      for row in (0, 1) for site in (0, 1)])
+    signs = np.stack(
+        [masks(row, [1, 4096], rate=0.5, site=site).ravel().astype(float) for row in (0, 1) for site in (0, 1)]
+    )
     correlation = np.corrcoef(signs) - np.eye(4)
     assert np.abs(correlation).max() < 5 / np.sqrt(4096)
 

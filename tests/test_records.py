@@ -1,4 +1,5 @@
 """Records: TensorFlow's own bytes, the index, and files that are foreign, cut off or damaged."""
+
 from __future__ import annotations
 
 import errno
@@ -98,7 +99,7 @@ def test_messages_are_byte_for_byte_those_of_protobuf(length, predictions, vocab
     assert len(records) == sizes.sum()
     for number, end in enumerate(np.cumsum(sizes)):
         expected = as_example(rows, number).SerializeToString(deterministic=True)
-        assert records[end - sizes[number] + 12:end - 4] == expected
+        assert records[end - sizes[number] + 12 : end - 4] == expected
 
 
 def test_files_are_byte_for_byte_those_of_tensorflow(tmp_path, shard):
@@ -112,9 +113,7 @@ def test_files_are_byte_for_byte_those_of_tensorflow(tmp_path, shard):
 
 def test_tensorflow_reads_and_parses_what_was_written(shard):
     rows = instances(50)
-    spec = {
-        name: tf.io.FixedLenFeature([size], tf.as_dtype(kind)) for name, kind, size in describe(shard).fields
-    }
+    spec = {name: tf.io.FixedLenFeature([size], tf.as_dtype(kind)) for name, kind, size in describe(shard).fields}
     for batch in tf.data.TFRecordDataset(str(shard)).batch(50):
         parsed = tf.io.parse_example(batch, spec)
         for name, _, size in rows.schema.fields:
@@ -122,15 +121,20 @@ def test_tensorflow_reads_and_parses_what_was_written(shard):
 
 
 def test_unmasked_records_have_no_features_for_masks(tmp_path):
-    rows = instances(50)._replace(**dict.fromkeys(
-        ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights"), np.zeros([50, 0])))
+    rows = instances(50)._replace(
+        **dict.fromkeys(("masked_lm_positions", "masked_lm_ids", "masked_lm_weights"), np.zeros([50, 0]))
+    )
     path = tmp_path / "x.tfrecord"
     write_records(path, rows)
     assert describe(path) == RecordSchema(128, 0)
     for raw, number in zip(tf.data.TFRecordDataset(str(path)), range(50)):
         assert raw.numpy() == as_example(rows, number).SerializeToString(deterministic=True)
         assert sorted(tf.train.Example.FromString(raw.numpy()).features.feature) == [
-            "input_ids", "input_mask", "next_sentence_labels", "segment_ids"]
+            "input_ids",
+            "input_mask",
+            "next_sentence_labels",
+            "segment_ids",
+        ]
 
 
 def test_blocks_make_the_same_file_as_one_call(tmp_path, shard):
@@ -141,7 +145,10 @@ def test_blocks_make_the_same_file_as_one_call(tmp_path, shard):
     for suffix in ("", ".index"):
         assert (tmp_path / f"y.tfrecord{suffix}").read_bytes() == (tmp_path / f"x.tfrecord{suffix}").read_bytes()
     assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "x.tfrecord", "x.tfrecord.index", "y.tfrecord", "y.tfrecord.index",
+        "x.tfrecord",
+        "x.tfrecord.index",
+        "y.tfrecord",
+        "y.tfrecord.index",
     ]
 
 
@@ -276,9 +283,7 @@ def test_an_older_index_counts_only_if_it_agrees_with_the_records(tmp_path):
     assert index_file.stat().st_mtime_ns == 0, "it agrees, and was not written again"
     index_file.write_bytes((tmp_path / "y.tfrecord.index").read_bytes())
     os.utime(index_file, ns=(0, 0))
-    np.testing.assert_array_equal(
-        load_index(shard).lengths, instances(20, vocab_size=100).input_mask.sum(axis=1)
-    )
+    np.testing.assert_array_equal(load_index(shard).lengths, instances(20, vocab_size=100).input_mask.sum(axis=1))
     assert index_file.read_bytes() == good
 
 
@@ -345,8 +350,13 @@ def test_what_is_no_shard_for_pre_training_is_refused(tmp_path):
     uneven.features.feature["segment_ids"].int64_list.value.append(1)
     write_with_tensorflow(tmp_path / "f", [uneven.SerializeToString()])
     for name, message in {
-        "a": "gunzip", "b": "no TFRecord", "c": "no tf.train.Example", "d": "no feature 'input_ids'",
-        "e": "but (input_mask, label|label, input_mask);", "f": "segment_ids has 129 values", "none": "cannot be read",
+        "a": "gunzip",
+        "b": "no TFRecord",
+        "c": "no tf.train.Example",
+        "d": "no feature 'input_ids'",
+        "e": "but (input_mask, label|label, input_mask);",
+        "f": "segment_ids has 129 values",
+        "none": "cannot be read",
     }.items():
         with pytest.raises(UserError, match=message) as error:
             describe(tmp_path / name)

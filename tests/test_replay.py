@@ -1,4 +1,5 @@
 """One update made again from a run folder: what the run logged, and why it failed."""
+
 import dataclasses
 import json
 
@@ -14,15 +15,35 @@ from bert_tf.records import write_records
 from bert_tf.replay import replay
 from bert_tf.training import PretrainingInputs, pretrain
 
-BERT = BertConfig(vocab_size=VOCAB_SIZE, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
-                  intermediate_size=32, max_position_embeddings=16)
+BERT = BertConfig(
+    vocab_size=VOCAB_SIZE,
+    hidden_size=16,
+    num_hidden_layers=1,
+    num_attention_heads=2,
+    intermediate_size=32,
+    max_position_embeddings=16,
+)
 
 
 def train(records, model_dir, bert_config=BERT, **changes):
-    config = TrainConfig(**{**dict(
-        num_train_steps=8, warmup_steps=2, learning_rate=0.01, train_batch_size=4, num_accumulation_steps=2,
-        num_ranks=1, max_seq_length=16, max_predictions_per_seq=3, save_checkpoint_steps=3, display_loss_steps=2,
-        keep_checkpoints=2), **changes})
+    config = TrainConfig(
+        **{
+            **dict(
+                num_train_steps=8,
+                warmup_steps=2,
+                learning_rate=0.01,
+                train_batch_size=4,
+                num_accumulation_steps=2,
+                num_ranks=1,
+                max_seq_length=16,
+                max_predictions_per_seq=3,
+                save_checkpoint_steps=3,
+                display_loss_steps=2,
+                keep_checkpoints=2,
+            ),
+            **changes,
+        }
+    )
     inputs = PretrainingInputs(bert_config, None, RecordSet(str(records / "training"), "input_files"), None, None)
     pretrain(config, inputs, model_dir, Workers())
 
@@ -73,8 +94,15 @@ def test_a_run_of_two_ranks_is_made_again_by_one_process(run, tmp_path):
 def test_a_packed_update_gives_the_bits_that_were_logged(tmp_path):
     """In fewer micro-batches than an unpacked one, whose number varies."""
     records = write_dataset(tmp_path / "records", schema=ROOMY)
-    train(records, tmp_path / "run", dataclasses.replace(BERT, max_position_embeddings=ROOMY.max_seq_length),
-          packing=True, max_seq_length=ROOMY.max_seq_length, train_batch_size=2, num_accumulation_steps=8)
+    train(
+        records,
+        tmp_path / "run",
+        dataclasses.replace(BERT, max_position_embeddings=ROOMY.max_seq_length),
+        packing=True,
+        max_seq_length=ROOMY.max_seq_length,
+        train_batch_size=2,
+        num_accumulation_steps=8,
+    )
     again = replay(tmp_path / "run", 8)
     assert again.logged == "the mean over the updates 7 to 8"
     assert all(replayed == logged for replayed, logged in again.compared.values())

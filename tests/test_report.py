@@ -320,8 +320,12 @@ def test_scale_and_skips_are_shown_where_there_are_any(tmp_path):
 def test_where_the_time_went(tmp_path):
     shares = {"compute_share": 0.9, "input_share": 0.06, "all_reduce_share": 0.03, "host_share": 0.01}
     compiling = {"compute_share": 1.0, "input_share": 0.0, "all_reduce_share": 0.0, "host_share": 0.0}
-    events = [start(), train(10, update_secs=9.0, **compiling), train(20, update_secs=1.0, **shares),
-              train(30, update_secs=3.0, **{**shares, "compute_share": 0.5, "input_share": 0.46})]
+    events = [
+        start(),
+        train(10, update_secs=9.0, **compiling),
+        train(20, update_secs=1.0, **shares),
+        train(30, update_secs=3.0, **{**shares, "compute_share": 0.5, "input_share": 0.46}),
+    ]
     write_report([make_run(tmp_path / "run", events)], tmp_path / "report.html")
     assert "Time spent on compute 60 %, input 36 %, all-reduce 3 %, host 1 %" in text_of(tmp_path / "report.html")
 
@@ -378,9 +382,7 @@ def test_the_program(tmp_path):
 
     def run(*arguments):
         return subprocess.run(
-            [sys.executable, "-m", "bert_tf.report", *map(str, arguments)],
-            capture_output=True,
-            text=True,
+            [sys.executable, "-m", "bert_tf.report", *map(str, arguments)], capture_output=True, text=True
         )
 
     both = f"--run_folders={folder},{tmp_path / 'phase_2'}"
@@ -452,10 +454,7 @@ def test_running_mean_is_the_mean_of_neighbours():
 def test_a_point_lies_where_its_value_says():
     chart = Chart(
         "Test",
-        [
-            Series("dots", [[(50.0, 2.0)]], "c1", dots=True),
-            Series("line", [[(0, 0), (100, 4)]], "c2"),
-        ],
+        [Series("dots", [[(50.0, 2.0)]], "c1", dots=True), Series("line", [[(0, 0), (100, 4)]], "c2")],
         [Segment(0, 100, "Phase 1")],
     )
     svg = draw(chart, 520, 300)

@@ -1,4 +1,5 @@
 """The sample encyclopedia: the same from a seed, readable, and with questions that can be answered."""
+
 from __future__ import annotations
 
 import hashlib
@@ -51,7 +52,7 @@ def test_questions_have_their_answer_at_its_place(sample):
         for context, question in asked:
             (answer,) = question["answers"]
             start = answer["answer_start"]
-            assert context[start:start + len(answer["text"])] == answer["text"]
+            assert context[start : start + len(answer["text"])] == answer["text"]
             assert re.search(rf"\b{answer['text']}\b", context).start() == start
 
 
@@ -67,14 +68,20 @@ def test_question_files_share_no_paragraph_and_articles_do_not_ask_them(sample):
 
 def test_question_files_share_no_word_that_is_a_fact(sample):
     words = [word for pool in module._POOLS.values() for word in pool.split()]
-    told = [{word for word in words for context, _ in questions_of(file) if re.search(rf"\b{word}\b", context)}
-            for file in sample[1].values()]
+    told = [
+        {word for word in words for context, _ in questions_of(file) if re.search(rf"\b{word}\b", context)}
+        for file in sample[1].values()
+    ]
     assert not told[0] & told[1] and all(len(half) > 0.45 * len(words) for half in told)
 
 
 def test_no_word_is_in_two_families_or_in_the_grammar():
     words = [word.lower() for pool in module._POOLS.values() for word in pool.split()]
     assert len(words) == len(set(words))
-    grammar = " ".join(part for relation in module._RELATIONS.values()
-                       for parts in (relation.statements, relation.reminders, relation.questions) for part in parts)
+    grammar = " ".join(
+        part
+        for relation in module._RELATIONS.values()
+        for parts in (relation.statements, relation.reminders, relation.questions)
+        for part in parts
+    )
     assert not set(words) & set(re.findall(r"[a-z]+", grammar.lower()))

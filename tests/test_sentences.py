@@ -1,4 +1,5 @@
 """Sentences by rules: what ends one, what does not."""
+
 from __future__ import annotations
 
 import random
@@ -10,25 +11,28 @@ from data import sentences
 from data.sentences import get_splitter, split_by_rules
 
 
-@pytest.mark.parametrize("sentences", [
-    ["Mr. Smith met Dr. J. R. R. Jones on Jan. 5.", "He left."],
-    ["It cost $3.50 in all.", "Nobody paid."],
-    ['"Stop!" he cried.', '"Why?"', "She ran."],
-    ["(It rained.)", "He stayed (see Fig. 3) at home.", "Then he slept."],
-    ["He was happy.”", "“Not me,” she said.", "“I am.”"],
-    ["He works for Apple Inc.", "The firm is large."],
-    ["The U.S. Army won.", "He lives in the U.S.", "It is large."],
-    ["He said no.", "See No. 5 there."],
-    ["1. First we go.", "Then we rest."],
-    ["They left... and then...", "Gone."],
-    ["What?!", "Yes!"],
-    ["Taller than I.", "He takes vitamin C.", "It helps."],
-    ["E. coli is small.", "It lives."],
-    ["the game .", "Robert is an actor ."],
-    ["It was founded in 1905.", "5 people came."],
-    ["It ended, e.g. in Berlin, i.e. there, etc.", "The rest is known."],
-    ["the end of version 2.0 is near", ],
-])
+@pytest.mark.parametrize(
+    "sentences",
+    [
+        ["Mr. Smith met Dr. J. R. R. Jones on Jan. 5.", "He left."],
+        ["It cost $3.50 in all.", "Nobody paid."],
+        ['"Stop!" he cried.', '"Why?"', "She ran."],
+        ["(It rained.)", "He stayed (see Fig. 3) at home.", "Then he slept."],
+        ["He was happy.”", "“Not me,” she said.", "“I am.”"],
+        ["He works for Apple Inc.", "The firm is large."],
+        ["The U.S. Army won.", "He lives in the U.S.", "It is large."],
+        ["He said no.", "See No. 5 there."],
+        ["1. First we go.", "Then we rest."],
+        ["They left... and then...", "Gone."],
+        ["What?!", "Yes!"],
+        ["Taller than I.", "He takes vitamin C.", "It helps."],
+        ["E. coli is small.", "It lives."],
+        ["the game .", "Robert is an actor ."],
+        ["It was founded in 1905.", "5 people came."],
+        ["It ended, e.g. in Berlin, i.e. there, etc.", "The rest is known."],
+        ["the end of version 2.0 is near"],
+    ],
+)
 def test_splits_exactly_there(sentences):
     assert split_by_rules(" ".join(sentences)) == sentences
 
@@ -47,7 +51,7 @@ def test_no_character_is_lost():
     assert split_by_rules("  ") == []
 
 
-WORDS = ("the He said Mr. U.S. no. 12 end. \"Why?\" e.g. (Yes.) 今天。 「好。」 x Inc. 3.5 So! ¶ —Oh.").split()
+WORDS = ('the He said Mr. U.S. no. 12 end. "Why?" e.g. (Yes.) 今天。 「好。」 x Inc. 3.5 So! ¶ —Oh.').split()
 
 
 def test_text_in_pieces_has_the_same_sentences(monkeypatch):
@@ -56,7 +60,7 @@ def test_text_in_pieces_has_the_same_sentences(monkeypatch):
     for length in (0, 1, 50, 400, 400, 400):
         text = " ".join(rng.choices(WORDS, k=length)).replace(" ¶ ", "  ")
         for size in (1, 7, 100, 101, 500, 5000):
-            pieces = [text[start:start + size] for start in range(0, len(text), size)]
+            pieces = [text[start : start + size] for start in range(0, len(text), size)]
             found = [s for some in sentences.split_pieces(pieces, split_by_rules) for s in some]
             assert found == split_by_rules(text)
 
@@ -66,8 +70,11 @@ def test_a_sentence_that_never_ends_is_parted(monkeypatch, word):
     monkeypatch.setattr(sentences, "_CONTEXT", 10)
     monkeypatch.setattr(sentences, "LONGEST_SENTENCE", 100)
     text = word * 2000
-    found = [s for some in sentences.split_pieces([text[i:i + 64] for i in range(0, len(text), 64)], split_by_rules)
-             for s in some]
+    found = [
+        s
+        for some in sentences.split_pieces([text[i : i + 64] for i in range(0, len(text), 64)], split_by_rules)
+        for s in some
+    ]
     assert "".join(found).replace(" ", "") == text.replace(" ", "")
     assert max(map(len, found)) <= 100 + 10 + 64
 

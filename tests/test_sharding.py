@@ -1,4 +1,5 @@
 """Documents to shards: whole, balanced, by seed alone."""
+
 from __future__ import annotations
 
 import json
@@ -19,15 +20,17 @@ SETTINGS = ShardingSettings(6, 2, 0.1, "rules", 7)
 
 def write_documents(path, num_documents: int, seed: int = 0):
     generator = random.Random(seed)
-    documents = [" ".join(f"Sentence {d} of {s}." for s in range(generator.randrange(1, 40)))
-                 for d in range(num_documents)]
+    documents = [
+        " ".join(f"Sentence {d} of {s}." for s in range(generator.randrange(1, 40))) for d in range(num_documents)
+    ]
     path.write_text("".join(document + "\n" for document in documents))
     return documents
 
 
 def shard(folder, paths, settings=SETTINGS, num_processes=1):
-    with Stage("sharding", "custom", folder / "manifest.json", settings._asdict(), [],
-               outputs_to_delete=str(folder)) as stage:
+    with Stage(
+        "sharding", "custom", folder / "manifest.json", settings._asdict(), [], outputs_to_delete=str(folder)
+    ) as stage:
         return shard_corpus(stage, "custom", paths, settings, ProcessPool(num_processes))
 
 
@@ -43,8 +46,7 @@ def test_every_document_is_whole_and_in_one_shard(tmp_path):
         assert content.endswith(b"\n\n"), name
         found += [block.replace("\n", " ") for block in content.decode()[:-2].split("\n\n")]
     assert sorted(found) == sorted(documents)
-    assert counts["num_documents"] == 110 == sum(
-        counts[f"num_documents_{split}"] for split in ("training", "test"))
+    assert counts["num_documents"] == 110 == sum(counts[f"num_documents_{split}"] for split in ("training", "test"))
     assert counts["num_sentences"] == sum(document.count(".") for document in documents)
 
 
@@ -52,8 +54,7 @@ def test_manifest_describes_the_files(tmp_path):
     write_documents(tmp_path / "a", 60)
     shard(tmp_path / "out", [tmp_path / "a"])
     manifest = json.loads((tmp_path / "out/manifest.json").read_text())
-    assert [e["file"] for e in manifest["shards"]["test"]] == [
-        "test/custom_test_0.txt", "test/custom_test_1.txt"]
+    assert [e["file"] for e in manifest["shards"]["test"]] == ["test/custom_test_0.txt", "test/custom_test_1.txt"]
     for entries in manifest["shards"].values():
         for entry in entries:
             assert entry["sha256"] == sha256_of_file(tmp_path / "out" / entry["file"])
@@ -87,8 +88,7 @@ def test_index_skips_empty_lines_and_line_ends(tmp_path):
     path = tmp_path / "a"
     path.write_bytes(b"One.\r\n\nTwo\n\r\nThree")
     index = index_documents([path])
-    found = [path.read_bytes()[int(o):int(o) + int(n)]
-             for o, n in zip(index.offsets, index.lengths)]
+    found = [path.read_bytes()[int(o) : int(o) + int(n)] for o, n in zip(index.offsets, index.lengths)]
     assert found == [b"One.", b"Two", b"Three"]
 
 
@@ -107,17 +107,21 @@ def test_a_large_document_is_read_in_pieces(tmp_path, monkeypatch):
 
 def test_fewer_documents_than_shards_says_what_to_do(tmp_path):
     write_documents(tmp_path / "a", 7)
-    with pytest.raises(UserError, match="7 documents are fewer than the 6 training and 2 test.*"
-                                        "--n_training_shards="):
+    with pytest.raises(UserError, match="7 documents are fewer than the 6 training and 2 test.*--n_training_shards="):
         shard(tmp_path / "out", [tmp_path / "a"])
 
 
-@pytest.mark.parametrize("change,message", [
-    ({"num_training_shards": 0}, "n_training_shards=0"), ({"num_test_shards": -1}, "n_test_shards"),
-    ({"fraction_test_set": 1.0}, "fraction_test_set=1.0"),
-    ({"fraction_test_set": 0.0}, "both must be 0"), ({"num_test_shards": 0}, "both must be 0"),
-    ({"segmentation_method": "x"}, "segmentation_method=x"),
-])
+@pytest.mark.parametrize(
+    "change,message",
+    [
+        ({"num_training_shards": 0}, "n_training_shards=0"),
+        ({"num_test_shards": -1}, "n_test_shards"),
+        ({"fraction_test_set": 1.0}, "fraction_test_set=1.0"),
+        ({"fraction_test_set": 0.0}, "both must be 0"),
+        ({"num_test_shards": 0}, "both must be 0"),
+        ({"segmentation_method": "x"}, "segmentation_method=x"),
+    ],
+)
 def test_wrong_settings_are_refused(change, message):
     with pytest.raises(UserError, match=message):
         SETTINGS._replace(**change).validated()

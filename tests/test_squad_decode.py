@@ -1,4 +1,5 @@
 """From logits to text: against an independent implementation and by hand."""
+
 from __future__ import annotations
 
 import json
@@ -25,8 +26,11 @@ def golden(tmp_path):
     (tmp_path / "squad.json").write_text(json.dumps(GOLDEN["squad"]), encoding="utf-8")
     tokenizer = FullTokenizer(str(tmp_path / "vocab.txt"), do_lower_case=True)
     examples = read_examples(tmp_path / "squad.json", version_2_with_negative=True)
-    return examples, make_features(
-        examples, tokenizer, FeatureSettings(**GOLDEN["settings"]), is_training=False), tokenizer
+    return (
+        examples,
+        make_features(examples, tokenizer, FeatureSettings(**GOLDEN["settings"]), is_training=False),
+        tokenizer,
+    )
 
 
 def golden_logits(features):
@@ -69,8 +73,9 @@ def test_the_trained_spans_give_back_the_marked_answers(golden):
         if not features.is_max_context[row, start]:
             continue
         example = examples[training.example_index[row]]
-        decoded = decode(examples, features, *logits_for(features, row, start, end), tokenizer,
-                         DecodeSettings(max_answer_length=30))
+        decoded = decode(
+            examples, features, *logits_for(features, row, start, end), tokenizer, DecodeSettings(max_answer_length=30)
+        )
         assert decoded.predictions[example.question_id] == " ".join(example.answers[0].text.split())
 
 
@@ -116,8 +121,11 @@ def test_a_list_of_one_and_a_text_found_twice(golden):
 
 def test_only_the_window_with_most_context_may_answer(golden):
     examples, features, tokenizer = golden
-    row, start = next((row, column) for row, column in np.argwhere(features.token_to_word >= 0)
-                      if not features.is_max_context[row, column])
+    row, start = next(
+        (row, column)
+        for row, column in np.argwhere(features.token_to_word >= 0)
+        if not features.is_max_context[row, column]
+    )
     example = examples[features.example_index[row]]
     decoded = decode(examples, features, *logits_for(features, row, start, start), tokenizer, DecodeSettings())
     assert all(entry["start_logit"] < 0 for entry in decoded.nbest[example.question_id])
@@ -151,8 +159,9 @@ def test_the_weakest_window_decides_about_no_answer(golden):
     end_logits = start_logits.copy()
     start_logits[:, 0] = 7.0
     start_logits[rows[2], 0] = 3.0
-    decoded = decode(examples, features, start_logits, end_logits, tokenizer,
-                     DecodeSettings(version_2_with_negative=True))
+    decoded = decode(
+        examples, features, start_logits, end_logits, tokenizer, DecodeSettings(version_2_with_negative=True)
+    )
     assert decoded.null_odds[examples[0].question_id] == 3.0
     assert decoded.null_odds[examples[1].question_id] == 7.0
 
@@ -167,18 +176,23 @@ def test_probabilities_are_a_softmax_over_the_list(golden):
         assert sum(entry["probability"] for entry in entries) == pytest.approx(1)
         np.testing.assert_allclose(
             np.log([entry["probability"] for entry in entries]) - np.log(entries[0]["probability"]),
-            np.array(scores) - scores[0], atol=1e-9)
+            np.array(scores) - scores[0],
+            atol=1e-9,
+        )
 
 
-@pytest.mark.parametrize("span_text, original, restored", [
-    ("steve smith", "Steve Smith's", "Steve Smith"),
-    ("4 , 200", "of 4,200 people.", "4,200"),
-    ("elise", "Élise's", "Élise"),  # accents are removed without changing the length
-    ("xy z", "XY z", "XY z"),
-    ("not there", "Some words", "Some words"),
-    ("[UNK] x", "☃ x", "☃ x"),
-    ("fi x", "ﬁ x", "ﬁ x"),
-])
+@pytest.mark.parametrize(
+    "span_text, original, restored",
+    [
+        ("steve smith", "Steve Smith's", "Steve Smith"),
+        ("4 , 200", "of 4,200 people.", "4,200"),
+        ("elise", "Élise's", "Élise"),  # accents are removed without changing the length
+        ("xy z", "XY z", "XY z"),
+        ("not there", "Some words", "Some words"),
+        ("[UNK] x", "☃ x", "☃ x"),
+        ("fi x", "ﬁ x", "ﬁ x"),
+    ],
+)
 def test_restore_text(span_text, original, restored):
     assert restore_text(span_text, original, BasicTokenizer(do_lower_case=True)) == restored
 
@@ -211,7 +225,8 @@ def test_marked_answers_of_real_articles_survive_the_way_there_and_back():
     start_logits = np.zeros(features.input_ids.shape, np.float32)
     end_logits = start_logits.copy()
     start_logits[rows, training.start_positions] = end_logits[rows, training.end_positions] = 9.0
-    decoded = decode(examples, features, start_logits, end_logits, tokenizer,
-                     DecodeSettings(version_2_with_negative=True))
+    decoded = decode(
+        examples, features, start_logits, end_logits, tokenizer, DecodeSettings(version_2_with_negative=True)
+    )
     scores = score_version_2(examples, decoded.predictions, decoded.null_odds)
     assert (scores["exact_match"], scores["f1"], scores["total"]) == (100.0, 100.0, 532)

@@ -1,4 +1,5 @@
 """SQuAD's JSON: what is read from it, and how each mistake in it is named."""
+
 from __future__ import annotations
 
 import json
@@ -13,14 +14,19 @@ ONE_QUESTION = '{"data": [{"paragraphs": [{"context": "c", "qas": [{"id": "q", "
 
 def squad_file(tmp_path, qas, context="Rollo led  the Norse.", name="squad.json"):
     path = tmp_path / name
-    path.write_text(json.dumps(
-        {"version": "x", "data": [{"title": "t", "paragraphs": [{"context": context, "qas": qas}]}]}))
+    path.write_text(
+        json.dumps({"version": "x", "data": [{"title": "t", "paragraphs": [{"context": context, "qas": qas}]}]})
+    )
     return path
 
 
 def question(id_="q", text="Who?", answers=(("Rollo", 0),), **more):
-    return {"id": id_, "question": text, **more,
-            "answers": [{"text": text, "answer_start": start} for text, start in answers]}
+    return {
+        "id": id_,
+        "question": text,
+        **more,
+        "answers": [{"text": text, "answer_start": start} for text, start in answers],
+    }
 
 
 def test_reads_questions_in_order_and_shares_the_paragraph(tmp_path):
@@ -47,8 +53,13 @@ def test_white_space_inside_an_answer_may_differ(tmp_path):
 
 
 def test_version_2_unanswerable_questions(tmp_path):
-    impossible = {"id": "i", "question": "Why?", "is_impossible": True, "answers": [],
-                  "plausible_answers": [{"text": "Rollo", "answer_start": 0}]}
+    impossible = {
+        "id": "i",
+        "question": "Why?",
+        "is_impossible": True,
+        "answers": [],
+        "plausible_answers": [{"text": "Rollo", "answer_start": 0}],
+    }
     path = squad_file(tmp_path, [question("a", is_impossible=False), impossible])
     with pytest.raises(UserError, match="'i' has no answer; pass --version_2_with_negative"):
         read_examples(path)
@@ -65,13 +76,16 @@ def test_a_file_without_answers_can_be_read_but_not_trained_on(tmp_path):
         check_answers(examples, path)
 
 
-@pytest.mark.parametrize("answer, message", [
-    (("Rolf", 0), r"does not hold the answer 'Rolf' at answer_start=0 \(there stands 'Roll'; it is nowhere"),
-    (("Norse", 14), "there stands ' Nors'; its first occurrence is at 15"),
-    (("Norse", 100), "the context has 21 characters; its first occurrence is at 15"),
-    (("Rollo", -1), "does not hold the answer"),
-    (("  ", 9), "must not be empty"),
-])
+@pytest.mark.parametrize(
+    "answer, message",
+    [
+        (("Rolf", 0), r"does not hold the answer 'Rolf' at answer_start=0 \(there stands 'Roll'; it is nowhere"),
+        (("Norse", 14), "there stands ' Nors'; its first occurrence is at 15"),
+        (("Norse", 100), "the context has 21 characters; its first occurrence is at 15"),
+        (("Rollo", -1), "does not hold the answer"),
+        (("  ", 9), "must not be empty"),
+    ],
+)
 def test_an_answer_must_stand_at_its_place(tmp_path, answer, message):
     examples = read_examples(squad_file(tmp_path, [question(answers=(answer,))]))
     with pytest.raises(UserError, match=message) as error:
@@ -79,23 +93,30 @@ def test_an_answer_must_stand_at_its_place(tmp_path, answer, message):
     assert str(error.value).startswith("train.json: question 'q': its context")
 
 
-@pytest.mark.parametrize("text, message", [
-    ('{"data": [', "is not valid JSON"),
-    ("[]", r"must be a JSON object with a field 'data', not list"),
-    ("{}", "field 'data' is missing"),
-    ('{"data": 3}', "field 'data' must be list, not int"),
-    ('{"data": []}', "holds no question"),
-    ('{"data": [{"title": "t"}]}', r"data\[0\]: field 'paragraphs' is missing"),
-    ('{"data": [{"paragraphs": [{"qas": []}]}]}', r"data\[0\].paragraphs\[0\]: field 'context' is missing"),
-    ('{"data": [{"paragraphs": [{"context": " ", "qas": []}]}]}', "'context' is empty"),
-    ('{"data": [{"paragraphs": [{"context": "c", "qas": [{"id": "q"}]}]}]}',
-     r"paragraphs\[0\].qas\[0\]: field 'question' is missing"),
-    ('{"data": [{"paragraphs": [{"context": "c", "qas": [{"question": "?"}]}]}]}', "field 'id' is missing"),
-    (ONE_QUESTION % '"answers": [{"text": "c"}]', r"qas\[0\].answers\[0\]: field 'answer_start' is missing"),
-    (ONE_QUESTION % '"answers": [{"text": "c", "answer_start": "0"}]', "'answer_start' must be int, not str"),
-    (ONE_QUESTION % '"is_impossible": true, "answers": [{"text": "c", "answer_start": 0}]',
-     "says is_impossible and still gives an answer"),
-])
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ('{"data": [', "is not valid JSON"),
+        ("[]", r"must be a JSON object with a field 'data', not list"),
+        ("{}", "field 'data' is missing"),
+        ('{"data": 3}', "field 'data' must be list, not int"),
+        ('{"data": []}', "holds no question"),
+        ('{"data": [{"title": "t"}]}', r"data\[0\]: field 'paragraphs' is missing"),
+        ('{"data": [{"paragraphs": [{"qas": []}]}]}', r"data\[0\].paragraphs\[0\]: field 'context' is missing"),
+        ('{"data": [{"paragraphs": [{"context": " ", "qas": []}]}]}', "'context' is empty"),
+        (
+            '{"data": [{"paragraphs": [{"context": "c", "qas": [{"id": "q"}]}]}]}',
+            r"paragraphs\[0\].qas\[0\]: field 'question' is missing",
+        ),
+        ('{"data": [{"paragraphs": [{"context": "c", "qas": [{"question": "?"}]}]}]}', "field 'id' is missing"),
+        (ONE_QUESTION % '"answers": [{"text": "c"}]', r"qas\[0\].answers\[0\]: field 'answer_start' is missing"),
+        (ONE_QUESTION % '"answers": [{"text": "c", "answer_start": "0"}]', "'answer_start' must be int, not str"),
+        (
+            ONE_QUESTION % '"is_impossible": true, "answers": [{"text": "c", "answer_start": 0}]',
+            "says is_impossible and still gives an answer",
+        ),
+    ],
+)
 def test_mistakes_in_the_file_are_named_with_their_place(tmp_path, text, message):
     path = tmp_path / "bad.json"
     path.write_text(text)

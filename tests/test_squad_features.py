@@ -1,4 +1,5 @@
 """Windows over contexts: against an independent implementation, by hand, and by brute force."""
+
 from __future__ import annotations
 
 import json
@@ -28,8 +29,10 @@ def golden(tmp_path):
     """(examples, tokenizer) of the golden file."""
     (tmp_path / "vocab.txt").write_text("\n".join(GOLDEN["vocab"]) + "\n", encoding="utf-8")
     (tmp_path / "squad.json").write_text(json.dumps(GOLDEN["squad"]), encoding="utf-8")
-    return (read_examples(tmp_path / "squad.json", version_2_with_negative=True),
-            FullTokenizer(str(tmp_path / "vocab.txt"), do_lower_case=True))
+    return (
+        read_examples(tmp_path / "squad.json", version_2_with_negative=True),
+        FullTokenizer(str(tmp_path / "vocab.txt"), do_lower_case=True),
+    )
 
 
 def test_features_agree_with_hugging_face(golden):
@@ -44,7 +47,8 @@ def test_features_agree_with_hugging_face(golden):
         ids = tokenizer.convert_tokens_to_ids(tokens)
         assert features.input_ids[row].tolist() == ids + [0] * (settings.max_seq_length - len(ids))
         assert batch["input_mask"][row].tolist() == [int(token != "[PAD]") for token in tokens] + [0] * (
-            settings.max_seq_length - len(ids))
+            settings.max_seq_length - len(ids)
+        )
         assert batch["segment_ids"][row].sum() == expected["segment_sum"]
         assert features.example_index[row] == expected["example_index"]
         assert [training.start_positions[row], training.end_positions[row]] == expected["answer"]
@@ -61,29 +65,38 @@ def test_segments_of_a_row(golden):
     assert row["segment_ids"][0].tolist() == [0] * query + [1] * (used - query) + [0] * (128 - used)
     assert row["input_mask"][0].tolist() == [1] * used + [0] * (128 - used)
     assert tokenizer.convert_ids_to_tokens([row["input_ids"][0, i] for i in (0, query - 1, used - 1)]) == [
-        "[CLS]", "[SEP]", "[SEP]"]
+        "[CLS]",
+        "[SEP]",
+        "[SEP]",
+    ]
 
 
-@pytest.mark.parametrize("num_tokens, room, stride, spans", [
-    (10, 10, 4, [(0, 10)]),
-    (11, 10, 4, [(0, 10), (4, 7)]),
-    (20, 10, 4, [(0, 10), (4, 10), (8, 10), (12, 8)]),
-    (20, 8, 100, [(0, 8), (8, 8), (16, 4)]),  # a stride over the window's length loses no token
-    (0, 8, 4, [(0, 0)]),
-])
+@pytest.mark.parametrize(
+    "num_tokens, room, stride, spans",
+    [
+        (10, 10, 4, [(0, 10)]),
+        (11, 10, 4, [(0, 10), (4, 7)]),
+        (20, 10, 4, [(0, 10), (4, 10), (8, 10), (12, 8)]),
+        (20, 8, 100, [(0, 8), (8, 8), (16, 4)]),  # a stride over the window's length loses no token
+        (0, 8, 4, [(0, 0)]),
+    ],
+)
 def test_window_spans(num_tokens, room, stride, spans):
     assert window_spans(num_tokens, room, stride) == spans
 
 
-@pytest.mark.parametrize("num_tokens, room, stride", [
-    (30, 10, 4), (50, 16, 3), (7, 10, 4), (33, 8, 8),
-    (450, 320, 128)])  # here the last window is so much shorter that its length decides
+@pytest.mark.parametrize(
+    "num_tokens, room, stride", [(30, 10, 4), (50, 16, 3), (7, 10, 4), (33, 8, 8), (450, 320, 128)]
+)  # here the last window is so much shorter that its length decides
 def test_every_token_is_best_in_the_window_that_shows_most_around_it(num_tokens, room, stride):
     spans = window_spans(num_tokens, room, stride)
     found = best_windows(spans, num_tokens)
     for token in range(num_tokens):
-        contexts = [(min(token - start, start + length - 1 - token) + 0.01 * length, -number)
-                    for number, (start, length) in enumerate(spans) if start <= token < start + length]
+        contexts = [
+            (min(token - start, start + length - 1 - token) + 0.01 * length, -number)
+            for number, (start, length) in enumerate(spans)
+            if start <= token < start + length
+        ]
         assert found[token] == -max(contexts)[1]
 
 
@@ -91,34 +104,56 @@ def example(context, answer, start, tokenized_question="who ?"):
     return Example("q", tokenized_question, Paragraph(context), (Answer(answer, start),))
 
 
-@pytest.mark.parametrize("context, answer, start, tokens", [
-    ("in (1851) made", "1851", 4, ["18", "##51"]),  # narrowed to less than the word
-    ("made (1851", "1851", 6, ["18", "##51"]),
-    ("in 1851", "51", 5, ["18", "##51"]),  # half a word: the whole word stays
-    ("her brother's workshop", "brother", 4, ["brother"]),
-    ("her brother's workshop", "brother's", 4, ["brother", "'", "s"]),
-])
+@pytest.mark.parametrize(
+    "context, answer, start, tokens",
+    [
+        ("in (1851) made", "1851", 4, ["18", "##51"]),  # narrowed to less than the word
+        ("made (1851", "1851", 6, ["18", "##51"]),
+        ("in 1851", "51", 5, ["18", "##51"]),  # half a word: the whole word stays
+        ("her brother's workshop", "brother", 4, ["brother"]),
+        ("her brother's workshop", "brother's", 4, ["brother", "'", "s"]),
+    ],
+)
 def test_answers_are_narrowed_to_their_own_tokens(golden, context, answer, start, tokens):
     tokenizer = golden[1]
     settings = FeatureSettings(32, 8, 8)
     features = make_features([example(context, answer, start)], tokenizer, settings, is_training=True)
     first, last = features.start_positions[0], features.end_positions[0]
-    assert tokenizer.convert_ids_to_tokens(features.input_ids[0, first:last + 1].tolist()) == tokens
+    assert tokenizer.convert_ids_to_tokens(features.input_ids[0, first : last + 1].tolist()) == tokens
 
 
 def test_an_answer_counts_in_the_windows_that_hold_it_whole(golden):
     tokenizer = golden[1]
-    words = ["in", "the", "clock", "moved", "to", "a", "harbour", "town", "of", "people", "her", "brother", "s",
-             "work", "made", "ships", "first", "design"]
+    words = [
+        "in",
+        "the",
+        "clock",
+        "moved",
+        "to",
+        "a",
+        "harbour",
+        "town",
+        "of",
+        "people",
+        "her",
+        "brother",
+        "s",
+        "work",
+        "made",
+        "ships",
+        "first",
+        "design",
+    ]
     starts = np.cumsum([0] + [len(word) + 1 for word in words])
     settings = FeatureSettings(14, 3, 2)  # windows of 9 tokens
     for first in range(len(words)):
         for last in range(first, min(first + 3, len(words))):
-            text = " ".join(words[first:last + 1])
+            text = " ".join(words[first : last + 1])
             made = make_features(
-                [example(" ".join(words), text, int(starts[first]))], tokenizer, settings, is_training=True)
+                [example(" ".join(words), text, int(starts[first]))], tokenizer, settings, is_training=True
+            )
             for row in range(made.num_windows):
-                in_row = tokenizer.convert_ids_to_tokens(made.input_ids[row].tolist())[4:made.num_tokens[row] - 1]
+                in_row = tokenizer.convert_ids_to_tokens(made.input_ids[row].tolist())[4 : made.num_tokens[row] - 1]
                 expected = (0, 0)
                 if words[first] in in_row and words[last] in in_row:
                     expected = (4 + in_row.index(words[first]), 4 + in_row.index(words[last]))
@@ -133,11 +168,14 @@ def test_an_invisible_answer_is_refused_when_training(golden):
     assert made.token_to_word[0][made.token_to_word[0] != NO_WORD].tolist() == [0, 2]
 
 
-@pytest.mark.parametrize("values, message", [
-    ((67, 128, 64), "max_seq_length=67 leaves no room"),
-    ((384, 0, 64), "doc_stride=0"),
-    ((384, 128, 0), "max_query_length=0"),
-])
+@pytest.mark.parametrize(
+    "values, message",
+    [
+        ((67, 128, 64), "max_seq_length=67 leaves no room"),
+        ((384, 0, 64), "doc_stride=0"),
+        ((384, 128, 0), "max_query_length=0"),
+    ],
+)
 def test_lengths_are_checked(values, message):
     with pytest.raises(UserError, match=message):
         FeatureSettings(*values)

@@ -1,4 +1,5 @@
 """SQuAD's scores against values worked out by hand from the official rules, and by brute force."""
+
 from __future__ import annotations
 
 import random
@@ -15,30 +16,36 @@ def example(id_, answers):
     return Example(id_, "?", Paragraph("c"), answers)
 
 
-@pytest.mark.parametrize("text, normalized", [
-    ("The  Normans", "normans"),
-    ("a cat, an ape and THE dog.", "cat ape and dog"),
-    ("theatre Ana a1", "theatre ana a1"),  # articles only as whole words
-    ("the-cat", "thecat"),  # punctuation goes before articles, and leaves no space
-    ("U.S.A.", "usa"),
-    ("$5.2\tmillion\n", "52 million"),
-    ("“a” – ‘the’", "“ ” – ‘ ’"),  # only ASCII punctuation goes
-    ("A", ""),
-    ("!?", ""),
-])
+@pytest.mark.parametrize(
+    "text, normalized",
+    [
+        ("The  Normans", "normans"),
+        ("a cat, an ape and THE dog.", "cat ape and dog"),
+        ("theatre Ana a1", "theatre ana a1"),  # articles only as whole words
+        ("the-cat", "thecat"),  # punctuation goes before articles, and leaves no space
+        ("U.S.A.", "usa"),
+        ("$5.2\tmillion\n", "52 million"),
+        ("“a” – ‘the’", "“ ” – ‘ ’"),  # only ASCII punctuation goes
+        ("A", ""),
+        ("!?", ""),
+    ],
+)
 def test_normalize_answer(text, normalized):
     assert metrics.normalize_answer(text) == normalized
 
 
-@pytest.mark.parametrize("prediction, truth, exact, f1", [
-    ("Rollo", "rollo.", 1, 1),
-    ("the black cat sat", "a black cat", 0, 0.8),  # precision 2/3, recall 1
-    ("dog dog", "dog", 0, 2 / 3),  # each word counts as often as it occurs: precision 1/2, recall 1
-    ("dog dog cat", "dog dog ape", 0, 2 / 3),
-    ("cat dog", "dog cat", 0, 1),  # order does not count
-    ("Paris", "London", 0, 0),
-    ("", "London", 0, 0),
-])
+@pytest.mark.parametrize(
+    "prediction, truth, exact, f1",
+    [
+        ("Rollo", "rollo.", 1, 1),
+        ("the black cat sat", "a black cat", 0, 0.8),  # precision 2/3, recall 1
+        ("dog dog", "dog", 0, 2 / 3),  # each word counts as often as it occurs: precision 1/2, recall 1
+        ("dog dog cat", "dog dog ape", 0, 2 / 3),
+        ("cat dog", "dog cat", 0, 1),  # order does not count
+        ("Paris", "London", 0, 0),
+        ("", "London", 0, 0),
+    ],
+)
 def test_exact_match_and_f1(prediction, truth, exact, f1):
     assert metrics.exact_match(prediction, truth) == exact
     assert metrics.f1(prediction, truth) == pytest.approx(f1)
@@ -50,22 +57,37 @@ def test_answers_of_nothing_but_articles_agree_in_version_2_only():
 
 
 def test_version_1_takes_the_best_answer_and_counts_missing_predictions_as_zero():
-    examples = [example("a", ["in the 10th century", "10th century"]), example("b", ["x y", "y z w"]),
-                example("c", ["never predicted"])]
+    examples = [
+        example("a", ["in the 10th century", "10th century"]),
+        example("b", ["x y", "y z w"]),
+        example("c", ["never predicted"]),
+    ]
     result = metrics.score(examples, {"a": "10th century", "b": "y z"})
     # a: exact; b: F1 with "x y" 1/2, with "y z w" 2*1*(2/3)/(1+2/3) = 0.8; c: 0
     assert result == {"exact_match": pytest.approx(100 / 3), "f1": pytest.approx(100 * 1.8 / 3)}
 
 
 def test_version_2_scores_by_hand():
-    examples = [example("has1", ["Rollo"]), example("has2", ["King Charles"]), example("no1", []),
-                example("no2", []), example("missing", ["not predicted, so not counted"])]
+    examples = [
+        example("has1", ["Rollo"]),
+        example("has2", ["King Charles"]),
+        example("no1", []),
+        example("no2", []),
+        example("missing", ["not predicted, so not counted"]),
+    ]
     predictions = {"has1": "Rollo", "has2": "Charles", "no1": "", "no2": "wrong"}
     result = metrics.score_version_2(examples[:4], predictions)
     assert result == {
-        "exact_match": 50.0, "f1": pytest.approx(100 * (1 + 2 / 3 + 1) / 4), "total": 4,
-        "HasAns_exact": 50.0, "HasAns_f1": pytest.approx(100 * (1 + 2 / 3) / 2), "HasAns_total": 2,
-        "NoAns_exact": 50.0, "NoAns_f1": 50.0, "NoAns_total": 2}
+        "exact_match": 50.0,
+        "f1": pytest.approx(100 * (1 + 2 / 3 + 1) / 4),
+        "total": 4,
+        "HasAns_exact": 50.0,
+        "HasAns_f1": pytest.approx(100 * (1 + 2 / 3) / 2),
+        "HasAns_total": 2,
+        "NoAns_exact": 50.0,
+        "NoAns_f1": 50.0,
+        "NoAns_total": 2,
+    }
     assert metrics.score_version_2(examples, predictions)["total"] == 4
 
 
@@ -105,7 +127,8 @@ def test_best_threshold_against_trying_every_threshold():
 
         def at(threshold, predictions=predictions, odds=odds, examples=examples):
             return metrics.score_version_2(
-                examples, {i: "" if odds[i] > threshold else text for i, text in predictions.items()})
+                examples, {i: "" if odds[i] > threshold else text for i, text in predictions.items()}
+            )
 
         for name, key in (("exact", "exact_match"), ("f1", "f1")):
             everywhere = [at(threshold)[key] for threshold in [-6.0, *odds.values()]]

@@ -1,4 +1,5 @@
 """--action status: what is done, how far the rest is, and commands that can be typed."""
+
 from __future__ import annotations
 
 import shlex
@@ -54,8 +55,7 @@ def test_the_commands_lead_through_all_stages(tmp_path, capsys):
     output = said(capsys, tmp_path)
     assert "num_instances_training" in output and "run_pretraining_lamb.sh" in output
     (tmp_path / "sharded/custom/test/custom_test_0.txt").unlink()
-    assert "1 of them are gone or have another size, such as test/custom_test_0.txt" in said(
-        capsys, tmp_path)
+    assert "1 of them are gone or have another size, such as test/custom_test_0.txt" in said(capsys, tmp_path)
 
 
 @pytest.fixture
@@ -66,8 +66,13 @@ def clock(monkeypatch):
 
 
 def test_running_and_stopped_stages_tell_how_far_they_are(tmp_path, capsys, clock):
-    settings = {"num_training_shards": 10, "num_test_shards": 2, "fraction_test_set": 0.0,
-                "segmentation_method": "rules", "random_seed": 0}
+    settings = {
+        "num_training_shards": 10,
+        "num_test_shards": 2,
+        "fraction_test_set": 0.0,
+        "segmentation_method": "rules",
+        "random_seed": 0,
+    }
     manifest_path = tmp_path / "sharded/custom/manifest.json"
 
     def stage():
@@ -93,8 +98,10 @@ def test_running_and_stopped_stages_tell_how_far_they_are(tmp_path, capsys, cloc
     output = said(capsys, tmp_path)
     assert "stopped: 4 of 12 shards (33%), 0.5 shards/s, about 16 s of work left" in output
     (command,) = next_commands(output)
-    assert command.endswith("--dataset custom --n_training_shards 10 --n_test_shards 2 "
-                            "--fraction_test_set 0.0 --segmentation_method rules --random_seed 0")
+    assert command.endswith(
+        "--dataset custom --n_training_shards 10 --n_test_shards 2 "
+        "--fraction_test_set 0.0 --segmentation_method rules --random_seed 0"
+    )
 
 
 def test_formatting_counts_its_input(tmp_path, capsys, clock):
@@ -102,9 +109,14 @@ def test_formatting_counts_its_input(tmp_path, capsys, clock):
     source = tmp_path / "a file.txt"
     source.write_bytes(b"x" * 4_000_000)
     inputs = [describe_input(source, tmp_path)]
-    with Stage("text_formatting", "custom", folder / "custom_one_document_per_line.manifest.json",
-               {"keep_duplicates": True, "input_format": "line"}, inputs,
-               outputs_to_delete="") as stage:
+    with Stage(
+        "text_formatting",
+        "custom",
+        folder / "custom_one_document_per_line.manifest.json",
+        {"keep_duplicates": True, "input_format": "line"},
+        inputs,
+        outputs_to_delete="",
+    ) as stage:
         clock[0] += 10
         stage.add_checkpoint({"input_bytes": 1_000_000})
     output = said(capsys, tmp_path)
@@ -128,13 +140,13 @@ def test_corpora_placed_by_hand_and_parts_of_a_dataset(tmp_path, capsys):
 def test_downloads_are_found_where_they_lie(tmp_path, capsys):
     for dataset, folder in (("cola", "glue/CoLA"), ("pubmed_baseline", "pubmed/baseline")):
         where = tmp_path / "download" / folder
-        with Stage("download", dataset, where / "manifest.json", {}, [],
-                   outputs_to_delete="") as stage:
+        with Stage("download", dataset, where / "manifest.json", {}, [], outputs_to_delete="") as stage:
             (where / "a").write_text("a")
             stage.add({"file": "a", "bytes": 1, "sha256": ""})
             stage.complete({"num_files": 1}, {"files": [stage.finished["a"]]})
     assert "--action text_formatting --dataset pubmed_baseline" in said(
-        capsys, tmp_path, "--dataset", "pubmed_baseline")
+        capsys, tmp_path, "--dataset", "pubmed_baseline"
+    )
     output = said(capsys, tmp_path, "--dataset", "CoLA")
     assert "done" in output and "next:" not in output and "sharding" not in output
     (command,) = next_commands(said(capsys, tmp_path, "--dataset", "squad"))

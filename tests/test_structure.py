@@ -1,4 +1,5 @@
 """The house rules: layers, no side effects, lengths, and the flags that people's scripts use."""
+
 from __future__ import annotations
 
 import ast
@@ -75,8 +76,7 @@ def layer_of(name):
     return next((number for number, layer in enumerate(LAYERS) if name in layer), None)
 
 
-BERT_TF = [path for path in PRODUCT if path.is_relative_to(ROOT / "bert_tf")
-           and path != ROOT / "bert_tf/__init__.py"]
+BERT_TF = [path for path in PRODUCT if path.is_relative_to(ROOT / "bert_tf") and path != ROOT / "bert_tf/__init__.py"]
 
 
 @pytest.mark.parametrize("path", BERT_TF, ids=names(BERT_TF))
@@ -91,15 +91,25 @@ def test_imports_go_upwards(path):
             assert room_of_file(path) not in WITHOUT_TENSORFLOW, dotted
         if dotted.split(".")[0] == "horovod":
             assert room_of_file(path) == "distributed" or (
-                room_of_file(path) == "launch" and dotted.startswith("horovod.runner."))
+                room_of_file(path) == "launch" and dotted.startswith("horovod.runner.")
+            )
 
 
 @pytest.mark.parametrize("path", [path for path in PRODUCT if path not in BERT_TF])
 def test_data_uses_only_the_top_of_the_library(path):
     for dotted in imported(path):
         assert dotted.split(".")[0] not in ("tensorflow", "keras", "horovod"), dotted
-        allowed = (None, "errors", "files", "progress", "masking", "records", "record_frames", "tokenization",
-                   "example_proto")
+        allowed = (
+            None,
+            "errors",
+            "files",
+            "progress",
+            "masking",
+            "records",
+            "record_frames",
+            "tokenization",
+            "example_proto",
+        )
         assert room(dotted) in allowed, dotted
 
 
@@ -128,34 +138,50 @@ def test_lengths(path):
 
 def test_importing_has_no_side_effects(tmp_path):
     """One process imports everything without TensorFlow; it says, writes, starts and warns nothing."""
-    modules = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in PRODUCT
-               if path.stem not in ("__init__", "__main__")
-               and (path not in BERT_TF or room_of_file(path) in WITHOUT_TENSORFLOW)]
-    check = (f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
-             "import importlib, os, threading, random, logging\n"
-             "state = random.getstate(), len(logging.root.handlers), dict(os.environ), os.getcwd()\n"
-             f"for name in {modules!r}: importlib.import_module(name)\n"
-             "assert state == (random.getstate(), len(logging.root.handlers), dict(os.environ), os.getcwd())\n"
-             "assert threading.active_count() == 1, threading.enumerate()\n"
-             "loaded = {'tensorflow', 'keras', 'horovod'} & set(sys.modules)\n"
-             "assert not loaded, loaded\n")
+    modules = [
+        ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        for path in PRODUCT
+        if path.stem not in ("__init__", "__main__")
+        and (path not in BERT_TF or room_of_file(path) in WITHOUT_TENSORFLOW)
+    ]
+    check = (
+        f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
+        "import importlib, os, threading, random, logging\n"
+        "state = random.getstate(), len(logging.root.handlers), dict(os.environ), os.getcwd()\n"
+        f"for name in {modules!r}: importlib.import_module(name)\n"
+        "assert state == (random.getstate(), len(logging.root.handlers), dict(os.environ), os.getcwd())\n"
+        "assert threading.active_count() == 1, threading.enumerate()\n"
+        "loaded = {'tensorflow', 'keras', 'horovod'} & set(sys.modules)\n"
+        "assert not loaded, loaded\n"
+    )
     answer = subprocess.run([sys.executable, "-c", check], cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert (answer.returncode, answer.stdout, answer.stderr) == (0, "", "")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_importing_the_rest_says_nothing(tmp_path):
-    modules = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in BERT_TF
-               if path.stem not in ("__init__", "__main__") and room_of_file(path) not in WITHOUT_TENSORFLOW]
-    check = (f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
-             "import importlib\n"
-             f"for name in {modules!r}: importlib.import_module(name)\n"
-             "assert 'horovod' not in sys.modules\n"
-             # Asking for devices would settle them before a program can choose.
-             "from tensorflow.python.eager import context\n"
-             "assert not context.context()._initialized\n")
-    answer = subprocess.run([sys.executable, "-c", check], cwd=tmp_path, capture_output=True, text=True, timeout=120,
-                            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"})
+    modules = [
+        ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        for path in BERT_TF
+        if path.stem not in ("__init__", "__main__") and room_of_file(path) not in WITHOUT_TENSORFLOW
+    ]
+    check = (
+        f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
+        "import importlib\n"
+        f"for name in {modules!r}: importlib.import_module(name)\n"
+        "assert 'horovod' not in sys.modules\n"
+        # Asking for devices would settle them before a program can choose.
+        "from tensorflow.python.eager import context\n"
+        "assert not context.context()._initialized\n"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", check],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+    )
     assert (answer.returncode, answer.stdout, answer.stderr) == (0, "", "")
     assert list(tmp_path.iterdir()) == []
 
@@ -163,7 +189,10 @@ def test_importing_the_rest_says_nothing(tmp_path):
 @pytest.mark.parametrize("program", FLAGS)
 def test_flags_are_frozen(program):
     """People's scripts use these names; add the new one here, and think twice before taking one away."""
-    defined = [node.args[0].value for path in (ROOT / program, ROOT / "bert_tf/command_line.py")
-               for node in ast.walk(parsed(path)) if isinstance(node, ast.Call)
-               and isinstance(node.func, ast.Attribute) and node.func.attr.startswith("DEFINE_")]
+    defined = [
+        node.args[0].value
+        for path in (ROOT / program, ROOT / "bert_tf/command_line.py")
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr.startswith("DEFINE_")
+    ]
     assert sorted(defined) == sorted(FLAGS[program].split())

@@ -60,8 +60,7 @@ def dllogger_lines(path):
 
 @pytest.mark.parametrize(
     "name, seq_length, num_predictions, gflop",
-    [("large", 128, 20, 240.6), ("large", 512, 80, 1020.5), ("base", 128, 20, 69.9)]
-    + [("base", 512, 80, 301.4)],
+    [("large", 128, 20, 240.6), ("large", 512, 80, 1020.5), ("base", 128, 20, 69.9)] + [("base", 512, 80, 301.4)],
 )
 def test_flops_are_the_published_ones(name, seq_length, num_predictions, gflop):
     config = BertConfig.preset(name, vocab_size=30522)
@@ -207,14 +206,7 @@ def test_dllogger_lines_have_its_fields_and_nvidias_names(tmp_path):
     parameters, first, second, evaluation, final = [line for line in lines if line["type"] == "LOG"]
     assert parameters["step"] == "PARAMETER" and parameters["data"]["global_batch_size"] == 64
     assert (first["step"], second["step"], final["step"]) == ([10], [20], [])
-    names = (
-        "throughput_train",
-        "mlm_loss",
-        "nsp_loss",
-        "total_loss",
-        "learning_rate",
-        "loss_scaler",
-    )
+    names = ("throughput_train", "mlm_loss", "nsp_loss", "total_loss", "learning_rate", "loss_scaler")
     expected = {name: TRAIN[name] for name in names}
     assert second["data"] == {**expected, "avg_loss_step": TRAIN["total_loss"]}
     assert evaluation["data"] == EVALUATION
@@ -368,9 +360,7 @@ def test_a_full_disk_is_reported_once_and_the_run_goes_on(tmp_path, capsys):
     assert "Throughput Average (sequences/sec) = 100.00" in captured.out
 
 
-def test_a_full_disk_under_tensorboard_and_summary_does_not_stop_the_run(
-    tmp_path, capsys, monkeypatch
-):
+def test_a_full_disk_under_tensorboard_and_summary_does_not_stop_the_run(tmp_path, capsys, monkeypatch):
     def full(*_args, **_kwargs):
         raise tf.errors.ResourceExhaustedError(None, None, "No space left on device")
 

@@ -1,4 +1,5 @@
 """The tokenizer against a slow, literal statement of Google's rules, and against Hugging Face's."""
+
 from __future__ import annotations
 
 import io
@@ -24,10 +25,7 @@ from bert_tf.tokenization import (
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 LETTERS = string.ascii_letters + string.digits
 PIECES = "un ##aff ##able the ##s ##ing run ab abc ##cd σ ##ς 中".split()
-VOCABULARY = (
-    SPECIAL + PIECES + list(LETTERS) + ["##" + letter for letter in LETTERS if letter != "s"]
-    + list("!,.[]'")
-)
+VOCABULARY = SPECIAL + PIECES + list(LETTERS) + ["##" + letter for letter in LETTERS if letter != "s"] + list("!,.[]'")
 
 
 @pytest.fixture
@@ -40,8 +38,14 @@ def vocab_file(tmp_path) -> Path:
 # The reference: one character, one rule at a time; no pattern, no cache, no shortcut.
 
 CJK = [
-    (0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2A6DF), (0x2A700, 0x2B73F), (0x2B740, 0x2B81F),
-    (0x2B820, 0x2CEAF), (0xF900, 0xFAFF), (0x2F800, 0x2FA1F),
+    (0x4E00, 0x9FFF),
+    (0x3400, 0x4DBF),
+    (0x20000, 0x2A6DF),
+    (0x2A700, 0x2B73F),
+    (0x2B740, 0x2B81F),
+    (0x2B820, 0x2CEAF),
+    (0xF900, 0xFAFF),
+    (0x2F800, 0x2FA1F),
 ]
 
 
@@ -92,16 +96,13 @@ def reference_pieces(word: str, vocab) -> list[str]:
         fitting = [size for size in range(1, len(rest) + 1) if prefix + rest[:size] in vocab]
         if not fitting:
             return ["[UNK]"]
-        pieces.append(prefix + rest[:max(fitting)])
-        rest = rest[max(fitting):]
+        pieces.append(prefix + rest[: max(fitting)])
+        rest = rest[max(fitting) :]
     return pieces
 
 
 def reference_tokens(text: str, vocab, do_lower_case: bool) -> list[str]:
-    return [
-        piece for word in reference_words(text, do_lower_case)
-        for piece in reference_pieces(word, vocab)
-    ]
+    return [piece for word in reference_words(text, do_lower_case) for piece in reference_pieces(word, vocab)]
 
 
 def random_texts(count: int, seed: int = 0) -> list[str]:
@@ -194,9 +195,7 @@ def test_half_a_character_of_utf_16_is_a_character(vocab_file):
 def test_word_pieces_are_the_longest_that_fit():
     vocab = {token: number for number, token in enumerate(VOCABULARY)}
     tokenizer = WordpieceTokenizer(vocab)
-    assert tokenizer.tokenize("unaffable running") == [
-        "un", "##aff", "##able", "run", "##n", "##ing"
-    ]
+    assert tokenizer.tokenize("unaffable running") == ["un", "##aff", "##able", "run", "##n", "##ing"]
     assert tokenizer.tokenize("abcd") == ["abc", "##d"]  # not ab ##cd: greedy from the left
     assert tokenizer.tokenize("ab€ ab") == ["[UNK]", "ab"]
 
@@ -302,9 +301,7 @@ def test_hugging_face_agrees_on_whole_texts(vocab_file, do_lower_case):
     pytest.importorskip("tokenizers")
     from tokenizers import BertWordPieceTokenizer
 
-    theirs = BertWordPieceTokenizer(
-        str(vocab_file), lowercase=do_lower_case, strip_accents=do_lower_case
-    )
+    theirs = BertWordPieceTokenizer(str(vocab_file), lowercase=do_lower_case, strip_accents=do_lower_case)
     tokenizer = FullTokenizer(vocab_file, do_lower_case)
     texts = [
         "".join(char for char in text if was_settled_early(char) and char not in "Σς")
@@ -334,16 +331,28 @@ def train_model(path: Path, **options) -> Path:
     rng = random.Random(0)
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter([" ".join(rng.choices(words, k=8)) + "." for _ in range(200)]), model_writer=model,
-        vocab_size=60, hard_vocab_limit=False, bos_id=-1, eos_id=-1, minloglevel=2, **options)
+        sentence_iterator=iter([" ".join(rng.choices(words, k=8)) + "." for _ in range(200)]),
+        model_writer=model,
+        vocab_size=60,
+        hard_vocab_limit=False,
+        bos_id=-1,
+        eos_id=-1,
+        minloglevel=2,
+        **options,
+    )
     path.write_bytes(model.getvalue())
     return path
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory) -> Path:
-    return train_model(tmp_path_factory.mktemp("model") / "x.model", pad_id=0, unk_id=1, pad_piece="<pad>",
-                       control_symbols=["[CLS]", "[SEP]", "[MASK]", "<other>"])
+    return train_model(
+        tmp_path_factory.mktemp("model") / "x.model",
+        pad_id=0,
+        unk_id=1,
+        pad_piece="<pad>",
+        control_symbols=["[CLS]", "[SEP]", "[MASK]", "<other>"],
+    )
 
 
 def test_sentencepiece_has_the_same_interface_and_special_tokens(model):

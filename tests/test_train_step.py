@@ -1,4 +1,5 @@
 """The update does not depend on how it is split or compiled; a golden update pins its numbers."""
+
 import dataclasses
 import functools
 import json
@@ -17,8 +18,14 @@ from bert_tf.model import PretrainingModel
 from bert_tf.optimization import LossScale, make_optimizer
 from bert_tf.train_step import TrainStep
 
-CONFIG = BertConfig(vocab_size=101, hidden_size=32, num_hidden_layers=1, num_attention_heads=4, intermediate_size=64,
-                    max_position_embeddings=16)
+CONFIG = BertConfig(
+    vocab_size=101,
+    hidden_size=32,
+    num_hidden_layers=1,
+    num_attention_heads=4,
+    intermediate_size=64,
+    max_position_embeddings=16,
+)
 GOLDEN = Path(__file__).parent / "golden" / "update.json"
 
 
@@ -60,29 +67,54 @@ class Rank(Workers):
         return [tf.constant(sum(each) / self.size) for each in zip(*everyone)]
 
 
-def make_step(workers, num_accumulation_steps, micro_batch_size, scope="off", dtype="float32", config=CONFIG,
-              precision="fp32", settings="", optimizer="lamb", recompute=False, on_halving=None):
+def make_step(
+    workers,
+    num_accumulation_steps,
+    micro_batch_size,
+    scope="off",
+    dtype="float32",
+    config=CONFIG,
+    precision="fp32",
+    settings="",
+    optimizer="lamb",
+    recompute=False,
+    on_halving=None,
+):
     model = PretrainingModel(config, Blocks(scope, dtype, recompute), seed=1)
     optimizer = make_optimizer(optimizer, 0.01, 1, 10, compiled=scope != "off")
     loss_scale = LossScale(enabled=precision == "fp16")
-    step = TrainStep(model, PretrainingObjective(), optimizer, workers, loss_scale, scope=scope, seed=5,
-                     num_accumulation_steps=num_accumulation_steps, micro_batch_size=micro_batch_size,
-                     settings=settings, on_halving=on_halving)
+    step = TrainStep(
+        model,
+        PretrainingObjective(),
+        optimizer,
+        workers,
+        loss_scale,
+        scope=scope,
+        seed=5,
+        num_accumulation_steps=num_accumulation_steps,
+        micro_batch_size=micro_batch_size,
+        settings=settings,
+        on_halving=on_halving,
+    )
     return step, model, optimizer, loss_scale
 
 
 def rows_of(batch, rank, num_accumulation_steps, micro_batch_size):
     per_rank = num_accumulation_steps * micro_batch_size
-    part = {name: values[rank * per_rank:(rank + 1) * per_rank] for name, values in batch.items()}
-    return {name: tf.constant(values.reshape(num_accumulation_steps, micro_batch_size, *values.shape[1:]))
-            for name, values in part.items()}
+    part = {name: values[rank * per_rank : (rank + 1) * per_rank] for name, values in batch.items()}
+    return {
+        name: tf.constant(values.reshape(num_accumulation_steps, micro_batch_size, *values.shape[1:]))
+        for name, values in part.items()
+    }
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def train(num_accumulation_steps, micro_batch_size, num_updates=2, **options):
     step, model, optimizer, _ = make_step(Workers(), num_accumulation_steps, micro_batch_size, **options)
-    results = [step(rows_of(global_batch(seed=number), 0, num_accumulation_steps, micro_batch_size), number)
-               for number in range(num_updates)]
+    results = [
+        step(rows_of(global_batch(seed=number), 0, num_accumulation_steps, micro_batch_size), number)
+        for number in range(num_updates)
+    ]
     return results, [variable.numpy() for variable in model.variables]
 
 
@@ -91,8 +123,10 @@ def train_ranks(num_ranks, num_accumulation_steps, micro_batch_size, num_updates
     tf.config.run_functions_eagerly(True)
     try:
         mail = {}
-        ranks = [make_step(Rank(rank, num_ranks, mail), num_accumulation_steps, micro_batch_size)
-                 for rank in range(num_ranks)]
+        ranks = [
+            make_step(Rank(rank, num_ranks, mail), num_accumulation_steps, micro_batch_size)
+            for rank in range(num_ranks)
+        ]
         for number in range(num_updates):
             batch = global_batch(seed=number)
             states = [[variable.numpy() for variable in _state(model, optimizer)] for _, model, optimizer, _ in ranks]
@@ -136,8 +170,10 @@ def test_the_number_of_ranks_does_not_matter_with_dropout_on(split):
     assert_same_weights(train_ranks(*split), expected)
 
 
-@pytest.mark.parametrize("scope, dtype, tolerance", [
-    ("blocks", "float32", 2e-6), ("step", "float32", 2e-6), ("blocks", "bfloat16", 3e-3), ("step", "bfloat16", 3e-3)])
+@pytest.mark.parametrize(
+    "scope, dtype, tolerance",
+    [("blocks", "float32", 2e-6), ("step", "float32", 2e-6), ("blocks", "bfloat16", 3e-3), ("step", "bfloat16", 3e-3)],
+)
 def test_what_is_compiled_does_not_matter(scope, dtype, tolerance):
     _, expected = train(2, 4)
     _, weights = train(2, 4, scope=scope, dtype=dtype)
@@ -271,7 +307,7 @@ def test_norms_by_variable_make_up_the_global_one():
     (first, _), _ = train(2, 4)
     norms = first.norm_by_variable.numpy()
     assert len(norms) == len(make_step(Workers(), 2, 4)[0].variables) and (norms > 0).all()
-    assert np.sqrt(np.sum(norms.astype(np.float64)**2)) == pytest.approx(float(first.gradient_norm), rel=1e-6)
+    assert np.sqrt(np.sum(norms.astype(np.float64) ** 2)) == pytest.approx(float(first.gradient_norm), rel=1e-6)
     assert float(first.reduce_secs) >= 0 and first.gather_secs >= 0
 
 
@@ -280,7 +316,7 @@ def test_float16_scales_and_recovers_from_overflow():
     loss_scale.scale.assign(2.0**24)
     outcomes = [bool(step(rows_of(global_batch(seed=number), 0, 2, 4), number).is_finite) for number in range(14)]
     assert outcomes[0] is False and outcomes[-1] is True
-    assert float(loss_scale.scale) == 2.0**24 / 2**outcomes.count(False)
+    assert float(loss_scale.scale) == 2.0**24 / 2 ** outcomes.count(False)
     assert int(optimizer.iterations) == outcomes.count(True)
 
 
@@ -312,7 +348,8 @@ def test_the_loop_is_not_unrolled():
         step, *_ = make_step(Workers(), num_accumulation_steps, 1)
         features = rows_of(global_batch(), 0, num_accumulation_steps, 1)
         graph = step._accumulate.get_concrete_function(
-            features, tf.zeros([2]), tf.constant(1.0), tf.constant(1, tf.uint64), tf.constant(0, tf.int64)).graph
+            features, tf.zeros([2]), tf.constant(1.0), tf.constant(1, tf.uint64), tf.constant(0, tf.int64)
+        ).graph
         definition = graph.as_graph_def()
         sizes.append(len(definition.node) + sum(len(function.node_def) for function in definition.library.function))
     assert sizes[0] == sizes[1]
@@ -328,9 +365,12 @@ def test_nothing_is_traced_twice():
 
 def golden_update():
     results, weights = train(2, 4, num_updates=2)
-    return {"metrics": results[-1].metrics.numpy().tolist(), "gradient_norm": float(results[-1].gradient_norm),
-            "weights_rms": float(np.sqrt(np.mean(np.concatenate([weight.ravel() for weight in weights])**2))),
-            "word_0": weights[0][7, :4].tolist()}
+    return {
+        "metrics": results[-1].metrics.numpy().tolist(),
+        "gradient_norm": float(results[-1].gradient_norm),
+        "weights_rms": float(np.sqrt(np.mean(np.concatenate([weight.ravel() for weight in weights]) ** 2))),
+        "word_0": weights[0][7, :4].tolist(),
+    }
 
 
 def test_golden_update():

@@ -1,4 +1,5 @@
 """run_pretraining.py as a program: it learns, it resumes bit for bit after kill -9, and it says what is wrong."""
+
 import dataclasses
 import json
 import os
@@ -24,8 +25,14 @@ from bert_tf.training import PretrainingInputs, check_same_vocabulary, pretrain
 
 ROOT = Path(__file__).resolve().parent.parent
 HOROVODRUN = shutil.which("horovodrun", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
-CONFIG = BertConfig(vocab_size=40, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32,
-                    max_position_embeddings=16)
+CONFIG = BertConfig(
+    vocab_size=40,
+    hidden_size=16,
+    num_hidden_layers=1,
+    num_attention_heads=2,
+    intermediate_size=32,
+    max_position_embeddings=16,
+)
 
 
 @pytest.fixture(scope="module")
@@ -36,18 +43,35 @@ def dataset(tmp_path_factory):
 
 
 def command(dataset, model_dir, **changes):
-    settings = dict(bert_config_file=dataset / "bert_config.json", input_files=dataset / "training",
-                    eval_files=dataset / "test", model_dir=model_dir, num_train_steps=20, warmup_steps=2,
-                    learning_rate=0.01, train_batch_size=4, num_accumulation_steps=2, eval_batch_size=4,
-                    max_seq_length=16, max_predictions_per_seq=3, save_checkpoint_steps=5, display_loss_steps=2)
+    settings = dict(
+        bert_config_file=dataset / "bert_config.json",
+        input_files=dataset / "training",
+        eval_files=dataset / "test",
+        model_dir=model_dir,
+        num_train_steps=20,
+        warmup_steps=2,
+        learning_rate=0.01,
+        train_batch_size=4,
+        num_accumulation_steps=2,
+        eval_batch_size=4,
+        max_seq_length=16,
+        max_predictions_per_seq=3,
+        save_checkpoint_steps=5,
+        display_loss_steps=2,
+    )
     settings.update(changes)
     flags = [f"--{name}={value}" for name, value in settings.items() if value is not None]
     return [sys.executable, str(ROOT / "run_pretraining.py"), *flags]
 
 
 def run(dataset, model_dir, expect=0, **changes):
-    done = subprocess.run(command(dataset, model_dir, **changes), capture_output=True, text=True, timeout=300,
-                          env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"})
+    done = subprocess.run(
+        command(dataset, model_dir, **changes),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+    )
     assert done.returncode == expect, done.stdout + done.stderr
     return done
 
@@ -76,8 +100,15 @@ def finished(dataset, tmp_path_factory):
 
 def test_a_run_leaves_what_is_promised(finished, dataset):
     done, model_dir = finished
-    for name in ("config.json", "metrics.jsonl", "report.html", "eval_results.txt", "training_summary.txt",
-                 "bert_config.json", "vocab.txt"):
+    for name in (
+        "config.json",
+        "metrics.jsonl",
+        "report.html",
+        "eval_results.txt",
+        "training_summary.txt",
+        "bert_config.json",
+        "vocab.txt",
+    ):
         assert (model_dir / name).stat().st_size > 0
     checkpoints = sorted(path.name for path in (model_dir / "checkpoints").iterdir())
     assert checkpoints == ["ckpt-00000010", "ckpt-00000015", "ckpt-00000020"]
@@ -85,8 +116,14 @@ def test_a_run_leaves_what_is_promised(finished, dataset):
     assert (newest / "vocab.txt").read_text() == (dataset / "vocab.txt").read_text()
     assert "Throughput Average (sequences/sec) = " in done.stdout
     evaluation = dict(line.split(" = ") for line in (model_dir / "eval_results.txt").read_text().splitlines())
-    assert set(evaluation) == {"masked_lm_accuracy", "masked_lm_loss", "next_sentence_accuracy",
-                               "next_sentence_loss", "loss", "global_step"}
+    assert set(evaluation) == {
+        "masked_lm_accuracy",
+        "masked_lm_loss",
+        "next_sentence_accuracy",
+        "next_sentence_loss",
+        "loss",
+        "global_step",
+    }
     for record in lines(model_dir, "train"):
         shares = [record[f"{name}_share"] for name in ("input", "compute", "all_reduce", "host")]
         assert sum(shares) == pytest.approx(1.0) and min(shares) >= 0
@@ -105,8 +142,9 @@ def test_started_again_when_done_it_only_evaluates(finished, dataset):
 
 def test_killed_with_9_and_started_again_it_ends_with_the_same_bits(finished, dataset, tmp_path):
     """The kill comes between two checkpoints, so that updates are really repeated."""
-    process = subprocess.Popen(command(dataset, tmp_path, num_train_steps=20), stdout=subprocess.DEVNULL,
-                               stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        command(dataset, tmp_path, num_train_steps=20), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     wait_for(tmp_path / "checkpoints" / "ckpt-00000010", process)
     process.send_signal(signal.SIGKILL)
     process.wait()
@@ -122,8 +160,9 @@ def roomy_dataset(tmp_path_factory):
     return folder
 
 
-PACKED = dict(packing=True, max_seq_length=ROOMY.max_seq_length, train_batch_size=2, num_accumulation_steps=8,
-              enable_xla=True)
+PACKED = dict(
+    packing=True, max_seq_length=ROOMY.max_seq_length, train_batch_size=2, num_accumulation_steps=8, enable_xla=True
+)
 
 
 @pytest.fixture(scope="module")
@@ -135,8 +174,9 @@ def packed(roomy_dataset, tmp_path_factory):
 
 @pytest.mark.slow
 def test_a_packed_run_killed_with_9_ends_with_the_same_bits(packed, roomy_dataset, tmp_path):
-    process = subprocess.Popen(command(roomy_dataset, tmp_path, **PACKED), stdout=subprocess.DEVNULL,
-                               stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        command(roomy_dataset, tmp_path, **PACKED), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     wait_for(tmp_path / "checkpoints" / "ckpt-00000010", process)
     process.send_signal(signal.SIGKILL)
     process.wait()
@@ -153,18 +193,21 @@ def test_a_packed_run_killed_with_9_ends_with_the_same_bits(packed, roomy_datase
 @pytest.mark.skipif(HOROVODRUN is None, reason="Horovod is not installed")
 def test_two_ranks_pack_the_same_updates(packed, roomy_dataset, tmp_path):
     """Dropout is on; the ranks agree about the number of micro-batches without a word."""
-    arguments = two_ranks(command(roomy_dataset, tmp_path, **{
-        **PACKED, "learning_rate": 0.005, "train_batch_size": 1}))
-    done = subprocess.run(arguments, env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}, capture_output=True, text=True,
-                          timeout=300)
+    arguments = two_ranks(command(roomy_dataset, tmp_path, **{**PACKED, "learning_rate": 0.005, "train_batch_size": 1}))
+    done = subprocess.run(
+        arguments, env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}, capture_output=True, text=True, timeout=300
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     alone = [record["total_loss"] for record in lines(packed, "train")]
     assert [record["total_loss"] for record in lines(tmp_path, "train")] == pytest.approx(alone, rel=1e-4)
 
 
 def test_packing_that_can_save_nothing_is_told(roomy_dataset, tmp_path):
-    done = run(roomy_dataset, tmp_path, **{**PACKED, "num_accumulation_steps": 1, "num_train_steps": 2,
-                                           "eval_files": None, "enable_xla": False})
+    done = run(
+        roomy_dataset,
+        tmp_path,
+        **{**PACKED, "num_accumulation_steps": 1, "num_train_steps": 2, "eval_files": None, "enable_xla": False},
+    )
     assert "saves whole micro-batches" in done.stderr
 
 
@@ -179,12 +222,16 @@ def test_another_split_of_the_global_batch_goes_on_with_the_same_examples(finish
     run(dataset, tmp_path, train_batch_size=8, num_accumulation_steps=1, enable_xla=True)
     losses = [record["total_loss"] for record in lines(tmp_path, "train")]
     expected = [record["total_loss"] for record in lines(finished[1], "train")]
-    assert losses == pytest.approx(expected[:len(losses)], rel=1e-3)
+    assert losses == pytest.approx(expected[: len(losses)], rel=1e-3)
 
 
 def test_sigterm_saves_and_leaves_with_75(dataset, tmp_path):
-    process = subprocess.Popen(command(dataset, tmp_path, num_train_steps=5000, save_checkpoint_steps=5000),
-                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    process = subprocess.Popen(
+        command(dataset, tmp_path, num_train_steps=5000, save_checkpoint_steps=5000),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
     deadline = time.monotonic() + 120
     while not (tmp_path / "metrics.jsonl").exists() or not lines(tmp_path, "train"):
         assert process.poll() is None and time.monotonic() < deadline
@@ -205,8 +252,16 @@ def test_one_process_finishes_the_update_in_which_a_signal_comes_and_no_more(dat
         return update(step, *arguments, **options)
 
     monkeypatch.setattr(TrainStep, "__call__", signalled_in_the_third)
-    config = TrainConfig(num_train_steps=20, warmup_steps=2, learning_rate=0.01, train_batch_size=4,
-                         num_accumulation_steps=1, num_ranks=1, max_seq_length=16, max_predictions_per_seq=3)
+    config = TrainConfig(
+        num_train_steps=20,
+        warmup_steps=2,
+        learning_rate=0.01,
+        train_batch_size=4,
+        num_accumulation_steps=1,
+        num_ranks=1,
+        max_seq_length=16,
+        max_predictions_per_seq=3,
+    )
     inputs = PretrainingInputs(CONFIG, None, RecordSet(str(dataset / "training"), "input_files"), None, None)
     assert pretrain(config, inputs, tmp_path, Workers()) is False
     assert os.listdir(tmp_path / "checkpoints") == ["ckpt-00000003"]
@@ -222,22 +277,34 @@ def test_phase_2_starts_from_all_weights_of_phase_1_and_loses_nothing(finished, 
 
 @pytest.mark.slow
 def test_it_learns(dataset, tmp_path):
-    run(dataset, tmp_path, num_train_steps=400, learning_rate=0.03, train_batch_size=32, num_accumulation_steps=1,
-        enable_xla=True, save_checkpoint_steps=400, display_loss_steps=20)
+    run(
+        dataset,
+        tmp_path,
+        num_train_steps=400,
+        learning_rate=0.03,
+        train_batch_size=32,
+        num_accumulation_steps=1,
+        enable_xla=True,
+        save_checkpoint_steps=400,
+        display_loss_steps=20,
+    )
     assert lines(tmp_path, "train")[0]["mlm_loss"] > 3.5
     assert lines(tmp_path, "evaluation")[-1]["masked_lm_loss"] < 2.5
 
 
-@pytest.mark.parametrize("changes, words", [
-    (dict(input_files="nowhere"), "names no record file"),
-    (dict(max_seq_length=128), "use --max_seq_length=16"),
-    (dict(bert_config_file=None), "give either --bert_config_file or --bert_model"),
-    (dict(bert_config_file="none.json"), "no such file"),
-    (dict(num_train_steps=None), "--num_train_steps is required"),
-    (dict(warmup_steps=21), "warmup_steps=21"),
-    (dict(train_batch_size=0), "train_batch_size=0"),
-    (dict(init_checkpoint="nowhere"), "--init_checkpoint=nowhere"),
-])
+@pytest.mark.parametrize(
+    "changes, words",
+    [
+        (dict(input_files="nowhere"), "names no record file"),
+        (dict(max_seq_length=128), "use --max_seq_length=16"),
+        (dict(bert_config_file=None), "give either --bert_config_file or --bert_model"),
+        (dict(bert_config_file="none.json"), "no such file"),
+        (dict(num_train_steps=None), "--num_train_steps is required"),
+        (dict(warmup_steps=21), "warmup_steps=21"),
+        (dict(train_batch_size=0), "train_batch_size=0"),
+        (dict(init_checkpoint="nowhere"), "--init_checkpoint=nowhere"),
+    ],
+)
 def test_mistakes_are_one_line_and_exit_2(dataset, tmp_path, changes, words):
     done = run(dataset, tmp_path, expect=2, **changes)
     assert words in done.stderr and "Traceback" not in done.stderr
@@ -271,8 +338,9 @@ def test_a_disk_that_fills_during_a_save(finished, dataset, tmp_path):
     folder.mkdir()
     (tmp_path / "config.json").write_bytes((model_dir / "config.json").read_bytes())
     one = sum(path.stat().st_size + 4096 for path in (model_dir / "checkpoints" / "ckpt-00000010").iterdir())
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={int(2.5 * one)}", "tmpfs", str(folder)],
-                             capture_output=True, text=True)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={int(2.5 * one)}", "tmpfs", str(folder)], capture_output=True, text=True
+    )
     if mounted.returncode:
         pytest.skip(f"no file system can be mounted here, so this is not tested: {mounted.stderr.strip()}")
     try:
@@ -297,12 +365,17 @@ sys.exit(ranks.run(ranks.Job(sys.argv[3:], int(sys.argv[1]), 0, launcher, pathli
 
 def launched(num_ranks, dataset, model_dir, **changes):
     """The program as the launchers start it; global batch and rate do not depend on the number of ranks."""
-    arguments = command(dataset, model_dir, num_accumulation_steps=2 // num_ranks, learning_rate=0.01 / num_ranks,
-                        **changes)
+    arguments = command(
+        dataset, model_dir, num_accumulation_steps=2 // num_ranks, learning_rate=0.01 / num_ranks, **changes
+    )
     logs = model_dir / "logs" / str(time.time_ns())  # for each start its own, as the launchers have it
-    return subprocess.Popen([sys.executable, "-c", LAUNCH, str(num_ranks), str(logs), *arguments],
-                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                            env={**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""})
+    return subprocess.Popen(
+        [sys.executable, "-c", LAUNCH, str(num_ranks), str(logs), *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""},
+    )
 
 
 @pytest.fixture(scope="module")
@@ -318,7 +391,8 @@ def finished_by_two(dataset, tmp_path_factory):
 @pytest.mark.slow
 @pytest.mark.skipif(HOROVODRUN is None, reason="Horovod is not installed")
 def test_two_ranks_killed_with_9_end_with_the_same_bits_and_near_those_of_one(
-        finished, finished_by_two, dataset, tmp_path):
+    finished, finished_by_two, dataset, tmp_path
+):
     """All processes of the job are killed at once, as when a machine loses its power."""
     process = launched(2, dataset, tmp_path)
     wait_for(tmp_path / "checkpoints" / "ckpt-00000010", process)
@@ -347,8 +421,11 @@ def wait_for_ranks(process):
     """The programs that `launched` has started, by rank, once both compute."""
     while True:
         assert process.poll() is None, process.communicate()[0]
-        found = [part for part in psutil.Process(process.pid).children(recursive=True)
-                 if part.cmdline()[1:2] == [str(ROOT / "run_pretraining.py")]]
+        found = [
+            part
+            for part in psutil.Process(process.pid).children(recursive=True)
+            if part.cmdline()[1:2] == [str(ROOT / "run_pretraining.py")]
+        ]
         if len(found) == 2:
             return sorted(found, key=lambda part: int(part.environ()["HOROVOD_RANK"]))
         time.sleep(0.1)
@@ -358,7 +435,8 @@ def wait_for_ranks(process):
 @pytest.mark.skipif(HOROVODRUN is None, reason="Horovod is not installed")
 @pytest.mark.parametrize("stopped", [0, 1])
 def test_a_rank_that_hangs_ends_both_with_a_reason_and_the_run_goes_on(
-        finished_by_two, dataset, tmp_path, monkeypatch, stopped):
+    finished_by_two, dataset, tmp_path, monkeypatch, stopped
+):
     """The other rank waits 10 s for it instead of the launchers' 30 s."""
     monkeypatch.setenv("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "10")
     process = launched(2, dataset, tmp_path)
@@ -385,6 +463,7 @@ def losses_by_update(model_dir):
 @pytest.mark.skipif(HOROVODRUN is None, reason="Horovod is not installed")
 def test_two_ranks_then_one_then_two_again_see_the_same_examples(dataset, tmp_path):
     """Each stopped by a signal to its launcher, which ends with 75."""
+
     def train_until(update, num_ranks, model_dir, number):
         process = launched(num_ranks, dataset, model_dir, num_train_steps=100_000, display_loss_steps=1)
         while max(losses_by_update(model_dir), default=0) < update:
@@ -427,8 +506,16 @@ def test_lars_with_compression_and_determinism_goes_on_from_other_weights(finish
     """Continued pre-training: phase 2's way, from a run's weights, with every option that touches the update."""
     (tmp_path / "start").mkdir()
     shutil.copytree(finished[1] / "checkpoints", tmp_path / "start/checkpoints")
-    done = run(dataset, tmp_path / "run", init_checkpoint=tmp_path / "start", optimizer_type="lars", learning_rate=1.0,
-               allreduce_compression="fp16", deterministic="true", num_train_steps=5)
+    done = run(
+        dataset,
+        tmp_path / "run",
+        init_checkpoint=tmp_path / "start",
+        optimizer_type="lars",
+        learning_rate=1.0,
+        allreduce_compression="fp16",
+        deterministic="true",
+        num_train_steps=5,
+    )
     assert "variables loaded" in done.stdout and "left as initialised" not in done.stdout
     first = lines(tmp_path / "run", "train")[0]
     assert first["loss_scaler"] == 2.0**15, "half precision gradients need a scale"

@@ -1,4 +1,5 @@
 """--action verify: every kind of damage is named, and repaired to the same bytes."""
+
 from __future__ import annotations
 
 import json
@@ -74,8 +75,7 @@ def truncate_records(work):
 
 def replace_records(work):
     folder = records_folder(work)
-    shutil.copy(folder / "training/custom_training_0.tfrecord",
-                folder / "training/custom_training_3.tfrecord")
+    shutil.copy(folder / "training/custom_training_0.tfrecord", folder / "training/custom_training_3.tfrecord")
     return "custom_training_3.tfrecord: has .* bytes, its manifest says"
 
 
@@ -116,20 +116,19 @@ def truncate_text(work):
 
 
 def wrong_total(work):
-    rewrite(work / "sharded/custom/manifest.json",
-            lambda content: content["counts"].update(num_documents_training=7))
+    rewrite(work / "sharded/custom/manifest.json", lambda content: content["counts"].update(num_documents_training=7))
     return "manifest.json: says num_documents_training 7, its files add up to 36"
 
 
 def wrong_entry(work):
-    rewrite(records_folder(work) / "manifest.json",
-            lambda content: content["shards"]["test"][0].update(num_instances=1))
+    rewrite(
+        records_folder(work) / "manifest.json", lambda content: content["shards"]["test"][0].update(num_instances=1)
+    )
     return "custom_test_0.tfrecord: holds .* records, its manifest says 1"
 
 
 def wrong_sha256(work):
-    rewrite(work / "sharded/custom/manifest.json",
-            lambda content: content["shards"]["test"][1].update(sha256="0" * 64))
+    rewrite(work / "sharded/custom/manifest.json", lambda content: content["shards"]["test"][1].update(sha256="0" * 64))
     return "custom_test_1.txt: has other bytes .* its manifest says 000000000000"
 
 
@@ -139,8 +138,10 @@ def change_formatted(work):
 
 
 def wrong_dropped(work):
-    rewrite(work / "formatted_one_article_per_line/custom_one_document_per_line.manifest.json",
-            lambda content: content["counts"].update(num_read=41))
+    rewrite(
+        work / "formatted_one_article_per_line/custom_one_document_per_line.manifest.json",
+        lambda content: content["counts"].update(num_read=41),
+    )
     return "says num_read 41, but 40 documents and 0 dropped"
 
 
@@ -149,9 +150,25 @@ def change_vocabulary(work):
     return "vocab/custom: BROKEN\n  vocab.txt: has other bytes"
 
 
-DAMAGE = [flip_record, flip_length, truncate_records, replace_records, remove_records, remove_index,
-          flip_index, swap_index, change_vocabulary_copy, change_text, truncate_text, wrong_total,
-          wrong_entry, wrong_sha256, change_formatted, wrong_dropped, change_vocabulary]
+DAMAGE = [
+    flip_record,
+    flip_length,
+    truncate_records,
+    replace_records,
+    remove_records,
+    remove_index,
+    flip_index,
+    swap_index,
+    change_vocabulary_copy,
+    change_text,
+    truncate_text,
+    wrong_total,
+    wrong_entry,
+    wrong_sha256,
+    change_formatted,
+    wrong_dropped,
+    change_vocabulary,
+]
 
 
 def test_whole_data_are_whole(prepared, capsys):
@@ -173,16 +190,18 @@ def test_damage_is_named_and_repaired_to_the_same_bytes(prepared, work, capsys, 
     inodes = {path: path.stat().st_ino for path in work.rglob("*.t*") if path.is_file()}
     run(work, "verify", "--repair")
     assert files_below(work) == files_below(prepared)
-    remade = {path.name.removesuffix(".index") for path in work.rglob("*.t*") if path.is_file()
-              and path.stat().st_ino != inodes.get(path) and path.name != "vocab.txt"}
+    remade = {
+        path.name.removesuffix(".index")
+        for path in work.rglob("*.t*")
+        if path.is_file() and path.stat().st_ino != inodes.get(path) and path.name != "vocab.txt"
+    }
     assert len(remade) <= 1, remade
     run(work, "verify")
 
 
 @pytest.mark.slow
 def test_everything_at_once_with_workers(prepared, work):
-    for damage in (flip_record, truncate_records, remove_index, change_text, change_formatted,
-                   change_vocabulary):
+    for damage in (flip_record, truncate_records, remove_index, change_text, change_formatted, change_vocabulary):
         damage(work)
     run(work, "verify", "--repair", "--n_processes", 2)
     assert files_below(work) == files_below(prepared)
@@ -226,8 +245,7 @@ def test_lost_vocabulary_is_asked_for(prepared, work, tmp_path, capsys):
 def test_damaged_and_unfinished_stages(work, capsys):
     (records_folder(work) / "manifest.json").write_text('{"shards": {}}')
     (work / "sharded/custom/manifest.json").unlink()
-    with Stage("sharding", "custom", work / "sharded/custom/manifest.json", {}, [],
-               outputs_to_delete="") as stage:
+    with Stage("sharding", "custom", work / "sharded/custom/manifest.json", {}, [], outputs_to_delete="") as stage:
         stage.add({"file": "training/custom_training_0.txt", "bytes": 1})
     with pytest.raises(UserError, match="manifest.json"):
         run(work, "verify", "--repair")
@@ -262,8 +280,9 @@ def test_a_repair_that_was_killed_at_its_end_is_ended(prepared, work, capsys):
     manifest = json.loads(manifest_path.read_text())
     (entry,) = [e for e in manifest["shards"]["training"] if "_2.txt" in e["file"]]
     distrust(manifest_path, [entry["file"]])
-    with Stage("sharding", "custom", manifest_path, manifest["arguments"], manifest["inputs"],
-               outputs_to_delete="") as stage:
+    with Stage(
+        "sharding", "custom", manifest_path, manifest["arguments"], manifest["inputs"], outputs_to_delete=""
+    ) as stage:
         stage.add(entry)
     with pytest.raises(UserError):
         run(work, "verify")

@@ -1,4 +1,5 @@
 """Vocabularies made from text: WordPiece with large alphabets, SentencePiece, and Chinese from end to end."""
+
 from __future__ import annotations
 
 import json
@@ -17,7 +18,7 @@ from bert_tf.input_pipeline import RecordSet
 from bert_tf.masking import VocabularyIds
 from bert_tf.records import RecordFile
 from bert_tf.tokenization import SPECIAL_TOKENS, FullTokenizer, load_vocab, open_tokenizer
-from data import vocabulary
+from data import text_files, vocabulary
 
 PROGRAM = Path(__file__).parent.parent / "data/bertPrep.py"
 CHINESE = """
@@ -41,9 +42,21 @@ CHINESE = """
 
 def prep(working_dir: Path, action: str, *arguments):
     done = subprocess.run(
-        [sys.executable, str(PROGRAM), "--action", action, "--dataset", "custom", "--n_processes", "1",
-         *map(str, arguments)],
-        env={**os.environ, "BERT_PREP_WORKING_DIR": str(working_dir)}, text=True, capture_output=True)
+        [
+            sys.executable,
+            str(PROGRAM),
+            "--action",
+            action,
+            "--dataset",
+            "custom",
+            "--n_processes",
+            "1",
+            *map(str, arguments),
+        ],
+        env={**os.environ, "BERT_PREP_WORKING_DIR": str(working_dir)},
+        text=True,
+        capture_output=True,
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -72,12 +85,24 @@ def originals(folder: Path, vocab) -> list[str]:
 
 def test_chinese_from_text_to_records(tmp_path):
     sharded(tmp_path, CHINESE)
-    sentences = [line for path in tmp_path.glob("sharded/custom/*/*.txt")
-                 for line in path.read_text(encoding="utf-8").split("\n") if line]
+    sentences = [
+        line
+        for path in tmp_path.glob("sharded/custom/*/*.txt")
+        for line in path.read_text(encoding="utf-8").split("\n")
+        if line
+    ]
     assert len(sentences) == 33 and "“慢一点！”" in sentences and "雪下了整整一夜。" in sentences
     prep(tmp_path, "create_vocab", "--vocab_size", 600)
-    prep(tmp_path, "create_tfrecord_files", "--max_seq_length", 32, "--max_predictions_per_seq", 5,
-         "--masking", "dynamic")
+    prep(
+        tmp_path,
+        "create_tfrecord_files",
+        "--max_seq_length",
+        32,
+        "--max_predictions_per_seq",
+        5,
+        "--masking",
+        "dynamic",
+    )
     folder, manifest = the_manifest(tmp_path)
     assert manifest["counts"]["unknown_share"] == 0
     vocab = load_vocab(folder / "vocab.txt")
@@ -116,7 +141,7 @@ WORDS = "the a river flows into sea from mountain and town where people live by 
 def english():
     rng = random.Random(0)
     sentences = [" ".join(rng.choices(WORDS, k=rng.randrange(4, 12))).capitalize() + "." for _ in range(400)]
-    return "\n\n".join(" ".join(sentences[first:first + 8]) for first in range(0, 400, 8))
+    return "\n\n".join(" ".join(sentences[first : first + 8]) for first in range(0, 400, 8))
 
 
 @pytest.fixture(scope="module")
@@ -148,13 +173,26 @@ def test_sentencepiece_from_text_to_records(tmp_path, english):
     sharded(tmp_path, english)
     own = tmp_path / "vocab/own.model"
     prep(tmp_path, "create_vocab", "--vocab_size", 60, "--vocab_file", own)
-    prep(tmp_path, "create_tfrecord_files", "--max_seq_length", 32, "--max_predictions_per_seq", 5, "--vocab_file", own,
-         "--masking", "dynamic", "--whole_word_masking", "--max_ngram_size", "2")
+    prep(
+        tmp_path,
+        "create_tfrecord_files",
+        "--max_seq_length",
+        32,
+        "--max_predictions_per_seq",
+        5,
+        "--vocab_file",
+        own,
+        "--masking",
+        "dynamic",
+        "--whole_word_masking",
+        "--max_ngram_size",
+        "2",
+    )
     folder, manifest = the_manifest(tmp_path)
     assert folder.parent.name.endswith("_test_split_10_whole_word_masking_max_ngram_size_2_masking_dynamic")
-    assert {name: manifest["arguments"][name] for name in (
-        "masking", "whole_word_masking", "max_ngram_size", "dupe_factor")} == {
-            "masking": "dynamic", "whole_word_masking": True, "max_ngram_size": 2, "dupe_factor": 1}
+    assert {
+        name: manifest["arguments"][name] for name in ("masking", "whole_word_masking", "max_ngram_size", "dupe_factor")
+    } == {"masking": "dynamic", "whole_word_masking": True, "max_ngram_size": 2, "dupe_factor": 1}
     assert (folder / "vocab.model").read_bytes() == own.read_bytes()
     vocab = load_vocab(folder / "vocab.txt")
     assert vocab == open_tokenizer(own).vocab and manifest["vocab"]["size"] == len(vocab)
@@ -187,5 +225,5 @@ def test_a_long_line_is_read_in_pieces(tmp_path, monkeypatch):
     path = tmp_path / "a.txt"
     path.write_text("the quick brown größe fox jumps over " * 300 + "\nthe end of it, the last " * 30)
     whole = vocabulary.train_vocabulary([path], 90, True)
-    monkeypatch.setattr(vocabulary, "_PIECE_BYTES", 301)
+    monkeypatch.setattr(text_files, "LONGEST_LINE", 301)
     assert vocabulary.train_vocabulary([path], 90, True) == whole

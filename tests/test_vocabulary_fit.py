@@ -1,4 +1,5 @@
 """Language and case of text and vocabulary."""
+
 from __future__ import annotations
 
 import re
@@ -30,13 +31,19 @@ def test_what_fits_is_counted_and_not_blamed(tmp_path, pieces, do_lower_case):
     assert fit.sampled_bytes == fit.total_bytes == len(TEXT) and fit.num_capitals == 150
 
 
-@pytest.mark.parametrize("pieces,do_lower_case,message", [
-    (LOWER, False, "no piece of the vocabulary has a capital letter, and 25% of the words have"),
-    (CASED, True, "27% of the vocabulary's pieces have capital letters, but the text is lower-cased"),
-    (LOWER[:4], True, "of the words are .UNK. .mostly LATIN characters"),
-    ([".", *"abcdefghijklmnopqrstuvwxyz", *(f"##{c}" for c in "abcdefghijklmnopqrstuvwxyz")], True,
-     "a word takes 3.8 pieces, where 1.1 to 1.4 are usual"),
-])
+@pytest.mark.parametrize(
+    "pieces,do_lower_case,message",
+    [
+        (LOWER, False, "no piece of the vocabulary has a capital letter, and 25% of the words have"),
+        (CASED, True, "27% of the vocabulary's pieces have capital letters, but the text is lower-cased"),
+        (LOWER[:4], True, "of the words are .UNK. .mostly LATIN characters"),
+        (
+            [".", *"abcdefghijklmnopqrstuvwxyz", *(f"##{c}" for c in "abcdefghijklmnopqrstuvwxyz")],
+            True,
+            "a word takes 3.8 pieces, where 1.1 to 1.4 are usual",
+        ),
+    ],
+)
 def test_what_does_not_fit_is_said(tmp_path, pieces, do_lower_case, message):
     _, wrong = judged(tmp_path, TEXT, pieces, do_lower_case)
     assert len([what for what in wrong if re.search(message, what)]) == 1, wrong

@@ -1,4 +1,5 @@
 """Dumps read as a stream, markup to text passages, damage named."""
+
 from __future__ import annotations
 
 import bz2
@@ -9,14 +10,18 @@ from bert_tf.errors import UserError
 from data import wiki
 from data.wikitext import paragraphs_of
 
-HEAD = ('<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.10/"><siteinfo><namespaces>'
-        '<namespace key="0" /><namespace key="1">Talk</namespace></namespaces></siteinfo>')
+HEAD = (
+    '<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.10/"><siteinfo><namespaces>'
+    '<namespace key="0" /><namespace key="1">Talk</namespace></namespaces></siteinfo>'
+)
 
 
 def page(title: str, text: str, ns: str = "<ns>0</ns>", extra: str = "") -> str:
     escaped = text.replace("&", "&amp;").replace("<", "&lt;")
-    return (f"<page><title>{title}</title>{ns}<id>1</id>{extra}<revision><id>2</id>"
-            f"<text xml:space='preserve'>{escaped}</text></revision></page>\n")
+    return (
+        f"<page><title>{title}</title>{ns}<id>1</id>{extra}<revision><id>2</id>"
+        f"<text xml:space='preserve'>{escaped}</text></revision></page>\n"
+    )
 
 
 def dump(*pages: str) -> bytes:
@@ -24,31 +29,39 @@ def dump(*pages: str) -> bytes:
 
 
 PAGES = (
-    page("One", "The '''one''' is [[big|large]]."), page("Talk:One", "Talk.", ns="<ns>1</ns>"),
+    page("One", "The '''one''' is [[big|large]]."),
+    page("Talk:One", "Talk.", ns="<ns>1</ns>"),
     page("Uno", "#REDIRECT [[One]]", extra='<redirect title="One" />'),
-    page("Two", "#redirect [[One]]"), page("Three", "It is <b>three</b> &amp; more."),
+    page("Two", "#redirect [[One]]"),
+    page("Three", "It is <b>three</b> &amp; more."),
 )
 
 
 def cleaned(path, damages=None) -> tuple:
     damages = [] if damages is None else damages
     results = [wiki.clean_batch(batch) for batch in wiki.read_batches([path], damages)]
-    return ([line for result in results for line in result.lines],
-            {name: sum(r.num_dropped.get(name, 0) for r in results)
-             for name in ("redirects", "other_namespaces")})
+    return (
+        [line for result in results for line in result.lines],
+        {name: sum(r.num_dropped.get(name, 0) for r in results) for name in ("redirects", "other_namespaces")},
+    )
 
 
-@pytest.mark.parametrize("name", ["wikicorpus_en.xml", "wikicorpus_en.xml.bz2",
-                                  "enwiki-20240101-pages-articles.xml.bz2",
-                                  "enwiki-20240101-pages-articles1.xml-p1p41242.bz2"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "wikicorpus_en.xml",
+        "wikicorpus_en.xml.bz2",
+        "enwiki-20240101-pages-articles.xml.bz2",
+        "enwiki-20240101-pages-articles1.xml-p1p41242.bz2",
+    ],
+)
 def test_articles_remain_and_the_rest_is_counted(tmp_path, name):
     data = dump(*PAGES)
     # A dump for parallel reading is several bz2 streams, one after the other.
     packed = bz2.compress(data[:500]) + bz2.compress(data[500:])
     (tmp_path / name).write_bytes(packed if name.endswith("bz2") else data)
     (found,) = wiki.find_dumps(tmp_path, "wikicorpus_en")
-    assert cleaned(found) == (["The one is large.", "It is three & more."],
-                              {"redirects": 2, "other_namespaces": 1})
+    assert cleaned(found) == (["The one is large.", "It is three & more."], {"redirects": 2, "other_namespaces": 1})
 
 
 def test_encoding_that_the_xml_declares(tmp_path):
@@ -82,7 +95,7 @@ def test_cut_off_dump_keeps_its_articles_and_names_file_and_byte(tmp_path, name)
 
 
 def test_damage_inside_keeps_what_stands_before_it(tmp_path):
-    first, second = bz2.compress(dump(*PAGES)[:-len("</mediawiki>")]), bz2.compress(b"x" * 5000)
+    first, second = bz2.compress(dump(*PAGES)[: -len("</mediawiki>")]), bz2.compress(b"x" * 5000)
     damaged = bytearray(second)
     damaged[20] ^= 255
     path = tmp_path / "wikicorpus_en.xml.bz2"
@@ -111,32 +124,36 @@ def test_missing_or_foreign_file_says_what_to_do(tmp_path):
         cleaned(path)
 
 
-@pytest.mark.parametrize("markup,text", [
-    ("{{Infobox|a={{b|{{c}}}}|d=[[e]]}}'''Bold''' and ''italic'' text.", "Bold and italic text."),
-    ("A [[link]], a [[target|shown]] one, [[Paris (Texas)|]] too.", "A link, a shown one, Paris too."),
-    ("Seen.<ref name=x>Not {{this}}.</ref> Also.<ref name=\"x\" /> End.", "Seen. Also. End."),
-    ("{| class=x\n| cell. {{t}}\n{| \n| inner.\n|}\n|}\nAfter it.", "After it."),
-    ("[[File:a.jpg|thumb|A [[caption]] here.]]The text.", "The text."),
-    ("== Heading ==\nThe text.\n=== See also ===\n* A list.\n# Another.", "The text."),
-    ("It is {{convert|10|-|20|km|mi}} or {{lang|fr|loin}} {{circa|1900}}.",
-     "It is 10–20 km or loin c. 1900."),
-    ("The name ({{IPA|x}}; {{lang-fr|Paris}}) stays ({{IPA|y}}) here.",
-     "The name (Paris) stays here."),
-    ("See [http://x.org the site] and [http://y.org] or http://z.org/a now.",
-     "See the site and or now."),
-    ("A<!-- hidden. --> B&nbsp;C &ndash; D&amp;E.<br/>F. __NOTOC__", "A B C – D&E. F."),
-    ("Use <nowiki>[[brackets]] and ''quotes''</nowiki> so.", "Use [[brackets]] and ''quotes'' so."),
-    ("{{unclosed The text stays. [[Also this. ", "unclosed The text stays. Also this."),
-    ("A [[link }} with]] {{t|a ]] b}}rest.", "A link with rest."),
-    ("The end }} of ]] it |} all.", "The end of it |} all."),
-    ("{{{param|{{t}}}}} {{{{{nested}}}}}Text.", "Text."),
-    ("[[Category:Things]][[fr:Chose]]Text of [[:Category:Things]] and [[wikt:word|words]].",
-     "Text of Category:Things and words."),
-    ("If <math>x + 1</math> is <math>\\frac{a}{b}</math> then.", "If x + 1 is then."),
-    ("First line\nsame paragraph.", "First line same paragraph."),
-    ("这是-{zh-hans:计算机; zh-hant:電腦}-。", "这是计算机。"), ("-{T|標題}-他叫-{于}-。-{H|zh-cn:甲}-", "他叫于。"),
-    ("-{zh-tw:資料庫;zh-hk:數據庫}-很大。", "資料庫很大。"), ("[[文件:a.jpg|thumb|图]]北京。[[分类:城市]]", "北京。"),
-])
+@pytest.mark.parametrize(
+    "markup,text",
+    [
+        ("{{Infobox|a={{b|{{c}}}}|d=[[e]]}}'''Bold''' and ''italic'' text.", "Bold and italic text."),
+        ("A [[link]], a [[target|shown]] one, [[Paris (Texas)|]] too.", "A link, a shown one, Paris too."),
+        ('Seen.<ref name=x>Not {{this}}.</ref> Also.<ref name="x" /> End.', "Seen. Also. End."),
+        ("{| class=x\n| cell. {{t}}\n{| \n| inner.\n|}\n|}\nAfter it.", "After it."),
+        ("[[File:a.jpg|thumb|A [[caption]] here.]]The text.", "The text."),
+        ("== Heading ==\nThe text.\n=== See also ===\n* A list.\n# Another.", "The text."),
+        ("It is {{convert|10|-|20|km|mi}} or {{lang|fr|loin}} {{circa|1900}}.", "It is 10–20 km or loin c. 1900."),
+        ("The name ({{IPA|x}}; {{lang-fr|Paris}}) stays ({{IPA|y}}) here.", "The name (Paris) stays here."),
+        ("See [http://x.org the site] and [http://y.org] or http://z.org/a now.", "See the site and or now."),
+        ("A<!-- hidden. --> B&nbsp;C &ndash; D&amp;E.<br/>F. __NOTOC__", "A B C – D&E. F."),
+        ("Use <nowiki>[[brackets]] and ''quotes''</nowiki> so.", "Use [[brackets]] and ''quotes'' so."),
+        ("{{unclosed The text stays. [[Also this. ", "unclosed The text stays. Also this."),
+        ("A [[link }} with]] {{t|a ]] b}}rest.", "A link with rest."),
+        ("The end }} of ]] it |} all.", "The end of it |} all."),
+        ("{{{param|{{t}}}}} {{{{{nested}}}}}Text.", "Text."),
+        (
+            "[[Category:Things]][[fr:Chose]]Text of [[:Category:Things]] and [[wikt:word|words]].",
+            "Text of Category:Things and words.",
+        ),
+        ("If <math>x + 1</math> is <math>\\frac{a}{b}</math> then.", "If x + 1 is then."),
+        ("First line\nsame paragraph.", "First line same paragraph."),
+        ("这是-{zh-hans:计算机; zh-hant:電腦}-。", "这是计算机。"),
+        ("-{T|標題}-他叫-{于}-。-{H|zh-cn:甲}-", "他叫于。"),
+        ("-{zh-tw:資料庫;zh-hk:數據庫}-很大。", "資料庫很大。"),
+        ("[[文件:a.jpg|thumb|图]]北京。[[分类:城市]]", "北京。"),
+    ],
+)
 def test_markup_goes_and_text_stays(markup, text):
     assert " ".join(paragraphs_of(markup)) == text
 
@@ -174,15 +191,17 @@ def test_what_wikiextractor_has_written_is_read(tmp_path):
     path.write_text(EXTRACTED)
     assert wiki.find_extracted(tmp_path) == [path]
     results = [wiki.clean_extracted(batch) for batch in wiki.read_extracted([path])]
-    assert [line for result in results for line in result.lines] == [
-        "The one is large <or not>.  It ends.", ""]
+    assert [line for result in results for line in result.lines] == ["The one is large <or not>.  It ends.", ""]
     assert sum(result.input_bytes for result in results) == path.stat().st_size
 
 
-@pytest.mark.parametrize("content,message", [
-    ('{"id": "12", "text": "One."}', "wiki_00, line 1: no <doc ...>.*--input_format=jsonl"),
-    (EXTRACTED[:150], "ends inside an article"),
-])
+@pytest.mark.parametrize(
+    "content,message",
+    [
+        ('{"id": "12", "text": "One."}', "wiki_00, line 1: no <doc ...>.*--input_format=jsonl"),
+        (EXTRACTED[:150], "ends inside an article"),
+    ],
+)
 def test_what_wikiextractor_has_not_written_is_refused(tmp_path, content, message):
     path = tmp_path / "wiki_00"
     path.write_text(content)

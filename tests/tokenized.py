@@ -1,17 +1,20 @@
 """Text as instances are made of it, from lists of token ids."""
+
 from __future__ import annotations
 
-from typing import Iterable, List
+from collections.abc import Iterable
 
 import numpy as np
 
 from data.pretraining_examples import TokenizedText
 
 
-def tokenized(documents: Iterable[List[List[int]]]) -> TokenizedText:
+def tokenized(documents: Iterable[list[list[int]]]) -> TokenizedText:
     """From token ids by sentence by document; none of them is empty."""
     documents = list(documents)
     sentences = [sentence for document in documents for sentence in document]
     return TokenizedText(
         np.array([token for sentence in sentences for token in sentence], np.int32),
-        np.cumsum([0, *map(len, sentences)]), np.cumsum([0, *map(len, documents)]))
+        np.cumsum([0, *map(len, sentences)]),
+        np.cumsum([0, *map(len, documents)]),
+    )

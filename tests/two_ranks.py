@@ -2,6 +2,7 @@
 
 Arguments: output, accumulation steps, whether ranks "agree" or "differ", the type gradients travel in.
 """
+
 import sys
 
 import numpy as np
@@ -24,10 +25,19 @@ def main(argv):
     # Ranks begin with different weights, so that the broadcast is needed.
     model = PretrainingModel(CONFIG, Blocks("blocks"), seed=1 + workers.rank)
     optimizer = make_optimizer("lamb", 0.01, 1, 10)
-    step = TrainStep(model, PretrainingObjective(), optimizer, workers,
-                     LossScale(enabled=reduce_dtype == "float16"), scope="blocks", reduce_dtype=reduce_dtype,
-                     num_accumulation_steps=num_accumulation_steps, micro_batch_size=micro_batch, seed=5,
-                     settings=f"rank {workers.rank}" if differ else "")
+    step = TrainStep(
+        model,
+        PretrainingObjective(),
+        optimizer,
+        workers,
+        LossScale(enabled=reduce_dtype == "float16"),
+        scope="blocks",
+        reduce_dtype=reduce_dtype,
+        num_accumulation_steps=num_accumulation_steps,
+        micro_batch_size=micro_batch,
+        seed=5,
+        settings=f"rank {workers.rank}" if differ else "",
+    )
     workers.broadcast(model.variables)
     metrics = []
     for number in range(3):

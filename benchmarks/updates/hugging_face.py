@@ -2,17 +2,18 @@
 
 The vocabulary's logits are computed at the masked positions only, as everybody's here.
 """
+
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Callable, Dict
+from typing import Any, Callable
 
 import torch
 import transformers
 from protocol import LEARNING_RATE, random_batch, serve
 
 
-def make_update(settings: Dict[str, Any]) -> Callable[[], float]:
+def make_update(settings: dict[str, Any]) -> Callable[[], float]:
     torch.set_num_threads(settings["num_threads"])
     config = dict(settings["bert_config"], hidden_act="gelu_pytorch_tanh")
     model = transformers.BertForPreTraining(transformers.BertConfig(**config)).train()
@@ -21,14 +22,16 @@ def make_update(settings: Dict[str, Any]) -> Callable[[], float]:
     cross_entropy = torch.nn.functional.cross_entropy
     num_micro_batches = len(batch["input_ids"])
 
-    def loss_of(part: Dict[str, torch.Tensor]) -> torch.Tensor:
-        outputs = model.bert(input_ids=part["input_ids"], attention_mask=part["input_mask"],
-                             token_type_ids=part["segment_ids"])
+    def loss_of(part: dict[str, torch.Tensor]) -> torch.Tensor:
+        outputs = model.bert(
+            input_ids=part["input_ids"], attention_mask=part["input_mask"], token_type_ids=part["segment_ids"]
+        )
         hidden, places = outputs.last_hidden_state, part["masked_lm_positions"].long()
         masked = hidden.gather(1, places[..., None].expand(-1, -1, hidden.shape[-1]))
         logits, nsp_logits = model.cls(masked, outputs.pooler_output)
-        return (cross_entropy(logits.flatten(0, 1).float(), part["masked_lm_ids"].flatten().long()) +
-                cross_entropy(nsp_logits.float(), part["next_sentence_labels"][:, 0].long()))
+        return cross_entropy(logits.flatten(0, 1).float(), part["masked_lm_ids"].flatten().long()) + cross_entropy(
+            nsp_logits.float(), part["next_sentence_labels"][:, 0].long()
+        )
 
     def update() -> float:
         optimizer.zero_grad(set_to_none=True)

@@ -1,7 +1,8 @@
 """BERT as one writes it from Keras' own layers, updated by tensorflow-addons' LAMB, float32."""
+
 from __future__ import annotations
 
-from typing import Any, Callable, Dict
+from typing import Any, Callable
 
 import tensorflow as tf
 import tensorflow_addons as tfa
@@ -9,20 +10,23 @@ from protocol import LEARNING_RATE, random_batch, serve
 from tensorflow_update import accumulated_update
 
 
-def make_model(settings: Dict[str, Any]) -> tf.keras.Model:
+def make_model(settings: dict[str, Any]) -> tf.keras.Model:
     config, batch, length = settings["bert_config"], settings["micro_batch_size"], settings["seq_length"]
     layers, rate, hidden_size = tf.keras.layers, config["hidden_dropout_prob"], config["hidden_size"]
     num_heads = config["num_attention_heads"]
     names = ("input_ids", "input_mask", "segment_ids", "masked_lm_positions")
-    inputs = {name: tf.keras.Input([settings["predictions"] if "masked" in name else length], batch, dtype=tf.int32)
-              for name in names}
+    inputs = {
+        name: tf.keras.Input([settings["predictions"] if "masked" in name else length], batch, dtype=tf.int32)
+        for name in names
+    }
     words = layers.Embedding(config["vocab_size"], hidden_size)
     x = words(inputs["input_ids"]) + layers.Embedding(2, hidden_size)(inputs["segment_ids"])
     x += layers.Embedding(config["max_position_embeddings"], hidden_size)(tf.range(length))
     x = layers.Dropout(rate)(layers.LayerNormalization(epsilon=1e-12)(x))
     for _ in range(config["num_hidden_layers"]):
         attended = layers.MultiHeadAttention(num_heads, hidden_size // num_heads, dropout=rate)(
-            x, x, attention_mask=inputs["input_mask"][:, tf.newaxis, :])
+            x, x, attention_mask=inputs["input_mask"][:, tf.newaxis, :]
+        )
         x = layers.LayerNormalization(epsilon=1e-12)(x + layers.Dropout(rate)(attended))
         wide = layers.Dense(config["intermediate_size"], activation=lambda y: tf.nn.gelu(y, approximate=True))(x)
         x = layers.LayerNormalization(epsilon=1e-12)(x + layers.Dropout(rate)(layers.Dense(hidden_size)(wide)))
@@ -35,11 +39,12 @@ def make_model(settings: Dict[str, Any]) -> tf.keras.Model:
     return model
 
 
-def make_update(settings: Dict[str, Any]) -> Callable[[], float]:
+def make_update(settings: dict[str, Any]) -> Callable[[], float]:
     model = make_model(settings)
     output_bias = tf.Variable(tf.zeros([settings["bert_config"]["vocab_size"]]), name="output_bias")
-    optimizer = tfa.optimizers.LAMB(LEARNING_RATE, weight_decay=0.01,
-                                    exclude_from_weight_decay=["layer_normalization", "bias"])
+    optimizer = tfa.optimizers.LAMB(
+        LEARNING_RATE, weight_decay=0.01, exclude_from_weight_decay=["layer_normalization", "bias"]
+    )
 
     def logits(features):
         hidden, nsp_logits = model({name: features[name] for name in model.input_names}, training=True)

@@ -4,20 +4,21 @@ A line of JSON on stdin holds the settings; the variant makes its update, runs i
 and compiles) and prints a line of JSON with its versions. Then each line on stdin runs it once more,
 and is answered with the seconds that took. NumPy is all that this module needs.
 """
+
 from __future__ import annotations
 
 import json
 import os
 import sys
 import time
-from typing import Any, Callable, Dict
+from typing import Any, Callable
 
 import numpy as np
 
 LEARNING_RATE = 1e-4
 
 
-def random_batch(settings: Dict[str, Any]) -> Dict[str, np.ndarray]:
+def random_batch(settings: dict[str, Any]) -> dict[str, np.ndarray]:
     """Features [A, B, ...] of one update: full rows, all predictions used."""
     rng = np.random.default_rng(0)
     leading = (settings["num_accumulation_steps"], settings["micro_batch_size"])
@@ -34,8 +35,7 @@ def random_batch(settings: Dict[str, Any]) -> Dict[str, np.ndarray]:
     }
 
 
-def serve(make_update: Callable[[Dict[str, Any]], Callable[[], float]],
-          versions: Callable[[], Dict[str, str]]) -> None:
+def serve(make_update: Callable[[dict[str, Any]], Callable[[], float]], versions: Callable[[], dict[str, str]]) -> None:
     """Runs the protocol; `make_update(settings)` returns a function that makes an update and waits for it."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print goes to stderr

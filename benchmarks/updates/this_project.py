@@ -1,9 +1,10 @@
 """An update of this project; settings: scope, precision."""
+
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any, Callable, Dict
+from typing import Any, Callable
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
@@ -19,14 +20,22 @@ from bert_tf.optimization import LossScale, make_optimizer
 from bert_tf.train_step import TrainStep
 
 
-def make_update(settings: Dict[str, Any]) -> Callable[[], float]:
+def make_update(settings: dict[str, Any]) -> Callable[[], float]:
     scope, precision = settings["scope"], settings["precision"]
     config = BertConfig(**settings["bert_config"])
     model = PretrainingModel(config, Blocks(scope, compute_dtype(precision)), seed=1)
     optimizer = make_optimizer("lamb", LEARNING_RATE, 0, 10**6, compiled=scope != "off")
-    step = TrainStep(model, PretrainingObjective(), optimizer, Workers(), LossScale(enabled=precision == "fp16"),
-                     num_accumulation_steps=settings["num_accumulation_steps"],
-                     micro_batch_size=settings["micro_batch_size"], scope=scope, seed=1)
+    step = TrainStep(
+        model,
+        PretrainingObjective(),
+        optimizer,
+        Workers(),
+        LossScale(enabled=precision == "fp16"),
+        num_accumulation_steps=settings["num_accumulation_steps"],
+        micro_batch_size=settings["micro_batch_size"],
+        scope=scope,
+        seed=1,
+    )
     features = {name: tf.constant(value) for name, value in random_batch(settings).items()}
     number = iter(range(10**9))
     return lambda: float(step(features, next(number)).metrics[0])

@@ -1,9 +1,11 @@
 """``python -m bert_tf.launch <recipe> [value ...]``: what the shell launchers call."""
+
 from __future__ import annotations
 
 import os
 import sys
-from typing import Callable, Dict, NamedTuple, Sequence
+from collections.abc import Sequence
+from typing import Callable, NamedTuple
 
 from bert_tf.errors import exit_on_user_error
 from bert_tf.launch import adam, lamb, squad
@@ -16,7 +18,7 @@ class Launcher(NamedTuple):
     launch: Callable[[Sequence[str], Surroundings], int]
 
 
-LAUNCHERS: Dict[str, Launcher] = {
+LAUNCHERS: dict[str, Launcher] = {
     "pretraining_lamb": Launcher(lamb.ARGUMENTS, lamb.launch),
     "pretraining_lamb_phase1": Launcher(lamb.ARGUMENTS, lamb.launch_phase1),
     "pretraining_lamb_phase2": Launcher(lamb.ARGUMENTS, lamb.launch_phase2),
@@ -30,9 +32,15 @@ def main(argv: Sequence[str]) -> int:
     name, typed = argv[1], argv[2:]
     launcher = LAUNCHERS[name]
     if typed[:1] in (["-h"], ["--help"]):
-        show([f"usage: bash scripts/run_{name}.sh [value ...], by position:",
-              *(f"  {number:2} {argument.name}: {argument.parse.__doc__}; default {argument.default}"
-                for number, argument in enumerate(launcher.arguments, 1))])
+        show(
+            [
+                f"usage: bash scripts/run_{name}.sh [value ...], by position:",
+                *(
+                    f"  {number:2} {argument.name}: {argument.parse.__doc__}; default {argument.default}"
+                    for number, argument in enumerate(launcher.arguments, 1)
+                ),
+            ]
+        )
         return 0
     return launcher.launch(typed, Surroundings(os.environ))
 

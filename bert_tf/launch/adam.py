@@ -1,7 +1,8 @@
 """Pre-training with Adam in one phase: thirteen arguments, NVIDIA's recipe of 1,144,000 updates."""
+
 from __future__ import annotations
 
-from typing import Sequence
+from collections.abc import Sequence
 
 from bert_tf.config import PRECISIONS, PRESETS
 from bert_tf.errors import UserError
@@ -30,11 +31,21 @@ def launch(typed: Sequence[str], surroundings: Surroundings) -> int:
     """Returns the ranks' exit code."""
     values = parse_arguments(ARGUMENTS, typed)
     if values["max_pred_per_seq"] > values["seq_len"]:
-        raise UserError(f"max_pred_per_seq (position 13) is {values['max_pred_per_seq']}: must be at most seq_len, "
-                        f"{values['seq_len']}")
-    phase = Phase("pretraining", values["seq_len"], values["max_pred_per_seq"], values["train_batch_size"],
-                  values["num_accumulation_steps"], values["num_gpus"], values["learning_rate"],
-                  values["warmup_steps"], values["train_steps"])
+        raise UserError(
+            f"max_pred_per_seq (position 13) is {values['max_pred_per_seq']}: must be at most seq_len, "
+            f"{values['seq_len']}"
+        )
+    phase = Phase(
+        "pretraining",
+        values["seq_len"],
+        values["max_pred_per_seq"],
+        values["train_batch_size"],
+        values["num_accumulation_steps"],
+        values["num_gpus"],
+        values["learning_rate"],
+        values["warmup_steps"],
+        values["train_steps"],
+    )
     check_warmup(phase, "warmup_steps (position 7)")
     recipe = Recipe("adam", "adamw", ARGUMENTS, typed, values, [phase], f"gbs{phase.global_batch_size}")
     return recipe.launch(surroundings)

@@ -1,13 +1,15 @@
 """Positional arguments: their names, defaults, types and ranges."""
+
 from __future__ import annotations
 
 import math
-from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Union
+from collections.abc import Sequence
+from typing import Any, Callable, NamedTuple
 
 from bert_tf.errors import UserError
 from bert_tf.memory import AUTO
 
-Values = Dict[str, Any]
+Values = dict[str, Any]
 
 
 class Argument(NamedTuple):
@@ -24,11 +26,12 @@ def whole(minimum: int) -> Callable[[str], int]:
         if value < minimum:
             raise ValueError
         return value
+
     parse.__doc__ = f"a whole number of at least {minimum}"
     return parse
 
 
-def size_or_auto(text: str) -> Union[int, str]:
+def size_or_auto(text: str) -> int | str:
     """a whole number of at least 1, or auto (the accumulation argument then counts a rank's sequences)"""
     return AUTO if text == AUTO else whole(1)(text)
 
@@ -46,6 +49,7 @@ def one_of(*choices: str) -> Callable[[str], str]:
         if text not in choices:
             raise ValueError
         return text
+
     parse.__doc__ = "one of " + ", ".join(choices)
     return parse
 
@@ -64,21 +68,27 @@ def parse_arguments(arguments: Sequence[Argument], typed: Sequence[str]) -> Valu
       UserError: too many, or one that has the wrong type or is out of range.
     """
     if len(typed) > len(arguments):
-        raise UserError(f"{len(typed)} arguments, but there are {len(arguments)}: "
-                        f"{' '.join(argument.name for argument in arguments)}; the surplus begins with "
-                        f"{typed[len(arguments)]!r}")
+        raise UserError(
+            f"{len(typed)} arguments, but there are {len(arguments)}: "
+            f"{' '.join(argument.name for argument in arguments)}; the surplus begins with "
+            f"{typed[len(arguments)]!r}"
+        )
     values: Values = {}
     for position, argument in enumerate(arguments):
         given = typed[position] if position < len(typed) else argument.default
         try:
             values[argument.name] = argument.parse(given)
         except ValueError:
-            raise UserError(f"{argument.name} (position {position + 1}) is {given!r}: must be "
-                            f"{argument.parse.__doc__}") from None
+            raise UserError(
+                f"{argument.name} (position {position + 1}) is {given!r}: must be {argument.parse.__doc__}"
+            ) from None
     return values
 
 
-def describe_arguments(arguments: Sequence[Argument], typed: Sequence[str]) -> List[str]:
-    return [f"{argument.name} = {typed[position]}" if position < len(typed)
-            else f"{argument.name} = {argument.default} (default)"
-            for position, argument in enumerate(arguments)]
+def describe_arguments(arguments: Sequence[Argument], typed: Sequence[str]) -> list[str]:
+    return [
+        f"{argument.name} = {typed[position]}"
+        if position < len(typed)
+        else f"{argument.name} = {argument.default} (default)"
+        for position, argument in enumerate(arguments)
+    ]

@@ -1,4 +1,5 @@
 """What every launcher needs: the surroundings, what is shown, dry runs, starting a program."""
+
 from __future__ import annotations
 
 import importlib.util
@@ -6,8 +7,9 @@ import os
 import shlex
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Callable, List, Mapping, Sequence
+from typing import Any, Callable
 
 from bert_tf.errors import UserError
 from bert_tf.launch import ranks
@@ -29,7 +31,7 @@ class Surroundings:
     def is_set(self, name: str) -> bool:
         return self.environ.get(name, "") not in ("", "0", "false")
 
-    def extra_flags(self, names: Sequence[str]) -> List[str]:
+    def extra_flags(self, names: Sequence[str]) -> list[str]:
         """A program's switches, of the variables that are called as they are."""
         return [f"--{name.lower()}" for name in names if self.is_set(name)]
 
@@ -40,9 +42,11 @@ class Surroundings:
         """Raises `UserError` where the machine, or the allocation, has GPUs but too few of them."""
         num_nodes = int(self.environ.get("SLURM_JOB_NUM_NODES", "1"))
         if self.num_gpus and wanted > self.num_gpus * num_nodes:
-            raise UserError(f"num_gpus is {wanted}, but {self.num_gpus * num_nodes} GPU(s) can be used here "
-                            "(nvidia-smi, CUDA_VISIBLE_DEVICES); ask for at most that many. CUDA_VISIBLE_DEVICES= "
-                            "(empty) computes on the CPU")
+            raise UserError(
+                f"num_gpus is {wanted}, but {self.num_gpus * num_nodes} GPU(s) can be used here "
+                "(nvidia-smi, CUDA_VISIBLE_DEVICES); ask for at most that many. CUDA_VISIBLE_DEVICES= "
+                "(empty) computes on the CPU"
+            )
 
     def describe_device(self, num_ranks: int) -> str:
         if self.num_gpus:
@@ -76,13 +80,18 @@ def check_tensorflow() -> None:
         raise UserError(f"{sys.executable} has no TensorFlow; 'bash scripts/setup.sh' sets everything up")
 
 
-def program_command(program: str, flags: Mapping[str, Any], extra_flags: Sequence[str]) -> List[str]:
-    return [sys.executable, str(CHECKOUT / program), *(f"--{name}={value}" for name, value in flags.items()),
-            *extra_flags]
+def program_command(program: str, flags: Mapping[str, Any], extra_flags: Sequence[str]) -> list[str]:
+    return [
+        sys.executable,
+        str(CHECKOUT / program),
+        *(f"--{name}={value}" for name, value in flags.items()),
+        *extra_flags,
+    ]
 
 
-def run_program(what: str, command: Sequence[str], num_ranks: int, launcher: str, surroundings: Surroundings,
-                logs: Path) -> int:
+def run_program(
+    what: str, command: Sequence[str], num_ranks: int, launcher: str, surroundings: Surroundings, logs: Path
+) -> int:
     log_folder = logs / time.strftime("%Y%m%d-%H%M%S")
     show([f"--- {what}: logs in {shown(log_folder)}", "+ " + shlex.join(command)])
     started = time.monotonic()

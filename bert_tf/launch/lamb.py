@@ -1,7 +1,8 @@
 """The two-phase LAMB recipe: fifteen arguments."""
+
 from __future__ import annotations
 
-from typing import List, Optional, Sequence
+from collections.abc import Sequence
 
 from bert_tf.config import PRECISIONS, PRESETS
 from bert_tf.errors import UserError
@@ -28,7 +29,7 @@ ARGUMENTS = (
 )
 
 
-def make_phases(values: Values) -> List[Phase]:
+def make_phases(values: Values) -> list[Phase]:
     """Both phases of the recipe, nine tenths and one tenth of the sequences' updates.
 
     Raises:
@@ -39,17 +40,37 @@ def make_phases(values: Values) -> List[Phase]:
     steps = values["train_steps"]
     num_ranks = values["num_gpus"]
     phases = [
-        Phase("phase_1", 128, 20, values["train_batch_size_phase1"], values["num_accumulation_phase1"], num_ranks,
-              values["learning_rate_phase1"], values["warmup_steps_phase1"], steps * 9 // 10),
-        Phase("phase_2", 512, 80, values["train_batch_size_phase2"], values["num_accumulation_steps_phase2"],
-              num_ranks, values["learning_rate_phase2"], values["warmup_steps_phase2"],
-              steps // 10 * first_batch // second_batch, starts_after="phase_1"),
+        Phase(
+            "phase_1",
+            128,
+            20,
+            values["train_batch_size_phase1"],
+            values["num_accumulation_phase1"],
+            num_ranks,
+            values["learning_rate_phase1"],
+            values["warmup_steps_phase1"],
+            steps * 9 // 10,
+        ),
+        Phase(
+            "phase_2",
+            512,
+            80,
+            values["train_batch_size_phase2"],
+            values["num_accumulation_steps_phase2"],
+            num_ranks,
+            values["learning_rate_phase2"],
+            values["warmup_steps_phase2"],
+            steps // 10 * first_batch // second_batch,
+            starts_after="phase_1",
+        ),
     ]
     for number, phase in enumerate(phases, 1):
         if phase.num_updates < 1:
-            raise UserError(f"train_steps (position 11) is {steps}: phase {number} would have no update (phase 1 "
-                            "has train_steps*9//10, phase 2 train_steps//10 times the ratio of the global batches, "
-                            f"here {first_batch * num_ranks} to {second_batch * num_ranks}); raise train_steps")
+            raise UserError(
+                f"train_steps (position 11) is {steps}: phase {number} would have no update (phase 1 "
+                "has train_steps*9//10, phase 2 train_steps//10 times the ratio of the global batches, "
+                f"here {first_batch * num_ranks} to {second_batch * num_ranks}); raise train_steps"
+            )
         check_warmup(phase, f"warmup_steps_phase{number} (position {8 + number})")
     return phases
 
@@ -59,12 +80,14 @@ def parse(typed: Sequence[str]) -> Values:
     # The article that people copy from leaves num_gpus out of its list of names.
     if len(typed) == len(ARGUMENTS) - 1 and typed[-1] in PRESETS:
         position = 1 + [argument.name for argument in ARGUMENTS].index("num_gpus")
-        raise UserError(f"num_gpus seems to be missing (position {position}): these are {len(typed)} values and the "
-                        f"last is a model's name, which belongs at position {len(ARGUMENTS)}")
+        raise UserError(
+            f"num_gpus seems to be missing (position {position}): these are {len(typed)} values and the "
+            f"last is a model's name, which belongs at position {len(ARGUMENTS)}"
+        )
     return parse_arguments(ARGUMENTS, typed)
 
 
-def launch(typed: Sequence[str], surroundings: Surroundings, only: Optional[str] = None) -> int:
+def launch(typed: Sequence[str], surroundings: Surroundings, only: str | None = None) -> int:
     """Both phases, or one of them; returns the ranks' exit code."""
     values = parse(typed)
     phases = make_phases(values)

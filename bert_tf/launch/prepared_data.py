@@ -1,14 +1,16 @@
 """Which prepared records a pre-training phase reads: found by the manifests that bertPrep leaves."""
+
 from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any
 
 from bert_tf.errors import UserError
 
-Lengths = Tuple[int, int]  # max_seq_length, max_predictions_per_seq
+Lengths = tuple[int, int]  # max_seq_length, max_predictions_per_seq
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,10 +31,10 @@ class Prepared:
         return self.folder / "test"
 
 
-def find_prepared(data_dir: Path) -> Tuple[List[Prepared], List[Path]]:
+def find_prepared(data_dir: Path) -> tuple[list[Prepared], list[Path]]:
     """All complete datasets below `data_dir`, and the folders that have no manifest (yet)."""
-    complete: List[Prepared] = []
-    unfinished: List[Path] = []
+    complete: list[Prepared] = []
+    unfinished: list[Path] = []
     for folder in sorted((data_dir / "tfrecord").glob("*/*")):
         if not (folder / "training").is_dir():
             continue
@@ -48,7 +50,7 @@ def find_prepared(data_dir: Path) -> Tuple[List[Prepared], List[Path]]:
     return complete, unfinished
 
 
-def _read(path: Path) -> Optional[Dict[str, Any]]:
+def _read(path: Path) -> dict[str, Any] | None:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -56,39 +58,48 @@ def _read(path: Path) -> Optional[Dict[str, Any]]:
     return content if isinstance(content, dict) else None
 
 
-def choose_prepared(data_dir: Path, dataset: Optional[str], phases: Sequence[Lengths]) -> List[Prepared]:
+def choose_prepared(data_dir: Path, dataset: str | None, phases: Sequence[Lengths]) -> list[Prepared]:
     """The records for each of `phases`: of `dataset`, or of the only dataset that has them all.
 
     Raises:
       UserError: there is none, or more than one; says what was found.
     """
     complete, unfinished = find_prepared(data_dir)
-    choices: List[List[Prepared]] = [[]]
+    choices: list[list[Prepared]] = [[]]
     for lengths in phases:
-        choices = [[*chosen, candidate] for chosen in choices for candidate in complete
-                   if candidate.lengths == lengths
-                   and (dataset is None or candidate.dataset.lower() == dataset.lower())
-                   and all((candidate.dataset, candidate.vocabulary) == (other.dataset, other.vocabulary)
-                           for other in chosen)]
+        choices = [
+            [*chosen, candidate]
+            for chosen in choices
+            for candidate in complete
+            if candidate.lengths == lengths
+            and (dataset is None or candidate.dataset.lower() == dataset.lower())
+            and all((candidate.dataset, candidate.vocabulary) == (other.dataset, other.vocabulary) for other in chosen)
+        ]
     if len(choices) == 1:
         return choices[0]
     wanted = " and ".join(f"max_seq_length {length} with max_predictions_per_seq {num}" for length, num in phases)
     found = _listing(data_dir, complete, unfinished)
     if not choices:
         whose = f"DATASET={dataset}" if dataset else "no dataset"
-        raise UserError(f"{whose} {'is not' if dataset else 'is'} prepared for {wanted} with one vocabulary; {found}; "
-                        "make them with data/bertPrep.py --action create_tfrecord_files, or set DATA_DIR to the "
-                        "working directory that holds them")
+        raise UserError(
+            f"{whose} {'is not' if dataset else 'is'} prepared for {wanted} with one vocabulary; {found}; "
+            "make them with data/bertPrep.py --action create_tfrecord_files, or set DATA_DIR to the "
+            "working directory that holds them"
+        )
     names = sorted({chosen[0].dataset for chosen in choices})
     if len(names) > 1:
         raise UserError(f"{' and '.join(names)} are prepared for {wanted}; choose one by DATASET=<name>; {found}")
-    raise UserError(f"{names[0]} is prepared more than once for {wanted}; move the folders that are not wanted out "
-                    f"of {data_dir / 'tfrecord'}; {found}")
+    raise UserError(
+        f"{names[0]} is prepared more than once for {wanted}; move the folders that are not wanted out "
+        f"of {data_dir / 'tfrecord'}; {found}"
+    )
 
 
 def _listing(data_dir: Path, complete: Sequence[Prepared], unfinished: Sequence[Path]) -> str:
     root = data_dir / "tfrecord"
     lines = [f"{item.folder.relative_to(root)} ({item.lengths[0]}/{item.lengths[1]})" for item in complete]
-    lines += [f"{folder.relative_to(root)} (no manifest.json: unfinished, or not made by bertPrep.py)"
-              for folder in unfinished]
+    lines += [
+        f"{folder.relative_to(root)} (no manifest.json: unfinished, or not made by bertPrep.py)"
+        for folder in unfinished
+    ]
     return f"found below {root}: {', '.join(lines) if lines else 'nothing'}"

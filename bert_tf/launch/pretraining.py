@@ -1,10 +1,12 @@
 """What the recipes for pre-training share: phases, one run of run_pretraining.py each, in one folder."""
+
 from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
+from typing import Any
 
 from bert_tf.errors import UserError
 from bert_tf.files import write_text
@@ -27,7 +29,7 @@ from bert_tf.memory import AUTO, check_unpacked
 EXTRAS = ("CONTINUE_WITH_CHANGES", "PACKING", "RECOMPUTE")
 
 
-def rows_in(train_batch_size: Union[int, str]) -> int:
+def rows_in(train_batch_size: int | str) -> int:
     """Of a micro-batch, as the accumulation counts them: with "auto", which is found later, single rows."""
     return 1 if isinstance(train_batch_size, str) else train_batch_size
 
@@ -39,13 +41,13 @@ class Phase:
     name: str  # of its run folder
     max_seq_length: int
     max_predictions_per_seq: int
-    train_batch_size: Union[int, str]
+    train_batch_size: int | str
     num_accumulation_steps: int
     num_ranks: int
     learning_rate: float
     warmup_steps: int
     num_updates: int
-    starts_after: Optional[str] = None  # the phase whose weights it starts from
+    starts_after: str | None = None  # the phase whose weights it starts from
 
     @property
     def title(self) -> str:
@@ -56,7 +58,7 @@ class Phase:
         return rows_in(self.train_batch_size) * self.num_accumulation_steps * self.num_ranks
 
     @property
-    def split_flags(self) -> Dict[str, Any]:
+    def split_flags(self) -> dict[str, Any]:
         if self.train_batch_size == AUTO:
             return {"train_batch_size": AUTO, "global_batch_size": self.global_batch_size}
         return {"train_batch_size": self.train_batch_size, "num_accumulation_steps": self.num_accumulation_steps}
@@ -65,11 +67,15 @@ class Phase:
     def num_sequences(self) -> int:
         return self.global_batch_size * self.num_updates
 
-    def describe(self, suffix: str) -> List[str]:
-        lines = {"global_batch_size": self.global_batch_size,
-                 "effective_learning_rate": f"{self.learning_rate * self.num_ranks:g}",
-                 "updates": self.num_updates, "sequences": self.num_sequences,
-                 "max_seq_length": self.max_seq_length, "max_predictions_per_seq": self.max_predictions_per_seq}
+    def describe(self, suffix: str) -> list[str]:
+        lines = {
+            "global_batch_size": self.global_batch_size,
+            "effective_learning_rate": f"{self.learning_rate * self.num_ranks:g}",
+            "updates": self.num_updates,
+            "sequences": self.num_sequences,
+            "max_seq_length": self.max_seq_length,
+            "max_predictions_per_seq": self.max_predictions_per_seq,
+        }
         return [f"{name}{suffix} = {value}" for name, value in lines.items()]
 
 
@@ -85,13 +91,21 @@ class Recipe:
       batches: the global batches as the folder's name gives them.
     """
 
-    def __init__(self, name: str, optimizer_type: str, arguments: Sequence[Argument], typed: Sequence[str],
-                 values: Values, phases: Sequence[Phase], batches: str):
+    def __init__(
+        self,
+        name: str,
+        optimizer_type: str,
+        arguments: Sequence[Argument],
+        typed: Sequence[str],
+        values: Values,
+        phases: Sequence[Phase],
+        batches: str,
+    ):
         self._optimizer_type, self._arguments, self._typed = optimizer_type, arguments, typed
         self._values, self._phases = values, phases
         self._name = f"tf_bert_pretraining_{name}_{values['bert_model']}_{values['precision']}_{batches}"
 
-    def launch(self, surroundings: Surroundings, only: Optional[str] = None) -> int:
+    def launch(self, surroundings: Surroundings, only: str | None = None) -> int:
         """Runs the phases, or the one that is called `only`; returns the ranks' exit code."""
         folder = surroundings.path("RESULTS_DIR", CHECKOUT / "results" / self._name)
         num_ranks = self._values["num_gpus"]
@@ -104,12 +118,19 @@ class Recipe:
 
         def prepare():
             dataset = surroundings.environ.get("DATASET") or None
-            data = choose_prepared(surroundings.data_dir, dataset, [
-                (phase.max_seq_length, phase.max_predictions_per_seq) for phase in wanted])
+            data = choose_prepared(
+                surroundings.data_dir,
+                dataset,
+                [(phase.max_seq_length, phase.max_predictions_per_seq) for phase in wanted],
+            )
             launcher = ranks.choose_launcher(num_ranks, surroundings.environ)
             show([f"dataset = {data[0].dataset}", f"launcher = {launcher}"])
-            plan = {**self._values, "dataset": data[0].dataset, "init_checkpoint": surroundings.init_checkpoint,
-                    "packing": packing or None}
+            plan = {
+                **self._values,
+                "dataset": data[0].dataset,
+                "init_checkpoint": surroundings.init_checkpoint,
+                "packing": packing or None,
+            }
             check_same_plan(folder, plan, surroundings.may_change)
             return data, launcher, plan
 
@@ -135,29 +156,45 @@ class Recipe:
         show(describe_arguments(self._arguments, self._typed))
         for phase in self._phases:
             show(phase.describe("_" + phase.name.replace("_", "") if len(self._phases) > 1 else ""))
-        show([f"sequences_in_all = {sum(phase.num_sequences for phase in self._phases)}",
-              f"init_checkpoint = {surroundings.init_checkpoint or 'none (random weights)'}",
-              f"packing = {str(surroundings.is_set('PACKING')).lower()}",
-              f"device = {surroundings.describe_device(self._values['num_gpus'])}", f"results_dir = {shown(folder)}"])
+        show(
+            [
+                f"sequences_in_all = {sum(phase.num_sequences for phase in self._phases)}",
+                f"init_checkpoint = {surroundings.init_checkpoint or 'none (random weights)'}",
+                f"packing = {str(surroundings.is_set('PACKING')).lower()}",
+                f"device = {surroundings.describe_device(self._values['num_gpus'])}",
+                f"results_dir = {shown(folder)}",
+            ]
+        )
 
     def _check_start(self, phase: Phase, folder: Path) -> None:
         earlier = next((other for other in self._phases if other.name == phase.starts_after), None)
         if earlier and not is_finished(earlier, folder / earlier.name):
-            raise UserError(f"{phase.title} starts from the end of {earlier.title}, which "
-                            f"{shown(folder / earlier.name)} has not reached; run that phase with the same arguments "
-                            "first")
+            raise UserError(
+                f"{phase.title} starts from the end of {earlier.title}, which "
+                f"{shown(folder / earlier.name)} has not reached; run that phase with the same arguments "
+                "first"
+            )
 
-    def _command(self, phase: Phase, data: Prepared, folder: Path, surroundings: Surroundings) -> List[str]:
+    def _command(self, phase: Phase, data: Prepared, folder: Path, surroundings: Surroundings) -> list[str]:
         values, run_folder = self._values, folder / phase.name
-        flags: Dict[str, Any] = {
-            "bert_model": values["bert_model"], "input_files": data.training, "eval_files": data.test,
-            "model_dir": run_folder, **phase.split_flags,
-            "eval_batch_size": values["eval_batch_size"], "learning_rate": phase.learning_rate,
-            "optimizer_type": self._optimizer_type, "num_train_steps": phase.num_updates,
+        flags: dict[str, Any] = {
+            "bert_model": values["bert_model"],
+            "input_files": data.training,
+            "eval_files": data.test,
+            "model_dir": run_folder,
+            **phase.split_flags,
+            "eval_batch_size": values["eval_batch_size"],
+            "learning_rate": phase.learning_rate,
+            "optimizer_type": self._optimizer_type,
+            "num_train_steps": phase.num_updates,
             "warmup_steps": phase.warmup_steps,
-            "save_checkpoint_steps": values["save_checkpoint_steps"], "max_seq_length": phase.max_seq_length,
-            "max_predictions_per_seq": phase.max_predictions_per_seq, "precision": values["precision"],
-            "enable_xla": values["use_xla"], "dllog_path": run_folder / "dllogger.json"}
+            "save_checkpoint_steps": values["save_checkpoint_steps"],
+            "max_seq_length": phase.max_seq_length,
+            "max_predictions_per_seq": phase.max_predictions_per_seq,
+            "precision": values["precision"],
+            "enable_xla": values["use_xla"],
+            "dllog_path": run_folder / "dllogger.json",
+        }
         start = folder / phase.starts_after if phase.starts_after else surroundings.init_checkpoint
         if start:
             flags["init_checkpoint"] = start
@@ -183,19 +220,25 @@ def check_same_plan(folder: Path, plan: Mapping[str, Any], may_change: bool) -> 
         earlier = json.loads(file.read_text(encoding="utf-8"))
     except ValueError:
         raise UserError(f"{file} is damaged; delete it, and the run goes on if its settings are the same") from None
-    differences = [f"{name}: {earlier.get(name)!r} there, {plan.get(name)!r} now"
-                   for name in {**earlier, **plan} if earlier.get(name) != plan.get(name)]
+    differences = [
+        f"{name}: {earlier.get(name)!r} there, {plan.get(name)!r} now"
+        for name in {**earlier, **plan}
+        if earlier.get(name) != plan.get(name)
+    ]
     if differences:
-        raise UserError(f"{folder} holds a run with other arguments ({'; '.join(differences)}); use the same again, "
-                        "another RESULTS_DIR, or CONTINUE_WITH_CHANGES=1 to go on with the new ones")
+        raise UserError(
+            f"{folder} holds a run with other arguments ({'; '.join(differences)}); use the same again, "
+            "another RESULTS_DIR, or CONTINUE_WITH_CHANGES=1 to go on with the new ones"
+        )
 
 
 def write_plan(folder: Path, plan: Mapping[str, Any]) -> None:
     try:
         write_text(folder / "plan.json", json.dumps(plan, indent=2) + "\n")
     except OSError as error:
-        raise UserError(f"{folder} cannot be written to ({error.strerror}); set RESULTS_DIR to another "
-                        "folder") from None
+        raise UserError(
+            f"{folder} cannot be written to ({error.strerror}); set RESULTS_DIR to another folder"
+        ) from None
 
 
 def is_finished(phase: Phase, run_folder: Path) -> bool:

@@ -11,6 +11,7 @@ only where they could not start the ranks.
 Signals (SIGTERM, SIGUSR1, SIGINT) go to the ranks and not to the launcher, which would kill a rank
 that is still saving.
 """
+
 from __future__ import annotations
 
 import contextlib
@@ -29,8 +30,9 @@ import sys
 import termios
 import threading
 import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
+from typing import Any
 
 from bert_tf.errors import STOPPED_EXIT_CODE, UserError
 from bert_tf.files import write_text
@@ -46,6 +48,7 @@ _RANK_VARIABLES = ("HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RAN
 
 # --- What there is -------------------------------------------------------------------------------
 
+
 def count_gpus(environ: Mapping[str, str]) -> int:
     """GPUs that a run may use on this machine: nvidia-smi's, less what CUDA_VISIBLE_DEVICES hides."""
     try:
@@ -59,7 +62,7 @@ def count_gpus(environ: Mapping[str, str]) -> int:
     # As CUDA reads it: an index below zero ends the list.
     chosen = [entry.strip() for entry in visible.split(",") if entry.strip()]
     if any(entry.startswith("-") for entry in chosen):
-        chosen = chosen[:next(i for i, entry in enumerate(chosen) if entry.startswith("-"))]
+        chosen = chosen[: next(i for i, entry in enumerate(chosen) if entry.startswith("-"))]
     return min(present, len(chosen))
 
 
@@ -67,12 +70,11 @@ def count_cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def horovod_library() -> Optional[Path]:
+def horovod_library() -> Path | None:
     """Horovod's compiled part for TensorFlow, or None where Horovod is not installed."""
     package = importlib.util.find_spec("horovod")
     folders = package.submodule_search_locations if package else None
-    return next((library for folder in folders or ()
-                 for library in Path(folder).glob("tensorflow/mpi_lib*.so")), None)
+    return next((library for folder in folders or () for library in Path(folder).glob("tensorflow/mpi_lib*.so")), None)
 
 
 def horovod_has_mpi() -> bool:
@@ -94,13 +96,16 @@ def choose_launcher(num_ranks: int, environ: Mapping[str, str]) -> str:
         if forced in ("srun", "mpirun") and not shutil.which(forced):
             raise UserError(f"LAUNCHER={forced}: there is no {forced} on this machine's PATH")
         if forced == "none" and num_ranks > 1:
-            raise UserError(f"LAUNCHER=none starts one process, but num_gpus is {num_ranks}; "
-                            "unset LAUNCHER or set num_gpus to 1")
+            raise UserError(
+                f"LAUNCHER=none starts one process, but num_gpus is {num_ranks}; unset LAUNCHER or set num_gpus to 1"
+            )
     if num_ranks == 1 and not forced:
         return "none"
     if forced != "none" and horovod_library() is None:
-        raise UserError(f"num_gpus={num_ranks} needs Horovod, which is not installed: 'bash scripts/setup.sh' builds "
-                        "it where there is a C++ compiler (apt-get install g++ make); num_gpus=1 works without")
+        raise UserError(
+            f"num_gpus={num_ranks} needs Horovod, which is not installed: 'bash scripts/setup.sh' builds "
+            "it where there is a C++ compiler (apt-get install g++ make); num_gpus=1 works without"
+        )
     if forced:
         return forced
     if "SLURM_JOB_ID" in environ and shutil.which("srun"):
@@ -115,7 +120,8 @@ def ranks_per_node(num_ranks: int, launcher: str, environ: Mapping[str, str]) ->
 
 # --- How ranks are started -----------------------------------------------------------------------
 
-def rank_environment(num_ranks: int, num_gpus: int) -> Dict[str, str]:
+
+def rank_environment(num_ranks: int, num_gpus: int) -> dict[str, str]:
     """Variables for `num_ranks` on a machine with `num_gpus`; what the user has set himself is kept."""
     variables = {
         # One tensor at a time, in buckets of our own: the order of a sum does not depend on which
@@ -134,18 +140,23 @@ def rank_environment(num_ranks: int, num_gpus: int) -> Dict[str, str]:
     }
     if num_gpus == 0:
         threads = str(max(1, count_cores() // num_ranks))
-        variables.update(dict.fromkeys(
-            ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"), threads))
+        variables.update(
+            dict.fromkeys(("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"), threads)
+        )
         # Horovod asks every millisecond whether there is something to do, and Open MPI does not
         # sleep while it waits: half a core of each rank, where the cores are to compute.
         variables.update(HOROVOD_CYCLE_TIME="5", OMPI_MCA_mpi_yield_when_idle="1")
         # 2-8 % of an update on a CPU: memory of one update is reused by the next, not given back.
-        variables.update(MALLOC_MMAP_MAX_="0", MALLOC_TRIM_THRESHOLD_="17179869184",
-                         MALLOC_TOP_PAD_="268435456", MALLOC_ARENA_MAX="1")
+        variables.update(
+            MALLOC_MMAP_MAX_="0",
+            MALLOC_TRIM_THRESHOLD_="17179869184",
+            MALLOC_TOP_PAD_="268435456",
+            MALLOC_ARENA_MAX="1",
+        )
     return {name: os.environ.get(name, value) for name, value in variables.items()}
 
 
-def launcher_command(launcher: str, num_ranks: int, variables: Sequence[str]) -> List[str]:
+def launcher_command(launcher: str, num_ranks: int, variables: Sequence[str]) -> list[str]:
     """What goes before the program; `variables` are passed on to other machines."""
     if launcher == "none":
         return []
@@ -153,8 +164,14 @@ def launcher_command(launcher: str, num_ranks: int, variables: Sequence[str]) ->
         return [sys.executable, "-m", "horovod.runner.launch", "--gloo", "-np", str(num_ranks)]
     if launcher == "srun":
         # No binding to cores: a rank's threads are as many as its share of the machine's.
-        return ["srun", f"--ntasks={num_ranks}", "--distribution=block", "--kill-on-bad-exit=1", "--mpi=none",
-                "--cpu-bind=none"]
+        return [
+            "srun",
+            f"--ntasks={num_ranks}",
+            "--distribution=block",
+            "--kill-on-bad-exit=1",
+            "--mpi=none",
+            "--cpu-bind=none",
+        ]
     command = ["mpirun", "-np", str(num_ranks)]
     if "Open MPI" in _output_of(["mpirun", "--version"]):
         command += ["--oversubscribe", "--bind-to", "none", "--map-by", "slot"]
@@ -183,19 +200,24 @@ def serve_addresses() -> int:
     return RendezvousServer().start(Handler)
 
 
-def slurm_place(environ: Mapping[str, str]) -> Dict[str, str]:
+def slurm_place(environ: Mapping[str, str]) -> dict[str, str]:
     """Horovod's variables for the task of a job step that `environ` describes; consecutive ranks share a node."""
-    tasks_per_node: List[int] = []
+    tasks_per_node: list[int] = []
     for part in environ["SLURM_STEP_TASKS_PER_NODE"].split(","):  # such as 2(x3),1
         tasks, _, times = part.rstrip(")").partition("(x")
         tasks_per_node += [int(tasks)] * int(times or 1)
     node, local_rank = int(environ["SLURM_NODEID"]), int(environ["SLURM_LOCALID"])
     alike = [number for number, tasks in enumerate(tasks_per_node) if tasks > local_rank]
-    return {"HOROVOD_RANK": environ["SLURM_PROCID"], "HOROVOD_SIZE": str(sum(tasks_per_node)),
-            "HOROVOD_LOCAL_RANK": str(local_rank), "HOROVOD_LOCAL_SIZE": str(tasks_per_node[node]),
-            "HOROVOD_CROSS_RANK": str(alike.index(node)), "HOROVOD_CROSS_SIZE": str(len(alike)),
-            "HOROVOD_HOSTNAME": environ["SLURMD_NODENAME"],
-            "HOROVOD_GLOO_RENDEZVOUS_ADDR": environ["SLURM_LAUNCH_NODE_IPADDR"]}
+    return {
+        "HOROVOD_RANK": environ["SLURM_PROCID"],
+        "HOROVOD_SIZE": str(sum(tasks_per_node)),
+        "HOROVOD_LOCAL_RANK": str(local_rank),
+        "HOROVOD_LOCAL_SIZE": str(tasks_per_node[node]),
+        "HOROVOD_CROSS_RANK": str(alike.index(node)),
+        "HOROVOD_CROSS_SIZE": str(len(alike)),
+        "HOROVOD_HOSTNAME": environ["SLURMD_NODENAME"],
+        "HOROVOD_GLOO_RENDEZVOUS_ADDR": environ["SLURM_LAUNCH_NODE_IPADDR"],
+    }
 
 
 @dataclasses.dataclass(frozen=True)
@@ -219,8 +241,11 @@ def run(job: Job) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     variables = rank_environment(ranks_per_node(job.num_ranks, job.launcher, os.environ), job.num_gpus)
     if job.launcher == "srun":
-        variables.update(HOROVOD_CONTROLLER="gloo", HOROVOD_CPU_OPERATIONS="gloo",
-                         HOROVOD_GLOO_RENDEZVOUS_PORT=str(serve_addresses()))
+        variables.update(
+            HOROVOD_CONTROLLER="gloo",
+            HOROVOD_CPU_OPERATIONS="gloo",
+            HOROVOD_GLOO_RENDEZVOUS_PORT=str(serve_addresses()),
+        )
     environment = {**os.environ, **variables}
     if sys.stdout.isatty() and sys.stderr.isatty():
         environment["BERT_TF_TERMINAL_COLUMNS"] = str(shutil.get_terminal_size().columns)
@@ -249,8 +274,15 @@ def _start(command: Sequence[str], output, environment: Mapping[str, str], death
         if os.getppid() != parent:  # killed before it was asked for, so that no signal comes any more
             os._exit(128 + signal.SIGKILL)
 
-    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-                            env=dict(environment), start_new_session=True, preexec_fn=ask_for_signal)
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        env=dict(environment),
+        start_new_session=True,
+        preexec_fn=ask_for_signal,
+    )
 
 
 class _Signals:
@@ -258,11 +290,11 @@ class _Signals:
 
     def __init__(self, job: Job):
         self._job = job
-        self._previous: Dict[int, Any] = {}
+        self._previous: dict[int, Any] = {}
         self._interrupts = 0
-        self.launcher: Optional[subprocess.Popen] = None
+        self.launcher: subprocess.Popen | None = None
 
-    def __enter__(self) -> "_Signals":
+    def __enter__(self) -> _Signals:
         self._previous = {number: signal.signal(number, self._forward) for number in _FORWARDED}
         return self
 
@@ -304,7 +336,7 @@ def _exit_code(job: Job, launcher_code: int) -> int:
     ends = {}
     for file in job.log_folder.glob("rank_*.exit"):
         written, _, ended_at = file.read_text().partition(" ")
-        ends[int(file.stem[len("rank_"):])] = (float(ended_at), int(written))
+        ends[int(file.stem[len("rank_") :])] = (float(ended_at), int(written))
         file.unlink()
     failures = sorted((ended_at, rank, code) for rank, (ended_at, code) in ends.items() if code)
     if failures:
@@ -334,6 +366,7 @@ def _shell_code(code: int) -> int:
 
 # --- Around each rank ----------------------------------------------------------------------------
 
+
 def main(argv: Sequence[str]) -> int:
     """`argv`: log folder, number of ranks, the program's command line."""
     folder, num_ranks, command = Path(argv[1]), int(argv[2]), argv[3:]
@@ -341,8 +374,8 @@ def main(argv: Sequence[str]) -> int:
     if "SLURM_PROCID" in os.environ and "HOROVOD_GLOO_RENDEZVOUS_PORT" in os.environ:
         os.environ.update(slurm_place(os.environ))
     pid_file = folder / f"rank_{rank}.pid"
-    received: List[int] = []
-    child: Optional[subprocess.Popen] = None
+    received: list[int] = []
+    child: subprocess.Popen | None = None
 
     def forward(number: int, _: object) -> None:
         received.append(number)
@@ -353,8 +386,10 @@ def main(argv: Sequence[str]) -> int:
         signal.signal(forwarded, forward)
     pid_file.write_text(str(os.getpid()))
     columns = os.environ.pop("BERT_TF_TERMINAL_COLUMNS", None)
-    with open(folder / f"rank_{rank}.log", "wb", buffering=0) as log, \
-            _terminal(columns if rank == 0 else None) as (reader, writer):
+    with (
+        open(folder / f"rank_{rank}.log", "wb", buffering=0) as log,
+        _terminal(columns if rank == 0 else None) as (reader, writer),
+    ):
         child = _start(command, log if writer is None else writer, os.environ, signal.SIGKILL)
         for number in received:
             child.send_signal(number)
@@ -372,7 +407,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 @contextlib.contextmanager
-def _terminal(columns: Optional[str]) -> Iterator[tuple]:
+def _terminal(columns: str | None) -> Iterator[tuple]:
     """Two ends of a pseudo-terminal, for the bar of rank 0; (None, None) where nobody looks at one."""
     if columns is None:
         yield None, None

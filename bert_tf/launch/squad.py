@@ -1,8 +1,10 @@
 """Fine-tuning on SQuAD: eleven arguments, one run of run_squad.py."""
+
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Dict, Sequence
+from typing import Any
 
 from bert_tf.config import PRECISIONS, PRESETS, BertConfig
 from bert_tf.errors import UserError
@@ -51,17 +53,25 @@ def launch(typed: Sequence[str], surroundings: Surroundings) -> int:
     num_ranks = values["num_gpus"]
     global_batch_size = values["batch_size_per_gpu"] * num_ranks
     if values["doc_stride"] >= values["seq_length"]:
-        raise UserError(f"doc_stride (position 7) is {values['doc_stride']}: must be less than seq_length, "
-                        f"{values['seq_length']}, or text between two windows would be left out")
+        raise UserError(
+            f"doc_stride (position 7) is {values['doc_stride']}: must be less than seq_length, "
+            f"{values['seq_length']}, or text between two windows would be left out"
+        )
     name = f"tf_bert_finetuning_squad_{values['bert_model']}_{values['precision']}_gbs{global_batch_size}"
     folder = surroundings.path("RESULTS_DIR", CHECKOUT / "results" / name)
     squad_dir = surroundings.path(
-        "SQUAD_DIR", surroundings.data_dir / "download" / "squad" / f"v{values['squad_version']}")
+        "SQUAD_DIR", surroundings.data_dir / "download" / "squad" / f"v{values['squad_version']}"
+    )
     show(describe_arguments(ARGUMENTS, typed))
-    show([f"global_batch_size = {global_batch_size}",
-          f"effective_learning_rate = {values['learning_rate_per_gpu'] * num_ranks:g}",
-          f"device = {surroundings.describe_device(num_ranks)}", f"squad_dir = {shown(squad_dir)}",
-          f"results_dir = {shown(folder)}"])
+    show(
+        [
+            f"global_batch_size = {global_batch_size}",
+            f"effective_learning_rate = {values['learning_rate_per_gpu'] * num_ranks:g}",
+            f"device = {surroundings.describe_device(num_ranks)}",
+            f"squad_dir = {shown(squad_dir)}",
+            f"results_dir = {shown(folder)}",
+        ]
+    )
     surroundings.check_num_gpus(num_ranks)
 
     def prepare():
@@ -77,41 +87,58 @@ def launch(typed: Sequence[str], surroundings: Surroundings) -> int:
     command = program_command("run_squad.py", flags, surroundings.extra_flags(EXTRAS))
     code = run_program("SQuAD", command, num_ranks, launcher, surroundings, folder / "squad" / "logs")
     if code == 0:
-        show([f"predictions: {shown(folder / 'squad' / 'predictions.json')}",
-              f"curves: {shown(folder / 'squad' / 'report.html')}"])
+        show(
+            [
+                f"predictions: {shown(folder / 'squad' / 'predictions.json')}",
+                f"curves: {shown(folder / 'squad' / 'report.html')}",
+            ]
+        )
     return code
 
 
-def squad_flags(values: Values, squad_dir: Path, folder: Path, surroundings: Surroundings) -> Dict[str, Any]:
+def squad_flags(values: Values, squad_dir: Path, folder: Path, surroundings: Surroundings) -> dict[str, Any]:
     """The program's flags.
 
     Raises:
       UserError: a file is missing, or the checkpoint is not the model that was asked for.
     """
-    files = {f"{use}_file": squad_dir / f"{split}-v{values['squad_version']}.json"
-             for use, split in (("train", "train"), ("predict", "dev"))}
+    files = {
+        f"{use}_file": squad_dir / f"{split}-v{values['squad_version']}.json"
+        for use, split in (("train", "train"), ("predict", "dev"))
+    }
     for file in files.values():
         if not file.is_file():
-            raise UserError(f"{file} is not there; get it by data/bertPrep.py --action download --dataset squad, or "
-                            "set SQUAD_DIR to the folder that holds it")
+            raise UserError(
+                f"{file} is not there; get it by data/bertPrep.py --action download --dataset squad, or "
+                "set SQUAD_DIR to the folder that holds it"
+            )
     return {
-        **files, **squad_model(values, folder, surroundings), "mode": "train_and_predict",
-        "model_dir": folder / "squad", "train_batch_size": values["batch_size_per_gpu"],
-        "predict_batch_size": values["batch_size_per_gpu"], "learning_rate": values["learning_rate_per_gpu"],
-        "num_train_epochs": values["epochs"], "max_seq_length": values["seq_length"],
+        **files,
+        **squad_model(values, folder, surroundings),
+        "mode": "train_and_predict",
+        "model_dir": folder / "squad",
+        "train_batch_size": values["batch_size_per_gpu"],
+        "predict_batch_size": values["batch_size_per_gpu"],
+        "learning_rate": values["learning_rate_per_gpu"],
+        "num_train_epochs": values["epochs"],
+        "max_seq_length": values["seq_length"],
         "doc_stride": values["doc_stride"],
         "version_2_with_negative": "true" if values["squad_version"] == "2.0" else "false",
-        "precision": values["precision"], "enable_xla": values["use_xla"],
-        "dllog_path": folder / "squad" / "dllogger.json"}
+        "precision": values["precision"],
+        "enable_xla": values["use_xla"],
+        "dllog_path": folder / "squad" / "dllogger.json",
+    }
 
 
-def squad_model(values: Values, folder: Path, surroundings: Surroundings) -> Dict[str, Any]:
+def squad_model(values: Values, folder: Path, surroundings: Surroundings) -> dict[str, Any]:
     """Flags that say which weights: a checkpoint's, or new ones where it is called ``none``."""
     if values["checkpoint"] == "none":
         vocab_file = surroundings.path("VOCAB_FILE", Path())
         if not vocab_file.is_file():
-            raise UserError("checkpoint is 'none' (random weights), which needs VOCAB_FILE=<a vocab.txt>"
-                            + (f"; there is no file {vocab_file}" if surroundings.environ.get("VOCAB_FILE") else ""))
+            raise UserError(
+                "checkpoint is 'none' (random weights), which needs VOCAB_FILE=<a vocab.txt>"
+                + (f"; there is no file {vocab_file}" if surroundings.environ.get("VOCAB_FILE") else "")
+            )
         with open(vocab_file, encoding="utf-8") as file:
             config = BertConfig.preset(values["bert_model"], sum(1 for _ in file))
         config_file = folder / "bert_config.json"
@@ -124,9 +151,11 @@ def squad_model(values: Values, folder: Path, surroundings: Surroundings) -> Dic
     config = BertConfig.from_json_file(config_file)
     if (config.num_hidden_layers, config.hidden_size) != PRESETS[values["bert_model"]]:
         num_layers, hidden_size = PRESETS[values["bert_model"]]
-        raise UserError(f"bert_model (position 8) is {values['bert_model']}, {num_layers} layers of {hidden_size}, but "
-                        f"{config_file} describes {config.num_hidden_layers} layers of {config.hidden_size}; name the "
-                        "model that the checkpoint is")
+        raise UserError(
+            f"bert_model (position 8) is {values['bert_model']}, {num_layers} layers of {hidden_size}, but "
+            f"{config_file} describes {config.num_hidden_layers} layers of {config.hidden_size}; name the "
+            "model that the checkpoint is"
+        )
     return {"init_checkpoint": checkpoint}
 
 
@@ -136,5 +165,7 @@ def find_checkpoint(typed: str) -> Path:
         path = base / typed
         if path.is_dir() or Path(f"{path}.index").is_file():
             return path
-    raise UserError(f"checkpoint (position 10) is {typed!r}: there is neither such a folder nor {typed}.index; name a "
-                    "run folder, a checkpoint's folder or a bert_model.ckpt, or 'none' for random weights")
+    raise UserError(
+        f"checkpoint (position 10) is {typed!r}: there is neither such a folder nor {typed}.index; name a "
+        "run folder, a checkpoint's folder or a bert_model.ckpt, or 'none' for random weights"
+    )

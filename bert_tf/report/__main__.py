@@ -15,9 +15,7 @@ from bert_tf.report.document import DEFAULT_TITLE, write_curve_svg, write_report
 def main(argv: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m bert_tf.report", description=__doc__)
     parser.add_argument("--run_folders", required=True, help="comma-separated, phases in order")
-    parser.add_argument(
-        "--output", required=True, help="the .html to write; .svg: the curves alone"
-    )
+    parser.add_argument("--output", required=True, help="the .html to write; .svg: the curves alone")
     parser.add_argument("--title", default=DEFAULT_TITLE)
     arguments = parser.parse_args(argv[1:])
     folders = [folder for folder in arguments.run_folders.split(",") if folder]

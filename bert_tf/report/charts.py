@@ -9,14 +9,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
-from bert_tf.report.scales import (
-    Point,
-    nice_ticks,
-    running_mean,
-    thin_out,
-    write_ticks,
-    write_value,
-)
+from bert_tf.report.scales import Point, nice_ticks, running_mean, thin_out, write_ticks, write_value
 
 SMOOTH_FROM = 90  # reports from which on a mean is drawn over the single values
 TOO_LARGE = 1e30  # to be drawn: what is larger has overflowed, or is about to
@@ -229,16 +222,12 @@ class _Canvas:
             start, stop = self.x(segment.first), self.x(segment.last)
             if index:
                 parts.append(
-                    f'<line class="phase" x1="{start:.1f}" x2="{start:.1f}" y1="{self.top - 14}" '
-                    f'y2="{self.bottom}"/>'
+                    f'<line class="phase" x1="{start:.1f}" x2="{start:.1f}" y1="{self.top - 14}" y2="{self.bottom}"/>'
                 )
             room = (stop - start) / CHARACTER_WIDTH - 1
             name = next((name for name in segment.names if len(name) * 1.08 <= room), None)
             if name:
-                parts.append(
-                    f'<text class="phase-name" x="{start + 4:.1f}" y="{self.top - 5}">'
-                    f"{escape(name)}</text>"
-                )
+                parts.append(f'<text class="phase-name" x="{start + 4:.1f}" y="{self.top - 5}">{escape(name)}</text>')
         return "".join(parts)
 
     def _references(self) -> str:
@@ -259,9 +248,7 @@ class _Canvas:
     def _beside(self, value: float) -> float:
         """Where to write the name of a line at `value`: on the side that has fewer points."""
         near = (self.x_max / 3, self.x_max * 2 / 3)
-        heights = [
-            y for series in self.chart.series for x, y in series.points if near[0] <= x <= near[1]
-        ]
+        heights = [y for series in self.chart.series for x, y in series.points if near[0] <= x <= near[1]]
         num_above = sum(height > value for height in heights)
         too_high = self.y(value) - 18 < self.top
         return self.y(value) + (15 if too_high or 2 * num_above > len(heights) else -6)
@@ -362,11 +349,7 @@ class _Canvas:
         series = [
             {
                 "label": one.label,
-                "points": [
-                    [x, write_value(y, self.chart.style)]
-                    for x, y in thin_out(one.points)
-                    if math.isfinite(y)
-                ],
+                "points": [[x, write_value(y, self.chart.style)] for x, y in thin_out(one.points) if math.isfinite(y)],
             }
             for one in self.chart.series
         ]

@@ -47,8 +47,7 @@ class Timeline:
 
     def _segments(self, source: str, name: str) -> list[list[Point]]:
         return [
-            [(x + offset, y) for x, y in getattr(run, source)(name)]
-            for run, offset in zip(self.runs, self.offsets)
+            [(x + offset, y) for x, y in getattr(run, source)(name)] for run, offset in zip(self.runs, self.offsets)
         ]
 
 
@@ -58,10 +57,7 @@ def vocab_size_of(runs: Sequence[Run]) -> int | None:
 
 
 def _curve(timeline: Timeline, title: str, train: str, held_out: str, **options: Any) -> Chart:
-    series = [
-        timeline.training(train, "training", smooth=True),
-        timeline.held_out(held_out, "held-out text"),
-    ]
+    series = [timeline.training(train, "training", smooth=True), timeline.held_out(held_out, "held-out text")]
     return timeline.chart(title, [one for one in series if one.points], **options)
 
 
@@ -77,22 +73,14 @@ def loss_chart(timeline: Timeline) -> Chart:
 
 def accuracy_chart(timeline: Timeline) -> Chart:
     return _curve(
-        timeline,
-        "Masked-word accuracy",
-        "mlm_accuracy",
-        "masked_lm_accuracy",
-        style="percent",
-        from_zero=True,
+        timeline, "Masked-word accuracy", "mlm_accuracy", "masked_lm_accuracy", style="percent", from_zero=True
     )
 
 
 def learning(phases: Sequence[Run]) -> str:
     timeline = Timeline(phases)
     vocab_size = vocab_size_of(phases)
-    share = next(
-        (value for run in phases if (value := number(run.data_counts.get("random_next_share")))),
-        None,
-    )
+    share = next((value for run in phases if (value := number(run.data_counts.get("random_next_share")))), None)
     caption = (
         "Lower is better. The model guesses hidden words (MLM) and whether one sentence follows "
         "another (NSP); this is the sum of both losses, in nats."
@@ -106,10 +94,7 @@ def learning(phases: Sequence[Run]) -> str:
     chance = [(max(share, 1 - share), "always the commoner answer")] if share else []
     mlm_line = _start_line(math.log(vocab_size), "ln V") if vocab_size else []
     small = [
-        (
-            accuracy_chart(timeline),
-            "Share of the hidden words that the model names exactly.",
-        ),
+        (accuracy_chart(timeline), "Share of the hidden words that the model names exactly."),
         (
             _curve(
                 timeline,
@@ -126,13 +111,7 @@ def learning(phases: Sequence[Run]) -> str:
             "Mean over the hidden words of the negative log of the chance given to the right one.",
         ),
         (
-            _curve(
-                timeline,
-                "NSP loss",
-                "nsp_loss",
-                "next_sentence_loss",
-                references=_start_line(math.log(2), "ln 2"),
-            ),
+            _curve(timeline, "NSP loss", "nsp_loss", "next_sentence_loss", references=_start_line(math.log(2), "ln 2")),
             "The same for the question whether the second sentence follows the first.",
         ),
     ]
@@ -162,18 +141,11 @@ def pace(runs: Sequence[Run]) -> str:
     charts = [
         (
             line("Learning rate", "learning_rate", from_zero=True),
-            "Rises over the warm-up and falls until the phase ends; the rate of the whole run, "
-            "not of one rank.",
+            "Rises over the warm-up and falls until the phase ends; the rate of the whole run, not of one rank.",
         ),
         (line("Throughput", "throughput_train", smooth=True, from_zero=True), speed),
         (
-            line(
-                "Gradient norm",
-                "gradient_norm",
-                smooth=True,
-                from_zero=True,
-                references=[(1.0, "clipped to 1")],
-            ),
+            line("Gradient norm", "gradient_norm", smooth=True, from_zero=True, references=[(1.0, "clipped to 1")]),
             "Length of the gradient of one update before clipping; sudden peaks foretell trouble.",
         ),
     ]
@@ -200,26 +172,17 @@ def answers(answering: Sequence[Run]) -> str:
     if not answering:
         return ""
     compared = len({words.is_pretrained(run) for run in answering}) == len(answering) > 1
-    names = [
-        words.origin(run) if compared else f"{run.label}, {words.origin(run)}" for run in answering
-    ]
+    names = [words.origin(run) if compared else f"{run.label}, {words.origin(run)}" for run in answering]
     coloured = list(zip(answering, names, _COLOURS * len(answering)))
     blocks = []
     for title, key in (("F1", "f1"), ("Exact match", "exact_match")):
         values = [
-            (name, score, colour)
-            for run, name, colour in coloured
-            if (score := run.last_held_out(key)) is not None
+            (name, score, colour) for run, name, colour in coloured if (score := run.last_held_out(key)) is not None
         ]
         blocks.append(page.bars(title, values) if values else "")
-    series = [
-        Series(name, [run.series("total_loss")], colour, smooth=True)
-        for run, name, colour in coloured
-    ]
+    series = [Series(name, [run.series("total_loss")], colour, smooth=True) for run, name, colour in coloured]
     end = max(run.last_update for run in answering)
-    chart = Chart(
-        "Fine-tuning loss", [one for one in series if one.points], [Segment(0, max(end, 1), "")]
-    )
+    chart = Chart("Fine-tuning loss", [one for one in series if one.points], [Segment(0, max(end, 1), "")])
     caption = "Mean cross-entropy of the answer's first and last word; each run from its update 0."
     scores = (
         "F1 counts the words shared with the true answer, exact match (EM) the answers that are "

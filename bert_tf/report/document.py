@@ -19,9 +19,7 @@ from bert_tf.report.scales import write_value
 DEFAULT_TITLE = "BERT training report"
 
 
-def write_report(
-    run_folders: Sequence[str | Path], output: str | Path, title: str = DEFAULT_TITLE
-) -> None:
+def write_report(run_folders: Sequence[str | Path], output: str | Path, title: str = DEFAULT_TITLE) -> None:
     """Writes one self-contained HTML page about the runs; an older page is replaced in one move.
 
     Args:
@@ -76,9 +74,7 @@ def _header(runs: Sequence[Run], phases: Sequence[Run], title: str) -> str:
     chips = []
     for run in runs:
         state, text = words.state(run)
-        chips.append(
-            f'<li><span class="state {state}"></span><b>{escape(run.label)}</b> {escape(text)}</li>'
-        )
+        chips.append(f'<li><span class="state {state}"></span><b>{escape(run.label)}</b> {escape(text)}</li>')
     if not runs:
         parts = ["No run has begun yet in the folders this page is made from."]
     return (
@@ -123,11 +119,7 @@ def _headline(phases: Sequence[Run], answering: Sequence[Run]) -> str:
     if phases:
         rate = words.median_rate(phases[-1])
         if rate is not None:
-            cards.append(
-                page.card(
-                    "Throughput", write_value(rate, "number"), "seq/s", words.speed(phases[-1])
-                )
-            )
+            cards.append(page.card("Throughput", write_value(rate, "number"), "seq/s", words.speed(phases[-1])))
         secs = sum(run.elapsed_secs for run in phases)
         updates = sum(run.last_update for run in phases)
         figure, unit = words.duration(secs)
@@ -135,9 +127,7 @@ def _headline(phases: Sequence[Run], answering: Sequence[Run]) -> str:
     return f'<div class="cards">{"".join(cards)}</div>' if any(cards) else ""
 
 
-def _result_card(
-    run: Run, name: str, held_out_name: str, train_name: str, style: str, remark: str = ""
-) -> str:
+def _result_card(run: Run, name: str, held_out_name: str, train_name: str, style: str, remark: str = "") -> str:
     held_out, train = run.last_held_out(held_out_name), run.last(train_name)
     value = train if held_out is None else held_out
     if value is None:

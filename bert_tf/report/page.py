@@ -173,10 +173,7 @@ def chart_figure(chart: Chart, caption: str, size: tuple[int, int] = NARROW) -> 
         # Text in a drawing shrinks with it, so a small screen gets a drawing of its own.
         narrow = draw(chart, *NARROW)
         drawing = f'<div class="wide">{drawing}</div><div class="narrow">{narrow}</div>'
-    return (
-        f"<figure><h3>{escape(chart.title)}</h3><figcaption>{escape(caption)}</figcaption>"
-        f"{drawing}</figure>"
-    )
+    return f"<figure><h3>{escape(chart.title)}</h3><figcaption>{escape(caption)}</figcaption>{drawing}</figure>"
 
 
 def chart_pairs(charts: Iterable[tuple[Chart, str]]) -> str:

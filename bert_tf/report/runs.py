@@ -47,9 +47,7 @@ class Run:
         pretraining = ("mlm_loss", "masked_lm_loss", "masked_lm_accuracy")
         if any(name in event for event in self.train + self.evaluations for name in pretraining):
             return True
-        return (
-            not self.is_question_answering and self.setting("max_predictions_per_seq") is not None
-        )
+        return not self.is_question_answering and self.setting("max_predictions_per_seq") is not None
 
     @property
     def is_question_answering(self) -> bool:

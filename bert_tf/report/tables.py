@@ -23,10 +23,7 @@ def data(phases: Sequence[Run]) -> str:
         ("Held-out instances", lambda run: words.count(_num_held_out(run))),
         ("Length, predictions", _shape),
         ("Padding", lambda run: words.share(run.data_counts.get("padding_share"))),
-        (
-            "Second sentence is random",
-            lambda run: words.share(run.data_counts.get("random_next_share")),
-        ),
+        ("Second sentence is random", lambda run: words.share(run.data_counts.get("random_next_share"))),
         ("Passes over the data", _passes),
         ("Files", lambda run: words.count(run.section("data").get("files"))),
         ("Manifest (sha256)", lambda run: (run.section("data").get("manifest_sha256") or "")[:12]),

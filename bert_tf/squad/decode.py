@@ -5,11 +5,12 @@ be compared entry by entry and fed to SQuAD's own evaluation scripts.
 
 Shapes: F windows, S tokens in a row, n the size of the n-best list.
 """
+
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, Dict, List, NamedTuple, Tuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -48,9 +49,9 @@ class Decoded(NamedTuple):
       null_odds: id -> score of no answer minus score of the best answer; empty for version 1.1.
     """
 
-    predictions: Dict[str, str]
-    nbest: Dict[str, List[Dict[str, Any]]]
-    null_odds: Dict[str, float]
+    predictions: dict[str, str]
+    nbest: dict[str, list[dict[str, Any]]]
+    null_odds: dict[str, float]
 
 
 class _Span(NamedTuple):
@@ -93,17 +94,24 @@ def decode(
     texts = _Texts(features, tokenizer, settings.do_lower_case)
     # The windows of one question lie together, in the order of the questions.
     bounds = np.searchsorted(features.example_index, np.arange(len(examples) + 1))
-    for index, example in enumerate(progress(
-            examples, total=len(examples), unit="questions", description="SQuAD answers",
-            disable=not show_progress)):
+    for index, example in enumerate(
+        progress(
+            examples, total=len(examples), unit="questions", description="SQuAD answers", disable=not show_progress
+        )
+    ):
         windows = range(bounds[index], bounds[index + 1])
         spans = []
         for window in windows:
             spans += _admissible_spans(features, window, start_logits, end_logits, settings)
         null = None
         if settings.version_2_with_negative:
-            null = min((_Span(window, 0, 0, float(start_logits[window, 0]), float(end_logits[window, 0]))
-                        for window in windows), key=lambda span: span.score)
+            null = min(
+                (
+                    _Span(window, 0, 0, float(start_logits[window, 0]), float(end_logits[window, 0]))
+                    for window in windows
+                ),
+                key=lambda span: span.score,
+            )
             spans.append(null)
         spans.sort(key=lambda span: span.score, reverse=True)
         entries = _nbest_entries(example, spans, null, texts, settings.n_best_size)
@@ -118,26 +126,35 @@ def decode(
     return decoded
 
 
-def _admissible_spans(features: Features, window: int, start_logits: np.ndarray, end_logits: np.ndarray,
-                      settings: DecodeSettings) -> List[_Span]:
+def _admissible_spans(
+    features: Features, window: int, start_logits: np.ndarray, end_logits: np.ndarray, settings: DecodeSettings
+) -> list[_Span]:
     """Pairs of the n best starts and ends of one window that can be answers, in falling order of
     the start's logit, then the end's."""
-    starts = np.argsort(-start_logits[window], kind="stable")[:settings.n_best_size]
-    ends = np.argsort(-end_logits[window], kind="stable")[:settings.n_best_size]
+    starts = np.argsort(-start_logits[window], kind="stable")[: settings.n_best_size]
+    ends = np.argsort(-end_logits[window], kind="stable")[: settings.n_best_size]
     is_context = features.token_to_word[window] != NO_WORD
     starts = starts[is_context[starts] & features.is_max_context[window, starts]]
     ends = ends[is_context[ends]]
     lengths = ends - starts[:, None] + 1
     pairs = np.argwhere((lengths >= 1) & (lengths <= settings.max_answer_length))
-    return [_Span(window, int(starts[i]), int(ends[j]),
-                  float(start_logits[window, starts[i]]), float(end_logits[window, ends[j]]))
-            for i, j in pairs]
+    return [
+        _Span(
+            window,
+            int(starts[i]),
+            int(ends[j]),
+            float(start_logits[window, starts[i]]),
+            float(end_logits[window, ends[j]]),
+        )
+        for i, j in pairs
+    ]
 
 
-def _nbest_entries(example: Example, spans: Sequence[_Span], null: Any, texts: _Texts,
-                   n_best_size: int) -> List[_Entry]:
+def _nbest_entries(
+    example: Example, spans: Sequence[_Span], null: Any, texts: _Texts, n_best_size: int
+) -> list[_Entry]:
     """The best spans with different texts; never an empty list."""
-    entries: List[_Entry] = []
+    entries: list[_Entry] = []
     seen = set()
     for span in spans:
         if len(entries) >= n_best_size:
@@ -155,13 +172,18 @@ def _nbest_entries(example: Example, spans: Sequence[_Span], null: Any, texts: _
     return entries or [_Entry(NO_SPAN_TEXT, 0.0, 0.0)]
 
 
-def _with_probabilities(entries: Sequence[_Entry]) -> List[Dict[str, Any]]:
+def _with_probabilities(entries: Sequence[_Entry]) -> list[dict[str, Any]]:
     scores = np.array([entry.start_logit + entry.end_logit for entry in entries], np.float64)
     weights = np.exp(scores - scores.max())
     return [
-        {"text": entry.text, "probability": float(weight), "start_logit": entry.start_logit,
-         "end_logit": entry.end_logit}
-        for entry, weight in zip(entries, weights / weights.sum())]
+        {
+            "text": entry.text,
+            "probability": float(weight),
+            "start_logit": entry.start_logit,
+            "end_logit": entry.end_logit,
+        }
+        for entry, weight in zip(entries, weights / weights.sum())
+    ]
 
 
 class _Texts:
@@ -179,7 +201,7 @@ class _Texts:
         # The vocabulary's pieces put together again: "play ##ed" is "played".
         span_text = " ".join(pieces.replace(" ##", "").replace("##", "").split())
         words = self._features.token_to_word[span.window, [span.start, span.end]]
-        original = " ".join(example.paragraph.words[words[0]:words[1] + 1])
+        original = " ".join(example.paragraph.words[words[0] : words[1] + 1])
         return restore_text(span_text, original, self._basic)
 
 
@@ -203,8 +225,8 @@ def restore_text(span_text: str, original: str, basic_tokenizer: BasicTokenizer)
     start, end = place_of.get(first), place_of.get(first + len(span_text) - 1)
     if start is None or end is None:
         return original
-    return original[start:end + 1]
+    return original[start : end + 1]
 
 
-def _places_of_non_spaces(text: str) -> Tuple[int, ...]:
+def _places_of_non_spaces(text: str) -> tuple[int, ...]:
     return tuple(place for place, character in enumerate(text) if character != " ")

@@ -3,6 +3,7 @@
 The file holds articles, an article paragraphs, a paragraph one context and its questions. What a
 question needs from its context (words, their places) is worked out once a paragraph and shared.
 """
+
 from __future__ import annotations
 
 import bisect
@@ -11,7 +12,7 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Tuple, Union
+from typing import Any
 
 from bert_tf.errors import UserError
 
@@ -31,8 +32,8 @@ class Paragraph:
 
     def __init__(self, context: str):
         self.context = context
-        self.words: List[str] = []
-        self.word_starts: List[int] = []
+        self.words: list[str] = []
+        self.word_starts: list[int] = []
         for match in _WORD.finditer(context):
             self.words.append(match.group())
             self.word_starts.append(match.start())
@@ -62,7 +63,7 @@ class Example:
     question_id: str
     question: str
     paragraph: Paragraph
-    answers: Optional[Tuple[Answer, ...]]
+    answers: tuple[Answer, ...] | None
 
     @property
     def is_impossible(self) -> bool:
@@ -76,7 +77,7 @@ class Example:
             raise ValueError(f"question {self.question_id} has no answer to train on")
         return self.answers[0]
 
-    def answer_words(self) -> Tuple[int, int]:
+    def answer_words(self) -> tuple[int, int]:
         """First and last word of the answer used for training.
 
         Raises: UserError where the context does not hold the answer's text at its place.
@@ -91,7 +92,8 @@ class Example:
         raise UserError(
             f"question {self.question_id!r}: its context does not hold the answer {answer.text!r} at "
             f"answer_start={answer.start} ({_what_is_there(context, answer)}); "
-            "answer_start counts characters (not bytes) from 0")
+            "answer_start counts characters (not bytes) from 0"
+        )
 
 
 def _what_is_there(context: str, answer: Answer) -> str:
@@ -102,10 +104,10 @@ def _what_is_there(context: str, answer: Answer) -> str:
     elsewhere = f"its first occurrence is at {found}" if found >= 0 else "it is nowhere in the context"
     if not 0 <= answer.start < len(context):
         return f"the context has {len(context)} characters; {elsewhere}"
-    return f"there stands {context[answer.start:answer.start + len(answer.text)]!r}; {elsewhere}"
+    return f"there stands {context[answer.start : answer.start + len(answer.text)]!r}; {elsewhere}"
 
 
-def read_examples(path: Union[str, Path], *, version_2_with_negative: bool = False) -> List[Example]:
+def read_examples(path: str | Path, *, version_2_with_negative: bool = False) -> list[Example]:
     """Reads a SQuAD file, in its order.
 
     Args:
@@ -116,26 +118,28 @@ def read_examples(path: Union[str, Path], *, version_2_with_negative: bool = Fal
       UserError: no such file, not JSON, a missing or wrong field (named with its place), an id that
         comes twice, or a question without an answer where none is allowed.
     """
-    examples: List[Example] = []
-    seen: Dict[str, str] = {}
+    examples: list[Example] = []
+    seen: dict[str, str] = {}
     for paragraph_place, paragraph in _paragraphs(_read_json(path), str(path)):
         for place, example in _questions(paragraph, paragraph_place):
             if example.question_id in seen:
                 raise UserError(
                     f"{place}: id {example.question_id!r} stands already at {seen[example.question_id]}; "
-                    "answers are told apart by it, so every question needs its own")
+                    "answers are told apart by it, so every question needs its own"
+                )
             seen[example.question_id] = place
             if example.is_impossible and not version_2_with_negative:
                 raise UserError(
                     f"{place}: question {example.question_id!r} has no answer; pass "
-                    "--version_2_with_negative if that is meant (SQuAD 2.0), or use a SQuAD 1.1 file")
+                    "--version_2_with_negative if that is meant (SQuAD 2.0), or use a SQuAD 1.1 file"
+                )
             examples.append(example)
     if not examples:
         raise UserError(f"{path} holds no question; it must be a SQuAD file such as train-v1.1.json")
     return examples
 
 
-def check_answers(examples: List[Example], path: Union[str, Path]) -> None:
+def check_answers(examples: list[Example], path: str | Path) -> None:
     """Checks before training that every question of `path` says its answer, and says it rightly.
 
     Raises: UserError naming the question.
@@ -144,7 +148,8 @@ def check_answers(examples: List[Example], path: Union[str, Path]) -> None:
         if example.answers is None:
             raise UserError(
                 f"{path}: question {example.question_id!r} has no field 'answers'; training needs the answers, "
-                "and a file without them can only be predicted")
+                "and a file without them can only be predicted"
+            )
         if example.answers:
             try:
                 example.answer_words()
@@ -152,7 +157,7 @@ def check_answers(examples: List[Example], path: Union[str, Path]) -> None:
                 raise UserError(f"{path}: {error}") from None
 
 
-def _read_json(path: Union[str, Path]) -> Any:
+def _read_json(path: str | Path) -> Any:
     try:
         return json.loads(Path(path).read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
@@ -160,11 +165,10 @@ def _read_json(path: Union[str, Path]) -> Any:
     except IsADirectoryError:
         raise UserError(f"{path} is a folder; name one SQuAD file in it, such as train-v1.1.json") from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise UserError(
-            f"{path} is not valid JSON ({error}); if the download broke off, fetch it again") from None
+        raise UserError(f"{path} is not valid JSON ({error}); if the download broke off, fetch it again") from None
 
 
-def _field(item: Any, name: str, kind: Union[type, Tuple[type, ...]], place: str) -> Any:
+def _field(item: Any, name: str, kind: type | tuple[type, ...], place: str) -> Any:
     if not isinstance(item, dict):
         raise UserError(f"{place}: must be a JSON object with a field {name!r}, not {type(item).__name__}")
     if name not in item:
@@ -176,36 +180,44 @@ def _field(item: Any, name: str, kind: Union[type, Tuple[type, ...]], place: str
     return value
 
 
-def _paragraphs(root: Any, path: str) -> Iterator[Tuple[str, Any]]:
+def _paragraphs(root: Any, path: str) -> Iterator[tuple[str, Any]]:
     for a, article in enumerate(_field(root, "data", list, path)):
         place = f"{path}: data[{a}]"
         for p, paragraph in enumerate(_field(article, "paragraphs", list, place)):
             yield f"{place}.paragraphs[{p}]", paragraph
 
 
-def _questions(item: Any, place: str) -> Iterator[Tuple[str, Example]]:
+def _questions(item: Any, place: str) -> Iterator[tuple[str, Example]]:
     paragraph = Paragraph(_field(item, "context", str, place))
     if not paragraph.words:
         raise UserError(f"{place}: field 'context' is empty; a question needs a text to be answered from")
     for q, question in enumerate(_field(item, "qas", list, place)):
         where = f"{place}.qas[{q}]"
-        yield where, Example(
-            question_id=str(_field(question, "id", (str, int), where)),
-            question=_field(question, "question", str, where),
-            paragraph=paragraph,
-            answers=_answers(question, where),
+        yield (
+            where,
+            Example(
+                question_id=str(_field(question, "id", (str, int), where)),
+                question=_field(question, "question", str, where),
+                paragraph=paragraph,
+                answers=_answers(question, where),
+            ),
         )
 
 
-def _answers(question: Dict[str, Any], place: str) -> Optional[Tuple[Answer, ...]]:
+def _answers(question: dict[str, Any], place: str) -> tuple[Answer, ...] | None:
     is_impossible = bool(question.get("is_impossible"))
     if "answers" not in question:
         return () if is_impossible else None
     answers = tuple(
-        Answer(_field(answer, "text", str, f"{place}.answers[{i}]"),
-               _field(answer, "answer_start", int, f"{place}.answers[{i}]"))
-        for i, answer in enumerate(_field(question, "answers", list, place)))
+        Answer(
+            _field(answer, "text", str, f"{place}.answers[{i}]"),
+            _field(answer, "answer_start", int, f"{place}.answers[{i}]"),
+        )
+        for i, answer in enumerate(_field(question, "answers", list, place))
+    )
     if is_impossible and answers:
-        raise UserError(f"{place}: says is_impossible and still gives an answer; one of them is wrong "
-                        "(answers that only look right belong under 'plausible_answers')")
+        raise UserError(
+            f"{place}: says is_impossible and still gives an answer; one of them is wrong "
+            "(answers that only look right belong under 'plausible_answers')"
+        )
     return answers

@@ -6,6 +6,7 @@ one window that gives it the most context.
 
 Shapes: F windows, S tokens in a row, T tokens in a document, K windows of one question.
 """
+
 from __future__ import annotations
 
 import dataclasses
@@ -15,7 +16,7 @@ import zipfile
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple, Union
+from typing import Any, Callable, NamedTuple
 
 import numpy as np
 
@@ -45,7 +46,8 @@ class FeatureSettings:
         if self.max_seq_length <= self.max_query_length + 3:
             raise UserError(
                 f"max_seq_length={self.max_seq_length} leaves no room for the context: it must be more "
-                f"than max_query_length={self.max_query_length} + 3 ([CLS] and two [SEP])")
+                f"than max_query_length={self.max_query_length} + 3 ([CLS] and two [SEP])"
+            )
 
 
 class Features(NamedTuple):
@@ -68,7 +70,7 @@ class Features(NamedTuple):
     def num_windows(self) -> int:
         return len(self.input_ids)
 
-    def batch(self, rows: np.ndarray) -> Dict[str, np.ndarray]:
+    def batch(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         """The model's inputs and targets for the windows numbered `rows` (any shape [...]).
 
         Returns: int32 arrays input_ids, input_mask, segment_ids [..., S] and start_positions,
@@ -90,9 +92,9 @@ class _Document:
     """A paragraph's tokens and the way from tokens to words and back."""
 
     def __init__(self, paragraph: Paragraph, tokenizer: FullTokenizer):
-        ids: List[int] = []
-        words: List[int] = []
-        first_tokens: List[int] = []
+        ids: list[int] = []
+        words: list[int] = []
+        first_tokens: list[int] = []
         for number, word in enumerate(paragraph.words):
             pieces = tokenizer.tokenize_to_ids(word)
             first_tokens.append(len(ids))
@@ -124,12 +126,14 @@ def make_features(
     """
     rows = _Rows(settings.max_seq_length, tokenizer, is_training)
     document = _Document(examples[0].paragraph, tokenizer)
-    for index, example in enumerate(progress(
-            examples, total=len(examples), unit="questions", description="SQuAD features",
-            disable=not show_progress)):
+    for index, example in enumerate(
+        progress(
+            examples, total=len(examples), unit="questions", description="SQuAD features", disable=not show_progress
+        )
+    ):
         if example.paragraph is not document.paragraph:
             document = _Document(example.paragraph, tokenizer)
-        query_ids = tokenizer.tokenize_to_ids(example.question)[:settings.max_query_length]
+        query_ids = tokenizer.tokenize_to_ids(example.question)[: settings.max_query_length]
         room = settings.max_seq_length - len(query_ids) - 3
         spans = window_spans(len(document.ids), room, settings.doc_stride)
         answer = None
@@ -139,7 +143,7 @@ def make_features(
     return rows.features()
 
 
-def window_spans(num_tokens: int, room: int, doc_stride: int) -> List[Tuple[int, int]]:
+def window_spans(num_tokens: int, room: int, doc_stride: int) -> list[tuple[int, int]]:
     """(first token, number of tokens) of each window over a document; at least one."""
     spans, start = [], 0
     while True:
@@ -151,7 +155,7 @@ def window_spans(num_tokens: int, room: int, doc_stride: int) -> List[Tuple[int,
         start += min(length, doc_stride)
 
 
-def best_windows(spans: Sequence[Tuple[int, int]], num_tokens: int) -> np.ndarray:
+def best_windows(spans: Sequence[tuple[int, int]], num_tokens: int) -> np.ndarray:
     """int64 [T]: for each token the window in which the smaller of its two contexts is largest.
 
     Longer windows win by a hundredth a token, then earlier ones.
@@ -163,7 +167,7 @@ def best_windows(spans: Sequence[Tuple[int, int]], num_tokens: int) -> np.ndarra
     return np.where((left_KxT >= 0) & (right_KxT >= 0), scores_KxT, -np.inf).argmax(axis=0)
 
 
-def _answer_tokens(example: Example, document: _Document, tokenizer: FullTokenizer) -> Tuple[int, int]:
+def _answer_tokens(example: Example, document: _Document, tokenizer: FullTokenizer) -> tuple[int, int]:
     """First and last token of the answer in the document.
 
     The words around a marked answer may hold more than it: "(1895-1943)." for "1895". Where the
@@ -176,10 +180,11 @@ def _answer_tokens(example: Example, document: _Document, tokenizer: FullTokeniz
     if last < first:
         raise UserError(
             f"question {example.question_id!r}: the tokeniser leaves nothing of the answer "
-            f"{text!r}; an answer needs visible characters")
+            f"{text!r}; an answer needs visible characters"
+        )
     wanted = tokenizer.tokenize_to_ids(text)
     for start in range(first, last + 2 - len(wanted)):
-        if wanted and document.ids[start:start + len(wanted)] == wanted:
+        if wanted and document.ids[start : start + len(wanted)] == wanted:
             return start, start + len(wanted) - 1
     return first, last
 
@@ -191,18 +196,24 @@ class _Rows:
         self._max_seq_length = max_seq_length
         self._is_training = is_training
         self._cls, self._sep = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
-        self._ids: List[np.ndarray] = []
-        self._scalars: List[Tuple[int, int, int, int, int]] = []
-        self._words: List[np.ndarray] = []
-        self._is_max: List[np.ndarray] = []
+        self._ids: list[np.ndarray] = []
+        self._scalars: list[tuple[int, int, int, int, int]] = []
+        self._words: list[np.ndarray] = []
+        self._is_max: list[np.ndarray] = []
 
-    def add(self, index: int, query_ids: List[int], document: _Document,
-            spans: Sequence[Tuple[int, int]], answer: Optional[Tuple[int, int]]) -> None:
+    def add(
+        self,
+        index: int,
+        query_ids: list[int],
+        document: _Document,
+        spans: Sequence[tuple[int, int]],
+        answer: tuple[int, int] | None,
+    ) -> None:
         """Adds all windows of the question numbered `index`."""
         head = [self._cls, *query_ids, self._sep]
         best_T = None if self._is_training else best_windows(spans, len(document.ids))
         for window, (start, length) in enumerate(spans):
-            row = head + document.ids[start:start + length] + [self._sep]
+            row = head + document.ids[start : start + length] + [self._sep]
             self._ids.append(self._padded(row, len(row), 0, 0))
             first = last = 0
             # An answer that this window does not hold whole counts as no answer.
@@ -215,18 +226,24 @@ class _Rows:
                 self._words.append(self._padded(words, length, len(head), NO_WORD))
                 self._is_max.append(self._padded(best_T[inside] == window, length, len(head), False))
 
-    def _padded(self, values: Any, length: int, offset: int, fill: Union[int, bool]) -> np.ndarray:
+    def _padded(self, values: Any, length: int, offset: int, fill: int | bool) -> np.ndarray:
         row = np.full(self._max_seq_length, fill, bool if isinstance(fill, bool) else np.int32)
-        row[offset:offset + length] = values
+        row[offset : offset + length] = values
         return row
 
     def features(self) -> Features:
         num_tokens, num_query_tokens, example_index, first, last = np.array(self._scalars, np.int32).T
         width_0 = (len(self._ids), 0)
         return Features(
-            np.stack(self._ids), num_tokens, num_query_tokens, example_index, first, last,
+            np.stack(self._ids),
+            num_tokens,
+            num_query_tokens,
+            example_index,
+            first,
+            last,
             np.zeros(width_0, np.int32) if self._is_training else np.stack(self._words),
-            np.zeros(width_0, bool) if self._is_training else np.stack(self._is_max))
+            np.zeros(width_0, bool) if self._is_training else np.stack(self._is_max),
+        )
 
 
 def content_key(*parts: object) -> str:

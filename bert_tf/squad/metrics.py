@@ -4,13 +4,14 @@ An answer is compared after normalising: lower case, punctuation away, the words
 away, single spaces. F1 counts common words. Of several accepted answers the best one counts. All
 scores are percentages.
 """
+
 from __future__ import annotations
 
 import collections
 import re
 import string
 from collections.abc import Mapping, Sequence
-from typing import Callable, Dict, List, Optional, Tuple
+from typing import Callable
 
 from bert_tf.errors import UserError
 from bert_tf.squad.examples import Example
@@ -45,7 +46,7 @@ def f1_version_2(prediction: str, truth: str) -> float:
     return f1(prediction, truth)
 
 
-def score(examples: Sequence[Example], predictions: Mapping[str, str]) -> Dict[str, float]:
+def score(examples: Sequence[Example], predictions: Mapping[str, str]) -> dict[str, float]:
     """Version 1.1: {"exact_match", "f1"}. A question without a prediction scores 0.
 
     Raises: UserError where the examples hold no answers to compare with.
@@ -62,10 +63,8 @@ def score(examples: Sequence[Example], predictions: Mapping[str, str]) -> Dict[s
 
 
 def score_version_2(
-    examples: Sequence[Example],
-    predictions: Mapping[str, str],
-    null_odds: Optional[Mapping[str, float]] = None,
-) -> Dict[str, float]:
+    examples: Sequence[Example], predictions: Mapping[str, str], null_odds: Mapping[str, float] | None = None
+) -> dict[str, float]:
     """Version 2.0: "" is the prediction that there is no answer.
 
     Returns: "exact_match" and "f1" over all predicted questions and their number "total"; the
@@ -103,7 +102,7 @@ def best_threshold(
     predictions: Mapping[str, str],
     null_odds: Mapping[str, float],
     has_answer: Mapping[str, bool],
-) -> Tuple[float, float]:
+) -> tuple[float, float]:
     """(best mean score in percent, null odds above which no answer must be predicted for it).
 
     Starts from no answer everywhere and lets the questions' own predictions in by rising odds. A
@@ -127,16 +126,18 @@ def check_answers_known(examples: Sequence[Example]) -> None:
         if example.answers is None:
             raise UserError(
                 f"question {example.question_id!r} has no field 'answers', so its prediction cannot be "
-                "scored; pass --noeval for a file without answers")
+                "scored; pass --noeval for a file without answers"
+            )
 
 
-def _accepted(example: Example) -> List[str]:
+def _accepted(example: Example) -> list[str]:
     """Accepted answers; [""] where there is none. Those that normalise to nothing do not count."""
     return [answer.text for answer in example.answers or () if normalize_answer(answer.text)] or [""]
 
 
-def _best_scores(truths: Mapping[str, Sequence[str]], predictions: Mapping[str, str],
-                 compare: Callable[[str, str], float]) -> Dict[str, float]:
+def _best_scores(
+    truths: Mapping[str, Sequence[str]], predictions: Mapping[str, str], compare: Callable[[str, str], float]
+) -> dict[str, float]:
     return {id_: max(compare(predictions[id_], truth) for truth in texts) for id_, texts in truths.items()}
 
 

@@ -18,6 +18,7 @@ Arrays in the file, "/" separating the parts of a key:
   <act>/pretraining_gradients/<Google's name>, <act>/span_gradients/<Google's name>
 The padding of masked_lm_positions has weight 0 and does not enter mlm_loss.
 """
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -27,28 +28,50 @@ import torch
 from transformers import BertConfig, BertForPreTraining, BertForQuestionAnswering
 
 # A vocabulary that is no multiple of 8, and lengths that differ from every width.
-CONFIG = dict(vocab_size=101, hidden_size=48, num_hidden_layers=3, num_attention_heads=4, intermediate_size=96,
-              max_position_embeddings=32, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+CONFIG = dict(
+    vocab_size=101,
+    hidden_size=48,
+    num_hidden_layers=3,
+    num_attention_heads=4,
+    intermediate_size=96,
+    max_position_embeddings=32,
+    hidden_dropout_prob=0.0,
+    attention_probs_dropout_prob=0.0,
+)
 BATCH, LENGTH, PREDICTIONS = 3, 20, 5
 PRETRAINING_GRADIENTS = (
-    "bert/embeddings/word_embeddings", "bert/embeddings/position_embeddings",
-    "bert/embeddings/token_type_embeddings", "bert/embeddings/LayerNorm/gamma",
-    "bert/encoder/layer_0/attention/self/query/kernel", "bert/encoder/layer_0/attention/self/value/bias",
-    "bert/encoder/layer_1/attention/self/key/kernel", "bert/encoder/layer_1/intermediate/dense/bias",
-    "bert/encoder/layer_1/output/dense/kernel", "bert/encoder/layer_2/attention/output/LayerNorm/beta",
-    "bert/pooler/dense/kernel", "cls/predictions/transform/dense/kernel", "cls/predictions/output_bias",
-    "cls/seq_relationship/output_weights")
+    "bert/embeddings/word_embeddings",
+    "bert/embeddings/position_embeddings",
+    "bert/embeddings/token_type_embeddings",
+    "bert/embeddings/LayerNorm/gamma",
+    "bert/encoder/layer_0/attention/self/query/kernel",
+    "bert/encoder/layer_0/attention/self/value/bias",
+    "bert/encoder/layer_1/attention/self/key/kernel",
+    "bert/encoder/layer_1/intermediate/dense/bias",
+    "bert/encoder/layer_1/output/dense/kernel",
+    "bert/encoder/layer_2/attention/output/LayerNorm/beta",
+    "bert/pooler/dense/kernel",
+    "cls/predictions/transform/dense/kernel",
+    "cls/predictions/output_bias",
+    "cls/seq_relationship/output_weights",
+)
 # Not the span head's bias: a softmax over positions does not see it, its gradient is rounding.
-SPAN_GRADIENTS = ("bert/encoder/layer_0/attention/self/query/kernel", "bert/encoder/layer_2/output/dense/bias",
-                  "cls/squad/output_weights")
+SPAN_GRADIENTS = (
+    "bert/encoder/layer_0/attention/self/query/kernel",
+    "bert/encoder/layer_2/output/dense/bias",
+    "cls/squad/output_weights",
+)
 
 
 def google_names(state: dict[str, torch.Tensor]) -> dict[str, tuple[str, bool]]:
     """Google's name, and whether the matrix is transposed, for each parameter of a torch model."""
-    special = {"cls.predictions.bias": "cls/predictions/output_bias",
-               "cls.seq_relationship.weight": "cls/seq_relationship/output_weights",
-               "cls.seq_relationship.bias": "cls/seq_relationship/output_bias",
-               "qa_outputs.weight": "cls/squad/output_weights", "qa_outputs.bias": "cls/squad/output_bias"}
+    special = {
+        "cls.predictions.bias": "cls/predictions/output_bias",
+        "cls.seq_relationship.weight": "cls/seq_relationship/output_weights",
+        "cls.seq_relationship.bias": "cls/seq_relationship/output_bias",
+        "qa_outputs.weight": "cls/squad/output_weights",
+        "qa_outputs.bias": "cls/squad/output_bias",
+    }
     names = {}
     for name in state:
         if name in special:
@@ -111,8 +134,11 @@ def make_inputs() -> dict[str, np.ndarray]:
 
 def gradients(model: torch.nn.Module, wanted: tuple[str, ...]) -> dict[str, np.ndarray]:
     names = google_names(model.state_dict())
-    found = {names[name][0]: to_google(parameter.grad, names[name][1])
-             for name, parameter in model.named_parameters() if name in names and parameter.grad is not None}
+    found = {
+        names[name][0]: to_google(parameter.grad, names[name][1])
+        for name, parameter in model.named_parameters()
+        if name in names and parameter.grad is not None
+    }
     return {name: found[name] for name in wanted}
 
 
@@ -122,8 +148,11 @@ def run(activation: str, inputs: dict[str, np.ndarray], weights: dict[str, np.nd
     load(pretraining, weights)
     load(span, weights)
     tensors = {name: torch.tensor(value).long() for name, value in inputs.items()}
-    common = {"input_ids": tensors["input_ids"], "attention_mask": tensors["input_mask"],
-              "token_type_ids": tensors["segment_ids"]}
+    common = {
+        "input_ids": tensors["input_ids"],
+        "attention_mask": tensors["input_mask"],
+        "token_type_ids": tensors["segment_ids"],
+    }
 
     labels = torch.full([BATCH, LENGTH], -100)
     for row in range(BATCH):
@@ -141,10 +170,16 @@ def run(activation: str, inputs: dict[str, np.ndarray], weights: dict[str, np.nd
     answers.loss.backward()
     rows = torch.arange(BATCH)[:, None]
     results = {
-        "hidden_states": torch.stack(outputs.hidden_states), "pooled": pretraining.bert(**common).pooler_output,
-        "mlm_logits": mlm_logits[rows, tensors["masked_lm_positions"]], "nsp_logits": outputs.seq_relationship_logits,
-        "mlm_loss": mlm_loss, "nsp_loss": nsp_loss, "start_logits": answers.start_logits,
-        "end_logits": answers.end_logits, "span_loss": answers.loss}
+        "hidden_states": torch.stack(outputs.hidden_states),
+        "pooled": pretraining.bert(**common).pooler_output,
+        "mlm_logits": mlm_logits[rows, tensors["masked_lm_positions"]],
+        "nsp_logits": outputs.seq_relationship_logits,
+        "mlm_loss": mlm_loss,
+        "nsp_loss": nsp_loss,
+        "start_logits": answers.start_logits,
+        "end_logits": answers.end_logits,
+        "span_loss": answers.loss,
+    }
     found = {name: value.detach().numpy() for name, value in results.items()}
     for kind, model, wanted in (("pretraining", pretraining, PRETRAINING_GRADIENTS), ("span", span, SPAN_GRADIENTS)):
         found.update({f"{kind}_gradients/{name}": value for name, value in gradients(model, wanted).items()})
