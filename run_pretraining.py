@@ -8,8 +8,9 @@ from pathlib import Path
 
 from absl import app, flags
 
-from bert_tf.command_line import define_training_flags, make_deterministic, parse_flags
-from bert_tf.errors import STOPPED_EXIT_CODE, UserError, exit_on_user_error, leave_on_stop_signals
+from bert_tf.base.command_line import define_training_flags, make_deterministic, parse_flags
+from bert_tf.base.errors import UserError, exit_on_user_error
+from bert_tf.base.signals import STOPPED_EXIT_CODE, leave_on_stop_signals
 
 FLAGS = flags.FLAGS
 
@@ -85,9 +86,9 @@ def _bert_config(records):
 
 
 def _inputs():
-    from bert_tf.input_pipeline import RecordSet
-    from bert_tf.records import RecordSchema
-    from bert_tf.training import PretrainingInputs
+    from bert_tf.batches.record_set import RecordSet
+    from bert_tf.records.schema import RecordSchema
+    from bert_tf.training.pretraining import PretrainingInputs
 
     training = RecordSet(FLAGS.input_files, "input_files")
     bert_config = _bert_config(training)
@@ -107,7 +108,7 @@ def _inputs():
 
 
 def _xla_scope() -> str:
-    from bert_tf.blocks import choose_scope
+    from bert_tf.model.blocks import choose_scope
 
     return choose_scope(FLAGS.enable_xla, FLAGS.xla_scope, FLAGS.recompute)
 
@@ -117,13 +118,13 @@ def _replay() -> None:
         raise UserError("--replay_update needs the run folder as --model_dir, and one process, without --use_horovod")
     if FLAGS.deterministic:
         make_deterministic(Path(FLAGS.model_dir))
-    from bert_tf.replay import replay
+    from bert_tf.training.replay import replay
 
     print("\n".join(replay(Path(FLAGS.model_dir), FLAGS.replay_update, FLAGS.input_files).describe()))
 
 
 def _workload(bert_config, num_ranks: int):
-    from bert_tf.memory import Workload
+    from bert_tf.memory.plan import Workload
 
     return Workload(
         bert_config,
@@ -137,8 +138,8 @@ def _workload(bert_config, num_ranks: int):
 
 
 def _plan() -> None:
-    from bert_tf.input_pipeline import RecordSet
-    from bert_tf.memory import find_device, plan
+    from bert_tf.batches.record_set import RecordSet
+    from bert_tf.memory.plan import find_device, plan
 
     records = RecordSet(FLAGS.input_files, "input_files") if FLAGS.input_files else None
     print("\n".join(plan(_workload(_bert_config(records), 1), find_device(FLAGS.gpu_memory_gib, 1))))
@@ -160,10 +161,11 @@ def main(argv: Sequence[str]) -> None:
             raise UserError(f"--{name} is required")
     if FLAGS.deterministic:
         make_deterministic(Path(FLAGS.model_dir))
-    from bert_tf.config import TrainConfig
-    from bert_tf.distributed import connect
-    from bert_tf.memory import check_unpacked, choose_split
-    from bert_tf.training import agree_on_split, pretrain
+    from bert_tf.config import PretrainingConfig
+    from bert_tf.memory.plan import check_unpacked, choose_split
+    from bert_tf.ranks.connect import connect
+    from bert_tf.training.loop import agree_on_split
+    from bert_tf.training.pretraining import pretrain
 
     check_unpacked(FLAGS.train_batch_size, FLAGS.packing)
     workers, inputs = connect(FLAGS.use_horovod), _inputs()
@@ -177,7 +179,7 @@ def main(argv: Sequence[str]) -> None:
         ),
         workers,
     )
-    config = TrainConfig(
+    config = PretrainingConfig(
         num_train_steps=FLAGS.num_train_steps,
         warmup_steps=FLAGS.warmup_steps,
         learning_rate=FLAGS.learning_rate,

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from absl import app, flags
 
-from bert_tf.command_line import define_training_flags, parse_flags
-from bert_tf.errors import STOPPED_EXIT_CODE, UserError, exit_on_user_error, leave_on_stop_signals
+from bert_tf.base.command_line import define_training_flags, parse_flags
+from bert_tf.base.errors import UserError, exit_on_user_error
+from bert_tf.base.signals import STOPPED_EXIT_CODE, leave_on_stop_signals
 
 FLAGS = flags.FLAGS
 
@@ -65,10 +66,10 @@ def _file_of_mode(name: str):
 
 
 def _workload(num_ranks: int):
-    from bert_tf.blocks import choose_scope
-    from bert_tf.checkpoint import resolve
     from bert_tf.config import BertConfig
-    from bert_tf.memory import Workload
+    from bert_tf.memory.plan import Workload
+    from bert_tf.model.blocks import choose_scope
+    from bert_tf.run.initialise import resolve
 
     path = FLAGS.bert_config_file
     if not path and not FLAGS.init_checkpoint:
@@ -87,11 +88,11 @@ def _workload(num_ranks: int):
 
 
 def _split(workers):
-    from bert_tf.memory import Split, choose_split
-    from bert_tf.training import agree_on_split
+    from bert_tf.memory.plan import BatchSplit, choose_split
+    from bert_tf.training.loop import agree_on_split
 
     if not _file_of_mode("train_file"):
-        return Split(1, 1, False)
+        return BatchSplit(1, 1, False)
     num_steps = FLAGS.num_accumulation_steps if FLAGS["num_accumulation_steps"].present else None
     return agree_on_split(
         choose_split(
@@ -106,7 +107,7 @@ def _split(workers):
 
 
 def _plan() -> None:
-    from bert_tf.memory import find_device, plan
+    from bert_tf.memory.plan import find_device, plan
 
     print("\n".join(plan(_workload(1), find_device(FLAGS.gpu_memory_gib, 1))))
 
@@ -120,11 +121,12 @@ def main(argv: Sequence[str]) -> None:
         _plan()
         return
     _check_files()
-    from bert_tf.blocks import choose_scope
-    from bert_tf.distributed import connect
-    from bert_tf.finetuning import FinetuningConfig, SquadJob, run_squad
-    from bert_tf.squad.decode import DecodeSettings
-    from bert_tf.squad.features import FeatureSettings
+    from bert_tf.config import FinetuningConfig
+    from bert_tf.model.blocks import choose_scope
+    from bert_tf.ranks.connect import connect
+    from bert_tf.tasks.squad.decode import DecodeSettings
+    from bert_tf.tasks.squad.features import FeatureSettings
+    from bert_tf.tasks.squad.run import SquadJob, run_squad
 
     workers = connect(FLAGS.use_horovod)
     split = _split(workers)

@@ -35,8 +35,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from gpu_report import write_report
 
 from bert_tf.config import BertConfig
-from bert_tf.memory import GIB, Workload, find_device, largest_micro_batch
-from bert_tf.run_folder import provenance, write_whole
+from bert_tf.memory.plan import GIB, Workload, find_device, largest_micro_batch
+from bert_tf.run.run_folder import provenance, write_whole
 
 VOCABULARY = 30522
 # Of the card's memory that a micro-batch may take by the plan, which was never checked on a card.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Callable
 
-from bert_tf.run_folder import write_whole
+from bert_tf.run.run_folder import write_whole
 
 MIB = 1 << 20
 FLOOR = "floor"  # how the name of that variant of lamb_update.py begins

@@ -16,9 +16,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
 
+from bert_tf.batches.packing import Places, best_fit, lay_out, predictions_per_row
 from bert_tf.config import BertConfig
-from bert_tf.memory import Workload, predict
-from bert_tf.packing import Places, best_fit, lay_out, predictions_per_row
+from bert_tf.memory.plan import Workload, predict
 
 VOCABULARY, MASKED_SHARE, SHORTEST = 30522, 0.15, 5
 NUM_TRIALS = 3  # updates that are waited for one by one
@@ -69,7 +69,7 @@ def batches(row: dict[str, Any], work: Workload, count: int) -> list[Batch]:
     """Where the input pipeline leaves them: on the host."""
     import tensorflow as tf
 
-    from bert_tf.memory_trial import made_up_rows
+    from bert_tf.training.memory_trial import made_up_rows
 
     num_steps = row["num_accumulation_steps"]
     if row["packing"]:
@@ -82,7 +82,7 @@ def start_device(precision: str) -> tuple[str | None, str]:
     """The card's name, None where there is none, and what TensorFlow calls the device."""
     import tensorflow as tf
 
-    from bert_tf.distributed import connect
+    from bert_tf.ranks.connect import connect
 
     connect(False)  # memory is taken as it is needed
     tf.config.experimental.enable_tensor_float_32_execution(precision == "tf32")
@@ -108,8 +108,8 @@ def update(row: dict[str, Any]) -> dict[str, Any]:
     """Rate, memory, and how long the host was held."""
     import tensorflow as tf
 
-    from bert_tf.memory_trial import make_step
-    from bert_tf.telemetry import peak_tflops, pretraining_flops_per_sequence
+    from bert_tf.run.flops import peak_tflops, pretraining_flops_per_sequence
+    from bert_tf.training.memory_trial import make_step
 
     work, num_steps = workload(row), row["num_accumulation_steps"]
     card, place = start_device(row["precision"])
@@ -161,7 +161,7 @@ def counts(row: dict[str, Any]) -> dict[str, Any]:
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_dump_to={folder} --xla_dump_hlo_as_text".strip()
     import tensorflow as tf
 
-    from bert_tf.memory_trial import make_step
+    from bert_tf.training.memory_trial import make_step
 
     work = workload(row)
     start_device(row["precision"])

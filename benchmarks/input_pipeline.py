@@ -89,8 +89,8 @@ def tf_data_by_record(records, batch_size: int, _: int) -> Turn:
 
 
 def this_project(records, batch_size: int, micro_batch_size: int) -> Turn:
-    from bert_tf.data_order import GlobalOrder
-    from bert_tf.input_pipeline import training_batches
+    from bert_tf.batches.batches import training_batches
+    from bert_tf.batches.data_order import GlobalOrder
 
     vocab_size = records.vocab_size or 1 << 30
     batches = training_batches(
@@ -107,26 +107,27 @@ def this_project(records, batch_size: int, micro_batch_size: int) -> Turn:
 
 
 def reading(records, batch_size: int, _: int) -> Turn:
-    from bert_tf.data_order import GlobalOrder
+    from bert_tf.batches.data_order import GlobalOrder
 
     order, numbers = GlobalOrder(records.records_per_file, 1), itertools.count()
 
     def turn(num_batches: int) -> int:
-        return sum(len(records.read(order.runs(next(numbers) * batch_size, batch_size))) for _ in range(num_batches))
+        return sum(len(records.read(order.ranges(next(numbers) * batch_size, batch_size))) for _ in range(num_batches))
 
     return turn
 
 
 def parsing(records, batch_size: int, _: int) -> Turn:
-    from bert_tf.data_order import GlobalOrder
+    from bert_tf.batches.batches import parse_records
+    from bert_tf.batches.data_order import GlobalOrder
 
     order = GlobalOrder(records.records_per_file, 1)
-    runs = [order.runs(number * batch_size, batch_size) for number in range(2 * AHEAD)]
+    runs = [order.ranges(number * batch_size, batch_size) for number in range(2 * AHEAD)]
     made = itertools.cycle([(each, records.read(each)) for each in runs])
 
     def turn(num_batches: int) -> int:
         return sum(
-            len(records.parse(serialized, each, 1)["input_ids"])
+            len(parse_records(records, serialized, each, 1)["input_ids"])
             for each, serialized in itertools.islice(made, num_batches)
         )
 
@@ -146,7 +147,7 @@ def serve(args: argparse.Namespace) -> None:
     """One variant as a process of its own: for each line on stdin a turn, answered with what that took."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print goes to stderr
-    from bert_tf.input_pipeline import RecordSet
+    from bert_tf.batches.record_set import RecordSet
 
     turn = VARIANTS[args.here](RecordSet(args.input_files, "input_files"), args.batch_size, args.micro_batch_size)
     for _ in sys.stdin:
@@ -223,8 +224,8 @@ def main() -> None:
         return
     # For this process and those that it starts, which make as many threads as there are cores.
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-1:])
-    from bert_tf.input_pipeline import RecordSet
-    from bert_tf.run_folder import provenance
+    from bert_tf.batches.record_set import RecordSet
+    from bert_tf.run.run_folder import provenance
 
     folders = args.input_files.split(",")
     names = args.names.split(",") if args.names else folders

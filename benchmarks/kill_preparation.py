@@ -32,8 +32,9 @@ from typing import NamedTuple
 CHECKOUT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(CHECKOUT))
 
-from bert_tf.progress import progress  # noqa: E402
-from data import bertPrep, formatting  # noqa: E402
+from bert_tf.base.progress import progress  # noqa: E402
+from data import bertPrep  # noqa: E402
+from data.corpora import formatting  # noqa: E402
 
 # Small, so that a small corpus too is killed between two checkpoints.
 CHECKPOINT_BYTES, BATCH_CHARACTERS = 100_000, 20_000

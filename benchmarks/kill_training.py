@@ -44,8 +44,8 @@ import psutil
 CHECKOUT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(CHECKOUT))
 
-from bert_tf.errors import STOPPED_EXIT_CODE  # noqa: E402
-from bert_tf.progress import progress  # noqa: E402
+from bert_tf.base.progress import progress  # noqa: E402
+from bert_tf.base.signals import STOPPED_EXIT_CODE  # noqa: E402
 
 # 36 updates of 16 sequences a rank, then 32 of 2.
 ARGUMENTS = "16 2 16 1e-2 5e-3 fp32 {use_xla} {num_ranks} 4 2 40 4 1 1 tiny"

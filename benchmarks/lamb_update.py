@@ -26,9 +26,10 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.model import PretrainingModel
-from bert_tf.optimization import NVLAMB, global_norm
-from bert_tf.run_folder import provenance
+from bert_tf.model.heads import PretrainingModel
+from bert_tf.optimizer.keras_optimizers import NVLAMB
+from bert_tf.optimizer.update_rules import global_norm
+from bert_tf.run.run_folder import provenance
 
 try:
     import tensorflow_addons as tfa

@@ -1,4 +1,4 @@
-"""What updates really take of memory, beside what `bert_tf.memory` predicts.
+"""What updates really take of memory, beside what `bert_tf.memory.plan` predicts.
 
 Each configuration runs in a process of its own: two updates of one (or `--accumulation`) micro-batches
 of made-up rows. Measured is the peak of what TensorFlow's allocator has handed out, as on a GPU
@@ -26,7 +26,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bert_tf.config import BertConfig
-from bert_tf.memory import Workload, predict
+from bert_tf.memory.plan import Workload, predict
 
 MIB, VOCABULARY, NUM_UPDATES = 1 << 20, 30522, 2
 # model, micro-batch, length, predictions (0: finding spans), scope, precision, keep or recompute
@@ -67,7 +67,7 @@ def run(work: Workload, num_steps: int) -> dict[str, float]:
     """Makes the updates and returns MiB and seconds. To be called once in a process."""
     import tensorflow as tf
 
-    from bert_tf.memory_trial import made_up_rows, make_step
+    from bert_tf.training.memory_trial import made_up_rows, make_step
 
     tf.function(lambda x: x @ x, jit_compile=True)(tf.ones([8, 8]))  # the compiler's own memory is not the model's
     before = resident("VmRSS")

@@ -21,17 +21,19 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
 
-from bert_tf.blocks import Blocks
+from bert_tf.batches.batches import Batch, training_batches
+from bert_tf.batches.data_order import GlobalOrder
+from bert_tf.batches.packing import best_fit
+from bert_tf.batches.record_set import RecordSet
 from bert_tf.config import BertConfig, compute_dtype
-from bert_tf.data_order import GlobalOrder
-from bert_tf.distributed import Workers
-from bert_tf.input_pipeline import Batch, RecordSet, training_batches
-from bert_tf.losses import PretrainingObjective
-from bert_tf.model import PretrainingModel
-from bert_tf.optimization import LossScale, make_optimizer
-from bert_tf.packing import best_fit
-from bert_tf.run_folder import provenance
-from bert_tf.train_step import TrainStep
+from bert_tf.model.blocks import Blocks
+from bert_tf.model.heads import PretrainingModel
+from bert_tf.model.losses import PretrainingObjective
+from bert_tf.optimizer.keras_optimizers import make_optimizer
+from bert_tf.optimizer.loss_scale import LossScale
+from bert_tf.ranks.workers import Workers
+from bert_tf.run.run_folder import provenance
+from bert_tf.training.step import TrainStep
 
 RECIPE_BATCHES = (1024, 32768, 65536)
 PLANS = 5  # of each size, for the median
@@ -42,7 +44,7 @@ def plan_rows(name: str, records: RecordSet) -> None:
     for size in RECIPE_BATCHES:
         seconds, rows, tokens = [], 0, 0
         for number in range(PLANS):
-            lengths = records.lengths(order.runs(number * size, size))
+            lengths = records.lengths(order.ranges(number * size, size))
             started = time.process_time()
             rows += len(best_fit(lengths, row_length))
             seconds.append(time.process_time() - started)

@@ -39,11 +39,11 @@ from typing import Callable, NamedTuple
 CHECKOUT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(CHECKOUT))
 
-from bert_tf.files import sha256_of_file  # noqa: E402
-from bert_tf.progress import progress  # noqa: E402
-from bert_tf.run_folder import provenance  # noqa: E402
-from data.pretraining_examples import ExampleSettings, make_shard  # noqa: E402
-from data.sentences import split_by_rules  # noqa: E402
+from bert_tf.base.files import sha256_of_file  # noqa: E402
+from bert_tf.base.progress import progress  # noqa: E402
+from bert_tf.run.run_folder import provenance  # noqa: E402
+from data.instances.pretraining_examples import ExampleSettings, make_shard  # noqa: E402
+from data.sharding.sentences import split_by_rules  # noqa: E402
 
 DUPE_FACTOR = 5
 NUM_SHARDS = 8

@@ -37,8 +37,8 @@ sys.path.insert(0, str(CHECKOUT))
 
 import numpy as np  # noqa: E402
 
-from bert_tf.progress import progress  # noqa: E402
-from data import sharding  # noqa: E402
+from bert_tf.base.progress import progress  # noqa: E402
+from data.sharding import sharding  # noqa: E402
 
 INTERVAL_SECS = 0.1
 FORMS = ("line", "file", "paragraph", "jsonl", "page")

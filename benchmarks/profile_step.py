@@ -35,7 +35,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from memory import describe
 
 from bert_tf.config import compute_dtype
-from bert_tf.run_folder import provenance
+from bert_tf.run.run_folder import provenance
 
 PEAK_SIZE, PEAK_TRIES = 2048, 5
 # In a trace: a call of a function, which is told in the details, and anything else.
@@ -45,10 +45,10 @@ DROPOUT = ("draw_decisions", "keep_mask")
 
 
 def name_blocks() -> None:
-    """Makes `bert_tf.blocks` compile its blocks under names that tell them apart."""
+    """Makes `bert_tf.model.blocks` compile its blocks under names that tell them apart."""
     import tensorflow as tf
 
-    from bert_tf import blocks
+    from bert_tf.model import blocks
 
     def compiled(function: Callable, suffix: str = "") -> Callable:
         name = getattr(function, "func", function).__name__ + suffix
@@ -172,8 +172,8 @@ def matmul_peak(precision: str) -> float:
 def measure(text: str, num_steps: int, num_updates: int) -> dict[str, Any]:
     """Of one configuration, in this process."""
     name_blocks()
-    from bert_tf.memory_trial import made_up_rows, make_step
-    from bert_tf.telemetry import pretraining_flops_per_sequence
+    from bert_tf.run.flops import pretraining_flops_per_sequence
+    from bert_tf.training.memory_trial import made_up_rows, make_step
 
     work = describe(text)
     peak = matmul_peak(work.precision)

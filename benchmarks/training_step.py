@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bert_tf.config import BertConfig
-from bert_tf.run_folder import provenance
+from bert_tf.run.run_folder import provenance
 
 UPDATES = Path(__file__).resolve().parent / "updates"
 
@@ -159,7 +159,7 @@ def main() -> None:
 def report(
     args: argparse.Namespace, config: BertConfig, seconds: dict[str, list[float]], versions: dict[str, str]
 ) -> None:
-    from bert_tf.telemetry import pretraining_flops_per_sequence
+    from bert_tf.run.flops import pretraining_flops_per_sequence
 
     flops = pretraining_flops_per_sequence(config, args.seq_length, args.predictions)
     flops *= args.micro_batch_size * args.num_accumulation_steps

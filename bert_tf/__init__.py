@@ -1,1 +1,21 @@
-"""BERT pre-training with LAMB in TensorFlow 2: the library behind the programs at the top level."""
+"""BERT pre-training with LAMB in TensorFlow 2: the library behind the programs at the top level.
+
+The packages stand in the order in which the data flows; each imports only from those above it:
+
+    base         errors, signals, whole-or-not-at-all files, progress: what has no domain
+    config       Google's bert_config.json and the flags -> checked, frozen settings
+    text         text -> ids of a vocabulary, exactly by Google's rules
+    records      ids -> instances on disk (TFRecord) and back
+    batches      (shards, seed, epoch) -> masked, packed batches [A, B, ...]
+    model        batches -> sums of losses
+    optimizer    gradients -> weights
+    memory       (model, micro-batch, card) -> bytes
+    ranks        many processes -> one update
+    run          a run -> a folder with checkpoints and metrics that survives kills
+    report       a run folder -> a page
+    training     batches -> updates, until a phase is done
+    tasks        questions and sentences -> rows; logits -> answers and scores
+    launch       positional arguments -> a checked plan and running ranks
+
+`data/` prepares the records and uses base, text, records and batches.masking.
+"""

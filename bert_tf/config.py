@@ -1,4 +1,4 @@
-"""What a model is (`BertConfig`) and what a training run is (`TrainConfig`).
+"""What a model is (`BertConfig`) and what a training run is (`PretrainingConfig`).
 
 Both are frozen and validated once, when they are made; everything below them may trust them.
 """
@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bert_tf.errors import UserError
+from bert_tf.base.errors import UserError
 
 # layers, hidden size; heads are hidden/64 and the feed-forward part is 4 x hidden, as in all of
 # Google's releases. medium, small, mini and tiny are its miniatures (arXiv 1908.08962).
@@ -147,7 +148,7 @@ class BertConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class TrainConfig:
+class PretrainingConfig:
     """One pre-training phase. Batch sizes and the learning rate are per rank, as they are typed."""
 
     num_train_steps: int  # updates in the whole phase
@@ -271,3 +272,75 @@ class TrainConfig:
 def compute_dtype(precision: str) -> str:
     """The type in which matmuls are computed, or gradients travel; everything else stays float32."""
     return {"none": "float32", "fp32": "float32", "tf32": "float32", "fp16": "float16", "bf16": "bfloat16"}[precision]
+
+
+@dataclasses.dataclass(frozen=True)
+class FinetuningConfig:
+    """How a task is trained. Batch sizes and the learning rate are per rank, as they are typed."""
+
+    learning_rate: float
+    num_train_epochs: float
+    warmup_proportion: float
+    train_batch_size: int  # micro-batch of one rank
+    num_accumulation_steps: int
+    num_ranks: int
+    precision: str = "fp32"
+    xla_scope: str = "off"
+    recompute: bool = False  # layers are computed again in the backward pass, not kept
+    may_split_more: bool = False  # the first updates halve a micro-batch that does not fit
+    seed: int = 12345
+    save_checkpoint_steps: int = 1000
+    display_loss_steps: int = 10
+    keep_checkpoints: int = 3
+
+    def __post_init__(self) -> None:
+        check_counts(
+            self,
+            "train_batch_size",
+            "num_accumulation_steps",
+            "num_ranks",
+            "save_checkpoint_steps",
+            "display_loss_steps",
+            "keep_checkpoints",
+        )
+        for name in ("learning_rate", "num_train_epochs"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise UserError(f"{name}={getattr(self, name)}: must be positive")
+        if not 0 <= self.warmup_proportion < 1:
+            raise UserError(f"warmup_proportion={self.warmup_proportion}: must lie in [0, 1)")
+        if self.seed < 0:
+            raise UserError(f"seed={self.seed}: must not be negative")
+        check_choices(self, precision=PRECISIONS, xla_scope=XLA_SCOPES)
+
+    @property
+    def global_batch_size(self) -> int:
+        return self.train_batch_size * self.num_accumulation_steps * self.num_ranks
+
+    @property
+    def effective_learning_rate(self) -> float:
+        """The peak rate really used: the flag is per rank, in fine-tuning too."""
+        return self.learning_rate * self.num_ranks
+
+    def num_updates(self, num_rows: int) -> int:
+        """Updates in all epochs. Raises `UserError` where the rows do not fill one."""
+        # A hair more, so that 100 rows * 0.29 epochs, which floating point makes 28.999..., are 29.
+        updates = int(num_rows * self.num_train_epochs / self.global_batch_size + 1e-9)
+        if updates < 1:
+            raise UserError(
+                f"{num_rows} rows x {self.num_train_epochs:g} epochs do not fill one update of "
+                f"{self.global_batch_size} rows (train_batch_size {self.train_batch_size} x num_accumulation_steps "
+                f"{self.num_accumulation_steps} x {self.num_ranks} rank(s)); make one of these smaller or "
+                "num_train_epochs larger"
+            )
+        return updates
+
+    def identity(self) -> dict[str, Any]:
+        """The settings that make a run this run; the others may change when it is resumed."""
+        return {
+            "num_train_epochs": self.num_train_epochs,
+            "warmup_proportion": self.warmup_proportion,
+            "effective_learning_rate": self.effective_learning_rate,
+            "global_batch_size": self.global_batch_size,
+            "precision": self.precision,
+            "seed": self.seed,
+        }

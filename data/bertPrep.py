@@ -20,25 +20,20 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, Callable
 
 CHECKOUT = Path(os.path.realpath(__file__)).parent.parent
 # Python puts the script's own folder here, where modules would be found under a second name.
 sys.path[0] = str(CHECKOUT)
 
 try:
-    from bert_tf.errors import UserError, exit_on_user_error
-    from data import (
-        custom,
-        inspection,
-        pretraining_examples,
-        sentences,
-        stages,
-        status,
-        text_files,
-        verification,
-        vocabulary,
-    )
-    from data.workers import available_cores
+    from bert_tf.base.errors import UserError, exit_on_user_error
+    from data import stages
+    from data.checking import inspection, status, verification
+    from data.corpora import custom, text_files
+    from data.instances import pretraining_examples, vocabulary
+    from data.running.workers import available_cores
+    from data.sharding import sentences
 except ModuleNotFoundError as error:
     print(
         f"error: Python package {error.name} is missing in {sys.executable}: run bash "
@@ -61,14 +56,7 @@ def _comma_separated(value: str) -> list[str]:
     return [part for part in value.split(",") if part]
 
 
-def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="bertPrep.py",
-        description=__doc__,
-        allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add = parser.add_argument
+def _add_common_options(add: Callable[..., Any]) -> None:
     add("--action", required=True, choices=ACTIONS)
     add(
         "--dataset",
@@ -85,8 +73,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     )
     add("--random_seed", type=int, default=12345, help="%(default)s")
 
-    formatting = parser.add_argument_group("text_formatting")
-    add = formatting.add_argument
+
+def _add_formatting_options(add: Callable[..., Any]) -> None:
     add(
         "--input_files",
         type=_comma_separated,
@@ -119,16 +107,16 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     )
     add("--keep_duplicates", action="store_true", help="keep documents that occurred before")
 
-    shards = parser.add_argument_group("sharding")
-    add = shards.add_argument
+
+def _add_sharding_options(add: Callable[..., Any]) -> None:
     default_training, default_test = stages.DEFAULT_SHARDS
     add("--n_training_shards", type=int, help=f"{default_training}; sample: {stages.SAMPLE_SHARDS[0]}")
     add("--n_test_shards", type=int, help=f"{default_test}; sample: {stages.SAMPLE_SHARDS[1]}")
     add("--fraction_test_set", type=float, default=0.1, help="%(default)s")
     add("--segmentation_method", choices=sentences.METHODS, default="rules", help="%(default)s")
 
-    records = parser.add_argument_group("create_vocab and create_tfrecord_files")
-    add = records.add_argument
+
+def _add_record_options(add: Callable[..., Any]) -> None:
     add(
         "--vocab_file",
         help="create_vocab writes it, create_tfrecord_files reads it; "
@@ -154,9 +142,20 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         help="with --whole_word_masking: mask up to so many words together; %(default)s",
     )
 
-    add = parser.add_argument_group("verify").add_argument
-    add("--repair", action="store_true", help="make what is broken again")
 
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="bertPrep.py",
+        description=__doc__,
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    _add_common_options(parser.add_argument)
+    _add_formatting_options(parser.add_argument_group("text_formatting").add_argument)
+    _add_sharding_options(parser.add_argument_group("sharding").add_argument)
+    _add_record_options(parser.add_argument_group("create_vocab and create_tfrecord_files").add_argument)
+    repair = parser.add_argument_group("verify")
+    repair.add_argument("--repair", action="store_true", help="make what is broken again")
     options = parser.parse_args(arguments)
     if options.dataset is None and options.action not in OF_ALL_DATASETS:
         parser.error(f"the following arguments are required: --dataset (for {options.action})")

@@ -14,14 +14,19 @@ import functools
 from pathlib import Path
 from typing import Any
 
-from bert_tf.errors import UserError
-from bert_tf.files import sha256_of_file
-from bert_tf.progress import progress
-from bert_tf.tokenization import check_casing, open_tokenizer
-from data import corpora, dask_cluster, download, formatting, sample, sharding, sources, vocabulary
-from data import pretraining_examples as examples
-from data.manifest import Stage, describe_input, read_manifest, shard_entries
-from data.workers import ProcessPool, Workers
+from bert_tf.base.errors import UserError
+from bert_tf.base.files import sha256_of_file
+from bert_tf.base.progress import progress
+from bert_tf.text.tokenizer import open_tokenizer
+from bert_tf.text.vocabulary import check_casing
+from data.corpora import formatting, registry, sample
+from data.fetching import download, sources
+from data.instances import pretraining_examples as examples
+from data.instances import vocabulary
+from data.running import dask_cluster
+from data.running.manifest import Stage, describe_input, read_manifest, shard_entries
+from data.running.workers import ProcessPool, Workers
+from data.sharding import sharding
 
 FORMATTED_FILES = {
     "bookscorpus": "bookscorpus_one_book_per_line.txt",
@@ -129,7 +134,7 @@ def run_text_formatting(options: argparse.Namespace, layout: Layout) -> None:
         raise UserError(
             f"dataset={options.dataset} is made of others: format each of {', '.join(parts)}, then shard it"
         )
-    corpus, paths, arguments = corpora.open_corpus(options, layout.root)
+    corpus, paths, arguments = registry.open_corpus(options, layout.root)
     if options.dataset == "custom":
         print(f"{len(paths):,} input files; input_format={arguments['input_format']}", flush=True)
     output = layout.formatted_file(options.dataset)

@@ -102,7 +102,7 @@ source .venv/bin/activate
 export TF_CPP_MIN_LOG_LEVEL="${TF_CPP_MIN_LOG_LEVEL:-3}" CUDA_VISIBLE_DEVICES="" PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
 mkdir -p "$results"
 num_ranks=1
-if python -c 'import sys; from bert_tf.launch.ranks import horovod_library; sys.exit(not horovod_library())'; then
+if python -c 'import sys; from bert_tf.launch.launchers import horovod_library; sys.exit(not horovod_library())'; then
   num_ranks=2
 else
   echo "Without Horovod one rank does the work of two."

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bert_tf.errors import UserError, exit_on_user_error
-from bert_tf.files import write_text
+from bert_tf.base.errors import UserError, exit_on_user_error
+from bert_tf.base.files import write_text
 
 HELD_OUT_EVERY = 5
 

@@ -6,7 +6,7 @@ import os
 import signal
 import time
 
-from bert_tf.errors import UserError
+from bert_tf.base.errors import UserError
 
 
 def dask_setup(_worker) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from bert_tf.records import RecordSchema, write_records
+from bert_tf.records.schema import RecordSchema
+from bert_tf.records.writer import write_records
 
 SCHEMA = RecordSchema(max_seq_length=16, max_predictions_per_seq=3)
 # Lengths from 10 on, so that up to three instances fit a row.
@@ -80,6 +81,6 @@ def write_dataset(
 
 
 def make_instance_arrays(arrays: dict[str, np.ndarray]):
-    from bert_tf.records import InstanceArrays
+    from bert_tf.records.schema import InstanceArrays
 
     return InstanceArrays(**arrays)

@@ -9,8 +9,8 @@ import zipfile
 
 import pytest
 
-from bert_tf.errors import UserError
-from data import archives
+from bert_tf.base.errors import UserError
+from data.fetching import archives
 
 FILES = {"top/a.txt": b"A" * 5000, "top/deep/b.bin": bytes(range(256)), "top/empty": b""}
 

@@ -15,9 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from bert_tf.errors import UserError
-from bert_tf.records import RecordFile, RecordSchema, describe
-from data import formatting, sharding, stages
+from bert_tf.base.errors import UserError
+from bert_tf.records.reader import RecordFile, describe
+from bert_tf.records.schema import RecordSchema
+from data import stages
+from data.corpora import formatting
+from data.sharding import sharding
 from tests.test_pubmed import article
 from tests.test_pubmed import write as write_pubmed
 from tests.test_wiki import EXTRACTED, PAGES, dump, page
@@ -339,9 +342,9 @@ def slowed(tmp_path: Path, target: str) -> Path:
 import runpy, sys, time
 sys.path.insert(0, {str(CHECKOUT)!r})
 import {module} as module
-import data.formatting
-data.formatting.CHECKPOINT_BYTES = 2000
-data.formatting.BATCH_CHARACTERS = 500
+import data.corpora.formatting as formatting
+formatting.CHECKPOINT_BYTES = 2000
+formatting.BATCH_CHARACTERS = 500
 quick = module.{function}
 delay_secs = float(sys.argv.pop())
 def slow(*arguments, **options):
@@ -359,8 +362,8 @@ if __name__ == "__main__":
 @pytest.mark.parametrize(
     "number,target,mark",
     [
-        (0, "data.custom.clean_batch", '"checkpoint"'),
-        (1, "data.sharding._write_shard", '"finished"'),
+        (0, "data.corpora.custom.clean_batch", '"checkpoint"'),
+        (1, "data.sharding.sharding._write_shard", '"finished"'),
         (3, "data.stages._make_records", '"finished"'),
     ],
 )

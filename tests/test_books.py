@@ -7,9 +7,9 @@ import os
 
 import pytest
 
-from bert_tf.errors import UserError
-from data import books, custom, text_files
-from data.formatting import SeenDocuments, as_line, has_sentence
+from bert_tf.base.errors import UserError
+from data.corpora import books, custom, text_files
+from data.corpora.formatting import SeenDocuments, as_line, has_sentence
 
 BOOK = """The Project Gutenberg EBook of Things
 

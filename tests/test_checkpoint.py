@@ -5,10 +5,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.checkpoint import PREFIX, CheckpointFolder, SaveError, find_damage, load_weights, read_state, resolve
+from bert_tf.base.errors import UserError
 from bert_tf.config import BertConfig
-from bert_tf.errors import UserError
-from bert_tf.model import PretrainingModel, SpanModel
+from bert_tf.model.heads import PretrainingModel, SpanModel
+from bert_tf.run.checkpoint import PREFIX, CheckpointFolder, SaveError, find_damage, load_weights, read_state
+from bert_tf.run.initialise import resolve
 
 CONFIG = BertConfig(
     vocab_size=101,

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from bert_tf.command_line import make_deterministic
-from bert_tf.errors import STOPPED_EXIT_CODE
+from bert_tf.base.command_line import make_deterministic
+from bert_tf.base.signals import STOPPED_EXIT_CODE
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -28,7 +28,7 @@ def test_determinism_keeps_what_xla_chose(tmp_path):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
 def test_a_stop_signal_outside_the_updates(number):
     program = (
-        "import os, time; from bert_tf.errors import leave_on_stop_signals; leave_on_stop_signals(); "
+        "import os, time; from bert_tf.base.signals import leave_on_stop_signals; leave_on_stop_signals(); "
         f"os.kill(os.getpid(), {int(number)}); time.sleep(30)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT)

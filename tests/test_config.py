@@ -3,8 +3,8 @@ import json
 
 import pytest
 
-from bert_tf.config import BertConfig, TrainConfig, compute_dtype
-from bert_tf.errors import UserError
+from bert_tf.base.errors import UserError
+from bert_tf.config import BertConfig, PretrainingConfig, compute_dtype
 
 TRAIN = dict(
     num_train_steps=100,
@@ -81,13 +81,13 @@ def test_missing_or_broken_file_is_a_user_error(tmp_path):
 
 
 def test_derived_batch_and_rate():
-    config = TrainConfig(**TRAIN)
+    config = PretrainingConfig(**TRAIN)
     assert config.global_batch_size == 64
     assert config.effective_learning_rate == pytest.approx(2e-3)
 
 
 def test_identity_does_not_depend_on_the_split():
-    one = TrainConfig(**TRAIN)
+    one = PretrainingConfig(**TRAIN)
     other = dataclasses.replace(
         one,
         train_batch_size=64,
@@ -115,12 +115,12 @@ def test_identity_does_not_depend_on_the_split():
 )
 def test_bad_training_settings_name_the_setting(change, words):
     with pytest.raises(UserError, match=words):
-        TrainConfig(**{**TRAIN, **change})
+        PretrainingConfig(**{**TRAIN, **change})
 
 
 def test_optimizer_options():
-    assert TrainConfig(**TRAIN).optimizer_options == {"adapt_excluded": True}
-    adam = TrainConfig(**TRAIN, optimizer_type="adamw", adam_bias_correction=True)
+    assert PretrainingConfig(**TRAIN).optimizer_options == {"adapt_excluded": True}
+    adam = PretrainingConfig(**TRAIN, optimizer_type="adamw", adam_bias_correction=True)
     assert adam.optimizer_options == {"bias_correction": True}
 
 

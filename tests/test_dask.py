@@ -20,10 +20,10 @@ import distributed
 import pytest
 from preparation import documents, run
 
-from bert_tf.errors import UserError
-from data import dask_cluster
-from data.dask_cluster import DaskCluster, Run, code_digest, run_call
-from data.workers import WorkersError
+from bert_tf.base.errors import UserError
+from data.running import dask_cluster
+from data.running.dask_cluster import DaskCluster, Run, code_digest, run_call
+from data.running.workers import WorkersError
 
 ROOT = Path(__file__).resolve().parent.parent
 SECS = 60
@@ -271,8 +271,8 @@ def test_ctrl_c_takes_back_what_was_handed_out(scheduler, tmp_path):
             (
                 f"import sys; sys.path[:0] = [{str(ROOT)!r}, {str(ROOT / 'tests')!r}]\n"
                 "import itertools\n"
-                "from bert_tf.errors import exit_on_user_error\n"
-                "from data.dask_cluster import DaskCluster\n"
+                "from bert_tf.base.errors import exit_on_user_error\n"
+                "from data.running.dask_cluster import DaskCluster\n"
                 "import dask_tasks\n"
                 "from pathlib import Path\n"
                 "folder = Path(sys.argv[2])\n"

@@ -2,14 +2,14 @@ from collections import Counter
 
 import pytest
 
-from bert_tf.data_order import BLOCK_RECORDS, GlobalOrder
-from bert_tf.errors import UserError
+from bert_tf.base.errors import UserError
+from bert_tf.batches.data_order import BLOCK_RECORDS, GlobalOrder
 
 SHARDS = [130, 64, 1, 0, 200]
 
 
 def positions(order, start, count):
-    return [(run.file, run.first + offset) for run in order.runs(start, count) for offset in range(run.num_records)]
+    return [(run.file, run.first + offset) for run in order.ranges(start, count) for offset in range(run.num_records)]
 
 
 def test_every_instance_once_an_epoch():
@@ -40,7 +40,7 @@ def test_any_cut_gives_the_same_sequence(piece):
 
 
 def test_runs_stay_within_blocks():
-    for run in GlobalOrder(SHARDS, seed=3).runs(0, 2 * sum(SHARDS)):
+    for run in GlobalOrder(SHARDS, seed=3).ranges(0, 2 * sum(SHARDS)):
         assert 0 < run.num_records <= BLOCK_RECORDS
         assert run.first // BLOCK_RECORDS == (run.first + run.num_records - 1) // BLOCK_RECORDS
         assert run.first + run.num_records <= SHARDS[run.file]

@@ -13,11 +13,14 @@ import base64
 import numpy as np
 import pytest
 
-from bert_tf.input_pipeline import RecordSet, evaluation_batches
-from bert_tf.masking import VocabularyIds
-from bert_tf.records import RecordSchema, describe, load_index
-from bert_tf.tokenization import SPECIAL_TOKENS
-from data.pretraining_examples import ExampleSettings, create_instances
+from bert_tf.batches.batches import evaluation_batches
+from bert_tf.batches.masking import VocabularyIds
+from bert_tf.batches.record_set import RecordSet
+from bert_tf.records.index import load_index
+from bert_tf.records.reader import describe
+from bert_tf.records.schema import RecordSchema
+from bert_tf.text.vocabulary import SPECIAL_TOKENS
+from data.instances.pretraining_examples import ExampleSettings, create_instances
 from tests.tokenized import tokenized
 
 WORDS = 40

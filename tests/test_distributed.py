@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf import distributed
-from bert_tf.distributed import Workers, connect
-from bert_tf.errors import LostRankError, UserError
+from bert_tf.base.errors import LostRankError, UserError
+from bert_tf.ranks import horovod_workers
+from bert_tf.ranks import workers as ranks_workers
+from bert_tf.ranks.connect import connect
+from bert_tf.ranks.workers import Workers
 
 HERE = Path(__file__).resolve().parent
 HOROVODRUN = shutil.which("horovodrun", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
@@ -81,9 +83,9 @@ def test_ranks_with_other_settings_are_stopped_and_named(tmp_path):
 
 
 def test_buckets_keep_order_and_size(monkeypatch):
-    monkeypatch.setattr(distributed, "BUCKET_BYTES", 40)
+    monkeypatch.setattr(ranks_workers, "BUCKET_BYTES", 40)
     tensors = [*(tf.zeros([size]) for size in (4, 5, 1, 1, 30, 2)), tf.zeros([3], tf.float16)]
-    sizes = [[int(tensor.shape[0]) for tensor in bucket] for bucket in distributed._buckets(tensors)]
+    sizes = [[int(tensor.shape[0]) for tensor in bucket] for bucket in ranks_workers._buckets(tensors)]
     assert sizes == [[4, 5, 1], [1], [30], [2], [3]], "neither too large nor of mixed types"
 
 
@@ -115,15 +117,15 @@ class PretendedHorovod:
 
 
 def test_together_keeps_asking_until_the_slowest_is_done(monkeypatch):
-    monkeypatch.setattr(distributed, "KEEP_ALIVE_SECS", 0.05)
-    busy, done = distributed._BUSY, distributed._DONE
+    monkeypatch.setattr(horovod_workers, "KEEP_ALIVE_SECS", 0.05)
+    busy, done = horovod_workers._BUSY, horovod_workers._DONE
     horovod = PretendedHorovod([busy, busy, done])
-    assert distributed._HorovodWorkers(horovod).together(lambda: 7) == 7
+    assert horovod_workers.HorovodWorkers(horovod).run_keeping_alive(lambda: 7) == 7
     assert horovod.gathered == 3
     release = threading.Event()
     horovod = PretendedHorovod([done] * 1000)
     threading.Timer(0.3, release.set).start()
-    assert distributed._HorovodWorkers(horovod).together(lambda: release.wait()) is True
+    assert horovod_workers.HorovodWorkers(horovod).run_keeping_alive(lambda: release.wait()) is True
     assert horovod.gathered > 2, "a busy rank has to show that it is alive"
 
 
@@ -132,14 +134,14 @@ def test_a_failure_in_together_is_raised_here_and_named_there():
         raise UserError("the disk is full")
 
     with pytest.raises(UserError, match="the disk is full"):
-        distributed._HorovodWorkers(PretendedHorovod([distributed._DONE])).together(fail)
+        horovod_workers.HorovodWorkers(PretendedHorovod([horovod_workers._DONE])).run_keeping_alive(fail)
     with pytest.raises(UserError, match="rank 1 cannot go on; its log says why"):
-        distributed._HorovodWorkers(PretendedHorovod([distributed._FAILED])).together(lambda: 7)
+        horovod_workers.HorovodWorkers(PretendedHorovod([horovod_workers._FAILED])).run_keeping_alive(lambda: 7)
 
 
 def test_a_lost_rank_is_one_line_and_anything_else_is_not():
     """What Horovod says of it, in the traceback of a graph, helps nobody."""
-    workers = distributed._HorovodWorkers(PretendedHorovod([]))
+    workers = horovod_workers.HorovodWorkers(PretendedHorovod([]))
     with pytest.raises(LostRankError, match="rank 0 waited in vain") as raised, workers.expecting_all():
         raise tf.errors.UnknownError(None, None, "Horovod has been shut down. This was caused by")
     assert raised.value.exit_code == 1
@@ -153,9 +155,9 @@ def test_work_of_one_rank_may_take_longer_than_the_stall_limit(tmp_path):
     program = tmp_path / "patience.py"
     program.write_text(
         "import time\n"
-        "from bert_tf.distributed import connect\n"
+        "from bert_tf.ranks.connect import connect\n"
         "workers = connect(use_horovod=True)\n"
-        "print('together', workers.together(lambda: time.sleep(25) if workers.is_chief else None))\n"
+        "print('together', workers.run_keeping_alive(lambda: time.sleep(25) if workers.is_chief else None))\n"
     )
     environment = {
         **os.environ,
@@ -171,6 +173,6 @@ def test_work_of_one_rank_may_take_longer_than_the_stall_limit(tmp_path):
 
 
 def test_missing_horovod_is_a_user_error(monkeypatch):
-    monkeypatch.setattr(distributed, "_import_horovod", lambda: None)
+    monkeypatch.setattr(horovod_workers, "import_horovod", lambda: None)
     with pytest.raises(UserError, match="Horovod with TensorFlow support cannot be imported"):
         connect(use_horovod=True)

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from bert_tf.errors import UserError
-from data import sources
-from data.download import NotDistributedError, download
-from data.fetch import Client
-from data.manifest import distrust
+from bert_tf.base.errors import UserError
+from data.fetching import sources
+from data.fetching.download import NotDistributedError, download
+from data.fetching.fetch import Client
+from data.running.manifest import mark_damaged
 from tests.http_server import Server
 from tests.test_archives import make_tar, make_zip
 
@@ -109,7 +109,7 @@ def test_what_verify_has_found_broken_is_fetched_again(server, tmp_path, capsys)
     served(server, tmp_path, "squad", source)
     before = manifest_of(tmp_path / "squad")
     (tmp_path / "squad/a.json").write_bytes(b"PUBLISHED")
-    distrust(tmp_path / "squad/manifest.json", ["a.json"])
+    mark_damaged(tmp_path / "squad/manifest.json", ["a.json"])
     served(server, tmp_path, "squad", source)
     assert (tmp_path / "squad/a.json").read_bytes() == b"published"
     assert manifest_of(tmp_path / "squad") == before
@@ -406,8 +406,8 @@ def test_every_source_has_its_checksums_and_places():
 def start_download(root, dataset, source):
     code = (
         f"import sys; sys.path.insert(0, {str(CHECKOUT)!r})\n"
-        "from pathlib import Path\nfrom data import fetch\nfrom data.sources import *\n"
-        "from data.download import download\nfetch._BLOCK_BYTES = 1024\n"
+        "from pathlib import Path\nfrom data.fetching import fetch\nfrom data.fetching.sources import *\n"
+        "from data.fetching.download import download\nfetch._BLOCK_BYTES = 1024\n"
         f"download({dataset!r}, Path({str(root)!r}), {{{dataset!r}: {source!r}}})"
     )
     return subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from bert_tf.errors import UserError
-from data import fetch
+from bert_tf.base.errors import UserError
+from data.fetching import fetch
 from tests.http_server import Server
 
 CHECKOUT = Path(__file__).parent.parent

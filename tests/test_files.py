@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from bert_tf.files import atomic_file, sha256_of_file, write_text
+from bert_tf.base.files import atomic_file, sha256_of_file, write_text
 
 
 def test_a_file_appears_when_it_is_whole_and_its_folder_with_it(tmp_path):

@@ -15,11 +15,10 @@ import tensorflow as tf
 from test_packed_update import pack, short_batch
 from test_train_step import Rank, global_batch, make_step, rows_of
 
-from bert_tf.distributed import Workers
-from bert_tf.interval import Interval
-from bert_tf.optimization import LossScale
-from bert_tf.train_step import UpdateResult
-from bert_tf.training import LoopSettings, run_updates
+from bert_tf.optimizer.loss_scale import LossScale
+from bert_tf.ranks.workers import Workers
+from bert_tf.run.statistics import UpdateResult, UpdateStatistics
+from bert_tf.training.loop import LoopSettings, Training, run_updates
 
 CALLBACKS = {"PyFunc", "PyFuncStateless", "EagerPyFunc"}
 
@@ -190,17 +189,17 @@ def test_the_loop_reads_results_only_where_it_logs(monkeypatch):
     class Batch:
         features, num_micro_batches, num_rows = {}, None, 0
 
-    monkeypatch.setattr(Interval, "read", read)
+    monkeypatch.setattr(UpdateStatistics, "read", read)
     settings = LoopSettings(10, 8, save_checkpoint_steps=10, display_loss_steps=5, identity={})
-    assert run_updates(
+    training = Training(
         step,
         State(),
-        lambda _: iter([Batch()] * 10),
-        settings,
-        None,
-        Telemetry(),
-        Workers(),
+        batches_from=lambda _: iter([Batch()] * 10),
         name_metrics=lambda _: {"total_loss": 1.0},
+        workers=Workers(),
+        checkpoints=None,
+        telemetry=Telemetry(),
     )
+    assert run_updates(training, settings)
     # Where the run stands at its start, twice, and then each log line: five results, and where it stands.
     assert reads == [0, 0, 5, 5, 5, 10]

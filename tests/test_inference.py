@@ -7,13 +7,14 @@ import pytest
 import tensorflow as tf
 from squad_data import write_squad
 
-from bert_tf.blocks import Blocks
-from bert_tf.checkpoint import CheckpointFolder
+from bert_tf.base.errors import UserError
 from bert_tf.config import BertConfig
-from bert_tf.distributed import Workers
-from bert_tf.errors import UserError
-from bert_tf.inference import find_span_weights, load_span_weights, predict_rows
-from bert_tf.model import PretrainingModel, SpanModel
+from bert_tf.model.blocks import Blocks
+from bert_tf.model.heads import PretrainingModel, SpanModel
+from bert_tf.ranks.workers import Workers
+from bert_tf.run.checkpoint import CheckpointFolder
+from bert_tf.tasks.predict import predict_rows
+from bert_tf.tasks.squad.answers import find_span_weights, load_span_weights
 
 
 class Doubling:

@@ -9,12 +9,14 @@ import tensorflow as tf
 from pretraining_data import ROOMY, SCHEMA, VOCAB_SIZE, instances, make_instance_arrays, write_dataset
 from test_packing import Instance
 
-from bert_tf.data_order import GlobalOrder
-from bert_tf.errors import UserError
-from bert_tf.input_pipeline import RecordSet, evaluation_batches, find_shards, training_batches
-from bert_tf.masking import Masker, MaskingRules, VocabularyIds
-from bert_tf.records import RecordSchema, write_records
-from bert_tf.tokenization import load_vocab
+from bert_tf.base.errors import UserError
+from bert_tf.batches.batches import evaluation_batches, training_batches
+from bert_tf.batches.data_order import GlobalOrder
+from bert_tf.batches.masking import Masker, MaskingRules, VocabularyIds
+from bert_tf.batches.record_set import RecordSet, find_shards
+from bert_tf.records.schema import RecordSchema
+from bert_tf.records.writer import write_records
+from bert_tf.text.vocabulary import load_vocab
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -188,7 +190,7 @@ def test_masks_come_from_the_run_s_seed_the_epoch_and_the_record_s_place_among_a
     first_of = [0, 70, 134]  # shards of 70, 64 and 3
     numbered = [
         (run.epoch, first_of[run.file] + run.first, run.num_records)
-        for run in GlobalOrder(records.records_per_file, seed=1).runs(0, 160)
+        for run in GlobalOrder(records.records_per_file, seed=1).ranges(0, 160)
     ]
     assert {epoch for epoch, _, _ in numbered} == {0, 1}
     rows = [row for batch in batches(unmasked_dataset, 20) for row in originals(batch)]
@@ -367,8 +369,9 @@ def test_a_shard_of_longer_records_is_named(tmp_path):
 def test_batches_that_nobody_takes_do_not_keep_a_program_from_ending(unmasked_dataset):
     program = f"""
 import sys
-from bert_tf.data_order import GlobalOrder
-from bert_tf.input_pipeline import RecordSet, training_batches
+from bert_tf.batches.data_order import GlobalOrder
+from bert_tf.batches.batches import training_batches
+from bert_tf.batches.record_set import RecordSet
 records = RecordSet({str(unmasked_dataset / "training")!r}, "input_files")
 order = GlobalOrder(records.records_per_file, seed=1)
 batches = training_batches(records, order, first_batch=0, num_accumulation_steps=1, micro_batch_size=8, rank=0,

@@ -9,8 +9,8 @@ import shutil
 
 import pytest
 
-from bert_tf.errors import UserError
-from data import inspection
+from bert_tf.base.errors import UserError
+from data.checking import inspection
 from tests.preparation import changed, documents, run, shard
 
 SHARDS = ("--n_training_shards", 3, "--n_test_shards", 2)

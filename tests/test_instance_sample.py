@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bert_tf.masking import VocabularyIds
-from bert_tf.records import InstanceArrays, write_records
-from data import instance_sample
-from data.instance_sample import judge, length_histogram, measure, original_ids, read_sample
+from bert_tf.batches.masking import VocabularyIds
+from bert_tf.records.schema import InstanceArrays
+from bert_tf.records.writer import write_records
+from data.checking import instance_sample
+from data.checking.instance_sample import judge, length_histogram, measure, original_ids, read_sample
 
 IDS = VocabularyIds(
     pad=0, cls=2, sep=3, mask=4, unknown=1, replacements=np.arange(5, 100), continues=np.zeros(100, bool)

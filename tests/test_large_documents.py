@@ -13,8 +13,8 @@ import preparation
 import pytest
 from test_wiki import dump, page
 
-from bert_tf.errors import UserError
-from data import formatting, json_lines, text_files, wiki
+from bert_tf.base.errors import UserError
+from data.corpora import formatting, json_lines, text_files, wiki
 
 FORMATTED = "formatted_one_article_per_line"
 

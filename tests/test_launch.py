@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from bert_tf.base.errors import UserError
+from bert_tf.base.signals import STOPPED_EXIT_CODE
 from bert_tf.config import BertConfig
-from bert_tf.errors import STOPPED_EXIT_CODE, UserError
-from bert_tf.launch import adam, job, lamb, pretraining, ranks, squad
-from bert_tf.launch.job import Surroundings
+from bert_tf.launch import adam, environment, lamb, launchers, pretraining, rank, squad
+from bert_tf.launch.environment import LaunchEnvironment
 from bert_tf.launch.prepared_data import choose_prepared
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -221,37 +222,37 @@ def test_fewer_gpus_than_asked_for(tmp_path, monkeypatch):
 )
 def test_visible_gpus(tmp_path, monkeypatch, visible, number):
     monkeypatch.setenv("PATH", with_gpus(tmp_path, 4)["PATH"])
-    assert ranks.count_gpus({} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}) == number
+    assert launchers.count_gpus({} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}) == number
 
 
 def fake_machine(monkeypatch, horovod=True, mpi=True, tools=("mpirun", "srun")):
-    monkeypatch.setattr(ranks, "horovod_library", lambda: Path("mpi_lib.so") if horovod else None)
-    monkeypatch.setattr(ranks, "horovod_has_mpi", lambda: horovod and mpi)
-    monkeypatch.setattr(ranks.shutil, "which", lambda name: name if name in tools else None)
+    monkeypatch.setattr(launchers, "horovod_library", lambda: Path("mpi_lib.so") if horovod else None)
+    monkeypatch.setattr(launchers, "horovod_has_mpi", lambda: horovod and mpi)
+    monkeypatch.setattr(launchers.shutil, "which", lambda name: name if name in tools else None)
 
 
 def test_choice_of_launcher(monkeypatch):
     fake_machine(monkeypatch)
-    assert ranks.choose_launcher(1, {}) == "none"
-    assert ranks.choose_launcher(2, {}) == "mpirun"
-    assert ranks.choose_launcher(2, {"SLURM_JOB_ID": "7"}) == "srun"
-    assert ranks.choose_launcher(2, {"LAUNCHER": "horovodrun"}) == "horovodrun"
+    assert launchers.choose_launcher(1, {}) == "none"
+    assert launchers.choose_launcher(2, {}) == "mpirun"
+    assert launchers.choose_launcher(2, {"SLURM_JOB_ID": "7"}) == "srun"
+    assert launchers.choose_launcher(2, {"LAUNCHER": "horovodrun"}) == "horovodrun"
     fake_machine(monkeypatch, mpi=False)
-    assert ranks.choose_launcher(2, {"SLURM_JOB_ID": "7"}) == "srun"
-    assert ranks.choose_launcher(2, {}) == "horovodrun"
+    assert launchers.choose_launcher(2, {"SLURM_JOB_ID": "7"}) == "srun"
+    assert launchers.choose_launcher(2, {}) == "horovodrun"
     fake_machine(monkeypatch, tools=())
-    assert ranks.choose_launcher(2, {}) == "horovodrun"
+    assert launchers.choose_launcher(2, {}) == "horovodrun"
     for environ, expected in (
         ({"LAUNCHER": "ssh"}, "must be one of"),
         ({"LAUNCHER": "srun"}, "there is no srun"),
         ({"LAUNCHER": "none"}, "num_gpus is 2"),
     ):
         with pytest.raises(UserError, match=expected):
-            ranks.choose_launcher(2, environ)
+            launchers.choose_launcher(2, environ)
     fake_machine(monkeypatch, horovod=False)
-    assert ranks.choose_launcher(1, {}) == "none"
+    assert launchers.choose_launcher(1, {}) == "none"
     with pytest.raises(UserError, match="needs Horovod, which is not installed"):
-        ranks.choose_launcher(2, {})
+        launchers.choose_launcher(2, {})
 
 
 @pytest.mark.parametrize(
@@ -261,7 +262,7 @@ def test_choice_of_launcher(monkeypatch):
 def test_places_in_a_slurm_step(task, expected):
     """Three nodes with 3, 2 and 2 tasks: rank, size, local rank and size, rank and size among equals."""
     rank, node, local_rank = task
-    place = ranks.slurm_place(
+    place = rank.slurm_place(
         {
             "SLURM_STEP_TASKS_PER_NODE": "3,2(x2)",
             "SLURM_PROCID": str(rank),
@@ -278,21 +279,21 @@ def test_places_in_a_slurm_step(task, expected):
 
 def test_only_srun_spreads_ranks_over_machines():
     environ = {"SLURM_JOB_NUM_NODES": "2"}
-    assert ranks.ranks_per_node(3, "srun", environ) == 2
-    assert ranks.ranks_per_node(3, "mpirun", environ) == 3
+    assert launchers.ranks_per_node(3, "srun", environ) == 2
+    assert launchers.ranks_per_node(3, "mpirun", environ) == 3
 
 
 def test_ranks_share_the_cores(monkeypatch):
-    monkeypatch.setattr(ranks, "count_cores", lambda: 8)
+    monkeypatch.setattr(launchers, "count_cores", lambda: 8)
     for name in ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "HOROVOD_FUSION_THRESHOLD"):
         monkeypatch.delenv(name, raising=False)
-    on_cpu = ranks.rank_environment(num_ranks=3, num_gpus=0)
+    on_cpu = launchers.rank_environment(num_ranks=3, num_gpus=0)
     assert on_cpu["OMP_NUM_THREADS"] == on_cpu["TF_NUM_INTRAOP_THREADS"] == "2"
-    assert ranks.rank_environment(16, 0)["OMP_NUM_THREADS"] == "1"
+    assert launchers.rank_environment(16, 0)["OMP_NUM_THREADS"] == "1"
     assert on_cpu["HOROVOD_FUSION_THRESHOLD"] == "0"
-    assert "OMP_NUM_THREADS" not in ranks.rank_environment(num_ranks=2, num_gpus=2)
+    assert "OMP_NUM_THREADS" not in launchers.rank_environment(num_ranks=2, num_gpus=2)
     monkeypatch.setenv("OMP_NUM_THREADS", "5")
-    assert ranks.rank_environment(3, 0)["OMP_NUM_THREADS"] == "5"
+    assert launchers.rank_environment(3, 0)["OMP_NUM_THREADS"] == "5"
 
 
 # --- Which data ----------------------------------------------------------------------------------
@@ -371,7 +372,7 @@ def checkout(tmp_path, monkeypatch):
     """A checkout whose programs do nothing but leave traces, with prepared data."""
     for program in ("run_pretraining.py", "run_squad.py"):
         (tmp_path / program).write_text(STAND_IN)
-    monkeypatch.setattr(job, "CHECKOUT", tmp_path)
+    monkeypatch.setattr(environment, "CHECKOUT", tmp_path)
     monkeypatch.setattr(pretraining, "write_joint_report", lambda *_: None)
     monkeypatch.setenv("RESULTS_DIR", str(tmp_path / "run"))
     prepare(tmp_path / "data")
@@ -384,7 +385,7 @@ def calls(checkout):
 
 
 def launch(*typed):
-    return lamb.launch(typed or SMALL, Surroundings(os.environ))
+    return lamb.launch(typed or SMALL, LaunchEnvironment(os.environ))
 
 
 def test_both_phases_run_and_a_repetition_does_nothing(checkout, capfd):
@@ -423,7 +424,7 @@ def test_packing_is_passed_on_and_belongs_to_the_plan(checkout, monkeypatch):
 
 def test_adam_runs_in_one_phase(checkout):
     typed = "4 4 1e-3 fp32 false 1 0 10 5 tiny 1 512 80".split()
-    assert adam.launch(typed, Surroundings(os.environ)) == 0
+    assert adam.launch(typed, LaunchEnvironment(os.environ)) == 0
     (flags,) = (dict(argument[2:].split("=", 1) for argument in call[1:]) for call in calls(checkout))
     assert flags["optimizer_type"] == "adamw" and "init_checkpoint" not in flags
     assert Path(flags["model_dir"]).name == "pretraining" and flags["max_seq_length"] == "512"
@@ -474,9 +475,9 @@ def test_switches_of_the_programs_are_passed_on(checkout, monkeypatch):
 
 def test_phases_one_by_one(checkout):
     with pytest.raises(UserError, match="phase 2 starts from the end of phase 1"):
-        lamb.launch_phase2(SMALL, Surroundings(os.environ))
-    assert lamb.launch_phase1(SMALL, Surroundings(os.environ)) == 0
-    assert lamb.launch_phase2(SMALL, Surroundings(os.environ)) == 0
+        lamb.launch_phase2(SMALL, LaunchEnvironment(os.environ))
+    assert lamb.launch_phase1(SMALL, LaunchEnvironment(os.environ)) == 0
+    assert lamb.launch_phase2(SMALL, LaunchEnvironment(os.environ)) == 0
     assert [Path(call[4].split("=")[1]).name for call in calls(checkout)] == ["phase_1", "phase_2"]
 
 
@@ -488,7 +489,7 @@ def test_no_room_for_results(checkout, monkeypatch):
 
 
 def test_without_tensorflow(checkout, monkeypatch):
-    monkeypatch.setattr(job.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(environment.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UserError, match="scripts/setup.sh"):
         launch()
 
@@ -543,8 +544,8 @@ def squad_values(checkpoint, model="tiny", version="1.1"):
 
 
 def squad_flags(values, checkout):
-    surroundings = Surroundings(os.environ)
-    return squad.squad_flags(values, surroundings.path("SQUAD_DIR", Path()), checkout / "run", surroundings)
+    environment = LaunchEnvironment(os.environ)
+    return squad.squad_flags(values, environment.path("SQUAD_DIR", Path()), checkout / "run", environment)
 
 
 def test_squad_flags(questions):
@@ -582,7 +583,7 @@ def test_missing_questions(questions):
 def run_job(tmp_path, program, num_ranks=1, launcher="none"):
     file = tmp_path / "program.py"
     file.write_text(program)
-    return ranks.run(ranks.Job([sys.executable, str(file)], num_ranks, 0, launcher, tmp_path / "logs"))
+    return launchers.run(launchers.Job([sys.executable, str(file)], num_ranks, 0, launcher, tmp_path / "logs"))
 
 
 def test_a_rank_that_is_killed(tmp_path, capfd):
@@ -591,8 +592,8 @@ def test_a_rank_that_is_killed(tmp_path, capfd):
 
 
 def test_a_program_that_cannot_be_started(tmp_path, capfd):
-    missing = ranks.Job([str(tmp_path / "absent")], 1, 0, "none", tmp_path / "logs")
-    assert ranks.run(missing) != 0
+    missing = launchers.Job([str(tmp_path / "absent")], 1, 0, "none", tmp_path / "logs")
+    assert launchers.run(missing) != 0
     assert "absent" in capfd.readouterr().err
 
 
@@ -604,7 +605,7 @@ def test_signals_reach_the_ranks_and_their_code_comes_back(tmp_path):
         "print('ready', flush=True)\ntime.sleep(60)\n"
     )
     code = (
-        "import sys, pathlib; from bert_tf.launch import ranks; sys.exit(ranks.run(ranks.Job("
+        "import sys, pathlib; from bert_tf.launch import launchers; sys.exit(launchers.run(launchers.Job("
         f"[sys.executable, {str(program)!r}], 1, 0, 'none', pathlib.Path({str(tmp_path / 'logs')!r}))))"
     )
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
@@ -617,7 +618,7 @@ def test_ranks_end_with_the_launcher(tmp_path):
     program = tmp_path / "program.py"
     program.write_text("import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(60)\n")
     code = (
-        "import sys, pathlib; from bert_tf.launch import ranks; ranks.run(ranks.Job("
+        "import sys, pathlib; from bert_tf.launch import launchers; launchers.run(launchers.Job("
         f"[sys.executable, {str(program)!r}], 1, 0, 'none', pathlib.Path({str(tmp_path / 'logs')!r})))"
     )
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
@@ -636,7 +637,7 @@ def test_ranks_end_with_the_launcher(tmp_path):
 def test_a_child_whose_parent_is_killed_while_it_starts(monkeypatch, tmp_path):
     """Then the kernel has nobody to tell it about; on a busy machine there is time for that."""
     monkeypatch.setattr(os, "getppid", lambda: 1)
-    child = ranks._start(["sleep", "60"], subprocess.DEVNULL, os.environ, signal.SIGKILL)
+    child = rank.start_child(["sleep", "60"], subprocess.DEVNULL, os.environ, signal.SIGKILL)
     assert child.wait(timeout=30) == 137
 
 
@@ -657,7 +658,7 @@ if hvd.rank() == 1:
 @pytest.mark.parametrize("launcher", ["mpirun", "horovodrun"])
 def test_two_ranks(tmp_path, capfd, launcher):
     pytest.importorskip("horovod.tensorflow")
-    if launcher == "mpirun" and not (ranks.horovod_has_mpi() and ranks.shutil.which("mpirun")):
+    if launcher == "mpirun" and not (launchers.horovod_has_mpi() and launchers.shutil.which("mpirun")):
         pytest.skip("Horovod without MPI")
     assert run_job(tmp_path, RANKS_PROGRAM, 2, launcher) == 7
     shown = capfd.readouterr()
@@ -669,7 +670,7 @@ def test_a_signal_before_the_program_can_note_it_is_a_stop_too(tmp_path):
     program = tmp_path / "program.py"
     program.write_text("import time\nprint('starting', flush=True)\ntime.sleep(60)\n")
     code = (
-        "import sys, pathlib; from bert_tf.launch import ranks; sys.exit(ranks.run(ranks.Job("
+        "import sys, pathlib; from bert_tf.launch import launchers; sys.exit(launchers.run(launchers.Job("
         f"[sys.executable, {str(program)!r}], 1, 0, 'none', pathlib.Path({str(tmp_path / 'logs')!r}))))"
     )
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bert_tf.loss_watch import LossWatch
+from bert_tf.run.loss_watch import LossWatch
 
 # Logged by real runs of this code, every 10 updates: plateaus, noise of small batches, phases 2.
 CURVES = json.loads((Path(__file__).parent / "golden" / "loss_curves.json").read_text())

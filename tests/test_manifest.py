@@ -7,9 +7,9 @@ import json
 
 import pytest
 
-from bert_tf.errors import UserError
-from bert_tf.files import atomic_file
-from data.manifest import Stage, clear_disk_errors, describe_input, distrust, is_at_work, read_journal
+from bert_tf.base.errors import UserError
+from bert_tf.base.files import atomic_file
+from data.running.manifest import Stage, clear_disk_errors, describe_input, is_at_work, mark_damaged, read_journal
 
 
 def stage(folder, arguments=None, inputs=(), **options) -> Stage:
@@ -145,7 +145,7 @@ def test_distrusted_files_are_made_again_through_a_kill(tmp_path):
     manifest_path = tmp_path / "manifest.json"
     with stage(tmp_path) as run:
         finish(run, tmp_path, names)
-    distrust(manifest_path, ["part_0", "part_2"])
+    mark_damaged(manifest_path, ["part_0", "part_2"])
     with pytest.raises(KeyboardInterrupt), stage(tmp_path) as again:
         assert list(again.finished) == ["part_1"] and not again.is_done
         again.add(make(tmp_path, "part_0"))
@@ -160,7 +160,7 @@ def test_distrusted_files_are_made_again_through_a_kill(tmp_path):
 def test_a_wrong_manifest_alone_is_written_again(tmp_path):
     with stage(tmp_path) as run:
         finish(run, tmp_path)
-    distrust(tmp_path / "manifest.json", [])
+    mark_damaged(tmp_path / "manifest.json", [])
     with stage(tmp_path) as again:
         assert len(again.finished) == 2 and not again.is_done
         finish(again, tmp_path)

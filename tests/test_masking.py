@@ -8,9 +8,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from bert_tf.errors import UserError
-from bert_tf.masking import Masker, MaskingRules, VocabularyIds
-from bert_tf.tokenization import SPECIAL_TOKENS
+from bert_tf.base.errors import UserError
+from bert_tf.batches.masking import Masker, MaskingRules, VocabularyIds
+from bert_tf.text.vocabulary import SPECIAL_TOKENS
 
 PAD, UNKNOWN, CLS, SEP, MASK = range(5)
 WORDS = [f"w{number}" for number in range(40)]
@@ -201,7 +201,7 @@ def test_masks_depend_on_seed_epoch_and_number_alone(rules, monkeypatch):
     rows = random_rows(60)
     whole = draw(rows, rules, [(2, 100, 60)])
     pieces = [(2, 100, 1), (2, 101, 40), (2, 141, 19)]
-    monkeypatch.setattr("bert_tf.masking._BLOCK_TOKENS", 64 * 7)
+    monkeypatch.setattr("bert_tf.batches.masking._BLOCK_TOKENS", 64 * 7)
     order = np.concatenate([np.arange(41, 60), [0], np.arange(1, 41)])
     again = draw(rows[order], rules, [pieces[2], pieces[0], pieces[1]])
     for ours, theirs in zip(whole, again):

@@ -8,11 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from bert_tf import memory
+from bert_tf.base.errors import UserError
 from bert_tf.config import BertConfig
-from bert_tf.errors import UserError
-from bert_tf.memory import AUTO, GIB, Split, Workload, choose_split, find_device, largest_micro_batch, plan, predict
-from bert_tf.model import PretrainingModel, SpanModel
+from bert_tf.memory import plan as memory
+from bert_tf.memory.plan import (
+    AUTO,
+    GIB,
+    BatchSplit,
+    Workload,
+    choose_split,
+    find_device,
+    largest_micro_batch,
+    plan,
+    predict,
+)
+from bert_tf.model.heads import PretrainingModel, SpanModel
 
 ROOT = Path(__file__).resolve().parent.parent
 SMALL = BertConfig(
@@ -83,9 +93,9 @@ def test_the_flags_of_a_split():
     def split(size, num_steps=None, global_size=None):
         return choose_split(size, num_steps, global_size, lambda: tiny, 1.0)
 
-    assert split("8") == Split(8, 1, False) and split("8", 4) == Split(8, 4, False)
-    assert split("8", 0) == Split(8, 0, False)  # the configuration refuses it, by its name
-    assert split(AUTO, None, 64) == Split(32, 1, True)
+    assert split("8") == BatchSplit(8, 1, False) and split("8", 4) == BatchSplit(8, 4, False)
+    assert split("8", 0) == BatchSplit(8, 0, False)  # the configuration refuses it, by its name
+    assert split(AUTO, None, 64) == BatchSplit(32, 1, True)
     for arguments, words in (
         (("x",), "or auto"),
         (("-1",), "or auto"),
@@ -112,7 +122,7 @@ def test_the_device(monkeypatch):
 
 def test_an_address_space_limit_counts():
     code = (
-        f"import sys, resource; sys.path.insert(0, {str(ROOT)!r}); from bert_tf import memory\n"
+        f"import sys, resource; sys.path.insert(0, {str(ROOT)!r}); from bert_tf.memory import plan as memory\n"
         "resource.setrlimit(resource.RLIMIT_AS, (1 << 29, 1 << 29)); print(memory._free_memory())"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 from pretraining_data import ROOMY, VOCAB_SIZE, write_dataset
 
-from bert_tf import memory_trial
-from bert_tf.config import BertConfig, TrainConfig
-from bert_tf.distributed import Workers
-from bert_tf.errors import UserError
-from bert_tf.memory import GIB, Split, Workload
-from bert_tf.memory_trial import SHORT_OF_MEMORY, _Trial, fit_into_memory, fit_split
+from bert_tf.base.errors import UserError
+from bert_tf.config import BertConfig, PretrainingConfig
+from bert_tf.memory.plan import GIB, BatchSplit, Workload
+from bert_tf.ranks.workers import Workers
+from bert_tf.training import memory_trial
+from bert_tf.training.memory_trial import SHORT_OF_MEMORY, _Trial, fit_into_memory, fit_split
 
 ROOT = Path(__file__).resolve().parent.parent
 SMALL = BertConfig(
@@ -53,7 +53,7 @@ def tried(monkeypatch):
 
 
 def test_the_size_is_halved_until_it_fits(tried, capsys):
-    assert fit_split(Split(24, 2, True), WORK, "lamb", Workers()) == Split(3, 16, True)
+    assert fit_split(BatchSplit(24, 2, True), WORK, "lamb", Workers()) == BatchSplit(3, 16, True)
     assert tried == [24, 12, 6, 3]
     assert "12 do not fit (rank 0's trial ended with SIGKILL): going on with 8 micro-batches of 6" in (
         capsys.readouterr().out
@@ -69,14 +69,14 @@ def test_the_smallest_of_all_ranks_wins(tried):
         def gather(self, vector):
             return np.array([vector, [SHORT_OF_MEMORY if tried[-1] > 1 else 0]])
 
-    assert fit_split(Split(4, 1, True), WORK, "lamb", Other()) == Split(1, 4, True)
+    assert fit_split(BatchSplit(4, 1, True), WORK, "lamb", Other()) == BatchSplit(1, 4, True)
     assert tried == [4, 2, 1]
 
 
 def test_where_not_even_one_row_fits(monkeypatch, tried):
     monkeypatch.setattr(memory_trial._Trial, "run", lambda *_, **__: SHORT_OF_MEMORY)
     with pytest.raises(UserError, match="for a micro-batch of 1 .*its last words.*--recompute"):
-        fit_split(Split(2, 1, True), WORK, "lamb", Workers())
+        fit_split(BatchSplit(2, 1, True), WORK, "lamb", Workers())
 
 
 def trial_by_script(monkeypatch, tmp_path, script):
@@ -120,7 +120,7 @@ def test_a_real_trial_makes_its_updates_and_ends_with_its_parent():
         trial.end()
 
 
-CONFIG = TrainConfig(
+CONFIG = PretrainingConfig(
     num_train_steps=4,
     warmup_steps=0,
     learning_rate=0.01,

@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.blocks import Blocks, choose_scope
+from bert_tf.base.errors import UserError
 from bert_tf.config import BertConfig
-from bert_tf.errors import UserError
-from bert_tf.losses import PretrainingObjective
-from bert_tf.model import BertEncoder, PretrainingModel, SpanModel
-from bert_tf.randomness import DropoutKey, update_key
+from bert_tf.model.blocks import Blocks, choose_scope
+from bert_tf.model.encoder import BertEncoder
+from bert_tf.model.heads import PretrainingModel, SpanModel
+from bert_tf.model.losses import PretrainingObjective
+from bert_tf.model.randomness import DropoutKey, update_key
 
 CONFIG = BertConfig(
     vocab_size=101,

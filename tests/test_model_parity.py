@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.blocks import Blocks
 from bert_tf.config import BertConfig
-from bert_tf.losses import PretrainingObjective, SpanObjective
-from bert_tf.model import PretrainingModel, SpanModel
+from bert_tf.model.blocks import Blocks
+from bert_tf.model.heads import PretrainingModel, SpanModel
+from bert_tf.model.losses import PretrainingObjective, SpanObjective
 
 GOLDEN = np.load(Path(__file__).parent / "golden" / "hugging_face_bert.npz")
 WEIGHTS = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from data import near_duplicates
-from data.near_duplicates import Sketches, find_matches, read_document, sketch_file
+from data.checking import near_duplicates
+from data.checking.near_duplicates import Sketches, find_matches, read_document, sketch_file
 from tests.preparation import changed, documents
 
 

@@ -5,18 +5,12 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.model import PretrainingModel
-from bert_tf.optimization import (
-    LARS,
-    NVLAMB,
-    AdamW,
-    LossScale,
-    WarmupPolynomialDecay,
-    _norm,
-    excluded_from_weight_decay,
-    global_norm,
-    make_optimizer,
-)
+from bert_tf.model.heads import PretrainingModel
+from bert_tf.optimizer.keras_optimizers import LARS, NVLAMB, AdamW, make_optimizer
+from bert_tf.optimizer.loss_scale import LossScale
+from bert_tf.optimizer.schedule import WarmupPolynomialDecay
+from bert_tf.optimizer.update_rules import excluded_from_weight_decay, global_norm
+from bert_tf.optimizer.update_rules import norm as tensor_norm
 
 BETA_1, BETA_2, EPSILON, DECAY = 0.9, 0.999, 1e-6, 0.01
 # Name -> shape. Two decay, two do not; "zeros" and the bias start at 0, so their first ratio is 1.
@@ -495,7 +489,7 @@ def test_norms_do_not_stagnate_over_large_tables():
     """Adding 2^25 ones one after the other in float32 stops at 2^24."""
     ones = tf.ones([2**15, 2**10])
     expected = 2**12.5
-    for norm in (_norm, tf.function(_norm, jit_compile=True), lambda x: global_norm([x])):
+    for norm in (tensor_norm, tf.function(tensor_norm, jit_compile=True), lambda x: global_norm([x])):
         np.testing.assert_allclose(float(norm(ones)), expected, rtol=1e-6)
 
 

@@ -8,8 +8,8 @@ import pytest
 import tensorflow as tf
 from test_train_step import CONFIG, Rank, _state, assert_same_weights, global_batch, make_step, rows_of
 
-from bert_tf.distributed import Workers
-from bert_tf.packing import Places, best_fit, lay_out
+from bert_tf.batches.packing import Places, best_fit, lay_out
+from bert_tf.ranks.workers import Workers
 
 LENGTH, PREDICTIONS = 16, 8
 WITHOUT_DROPOUT = dataclasses.replace(CONFIG, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)

@@ -3,8 +3,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from bert_tf.errors import UserError
-from bert_tf.packing import EMPTY, MAX_INSTANCES_PER_ROW, Places, best_fit, lay_out, predictions_per_row
+from bert_tf.base.errors import UserError
+from bert_tf.batches.packing import EMPTY, MAX_INSTANCES_PER_ROW, Places, best_fit, lay_out, predictions_per_row
 
 
 def lengths_like_wikipedia(count, row_length=512):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bert_tf.tokenization import SPECIAL_TOKENS
+from bert_tf.text.vocabulary import SPECIAL_TOKENS
 from tests.preparation import documents
 
 CHECKOUT = Path(__file__).parent.parent

@@ -8,13 +8,16 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from bert_tf.errors import UserError
-from bert_tf.example_proto import ExampleReader
-from bert_tf.masking import VocabularyIds
-from bert_tf.records import InstanceArrays, RecordFile, RecordSchema, describe, load_index
-from bert_tf.tokenization import SPECIAL_TOKENS, open_tokenizer
-from data import pretraining_examples as examples
-from data.pretraining_examples import ExampleSettings, Pairs, create_instances, make_shard, total_counts
+from bert_tf.base.errors import UserError
+from bert_tf.batches.masking import VocabularyIds
+from bert_tf.records.example_proto import ExampleReader
+from bert_tf.records.index import load_index
+from bert_tf.records.reader import RecordFile, describe
+from bert_tf.records.schema import InstanceArrays, RecordSchema
+from bert_tf.text.tokenizer import open_tokenizer
+from bert_tf.text.vocabulary import SPECIAL_TOKENS
+from data.instances import pretraining_examples as examples
+from data.instances.pretraining_examples import ExampleSettings, Pairs, create_instances, make_shard, total_counts
 from tests.tokenized import tokenized
 
 WORDS = [f"{letter}{number}" for number in range(10) for letter in "abcdefghij"]

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from bert_tf.errors import UserError
-from data import formatting, pubmed
+from bert_tf.base.errors import UserError
+from data.corpora import formatting, pubmed
 
 REAL_ARTICLE = Path(os.environ.get("BERT_TF_REAL_DATA", "")) / "pubmed_one_article.xml"
 

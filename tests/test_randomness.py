@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.randomness import DropoutKey, draw_decisions, keep_mask, keep_scale, truncated_normal, update_key
+from bert_tf.model.randomness import DropoutKey, draw_decisions, keep_mask, keep_scale, truncated_normal, update_key
 
 
 def masks(first_row, shape, *, rate=0.3, site=3, batch_number=7, seed=5, mode="eager"):

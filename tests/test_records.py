@@ -11,18 +11,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf import example_proto, records
-from bert_tf.errors import UserError
-from bert_tf.records import (
-    InstanceArrays,
-    RecordFile,
-    RecordSchema,
-    RecordWriter,
-    describe,
-    encode_records,
-    load_index,
-    write_records,
-)
+from bert_tf.base.errors import UserError
+from bert_tf.records import example_proto, index
+from bert_tf.records.index import load_index
+from bert_tf.records.reader import RecordFile, describe
+from bert_tf.records.schema import InstanceArrays, RecordSchema
+from bert_tf.records.writer import RecordWriter, encode_records, write_records
 
 
 def instances(count: int, length: int = 128, predictions: int = 20, vocab_size: int = 30522, seed: int = 0):
@@ -293,7 +287,7 @@ def test_an_index_that_cannot_be_stored_is_kept_in_memory(shard, monkeypatch):
     def refuse(*_):
         raise OSError(errno.EROFS, "Read-only file system")
 
-    monkeypatch.setattr(records, "_write_index", refuse)
+    monkeypatch.setattr(index, "write_index", refuse)
     assert load_index(shard).num_records == 50
     assert [path.name for path in shard.parent.iterdir()] == ["x.tfrecord"]
 

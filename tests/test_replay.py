@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from pretraining_data import ROOMY, VOCAB_SIZE, instances, make_instance_arrays, write_dataset
 
-from bert_tf.config import BertConfig, TrainConfig
-from bert_tf.distributed import Workers
-from bert_tf.errors import UserError
-from bert_tf.input_pipeline import RecordSet
-from bert_tf.records import write_records
-from bert_tf.replay import replay
-from bert_tf.training import PretrainingInputs, pretrain
+from bert_tf.base.errors import UserError
+from bert_tf.batches.record_set import RecordSet
+from bert_tf.config import BertConfig, PretrainingConfig
+from bert_tf.ranks.workers import Workers
+from bert_tf.records.writer import write_records
+from bert_tf.training.pretraining import PretrainingInputs, pretrain
+from bert_tf.training.replay import replay
 
 BERT = BertConfig(
     vocab_size=VOCAB_SIZE,
@@ -26,7 +26,7 @@ BERT = BertConfig(
 
 
 def train(records, model_dir, bert_config=BERT, **changes):
-    config = TrainConfig(
+    config = PretrainingConfig(
         **{
             **dict(
                 num_train_steps=8,

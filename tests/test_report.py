@@ -11,8 +11,8 @@ from html.parser import HTMLParser
 
 import pytest
 
+from bert_tf.base.errors import UserError
 from bert_tf.config import BertConfig
-from bert_tf.errors import UserError
 from bert_tf.report import write_curve_svg, write_report
 from bert_tf.report.charts import Chart, Segment, Series, draw
 from bert_tf.report.runs import num_parameters, read_run

@@ -3,12 +3,12 @@ import sys
 
 import pytest
 
-from bert_tf.errors import UserError
-from bert_tf.run_folder import RunFolder, provenance
+from bert_tf.base.errors import UserError
+from bert_tf.run.run_folder import RunFolder, provenance
 
 HOLD = """
 import sys, time
-from bert_tf.run_folder import RunFolder
+from bert_tf.run.run_folder import RunFolder
 folder = RunFolder(sys.argv[1])
 print("held", flush=True)
 time.sleep(60)

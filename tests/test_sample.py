@@ -9,8 +9,8 @@ from collections import Counter
 
 import pytest
 
-from data import sample as module
-from data.sample import QUESTION_FILES, generate
+from data.corpora import sample as module
+from data.corpora.sample import QUESTION_FILES, generate
 
 
 @pytest.fixture(scope="module")

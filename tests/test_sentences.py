@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from bert_tf.errors import UserError
-from data import sentences
-from data.sentences import get_splitter, split_by_rules
+from bert_tf.base.errors import UserError
+from data.sharding import sentences
+from data.sharding.sentences import get_splitter, split_by_rules
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,12 @@ import random
 import numpy as np
 import pytest
 
-from bert_tf.errors import UserError
-from bert_tf.files import sha256_of_file
-from data import sharding
-from data.manifest import Stage
-from data.sharding import ShardingSettings, assign_documents, index_documents, shard_corpus
-from data.workers import ProcessPool
+from bert_tf.base.errors import UserError
+from bert_tf.base.files import sha256_of_file
+from data.running.manifest import Stage
+from data.running.workers import ProcessPool
+from data.sharding import sharding
+from data.sharding.sharding import ShardingSettings, assign_documents, index_documents, shard_corpus
 
 SETTINGS = ShardingSettings(6, 2, 0.1, "rules", 7)
 

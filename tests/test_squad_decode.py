@@ -9,12 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert_tf.errors import UserError
-from bert_tf.squad.decode import DecodeSettings, decode, restore_text
-from bert_tf.squad.examples import Example, Paragraph, read_examples
-from bert_tf.squad.features import FeatureSettings, make_features
-from bert_tf.squad.metrics import score_version_2
-from bert_tf.tokenization import BasicTokenizer, FullTokenizer
+from bert_tf.base.errors import UserError
+from bert_tf.tasks.squad.decode import DecodeSettings, decode, restore_text
+from bert_tf.tasks.squad.examples import Example, Paragraph, read_examples
+from bert_tf.tasks.squad.features import FeatureSettings, make_features
+from bert_tf.tasks.squad.metrics import score_version_2
+from bert_tf.text.basic_tokenizer import BasicTokenizer
+from bert_tf.text.wordpiece import FullTokenizer
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "squad.json").read_text(encoding="utf-8"))
 

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from bert_tf.errors import UserError
-from bert_tf.squad.examples import Answer, Paragraph, check_answers, read_examples
+from bert_tf.base.errors import UserError
+from bert_tf.tasks.squad.examples import Answer, Paragraph, check_answers, read_examples
 
 ONE_QUESTION = '{"data": [{"paragraphs": [{"context": "c", "qas": [{"id": "q", "question": "?", %s}]}]}]}'
 

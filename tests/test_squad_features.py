@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert_tf.errors import UserError
-from bert_tf.squad.examples import Answer, Example, Paragraph, read_examples
-from bert_tf.squad.features import (
+from bert_tf.base.errors import UserError
+from bert_tf.tasks.squad.examples import Answer, Example, Paragraph, read_examples
+from bert_tf.tasks.squad.features import (
     NO_WORD,
     FeatureSettings,
     best_windows,
@@ -19,7 +19,7 @@ from bert_tf.squad.features import (
     make_features,
     window_spans,
 )
-from bert_tf.tokenization import FullTokenizer
+from bert_tf.text.wordpiece import FullTokenizer
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "squad.json").read_text(encoding="utf-8"))
 

@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from bert_tf.errors import UserError
-from bert_tf.squad import metrics
-from bert_tf.squad.examples import Answer, Example, Paragraph
+from bert_tf.base.errors import UserError
+from bert_tf.tasks.squad import metrics
+from bert_tf.tasks.squad.examples import Answer, Example, Paragraph
 
 
 def example(id_, answers):

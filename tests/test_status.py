@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from bert_tf.files import atomic_file
-from data import status
-from data.manifest import Stage, describe_input
+from bert_tf.base.files import atomic_file
+from data.checking import status
+from data.running.manifest import Stage, describe_input
 from tests.preparation import bertPrep, documents, run, shard
 
 RECORDS = ("--max_seq_length", 128, "--dupe_factor", 1)

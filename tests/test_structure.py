@@ -15,17 +15,30 @@ PRODUCT = sorted(path for folder in ("bert_tf", "data") for path in (ROOT / fold
 PROGRAMS = sorted(ROOT.glob("run_*.py"))
 MAX_FUNCTION_LINES, MAX_MODULE_LINES = 80, 500
 
-# A module imports from its own layer and from those above it, never from below.
-LAYERS = [
-    {"errors", "files", "progress", "command_line", "example_proto", "record_frames"},
-    {"config", "tokenization", "masking", "records", "data_order", "memory", "packing", "squad"},
-    {"randomness", "blocks", "model", "losses", "optimization", "input_pipeline", "checkpoint"},
-    {"distributed", "telemetry", "telemetry_sinks", "loss_watch", "report", "run_folder"},
-    {"train_step", "interval", "memory_trial"},
-    {"training", "replay", "finetuning", "inference"},
-    {"launch"},
-]
-WITHOUT_TENSORFLOW = LAYERS[0] | LAYERS[1] | {"loss_watch", "report", "run_folder", "launch"}
+# In the order in which the data flows: a package imports only from itself and from those above it.
+PACKAGES = (
+    "base",
+    "config",
+    "text",
+    "records",
+    "batches",
+    "model",
+    "optimizer",
+    "memory",
+    "ranks",
+    "run",
+    "report",
+    "training",
+    "tasks",
+    "interchange",
+    "launch",
+)
+# Packages that may import TensorFlow, and single modules of the others that may.
+WITH_TENSORFLOW = {"model", "optimizer", "memory", "ranks", "run", "training", "tasks", "interchange"}
+MODULES_WITH_TENSORFLOW = {"batches.batches"}
+MODULES_WITH_HOROVOD = {"ranks.horovod_workers"}
+# What data/ may use of the library.
+FOR_DATA = ("base", "text", "records", "batches.masking")
 
 FLAGS = {
     "run_pretraining.py": """
@@ -62,18 +75,23 @@ def imported(path):
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def room(dotted):
-    """``bert_tf.squad.features`` -> ``squad``; None for anything outside bert_tf."""
-    parts = dotted.split(".")
-    return parts[1] if parts[0] == "bert_tf" and len(parts) > 1 else None
+def inside_library(dotted):
+    """``bert_tf.tasks.squad.features`` -> ``tasks.squad.features``; None for anything outside bert_tf."""
+    package, _, inside = dotted.partition(".")
+    return inside if package == "bert_tf" and inside else None
 
 
-def room_of_file(path):
-    return path.relative_to(ROOT / "bert_tf").parts[0].removesuffix(".py")
+def module_name(path):
+    return ".".join(path.relative_to(ROOT / "bert_tf").with_suffix("").parts)
 
 
-def layer_of(name):
-    return next((number for number, layer in enumerate(LAYERS) if name in layer), None)
+def is_in(module, places):
+    return any(module == place or module.startswith(f"{place}.") for place in places)
+
+
+def is_without_tensorflow(path):
+    module = module_name(path)
+    return not is_in(module, WITH_TENSORFLOW | MODULES_WITH_TENSORFLOW)
 
 
 BERT_TF = [path for path in PRODUCT if path.is_relative_to(ROOT / "bert_tf") and path != ROOT / "bert_tf/__init__.py"]
@@ -81,39 +99,37 @@ BERT_TF = [path for path in PRODUCT if path.is_relative_to(ROOT / "bert_tf") and
 
 @pytest.mark.parametrize("path", BERT_TF, ids=names(BERT_TF))
 def test_imports_go_upwards(path):
-    own = layer_of(room_of_file(path))
-    assert own is not None, f"{path.name} has no place in LAYERS"
+    module = module_name(path)
+    package = module.split(".")[0]
+    assert package in PACKAGES, f"{package} has no place in PACKAGES"
     for dotted in imported(path):
-        assert dotted.split(".")[0] not in ("data", "tests"), dotted
-        if room(dotted):
-            assert layer_of(room(dotted)) is not None and layer_of(room(dotted)) <= own, dotted
-        if dotted.split(".")[0] in ("tensorflow", "keras"):
-            assert room_of_file(path) not in WITHOUT_TENSORFLOW, dotted
-        if dotted.split(".")[0] == "horovod":
-            assert room_of_file(path) == "distributed" or (
-                room_of_file(path) == "launch" and dotted.startswith("horovod.runner.")
-            )
+        top, inside = dotted.split(".")[0], inside_library(dotted)
+        assert top not in ("data", "tests"), dotted
+        if inside:
+            other = inside.split(".")[0]
+            assert PACKAGES.index(other) <= PACKAGES.index(package), f"{module} imports {dotted} from below"
+        if top in ("tensorflow", "keras"):
+            assert not is_without_tensorflow(path), dotted
+        if top == "horovod":
+            assert module in MODULES_WITH_HOROVOD or (package == "launch" and dotted.startswith("horovod.runner."))
+
+
+def test_every_package_says_what_it_is_for():
+    for path in (path for path in PRODUCT if path.name == "__init__.py"):
+        assert ast.get_docstring(parsed(path)), f"{path} has no docstring"
 
 
 @pytest.mark.parametrize("path", [path for path in PRODUCT if path not in BERT_TF])
 def test_data_uses_only_the_top_of_the_library(path):
     for dotted in imported(path):
         assert dotted.split(".")[0] not in ("tensorflow", "keras", "horovod"), dotted
-        allowed = (
-            None,
-            "errors",
-            "files",
-            "progress",
-            "masking",
-            "records",
-            "record_frames",
-            "tokenization",
-            "example_proto",
-        )
-        assert room(dotted) in allowed, dotted
+        inside = inside_library(dotted)
+        assert inside is None or is_in(inside, FOR_DATA), dotted
 
 
-WITHOUT_FLAGS = [path for path in PRODUCT if path.name != "command_line.py"]  # the programs' shared part
+WITHOUT_FLAGS = [
+    path for path in PRODUCT if path.name != "command_line.py"
+]  # base/command_line is the programs' shared part
 
 
 @pytest.mark.parametrize("path", WITHOUT_FLAGS, ids=names(WITHOUT_FLAGS))
@@ -141,8 +157,7 @@ def test_importing_has_no_side_effects(tmp_path):
     modules = [
         ".".join(path.relative_to(ROOT).with_suffix("").parts)
         for path in PRODUCT
-        if path.stem not in ("__init__", "__main__")
-        and (path not in BERT_TF or room_of_file(path) in WITHOUT_TENSORFLOW)
+        if path.stem not in ("__init__", "__main__") and (path not in BERT_TF or is_without_tensorflow(path))
     ]
     check = (
         f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
@@ -163,7 +178,7 @@ def test_importing_the_rest_says_nothing(tmp_path):
     modules = [
         ".".join(path.relative_to(ROOT).with_suffix("").parts)
         for path in BERT_TF
-        if path.stem not in ("__init__", "__main__") and room_of_file(path) not in WITHOUT_TENSORFLOW
+        if path.stem not in ("__init__", "__main__") and not is_without_tensorflow(path)
     ]
     check = (
         f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
@@ -191,7 +206,7 @@ def test_flags_are_frozen(program):
     """People's scripts use these names; add the new one here, and think twice before taking one away."""
     defined = [
         node.args[0].value
-        for path in (ROOT / program, ROOT / "bert_tf/command_line.py")
+        for path in (ROOT / program, ROOT / "bert_tf/base/command_line.py")
         for node in ast.walk(parsed(path))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr.startswith("DEFINE_")
     ]

@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf import telemetry
 from bert_tf.config import BertConfig
-from bert_tf.telemetry import Telemetry
+from bert_tf.run import flops as model_flops
+from bert_tf.run.telemetry import Telemetry
 
 TRAIN = {
     "batches_consumed": 10,
@@ -64,7 +64,7 @@ def dllogger_lines(path):
 )
 def test_flops_are_the_published_ones(name, seq_length, num_predictions, gflop):
     config = BertConfig.preset(name, vocab_size=30522)
-    flops = telemetry.pretraining_flops_per_sequence(config, seq_length, num_predictions)
+    flops = model_flops.pretraining_flops_per_sequence(config, seq_length, num_predictions)
     assert round(flops / 1e9, 1) == gflop
 
 
@@ -76,18 +76,18 @@ def test_flops_count_the_matmuls_of_a_small_model():
     # Two tokens: four 4x4 and two 4x6 products each, scores and context over two positions.
     encoder = 2 * (4 * 2 * 16 + 2 * 2 * 24 + 2 * 2 * 2 * 4)
     head = 1 * (2 * 16 + 2 * 4 * 11) + 2 * 16
-    assert telemetry.pretraining_flops_per_sequence(config, 2, 1) == 3 * (encoder + head)
-    assert telemetry.span_flops_per_sequence(config, 2) == 3 * (encoder + 2 * 2 * 2 * 4)
+    assert model_flops.pretraining_flops_per_sequence(config, 2, 1) == 3 * (encoder + head)
+    assert model_flops.span_flops_per_sequence(config, 2) == 3 * (encoder + 2 * 2 * 2 * 4)
 
 
 def test_a_peak_is_known_or_absent_but_never_invented():
-    assert telemetry.peak_tflops("NVIDIA A100-SXM4-80GB", "tf32") == 156
-    assert telemetry.peak_tflops("Tesla V100-SXM2-32GB", "fp16") == 125
-    assert telemetry.peak_tflops("NVIDIA H200", "bf16") == 989
-    assert telemetry.peak_tflops("NVIDIA H100 PCIe", "bf16") == 756
-    assert telemetry.peak_tflops("Tesla V100-SXM2-32GB", "bf16") is None
-    assert telemetry.peak_tflops("NVIDIA GeForce RTX 3060", "fp16") is None
-    assert telemetry.peak_tflops("Intel Xeon", "fp32") is None
+    assert model_flops.peak_tflops("NVIDIA A100-SXM4-80GB", "tf32") == 156
+    assert model_flops.peak_tflops("Tesla V100-SXM2-32GB", "fp16") == 125
+    assert model_flops.peak_tflops("NVIDIA H200", "bf16") == 989
+    assert model_flops.peak_tflops("NVIDIA H100 PCIe", "bf16") == 756
+    assert model_flops.peak_tflops("Tesla V100-SXM2-32GB", "bf16") is None
+    assert model_flops.peak_tflops("NVIDIA GeForce RTX 3060", "fp16") is None
+    assert model_flops.peak_tflops("Intel Xeon", "fp32") is None
 
 
 def test_metrics_file_holds_every_event_with_its_numbers(tmp_path):

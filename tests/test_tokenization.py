@@ -12,15 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from bert_tf.errors import UserError
-from bert_tf.tokenization import (
-    BasicTokenizer,
-    FullTokenizer,
-    WordpieceTokenizer,
-    check_casing,
-    load_vocab,
-    open_tokenizer,
-)
+from bert_tf.base.errors import UserError
+from bert_tf.text.basic_tokenizer import BasicTokenizer
+from bert_tf.text.tokenizer import open_tokenizer
+from bert_tf.text.vocabulary import check_casing, load_vocab
+from bert_tf.text.wordpiece import FullTokenizer, WordpieceTokenizer
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 LETTERS = string.ascii_letters + string.digits

@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.blocks import Blocks
+from bert_tf.base.errors import UserError
 from bert_tf.config import BertConfig
-from bert_tf.distributed import Workers
-from bert_tf.errors import UserError
-from bert_tf.losses import PretrainingObjective
-from bert_tf.model import PretrainingModel
-from bert_tf.optimization import LossScale, make_optimizer
-from bert_tf.train_step import TrainStep
+from bert_tf.model.blocks import Blocks
+from bert_tf.model.heads import PretrainingModel
+from bert_tf.model.losses import PretrainingObjective
+from bert_tf.optimizer.keras_optimizers import make_optimizer
+from bert_tf.optimizer.loss_scale import LossScale
+from bert_tf.ranks.workers import Workers
+from bert_tf.training.step import TrainStep
 
 CONFIG = BertConfig(
     vocab_size=101,

@@ -14,14 +14,15 @@ import psutil
 import pytest
 from pretraining_data import ROOMY, write_dataset
 
-from bert_tf.checkpoint import PREFIX
-from bert_tf.config import BertConfig, TrainConfig
-from bert_tf.distributed import Workers
-from bert_tf.errors import UserError
-from bert_tf.input_pipeline import RecordSet
-from bert_tf.replay import replay
-from bert_tf.train_step import TrainStep
-from bert_tf.training import PretrainingInputs, check_same_vocabulary, pretrain
+from bert_tf.base.errors import UserError
+from bert_tf.batches.record_set import RecordSet
+from bert_tf.config import BertConfig, PretrainingConfig
+from bert_tf.ranks.workers import Workers
+from bert_tf.run.checkpoint import PREFIX
+from bert_tf.run.initialise import check_same_vocabulary
+from bert_tf.training.pretraining import PretrainingInputs, pretrain
+from bert_tf.training.replay import replay
+from bert_tf.training.step import TrainStep
 
 ROOT = Path(__file__).resolve().parent.parent
 HOROVODRUN = shutil.which("horovodrun", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
@@ -252,7 +253,7 @@ def test_one_process_finishes_the_update_in_which_a_signal_comes_and_no_more(dat
         return update(step, *arguments, **options)
 
     monkeypatch.setattr(TrainStep, "__call__", signalled_in_the_third)
-    config = TrainConfig(
+    config = PretrainingConfig(
         num_train_steps=20,
         warmup_steps=2,
         learning_rate=0.01,

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from bert_tf.errors import UserError
-from bert_tf.records import load_index
-from data.manifest import Stage, distrust
+from bert_tf.base.errors import UserError
+from bert_tf.records.index import load_index
+from data.running.manifest import Stage, mark_damaged
 from tests.preparation import documents, run, shard
 from tests.test_bertprep import files_below
 
@@ -269,7 +269,7 @@ def test_nothing_there_says_so(tmp_path):
 
 def test_a_repair_that_was_killed_is_ended_by_the_stage_itself(prepared, work):
     change_text(work)
-    distrust(work / "sharded/custom/manifest.json", ["training/custom_training_2.txt"])
+    mark_damaged(work / "sharded/custom/manifest.json", ["training/custom_training_2.txt"])
     run(work, "sharding", "--n_training_shards", 4, "--n_test_shards", 2)
     assert files_below(work) == files_below(prepared)
 
@@ -279,7 +279,7 @@ def test_a_repair_that_was_killed_at_its_end_is_ended(prepared, work, capsys):
     manifest_path = work / "sharded/custom/manifest.json"
     manifest = json.loads(manifest_path.read_text())
     (entry,) = [e for e in manifest["shards"]["training"] if "_2.txt" in e["file"]]
-    distrust(manifest_path, [entry["file"]])
+    mark_damaged(manifest_path, [entry["file"]])
     with Stage(
         "sharding", "custom", manifest_path, manifest["arguments"], manifest["inputs"], outputs_to_delete=""
     ) as stage:
@@ -292,7 +292,7 @@ def test_a_repair_that_was_killed_at_its_end_is_ended(prepared, work, capsys):
 
 
 def test_other_bytes_than_at_first_are_not_passed_over(prepared, work, capsys, monkeypatch):
-    from data import sharding
+    from data.sharding import sharding
 
     change_text(work)
     monkeypatch.setattr(sharding, "_SPLIT_NUMBERS", {"training": 5, "test": 6})

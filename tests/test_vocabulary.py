@@ -12,13 +12,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert_tf.errors import UserError
-from bert_tf.example_proto import ExampleReader
-from bert_tf.input_pipeline import RecordSet
-from bert_tf.masking import VocabularyIds
-from bert_tf.records import RecordFile
-from bert_tf.tokenization import SPECIAL_TOKENS, FullTokenizer, load_vocab, open_tokenizer
-from data import text_files, vocabulary
+from bert_tf.base.errors import UserError
+from bert_tf.batches.masking import VocabularyIds
+from bert_tf.batches.record_set import RecordSet
+from bert_tf.records.example_proto import ExampleReader
+from bert_tf.records.reader import RecordFile
+from bert_tf.text.tokenizer import open_tokenizer
+from bert_tf.text.vocabulary import SPECIAL_TOKENS, load_vocab
+from bert_tf.text.wordpiece import FullTokenizer
+from data.corpora import text_files
+from data.instances import vocabulary
 
 PROGRAM = Path(__file__).parent.parent / "data/bertPrep.py"
 CHINESE = """

@@ -6,9 +6,10 @@ import re
 
 import pytest
 
-from bert_tf.tokenization import SPECIAL_TOKENS, FullTokenizer
-from data import vocabulary_fit
-from data.vocabulary_fit import judge_fit, measure_fit
+from bert_tf.text.vocabulary import SPECIAL_TOKENS
+from bert_tf.text.wordpiece import FullTokenizer
+from data.checking import vocabulary_fit
+from data.checking.vocabulary_fit import judge_fit, measure_fit
 
 TEXT = "The river flows to the Sea.\nMany people live by the river.\n\n" * 50
 LOWER = "the river flows to sea many people live by .".split()

@@ -6,9 +6,9 @@ import bz2
 
 import pytest
 
-from bert_tf.errors import UserError
-from data import wiki
-from data.wikitext import paragraphs_of
+from bert_tf.base.errors import UserError
+from data.corpora import wiki
+from data.corpora.wikitext import paragraphs_of
 
 HEAD = (
     '<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.10/"><siteinfo><namespaces>'

@@ -9,8 +9,8 @@ import signal
 
 import pytest
 
-from bert_tf.errors import UserError
-from data.workers import ProcessPool, WorkersError
+from bert_tf.base.errors import UserError
+from data.running.workers import ProcessPool, WorkersError
 
 
 def square(number: int) -> int:

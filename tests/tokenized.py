@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from data.pretraining_examples import TokenizedText
+from data.instances.pretraining_examples import TokenizedText
 
 
 def tokenized(documents: Iterable[list[list[int]]]) -> TokenizedText:

@@ -8,13 +8,14 @@ import sys
 import numpy as np
 from test_train_step import CONFIG, global_batch, rows_of
 
-from bert_tf.blocks import Blocks
-from bert_tf.distributed import connect
-from bert_tf.errors import exit_on_user_error
-from bert_tf.losses import PretrainingObjective
-from bert_tf.model import PretrainingModel
-from bert_tf.optimization import LossScale, make_optimizer
-from bert_tf.train_step import TrainStep
+from bert_tf.base.errors import exit_on_user_error
+from bert_tf.model.blocks import Blocks
+from bert_tf.model.heads import PretrainingModel
+from bert_tf.model.losses import PretrainingObjective
+from bert_tf.optimizer.keras_optimizers import make_optimizer
+from bert_tf.optimizer.loss_scale import LossScale
+from bert_tf.ranks.connect import connect
+from bert_tf.training.step import TrainStep
 
 
 @exit_on_user_error

@@ -11,13 +11,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import tensorflow as tf
 from protocol import LEARNING_RATE, random_batch, serve
 
-from bert_tf.blocks import Blocks
 from bert_tf.config import BertConfig, compute_dtype
-from bert_tf.distributed import Workers
-from bert_tf.losses import PretrainingObjective
-from bert_tf.model import PretrainingModel
-from bert_tf.optimization import LossScale, make_optimizer
-from bert_tf.train_step import TrainStep
+from bert_tf.model.blocks import Blocks
+from bert_tf.model.heads import PretrainingModel
+from bert_tf.model.losses import PretrainingObjective
+from bert_tf.optimizer.keras_optimizers import make_optimizer
+from bert_tf.optimizer.loss_scale import LossScale
+from bert_tf.ranks.workers import Workers
+from bert_tf.training.step import TrainStep
 
 
 def make_update(settings: dict[str, Any]) -> Callable[[], float]:

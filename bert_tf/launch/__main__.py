@@ -7,15 +7,15 @@ import sys
 from collections.abc import Sequence
 from typing import Callable, NamedTuple
 
-from bert_tf.errors import exit_on_user_error
+from bert_tf.base.errors import exit_on_user_error
 from bert_tf.launch import adam, lamb, squad
 from bert_tf.launch.arguments import Argument
-from bert_tf.launch.job import Surroundings, show
+from bert_tf.launch.environment import LaunchEnvironment, show
 
 
 class Launcher(NamedTuple):
     arguments: Sequence[Argument]
-    launch: Callable[[Sequence[str], Surroundings], int]
+    launch: Callable[[Sequence[str], LaunchEnvironment], int]
 
 
 LAUNCHERS: dict[str, Launcher] = {
@@ -42,7 +42,7 @@ def main(argv: Sequence[str]) -> int:
             ]
         )
         return 0
-    return launcher.launch(typed, Surroundings(os.environ))
+    return launcher.launch(typed, LaunchEnvironment(os.environ))
 
 
 if __name__ == "__main__":

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from bert_tf.base.errors import UserError
 from bert_tf.config import PRECISIONS, PRESETS
-from bert_tf.errors import UserError
 from bert_tf.launch.arguments import Argument, one_of, parse_arguments, positive, whole
-from bert_tf.launch.job import Surroundings
+from bert_tf.launch.environment import LaunchEnvironment
 from bert_tf.launch.pretraining import Phase, Recipe, check_warmup
 
 ARGUMENTS = (
@@ -27,7 +27,7 @@ ARGUMENTS = (
 )
 
 
-def launch(typed: Sequence[str], surroundings: Surroundings) -> int:
+def launch(typed: Sequence[str], environment: LaunchEnvironment) -> int:
     """Returns the ranks' exit code."""
     values = parse_arguments(ARGUMENTS, typed)
     if values["max_pred_per_seq"] > values["seq_len"]:
@@ -48,4 +48,4 @@ def launch(typed: Sequence[str], surroundings: Surroundings) -> int:
     )
     check_warmup(phase, "warmup_steps (position 7)")
     recipe = Recipe("adam", "adamw", ARGUMENTS, typed, values, [phase], f"gbs{phase.global_batch_size}")
-    return recipe.launch(surroundings)
+    return recipe.launch(environment)

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any, Callable, NamedTuple
 
-from bert_tf.errors import UserError
-from bert_tf.memory import AUTO
+from bert_tf.base.errors import UserError
+from bert_tf.memory.plan import AUTO
 
 Values = dict[str, Any]
 

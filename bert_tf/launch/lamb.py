@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from bert_tf.base.errors import UserError
 from bert_tf.config import PRECISIONS, PRESETS
-from bert_tf.errors import UserError
 from bert_tf.launch.arguments import Argument, Values, one_of, parse_arguments, positive, size_or_auto, whole
-from bert_tf.launch.job import Surroundings
+from bert_tf.launch.environment import LaunchEnvironment
 from bert_tf.launch.pretraining import Phase, Recipe, check_warmup, rows_in
 
 ARGUMENTS = (
@@ -87,17 +87,17 @@ def parse(typed: Sequence[str]) -> Values:
     return parse_arguments(ARGUMENTS, typed)
 
 
-def launch(typed: Sequence[str], surroundings: Surroundings, only: str | None = None) -> int:
+def launch(typed: Sequence[str], environment: LaunchEnvironment, only: str | None = None) -> int:
     """Both phases, or one of them; returns the ranks' exit code."""
     values = parse(typed)
     phases = make_phases(values)
     batches = "_".join(f"gbs{number}{phase.global_batch_size}" for number, phase in enumerate(phases, 1))
-    return Recipe("lamb", "lamb", ARGUMENTS, typed, values, phases, batches).launch(surroundings, only)
+    return Recipe("lamb", "lamb", ARGUMENTS, typed, values, phases, batches).launch(environment, only)
 
 
-def launch_phase1(typed: Sequence[str], surroundings: Surroundings) -> int:
-    return launch(typed, surroundings, only="phase_1")
+def launch_phase1(typed: Sequence[str], environment: LaunchEnvironment) -> int:
+    return launch(typed, environment, only="phase_1")
 
 
-def launch_phase2(typed: Sequence[str], surroundings: Surroundings) -> int:
-    return launch(typed, surroundings, only="phase_2")
+def launch_phase2(typed: Sequence[str], environment: LaunchEnvironment) -> int:
+    return launch(typed, environment, only="phase_2")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bert_tf.errors import UserError
+from bert_tf.base.errors import UserError
 
 Lengths = tuple[int, int]  # max_seq_length, max_predictions_per_seq
 

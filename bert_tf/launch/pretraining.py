@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bert_tf.errors import UserError
-from bert_tf.files import write_text
-from bert_tf.launch import ranks
+from bert_tf.base.errors import UserError
+from bert_tf.base.files import write_text
+from bert_tf.launch import launchers
 from bert_tf.launch.arguments import Argument, Values, describe_arguments
-from bert_tf.launch.job import (
+from bert_tf.launch.environment import (
     CHECKOUT,
-    Surroundings,
+    LaunchEnvironment,
     check_tensorflow,
     end_dry_run,
     program_command,
@@ -23,7 +23,7 @@ from bert_tf.launch.job import (
     shown,
 )
 from bert_tf.launch.prepared_data import Prepared, choose_prepared
-from bert_tf.memory import AUTO, check_unpacked
+from bert_tf.memory.plan import AUTO, check_unpacked
 
 # Variables that pass a flag of run_pretraining.py on.
 EXTRAS = ("CONTINUE_WITH_CHANGES", "PACKING", "RECOMPUTE")
@@ -105,36 +105,36 @@ class Recipe:
         self._values, self._phases = values, phases
         self._name = f"tf_bert_pretraining_{name}_{values['bert_model']}_{values['precision']}_{batches}"
 
-    def launch(self, surroundings: Surroundings, only: str | None = None) -> int:
+    def launch(self, environment: LaunchEnvironment, only: str | None = None) -> int:
         """Runs the phases, or the one that is called `only`; returns the ranks' exit code."""
-        folder = surroundings.path("RESULTS_DIR", CHECKOUT / "results" / self._name)
+        folder = environment.path("RESULTS_DIR", CHECKOUT / "results" / self._name)
         num_ranks = self._values["num_gpus"]
-        packing = surroundings.is_set("PACKING")
-        self._show_plan(surroundings, folder)
-        surroundings.check_num_gpus(num_ranks)
+        packing = environment.is_set("PACKING")
+        self._show_plan(environment, folder)
+        environment.check_num_gpus(num_ranks)
         wanted = [phase for phase in self._phases if only in (None, phase.name)]
         for phase in wanted:
             check_unpacked(phase.train_batch_size, packing)
 
         def prepare():
-            dataset = surroundings.environ.get("DATASET") or None
+            dataset = environment.environ.get("DATASET") or None
             data = choose_prepared(
-                surroundings.data_dir,
+                environment.data_dir,
                 dataset,
                 [(phase.max_seq_length, phase.max_predictions_per_seq) for phase in wanted],
             )
-            launcher = ranks.choose_launcher(num_ranks, surroundings.environ)
+            launcher = launchers.choose_launcher(num_ranks, environment.environ)
             show([f"dataset = {data[0].dataset}", f"launcher = {launcher}"])
             plan = {
                 **self._values,
                 "dataset": data[0].dataset,
-                "init_checkpoint": surroundings.init_checkpoint,
+                "init_checkpoint": environment.init_checkpoint,
                 "packing": packing or None,
             }
-            check_same_plan(folder, plan, surroundings.may_change)
+            check_same_plan(folder, plan, environment.may_change)
             return data, launcher, plan
 
-        if surroundings.is_dry_run:
+        if environment.is_dry_run:
             return end_dry_run(prepare)
         check_tensorflow()
         data, launcher, plan = prepare()
@@ -145,23 +145,23 @@ class Recipe:
             if is_finished(phase, run_folder):
                 show([f"{phase.title}: finished already, {shown(run_folder)}"])
                 continue
-            command = self._command(phase, records, folder, surroundings)
-            code = run_program(phase.title, command, num_ranks, launcher, surroundings, run_folder / "logs")
+            command = self._command(phase, records, folder, environment)
+            code = run_program(phase.title, command, num_ranks, launcher, environment, run_folder / "logs")
             if code:
                 return code
         write_joint_report(folder, [folder / phase.name for phase in self._phases])
         return 0
 
-    def _show_plan(self, surroundings: Surroundings, folder: Path) -> None:
+    def _show_plan(self, environment: LaunchEnvironment, folder: Path) -> None:
         show(describe_arguments(self._arguments, self._typed))
         for phase in self._phases:
             show(phase.describe("_" + phase.name.replace("_", "") if len(self._phases) > 1 else ""))
         show(
             [
                 f"sequences_in_all = {sum(phase.num_sequences for phase in self._phases)}",
-                f"init_checkpoint = {surroundings.init_checkpoint or 'none (random weights)'}",
-                f"packing = {str(surroundings.is_set('PACKING')).lower()}",
-                f"device = {surroundings.describe_device(self._values['num_gpus'])}",
+                f"init_checkpoint = {environment.init_checkpoint or 'none (random weights)'}",
+                f"packing = {str(environment.is_set('PACKING')).lower()}",
+                f"device = {environment.describe_device(self._values['num_gpus'])}",
                 f"results_dir = {shown(folder)}",
             ]
         )
@@ -175,7 +175,7 @@ class Recipe:
                 "first"
             )
 
-    def _command(self, phase: Phase, data: Prepared, folder: Path, surroundings: Surroundings) -> list[str]:
+    def _command(self, phase: Phase, data: Prepared, folder: Path, environment: LaunchEnvironment) -> list[str]:
         values, run_folder = self._values, folder / phase.name
         flags: dict[str, Any] = {
             "bert_model": values["bert_model"],
@@ -195,10 +195,10 @@ class Recipe:
             "enable_xla": values["use_xla"],
             "dllog_path": run_folder / "dllogger.json",
         }
-        start = folder / phase.starts_after if phase.starts_after else surroundings.init_checkpoint
+        start = folder / phase.starts_after if phase.starts_after else environment.init_checkpoint
         if start:
             flags["init_checkpoint"] = start
-        return program_command("run_pretraining.py", flags, surroundings.extra_flags(EXTRAS))
+        return program_command("run_pretraining.py", flags, environment.extra_flags(EXTRAS))
 
 
 def check_warmup(phase: Phase, argument: str) -> None:

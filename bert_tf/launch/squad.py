@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from bert_tf.base.errors import UserError
 from bert_tf.config import PRECISIONS, PRESETS, BertConfig
-from bert_tf.errors import UserError
-from bert_tf.launch import ranks
+from bert_tf.launch import launchers
 from bert_tf.launch.arguments import (
     Argument,
     Values,
@@ -19,9 +19,9 @@ from bert_tf.launch.arguments import (
     text,
     whole,
 )
-from bert_tf.launch.job import (
+from bert_tf.launch.environment import (
     CHECKOUT,
-    Surroundings,
+    LaunchEnvironment,
     check_tensorflow,
     end_dry_run,
     program_command,
@@ -47,7 +47,7 @@ ARGUMENTS = (
 EXTRAS = ("CONTINUE_WITH_CHANGES", "RECOMPUTE")
 
 
-def launch(typed: Sequence[str], surroundings: Surroundings) -> int:
+def launch(typed: Sequence[str], environment: LaunchEnvironment) -> int:
     """Fine-tuning, prediction and scores; returns the ranks' exit code."""
     values = parse_arguments(ARGUMENTS, typed)
     num_ranks = values["num_gpus"]
@@ -58,34 +58,34 @@ def launch(typed: Sequence[str], surroundings: Surroundings) -> int:
             f"{values['seq_length']}, or text between two windows would be left out"
         )
     name = f"tf_bert_finetuning_squad_{values['bert_model']}_{values['precision']}_gbs{global_batch_size}"
-    folder = surroundings.path("RESULTS_DIR", CHECKOUT / "results" / name)
-    squad_dir = surroundings.path(
-        "SQUAD_DIR", surroundings.data_dir / "download" / "squad" / f"v{values['squad_version']}"
+    folder = environment.path("RESULTS_DIR", CHECKOUT / "results" / name)
+    squad_dir = environment.path(
+        "SQUAD_DIR", environment.data_dir / "download" / "squad" / f"v{values['squad_version']}"
     )
     show(describe_arguments(ARGUMENTS, typed))
     show(
         [
             f"global_batch_size = {global_batch_size}",
             f"effective_learning_rate = {values['learning_rate_per_gpu'] * num_ranks:g}",
-            f"device = {surroundings.describe_device(num_ranks)}",
+            f"device = {environment.describe_device(num_ranks)}",
             f"squad_dir = {shown(squad_dir)}",
             f"results_dir = {shown(folder)}",
         ]
     )
-    surroundings.check_num_gpus(num_ranks)
+    environment.check_num_gpus(num_ranks)
 
     def prepare():
-        flags = squad_flags(values, squad_dir, folder, surroundings)
-        launcher = ranks.choose_launcher(num_ranks, surroundings.environ)
+        flags = squad_flags(values, squad_dir, folder, environment)
+        launcher = launchers.choose_launcher(num_ranks, environment.environ)
         show([f"launcher = {launcher}"])
         return flags, launcher
 
-    if surroundings.is_dry_run:
+    if environment.is_dry_run:
         return end_dry_run(prepare)
     check_tensorflow()
     flags, launcher = prepare()
-    command = program_command("run_squad.py", flags, surroundings.extra_flags(EXTRAS))
-    code = run_program("SQuAD", command, num_ranks, launcher, surroundings, folder / "squad" / "logs")
+    command = program_command("run_squad.py", flags, environment.extra_flags(EXTRAS))
+    code = run_program("SQuAD", command, num_ranks, launcher, environment, folder / "squad" / "logs")
     if code == 0:
         show(
             [
@@ -96,7 +96,7 @@ def launch(typed: Sequence[str], surroundings: Surroundings) -> int:
     return code
 
 
-def squad_flags(values: Values, squad_dir: Path, folder: Path, surroundings: Surroundings) -> dict[str, Any]:
+def squad_flags(values: Values, squad_dir: Path, folder: Path, environment: LaunchEnvironment) -> dict[str, Any]:
     """The program's flags.
 
     Raises:
@@ -114,7 +114,7 @@ def squad_flags(values: Values, squad_dir: Path, folder: Path, surroundings: Sur
             )
     return {
         **files,
-        **squad_model(values, folder, surroundings),
+        **squad_model(values, folder, environment),
         "mode": "train_and_predict",
         "model_dir": folder / "squad",
         "train_batch_size": values["batch_size_per_gpu"],
@@ -130,19 +130,19 @@ def squad_flags(values: Values, squad_dir: Path, folder: Path, surroundings: Sur
     }
 
 
-def squad_model(values: Values, folder: Path, surroundings: Surroundings) -> dict[str, Any]:
+def squad_model(values: Values, folder: Path, environment: LaunchEnvironment) -> dict[str, Any]:
     """Flags that say which weights: a checkpoint's, or new ones where it is called ``none``."""
     if values["checkpoint"] == "none":
-        vocab_file = surroundings.path("VOCAB_FILE", Path())
+        vocab_file = environment.path("VOCAB_FILE", Path())
         if not vocab_file.is_file():
             raise UserError(
                 "checkpoint is 'none' (random weights), which needs VOCAB_FILE=<a vocab.txt>"
-                + (f"; there is no file {vocab_file}" if surroundings.environ.get("VOCAB_FILE") else "")
+                + (f"; there is no file {vocab_file}" if environment.environ.get("VOCAB_FILE") else "")
             )
         with open(vocab_file, encoding="utf-8") as file:
             config = BertConfig.preset(values["bert_model"], sum(1 for _ in file))
         config_file = folder / "bert_config.json"
-        if not surroundings.is_dry_run:
+        if not environment.is_dry_run:
             folder.mkdir(parents=True, exist_ok=True)
             config_file.write_text(config.to_json(), encoding="utf-8")
         return {"bert_config_file": config_file, "vocab_file": vocab_file}

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from bert_tf.errors import UserError, exit_on_user_error
+from bert_tf.base.errors import UserError, exit_on_user_error
 from bert_tf.report.document import DEFAULT_TITLE, write_curve_svg, write_report
 
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from bert_tf.errors import UserError
-from bert_tf.files import write_text
+from bert_tf.base.errors import UserError
+from bert_tf.base.files import write_text
 from bert_tf.report import curves, page, tables, words
 from bert_tf.report.charts import draw_file
 from bert_tf.report.curves import Timeline

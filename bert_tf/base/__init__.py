@@ -1,0 +1,1 @@
+"""What has no domain: errors, signals, files, progress, the command line. Imports nothing of this project."""

@@ -1,0 +1,102 @@
+"""What the programs share: old flag names are answered, mistakes are one line and exit code 2, determinism is set."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import MutableMapping, Sequence
+from pathlib import Path
+
+from absl import flags
+
+from bert_tf.base.errors import UserError, exit_on_user_error
+
+# Names from NVIDIA's TF1 and TF2 programs, and what they are called here.
+_RENAMED = {
+    "amp": "--precision=fp16",
+    "horovod": "--use_horovod",
+    "use_xla": "--enable_xla",
+    "output_dir": "--model_dir",
+    "num_steps_per_epoch": "--num_train_steps",
+    "save_checkpoints_steps": "--save_checkpoint_steps",
+}
+_ALIASES = {"use_fp16": "--precision=fp16"}
+
+# The flags that `define_training_flags` defines belong to the program that calls it.
+flags.disclaim_key_flags()
+
+
+def define_training_flags(train_batch_size: str, learning_rate: float, save_checkpoint_steps: int) -> None:
+    """Defines what every training is told in the same words; the arguments are defaults."""
+    flags.DEFINE_string("model_dir", None, "The run folder. Started again in it, the run goes on.")
+    flags.DEFINE_string(
+        "train_batch_size",
+        train_batch_size,
+        "Micro-batch of one rank; auto: the largest that fits and divides its share of --global_batch_size.",
+    )
+    flags.DEFINE_integer(
+        "global_batch_size", None, "With --train_batch_size=auto: sequences of all ranks in an update."
+    )
+    flags.DEFINE_integer("num_accumulation_steps", 1, "Micro-batches of one rank in an update.")
+    flags.DEFINE_float("learning_rate", learning_rate, "Peak rate of one rank; multiplied by the number of ranks.")
+    flags.DEFINE_integer("save_checkpoint_steps", save_checkpoint_steps, "Updates between checkpoints.")
+    flags.DEFINE_integer("keep_checkpoints", 3, "How many of the newest checkpoints stay.")
+    flags.DEFINE_integer("display_loss_steps", 10, "Updates between two log lines.")
+    flags.DEFINE_bool("use_horovod", False, "Share the work among the ranks of a Horovod job.")
+    flags.DEFINE_enum("precision", "fp32", ["fp32", "tf32", "fp16", "bf16"], "Type of the matmuls.")
+    flags.DEFINE_bool("enable_xla", False, "Compile with XLA.")
+    flags.DEFINE_enum(
+        "xla_scope",
+        "auto",
+        ["auto", "step", "blocks"],
+        "What XLA compiles; auto: the whole step on GPUs, the element-wise blocks on CPUs and with --recompute.",
+    )
+    flags.DEFINE_bool(
+        "recompute",
+        False,
+        "Compute each layer again in the backward pass instead of keeping it: a "
+        "third more arithmetic, a fraction of the memory, the same update.",
+    )
+    flags.DEFINE_bool("plan", False, "Print what memory it would take and what fits, and stop.")
+    flags.DEFINE_float(
+        "gpu_memory_gib",
+        None,
+        "Memory of a rank's device, for --plan and --train_batch_size=auto; "
+        "default: the card's, or the machine's free memory where there is none.",
+    )
+    flags.DEFINE_integer("seed", 12345, "Of new weights, data order and dropout.")
+    flags.DEFINE_string("dllog_path", None, "File for NVIDIA's DLLogger lines.")
+    flags.DEFINE_bool("continue_with_changes", False, "Go on in a run folder although settings differ from its own.")
+
+
+@exit_on_user_error
+def parse_flags(argv: Sequence[str]) -> list[str]:
+    """For ``app.run(main, flags_parser=parse_flags)``: sets FLAGS, returns what is left over.
+
+    A flag of another program's is answered with ours, and any mistake is a `UserError`.
+    """
+    arguments: list[str] = [argv[0]]
+    for argument in argv[1:]:
+        name = argument.lstrip("-").split("=")[0] if argument.startswith("-") else ""
+        if name in _RENAMED and name not in flags.FLAGS:
+            raise UserError(f"--{name} is called {_RENAMED[name]} here")
+        arguments.append(_ALIASES.get(name, argument))
+    try:
+        return flags.FLAGS(arguments)
+    except flags.Error as error:
+        raise UserError(f"{str(error).splitlines()[0]}; see --help") from None
+
+
+def make_deterministic(run_folder: Path, environ: MutableMapping[str, str] = os.environ) -> None:
+    """Asks TensorFlow and XLA for the same bits in every run. To be called before TensorFlow is imported.
+
+    On GPUs XLA chooses among matmuls by timing them, so what a run chose at its first start is kept
+    in its folder and taken up when it is started again.
+    """
+    autotuned = run_folder / "xla_autotune_results.txt"
+    known = autotuned.exists()
+    options = [
+        "--xla_gpu_deterministic_ops=true",
+        f"--xla_gpu_{'load' if known else 'dump'}_autotune_results_{'from' if known else 'to'}={autotuned}",
+    ]
+    environ["XLA_FLAGS"] = " ".join([environ.get("XLA_FLAGS", ""), *options]).strip()
+    environ["TF_DETERMINISTIC_OPS"] = "1"

@@ -1,0 +1,49 @@
+"""One exception for what a user can mend, and the wrapper that prints it as one line."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Sequence
+from typing import Callable, TypeVar
+
+USER_ERROR_EXIT_CODE = 2
+
+Result = TypeVar("Result")
+
+
+class UserError(ValueError):
+    """A mistake in the input: the message names the value, the rule and the way out.
+
+    Programs print it without a traceback. Anything else that is raised is a bug of ours and
+    keeps its traceback.
+    """
+
+    exit_code = USER_ERROR_EXIT_CODE
+
+
+class LostRankError(UserError):
+    """Another rank ended or hangs. Nobody's mistake here; the ranks end, and may be started again."""
+
+    exit_code = 1
+
+
+def exit_on_user_error(main: Callable[[Sequence[str]], Result]) -> Callable[[Sequence[str]], Result]:
+    """Wraps a program's ``main(argv)``: a `UserError` becomes ``error: ...`` and its exit code, which is 2."""
+
+    @functools.wraps(main)
+    def wrapped(argv: Sequence[str]) -> Result:
+        try:
+            return main(argv)
+        except UserError as error:
+            print(f"error: {error}", file=sys.stderr, flush=True)
+            # Not sys.exit: with several ranks the interpreter's shutdown would wait in Horovod's
+            # exit hooks for ranks that are still inside a collective operation.
+            sys.stdout.flush()
+            os._exit(error.exit_code)
+        except KeyboardInterrupt:
+            print("interrupted", file=sys.stderr, flush=True)
+            os._exit(130)
+
+    return wrapped

@@ -1,0 +1,51 @@
+"""Signals that ask a program to stop: SIGTERM and SIGUSR1, its exit code, and who answers them when."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+# EX_TEMPFAIL of sysexits.h: stopped by a signal, saved, to be started again.
+STOPPED_EXIT_CODE = 75
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
+
+
+def leave_on_stop_signals() -> None:
+    """From now on SIGTERM and SIGUSR1 end the program at once, as one that is to be started again.
+
+    For the time in which nothing can be lost. A training loop handles them itself (`bert_tf.training`).
+    """
+
+    def leave(number: int, _: Any) -> None:
+        print(
+            f"{signal.Signals(number).name}: stopped outside of the updates; start again to go on",
+            file=sys.stderr,
+            flush=True,
+        )
+        os._exit(STOPPED_EXIT_CODE)
+
+    for number in STOP_SIGNALS:
+        signal.signal(number, leave)
+
+
+class StopSignals:
+    """Notes SIGTERM and SIGUSR1, so that the running update can be finished and saved."""
+
+    def __init__(self) -> None:
+        self.received: str | None = None
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[StopSignals]:
+        def note(number: int, _: Any) -> None:
+            self.received = signal.Signals(number).name
+
+        previous = {number: signal.signal(number, note) for number in STOP_SIGNALS}
+        try:
+            yield self
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)

@@ -1,0 +1,360 @@
+"""Which tokens are predicted and what stands in their place: for making records and for reading them.
+
+Of an instance of length L (with [CLS] and [SEP]), min(P, max(1, round(share * L))) tokens are
+predicted, never [CLS] or [SEP]. Of them 80 % become [MASK], 10 % stay and 10 % become a random
+token, never a special or an unused one (Devlin et al. 2018, section 3.1).
+
+What is chosen is a token, a whole word, or up to n neighbouring words; one draw then decides for
+all of its tokens. Words come in random order, and one that would be too much is passed over. Of
+n-grams, the size is drawn first, size n with a weight of 1/n (as tf-models-official has it).
+
+Every choice is a function of (seed, epoch, instance number): the counter-based generator Philox is
+set to the place that belongs to the instance, so no other instance, batch or process matters.
+
+Shape letters: N instances, S sequence, P masked positions, W words, C candidates.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from bert_tf.base.errors import UserError
+from bert_tf.text.vocabulary import SPECIAL_TOKENS, UNKNOWN_TOKEN, continues_word
+
+NUM_MARKERS = 3  # [CLS] A [SEP] B [SEP]
+_UNUSED_TOKEN = re.compile(r"\[unused\d+\]")
+# Of the 32 bits that decide: below the first [MASK], from there to the second the token itself.
+_MASK_BELOW, _KEEP_BELOW = np.uint32(round(0.8 * 2**32)), np.uint32(round(0.9 * 2**32))
+# In the highest word of Philox' counter: keeps apart from the other uses of the same key.
+_STREAM = 1
+_PER_COUNT = 8  # numbers of 32 bits; Philox 4x64 gives 32 bytes a count
+# The low bits of what is sorted, which hold a place in the row.
+_PLACE_BITS, _PLACE = np.uint64(16), np.uint64((1 << 16) - 1)
+# Masked at once: large enough for NumPy, small enough for a processor's cache.
+_BLOCK_TOKENS = 1 << 17
+
+
+@dataclasses.dataclass(frozen=True)
+class MaskingRules:
+    """How much is predicted, and of what size the pieces are.
+
+    Raises: UserError for a value out of range.
+    """
+
+    masked_lm_prob: float
+    max_predictions_per_seq: int
+    whole_word_masking: bool = False
+    max_ngram_size: int = 1  # words that may be masked together
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.masked_lm_prob <= 1:
+            raise UserError(f"--masked_lm_prob={self.masked_lm_prob} is out of range; give a value from 0 to 1")
+        for name in ("max_predictions_per_seq", "max_ngram_size"):
+            if getattr(self, name) < 1:
+                raise UserError(f"--{name}={getattr(self, name)} is out of range; give a value from 1 on")
+        if self.max_ngram_size > 1 and not self.whole_word_masking:
+            raise UserError(
+                f"--max_ngram_size={self.max_ngram_size} masks up to so many whole words together: add "
+                "--whole_word_masking"
+            )
+
+
+class VocabularyIds(NamedTuple):
+    """What masking and making instances need to know of a vocabulary."""
+
+    pad: int
+    cls: int
+    sep: int
+    mask: int
+    unknown: int
+    replacements: np.ndarray  # int32, all that a masked token may be replaced by
+    continues: np.ndarray  # bool by id, whether the token goes on with the word before it
+
+    @classmethod
+    def of(cls, vocab: Mapping[str, int]) -> VocabularyIds:
+        """Raises: UserError where there is nothing but special and unused tokens."""
+        replacements = [
+            token_id
+            for token, token_id in vocab.items()
+            if token not in SPECIAL_TOKENS and not _UNUSED_TOKEN.fullmatch(token)
+        ]
+        if not replacements:
+            raise UserError(
+                f"the vocabulary's {len(vocab)} tokens are all special or unused; masking needs "
+                "some that occur in text: give a vocabulary made from text with --vocab_file"
+            )
+        return cls(
+            vocab["[PAD]"],
+            vocab["[CLS]"],
+            vocab["[SEP]"],
+            vocab["[MASK]"],
+            vocab[UNKNOWN_TOKEN],
+            np.array(replacements, np.int32),
+            continues_word(vocab),
+        )
+
+
+class Masked(NamedTuple):
+    """Instances with their masks, under the names of the records' features."""
+
+    input_ids: np.ndarray  # int32 [N, S] with the replacements
+    masked_lm_positions: np.ndarray  # int32 [N, P] rising, then 0
+    masked_lm_ids: np.ndarray  # int32 [N, P] what stood there, then 0
+    masked_lm_weights: np.ndarray  # float32 [N, P] 1 for a prediction, then 0
+
+
+class _Choice(NamedTuple):
+    """The tokens to predict, in the order of their positions."""
+
+    positions: np.ndarray  # int64 [N, P], 0 past the chosen ones
+    is_chosen: np.ndarray  # bool [N, P], the chosen ones first
+    units: np.ndarray  # int64 [N, P] below P, tokens of the same number share their fate
+
+
+class _Words(NamedTuple):
+    """The words of each row: runs of tokens. Past a row's last word the columns hold 0."""
+
+    num_words: np.ndarray  # int64 [N]
+    begin: np.ndarray  # int64 [N, W] first token's position
+    end: np.ndarray  # int64 [N, W] position after the last one
+    segment: np.ndarray  # int64 [N, W] equal where no [SEP] stands between two words
+
+
+class _Candidates(NamedTuple):
+    """What may be masked together, a column a row of instances, in the order in which it is tried."""
+
+    num_candidates: np.ndarray  # int64 [N]
+    first_word: np.ndarray  # int64 [C, N]
+    num_words: np.ndarray  # int64 [C, N]
+
+
+class Masker:
+    """Draws the masks of instances ``[CLS] A [SEP] B [SEP]``.
+
+    Args:
+      rules: how.
+      ids: of the vocabulary that the instances are made of.
+    """
+
+    def __init__(self, rules: MaskingRules, ids: VocabularyIds):
+        self.rules = rules
+        self._ids = ids
+
+    def mask(self, input_ids: np.ndarray, input_mask: np.ndarray, seed: int, runs: np.ndarray) -> Masked:
+        """Masks unmasked instances; the arguments are left as they are.
+
+        Args:
+          input_ids: integers [N, S].
+          input_mask: [N, S], 1 for real tokens, then 0.
+          runs: int64 [R, 3] of (epoch, number of an instance, how many rows count on from it); the
+            counts add up to N.
+        """
+        num_columns = self._num_order_bits(input_ids.shape[1]) + 2 * self.rules.max_predictions_per_seq
+        bits = _random_bits(seed, runs, num_columns)
+        size = max(1, _BLOCK_TOKENS // input_ids.shape[1])
+        blocks = [
+            self._mask_block(
+                input_ids[first : first + size], input_mask[first : first + size], bits[first : first + size]
+            )
+            for first in range(0, len(input_ids), size)
+        ]
+        return blocks[0] if len(blocks) == 1 else Masked(*map(np.concatenate, zip(*blocks)))
+
+    def _num_order_bits(self, length: int) -> int:
+        """Random numbers of an instance that decide what is chosen."""
+        if not self.rules.whole_word_masking:
+            return self.rules.max_predictions_per_seq
+        # For each place where a word may begin one for the order, and where sizes compete, one for the time.
+        return length if self.rules.max_ngram_size == 1 else 2 * self.rules.max_ngram_size * length
+
+    def _mask_block(self, input_ids: np.ndarray, input_mask: np.ndarray, bits: np.ndarray) -> Masked:
+        rules, ids = self.rules, self._ids
+        num_predictions = rules.max_predictions_per_seq
+        orders, fates, draws = np.split(bits, [-2 * num_predictions, -num_predictions], axis=1)
+        lengths = np.count_nonzero(input_mask, axis=1)
+        num_candidates = lengths - NUM_MARKERS
+        a_size = np.argmax(input_ids == ids.sep, axis=1) - 1
+        wanted = np.rint(lengths * rules.masked_lm_prob).astype(np.int64)
+        wanted = np.minimum(np.clip(wanted, 1, num_predictions), num_candidates)
+        if rules.whole_word_masking:
+            choice = self._choose_words(input_ids, a_size, num_candidates, wanted, orders)
+        else:
+            choice = _choose_tokens(a_size, num_candidates, wanted, orders)
+
+        labels = np.where(choice.is_chosen, np.take_along_axis(input_ids, choice.positions, axis=1), 0)
+        drawn = ids.replacements[_below(len(ids.replacements), draws)]
+        fates = np.take_along_axis(fates, choice.units, axis=1)
+        replaced = np.where(fates < _KEEP_BELOW, labels, drawn)
+        replaced = np.where(fates < _MASK_BELOW, ids.mask, replaced)
+        masked = input_ids.astype(np.int32)
+        rows = np.nonzero(choice.is_chosen)[0]
+        masked[rows, choice.positions[choice.is_chosen]] = replaced[choice.is_chosen]
+        return Masked(
+            masked, choice.positions.astype(np.int32), labels.astype(np.int32), choice.is_chosen.astype(np.float32)
+        )
+
+    def _choose_words(
+        self,
+        input_ids: np.ndarray,
+        a_size: np.ndarray,
+        num_candidates: np.ndarray,
+        wanted: np.ndarray,
+        orders: np.ndarray,
+    ) -> _Choice:
+        """Words, or runs of them, until `wanted` tokens are chosen or nothing fits any more."""
+        max_size, num_predictions = self.rules.max_ngram_size, self.rules.max_predictions_per_seq
+        places = np.arange(input_ids.shape[1])
+        is_candidate = (places > 0) & (places < num_candidates[:, np.newaxis] + 2)
+        is_candidate[np.arange(len(a_size)), a_size + 1] = False
+        words = _find_words(is_candidate, self._ids.continues.take(input_ids))
+        candidates = _order_candidates(words, max_size, orders)
+        left = wanted.copy()
+        # A margin on the right, so that looking past a row's last word needs no care.
+        is_covered = np.zeros([len(left), words.begin.shape[1] + max_size], bool)
+        unit_sizes = np.zeros([len(candidates.first_word), len(left)], np.int64)
+        rows = np.arange(len(left))
+        for step, (first_words, sizes) in enumerate(zip(candidates.first_word, candidates.num_words)):
+            rows = rows[(left[rows] > 0) & (candidates.num_candidates[rows] > step)]
+            if not len(rows):
+                break
+            first, size = first_words[rows], sizes[rows]
+            num_tokens = words.end[rows, first + size - 1] - words.begin[rows, first]
+            fits = num_tokens <= left[rows]
+            for other in range(max_size):
+                fits &= (other >= size) | ~is_covered[rows, first + other]
+            num_tokens *= fits
+            left[rows] -= num_tokens
+            unit_sizes[step, rows] = num_tokens
+            for other in range(max_size):
+                is_covered[rows, first + other] |= fits & (other < size)
+        unit, row = np.nonzero(unit_sizes)
+        unit_of = np.full(input_ids.shape, -1)
+        size = unit_sizes[unit, row]
+        unit_of[np.repeat(row, size), _count_on(words.begin[row, candidates.first_word[unit, row]], size)] = np.repeat(
+            unit, size
+        )
+        return _as_choice(unit_of, num_predictions)
+
+
+def _random_bits(seed: int, runs: np.ndarray, num_columns: int) -> np.ndarray:
+    """uint32 [N, num_columns]; a row depends on (seed, its epoch, its instance number) alone."""
+    num_counts = -(-num_columns // _PER_COUNT)
+    parts = []
+    for epoch, first, count in runs.tolist():
+        generator = np.random.Philox(key=[seed, epoch], counter=[first * num_counts, 0, 0, _STREAM])
+        # A raw number has 64 bits; the low half comes first, whatever the machine's byte order.
+        raw = generator.random_raw(count * num_counts * _PER_COUNT // 2).astype("<u8", copy=False)
+        parts.append(raw.view("<u4").reshape(count, -1))
+    return np.concatenate(parts)[:, :num_columns].astype(np.uint32, copy=False)
+
+
+def _below(limit: int | np.ndarray, bits: np.ndarray) -> np.ndarray:
+    """int64, uniform in [0, limit): the upper half of the product with 32 random bits."""
+    return (bits.astype(np.int64) * limit) >> 32
+
+
+def _choose_tokens(a_size: np.ndarray, num_candidates: np.ndarray, wanted: np.ndarray, bits: np.ndarray) -> _Choice:
+    """Single tokens, each a unit of its own: the first steps of Fisher and Yates' shuffle for all rows at once."""
+    num, num_predictions = bits.shape
+    rows, most = np.arange(num), int(num_candidates.max())
+    order = np.repeat(np.arange(most, dtype=np.int32), num)
+    steps = np.arange(wanted.max())[:, np.newaxis]
+    # Rows that have all theirs swap a place with itself.
+    left = np.where(steps < wanted, num_candidates - steps, 0)
+    others = (_below(left, bits.T[: len(steps)]) + steps) * num + rows
+    for here, other in zip(order.reshape(most, num), others):
+        drawn = order.take(other, mode="clip")
+        order[other] = here
+        here[:] = drawn
+    chosen = np.full([num, num_predictions], most)
+    chosen[:, : min(most, num_predictions)] = order.reshape(most, num)[:num_predictions].T
+    is_chosen = np.arange(num_predictions) < wanted[:, np.newaxis]
+    chosen = np.sort(np.where(is_chosen, chosen, most), axis=1)
+    # [CLS] precedes A, and the first [SEP] stands between A and B.
+    positions = chosen + 1 + (chosen >= a_size[:, np.newaxis])
+    units = np.broadcast_to(np.arange(num_predictions), [num, num_predictions])
+    return _Choice(np.where(is_chosen, positions, 0), is_chosen, units)
+
+
+def _find_words(is_candidate: np.ndarray, continues: np.ndarray) -> _Words:
+    """The words of the candidates; after [CLS] or [SEP] one begins whatever the token."""
+    before, after = np.zeros_like(is_candidate), np.zeros_like(is_candidate)
+    before[:, 1:] = is_candidate[:, :-1]
+    is_first = is_candidate & ~(continues & before)
+    after[:, :-1] = (is_candidate & ~is_first)[:, 1:]
+    rows, begin = np.nonzero(is_first)
+    end = np.nonzero(is_candidate & ~after)[1] + 1
+    count = is_first.sum(axis=1)
+    number = _count_on(np.zeros_like(count), count)
+    begin_NxW, end_NxW, gaps_NxW = np.zeros([3, len(count), int(count.max(initial=0))], np.int64)
+    begin_NxW[rows, number], end_NxW[rows, number] = begin, end
+    gaps_NxW[:, 1:] = begin_NxW[:, 1:] != end_NxW[:, :-1]
+    return _Words(count, begin_NxW, end_NxW, gaps_NxW.cumsum(axis=1))
+
+
+def _order_candidates(words: _Words, max_size: int, orders: np.ndarray) -> _Candidates:
+    """Every run of up to `max_size` words between two [SEP], in the order in which it is tried.
+
+    The rule: draw a size n with weight 1/n and take the next run of that size, again and again.
+    Drawing from several lists again and again is the same as clocks that run beside each other,
+    where list n's next run comes after an exponentially distributed time with a mean of n.
+    """
+    num, most = words.begin.shape
+    length = orders.shape[1] // (2 * max_size if max_size > 1 else 1)
+    numbers = np.arange(most)
+    count = np.zeros(num, np.int64)
+    firsts, clocks = np.zeros([2, num, max_size, most], np.int64)
+    for size in range(1, max_size + 1):
+        is_run = numbers + size <= words.num_words[:, np.newaxis]
+        is_run[:, : max(most - size + 1, 0)] &= (
+            words.segment[:, size - 1 :] == words.segment[:, : max(most - size + 1, 0)]
+        )
+        start = (size - 1) * length
+        keys = orders[:, start : start + most].astype(np.uint64) << _PLACE_BITS
+        keys[~is_run] = ~_PLACE
+        first = _sorted_places(keys)
+        if max_size == 1:
+            return _Candidates(words.num_words, np.ascontiguousarray(first.T), np.ones_like(first.T))
+        start += max_size * length
+        # From (0, 1], of which there is a logarithm.
+        uniform = (orders[:, start : start + most] + 1.0) * 2.0**-32
+        times = np.cumsum(-size * np.log(uniform), axis=1)
+        times[numbers >= is_run.sum(axis=1, keepdims=True)] = np.inf
+        firsts[:, size - 1], clocks[:, size - 1] = first, times.view(np.int64)
+        count += is_run.sum(axis=1)
+    # Positive floats are in the order of their bits; the last of these make room for the place.
+    order = _sorted_places(clocks.reshape(num, -1).view(np.uint64) & ~_PLACE)
+    first = np.take_along_axis(firsts.reshape(num, -1), order, axis=1)
+    return _Candidates(count, np.ascontiguousarray(first.T), np.ascontiguousarray(order.T) // most + 1)
+
+
+def _sorted_places(keys: np.ndarray) -> np.ndarray:
+    """What argsort gives along rows, but faster; keys are uint64 [N, K] with 16 low bits of 0."""
+    places = keys | np.arange(keys.shape[1], dtype=np.uint64)
+    places.sort(axis=1)
+    return (places & _PLACE).astype(np.int64)
+
+
+def _as_choice(unit_of: np.ndarray, num_predictions: int) -> _Choice:
+    """From numbers of the units that the tokens [N, S] belong to, neighbours' differ; -1 for none."""
+    rows, position = np.nonzero(unit_of >= 0)
+    count = np.bincount(rows, minlength=len(unit_of))
+    slot = _count_on(np.zeros_like(count), count)
+    positions, units = np.zeros([2, len(unit_of), num_predictions], np.int64)
+    positions[rows, slot] = position
+    units[rows, slot] = unit_of[rows, position]
+    # A unit's tokens stand side by side; so numbered, there are no more units than predictions.
+    units[:, 1:] = np.cumsum(units[:, 1:] != units[:, :-1], axis=1)
+    units[:, 0] = 0
+    return _Choice(positions, np.arange(num_predictions) < count[:, np.newaxis], units)
+
+
+def _count_on(first: np.ndarray, count: np.ndarray) -> np.ndarray:
+    """first[0], first[0] + 1, ... (count[0] of them), first[1], first[1] + 1, ..., and so on."""
+    ends = np.cumsum(count)
+    return np.arange(ends[-1] if len(ends) else 0) + np.repeat(first - ends + count, count)

@@ -1,0 +1,256 @@
+"""Shards of records with their indexes and manifest: which there are, how many, their bytes and lengths."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import glob
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bert_tf.base.errors import UserError
+from bert_tf.batches.data_order import RecordRange
+from bert_tf.batches.masking import Masker, MaskingRules, VocabularyIds
+from bert_tf.batches.packing import predictions_per_row
+from bert_tf.records.index import load_index
+from bert_tf.records.reader import RecordFile, describe
+from bert_tf.records.schema import RecordSchema
+from bert_tf.text.vocabulary import load_vocab
+
+MANIFEST_NAME = "manifest.json"
+# Far under the usual limit of 1024 open files.
+OPEN_FILES = 256
+
+
+def _natural_key(path: Path) -> list[Any]:
+    """shard_2 before shard_10."""
+    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", str(path))]
+
+
+def find_shards(patterns: str, argument: str) -> list[Path]:
+    """The record files that comma-separated globs, folders and files name, in natural order.
+
+    Raises:
+      UserError: one of them names nothing; `argument` is the flag to blame.
+    """
+    found: list[Path] = []
+    for pattern in filter(None, (part.strip() for part in patterns.split(","))):
+        if Path(pattern).is_dir():
+            files = sorted(Path(pattern).glob("*.tfrecord*"), key=_natural_key)
+        else:
+            files = sorted(map(Path, glob.glob(pattern)), key=_natural_key)
+        files = [path for path in files if path.is_file() and path.suffix not in (".index", ".tmp")]
+        if not files:
+            raise UserError(
+                f"--{argument}: {pattern!r} names no record file; give a folder of .tfrecord "
+                "files or a glob (data/bertPrep.py --action create_tfrecord_files makes them)"
+            )
+        found += files
+    if not found:
+        raise UserError(f"--{argument} is empty; name a folder of .tfrecord files")
+    if len(set(found)) != len(found):
+        raise UserError(f"--{argument}={patterns!r} names some files twice; every shard counts once")
+    return found
+
+
+class RecordSet:
+    """Shards of pre-training records, with what their manifest says of them.
+
+    Attributes:
+      files: the shards.
+      patterns: what named them, with absolute paths.
+      stored_schema: the features as the shards hold them.
+      schema: the features as they are read; those of the masks too.
+      masker: what masks the records, None where they are masked already.
+      records_per_file: number of records of each shard.
+      manifest: the preparation's manifest, {} for foreign files.
+      folder: where the manifest and its vocab.txt lie, or None.
+    """
+
+    def __init__(self, patterns: str, argument: str):
+        self.files = find_shards(patterns, argument)
+        self.patterns = ",".join(str(Path(part.strip()).absolute()) for part in patterns.split(",") if part.strip())
+        self.stored_schema = self.schema = describe(self.files[0])
+        self._indexes = [load_index(path) for path in self.files]
+        self.records_per_file = [index.num_records for index in self._indexes]
+        self._first_records = np.cumsum([0, *self.records_per_file])
+        self.folder, self.manifest = self._find_manifest()
+        self.masker: Masker | None = None
+        if not self.schema.max_predictions_per_seq:
+            self.masker = self._make_masker(argument)
+            self.schema = self.schema._replace(max_predictions_per_seq=self.masker.rules.max_predictions_per_seq)
+
+    @property
+    def num_instances(self) -> int:
+        return sum(self.records_per_file)
+
+    def check(self, schema: RecordSchema, vocab_size: int, argument: str) -> None:
+        """Raises `UserError` where the records do not fit the flags or the model's vocabulary."""
+        for name in ("max_seq_length", "max_predictions_per_seq"):
+            wanted, found = getattr(schema, name), getattr(self.schema, name)
+            if wanted != found:
+                raise UserError(
+                    f"--{name}={wanted}, but the records of --{argument} ({self.files[0]}) have "
+                    f"{found}; use --{name}={found} or records made with {wanted}"
+                )
+        for path, index in zip(self.files, self._indexes):
+            if index.lengths.max(initial=0) > schema.max_seq_length:
+                raise UserError(
+                    f"{path} has a record of {index.lengths.max()} tokens, but the other records of "
+                    f"--{argument} have a length of {schema.max_seq_length}; use records made alike"
+                )
+        recorded = self.vocab_size
+        if recorded is not None and recorded != vocab_size:
+            raise UserError(
+                f"the model's vocabulary has {vocab_size} pieces, but the records of --{argument} were "
+                f"made with one of {recorded} ({self.vocab_file or self.folder}); use the same "
+                "vocabulary for both"
+            )
+
+    @property
+    def vocab_size(self) -> int | None:
+        """Size of the vocabulary the records were made with, where a manifest says so."""
+        return self.manifest.get("vocab", {}).get("size")
+
+    @property
+    def random_seed(self) -> int:
+        """The seed the records were made with; 0 where no manifest says so."""
+        return self.manifest.get("arguments", {}).get("random_seed", 0)
+
+    @property
+    def vocab_file(self) -> Path | None:
+        path = self.folder / "vocab.txt" if self.folder else None
+        return path if path and path.is_file() else None
+
+    def facts(self) -> dict[str, Any]:
+        """What a run's config.json says of its data."""
+        manifest_file = self.folder / MANIFEST_NAME if self.folder else None
+        return {
+            "input_files": self.patterns,
+            "files": len(self.files),
+            "first_file": str(self.files[0]),
+            "instances": self.num_instances,
+            "max_seq_length": self.schema.max_seq_length,
+            "max_predictions_per_seq": self.schema.max_predictions_per_seq,
+            "masking": "dynamic" if self.masker else "static",
+            "manifest_sha256": hashlib.sha256(manifest_file.read_bytes()).hexdigest() if manifest_file else None,
+            "dataset": self.manifest.get("dataset"),
+            "counts": self.manifest.get("counts", {}),
+        }
+
+    def fingerprint(self, packing: bool = False) -> str:
+        """sha256 of what the order of instances depends on, the shards' names and sizes, and of how they are masked.
+
+        With `packing`, which depends on them, of all lengths too.
+        """
+        facts: list[Any] = [(path.name, number) for path, number in zip(self.files, self.records_per_file)]
+        if self.masker:
+            facts.append(dataclasses.asdict(self.masker.rules))
+        if packing:
+            facts += [hashlib.sha256(index.lengths.tobytes()).hexdigest() for index in self._indexes]
+        return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+
+    def ranges_in_file_order(self, start: int, count: int) -> list[RecordRange]:
+        """The records at places [start, start + count), counted through the shards as they are listed."""
+        ends = np.cumsum(self.records_per_file)
+        found: list[RecordRange] = []
+        while count > 0:
+            file = int(np.searchsorted(ends, start, side="right"))
+            taken = min(count, int(ends[file]) - start)
+            found.append(RecordRange(file, self.records_per_file[file] - (int(ends[file]) - start), taken))
+            start, count = start + taken, count - taken
+        return found
+
+    def name(self, ranges: Sequence[RecordRange]) -> list[str]:
+        """The ranges' files and records, counted from 0, for people; neighbours together."""
+        names: list[str] = []
+        start = 0
+        for place, record_range in enumerate(ranges):
+            following = ranges[place + 1] if place + 1 < len(ranges) else None
+            end = record_range.first + record_range.num_records
+            if following and (following.file, following.first) == (record_range.file, end):
+                continue
+            first, last = ranges[start].first, end - 1
+            names.append(f"{self.files[record_range.file]} {first}" + (f" to {last}" if last > first else ""))
+            start = place + 1
+        return names
+
+    @property
+    def predictions_per_packed_row(self) -> int:
+        """Masked positions that a row of packed instances has room for."""
+        share = self.manifest.get("arguments", {}).get("masked_lm_prob")
+        return predictions_per_row(self.schema.max_predictions_per_seq, self.schema.max_seq_length, share)
+
+    def lengths(self, ranges: Sequence[RecordRange]) -> np.ndarray:
+        """int64 [n]: real tokens of each record of the ranges, by the indexes."""
+        parts = [
+            self._indexes[record_range.file].lengths[record_range.first : record_range.first + record_range.num_records]
+            for record_range in ranges
+        ]
+        return np.concatenate(parts).astype(np.int64)
+
+    def check_lengths(self, input_mask: np.ndarray, ranges: Sequence[RecordRange]) -> None:
+        """For ranges of one record each: raises `UserError` where real tokens are not those that the index counts."""
+        lengths = self.lengths(ranges)
+        expected = np.arange(self.schema.max_seq_length) < lengths[:, np.newaxis]
+        wrong = np.flatnonzero((expected != (input_mask != 0)).any(axis=1) | (lengths < 1))
+        if wrong.size:
+            record_range, length = ranges[wrong[0]], lengths[wrong[0]]
+            path = self.files[record_range.file]
+            raise UserError(
+                f"{path}: record {record_range.first} does not begin with the {length} tokens that its index gives, "
+                f"with nothing but padding after them; delete {path.name}.index, which is then made "
+                "again, or train without --packing"
+            )
+
+    def read(self, ranges: Sequence[RecordRange]) -> list[bytes]:
+        """Serialised records of the ranges, their checksums verified."""
+        records: list[bytes] = []
+        for record_range in ranges:
+            records += self._open(record_range.file).read_block(record_range.first, record_range.num_records)
+        return records
+
+    def add_masks(self, features: dict[str, np.ndarray], ranges: Sequence[RecordRange], mask_seed: int) -> None:
+        """Puts masks into the `features` [n, ...] of unmasked records; masked ones stay as they are.
+
+        `mask_seed` decides the masks together with each record's epoch and number.
+        """
+        if self.masker:
+            numbered = [(part.epoch, self._first_records[part.file] + part.first, part.num_records) for part in ranges]
+            masked = self.masker.mask(
+                features["input_ids"], features["input_mask"], mask_seed, np.array(numbered, np.int64)
+            )
+            features.update(masked._asdict())
+
+    @functools.lru_cache(maxsize=OPEN_FILES)  # noqa: B019 - the set lives as long as the run
+    def _open(self, number: int) -> RecordFile:
+        return RecordFile(self.files[number], self._indexes[number])
+
+    def _make_masker(self, argument: str) -> Masker:
+        """For unmasked records: by the rules in their manifest and the vocabulary beside it."""
+        made = self.manifest.get("arguments", {})
+        try:
+            rules = MaskingRules(*(made[name] for name in MaskingRules.__dataclass_fields__))
+        except KeyError as error:
+            raise UserError(
+                f"the records of --{argument} ({self.files[0]}) are unmasked, but no {MANIFEST_NAME} beside them says "
+                f"how to mask them ({error.args[0]} is missing); keep records in the folder where bertPrep.py made them"
+            ) from None
+        assert self.folder is not None  # where the manifest is
+        return Masker(rules, VocabularyIds.of(load_vocab(self.folder / "vocab.txt")))
+
+    def _find_manifest(self) -> tuple[Path | None, dict[str, Any]]:
+        for folder in (self.files[0].parent.parent, self.files[0].parent):
+            path = folder / MANIFEST_NAME
+            if path.is_file():
+                try:
+                    return folder, json.loads(path.read_text(encoding="utf-8"))
+                except json.JSONDecodeError as error:
+                    raise UserError(f"{path} is not valid JSON ({error}); prepare the data again") from None
+        return None, {}

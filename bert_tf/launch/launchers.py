@@ -1,0 +1,302 @@
+"""Starts a program as N ranks, shows what rank 0 says, and ends with the ranks' exit code.
+
+    run() -> srun | mpirun | horovodrun | nothing -> `python -m bert_tf.launch.ranks` per rank -> program
+
+The small process around each rank is what makes the launchers alike: it gives the rank a log of its
+own, passes signals on to it, and writes down its exit code, which mpirun and horovodrun replace by
+one of their own. Under srun it also tells Horovod's Gloo where the ranks find each other: at a
+server in this process, so that Slurm needs neither MPI nor ssh. The launchers' own output is shown
+only where they could not start the ranks.
+
+Signals (SIGTERM, SIGUSR1, SIGINT) go to the ranks and not to the launcher, which would kill a rank
+that is still saving.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib.util
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bert_tf.base.errors import UserError
+from bert_tf.base.signals import STOPPED_EXIT_CODE
+from bert_tf.launch.rank import FORWARDED_SIGNALS, POLL_SECS, shell_code, start_child
+
+LAUNCHERS = ("srun", "mpirun", "horovodrun", "none")
+
+
+# --- What there is -------------------------------------------------------------------------------
+
+
+def count_gpus(environ: Mapping[str, str]) -> int:
+    """GPUs that a run may use on this machine: nvidia-smi's, less what CUDA_VISIBLE_DEVICES hides."""
+    try:
+        answer = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    present = sum(line.startswith("GPU ") for line in answer.stdout.splitlines())
+    visible = environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return present
+    # As CUDA reads it: an index below zero ends the list.
+    chosen = [entry.strip() for entry in visible.split(",") if entry.strip()]
+    if any(entry.startswith("-") for entry in chosen):
+        chosen = chosen[: next(i for i, entry in enumerate(chosen) if entry.startswith("-"))]
+    return min(present, len(chosen))
+
+
+def count_cores() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def horovod_library() -> Path | None:
+    """Horovod's compiled part for TensorFlow, or None where Horovod is not installed."""
+    package = importlib.util.find_spec("horovod")
+    folders = package.submodule_search_locations if package else None
+    return next((library for folder in folders or () for library in Path(folder).glob("tensorflow/mpi_lib*.so")), None)
+
+
+def horovod_has_mpi() -> bool:
+    """Whether Horovod was built with MPI (asking Horovod itself would import TensorFlow)."""
+    library = horovod_library()
+    return library is not None and b"libmpi" in library.read_bytes()
+
+
+def choose_launcher(num_ranks: int, environ: Mapping[str, str]) -> str:
+    """One of `LAUNCHERS`: LAUNCHER if set, else what is there.
+
+    Raises:
+      UserError: LAUNCHER is unknown, not installed, or does not fit; or there is no Horovod.
+    """
+    forced = environ.get("LAUNCHER", "")
+    if forced:
+        if forced not in LAUNCHERS:
+            raise UserError(f"LAUNCHER={forced}: must be one of {', '.join(LAUNCHERS)}")
+        if forced in ("srun", "mpirun") and not shutil.which(forced):
+            raise UserError(f"LAUNCHER={forced}: there is no {forced} on this machine's PATH")
+        if forced == "none" and num_ranks > 1:
+            raise UserError(
+                f"LAUNCHER=none starts one process, but num_gpus is {num_ranks}; unset LAUNCHER or set num_gpus to 1"
+            )
+    if num_ranks == 1 and not forced:
+        return "none"
+    if forced != "none" and horovod_library() is None:
+        raise UserError(
+            f"num_gpus={num_ranks} needs Horovod, which is not installed: 'bash scripts/setup.sh' builds "
+            "it where there is a C++ compiler (apt-get install g++ make); num_gpus=1 works without"
+        )
+    if forced:
+        return forced
+    if "SLURM_JOB_ID" in environ and shutil.which("srun"):
+        return "srun"
+    return "mpirun" if horovod_has_mpi() and shutil.which("mpirun") else "horovodrun"
+
+
+def ranks_per_node(num_ranks: int, launcher: str, environ: Mapping[str, str]) -> int:
+    """The most ranks that share a machine; only srun starts them on several."""
+    return -(-num_ranks // int(environ.get("SLURM_JOB_NUM_NODES", "1"))) if launcher == "srun" else num_ranks
+
+
+# --- How ranks are started -----------------------------------------------------------------------
+
+
+def rank_environment(num_ranks: int, num_gpus: int) -> dict[str, str]:
+    """Variables for `num_ranks` on a machine with `num_gpus`; what the user has set himself is kept."""
+    variables = {
+        # One tensor at a time, in buckets of our own: the order of a sum does not depend on which
+        # tensors happened to be ready together.
+        "HOROVOD_FUSION_THRESHOLD": "0",
+        # A rank that hangs ends all of them within a minute, with a reason. (Horovod looks every
+        # 5 s, and with its cache of answers it would begin to count later.)
+        "HOROVOD_STALL_CHECK_TIME_SECONDS": "5",
+        "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "30",
+        "HOROVOD_CACHE_CAPACITY": "0",
+        # Reading another process's memory is forbidden in most containers, and Open MPI says so in
+        # every message.
+        "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
+        "TF_CPP_MIN_LOG_LEVEL": "2",
+        "PYTHONUNBUFFERED": "1",
+    }
+    if num_gpus == 0:
+        threads = str(max(1, count_cores() // num_ranks))
+        variables.update(
+            dict.fromkeys(("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"), threads)
+        )
+        # Horovod asks every millisecond whether there is something to do, and Open MPI does not
+        # sleep while it waits: half a core of each rank, where the cores are to compute.
+        variables.update(HOROVOD_CYCLE_TIME="5", OMPI_MCA_mpi_yield_when_idle="1")
+        # 2-8 % of an update on a CPU: memory of one update is reused by the next, not given back.
+        variables.update(
+            MALLOC_MMAP_MAX_="0",
+            MALLOC_TRIM_THRESHOLD_="17179869184",
+            MALLOC_TOP_PAD_="268435456",
+            MALLOC_ARENA_MAX="1",
+        )
+    return {name: os.environ.get(name, value) for name, value in variables.items()}
+
+
+def launcher_command(launcher: str, num_ranks: int, variables: Sequence[str]) -> list[str]:
+    """What goes before the program; `variables` are passed on to other machines."""
+    if launcher == "none":
+        return []
+    if launcher == "horovodrun":
+        return [sys.executable, "-m", "horovod.runner.launch", "--gloo", "-np", str(num_ranks)]
+    if launcher == "srun":
+        # No binding to cores: a rank's threads are as many as its share of the machine's.
+        return [
+            "srun",
+            f"--ntasks={num_ranks}",
+            "--distribution=block",
+            "--kill-on-bad-exit=1",
+            "--mpi=none",
+            "--cpu-bind=none",
+        ]
+    command = ["mpirun", "-np", str(num_ranks)]
+    if "Open MPI" in _output_of(["mpirun", "--version"]):
+        command += ["--oversubscribe", "--bind-to", "none", "--map-by", "slot"]
+        if os.geteuid() == 0:
+            command.append("--allow-run-as-root")
+        command += [part for name in variables for part in ("-x", name)]
+    return command
+
+
+def _output_of(command: Sequence[str]) -> str:
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return answer.stdout + answer.stderr
+
+
+def serve_addresses() -> int:
+    """Starts the server at which the ranks of Horovod's Gloo find each other; returns its port."""
+    from horovod.runner.http.http_server import OK, RendezvousHandler, RendezvousServer
+
+    class Handler(RendezvousHandler):
+        def do_DELETE(self) -> None:
+            self.send_status_code(OK)  # and nothing goes: a slower rank may still have to ask for it
+
+    return RendezvousServer().start(Handler)
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """A program and how many ranks of it to start."""
+
+    command: Sequence[str]
+    num_ranks: int
+    num_gpus: int  # on this machine; 0: the ranks compute on the CPU
+    launcher: str
+    log_folder: Path
+
+
+def run(job: Job) -> int:
+    """Runs the job to its end; returns the exit code of the rank that failed first, or 0.
+
+    The program is called with ``--use_horovod`` where a launcher is used. Its logs are
+    ``rank_<r>.log`` in the log folder; rank 0's is shown as it grows.
+    """
+    folder = job.log_folder
+    folder.mkdir(parents=True, exist_ok=True)
+    variables = rank_environment(ranks_per_node(job.num_ranks, job.launcher, os.environ), job.num_gpus)
+    if job.launcher == "srun":
+        variables.update(
+            HOROVOD_CONTROLLER="gloo",
+            HOROVOD_CPU_OPERATIONS="gloo",
+            HOROVOD_GLOO_RENDEZVOUS_PORT=str(serve_addresses()),
+        )
+    environment = {**os.environ, **variables}
+    if sys.stdout.isatty() and sys.stderr.isatty():
+        environment["BERT_TF_TERMINAL_COLUMNS"] = str(shutil.get_terminal_size().columns)
+    wrapper = [sys.executable, "-m", "bert_tf.launch.rank", str(folder), str(job.num_ranks)]
+    program = [*job.command, *([] if job.launcher == "none" else ["--use_horovod"])]
+    passed_on = [*variables, *(name for name in ("PATH", "PYTHONPATH") if name in os.environ)]
+    command = [*launcher_command(job.launcher, job.num_ranks, passed_on), *wrapper, *program]
+    with open(folder / "launcher.log", "wb") as launcher_log, _Signals(job) as signals:
+        signals.launcher = start_child(command, launcher_log, environment, signal.SIGTERM)
+        _show(folder / "rank_0.log", signals.launcher)
+    return _exit_code(job, signals.launcher.returncode)
+
+
+class _Signals:
+    """While active, signals to this process go to the ranks."""
+
+    def __init__(self, job: Job):
+        self._job = job
+        self._previous: dict[int, Any] = {}
+        self._interrupts = 0
+        self.launcher: subprocess.Popen | None = None
+
+    def __enter__(self) -> _Signals:
+        self._previous = {number: signal.signal(number, self._forward) for number in FORWARDED_SIGNALS}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    def _forward(self, number: int, _: object) -> None:
+        print(f"{signal.Signals(number).name}: passed on to the ranks", file=sys.stderr, flush=True)
+        self._interrupts += number == signal.SIGINT
+        wrappers = [] if self._job.launcher == "srun" else list(self._job.log_folder.glob("rank_*.pid"))
+        if self._interrupts > 1 or not wrappers:
+            if self.launcher is not None:
+                self.launcher.send_signal(signal.SIGTERM if self._interrupts > 1 else number)
+            return
+        for file in wrappers:
+            with contextlib.suppress(OSError, ValueError):
+                os.kill(int(file.read_text()), number)
+
+
+def _show(log: Path, process: subprocess.Popen) -> None:
+    """Copies a growing file to stdout until the process has ended."""
+    shown = 0
+    while True:
+        ended = process.poll() is not None
+        with contextlib.suppress(FileNotFoundError), open(log, "rb") as file:
+            file.seek(shown)
+            text = file.read()
+            shown += len(text)
+            sys.stdout.buffer.write(text)
+            sys.stdout.flush()
+        if ended:
+            return
+        time.sleep(POLL_SECS)
+
+
+def _exit_code(job: Job, launcher_code: int) -> int:
+    """The first failing rank's code; says what only other ranks or the launcher have said."""
+    ends = {}
+    for file in job.log_folder.glob("rank_*.exit"):
+        written, _, ended_at = file.read_text().partition(" ")
+        ends[int(file.stem[len("rank_") :])] = (float(ended_at), int(written))
+        file.unlink()
+    failures = sorted((ended_at, rank, code) for rank, (ended_at, code) in ends.items() if code)
+    if failures:
+        _, rank, code = failures[0]
+        if rank != 0 and code != STOPPED_EXIT_CODE:
+            killed = f" ({signal.Signals(code - 128).name})" if code - 128 in set(signal.Signals) else ""
+            print(f"rank {rank} ended first, with code {code}{killed}:", file=sys.stderr)
+            _print_end(job.log_folder / f"rank_{rank}.log")
+        return code
+    if launcher_code or len(ends) < job.num_ranks:
+        if job.launcher != "none":
+            print(f"{job.launcher} ended with code {launcher_code}:", file=sys.stderr)
+        _print_end(job.log_folder / "launcher.log")
+        return shell_code(launcher_code) or 1
+    return 0
+
+
+def _print_end(log: Path, num_lines: int = 20) -> None:
+    with contextlib.suppress(OSError):
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+        print("\n".join(f"  {line}" for line in lines[-num_lines:]), file=sys.stderr, flush=True)

@@ -1,0 +1,177 @@
+"""What wraps each rank: its log, its exit code, its signals, and its end when another rank has failed.
+
+Started by `launchers` as ``python -m bert_tf.launch.rank <log folder> <number of ranks> <program> ...``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import os
+import pty
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from bert_tf.base.files import write_text
+from bert_tf.base.signals import STOPPED_EXIT_CODE
+
+FORWARDED_SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
+POLL_SECS = 0.2
+_RANK_VARIABLES = ("HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
+
+# How long a rank that has ended holds its launcher back from killing the others: while rank 0 may
+# still be saving, and after a failure, so that the others can say what they saw.
+WAIT_FOR_SAVING_SECS, WAIT_AFTER_FAILURE_SECS = 600.0, 5.0
+
+
+def main(argv: Sequence[str]) -> int:
+    """`argv`: log folder, number of ranks, the program's command line."""
+    folder, num_ranks, command = Path(argv[1]), int(argv[2]), argv[3:]
+    rank = int(next((os.environ[name] for name in _RANK_VARIABLES if name in os.environ), 0)) if num_ranks > 1 else 0
+    if "SLURM_PROCID" in os.environ and "HOROVOD_GLOO_RENDEZVOUS_PORT" in os.environ:
+        os.environ.update(slurm_place(os.environ))
+    pid_file = folder / f"rank_{rank}.pid"
+    received: list[int] = []
+    child: subprocess.Popen | None = None
+
+    def forward(number: int, _: object) -> None:
+        received.append(number)
+        if child is not None:
+            child.send_signal(number)
+
+    for forwarded in FORWARDED_SIGNALS:
+        signal.signal(forwarded, forward)
+    pid_file.write_text(str(os.getpid()))
+    columns = os.environ.pop("BERT_TF_TERMINAL_COLUMNS", None)
+    with (
+        open(folder / f"rank_{rank}.log", "wb", buffering=0) as log,
+        _terminal(columns if rank == 0 else None) as (reader, writer),
+    ):
+        child = start_child(command, log if writer is None else writer, os.environ, signal.SIGKILL)
+        for number in received:
+            child.send_signal(number)
+        threading.Thread(target=_end_after_others, args=(child, folder), daemon=True).start()
+        if reader is not None:
+            os.close(writer)
+            _copy_until_end(reader, log, child)
+        code = shell_code(child.wait())
+    if code - 128 in received and code - 128 != signal.SIGINT:
+        code = STOPPED_EXIT_CODE  # stopped before it could note the signal, when there was nothing to save yet
+    _note_exit(folder, rank, code)
+    _wait_for_others(folder, num_ranks, code)
+    pid_file.unlink()
+    return code
+
+
+def slurm_place(environ: Mapping[str, str]) -> dict[str, str]:
+    """Horovod's variables for the task of a job step that `environ` describes; consecutive ranks share a node."""
+    tasks_per_node: list[int] = []
+    for part in environ["SLURM_STEP_TASKS_PER_NODE"].split(","):  # such as 2(x3),1
+        tasks, _, times = part.rstrip(")").partition("(x")
+        tasks_per_node += [int(tasks)] * int(times or 1)
+    node, local_rank = int(environ["SLURM_NODEID"]), int(environ["SLURM_LOCALID"])
+    alike = [number for number, tasks in enumerate(tasks_per_node) if tasks > local_rank]
+    return {
+        "HOROVOD_RANK": environ["SLURM_PROCID"],
+        "HOROVOD_SIZE": str(sum(tasks_per_node)),
+        "HOROVOD_LOCAL_RANK": str(local_rank),
+        "HOROVOD_LOCAL_SIZE": str(tasks_per_node[node]),
+        "HOROVOD_CROSS_RANK": str(alike.index(node)),
+        "HOROVOD_CROSS_SIZE": str(len(alike)),
+        "HOROVOD_HOSTNAME": environ["SLURMD_NODENAME"],
+        "HOROVOD_GLOO_RENDEZVOUS_ADDR": environ["SLURM_LAUNCH_NODE_IPADDR"],
+    }
+
+
+def start_child(command: Sequence[str], output, environment: Mapping[str, str], death_signal: int) -> subprocess.Popen:
+    """A child in a session of its own, which gets `death_signal` if this process is killed."""
+    try:
+        libc = ctypes.CDLL(None)
+    except OSError:
+        libc = None
+
+    parent = os.getpid()
+
+    def ask_for_signal() -> None:
+        if libc is not None and hasattr(libc, "prctl"):
+            libc.prctl(1, death_signal)  # PR_SET_PDEATHSIG
+        if os.getppid() != parent:  # killed before it was asked for, so that no signal comes any more
+            os._exit(128 + signal.SIGKILL)
+
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        env=dict(environment),
+        start_new_session=True,
+        preexec_fn=ask_for_signal,
+    )
+
+
+def shell_code(code: int) -> int:
+    """The exit code a shell reports: 128 + n for a process that signal n ended."""
+    return code if code >= 0 else 128 - code
+
+
+@contextlib.contextmanager
+def _terminal(columns: str | None) -> Iterator[tuple]:
+    """Two ends of a pseudo-terminal, for the bar of rank 0; (None, None) where nobody looks at one."""
+    if columns is None:
+        yield None, None
+        return
+    reader, writer = pty.openpty()
+    fcntl.ioctl(writer, termios.TIOCSWINSZ, struct.pack("4H", 24, int(columns), 0, 0))
+    try:
+        yield reader, writer
+    finally:
+        os.close(reader)
+
+
+def _copy_until_end(reader: int, log, child: subprocess.Popen) -> None:
+    while True:
+        ended = child.poll() is not None
+        ready, _, _ = select.select([reader], [], [], 0 if ended else POLL_SECS)
+        if ready:
+            try:
+                log.write(os.read(reader, 1 << 16))
+            except OSError:  # EIO: the other end is closed
+                return
+        elif ended:
+            return
+
+
+def _end_after_others(child: subprocess.Popen, folder: Path) -> None:
+    """Kills a rank that goes on, or hangs, after another one has failed; launchers take long over it."""
+    while child.poll() is None:
+        time.sleep(1.0)
+        codes = (int(file.read_text().split()[0]) for file in folder.glob("rank_*.exit"))
+        if any(code not in (0, STOPPED_EXIT_CODE) for code in codes):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(WAIT_AFTER_FAILURE_SECS)
+            child.kill()
+
+
+def _note_exit(folder: Path, rank: int, code: int) -> None:
+    write_text(folder / f"rank_{rank}.exit", f"{code} {time.time()}")
+
+
+def _wait_for_others(folder: Path, num_ranks: int, code: int) -> None:
+    if code == 0:
+        return
+    until = time.monotonic() + (WAIT_FOR_SAVING_SECS if code == STOPPED_EXIT_CODE else WAIT_AFTER_FAILURE_SECS)
+    while time.monotonic() < until and len(list(folder.glob("rank_*.exit"))) < num_ranks:
+        time.sleep(POLL_SECS)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))

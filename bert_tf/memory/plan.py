@@ -1,0 +1,311 @@
+"""What a training needs of a device's memory: bytes by model, micro-batch, precision, recomputation.
+
+The count follows the code that runs: what `blocks` keeps for the backward pass, what `training.step`
+sums, what `optimizer` writes. Where the order of work is TensorFlow's or XLA's, a constant
+stands for what was measured; benchmarks/memory.py compares with what TensorFlow's allocator really
+handed out, and docs/training.md says how far off the prediction is. Accumulation does not appear:
+one micro-batch is in memory at a time.
+
+Shape letters: B micro-batch, S sequence, R = B*S rows, H hidden, I intermediate, N heads, L layers,
+P masked positions, V vocabulary (padded).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import resource
+import subprocess
+from pathlib import Path
+from typing import Callable, NamedTuple
+
+from bert_tf.base.errors import UserError
+from bert_tf.config import BertConfig, compute_dtype
+
+GIB = 1 << 30
+FLOAT = 4
+# The flat copy that an all-reduce sends (ranks.workers.BUCKET_BYTES).
+BUCKET = 128 << 20
+# What libraries, driver and compiled code take beside tensors.
+PROGRAM = 0.75 * GIB
+# What tensors take that are needed for a moment only is more than their bytes: the allocator hands
+# out pieces that are up to twice as long as what is asked for.
+FRAGMENTATION = 1.1
+# The word table's gradient while it is made: of the head, of the embeddings, their sum, the sum
+# over the micro-batches.
+TABLE_COPIES = 4
+LARGEST_MICRO_BATCH = 1024
+AUTO = "auto"
+
+
+class _Kept(NamedTuple):
+    """What is kept, in elements of the compute type and in further bytes, for one of each kind."""
+
+    rows_elements: float  # by a layer for its backward pass, for one of R*H
+    rows_bytes: float
+    scores_elements: float  # the same for one of B*N*S*S
+    scores_bytes: float
+    logits_elements: float  # by the head and its gradient, for one of B*P*V
+    logits_bytes: float
+    optimizer_copies: float  # of the largest variable, while it is updated
+
+
+# In "blocks" these are the tensors that model.py hands from matmul to block and back: 20 of R*H (the
+# feed-forward part counts as 8) and two dropouts of a byte; of the scores the float32 softmax, what
+# is left of it and the dropout. The plain graph keeps every intermediate value of the blocks. Those of
+# "step" are estimates: one configuration has been measured against them.
+_KEPT = {
+    "blocks": _Kept(20, 2, 1, 5, 2, 20, 3),
+    "off": _Kept(20, 88, 1, 5, 1, 9, 10),
+    "step": _Kept(20, 10, 1, 5, 1, 8, 3),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Workload:
+    """What is trained and how, as far as memory is concerned."""
+
+    bert_config: BertConfig
+    max_seq_length: int
+    max_predictions_per_seq: int  # 0: the head that finds spans instead of the two of pre-training
+    scope: str
+    micro_batch_size: int = 1
+    precision: str = "fp32"
+    recompute: bool = False
+    num_ranks: int = 1
+
+    @property
+    def num_parameters(self) -> int:
+        """Weights that are trained; the word table has rows up to a multiple of 8."""
+        config, hidden = self.bert_config, self.bert_config.hidden_size
+        embeddings = (config.padded_vocab_size + config.type_vocab_size + config.max_position_embeddings + 2) * hidden
+        square = hidden * hidden + hidden
+        wide = 2 * hidden * config.intermediate_size + config.intermediate_size + hidden
+        layers = config.num_hidden_layers * (4 * square + wide + 4 * hidden)
+        heads = 2 * hidden + 2  # of the next sentence, or of spans, which has no pooler
+        if self.max_predictions_per_seq:
+            heads += 2 * square + 2 * hidden + config.padded_vocab_size
+        return embeddings + layers + heads
+
+    @property
+    def compute_bytes(self) -> int:
+        return 4 if compute_dtype(self.precision) == "float32" else 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Memory:
+    """Bytes of each kind at the moment when most are in use."""
+
+    weights: float
+    gradients: float  # their sums over the micro-batches
+    first_moments: float
+    second_moments: float
+    activations: float  # kept for the backward pass
+    workspace: float  # what comes and goes: the head, gradients on their way, the optimizer's and all-reduce's copies
+
+    @property
+    def total(self) -> float:
+        return sum(dataclasses.astuple(self))
+
+
+def predict(work: Workload) -> Memory:
+    """What `work` takes of the device, without the program itself (`PROGRAM`)."""
+    config, kept, size = work.bert_config, _KEPT[work.scope], work.compute_bytes
+    parameters = FLOAT * work.num_parameters
+    table = FLOAT * config.padded_vocab_size * config.hidden_size
+    rows = work.micro_batch_size * work.max_seq_length * config.hidden_size
+    scores = work.micro_batch_size * config.num_attention_heads * work.max_seq_length**2
+    wide = config.intermediate_size / config.hidden_size / 4  # 1 in all published sizes
+    layer = rows * (kept.rows_elements * (0.6 + 0.4 * wide) * size + kept.rows_bytes) + scores * (
+        kept.scores_elements * size + kept.scores_bytes
+    )
+    layers = config.num_hidden_layers * (rows * size if work.recompute else layer)
+    logits = work.micro_batch_size * work.max_predictions_per_seq * config.padded_vocab_size
+    head = logits * (kept.logits_elements * size + kept.logits_bytes) + (table if logits else 0)
+    # Weights in the compute type are kept from the forward to the backward pass.
+    casts = 0 if size == FLOAT or work.recompute else parameters / FLOAT * size
+    # The head's backward pass comes first; then the layers', one by one; the word table's is the last.
+    moments = (
+        layers + casts + head,
+        layers + casts + (table if logits else 0) + (layer if work.recompute else 0),
+        TABLE_COPIES * table,
+    )
+    passing = FRAGMENTATION * max(moments)
+    reduced = parameters + BUCKET if work.num_ranks > 1 else 0
+    applying = kept.optimizer_copies * table + reduced
+    activations = min(layers, passing)
+    return Memory(parameters, parameters, parameters, parameters, activations, max(passing, applying) - activations)
+
+
+def largest_micro_batch(work: Workload, limit: float, num_rows: int) -> int:
+    """The largest divisor of a rank's `num_rows` that fits into `limit` bytes; 1 where none does."""
+    sizes = [size for size in range(1, min(num_rows, LARGEST_MICRO_BATCH) + 1) if num_rows % size == 0]
+    fitting = [size for size in sizes if fits(dataclasses.replace(work, micro_batch_size=size), limit)]
+    return max(fitting, default=1)
+
+
+def fits(work: Workload, limit: float) -> bool:
+    return predict(work).total + PROGRAM <= limit
+
+
+class Device(NamedTuple):
+    memory: float  # bytes
+    name: str
+
+
+def find_device(gpu_memory_gib: float | None, num_ranks: int) -> Device:
+    """What a rank has: what was given, else the smallest card of this machine, else its share of free memory."""
+    if gpu_memory_gib is not None:
+        if not gpu_memory_gib > 0:
+            raise UserError(f"--gpu_memory_gib={gpu_memory_gib:g}: must be positive")
+        return Device(gpu_memory_gib * GIB, "--gpu_memory_gib")
+    cards = _cards()
+    if cards:
+        return Device(min(cards), "the card's memory")
+    return Device(_free_memory() / num_ranks, f"free memory of this machine, for {num_ranks} rank(s)")
+
+
+def _cards() -> list[float]:
+    """Bytes of each GPU."""
+    try:
+        answer = subprocess.run(
+            ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return [float(line) * (1 << 20) for line in answer.stdout.split() if line.isdigit()]
+
+
+def _free_memory() -> float:
+    """Bytes that this process may still use: of the machine's, or of its own limit where that is less."""
+    kinds = {
+        line.split(":")[0]: 1024 * int(line.split()[1])
+        for file in ("/proc/meminfo", "/proc/self/status")
+        for line in Path(file).read_text().splitlines()
+        if line.split()[-1] == "kB"
+    }
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return (
+        kinds["MemAvailable"]
+        if limit == resource.RLIM_INFINITY
+        else min(kinds["MemAvailable"], limit - kinds["VmSize"])
+    )
+
+
+class BatchSplit(NamedTuple):
+    """How a rank's rows of an update are cut."""
+
+    micro_batch_size: int
+    num_accumulation_steps: int
+    is_auto: bool  # may be cut smaller where that turns out not to fit
+
+
+def halve(split: BatchSplit) -> BatchSplit:
+    """The same rows in micro-batches of the largest size that divides them and is at most half of this one."""
+    num_rows = split.micro_batch_size * split.num_accumulation_steps
+    half = next(size for size in range(split.micro_batch_size // 2, 0, -1) if num_rows % size == 0)
+    return BatchSplit(half, num_rows // half, split.is_auto)
+
+
+def choose_split(
+    train_batch_size: str,
+    num_accumulation_steps: int | None,
+    global_batch_size: int | None,
+    describe: Callable[[], Workload],
+    gpu_memory_gib: float | None,
+) -> BatchSplit:
+    """What --train_batch_size means: a number, or "auto" with a global batch to be cut.
+
+    Args:
+      num_accumulation_steps, global_batch_size: None where they were not typed.
+      describe: returns what is to fit, of any micro-batch.
+
+    Raises:
+      UserError: these flags contradict each other, or the ranks cannot share the global batch.
+    """
+    if train_batch_size != AUTO:
+        if not train_batch_size.isdecimal() or int(train_batch_size) < 1:
+            raise UserError(f"--train_batch_size={train_batch_size}: must be a whole number of at least 1, or {AUTO}")
+        if global_batch_size is not None:
+            raise UserError(
+                f"--global_batch_size belongs to --train_batch_size={AUTO}; without it the global batch is "
+                "train_batch_size x num_accumulation_steps x ranks"
+            )
+        return BatchSplit(int(train_batch_size), 1 if num_accumulation_steps is None else num_accumulation_steps, False)
+    if global_batch_size is None:
+        raise UserError(f"--train_batch_size={AUTO} needs --global_batch_size, the sequences of all ranks in an update")
+    if num_accumulation_steps is not None:
+        raise UserError(f"--train_batch_size={AUTO} finds --num_accumulation_steps by itself; leave that away")
+    work = describe()
+    if global_batch_size < 1 or global_batch_size % work.num_ranks:
+        raise UserError(f"--global_batch_size={global_batch_size}: must be a multiple of the {work.num_ranks} rank(s)")
+    num_rows = global_batch_size // work.num_ranks
+    size = largest_micro_batch(work, find_device(gpu_memory_gib, work.num_ranks).memory, num_rows)
+    return BatchSplit(size, num_rows // size, True)
+
+
+def check_unpacked(train_batch_size: str | int, packing: bool) -> None:
+    """Raises `UserError` where the size is to be found, by a plan that knows rows of one instance only."""
+    if packing and train_batch_size == AUTO:
+        raise UserError(
+            f"the batch size {AUTO} and packing do not go together, because the plan of the memory knows "
+            "no packed rows: give the size as a number, or leave packing away"
+        )
+
+
+def plan(work: Workload, device: Device) -> list[str]:
+    """The table that ``--plan`` prints."""
+    config, fixed = work.bert_config, predict(work)
+    task = (
+        f"{work.max_predictions_per_seq} predictions, pre-training" if work.max_predictions_per_seq else "finding spans"
+    )
+    lines = [
+        f"model: {config.num_hidden_layers} layers x {config.hidden_size}, vocabulary of {config.vocab_size}, "
+        f"{work.num_parameters / 1e6:.1f} million parameters",
+        f"work: sequences of {work.max_seq_length}, {task}; scope {work.scope}, {work.num_ranks} rank(s)",
+        f"device: {device.memory / GIB:.2f} GiB ({device.name}), of which {PROGRAM / GIB:g} GiB for the program itself",
+        "",
+        "whatever the micro-batch, GiB:",
+    ]
+    lines += [
+        f"  {name:<15}{getattr(fixed, field) / GIB:8.2f}"
+        for name, field in (
+            ("parameters", "weights"),
+            ("gradients", "gradients"),
+            ("m", "first_moments"),
+            ("v", "second_moments"),
+        )
+    ]
+    scopes = {False: work.scope, True: "blocks" if work.scope == "step" else work.scope}  # as `choose_scope` has it
+    variants = [
+        (
+            f"{'16 bit' if precision == 'bf16' else 'fp32'}{', recompute' if recompute else ''}",
+            dataclasses.replace(work, precision=precision, recompute=recompute, scope=scope),
+        )
+        for precision in ("fp32", "bf16")
+        for recompute, scope in scopes.items()
+    ]
+    lines += [
+        "",
+        "activations + workspace = total with the program, GiB; * fits:",
+        "micro-batch" + "".join(f"{name:>28}" for name, _ in variants),
+    ]
+    size = 1
+    while True:
+        memories = [predict(dataclasses.replace(variant, micro_batch_size=size)) for _, variant in variants]
+        marks = ["*" if memory.total + PROGRAM <= device.memory else " " for memory in memories]
+        lines.append(
+            f"{size:>11}"
+            + "".join(
+                f"{memory.activations / GIB:>12.2f} +{memory.workspace / GIB:>5.2f} ="
+                f"{(memory.total + PROGRAM) / GIB:>6.2f}{mark}"
+                for memory, mark in zip(memories, marks)
+            )
+        )
+        if "*" not in marks or size == LARGEST_MICRO_BATCH:
+            break
+        size *= 2
+    lines += ["", "16 bit: fp16 or bf16; tf32 is as fp32. Accumulation takes no memory."]
+    return lines

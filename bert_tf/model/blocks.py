@@ -1,0 +1,375 @@
+"""The element-wise blocks between the matmuls, each written once, and what gets compiled.
+
+A scope says what XLA compiles:
+
+* ``step``: the caller compiles the whole forward and backward pass; the blocks are inlined there.
+* ``blocks``: every block here is a small compiled function of its own and the matmuls stay
+  outside, where they reach oneDNN or cuBLAS. On a CPU this is the faster way, the only one in
+  which bfloat16 pays, and it compiles in seconds whatever the number of layers.
+* ``off``: a plain graph, or eager code.
+
+Inside a block everything is float32; what leaves it for a matmul is cast to the compute type.
+
+In scope ``blocks`` a block keeps nothing for the backward pass but its inputs: a second compiled
+function computes it again and differentiates. Autodiff through the first one would store every
+intermediate value, which costs more time than computing it, and several times the memory. The two
+blocks that are dear to compute again, softmax and cross-entropy, have a gradient of their own.
+
+With `recompute` the same is done to whole encoder layers, in "blocks" and "off" (`Blocks.layer`).
+
+Shape letters: B batch, S sequence, H hidden, N heads, D head size, I intermediate, R = B*S rows,
+P masked positions, C classes, V vocabulary (padded: W).
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+from collections.abc import Sequence
+from typing import Any, Callable, NamedTuple
+
+import tensorflow as tf
+
+from bert_tf.base.errors import UserError
+from bert_tf.config import XLA_SCOPES
+from bert_tf.model.randomness import DropoutKey, draw_decisions, keep_mask, keep_scale
+
+LAYER_NORM_EPSILON = 1e-12  # Google's value
+# Added to the scores of padding, as in Google's code. exp(-10000) is 0 in float32.
+MASKED_SCORE = -10000.0
+
+
+class Dropout(NamedTuple):
+    """The elements that one dropout keeps, and what these are multiplied with."""
+
+    keep: tf.Tensor  # bool, the shape of what is dropped from
+    scale: float
+
+
+def _drop(x: tf.Tensor, dropout: Dropout | None) -> tf.Tensor:
+    return x if dropout is None else tf.where(dropout.keep, x * dropout.scale, 0.0)
+
+
+def _float32(x: tf.Tensor) -> tf.Tensor:
+    return tf.cast(x, tf.float32)
+
+
+def layer_norm(x: tf.Tensor, gamma_H: tf.Tensor, beta_H: tf.Tensor) -> tf.Tensor:
+    """Layer normalisation (arXiv 1607.06450) over the last axis, float32 in and out."""
+    centred = x - tf.reduce_mean(x, axis=-1, keepdims=True)
+    variance = tf.reduce_mean(tf.square(centred), axis=-1, keepdims=True)
+    return centred * tf.math.rsqrt(variance + LAYER_NORM_EPSILON) * gamma_H + beta_H
+
+
+def gelu(x: tf.Tensor, exact: bool) -> tf.Tensor:
+    """GELU (arXiv 1606.08415): by erf if `exact`, else the tanh form of Google's BERT code."""
+    if exact:
+        return 0.5 * x * (1.0 + tf.math.erf(x / math.sqrt(2.0)))
+    return 0.5 * x * (1.0 + tf.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x * x * x)))
+
+
+def embedding_norm(
+    word_BxSxH, position_SxH, segment_BxSxH, gamma_H, beta_H, dropout: Dropout | None, *, dtype: tf.DType
+) -> tf.Tensor:
+    """dropout(LayerNorm(word + position + segment)) -> compute type [B, S, H]."""
+    embedded = word_BxSxH + position_SxH + segment_BxSxH
+    return tf.cast(_drop(layer_norm(embedded, gamma_H, beta_H), dropout), dtype)
+
+
+def split_heads(x_RxH, bias_H, sequence_length: int, num_heads: int, scale: float, *, dtype: tf.DType) -> tf.Tensor:
+    """(x + bias) * scale, laid out by head -> compute type [B, N, S, D]."""
+    x = (_float32(x_RxH) + bias_H) * scale
+    x = tf.reshape(x, [-1, sequence_length, num_heads, x.shape[1] // num_heads])
+    return tf.cast(tf.transpose(x, [0, 2, 1, 3]), dtype)
+
+
+def merge_heads(x_BxNxSxD, *, dtype: tf.DType) -> tf.Tensor:
+    """[B, N, S, D] -> compute type [R, H]."""
+    _, num_heads, _, head_size = x_BxNxSxD.shape
+    x = tf.transpose(x_BxNxSxD, [0, 2, 1, 3])
+    return tf.cast(tf.reshape(x, [-1, num_heads * head_size]), dtype)
+
+
+def masked_softmax(scores_BxNxSxS, mask, dropout: Dropout | None, *, dtype: tf.DType) -> tuple[tf.Tensor, tf.Tensor]:
+    """p = softmax over the keys whose mask is 1 -> dropout(p) in the compute type, p in float32 [B, N, S, S].
+
+    mask: of the keys [B, S], or of each query's keys [B, S, S].
+    """
+    heads_and_queries = (slice(None), *[tf.newaxis] * (4 - len(mask.shape)))
+    hidden_keys = (1.0 - _float32(mask))[heads_and_queries] * MASKED_SCORE
+    scores = _float32(scores_BxNxSxS) + hidden_keys
+    weights = tf.exp(scores - tf.reduce_max(scores, axis=-1, keepdims=True))
+    probabilities = weights / tf.reduce_sum(weights, axis=-1, keepdims=True)
+    return tf.cast(_drop(probabilities, dropout), dtype), probabilities
+
+
+def masked_softmax_gradient(
+    gradient_BxNxSxS, probabilities_BxNxSxS, dropout: Dropout | None, *, dtype: tf.DType
+) -> tf.Tensor:
+    """Gradient at `masked_softmax`'s result -> gradient at its scores, in the compute type."""
+    gradient = _drop(_float32(gradient_BxNxSxS), dropout)
+    mean = tf.reduce_sum(gradient * probabilities_BxNxSxS, axis=-1, keepdims=True)
+    return tf.cast(probabilities_BxNxSxS * (gradient - mean), dtype)
+
+
+def residual_norm(
+    x_RxH, bias_H, residual_RxH, gamma_H, beta_H, sequence_length: int, dropout: Dropout | None, *, dtype: tf.DType
+) -> tf.Tensor:
+    """LayerNorm(residual + dropout(x + bias)) -> compute type [R, H]. The dropout is laid out [B, S, H]."""
+    hidden_size = x_RxH.shape[1]
+    x = tf.reshape(_float32(x_RxH) + bias_H, [-1, sequence_length, hidden_size])
+    x = tf.reshape(_drop(x, dropout), [-1, hidden_size]) + _float32(residual_RxH)
+    return tf.cast(layer_norm(x, gamma_H, beta_H), dtype)
+
+
+def bias_gelu(x_RxI, bias_I, exact: bool, *, dtype: tf.DType) -> tf.Tensor:
+    """GELU(x + bias) -> compute type [R, I]."""
+    return tf.cast(gelu(_float32(x_RxI) + bias_I, exact), dtype)
+
+
+def bias_gelu_norm(x_RxH, bias_H, gamma_H, beta_H, exact: bool, *, dtype: tf.DType) -> tf.Tensor:
+    """LayerNorm(GELU(x + bias)), the transform of the masked-LM head -> compute type [R, H]."""
+    return tf.cast(layer_norm(gelu(_float32(x_RxH) + bias_H, exact), gamma_H, beta_H), dtype)
+
+
+def bias_tanh(x_BxH, bias_H, *, dtype: tf.DType) -> tf.Tensor:
+    """tanh(x + bias), the pooler's activation -> compute type [B, H]."""
+    return tf.cast(tf.tanh(_float32(x_BxH) + bias_H), dtype)
+
+
+def bias_logits(x_RxW, bias_W, num_classes: int) -> tf.Tensor:
+    """x + bias without padding columns -> float32 [R, num_classes]."""
+    return (_float32(x_RxW) + bias_W)[:, :num_classes]
+
+
+def _is_label(logits_RxC, labels_R) -> tf.Tensor:
+    # By comparison, not by gather or one_hot, because XLA makes one loop of that.
+    return labels_R[:, tf.newaxis] == tf.range(logits_RxC.shape[1])[tf.newaxis, :]
+
+
+def cross_entropy(logits_RxC, labels_R, weights_R) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Sums over the rows of weight * cross-entropy, and of weight * (argmax is the label).
+
+    float32 logits [R, C], int32 labels [R], float32 weights [R] -> two float32 scalars, and the
+    logarithms of the softmax's denominators [R].
+    """
+    peak = tf.reduce_max(logits_RxC, axis=-1, keepdims=True)
+    log_sum_R = tf.math.log(tf.reduce_sum(tf.exp(logits_RxC - peak), axis=-1)) + peak[:, 0]
+    label_logit = tf.reduce_sum(tf.where(_is_label(logits_RxC, labels_R), logits_RxC, 0.0), axis=-1)
+    correct = _float32(label_logit >= peak[:, 0])
+    return tf.reduce_sum((log_sum_R - label_logit) * weights_R), tf.reduce_sum(correct * weights_R), log_sum_R
+
+
+def cross_entropy_gradient(gradient, logits_RxC, labels_R, weights_R, log_sum_R) -> tf.Tensor:
+    """Gradient at `cross_entropy`'s first sum -> gradient at its logits [R, C]."""
+    probabilities = tf.exp(logits_RxC - log_sum_R[:, tf.newaxis])
+    difference = tf.where(_is_label(logits_RxC, labels_R), probabilities - 1.0, probabilities)
+    return difference * (weights_R * gradient)[:, tf.newaxis]
+
+
+def choose_scope(enable_xla: bool, wanted: str, recompute: bool) -> str:
+    """The scope for the flags: "off" without XLA; "auto" is "step" on GPUs, "blocks" on CPUs and with recomputation.
+
+    Raises:
+      UserError: recomputation in one program, which was measured to take as much memory as without.
+    """
+    if not enable_xla:
+        return "off"
+    if recompute and wanted == "step":
+        raise UserError(
+            "--recompute takes as much memory as without it where XLA compiles the whole step: leave "
+            "--xla_scope=step away, or give --xla_scope=blocks"
+        )
+    if recompute:
+        return "blocks"
+    if wanted != "auto":
+        return wanted
+    return "step" if tf.config.list_physical_devices("GPU") else "blocks"
+
+
+def _keep_arguments_only(function: Callable, gradient: Callable, arguments: Sequence[Any]) -> tf.Tensor:
+    """function(*arguments), of which only the arguments are kept for the backward pass.
+
+    Args:
+      gradient: (gradient at the result, arguments) -> gradients at all tensors among the arguments,
+        None for what cannot be differentiated.
+      arguments: nested tensors, variables and static values.
+    """
+    flat = [
+        tf.convert_to_tensor(value) if isinstance(value, tf.Variable) else value for value in tf.nest.flatten(arguments)
+    ]
+    places = [place for place, value in enumerate(flat) if tf.is_tensor(value)]
+
+    @tf.custom_gradient
+    def run(*tensors: tf.Tensor):
+        for place, tensor in zip(places, tensors):
+            flat[place] = tensor
+        inputs = tf.nest.pack_sequence_as(arguments, flat)
+        return function(*inputs), lambda result_gradient: gradient(result_gradient, inputs)
+
+    return run(*(flat[place] for place in places))
+
+
+def _not_before(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """The same tensors, none of which is there before all are.
+
+    So what is computed from them is not taken for what was computed from the originals before:
+    TensorFlow's graph optimiser would merge the two, and keep the first.
+    """
+    with tf.control_dependencies(tensors):
+        return [tf.identity(tensor) for tensor in tensors]
+
+
+class _Block:
+    """A function compiled on its own, which computes itself again in the backward pass.
+
+    Args:
+      function: of tensors and static values; differentiable.
+      parameters: names of its arguments that are added to or multiplied with all rows of the first
+        argument, that is, with the trailing dimensions of its shape.
+    """
+
+    def __init__(self, function: Callable, parameters: str = ""):
+        self._function = function
+        names = list(inspect.signature(function).parameters)
+        self._parameters = [names.index(name) for name in parameters.split()]
+        # autograph would only look for Python control flow over tensors; there is none in here.
+        self._forward = tf.function(function, jit_compile=True, autograph=False)
+        self._backward = tf.function(self._differentiate, jit_compile=True, autograph=False)
+
+    def __call__(self, *arguments: Any) -> tf.Tensor:
+        return _keep_arguments_only(self._forward, self._gradient, arguments)
+
+    def _gradient(self, result_gradient: tf.Tensor, inputs: Sequence[Any]) -> list[tf.Tensor | None]:
+        found = dict(zip(self._differentiable(inputs), self._backward(result_gradient, *inputs)))
+        for place in self._parameters:
+            found[place] = _sum_over_rows(found[place], inputs[place].shape)
+        in_order: list[tf.Tensor | None] = []
+        for place, value in enumerate(inputs):
+            in_order += [found.get(place)] * sum(map(tf.is_tensor, tf.nest.flatten(value)))
+        return in_order
+
+    @staticmethod
+    def _differentiable(inputs: Sequence[Any]) -> list[int]:
+        return [place for place, value in enumerate(inputs) if tf.is_tensor(value) and value.dtype.is_floating]
+
+    def _differentiate(self, result_gradient: tf.Tensor, *inputs: Any) -> list[tf.Tensor]:
+        """Gradients at the differentiable inputs; at a parameter, of each row's own copy of it."""
+        copies = list(inputs)
+        for place in self._parameters:
+            copies[place] = tf.broadcast_to(inputs[place], tf.shape(inputs[0]))
+        watched = [copies[place] for place in self._differentiable(inputs)]
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(watched)
+            result = self._function(*copies)
+        return tape.gradient(result, watched, result_gradient)
+
+
+def _sum_over_rows(copies: tf.Tensor, shape: tf.TensorShape) -> tf.Tensor:
+    """The copies' sum -> `shape`. As a matmul: XLA's sum over the first axis is 20 times slower on a CPU."""
+    copies = tf.reshape(copies, [-1, shape.num_elements()])
+    return tf.reshape(tf.matmul(tf.ones([1, tf.shape(copies)[0]]), copies), shape)
+
+
+class Blocks:
+    """The functions above, compiled at a scope and casting to one compute type.
+
+    Args:
+      scope: "step", "blocks" or "off", see the module.
+      compute_dtype: "float32", "bfloat16" or "float16", the type of the matmuls.
+      recompute: whether the backward pass computes each layer again.
+    """
+
+    def __init__(self, scope: str = "off", compute_dtype: str = "float32", recompute: bool = False):
+        if scope not in XLA_SCOPES:
+            raise ValueError(f"scope={scope!r}: must be one of {', '.join(XLA_SCOPES)}")
+        if recompute and scope == "step":
+            raise ValueError("recompute=True: saves nothing with scope='step'")
+        self.scope = scope
+        self.compute_dtype = tf.as_dtype(compute_dtype)
+        self._recompute = recompute
+        self.embedding_norm = self._block(embedding_norm, "position_SxH gamma_H beta_H")
+        self.split_heads = self._block(split_heads, "bias_H")
+        self.merge_heads = self._block(merge_heads)
+        self.residual_norm = self._block(residual_norm, "bias_H gamma_H beta_H")
+        self.bias_gelu = self._block(bias_gelu, "bias_I")
+        self.bias_gelu_norm = self._block(bias_gelu_norm, "bias_H gamma_H beta_H")
+        self.bias_tanh = self._block(bias_tanh, "bias_H")
+        self.bias_logits = _Block(bias_logits, "bias_W") if scope == "blocks" else bias_logits
+        # Compiled apart from each other, or XLA would draw eight times.
+        self._draw_decisions = self._compiled(draw_decisions)
+        self._keep_mask = self._compiled(keep_mask)
+        self._masked_softmax = self._compiled(functools.partial(masked_softmax, dtype=self.compute_dtype))
+        self._masked_softmax_gradient = self._compiled(
+            functools.partial(masked_softmax_gradient, dtype=self.compute_dtype)
+        )
+        self._cross_entropy = self._compiled(cross_entropy)
+        self._cross_entropy_gradient = self._compiled(cross_entropy_gradient)
+
+    def _block(self, function: Callable, parameters: str = "") -> Callable:
+        function = functools.partial(function, dtype=self.compute_dtype)
+        return _Block(function, parameters) if self.scope == "blocks" else function
+
+    def _compiled(self, function: Callable) -> Callable:
+        return tf.function(function, jit_compile=True, autograph=False) if self.scope == "blocks" else function
+
+    def layer(self, function: Callable, *arguments: Any) -> tf.Tensor:
+        """function(*arguments), which may use no variable that is not an argument.
+
+        With recomputation only the arguments are kept for the backward pass (activation
+        checkpointing, arXiv 1604.06174). Every dropout draws the same mask again.
+        """
+        if not self._recompute:
+            return function(*arguments)
+
+        def gradient(result_gradient: tf.Tensor, inputs: Sequence[Any]) -> list[tf.Tensor | None]:
+            flat = tf.nest.flatten(inputs)
+            places = [place for place, value in enumerate(flat) if tf.is_tensor(value)]
+            *again, result_gradient = _not_before([*(flat[place] for place in places), result_gradient])
+            for place, tensor in zip(places, again):
+                flat[place] = tensor
+            watched = {place: tensor for place, tensor in zip(places, again) if tensor.dtype.is_floating}
+            with tf.GradientTape(watch_accessed_variables=False) as tape:
+                tape.watch(watched.values())
+                result = function(*tf.nest.pack_sequence_as(inputs, flat))
+            found = tape.gradient(result, watched, result_gradient)
+            return [found.get(place) for place in places]
+
+        return _keep_arguments_only(function, gradient, arguments)
+
+    def dropout(self, key: DropoutKey | None, site: int, rate: float, shape: Sequence[int]) -> Dropout | None:
+        """The dropout of a site, for the static `shape` [B, ...]; None where nothing is dropped."""
+        if key is None or rate == 0:
+            return None
+        decisions = self._draw_decisions(rate, *key.at(site), tuple(shape), self.scope == "blocks")
+        return Dropout(self._keep_mask(decisions, tuple(shape)), keep_scale(rate))
+
+    def dense(self, x_RxI: tf.Tensor, kernel_IxO: tf.Tensor) -> tf.Tensor:
+        """x times kernel, in the compute type. The bias belongs to the block that follows."""
+        return tf.matmul(tf.cast(x_RxI, self.compute_dtype), tf.cast(kernel_IxO, self.compute_dtype))
+
+    def masked_softmax(self, scores_BxNxSxS, mask, dropout: Dropout | None) -> tf.Tensor:
+        """dropout(softmax over the keys whose mask [B, S] or [B, S, S] is 1) -> compute type [B, N, S, S]."""
+
+        @tf.custom_gradient
+        def run(scores: tf.Tensor):
+            dropped, probabilities = self._masked_softmax(scores, mask, dropout)
+            return dropped, lambda gradient: self._masked_softmax_gradient(gradient, probabilities, dropout)
+
+        return run(scores_BxNxSxS)
+
+    def cross_entropy(self, logits_RxC, labels_R, weights_R) -> tuple[tf.Tensor, tf.Tensor]:
+        """Sums over the rows of weight * cross-entropy, and of weight * (argmax is the label).
+
+        float32 logits [R, C], int32 labels [R], float32 weights [R] -> two float32 scalars.
+        """
+
+        @tf.custom_gradient
+        def run(logits: tf.Tensor):
+            loss, correct, log_sum_R = self._cross_entropy(logits, labels_R, weights_R)
+            return (loss, correct), lambda gradient, _: self._cross_entropy_gradient(
+                gradient, logits, labels_R, weights_R, log_sum_R
+            )
+
+        return run(logits_RxC)

@@ -1,0 +1,90 @@
+"""The heads over the encoder (masked words, next sentence, spans) and the models that are trained."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from bert_tf.config import BertConfig
+from bert_tf.model.blocks import Blocks
+from bert_tf.model.encoder import BertEncoder, BertLayer
+from bert_tf.model.randomness import DropoutKey
+
+
+class MaskedLanguageModelHead(BertLayer):
+    """Logits of the whole vocabulary at the masked positions: float32 [B, P, V]."""
+
+    def __init__(self, config: BertConfig, blocks: Blocks, seed: int):
+        super().__init__(config, blocks, seed, "masked_language_model")
+        scope = "cls/predictions"
+        self.transform = self._dense(f"{scope}/transform/dense", config.hidden_size, config.hidden_size)
+        self.norm = self._layer_norm(f"{scope}/transform/LayerNorm", config.hidden_size)
+        self.output_bias = self._zeros(f"{scope}/output_bias", config.padded_vocab_size)
+
+    def call(self, sequence_BxSxH, positions_BxP, word_embeddings_VxH):
+        blocks, config = self.blocks, self.config
+        # One-hot selection of rows would be a matmul; a gather of P rows of S is far less.
+        masked_BxPxH = tf.gather(sequence_BxSxH, positions_BxP, batch_dims=1)
+        masked_RxH = tf.reshape(masked_BxPxH, [-1, config.hidden_size])
+        kernel, bias = self.transform
+        exact = config.hidden_act == "gelu_exact"
+        hidden_RxH = blocks.bias_gelu_norm(blocks.dense(masked_RxH, kernel), bias, *self.norm, exact)
+        table = tf.cast(word_embeddings_VxH, blocks.compute_dtype)
+        logits_RxV = tf.matmul(hidden_RxH, table, transpose_b=True)
+        logits_RxV = blocks.bias_logits(logits_RxV, self.output_bias, config.vocab_size)
+        return tf.reshape(logits_RxV, [-1, positions_BxP.shape[1], config.vocab_size])
+
+
+class _ClassifierHead(BertLayer):
+    """Linear map to a few classes, stored [classes, H] as in Google's checkpoints: [R, H] -> [R, C]."""
+
+    def __init__(self, config: BertConfig, blocks: Blocks, seed: int, scope: str, num_classes: int):
+        super().__init__(config, blocks, seed, scope.split("/")[-1])
+        self.num_classes = num_classes
+        self.output_weights = self._weight(f"{scope}/output_weights", [num_classes, config.hidden_size])
+        self.output_bias = self._zeros(f"{scope}/output_bias", num_classes)
+
+    def call(self, x_RxH):
+        logits_RxC = self.blocks.dense(x_RxH, tf.transpose(self.output_weights))
+        return self.blocks.bias_logits(logits_RxC, self.output_bias, self.num_classes)
+
+
+class PretrainingModel(tf.keras.Model):
+    """Encoder with the masked-language-model and the next-sentence head.
+
+    call(features, dropout=None) -> (mlm_logits [B, P, V], nsp_logits [B, 2]), float32; features as
+    for `BertEncoder`, with "masked_lm_positions" int32 [B, P]. Packed: nsp_logits [B*K, 2].
+    """
+
+    def __init__(self, config: BertConfig, blocks: Blocks | None = None, seed: int = 0):
+        super().__init__(name="pretraining", autocast=False)
+        blocks = blocks or Blocks()
+        self.config, self.blocks = config, blocks
+        self.bert = BertEncoder(config, blocks, seed)
+        self.masked_language_model = MaskedLanguageModelHead(config, blocks, seed)
+        self.next_sentence = _ClassifierHead(config, blocks, seed, "cls/seq_relationship", 2)
+
+    def call(self, features: dict[str, tf.Tensor], dropout: DropoutKey | None = None):
+        sequence_BxSxH, pooled_RxH = self.bert(features, dropout=dropout)
+        mlm_logits_BxPxV = self.masked_language_model(
+            sequence_BxSxH, features["masked_lm_positions"], self.bert.embeddings.word_embeddings
+        )
+        return mlm_logits_BxPxV, self.next_sentence(pooled_RxH)
+
+
+class SpanModel(tf.keras.Model):
+    """Encoder with the span head of SQuAD: call(features, dropout=None) -> (start [B, S], end [B, S])."""
+
+    def __init__(self, config: BertConfig, blocks: Blocks | None = None, seed: int = 0):
+        super().__init__(name="span", autocast=False)
+        blocks = blocks or Blocks()
+        self.config, self.blocks = config, blocks
+        self.bert = BertEncoder(config, blocks, seed)
+        self.bert.pooler.trainable = False  # it takes no part here
+        self.span = _ClassifierHead(config, blocks, seed, "cls/squad", 2)
+
+    def call(self, features: dict[str, tf.Tensor], dropout: DropoutKey | None = None):
+        sequence_BxSxH = self.bert.hidden_states(features, dropout)[-1]
+        _, sequence_length, hidden_size = sequence_BxSxH.shape
+        logits_Rx2 = self.span(tf.reshape(sequence_BxSxH, [-1, hidden_size]))
+        logits_BxSx2 = tf.reshape(logits_Rx2, [-1, sequence_length, 2])
+        return logits_BxSx2[:, :, 0], logits_BxSx2[:, :, 1]

@@ -1,0 +1,81 @@
+"""What is minimised and measured: sums over instances, never means.
+
+A mean over a micro-batch depends on how the global batch was cut. So an objective returns the sums
+of its losses, and the training step divides by the whole update's denominators (`training.step`).
+
+Shape letters: A micro-batches of an update, B batch, S sequence, P masked positions, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.model.randomness import DropoutKey
+
+Features = dict[str, tf.Tensor]
+
+
+def _host_sums(*weights: tf.Tensor) -> np.ndarray:
+    """Added up by the host, where the input lies: TensorFlow would do it on a GPU, behind all that it has to do."""
+    return np.array([np.sum(values) for values in weights], np.float32)
+
+
+class PretrainingObjective:
+    """Masked-LM plus next-sentence cross-entropy (arXiv 1810.04805, section 3.1).
+
+    Two losses with two denominators: masked tokens and instances. An instance whose
+    `example_weights` entry is 0 only fills a batch and counts nowhere. A packed row has several
+    labels and weights (`packing`).
+    """
+
+    denominator_names = ("masked_tokens", "instances")
+    metric_names = ("mlm_loss", "nsp_loss", "mlm_accuracy", "nsp_accuracy")
+    # Which denominator makes a mean of each metric's sum.
+    metric_denominators = (0, 1, 0, 1)
+
+    def local_denominators(self, features: Features) -> np.ndarray:
+        """Masked tokens and instances in features with leading dimensions [A, B]: float32 [2]."""
+        return _host_sums(features["masked_lm_weights"], features["example_weights"])
+
+    def __call__(
+        self, model: tf.keras.Model, features: Features, dropout: DropoutKey | None
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Loss sums float32 [2] and metric sums float32 [4] of one micro-batch."""
+        mlm_logits_BxPxV, nsp_logits_Rx2 = model(features, dropout=dropout)
+        cross_entropy = model.blocks.cross_entropy
+        mlm_loss, mlm_correct = cross_entropy(
+            tf.reshape(mlm_logits_BxPxV, [-1, mlm_logits_BxPxV.shape[2]]),
+            tf.reshape(features["masked_lm_ids"], [-1]),
+            tf.reshape(features["masked_lm_weights"], [-1]),
+        )
+        nsp_loss, nsp_correct = cross_entropy(
+            nsp_logits_Rx2,
+            tf.reshape(features["next_sentence_labels"], [-1]),
+            tf.reshape(features["example_weights"], [-1]),
+        )
+        losses = tf.stack([mlm_loss, nsp_loss])
+        return losses, tf.concat([losses, tf.stack([mlm_correct, nsp_correct])], axis=0)
+
+
+class SpanObjective:
+    """Mean of the cross-entropies of an answer's first and last token over the positions."""
+
+    denominator_names = ("instances",)
+    metric_names = ("total_loss", "start_accuracy", "end_accuracy")
+    metric_denominators = (0, 0, 0)
+
+    def local_denominators(self, features: Features) -> np.ndarray:
+        """Instances in features with leading dimensions [A, B]: float32 [1]."""
+        return _host_sums(features["example_weights"])
+
+    def __call__(
+        self, model: tf.keras.Model, features: Features, dropout: DropoutKey | None
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Loss sums float32 [1] and metric sums float32 [3] of one micro-batch."""
+        start_logits_BxS, end_logits_BxS = model(features, dropout=dropout)
+        weights_B = features["example_weights"]
+        start_loss, start_correct = model.blocks.cross_entropy(start_logits_BxS, features["start_positions"], weights_B)
+        end_loss, end_correct = model.blocks.cross_entropy(end_logits_BxS, features["end_positions"], weights_B)
+        loss = (start_loss + end_loss) / 2.0
+        return loss[tf.newaxis], tf.stack([loss, start_correct, end_correct])

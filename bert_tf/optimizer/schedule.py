@@ -1,0 +1,61 @@
+"""The learning rate: warm-up, then a polynomial decay."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+
+class WarmupPolynomialDecay(tf.keras.optimizers.schedules.LearningRateSchedule):
+    """Linear warm-up, then peak * (1 - t/total)^power, where t is the number of updates applied.
+
+    The decay is counted from update 0, so the rate drops where the warm-up ends, by
+    (1 - warmup/total)^power; that is the published recipe. `continuous_join` counts it from the
+    end of the warm-up instead. From `total_steps` on the rate is 0.
+
+    Args:
+      peak_learning_rate: what the warm-up leads to.
+      warmup_steps: updates of warm-up; 0 for none.
+      total_steps: updates after which the rate is 0.
+      power: 0.5 in the LAMB recipe, 1 with Adam.
+
+    Raises:
+      ValueError: not 0 <= warmup_steps <= total_steps, or total_steps is 0.
+    """
+
+    def __init__(
+        self,
+        peak_learning_rate: float,
+        warmup_steps: int,
+        total_steps: int,
+        power: float = 1.0,
+        continuous_join: bool = False,
+        name: str = "WarmupPolynomialDecay",
+    ):
+        if not 0 <= warmup_steps <= total_steps or total_steps < 1:
+            raise ValueError(
+                f"warmup_steps={warmup_steps}, total_steps={total_steps}: "
+                "the warm-up must not be longer than the whole, and that must be positive"
+            )
+        self.peak_learning_rate, self.warmup_steps, self.total_steps = peak_learning_rate, warmup_steps, total_steps
+        self.power, self.continuous_join, self.name = power, continuous_join, name
+
+    def __call__(self, step: Any) -> tf.Tensor:
+        """The rate of the update that follows `step` applied ones: float32 scalar."""
+        with tf.name_scope(self.name):
+            step = tf.cast(step, tf.float32)
+            warming = step / max(self.warmup_steps, 1)
+            start = self.warmup_steps if self.continuous_join else 0
+            left = tf.maximum(self.total_steps - step, 0.0) / max(self.total_steps - start, 1)
+            return self.peak_learning_rate * tf.where(step < self.warmup_steps, warming, left**self.power)
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            "peak_learning_rate": self.peak_learning_rate,
+            "warmup_steps": self.warmup_steps,
+            "total_steps": self.total_steps,
+            "power": self.power,
+            "continuous_join": self.continuous_join,
+            "name": self.name,
+        }

@@ -1,0 +1,112 @@
+"""The ranks of a Horovod job. The only module that imports Horovod."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, Callable
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.base.errors import LostRankError, UserError
+from bert_tf.ranks.workers import Result, Workers, in_buckets
+
+# How long one rank may wait for the others in `run_keeping_alive` before all of them say that they are alive.
+# Far less than the launchers' HOROVOD_STALL_SHUTDOWN_TIME_SECONDS.
+KEEP_ALIVE_SECS = 5.0
+_BUSY, _DONE, _FAILED = range(3)
+
+
+class HorovodWorkers(Workers):
+    """Ranks of a Horovod job."""
+
+    def __init__(self, horovod):
+        self._horovod = horovod
+        self.rank, self.size, self.local_rank = horovod.rank(), horovod.size(), horovod.local_rank()
+
+    def mean(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        # Scaled first, then summed: a sum first would overflow sooner in half precision.
+        return in_buckets(
+            tensors,
+            lambda number, flat: self._horovod.allreduce(
+                flat, op=self._horovod.Sum, prescale_factor=1.0 / self.size, name=f"mean_{number}"
+            ),
+        )
+
+    def broadcast(self, variables: Sequence[tf.Variable]) -> None:
+        with self.expecting_all():
+            self._horovod.broadcast_variables(variables, root_rank=0)
+
+    def gather(self, vector: np.ndarray) -> np.ndarray:
+        # On the host, whose numbers these are: behind no work of a device.
+        with self.expecting_all(), tf.device("/CPU:0"):
+            gathered = self._horovod.allgather(tf.constant(np.asarray(vector)[np.newaxis]), name="gather")
+            return gathered.numpy()
+
+    @contextlib.contextmanager
+    def expecting_all(self) -> Iterator[None]:
+        try:
+            yield
+        except tf.errors.OpError as error:
+            if "Horovod has been shut down" not in str(error.message):
+                raise
+            raise LostRankError(
+                f"rank {self.rank} waited in vain: another rank has ended or answers no longer; its log says why. "
+                "The same command goes on from the last checkpoint"
+            ) from None
+
+    def run_keeping_alive(self, work: Callable[[], Result]) -> Result:
+        job = _Job(work)
+        while True:
+            job.finished.wait(KEEP_ALIVE_SECS)
+            states = self.gather(np.array([job.state]))[:, 0]
+            if job.error is not None:
+                raise job.error
+            if _FAILED in states:
+                time.sleep(1.0)  # the rank that knows the reason is to end first
+                raise UserError(f"rank {np.flatnonzero(states == _FAILED)[0]} cannot go on; its log says why")
+            if np.all(states == _DONE):
+                return job.result
+
+
+class _Job(threading.Thread):
+    """Work in a thread of its own, so that the main thread can tell how it stands."""
+
+    def __init__(self, work: Callable[[], Any]):
+        super().__init__(daemon=True)
+        self._work = work
+        self.state, self.finished = _BUSY, threading.Event()
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self.result = self._work()
+            self.state = _DONE
+        except BaseException as error:  # raised in the main thread
+            self.error, self.state = error, _FAILED
+        self.finished.set()
+
+
+def connect_horovod() -> Workers:
+    horovod = import_horovod()
+    if horovod is None:
+        raise UserError(
+            "--use_horovod was given, but Horovod with TensorFlow support cannot be imported; "
+            "`bash scripts/setup.sh` builds it where there is a C++ compiler; "
+            "without the flag one process works"
+        )
+    horovod.init()
+    return HorovodWorkers(horovod)
+
+
+def import_horovod() -> Any | None:
+    try:
+        import horovod.tensorflow as horovod
+    except ImportError:
+        return None
+    return horovod

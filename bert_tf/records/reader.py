@@ -1,0 +1,103 @@
+"""Random access to the records of a shard, and the schema of one that others made."""
+
+from __future__ import annotations
+
+import mmap
+from pathlib import Path
+
+from bert_tf.base.errors import UserError
+from bert_tf.records import example_proto
+from bert_tf.records.index import ExampleFrames, RecordIndex, load_index
+from bert_tf.records.schema import RecordSchema
+from bert_tf.records.tfrecord import WAY_OUT
+
+
+class RecordFile:
+    """Random access to a shard's messages through a memory map, every checksum verified."""
+
+    def __init__(self, path: str | Path, index: RecordIndex | None = None):
+        """`index`: what `load_index` gave for this file, loaded here where it is None.
+
+        Raises: UserError as `load_index` does, or where the file is no longer what was indexed.
+        """
+        self.index = load_index(path) if index is None else index
+        self._frames = ExampleFrames(Path(path))
+        self._offsets = self.index.offsets.data
+        if self._frames.size != self._offsets[-1]:
+            self._frames.close()
+            raise UserError(
+                f"{path} has {self._frames.size} bytes, but had {self._offsets[-1]} when it was indexed; "
+                "do not change record files while they are read: start again"
+            )
+
+    @property
+    def num_records(self) -> int:
+        return self.index.num_records
+
+    def forget(self) -> None:
+        """Lets go of the memory that reading has taken: each record brings in what lies around it."""
+        if isinstance(self._frames.map, mmap.mmap):
+            self._frames.map.madvise(mmap.MADV_DONTNEED)
+
+    def read(self, number: int) -> bytes:
+        """The serialised tf.train.Example of record `number`, counted from 0.
+
+        Raises: UserError naming file, record and byte where it is damaged; IndexError.
+        """
+        if not 0 <= number < self.num_records:
+            raise IndexError(f"record {number} of {self.num_records}")
+        offset, end = self._offsets[number], self._offsets[number + 1]
+        if self._frames.end(number, offset) != end:
+            raise self._frames.fault(number, offset, "does not end where its index says")
+        return self._frames.message(number, offset, end)
+
+    def read_block(self, first: int, count: int) -> list[bytes]:
+        """The records [first, first + count). Raises as `read` does."""
+        offsets = self._offsets[first : first + count + 1].tolist()
+        messages = self._frames.block(offsets) if len(offsets) == count + 1 else None
+        # One by one they tell which is damaged, and how.
+        return [self.read(number) for number in range(first, first + count)] if messages is None else messages
+
+    def close(self) -> None:
+        self._frames.close()
+
+    def __enter__(self) -> RecordFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def describe(path: str | Path) -> RecordSchema:
+    """The schema of a shard, by its first record; works for foreign files too.
+
+    Raises: UserError where the shard cannot be read, is empty, or lacks a feature.
+    """
+    with ExampleFrames(Path(path)) as frames:
+        if not frames.size:
+            raise UserError(f"record file {path} holds no record; {WAY_OUT}")
+        features = frames.features(0, 0, frames.end(0, 0))
+        is_masked = any(name.startswith("masked_lm_") for name in features.names)
+        schema = RecordSchema(1, is_masked, "input_word_ids" in features.names)
+        sizes = {}
+        try:
+            for name, _, _ in schema.fields:
+                sizes[name] = len(features[schema.stored_name(name)])
+        except KeyError as error:
+            wanted = ", ".join(schema.stored_name(name) for name, _, _ in schema.fields)
+            raise UserError(
+                f"record file {path} has no feature {error.args[0]!r}, but {', '.join(features.names)}; "
+                f"records for pre-training have {wanted}"
+            ) from None
+        except example_proto.MalformedMessage as error:
+            raise frames.fault(0, 0, f"is no tf.train.Example: {error}") from error
+    schema = schema._replace(
+        max_seq_length=sizes["input_ids"], max_predictions_per_seq=sizes.get("masked_lm_positions", 0)
+    )
+    for name, _, needed in schema.fields:
+        if sizes[name] != needed:
+            raise UserError(
+                f"record file {path}: {name} has {sizes[name]} values where {schema} needs {needed}; "
+                "the file was made for something else than pre-training"
+            )
+    return schema

@@ -1,0 +1,67 @@
+"""What a record of pre-training holds: names, lengths and types of its features, as records and as arrays."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+LONGEST_SEQUENCE = np.iinfo(np.uint16).max
+V2_NAMES = {"input_ids": "input_word_ids", "segment_ids": "input_type_ids"}
+
+
+class RecordSchema(NamedTuple):
+    """The two sizes that fix every feature's shape, and which names the file has for them.
+
+    Unmasked records, whose masks are drawn while they are read, have 0 predictions: no feature for
+    them, and the original tokens in `input_ids`.
+    """
+
+    max_seq_length: int
+    max_predictions_per_seq: int
+    has_v2_names: bool = False  # those of TF2's model garden and of NVIDIA's TF2 recipe; only read
+
+    @property
+    def fields(self) -> tuple[tuple[str, str, int], ...]:
+        """(name, "int64" or "float32", size) of every feature, in canonical (rising) order."""
+        sequence, predictions, _ = self
+        masks = (
+            ("masked_lm_ids", "int64", predictions),
+            ("masked_lm_positions", "int64", predictions),
+            ("masked_lm_weights", "float32", predictions),
+        )
+        return (
+            ("input_ids", "int64", sequence),
+            ("input_mask", "int64", sequence),
+            *(masks if predictions else ()),
+            ("next_sentence_labels", "int64", 1),
+            ("segment_ids", "int64", sequence),
+        )
+
+    def stored_name(self, name: str) -> str:
+        """What the file calls a feature."""
+        return V2_NAMES.get(name, name) if self.has_v2_names else name
+
+
+class InstanceArrays(NamedTuple):
+    """Instances by feature: integers of any type, not negative; weights float32. Unmasked: P is 0."""
+
+    input_ids: np.ndarray  # [N, S]
+    input_mask: np.ndarray  # [N, S] 1 for real tokens, then 0
+    segment_ids: np.ndarray  # [N, S]
+    masked_lm_positions: np.ndarray  # [N, P]
+    masked_lm_ids: np.ndarray  # [N, P]
+    masked_lm_weights: np.ndarray  # [N, P] 1 for a prediction, 0 for a filler
+    next_sentence_labels: np.ndarray  # [N] 1 = random, 0 = next
+
+    @property
+    def schema(self) -> RecordSchema:
+        return RecordSchema(self.input_ids.shape[1], self.masked_lm_ids.shape[1])
+
+    @property
+    def num_instances(self) -> int:
+        return len(self.input_ids)
+
+    def rows(self, selection: slice | np.ndarray) -> InstanceArrays:
+        """The selected instances."""
+        return InstanceArrays(*(array[selection] for array in self))

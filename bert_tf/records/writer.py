@@ -1,0 +1,109 @@
+"""Writes instances to a shard and its index, a block of them at a time.
+
+A shard is a TFRecord file of `tf.train.Example` messages, readable by and from Google's and
+NVIDIA's code. `example_proto` writes the messages of a block of instances at a time in NumPy (a
+protobuf library takes some 70 us an instance), `tfrecord` frames them.
+
+Shape letters: N instances, S sequence, P masked positions.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+
+from bert_tf.base.errors import UserError
+from bert_tf.base.files import atomic_file
+from bert_tf.records import example_proto
+from bert_tf.records.index import RecordIndex, write_index
+from bert_tf.records.schema import LONGEST_SEQUENCE, InstanceArrays
+from bert_tf.records.tfrecord import frame
+
+# Instances turned into bytes at once: large enough for NumPy, small enough for a processor's cache.
+_BLOCK_INSTANCES = 256
+
+
+def encode_records(instances: InstanceArrays) -> tuple[bytes, np.ndarray]:
+    """The records of the instances one after another, and how many bytes each has, int64 [N].
+
+    Raises: ValueError for arrays of the wrong shape or kind, and for integers that are negative or
+      over `example_proto.LARGEST_INTEGER`.
+    """
+    schema, num = instances.schema, instances.num_instances
+    features = {}
+    for name, kind, size in schema.fields:
+        values = np.asarray(getattr(instances, name)).reshape(num, -1)
+        if values.shape != (num, size) or (values.dtype.kind == "f") != (kind == "float32"):
+            raise ValueError(f"{name} is {values.dtype} {values.shape}; {schema} needs {kind} [{num}, {size}]")
+        features[name] = values
+    return frame(example_proto.encode_examples(features))
+
+
+class RecordWriter:
+    """Writes one shard and its index, block by block; used as a context manager.
+
+    The files appear under their names when the context is left without an exception, and not
+    before.
+
+    Raises: UserError where the disk is full or the folder cannot be written.
+    """
+
+    def __init__(self, path: str | Path):
+        self._path = Path(path)
+        self._sizes: list[np.ndarray] = []
+        self._lengths: list[np.ndarray] = []
+        self._stack = contextlib.ExitStack()
+
+    def __enter__(self) -> RecordWriter:
+        with self._user_errors():
+            self._file = self._stack.enter_context(atomic_file(self._path))
+        return self
+
+    def write(self, instances: InstanceArrays) -> None:
+        """Appends instances; all calls must use one schema.
+
+        Raises: ValueError as `encode_records` does, or where a sequence has over 65535 tokens.
+        """
+        if instances.schema.max_seq_length > LONGEST_SEQUENCE:
+            raise ValueError(f"{instances.schema}: at most {LONGEST_SEQUENCE} tokens fit the index")
+        for first in range(0, instances.num_instances, _BLOCK_INSTANCES):
+            block = instances.rows(slice(first, first + _BLOCK_INSTANCES))
+            records, sizes = encode_records(block)
+            with self._user_errors():
+                self._file.write(records)
+            self._sizes.append(sizes.astype(np.uint32))
+            self._lengths.append(block.input_mask.sum(axis=1, dtype=np.uint16))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exception: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        with self._user_errors():
+            self._stack.__exit__(kind, exception, traceback)
+            if exception is None:
+                ends = np.cumsum(np.concatenate([np.zeros(1, np.uint32), *self._sizes]), dtype=np.uint64)
+                lengths = np.concatenate([np.zeros(0, np.uint16), *self._lengths])
+                write_index(self._path, RecordIndex(ends, lengths))
+
+    @contextlib.contextmanager
+    def _user_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise UserError(
+                f"{self._path} cannot be written ({error.strerror}); nothing half-written is left: "
+                "free space or choose a folder you may write to, and start again, which goes on "
+                "with the shards that are missing"
+            ) from error
+
+
+def write_records(path: str | Path, instances: InstanceArrays) -> None:
+    """Writes ``path`` and ``path.index`` at once.
+
+    Raises: UserError and ValueError as `RecordWriter` does.
+    """
+    with RecordWriter(path) as writer:
+        writer.write(instances)

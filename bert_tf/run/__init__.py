@@ -1,0 +1,1 @@
+"""Run folders. In: a run's settings, weights and metrics. Out: files that survive a kill, and the same back."""

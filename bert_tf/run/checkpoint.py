@@ -1,0 +1,214 @@
+"""Checkpoints: written beside, fsynced, renamed, verified, found again.
+
+One folder a checkpoint, laid out as Google publishes a model: ``bert_config.json``, ``vocab.txt``
+and a TensorFlow checkpoint ``bert_model.ckpt`` with Google's variable names (optimiser slots are
+``<name>/adam_m`` and ``<name>/adam_v``, as in Google's training checkpoints). Beside them
+``state.json`` (position of the run) and ``manifest.json`` (sha256 of every file). So
+`tf.train.load_checkpoint` reads it without this code, and everything that reads Google's folders
+reads ours.
+"""
+
+from __future__ import annotations
+
+import builtins
+import json
+import os
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.base.errors import UserError
+from bert_tf.base.files import sha256_of_file, sync
+
+PREFIX = "bert_model.ckpt"
+STATE = "state.json"
+MANIFEST = "manifest.json"
+_NAME = re.compile(r"ckpt-(\d{8,})$")
+_UNFINISHED = ".unfinished-"
+# Inside the model these have rows up to a multiple of 8; in files exactly one for each piece.
+_VOCABULARY_ROWS = ("bert/embeddings/word_embeddings", "cls/predictions/output_bias")
+_SLOTS = ("/adam_m", "/adam_v", "/momentum")
+_NOT_WEIGHTS = ("global_step",)
+
+
+class SaveError(UserError):
+    """A checkpoint could not be written; those written before are untouched."""
+
+
+class LoadReport(NamedTuple):
+    """What `load_weights` found: names in file order."""
+
+    loaded: list[str]
+    missing: list[str]  # wanted, not in the file: left as initialised
+    unused: list[str]  # in the file, not wanted
+
+
+def named_variables(variables: Sequence[tf.Variable]) -> dict[str, tf.Variable]:
+    """Variables by the name they have in files (TensorFlow appends ":0")."""
+    named = {variable.name.split(":")[0]: variable for variable in variables}
+    if len(named) != len(variables):
+        raise ValueError("two variables share a name, so a checkpoint could not hold both")
+    return named
+
+
+def _base_name(name: str) -> str:
+    for slot in _SLOTS:
+        if name.endswith(slot):
+            return name[: -len(slot)]
+    return name
+
+
+class CheckpointFolder:
+    """The ``checkpoints/`` of one run.
+
+    Args:
+      folder: made when the first checkpoint is saved.
+      keep: how many of the newest stay.
+      vocab_size: rows of the word table in files.
+      companions: texts to put beside the weights, by file name (bert_config.json, vocab.txt).
+    """
+
+    def __init__(self, folder: str | Path, *, keep: int, vocab_size: int, companions: Mapping[str, str]):
+        self.folder, self._keep, self._vocab_size = Path(folder), keep, vocab_size
+        self._companions = dict(companions)
+
+    def save(self, update: int, variables: Sequence[tf.Variable], state: Mapping[str, Any]) -> Path:
+        """Writes checkpoint `update` and drops the oldest ones.
+
+        Raises:
+          SaveError: it could not be written (a full disk, no permission); older ones stay.
+        """
+        final = self.folder / f"ckpt-{update:08d}"
+        partial = self.folder / f"{_UNFINISHED}{final.name}"
+        try:
+            self.remove_leftovers()
+            partial.mkdir(parents=True)
+            self._write(partial, variables, dict(state, updates_applied=update))
+            if final.exists():  # damaged, or this update was saved before a restart from an older one
+                shutil.rmtree(final)
+            os.rename(partial, final)
+            sync(self.folder)
+        except (OSError, tf.errors.OpError) as error:
+            shutil.rmtree(partial, ignore_errors=True)
+            reason = str(error).splitlines()[0]
+            raise SaveError(
+                f"checkpoint {final} could not be written ({reason}); the older ones are untouched; "
+                "make room or mend the permissions of that folder and start again"
+            ) from None
+        for old in self.list()[: -self._keep]:
+            doomed = self.folder / f"{_UNFINISHED}{old.name}"
+            os.rename(old, doomed)  # first out of sight, so that a kill leaves no half checkpoint
+            shutil.rmtree(doomed, ignore_errors=True)
+        return final
+
+    def list(self) -> builtins.list[Path]:
+        """Finished checkpoints, oldest first."""
+        if not self.folder.is_dir():
+            return []
+        found = [path for path in self.folder.iterdir() if path.is_dir() and _NAME.match(path.name)]
+        return sorted(found, key=lambda path: int(path.name.split("-")[1]))
+
+    def newest_sound(self) -> tuple[Path | None, builtins.list[str]]:
+        """The newest checkpoint whose files match their hashes, and what is wrong with newer ones."""
+        complaints: list[str] = []
+        for path in reversed(self.list()):
+            damage = find_damage(path)
+            if damage is None:
+                return path, complaints
+            complaints.append(f"checkpoint {path} is damaged ({damage}) and is passed over")
+        return None, complaints
+
+    def restore(self, path: Path, variables: Sequence[tf.Variable]) -> dict[str, Any]:
+        """Fills all `variables` from a checkpoint of this run and returns its state."""
+        report = load_weights(path / PREFIX, variables, self._vocab_size)
+        if report.missing:
+            raise UserError(
+                f"checkpoint {path} lacks {', '.join(report.missing[:3])} "
+                f"({len(report.missing)} variables in all): it is of another model or optimizer; "
+                "choose another run folder"
+            )
+        return read_state(path)
+
+    def _write(self, folder: Path, variables: Sequence[tf.Variable], state: Mapping[str, Any]) -> None:
+        named = named_variables(variables)
+        tensors = [
+            variable.value()[: self._vocab_size] if _base_name(name) in _VOCABULARY_ROWS else variable.value()
+            for name, variable in named.items()
+        ]
+        tf.raw_ops.SaveV2(
+            prefix=str(folder / PREFIX), tensor_names=list(named), shape_and_slices=[""] * len(named), tensors=tensors
+        )
+        for name, text in {**self._companions, STATE: json.dumps(state, indent=2) + "\n"}.items():
+            (folder / name).write_text(text, encoding="utf-8")
+        hashes = {path.name: sha256_of_file(path) for path in sorted(folder.iterdir())}
+        (folder / MANIFEST).write_text(json.dumps({"sha256": hashes}, indent=2) + "\n", encoding="utf-8")
+        for path in folder.iterdir():
+            sync(path)
+        sync(folder)
+
+    def remove_leftovers(self) -> None:
+        """Removes what a killed run left half-written or half-deleted."""
+        for path in self.folder.glob(f"{_UNFINISHED}ckpt-*"):
+            shutil.rmtree(path)
+
+
+def find_damage(folder: Path) -> str | None:
+    """What is wrong with a checkpoint of ours, or None: every file must match its sha256."""
+    try:
+        hashes = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["sha256"]
+        for name, expected in hashes.items():
+            if sha256_of_file(folder / name) != expected:
+                return f"{name} does not match its sha256"
+    except (OSError, ValueError, KeyError) as error:
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def read_state(folder: Path) -> dict[str, Any]:
+    """The ``state.json`` of a checkpoint folder of ours."""
+    return json.loads((folder / STATE).read_text(encoding="utf-8"))
+
+
+def load_weights(prefix: str | Path, variables: Sequence[tf.Variable], vocab_size: int) -> LoadReport:
+    """Assigns to `variables` what a TensorFlow checkpoint (ours or Google's) holds under their names.
+
+    Raises:
+      UserError: a variable has another shape in the file; nothing has been assigned then.
+    """
+    try:
+        reader = tf.train.load_checkpoint(str(prefix))
+        shapes = reader.get_variable_to_shape_map()
+    except (tf.errors.OpError, ValueError, RuntimeError) as error:
+        raise UserError(f"checkpoint {prefix} cannot be read ({str(error).splitlines()[0]})") from None
+    named = named_variables(variables)
+    for name, variable in named.items():
+        expected = list(variable.shape)
+        if _base_name(name) in _VOCABULARY_ROWS:
+            expected[0] = vocab_size
+        if name in shapes and shapes[name] != expected:
+            only_rows = _base_name(name) in _VOCABULARY_ROWS and shapes[name][1:] == expected[1:]
+            hint = (
+                "the vocabulary does not belong to this checkpoint"
+                if only_rows
+                else "it is a checkpoint of another model size"
+            )
+            raise UserError(f"checkpoint {prefix}: {name} is {shapes[name]}, the model wants {expected}: {hint}")
+    loaded = [name for name in named if name in shapes]
+    for name in loaded:
+        value = reader.get_tensor(name)
+        missing_rows = named[name].shape[0] - value.shape[0] if value.ndim else 0
+        if missing_rows:
+            value = np.pad(value, [(0, missing_rows)] + [(0, 0)] * (value.ndim - 1))
+        named[name].assign(value)
+    wanted_slots = any(name.endswith(_SLOTS) for name in named)
+    unused = [
+        name
+        for name in sorted(shapes)
+        if name not in named and name not in _NOT_WEIGHTS and (wanted_slots or not name.endswith(_SLOTS))
+    ]
+    return LoadReport(loaded, [name for name in named if name not in shapes], unused)

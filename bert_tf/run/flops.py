@@ -1,0 +1,63 @@
+"""Floating-point operations of a sequence, and the peak rates of cards, for TFLOP/s and MFU."""
+
+from __future__ import annotations
+
+import re
+
+from bert_tf.config import BertConfig
+
+# Dense peaks in TFLOP/s by the name the driver gives a device, from the vendor's data sheets.
+# What is not listed has no peak here, and then no utilisation is shown.
+_PEAK_TFLOPS: tuple[tuple[str, dict[str, float]], ...] = (
+    (r"\bV100.*SXM", {"fp16": 125.0, "fp32": 15.7}),
+    (r"\bA100", {"fp16": 312.0, "bf16": 312.0, "tf32": 156.0, "fp32": 19.5}),
+    (r"\bH100 PCIe", {"fp16": 756.0, "bf16": 756.0, "tf32": 378.0, "fp32": 51.0}),
+    (r"\b(H100|H200) NVL", {"fp16": 835.0, "bf16": 835.0, "tf32": 417.5, "fp32": 60.0}),
+    (r"\b(H100|H200)\b", {"fp16": 989.0, "bf16": 989.0, "tf32": 494.5, "fp32": 67.0}),
+)
+
+
+def pretraining_flops_per_sequence(config: BertConfig, seq_length: int, num_predictions: int) -> float:
+    """Floating point operations of one training sequence, MLM and NSP heads included.
+
+    Training counts as three forward passes (the backward pass needs two matmuls for each one of the
+    forward pass); recomputation is not counted, so that the figure says what the model needs and
+    not what an implementation spends. A multiply-add is two operations. With length s, L layers,
+    width h, feed-forward width i (4h in all published sizes), P predictions and V pieces::
+
+        forward = s*L*(8h^2 + 4hi + 4sh)     query, key, value, output; feed-forward; attention
+                + P*(2h^2 + 2hV)             MLM transform and the product with the word table
+                + 2h^2                       pooler
+
+    V is the real vocabulary: rows added as padding are no work of the model. The accounting is
+    that of Narayanan et al. (arXiv 2104.04473, appendix), less the recomputation counted there.
+    BERT-Large: 240.6e9 at s=128, P=20 and 1020.5e9 at s=512, P=80.
+    """
+    width = config.hidden_size
+    head = num_predictions * (2 * width**2 + 2 * width * config.vocab_size) + 2 * width**2
+    return 3.0 * (_encoder_flops(config, seq_length) + head)
+
+
+def span_flops_per_sequence(config: BertConfig, seq_length: int) -> float:
+    """Floating point operations of one training sequence with the question answering head.
+
+    As `pretraining_flops_per_sequence`, but the head is two logits a token and there is no pooler.
+    """
+    return 3.0 * (_encoder_flops(config, seq_length) + seq_length * 4 * config.hidden_size)
+
+
+def _encoder_flops(config: BertConfig, seq_length: int) -> int:
+    width, inner = config.hidden_size, config.intermediate_size
+    a_token = 8 * width**2 + 4 * width * inner + 4 * seq_length * width
+    return seq_length * config.num_hidden_layers * a_token
+
+
+def peak_tflops(device_name: str, precision: str) -> float | None:
+    """Dense peak of one device in TFLOP/s, or None where we do not know it (every CPU).
+
+    `device_name` is what ``tf.config.experimental.get_device_details`` calls it.
+    """
+    for pattern, peaks in _PEAK_TFLOPS:
+        if re.search(pattern, device_name):
+            return peaks.get(precision)
+    return None

@@ -1,0 +1,156 @@
+"""The folder of one run: locked while it is used, and bound to the settings it was begun with."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bert_tf.base.errors import UserError
+from bert_tf.base.files import write_text
+
+CONFIG = "config.json"
+_LOCK = ".lock"
+
+
+class RunFolder:
+    """Holds the lock of a run folder until the process ends, however it ends.
+
+    Raises:
+      UserError: another process works in the folder, or it cannot be written.
+    """
+
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = open(self.path / _LOCK, "a+", encoding="utf-8")  # noqa: SIM115 - kept open on purpose
+        except OSError as error:
+            raise UserError(f"run folder {self.path} cannot be used ({error.strerror}); choose another one") from None
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._lock.seek(0)
+            holder = self._lock.read().strip() or "another process"
+            raise UserError(
+                f"run folder {self.path} is in use by {holder}; wait for it, stop it, or choose another folder"
+            ) from None
+        self._lock.truncate(0)
+        self._lock.write(f"process {os.getpid()} on {platform.node()}")
+        self._lock.flush()
+
+    def bind(
+        self,
+        identity: Mapping[str, Any],
+        record: Mapping[str, Any],
+        companions: Mapping[str, str],
+        continue_with_changes: bool,
+    ) -> None:
+        """Writes ``config.json``, or checks that this run is the one the folder was begun with.
+
+        Args:
+          identity: the settings that must not change within a run.
+          record: everything else worth keeping; replaced at each start.
+          companions: texts by file name that users of the model need (bert_config.json, vocab.txt).
+
+        Raises:
+          UserError: the folder holds another run, or files that are no run at all.
+        """
+        self.check(identity, continue_with_changes)
+        text = json.dumps({"identity": dict(identity), **record}, indent=2, default=str) + "\n"
+        for name, contents in {**companions, CONFIG: text}.items():
+            write_whole(self.path / name, contents)
+
+    def check(self, identity: Mapping[str, Any], continue_with_changes: bool) -> None:
+        """Raises `UserError` where `bind` would, for the run that the folder was begun with."""
+        previous = read_config(self.path)
+        if previous is None or continue_with_changes:
+            return
+        old = previous.get("identity", {})
+        changed = [
+            f"{name}: {old.get(name)!r} there, {identity.get(name)!r} now"
+            for name in sorted({*old, *identity})
+            if old.get(name) != identity.get(name)
+        ]
+        if changed:
+            raise UserError(
+                f"run folder {self.path} holds a run with other settings ({'; '.join(changed)}); "
+                "go on with them anyway by --continue_with_changes, or choose another folder"
+            )
+
+
+def read_config(folder: Path) -> dict[str, Any] | None:
+    """What the last start in a run folder wrote there; None before the first one."""
+    path = folder / CONFIG
+    if not path.exists():
+        if (folder / "checkpoints").exists():
+            raise UserError(
+                f"{folder} holds checkpoints but no {CONFIG}, so it cannot be told whose they are; "
+                "choose another folder"
+            )
+        return None
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UserError(f"{path} is not valid JSON ({error}); choose another folder") from None
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Writes a text file so that a reader finds it whole or not at all. Raises `UserError` where it cannot."""
+    try:
+        write_text(path, text)
+    except OSError as error:
+        raise UserError(
+            f"{path} cannot be written ({error.strerror}); make room or choose another --model_dir"
+        ) from None
+
+
+def provenance() -> dict[str, Any]:
+    """Versions, commit, machine and command, so that a run can be repeated."""
+    from importlib import metadata
+
+    versions = {"python": platform.python_version()}
+    for package in ("tensorflow", "tensorflow-cpu", "keras", "numpy", "horovod"):
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return {
+        "versions": versions,
+        "commit": _commit(),
+        "command": [sys.executable, *sys.argv],
+        "host": platform.node(),
+        "processor": _processor(),
+        "num_cores": os.cpu_count(),
+    }
+
+
+def _commit() -> str | None:
+    checkout = Path(__file__).resolve().parent.parent
+    try:
+        answer = subprocess.run(
+            ["git", "-C", str(checkout), "describe", "--always", "--dirty", "--abbrev=12"],
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return answer.stdout.strip()
+
+
+def _processor() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.machine()

@@ -1,0 +1,123 @@
+"""What the updates between two log lines came to, and figures of single variables, for people."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.batches.batches import Batch
+
+
+class UpdateResult(NamedTuple):
+    """What one update did. Reading a tensor waits for the update."""
+
+    stop_requested: bool  # some rank asked all to stop after this update
+    gather_secs: float  # of the exchange before the first backward pass, waiting for the slowest rank included
+    metrics: tf.Tensor  # float32 [M]: means over the global batch, named by the objective
+    gradient_norm: tf.Tensor  # of the global gradient before clipping
+    is_finite: tf.Tensor  # bool; False: nothing was changed
+    learning_rate: tf.Tensor
+    loss_scale: tf.Tensor
+    norm_by_variable: tf.Tensor  # float32 [V]: as gradient_norm, of each of the trained variables
+    change_by_variable: tf.Tensor  # float32 [V, 3]: norms of weights and change, trust ratio (`apply_update`)
+    reduce_secs: tf.Tensor  # likewise, of the all-reduce
+
+
+class UpdateStatistics:
+    """Updates since the last log line. Results stay on the device until `read`."""
+
+    def __init__(self) -> None:
+        self._clear()
+
+    def _clear(self) -> None:
+        self._results: list[UpdateResult] = []
+        self._num_tokens = self._num_rows = self._num_positions = 0
+        self._secs = {"input": 0.0, "compute": 0.0}
+        self._started = time.monotonic()
+
+    @contextlib.contextmanager
+    def timed(self, what: str) -> Iterator[None]:
+        started = time.monotonic()
+        yield
+        self._secs[what] += time.monotonic() - started
+
+    def add(self, result: UpdateResult, batch: Batch | None = None) -> None:
+        """`batch` is what the update was made from, where it is to be told how full its rows were."""
+        self._results.append(result)
+        if batch is None or not batch.num_rows:
+            return
+        self._num_tokens += batch.num_tokens
+        self._num_rows += batch.num_rows
+        self._num_positions += batch.num_rows * batch.features["input_ids"].shape[-1]
+
+    def _texts(self, global_batch_size: int, seconds: float) -> dict[str, float]:
+        """How full the rows were, where the batches tell."""
+        if not self._num_rows:
+            return {}
+        return {
+            "tokens_per_sec": self._num_tokens / seconds,
+            "padding_share": 1.0 - self._num_tokens / self._num_positions,
+            "instances_per_row": global_batch_size * len(self._results) / self._num_rows,
+        }
+
+    def _time_shares(self, seconds: float) -> dict[str, float]:
+        """Where the time went, as the host saw it; the host's own share is what is left."""
+        reducing = sum(float(result.reduce_secs) + result.gather_secs for result in self._results)
+        shares = {
+            "input": self._secs["input"],
+            "compute": self._secs["compute"] - reducing,
+            "all_reduce": reducing,
+            "host": seconds - sum(self._secs.values()),
+        }
+        return {f"{name}_share": max(secs, 0.0) / seconds for name, secs in shares.items()}
+
+    def read(self, global_batch_size: int) -> dict[str, Any]:
+        """Means over the interval's applied updates, the last update's rate; empties the interval."""
+        results, last = self._results, self._results[-1]
+        with self.timed("compute"):  # waits for a device that computes behind the host's back
+            applied = np.array([bool(result.is_finite) for result in results])
+        metrics = np.array([result.metrics.numpy() for result in results])
+        norms = np.array([float(result.gradient_norm) for result in results])
+        shown = applied if applied.any() else ~applied
+        seconds = time.monotonic() - self._started
+        shares, texts = self._time_shares(seconds), self._texts(global_batch_size, seconds)
+        self._clear()
+        return {
+            **texts,
+            "means": metrics[shown].mean(axis=0),
+            "gradient_norm": float(norms[shown].mean()),
+            "learning_rate": float(last.learning_rate),
+            "loss_scaler": float(last.loss_scale),
+            "throughput_train": global_batch_size * len(results) / seconds,
+            "update_secs": seconds / len(results),
+            "skipped": int((~applied).sum()),
+            "norm_by_variable": last.norm_by_variable.numpy(),
+            "change_by_variable": results[np.flatnonzero(applied)[-1]].change_by_variable.numpy()
+            if applied.any()
+            else None,
+            **shares,
+        }
+
+
+def first_non_finite(variables: Sequence[tf.Variable], values_V: np.ndarray) -> str | None:
+    """The name of the first variable whose value is not finite, and of how many that is so; None where all are."""
+    bad = np.flatnonzero(~np.isfinite(values_V))
+    if not bad.size:
+        return None
+    return f"{variables[bad[0]].name.split(':')[0]} ({bad.size} of {len(variables)} variables)"
+
+
+def variable_figures(variables: Sequence[tf.Variable], changes_Vx3: np.ndarray) -> dict[str, float]:
+    """Trust ratio and root mean square of the change of each variable, from `UpdateResult.change_by_variable`."""
+    figures = {}
+    for variable, (_, change_norm, trust_ratio) in zip(variables, changes_Vx3):
+        name = variable.name.split(":")[0]
+        figures[f"trust_ratio/{name}"] = float(trust_ratio)
+        figures[f"update_rms/{name}"] = float(change_norm) / math.sqrt(variable.shape.num_elements())
+    return figures

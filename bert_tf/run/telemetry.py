@@ -1,0 +1,365 @@
+"""What a running training shows and writes down: console, metrics.jsonl, TensorBoard, DLLogger.
+
+All sinks carry the same numbers under the same names (NVIDIA's where it has one). Only the chief
+rank writes. A sink that cannot be written, a full disk for instance, is reported once and does not
+stop the training: the weights are worth more than the log.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+from tqdm import tqdm
+
+from bert_tf.base.files import write_text
+from bert_tf.run.sinks import Console, DLLogger, LineFile, TensorBoard
+
+DONE = "done"  # the reason given to `Telemetry.end` by a run that reached its last update
+
+_DLLOGGER_TRAIN_NAMES = (
+    "throughput_train",
+    "mlm_loss",
+    "nsp_loss",
+    "total_loss",
+    "avg_loss_step",
+    "learning_rate",
+    "loss_scaler",
+)
+
+
+def memory_peak_mib() -> float:
+    """Highest memory use so far: of the first GPU where there is one, else of this process."""
+    if tf.config.list_logical_devices("GPU"):
+        return tf.config.experimental.get_memory_info("GPU:0")["peak"] / 2**20
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024  # Linux counts in KiB
+
+
+class Telemetry:
+    """Shows and records one training run.
+
+    Args:
+      run_folder: gets ``metrics.jsonl`` (appended to), ``summaries/{train,eval}`` and
+        ``training_summary.txt``.
+      is_chief: every other rank stays silent and writes nothing.
+      total_updates: the update at which the run ends.
+      dllog_path: file for NVIDIA's DLLogger lines (appended to); None for none.
+    """
+
+    def __init__(
+        self, run_folder: str | Path, *, is_chief: bool, total_updates: int, dllog_path: str | Path | None = None
+    ):
+        self.run_folder = Path(run_folder)
+        self._is_chief = is_chief
+        self._total_updates = total_updates
+        self._console = Console(is_chief, total_updates)
+        self._metrics = LineFile(self.run_folder / "metrics.jsonl")
+        self._dllogger = DLLogger(dllog_path) if dllog_path else None
+        self._tensorboard = TensorBoard(self.run_folder / "summaries")
+        self._failed: list[str] = []
+        self._started_at = time.monotonic()
+        self._first_update = self._last_update = 0
+        self._static: dict[str, Any] = {}
+        self._last_train: dict[str, Any] = {}
+        self._last_evaluation: dict[str, Any] = {}
+        self._throughput = _Throughput()
+
+    def __enter__(self) -> Telemetry:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def progress(self) -> tqdm:
+        """The bar; a disabled one where there is no terminal. `train` moves it by itself."""
+        return self._console.bar
+
+    def start(
+        self, *, update: int = 0, resumed_from: Path | None = None, phase: str = "training", **fields: Any
+    ) -> None:
+        """Begins or goes on. `update` is the number of updates already applied.
+
+        Further fields are recorded as they are. Used here where given: ``num_ranks``,
+        ``global_batch_size``, ``flops_per_sequence`` (for TFLOP/s) and ``peak_tflops`` (of all
+        devices together, for MFU).
+        """
+        if not self._is_chief:
+            return
+        self._first_update = self._last_update = update
+        self._static = _plain(fields)
+        self._started_at = time.monotonic()
+        record = dict(
+            phase=phase,
+            update=update,
+            total_updates=self._total_updates,
+            resumed_from=str(resumed_from) if resumed_from else None,
+            **self._static,
+        )
+        self._record("start", record)
+        if self._dllogger:
+            with self._guard("DLLogger"):
+                self._dllogger.parameters(record)
+        self._console.start(phase, update)
+        self.note(self._opening_line(phase, update, resumed_from))
+
+    def _opening_line(self, phase: str, update: int, resumed_from: Path | None) -> str:
+        remaining = max(self._total_updates - update, 0)
+        if resumed_from:
+            return (
+                f"{phase}: going on from {resumed_from}: {update:,} of {self._total_updates:,} "
+                f"updates done, {remaining:,} to go"
+            )
+        line = f"{phase}: {remaining:,} updates"
+        if "global_batch_size" in self._static:
+            line += f" of {self._static['global_batch_size']:,} sequences"
+        ranks = self._static.get("num_ranks", 1)
+        line += f" on {ranks:,} rank{'' if ranks == 1 else 's'}"
+        return f"{line}; everything goes to {self.run_folder}"
+
+    def train(self, update: int, **metrics: Any) -> None:
+        """Records the state after `update` updates; names as in metrics.jsonl.
+
+        ``throughput_train`` is global sequences/s since the last call. Adds ``model_tflops`` (all
+        ranks together), ``mfu`` and ``memory_peak_mib`` where they are not given and can be known.
+        """
+        if not self._is_chief:
+            return
+        metrics = _plain(metrics)
+        self._complete(metrics)
+        self._throughput.add(update - self._last_update, metrics, self._static.get("global_batch_size"))
+        self._last_update, self._last_train = update, metrics
+        self._record("train", dict(update=update, **metrics))
+        with self._guard("TensorBoard"):
+            self._tensorboard.write("train", update, metrics)
+        if self._dllogger:
+            data = {name: metrics[name] for name in _DLLOGGER_TRAIN_NAMES if name in metrics}
+            if "total_loss" in metrics:
+                data.setdefault("avg_loss_step", metrics["total_loss"])
+            with self._guard("DLLogger"):
+                self._dllogger.log([update], data)
+        self._console.train(update, metrics)
+
+    def _complete(self, metrics: dict[str, Any]) -> None:
+        rate, flops = metrics.get("throughput_train"), self._static.get("flops_per_sequence")
+        if rate is not None and flops:
+            # Instances that share a row share its work.
+            rows = rate / metrics.get("instances_per_row", 1.0)
+            metrics.setdefault("model_tflops", rows * flops / 1e12)
+        peak = self._static.get("peak_tflops")
+        if peak and "model_tflops" in metrics:
+            metrics.setdefault("mfu", metrics["model_tflops"] / peak)
+        metrics.setdefault("memory_peak_mib", round(memory_peak_mib(), 1))
+
+    def by_variable(self, update: int, values: dict[str, float]) -> None:
+        """Records figures of single variables, named ``figure/variable``, in TensorBoard only: there are hundreds."""
+        if self._is_chief:
+            with self._guard("TensorBoard"):
+                self._tensorboard.write("variables", update, values)
+
+    def evaluation(self, update: int, **metrics: Any) -> None:
+        """Records held-out results after `update` updates (accuracies, losses, f1, ...)."""
+        if not self._is_chief:
+            return
+        metrics = _plain(metrics)
+        self._last_evaluation = metrics
+        self._record("evaluation", dict(update=update, **metrics))
+        with self._guard("TensorBoard"):
+            self._tensorboard.write("eval", update, metrics)
+        if self._dllogger:
+            with self._guard("DLLogger"):
+                self._dllogger.log([update], metrics)
+        shown = ", ".join(f"{name} = {_short(value)}" for name, value in metrics.items() if name != "global_step")
+        self._console.flush()
+        self.note(f"evaluation at update {update:,}: {shown}")
+
+    def checkpoint(self, update: int, path: str | Path, secs: float) -> None:
+        """Records that a checkpoint was written and how long the training waited for it."""
+        if self._is_chief:
+            self._record("checkpoint", {"update": update, "path": str(path), "secs": round(float(secs), 3)})
+            self.note(f"checkpoint of update {update:,} saved in {secs:.1f} s: {path}")
+
+    def warning(self, message: str) -> None:
+        """Shows `message` on stderr and records it."""
+        if self._is_chief:
+            self._record("warning", {"update": self._last_update, "message": message})
+            self._console.say(f"warning: {message}", sys.stderr)
+
+    def note(self, message: str) -> None:
+        """Prints a line without tearing the bar. Not recorded."""
+        if self._is_chief:
+            self._console.say(message, sys.stdout)
+
+    def end(self, reason: str = DONE, **fields: Any) -> None:
+        """Closes the run: the last console lines, ``training_summary.txt``, the final record.
+
+        `reason` is "done" or says why the run stopped early. ``update``, ``total_secs`` and
+        ``num_sequences`` (of this start of the program, not of earlier ones) are filled in where
+        they are not given.
+        """
+        if not self._is_chief:
+            return
+        fields = _plain(fields)
+        update = fields.pop("update", self._last_update)
+        total_secs = fields.pop("total_secs", time.monotonic() - self._started_at)
+        num_sequences = fields.pop(
+            "num_sequences", (update - self._first_update) * self._static.get("global_batch_size", 0)
+        )
+        average = self._throughput.average()
+        record = dict(
+            reason=reason,
+            update=update,
+            total_secs=round(total_secs, 3),
+            num_sequences=num_sequences,
+            throughput_train=average,
+            **fields,
+        )
+        self._console.finish()
+        self._record("end", record)
+        with self._guard("training_summary.txt"):
+            self._write_summary(record)
+        if self._dllogger:
+            final = {
+                "throughput_train": average,
+                "total_loss": self._last_train.get("total_loss"),
+                **self._last_evaluation,
+            }
+            with self._guard("DLLogger"):
+                self._dllogger.log([], {name: value for name, value in final.items() if value is not None})
+        for line in _closing_lines(record):
+            self.note(line)
+        self.close()
+
+    def _write_summary(self, record: dict[str, Any]) -> None:
+        # JSON under this name, with the first two keys, is what NVIDIA's and Google's TF2 code
+        # leaves for the tools that collect results.
+        summary = {
+            "total_training_steps": record["update"],
+            "train_loss": self._last_train.get("total_loss"),
+            **record,
+            "last_train_metrics": self._last_train,
+            "eval_metrics": self._last_evaluation,
+        }
+        path = self.run_folder / "training_summary.txt"
+        if not self._last_train and path.exists():
+            return  # a finished run started again: what it wrote then still holds
+        write_text(path, json.dumps(_strict(summary), indent=4) + "\n")
+
+    def close(self) -> None:
+        """Gives terminal and files back; `end` does it, a crash does it through ``with``."""
+        self._console.finish()
+        for name, sink in (
+            ("metrics.jsonl", self._metrics),
+            ("DLLogger", self._dllogger),
+            ("TensorBoard", self._tensorboard),
+        ):
+            if sink is not None:
+                with self._guard(name):
+                    sink.close()
+
+    def _record(self, event: str, fields: dict[str, Any]) -> None:
+        record = {"event": event, "time_unix": round(time.time(), 3), **fields}
+        with self._guard("metrics.jsonl"):
+            self._metrics.write(json.dumps(_strict(record)) + "\n")
+
+    @contextlib.contextmanager
+    def _guard(self, sink: str) -> Iterator[None]:
+        """Turns a failed write into one warning for each sink; later writes are tried again."""
+        try:
+            yield
+        except (OSError, tf.errors.OpError) as error:
+            if sink not in self._failed:
+                self._failed.append(sink)
+                self._console.say(
+                    f"warning: cannot write {sink} ({_reason(error)}); the training goes "
+                    f"on, and what it logs there from update {self._last_update:,} is lost until "
+                    "writing works again",
+                    sys.stderr,
+                )
+
+
+def _reason(error: Exception) -> str:
+    """One line; TensorFlow puts the operation's name before it and its history after it."""
+    return str(error).splitlines()[0].rpartition("}} ")[2]
+
+
+def _closing_lines(record: dict[str, Any]) -> list[str]:
+    """The last lines on the console; scripts of NVIDIA's users read them by these very words."""
+    lines = []
+    secs, num_sequences = record["total_secs"], record["num_sequences"]
+    if record["reason"] != DONE:
+        lines.append(f"stopped at update {record['update']:,}: {record['reason']}")
+    lines.append(f"Total Training Time = {secs:0.2f} for Sequences = {num_sequences}")
+    if secs > 0 and num_sequences:
+        lines.append(f"Throughput Average (sequences/sec) with overhead = {num_sequences / secs:0.2f}")
+    if record["throughput_train"] is not None:
+        lines.append(f"Throughput Average (sequences/sec) = {record['throughput_train']:0.2f}")
+    return lines
+
+
+class _Throughput:
+    """Average of the steady state: the first report, with the compilation, does not count."""
+
+    def __init__(self) -> None:
+        self._first: float | None = None
+        self._sequences = 0.0
+        self._secs = 0.0
+
+    def add(self, num_updates: int, metrics: dict[str, Any], global_batch_size: int | None) -> None:
+        rate = metrics.get("throughput_train")
+        if rate is None or not rate > 0 or not math.isfinite(rate):
+            return
+        if self._first is None:
+            self._first = rate
+        elif num_updates > 0:
+            sequences = num_updates * (global_batch_size or 1)
+            self._sequences += sequences
+            self._secs += sequences / rate
+
+    def average(self) -> float | None:
+        return self._sequences / self._secs if self._secs else self._first
+
+
+def _plain(fields: dict[str, Any]) -> dict[str, Any]:
+    """Tensors and numpy scalars to Python numbers, paths to text."""
+    return {name: _convert(value, _to_python) for name, value in fields.items()}
+
+
+def _strict(record: dict[str, Any]) -> dict[str, Any]:
+    """JSON has no NaN: non-finite numbers become the texts "NaN", "Infinity" and "-Infinity"."""
+    return {name: _convert(value, _finite_or_text) for name, value in record.items()}
+
+
+def _convert(value: Any, leaf: Callable[[Any], Any]) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _convert(item, leaf) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_convert(item, leaf) for item in value]
+    return leaf(value)
+
+
+def _to_python(value: Any) -> Any:
+    if isinstance(value, (tf.Tensor, tf.Variable)):
+        value = value.numpy()
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    return str(value) if isinstance(value, os.PathLike) else value
+
+
+def _finite_or_text(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
+
+
+def _short(value: Any) -> str:
+    return f"{value:.5g}" if isinstance(value, float) else str(value)

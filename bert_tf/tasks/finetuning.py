@@ -1,0 +1,127 @@
+"""Fine-tuning: the rows of a task in memory -> updates -> checkpoints, whatever the task."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+from typing import Any, Callable, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.batches.batches import Batch
+from bert_tf.batches.data_order import GlobalOrder
+from bert_tf.config import FinetuningConfig
+from bert_tf.optimizer.keras_optimizers import make_optimizer
+from bert_tf.optimizer.loss_scale import LossScale
+from bert_tf.ranks.workers import Workers
+from bert_tf.run.checkpoint import CheckpointFolder
+from bert_tf.run.flops import peak_tflops
+from bert_tf.run.telemetry import Telemetry
+from bert_tf.training.loop import LoopSettings, Training, TrainState, describe_devices, run_updates, start_or_resume
+from bert_tf.training.step import TrainStep
+
+
+class Task(NamedTuple):
+    """What is fine-tuned: head, loss, rows."""
+
+    name: str
+    model: tf.keras.Model
+    objective: Any  # of bert_tf.model.losses
+    num_rows: int
+    batch: Callable[[np.ndarray], dict[str, np.ndarray]]  # row numbers [...] -> inputs and targets [..., S] or [...]
+    flops_per_sequence: float
+    identity: Mapping[str, Any]  # what of model and data must not change within a run
+
+
+def training_rows(order: GlobalOrder, batch_number: int, config: FinetuningConfig, rank: int) -> np.ndarray:
+    """int64 [A, B]: the rows that one rank contributes to one update."""
+    shape = (config.num_accumulation_steps, config.train_batch_size)
+    start = (batch_number * config.num_ranks + rank) * shape[0] * shape[1]
+    return np.array([run.file for run in order.ranges(start, shape[0] * shape[1])]).reshape(shape)
+
+
+def _batches(task: Task, config: FinetuningConfig, rank: int, batch_number: int) -> Iterator[Batch]:
+    """One rank's features [A, B, ...] of update `batch_number` and all that follow, without end."""
+    # The order moves blocks within files; with one record in every file it permutes single rows, as
+    # it must here, where neighbours are questions to the same text.
+    order = GlobalOrder([1] * task.num_rows, config.seed)
+    weights = tf.ones([config.num_accumulation_steps, config.train_batch_size])
+    while True:
+        features = task.batch(training_rows(order, batch_number, config, rank))
+        yield Batch({**{name: tf.constant(values) for name, values in features.items()}, "example_weights": weights})
+        batch_number += 1
+
+
+def _name_metrics(objective: Any, means: np.ndarray) -> dict[str, float]:
+    return dict(zip(objective.metric_names, map(float, means)))
+
+
+def finetune(
+    config: FinetuningConfig,
+    task: Task,
+    checkpoints: CheckpointFolder,
+    telemetry: Telemetry,
+    workers: Workers,
+    initialise: Callable[[], None],
+    after_save: Callable[[], None],
+) -> bool:
+    """Trains the task's model in place, from where its run folder stands, to the end of its epochs.
+
+    Args:
+      initialise: fills the model where there is no checkpoint to go on from.
+      after_save: called on the chief after each checkpoint.
+
+    Returns:
+      True when the end was reached, False when a signal stopped the run (it was saved).
+    """
+    num_updates = config.num_updates(task.num_rows)
+    optimizer = make_optimizer(
+        "adamw",
+        config.effective_learning_rate,
+        int(num_updates * config.warmup_proportion),
+        num_updates,
+        compiled=config.xla_scope != "off",
+    )
+    loss_scale = LossScale(enabled=config.precision == "fp16")
+    identity = {**config.identity(), **task.identity}
+    step = TrainStep(
+        task.model,
+        task.objective,
+        optimizer,
+        workers,
+        loss_scale,
+        scope=config.xla_scope,
+        num_accumulation_steps=config.num_accumulation_steps,
+        micro_batch_size=config.train_batch_size,
+        seed=config.seed,
+        settings=repr(identity),
+        on_halving=telemetry.warning if config.may_split_more else None,
+    )
+    state = TrainState(task.model, optimizer, loss_scale)
+    resumed_from = start_or_resume(state, checkpoints, workers, telemetry, initialise)
+    facts = {
+        "num_ranks": workers.size,
+        "global_batch_size": config.global_batch_size,
+        "flops_per_sequence": task.flops_per_sequence,
+        "num_rows": task.num_rows,
+        "warmup_steps": int(num_updates * config.warmup_proportion),
+    }
+    peak = peak_tflops(describe_devices()["device"], config.precision)
+    if peak:
+        facts["peak_tflops"] = peak * workers.size
+    telemetry.start(update=state.updates_applied, resumed_from=resumed_from, phase=task.name, **facts)
+    settings = LoopSettings(
+        num_updates, config.global_batch_size, config.save_checkpoint_steps, config.display_loss_steps, identity
+    )
+    training = Training(
+        step,
+        state,
+        functools.partial(_batches, task, config, workers.rank),
+        functools.partial(_name_metrics, task.objective),
+        workers,
+        checkpoints,
+        telemetry,
+        after_save,
+    )
+    return run_updates(training, settings)

@@ -1,0 +1,223 @@
+"""SQuAD's JSON (versions 1.1 and 2.0) to checked examples.
+
+The file holds articles, an article paragraphs, a paragraph one context and its questions. What a
+question needs from its context (words, their places) is worked out once a paragraph and shared.
+"""
+
+from __future__ import annotations
+
+import bisect
+import dataclasses
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from bert_tf.base.errors import UserError
+
+# The characters on which Google's reader splits a context into words. Other Unicode spaces stay
+# inside their word; the tokeniser splits there later.
+_WORD = re.compile("[^ \t\r\n\u202f]+")
+
+
+class Paragraph:
+    """A context and its words.
+
+    Attributes:
+      context: the text as in the file.
+      words: its pieces between white space.
+      word_starts: place of each word's first character in `context`.
+    """
+
+    def __init__(self, context: str):
+        self.context = context
+        self.words: list[str] = []
+        self.word_starts: list[int] = []
+        for match in _WORD.finditer(context):
+            self.words.append(match.group())
+            self.word_starts.append(match.start())
+
+    def word_at(self, character: int) -> int:
+        """Number of the word that holds `character`; at white space, of the word before it."""
+        return max(bisect.bisect_right(self.word_starts, character) - 1, 0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    """A marked answer: its text and the place of its first character in the context."""
+
+    text: str
+    start: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Example:
+    """One question.
+
+    Attributes:
+      answers: all accepted answers; empty where there is none in the context (version 2.0);
+        None where the file does not say (a test set to be predicted).
+    """
+
+    question_id: str
+    question: str
+    paragraph: Paragraph
+    answers: tuple[Answer, ...] | None
+
+    @property
+    def is_impossible(self) -> bool:
+        """Whether the file says that the context holds no answer."""
+        return self.answers is not None and not self.answers
+
+    @property
+    def trained_answer(self) -> Answer:
+        """The answer used for training: the first of those given."""
+        if not self.answers:
+            raise ValueError(f"question {self.question_id} has no answer to train on")
+        return self.answers[0]
+
+    def answer_words(self) -> tuple[int, int]:
+        """First and last word of the answer used for training.
+
+        Raises: UserError where the context does not hold the answer's text at its place.
+        """
+        answer, context = self.trained_answer, self.paragraph.context
+        # White space may differ, as it may for Google's reader: files have been re-wrapped.
+        text = r"\s+".join(re.escape(word) for word in re.split(r"\s+", answer.text))
+        found = answer.text.strip() and answer.start >= 0 and re.compile(text).match(context, answer.start)
+        if found:
+            first = self.paragraph.word_at(answer.start)
+            return first, self.paragraph.word_at(found.end() - 1)
+        raise UserError(
+            f"question {self.question_id!r}: its context does not hold the answer {answer.text!r} at "
+            f"answer_start={answer.start} ({_what_is_there(context, answer)}); "
+            "answer_start counts characters (not bytes) from 0"
+        )
+
+
+def _what_is_there(context: str, answer: Answer) -> str:
+    """Says what stands at an answer's place and where its text really is, to help mend the file."""
+    if not answer.text.strip():
+        return "an answer's text must not be empty"
+    found = context.find(answer.text)
+    elsewhere = f"its first occurrence is at {found}" if found >= 0 else "it is nowhere in the context"
+    if not 0 <= answer.start < len(context):
+        return f"the context has {len(context)} characters; {elsewhere}"
+    return f"there stands {context[answer.start : answer.start + len(answer.text)]!r}; {elsewhere}"
+
+
+def read_examples(path: str | Path, *, version_2_with_negative: bool = False) -> list[Example]:
+    """Reads a SQuAD file, in its order.
+
+    Args:
+      path: JSON file in the format of SQuAD 1.1 or 2.0.
+      version_2_with_negative: whether questions without an answer are allowed.
+
+    Raises:
+      UserError: no such file, not JSON, a missing or wrong field (named with its place), an id that
+        comes twice, or a question without an answer where none is allowed.
+    """
+    examples: list[Example] = []
+    seen: dict[str, str] = {}
+    for paragraph_place, paragraph in _paragraphs(_read_json(path), str(path)):
+        for place, example in _questions(paragraph, paragraph_place):
+            if example.question_id in seen:
+                raise UserError(
+                    f"{place}: id {example.question_id!r} stands already at {seen[example.question_id]}; "
+                    "answers are told apart by it, so every question needs its own"
+                )
+            seen[example.question_id] = place
+            if example.is_impossible and not version_2_with_negative:
+                raise UserError(
+                    f"{place}: question {example.question_id!r} has no answer; pass "
+                    "--version_2_with_negative if that is meant (SQuAD 2.0), or use a SQuAD 1.1 file"
+                )
+            examples.append(example)
+    if not examples:
+        raise UserError(f"{path} holds no question; it must be a SQuAD file such as train-v1.1.json")
+    return examples
+
+
+def check_answers(examples: list[Example], path: str | Path) -> None:
+    """Checks before training that every question of `path` says its answer, and says it rightly.
+
+    Raises: UserError naming the question.
+    """
+    for example in examples:
+        if example.answers is None:
+            raise UserError(
+                f"{path}: question {example.question_id!r} has no field 'answers'; training needs the answers, "
+                "and a file without them can only be predicted"
+            )
+        if example.answers:
+            try:
+                example.answer_words()
+            except UserError as error:
+                raise UserError(f"{path}: {error}") from None
+
+
+def _read_json(path: str | Path) -> Any:
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8-sig"))
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file; name a SQuAD file such as train-v1.1.json") from None
+    except IsADirectoryError:
+        raise UserError(f"{path} is a folder; name one SQuAD file in it, such as train-v1.1.json") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is not valid JSON ({error}); if the download broke off, fetch it again") from None
+
+
+def _field(item: Any, name: str, kind: type | tuple[type, ...], place: str) -> Any:
+    if not isinstance(item, dict):
+        raise UserError(f"{place}: must be a JSON object with a field {name!r}, not {type(item).__name__}")
+    if name not in item:
+        raise UserError(f"{place}: field {name!r} is missing; SQuAD's format requires it")
+    value = item[name]
+    if not isinstance(value, kind) or isinstance(value, bool):
+        wanted = " or ".join(k.__name__ for k in (kind if isinstance(kind, tuple) else (kind,)))
+        raise UserError(f"{place}: field {name!r} must be {wanted}, not {type(value).__name__}")
+    return value
+
+
+def _paragraphs(root: Any, path: str) -> Iterator[tuple[str, Any]]:
+    for a, article in enumerate(_field(root, "data", list, path)):
+        place = f"{path}: data[{a}]"
+        for p, paragraph in enumerate(_field(article, "paragraphs", list, place)):
+            yield f"{place}.paragraphs[{p}]", paragraph
+
+
+def _questions(item: Any, place: str) -> Iterator[tuple[str, Example]]:
+    paragraph = Paragraph(_field(item, "context", str, place))
+    if not paragraph.words:
+        raise UserError(f"{place}: field 'context' is empty; a question needs a text to be answered from")
+    for q, question in enumerate(_field(item, "qas", list, place)):
+        where = f"{place}.qas[{q}]"
+        yield (
+            where,
+            Example(
+                question_id=str(_field(question, "id", (str, int), where)),
+                question=_field(question, "question", str, where),
+                paragraph=paragraph,
+                answers=_answers(question, where),
+            ),
+        )
+
+
+def _answers(question: dict[str, Any], place: str) -> tuple[Answer, ...] | None:
+    is_impossible = bool(question.get("is_impossible"))
+    if "answers" not in question:
+        return () if is_impossible else None
+    answers = tuple(
+        Answer(
+            _field(answer, "text", str, f"{place}.answers[{i}]"),
+            _field(answer, "answer_start", int, f"{place}.answers[{i}]"),
+        )
+        for i, answer in enumerate(_field(question, "answers", list, place))
+    )
+    if is_impossible and answers:
+        raise UserError(
+            f"{place}: says is_impossible and still gives an answer; one of them is wrong "
+            "(answers that only look right belong under 'plausible_answers')"
+        )
+    return answers

@@ -1,0 +1,275 @@
+"""Questions to the model's inputs: overlapping windows of the context behind the question.
+
+The rules are those of Google's run_squad.py: ``[CLS] question [SEP] window [SEP]``, windows that
+advance by `doc_stride` tokens, the marked answer narrowed to whole tokens, and for each token the
+one window that gives it the most context.
+
+Shapes: F windows, S tokens in a row, T tokens in a document, K windows of one question.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import warnings
+import zipfile
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Callable, NamedTuple
+
+import numpy as np
+
+from bert_tf.base.errors import UserError
+from bert_tf.base.files import atomic_file
+from bert_tf.base.progress import progress
+from bert_tf.tasks.squad.examples import Example, Paragraph
+from bert_tf.text.wordpiece import FullTokenizer
+
+# Part of the cache's key: raise it whenever the same inputs would give other arrays.
+CACHE_VERSION = 1
+NO_WORD = -1
+
+
+@dataclasses.dataclass(frozen=True)
+class FeatureSettings:
+    """Lengths in tokens, with the names of the flags."""
+
+    max_seq_length: int = 384
+    doc_stride: int = 128
+    max_query_length: int = 64
+
+    def __post_init__(self) -> None:
+        for name in ("max_seq_length", "doc_stride", "max_query_length"):
+            if getattr(self, name) < 1:
+                raise UserError(f"{name}={getattr(self, name)}: must be at least 1")
+        if self.max_seq_length <= self.max_query_length + 3:
+            raise UserError(
+                f"max_seq_length={self.max_seq_length} leaves no room for the context: it must be more "
+                f"than max_query_length={self.max_query_length} + 3 ([CLS] and two [SEP])"
+            )
+
+
+class Features(NamedTuple):
+    """All windows of a file, in the order of its questions, as arrays.
+
+    `token_to_word` and `is_max_context` serve to find the answer's text; features made for
+    training have width 0 there.
+    """
+
+    input_ids: np.ndarray  # int32 [F, S], 0 after the row's last token
+    num_tokens: np.ndarray  # int32 [F], real tokens of the row
+    num_query_tokens: np.ndarray  # int32 [F], of these: [CLS], question and first [SEP]
+    example_index: np.ndarray  # int32 [F], which question
+    start_positions: np.ndarray  # int32 [F], answer's first token in the row; 0 ([CLS]): none here
+    end_positions: np.ndarray  # int32 [F], its last token
+    token_to_word: np.ndarray  # int32 [F, S or 0], word of the paragraph; NO_WORD outside the window
+    is_max_context: np.ndarray  # bool [F, S or 0], whether no other window shows more around it
+
+    @property
+    def num_windows(self) -> int:
+        return len(self.input_ids)
+
+    def batch(self, rows: np.ndarray) -> dict[str, np.ndarray]:
+        """The model's inputs and targets for the windows numbered `rows` (any shape [...]).
+
+        Returns: int32 arrays input_ids, input_mask, segment_ids [..., S] and start_positions,
+          end_positions [...].
+        """
+        columns = np.arange(self.input_ids.shape[1])
+        is_token = columns < self.num_tokens[rows][..., None]
+        is_context = is_token & (columns >= self.num_query_tokens[rows][..., None])
+        return {
+            "input_ids": self.input_ids[rows],
+            "input_mask": is_token.astype(np.int32),
+            "segment_ids": is_context.astype(np.int32),
+            "start_positions": self.start_positions[rows],
+            "end_positions": self.end_positions[rows],
+        }
+
+
+class _Document:
+    """A paragraph's tokens and the way from tokens to words and back."""
+
+    def __init__(self, paragraph: Paragraph, tokenizer: FullTokenizer):
+        ids: list[int] = []
+        words: list[int] = []
+        first_tokens: list[int] = []
+        for number, word in enumerate(paragraph.words):
+            pieces = tokenizer.tokenize_to_ids(word)
+            first_tokens.append(len(ids))
+            ids.extend(pieces)
+            words.extend([number] * len(pieces))
+        self.paragraph = paragraph
+        self.ids = ids
+        self.token_to_word_T = np.array(words, np.int32)
+        # One more entry, so that the tokens of word w are first_tokens[w] to first_tokens[w+1].
+        self.first_tokens = first_tokens + [len(ids)]
+
+
+def make_features(
+    examples: Sequence[Example],
+    tokenizer: FullTokenizer,
+    settings: FeatureSettings,
+    *,
+    is_training: bool,
+    show_progress: bool = False,
+) -> Features:
+    """Cuts every question's context into windows.
+
+    Args:
+      is_training: whether the positions of the answers are wanted (then every example needs its
+        answers) rather than what is needed to read answers off.
+
+    Raises:
+      UserError: an answer that is not in its context, or of which the tokeniser leaves nothing.
+    """
+    rows = _Rows(settings.max_seq_length, tokenizer, is_training)
+    document = _Document(examples[0].paragraph, tokenizer)
+    for index, example in enumerate(
+        progress(
+            examples, total=len(examples), unit="questions", description="SQuAD features", disable=not show_progress
+        )
+    ):
+        if example.paragraph is not document.paragraph:
+            document = _Document(example.paragraph, tokenizer)
+        query_ids = tokenizer.tokenize_to_ids(example.question)[: settings.max_query_length]
+        room = settings.max_seq_length - len(query_ids) - 3
+        spans = window_spans(len(document.ids), room, settings.doc_stride)
+        answer = None
+        if is_training and not example.is_impossible:
+            answer = _answer_tokens(example, document, tokenizer)
+        rows.add(index, query_ids, document, spans, answer)
+    return rows.features()
+
+
+def window_spans(num_tokens: int, room: int, doc_stride: int) -> list[tuple[int, int]]:
+    """(first token, number of tokens) of each window over a document; at least one."""
+    spans, start = [], 0
+    while True:
+        length = min(room, num_tokens - start)
+        spans.append((start, length))
+        if start + length >= num_tokens:
+            return spans
+        # No token may fall between two windows, however large the stride.
+        start += min(length, doc_stride)
+
+
+def best_windows(spans: Sequence[tuple[int, int]], num_tokens: int) -> np.ndarray:
+    """int64 [T]: for each token the window in which the smaller of its two contexts is largest.
+
+    Longer windows win by a hundredth a token, then earlier ones.
+    """
+    starts_Kx1, lengths_Kx1 = np.array(spans, np.int64).T[..., None]
+    left_KxT = np.arange(num_tokens) - starts_Kx1
+    right_KxT = lengths_Kx1 - 1 - left_KxT
+    scores_KxT = np.minimum(left_KxT, right_KxT) + 0.01 * lengths_Kx1
+    return np.where((left_KxT >= 0) & (right_KxT >= 0), scores_KxT, -np.inf).argmax(axis=0)
+
+
+def _answer_tokens(example: Example, document: _Document, tokenizer: FullTokenizer) -> tuple[int, int]:
+    """First and last token of the answer in the document.
+
+    The words around a marked answer may hold more than it: "(1895-1943)." for "1895". Where the
+    answer's own tokens occur within them, they are taken instead.
+    """
+    first_word, last_word = example.answer_words()
+    text = example.trained_answer.text
+    first = document.first_tokens[first_word]
+    last = document.first_tokens[last_word + 1] - 1
+    if last < first:
+        raise UserError(
+            f"question {example.question_id!r}: the tokeniser leaves nothing of the answer "
+            f"{text!r}; an answer needs visible characters"
+        )
+    wanted = tokenizer.tokenize_to_ids(text)
+    for start in range(first, last + 2 - len(wanted)):
+        if wanted and document.ids[start : start + len(wanted)] == wanted:
+            return start, start + len(wanted) - 1
+    return first, last
+
+
+class _Rows:
+    """Collects windows row by row."""
+
+    def __init__(self, max_seq_length: int, tokenizer: FullTokenizer, is_training: bool):
+        self._max_seq_length = max_seq_length
+        self._is_training = is_training
+        self._cls, self._sep = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
+        self._ids: list[np.ndarray] = []
+        self._scalars: list[tuple[int, int, int, int, int]] = []
+        self._words: list[np.ndarray] = []
+        self._is_max: list[np.ndarray] = []
+
+    def add(
+        self,
+        index: int,
+        query_ids: list[int],
+        document: _Document,
+        spans: Sequence[tuple[int, int]],
+        answer: tuple[int, int] | None,
+    ) -> None:
+        """Adds all windows of the question numbered `index`."""
+        head = [self._cls, *query_ids, self._sep]
+        best_T = None if self._is_training else best_windows(spans, len(document.ids))
+        for window, (start, length) in enumerate(spans):
+            row = head + document.ids[start : start + length] + [self._sep]
+            self._ids.append(self._padded(row, len(row), 0, 0))
+            first = last = 0
+            # An answer that this window does not hold whole counts as no answer.
+            if answer and start <= answer[0] and answer[1] < start + length:
+                first, last = (token - start + len(head) for token in answer)
+            self._scalars.append((len(row), len(head), index, first, last))
+            if best_T is not None:
+                inside = slice(start, start + length)
+                words = document.token_to_word_T[inside]
+                self._words.append(self._padded(words, length, len(head), NO_WORD))
+                self._is_max.append(self._padded(best_T[inside] == window, length, len(head), False))
+
+    def _padded(self, values: Any, length: int, offset: int, fill: int | bool) -> np.ndarray:
+        row = np.full(self._max_seq_length, fill, bool if isinstance(fill, bool) else np.int32)
+        row[offset : offset + length] = values
+        return row
+
+    def features(self) -> Features:
+        num_tokens, num_query_tokens, example_index, first, last = np.array(self._scalars, np.int32).T
+        width_0 = (len(self._ids), 0)
+        return Features(
+            np.stack(self._ids),
+            num_tokens,
+            num_query_tokens,
+            example_index,
+            first,
+            last,
+            np.zeros(width_0, np.int32) if self._is_training else np.stack(self._words),
+            np.zeros(width_0, bool) if self._is_training else np.stack(self._is_max),
+        )
+
+
+def content_key(*parts: object) -> str:
+    """Hash over what features depend on: the bytes of each `Path`, the text of anything else."""
+    total = hashlib.sha256(f"version {CACHE_VERSION}".encode())
+    for part in parts:
+        content = part.read_bytes() if isinstance(part, Path) else repr(part).encode("utf-8")
+        total.update(hashlib.sha256(content).digest())
+    return total.hexdigest()[:20]
+
+
+def cached_features(path: Path, make: Callable[[], Features], *, write: bool) -> Features:
+    """What `path` holds, or what `make` makes, kept at `path` if `write`.
+
+    A cache that cannot be read is made again. One that cannot be written is done without: it only
+    saves time.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            return Features(**{name: arrays[name] for name in Features._fields})
+    except (OSError, ValueError, KeyError, EOFError, zlib.error, zipfile.BadZipFile):
+        features = make()
+    if write:
+        try:
+            with atomic_file(path) as file:
+                np.savez_compressed(file, **features._asdict())
+        except OSError as error:
+            warnings.warn(f"features are not kept for the next start: {error}", stacklevel=2)
+    return features

@@ -1,0 +1,145 @@
+"""Exact match and F1 by the rules of SQuAD's official evaluation scripts, versions 1.1 and 2.0.
+
+An answer is compared after normalising: lower case, punctuation away, the words a, an and the
+away, single spaces. F1 counts common words. Of several accepted answers the best one counts. All
+scores are percentages.
+"""
+
+from __future__ import annotations
+
+import collections
+import re
+import string
+from collections.abc import Mapping, Sequence
+from typing import Callable
+
+from bert_tf.base.errors import UserError
+from bert_tf.tasks.squad.examples import Example
+
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+def normalize_answer(text: str) -> str:
+    """Lower case; without ASCII punctuation and articles; single spaces."""
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_WITHOUT_PUNCTUATION)).split())
+
+
+def exact_match(prediction: str, truth: str) -> float:
+    return float(normalize_answer(prediction) == normalize_answer(truth))
+
+
+def f1(prediction: str, truth: str) -> float:
+    """Harmonic mean of precision and recall over words, each counted as often as it occurs."""
+    predicted, true = normalize_answer(prediction).split(), normalize_answer(truth).split()
+    num_same = sum((collections.Counter(predicted) & collections.Counter(true)).values())
+    if num_same == 0:
+        return 0.0
+    precision, recall = num_same / len(predicted), num_same / len(true)
+    return 2 * precision * recall / (precision + recall)
+
+
+def f1_version_2(prediction: str, truth: str) -> float:
+    """Like `f1`; where either side has no word left, 1 if both have none."""
+    if not normalize_answer(prediction) or not normalize_answer(truth):
+        return exact_match(prediction, truth)
+    return f1(prediction, truth)
+
+
+def score(examples: Sequence[Example], predictions: Mapping[str, str]) -> dict[str, float]:
+    """Version 1.1: {"exact_match", "f1"}. A question without a prediction scores 0.
+
+    Raises: UserError where the examples hold no answers to compare with.
+    """
+    check_answers_known(examples)
+    totals = [0.0, 0.0]
+    for example in examples:
+        if example.answers and example.question_id in predictions:
+            prediction = predictions[example.question_id]
+            truths = [answer.text for answer in example.answers]
+            totals[0] += max(exact_match(prediction, truth) for truth in truths)
+            totals[1] += max(f1(prediction, truth) for truth in truths)
+    return {"exact_match": 100.0 * totals[0] / len(examples), "f1": 100.0 * totals[1] / len(examples)}
+
+
+def score_version_2(
+    examples: Sequence[Example], predictions: Mapping[str, str], null_odds: Mapping[str, float] | None = None
+) -> dict[str, float]:
+    """Version 2.0: "" is the prediction that there is no answer.
+
+    Returns: "exact_match" and "f1" over all predicted questions and their number "total"; the
+      same as "HasAns_exact", "HasAns_f1", "HasAns_total" over those with an answer and as
+      "NoAns_..." over those without (left out where there are none); given null odds, the best
+      scores any threshold would give, "best_exact" and "best_f1", with the thresholds
+      "best_exact_thresh" and "best_f1_thresh": predict no answer where the odds are above.
+
+    Raises: UserError where the examples hold no answers, or no question was predicted.
+    """
+    check_answers_known(examples)
+    predicted = [example for example in examples if example.question_id in predictions]
+    if not predicted:
+        raise UserError("the predictions hold none of the file's questions; they belong to another file")
+    truths = {example.question_id: _accepted(example) for example in predicted}
+    exact = _best_scores(truths, predictions, exact_match)
+    f1_scores = _best_scores(truths, predictions, f1_version_2)
+    has_answer = {example.question_id: bool(example.answers) for example in examples}
+    result = {"exact_match": _mean(exact, truths), "f1": _mean(f1_scores, truths), "total": len(truths)}
+    for name, wanted in (("HasAns", True), ("NoAns", False)):
+        ids = [id_ for id_ in truths if has_answer[id_] is wanted]
+        if ids:
+            result[f"{name}_exact"] = _mean(exact, ids)
+            result[f"{name}_f1"] = _mean(f1_scores, ids)
+            result[f"{name}_total"] = len(ids)
+    if null_odds is not None:
+        for name, scores in (("exact", exact), ("f1", f1_scores)):
+            best, threshold = best_threshold(scores, predictions, null_odds, has_answer)
+            result[f"best_{name}"], result[f"best_{name}_thresh"] = best, threshold
+    return result
+
+
+def best_threshold(
+    scores: Mapping[str, float],
+    predictions: Mapping[str, str],
+    null_odds: Mapping[str, float],
+    has_answer: Mapping[str, bool],
+) -> tuple[float, float]:
+    """(best mean score in percent, null odds above which no answer must be predicted for it).
+
+    Starts from no answer everywhere and lets the questions' own predictions in by rising odds. A
+    question whose prediction is "" cannot gain or lose.
+    """
+    current = best = float(sum(not answerable for answerable in has_answer.values()))
+    threshold = 0.0
+    for id_ in sorted((id_ for id_ in null_odds if id_ in scores), key=null_odds.__getitem__):
+        if has_answer[id_]:
+            current += scores[id_]
+        elif predictions[id_]:
+            current -= 1
+        if current > best:
+            best, threshold = current, null_odds[id_]
+    return 100.0 * best / len(scores), threshold
+
+
+def check_answers_known(examples: Sequence[Example]) -> None:
+    """Raises `UserError` where a question's answers are not given, so that no score can be."""
+    for example in examples:
+        if example.answers is None:
+            raise UserError(
+                f"question {example.question_id!r} has no field 'answers', so its prediction cannot be "
+                "scored; pass --noeval for a file without answers"
+            )
+
+
+def _accepted(example: Example) -> list[str]:
+    """Accepted answers; [""] where there is none. Those that normalise to nothing do not count."""
+    return [answer.text for answer in example.answers or () if normalize_answer(answer.text)] or [""]
+
+
+def _best_scores(
+    truths: Mapping[str, Sequence[str]], predictions: Mapping[str, str], compare: Callable[[str, str], float]
+) -> dict[str, float]:
+    return {id_: max(compare(predictions[id_], truth) for truth in texts) for id_, texts in truths.items()}
+
+
+def _mean(scores: Mapping[str, float], ids) -> float:
+    return 100.0 * sum(scores[id_] for id_ in ids) / len(ids)

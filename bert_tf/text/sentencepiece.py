@@ -1,0 +1,94 @@
+"""Tokenisation by a SentencePiece model instead of WordPiece."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from bert_tf.base.errors import UserError
+from bert_tf.text.basic_tokenizer import to_lower_case
+from bert_tf.text.vocabulary import SPECIAL_TOKENS, UNKNOWN_TOKEN
+from bert_tf.text.wordpiece import TokenizedLines
+
+
+class SentencePieceTokenizer:
+    """Text to the pieces of a SentencePiece model, with the interface of `FullTokenizer`.
+
+    The pieces for padding and for what is unknown are called [PAD] and [UNK] here, whatever the
+    model calls them. Pieces that text never gives, or that are no line of text, are [unusedN].
+    """
+
+    def __init__(self, model_file: str | Path, do_lower_case: bool = True):
+        """Raises: UserError where there is no such model or library, or a special token lacks."""
+        self._model = _load_sentencepiece(model_file)
+        self.do_lower_case = do_lower_case
+        self.inv_vocab: Sequence[str] = tuple(map(self._name, range(self._model.get_piece_size())))
+        self.vocab = {token: token_id for token_id, token in enumerate(self.inv_vocab)}
+        missing = [token for token in SPECIAL_TOKENS if token not in self.vocab]
+        if missing or len(self.vocab) < len(self.inv_vocab):
+            problem = f"lacks {' '.join(missing)}" if missing else "has two pieces of one name"
+            raise UserError(
+                f"SentencePiece model {model_file} ({self.vocab_size} pieces) {problem}; BERT needs a "
+                "padding piece and [CLS], [SEP] and [MASK] as control symbols: make one by bertPrep.py "
+                "--action create_vocab --vocab_file <name>.model"
+            )
+
+    @property
+    def vocab_size(self) -> int:
+        return len(self.inv_vocab)
+
+    def tokenize(self, text: str) -> list[str]:
+        """The pieces of `text`, those that begin a word marked with `WORD_START`."""
+        return self.convert_ids_to_tokens(self.tokenize_to_ids(text))
+
+    def tokenize_to_ids(self, text: str) -> list[int]:
+        return self._model.encode(to_lower_case(text) if self.do_lower_case else text)
+
+    def tokenize_lines(self, lines: bytes) -> TokenizedLines:
+        """Tokenises lines of UTF-8, each of which ends with a line feed."""
+        found = list(map(self.tokenize_to_ids, lines.decode().split("\n")[:-1]))
+        sizes = np.fromiter(map(len, found), np.int64, len(found))
+        return TokenizedLines(np.fromiter(itertools.chain.from_iterable(found), np.int32, sizes.sum()), sizes)
+
+    def convert_tokens_to_ids(self, tokens: Iterable[str]) -> list[int]:
+        """Raises: KeyError for a token outside the vocabulary."""
+        return [self.vocab[token] for token in tokens]
+
+    def convert_ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
+        return [self.inv_vocab[token_id] for token_id in ids]
+
+    def _name(self, token_id: int) -> str:
+        model, piece = self._model, self._model.id_to_piece(token_id)
+        if token_id == model.pad_id():
+            return SPECIAL_TOKENS[0]
+        if token_id == model.unk_id():
+            return UNKNOWN_TOKEN
+        # A symbol that is no control symbol could be written in a text.
+        is_special = piece in SPECIAL_TOKENS
+        is_control = model.is_control(token_id)
+        is_line = piece.strip() == piece != "" and "\n" not in piece
+        if model.is_unused(token_id) or is_special != is_control or not is_line:
+            return f"[unused{token_id}]"
+        return piece
+
+
+def _load_sentencepiece(path: str | Path):
+    try:
+        import sentencepiece
+    except ImportError:
+        raise UserError(
+            f"vocabulary {path} needs the package sentencepiece: install it (pip install "
+            "sentencepiece, or bash scripts/setup.sh)"
+        ) from None
+    try:
+        return sentencepiece.SentencePieceProcessor(model_proto=Path(path).read_bytes())
+    except OSError as error:
+        raise UserError(
+            f"SentencePiece model {path} cannot be read ({error.strerror}); make one by bertPrep.py "
+            "--action create_vocab --vocab_file <name>.model"
+        ) from error
+    except RuntimeError as error:
+        raise UserError(f"{path} is no SentencePiece model ({error}); a WordPiece vocabulary is called .txt") from error

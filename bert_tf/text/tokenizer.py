@@ -1,0 +1,22 @@
+"""The tokenizer that belongs to a vocabulary file: WordPiece or SentencePiece."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Union
+
+from bert_tf.text.sentencepiece import SentencePieceTokenizer
+from bert_tf.text.vocabulary import is_sentencepiece_model
+from bert_tf.text.wordpiece import FullTokenizer
+
+Tokenizer = Union[FullTokenizer, SentencePieceTokenizer]
+
+
+def open_tokenizer(vocab_file: str | Path, do_lower_case: bool = True) -> Tokenizer:
+    """SentencePiece's for a file that ends in ``.model``, else WordPiece's.
+
+    Raises: UserError where the vocabulary cannot be read or is not fit for BERT.
+    """
+    if is_sentencepiece_model(vocab_file):
+        return SentencePieceTokenizer(vocab_file, do_lower_case)
+    return FullTokenizer(vocab_file, do_lower_case)

@@ -1,0 +1,115 @@
+"""Vocabulary files: reading, checking, special tokens, and which pieces go on a word."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from bert_tf.base.errors import UserError
+from bert_tf.text.basic_tokenizer import is_ideograph
+
+UNKNOWN_TOKEN = "[UNK]"
+SPECIAL_TOKENS = ("[PAD]", UNKNOWN_TOKEN, "[CLS]", "[SEP]", "[MASK]")
+# Share of pieces with capitals in a vocabulary made from lower-cased text: a stray or two.
+_FEW_CAPITALS = 0.01
+CONTINUATION = "##"
+SENTENCEPIECE_SUFFIX = ".model"
+# SentencePiece marks where a word begins, WordPiece where it goes on.
+WORD_START = "\u2581"
+
+
+def is_sentencepiece_model(path: str | Path) -> bool:
+    return Path(path).suffix == SENTENCEPIECE_SUFFIX
+
+
+def _not_wordpiece(path: str | Path) -> UserError:
+    return UserError(
+        f"vocabulary {path} is SentencePiece's; fine-tuning finds the places of answers by WordPiece "
+        "and needs its vocab.txt: use a checkpoint that was pre-trained with one"
+    )
+
+
+def _has_word_starts(vocab: Mapping[str, int]) -> bool:
+    """Whether the tokens are SentencePiece's."""
+    return any(len(token) > 1 and token.startswith(WORD_START) for token in vocab) and not any(
+        token.startswith(CONTINUATION) for token in vocab
+    )
+
+
+def continues_word(vocab: Mapping[str, int]) -> np.ndarray:
+    """By id, whether a token goes on with the word of the token before it, bool.
+
+    SentencePiece has no mark for that: there a token without the mark of a beginning goes on if it
+    starts with a letter or digit that is no ideograph.
+    """
+    continues = np.zeros(max(vocab.values()) + 1, bool)
+    has_word_starts = _has_word_starts(vocab)
+    for token, token_id in vocab.items():
+        if has_word_starts:
+            continues[token_id] = token[0].isalnum() and not is_ideograph(token[0])
+        else:
+            continues[token_id] = token.startswith(CONTINUATION)
+    return continues
+
+
+def load_vocab(path: str | Path) -> dict[str, int]:
+    """Reads a vocabulary file: one token a line, its id the line's number from 0.
+
+    Returns: token to id, in the file's order.
+    Raises: UserError where the file is missing, a SentencePiece model, not UTF-8, has an empty or a
+      repeated line, or lacks one of `SPECIAL_TOKENS`.
+    """
+    if is_sentencepiece_model(path):
+        raise _not_wordpiece(path)
+    try:
+        text = Path(path).read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise UserError(
+            f"vocabulary file {path} cannot be read ({error.strerror}); pass --vocab_file with the "
+            "vocab.txt of a checkpoint, or make one with bertPrep.py"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"vocabulary file {path} is not UTF-8 (byte {error.start}); it must hold a token a line"
+        ) from error
+    lines = text.split("\n")
+    if lines[-1] == "":
+        lines.pop()
+    vocab: dict[str, int] = {}
+    for number, line in enumerate(lines):
+        token = line.strip()
+        if not token:
+            raise UserError(
+                f"vocabulary file {path}, line {number + 1}, is empty; every line holds one token, "
+                "whose id is its line: put the token back, or delete the line if it is the last"
+            )
+        if vocab.setdefault(token, number) != number:
+            raise UserError(
+                f"vocabulary file {path}: {token!r} stands on lines {vocab[token] + 1} and "
+                f"{number + 1}; a token may occur once: rename one of them to [unusedN]"
+            )
+    missing = [token for token in SPECIAL_TOKENS if token not in vocab]
+    if missing:
+        raise UserError(
+            f"vocabulary file {path} ({len(vocab)} tokens) lacks {' '.join(missing)}; BERT needs "
+            f"{' '.join(SPECIAL_TOKENS)}: is it a vocab.txt with one token a line?"
+        )
+    return vocab
+
+
+def check_casing(vocab: Iterable[str], do_lower_case: bool, path: str | Path) -> None:
+    """Raises `UserError` where the vocabulary's capitals and --do_lower_case contradict each other."""
+    words = [piece for piece in vocab if not piece.startswith("[")]
+    num_with_capitals = sum(piece != piece.lower() for piece in words)
+    if do_lower_case and num_with_capitals > _FEW_CAPITALS * len(words):
+        raise UserError(
+            f"{path} has {num_with_capitals} pieces with capital letters, which lower-cased text never "
+            "uses; pass --do_lower_case=0 with a cased model"
+        )
+    if not do_lower_case and not num_with_capitals and any(piece != piece.upper() for piece in words):
+        raise UserError(
+            f"{path} has no piece with a capital letter, so every word with one would be unknown; "
+            "pass --do_lower_case=1 with an uncased model"
+        )

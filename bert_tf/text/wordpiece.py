@@ -1,0 +1,192 @@
+"""WordPiece tokenisation by the rules of Google's BERT, exact on every code point, and fast.
+
+SentencePiece models are the other kind of vocabulary: `open_tokenizer` tells them apart.
+
+The rules (Devlin et al. 2018, and the tokenizer published with it), in order:
+
+1. Clean: NUL, U+FFFD and the Unicode categories Cc and Cf vanish (tab, newline and carriage return
+   are white space instead). Private-use, unassigned and surrogate code points stay.
+2. CJK ideographs become words of their own. (Kana and Hangul do not.)
+3. Split at white space as `str.split` sees it.
+4. Where the vocabulary is lower-case: `str.lower` over the whole word, which gives a word-final
+   sigma its final form; then canonical decomposition (NFD) with category Mn dropped.
+5. Every punctuation character is a word of its own: the categories P*, and all ASCII symbols
+   such as ``$ + < = > ^ ` | ~``. Hence a literal ``[MASK]`` in text is three words.
+6. WordPiece: the longest piece of the vocabulary that matches, from left to right; a word that
+   cannot be covered, or that is longer than 200 characters, is one ``[UNK]``.
+
+No step looks past a space, so the ids of what stands between two spaces may be remembered: text costs
+a split and a dictionary look-up per chunk, and only new chunks are worked out. The tables follow the
+Unicode version of the running Python.
+
+For SentencePiece the library of that name does all but step 4, which comes before it here.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple, TypeVar, Union
+
+import numpy as np
+
+from bert_tf.text.basic_tokenizer import _CAPITAL_SIGMA, BasicTokenizer, _split_at_punctuation, _split_words
+from bert_tf.text.vocabulary import CONTINUATION, UNKNOWN_TOKEN, _has_word_starts, _not_wordpiece, load_vocab
+
+MAX_WORD_CHARS = 200
+
+# About 60 MB when full. English text of a shard has some 100,000 different words.
+CACHE_WORDS = 1 << 18
+# Longer words hardly ever come back, and would let the cache grow without bound.
+CACHE_WORD_LENGTH = 64
+# Stands for the end of a line among the ids.
+_LINE_END_ID = -1
+
+
+class TokenizedLines(NamedTuple):
+    """The tokens of some lines."""
+
+    ids: np.ndarray  # int32, of all lines
+    sizes: np.ndarray  # int64, tokens of each line
+
+
+class WordpieceTokenizer:
+    """Words to pieces of the vocabulary: step 6 of the module's docstring."""
+
+    def __init__(
+        self, vocab: Mapping[str, int], unk_token: str = UNKNOWN_TOKEN, max_input_chars_per_word: int = MAX_WORD_CHARS
+    ):
+        self.unk_token = unk_token
+        self.max_input_chars_per_word = max_input_chars_per_word
+        self._first = dict(vocab)
+        self._continuing = {
+            token[len(CONTINUATION) :]: token_id for token, token_id in vocab.items() if token.startswith(CONTINUATION)
+        }
+        self._tokens = {token_id: token for token, token_id in vocab.items()}
+        self._longest = max(map(len, vocab), default=0)
+        self._unknown = (vocab[unk_token],)
+
+    def tokenize(self, text: str) -> list[str]:
+        """Pieces of every word of `text`, which is split at white space alone."""
+        return [self._tokens[token_id] for word in text.split() for token_id in self.word_to_ids(word)]
+
+    def word_to_ids(self, word: str) -> tuple[int, ...]:
+        """Ids of one word's pieces; the unknown token alone where no cover is found."""
+        whole = self._first.get(word)
+        num_chars = len(word)
+        if num_chars > self.max_input_chars_per_word:
+            return self._unknown
+        if whole is not None:
+            return (whole,)
+        ids = []
+        pieces, start = self._first, 0
+        while start < num_chars:
+            for end in range(min(num_chars, start + self._longest), start, -1):
+                token_id = pieces.get(word[start:end])
+                if token_id is not None:
+                    break
+            else:
+                return self._unknown
+            ids.append(token_id)
+            pieces, start = self._continuing, end
+        return tuple(ids)
+
+
+_Key = TypeVar("_Key", bound=Union[bytes, str])
+
+
+class _WordCache(dict[_Key, tuple[int, ...]]):
+    """Remembers `compute(word)`; a look-up that hits runs no Python code.
+
+    When `max_words` are remembered it starts anew: the frequent words are back at once, which keeps
+    it bounded without any bookkeeping on a hit.
+    """
+
+    def __init__(self, compute: Callable[[_Key], tuple[int, ...]], max_words: int):
+        super().__init__()
+        self._compute = compute
+        self._max_words = max_words
+
+    def __missing__(self, word: _Key) -> tuple[int, ...]:
+        ids = self._compute(word)
+        if len(word) <= CACHE_WORD_LENGTH:
+            if len(self) >= self._max_words:
+                self.clear()
+            self[word] = ids
+        return ids
+
+
+def _split_chunks(text: bytes) -> list[bytes]:
+    """UTF-8 in parts that can be tokenised apart, ends of lines alone: the fewer different ones, the better.
+
+    White space and punctuation part words wherever they stand, with one exception: whether a capital
+    sigma is final is seen past a full stop. (Past a comma or a quotation mark it is not.)
+    """
+    text = text.replace(b"\n", b" \n ").replace(b",", b" ,").replace(b'"', b' " ')
+    if _CAPITAL_SIGMA not in text:
+        text = text.replace(b".", b" . ")
+    return text.split(b" ")
+
+
+class FullTokenizer:
+    """Text to WordPiece tokens or ids, for preparing data and for fine-tuning.
+
+    Attributes:
+      vocab: token to id, in the order of the file.
+      inv_vocab: the tokens by id.
+      vocab_size: number of tokens.
+    """
+
+    def __init__(self, vocab_file: str | Path, do_lower_case: bool = True, *, max_cached_words: int = CACHE_WORDS):
+        """Raises: UserError as `load_vocab` does, or where the tokens are SentencePiece's."""
+        self.vocab = load_vocab(vocab_file)
+        if _has_word_starts(self.vocab):
+            raise _not_wordpiece(vocab_file)
+        self.inv_vocab: Sequence[str] = tuple(self.vocab)
+        self.do_lower_case = do_lower_case
+        self.basic_tokenizer = BasicTokenizer(do_lower_case)
+        self.wordpiece_tokenizer = WordpieceTokenizer(self.vocab)
+        self._chunk_ids: _WordCache[bytes] = _WordCache(self._compute_chunk_ids, max_cached_words)
+        # Of ideographs: text of such a script is a single chunk.
+        self._word_ids: _WordCache[str] = _WordCache(self._compute_word_ids, max_cached_words)
+
+    @property
+    def vocab_size(self) -> int:
+        return len(self.vocab)
+
+    def tokenize(self, text: str) -> list[str]:
+        """The pieces of `text`, continuations marked with ``##``."""
+        return self.convert_ids_to_tokens(self.tokenize_to_ids(text))
+
+    def tokenize_to_ids(self, text: str) -> list[int]:
+        """The ids of ``tokenize(text)``, at the speed of a look-up per word."""
+        # JSON may hold half a character of UTF-16.
+        chunks = _split_chunks(text.replace("\n", " ").encode("utf-8", "surrogatepass"))
+        return list(itertools.chain.from_iterable(map(self._chunk_ids.__getitem__, chunks)))
+
+    def tokenize_lines(self, lines: bytes) -> TokenizedLines:
+        """Tokenises lines of UTF-8, each of which ends with a line feed."""
+        chunk_ids = map(self._chunk_ids.__getitem__, _split_chunks(lines))
+        ids = np.fromiter(itertools.chain.from_iterable(chunk_ids), np.int32)
+        ends = np.flatnonzero(ids == _LINE_END_ID)
+        return TokenizedLines(np.delete(ids, ends), np.diff(ends, prepend=-1) - 1)
+
+    def convert_tokens_to_ids(self, tokens: Iterable[str]) -> list[int]:
+        """Raises: KeyError for a token outside the vocabulary."""
+        return [self.vocab[token] for token in tokens]
+
+    def convert_ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
+        return [self.inv_vocab[token_id] for token_id in ids]
+
+    def _compute_chunk_ids(self, chunk: bytes) -> tuple[int, ...]:
+        if chunk == b"\n":
+            return (_LINE_END_ID,)
+        words = _split_words(chunk.decode("utf-8", "surrogatepass"))
+        if len(words) == 1:
+            return self._compute_word_ids(words[0])
+        return tuple(itertools.chain.from_iterable(map(self._word_ids.__getitem__, words)))
+
+    def _compute_word_ids(self, word: str) -> tuple[int, ...]:
+        parts = _split_at_punctuation(word, self.do_lower_case)
+        return tuple(itertools.chain.from_iterable(map(self.wordpiece_tokenizer.word_to_ids, parts)))

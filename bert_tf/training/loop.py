@@ -1,0 +1,308 @@
+"""The loop of every training: resume, update, log, save, evaluate, stop."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Callable
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf import report
+from bert_tf.base.errors import UserError
+from bert_tf.base.signals import StopSignals
+from bert_tf.batches.batches import Batch
+from bert_tf.config import compute_dtype
+from bert_tf.memory.plan import BatchSplit
+from bert_tf.model.blocks import Blocks
+from bert_tf.optimizer.loss_scale import LossScale
+from bert_tf.ranks.workers import Workers
+from bert_tf.run.checkpoint import CheckpointFolder, SaveError
+from bert_tf.run.loss_watch import LossWatch
+from bert_tf.run.statistics import UpdateStatistics, first_non_finite, variable_figures
+from bert_tf.run.telemetry import Telemetry
+from bert_tf.training.step import Features, TrainStep
+
+# Updates in a row with a non-finite gradient after which a run gives up. Where float16 holds gradients some are
+# the loss scale finding its level; otherwise they mean that something is wrong.
+MAX_SKIPS_WHILE_SCALING, MAX_SKIPS = 25, 3
+# Runs of records that the message about them names; --replay_update lists all.
+_NAMED_RECORDS = 8
+
+
+@dataclasses.dataclass
+class TrainState:
+    """Everything that a checkpoint holds, and the position in the data."""
+
+    model: tf.keras.Model
+    optimizer: Any
+    loss_scale: LossScale
+    batches_consumed: int = 0
+
+    @property
+    def variables(self) -> list[tf.Variable]:
+        return [*self.model.variables, *self.optimizer.slot_variables]
+
+    @property
+    def updates_applied(self) -> int:
+        return int(self.optimizer.iterations.numpy())
+
+    def save(self, checkpoints: CheckpointFolder, identity: Mapping[str, Any]) -> Path:
+        state = {
+            "batches_consumed": self.batches_consumed,
+            "loss_scale": self.loss_scale.state(),
+            "identity": dict(identity),
+        }
+        return checkpoints.save(self.updates_applied, self.variables, state)
+
+    def restore(self, checkpoints: CheckpointFolder, path: Path) -> None:
+        state = checkpoints.restore(path, self.variables)
+        self.optimizer.iterations.assign(state["updates_applied"])
+        self.loss_scale.restore(state["loss_scale"])
+        self.batches_consumed = state["batches_consumed"]
+
+    def share(self, workers: Workers) -> None:
+        """Gives all ranks what rank 0 holds."""
+        self.batches_consumed = int(workers.gather(np.array([self.batches_consumed], np.int64))[0, 0])
+        workers.broadcast([*self.variables, self.optimizer.iterations, *self.loss_scale.variables])
+
+
+@dataclasses.dataclass(frozen=True)
+class LoopSettings:
+    """How long `run_updates` runs and how often it shows and saves."""
+
+    num_updates: int
+    global_batch_size: int
+    save_checkpoint_steps: int
+    display_loss_steps: int
+    identity: Mapping[str, Any]  # written into each checkpoint
+    name_records: Callable[[int], list[str]] = lambda _: []  # of a global batch, for people
+    watch: LossWatch | None = None  # None: the loss is not judged
+
+
+def max_skips(loss_scale: LossScale) -> int:
+    """After how many skipped updates in a row a run gives up."""
+    return MAX_SKIPS_WHILE_SCALING if loss_scale.enabled else MAX_SKIPS
+
+
+@dataclasses.dataclass
+class Training:
+    """What a loop trains, from what, and where it goes.
+
+    Attributes:
+      batches_from: number of a global batch -> iterator over this rank's batches from there on.
+      name_metrics: the objective's mean metrics -> what is logged.
+      after_save: called on the chief after each checkpoint.
+    """
+
+    step: TrainStep
+    state: TrainState
+    batches_from: Callable[[int], Iterator[Batch]]
+    name_metrics: Callable[[np.ndarray], dict[str, float]]
+    workers: Workers
+    checkpoints: CheckpointFolder
+    telemetry: Telemetry
+    after_save: Callable[[], None] = lambda: None
+
+
+def run_updates(training: Training, settings: LoopSettings) -> bool:
+    """Updates until `settings.num_updates` have been applied; saves at intervals and at the end.
+
+    The host reads the device only where it logs or saves.
+
+    Returns:
+      True when the end was reached, False when a signal stopped the run (it was saved).
+
+    Raises:
+      UserError: too many updates in a row had a non-finite gradient, or the last save failed.
+    """
+    return _Loop(training, settings).run()
+
+
+class _Loop:
+    """How far a loop has come."""
+
+    def __init__(self, training: Training, settings: LoopSettings):
+        self._training, self._settings = training, settings
+        self._applied = self._saved_at = training.state.updates_applied
+        self._num_skipped = training.state.batches_consumed - self._applied
+        self._statistics = UpdateStatistics()
+        self._stops = False
+        self._changes_Vx3: np.ndarray | None = None  # of the last update that was logged and applied
+
+    @property
+    def _is_at_end(self) -> bool:
+        return self._applied >= self._settings.num_updates
+
+    def run(self) -> bool:
+        training, settings = self._training, self._settings
+        batches = training.batches_from(training.state.batches_consumed)
+        with StopSignals().watched() as signals:
+            while not self._is_at_end and not self._stops:
+                self._update(batches, signals)
+                is_due = self._stops or self._applied % settings.save_checkpoint_steps == 0
+                if is_due or self._is_at_end or self._applied % settings.display_loss_steps == 0:
+                    self._log()  # which may tell that this is not the end yet
+                if is_due or self._is_at_end:
+                    training.workers.run_keeping_alive(self._save)
+        return not self._stops
+
+    def _update(self, batches: Iterator[Batch], signals: StopSignals) -> None:
+        training, state = self._training, self._training.state
+        with self._statistics.timed("input"):
+            batch = next(batches)
+        with self._statistics.timed("compute"):
+            result = training.step(
+                batch.features,
+                state.batches_consumed,
+                num_micro_batches=batch.num_micro_batches,
+                stop_requested=signals.received is not None,
+            )
+        state.batches_consumed += 1
+        self._statistics.add(result, batch)
+        self._applied += 1  # as far as is known without reading the device; `_log` corrects it
+        # Ranks agree at the beginning of an update; one alone need not wait for the next one.
+        self._stops = result.stop_requested or (training.workers.size == 1 and signals.received is not None)
+
+    def _log(self) -> None:
+        training, state, watch = self._training, self._training.state, self._settings.watch
+        figures = self._statistics.read(self._settings.global_batch_size)
+        self._num_skipped += figures.pop("skipped")
+        norms_V, self._changes_Vx3 = figures.pop("norm_by_variable"), figures.pop("change_by_variable")
+        metrics = training.name_metrics(figures.pop("means"))
+        self._applied = state.updates_applied  # fewer than were tried where some were skipped
+        figures = {**metrics, "skipped_updates": self._num_skipped, **figures}
+        training.telemetry.train(self._applied, batches_consumed=state.batches_consumed, **figures)
+        if state.loss_scale.num_consecutive_skips() >= max_skips(state.loss_scale):
+            raise UserError(_describe_skips(training.step, state, self._settings, norms_V, self._saved_at))
+        for warning in watch.add(self._applied, metrics["total_loss"]) if watch else ():
+            training.telemetry.warning(warning)
+
+    def _save(self) -> None:
+        self._saved_at = self._applied
+        training = self._training
+        if not training.workers.is_chief:
+            return
+        started = time.monotonic()
+        try:
+            path = training.state.save(training.checkpoints, self._settings.identity)
+        except SaveError as error:
+            if self._stops or self._is_at_end:
+                raise
+            training.telemetry.warning(str(error))
+            return
+        training.telemetry.checkpoint(self._applied, path, time.monotonic() - started)
+        if self._changes_Vx3 is not None:
+            figures = variable_figures(training.step.variables, self._changes_Vx3)
+            training.telemetry.by_variable(self._applied, figures)
+        training.after_save()
+
+
+def _describe_skips(
+    step: TrainStep, state: TrainState, settings: LoopSettings, norms_V: np.ndarray, saved_at: int
+) -> str:
+    """What to say when the last updates were all skipped; `norms_V` is the last one's gradient."""
+    batch, limit = state.batches_consumed - 1, max_skips(state.loss_scale)
+    bad = first_non_finite(step.variables, norms_V) or "no single variable, but the sum of their squares"
+    records = settings.name_records(batch)
+    more = f" and {len(records) - _NAMED_RECORDS} more ranges" if len(records) > _NAMED_RECORDS else ""
+    checkpoint = f"the checkpoint of update {saved_at} is sound" if saved_at else "no checkpoint had been saved"
+    return (
+        f"{limit} updates in a row had a non-finite gradient, so nothing is learned any more; the last one was "
+        f"global batch {batch}, not finite first in {bad}; its records (file, number in it): "
+        f"{', '.join(records[:_NAMED_RECORDS]) or 'unknown'}{more}; {checkpoint}. --replay_update="
+        f"{state.updates_applied + 1} takes that update apart; a lower learning rate, a longer warm-up or "
+        "--precision=fp32 may help"
+    )
+
+
+def evaluate(model: tf.keras.Model, objective, batches: Iterator[Features], workers: Workers) -> np.ndarray:
+    """The objective's mean metrics over batches [B, ...] of all ranks, without dropout: float64 [M]."""
+    compiled = tf.function(
+        lambda features: objective(model, features, None)[1], jit_compile=model.blocks.scope == "step", autograph=False
+    )
+    num_denominators = len(objective.denominator_names)
+    sums = np.zeros([num_denominators + len(objective.metric_names)])
+
+    def add_all() -> None:
+        for features in batches:
+            sums[:num_denominators] += objective.local_denominators(features)
+            sums[num_denominators:] += compiled(features).numpy()
+
+    workers.run_keeping_alive(add_all)
+    totals = workers.gather(sums).sum(axis=0)
+    denominators = np.maximum(totals[:num_denominators], 1.0)
+    return totals[num_denominators:] / denominators[list(objective.metric_denominators)]
+
+
+def start_or_resume(
+    state: TrainState,
+    checkpoints: CheckpointFolder,
+    workers: Workers,
+    telemetry: Telemetry,
+    initialise: Callable[[], None],
+) -> Path | None:
+    """Restores the newest sound checkpoint, or calls `initialise`; rank 0 reads, all ranks get it."""
+
+    def restore() -> Path | None:
+        try:
+            checkpoints.remove_leftovers()  # saving does it too, but a run at its end saves no more
+        except OSError as error:
+            telemetry.warning(
+                f"{error.filename} is left of a save that was killed and could not be removed "
+                f"({error.strerror}); it is in nobody's way but takes room"
+            )
+        newest, complaints = checkpoints.newest_sound()
+        for complaint in complaints:
+            telemetry.warning(complaint)
+        if newest is None and complaints:
+            raise UserError(
+                f"no checkpoint in {checkpoints.folder} is sound; remove that folder to start this run "
+                "from the beginning, or restore one of them"
+            )
+        if newest is None:
+            initialise()
+        else:
+            state.restore(checkpoints, newest)
+        return newest
+
+    newest = workers.run_keeping_alive(restore if workers.is_chief else lambda: None)
+    state.share(workers)
+    return newest
+
+
+def make_blocks(config: Any) -> Blocks:
+    """The blocks for a PretrainingConfig or a FinetuningConfig, and what is set for the whole process with them."""
+    tf.config.experimental.enable_tensor_float_32_execution(config.precision == "tf32")
+    return Blocks(config.xla_scope, compute_dtype(config.precision), config.recompute)
+
+
+def agree_on_split(split: BatchSplit, workers: Workers) -> BatchSplit:
+    """The split with the smallest micro-batch that any rank has chosen."""
+    num_rows = split.micro_batch_size * split.num_accumulation_steps
+    size = int(workers.gather(np.array([split.micro_batch_size])).min()) if split.is_auto else split.micro_batch_size
+    if split.is_auto and workers.is_chief:
+        print(
+            f"--train_batch_size=auto: by the plan {num_rows // size} micro-batch(es) of {size} on each rank fit",
+            flush=True,
+        )
+    return BatchSplit(size, num_rows // size, split.is_auto)
+
+
+def describe_devices() -> dict[str, Any]:
+    """Name of the device a rank computes on, for config.json."""
+    gpus = tf.config.list_physical_devices("GPU")
+    if not gpus:
+        return {"device": "CPU"}
+    return {"device": tf.config.experimental.get_device_details(gpus[0]).get("device_name", "GPU")}
+
+
+def write_report(model_dir: Path, telemetry: Telemetry) -> None:
+    """(Re)writes the run's own report.html; a full disk is worth a warning, not the run."""
+    try:
+        report.write_report([model_dir], model_dir / "report.html", title=model_dir.name)
+    except OSError as error:
+        telemetry.warning(f"{model_dir / 'report.html'} could not be written ({error.strerror})")

@@ -1,0 +1,294 @@
+"""One pre-training phase: its inputs, model, loop and evaluation put together."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Callable
+
+import numpy as np
+
+from bert_tf.batches.batches import Batch, evaluation_batches, training_batches
+from bert_tf.batches.data_order import GlobalOrder
+from bert_tf.batches.record_set import RecordSet
+from bert_tf.config import BertConfig, PretrainingConfig, compute_dtype
+from bert_tf.memory.plan import Workload
+from bert_tf.model.heads import PretrainingModel
+from bert_tf.model.losses import PretrainingObjective
+from bert_tf.optimizer.keras_optimizers import make_optimizer
+from bert_tf.optimizer.loss_scale import LossScale
+from bert_tf.ranks.workers import Workers
+from bert_tf.run.checkpoint import CheckpointFolder
+from bert_tf.run.flops import peak_tflops, pretraining_flops_per_sequence
+from bert_tf.run.initialise import initialise_from
+from bert_tf.run.loss_watch import LossWatch
+from bert_tf.run.run_folder import RunFolder, provenance, write_whole
+from bert_tf.run.telemetry import Telemetry
+from bert_tf.training.loop import (
+    LoopSettings,
+    Training,
+    TrainState,
+    describe_devices,
+    evaluate,
+    make_blocks,
+    run_updates,
+    start_or_resume,
+    write_report,
+)
+from bert_tf.training.memory_trial import fit_into_memory
+from bert_tf.training.step import TrainStep
+
+
+def name_pretraining_metrics(means: np.ndarray) -> dict[str, float]:
+    """Metrics of `PretrainingObjective` under NVIDIA's names."""
+    mlm_loss, nsp_loss, mlm_accuracy, nsp_accuracy = map(float, means)
+    return {
+        "total_loss": mlm_loss + nsp_loss,
+        "mlm_loss": mlm_loss,
+        "nsp_loss": nsp_loss,
+        "mlm_accuracy": mlm_accuracy,
+        "nsp_accuracy": nsp_accuracy,
+    }
+
+
+@dataclasses.dataclass(frozen=True)
+class PretrainingInputs:
+    """What a phase reads, checked before it starts."""
+
+    bert_config: BertConfig
+    vocabulary: str | None  # text of vocab.txt, put beside the weights; None for foreign records
+    training: RecordSet
+    evaluation: RecordSet | None
+    init_checkpoint: str | None
+
+    @property
+    def companions(self) -> dict[str, str]:
+        """What is put beside the weights, so that a checkpoint is a model on its own."""
+        texts = {"bert_config.json": self.bert_config.to_json()}
+        return {**texts, "vocab.txt": self.vocabulary} if self.vocabulary else texts
+
+
+def run_identity(config: PretrainingConfig, inputs: PretrainingInputs) -> dict[str, Any]:
+    """What makes a pre-training run this run and no other."""
+    return {
+        **config.identity(),
+        "bert_config": inputs.bert_config.to_dict(),
+        "data": inputs.training.fingerprint(config.packing),
+        "init_checkpoint": inputs.init_checkpoint,
+    }
+
+
+def global_batch_records(config: PretrainingConfig, inputs: PretrainingInputs, batch_number: int) -> list[str]:
+    """The records of a global batch, for people: files and numbers."""
+    order, size = GlobalOrder(inputs.training.records_per_file, config.seed), config.global_batch_size
+    return inputs.training.name(order.ranges(batch_number * size, size))
+
+
+def make_training(
+    config: PretrainingConfig,
+    inputs: PretrainingInputs,
+    workers: Workers,
+    on_halving: Callable[[str], None] | None = None,
+) -> tuple[TrainState, TrainStep, PretrainingObjective, Callable[[int], Iterator[Batch]]]:
+    """What a phase trains with, from random weights on; the last one is `run_updates`' `batches_from`.
+
+    One process may stand in for all ranks of the configuration: then it does their micro-batches one after the other.
+    """
+    model = PretrainingModel(inputs.bert_config, make_blocks(config), config.seed)
+    optimizer = make_optimizer(
+        config.optimizer_type,
+        config.effective_learning_rate,
+        config.warmup_steps,
+        config.num_train_steps,
+        compiled=config.xla_scope != "off",
+        continuous_join=config.continuous_join,
+        **config.optimizer_options,
+    )
+    loss_scale = LossScale(enabled=config.scales_loss)
+    objective = PretrainingObjective()
+    split = {
+        "micro_batch_size": config.train_batch_size,
+        "num_accumulation_steps": config.num_accumulation_steps * config.num_ranks // workers.size,
+    }
+    step = TrainStep(
+        model,
+        objective,
+        optimizer,
+        workers,
+        loss_scale,
+        scope=config.xla_scope,
+        seed=config.seed,
+        settings=repr(run_identity(config, inputs)),
+        reduce_dtype=compute_dtype(config.allreduce_compression),
+        on_halving=on_halving,
+        **split,
+    )
+    order = GlobalOrder(inputs.training.records_per_file, config.seed)
+
+    def batches_from(batch_number: int) -> Iterator[Batch]:
+        return training_batches(
+            inputs.training,
+            order,
+            first_batch=batch_number,
+            rank=workers.rank,
+            num_ranks=workers.size,
+            vocab_size=inputs.bert_config.vocab_size,
+            packing=config.packing,
+            **split,
+        )
+
+    return TrainState(model, optimizer, loss_scale), step, objective, batches_from
+
+
+def workload(config: PretrainingConfig, bert_config: BertConfig) -> Workload:
+    return Workload(
+        bert_config,
+        config.max_seq_length,
+        config.max_predictions_per_seq,
+        config.xla_scope,
+        config.train_batch_size,
+        config.precision,
+        config.recompute,
+        config.num_ranks,
+    )
+
+
+def pretrain(
+    config: PretrainingConfig,
+    inputs: PretrainingInputs,
+    model_dir: Path,
+    workers: Workers,
+    *,
+    continue_with_changes: bool = False,
+    dllog_path: str | None = None,
+) -> bool:
+    """Runs one phase in `model_dir`, or what is left of it, with an evaluation at its end.
+
+    Returns True when the phase is finished, False when a signal stopped it.
+    """
+    bert_config, identity = inputs.bert_config, run_identity(config, inputs)
+    if workers.is_chief:
+        folder = RunFolder(model_dir)
+        folder.check(identity, continue_with_changes)  # first, because a trial of the memory may take minutes
+    config = fit_into_memory(config, workload(config, bert_config), config.optimizer_type, model_dir, workers)
+    if workers.is_chief:
+        folder.bind(identity, _run_record(config, inputs), inputs.companions, continue_with_changes)
+    telemetry = Telemetry(
+        model_dir, is_chief=workers.is_chief, total_updates=config.num_train_steps, dllog_path=dllog_path
+    )
+    state, step, objective, batches_from = make_training(
+        config, inputs, workers, on_halving=telemetry.warning if config.may_split_more else None
+    )
+    checkpoints = CheckpointFolder(
+        model_dir / "checkpoints",
+        keep=config.keep_checkpoints,
+        vocab_size=bert_config.vocab_size,
+        companions=inputs.companions,
+    )
+    with telemetry:
+        resumed_from = start_or_resume(
+            state,
+            checkpoints,
+            workers,
+            telemetry,
+            lambda: initialise_from(
+                inputs.init_checkpoint, state.model, bert_config.vocab_size, telemetry, inputs.vocabulary
+            ),
+        )
+        telemetry.start(
+            update=state.updates_applied,
+            resumed_from=resumed_from,
+            phase=model_dir.name,
+            **_telemetry_facts(config, bert_config),
+        )
+        if config.packing and config.num_accumulation_steps == 1:
+            telemetry.warning(
+                "--packing saves whole micro-batches, and each update has only one here "
+                "(num_accumulation_steps=1), so it saves nothing; accumulate more, smaller ones"
+            )
+        settings = LoopSettings(
+            config.num_train_steps,
+            config.global_batch_size,
+            config.save_checkpoint_steps,
+            config.display_loss_steps,
+            identity,
+            functools.partial(global_batch_records, config, inputs),
+            LossWatch(bert_config.vocab_size, config.warmup_steps),
+        )
+        training = Training(
+            step,
+            state,
+            batches_from,
+            name_pretraining_metrics,
+            workers,
+            checkpoints,
+            telemetry,
+            after_save=lambda: write_report(model_dir, telemetry),
+        )
+        finished = run_updates(training, settings)
+        if finished and inputs.evaluation:
+            _evaluate_phase(config, inputs, state, objective, workers, telemetry, model_dir)
+        telemetry.end("done" if finished else "signal", update=state.updates_applied)
+        if workers.is_chief:
+            write_report(model_dir, telemetry)
+    return finished
+
+
+def _evaluate_phase(
+    config: PretrainingConfig,
+    inputs: PretrainingInputs,
+    state: TrainState,
+    objective: PretrainingObjective,
+    workers: Workers,
+    telemetry: Telemetry,
+    model_dir: Path,
+) -> None:
+    assert inputs.evaluation
+    batches = evaluation_batches(
+        inputs.evaluation,
+        batch_size=config.eval_batch_size,
+        max_batches=config.max_eval_steps,
+        rank=workers.rank,
+        num_ranks=workers.size,
+        vocab_size=inputs.bert_config.vocab_size,
+    )
+    means = name_pretraining_metrics(evaluate(state.model, objective, batches, workers))
+    results = {
+        "masked_lm_accuracy": means["mlm_accuracy"],
+        "masked_lm_loss": means["mlm_loss"],
+        "next_sentence_accuracy": means["nsp_accuracy"],
+        "next_sentence_loss": means["nsp_loss"],
+        "loss": means["total_loss"],
+        "global_step": state.updates_applied,
+    }
+    telemetry.evaluation(state.updates_applied, **results)
+    if workers.is_chief:
+        lines = "".join(f"{name} = {value}\n" for name, value in results.items())
+        write_whole(model_dir / "eval_results.txt", lines)
+
+
+def _run_record(config: PretrainingConfig, inputs: PretrainingInputs) -> dict[str, Any]:
+    return {
+        "settings": config.to_dict(),
+        "bert_config": inputs.bert_config.to_dict(),
+        "num_ranks": config.num_ranks,
+        "global_batch_size": config.global_batch_size,
+        "data": inputs.training.facts(),
+        "evaluation_data": inputs.evaluation.facts() if inputs.evaluation else None,
+        **describe_devices(),
+        **provenance(),
+    }
+
+
+def _telemetry_facts(config: PretrainingConfig, bert_config: BertConfig) -> dict[str, Any]:
+    peak = peak_tflops(describe_devices()["device"], config.precision)
+    flops = pretraining_flops_per_sequence(bert_config, config.max_seq_length, config.max_predictions_per_seq)
+    facts = {
+        "num_ranks": config.num_ranks,
+        "global_batch_size": config.global_batch_size,
+        "flops_per_sequence": flops,
+        "warmup_steps": config.warmup_steps,
+    }
+    return {**facts, "peak_tflops": peak * config.num_ranks} if peak else facts

@@ -1,0 +1,230 @@
+"""Makes one update of a run again, from the checkpoint before it, and tells what it did.
+
+An update is a function of (weights, batch number, seed, data), and all of these lie in the run
+folder or are named there. One process is enough for a run of several ranks: its micro-batches are
+theirs, one after the other, so only sums differ, by rounding. Nothing in the folder is changed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.base.errors import UserError
+from bert_tf.base.progress import progress
+from bert_tf.batches.record_set import RecordSet
+from bert_tf.config import BertConfig, PretrainingConfig
+from bert_tf.ranks.workers import Workers
+from bert_tf.report.runs import read_run
+from bert_tf.run.checkpoint import CheckpointFolder, find_damage
+from bert_tf.run.initialise import initialise_from
+from bert_tf.run.run_folder import CONFIG
+from bert_tf.run.statistics import UpdateResult, UpdateStatistics, first_non_finite
+from bert_tf.run.telemetry import Telemetry
+from bert_tf.training.loop import max_skips
+from bert_tf.training.pretraining import (
+    PretrainingInputs,
+    global_batch_records,
+    make_training,
+    name_pretraining_metrics,
+    run_identity,
+)
+
+_COMPARED = ("total_loss", "mlm_loss", "nsp_loss", "gradient_norm", "learning_rate")
+
+
+@dataclasses.dataclass
+class Attempt:
+    """One try at the update, from the same weights: all but the last one were skipped."""
+
+    batch_number: int
+    records: list[str]
+    result: UpdateResult
+    non_finite: str | None  # the first tensor that is not finite
+    norms: list[tuple[str, float, float, float, float]]  # name; of gradient, weight, change; trust ratio
+
+    def describe(self) -> Iterator[str]:
+        result = self.result
+        figures = {
+            **name_pretraining_metrics(result.metrics.numpy()),
+            "gradient_norm": result.gradient_norm,
+            "learning_rate": result.learning_rate,
+            "loss_scaler": result.loss_scale,
+        }
+        shown = ", ".join(f"{name} {float(value):.6g}" for name, value in figures.items())
+        yield f"global batch {self.batch_number}: {shown}"
+        yield f"first tensor that is not finite: {self.non_finite or 'none'}"
+        if not bool(self.result.is_finite):
+            yield "so this batch was skipped and changed nothing"
+        yield f"{'norms of: gradient':>24}{'weight':>12}{'change':>12}{'trust ratio':>12}  variable"
+        for name, *norms in self.norms:
+            yield f"{norms[0]:>24.5g}" + "".join(f"{value:>12.5g}" for value in norms[1:]) + f"  {name}"
+        yield "records (file, number in it):"
+        yield from (f"  {name}" for name in self.records)
+
+
+@dataclasses.dataclass
+class Replay:
+    """What became of one update."""
+
+    update: int
+    started_from: str
+    attempts: list[Attempt]
+    compared: dict[str, tuple[float, float]]  # replayed and logged, by name; empty where nothing can be compared
+    logged: str  # which updates the log line is about, or why there is none
+
+    def describe(self) -> Iterator[str]:
+        yield f"update {self.update}, made again from {self.started_from}"
+        for attempt in self.attempts:
+            yield from attempt.describe()
+        yield f"metrics.jsonl: {self.logged}"
+        for name, (replayed, logged) in self.compared.items():
+            same = "equal to the last bit" if replayed == logged else f"apart by {abs(replayed - logged):.2g}"
+            yield f"  {name}: {replayed:.9g} now, {logged:.9g} logged, {same}"
+
+
+class _Training:
+    """A run's training, taken up at the checkpoint before an update."""
+
+    def __init__(self, model_dir: Path, update: int, input_files: str | None):
+        self.config, inputs = _read_run_folder(model_dir, input_files)
+        if not 1 <= update <= self.config.num_train_steps:
+            raise UserError(
+                f"--replay_update={update}: the run in {model_dir} has the updates 1 to {self.config.num_train_steps}"
+            )
+        self.inputs = inputs
+        self.state, self.step, _, batches_from = make_training(self.config, inputs, Workers())
+        self.started_from = self._restore(model_dir, update)
+        self.first_update = self.state.updates_applied
+        self._batches = batches_from(self.state.batches_consumed)
+        self.results: list[tuple[int, UpdateResult]] = []  # with the updates applied by then
+
+    def _restore(self, model_dir: Path, update: int) -> str:
+        checkpoints = CheckpointFolder(
+            model_dir / "checkpoints", keep=1, vocab_size=self.inputs.bert_config.vocab_size, companions={}
+        )
+        for path in reversed(checkpoints.list()):
+            if int(path.name.split("-")[1]) < update and find_damage(path) is None:
+                self.state.restore(checkpoints, path)
+                return str(path)
+        silent = Telemetry(model_dir, is_chief=False, total_updates=0)
+        initialise_from(self.inputs.init_checkpoint, self.state.model, self.inputs.bert_config.vocab_size, silent)
+        return "the start of the run, since no sound checkpoint before it is left"
+
+    def advance(self) -> UpdateResult:
+        batch = next(self._batches)
+        result = self.step(batch.features, self.state.batches_consumed, num_micro_batches=batch.num_micro_batches)
+        self.state.batches_consumed += 1
+        self.results.append((self.state.updates_applied, result))
+        limit = max_skips(self.state.loss_scale)
+        if not bool(result.is_finite) and self.state.loss_scale.num_consecutive_skips() > limit:
+            raise UserError(
+                f"more than {limit} updates in a row after update {self.state.updates_applied} have a "
+                f"non-finite gradient; --replay_update={self.state.updates_applied + 1} shows them"
+            )
+        return result
+
+
+def _read_run_folder(model_dir: Path, input_files: str | None) -> tuple[PretrainingConfig, PretrainingInputs]:
+    path = model_dir / CONFIG
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        identity = record["identity"]
+        config = PretrainingConfig(**record["settings"])
+        bert_config = BertConfig.from_dict(identity["bert_config"], str(path))
+        patterns = input_files or record["data"]["input_files"]
+    except OSError as error:
+        raise UserError(
+            f"--replay_update needs the folder of a pre-training run, but {path} cannot be read "
+            f"({error.strerror}); give it with --model_dir"
+        ) from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(
+            f"{path} is not what this version writes for a pre-training run "
+            f"({type(error).__name__}: {error}); replay with the version the run was made with"
+        ) from None
+    training = RecordSet(patterns, "input_files")
+    inputs = PretrainingInputs(bert_config, None, training, None, identity["init_checkpoint"])
+    now = run_identity(config, inputs)
+    changed = [name for name in identity if identity[name] != now.get(name)]
+    if changed:
+        raise UserError(
+            f"{patterns} or the settings are not those of the run in {model_dir} any more "
+            f"({', '.join(changed)} differ); name the run's own records with --input_files"
+        )
+    return config, inputs
+
+
+def replay(model_dir: Path, update: int, input_files: str | None = None) -> Replay:
+    """Makes update number `update` of the run in `model_dir` again.
+
+    Args:
+      update: as logged: the one after which so many have been applied. Batches that were skipped
+        on the way to it are shown too.
+      input_files: where the run's records lie now; None: where they lay.
+
+    Raises:
+      UserError: the folder holds no run, not so many updates, or its records are gone.
+    """
+    training = _Training(model_dir, update, input_files)
+    state = training.state
+    with progress(total=update - 1, initial=state.updates_applied, unit="updates", description="before it") as bar:
+        while state.updates_applied < update - 1:
+            bar.update(int(bool(training.advance().is_finite)))
+    attempts: list[Attempt] = []
+    while state.updates_applied < update and len(attempts) < max_skips(state.loss_scale):
+        attempts.append(_attempt(training))
+    compared, logged = _compare(training, model_dir, update)
+    return Replay(update, training.started_from, attempts, compared, logged)
+
+
+def _attempt(training: _Training) -> Attempt:
+    state, step = training.state, training.step
+    number = state.batches_consumed
+    unsound = _find_non_finite("weights", step.variables) or _find_non_finite("moments", state.optimizer.slot_variables)
+    result = training.advance()
+    gradients = result.norm_by_variable.numpy()
+    bad = first_non_finite(step.variables, gradients)
+    changes = result.change_by_variable.numpy()
+    if not bool(result.is_finite):
+        changes[:, 1:] = 0.0, np.nan  # what the optimizer tells means nothing then
+    names = [variable.name.split(":")[0] for variable in step.variables]
+    records = global_batch_records(training.config, training.inputs, number)
+    norms = [(name, float(gradient), *map(float, row)) for name, gradient, row in zip(names, gradients, changes)]
+    return Attempt(number, records, result, unsound or (f"gradient of {bad}" if bad else None), norms)
+
+
+def _find_non_finite(what: str, variables: Sequence[tf.Variable]) -> str | None:
+    sums = np.array([np.sum(variable.numpy(), dtype=np.float64) for variable in variables])
+    found = first_non_finite(variables, sums)
+    return f"{what} {found}, before the update" if found else None
+
+
+def _compare(training: _Training, model_dir: Path, update: int) -> tuple[dict[str, tuple[float, float]], str]:
+    """The run's log line at this update beside the same means of what was made again."""
+    run = read_run(model_dir)
+    event = next((event for event in run.train if event.get("update") == update), None)
+    if event is None:
+        return {}, f"no line for update {update}"
+    begun: list[Any] = [start["update"] for start in run.starts if start["time_unix"] <= event["time_unix"]][-1:]
+    begun += [other["update"] for other in run.train if other["update"] < update]
+    first = max(begun, default=0)
+    if first < training.first_update:
+        return {}, (
+            f"the line of update {update} is a mean over the updates from {first + 1} on, and the replay began "
+            f"after update {training.first_update}"
+        )
+    interval = UpdateStatistics()
+    for applied, result in training.results:
+        if first < applied <= update:
+            interval.add(result)
+    shown = interval.read(training.config.global_batch_size)
+    shown.update(name_pretraining_metrics(shown["means"]))
+    which = f"update {update}" if first == update - 1 else f"the mean over the updates {first + 1} to {update}"
+    return {name: (shown[name], float(event[name])) for name in _COMPARED if name in event}, which

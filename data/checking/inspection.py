@@ -1,0 +1,230 @@
+"""Shows what was prepared, and says in words what looks wrong with it and what to do.
+
+Looked at are the instances (a sample is decoded), how text and vocabulary fit each other, and the
+documents: those that are there twice, nearly twice, or both in the training and in the test split.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from bert_tf.base.errors import UserError
+from bert_tf.base.files import sha256_of_file
+from bert_tf.base.progress import progress
+from bert_tf.batches.masking import VocabularyIds
+from bert_tf.text.tokenizer import Tokenizer, open_tokenizer
+from data.checking import instance_sample, near_duplicates, vocabulary_fit
+from data.checking.near_duplicates import Sketches
+from data.checking.prepared import Prepared, command, find_prepared, vocab_copy
+from data.running.workers import Workers
+from data.stages import Layout, workers_of
+
+# Their sketches take 0.9 GiB while they are compared.
+MOST_DOCUMENTS = 8_000_000
+_NUM_PAIRS_SHOWN = 5
+_QUOTED_CHARACTERS = 70
+
+
+class _Corpus(NamedTuple):
+    """All documents' sketches, the training split's first."""
+
+    files: list[str]  # relative to the folder of the sharding
+    ends: np.ndarray  # int64 [files], how many documents lie in the files up to each
+    sketches: Sketches
+    num_training: int
+    one_in: int
+
+    def place(self, document: int) -> tuple[str, int]:
+        """(file, number in the file)."""
+        file = int(np.searchsorted(self.ends, document, side="right"))
+        return self.files[file], int(self.sketches.numbers[document])
+
+
+def _read_corpus(sharded: Prepared, workers: Workers) -> _Corpus:
+    assert sharded.manifest
+    names = [entry["file"] for _, entry in sharded.entries]
+    num_documents = sharded.manifest["counts"]["num_documents"]
+    one_in = -(-num_documents // MOST_DOCUMENTS)
+    # Filled, not joined from pieces, which would take the memory twice. What is sampled varies.
+    room = num_documents if one_in == 1 else MOST_DOCUMENTS
+    sketches = Sketches(
+        np.empty([room, near_duplicates.NUM_HASHES], np.uint16), np.empty(room, np.uint64), np.empty(room, np.int32)
+    )
+    sketch = functools.partial(near_duplicates.sketch_file, one_in=one_in)
+    paths = [str(sharded.folder / name) for name in names]
+    ends: list[int] = []
+    filled = 0
+    with progress(total=sharded.num_bytes, unit="B", description="comparing documents") as bar:
+        for found, (_, entry) in zip(workers.map_in_order(sketch, paths), sharded.entries):
+            if one_in == 1 and found.num_documents != entry["num_documents"]:
+                raise UserError(
+                    f"{sharded.folder / entry['file']} holds {found.num_documents:,} documents, its "
+                    f"manifest says {entry['num_documents']:,}: run --action verify --repair"
+                )
+            place = slice(filled, min(filled + found.num_documents, room))
+            for array, column in zip(sketches, found):
+                array[place] = column[: place.stop - place.start]
+            filled = place.stop
+            ends.append(filled)
+            bar.update(entry["bytes"])
+    num_training_files = len(sharded.manifest["shards"]["training"])
+    return _Corpus(
+        names, np.array(ends), Sketches(*(array[:filled] for array in sketches)), ends[num_training_files - 1], one_in
+    )
+
+
+def _show_pairs(corpus: _Corpus, matches: near_duplicates.Matches, later: np.ndarray, folder: Path) -> None:
+    """The most similar pairs, with the beginning of either."""
+    best = later[np.argsort(-matches.similarity[later], kind="stable")[:_NUM_PAIRS_SHOWN]]
+    for document in best.tolist():
+        similarity = float(matches.similarity[document])
+        print("    the same" if similarity == 1 else f"    {similarity:.0%} the same")
+        for of in (int(matches.partner[document]), document):
+            file, number = corpus.place(of)
+            text = near_duplicates.read_document(folder / file, number, _QUOTED_CHARACTERS)
+            print(f"      {file}, document {number + 1:,}: {text}...")
+
+
+def _inspect_documents(sharded: Prepared, workers: Workers) -> Iterator[str]:
+    """Prints the duplicates and leaks; yields what looks wrong."""
+    corpus = _read_corpus(sharded, workers)
+    matches = near_duplicates.find_matches(corpus.sketches)
+    num = corpus.sketches.num_documents
+    later = np.flatnonzero(matches.similarity)
+    is_leak = (later >= corpus.num_training) & (matches.partner[later] < corpus.num_training)
+    sampled = "" if corpus.one_in == 1 else f" (a sample: about 1 in {corpus.one_in})"
+    print(
+        f"\nDocuments below {sharded.folder}\n  {num:,} compared{sampled}, "
+        f"{corpus.num_training:,} of them for training",
+        flush=True,
+    )
+    num_test = num - corpus.num_training
+    for group, what, way_out in (
+        (
+            later[is_leak],
+            f"of {num_test:,} test documents are in the training split too",
+            "the test's figures would be better than they are",
+        ),
+        (
+            later[~is_leak],
+            f"of {num:,} documents repeat an earlier one",
+            "repeated text can hold pre-training at a loss of 7, and is learned by heart",
+        ),
+    ):
+        num_same = int(np.count_nonzero(matches.similarity[group] == 1))
+        print(f"  {len(group):,} {what} ({num_same:,} the same, {len(group) - num_same:,} nearly)")
+        if len(group):
+            _show_pairs(corpus, matches, group, sharded.folder)
+            yield (
+                f"{len(group):,} {what}, exactly or nearly: {way_out}. Exact copies go by "
+                "formatting without --keep_duplicates; take the others out of the input files, "
+                "then format and shard again"
+            )
+
+
+def _inspect_fit(sharded: Prepared, tokenizer: Tokenizer) -> Iterator[str]:
+    assert sharded.manifest
+    paths = [sharded.folder / entry["file"] for entry in sharded.manifest["shards"]["training"]]
+    fit = vocabulary_fit.measure_fit(paths, tokenizer)
+    case = "lower case" if tokenizer.do_lower_case else "case kept"
+    print(
+        f"\nText and vocabulary ({tokenizer.vocab_size:,} pieces, {case})\n  {vocabulary_fit.describe_fit(fit)}",
+        flush=True,
+    )
+    yield from vocabulary_fit.judge_fit(fit, tokenizer)
+
+
+def _inspect_records(made: Prepared, tokenizer: Tokenizer) -> Iterator[str]:
+    """Prints settings, some instances and shares; yields what looks wrong."""
+    assert made.manifest
+    arguments, vocab = made.manifest["arguments"], made.manifest["vocab"]
+    print(f"\nRecords below {made.folder}")
+    print("  " + ", ".join(f"{name} {value}" for name, value in arguments.items()))
+    print(
+        f"  vocabulary of {vocab['size']:,} pieces, sha256 {vocab['sha256'][:12]}...; "
+        + ", ".join(
+            f"{len(entries):,} {split} shards with {sum(entry['num_instances'] for entry in entries):,} instances"
+            for split, entries in made.manifest["shards"].items()
+        ),
+        flush=True,
+    )
+    sample = instance_sample.read_sample(made.folder, made.manifest["shards"]["training"])
+    num = sample.instances.num_instances
+    labels = sample.instances.next_sentence_labels
+    # One of each label, and one from the middle.
+    shown = [*(int(np.argmax(labels == label)) for label in (0, 1)), num // 2]
+    for number in dict.fromkeys(shown):
+        lines = instance_sample.describe_instance(sample, number, tokenizer.inv_vocab)
+        print("\n" + "".join(f"  {line}\n" for line in lines), end="")
+    shares = instance_sample.measure(sample.instances, VocabularyIds.of(tokenizer.vocab), tokenizer.vocab_size)
+    spread = ", evenly spread over the shards" if num < sample.num_total else ""
+    print(f"\n  Of {num:,} of {sample.num_total:,} training instances{spread}:")
+    for line in instance_sample.describe_shares(shares):
+        print(f"    {line}")
+    print("    tokens, share of the instances")
+    for line in instance_sample.length_histogram(shares.lengths, arguments["max_seq_length"]):
+        print(f"    {line}", flush=True)
+    for warning in instance_sample.judge(shares, arguments):
+        yield f"max_seq_length {arguments['max_seq_length']}: {warning}"
+
+
+def _tokenizers(made: Sequence[Prepared], found: Sequence[Prepared], options: argparse.Namespace) -> list[Tokenizer]:
+    """Those of the records, else that of the vocabulary named, else of the one made here."""
+    if made:
+        different = {(p.header["vocab"]["sha256"], p.header["arguments"]["do_lower_case"]): p for p in made}
+        return list(map(_tokenizer_of_records, different.values()))
+    if options.vocab_file:
+        return [open_tokenizer(options.vocab_file, bool(options.do_lower_case))]
+    return [
+        open_tokenizer(p.folder / p.entries[0][1]["file"], p.header["arguments"]["do_lower_case"])
+        for p in found
+        if p.stage == "create_vocab" and p.manifest
+    ]
+
+
+def _tokenizer_of_records(made: Prepared) -> Tokenizer:
+    path = vocab_copy(made.folder)
+    if not path.is_file() or sha256_of_file(path) != made.header["vocab"]["sha256"]:
+        raise UserError(
+            f"{path} is not the vocabulary that the records were made with: run "
+            + command("verify", made.dataset, repair=True)
+        )
+    return open_tokenizer(path, made.header["arguments"]["do_lower_case"])
+
+
+def run_inspect(options: argparse.Namespace, layout: Layout) -> None:
+    """Prints all this for one dataset.
+
+    Raises:
+      UserError: neither text nor records of it are there, or what is there is damaged.
+    """
+    found = find_prepared(layout, options.dataset, options.vocab_file)
+    sharded = [p for p in found if p.stage == "sharding" and p.manifest]
+    made = [p for p in found if p.stage == "create_tfrecord_files" and p.manifest]
+    if not sharded and not made:
+        raise UserError(
+            f"neither sharded text nor records of {options.dataset} are below "
+            f"{layout.root}: " + command("status", options.dataset) + " says what to type first"
+        )
+    wrong: list[str] = []
+    for records in made:
+        wrong += _inspect_records(records, _tokenizer_of_records(records))
+    tokenizers = _tokenizers(made, found, options)
+    if sharded:
+        for tokenizer in tokenizers:
+            wrong += _inspect_fit(sharded[0], tokenizer)
+        wrong += _inspect_documents(sharded[0], workers_of(options, layout))
+    print()
+    for what in wrong:
+        print(f"looks wrong: {what}")
+    for missing, is_missing in (("sharded text", not sharded), ("vocabulary", not tokenizers), ("records", not made)):
+        if is_missing:
+            print(f"not looked at, because not there: {missing}")
+    if not wrong:
+        print("nothing looks wrong")

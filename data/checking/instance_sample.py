@@ -1,0 +1,226 @@
+"""Looks at prepared instances: a sample is read back, decoded, counted and judged."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bert_tf.batches.masking import VocabularyIds
+from bert_tf.records.example_proto import ExampleReader
+from bert_tf.records.reader import RecordFile, describe
+from bert_tf.records.schema import InstanceArrays
+
+# Decoding takes 0.1 ms each; shares come out to half a percent.
+SAMPLE_INSTANCES = 10_000
+_READ_AT_ONCE = 256
+_NUM_BINS = 12
+_NUM_PREDICTIONS_SHOWN = 20
+_BAR_WIDTH = 50
+_TEXT_WIDTH = 96
+# Google's rules, and how far a share may be from them besides chance.
+_FATES = {"masked": 0.8, "kept": 0.1, "replaced": 0.1}
+_TOLERANCE = 0.02
+# Below half of the instances cannot be; above, documents have hardly two passages.
+_RANDOM_NEXT_RANGE = (0.47, 0.75)
+_MUCH_PADDING = 0.6
+_MANY_UNKNOWN = 0.02
+
+
+class Sample(NamedTuple):
+    """Instances evenly spread over a split's shards."""
+
+    instances: InstanceArrays
+    places: list[tuple[str, int]]  # (file, record) of each
+    num_total: int
+
+
+class Shares(NamedTuple):
+    """Over the instances of a sample."""
+
+    lengths: np.ndarray  # [N] real tokens
+    num_predictions: int
+    fates: dict[str, float]  # shares among the predictions
+    predicted: float  # share of the real tokens
+    random_next: float
+    padding: float
+    unknown: float  # among real tokens, as they were before masking
+    num_misplaced: int  # predictions at [CLS], [SEP] or padding
+    num_outside: int  # ids that the vocabulary does not have
+
+
+def read_sample(folder: Path, entries: Sequence[dict[str, Any]]) -> Sample:
+    """Reads up to `SAMPLE_INSTANCES` of the record files that a manifest's `entries` name.
+
+    Raises: UserError where a file is damaged.
+    """
+    ends = np.cumsum([entry["num_instances"] for entry in entries])
+    num_total = int(ends[-1])
+    wanted = np.unique(np.linspace(0, num_total - 1, min(num_total, SAMPLE_INSTANCES)).astype(int))
+    columns: dict[str, list[np.ndarray]] = {name: [] for name in InstanceArrays._fields}
+    places: list[tuple[str, int]] = []
+    for number, entry in enumerate(entries):
+        first = int(ends[number - 1]) if number else 0
+        here = wanted[(wanted >= first) & (wanted < ends[number])] - first
+        if not len(here):
+            continue
+        file_is_masked = describe(folder / entry["file"]).max_predictions_per_seq > 0
+        with RecordFile(folder / entry["file"]) as file:
+            for number_read, record in enumerate(here.tolist()):
+                if number_read % _READ_AT_ONCE == 0:
+                    file.forget()
+                features = ExampleReader(file.read(record))
+                for name, column in columns.items():
+                    # Records whose masks are drawn while reading hold none.
+                    has_it = file_is_masked or not name.startswith("masked_lm_")
+                    column.append(features[name].astype(np.int32) if has_it else np.zeros(0, np.int32))
+                places.append((entry["file"], record))
+    arrays = {name: np.stack(column) for name, column in columns.items()}
+    arrays["next_sentence_labels"] = arrays["next_sentence_labels"][:, 0]
+    return Sample(InstanceArrays(**arrays), places, num_total)
+
+
+def original_ids(instances: InstanceArrays) -> np.ndarray:
+    """The tokens as they were before masking, [N, S]."""
+    ids = instances.input_ids.copy()
+    rows, columns = np.nonzero(instances.masked_lm_weights)
+    ids[rows, instances.masked_lm_positions[rows, columns]] = instances.masked_lm_ids[rows, columns]
+    return ids
+
+
+def measure(instances: InstanceArrays, ids: VocabularyIds, vocab_size: int) -> Shares:
+    rows, columns = np.nonzero(instances.masked_lm_weights)
+    positions = instances.masked_lm_positions[rows, columns]
+    labels = instances.masked_lm_ids[rows, columns]
+    seen = instances.input_ids[rows, positions]
+    is_real = instances.input_mask > 0
+    before = original_ids(instances)
+    num = max(len(rows), 1)
+    is_masked, is_kept = seen == ids.mask, seen == labels
+    at = before[rows, positions]
+    return Shares(
+        lengths=is_real.sum(axis=1),
+        num_predictions=len(rows),
+        fates={
+            "masked": is_masked.sum() / num,
+            "kept": (is_kept & ~is_masked).sum() / num,
+            "replaced": (~is_masked & ~is_kept).sum() / num,
+        },
+        predicted=len(rows) / is_real.sum(),
+        random_next=float(instances.next_sentence_labels.mean()),
+        padding=float(1 - is_real.mean()),
+        unknown=float((before[is_real] == ids.unknown).mean()),
+        num_misplaced=int(np.count_nonzero((at == ids.cls) | (at == ids.sep) | ~is_real[rows, positions])),
+        num_outside=int(np.count_nonzero(before >= vocab_size)),
+    )
+
+
+def _differs(share: float, expected: float, num: int) -> bool:
+    # Four standard deviations: chance alone does it once in ten thousand times.
+    return abs(share - expected) > _TOLERANCE + 4 * (expected * (1 - expected) / max(num, 1)) ** 0.5
+
+
+def judge(shares: Shares, arguments: dict[str, Any]) -> Iterator[str]:
+    """What looks wrong, and what to do."""
+    num = len(shares.lengths)
+    if shares.num_outside:
+        yield (
+            f"{shares.num_outside:,} ids are not in the vocabulary: the records were made with "
+            "another one; make them again"
+        )
+    if shares.num_misplaced:
+        yield (
+            f"{shares.num_misplaced:,} predictions are of [CLS], [SEP] or padding: the records "
+            "break the rules of the format; make them again"
+        )
+    for fate, expected in _FATES.items():
+        if shares.num_predictions and _differs(shares.fates[fate], expected, shares.num_predictions):
+            yield (
+                f"{shares.fates[fate]:.1%} of the predictions are {fate}, where {expected:.0%} "
+                "should be: the records were not made by the usual rules"
+            )
+    low, high = _RANDOM_NEXT_RANGE
+    chance = 2 / num**0.5
+    if shares.random_next < low - chance:
+        yield (
+            f"only {shares.random_next:.0%} of the second passages are random: was the label's "
+            "meaning turned round? 1 is random, 0 is next"
+        )
+    if shares.random_next > high + chance:
+        yield (
+            f"{shares.random_next:.0%} of the second passages are random: most documents have a "
+            "single sentence; is a document perhaps a line of something longer "
+            "(--input_format), or is text without stops taken for one sentence?"
+        )
+    if shares.padding > _MUCH_PADDING:
+        shorter = int(np.percentile(shares.lengths, 95))
+        yield (
+            f"{shares.padding:.0%} of what is computed will be padding: documents are short for "
+            f"--max_seq_length {arguments['max_seq_length']}; 95 % of the instances fit "
+            f"{shorter}"
+        )
+    if shares.unknown > _MANY_UNKNOWN:
+        yield (
+            f"{shares.unknown:.1%} of the tokens are [UNK]: the vocabulary does not fit the "
+            "text's language, script or case"
+        )
+
+
+def describe_shares(shares: Shares) -> Iterator[str]:
+    """Lines of text."""
+    if shares.num_predictions:
+        yield (
+            f"{shares.predicted:.1%} of the tokens are to be predicted; of these "
+            + ", ".join(f"{share:.1%} {fate}" for fate, share in shares.fates.items())
+        )
+    yield (f"{shares.random_next:.1%} random next passages, {shares.padding:.1%} padding, {shares.unknown:.3%} [UNK]")
+
+
+def length_histogram(lengths: np.ndarray, longest: int) -> Iterator[str]:
+    """A bar a line."""
+    edges = np.unique(np.linspace(0, longest, _NUM_BINS + 1).astype(int))
+    counts, _ = np.histogram(lengths, edges + 0.5)
+    for low, high, count in zip(edges, edges[1:], counts):
+        bar = "#" * round(_BAR_WIDTH * count / counts.max())
+        yield f"{low + 1:5}-{high:<5}{count / len(lengths):7.1%} {bar}"
+
+
+def _text(tokens: Sequence[str]) -> str:
+    return " ".join(tokens).replace(" ##", "")
+
+
+def describe_instance(sample: Sample, number: int, tokens: Sequence[str]) -> Iterator[str]:
+    """Both passages with their [MASK]s, and what is to be predicted; lines of text."""
+    one = sample.instances.rows(slice(number, number + 1))
+    file, record = sample.places[number]
+    length = int(one.input_mask.sum())
+    seen = [tokens[i] if i < len(tokens) else f"[id {i}]" for i in one.input_ids[0, :length].tolist()]
+    b_start = int(np.count_nonzero(one.segment_ids[0, :length] == 0))
+    label = int(one.next_sentence_labels[0])
+    yield (
+        f"record {record:,} of {file}: {length} of {one.input_ids.shape[1]} tokens; B is "
+        + ("from elsewhere (label 1)" if label else "what follows A (label 0)")
+    )
+    for name, passage in (("A", seen[1 : b_start - 1]), ("B", seen[b_start : length - 1])):
+        yield from textwrap.wrap(
+            f"{name}  {_text(passage)}", _TEXT_WIDTH, subsequent_indent="   ", break_on_hyphens=False
+        )
+    predictions = []
+    for column in np.flatnonzero(one.masked_lm_weights[0]).tolist():
+        position = int(one.masked_lm_positions[0, column])
+        wanted, there = tokens[int(one.masked_lm_ids[0, column])], seen[position]
+        how = {"[MASK]": "masked", wanted: "kept"}.get(there, f"shown as {there}")
+        predictions.append(f"{position} {wanted} ({how})")
+    num_more = len(predictions) - _NUM_PREDICTIONS_SHOWN
+    if num_more > 0:
+        predictions[_NUM_PREDICTIONS_SHOWN:] = [f"and {num_more} more"]
+    yield from textwrap.wrap(
+        "to predict: " + ", ".join(predictions),
+        _TEXT_WIDTH,
+        initial_indent="   ",
+        subsequent_indent="   ",
+        break_on_hyphens=False,
+    )

@@ -1,0 +1,354 @@
+"""Checks what the stages left against their manifests, and makes exactly what is broken again."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Callable, NamedTuple
+
+import numpy as np
+
+from bert_tf.base.errors import UserError
+from bert_tf.base.files import TEMPORARY_SUFFIX, sha256_of_file
+from bert_tf.base.progress import progress
+from bert_tf.records import tfrecord
+from bert_tf.records.index import INDEX_SUFFIX, load_index, read_index
+from data import stages
+from data.checking.prepared import Prepared, find_prepared, look, namespace_of, vocab_copy
+from data.running.manifest import clear_disk_errors, is_marked_damaged, mark_damaged
+from data.running.workers import Workers
+from data.stages import Layout, workers_of
+
+_BLOCK_BYTES = 1 << 20
+# What mends a fault: the stage makes the file again; its index is made anew; the stage writes its
+# manifest (and its copy of the vocabulary) again; nothing that could be done here.
+BY_MAKING, BY_INDEXING, BY_COUNTING, BY_HAND = "making", "indexing", "counting", "hand"
+
+
+class Fault(NamedTuple):
+    """What is wrong with a file, named relative to its manifest's folder."""
+
+    file: str
+    what: str
+    mended_by: str
+
+
+class FileTask(NamedTuple):
+    """What a worker needs to check one file."""
+
+    stage: str
+    path: str
+    entry: dict[str, Any]
+
+
+def _hash_and_count_lines(path: Path, report: Callable[[int], object]) -> tuple[str, int]:
+    digest, num_lines = hashlib.sha256(), 0
+    with open(path, "rb") as file:
+        while block := file.read(_BLOCK_BYTES):
+            digest.update(block)
+            num_lines += block.count(b"\n")
+            report(len(block))
+    return digest.hexdigest(), num_lines
+
+
+def _expected_lines(stage: str, entry: dict[str, Any]) -> int | None:
+    """How many line ends a text file has by its counts."""
+    if stage == "text_formatting":
+        return entry["num_documents"]
+    if stage == "sharding":
+        # A sentence a line, and a blank line after each document.
+        return entry["num_sentences"] + entry["num_documents"]
+    is_text = not entry["file"].endswith(".model")
+    return entry["num_pieces"] if stage == "create_vocab" and is_text else None
+
+
+def _check_index(path: Path, offsets: np.ndarray, entry: dict[str, Any]) -> Iterator[str]:
+    index = read_index(path)
+    if index is None:
+        exists = path.with_name(path.name + INDEX_SUFFIX).exists()
+        yield "its index is " + ("damaged" if exists else "missing")
+    elif not np.array_equal(index.offsets, offsets):
+        yield "its index names other places than those of the records"
+    elif int(index.lengths.sum()) != entry["counts"]["num_instance_tokens"]:
+        yield (
+            f"its index counts {int(index.lengths.sum()):,} tokens, the manifest "
+            f"{entry['counts']['num_instance_tokens']:,}"
+        )
+
+
+def _check_records(path: Path, entry: dict[str, Any]) -> Iterator[Fault]:
+    try:
+        offsets = tfrecord.verify_records(path)
+    except tfrecord.DamagedRecord as error:
+        yield Fault(entry["file"], error.args[1], BY_MAKING)
+        return
+    except UserError as error:
+        yield Fault(entry["file"], str(error), BY_MAKING)
+        return
+    if len(offsets) - 1 != entry["num_instances"]:
+        yield Fault(
+            entry["file"],
+            f"holds {len(offsets) - 1:,} records, its manifest says {entry['num_instances']:,}",
+            BY_MAKING,
+        )
+    for what in _check_index(path, offsets, entry):
+        yield Fault(entry["file"], what, BY_INDEXING)
+
+
+def _check_file(task: FileTask, report: Callable[[int], object] = lambda _: None) -> list[Fault]:
+    path, entry = Path(task.path), task.entry
+    name, faults = entry["file"], []
+    try:
+        size = path.stat().st_size
+        if size != entry["bytes"]:
+            faults.append(Fault(name, f"has {size:,} bytes, its manifest says {entry['bytes']:,}", BY_MAKING))
+        sha256, num_lines = _hash_and_count_lines(path, report)
+    except OSError as error:
+        return [
+            Fault(
+                name,
+                "is gone" if isinstance(error, FileNotFoundError) else f"cannot be read: {error.strerror}",
+                BY_MAKING,
+            )
+        ]
+    expected_lines = _expected_lines(task.stage, entry)
+    if task.stage == "create_tfrecord_files":
+        faults += _check_records(path, entry)
+    elif expected_lines is not None and num_lines != expected_lines:
+        faults.append(Fault(name, f"has {num_lines:,} lines, {expected_lines:,} by its manifest's counts", BY_MAKING))
+    if sha256 != entry["sha256"] and not any(f.mended_by == BY_MAKING for f in faults):
+        faults.append(
+            Fault(
+                name,
+                f"has other bytes than those that were made: sha256 {sha256[:12]}"
+                f"..., its manifest says {entry['sha256'][:12]}...",
+                BY_MAKING,
+            )
+        )
+    return faults
+
+
+def check_file(task: FileTask, report: Callable[[int], object] = lambda _: None) -> list[Fault]:
+    """All that is wrong with one file; `report` is told how many bytes have been read."""
+    try:
+        return _check_file(task, report)
+    except KeyError as error:
+        return [Fault(task.entry["file"], f"its manifest does not say its {error.args[0]}", BY_MAKING)]
+
+
+def _counts_of(entry: dict[str, Any]) -> dict[str, Any]:
+    return {**entry, **entry.get("counts", {})}
+
+
+def check_counts(prepared: Prepared) -> Iterator[Fault]:
+    """Whether the totals of a manifest are the sums of its files' counts."""
+    assert prepared.manifest
+    name, totals = prepared.manifest_path.name, prepared.manifest["counts"]
+    of_all = [_counts_of(entry) for _, entry in prepared.entries]
+    for key, total in totals.items():
+        parts: list[Any] = [counts.get(key) for counts in of_all]
+        for split in prepared.manifest["shards"]:
+            if key.endswith(f"_{split}"):
+                parts = [
+                    _counts_of(entry).get(key.removesuffix(f"_{split}"))
+                    for of, entry in prepared.entries
+                    if of == split
+                ]
+        if None not in parts and sum(parts) != total:
+            yield Fault(name, f"says {key} {total:,}, its files add up to {sum(parts):,}", BY_COUNTING)
+    if "num_read" in totals:
+        dropped = sum(n for key, n in totals.items() if key.startswith("num_dropped_"))
+        if totals["num_read"] != totals["num_documents"] + dropped:
+            yield Fault(
+                name,
+                f"says num_read {totals['num_read']:,}, but {totals['num_documents']:,} "
+                f"documents and {dropped:,} dropped",
+                BY_COUNTING,
+            )
+
+
+def check_folder(prepared: Prepared) -> Iterator[Fault]:
+    """Files that the manifest does not name, the copy of the vocabulary, a repair's remains."""
+    if prepared.stage in ("sharding", "create_tfrecord_files"):
+        known = {entry["file"] for _, entry in prepared.entries}
+        known |= {name + INDEX_SUFFIX for name in known}
+        for split in sorted({name.split("/")[0] for name in known}):
+            for path in sorted((prepared.folder / split).glob("*")):
+                name = f"{split}/{path.name}"
+                if name not in known and path.suffix != TEMPORARY_SUFFIX:
+                    yield Fault(name, "is not in the manifest: a training would read it too; move it away", BY_HAND)
+    if prepared.journal or is_marked_damaged(prepared.manifest_path):
+        yield Fault(
+            prepared.manifest_path.name, "is to be written again: a repair was stopped before its end", BY_COUNTING
+        )
+    vocab = prepared.header.get("vocab")
+    if vocab:
+        path = vocab_copy(prepared.folder)
+        if not path.is_file():
+            yield Fault(path.name, "is gone", BY_COUNTING)
+        elif sha256_of_file(path) != vocab["sha256"]:
+            yield Fault(path.name, "is not the vocabulary that the records were made with", BY_COUNTING)
+
+
+def check(prepared: Prepared, workers: Workers) -> list[Fault]:
+    """All that is wrong with a finished stage."""
+    tasks = [FileTask(prepared.stage, str(prepared.folder / entry["file"]), entry) for _, entry in prepared.entries]
+    faults = [*check_counts(prepared), *check_folder(prepared)]
+    with progress(total=prepared.num_bytes, unit="B", description=f"verifying {prepared.stage}") as bar:
+        if workers.are_worth_it(len(tasks)):
+            for task, found in zip(tasks, workers.map_in_order(check_file, tasks)):
+                faults += found
+                bar.update(task.entry["bytes"])
+        else:
+            # Here it is seen how far a large file is.
+            for task in tasks:
+                faults += check_file(task, bar.update)
+    return faults
+
+
+def _find_vocab(prepared: Prepared, options: argparse.Namespace, layout: Layout) -> Path:
+    """A file with the vocabulary that the records were made with."""
+    wanted = prepared.header["vocab"]
+    candidates = [
+        vocab_copy(prepared.folder),
+        *([Path(options.vocab_file)] if options.vocab_file else []),
+        layout.vocab / prepared.dataset / "vocab.txt",
+        *(
+            layout.download / "google_pretrained_weights" / name
+            for name in (*stages.GOOGLE_VOCABULARIES.values(), stages.GOOGLE_CHINESE_VOCABULARY)
+        ),
+    ]
+    for path in candidates:
+        if path.is_file() and sha256_of_file(path) == wanted["sha256"]:
+            return path
+    raise UserError(
+        f"the vocabulary of {wanted['size']:,} pieces, sha256 {wanted['sha256'][:12]}..., is in none "
+        f"of {', '.join(map(str, candidates))}: name it by --vocab_file"
+    )
+
+
+def _make_again(prepared: Prepared, faults: list[Fault], options: argparse.Namespace, layout: Layout) -> None:
+    """Raises: UserError where the stage refuses, or other bytes came out than were made at first."""
+    names = sorted({fault.file for fault in faults if fault.mended_by == BY_MAKING})
+    paths = {name: prepared.folder / name for name in names}
+    wanted = {entry["file"]: {entry["sha256"]} for _, entry in prepared.entries}
+    for name, path in paths.items():
+        if path.is_file():
+            # Where the manifest is wrong, the file itself is what was made at first.
+            wanted[name].add(sha256_of_file(path))
+    own = namespace_of(prepared, layout, options)
+    if prepared.stage == "create_tfrecord_files":
+        own.vocab_file = str(_find_vocab(prepared, options, layout))
+    mark_damaged(prepared.manifest_path, names)
+    stages.MAKERS[prepared.stage](own, layout)
+    now = look(prepared.stage, prepared.dataset, prepared.manifest_path)
+    assert now
+    # A list of downloads may have grown meanwhile.
+    other = [
+        entry["file"]
+        for _, entry in now.entries
+        if entry["file"] in wanted and entry["sha256"] not in wanted[entry["file"]]
+    ]
+    if other:
+        raise UserError(
+            f"{prepared.folder / other[0]} came out with other bytes than at first, because its input "
+            f"or the program has changed since: delete {prepared.folder} and what was made from it, "
+            "and make them anew"
+        )
+    for name in names:
+        print(f"  made again, byte for byte as at first: {name}", flush=True)
+
+
+def _repair(
+    prepared: Prepared, faults: list[Fault], broken_before: set[Path], options: argparse.Namespace, layout: Layout
+) -> None:
+    """Mends all but what needs a hand. Raises: UserError as `_make_again` does."""
+    if prepared.is_at_work:
+        raise UserError(f"{prepared.stage} of {prepared.dataset} is being made: wait for its end")
+    for entry in prepared.header["inputs"]:
+        if (layout.root / entry["file"]).resolve() in broken_before:
+            raise UserError(f"it is made from {entry['file']}, which is still broken")
+    broken = {fault.file for fault in faults if fault.mended_by == BY_MAKING}
+    if broken or any(fault.mended_by == BY_COUNTING for fault in faults):
+        _make_again(prepared, faults, options, layout)
+    for name in sorted({f.file for f in faults if f.mended_by == BY_INDEXING} - broken):
+        path = prepared.folder / name
+        path.with_name(path.name + INDEX_SUFFIX).unlink(missing_ok=True)
+        load_index(path)
+        print(f"  indexed again: {name}", flush=True)
+
+
+def _verify_and_repair(
+    prepared: Prepared, broken_before: set[Path], options: argparse.Namespace, layout: Layout
+) -> list[Fault]:
+    """Prints what is wrong with one stage, mends it where that is asked for; returns what is left."""
+    what = f"{prepared.stage} of {prepared.dataset}, {prepared.folder}"
+    if prepared.fault:
+        print(f"{what}: BROKEN\n  {prepared.fault}", flush=True)
+        return [Fault(prepared.manifest_path.name, prepared.fault, BY_HAND)]
+    if prepared.manifest is None:
+        print(f"{what}: not finished, so not verified; --action status says more", flush=True)
+        return []
+    workers = workers_of(options, layout)
+    faults = check(prepared, workers)
+    if not faults:
+        print(f"{what}: whole, {len(prepared.entries):,} files", flush=True)
+        return []
+    print(f"{what}: BROKEN", flush=True)
+    for fault in faults:
+        print(f"  {fault.file}: {fault.what}", flush=True)
+    if not options.repair:
+        return faults
+    try:
+        with clear_disk_errors(prepared.folder):
+            _repair(prepared, faults, broken_before, options, layout)
+    except UserError as error:
+        print(f"  cannot be made again: {error}", flush=True)
+        return faults
+    mended = look(prepared.stage, prepared.dataset, prepared.manifest_path)
+    assert mended
+    left = check(mended, workers)
+    for fault in left:
+        print(f"  still broken: {fault.file}: {fault.what}", flush=True)
+    return left
+
+
+def _stale_inputs(prepared: Prepared, made: dict[Path, str], layout: Layout) -> str | None:
+    """The first input that was made anew since, by the manifests alone."""
+    for entry in prepared.header["inputs"]:
+        now = made.get((layout.root / entry["file"]).resolve())
+        if now and now != entry.get("sha256", now):
+            return entry["file"]
+    return None
+
+
+def run_verify(options: argparse.Namespace, layout: Layout) -> None:
+    """Verifies all finished stages of a dataset, or of all datasets, in the order of the stages.
+
+    Raises:
+      UserError: something is broken and has not been made again.
+    """
+    found = find_prepared(layout, options.dataset, options.vocab_file)
+    if not found:
+        of = f" of {options.dataset}" if options.dataset else ""
+        raise UserError(f"nothing{of} has been prepared below {layout.root}: --action status says what to begin with")
+    broken: list[Path] = []
+    made: dict[Path, str] = {}
+    for prepared in found:
+        made.update({(prepared.folder / e["file"]).resolve(): e["sha256"] for _, e in prepared.entries})
+        left = _verify_and_repair(prepared, {path.resolve() for path in broken}, options, layout)
+        broken += [prepared.folder / name for name in dict.fromkeys(f.file for f in left)]
+        if prepared.manifest and (stale := _stale_inputs(prepared, made, layout)):
+            print(f"  note: made from another {stale} than there is now", flush=True)
+    if broken:
+        more = f" and {len(broken) - 1} more" if len(broken) > 1 else ""
+        raise UserError(
+            f"broken: {broken[0]}{more}, as said above; "
+            + (
+                "what could not be made again needs a hand"
+                if options.repair
+                else "the same command with --repair makes again exactly what is broken"
+            )
+        )

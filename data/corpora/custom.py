@@ -1,0 +1,131 @@
+"""One's own text: a document a file, a line, between blank lines, or a JSON object a line."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from bert_tf.base.errors import UserError
+from data.corpora import formatting, json_lines, text_files
+from data.corpora.formatting import LONGEST_WRAPPED_LINE, Batch, Cleaned, Document, as_line, in_parts
+
+INPUT_FORMATS = ("auto", "file", "line", "paragraph", "jsonl")
+JSON_LINES_SUFFIXES = (".jsonl", ".ndjson")
+
+
+def find_inputs(names: Sequence[str]) -> list[Path]:
+    """The files named, and the .txt and .jsonl files of the folders named, in the order given.
+
+    Raises:
+      UserError: none is named, one does not exist, or a folder holds no text.
+    """
+    if not names:
+        raise UserError(
+            "dataset=custom needs --input_files: text files or folders of .txt or .jsonl files, separated by commas"
+        )
+    found: list[Path] = []
+    for name in names:
+        path = Path(name).expanduser()
+        if path.is_dir():
+            inside = text_files.find_text_files(path, (".txt", *JSON_LINES_SUFFIXES))
+            if not inside:
+                raise UserError(
+                    f"input_files: the folder {path} holds no .txt file and no .jsonl "
+                    "file; name the files themselves if they end otherwise"
+                )
+            found.extend(inside)
+        elif path.is_file():
+            found.append(path)
+        else:
+            raise UserError(f"input_files: {path} does not exist; give files or folders, separated by commas")
+    return list(dict.fromkeys(path.resolve() for path in found))
+
+
+def choose_format(
+    input_format: str, paths: Sequence[Path], *, fallback_encoding: str | None, encoding_errors: str
+) -> str:
+    """Resolves ``auto``: JSON lines by their suffix; else a document a file where there are several
+    files; in a single file documents are parted by blank lines where there are any, else each line
+    is one.
+
+    Raises:
+      UserError: JSON lines and text in one run.
+    """
+    if input_format != "auto":
+        return input_format
+    of_json = [path for path in paths if path.suffix.lower() in JSON_LINES_SUFFIXES]
+    if of_json and len(of_json) < len(paths):
+        other = next(path for path in paths if path not in of_json)
+        raise UserError(
+            f"input_files: {of_json[0]} holds JSON lines, {other} does not: name files of "
+            "one kind, or say what they are by --input_format"
+        )
+    if of_json:
+        return "jsonl"
+    if len(paths) > 1:
+        return "file"
+    path = paths[0]
+    with text_files.open_text(path, fallback_encoding, encoding_errors) as file:
+        return "paragraph" if _has_blank_line_inside(text_files.read_lines(file)) else "line"
+
+
+def _has_blank_line_inside(lines: Iterable[str]) -> bool:
+    num_blocks = num_characters = 0
+    for line in itertools.chain(lines, [""]):
+        if line:
+            num_characters += len(line) + 1
+            if num_characters > text_files.LARGEST_DOCUMENT_CHARACTERS:
+                # Hardly one document.
+                return False
+        elif num_characters:
+            num_blocks, num_characters = num_blocks + 1, 0
+            if num_blocks > 1:
+                return True
+    return False
+
+
+def read_batches(
+    paths: Iterable[Path], input_format: str, *, fallback_encoding: str | None, encoding_errors: str
+) -> Iterator[Batch]:
+    """Batches of documents, each a text with its line breaks."""
+    for path in paths:
+        with text_files.open_text(path, fallback_encoding, encoding_errors) as file:
+            documents = _documents(path, text_files.read_lines(file), input_format)
+            yield from formatting.in_batches(documents, path.stat().st_size)
+
+
+def _documents(path: Path, lines: Iterator[str], input_format: str) -> Iterator[Document]:
+    if input_format == "jsonl":
+        yield from json_lines.documents(path, lines)
+    elif input_format == "file":
+        yield from in_parts(lines)
+    elif input_format == "paragraph":
+        for line in filter(None, lines):
+            yield from in_parts(itertools.chain([line], itertools.takewhile(bool, lines)))
+    else:
+        for whole in filter(None, text_files.whole_lines(lines)):
+            if isinstance(whole, str):
+                yield whole
+            else:
+                yield from in_parts(whole)
+
+
+def _paragraphs(document: str) -> Iterator[str]:
+    """Joins hard-wrapped lines; blank lines and lines too long to be wrapped part paragraphs."""
+    paragraph: list[str] = []
+    for line in document.split("\n"):
+        is_long = len(line) > LONGEST_WRAPPED_LINE
+        if paragraph and (is_long or not line):
+            yield " ".join(paragraph)
+            paragraph = []
+        if is_long:
+            yield line
+        elif line:
+            paragraph.append(line)
+    yield " ".join(paragraph)
+
+
+def clean_batch(batch: Batch) -> Cleaned:
+    lines = [as_line(_paragraphs(document)) for document in batch.documents]
+    return Cleaned(lines, batch.num_dropped, batch.input_bytes, batch.part)

@@ -1,0 +1,466 @@
+"""Writes a corpus as one document a line: in order, without duplicates, resumable.
+
+A corpus module reads its files into `Batch`es in a fixed order and cleans a batch into lines
+(`Cleaned`, in a worker process). Here the lines are written as they come, so that a run stopped at
+any batch can go on from there and ends with the same bytes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import itertools
+import os
+import re
+import sys
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any, Callable, NamedTuple, Union
+
+from bert_tf.base.errors import UserError
+from bert_tf.base.files import sha256_of_file, sync
+from bert_tf.base.progress import progress
+from data.corpora.text_files import Unfinished
+from data.running.manifest import Stage
+from data.running.workers import Workers, WorkersError
+from data.sharding.sentences import PARAGRAPH_SEPARATOR
+
+# A worker's portion: a tenth of a second of cleaning.
+BATCH_CHARACTERS = 1 << 19
+# How much a killed run has to do again.
+CHECKPOINT_BYTES = 16 << 20
+
+# Text wrapped by an editor has shorter lines; a longer line is a paragraph by itself.
+LONGEST_WRAPPED_LINE = 120
+# Input that workers hold or that waits for its turn to be written.
+_BYTES_IN_FLIGHT = 1 << 27
+_PIECE_BYTES = 1 << 20
+
+_WORD = re.compile(r"[^\W_]+")
+_STOP = re.compile("[.!?…。！？｡।॥؟۔]")
+# Text without stops (speech, verse) is text too; a title is not.
+_MIN_WORDS_WITHOUT_STOP = 8
+
+
+class Part(NamedTuple):
+    """Where a piece of a document that is too large for one batch belongs."""
+
+    joint: str | None  # what stands between the part before and this one; None: it is the first
+    is_last: bool
+
+
+Hash = hashlib.blake2b
+# Whole, or a piece of it. The pieces of one document follow each other.
+Document = Union[str, tuple[str, Part]]
+
+
+class Batch(NamedTuple):
+    """Documents as read, how many others were dropped while reading, and their part of the input.
+
+    With `part` it is a single text, a piece of a document.
+    """
+
+    documents: Sequence[Any]
+    num_dropped: dict[str, int]
+    input_bytes: int
+    part: Part | None = None
+
+
+class Cleaned(NamedTuple):
+    """A batch's documents as lines without line ends; a line may be empty."""
+
+    lines: list[str]
+    num_dropped: dict[str, int]
+    input_bytes: int
+    part: Part | None = None
+
+
+class Corpus(NamedTuple):
+    """How to read a corpus: `batches()` in a fixed order, `clean` runs in worker processes.
+
+    While they are read, what could not be read is appended to `damages`, a sentence each.
+    """
+
+    batches: Callable[[], Iterable[Batch]]
+    clean: Callable[[Batch], Cleaned]
+    total_bytes: int
+    damages: list[str]
+
+
+def as_line(paragraphs: Iterable[str]) -> str:
+    """Paragraphs as one line: white space inside one is a single space, between them two.
+
+    Those without a word (rows of asterisks) are left out.
+    """
+    normal = (" ".join(paragraph.split()) for paragraph in paragraphs if _WORD.search(paragraph))
+    return PARAGRAPH_SEPARATOR.join(normal)
+
+
+def _joint(before: str, ends_long_line: bool, line: str, num_characters: int) -> str | None:
+    """What stands between two lines of a document that is parted there; None where it should not be."""
+    if isinstance(before, Unfinished):
+        return " " if before[-1:].isspace() else ""
+    if ends_long_line or any(not of or len(of) > LONGEST_WRAPPED_LINE for of in (before, line)):
+        return PARAGRAPH_SEPARATOR if ends_long_line or num_characters >= BATCH_CHARACTERS else None
+    return " " if num_characters >= 2 * BATCH_CHARACTERS else None
+
+
+def in_parts(lines: Iterable[str]) -> Iterator[Document]:
+    """A document given by its lines; one larger than a batch is parted, between paragraphs if it has any."""
+    held: list[str] = []
+    num_characters = 0
+    joint: str | None = None
+    before, ends_long_line = "", False
+    for line in lines:
+        between = _joint(before, ends_long_line, line, num_characters) if held else None
+        if between is not None:
+            yield "\n".join(held), Part(joint, False)
+            held, num_characters, joint = [], 0, between
+        held.append(line)
+        num_characters += len(line) + 1
+        before, ends_long_line = line, isinstance(before, Unfinished) and not isinstance(line, Unfinished)
+    text = "\n".join(held)
+    yield text if joint is None else (text, Part(joint, True))
+
+
+def in_batches(documents: Iterable[Document], total_bytes: int) -> Iterator[Batch]:
+    """Batches of about equal size of the documents of a file of `total_bytes`."""
+    whole: list[str] = []
+    num_characters, left_bytes = 0, total_bytes
+    for document in documents:
+        if isinstance(document, str):
+            whole.append(document)
+            num_characters += len(document)
+        if whole and (num_characters >= BATCH_CHARACTERS or not isinstance(document, str)):
+            input_bytes = min(left_bytes, num_characters)
+            left_bytes -= input_bytes
+            yield Batch(whole, {}, input_bytes)
+            whole, num_characters = [], 0
+        if not isinstance(document, str):
+            text, part = document
+            input_bytes = min(left_bytes, len(text))
+            left_bytes -= input_bytes
+            yield Batch([text], {}, input_bytes, part)
+    yield Batch(whole, {}, left_bytes)
+
+
+def has_sentence(line: str) -> bool:
+    """Whether there is a word and either a stop or as many words as no title has."""
+    words = _WORD.finditer(line)
+    if next(words, None) is None:
+        return False
+    return (
+        bool(_STOP.search(line))
+        or len(list(itertools.islice(words, _MIN_WORDS_WITHOUT_STOP - 1))) >= _MIN_WORDS_WITHOUT_STOP - 1
+    )
+
+
+class SeenDocuments:
+    """A set of 64-bit hashes in 8 to 32 bytes each: a Python set needs 90 and more.
+
+    When `most` are there no more are added, and only those are known again.
+    """
+
+    # In half a gigabyte.
+    MOST = 50_000_000
+
+    def __init__(self, most: int = MOST) -> None:
+        self._table = _zeros(1 << 16)
+        self._num_entries = 0
+        self._most = most
+
+    @property
+    def is_full(self) -> bool:
+        return self._num_entries >= self._most
+
+    def add(self, document: bytes) -> bool:
+        """Adds a document; False where it was there before."""
+        return self.add_hash(_hash(document))
+
+    def add_hash(self, digest: Hash) -> bool:
+        """The same, given what `_hash` makes of the document."""
+        # 0 marks a free place.
+        return self._insert(int.from_bytes(digest.digest(), "little") or 1)
+
+    def _insert(self, key: int) -> bool:
+        table, mask = self._table, len(self._table) - 1
+        place = key & mask
+        while table[place]:
+            if table[place] == key:
+                return False
+            place = (place + 1) & mask
+        if self.is_full:
+            return True
+        table[place] = key
+        self._num_entries += 1
+        # The last table may fill up to three quarters, which costs time and not memory.
+        if self._num_entries * 2 > len(table) and self._most * 4 > len(table) * 3:
+            self._grow()
+        return True
+
+    def _grow(self) -> None:
+        old, self._num_entries = self._table, 0
+        self._table = _zeros(2 * len(old))
+        for key in filter(None, old):
+            self._insert(key)
+
+
+def _zeros(count: int) -> array[int]:
+    return array("Q", [0]) * count
+
+
+def _hash(document: bytes = b"") -> Hash:
+    return hashlib.blake2b(document, digest_size=8)
+
+
+class _OpenDocument:
+    """A document that is being written part by part: what is known of it so far."""
+
+    def __init__(self, start: int):
+        self.start = start  # in the output
+        self.digest = _hash()
+        self._num_words = 0
+        self._has_stop = False
+
+    def add(self, text: str, encoded: bytes) -> None:
+        self.digest.update(encoded)
+        self._has_stop = self._has_stop or bool(_STOP.search(text))
+        wanted = _MIN_WORDS_WITHOUT_STOP - self._num_words
+        self._num_words += len(list(itertools.islice(_WORD.finditer(text), wanted)))
+
+    @property
+    def has_sentence(self) -> bool:
+        """As the function of that name says of the whole line."""
+        return self._num_words > 0 and (self._has_stop or self._num_words >= _MIN_WORDS_WITHOUT_STOP)
+
+
+class _Writer:
+    """The unfinished output file with its counts; can be taken up again at a checkpoint."""
+
+    def __init__(self, stage: Stage, output: Path, keep_duplicates: bool):
+        self._stage = stage
+        self._output = output
+        self._partial = output.with_name(output.name + ".partial")
+        self._seen = None if keep_duplicates else SeenDocuments()
+        self.num_batches = 0
+        self.counts: dict[str, int] = {"num_read": 0, "num_documents": 0}
+        self._num_bytes = self._checkpoint_bytes = 0
+        self._document: _OpenDocument | None = None
+        self.input_bytes = 0
+
+    def open(self) -> IO[bytes]:
+        checkpoint = self._stage.checkpoint
+        if checkpoint and not self._partial.exists() and self._output.exists():
+            # Killed between the last rename and the manifest.
+            os.replace(self._output, self._partial)
+        # Batches are counted, so they must be cut as they were.
+        if (
+            checkpoint is None
+            or checkpoint["batch_characters"] != BATCH_CHARACTERS
+            or not self._partial.exists()
+            or self._partial.stat().st_size < checkpoint["bytes"]
+        ):
+            self._file: IO[bytes] = open(self._partial, "wb")  # noqa: SIM115
+            return self._file
+        self._file = open(self._partial, "r+b")  # noqa: SIM115
+        self._file.truncate(checkpoint["bytes"])
+        self._see_again()
+        self._file.seek(0, os.SEEK_END)
+        self.num_batches = checkpoint["num_batches"]
+        self.counts = dict(checkpoint["counts"])
+        self._num_bytes = self._checkpoint_bytes = checkpoint["bytes"]
+        print(f"going on where an earlier run stopped, after {self.counts['num_read']:,} documents", flush=True)
+        return self._file
+
+    def _see_again(self) -> None:
+        digest = _hash()
+        while self._seen is not None and (piece := self._file.readline(_PIECE_BYTES)):
+            digest.update(piece)
+            if piece.endswith(b"\n"):
+                self._seen.add_hash(digest)
+                digest = _hash()
+
+    def write(self, cleaned: Cleaned) -> None:
+        for reason, count in cleaned.num_dropped.items():
+            self._count("num_read", count)
+            self._count(f"num_dropped_{reason}", count)
+        if cleaned.part is None:
+            self._forget_unfinished()
+            for line in cleaned.lines:
+                self._write_line(line)
+        else:
+            self._write_part(cleaned.lines[0], cleaned.part)
+        self.num_batches += 1
+        self.input_bytes += cleaned.input_bytes
+        if self._document is None and self._num_bytes - self._checkpoint_bytes >= CHECKPOINT_BYTES:
+            self.checkpoint()
+
+    def _write_line(self, line: str) -> None:
+        self._count("num_read")
+        encoded = line.encode("utf-8", "replace") + b"\n"
+        reason = self._reason_to_drop(has_sentence(line), _hash(encoded))
+        if reason:
+            self._count(f"num_dropped_{reason}")
+        else:
+            self._file.write(encoded)
+            self._num_bytes += len(encoded)
+            self._count("num_documents")
+
+    def _write_part(self, text: str, part: Part) -> None:
+        if part.joint is None:
+            self._forget_unfinished()
+        if self._document is None:
+            self._document = _OpenDocument(self._num_bytes)
+        document = self._document
+        if text and self._num_bytes > document.start:
+            text = f"{part.joint}{text}"
+        encoded = text.encode("utf-8", "replace") + b"\n" * part.is_last
+        document.add(text, encoded)
+        self._file.write(encoded)
+        self._num_bytes += len(encoded)
+        if not part.is_last:
+            return
+        self._count("num_read")
+        reason = self._reason_to_drop(document.has_sentence, document.digest)
+        self._count(f"num_dropped_{reason}" if reason else "num_documents")
+        if not reason:
+            self._document = None
+        self._forget_unfinished()
+
+    def _reason_to_drop(self, is_text: bool, digest: Hash) -> str:
+        if not is_text:
+            return "without_sentence"
+        if self._seen is None:
+            return ""
+        if self._seen.is_full:
+            self._count("num_not_kept_for_comparison")
+        return "" if self._seen.add_hash(digest) else "duplicates"
+
+    def _forget_unfinished(self) -> None:
+        """Takes back what is written of a document that was dropped, or ended with the damage of its file."""
+        if self._document is not None:
+            self._file.seek(self._document.start)
+            self._file.truncate()
+            self._num_bytes = self._document.start
+            self._document = None
+
+    def checkpoint(self) -> None:
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._checkpoint_bytes = self._num_bytes
+        self._stage.add_checkpoint(
+            {
+                "num_batches": self.num_batches,
+                "batch_characters": BATCH_CHARACTERS,
+                "bytes": self._num_bytes,
+                "input_bytes": self.input_bytes,
+                "counts": self.counts,
+            }
+        )
+
+    def finish(self) -> None:
+        self._forget_unfinished()
+        self.checkpoint()
+        self._file.close()
+        os.replace(self._partial, self._output)
+        sync(self._output.parent)
+
+    def discard(self) -> None:
+        with contextlib.suppress(OSError):
+            self._file.close()
+        with contextlib.suppress(FileNotFoundError):
+            self._partial.unlink()
+        self._stage.forget()
+
+    def _count(self, name: str, count: int = 1) -> None:
+        self.counts[name] = self.counts.get(name, 0) + count
+
+
+def _nothing_left(counts: dict[str, int]) -> str:
+    why = ", ".join(
+        f"{count:,} {name.removeprefix('num_dropped_').replace('_', ' ')}"
+        for name, count in counts.items()
+        if name.startswith("num_dropped_")
+    )
+    return (
+        f"no document is left of {counts['num_read']:,} in the input"
+        + (f" ({why})" if why else "")
+        + ": look whether these are the right files, and not empty ones"
+    )
+
+
+def _require_own_output(stage: Stage, output: Path) -> None:
+    if output.exists() and stage.checkpoint is None and not stage.manifest_path.exists():
+        raise UserError(
+            f"{output} is there already and was not made here (no manifest beside it): go on with "
+            "--action=sharding to use it as it is, or delete it to make it again"
+        )
+
+
+def format_corpus(
+    stage: Stage, output: Path, corpus: Corpus, *, workers: Workers, keep_duplicates: bool
+) -> dict[str, int]:
+    """Writes `output` and completes `stage`; returns the counts.
+
+    Raises:
+      UserError: damaged input, a corpus without a document, a full disk (nothing half-written is
+        left), killed or missing workers (the next run goes on where it was).
+    """
+    _require_own_output(stage, output)
+    writer = _Writer(stage, output, keep_duplicates)
+    try:
+        with writer.open():
+            _write_all(writer, corpus, output.name, workers)
+            if not writer.counts["num_documents"]:
+                raise UserError(_nothing_left(writer.counts))
+            writer.finish()
+    except WorkersError:
+        raise
+    except (UserError, OSError):
+        writer.discard()
+        raise
+    counts = writer.counts
+    num_dropped = sum(n for name, n in counts.items() if name.startswith("num_dropped_"))
+    assert counts["num_read"] == counts["num_documents"] + num_dropped, counts
+    entry: dict[str, Any] = {
+        "file": output.name,
+        "bytes": output.stat().st_size,
+        "sha256": sha256_of_file(output),
+        "num_documents": counts["num_documents"],
+    }
+    if corpus.damages:
+        entry["damages"] = corpus.damages
+    if num_not_kept := counts.get("num_not_kept_for_comparison"):
+        print(
+            f"warning: more than {SeenDocuments.MOST:,} different documents: the last {num_not_kept:,} were "
+            "compared with these alone, not with each other",
+            file=sys.stderr,
+            flush=True,
+        )
+    for damage in corpus.damages:
+        print(f"warning: {damage}", file=sys.stderr, flush=True)
+    stage.complete(counts, {"documents": [entry]})
+    return counts
+
+
+def _write_all(writer: _Writer, corpus: Corpus, name: str, workers: Workers) -> None:
+    batches: Iterator[Batch] = iter(corpus.batches())
+    with progress(total=corpus.total_bytes, unit="B", description=f"formatting {name}") as bar:
+        for skipped in itertools.islice(batches, writer.num_batches):
+            writer.input_bytes += skipped.input_bytes
+            bar.update(skipped.input_bytes)
+        results = workers.map_in_order(corpus.clean, batches, _size_of_batch, _BYTES_IN_FLIGHT)
+        with contextlib.closing(results):
+            for cleaned in results:
+                writer.write(cleaned)
+                bar.update(cleaned.input_bytes)
+                bar.set_postfix_str(f"{writer.counts['num_documents']:,} documents")
+
+
+def _size_of_batch(batch: Batch) -> int:
+    return max(batch.input_bytes, sum(map(len, batch.documents)))
+
+
+def total_size(paths: Iterable[Path]) -> int:
+    return sum(path.stat().st_size for path in paths)

@@ -1,0 +1,306 @@
+"""PubMed's XML to one article a line: title and abstract, each citation once, in its last version.
+
+Once a year PubMed publishes a baseline, and every day a file of new, revised and deleted citations.
+Files are read from the newest to the oldest: a citation counts where it is met first, and a deleted
+one never, so nothing but the set of numbers seen has to be remembered.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+import xml.etree.ElementTree as ElementTree
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bert_tf.base.errors import UserError
+from data.corpora import formatting, text_files
+from data.corpora.formatting import Batch, Cleaned, as_line
+
+_BLOCK_BYTES = 1 << 18
+_FOLDERS = ("baseline", "daily_update")
+_NAME = re.compile(r"pubmed(\d{2})n(\d+)\.xml(\.gz)?")
+_ENCODING = re.compile(rb"<\?xml[^>]*\bencoding\s*=\s*[\"']([\w.-]+)")
+_ELEMENT_START = re.compile(rb"<(PubmedArticle|PubmedBookArticle|DeleteCitation)[\s>]")
+_PMID = re.compile(rb"<PMID\b([^>]*)>\s*(\d{1,9})\s*</PMID>")
+_VERSION = re.compile(rb"\bVersion\s*=\s*[\"'](\d+)")
+# A start tag may lie on the border of two blocks.
+_LONGEST_START = 32
+# "[Title of an article in another language]."
+_TRANSLATED = re.compile(r"\[(.*)\]\.?")
+_TRUNCATED = re.compile(r"\s*\(ABSTRACT TRUNCATED(?: AT \d+ WORDS)?\)\s*$")
+_FORMULAS = frozenset({"math", "DispFormula"})
+
+
+def files_in(folder: Path) -> list[Path]:
+    """The .xml and .xml.gz files of one folder, sorted."""
+    return sorted(
+        path
+        for path in folder.glob("*.xml*")
+        if path.name.endswith((".xml", ".xml.gz")) and not path.name.startswith(".")
+    )
+
+
+def find_files(folder: Path) -> list[Path]:
+    """The files of the baseline and, where they are, of the daily updates, newest first.
+
+    Raises:
+      UserError: there is no baseline, or files of two years, of which the newer replace the older.
+    """
+    baseline, updates = (files_in(folder / name) for name in _FOLDERS)
+    if not baseline:
+        raise UserError(
+            f"{folder / 'baseline'} holds no .xml or .xml.gz file: bertPrep.py --action=download "
+            "--dataset=pubmed_baseline fetches them, or put them there; published at "
+            "ftp.ncbi.nlm.nih.gov/pubmed/baseline"
+        )
+    years: dict[str, Path] = {}
+    for path in (*baseline, *updates):
+        match = _NAME.fullmatch(path.name)
+        if match:
+            years.setdefault(match[1], path)
+    if len(years) > 1:
+        newest = max(years)
+        others = ", ".join(str(path) for year, path in years.items() if year != newest)
+        raise UserError(
+            f"files of several years: {years[newest].name} and {others}: a year's baseline "
+            "replaces all files before it; delete those of the other years"
+        )
+    return [*reversed(updates), *reversed(baseline)]
+
+
+class _Element(NamedTuple):
+    """A PubmedArticle, PubmedBookArticle or DeleteCitation as it stands in the file."""
+
+    kind: bytes
+    xml: bytes
+
+    def numbers(self) -> Iterator[tuple[int, int]]:
+        """PMID and version of each citation named; an article's own is the first."""
+        for match in _PMID.finditer(self.xml):
+            version = _VERSION.search(match[1])
+            yield int(match[2]), int(version[1]) if version else 1
+
+
+class _File:
+    """One file as its elements, knowing how far it has been read and why not further."""
+
+    def __init__(self, path: Path):
+        self._path = path
+        self._raw = text_files.open_bytes(path)
+        packed = path.suffix == ".gz"
+        self._stream: Any = gzip.GzipFile(fileobj=self._raw) if packed else self._raw
+        self.damage = ""
+
+    @property
+    def position(self) -> int:
+        return self._raw.tell()
+
+    def _blocks(self) -> Iterator[bytes]:
+        try:
+            # Not read(), which forgets what it has where it meets the damage.
+            while block := self._stream.read1(_BLOCK_BYTES):
+                yield block
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            self.damage = f"cut off or damaged at byte {self.position:,} of {self._path.stat().st_size:,} ({error})"
+
+    def elements(self) -> Iterator[_Element]:
+        waiting = b""
+        kind = None
+        searched = 0
+        is_closed = False
+        for number, block in enumerate(self._blocks()):
+            waiting += block
+            if number == 0:
+                self._require_utf8(waiting)
+            while True:
+                if kind is None:
+                    start = _ELEMENT_START.search(waiting)
+                    if start is None:
+                        is_closed = is_closed or b"</PubmedArticleSet>" in waiting
+                        waiting = waiting[-_LONGEST_START:]
+                        break
+                    kind, waiting, searched = start[1], waiting[start.start() :], 0
+                closing = b"</" + kind + b">"
+                end = waiting.find(closing, searched)
+                if end < 0:
+                    searched = max(0, len(waiting) - len(closing))
+                    if len(waiting) > text_files.LARGEST_DOCUMENT_CHARACTERS:
+                        raise UserError(
+                            f"{self._path}: no {closing.decode()} within {len(waiting):,} bytes: not a file of PubMed's"
+                        )
+                    break
+                end += len(closing)
+                yield _Element(kind, waiting[:end])
+                kind, waiting = None, waiting[end:]
+        if not self.damage and not is_closed:
+            self.damage = f"cut off at byte {self.position:,}, without its closing tag"
+
+    def _require_utf8(self, head: bytes) -> None:
+        declared = _ENCODING.match(head)
+        if declared and declared[1].lower() not in (b"utf-8", b"ascii", b"us-ascii"):
+            raise UserError(
+                f"{self._path}: declares the encoding {declared[1].decode()}, and PubMed's "
+                "files are UTF-8: convert it, or fetch it again"
+            )
+
+    def close(self) -> None:
+        self._raw.close()
+
+
+class _Numbers:
+    """A set of PMIDs, a bit each: 16 MB for all there are."""
+
+    def __init__(self) -> None:
+        self._bits = bytearray()
+
+    def __contains__(self, number: int) -> bool:
+        return number >> 3 < len(self._bits) and bool(self._bits[number >> 3] & (1 << (number & 7)))
+
+    def add(self, number: int) -> None:
+        if number >> 3 >= len(self._bits):
+            self._bits.extend(bytes((number >> 2) - len(self._bits) + 1))
+        self._bits[number >> 3] |= 1 << (number & 7)
+
+
+class _Plan(NamedTuple):
+    """Which of a file's articles count, by their place in it."""
+
+    kept: set[int]
+    num_articles: int
+    num_deletions: int
+    damage: str
+
+
+def _plan(path: Path, seen: _Numbers) -> _Plan:
+    """Reads a file a first time, because what it deletes and revises may stand at its end."""
+    file = _File(path)
+    latest: dict[int, tuple[int, int]] = {}
+    deleted: set[int] = set()
+    place = 0
+    try:
+        for element in file.elements():
+            if element.kind == b"DeleteCitation":
+                deleted.update(number for number, _ in element.numbers())
+                continue
+            number, version = next(element.numbers(), (0, 0))
+            if not number:
+                raise UserError(f"{path}: article {place + 1:,} has no PMID: not a file of PubMed's")
+            if number not in latest or version >= latest[number][0]:
+                latest[number] = version, place
+            place += 1
+    finally:
+        file.close()
+    kept = {where for number, (_, where) in latest.items() if number not in seen and number not in deleted}
+    for number in (*latest, *deleted):
+        seen.add(number)
+    return _Plan(kept, place, len(deleted), file.damage)
+
+
+def read_batches(paths: Iterable[Path], damages: list[str]) -> Iterator[Batch]:
+    """Articles in batches of about equal size, each as its XML; what does not count is counted.
+
+    Of a file that ends early the articles up to there are kept, and a sentence that says so is
+    appended to `damages`.
+
+    Raises:
+      UserError: a file holds no article.
+    """
+    seen = _Numbers()
+    for path in paths:
+        plan = _plan(path, seen)
+        if not plan.num_articles and not plan.num_deletions:
+            damage = plan.damage and f", {plan.damage}"
+            raise UserError(
+                f"{path}: no <PubmedArticle> in it{damage}: not a file of PubMed's, or too "
+                "little of one; fetch it again"
+            )
+        if plan.damage:
+            damages.append(
+                f"{path.name}: {plan.damage}: the {plan.num_articles:,} articles up to there "
+                "were kept; fetch the file again, compare its checksum and format anew to "
+                "have the rest"
+            )
+        yield from _read_file(path, plan)
+
+
+def _read_file(path: Path, plan: _Plan) -> Iterator[Batch]:
+    articles: list[bytes] = []
+    dropped: dict[str, int] = {}
+    place = num_bytes = position = 0
+    file = _File(path)
+    try:
+        for element in file.elements():
+            if element.kind == b"DeleteCitation":
+                continue
+            if place in plan.kept:
+                articles.append(element.xml)
+                num_bytes += len(element.xml)
+            else:
+                reason = "superseded_or_deleted"
+                dropped[reason] = dropped.get(reason, 0) + 1
+            place += 1
+            # Ten times a document's bytes are about it: authors, headings, references.
+            if num_bytes >= 4 * formatting.BATCH_CHARACTERS:
+                yield Batch(articles, dropped, file.position - position)
+                position, num_bytes = file.position, 0
+                articles, dropped = [], {}
+        yield Batch(articles, dropped, path.stat().st_size - position)
+    finally:
+        file.close()
+
+
+def _text(element: ElementTree.Element | None) -> str:
+    """All text inside an element but that of formulas."""
+    if element is None:
+        return ""
+    pieces = [element.text or ""]
+    for part in element:
+        name = part.tag.rpartition("}")[2]
+        if name in ("sub", "sup"):
+            # Files laid out for reading break the line inside of "H2O".
+            pieces[-1] = re.sub(r"\s*\n\s*$", "", pieces[-1])
+        if name not in _FORMULAS:
+            pieces.append(_text(part))
+        pieces.append(part.tail or "")
+    return "".join(pieces)
+
+
+def _paragraphs(xml: bytes) -> list[str]:
+    """Title and parts of the abstract; empty where there is no abstract."""
+    root = ElementTree.fromstring(xml)
+    abstract = root.find(".//Abstract")
+    parts = [] if abstract is None else [_TRUNCATED.sub("", _text(part)) for part in abstract.iter("AbstractText")]
+    if not any(part.strip() for part in parts):
+        return []
+    title = " ".join(_text(root.find(".//ArticleTitle")).split())
+    if not title:
+        title = " ".join(_text(root.find(".//BookTitle")).split())
+    translated = _TRANSLATED.fullmatch(title)
+    return [translated[1] if translated else title, *parts]
+
+
+def clean_batch(batch: Batch) -> Cleaned:
+    """Titles and abstracts as lines.
+
+    Raises:
+      UserError: an article's XML is wrong; names the citation.
+    """
+    lines = []
+    dropped = dict(batch.num_dropped)
+    for xml in batch.documents:
+        try:
+            paragraphs = _paragraphs(xml)
+        except ElementTree.ParseError as error:
+            number = _PMID.search(xml)
+            raise UserError(
+                f"PMID {number[2].decode() if number else 'unknown'}: XML: {error}: the "
+                "file was changed or damaged; fetch it again"
+            ) from None
+        if paragraphs:
+            lines.append(as_line(paragraphs))
+        else:
+            dropped["without_abstract"] = dropped.get("without_abstract", 0) + 1
+    return Cleaned(lines, dropped, batch.input_bytes)

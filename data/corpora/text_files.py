@@ -1,0 +1,257 @@
+"""Reads text files of people's own: folders, encodings, and documents inside a file.
+
+A file is UTF-8, with or without a byte-order mark, or UTF-16/32 with one. Where it is neither, the
+encoding it states about itself ("Character set encoding: ISO-8859-1", as Project Gutenberg's heads
+do) counts, then the one the user names for such files; no encoding is ever guessed.
+"""
+
+from __future__ import annotations
+
+import codecs
+import itertools
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import IO, BinaryIO
+
+from bert_tf.base.errors import UserError
+
+_BYTE_ORDER_MARKS = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    # UTF-32's mark begins with UTF-16's.
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+_STATED_ENCODING = re.compile(rb"(?im)^character set encoding:\s*([\w.:-]+)")
+_HEAD_BYTES = 20_000
+_BLOCK_BYTES = 1 << 20
+# What is held in memory as a whole: keeps a process that holds it several times well under 1 GiB.
+LARGEST_DOCUMENT_CHARACTERS = 32 << 20
+# A longer line comes in pieces.
+LONGEST_LINE = 1 << 19
+_SPACES = " \t\u00a0\u3000"
+
+
+class Unfinished(str):
+    """A piece of a line that goes on in the next one; ends with white space where there is any."""
+
+
+def find_text_files(folder: Path, suffixes: Sequence[str] = (".txt",)) -> list[Path]:
+    """The files below `folder` at any depth that end so, sorted; hidden ones left out, links
+    followed.
+
+    Raises:
+      UserError: a folder cannot be looked into, or a link leads to nothing.
+    """
+    found: list[Path] = []
+    walked: set[tuple[int, int]] = set()
+    for where, folders, names in os.walk(folder, onerror=_refuse_unreadable, followlinks=True):
+        status = os.stat(where)
+        # A link to a folder above would lead round and round.
+        if (status.st_dev, status.st_ino) in walked:
+            folders.clear()
+            continue
+        walked.add((status.st_dev, status.st_ino))
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in names:
+            path = Path(where, name)
+            if name.startswith(".") or path.suffix.lower() not in suffixes:
+                continue
+            if not path.exists():
+                raise UserError(f"{path}: a link to {os.readlink(path)}, which does not exist: mend or delete it")
+            if path.is_file():
+                found.append(path)
+    return sorted(found)
+
+
+def _refuse_unreadable(error: OSError) -> None:
+    raise unreadable(Path(error.filename), error) from None
+
+
+def unreadable(path: Path, error: OSError) -> UserError:
+    return UserError(f"{path}: cannot be read ({error.strerror}): change its permissions, or take it out of the input")
+
+
+def open_bytes(path: Path) -> BinaryIO:
+    """Opens a file for reading.
+
+    Raises:
+      UserError: it may not be read.
+    """
+    try:
+        return open(path, "rb")
+    except PermissionError as error:
+        raise unreadable(path, error) from None
+
+
+def known_encoding(name: str) -> str:
+    """Python's name of an encoding.
+
+    Raises:
+      UserError: Python does not know it.
+    """
+    try:
+        return codecs.lookup(name).name
+    except LookupError:
+        raise UserError(f"encoding {name}: not known; latin-1, cp1252 or koi8-r are") from None
+
+
+class BinaryFileError(UserError):
+    """No text at all, whatever its encoding."""
+
+
+def _first_invalid_byte(path: Path, encoding: str) -> int | None:
+    """Where `path` is wrong in `encoding`, or has a NUL, which no text has."""
+    decoder = codecs.getincrementaldecoder(encoding)()
+    has_wide_units = encoding.startswith(("utf-16", "utf-32", "utf_16", "utf_32"))
+    offset = 0
+    with open(path, "rb") as file:
+        while True:
+            block = file.read(_BLOCK_BYTES)
+            pending = len(decoder.getstate()[0])
+            try:
+                decoder.decode(block, final=not block)
+            except UnicodeDecodeError as error:
+                return offset - pending + error.start
+            if not has_wide_units and b"\0" in block:
+                return offset + block.index(b"\0")
+            if not block:
+                return None
+            offset += len(block)
+
+
+def _decodes(path: Path, encoding: str) -> bool:
+    try:
+        codecs.lookup(encoding)
+    except LookupError:
+        return False
+    return _first_invalid_byte(path, encoding) is None
+
+
+def encoding_of(path: Path, fallback: str | None) -> str:
+    """The encoding to read `path` with; `fallback` is for files that say nothing about theirs.
+
+    Raises:
+      BinaryFileError: it is no text.
+      UserError: neither UTF-8 nor anything stated; names the first offending byte.
+    """
+    with open_bytes(path) as file:
+        head = file.read(_HEAD_BYTES)
+    for mark, marked in _BYTE_ORDER_MARKS:
+        if head.startswith(mark):
+            encoding = marked
+            break
+    else:
+        encoding = "utf-8"
+    offset = _first_invalid_byte(path, encoding)
+    if offset is None:
+        return encoding
+    stated = _STATED_ENCODING.search(head)
+    for candidate in (stated and stated[1].decode(), fallback):
+        if candidate and _decodes(path, candidate):
+            return known_encoding(candidate)
+    if encoding == "utf-8" and b"\0" in head:
+        raise BinaryFileError(
+            f"{path}: a binary file, no text (a NUL at byte {head.index(0)}): take it out of the "
+            "input; if it is UTF-16 without a byte-order mark, --fallback_encoding=utf-16-le"
+        )
+    with open(path, "rb") as file:
+        file.seek(offset)
+        byte = file.read(1)
+    raise UserError(
+        f"{path}: not valid {encoding.upper()} at byte {offset} (0x{byte.hex()}): convert the file, "
+        "or name the encoding of such files (--fallback_encoding=latin-1), or put U+FFFD where "
+        "bytes are wrong (--encoding_errors=replace)"
+    )
+
+
+def open_text(path: Path, fallback: str | None = None, errors: str = "strict") -> IO[str]:
+    """Opens `path` decoded, line ends as ``\\n`` and without a byte-order mark.
+
+    With ``errors="replace"`` a file of unknown encoding is read as UTF-8 with U+FFFD for each
+    wrong sequence.
+    """
+    try:
+        encoding = encoding_of(path, fallback)
+    except BinaryFileError:
+        raise
+    except UserError:
+        if errors != "replace":
+            raise
+        encoding = "utf-8-sig"
+    return open(path, encoding=encoding, errors=errors)
+
+
+def _first_piece(text: str) -> Unfinished:
+    """Up to the last word, which stays for the next piece."""
+    end = len(text.rstrip())
+    return Unfinished(text[: max(text.rfind(space, 0, end) for space in _SPACES) + 1 or len(text) - 1])
+
+
+def read_lines(file: IO[str]) -> Iterator[str]:
+    """The lines of an open file, stripped; those longer than `LONGEST_LINE` in pieces, of which all
+    but the last are `Unfinished`."""
+    text = ""
+    while line := file.readline(LONGEST_LINE):
+        text = text + line if text else line
+        if len(line) < LONGEST_LINE or line.endswith("\n"):
+            yield text.strip()
+            text = ""
+        else:
+            piece = _first_piece(text)
+            yield piece
+            text = text[len(piece) :]
+    if text:
+        yield text.strip()
+
+
+def lines_of(pieces: Iterable[str]) -> Iterator[str]:
+    """The lines of a text that comes in pieces; long ones as `read_lines` gives them."""
+    rest = ""
+    for piece in pieces:
+        *lines, rest = (rest + piece).split("\n")
+        yield from lines
+        if len(rest) >= LONGEST_LINE:
+            begun = _first_piece(rest)
+            yield begun
+            rest = rest[len(begun) :]
+    yield rest
+
+
+def rest_of_line(lines: Iterator[str]) -> Iterator[str]:
+    """The pieces up to the end of the line of which an `Unfinished` one was taken."""
+    for line in lines:
+        yield line
+        if not isinstance(line, Unfinished):
+            return
+
+
+def whole_lines(lines: Iterator[str]) -> Iterator[str | Iterator[str]]:
+    """Each line as it is or, where it is a long one, as its pieces, to be taken before the next."""
+    for line in lines:
+        yield itertools.chain([line], rest_of_line(lines)) if isinstance(line, Unfinished) else line
+
+
+def require_document_size(path: Path, num_characters: int) -> None:
+    if num_characters > LARGEST_DOCUMENT_CHARACTERS:
+        raise UserError(
+            f"{path}: a book of more than {LARGEST_DOCUMENT_CHARACTERS:,} characters, which is held in "
+            "memory: split it, or format it by --dataset=custom --input_format=file, which takes "
+            "documents of any size"
+        )
+
+
+def blank_line_separated(lines: Iterable[str]) -> Iterator[list[str]]:
+    """Runs of lines that are not blank: the paragraphs of hard-wrapped text."""
+    block: list[str] = []
+    for line in lines:
+        if line:
+            block.append(line)
+        elif block:
+            yield block
+            block = []
+    if block:
+        yield block

@@ -1,0 +1,1 @@
+"""Raw data. In: a dataset's name. Out: its files below ``download/``, checked and unpacked."""

@@ -1,0 +1,158 @@
+"""Unpacks archives into a folder that nothing in them can leave."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gzip
+import lzma
+import os
+import shutil
+import stat
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any, Callable, NamedTuple
+
+from bert_tf.base.errors import UserError
+from bert_tf.base.progress import progress
+
+SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz", ".gz")
+_BLOCK_BYTES = 1 << 20
+_DAMAGED = (
+    zipfile.BadZipFile,
+    tarfile.TarError,
+    zlib.error,
+    lzma.LZMAError,
+    gzip.BadGzipFile,
+    EOFError,
+    NotImplementedError,
+)
+
+
+class _Member(NamedTuple):
+    name: str
+    is_folder: bool
+    is_plain: bool  # a file or a folder: no link, no device
+    num_bytes: int
+    open: Callable[[], Any]
+
+
+def stem(archive: Path) -> str:
+    """The archive's name without what says that it is one."""
+    name = archive.name
+    for suffix in (".gz", ".tgz", ".tar", ".zip"):
+        if name.lower().endswith(suffix):
+            name = name[: -len(suffix)]
+    return name
+
+
+def is_archive(path: Path) -> bool:
+    return path.is_file() and path.name.lower().endswith(SUFFIXES)
+
+
+def unpack(archive: Path, folder: Path) -> None:
+    """Unpacks a .zip, .tar, .tar.gz or .gz into `folder`, which is made anew.
+
+    Raises:
+      UserError: a name in it leads out of the folder or is a link, the archive is damaged or not
+        one, or there is no room. Then `folder` does not exist.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    try:
+        with contextlib.ExitStack() as stack:
+            try:
+                members = _members(archive, stack)
+                for member in members:
+                    _require_inside(archive, member)
+                _require_room(archive, folder, sum(member.num_bytes for member in members))
+                _write_members(archive, members, folder)
+            except _DAMAGED as error:
+                raise UserError(f"{archive}: damaged, or no archive ({error}): delete it and fetch it again") from None
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def _members(archive: Path, stack: contextlib.ExitStack) -> list[_Member]:
+    if zipfile.is_zipfile(archive):
+        return list(_zip_members(archive, stack.enter_context(zipfile.ZipFile(archive))))
+    with open(archive, "rb") as file:
+        is_gzip = file.read(2) == b"\x1f\x8b"
+    if is_gzip:
+        # Its checksum stands at the end, where tarfile does not look.
+        with gzip.open(archive, "rb") as stream:
+            num_bytes = sum(map(len, iter(lambda: stream.read(_BLOCK_BYTES), b"")))
+    if tarfile.is_tarfile(archive):
+        return list(_tar_members(stack.enter_context(tarfile.open(archive))))
+    if not is_gzip:
+        raise EOFError("neither zip, tar nor gzip")
+    return [_Member(stem(archive), False, True, num_bytes, functools.partial(gzip.open, archive))]
+
+
+def _zip_members(archive: Path, file: zipfile.ZipFile) -> Iterator[_Member]:
+    for info in file.infolist():
+        if info.flag_bits & 1:
+            raise UserError(f"{archive}: {info.filename} needs a password: unpack it by hand")
+        kind = stat.S_IFMT(info.external_attr >> 16)
+        is_plain = kind in (0, stat.S_IFREG, stat.S_IFDIR)
+        # zipfile cuts names at a NUL and turns what is a separator here into "/".
+        yield _Member(info.orig_filename, info.is_dir(), is_plain, info.file_size, functools.partial(file.open, info))
+
+
+def _tar_members(file: tarfile.TarFile) -> Iterator[_Member]:
+    for info in file.getmembers():
+        yield _Member(
+            info.name, info.isdir(), info.isdir() or info.isreg(), info.size, functools.partial(file.extractfile, info)
+        )
+
+
+def _require_inside(archive: Path, member: _Member) -> None:
+    name = member.name
+    parts = PurePosixPath(name).parts
+    if not member.is_plain:
+        reason = "is a link or a device"
+    elif not parts and not member.is_folder:
+        reason = "has no name"
+    elif name.startswith("/") or ".." in parts or "\\" in name or "\0" in name or (len(name) > 1 and name[1] == ":"):
+        reason = "leads out of the folder"
+    else:
+        return
+    raise UserError(
+        f"{archive}: {name!r} in it {reason}: nothing of it was unpacked; an archive of "
+        "this kind is not what its publisher made: delete it, or look at it by hand"
+    )
+
+
+def _require_room(archive: Path, folder: Path, num_bytes: int) -> None:
+    free = shutil.disk_usage(folder).free
+    if num_bytes > free:
+        raise UserError(
+            f"{archive}: unpacked it has {num_bytes:,} bytes and {free:,} are free at "
+            f"{folder.parent}: make room, or set BERT_PREP_WORKING_DIR to another disk"
+        )
+
+
+def _write_members(archive: Path, members: list[_Member], folder: Path) -> None:
+    total = sum(member.num_bytes for member in members)
+    with progress(total=total or None, unit="B", description=f"unpacking {archive.name.lstrip('.')}") as bar:
+        for member in members:
+            path = folder.joinpath(*PurePosixPath(member.name).parts)
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                if member.is_folder:
+                    path.mkdir(exist_ok=True)
+                    continue
+                with member.open() as source, open(path, "xb") as file:
+                    while block := source.read(_BLOCK_BYTES):
+                        file.write(block)
+                        bar.update(len(block))
+                    file.flush()
+                    os.fsync(file.fileno())
+            except (FileExistsError, NotADirectoryError):
+                raise UserError(
+                    f"{archive}: {member.name!r} is in it twice, or as a file and a folder: unpack it by hand"
+                ) from None

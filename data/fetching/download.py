@@ -1,0 +1,336 @@
+"""Brings raw data below ``download/``: fetched, or taken as they were placed there by hand.
+
+A file under its own name is whole and has been checked, or is somebody's own; so a download that
+was stopped at any moment goes on with what is missing.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any, Callable
+
+from bert_tf.base.errors import UserError
+from bert_tf.base.files import sync
+from data.corpora import books, pubmed, wiki
+from data.fetching import archives, mrpc
+from data.fetching.fetch import Client, NotThereError, describe_file
+from data.fetching.sources import (
+    SOURCES,
+    Archive,
+    Archives,
+    Books,
+    Catalogue,
+    Dump,
+    Files,
+    Paraphrases,
+    PubMed,
+    RemoteFile,
+    Source,
+)
+from data.running.manifest import Stage, clear_disk_errors, read_manifest, shard_entries
+
+# Dumps are published twice a month; of the newest ones some may not be complete yet.
+_NUM_DUMPS_TRIED = 4
+_DATE_LINK = re.compile(r'href="(\d{8})/?"')
+_PUBMED_LINK = re.compile(r'href="([^"/?]+\.xml\.gz)"')
+_MD5 = re.compile(r"\b[0-9a-fA-F]{32}\b")
+
+
+class NotDistributedError(UserError):
+    """What nobody offers for download; says what to do instead."""
+
+
+def download(dataset: str, root: Path, sources: Mapping[str, Source] = SOURCES, client: Client | None = None) -> None:
+    """Brings `dataset` (or ``all`` of them) into its folder below `root`.
+
+    Raises:
+      UserError: it cannot be had; names the address, and where to place the file by hand.
+    """
+    client = client or Client()
+    if dataset == "all":
+        _download_all(root, sources, client)
+        return
+    if dataset not in sources:
+        raise UserError(f"dataset={dataset} cannot be downloaded; there are {', '.join(sources)}, sample and all")
+    source = sources[dataset]
+    folder = root / source.folder
+    with clear_disk_errors(folder):
+        _DOWNLOADERS[type(source)](dataset, source, folder, client)
+
+
+def _download_all(root: Path, sources: Mapping[str, Source], client: Client) -> None:
+    failed = []
+    for dataset in sources:
+        try:
+            download(dataset, root, sources, client)
+        except NotDistributedError as error:
+            print(f"left out: {error}", flush=True)
+        except UserError as error:
+            print(f"failed: {error}", flush=True)
+            failed.append(dataset)
+    if failed:
+        raise UserError(
+            f"{len(failed)} of {len(sources)} datasets are not there: "
+            f"{', '.join(failed)}; the reasons stand above, and the same command goes "
+            "on with what is missing"
+        )
+
+
+class _Collection:
+    """The files of one dataset: which are there, which have to come."""
+
+    def __init__(self, dataset: str, folder: Path, client: Client):
+        self.folder = folder
+        self.client = client
+        self._dataset = dataset
+        self._names: list[str] = []
+        self._stage = Stage(
+            "download",
+            dataset,
+            folder / "manifest.json",
+            {},
+            [],
+            outputs_to_delete=str(folder),
+            temporary_files=["**/*.part.json*"],
+        )
+
+    def __enter__(self) -> _Collection:
+        self._stage.__enter__()
+        manifest = read_manifest(self._stage.manifest_path)
+        made = shard_entries(manifest) if manifest else ()
+        self._fetched_before = {entry["file"] for entry in made if "url" in entry}
+        return self
+
+    def __exit__(self, *exception: object) -> bool | None:
+        return self._stage.__exit__(*exception)
+
+    def is_done(self, names: Iterable[str] = ()) -> bool:
+        """Whether the manifest is there and has all of these; where not, it is gone on with."""
+        if self._stage.is_done and self._stage.finished.keys() >= set(names):
+            print(f"nothing to do: {self._stage.manifest_path} says that all is there", flush=True)
+            return True
+        self._stage.resume_from_journal()
+        return False
+
+    def needs(self, name: str) -> bool:
+        """Whether a file has to be fetched; one that is there is taken as it is."""
+        if name in self._stage.finished:
+            self._names.append(name)
+        elif name not in self._fetched_before and (self.folder / name).is_file():
+            print(f"{self._dataset}: taking {self.folder / name} as placed there", flush=True)
+            self.add(name, describe_file(self.folder / name))
+        else:
+            return True
+        return False
+
+    def fetch(self, remote: RemoteFile, what: str = "") -> None:
+        path = self.folder / remote.name
+        way_out = f"fetch it by other means and put it there as {path}"
+        self.add(remote.name, self.client.fetch(remote.url, path, remote.checksum, way_out, what or path.name))
+
+    def fetch_archive(self, archive: Archive) -> None:
+        """Unpacks those of an archive's files that are missing."""
+        missing = {}
+        for name, sha256 in archive.files.items():
+            placed = PurePosixPath(archive.into, name).as_posix()
+            if self.needs(placed):
+                missing[placed] = PurePosixPath(archive.top, name), sha256
+        if not missing:
+            return
+        packed_name = archive.url.rpartition("/")[2]
+        by_hand, fetched = self.folder / packed_name, self.folder / f".{packed_name}"
+        if by_hand.is_file():
+            print(f"{self._dataset}: unpacking {by_hand} as placed there", flush=True)
+        elif not fetched.is_file():
+            way_out = f"fetch it by other means and put it there as {by_hand}"
+            self.client.fetch(archive.url, fetched, archive.checksum, way_out, packed_name)
+        packed = by_hand if by_hand.is_file() else fetched
+        unpacked = self.folder / f".{packed_name}.unpacked"
+        try:
+            archives.unpack(packed, unpacked)
+            entries = {
+                name: _checked_member(unpacked / member, packed, sha256) for name, (member, sha256) in missing.items()
+            }
+            for name, entry in entries.items():
+                path = self.folder / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                os.replace(unpacked / missing[name][0], path)
+                sync(path.parent)
+                self.add(name, {"url": archive.url, **entry})
+        finally:
+            shutil.rmtree(unpacked, ignore_errors=True)
+        fetched.unlink(missing_ok=True)
+
+    def add(self, name: str, entry: dict[str, Any]) -> None:
+        self._stage.add({"file": name, **entry})
+        self._names.append(name)
+
+    def complete(self) -> None:
+        entries = [self._stage.finished[name] for name in self._names]
+        num_bytes = sum(entry["bytes"] for entry in entries)
+        self._stage.complete({"num_files": len(entries), "num_bytes": num_bytes}, {"files": entries})
+        print(f"{self._dataset}: {len(entries):,} files, {num_bytes / 1e6:,.1f} MB\n{self.folder}", flush=True)
+
+
+def _checked_member(path: Path, packed: Path, sha256: str | None) -> dict[str, Any]:
+    try:
+        return describe_file(path, f"sha256:{sha256}" if sha256 else None)
+    except FileNotFoundError:
+        reason = f"holds no {path.name}"
+    except UserError as error:
+        reason = str(error)
+    raise UserError(
+        f"{packed}: {reason}: not the archive that was published; delete it, and start "
+        "the same command again to fetch it anew"
+    )
+
+
+def _say_taken(dataset: str, paths: Sequence[Path]) -> None:
+    num_bytes = sum(path.stat().st_size for path in paths)
+    more = f" and {len(paths) - 1:,} more" if len(paths) > 1 else ""
+    print(f"{dataset}: taking {paths[0]}{more} as placed there, {num_bytes / 1e6:,.1f} MB", flush=True)
+
+
+def _download_files(dataset: str, source: Files, folder: Path, client: Client) -> None:
+    with _Collection(dataset, folder, client) as files:
+        if files.is_done():
+            return
+        for remote in source.files:
+            if files.needs(remote.name):
+                files.fetch(remote)
+        files.complete()
+
+
+def _download_archives(dataset: str, source: Archives, folder: Path, client: Client) -> None:
+    with _Collection(dataset, folder, client) as files:
+        if files.is_done():
+            return
+        for archive in source.archives:
+            files.fetch_archive(archive)
+        files.complete()
+
+
+def _download_mrpc(dataset: str, source: Paraphrases, folder: Path, client: Client) -> None:
+    with _Collection(dataset, folder, client) as files:
+        if files.is_done():
+            return
+        if not all((folder / name).is_file() for name in mrpc.MADE_FILES):
+            remotes = (source.training, source.test, source.held_out)
+            for remote in remotes:
+                if files.needs(remote.name):
+                    files.fetch(remote)
+            mrpc.make_files(folder, *(folder / remote.name for remote in remotes))
+        for name in mrpc.MADE_FILES:
+            files.add(name, describe_file(folder / name))
+        files.complete()
+
+
+def _download_dump(dataset: str, source: Dump, folder: Path, client: Client) -> None:
+    placed = wiki.placed_dumps(folder, dataset)
+    if placed and not (folder / "manifest.json").exists():
+        _say_taken(dataset, placed)
+        return
+    name = f"{dataset}.xml.bz2"
+    with _Collection(dataset, folder, client) as files:
+        if files.is_done():
+            return
+        if files.needs(name):
+            files.fetch(_newest_dump(source, name, folder, client))
+        files.complete()
+
+
+def _newest_dump(source: Dump, name: str, folder: Path, client: Client) -> RemoteFile:
+    """The newest dump that is complete: only then is there a list of checksums with its articles."""
+    way_out = f"fetch a dump by other means and put it there as {folder / name}"
+    dates = sorted(set(_DATE_LINK.findall(client.text(source.base_url, way_out))), reverse=True)
+    for date in dates[:_NUM_DUMPS_TRIED]:
+        articles = f"{source.wiki}-{date}-pages-articles.xml.bz2"
+        for algorithm in ("sha1", "md5"):
+            address = f"{source.base_url}{date}/{source.wiki}-{date}-{algorithm}sums.txt"
+            try:
+                sums = client.text(address, way_out)
+            except NotThereError:
+                continue
+            found = re.search(rf"^([0-9a-f]+)\s+{re.escape(articles)}$", sums, re.MULTILINE)
+            if found:
+                print(f"the newest complete dump is of {date}", flush=True)
+                return RemoteFile(f"{source.base_url}{date}/{articles}", name, f"{algorithm}:{found[1]}")
+    raise UserError(
+        f"{source.base_url} lists no complete dump among its newest "
+        f"({', '.join(dates[:_NUM_DUMPS_TRIED]) or 'there is none'}); {way_out}"
+    )
+
+
+def _download_pubmed(dataset: str, source: PubMed, folder: Path, client: Client) -> None:
+    way_out = f"fetch its files by other means and put them into {folder}"
+    with _Collection(dataset, folder, client) as files:
+        if not source.grows and files.is_done():
+            return
+        try:
+            listing = client.text(source.base_url, way_out)
+        except UserError as error:
+            placed = pubmed.files_in(folder)
+            if not placed:
+                raise
+            print(f"{error}\nUntil then:", flush=True)
+            _say_taken(dataset, placed)
+            return
+        names = sorted(set(_PUBMED_LINK.findall(listing)))
+        if not names:
+            raise UserError(f"{source.base_url} lists no .xml.gz file; {way_out}")
+        if files.is_done(names):
+            return
+        for number, name in enumerate(names, 1):
+            if files.needs(name):
+                files.fetch(_pubmed_file(source, name, client, way_out), f"{name} ({number:,} of {len(names):,})")
+        files.complete()
+
+
+def _pubmed_file(source: PubMed, name: str, client: Client, way_out: str) -> RemoteFile:
+    address = f"{source.base_url}{name}.md5"
+    found = _MD5.search(client.text(address, way_out))
+    if found is None:
+        raise UserError(f"{address} holds no checksum; {way_out}")
+    return RemoteFile(f"{source.base_url}{name}", name, f"md5:{found[0]}")
+
+
+def _download_books(dataset: str, source: Books, folder: Path, client: Client) -> None:
+    placed = books.placed_books(folder)
+    if not placed:
+        raise NotDistributedError(f"BookCorpus is no longer distributed, and {books.no_books(folder)}")
+    _say_taken(dataset, placed)
+
+
+def _download_by_hand(dataset: str, source: Catalogue, folder: Path, client: Client) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for packed in sorted(filter(archives.is_archive, folder.iterdir())):
+        unpacked = folder / archives.stem(packed)
+        if not unpacked.exists():
+            temporary = folder / f".{packed.name}.unpacked"
+            archives.unpack(packed, temporary)
+            os.replace(temporary, unpacked)
+            print(f"{dataset}: unpacked {packed}", flush=True)
+    checkpoints = sorted(folder.rglob("*.ckpt*.index"))
+    if not checkpoints:
+        raise NotDistributedError(
+            f"NVIDIA gives its weights to people who agree to its terms: fetch an archive from "
+            f"{source.page} by a browser, put it (.zip, .tar.gz) into {folder} and start the same "
+            "command again, which unpacks it there"
+        )
+    for index in checkpoints:
+        print(f"{dataset}: checkpoint {index.with_suffix('')}", flush=True)
+
+
+_DOWNLOADERS: dict[type, Callable[..., None]] = {
+    Files: _download_files,
+    Archives: _download_archives,
+    Paraphrases: _download_mrpc,
+    Dump: _download_dump,
+    PubMed: _download_pubmed,
+    Books: _download_books,
+    Catalogue: _download_by_hand,
+}

@@ -1,0 +1,379 @@
+"""Fetches files over HTTP: goes on where it was cut off, tries again politely, checks what came.
+
+What has come so far lies in ``<name>.part``, and in ``<name>.part.json`` which version of which
+file that is. The name itself appears only when the file is whole and its checksum is right, so a
+file that is there is one to rely on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import email.utils
+import errno
+import hashlib
+import json
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Callable, TypeVar
+
+import requests
+
+from bert_tf.base.errors import UserError
+from bert_tf.base.files import sync
+from bert_tf.base.progress import progress
+from data.running.manifest import write_json
+
+# Of a block that a dropped connection cuts nothing is kept.
+_BLOCK_BYTES = 1 << 15
+_TIMEOUT_SECS = 60.0
+# Longer than this nobody wants to look at a program that waits.
+_LONGEST_WAIT_SECS = 600.0
+_LARGEST_TEXT_BYTES = 32 << 20
+_TRY_AGAIN_LATER = frozenset({408, 425, 429, 500, 502, 503, 504})
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-\d+|\*)/(\d+|\*)")
+
+Answer = TypeVar("Answer")
+
+
+class NotThereError(UserError):
+    """The server says that there is no such file."""
+
+
+class _TryAgain(Exception):
+    """What may be different next time; `wait_secs` where the server asks for a certain pause."""
+
+    def __init__(self, reason: str, wait_secs: float | None = None):
+        super().__init__(reason)
+        self.wait_secs = wait_secs
+
+
+def describe_file(path: Path, checksum: str | None = None) -> dict[str, Any]:
+    """Size and sha256 of a file, ``{"bytes", "sha256"}``, read once, with progress.
+
+    Args:
+      checksum: what its publisher says, as ``"md5:<hex>"``, ``"sha1:..."`` or ``"sha256:..."``.
+
+    Raises:
+      UserError: the file has another checksum.
+    """
+    algorithm, _, published = (checksum or "sha256:").partition(":")
+    digests = {name: hashlib.new(name) for name in {"sha256", algorithm}}
+    with (
+        open(path, "rb") as file,
+        progress(total=path.stat().st_size, unit="B", description=f"checking {path.name}") as bar,
+    ):
+        while block := file.read(1 << 20):
+            for digest in digests.values():
+                digest.update(block)
+            bar.update(len(block))
+    found = digests[algorithm].hexdigest()
+    if published and found != published.lower():
+        raise UserError(f"{path.name} has the {algorithm} {found}, published is {published}")
+    return {"bytes": path.stat().st_size, "sha256": digests["sha256"].hexdigest()}
+
+
+class _Part:
+    """The bytes of one file that have come so far, and which version of the file they are of."""
+
+    def __init__(self, path: Path, url: str):
+        self.path = path.with_name(path.name + ".part")
+        self._note_path = path.with_name(path.name + ".part.json")
+        self._url = url
+        self._note: dict[str, Any] = {}
+        with contextlib.suppress(FileNotFoundError, ValueError):
+            note = json.loads(self._note_path.read_text(encoding="utf-8"))
+            if note["url"] == url:
+                self._note = note
+
+    @property
+    def num_bytes(self) -> int:
+        return self.path.stat().st_size if self._note and self.path.exists() else 0
+
+    @property
+    def total_bytes(self) -> int | None:
+        return self._note.get("total_bytes")
+
+    @property
+    def version(self) -> str | None:
+        """What If-Range can ask for: a strong ETag, else the date of the last change."""
+        return self._note.get("version")
+
+    @property
+    def is_whole(self) -> bool:
+        return bool(self._note) and self.num_bytes == self.total_bytes
+
+    @property
+    def was_resumed(self) -> bool:
+        return self._note.get("was_resumed", False)
+
+    def begin(self, version: str | None, total_bytes: int | None) -> None:
+        self._write_note({"url": self._url, "version": version, "total_bytes": total_bytes})
+        with open(self.path, "wb"):
+            pass
+
+    def resume(self) -> None:
+        if not self.was_resumed:
+            self._write_note({**self._note, "was_resumed": True})
+
+    def forget(self) -> None:
+        self._note = {}
+        for path in (self.path, self._note_path):
+            path.unlink(missing_ok=True)
+
+    def finish(self, path: Path) -> None:
+        os.replace(self.path, path)
+        self._note_path.unlink(missing_ok=True)
+        sync(path.parent)
+
+    def _write_note(self, note: dict[str, Any]) -> None:
+        # First: bytes without a note are never taken up, those of another version never kept.
+        write_json(self._note_path, note)
+        self._note = note
+
+
+class Client:
+    """Fetches, with `num_attempts` attempts that bring nothing new before it gives up.
+
+    `pause_secs` is how long it waits after the first failure; each further one doubles it.
+    """
+
+    def __init__(self, num_attempts: int = 5, pause_secs: float = 2.0):
+        self._num_attempts = num_attempts
+        self._pause_secs = pause_secs
+        self._session = requests.Session()
+        # Wikimedia refuses clients that do not say what they are; "identity" keeps files as stored.
+        self._session.headers.update(
+            {
+                "User-Agent": f"bertPrep.py (BERT data preparation; requests/{requests.__version__})",
+                "Accept-Encoding": "identity",
+            }
+        )
+
+    def text(self, url: str, way_out: str) -> str:
+        """A small text file: a list of files or checksums.
+
+        Raises:
+          NotThereError: the server has no such file.
+          UserError: it cannot be had; ends in `way_out`.
+        """
+
+        def attempt() -> str:
+            with self._open(url, {}, way_out) as response, _dropped("connection dropped"):
+                content = b""
+                for block in response.iter_content(_BLOCK_BYTES):
+                    content += block
+                    if len(content) > _LARGEST_TEXT_BYTES:
+                        raise UserError(
+                            f"{url}: more than {_LARGEST_TEXT_BYTES:,} bytes, which is no list of files; {way_out}"
+                        )
+                _require_length(response, len(content))
+            return content.decode("utf-8", "replace")
+
+        return self._patiently(url, attempt, lambda: 0, way_out)
+
+    def fetch(self, url: str, path: Path, checksum: str | None, way_out: str, what: str) -> dict[str, Any]:
+        """Fetches `url` to `path`; returns ``{"url", "bytes", "sha256"}``.
+
+        Args:
+          checksum: ``"<algorithm>:<hex>"`` as published, or None.
+          what: how the progress bar calls it.
+
+        Raises:
+          NotThereError: the server has no such file.
+          UserError: it cannot be had, or has another checksum than `checksum`; ends in `way_out`.
+            What has come so far stays for the next run, a wrong file does not.
+        """
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = _Part(path, url)
+        while True:
+            if not part.is_whole:
+                self._patiently(
+                    url, lambda: self._fetch_rest(part, url, checksum, way_out, what), lambda: part.num_bytes, way_out
+                )
+            try:
+                described = describe_file(part.path, checksum)
+                break
+            except UserError as error:
+                was_resumed = part.was_resumed
+                part.forget()
+                if not was_resumed:
+                    raise UserError(
+                        f"{url}: {error}: removed, because it was damaged on its way or "
+                        f"is not what was published; {way_out}"
+                    ) from None
+                print(f"{url}: {error}; the pieces did not fit together, fetching it anew", flush=True)
+        part.finish(path)
+        return {"url": url, **described}
+
+    def _patiently(
+        self, url: str, attempt: Callable[[], Answer], progress_made: Callable[[], int], way_out: str
+    ) -> Answer:
+        failures, most = 0, progress_made()
+        while True:
+            try:
+                return attempt()
+            except _TryAgain as error:
+                # More than ever, not more than before: a server may begin again each time.
+                failures = failures + 1 if progress_made() <= most else 1
+                most = max(most, progress_made())
+                if failures >= self._num_attempts:
+                    raise UserError(
+                        f"{url}: {error}, {failures} times in a row; start the same "
+                        f"command again later, it goes on where it was; or {way_out}"
+                    ) from None
+                wait_secs = error.wait_secs
+                if wait_secs is None:
+                    wait_secs = self._pause_secs * 2 ** (failures - 1)
+                if wait_secs > _LONGEST_WAIT_SECS:
+                    raise UserError(
+                        f"{url}: {error}, and asks for a pause of {wait_secs:,.0f} s; "
+                        f"start the same command again then; or {way_out}"
+                    ) from None
+                print(f"{url}: {error}; trying again in {wait_secs:.0f} s", flush=True)
+                time.sleep(wait_secs)
+
+    def _open(self, url: str, headers: Mapping[str, str], way_out: str) -> requests.Response:
+        try:
+            response = self._session.get(url, headers=headers, stream=True, timeout=_TIMEOUT_SECS)
+        except requests.RequestException as error:
+            raise _TryAgain(f"no answer ({_in_words(error)})") from None
+        status = f"{response.status_code} {response.reason}"
+        if response.status_code < 400 or response.status_code == 416:
+            return response
+        response.close()
+        if response.status_code in _TRY_AGAIN_LATER:
+            raise _TryAgain(status, _retry_after_secs(response.headers.get("Retry-After")))
+        if response.status_code in (404, 410):
+            raise NotThereError(f"{url}: {status}: the file is not there (any more); {way_out}")
+        raise UserError(f"{url}: {status}; {way_out}")
+
+    def _fetch_rest(self, part: _Part, url: str, checksum: str | None, way_out: str, what: str) -> None:
+        offset = part.num_bytes
+        # Without either nobody would notice that the rest is of another version.
+        if part.version is None and checksum is None:
+            offset = 0
+        headers = {"Range": f"bytes={offset}-"} if offset else {}
+        if offset and part.version:
+            headers["If-Range"] = part.version
+        with self._open(url, headers, way_out) as response:
+            if response.status_code == 206:
+                _require_rest(response, part, offset)
+                part.resume()
+            elif response.status_code == 416:
+                if _content_range(response)[1] != offset:
+                    part.forget()
+                    raise _TryAgain(f"nothing after byte {offset:,}", 0.0)
+                return
+            else:
+                if offset:
+                    print(
+                        f"{url}: comes from its beginning again: it has changed, or the server "
+                        "cannot go on in the middle",
+                        flush=True,
+                    )
+                part.begin(_version(response), _length(response))
+                offset = 0
+            _write_rest(response, part, offset, way_out, what)
+
+
+def _require_rest(response: requests.Response, part: _Part, offset: int) -> None:
+    """Checks that a 206 is what was asked for; some servers do not know If-Range."""
+    start, total = _content_range(response)
+    version = _version(response)
+    same_version = None in (version, part.version) or version == part.version
+    same_total = None in (total, part.total_bytes) or total == part.total_bytes
+    if start != offset or not same_version or not same_total:
+        part.forget()
+        raise _TryAgain("the file has changed since", 0.0)
+
+
+def _write_rest(response: requests.Response, part: _Part, offset: int, way_out: str, what: str) -> None:
+    length = _length(response)
+    total = None if length is None else offset + length
+    free = shutil.disk_usage(part.path.parent).free
+    if length is not None and length > free:
+        raise UserError(
+            f"{part.path.parent}: {length:,} bytes are still to come and {free:,} are "
+            f"free on this disk: make room, or set BERT_PREP_WORKING_DIR to another one"
+        )
+    num_bytes = offset
+    try:
+        with (
+            open(part.path, "ab") as file,
+            _dropped("connection dropped"),
+            progress(total=total, initial=offset, unit="B", description=what) as bar,
+        ):
+            for block in response.iter_content(_BLOCK_BYTES):
+                file.write(block)
+                num_bytes += len(block)
+                bar.update(len(block))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        if error.errno not in _NO_SPACE:
+            raise
+        raise UserError(
+            f"no space left for {part.path} ({error.strerror}): what has come stays; make room and "
+            f"start the same command again, it goes on there; or {way_out}"
+        ) from None
+    _require_length(response, num_bytes - offset)
+
+
+@contextlib.contextmanager
+def _dropped(what: str) -> Iterator[None]:
+    try:
+        yield
+    except requests.RequestException as error:
+        raise _TryAgain(f"{what} ({_in_words(error)})") from None
+
+
+def _require_length(response: requests.Response, num_bytes: int) -> None:
+    # requests does not compare them, and urllib3 only since version 2.
+    length = _length(response)
+    if length is not None and num_bytes != length:
+        raise _TryAgain(f"ended after {num_bytes:,} of {length:,} bytes")
+
+
+def _length(response: requests.Response) -> int | None:
+    text = response.headers.get("Content-Length", "")
+    return int(text) if text.isdigit() else None
+
+
+def _version(response: requests.Response) -> str | None:
+    etag = response.headers.get("ETag")
+    return etag if etag and etag.startswith('"') else response.headers.get("Last-Modified")
+
+
+def _content_range(response: requests.Response) -> tuple[int | None, int | None]:
+    """First byte and total of ``bytes 5-9/10`` or ``bytes */10``; None for what is not told."""
+    match = _CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", ""))
+    if match is None:
+        return None, None
+    start, total = (int(text) if text and text != "*" else None for text in match.groups())
+    return start, total
+
+
+def _retry_after_secs(text: str | None) -> float | None:
+    if not text:
+        return None
+    if text.isdigit():
+        return float(text)
+    try:
+        return max(0.0, email.utils.parsedate_to_datetime(text).timestamp() - time.time())
+    except (TypeError, ValueError):
+        return None
+
+
+def _in_words(error: BaseException) -> str:
+    """The innermost cause: "Connection refused" instead of four classes around it."""
+    while error.__context__ is not None:
+        error = error.__context__
+    expected = getattr(error, "expected", None)
+    if expected:
+        return f"{expected:,} more bytes were to come"
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__

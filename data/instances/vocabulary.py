@@ -1,0 +1,246 @@
+"""Trains a WordPiece or SentencePiece vocabulary on formatted text, the same from run to run.
+
+Hugging Face's trainer makes WordPiece's. It counts in hash maps whose order changes from process to
+process, and where counts are equal the order decides; so the alphabet is chosen here, and the
+trainer gets every piece of one character with its number fixed beforehand.
+
+The library sentencepiece makes SentencePiece's (unigram), from sentences, in a fixed number of
+threads, because the sums over threads depend on it.
+"""
+
+from __future__ import annotations
+
+import collections
+import hashlib
+import io
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from bert_tf.base.errors import UserError
+from bert_tf.base.files import atomic_file
+from bert_tf.base.progress import progress
+from bert_tf.text.basic_tokenizer import is_ideograph, to_lower_case
+from bert_tf.text.tokenizer import open_tokenizer
+from bert_tf.text.vocabulary import CONTINUATION, SPECIAL_TOKENS, is_sentencepiece_model
+from data.corpora.text_files import read_lines
+from data.running.manifest import Stage
+from data.sharding.sentences import split_by_rules
+
+DEFAULT_VOCAB_SIZE = 30522
+# English needs some hundred characters; the rest are names in other scripts, [UNK] in the text.
+MAX_ALPHABET = 1000
+# Scripts with more characters: those that make up more than a millionth of the text count as well.
+RARE_SHARE = 1e-6
+MIN_PIECE_COUNT = 2
+# More text changes the vocabulary little, and the trainer holds every distinct word in memory.
+MAX_TRAINING_BYTES = 1 << 30
+# The trainer takes 1.1 kB for each different word.
+MOST_WORDS = 400_000
+# Ideographs are words of their own, and few.
+_WORD = re.compile("[^\\W\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002fa1f]+")
+# SentencePiece takes some 15 bytes a byte of text.
+MAX_SENTENCEPIECE_BYTES = 1 << 25
+SENTENCEPIECE_THREADS = 4
+
+
+def _sampled_lines(paths: Sequence[Path], description: str, max_bytes: int) -> Iterator[str]:
+    """The documents, or every k-th where the text is larger than what is trained on."""
+    total_bytes = sum(path.stat().st_size for path in paths)
+    step = -(-total_bytes // max_bytes)
+    with progress(total=total_bytes, unit="B", description=description) as bar:
+        for path in paths:
+            done = 0
+            with open(path, "rb") as raw, io.TextIOWrapper(raw, "utf-8", errors="replace", newline="\n") as file:
+                # The trainer takes 256 at a time, so long ones come in pieces.
+                for number, line in enumerate(read_lines(file)):
+                    bar.update(raw.tell() - done)
+                    done = raw.tell()
+                    if number % step == 0:
+                        yield line
+
+
+def _count_characters(paths: Sequence[Path], max_bytes: int) -> Counter[str]:
+    counts: Counter[str] = collections.Counter()
+    for line in _sampled_lines(paths, "counting characters", max_bytes):
+        counts.update(line)
+    return counts
+
+
+def _normal_counts(counts: Counter[str], normalize) -> Counter[str]:
+    """Characters but spaces after normalising."""
+    normal: Counter[str] = collections.Counter()
+    for character, count in counts.items():
+        for part in normalize(character):
+            if not part.isspace():
+                normal[part] += count
+    return normal
+
+
+def _choose_alphabet(counts: Counter[str], normalize) -> set[str]:
+    """The frequent characters after normalising, ties by code point."""
+    normal = _normal_counts(counts, normalize)
+    ranked = sorted(normal, key=lambda character: (-normal[character], character))
+    rare = RARE_SHARE * sum(normal.values())
+    return {character for rank, character in enumerate(ranked) if rank < MAX_ALPHABET or normal[character] > rare}
+
+
+def _replacements(counts: Counter[str], alphabet: set[str], normalize) -> dict[int, str]:
+    """For `str.translate`: characters outside the alphabet become spaces."""
+    return {
+        ord(character): " "
+        for character in counts
+        if any(part not in alphabet and not part.isspace() for part in normalize(character))
+    }
+
+
+def _frequent_words(lines: Iterable[str]) -> set[str] | None:
+    """The `MOST_WORDS` most frequent words, or None where there are not so many."""
+    counts: Counter[str] = collections.Counter()
+    floor = 0
+    for line in lines:
+        counts.update(_WORD.findall(line))
+        if len(counts) > 4 * MOST_WORDS:
+            # What is frequent comes back in time.
+            while len(counts) > 2 * MOST_WORDS:
+                floor += 1
+                counts = collections.Counter({word: count for word, count in counts.items() if count > floor})
+    if not floor and len(counts) <= MOST_WORDS:
+        return None
+    return set(sorted(counts, key=lambda word: (-counts[word], word))[:MOST_WORDS])
+
+
+def _without_rare_words(lines: Iterable[str], frequent: set[str] | None) -> Iterator[str]:
+    if frequent is None:
+        yield from lines
+        return
+    for line in lines:
+        yield _WORD.sub(lambda word: word[0] if word[0] in frequent else " ", line)
+
+
+def train_vocabulary(paths: Sequence[Path], vocab_size: int, do_lower_case: bool) -> list[str]:
+    """The pieces in the order of their ids: special tokens first, then characters, then merges.
+
+    Fewer than `vocab_size` where the text has fewer pieces that occur twice.
+
+    Raises:
+      UserError: `vocab_size` is too small for the special tokens and the text's characters.
+    """
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
+
+    normalizer = normalizers.BertNormalizer(lowercase=do_lower_case)
+    counts = _count_characters(paths, MAX_TRAINING_BYTES)
+    alphabet = _choose_alphabet(counts, normalizer.normalize_str)
+    replacements = _replacements(counts, alphabet, normalizer.normalize_str)
+    # Ideographs are words of their own: nothing goes on with one.
+    inside = (character for character in sorted(alphabet) if not is_ideograph(character))
+    fixed = [*SPECIAL_TOKENS, *sorted(alphabet), *(CONTINUATION + character for character in inside)]
+    if vocab_size <= len(fixed):
+        raise UserError(
+            f"vocab_size={vocab_size}: must be over {len(fixed)}, the special tokens and the text's characters"
+        )
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizer
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=vocab_size,
+        min_frequency=MIN_PIECE_COUNT,
+        special_tokens=fixed,
+        continuing_subword_prefix=CONTINUATION,
+        show_progress=False,
+    )
+    frequent = _frequent_words(_sampled_lines(paths, "counting words", MAX_TRAINING_BYTES))
+    text = _without_rare_words(_sampled_lines(paths, "training", MAX_TRAINING_BYTES), frequent)
+    lines = (line.translate(replacements) for line in text)
+    tokenizer.train_from_iterator(lines, trainer)
+    vocab = tokenizer.get_vocab()
+    return sorted(vocab, key=vocab.__getitem__)
+
+
+def train_sentencepiece(paths: Sequence[Path], vocab_size: int, do_lower_case: bool) -> bytes:
+    """A model file: the special tokens first, then at most `vocab_size` pieces with them.
+
+    Raises:
+      UserError: `vocab_size` is too small for the text's characters, or there is no such library.
+    """
+    try:
+        import sentencepiece
+    except ImportError:
+        raise UserError(
+            "a vocabulary that ends in .model needs the package sentencepiece: install it (pip install "
+            "sentencepiece, or bash scripts/setup.sh), or name a .txt for WordPiece"
+        ) from None
+
+    def normalize(text: str) -> str:
+        return to_lower_case(text) if do_lower_case else text
+
+    counts = _count_characters(paths, MAX_SENTENCEPIECE_BYTES)
+    normal, alphabet = _normal_counts(counts, normalize), _choose_alphabet(counts, normalize)
+    coverage = sum(normal[character] for character in alphabet) / max(sum(normal.values()), 1)
+    sentences = (
+        normalize(sentence)
+        for line in _sampled_lines(paths, "training", MAX_SENTENCEPIECE_BYTES)
+        for sentence in split_by_rules(line)
+    )
+    pad, unknown, *others = SPECIAL_TOKENS
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=sentences,
+            model_writer=model,
+            vocab_size=vocab_size,
+            model_type="unigram",
+            pad_id=0,
+            pad_piece=pad,
+            unk_id=1,
+            unk_piece=unknown,
+            bos_id=-1,
+            eos_id=-1,
+            control_symbols=others,
+            character_coverage=coverage,
+            hard_vocab_limit=False,
+            num_threads=SENTENCEPIECE_THREADS,
+            minloglevel=2,
+        )
+    except RuntimeError as error:
+        raise UserError(f"vocab_size={vocab_size}: SentencePiece refuses it for this text ({error})") from error
+    return model.getvalue()
+
+
+def copy_vocab(vocab_file: Path, folder: Path) -> Path:
+    """Puts a vocabulary beside the records: vocab.txt, a piece a line, and vocab.model where it is one.
+
+    Returns the copy, the model where there is one.
+    """
+    copied = folder / "vocab.txt"
+    if is_sentencepiece_model(vocab_file):
+        copied = folder / "vocab.model"
+        with atomic_file(copied) as copy:
+            copy.write(vocab_file.read_bytes())
+        content = _lines(open_tokenizer(vocab_file).inv_vocab)
+    else:
+        content = vocab_file.read_bytes()
+    with atomic_file(folder / "vocab.txt") as copy:
+        copy.write(content)
+    return copied
+
+
+def _lines(pieces: Sequence[str]) -> bytes:
+    return "".join(piece + "\n" for piece in pieces).encode()
+
+
+def create_vocab(
+    stage: Stage, output: Path, paths: Sequence[Path], vocab_size: int, do_lower_case: bool
+) -> dict[str, int]:
+    """Writes the vocabulary, of the kind that its name says, and completes `stage`; returns the counts."""
+    if is_sentencepiece_model(output):
+        content = train_sentencepiece(paths, vocab_size, do_lower_case)
+    else:
+        content = _lines(train_vocabulary(paths, vocab_size, do_lower_case))
+    with atomic_file(output) as file:
+        file.write(content)
+    counts = {"num_pieces": open_tokenizer(output).vocab_size}
+    entry = {"file": output.name, "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest(), **counts}
+    stage.complete(counts, {"vocabulary": [entry]})
+    return counts

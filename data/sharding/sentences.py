@@ -1,0 +1,226 @@
+"""Splits running text into sentences by rules: offline, tens of megabytes a second.
+
+A full stop, question or exclamation mark (with closing quotes and brackets after it) ends a
+sentence where white space and something that can open a sentence follow, unless the word before
+the stop is an abbreviation, an initial or a list number. Two spaces are a paragraph's end and
+always part sentences: that is how the formatted files keep paragraphs within one line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Callable
+
+from bert_tf.base.errors import UserError
+
+Splitter = Callable[[str], list[str]]
+
+METHODS = ("rules", "nltk")
+PARAGRAPH_SEPARATOR = "  "
+# What is longer is no sentence; it is parted at white space, so that it need not be held in memory.
+LONGEST_SENTENCE = 1 << 20
+# What follows decides whether a stop ends a sentence; a few words are enough.
+_CONTEXT = 1 << 10
+
+# Stand before what they belong to, so a sentence does not end after them.
+_NEVER_LAST = frozenset(
+    """
+    mr mrs ms messrs mme mlle dr prof rev fr hon st sts gen col maj capt cpt cmdr lt lieut sgt cpl
+    pvt adm gov sen rep pres amb supt insp det mt cf viz vs e.g i.e eg ie ca approx fig figs eq eqs
+    sec secs ch chap nos vol vols pp eds dept univ assn ph resp incl esp
+    """.split()
+)
+# Stand before a number; before anything else the full stop ends the sentence ("He said no.").
+_BEFORE_NUMBER = frozenset("no nr art pt jan feb mar apr jun jul aug sep sept oct nov dec par verse op".split())
+# May end a sentence: they do where a word follows that usually opens one.
+_MAYBE_LAST = frozenset(
+    """
+    inc ltd co corp llc plc jr sr esq etc al bros ave blvd rd km cm mm kg lb lbs oz sq ft hr hrs mi
+    a.m p.m u.s u.k u.n b.c a.d calif conn penn mich minn ariz tenn
+    """.split()
+)
+_OPENERS = frozenset(
+    """
+    the a an this that these those there here it its he she they his her their we our you your i my
+    in on at by for from with after before during since until when while where if as although though
+    because however therefore thus then also both each all many most some several such other another
+    one two three today later early soon once under over between among according despite no not
+    what who which why how but and or so yet
+    """.split()
+)
+
+_ABBREVIATIONS = _NEVER_LAST | _MAYBE_LAST
+# Of what stands before a stop so much is looked at.
+_LONGEST_WORD = 40
+
+_CLOSING = "\"'”’»›)\\]}"
+_OPENING = "\"'“‘«‹(\\[{¿¡"
+# Scripts that put no space after a stop.
+_SPACELESS_STOPS = "。！？｡।॥؟۔"
+# What goes on in small letters is left out here already. Beginning with a set of characters, the
+# pattern is searched for several times faster than an alternative is.
+_LATIN_STOP = (
+    rf"(?P<stop>[.!?…][.!?…]*)(?P<closing>[{_CLOSING}]*) "
+    rf"(?=(?P<opening>[{_OPENING}]*)(?P<next>[^\sa-z{_OPENING}]\w*))"
+)
+_STOP = re.compile(_LATIN_STOP)
+# Where the same matches, without the groups, which take time.
+_STOP_PLACE = re.compile(rf"[.!?…][.!?…]*[{_CLOSING}]* (?=[{_OPENING}]*[^\sa-z{_OPENING}])")
+_ANY_STOP = re.compile(rf"[{_SPACELESS_STOPS}]+[{_CLOSING}」』）]*|{_LATIN_STOP}")
+_DASH = re.compile("--|[—–/]")
+_WORD_START = re.compile(r"\w+")
+_LIST_NUMBER = re.compile(r"\(?(?:\d{1,3}|[a-zA-Z]|[ivxlcIVXLC]{1,5})")
+
+
+def _ends_sentence(text: str, start: int, match: re.Match[str]) -> bool:
+    """Whether the stop that `match` found in the sentence from `start` on ends it."""
+    following = match["next"]
+    first = following[0]
+    if first.islower():
+        return False
+    stop = match["stop"]
+    if stop != ".":
+        return first.isalnum() or bool(match["opening"]) or bool(match["closing"]) or stop[0] in "!?"
+    before = text[max(start, match.start() - _LONGEST_WORD) : match.start()]
+    last = before.rpartition(" ")[2].lstrip("\"'“‘«‹([{")
+    if not last:
+        return True
+    if len(before) == len(last) and _LIST_NUMBER.fullmatch(last):
+        return False
+    if match["closing"].strip("\"'”’»›"):
+        return True
+    word = last.lower()
+    if len(last) == 1 and last.isalpha():
+        # An initial, or "vitamin C".
+        return _opens_sentence(following)
+    # Past a dash a new word begins: "his chief--Mr. Smith".
+    word = _DASH.split(word)[-1]
+    if word in _BEFORE_NUMBER:
+        return not first.isdigit()
+    if word in _NEVER_LAST:
+        return False
+    if word in _MAYBE_LAST or ("." in word and word.replace(".", "").isalpha()):
+        return _opens_sentence(following) or bool(match["opening"])
+    return True
+
+
+def _opens_sentence(following: str) -> bool:
+    word = _WORD_START.match(following)
+    return word is not None and word[0].lower() in _OPENERS
+
+
+def _ends(paragraph: str) -> list[int]:
+    """Where the sentences of a paragraph end, but for the last one."""
+    ends = []
+    start = 0
+    for match in _STOP_PLACE.finditer(paragraph):
+        first, end = match.span()
+        # Most have a capital after them, and before them an ordinary word with a full stop, or another stop.
+        is_plain = "A" <= paragraph[end] <= "Z"
+        if is_plain and paragraph[first] == ".":
+            space = paragraph.rfind(" ", start, first)
+            word = paragraph[space + 1 : first]
+            is_plain = (
+                end - first == 2
+                and space > start
+                and word.isalpha()
+                and 1 < len(word) < _LONGEST_WORD
+                and word.lower() not in _ABBREVIATIONS
+            )
+        whole = None if is_plain else _STOP.match(paragraph, first)
+        if whole is None or _ends_sentence(paragraph, start, whole):
+            ends.append(end)
+            start = end
+    return ends
+
+
+def _ends_without_spaces(paragraph: str) -> list[int]:
+    """As `_ends`, where sentences may follow each other without a space."""
+    ends = [0]
+    for match in _ANY_STOP.finditer(paragraph):
+        if match["stop"] is None or _ends_sentence(paragraph, ends[-1], match):
+            ends.append(match.end())
+    return ends
+
+
+def split_by_rules(text: str) -> list[str]:
+    """The sentences of one line of text, in order and without the space between them."""
+    is_spaceless = not text.isascii() and any(stop in text for stop in _SPACELESS_STOPS)
+    find_ends = _ends_without_spaces if is_spaceless else _ends
+    sentences = []
+    for paragraph in text.split(PARAGRAPH_SEPARATOR):
+        start = 0
+        for end in find_ends(paragraph):
+            sentences.append(paragraph[start:end].strip())
+            start = end
+        sentences.append(paragraph[start:].strip())
+    return [sentence for sentence in sentences if sentence]
+
+
+def _nltk_splitter() -> Splitter:
+    try:
+        import nltk
+    except ImportError:
+        raise UserError(
+            "segmentation_method=nltk needs the package nltk: install it (pip install nltk), or "
+            "use --segmentation_method=rules"
+        ) from None
+
+    def split(text: str) -> list[str]:
+        return [
+            sentence
+            for paragraph in text.split(PARAGRAPH_SEPARATOR)
+            for sentence in nltk.tokenize.sent_tokenize(paragraph)
+        ]
+
+    try:
+        split("One. Two.")
+    except LookupError:
+        raise UserError(
+            "segmentation_method=nltk needs NLTK's sentence data: python3 -m nltk.downloader punkt "
+            "punkt_tab, or use --segmentation_method=rules"
+        ) from None
+    return split
+
+
+def get_splitter(method: str) -> Splitter:
+    """The function that splits a line into sentences: ``rules``, or ``nltk`` where installed.
+
+    Raises:
+      UserError: an unknown method, or NLTK or its data are not there.
+    """
+    if method == "rules":
+        return split_by_rules
+    if method == "nltk":
+        return _nltk_splitter()
+    raise UserError(f"segmentation_method={method}: must be one of {', '.join(METHODS)}")
+
+
+def split_pieces(pieces: Iterable[str], split: Splitter) -> Iterator[list[str]]:
+    """The sentences of a text that comes in pieces: as if it were split at once, but that one which
+    is longer than `LONGEST_SENTENCE` is parted."""
+    text = ""
+    previous: str | None = None
+    for piece in pieces:
+        if previous is not None:
+            found, text = _split_off(text + previous, split)
+            yield found
+        previous = piece
+    yield split(text + (previous or ""))
+
+
+def _split_off(text: str, split: Splitter) -> tuple[list[str], str]:
+    """The sentences that are whole whatever follows, and the text from there on."""
+    text = text.lstrip(" ")
+    end = text.rfind(PARAGRAPH_SEPARATOR)
+    if end >= 0:
+        return split(text[:end]), text[end:]
+    found = split(text)
+    end = len(text.rstrip())
+    while found and len(text) - end < _CONTEXT:
+        end = text.rindex(found.pop(), 0, end)
+    if not found and len(text) > LONGEST_SENTENCE + _CONTEXT:
+        end = text.rfind(" ", 1, LONGEST_SENTENCE) + 1 or LONGEST_SENTENCE
+        found = list(filter(None, [text[:end].strip()]))
+    return found, text[end:]

@@ -1,0 +1,283 @@
+"""Distributes documents to training and test shards, a sentence a line.
+
+Three steps: the formatted files are streamed into an index of (file, offset, length); documents go
+by falling size, each to the shard that is least full for its capacity; each shard is then written
+on its own, reading its documents in an order of its own. The text is never in memory at once, a
+document is never split, and the bytes depend on the seed alone, not on the number of processes.
+"""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import functools
+import hashlib
+import heapq
+import os
+from array import array
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Callable, NamedTuple
+
+import numpy as np
+
+from bert_tf.base.errors import UserError
+from bert_tf.base.files import atomic_file
+from bert_tf.base.progress import progress
+from data.running.manifest import Stage
+from data.running.workers import Workers
+from data.sharding import sentences
+
+SPLITS = ("training", "test")
+# What a split's own random stream is called in a seed.
+_SPLIT_NUMBERS = {"training": 0, "test": 1}
+_TIES = 2
+# Python's own integers take five times the memory of an array's.
+_ASSIGNMENT_BLOCK = 1 << 18
+# Read at once of a line or a document.
+_PIECE_BYTES = 1 << 20
+_LARGEST_DOCUMENT_BYTES = np.iinfo(np.uint32).max
+
+
+class ShardingSettings(NamedTuple):
+    """How many shards, and which share of the bytes goes to the test split.
+
+    Raises (in `validated`):
+      UserError: counts or share out of range, or a split with shards but no share.
+    """
+
+    num_training_shards: int
+    num_test_shards: int
+    fraction_test_set: float
+    segmentation_method: str
+    random_seed: int
+
+    def validated(self) -> ShardingSettings:
+        if self.num_training_shards < 1:
+            raise UserError(f"n_training_shards={self.num_training_shards}: must be at least 1")
+        if self.num_test_shards < 0:
+            raise UserError(f"n_test_shards={self.num_test_shards}: must be 0 or more")
+        if not 0 <= self.fraction_test_set < 1:
+            raise UserError(f"fraction_test_set={self.fraction_test_set}: must be in [0, 1)")
+        if (self.num_test_shards == 0) != (self.fraction_test_set == 0):
+            raise UserError(
+                f"n_test_shards={self.num_test_shards} and fraction_test_set="
+                f"{self.fraction_test_set}: both must be 0 or neither"
+            )
+        sentences.get_splitter(self.segmentation_method)
+        return self
+
+
+class DocumentIndex(NamedTuple):
+    """Where each document lies: file number [n], byte offset [n] and length [n] without line end."""
+
+    files: np.ndarray
+    offsets: np.ndarray
+    lengths: np.ndarray
+
+    @property
+    def num_documents(self) -> int:
+        return len(self.offsets)
+
+
+class ShardTask(NamedTuple):
+    """What a worker needs to write one shard."""
+
+    output: str
+    seed: tuple[int, int, int]
+    inputs: tuple[str, ...]
+    documents: DocumentIndex
+
+
+def _index_file(path: Path, report: Callable[[int], object]) -> Iterator[tuple[int, int]]:
+    """(offset, length) of each document."""
+    offset = reported = 0
+    with open(path, "rb") as file:
+        while piece := file.readline(_PIECE_BYTES):
+            length = len(piece)
+            while len(piece) == _PIECE_BYTES and not piece.endswith(b"\n"):
+                piece = file.readline(_PIECE_BYTES)
+                length += len(piece)
+            own = length - len(piece) + len(piece.rstrip(b"\r\n"))
+            if own > _LARGEST_DOCUMENT_BYTES:
+                raise UserError(
+                    f"{path}: the line at byte {offset:,} has {own:,} bytes; a document may have up to "
+                    f"{_LARGEST_DOCUMENT_BYTES:,}: part it into several lines"
+                )
+            if own:
+                yield offset, own
+            offset += length
+            if offset - reported >= _PIECE_BYTES:
+                report(offset - reported)
+                reported = offset
+    report(offset - reported)
+
+
+def index_documents(paths: Sequence[Path]) -> DocumentIndex:
+    """Streams the formatted files; empty lines are no documents.
+
+    Raises:
+      UserError: a document of more than 4 GB.
+    """
+    files, offsets, lengths = array("H"), array("Q"), array("I")
+    total_bytes = sum(path.stat().st_size for path in paths)
+    with progress(total=total_bytes, unit="B", description="indexing documents") as bar:
+        for number, path in enumerate(paths):
+            for offset, length in _index_file(path, bar.update):
+                files.append(number)
+                offsets.append(offset)
+                lengths.append(length)
+    return DocumentIndex(
+        np.frombuffer(files, np.uint16), np.frombuffer(offsets, np.uint64), np.frombuffer(lengths, np.uint32)
+    )
+
+
+def assign_documents(lengths: np.ndarray, settings: ShardingSettings) -> np.ndarray:
+    """The shard of each document, int32 [n]: training shards first, then test shards.
+
+    Greedy by falling size to the shard with the least bytes for its capacity, ties in a seeded
+    order; every shard gets a document before any gets two.
+    """
+    num_training, num_test = settings.num_training_shards, settings.num_test_shards
+    test_share = settings.fraction_test_set
+    capacities = [(1 - test_share) / num_training] * num_training
+    capacities += [test_share / num_test] * num_test if num_test else []
+    generator = np.random.default_rng([settings.random_seed, _TIES])
+    shuffled = generator.permutation(len(lengths)).astype(np.int32)
+    # All bits turned round, the longest comes first.
+    order = shuffled[np.argsort(~lengths[shuffled], kind="stable")]
+    assignment = np.empty(len(lengths), np.int32)
+    heap = [(0.0, shard) for shard in range(len(capacities))]
+    for first in range(0, len(order), _ASSIGNMENT_BLOCK):
+        block = order[first : first + _ASSIGNMENT_BLOCK]
+        for document, length in zip(block.tolist(), lengths[block].tolist()):
+            load, shard = heap[0]
+            assignment[document] = shard
+            heapq.heapreplace(heap, (load + length / capacities[shard], shard))
+    return assignment
+
+
+def _read_document(descriptor: int, offset: int, length: int) -> Iterator[str]:
+    """A document's text, in pieces where it is large."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    for done in range(0, length, _PIECE_BYTES):
+        block = os.pread(descriptor, min(_PIECE_BYTES, length - done), offset + done)
+        yield decoder.decode(block, final=done + _PIECE_BYTES >= length)
+
+
+def _write_shard(task: ShardTask, *, segmentation_method: str) -> dict[str, Any]:
+    split = sentences.get_splitter(segmentation_method)
+    documents = task.documents
+    order = np.random.default_rng(task.seed).permutation(documents.num_documents)
+    digest = hashlib.sha256()
+    num_sentences = num_bytes = 0
+    path = Path(task.output)
+    with contextlib.ExitStack() as stack:
+        inputs = [stack.enter_context(open(name, "rb", buffering=0)) for name in task.inputs]
+        file = stack.enter_context(atomic_file(path))
+
+        def write(lines: list[str]) -> int:
+            block = "\n".join([*lines, ""]).encode()
+            file.write(block)
+            digest.update(block)
+            return len(block)
+
+        for number in map(int, order):
+            pieces = _read_document(
+                inputs[documents.files[number]].fileno(), int(documents.offsets[number]), int(documents.lengths[number])
+            )
+            for found in sentences.split_pieces(pieces, split):
+                num_bytes += write(found)
+                num_sentences += len(found)
+            num_bytes += write([""])
+    return {
+        "file": f"{path.parent.name}/{path.name}",
+        "bytes": num_bytes,
+        "sha256": digest.hexdigest(),
+        "num_documents": documents.num_documents,
+        "num_sentences": num_sentences,
+    }
+
+
+def _require_enough_documents(num_documents: int, settings: ShardingSettings) -> None:
+    num_shards = settings.num_training_shards + settings.num_test_shards
+    if num_documents >= num_shards:
+        return
+    what = f"{num_documents:,} documents are fewer" if num_documents != 1 else "a single document is less"
+    num_test = min(settings.num_test_shards, max(1, num_documents // 20), num_documents - 1)
+    fewer = f"--n_training_shards={max(1, (num_documents - num_test) // 4)} --n_test_shards={num_test}"
+    hint = "" if num_test else " --fraction_test_set=0 (no held-out text then)"
+    raise UserError(
+        f"{what} than the {settings.num_training_shards:,} training and {settings.num_test_shards:,} test shards, and "
+        f"a document is never split: ask for fewer shards, such as {fewer}{hint}, or add text; documents in one file "
+        "can be told apart by blank lines between them"
+    )
+
+
+def _tasks(
+    stage: Stage,
+    dataset: str,
+    paths: Sequence[Path],
+    index: DocumentIndex,
+    assignment: np.ndarray,
+    settings: ShardingSettings,
+) -> Iterator[ShardTask]:
+    """The shards that are still missing."""
+    order = np.argsort(assignment, kind="stable").astype(np.int32)
+    num_shards = settings.num_training_shards + settings.num_test_shards
+    bounds = np.concatenate([[0], np.cumsum(np.bincount(assignment, minlength=num_shards))])
+    names = shard_names(dataset, settings)
+    for shard, (split, number, name) in enumerate(names):
+        if name in stage.finished:
+            continue
+        members = order[bounds[shard] : bounds[shard + 1]]
+        yield ShardTask(
+            str(stage.folder / name),
+            (settings.random_seed, _SPLIT_NUMBERS[split], number),
+            tuple(map(str, paths)),
+            DocumentIndex(*(column[members] for column in index)),
+        )
+
+
+def shard_names(dataset: str, settings: ShardingSettings) -> list[tuple[str, int, str]]:
+    """(split, number in the split, file name) of every shard, in the order of `assign_documents`."""
+    counts = zip(SPLITS, (settings.num_training_shards, settings.num_test_shards))
+    return [
+        (split, number, f"{split}/{dataset}_{split}_{number}.txt") for split, count in counts for number in range(count)
+    ]
+
+
+def shard_corpus(
+    stage: Stage, dataset: str, paths: Sequence[Path], settings: ShardingSettings, workers: Workers
+) -> dict[str, int]:
+    """Writes all shards of `dataset` and completes `stage`; returns the counts.
+
+    Raises:
+      UserError: fewer documents than shards, a full disk, a killed worker.
+    """
+    index = index_documents(paths)
+    _require_enough_documents(index.num_documents, settings)
+    assignment = assign_documents(index.lengths, settings)
+    for split in SPLITS:
+        (stage.folder / split).mkdir(exist_ok=True)
+    names = shard_names(dataset, settings)
+    write = functools.partial(_write_shard, segmentation_method=settings.segmentation_method)
+    tasks = _tasks(stage, dataset, paths, index, assignment, settings)
+    with progress(
+        total=len(names), initial=len(stage.finished), unit="shards", description=f"sharding {dataset}"
+    ) as bar:
+        for entry in workers.map_in_order(write, tasks):
+            stage.add(entry)
+            bar.update(1)
+    shards = {split: [stage.finished[name] for of, _, name in names if of == split] for split in SPLITS}
+    entries = [entry for split in SPLITS for entry in shards[split]]
+    counts = {
+        "num_documents": index.num_documents,
+        "num_documents_training": sum(e["num_documents"] for e in shards["training"]),
+        "num_documents_test": sum(e["num_documents"] for e in shards["test"]),
+        "num_sentences": sum(e["num_sentences"] for e in entries),
+        "text_bytes": int(index.lengths.sum()),
+    }
+    assert sum(e["num_documents"] for e in entries) == index.num_documents, counts
+    stage.complete(counts, shards)
+    return counts
