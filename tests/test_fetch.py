@@ -255,7 +255,7 @@ def test_killed_download_goes_on_with_the_same_bytes(server, tmp_path):
     page.delay_secs = 0.002
     code = (
         f"import sys; sys.path.insert(0, {str(CHECKOUT)!r})\n"
-        "from pathlib import Path\nfrom data import fetch\nfetch._BLOCK_BYTES = 4096\n"
+        "from pathlib import Path\nfrom data.fetching import fetch\nfetch._BLOCK_BYTES = 4096\n"
         f"fetch.Client().fetch({server.url('/file.bin')!r}, Path({str(tmp_path / 'file.bin')!r}), "
         f"{SHA256!r}, '', '')"
     )

@@ -201,5 +201,5 @@ def test_the_loop_reads_results_only_where_it_logs(monkeypatch):
         telemetry=Telemetry(),
     )
     assert run_updates(training, settings)
-    # Where the run stands at its start, twice, and then each log line: five results, and where it stands.
-    assert reads == [0, 0, 5, 5, 5, 10]
+    # Where the run stands at its start, and then each log line: five results, and where it stands.
+    assert reads == [0, 5, 5, 5, 10]

@@ -16,7 +16,8 @@ import pytest
 from bert_tf.base.errors import UserError
 from bert_tf.base.signals import STOPPED_EXIT_CODE
 from bert_tf.config import BertConfig
-from bert_tf.launch import adam, environment, lamb, launchers, pretraining, rank, squad
+from bert_tf.launch import adam, environment, lamb, launchers, pretraining, squad
+from bert_tf.launch import rank as rank_wrapper
 from bert_tf.launch.environment import LaunchEnvironment
 from bert_tf.launch.prepared_data import choose_prepared
 
@@ -262,7 +263,7 @@ def test_choice_of_launcher(monkeypatch):
 def test_places_in_a_slurm_step(task, expected):
     """Three nodes with 3, 2 and 2 tasks: rank, size, local rank and size, rank and size among equals."""
     rank, node, local_rank = task
-    place = rank.slurm_place(
+    place = rank_wrapper.slurm_place(
         {
             "SLURM_STEP_TASKS_PER_NODE": "3,2(x2)",
             "SLURM_PROCID": str(rank),
@@ -637,7 +638,7 @@ def test_ranks_end_with_the_launcher(tmp_path):
 def test_a_child_whose_parent_is_killed_while_it_starts(monkeypatch, tmp_path):
     """Then the kernel has nobody to tell it about; on a busy machine there is time for that."""
     monkeypatch.setattr(os, "getppid", lambda: 1)
-    child = rank.start_child(["sleep", "60"], subprocess.DEVNULL, os.environ, signal.SIGKILL)
+    child = rank_wrapper.start_child(["sleep", "60"], subprocess.DEVNULL, os.environ, signal.SIGKILL)
     assert child.wait(timeout=30) == 137
 
 
