@@ -77,7 +77,7 @@ def draw(chart: Chart, runs: Sequence[Run]) -> Item | None:
     ends: list[Item] = []  # the last values beside the ends of their curves
     for trace in traces:
         if trace["customdata"] and "yaxis" not in trace and trace["x"][-1] > 0.97 * end and trace["y"][-1] is not None:
-            font = {"color": (trace.get("line") or trace["marker"])["color"]}
+            font = {"size": 11, "color": (trace.get("line") or trace["marker"])["color"]}
             text = f"<b>{write_value(trace['y'][-1], chart.percent)}</b>"
             ends.append({"x": 1, "xref": "paper", "xshift": 4, "y": trace["y"][-1], "text": text, "font": font})
     if len(ends) == 2:  # one above the other, however close they are

@@ -64,15 +64,13 @@ def _of_number(write: Callable[[float], Any]) -> Callable[[Any], Any]:
 
 
 def _duration(secs: float) -> str:
-    """To be read at a glance."""
     if secs < 100:
         return f"{secs:.0f} s"
     return f"{secs / 60:.{int(secs < 600)}f} min" if secs < 6000 else f"{secs / 3600:,.1f} h"
 
 
 def _clock(time_unix: float) -> str:
-    bounded = min(max(time_unix, 0), 2**32)  # a log may hold anything
-    return f"{datetime.datetime.fromtimestamp(bounded).astimezone():%Y-%m-%d %H:%M:%S %Z}"
+    return f"{datetime.datetime.fromtimestamp(min(max(time_unix, 0), 2**32)).astimezone():%Y-%m-%d %H:%M:%S %Z}"
 
 
 def state(run: Run) -> tuple[str, str]:

@@ -34,6 +34,7 @@ class Run:
     end: Event | None = None
     elapsed_secs: float = 0.0  # without the pauses between a stop and the next start
     last_time_unix: float | None = None
+    _series: dict[str, list[Point]] = dataclasses.field(default_factory=dict)
     label: str = ""  # set by `read_runs`, which sees the other runs of the report
 
     @property
@@ -67,8 +68,10 @@ class Run:
 
     def series(self, name: str) -> list[Point]:
         """(update, value) of a metric, none of which is both trained and evaluated; NaN and infinities are kept."""
-        points = ((whole(event.get("update")), number(event.get(name))) for event in self.train + self.evaluations)
-        return [(x, y) for x, y in points if y is not None]
+        if name not in self._series:
+            events = (event for event in self.train + self.evaluations if name in event)
+            self._series[name] = [(whole(e.get("update")), y) for e in events if (y := number(e[name])) is not None]
+        return self._series[name]
 
     def last(self, name: str) -> float | None:
         """The last finite value of a metric."""
