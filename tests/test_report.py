@@ -11,12 +11,11 @@ from html.parser import HTMLParser
 
 import pytest
 
-from bert_tf.base.errors import UserError
 from bert_tf.config import BertConfig
-from bert_tf.report import write_curve_svg, write_report
-from bert_tf.report.charts import Chart, Segment, Series, draw
-from bert_tf.report.runs import num_parameters, read_run
-from bert_tf.report.scales import nice_ticks, running_mean, thin_out, write_ticks, write_value
+from bert_tf.report import write_report
+from bert_tf.report.figures import Chart, draw, thin_out, write_value
+from bert_tf.report.page import num_parameters
+from bert_tf.report.runs import read_run, read_runs
 
 VOID = {"meta", "br", "link", "img", "input", "hr"}
 
@@ -51,6 +50,17 @@ def read_page(path):
     reader.close()
     assert reader.open == []
     return reader
+
+
+def refuse_constant(name):
+    raise AssertionError(f"{name} is not JSON: the browser would draw nothing")
+
+
+def figures_of(path):
+    """Title -> the chart's Plotly figure, read as strictly as a browser does."""
+    page = path.read_text(encoding="utf-8")
+    found = re.findall(r'<h3>([^<]*)</h3>.*?<script type="application/json">(.*?)</script>', page, re.S)
+    return {title: json.loads(text, parse_constant=refuse_constant) for title, text in found}
 
 
 def text_of(path):
@@ -156,38 +166,55 @@ def test_both_phases_and_fine_tuning_with_their_numbers(tmp_path):
         assert shown in text, shown
     for shown in ("321", "11.5 %", "56 %", "1,600", "2.00 GiB", "50 sequences/s", "2.15.1"):
         assert shown in text, shown
-    assert "python run_pretraining.py \\ '--model_dir=a folder'" in text
+    assert "run_pretraining.py \\ '--model_dir=a folder'" in text
     assert "on each of its 2 ranks" in text
     # The line of a model that guesses: ln 8192 + ln 2.
-    assert f"ln V + ln 2 = {math.log(8192) + math.log(2):.3f}" in text
+    line = figures_of(tmp_path / "report.html")["Total loss (MLM + NSP)"]["layout"]["shapes"][-1]
+    assert line["y0"] == pytest.approx(math.log(8192) + math.log(2)) and "9.704" in line["label"]["text"]
     assert "MFU" not in text and "TFLOP/s" not in text  # neither was measured
+
+
+def test_runs_of_one_name_are_told_apart(tmp_path):
+    folders = [
+        answering(tmp_path / "finetuned" / "squad", "phase_2", 81.26),
+        answering(tmp_path / "finetuned_from_random" / "squad", None, 22.4),
+        answering(tmp_path / "again" / "squad", "phase_2", 80.0),
+    ]
+    labels = [run.label for run in read_runs(folders)]
+    assert labels[1] == "SQuAD, from random weights"
+    assert labels[0] == f"SQuAD, from the checkpoint ({folders[0]})" and len(set(labels)) == 3
+    write_report(folders[:2], tmp_path / "report.html")
+    text = text_of(tmp_path / "report.html")
+    assert "SQuAD, from the checkpoint 81.26" in text and "SQuAD, from random weights 22.40" in text
 
 
 def test_the_page_needs_no_other_file(tmp_path):
     write_report([whole_phase(tmp_path / "phase_1")], tmp_path / "report.html")
-    for tag, attributes in read_page(tmp_path / "report.html").tags:
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["phase_1", "report.html"]
+    tags = read_page(tmp_path / "report.html").tags
+    for tag, attributes in tags:
         assert tag not in ("link", "img", "iframe")
         assert not {"src", "href"} & set(attributes)
-    style = (tmp_path / "report.html").read_text()
-    assert "@import" not in style and "url(" not in style
-    assert "prefers-color-scheme: dark" in style
+    # The browser refuses whatever plotly.js or a log might want to fetch.
+    policy = next(attributes["content"] for _, attributes in tags if "http-equiv" in attributes)
+    assert "default-src 'none'" in policy and "http" not in policy and "*" not in policy
+    page = (tmp_path / "report.html").read_text()
+    assert "@import" not in page.split("</style>")[0] and "url(" not in page.split("</style>")[0]
 
 
 def test_phases_share_one_axis_of_updates(tmp_path):
     folders = [whole_phase(tmp_path / "phase_1"), whole_phase(tmp_path / "phase_2")]
     write_report(folders, tmp_path / "report.html")
-    charts = [
-        json.loads(attributes["data-chart"])
-        for _, attributes in read_page(tmp_path / "report.html").tags
-        if "data-chart" in attributes
-    ]
-    loss = charts[0]
-    assert loss["frame"][-1] == 200
-    assert loss["phases"] == [[0, "Phase 1"], [100, "Phase 2"]]
-    training, held_out = loss["series"]
-    assert [x for x, _ in training["points"]] == list(range(10, 201, 10))
-    assert training["points"][0][1] == "8.8"
-    assert held_out["points"] == [[100, "6.625"], [200, "6.625"]]
+    figure = figures_of(tmp_path / "report.html")["Total loss (MLM + NSP)"]
+    assert figure["layout"]["xaxis"]["range"] == [0, 200]
+    training = [trace for trace in figure["data"] if trace["name"] == "training"]
+    held_out = [trace for trace in figure["data"] if trace["name"] == "held-out text"]
+    assert [x for trace in training for x in trace["x"]] == list(range(10, 201, 10))
+    assert training[1]["customdata"] == list(range(10, 101, 10)) and training[0]["y"][0] == 8.8
+    assert [(trace["x"], trace["y"]) for trace in held_out] == [([100], [6.625]), ([200], [6.625])]
+    assert [trace["showlegend"] for trace in training + held_out] == [True, False, True, False]
+    warmups = [(shape["x0"], shape["x1"]) for shape in figure["layout"]["shapes"] if shape.get("name") == "warm-up"]
+    assert warmups == [(0, 20), (100, 120)]
 
 
 @pytest.mark.parametrize("content", [None, "", "not json\n", '{"event": "start"', "[1]\n7\n"])
@@ -235,7 +262,9 @@ def test_after_a_resume_the_last_line_of_an_update_wins(tmp_path):
     assert run.elapsed_secs == 25 + 20
     write_report([tmp_path / "phase_1"], tmp_path / "report.html")
     text = text_of(tmp_path / "report.html")
-    assert "at update 10" in text and "taken up again at update 10" in text
+    assert "Resumed at update 10" in text
+    marks = [trace for trace in figures_of(tmp_path / "report.html")["MLM loss"]["data"] if trace["name"] == "resumed"]
+    assert [trace["x"] for trace in marks] == [[10]]
 
 
 def test_a_finished_run_started_again_was_not_interrupted(tmp_path):
@@ -258,12 +287,9 @@ def test_numbers_that_are_none(tmp_path):
     events += [train(30, total_loss="Infinity", gradient_norm="-Infinity"), train(40)]
     folder = make_run(tmp_path / "phase_1", events)
     write_report([folder], tmp_path / "report.html")
-    text = text_of(tmp_path / "report.html")
-    assert "update 20: not a number" in text and "update 30: infinite" in text
-    page = (tmp_path / "report.html").read_text()
-    drawn = re.findall(r'(?: d| [xy][12]?| width| height)="([^"]*)"', page)
-    assert len(drawn) > 100
-    assert not [value for value in drawn if "nan" in value.lower() or "inf" in value.lower()]
+    traces = {trace["name"]: trace for trace in figures_of(tmp_path / "report.html")["Total loss (MLM + NSP)"]["data"]}
+    assert traces["training"]["y"] == [8.8, None, None, 8.2]  # the line is broken there
+    assert traces["not finite"]["x"] == [20, 30]
 
 
 def test_values_of_the_wrong_kind_do_not_break_the_page(tmp_path):
@@ -281,40 +307,47 @@ def test_values_of_the_wrong_kind_do_not_break_the_page(tmp_path):
             inner = {**config(), section: dict.fromkeys(config()[section], value)}
             (folder / "config.json").write_text(json.dumps(inner))
             write_report([folder], tmp_path / "report.html")
-            read_page(tmp_path / "report.html")
+            figures_of(tmp_path / "report.html")
         (folder / "config.json").write_text(json.dumps(changes))
         write_report([folder], tmp_path / "report.html")
-        read_page(tmp_path / "report.html")
+        figures_of(tmp_path / "report.html")
 
 
 def test_text_is_escaped(tmp_path):
-    evil = '<script>alert("1")</script>&"\''
+    evil = '</script><script>alert("1")</script>&"\''
     events = [start(phase=evil), train(10), {"event": "warning", "update": 10, "message": evil}]
     folder = make_run(tmp_path / "<b>&", events, command=[evil], versions={evil: evil}, device=evil)
+    (folder / "config.json").write_text(
+        json.dumps(config(command=[evil], versions={evil: evil}, device=evil, init_checkpoint=evil))
+    )
     write_report([folder], tmp_path / "report.html", title=evil)
     reader = read_page(tmp_path / "report.html")
-    assert sum(tag == "script" for tag, _ in reader.tags) == 1
+    figures = figures_of(tmp_path / "report.html")
+    assert sum(tag == "script" for tag, _ in reader.tags) == 2 + len(figures)  # plotly.js, ours, and the charts' data
     assert not [tag for tag, _ in reader.tags if tag == "b" and "alert" in tag]
     assert "".join(reader.text).count('alert("1")') >= 5
+    # Plotly reads HTML in names, too.
+    assert "&lt;b&gt;&amp;" in figures["MLM loss"]["layout"]["annotations"][0]["text"]
 
 
 def test_thousands_of_points_are_thinned_out(tmp_path):
-    events = [start(), *(train(update) for update in range(1, 20001))]
-    folder = make_run(tmp_path / "phase_1", events)
-    write_report([folder], tmp_path / "report.html")
-    assert (tmp_path / "report.html").stat().st_size < 500_000
+    few, many = (
+        make_run(tmp_path / str(count) / "phase_1", [start(), *(train(update) for update in range(1, count + 1))])
+        for count in (2, 20000)
+    )
+    write_report([few], tmp_path / "few.html")
+    write_report([many], tmp_path / "many.html")
+    assert (tmp_path / "many.html").stat().st_size - (tmp_path / "few.html").stat().st_size < 300_000
 
 
 def test_scale_and_skips_are_shown_where_there_are_any(tmp_path):
     quiet = make_run(tmp_path / "phase_1", [start(), train(10), train(20)])
     write_report([quiet], tmp_path / "report.html")
-    text = text_of(tmp_path / "report.html")
-    assert "Loss scale" not in text
+    assert not {"Loss scale", "Skipped updates"} & set(figures_of(tmp_path / "report.html"))
     events = [start(), train(10, loss_scaler=32768), train(20, skipped_updates=3)]
     loud = make_run(tmp_path / "loud" / "phase_1", events)
     write_report([loud], tmp_path / "report.html")
-    text = text_of(tmp_path / "report.html")
-    assert "Loss scale" in text and "left out because a gradient was not finite" in text
+    assert {"Loss scale", "Skipped updates"} <= set(figures_of(tmp_path / "report.html"))
 
 
 def test_where_the_time_went(tmp_path):
@@ -341,14 +374,14 @@ def test_utilisation_is_shown_only_where_it_was_measured(tmp_path):
 
 
 def test_packing_shows_in_tokens_and_rows(tmp_path):
-    measured = dict(tokens_per_sec=3456.0, padding_share=0.0123, instances_per_row=2.5)
-    events = [start(flops_per_sequence=2e9), train(10, **measured), train(20, **measured)]
+    measured = dict(tokens_per_sec=3456.0, padding_share=0.0123, instances_per_row=2.5, model_tflops=0.04)
+    events = [start(), train(10, **measured), train(20, **measured)]
     packed = dict(settings={**config()["settings"], "packing": True})
     write_report([make_run(tmp_path / "a", events, **packed)], tmp_path / "report.html")
     text = text_of(tmp_path / "report.html")
     assert "Real tokens a second, median 3,456" in text and "Padding in what was computed 1.23 %" in text
-    assert "Instances in a row 2.50" in text
-    assert "50 sequences/s, 40 GFLOP/s" in text, "instances that share a row share its work"
+    assert "Instances in a row 2.5" in text
+    assert "50 sequences/s, 40 GFLOP/s" in text
     write_report([make_run(tmp_path / "b", events)], tmp_path / "report.html")
     assert "Instances in a row" not in text_of(tmp_path / "report.html")
 
@@ -368,37 +401,8 @@ def test_an_older_page_is_replaced_in_one_move(tmp_path, monkeypatch):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["phase_1", "report.html"]
 
 
-def test_curves_as_a_file_of_their_own(tmp_path):
-    write_curve_svg([whole_phase(tmp_path / "phase_1")], tmp_path / "curve.svg")
-    text = text_of(tmp_path / "curve.svg")
-    assert "Total loss" in text and "Masked-word accuracy" in text
-    assert "var(" not in (tmp_path / "curve.svg").read_text()
-    with pytest.raises(UserError, match="no logged updates"):
-        write_curve_svg([tmp_path / "nothing"], tmp_path / "other.svg")
-
-
-def test_the_program(tmp_path):
-    folder = whole_phase(tmp_path / "phase_1")
-
-    def run(*arguments):
-        return subprocess.run(
-            [sys.executable, "-m", "bert_tf.report", *map(str, arguments)], capture_output=True, text=True
-        )
-
-    both = f"--run_folders={folder},{tmp_path / 'phase_2'}"
-    answer = run(both, f"--output={tmp_path / 'report.html'}", "--title=One")
-    assert answer.returncode == 0, answer.stderr
-    assert "One" in text_of(tmp_path / "report.html")
-    assert run(both, f"--output={tmp_path / 'curve.svg'}").returncode == 0
-    answer = run(f"--run_folders={tmp_path / 'nothing'}", f"--output={tmp_path / 'x.html'}")
-    assert answer.returncode == 2
-    assert answer.stderr.startswith("error: ") and "none of these folders" in answer.stderr
-    answer = run(both, f"--output={folder / 'metrics.jsonl' / 'x.html'}")
-    assert answer.returncode == 2 and "Traceback" not in answer.stderr
-
-
-def test_the_report_does_not_import_tensorflow():
-    code = "import sys, bert_tf.report; sys.exit('tensorflow' in sys.modules)"
+def test_the_report_imports_neither_tensorflow_nor_before_it_is_written_plotly():
+    code = "import sys, bert_tf.report; sys.exit(bool({'tensorflow', 'plotly'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
@@ -407,60 +411,27 @@ def test_parameters_of_the_published_models(name, parameters):
     assert num_parameters(BertConfig.preset(name, 30522).to_dict()) == parameters
 
 
-@pytest.mark.parametrize("low, high", [(0, 1), (2.3, 11.02), (0, 7038), (-3, 1e-5), (5, 5), (0, 0)])
-def test_ticks_are_round_and_cover_the_range(low, high):
-    ticks = nice_ticks(low, high, 5)
-    assert 2 <= len(ticks) <= 12
-    assert ticks[0] <= low and ticks[-1] >= high
-    steps = {round(b - a, 9) for a, b in zip(ticks, ticks[1:])}
-    assert len(steps) == 1
-
-
-def test_ticks_of_an_axis_are_written_alike():
-    assert write_ticks([0, 5e-5, 1e-4], "number") == ["0", "0.5·10⁻⁴", "1·10⁻⁴"]
-    assert write_ticks([0, 0.0005, 0.001], "number") == ["0", "0.0005", "0.0010"]
-    assert write_ticks([0, 0.5, 1], "percent") == ["0 %", "50 %", "100 %"]
-
-
 def test_values_are_written_for_reading():
-    written = [write_value(value, "number") for value in (0, 2.64126, 812.4, 12345.6, 4e-5)]
-    assert written == ["0", "2.641", "812.4", "12,346", "4·10⁻⁵"]
-    assert write_value(0.6123, "percent") == "61.2 %"
-    assert write_value(math.nan, "percent") == "not a number"
+    written = [write_value(value) for value in (0, 2.64126, 812.4, 12345.6, 131072.0, 0.00026299)]
+    assert written == ["0", "2.641", "812.4", "12,346", "131,072", "0.000263"]
+    assert write_value(0.6123, percent=True) == "61.2 %"
 
 
 def test_thinning_keeps_ends_and_extremes_and_breaks():
-    points = [(float(x), math.sin(x / 50)) for x in range(10_000)]
-    points[5000] = (5000.0, 40.0)
-    points[7000] = (7000.0, math.nan)
+    points = [(x, math.sin(x / 50)) for x in range(10_000)]
+    points[5000] = (5000, 40.0)
+    points[7000] = (7000, math.nan)
     thinned = thin_out(points, 100)
     assert len(thinned) <= 110
     assert thinned[0] == points[0] and thinned[-1] == points[-1]
-    assert (5000.0, 40.0) in thinned
+    assert (5000, 40.0) in thinned
     assert any(math.isnan(y) for _, y in thinned)
     assert [x for x, _ in thinned] == sorted(x for x, _ in thinned)
 
 
-def test_running_mean_is_the_mean_of_neighbours():
-    points = [(float(x), float(x % 2)) for x in range(300)]
-    points[100] = (100.0, math.nan)
-    mean = running_mean(points)
-    assert [x for x, _ in mean] == [x for x, _ in points]
-    assert mean[150][1] == pytest.approx(sum(y for _, y in points[145:156]) / 11)
-    near = [y for _, y in points[95:106] if not math.isnan(y)]
-    assert mean[100][1] == pytest.approx(sum(near) / 10)
-
-
-def test_a_point_lies_where_its_value_says():
-    chart = Chart(
-        "Test",
-        [Series("dots", [[(50.0, 2.0)]], "c1", dots=True), Series("line", [[(0, 0), (100, 4)]], "c2")],
-        [Segment(0, 100, "Phase 1")],
-    )
-    svg = draw(chart, 520, 300)
-    dot = re.search(r'<circle class="dot c1" cx="([\d.]+)" cy="([\d.]+)" r="5"><title>', svg)
-    line = re.search(r'<path class="line c2" d="M([\d.]+) ([\d.]+)h.01L([\d.]+) ([\d.]+)"', svg)
-    x1, y1, x2, y2 = map(float, line.groups())
-    assert float(dot[1]) == pytest.approx((x1 + x2) / 2, abs=0.1)
-    assert float(dot[2]) == pytest.approx((y1 + y2) / 2, abs=0.1)
-    assert y1 > y2  # upwards
+def test_a_line_of_means_lies_over_many_reports(tmp_path):
+    updates = [train(update, gradient_norm=1.0 + update % 2, mlm_loss=3.0) for update in range(1, 601)]
+    run = read_run(make_run(tmp_path / "phase_1", [start(), *updates]))
+    means, logged = draw(Chart("Gradient norm", "gradient_norm"), [run])["data"]
+    assert set(means["y"]) == {1.5} and set(logged["y"]) == {1.0, 2.0}
+    assert draw(Chart("MLM loss", "mlm_loss", usual=3.0), [run]) is None

@@ -1,9 +1,8 @@
-"""report.html: what a training did and how well, from its run folders, in one self-contained page.
+"""Turns run folders (metrics.jsonl, config.json) into report.html: what was trained, how, and how well it went.
 
-No TensorFlow here. The page is written again at each checkpoint, so everything in it copes with
-runs that are under way, were cut short, or lack a phase.
+One page without other files or network, written again at each checkpoint, of runs in whatever state. No TensorFlow.
 """
 
-from bert_tf.report.document import write_curve_svg, write_report
+from bert_tf.report.page import write_report
 
-__all__ = ["write_curve_svg", "write_report"]
+__all__ = ["write_report"]

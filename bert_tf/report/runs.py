@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import json
 import math
-from collections.abc import Mapping
+import statistics
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 Event = dict[str, Any]
+Point = tuple[int, float]  # update, value
 
 LARGEST_COUNT = 1e15  # whole numbers up to here are exact as floats; nothing we count is larger
 
@@ -18,212 +21,126 @@ LARGEST_COUNT = 1e15  # whole numbers up to here are exact as floats; nothing we
 class Run:
     """One run folder: its configuration and the history that led to its present state.
 
-    `train` and `evaluations` are ordered by update and hold each update once, the last time it was
-    reached. What was logged beyond the checkpoint from which a run was resumed is gone from them,
-    because the run itself forgot it.
+    `train` and `evaluations` hold each update once, in order. What was logged beyond the checkpoint from which the run
+    was resumed is gone from them, because the run itself forgot it.
     """
 
     folder: Path
     config: dict[str, Any]
-    starts: list[Event]
-    train: list[Event]
-    evaluations: list[Event]
-    warnings: list[Event]
-    end: Event | None
-    elapsed_secs: float
-    last_time_unix: float | None
-
-    @property
-    def name(self) -> str:
-        return self.folder.resolve().name
-
-    @property
-    def label(self) -> str:
-        return self.name.replace("_", " ").capitalize().replace("Squad", "SQuAD")
-
-    @property
-    def is_pretraining(self) -> bool:
-        """Whether it trained the masked-language model, as told by what it measured."""
-        pretraining = ("mlm_loss", "masked_lm_loss", "masked_lm_accuracy")
-        if any(name in event for event in self.train + self.evaluations for name in pretraining):
-            return True
-        return not self.is_question_answering and self.setting("max_predictions_per_seq") is not None
+    starts: list[Event] = dataclasses.field(default_factory=list)
+    train: list[Event] = dataclasses.field(default_factory=list)
+    evaluations: list[Event] = dataclasses.field(default_factory=list)
+    warnings: list[Event] = dataclasses.field(default_factory=list)
+    end: Event | None = None
+    elapsed_secs: float = 0.0  # without the pauses between a stop and the next start
+    last_time_unix: float | None = None
+    _series: dict[str, list[Point]] = dataclasses.field(default_factory=dict)
+    label: str = ""  # set by `read_runs`, which sees the other runs of the report
 
     @property
     def is_question_answering(self) -> bool:
-        task = str(self.setting("task", self.setting("phase", "")))
-        return task == "squad" or any("f1" in event for event in self.evaluations)
+        return self.setting("phase") == "squad" or any("f1" in event for event in self.evaluations)
+
+    @property
+    def is_pretraining(self) -> bool:
+        return not self.is_question_answering and self.setting("max_predictions_per_seq") is not None
+
+    @property
+    def origin(self) -> str:
+        return "from the checkpoint" if self.setting("init_checkpoint") else "from random weights"
 
     def setting(self, name: str, default: Any = None) -> Any:
         """A setting from the configuration, or from what the run said when it started."""
-        sections = (self.config.get("settings"), self.config.get("identity"), self.config)
-        for source in (*sections, *reversed(self.starts)):
+        for source in (self.config.get("settings"), self.config.get("identity"), self.config, *reversed(self.starts)):
             if isinstance(source, Mapping) and source.get(name) is not None:
                 return source[name]
         return default
 
-    def section(self, name: str) -> dict[str, Any]:
-        value = self.config.get(name)
-        return dict(value) if isinstance(value, Mapping) else {}
-
-    @property
-    def data_counts(self) -> dict[str, Any]:
-        counts = self.section("data").get("counts")
-        return dict(counts) if isinstance(counts, Mapping) else {}
-
-    @property
-    def total_updates(self) -> int:
-        """Where the run ends, or where it has got to if nobody wrote that down."""
-        planned = self.setting("total_updates", self.setting("num_train_steps"))
-        return whole(planned) or self.last_update
-
     @property
     def last_update(self) -> int:
-        events = [*self.train[-1:], *self.evaluations[-1:], *self.starts[-1:]]
-        if self.end:
-            events.append(self.end)
-        return max((whole(event.get("update")) for event in events), default=0)
-
-    @property
-    def is_done(self) -> bool:
-        return self.end is not None and self.end.get("reason") == "done"
+        events = [*self.train[-1:], *self.evaluations[-1:], *self.starts[-1:], self.end or {}]
+        return max(whole(event.get("update")) for event in events)
 
     @property
     def restarts(self) -> list[int]:
-        """Updates at which the run was taken up again and got further."""
-        updates = [whole(start.get("update")) for start in self.starts[1:]]
-        return [update for update in updates if update < self.last_update]
+        """Updates at which the run was resumed and got further."""
+        return [x for start in self.starts[1:] if (x := whole(start.get("update"))) < self.last_update]
 
-    def series(self, name: str) -> list[tuple[float, float]]:
-        """(update, value) of a training metric; NaN and infinities are kept, absent ones not."""
-        return _series(self.train, name)
-
-    def held_out(self, name: str) -> list[tuple[float, float]]:
-        """(update, value) of an evaluation metric."""
-        return _series(self.evaluations, name)
+    def series(self, name: str) -> list[Point]:
+        """(update, value) of a metric, none of which is both trained and evaluated; NaN and infinities are kept."""
+        if name not in self._series:
+            events = (event for event in self.train + self.evaluations if name in event)
+            self._series[name] = [(whole(e.get("update")), y) for e in events if (y := number(e[name])) is not None]
+        return self._series[name]
 
     def last(self, name: str) -> float | None:
-        """The last finite value of a training metric."""
-        return last_finite(self.series(name))
+        """The last finite value of a metric."""
+        return next((y for _, y in reversed(self.series(name)) if math.isfinite(y)), None)
 
-    def last_held_out(self, name: str) -> float | None:
-        return last_finite(self.held_out(name))
+    def median(self, name: str) -> float | None:
+        """The median of a rate, without the first report, which holds the compilation."""
+        rates = [y for _, y in self.series(name) if math.isfinite(y)]
+        return statistics.median_high(rates[1:] or rates) if rates else None
+
+
+def read_runs(folders: Iterable[str | Path]) -> list[Run]:
+    """The runs of the folders that exist, with labels that tell them apart."""
+    runs = [read_run(folder) for folder in folders if Path(folder).is_dir()]
+    for run in runs:
+        name = run.folder.resolve().name.replace("_", " ").capitalize().replace("Squad", "SQuAD")
+        run.label = f"{name}, {run.origin}" if run.is_question_answering else name
+    num_of_label = collections.Counter(run.label for run in runs)
+    for run in runs:
+        run.label += f" ({run.folder})" if num_of_label[run.label] > 1 else ""
+    return runs
 
 
 def read_run(folder: str | Path) -> Run:
     """Reads what a run folder holds; nothing in it has to exist, and no line has to be whole."""
-    folder = Path(folder)
-    events = _read_events(folder / "metrics.jsonl")
-    starts: list[Event] = []
-    train: dict[int, Event] = {}
-    evaluations: dict[int, Event] = {}
-    warnings: list[Event] = []
-    end: Event | None = None
-    for event in events:
-        update = whole(event.get("update"))
-        kind = event.get("event")
-        if kind == "start":
-            starts.append(event)
-            end = None
-            train = {key: value for key, value in train.items() if key <= update}
-            evaluations = {key: value for key, value in evaluations.items() if key <= update}
-        elif kind == "train":
-            train[update] = event
-        elif kind == "evaluation":
-            evaluations[update] = event
+    paths = (Path(folder) / "config.json", Path(folder) / "metrics.jsonl")
+    config, metrics = (path.read_text(encoding="utf-8", errors="replace") if path.exists() else "" for path in paths)
+    run = Run(Path(folder), _json_object(config))
+    histories: dict[Any, dict[int, Event]] = {"train": {}, "evaluation": {}}
+    for line in metrics.splitlines():
+        event = _json_object(line)  # empty where a kill cut the line short
+        update, kind, time = whole(event.get("update")), event.get("event"), number(event.get("time_unix"))
+        if kind in ("train", "evaluation"):
+            histories[kind][update] = event
         elif kind == "warning":
-            warnings.append(event)
+            run.warnings.append(event)
         elif kind == "end":
-            end = event
-    times = [time for event in events if (time := number(event.get("time_unix"))) is not None]
-    return Run(
-        folder=folder,
-        config=_read_object(folder / "config.json"),
-        starts=starts,
-        train=[train[key] for key in sorted(train)],
-        evaluations=[evaluations[key] for key in sorted(evaluations)],
-        warnings=warnings,
-        end=end,
-        elapsed_secs=_elapsed_secs(events),
-        last_time_unix=times[-1] if times else None,
-    )
+            run.end = event
+        elif kind == "start":
+            run.starts.append(event)
+            run.end = None
+            for name, history in histories.items():
+                histories[name] = {key: value for key, value in history.items() if key <= update}
+        if time is not None and math.isfinite(time):
+            run.elapsed_secs += time - run.last_time_unix if run.last_time_unix and kind != "start" else 0.0
+            run.last_time_unix = time
+    run.train, run.evaluations = ([history[key] for key in sorted(history)] for history in histories.values())
+    return run
 
 
 def number(value: Any) -> float | None:
     """A number, also from the texts "NaN" and "Infinity" that stand for them in JSON."""
-    if isinstance(value, bool) or value is None:
+    if isinstance(value, bool):
         return None
     try:
         return float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
 
 
 def whole(value: Any) -> int:
-    """A count; 0 for what is none."""
+    """A count; 0 for anything else."""
     count = number(value)
     return int(count) if count is not None and abs(count) < LARGEST_COUNT else 0
 
 
-def last_finite(points: list[tuple[float, float]]) -> float | None:
-    return next((y for _, y in reversed(points) if math.isfinite(y)), None)
-
-
-def num_parameters(config: Mapping[str, Any]) -> int | None:
-    """Weights of the encoder with pooler, by Google's field names; None where one is missing.
-
-    109,482,240 for BERT-Base and 335,141,888 for BERT-Large with 30,522 pieces.
-    """
-    names = ("hidden_size", "intermediate_size", "num_hidden_layers", "vocab_size")
-    width, inner, num_layers, vocab_size = (whole(config.get(name)) for name in names)
-    if min(width, inner, num_layers, vocab_size) < 1:
-        return None
-    num_positions = whole(config.get("max_position_embeddings", 512))
-    rows = vocab_size + num_positions + whole(config.get("type_vocab_size", 2))
-    layer = 4 * (width * width + width) + 2 * width * inner + inner + width + 4 * width
-    return rows * width + 2 * width + num_layers * layer + width * width + width
-
-
-def _series(events: list[Event], name: str) -> list[tuple[float, float]]:
-    points = ((number(event.get("update")), number(event.get(name))) for event in events)
-    return [(x, y) for x, y in points if x is not None and math.isfinite(x) and y is not None]
-
-
-def _elapsed_secs(events: list[Event]) -> float:
-    """Time in which the run was running: the pauses between its starts do not count."""
-    total = latest = 0.0
-    started: float | None = None
-    for event in events:
-        time = number(event.get("time_unix"))
-        if time is None:
-            continue
-        if event.get("event") == "start" or started is None:
-            total += latest - started if started is not None else 0.0
-            started = time
-        latest = time
-    return total + (latest - started if started is not None else 0.0)
-
-
-def _read_events(path: Path) -> list[Event]:
-    """Lines that are not whole JSON objects, as a kill leaves them, are left out."""
-    events = []
+def _json_object(text: str) -> dict[str, Any]:
     try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    except FileNotFoundError:
-        return []
-    for line in lines:
-        try:
-            event = json.loads(line)
-        except json.JSONDecodeError:
-            continue
-        if isinstance(event, dict):
-            events.append(event)
-    return events
-
-
-def _read_object(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text(encoding="utf-8", errors="replace"))
-    except (FileNotFoundError, json.JSONDecodeError):
+        value = json.loads(text)
+    except json.JSONDecodeError:
         return {}
     return value if isinstance(value, dict) else {}
