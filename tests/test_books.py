@@ -260,10 +260,10 @@ def test_custom_inputs_must_exist(tmp_path):
 
 
 def test_book_larger_than_memory_allows_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(text_files, "LARGEST_DOCUMENT_CHARACTERS", 100)
+    monkeypatch.setattr(text_files, "LARGEST_DOCUMENT_BYTES", 100)
     path = tmp_path / "a.txt"
     path.write_text("x" * 300)
-    with pytest.raises(UserError, match="a.txt: a book of more than 100 characters.*--dataset=custom"):
+    with pytest.raises(UserError, match="a.txt, line 1: a document of more than 100 bytes.*--dataset=custom"):
         books.book_line(path, None, "strict")
 
 

@@ -16,12 +16,11 @@ import sys
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, Callable, NamedTuple, Union
+from typing import IO, Any, Callable, NamedTuple
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import sha256_of_file, sync
 from bert_tf.base.progress import progress
-from data.corpora.text_files import Unfinished
 from data.running.manifest import Stage
 from data.running.workers import Workers, WorkersError
 from data.sharding.sentences import PARAGRAPH_SEPARATOR
@@ -35,7 +34,6 @@ CHECKPOINT_BYTES = 16 << 20
 LONGEST_WRAPPED_LINE = 120
 # Input that workers hold or that waits for its turn to be written.
 _BYTES_IN_FLIGHT = 1 << 27
-_PIECE_BYTES = 1 << 20
 
 _WORD = re.compile(r"[^\W_]+")
 _STOP = re.compile("[.!?…。！？｡।॥؟۔]")
@@ -43,28 +41,12 @@ _STOP = re.compile("[.!?…。！？｡।॥؟۔]")
 _MIN_WORDS_WITHOUT_STOP = 8
 
 
-class Part(NamedTuple):
-    """Where a piece of a document that is too large for one batch belongs."""
-
-    joint: str | None  # what stands between the part before and this one; None: it is the first
-    is_last: bool
-
-
-Hash = hashlib.blake2b
-# Whole, or a piece of it. The pieces of one document follow each other.
-Document = Union[str, tuple[str, Part]]
-
-
 class Batch(NamedTuple):
-    """Documents as read, how many others were dropped while reading, and their part of the input.
-
-    With `part` it is a single text, a piece of a document.
-    """
+    """Documents as read, how many others were dropped while reading, and their share of the input."""
 
     documents: Sequence[Any]
     num_dropped: dict[str, int]
     input_bytes: int
-    part: Part | None = None
 
 
 class Cleaned(NamedTuple):
@@ -73,7 +55,6 @@ class Cleaned(NamedTuple):
     lines: list[str]
     num_dropped: dict[str, int]
     input_bytes: int
-    part: Part | None = None
 
 
 class Corpus(NamedTuple):
@@ -97,52 +78,19 @@ def as_line(paragraphs: Iterable[str]) -> str:
     return PARAGRAPH_SEPARATOR.join(normal)
 
 
-def _joint(before: str, ends_long_line: bool, line: str, num_characters: int) -> str | None:
-    """What stands between two lines of a document that is parted there; None where it should not be."""
-    if isinstance(before, Unfinished):
-        return " " if before[-1:].isspace() else ""
-    if ends_long_line or any(not of or len(of) > LONGEST_WRAPPED_LINE for of in (before, line)):
-        return PARAGRAPH_SEPARATOR if ends_long_line or num_characters >= BATCH_CHARACTERS else None
-    return " " if num_characters >= 2 * BATCH_CHARACTERS else None
-
-
-def in_parts(lines: Iterable[str]) -> Iterator[Document]:
-    """A document given by its lines; one larger than a batch is parted, between paragraphs if it has any."""
-    held: list[str] = []
-    num_characters = 0
-    joint: str | None = None
-    before, ends_long_line = "", False
-    for line in lines:
-        between = _joint(before, ends_long_line, line, num_characters) if held else None
-        if between is not None:
-            yield "\n".join(held), Part(joint, False)
-            held, num_characters, joint = [], 0, between
-        held.append(line)
-        num_characters += len(line) + 1
-        before, ends_long_line = line, isinstance(before, Unfinished) and not isinstance(line, Unfinished)
-    text = "\n".join(held)
-    yield text if joint is None else (text, Part(joint, True))
-
-
-def in_batches(documents: Iterable[Document], total_bytes: int) -> Iterator[Batch]:
+def in_batches(documents: Iterable[str], total_bytes: int) -> Iterator[Batch]:
     """Batches of about equal size of the documents of a file of `total_bytes`."""
-    whole: list[str] = []
+    held: list[str] = []
     num_characters, left_bytes = 0, total_bytes
     for document in documents:
-        if isinstance(document, str):
-            whole.append(document)
-            num_characters += len(document)
-        if whole and (num_characters >= BATCH_CHARACTERS or not isinstance(document, str)):
+        held.append(document)
+        num_characters += len(document)
+        if num_characters >= BATCH_CHARACTERS:
             input_bytes = min(left_bytes, num_characters)
             left_bytes -= input_bytes
-            yield Batch(whole, {}, input_bytes)
-            whole, num_characters = [], 0
-        if not isinstance(document, str):
-            text, part = document
-            input_bytes = min(left_bytes, len(text))
-            left_bytes -= input_bytes
-            yield Batch([text], {}, input_bytes, part)
-    yield Batch(whole, {}, left_bytes)
+            yield Batch(held, {}, input_bytes)
+            held, num_characters = [], 0
+    yield Batch(held, {}, left_bytes)
 
 
 def has_sentence(line: str) -> bool:
@@ -176,12 +124,9 @@ class SeenDocuments:
 
     def add(self, document: bytes) -> bool:
         """Adds a document; False where it was there before."""
-        return self.add_hash(_hash(document))
-
-    def add_hash(self, digest: Hash) -> bool:
-        """The same, given what `_hash` makes of the document."""
+        digest = hashlib.blake2b(document, digest_size=8).digest()
         # 0 marks a free place.
-        return self._insert(int.from_bytes(digest.digest(), "little") or 1)
+        return self._insert(int.from_bytes(digest, "little") or 1)
 
     def _insert(self, key: int) -> bool:
         table, mask = self._table, len(self._table) - 1
@@ -210,31 +155,6 @@ def _zeros(count: int) -> array[int]:
     return array("Q", [0]) * count
 
 
-def _hash(document: bytes = b"") -> Hash:
-    return hashlib.blake2b(document, digest_size=8)
-
-
-class _OpenDocument:
-    """A document that is being written part by part: what is known of it so far."""
-
-    def __init__(self, start: int):
-        self.start = start  # in the output
-        self.digest = _hash()
-        self._num_words = 0
-        self._has_stop = False
-
-    def add(self, text: str, encoded: bytes) -> None:
-        self.digest.update(encoded)
-        self._has_stop = self._has_stop or bool(_STOP.search(text))
-        wanted = _MIN_WORDS_WITHOUT_STOP - self._num_words
-        self._num_words += len(list(itertools.islice(_WORD.finditer(text), wanted)))
-
-    @property
-    def has_sentence(self) -> bool:
-        """As the function of that name says of the whole line."""
-        return self._num_words > 0 and (self._has_stop or self._num_words >= _MIN_WORDS_WITHOUT_STOP)
-
-
 class _Writer:
     """The unfinished output file with its counts; can be taken up again at a checkpoint."""
 
@@ -246,7 +166,6 @@ class _Writer:
         self.num_batches = 0
         self.counts: dict[str, int] = {"num_read": 0, "num_documents": 0}
         self._num_bytes = self._checkpoint_bytes = 0
-        self._document: _OpenDocument | None = None
         self.input_bytes = 0
 
     def open(self) -> IO[bytes]:
@@ -274,32 +193,25 @@ class _Writer:
         return self._file
 
     def _see_again(self) -> None:
-        digest = _hash()
-        while self._seen is not None and (piece := self._file.readline(_PIECE_BYTES)):
-            digest.update(piece)
-            if piece.endswith(b"\n"):
-                self._seen.add_hash(digest)
-                digest = _hash()
+        if self._seen is not None:
+            for line in self._file:
+                self._seen.add(line)
 
     def write(self, cleaned: Cleaned) -> None:
         for reason, count in cleaned.num_dropped.items():
             self._count("num_read", count)
             self._count(f"num_dropped_{reason}", count)
-        if cleaned.part is None:
-            self._forget_unfinished()
-            for line in cleaned.lines:
-                self._write_line(line)
-        else:
-            self._write_part(cleaned.lines[0], cleaned.part)
+        for line in cleaned.lines:
+            self._write_line(line)
         self.num_batches += 1
         self.input_bytes += cleaned.input_bytes
-        if self._document is None and self._num_bytes - self._checkpoint_bytes >= CHECKPOINT_BYTES:
+        if self._num_bytes - self._checkpoint_bytes >= CHECKPOINT_BYTES:
             self.checkpoint()
 
     def _write_line(self, line: str) -> None:
         self._count("num_read")
         encoded = line.encode("utf-8", "replace") + b"\n"
-        reason = self._reason_to_drop(has_sentence(line), _hash(encoded))
+        reason = self._reason_to_drop(line, encoded)
         if reason:
             self._count(f"num_dropped_{reason}")
         else:
@@ -307,43 +219,14 @@ class _Writer:
             self._num_bytes += len(encoded)
             self._count("num_documents")
 
-    def _write_part(self, text: str, part: Part) -> None:
-        if part.joint is None:
-            self._forget_unfinished()
-        if self._document is None:
-            self._document = _OpenDocument(self._num_bytes)
-        document = self._document
-        if text and self._num_bytes > document.start:
-            text = f"{part.joint}{text}"
-        encoded = text.encode("utf-8", "replace") + b"\n" * part.is_last
-        document.add(text, encoded)
-        self._file.write(encoded)
-        self._num_bytes += len(encoded)
-        if not part.is_last:
-            return
-        self._count("num_read")
-        reason = self._reason_to_drop(document.has_sentence, document.digest)
-        self._count(f"num_dropped_{reason}" if reason else "num_documents")
-        if not reason:
-            self._document = None
-        self._forget_unfinished()
-
-    def _reason_to_drop(self, is_text: bool, digest: Hash) -> str:
-        if not is_text:
+    def _reason_to_drop(self, line: str, encoded: bytes) -> str:
+        if not has_sentence(line):
             return "without_sentence"
         if self._seen is None:
             return ""
         if self._seen.is_full:
             self._count("num_not_kept_for_comparison")
-        return "" if self._seen.add_hash(digest) else "duplicates"
-
-    def _forget_unfinished(self) -> None:
-        """Takes back what is written of a document that was dropped, or ended with the damage of its file."""
-        if self._document is not None:
-            self._file.seek(self._document.start)
-            self._file.truncate()
-            self._num_bytes = self._document.start
-            self._document = None
+        return "" if self._seen.add(encoded) else "duplicates"
 
     def checkpoint(self) -> None:
         self._file.flush()
@@ -360,7 +243,6 @@ class _Writer:
         )
 
     def finish(self) -> None:
-        self._forget_unfinished()
         self.checkpoint()
         self._file.close()
         os.replace(self._partial, self._output)

@@ -127,7 +127,7 @@ class _File:
                 end = waiting.find(closing, searched)
                 if end < 0:
                     searched = max(0, len(waiting) - len(closing))
-                    if len(waiting) > text_files.LARGEST_DOCUMENT_CHARACTERS:
+                    if len(waiting) > text_files.LARGEST_DOCUMENT_BYTES:
                         raise UserError(
                             f"{self._path}: no {closing.decode()} within {len(waiting):,} bytes: not a file of PubMed's"
                         )
