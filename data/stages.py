@@ -24,7 +24,8 @@ from data.fetching import download, sources
 from data.instances import pretraining_examples as examples
 from data.instances import vocabulary
 from data.running import dask_cluster
-from data.running.manifest import Stage, describe_input, read_manifest, shard_entries
+from data.running.entries import FileEntry, InputFile, Manifest, VocabEntry, describe_input, read_manifest
+from data.running.manifest import Stage
 from data.running.workers import ProcessPool, Workers
 from data.sharding import sharding
 
@@ -155,8 +156,9 @@ def run_text_formatting(options: argparse.Namespace, layout: Layout) -> None:
             _say_done("formatted", counts, output)
 
 
-def _formatted_inputs(dataset: str, layout: Layout) -> tuple[list[Path], list[dict[str, Any]]]:
-    paths, inputs = [], []
+def _formatted_inputs(dataset: str, layout: Layout) -> tuple[list[Path], list[InputFile]]:
+    paths: list[Path] = []
+    inputs: list[InputFile] = []
     for corpus in _corpora_of(dataset):
         path = layout.formatted_file(corpus)
         if dataset == "books_wiki_en_corpus" and corpus == "bookscorpus" and not path.is_file():
@@ -168,15 +170,15 @@ def _formatted_inputs(dataset: str, layout: Layout) -> tuple[list[Path], list[di
             )
         _require_made(path, "text_formatting", corpus)
         manifest = read_manifest(layout.formatted_manifest(corpus))
-        made = {entry["file"]: entry for entry in shard_entries(manifest)} if manifest else {}
+        made = {entry.file: entry for entry in manifest.entries} if manifest else {}
         entry = made.get(path.name)
-        if entry is not None and entry["bytes"] != path.stat().st_size:
+        if entry is not None and entry.num_bytes != path.stat().st_size:
             raise UserError(
-                f"{path} has {path.stat().st_size:,} bytes, its manifest says {entry['bytes']:,}: "
+                f"{path} has {path.stat().st_size:,} bytes, its manifest says {entry.num_bytes:,}: "
                 f"run bertPrep.py --action=text_formatting --dataset={corpus} again"
             )
         paths.append(path)
-        inputs.append(describe_input(path, layout.root, entry["sha256"] if entry else None))
+        inputs.append(describe_input(path, layout.root, entry.sha256 if entry else None))
     return paths, inputs
 
 
@@ -254,7 +256,7 @@ def _vocab_file(options: argparse.Namespace, layout: Layout) -> Path:
     )
 
 
-def _sharded_inputs(dataset: str, layout: Layout) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def _sharded_inputs(dataset: str, layout: Layout) -> tuple[Manifest, list[InputFile]]:
     _corpora_of(dataset)
     folder = layout.sharded / dataset
     manifest = read_manifest(folder / "manifest.json")
@@ -262,21 +264,23 @@ def _sharded_inputs(dataset: str, layout: Layout) -> tuple[dict[str, Any], list[
         raise UserError(
             f"{folder} holds no finished shards: run bertPrep.py --action=sharding --dataset={dataset} first"
         )
+    if missing := {"num_training_shards", "fraction_test_set"} - manifest.arguments.keys():
+        raise UserError(f"{folder}/manifest.json names no {min(missing)}: delete {folder} and make it again")
     inputs = []
-    for entry in shard_entries(manifest):
-        path = folder / entry["file"]
-        if not path.is_file() or path.stat().st_size != entry["bytes"]:
+    for entry in manifest.entries:
+        path = folder / entry.file
+        if not path.is_file() or path.stat().st_size != entry.num_bytes:
             raise UserError(
                 f"{path} is gone or was changed: run bertPrep.py --action=sharding "
                 f"--dataset={dataset} again with the same arguments"
             )
-        inputs.append(describe_input(path, layout.root, entry["sha256"]))
+        inputs.append(describe_input(path, layout.root, entry.sha256))
     return manifest, inputs
 
 
-def tfrecord_folder(settings: examples.ExampleSettings, sharded: dict[str, Any]) -> str:
+def tfrecord_folder(settings: examples.ExampleSettings, sharded: Manifest) -> str:
     """The folder's name, which tells the parameters as NVIDIA's does, and behind them our own."""
-    made = sharded["arguments"]
+    made = sharded.arguments
     own = "_whole_word_masking" if settings.whole_word_masking else ""
     own += f"_max_ngram_size_{settings.max_ngram_size}" if settings.max_ngram_size > 1 else ""
     own += "_masking_dynamic" if settings.masking == "dynamic" else ""
@@ -292,17 +296,12 @@ def tfrecord_folder(settings: examples.ExampleSettings, sharded: dict[str, Any])
 RecordTask = tuple[str, str, str, int]  # text file, record file, split, number in the split
 
 
-def _make_records(task: RecordTask, settings: examples.ExampleSettings) -> dict[str, Any]:
+def _make_records(task: RecordTask, settings: examples.ExampleSettings) -> FileEntry:
     text, output, split, number = task
     counts = examples.make_shard(text, output, settings, split, number)
     path = Path(output)
-    return {
-        "file": f"{split}/{path.name}",
-        "num_instances": counts["num_instances"],
-        "bytes": path.stat().st_size,
-        "sha256": sha256_of_file(path),
-        "counts": counts,
-    }
+    details = {"num_instances": counts["num_instances"], "counts": counts}
+    return FileEntry(f"{split}/{path.name}", path.stat().st_size, sha256_of_file(path), details)
 
 
 def run_create_tfrecord_files(options: argparse.Namespace, layout: Layout) -> None:
@@ -311,7 +310,7 @@ def run_create_tfrecord_files(options: argparse.Namespace, layout: Layout) -> No
     vocab_file = _vocab_file(options, layout)
     tokenizer = open_tokenizer(vocab_file)
     check_casing(tokenizer.inv_vocab, bool(options.do_lower_case), vocab_file)
-    vocab = {"size": tokenizer.vocab_size, "sha256": sha256_of_file(vocab_file)}
+    vocab = VocabEntry(tokenizer.vocab_size, sha256_of_file(vocab_file))
     dupe_factor = options.dupe_factor
     if dupe_factor is None:
         dupe_factor = 1 if options.masking == "dynamic" else examples.ExampleSettings.dupe_factor
@@ -358,21 +357,24 @@ def run_create_tfrecord_files(options: argparse.Namespace, layout: Layout) -> No
         settings = dataclasses.replace(settings, vocab_file=str(vocabulary.copy_vocab(vocab_file, folder)))
         shards = _make_all_records(stage, sharded, layout.sharded / dataset, settings, workers_of(options, layout))
         counts: dict[str, Any] = examples.total_counts(
-            entry["counts"] for entries in shards.values() for entry in entries
+            entry.details["counts"] for entries in shards.values() for entry in entries
         )
         counts.update(
-            {f"num_instances_{split}": sum(e["num_instances"] for e in entries) for split, entries in shards.items()}
+            {
+                f"num_instances_{split}": sum(e.counts["num_instances"] for e in entries)
+                for split, entries in shards.items()
+            }
         )
         stage.complete(counts, shards)
         _say_done("records", counts, folder)
 
 
 def _make_all_records(
-    stage: Stage, sharded: dict[str, Any], sharded_folder: Path, settings: examples.ExampleSettings, workers: Workers
-) -> dict[str, list[dict[str, Any]]]:
+    stage: Stage, sharded: Manifest, sharded_folder: Path, settings: examples.ExampleSettings, workers: Workers
+) -> dict[str, list[FileEntry]]:
     names = {
-        split: [Path(entry["file"]).with_suffix(".tfrecord").as_posix() for entry in entries]
-        for split, entries in sharded["shards"].items()
+        split: [Path(entry.file).with_suffix(".tfrecord").as_posix() for entry in entries]
+        for split, entries in sharded.shards.items()
     }
     for split in names:
         (stage.folder / split).mkdir(exist_ok=True)

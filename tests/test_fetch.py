@@ -51,11 +51,7 @@ def is_whole(folder):
 
 def test_whole_file_with_its_checksum(server, tmp_path):
     server.add("/file.bin", CONTENT)
-    assert get(server, tmp_path) == {
-        "url": server.url("/file.bin"),
-        "bytes": len(CONTENT),
-        "sha256": SHA256.partition(":")[2],
-    }
+    assert get(server, tmp_path) == (len(CONTENT), SHA256.partition(":")[2], server.url("/file.bin"))
     assert is_whole(tmp_path)
 
 
@@ -255,7 +251,7 @@ def test_killed_download_goes_on_with_the_same_bytes(server, tmp_path):
     page.delay_secs = 0.002
     code = (
         f"import sys; sys.path.insert(0, {str(CHECKOUT)!r})\n"
-        "from pathlib import Path\nfrom data import fetch\nfetch._BLOCK_BYTES = 4096\n"
+        "from pathlib import Path\nfrom data.fetching import fetch\nfetch._BLOCK_BYTES = 4096\n"
         f"fetch.Client().fetch({server.url('/file.bin')!r}, Path({str(tmp_path / 'file.bin')!r}), "
         f"{SHA256!r}, '', '')"
     )

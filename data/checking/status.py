@@ -61,8 +61,8 @@ def _total_shards(prepared: Prepared) -> int | None:
     if prepared.manifest:
         return len(prepared.entries)
     if prepared.stage == "create_tfrecord_files":
-        return len(prepared.header["inputs"])
-    arguments = prepared.header["arguments"]
+        return len(prepared.header.inputs)
+    arguments = prepared.header.arguments
     if prepared.stage == "sharding":
         return arguments["num_training_shards"] + arguments["num_test_shards"]
     return None
@@ -72,21 +72,21 @@ def advance_of(prepared: Prepared) -> Advance | None:
     """From the journal; the rate is that of the latest run alone."""
     if prepared.journal is None:
         return None
-    header, entries = prepared.journal
+    journal = prepared.journal
     is_formatting = prepared.stage == "text_formatting"
-    done, taken_over, latest = 0.0, 0.0, header["time"]
-    for entry in entries:
+    done, taken_over, latest = 0.0, 0.0, journal.time
+    for entry in journal.entries:
         if is_formatting:
-            done = entry["checkpoint"]["input_bytes"] / 1e6
+            done = (entry.checkpoint or {}).get("input_bytes", 0) / 1e6
         else:
             done += 1
-        latest = entry.get("time", latest)
-        if "time" not in entry:
+        latest = entry.time or latest
+        if entry.time is None:
             taken_over = done
-    secs = latest - header["time"]
+    secs = latest - journal.time
     per_sec = (done - taken_over) / secs if secs > 0 else None
     if is_formatting:
-        total: float | None = sum(entry["bytes"] for entry in header["inputs"]) / 1e6
+        total: float | None = sum(entry.num_bytes for entry in journal.header.inputs) / 1e6
         return Advance(done, total, "MB", per_sec)
     unit = "files" if prepared.stage == "download" else "shards"
     if prepared.manifest:
@@ -97,9 +97,7 @@ def advance_of(prepared: Prepared) -> Advance | None:
 
 def _damaged(prepared: Prepared) -> list[str]:
     """The files whose absence or size already shows that they are not what was made."""
-    return [
-        entry["file"] for _, entry in prepared.entries if not _has_size(prepared.folder / entry["file"], entry["bytes"])
-    ]
+    return [entry.file for _, entry in prepared.entries if not _has_size(prepared.folder / entry.file, entry.num_bytes)]
 
 
 def _has_size(path: Path, num_bytes: int) -> bool:
@@ -117,7 +115,7 @@ def _counts_in_words(counts: dict[str, Any]) -> str:
 
 def _telling_counts(prepared: Prepared) -> dict[str, Any]:
     assert prepared.manifest
-    counts = prepared.manifest["counts"]
+    counts = prepared.manifest.counts
     if prepared.stage != "create_tfrecord_files":
         return counts
     return {
@@ -150,9 +148,9 @@ def describe_stage(prepared: Prepared) -> Iterator[str]:
                 "--action verify --repair makes them again"
             )
         yield _counts_in_words(_telling_counts(prepared))
-    arguments = {name: value for name, value in prepared.header.get("arguments", {}).items() if value is not None}
-    if vocab := prepared.header.get("vocab"):
-        arguments["vocabulary"] = f"of {vocab['size']:,} pieces"
+    arguments = {name: value for name, value in prepared.header.arguments.items() if value is not None}
+    if vocab := prepared.header.vocab:
+        arguments["vocabulary"] = f"of {vocab.size:,} pieces"
     if arguments:
         yield "with " + ", ".join(f"{name} {value}" for name, value in arguments.items())
     yield str(prepared.folder)
@@ -208,7 +206,7 @@ def _next_steps(dataset: str, found: list[Prepared], layout: Layout) -> list[str
 
 def _next_records(dataset: str, found: list[Prepared], layout: Layout) -> list[str]:
     records = [p for p in found if p.stage == "create_tfrecord_files" and p.manifest]
-    made = [tuple(p.header["arguments"][name] for name in _SHAPE) for p in records]
+    made = [tuple(p.header.arguments[name] for name in _SHAPE) for p in records]
     missing = [dict(zip(_SHAPE, phase)) for phase in _PHASES if phase not in made]
     if not missing:
         return [

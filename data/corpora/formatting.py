@@ -21,6 +21,7 @@ from typing import IO, Any, Callable, NamedTuple
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import sha256_of_file, sync
 from bert_tf.base.progress import progress
+from data.running.entries import FileEntry
 from data.running.manifest import Stage
 from data.running.workers import Workers, WorkersError
 from data.sharding.sentences import PARAGRAPH_SEPARATOR
@@ -305,14 +306,10 @@ def format_corpus(
     counts = writer.counts
     num_dropped = sum(n for name, n in counts.items() if name.startswith("num_dropped_"))
     assert counts["num_read"] == counts["num_documents"] + num_dropped, counts
-    entry: dict[str, Any] = {
-        "file": output.name,
-        "bytes": output.stat().st_size,
-        "sha256": sha256_of_file(output),
-        "num_documents": counts["num_documents"],
-    }
+    details: dict[str, Any] = {"num_documents": counts["num_documents"]}
     if corpus.damages:
-        entry["damages"] = corpus.damages
+        details["damages"] = corpus.damages
+    entry = FileEntry(output.name, output.stat().st_size, sha256_of_file(output), details)
     if num_not_kept := counts.get("num_not_kept_for_comparison"):
         print(
             f"warning: more than {SeenDocuments.MOST:,} different documents: the last {num_not_kept:,} were "

@@ -18,7 +18,7 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Callable, TypeVar
+from typing import Any, Callable, NamedTuple, TypeVar
 
 import requests
 
@@ -52,8 +52,16 @@ class _TryAgain(Exception):
         self.wait_secs = wait_secs
 
 
-def describe_file(path: Path, checksum: str | None = None) -> dict[str, Any]:
-    """Size and sha256 of a file, ``{"bytes", "sha256"}``, read once, with progress.
+class FetchedFile(NamedTuple):
+    """What came, and from where; `url` is None for what was placed by hand."""
+
+    num_bytes: int
+    sha256: str
+    url: str | None = None
+
+
+def describe_file(path: Path, checksum: str | None = None) -> FetchedFile:
+    """Size and sha256 of a file, read once, with progress.
 
     Args:
       checksum: what its publisher says, as ``"md5:<hex>"``, ``"sha1:..."`` or ``"sha256:..."``.
@@ -74,7 +82,7 @@ def describe_file(path: Path, checksum: str | None = None) -> dict[str, Any]:
     found = digests[algorithm].hexdigest()
     if published and found != published.lower():
         raise UserError(f"{path.name} has the {algorithm} {found}, published is {published}")
-    return {"bytes": path.stat().st_size, "sha256": digests["sha256"].hexdigest()}
+    return FetchedFile(path.stat().st_size, digests["sha256"].hexdigest())
 
 
 class _Part:
@@ -176,8 +184,8 @@ class Client:
 
         return self._patiently(url, attempt, lambda: 0, way_out)
 
-    def fetch(self, url: str, path: Path, checksum: str | None, way_out: str, what: str) -> dict[str, Any]:
-        """Fetches `url` to `path`; returns ``{"url", "bytes", "sha256"}``.
+    def fetch(self, url: str, path: Path, checksum: str | None, way_out: str, what: str) -> FetchedFile:
+        """Fetches `url` to `path`.
 
         Args:
           checksum: ``"<algorithm>:<hex>"`` as published, or None.
@@ -208,7 +216,7 @@ class Client:
                     ) from None
                 print(f"{url}: {error}; the pieces did not fit together, fetching it anew", flush=True)
         part.finish(path)
-        return {"url": url, **described}
+        return described._replace(url=url)
 
     def _patiently(
         self, url: str, attempt: Callable[[], Answer], progress_made: Callable[[], int], way_out: str

@@ -25,6 +25,7 @@ from bert_tf.text.basic_tokenizer import is_ideograph, to_lower_case
 from bert_tf.text.tokenizer import open_tokenizer
 from bert_tf.text.vocabulary import CONTINUATION, SPECIAL_TOKENS, is_sentencepiece_model
 from data.corpora.text_files import read_lines
+from data.running.entries import FileEntry
 from data.running.manifest import Stage
 from data.sharding.sentences import PARAGRAPH_SEPARATOR, split_by_rules
 
@@ -241,6 +242,6 @@ def create_vocab(
     with atomic_file(output) as file:
         file.write(content)
     counts = {"num_pieces": open_tokenizer(output).vocab_size}
-    entry = {"file": output.name, "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest(), **counts}
+    entry = FileEntry(output.name, len(content), hashlib.sha256(content).hexdigest(), counts)
     stage.complete(counts, {"vocabulary": [entry]})
     return counts

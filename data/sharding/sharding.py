@@ -15,7 +15,7 @@ import heapq
 from array import array
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, Callable, NamedTuple
+from typing import BinaryIO, Callable, NamedTuple
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from bert_tf.base.errors import UserError
 from bert_tf.base.files import atomic_file
 from bert_tf.base.progress import progress
 from data.corpora.text_files import LARGEST_DOCUMENT_BYTES, document_too_large
+from data.running.entries import FileEntry
 from data.running.manifest import Stage
 from data.running.workers import Workers
 from data.sharding import sentences
@@ -167,7 +168,7 @@ def _read_document(file: BinaryIO, offset: int, length: int) -> str:
         ) from None
 
 
-def _write_shard(task: ShardTask, *, segmentation_method: str) -> dict[str, Any]:
+def _write_shard(task: ShardTask, *, segmentation_method: str) -> FileEntry:
     split = sentences.get_splitter(segmentation_method)
     documents = task.documents
     order = np.random.default_rng(task.seed).permutation(documents.num_documents)
@@ -187,13 +188,8 @@ def _write_shard(task: ShardTask, *, segmentation_method: str) -> dict[str, Any]
             digest.update(block)
             num_bytes += len(block)
             num_sentences += len(found)
-    return {
-        "file": f"{path.parent.name}/{path.name}",
-        "bytes": num_bytes,
-        "sha256": digest.hexdigest(),
-        "num_documents": documents.num_documents,
-        "num_sentences": num_sentences,
-    }
+    counts = {"num_documents": documents.num_documents, "num_sentences": num_sentences}
+    return FileEntry(f"{path.parent.name}/{path.name}", num_bytes, digest.hexdigest(), counts)
 
 
 def _require_enough_documents(num_documents: int, settings: ShardingSettings) -> None:
@@ -270,11 +266,11 @@ def shard_corpus(
     entries = [entry for split in SPLITS for entry in shards[split]]
     counts = {
         "num_documents": index.num_documents,
-        "num_documents_training": sum(e["num_documents"] for e in shards["training"]),
-        "num_documents_test": sum(e["num_documents"] for e in shards["test"]),
-        "num_sentences": sum(e["num_sentences"] for e in entries),
+        "num_documents_training": sum(e.counts["num_documents"] for e in shards["training"]),
+        "num_documents_test": sum(e.counts["num_documents"] for e in shards["test"]),
+        "num_sentences": sum(e.counts["num_sentences"] for e in entries),
         "text_bytes": int(index.lengths.sum()),
     }
-    assert sum(e["num_documents"] for e in entries) == index.num_documents, counts
+    assert sum(e.counts["num_documents"] for e in entries) == index.num_documents, counts
     stage.complete(counts, shards)
     return counts
