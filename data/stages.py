@@ -20,7 +20,7 @@ from bert_tf.base.progress import progress
 from bert_tf.text.tokenizer import open_tokenizer
 from bert_tf.text.vocabulary import check_casing
 from data.corpora import formatting, registry, sample
-from data.fetching import download, sources
+from data.fetching import download
 from data.instances import pretraining_examples as examples
 from data.instances import vocabulary
 from data.running import dask_cluster
@@ -29,20 +29,6 @@ from data.running.manifest import Stage
 from data.running.workers import ProcessPool, Workers
 from data.sharding import sharding
 
-FORMATTED_FILES = {
-    "bookscorpus": "bookscorpus_one_book_per_line.txt",
-    "wikicorpus_en": "wikicorpus_en_one_article_per_line.txt",
-    "wikicorpus_zh": "wikicorpus_zh_one_article_per_line.txt",
-    "pubmed_baseline": "pubmed_baseline_one_article_per_line.txt",
-    "sample": "sample_one_article_per_line.txt",
-    "custom": "custom_one_document_per_line.txt",
-}
-# A dataset is made of one or more formatted corpora.
-CORPORA_OF = {
-    **{corpus: (corpus,) for corpus in FORMATTED_FILES},
-    "books_wiki_en_corpus": ("bookscorpus", "wikicorpus_en"),
-}
-DATASETS = (*CORPORA_OF, *(name for name in sources.DATASETS if name not in CORPORA_OF))
 DEFAULT_SHARDS = (1472, 1472)
 SAMPLE_SHARDS = (8, 2)
 GOOGLE_VOCABULARIES = {True: "uncased_L-24_H-1024_A-16/vocab.txt", False: "cased_L-24_H-1024_A-16/vocab.txt"}
@@ -61,11 +47,11 @@ class Layout:
         self.vocab = working_dir / "vocab"
 
     def download_folder(self, dataset: str) -> Path:
-        source = sources.SOURCES.get(dataset)
+        source = registry.DATASETS[dataset].source
         return self.download / (source.folder if source else dataset)
 
     def formatted_file(self, corpus: str) -> Path:
-        return self.formatted / FORMATTED_FILES[corpus]
+        return self.formatted / registry.FORMATTED_FILES[corpus]
 
     def formatted_manifest(self, corpus: str) -> Path:
         return self.formatted_file(corpus).with_suffix(".manifest.json")
@@ -116,21 +102,13 @@ def _make_sample(folder: Path) -> None:
             _say_done("sample", sample.write_sample(stage, folder, sample.SEED), folder)
 
 
-def _corpora_of(dataset: str) -> tuple[str, ...]:
-    if dataset == "pubmed_daily_update":
-        raise UserError("dataset=pubmed_daily_update is read together with the baseline: --dataset=pubmed_baseline")
-    if dataset not in CORPORA_OF:
-        raise UserError(f"dataset={dataset} is no text to pre-train on; there are {', '.join(CORPORA_OF)}")
-    return CORPORA_OF[dataset]
-
-
 def _require_made(path: Path, action: str, dataset: str) -> None:
     if not path.is_file():
         raise UserError(f"{path} is not there: run bertPrep.py --action={action} --dataset={dataset} first")
 
 
 def run_text_formatting(options: argparse.Namespace, layout: Layout) -> None:
-    parts = _corpora_of(options.dataset)
+    parts = registry.corpora_of(options.dataset)
     if len(parts) > 1:
         raise UserError(
             f"dataset={options.dataset} is made of others: format each of {', '.join(parts)}, then shard it"
@@ -151,7 +129,12 @@ def run_text_formatting(options: argparse.Namespace, layout: Layout) -> None:
     ) as stage:
         if not _already_done(stage):
             counts = formatting.format_corpus(
-                stage, output, corpus, workers=workers_of(options, layout), keep_duplicates=options.keep_duplicates
+                stage,
+                output,
+                corpus,
+                workers=workers_of(options, layout),
+                keep_duplicates=options.keep_duplicates,
+                max_bad_records=options.max_bad_records,
             )
             _say_done("formatted", counts, output)
 
@@ -159,7 +142,7 @@ def run_text_formatting(options: argparse.Namespace, layout: Layout) -> None:
 def _formatted_inputs(dataset: str, layout: Layout) -> tuple[list[Path], list[InputFile]]:
     paths: list[Path] = []
     inputs: list[InputFile] = []
-    for corpus in _corpora_of(dataset):
+    for corpus in registry.corpora_of(dataset):
         path = layout.formatted_file(corpus)
         if dataset == "books_wiki_en_corpus" and corpus == "bookscorpus" and not path.is_file():
             raise UserError(
@@ -257,7 +240,7 @@ def _vocab_file(options: argparse.Namespace, layout: Layout) -> Path:
 
 
 def _sharded_inputs(dataset: str, layout: Layout) -> tuple[Manifest, list[InputFile]]:
-    _corpora_of(dataset)
+    registry.corpora_of(dataset)
     folder = layout.sharded / dataset
     manifest = read_manifest(folder / "manifest.json")
     if manifest is None:
@@ -398,7 +381,7 @@ def _make_all_records(
     return {split: [stage.finished[name] for name in of_split] for split, of_split in names.items()}
 
 
-MAKERS = {
+STAGES = {
     "download": run_download,
     "text_formatting": run_text_formatting,
     "sharding": run_sharding,

@@ -226,9 +226,13 @@ def test_full_disk_is_one_clear_error_and_leaves_no_half_file(tmp_path, code):
     assert not list(tmp_path.glob("*.tmp"))
 
 
-def test_other_errors_stay_what_they_are(tmp_path):
-    with pytest.raises(OSError, match="device"), clear_disk_errors(tmp_path):
-        raise OSError(errno.EIO, "device")
+@pytest.mark.parametrize("code", [errno.EIO, errno.ESTALE, errno.ETIMEDOUT])
+def test_errors_of_the_file_system_are_one_line(tmp_path, code):
+    with pytest.raises(UserError, match="/x: device: what was finished stays"), clear_disk_errors(tmp_path):
+        raise OSError(code, "device", "/x")
+
+
+def test_a_folder_that_may_not_be_written_to_is_named(tmp_path):
     with pytest.raises(UserError, match="BERT_PREP_WORKING_DIR"), clear_disk_errors(tmp_path):
         raise PermissionError(errno.EACCES, "denied", "x")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert_tf.base.errors import UserError
-from data import stages
+from data.corpora import registry
 from data.running.entries import FileEntry, Header, Journal, Manifest, VocabEntry, read_journal, read_manifest
 from data.running.manifest import FORMAT_VERSION, is_at_work, journal_path
 from data.stages import Layout
@@ -78,9 +78,9 @@ def _folders(parent: Path, pattern: str = "*") -> list[Path]:
 
 def _places(layout: Layout, vocab_file: str | None) -> Iterator[tuple[str, str, Path]]:
     """(stage, dataset, manifest) of everything that may be there, by stage."""
-    for dataset in stages.DATASETS:
+    for dataset in registry.DATASETS:
         yield "download", dataset, layout.download_folder(dataset) / "manifest.json"
-    for corpus in stages.FORMATTED_FILES:
+    for corpus in registry.FORMATTED_FILES:
         yield "text_formatting", corpus, layout.formatted_manifest(corpus)
     for folder in _folders(layout.sharded):
         yield "sharding", folder.name, folder / "manifest.json"
@@ -103,7 +103,7 @@ def find_prepared(layout: Layout, dataset: str | None, vocab_file: str | None = 
       dataset: only this one and the corpora that it is made of; None for all.
       vocab_file: where --action=create_vocab was told to write.
     """
-    wanted = {dataset, *stages.CORPORA_OF.get(dataset, ())} if dataset else None
+    wanted = {dataset, *registry.CORPORA_OF.get(dataset, ())} if dataset else None
     found = [
         look(stage, of, path)
         for stage, of, path in _places(layout, vocab_file)
@@ -128,7 +128,9 @@ def options_of(prepared: Prepared, layout: Layout) -> dict[str, Any]:
     options.update(action=prepared.stage, dataset=prepared.dataset)
     if prepared.stage == "text_formatting" and prepared.dataset == "custom":
         options["input_files"] = [str(layout.root / entry.file) for entry in header.inputs]
-    elif prepared.stage == "create_vocab":
+    if prepared.manifest and (num_bad := prepared.manifest.counts.get("num_dropped_bad_records")):
+        options["max_bad_records"] = num_bad
+    if prepared.stage == "create_vocab":
         options["vocab_file"] = str(prepared.folder / prepared.manifest_path.name.removesuffix(".manifest.json"))
     elif prepared.stage == "create_tfrecord_files":
         options["vocab_file"] = str(vocab_copy(prepared.folder))
@@ -136,7 +138,7 @@ def options_of(prepared: Prepared, layout: Layout) -> dict[str, Any]:
 
 
 def namespace_of(prepared: Prepared, layout: Layout, others: argparse.Namespace) -> argparse.Namespace:
-    """The same for `stages.MAKERS`; `others` has what does not change the result."""
+    """The same for `stages.STAGES`; `others` has what does not change the result."""
     return argparse.Namespace(**{**vars(others), **options_of(prepared, layout)})
 
 
@@ -155,4 +157,9 @@ def command(action: str, dataset: str, **options: Any) -> str:
 
 def command_again(prepared: Prepared, layout: Layout, **changes: Any) -> str:
     """What to type to go on with a stage that has begun, or to do it with other options."""
-    return command(**{**options_of(prepared, layout), **changes})
+    options = options_of(prepared, layout)
+    if prepared.stage == "text_formatting":
+        # The sample's format and encoding are no options.
+        read = ("action", "dataset", "keep_duplicates", *registry.DATASETS[prepared.dataset].options)
+        options = {name: value for name, value in options.items() if name in read}
+    return command(**{**options, **changes})

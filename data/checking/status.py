@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 
 from data import stages
 from data.checking.prepared import CORPUS_STAGES, Prepared, command, command_again, find_prepared
+from data.corpora import registry
 from data.stages import Layout
 
-_STAGE_WIDTH = max(map(len, stages.MAKERS)) + 2
+_STAGE_WIDTH = max(map(len, stages.STAGES)) + 2
 _TEXT_WIDTH = 100
 # What a training needs.
 _SHAPE = ("max_seq_length", "max_predictions_per_seq")
@@ -165,7 +166,7 @@ def _placed_by_hand(layout: Layout, stage: str, corpus: str) -> list[Path]:
             for path in layout.download_folder(corpus).rglob("*")
             if path.is_file() and not path.name.startswith(".") and not path.name.endswith((".part", ".part.json"))
         ]
-    if stage == "text_formatting" and corpus in stages.FORMATTED_FILES:
+    if stage == "text_formatting" and corpus in registry.FORMATTED_FILES:
         return [path for path in [layout.formatted_file(corpus)] if path.is_file()]
     return []
 
@@ -188,13 +189,13 @@ def _next_steps(dataset: str, found: list[Prepared], layout: Layout) -> list[str
     done = {(prepared.stage, prepared.dataset) for prepared in found if prepared.manifest}
     if ("sharding", dataset) in done:
         return _next_records(dataset, found, layout)
-    if dataset not in stages.CORPORA_OF:
+    if dataset not in registry.CORPORA_OF:
         return [] if ("download", dataset) in done else [command("download", dataset)]
 
     def is_there(stage: str, corpus: str) -> bool:
         return (stage, corpus) in done or bool(_placed_by_hand(layout, stage, corpus))
 
-    for corpus in stages.CORPORA_OF.get(dataset, ()):
+    for corpus in registry.CORPORA_OF.get(dataset, ()):
         if is_there("text_formatting", corpus):
             continue
         if corpus == "custom":
@@ -234,12 +235,12 @@ def _print_block(stage: str, paragraphs: Iterable[str]) -> None:
 def _print_dataset(dataset: str, layout: Layout, vocab_file: str | None) -> None:
     found = find_prepared(layout, dataset, vocab_file)
     print(dataset)
-    for stage in stages.MAKERS if dataset in stages.CORPORA_OF else ("download",):
+    for stage in stages.STAGES if dataset in registry.CORPORA_OF else ("download",):
         of_stage = [prepared for prepared in found if prepared.stage == stage]
         blocks = [(p.dataset, list(describe_stage(p))) for p in of_stage]
         blocks += [
             (corpus, _describe_placed(placed))
-            for corpus in stages.CORPORA_OF.get(dataset, (dataset,))
+            for corpus in registry.CORPORA_OF.get(dataset, (dataset,))
             if corpus not in dict(blocks) and (placed := _placed_by_hand(layout, stage, corpus))
         ]
         if not blocks and (stage, dataset) != ("download", "custom"):
@@ -254,10 +255,13 @@ def _all_datasets(layout: Layout, vocab_file: str | None) -> list[str]:
     """All that something is there of; those that only serve as parts of another are shown there."""
     found = find_prepared(layout, None, vocab_file)
     placed = {
-        corpus for corpus in stages.FORMATTED_FILES for stage in CORPUS_STAGES if _placed_by_hand(layout, stage, corpus)
+        corpus
+        for corpus in registry.FORMATTED_FILES
+        for stage in CORPUS_STAGES
+        if _placed_by_hand(layout, stage, corpus)
     }
     own = {prepared.dataset for prepared in found if prepared.stage not in CORPUS_STAGES}
-    parts = {corpus for dataset in own for corpus in stages.CORPORA_OF.get(dataset, ())}
+    parts = {corpus for dataset in own for corpus in registry.CORPORA_OF.get(dataset, ())}
     return sorted(own | (placed | {prepared.dataset for prepared in found}) - parts)
 
 

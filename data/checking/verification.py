@@ -237,7 +237,7 @@ def _make_again(prepared: Prepared, faults: list[Fault], options: argparse.Names
     if prepared.stage == "create_tfrecord_files":
         own.vocab_file = str(_find_vocab(prepared, options, layout))
     mark_damaged(prepared.manifest_path, names)
-    stages.MAKERS[prepared.stage](own, layout)
+    stages.STAGES[prepared.stage](own, layout)
     now = look(prepared.stage, prepared.dataset, prepared.manifest_path)
     assert now
     # A list of downloads may have grown meanwhile.

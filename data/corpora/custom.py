@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from bert_tf.base.errors import UserError
-from data.corpora import formatting, json_lines, text_files
-from data.corpora.formatting import LONGEST_WRAPPED_LINE, Batch, Cleaned, as_line
+from data.corpora import formatting, text_files
+from data.corpora.formatting import LONGEST_WRAPPED_LINE, BadRecord, Batch, Cleaned, as_line
 
 INPUT_FORMATS = ("auto", "file", "line", "paragraph", "jsonl")
 JSON_LINES_SUFFIXES = (".jsonl", ".ndjson")
@@ -95,9 +96,9 @@ def read_batches(
             yield from formatting.in_batches(documents, path.stat().st_size)
 
 
-def _documents(path: Path, lines: Iterator[str], input_format: str) -> Iterator[str]:
+def _documents(path: Path, lines: Iterator[str], input_format: str) -> Iterator[str | BadRecord]:
     if input_format == "jsonl":
-        yield from json_lines.documents(path, lines)
+        yield from _json_documents(path, lines)
     elif input_format == "file":
         yield "\n".join(text_files.document_lines(path, lines))
     elif input_format == "paragraph":
@@ -106,6 +107,28 @@ def _documents(path: Path, lines: Iterator[str], input_format: str) -> Iterator[
             yield "\n".join(text_files.document_lines(path, paragraph))
     else:
         yield from filter(None, lines)
+
+
+def _json_documents(path: Path, lines: Iterator[str]) -> Iterator[str | BadRecord]:
+    """The texts of the lines that are not blank."""
+    for number, line in enumerate(lines, 1):
+        if not line:
+            continue
+        try:
+            content = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            yield BadRecord(
+                f'{path}, line {number}: not JSON ({error}): each line has to be an object like {{"text": "..."}}'
+            )
+            continue
+        text = content.get("text") if isinstance(content, dict) else None
+        if isinstance(text, str):
+            yield text
+        else:
+            yield BadRecord(
+                f'{path}, line {number}: no object with a "text" that is a string, like {{"text": "..."}}; '
+                "other fields do not matter"
+            )
 
 
 def _paragraphs(document: str) -> Iterator[str]:
@@ -125,4 +148,4 @@ def _paragraphs(document: str) -> Iterator[str]:
 
 def clean_batch(batch: Batch) -> Cleaned:
     lines = [as_line(_paragraphs(document)) for document in batch.documents]
-    return Cleaned(lines, batch.num_dropped, batch.input_bytes)
+    return Cleaned(lines, batch.num_dropped, batch.input_bytes, batch.bad_records)

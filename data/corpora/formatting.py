@@ -23,7 +23,7 @@ from bert_tf.base.files import sha256_of_file, sync
 from bert_tf.base.progress import progress
 from data.running.entries import FileEntry
 from data.running.manifest import Stage
-from data.running.workers import Workers, WorkersError
+from data.running.workers import Workers
 from data.sharding.sentences import PARAGRAPH_SEPARATOR
 
 # A worker's portion: a tenth of a second of cleaning.
@@ -33,6 +33,8 @@ CHECKPOINT_BYTES = 16 << 20
 
 # Text wrapped by an editor has shorter lines; a longer line is a paragraph by itself.
 LONGEST_WRAPPED_LINE = 120
+# The manifest and the last lines of the output name so many.
+NAMED_BAD_RECORDS = 20
 # Input that workers hold or that waits for its turn to be written.
 _BYTES_IN_FLIGHT = 1 << 27
 
@@ -42,12 +44,19 @@ _STOP = re.compile("[.!?…。！？｡।॥؟۔]")
 _MIN_WORDS_WITHOUT_STOP = 8
 
 
+class BadRecord(NamedTuple):
+    """A document that cannot be read; names its place and what is wrong."""
+
+    what: str
+
+
 class Batch(NamedTuple):
     """Documents as read, how many others were dropped while reading, and their share of the input."""
 
     documents: Sequence[Any]
     num_dropped: dict[str, int]
     input_bytes: int
+    bad_records: Sequence[BadRecord] = ()
 
 
 class Cleaned(NamedTuple):
@@ -56,6 +65,7 @@ class Cleaned(NamedTuple):
     lines: list[str]
     num_dropped: dict[str, int]
     input_bytes: int
+    bad_records: Sequence[BadRecord] = ()
 
 
 class Corpus(NamedTuple):
@@ -79,19 +89,24 @@ def as_line(paragraphs: Iterable[str]) -> str:
     return PARAGRAPH_SEPARATOR.join(normal)
 
 
-def in_batches(documents: Iterable[str], total_bytes: int) -> Iterator[Batch]:
+def in_batches(documents: Iterable[str | BadRecord], total_bytes: int) -> Iterator[Batch]:
     """Batches of about equal size of the documents of a file of `total_bytes`."""
     held: list[str] = []
+    bad: list[BadRecord] = []
     num_characters, left_bytes = 0, total_bytes
     for document in documents:
-        held.append(document)
-        num_characters += len(document)
+        if isinstance(document, BadRecord):
+            bad.append(document)
+            num_characters += len(document.what)
+        else:
+            held.append(document)
+            num_characters += len(document)
         if num_characters >= BATCH_CHARACTERS:
             input_bytes = min(left_bytes, num_characters)
             left_bytes -= input_bytes
-            yield Batch(held, {}, input_bytes)
-            held, num_characters = [], 0
-    yield Batch(held, {}, left_bytes)
+            yield Batch(held, {}, input_bytes, bad)
+            held, bad, num_characters = [], [], 0
+    yield Batch(held, {}, left_bytes, bad)
 
 
 def has_sentence(line: str) -> bool:
@@ -159,11 +174,13 @@ def _zeros(count: int) -> array[int]:
 class _Writer:
     """The unfinished output file with its counts; can be taken up again at a checkpoint."""
 
-    def __init__(self, stage: Stage, output: Path, keep_duplicates: bool):
+    def __init__(self, stage: Stage, output: Path, keep_duplicates: bool, max_bad_records: int):
         self._stage = stage
         self._output = output
         self._partial = output.with_name(output.name + ".partial")
         self._seen = None if keep_duplicates else SeenDocuments()
+        self._max_bad_records = max_bad_records
+        self.bad_records: list[str] = []
         self.num_batches = 0
         self.counts: dict[str, int] = {"num_read": 0, "num_documents": 0}
         self._num_bytes = self._checkpoint_bytes = 0
@@ -189,6 +206,7 @@ class _Writer:
         self._file.seek(0, os.SEEK_END)
         self.num_batches = checkpoint["num_batches"]
         self.counts = dict(checkpoint["counts"])
+        self.bad_records = list(checkpoint.get("bad_records", ()))
         self._num_bytes = self._checkpoint_bytes = checkpoint["bytes"]
         print(f"going on where an earlier run stopped, after {self.counts['num_read']:,} documents", flush=True)
         return self._file
@@ -202,12 +220,25 @@ class _Writer:
         for reason, count in cleaned.num_dropped.items():
             self._count("num_read", count)
             self._count(f"num_dropped_{reason}", count)
+        for bad in cleaned.bad_records:
+            self._drop_bad_record(bad.what)
         for line in cleaned.lines:
             self._write_line(line)
         self.num_batches += 1
         self.input_bytes += cleaned.input_bytes
         if self._num_bytes - self._checkpoint_bytes >= CHECKPOINT_BYTES:
             self.checkpoint()
+
+    def _drop_bad_record(self, what: str) -> None:
+        self._count("num_read")
+        self._count("num_dropped_bad_records")
+        self.bad_records += [what] if len(self.bad_records) < NAMED_BAD_RECORDS else []
+        if self.counts["num_dropped_bad_records"] > self._max_bad_records:
+            too_many = f"more than {self._max_bad_records:,} bad records, now " if self._max_bad_records else ""
+            raise UserError(
+                f"{too_many}{what}; to leave such records out, start the same command with a larger "
+                f"--max_bad_records, it goes on where it was"
+            )
 
     def _write_line(self, line: str) -> None:
         self._count("num_read")
@@ -240,6 +271,7 @@ class _Writer:
                 "bytes": self._num_bytes,
                 "input_bytes": self.input_bytes,
                 "counts": self.counts,
+                "bad_records": self.bad_records,
             }
         )
 
@@ -249,12 +281,16 @@ class _Writer:
         os.replace(self._partial, self._output)
         sync(self._output.parent)
 
-    def discard(self) -> None:
+    def keep_checkpoint(self) -> None:
+        """After a failure: what was written since the last checkpoint is given up."""
         with contextlib.suppress(OSError):
             self._file.close()
-        with contextlib.suppress(FileNotFoundError):
-            self._partial.unlink()
-        self._stage.forget()
+        with contextlib.suppress(OSError):
+            if self._checkpoint_bytes:
+                os.truncate(self._partial, self._checkpoint_bytes)
+            else:
+                self._partial.unlink()
+                self._stage.forget()
 
     def _count(self, name: str, count: int = 1) -> None:
         self.counts[name] = self.counts.get(name, 0) + count
@@ -282,26 +318,24 @@ def _require_own_output(stage: Stage, output: Path) -> None:
 
 
 def format_corpus(
-    stage: Stage, output: Path, corpus: Corpus, *, workers: Workers, keep_duplicates: bool
+    stage: Stage, output: Path, corpus: Corpus, *, workers: Workers, keep_duplicates: bool, max_bad_records: int
 ) -> dict[str, int]:
     """Writes `output` and completes `stage`; returns the counts.
 
     Raises:
-      UserError: damaged input, a corpus without a document, a full disk (nothing half-written is
-        left), killed or missing workers (the next run goes on where it was).
+      UserError: damaged input, a corpus without a document, a full disk, killed or missing workers.
+        The next run goes on at the last checkpoint.
     """
     _require_own_output(stage, output)
-    writer = _Writer(stage, output, keep_duplicates)
+    writer = _Writer(stage, output, keep_duplicates, max_bad_records)
     try:
         with writer.open():
             _write_all(writer, corpus, output.name, workers)
             if not writer.counts["num_documents"]:
                 raise UserError(_nothing_left(writer.counts))
             writer.finish()
-    except WorkersError:
-        raise
     except (UserError, OSError):
-        writer.discard()
+        writer.keep_checkpoint()
         raise
     counts = writer.counts
     num_dropped = sum(n for name, n in counts.items() if name.startswith("num_dropped_"))
@@ -309,6 +343,8 @@ def format_corpus(
     details: dict[str, Any] = {"num_documents": counts["num_documents"]}
     if corpus.damages:
         details["damages"] = corpus.damages
+    if writer.bad_records:
+        details["bad_records"] = writer.bad_records
     entry = FileEntry(output.name, output.stat().st_size, sha256_of_file(output), details)
     if num_not_kept := counts.get("num_not_kept_for_comparison"):
         print(
@@ -317,8 +353,11 @@ def format_corpus(
             file=sys.stderr,
             flush=True,
         )
-    for damage in corpus.damages:
-        print(f"warning: {damage}", file=sys.stderr, flush=True)
+    num_bad = counts.get("num_dropped_bad_records", 0)
+    left_out = [f"left out, because it cannot be read: {what}" for what in writer.bad_records]
+    left_out += [f"and {num_bad - len(left_out):,} more"] if num_bad > len(left_out) else []
+    for warning in (*corpus.damages, *left_out):
+        print(f"warning: {warning}", file=sys.stderr, flush=True)
     stage.complete(counts, {"documents": [entry]})
     return counts
 

@@ -86,9 +86,13 @@ def known_encoding(name: str) -> str:
       UserError: Python does not know it.
     """
     try:
+        # Refuses what is no encoding of text, such as base64.
+        " ".encode(name)
         return codecs.lookup(name).name
-    except LookupError:
-        raise UserError(f"encoding {name}: not known; latin-1, cp1252 or koi8-r are") from None
+    except (LookupError, ValueError):
+        raise UserError(
+            f"fallback_encoding={name}: no encoding of text that Python knows; latin-1, cp1252 or koi8-r are"
+        ) from None
 
 
 class BinaryFileError(UserError):
@@ -106,8 +110,9 @@ def _first_invalid_byte(path: Path, encoding: str) -> int | None:
             pending = len(decoder.getstate()[0])
             try:
                 decoder.decode(block, final=not block)
-            except UnicodeDecodeError as error:
-                return offset - pending + error.start
+            except UnicodeError as error:
+                # Some encodings say no place.
+                return offset - pending + getattr(error, "start", 0)
             if not has_wide_units and b"\0" in block:
                 return offset + block.index(b"\0")
             if not block:
@@ -153,8 +158,9 @@ def encoding_of(path: Path, fallback: str | None) -> str:
     with open(path, "rb") as file:
         file.seek(offset)
         byte = file.read(1)
+    others = f" and not {fallback} either" if fallback else ""
     raise UserError(
-        f"{path}: not valid {encoding.upper()} at byte {offset} (0x{byte.hex()}): convert the file, "
+        f"{path}: not valid {encoding.upper()} at byte {offset} (0x{byte.hex()}){others}: convert the file, "
         "or name the encoding of such files (--fallback_encoding=latin-1), or put U+FFFD where "
         "bytes are wrong (--encoding_errors=replace)"
     )

@@ -15,7 +15,8 @@ from typing import Callable
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import sync
-from data.corpora import books, pubmed, wiki
+from data.corpora import books, pubmed
+from data.corpora.registry import find_dumps
 from data.fetching import archives, mrpc
 from data.fetching.fetch import Client, FetchedFile, NotThereError, describe_file
 from data.fetching.sources import (
@@ -233,7 +234,7 @@ def _download_mrpc(dataset: str, source: Paraphrases, folder: Path, client: Clie
 
 
 def _download_dump(dataset: str, source: Dump, folder: Path, client: Client) -> None:
-    placed = wiki.placed_dumps(folder, dataset)
+    placed = find_dumps(folder, dataset, needed=False)
     if placed and not (folder / "manifest.json").exists():
         _say_taken(dataset, placed)
         return

@@ -46,7 +46,7 @@ def write_json(path: Path, content: object) -> None:
 
 @contextlib.contextmanager
 def clear_disk_errors(folder: Path) -> Iterator[None]:
-    """Turns a full disk, an exceeded quota or a read-only folder into one clear `UserError`."""
+    """Turns what a file system refuses into one clear `UserError`."""
     try:
         yield
     except OSError as error:
@@ -61,7 +61,10 @@ def clear_disk_errors(folder: Path) -> Iterator[None]:
             raise UserError(
                 f"{where}: {error.strerror}; set BERT_PREP_WORKING_DIR to a folder that may be written to"
             ) from error
-        raise
+        raise UserError(
+            f"{where}: {error.strerror or error}: what was finished stays; start the same command again, and "
+            "look at the disk or the network file system where it does not help"
+        ) from error
 
 
 def _beside(manifest_path: Path, suffix: str) -> Path:
