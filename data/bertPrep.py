@@ -273,6 +273,8 @@ def _check(options: argparse.Namespace) -> None:
             raise UserError(f"{name}={getattr(options, name)}: must be at least {smallest}")
     if options.random_seed > _LARGEST_SEED:
         raise UserError(f"random_seed={options.random_seed}: must be at most {_LARGEST_SEED}, which has 64 bits")
+    if not 0 < options.masked_lm_prob <= 1:
+        raise UserError(f"masked_lm_prob={options.masked_lm_prob}: must be over 0 and at most 1")
     if options.fallback_encoding:
         text_files.known_encoding(options.fallback_encoding)
 

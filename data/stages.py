@@ -247,8 +247,9 @@ def _sharded_inputs(dataset: str, layout: Layout) -> tuple[Manifest, list[InputF
         raise UserError(
             f"{folder} holds no finished shards: run bertPrep.py --action=sharding --dataset={dataset} first"
         )
-    if missing := {"num_training_shards", "fraction_test_set"} - manifest.arguments.keys():
-        raise UserError(f"{folder}/manifest.json names no {min(missing)}: delete {folder} and make it again")
+    for name in ("num_training_shards", "fraction_test_set"):
+        if not isinstance(manifest.arguments.get(name), (int, float)):
+            raise UserError(f"{folder}/manifest.json names no {name}: delete {folder} and make it again")
     inputs = []
     for entry in manifest.entries:
         path = folder / entry.file

@@ -289,6 +289,7 @@ def read_journal(path: Path) -> Journal | None:
             )
             for entry in others
         ]
-        return Journal(Header(**Header.fields_of(first)), first["time"], first.get("program"), entries)
+        program = _typed(first, "program", dict) if "program" in first else None
+        return Journal(Header(**Header.fields_of(first)), _typed(first, "time", float), program, entries)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{path} is damaged ({error}): delete it to begin this stage anew") from error
