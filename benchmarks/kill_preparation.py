@@ -69,7 +69,9 @@ def prepare(arguments: list[str]) -> None:
 
 
 def start(stage: str, working_dir: Path, num_processes: int, corpus: list[str]) -> subprocess.Popen:
-    dataset = ["--dataset", "custom", "--input_files", ",".join(corpus)] if corpus else ["--dataset", "sample"]
+    dataset = ["--dataset", "custom" if corpus else "sample"]
+    if corpus and stage == "text_formatting":
+        dataset += ["--input_files", ",".join(corpus)]
     return subprocess.Popen(
         [
             sys.executable,

@@ -9,7 +9,7 @@ command that a user types, and is looked at ten times a second: the peak of each
 pages count once).
 
     python benchmarks/preparation_memory.py
-    python benchmarks/preparation_memory.py --documents_mb 3000 --dump_mb 1100 --large_mb 500 --index 6500000 \
+    python benchmarks/preparation_memory.py --documents_mb 3000 --dump_mb 1100 --large_mb 30 --index 6500000 \
         --dump wikicorpus_en.xml.bz2 --vocab_file vocab.txt
 """
 

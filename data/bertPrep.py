@@ -16,11 +16,13 @@ All files lie below BERT_PREP_WORKING_DIR, by default the checkout's data/.
 from __future__ import annotations
 
 import argparse
+import difflib
 import os
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any, Callable, NoReturn
 
 CHECKOUT = Path(os.path.realpath(__file__)).parent.parent
 # Python puts the script's own folder here, where modules would be found under a second name.
@@ -30,7 +32,7 @@ try:
     from bert_tf.base.errors import UserError, exit_on_user_error
     from data import stages
     from data.checking import inspection, status, verification
-    from data.corpora import custom, text_files
+    from data.corpora import custom, registry, text_files
     from data.instances import pretraining_examples, vocabulary
     from data.running.workers import available_cores
     from data.sharding import sentences
@@ -43,13 +45,77 @@ except ModuleNotFoundError as error:
     sys.exit(2)
 
 ACTIONS = {
-    **stages.MAKERS,
+    **stages.STAGES,
     "status": status.run_status,
     "verify": verification.run_verify,
     "inspect": inspection.run_inspect,
 }
 # What these look at without --dataset.
 OF_ALL_DATASETS = ("status", "verify")
+_RECORD_OPTIONS = (
+    "max_seq_length",
+    "max_predictions_per_seq",
+    "dupe_factor",
+    "masked_lm_prob",
+    "masking",
+    "whole_word_masking",
+    "max_ngram_size",
+    "vocab_file",
+    "do_lower_case",
+    "random_seed",
+)
+# Besides --action, --dataset, and who does the work (--n_processes, --dask_scheduler), which all may be given.
+OPTIONS_OF = {
+    "download": (),
+    "text_formatting": (
+        "input_files",
+        "input_format",
+        "skip_wikiextractor",
+        "fallback_encoding",
+        "encoding_errors",
+        "max_bad_records",
+        "keep_duplicates",
+    ),
+    "sharding": ("n_training_shards", "n_test_shards", "fraction_test_set", "segmentation_method", "random_seed"),
+    "create_vocab": ("vocab_file", "vocab_size", "do_lower_case"),
+    "create_tfrecord_files": _RECORD_OPTIONS,
+    "status": ("vocab_file",),
+    "verify": ("vocab_file", "repair"),
+    "inspect": ("vocab_file", "do_lower_case"),
+}
+_OF_ALL_ACTIONS = ("help", "action", "dataset", "n_processes", "dask_scheduler")
+_LARGEST_SEED = (1 << 64) - 1
+_INVALID_CHOICE = re.compile(r"argument (--\w+): invalid choice: '?(.*?)'? \(choose from (.*)\)", re.DOTALL)
+
+
+def _nearest(word: str, known: Iterable[str]) -> str:
+    """What may have been meant, as the end of a message."""
+    found = difflib.get_close_matches(word, list(known), 1)
+    return f"; did you mean {found[0]}?" if found else ""
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line, without the usage."""
+
+    def error(self, message: str) -> NoReturn:
+        if match := _INVALID_CHOICE.match(message):
+            name, value, listed = match.groups()
+            known = [word.strip(" '") for word in listed.split(",")]
+            message = f"{name}={value}: must be one of {', '.join(known)}{_nearest(value, known)}"
+        raise UserError(message + ("" if "--help" in message else " (--help lists all options)"))
+
+
+def _whole_number(text: str) -> int:
+    # int() takes "1_0", too.
+    if not re.fullmatch("[+-]?[0-9]{1,20}", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
+    return int(text)
+
+
+def _number(text: str) -> float:
+    if not re.fullmatch(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]{1,3})?", text, re.IGNORECASE):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number")
+    return float(text)
 
 
 def _comma_separated(value: str) -> list[str]:
@@ -61,17 +127,17 @@ def _add_common_options(add: Callable[..., Any]) -> None:
     add(
         "--dataset",
         type=str.lower,
-        choices=stages.DATASETS,
+        choices=(*registry.DATASETS, "all"),
         help="in any case; status and verify: all that are there where none is named",
     )
-    add("--n_processes", type=int, default=available_cores(), help="worker processes; %(default)s")
+    add("--n_processes", type=_whole_number, default=available_cores(), help="worker processes; %(default)s")
     add(
         "--dask_scheduler",
         metavar="ADDRESS",
         help="hand the work to the workers of this Dask scheduler instead: tcp://HOST:PORT, or the file that dask "
         "scheduler --scheduler-file writes",
     )
-    add("--random_seed", type=int, default=12345, help="%(default)s")
+    add("--random_seed", type=_whole_number, default=12345, help="%(default)s")
 
 
 def _add_formatting_options(add: Callable[..., Any]) -> None:
@@ -91,7 +157,7 @@ def _add_formatting_options(add: Callable[..., Any]) -> None:
     )
     add(
         "--skip_wikiextractor",
-        type=int,
+        type=_whole_number,
         nargs="?",
         const=1,
         default=0,
@@ -105,14 +171,21 @@ def _add_formatting_options(add: Callable[..., Any]) -> None:
         default="strict",
         help="replace: U+FFFD for what cannot be decoded, instead of an error",
     )
+    add(
+        "--max_bad_records",
+        type=_whole_number,
+        default=0,
+        help="leave out up to so many JSON lines or PubMed citations that cannot be read; they are named and "
+        "counted. %(default)s: the first one ends the run, and with a larger number it goes on from there",
+    )
     add("--keep_duplicates", action="store_true", help="keep documents that occurred before")
 
 
 def _add_sharding_options(add: Callable[..., Any]) -> None:
     default_training, default_test = stages.DEFAULT_SHARDS
-    add("--n_training_shards", type=int, help=f"{default_training}; sample: {stages.SAMPLE_SHARDS[0]}")
-    add("--n_test_shards", type=int, help=f"{default_test}; sample: {stages.SAMPLE_SHARDS[1]}")
-    add("--fraction_test_set", type=float, default=0.1, help="%(default)s")
+    add("--n_training_shards", type=_whole_number, help=f"{default_training}; sample: {stages.SAMPLE_SHARDS[0]}")
+    add("--n_test_shards", type=_whole_number, help=f"{default_test}; sample: {stages.SAMPLE_SHARDS[1]}")
+    add("--fraction_test_set", type=_number, default=0.1, help="%(default)s")
     add("--segmentation_method", choices=sentences.METHODS, default="rules", help="%(default)s")
 
 
@@ -122,12 +195,12 @@ def _add_record_options(add: Callable[..., Any]) -> None:
         help="create_vocab writes it, create_tfrecord_files reads it; "
         "SentencePiece's where the name ends in .model, else WordPiece's",
     )
-    add("--vocab_size", type=int, default=vocabulary.DEFAULT_VOCAB_SIZE, help="%(default)s")
-    add("--do_lower_case", type=int, choices=(0, 1), default=1, help="%(default)s")
-    add("--max_seq_length", type=int, default=512, help="%(default)s")
-    add("--max_predictions_per_seq", type=int, default=20, help="%(default)s")
-    add("--dupe_factor", type=int, help="how often each document is masked; 5, with dynamic masks 1")
-    add("--masked_lm_prob", type=float, default=0.15, help="%(default)s")
+    add("--vocab_size", type=_whole_number, default=vocabulary.DEFAULT_VOCAB_SIZE, help="%(default)s")
+    add("--do_lower_case", type=_whole_number, choices=(0, 1), default=1, help="%(default)s")
+    add("--max_seq_length", type=_whole_number, default=512, help="%(default)s")
+    add("--max_predictions_per_seq", type=_whole_number, default=20, help="%(default)s")
+    add("--dupe_factor", type=_whole_number, help="how often each document is masked; 5, with dynamic masks 1")
+    add("--masked_lm_prob", type=_number, default=0.15, help="%(default)s")
     add(
         "--masking",
         choices=pretraining_examples.MASKINGS,
@@ -137,14 +210,31 @@ def _add_record_options(add: Callable[..., Any]) -> None:
     add("--whole_word_masking", action="store_true", help="mask all pieces of a word or none")
     add(
         "--max_ngram_size",
-        type=int,
+        type=_whole_number,
         default=1,
         help="with --whole_word_masking: mask up to so many words together; %(default)s",
     )
 
 
+def _refuse_unused(given: Sequence[str], options: argparse.Namespace) -> None:
+    """Raises: UserError where an option was given that its action or dataset does not read."""
+    used = OPTIONS_OF[options.action]
+    for name in given:
+        if name not in used and name not in _OF_ALL_ACTIONS:
+            others = [action for action, of_action in OPTIONS_OF.items() if name in of_action]
+            raise UserError(f"--{name} has no effect on --action={options.action}, only on {', '.join(others)}")
+    if options.action != "text_formatting":
+        return
+    dataset = registry.DATASETS[options.dataset]
+    for name in given:
+        if name in used and name not in (*dataset.options, "keep_duplicates"):
+            others = [other for other, entry in registry.DATASETS.items() if name in entry.options]
+            raise UserError(f"--{name} has no effect on --dataset={options.dataset}, only on {', '.join(others)}")
+
+
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
+    """Raises: UserError where an argument is wrong, unknown, missing or without effect."""
+    parser = _Parser(
         prog="bertPrep.py",
         description=__doc__,
         allow_abbrev=False,
@@ -156,23 +246,53 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     _add_record_options(parser.add_argument_group("create_vocab and create_tfrecord_files").add_argument)
     repair = parser.add_argument_group("verify")
     repair.add_argument("--repair", action="store_true", help="make what is broken again")
-    options = parser.parse_args(arguments)
+    # An attribute that is there keeps argparse from setting the default.
+    names = [action.dest for action in parser._actions]
+    not_given = object()
+    options, unknown = parser.parse_known_args(arguments, argparse.Namespace(**dict.fromkeys(names, not_given)))
+    if unknown:
+        word = unknown[0].partition("=")[0]
+        parser.error(f"unknown argument {word}{_nearest(word, [f'--{name}' for name in names])}")
+    given = [name for name in names if getattr(options, name) is not not_given]
+    for name in set(names) - set(given):
+        setattr(options, name, parser.get_default(name))
     if options.dataset is None and options.action not in OF_ALL_DATASETS:
-        parser.error(f"the following arguments are required: --dataset (for {options.action})")
+        parser.error(f"--action={options.action} needs --dataset")
+    if options.dataset == "all" and options.action != "download":
+        parser.error(f"--dataset=all is for --action=download, not for {options.action}")
+    if options.dataset and options.action in stages.STAGES and options.action != "download":
+        registry.corpora_of(options.dataset)
+    _refuse_unused(given, options)
     return options
+
+
+def _check(options: argparse.Namespace) -> None:
+    """Raises: UserError where a value is out of range."""
+    for name, smallest in (("n_processes", 1), ("random_seed", 0), ("max_bad_records", 0)):
+        if getattr(options, name) < smallest:
+            raise UserError(f"{name}={getattr(options, name)}: must be at least {smallest}")
+    if options.random_seed > _LARGEST_SEED:
+        raise UserError(f"random_seed={options.random_seed}: must be at most {_LARGEST_SEED}, which has 64 bits")
+    if not 0 < options.masked_lm_prob <= 1:
+        raise UserError(f"masked_lm_prob={options.masked_lm_prob}: must be over 0 and at most 1")
+    if options.fallback_encoding:
+        text_files.known_encoding(options.fallback_encoding)
+
+
+def _working_dir() -> Path:
+    """Raises: UserError where something on its path is no folder."""
+    folder = Path(os.environ.get("BERT_PREP_WORKING_DIR") or CHECKOUT / "data").absolute()
+    for place in (folder, *folder.parents):
+        if place.exists() and not place.is_dir():
+            raise UserError(f"BERT_PREP_WORKING_DIR={folder}: {place} is a file, and a folder is needed")
+    return folder
 
 
 @exit_on_user_error
 def main(arguments: Sequence[str] | None = None) -> None:
     options = parse(sys.argv[1:] if arguments is None else arguments)
-    if options.n_processes < 1:
-        raise UserError(f"n_processes={options.n_processes}: must be at least 1")
-    if options.random_seed < 0:
-        raise UserError(f"random_seed={options.random_seed}: must be 0 or more")
-    if options.fallback_encoding:
-        text_files.known_encoding(options.fallback_encoding)
-    working_dir = Path(os.environ.get("BERT_PREP_WORKING_DIR") or CHECKOUT / "data").absolute()
-    ACTIONS[options.action](options, stages.Layout(working_dir))
+    _check(options)
+    ACTIONS[options.action](options, stages.Layout(_working_dir()))
 
 
 if __name__ == "__main__":

@@ -20,28 +20,15 @@ from bert_tf.base.progress import progress
 from bert_tf.text.tokenizer import open_tokenizer
 from bert_tf.text.vocabulary import check_casing
 from data.corpora import formatting, registry, sample
-from data.fetching import download, sources
+from data.fetching import download
 from data.instances import pretraining_examples as examples
 from data.instances import vocabulary
 from data.running import dask_cluster
-from data.running.manifest import Stage, describe_input, read_manifest, shard_entries
+from data.running.entries import FileEntry, InputFile, Manifest, VocabEntry, describe_input, read_manifest
+from data.running.manifest import Stage
 from data.running.workers import ProcessPool, Workers
 from data.sharding import sharding
 
-FORMATTED_FILES = {
-    "bookscorpus": "bookscorpus_one_book_per_line.txt",
-    "wikicorpus_en": "wikicorpus_en_one_article_per_line.txt",
-    "wikicorpus_zh": "wikicorpus_zh_one_article_per_line.txt",
-    "pubmed_baseline": "pubmed_baseline_one_article_per_line.txt",
-    "sample": "sample_one_article_per_line.txt",
-    "custom": "custom_one_document_per_line.txt",
-}
-# A dataset is made of one or more formatted corpora.
-CORPORA_OF = {
-    **{corpus: (corpus,) for corpus in FORMATTED_FILES},
-    "books_wiki_en_corpus": ("bookscorpus", "wikicorpus_en"),
-}
-DATASETS = (*CORPORA_OF, *(name for name in sources.DATASETS if name not in CORPORA_OF))
 DEFAULT_SHARDS = (1472, 1472)
 SAMPLE_SHARDS = (8, 2)
 GOOGLE_VOCABULARIES = {True: "uncased_L-24_H-1024_A-16/vocab.txt", False: "cased_L-24_H-1024_A-16/vocab.txt"}
@@ -60,11 +47,11 @@ class Layout:
         self.vocab = working_dir / "vocab"
 
     def download_folder(self, dataset: str) -> Path:
-        source = sources.SOURCES.get(dataset)
+        source = registry.DATASETS[dataset].source
         return self.download / (source.folder if source else dataset)
 
     def formatted_file(self, corpus: str) -> Path:
-        return self.formatted / FORMATTED_FILES[corpus]
+        return self.formatted / registry.FORMATTED_FILES[corpus]
 
     def formatted_manifest(self, corpus: str) -> Path:
         return self.formatted_file(corpus).with_suffix(".manifest.json")
@@ -115,21 +102,13 @@ def _make_sample(folder: Path) -> None:
             _say_done("sample", sample.write_sample(stage, folder, sample.SEED), folder)
 
 
-def _corpora_of(dataset: str) -> tuple[str, ...]:
-    if dataset == "pubmed_daily_update":
-        raise UserError("dataset=pubmed_daily_update is read together with the baseline: --dataset=pubmed_baseline")
-    if dataset not in CORPORA_OF:
-        raise UserError(f"dataset={dataset} is no text to pre-train on; there are {', '.join(CORPORA_OF)}")
-    return CORPORA_OF[dataset]
-
-
 def _require_made(path: Path, action: str, dataset: str) -> None:
     if not path.is_file():
         raise UserError(f"{path} is not there: run bertPrep.py --action={action} --dataset={dataset} first")
 
 
 def run_text_formatting(options: argparse.Namespace, layout: Layout) -> None:
-    parts = _corpora_of(options.dataset)
+    parts = registry.corpora_of(options.dataset)
     if len(parts) > 1:
         raise UserError(
             f"dataset={options.dataset} is made of others: format each of {', '.join(parts)}, then shard it"
@@ -150,14 +129,20 @@ def run_text_formatting(options: argparse.Namespace, layout: Layout) -> None:
     ) as stage:
         if not _already_done(stage):
             counts = formatting.format_corpus(
-                stage, output, corpus, workers=workers_of(options, layout), keep_duplicates=options.keep_duplicates
+                stage,
+                output,
+                corpus,
+                workers=workers_of(options, layout),
+                keep_duplicates=options.keep_duplicates,
+                max_bad_records=options.max_bad_records,
             )
             _say_done("formatted", counts, output)
 
 
-def _formatted_inputs(dataset: str, layout: Layout) -> tuple[list[Path], list[dict[str, Any]]]:
-    paths, inputs = [], []
-    for corpus in _corpora_of(dataset):
+def _formatted_inputs(dataset: str, layout: Layout) -> tuple[list[Path], list[InputFile]]:
+    paths: list[Path] = []
+    inputs: list[InputFile] = []
+    for corpus in registry.corpora_of(dataset):
         path = layout.formatted_file(corpus)
         if dataset == "books_wiki_en_corpus" and corpus == "bookscorpus" and not path.is_file():
             raise UserError(
@@ -168,15 +153,15 @@ def _formatted_inputs(dataset: str, layout: Layout) -> tuple[list[Path], list[di
             )
         _require_made(path, "text_formatting", corpus)
         manifest = read_manifest(layout.formatted_manifest(corpus))
-        made = {entry["file"]: entry for entry in shard_entries(manifest)} if manifest else {}
+        made = {entry.file: entry for entry in manifest.entries} if manifest else {}
         entry = made.get(path.name)
-        if entry is not None and entry["bytes"] != path.stat().st_size:
+        if entry is not None and entry.num_bytes != path.stat().st_size:
             raise UserError(
-                f"{path} has {path.stat().st_size:,} bytes, its manifest says {entry['bytes']:,}: "
+                f"{path} has {path.stat().st_size:,} bytes, its manifest says {entry.num_bytes:,}: "
                 f"run bertPrep.py --action=text_formatting --dataset={corpus} again"
             )
         paths.append(path)
-        inputs.append(describe_input(path, layout.root, entry["sha256"] if entry else None))
+        inputs.append(describe_input(path, layout.root, entry.sha256 if entry else None))
     return paths, inputs
 
 
@@ -254,29 +239,32 @@ def _vocab_file(options: argparse.Namespace, layout: Layout) -> Path:
     )
 
 
-def _sharded_inputs(dataset: str, layout: Layout) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    _corpora_of(dataset)
+def _sharded_inputs(dataset: str, layout: Layout) -> tuple[Manifest, list[InputFile]]:
+    registry.corpora_of(dataset)
     folder = layout.sharded / dataset
     manifest = read_manifest(folder / "manifest.json")
     if manifest is None:
         raise UserError(
             f"{folder} holds no finished shards: run bertPrep.py --action=sharding --dataset={dataset} first"
         )
+    for name in ("num_training_shards", "fraction_test_set"):
+        if not isinstance(manifest.arguments.get(name), (int, float)):
+            raise UserError(f"{folder}/manifest.json names no {name}: delete {folder} and make it again")
     inputs = []
-    for entry in shard_entries(manifest):
-        path = folder / entry["file"]
-        if not path.is_file() or path.stat().st_size != entry["bytes"]:
+    for entry in manifest.entries:
+        path = folder / entry.file
+        if not path.is_file() or path.stat().st_size != entry.num_bytes:
             raise UserError(
                 f"{path} is gone or was changed: run bertPrep.py --action=sharding "
                 f"--dataset={dataset} again with the same arguments"
             )
-        inputs.append(describe_input(path, layout.root, entry["sha256"]))
+        inputs.append(describe_input(path, layout.root, entry.sha256))
     return manifest, inputs
 
 
-def tfrecord_folder(settings: examples.ExampleSettings, sharded: dict[str, Any]) -> str:
+def tfrecord_folder(settings: examples.ExampleSettings, sharded: Manifest) -> str:
     """The folder's name, which tells the parameters as NVIDIA's does, and behind them our own."""
-    made = sharded["arguments"]
+    made = sharded.arguments
     own = "_whole_word_masking" if settings.whole_word_masking else ""
     own += f"_max_ngram_size_{settings.max_ngram_size}" if settings.max_ngram_size > 1 else ""
     own += "_masking_dynamic" if settings.masking == "dynamic" else ""
@@ -292,17 +280,12 @@ def tfrecord_folder(settings: examples.ExampleSettings, sharded: dict[str, Any])
 RecordTask = tuple[str, str, str, int]  # text file, record file, split, number in the split
 
 
-def _make_records(task: RecordTask, settings: examples.ExampleSettings) -> dict[str, Any]:
+def _make_records(task: RecordTask, settings: examples.ExampleSettings) -> FileEntry:
     text, output, split, number = task
     counts = examples.make_shard(text, output, settings, split, number)
     path = Path(output)
-    return {
-        "file": f"{split}/{path.name}",
-        "num_instances": counts["num_instances"],
-        "bytes": path.stat().st_size,
-        "sha256": sha256_of_file(path),
-        "counts": counts,
-    }
+    details = {"num_instances": counts["num_instances"], "counts": counts}
+    return FileEntry(f"{split}/{path.name}", path.stat().st_size, sha256_of_file(path), details)
 
 
 def run_create_tfrecord_files(options: argparse.Namespace, layout: Layout) -> None:
@@ -311,7 +294,7 @@ def run_create_tfrecord_files(options: argparse.Namespace, layout: Layout) -> No
     vocab_file = _vocab_file(options, layout)
     tokenizer = open_tokenizer(vocab_file)
     check_casing(tokenizer.inv_vocab, bool(options.do_lower_case), vocab_file)
-    vocab = {"size": tokenizer.vocab_size, "sha256": sha256_of_file(vocab_file)}
+    vocab = VocabEntry(tokenizer.vocab_size, sha256_of_file(vocab_file))
     dupe_factor = options.dupe_factor
     if dupe_factor is None:
         dupe_factor = 1 if options.masking == "dynamic" else examples.ExampleSettings.dupe_factor
@@ -358,21 +341,24 @@ def run_create_tfrecord_files(options: argparse.Namespace, layout: Layout) -> No
         settings = dataclasses.replace(settings, vocab_file=str(vocabulary.copy_vocab(vocab_file, folder)))
         shards = _make_all_records(stage, sharded, layout.sharded / dataset, settings, workers_of(options, layout))
         counts: dict[str, Any] = examples.total_counts(
-            entry["counts"] for entries in shards.values() for entry in entries
+            entry.details["counts"] for entries in shards.values() for entry in entries
         )
         counts.update(
-            {f"num_instances_{split}": sum(e["num_instances"] for e in entries) for split, entries in shards.items()}
+            {
+                f"num_instances_{split}": sum(e.counts["num_instances"] for e in entries)
+                for split, entries in shards.items()
+            }
         )
         stage.complete(counts, shards)
         _say_done("records", counts, folder)
 
 
 def _make_all_records(
-    stage: Stage, sharded: dict[str, Any], sharded_folder: Path, settings: examples.ExampleSettings, workers: Workers
-) -> dict[str, list[dict[str, Any]]]:
+    stage: Stage, sharded: Manifest, sharded_folder: Path, settings: examples.ExampleSettings, workers: Workers
+) -> dict[str, list[FileEntry]]:
     names = {
-        split: [Path(entry["file"]).with_suffix(".tfrecord").as_posix() for entry in entries]
-        for split, entries in sharded["shards"].items()
+        split: [Path(entry.file).with_suffix(".tfrecord").as_posix() for entry in entries]
+        for split, entries in sharded.shards.items()
     }
     for split in names:
         (stage.folder / split).mkdir(exist_ok=True)
@@ -396,7 +382,7 @@ def _make_all_records(
     return {split: [stage.finished[name] for name in of_split] for split, of_split in names.items()}
 
 
-MAKERS = {
+STAGES = {
     "download": run_download,
     "text_formatting": run_text_formatting,
     "sharding": run_sharding,

@@ -247,7 +247,7 @@ def test_pubmed_and_json_lines_reach_the_formatted_file(tmp_path):
 
 
 def test_what_wikiextractor_has_made_is_read_where_asked(tmp_path):
-    assert "about wikicorpus_en and wikicorpus_zh, not sample" in refused(
+    assert "no effect on --dataset=sample, only on wikicorpus_en, wikicorpus_zh" in refused(
         prep(tmp_path, "text_formatting", "sample", "--skip_wikiextractor")
     )
     folder = tmp_path / "extracted/wikicorpus_en/AA"
@@ -281,7 +281,7 @@ def test_chinese_from_the_dump_to_sentences(tmp_path):
         ("text_formatting", "wikicorpus_en", "put wikicorpus_en.xml.bz2"),
         ("text_formatting", "bookscorpus", "put your books there"),
         ("text_formatting", "pubmed_baseline", "--dataset=pubmed_baseline fetches them"),
-        ("text_formatting", "pubmed_daily_update", "read together with the baseline"),
+        ("text_formatting", "pubmed_daily_update", "read together with pubmed_baseline"),
         ("text_formatting", "sample", "--action=download --dataset=sample"),
         ("text_formatting", "custom", "needs --input_files"),
         ("text_formatting", "CoLA", "dataset=cola is no text to pre-train on"),
@@ -290,12 +290,12 @@ def test_chinese_from_the_dump_to_sentences(tmp_path):
         ("sharding", "squad", "dataset=squad is no text to pre-train on"),
         ("create_vocab", "MRPC", "dataset=mrpc is no text to pre-train on"),
         ("create_tfrecord_files", "sample", "--action=sharding --dataset=sample"),
-        ("create_tfrecord_files", "all", "dataset=all is no text to pre-train on"),
+        ("create_tfrecord_files", "all", "--dataset=all is for --action=download"),
     ],
 )
 def test_missing_inputs_say_what_to_do(tmp_path, action, dataset, message):
-    options = _parsed(["--action", action, "--dataset", dataset])
     with pytest.raises(UserError, match=message):
+        options = _parsed(["--action", action, "--dataset", dataset])
         getattr(stages, f"run_{action}")(options, stages.Layout(tmp_path))
 
 
@@ -372,8 +372,12 @@ def test_killed_stage_goes_on_and_ends_with_the_same_bytes(prepared, tmp_path, n
     working_dir.mkdir()
     text = prepared / "input.txt"
     for action, *own in CHAIN[:number]:
-        done(prep(working_dir, action, "custom", *own, "--input_files", text))
+        done(
+            prep(working_dir, action, "custom", *own, *(["--input_files", text] if action == "text_formatting" else []))
+        )
     action, *own = CHAIN[number]
+    if action == "text_formatting":
+        own += ["--input_files", str(text)]
     program = slowed(tmp_path, target)
 
     def command(delay_secs):
@@ -387,8 +391,6 @@ def test_killed_stage_goes_on_and_ends_with_the_same_bytes(prepared, tmp_path, n
             "--n_processes",
             "1",
             *own,
-            "--input_files",
-            str(text),
             str(delay_secs),
         ]
 
@@ -524,3 +526,29 @@ def test_from_start_refuses_what_it_does_not_know(tmp_path):
     assert "VOCAB_FILE=none.txt: there is no such file" in refused(
         from_start(tmp_path, "wiki_only", VOCAB_FILE="none.txt")
     )
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.ESTALE, errno.EIO])
+def test_an_error_of_the_disk_keeps_the_last_checkpoint(prepared, tmp_path, monkeypatch, capsys, code):
+    options = ["--action", "text_formatting", "--dataset", "custom", "--n_processes", "1"]
+    namespace = _parsed([*options, "--input_files", str(prepared / "input.txt")])
+    monkeypatch.setattr(formatting, "CHECKPOINT_BYTES", 2000)
+    monkeypatch.setattr(formatting, "BATCH_CHARACTERS", 500)
+    write = formatting._Writer.write
+    left = [15]
+
+    def failing(self, cleaned):
+        left[0] -= 1
+        if left[0] == 0:
+            raise OSError(code, "the disk says no")
+        write(self, cleaned)
+
+    monkeypatch.setattr(formatting._Writer, "write", failing)
+    with pytest.raises(UserError, match="the disk says no"):
+        stages.run_text_formatting(namespace, stages.Layout(tmp_path))
+    (partial,) = tmp_path.rglob("*.partial")
+    assert partial.stat().st_size > 2000
+    stages.run_text_formatting(namespace, stages.Layout(tmp_path))
+    assert "going on where an earlier run stopped" in capsys.readouterr().out
+    name = "formatted_one_article_per_line/custom_one_document_per_line.txt"
+    assert (tmp_path / name).read_bytes() == (prepared / name).read_bytes()

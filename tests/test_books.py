@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 
+import preparation
 import pytest
 
 from bert_tf.base.errors import UserError
@@ -93,7 +95,7 @@ def test_unknown_encoding_names_the_byte_and_the_ways_out(tmp_path):
         books.book_line(path, None, "strict")
     assert books.book_line(path, "latin-1", "strict") == "Ein Café. Noch eins."
     assert books.book_line(path, None, "replace") == "Ein Caf\ufffd. Noch eins."
-    with pytest.raises(UserError, match="klingon: not known"):
+    with pytest.raises(UserError, match="fallback_encoding=klingon: no encoding of text"):
         text_files.known_encoding("klingon")
 
 
@@ -231,9 +233,29 @@ def test_custom_documents_of_json_lines(tmp_path):
 )
 def test_wrong_json_line_is_named(tmp_path, line, message):
     path = tmp_path / "a.jsonl"
-    path.write_text('{"text": "One."}\n\n' + line)
-    with pytest.raises(UserError, match=f"a.jsonl, line 3: .*{message}"):
-        documents(path, "jsonl")
+    path.write_text('{"text": "One."}\n\n' + line + '\n{"text": "Two."}')
+    with pytest.raises(UserError, match=f"a.jsonl, line 3: .*{message}.*larger --max_bad_records"):
+        preparation.run(tmp_path, "text_formatting", "--input_files", path)
+    preparation.run(tmp_path, "text_formatting", "--input_files", path, "--max_bad_records", 1)
+    folder = tmp_path / "formatted_one_article_per_line"
+    assert (folder / "custom_one_document_per_line.txt").read_text() == "One.\nTwo.\n"
+    manifest = json.loads((folder / "custom_one_document_per_line.manifest.json").read_text())
+    assert manifest["counts"]["num_read"] == 3 and manifest["counts"]["num_dropped_bad_records"] == 1
+    assert "a.jsonl, line 3: " in manifest["shards"]["documents"][0]["bad_records"][0]
+
+
+@pytest.mark.parametrize("name", ["base64", "rot13", "hex", "undefined", "klingon", "a\0b"])
+def test_what_is_no_encoding_of_text_is_refused(name):
+    with pytest.raises(UserError, match="fallback_encoding=.*no encoding of text"):
+        text_files.known_encoding(name)
+
+
+def test_a_fallback_that_does_not_fit_is_named(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"Caf\xe9 five")
+    for fallback in ("utf-16", "utf-32", "ascii"):
+        with pytest.raises(UserError, match=f"not valid UTF-8 at byte 3 .* and not {fallback} either"):
+            text_files.encoding_of(path, fallback)
 
 
 def test_json_lines_are_told_by_their_suffix_and_not_mixed(tmp_path):
@@ -260,10 +282,10 @@ def test_custom_inputs_must_exist(tmp_path):
 
 
 def test_book_larger_than_memory_allows_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(text_files, "LARGEST_DOCUMENT_CHARACTERS", 100)
+    monkeypatch.setattr(text_files, "LARGEST_DOCUMENT_BYTES", 100)
     path = tmp_path / "a.txt"
     path.write_text("x" * 300)
-    with pytest.raises(UserError, match="a.txt: a book of more than 100 characters.*--dataset=custom"):
+    with pytest.raises(UserError, match="a.txt, line 1: a document of more than 100 bytes.*--dataset=custom"):
         books.book_line(path, None, "strict")
 
 

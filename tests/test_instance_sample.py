@@ -10,6 +10,7 @@ from bert_tf.records.schema import InstanceArrays
 from bert_tf.records.writer import write_records
 from data.checking import instance_sample
 from data.checking.instance_sample import judge, length_histogram, measure, original_ids, read_sample
+from data.running.entries import FileEntry
 
 IDS = VocabularyIds(
     pad=0, cls=2, sep=3, mask=4, unknown=1, replacements=np.arange(5, 100), continues=np.zeros(100, bool)
@@ -105,7 +106,7 @@ def test_the_sample_is_spread_over_all_shards(tmp_path, monkeypatch):
     entries = []
     for number, rows in enumerate((slice(0, 10), slice(10, 50), slice(50, 60))):
         write_records(tmp_path / f"{number}", arrays.rows(rows))
-        entries.append({"file": f"{number}", "num_instances": rows.stop - rows.start})
+        entries.append(FileEntry(f"{number}", 0, "", {"num_instances": rows.stop - rows.start}))
     whole = read_sample(tmp_path, entries)
     assert whole.num_total == 60
     for name, column in whole.instances._asdict().items():

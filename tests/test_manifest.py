@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
+import os
+import random
 
 import pytest
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import atomic_file
-from data.running.manifest import Stage, clear_disk_errors, describe_input, is_at_work, mark_damaged, read_journal
+from data.running import entries, manifest
+from data.running.entries import FileEntry, InputFile, VocabEntry, describe_input, read_journal
+from data.running.manifest import Stage, clear_disk_errors, is_at_work, journal_path, mark_damaged
 
 
 def stage(folder, arguments=None, inputs=(), **options) -> Stage:
@@ -28,7 +33,7 @@ def stage(folder, arguments=None, inputs=(), **options) -> Stage:
 def make(folder, name, content=b"text"):
     with atomic_file(folder / name) as file:
         file.write(content)
-    return {"file": name, "bytes": len(content), "sha256": "0"}
+    return FileEntry(name, len(content), "0")
 
 
 def finish(run, folder, names=("part_0", "part_1")):
@@ -90,7 +95,7 @@ def test_other_arguments_inputs_and_vocabularies_are_refused_by_name(tmp_path, i
     source = tmp_path / "input.txt"
     source.write_text("abc")
     inputs = [describe_input(source, tmp_path)]
-    vocab = {"size": 10, "sha256": "a" * 64}
+    vocab = VocabEntry(10, "a" * 64)
     with stage(tmp_path, inputs=inputs, vocab=vocab) as run:
         run.add(make(tmp_path, "part_0"))
         if is_finished:
@@ -102,7 +107,7 @@ def test_other_arguments_inputs_and_vocabularies_are_refused_by_name(tmp_path, i
         pass
     with (
         pytest.raises(UserError, match="vocabulary is 10 pieces.* there, 11 pieces"),
-        stage(tmp_path, inputs=inputs, vocab={"size": 11, "sha256": "b" * 64}),
+        stage(tmp_path, inputs=inputs, vocab=VocabEntry(11, "b" * 64)),
     ):
         pass
     with pytest.raises(UserError, match="input.txt was an input there"), stage(tmp_path, vocab=vocab):
@@ -129,9 +134,9 @@ def test_inputs_may_move_with_the_working_directory(tmp_path):
         (tmp_path / place).mkdir()
         (tmp_path / place / "x").write_text("1")
     assert (
-        describe_input(tmp_path / "a/x", tmp_path / "a")
-        == describe_input(tmp_path / "b/x", tmp_path / "b")
-        == {"file": "x", "bytes": 1}
+        describe_input(tmp_path / "a/x", tmp_path / "a", "s")
+        == describe_input(tmp_path / "b/x", tmp_path / "b", "s")
+        == InputFile("x", 1, "s")
     )
 
 
@@ -188,17 +193,17 @@ def test_a_killed_runs_worker_leaves_no_rest(tmp_path):
 
 def test_journal_tells_what_this_run_has_done_and_when(tmp_path):
     manifest_path = tmp_path / "manifest.json"
-    assert read_journal(manifest_path) is None and not is_at_work(manifest_path)
+    assert read_journal(journal_path(manifest_path)) is None and not is_at_work(manifest_path)
     for name in ("part_0", "part_1"):
         with pytest.raises(KeyboardInterrupt), stage(tmp_path) as run:
             assert is_at_work(manifest_path)
             run.add(make(tmp_path, name))
             raise KeyboardInterrupt
     assert not is_at_work(manifest_path)
-    header, entries = read_journal(manifest_path)
-    assert header["stage"] == "sharding" and "time" not in entries[0]
-    assert header["time"] <= entries[1]["time"]
-    assert [entry["finished"]["file"] for entry in entries] == ["part_0", "part_1"]
+    journal = read_journal(journal_path(manifest_path))
+    assert journal.header.stage == "sharding" and journal.entries[0].time is None
+    assert journal.time <= journal.entries[1].time
+    assert [entry.finished.file for entry in journal.entries] == ["part_0", "part_1"]
 
 
 def test_damaged_manifest_is_named(tmp_path):
@@ -221,8 +226,140 @@ def test_full_disk_is_one_clear_error_and_leaves_no_half_file(tmp_path, code):
     assert not list(tmp_path.glob("*.tmp"))
 
 
-def test_other_errors_stay_what_they_are(tmp_path):
-    with pytest.raises(OSError, match="device"), clear_disk_errors(tmp_path):
-        raise OSError(errno.EIO, "device")
+@pytest.mark.parametrize("code", [errno.EIO, errno.ESTALE, errno.ETIMEDOUT])
+def test_errors_of_the_file_system_are_one_line(tmp_path, code):
+    with pytest.raises(UserError, match="/x: device: what was finished stays"), clear_disk_errors(tmp_path):
+        raise OSError(code, "device", "/x")
+
+
+def test_a_folder_that_may_not_be_written_to_is_named(tmp_path):
     with pytest.raises(UserError, match="BERT_PREP_WORKING_DIR"), clear_disk_errors(tmp_path):
         raise PermissionError(errno.EACCES, "denied", "x")
+
+
+@pytest.mark.parametrize(
+    "content,what",
+    [
+        ("[]", "is no JSON object"),
+        ("{}", "names no stage"),
+        ('{"stage": "sharding", "dataset": 5}', "names no dataset"),
+        (
+            '{"stage": "sharding", "dataset": "a", "format_version": 2, "arguments": {}, "inputs": [], '
+            '"counts": {}, "shards": {"training": [{"file": "a", "bytes": "1"}]}}',
+            "names no bytes",
+        ),
+        (
+            '{"stage": "sharding", "dataset": "a", "format_version": 2, "arguments": {}, "inputs": [], '
+            '"counts": {}, "shards": {"training": 5}}',
+            "lacks the files",
+        ),
+    ],
+)
+def test_what_is_no_manifest_is_named(tmp_path, content, what):
+    (tmp_path / "manifest.json").write_text(content)
+    with pytest.raises(UserError, match=rf"manifest.json is no manifest \({what}.*delete the folder"), stage(tmp_path):
+        pass
+
+
+def test_the_order_of_the_inputs_counts(tmp_path):
+    for name in "ab":
+        (tmp_path / name).write_text(name)
+    inputs = [describe_input(tmp_path / name, tmp_path) for name in "ab"]
+    for is_finished in (False, True):
+        with contextlib.suppress(KeyboardInterrupt), stage(tmp_path, inputs=inputs) as run:
+            run.add(make(tmp_path, "part_0"))
+            if not is_finished:
+                raise KeyboardInterrupt
+            finish(run, tmp_path)
+        with (
+            pytest.raises(UserError, match="input files come in another order, a there where b is here"),
+            stage(tmp_path, inputs=inputs[::-1]),
+        ):
+            pass
+
+
+def test_a_change_at_the_same_size_is_noticed(tmp_path):
+    source = tmp_path / "input.txt"
+    content = bytearray(random.Random(0).randbytes(1 << 20))
+    source.write_bytes(content)
+    before = describe_input(source, tmp_path)
+    with pytest.raises(KeyboardInterrupt), stage(tmp_path, inputs=[before]) as run:
+        run.add(make(tmp_path, "part_0"))
+        raise KeyboardInterrupt
+    for place in (0, len(content) // 2, len(content) - 1):
+        changed = bytearray(content)
+        changed[place] ^= 1
+        source.write_bytes(changed)
+        os.utime(source, ns=(before.modified_ns, before.modified_ns))
+        with (
+            pytest.raises(UserError, match="input.txt has changed since"),
+            stage(tmp_path, inputs=[describe_input(source, tmp_path)]),
+        ):
+            pass
+    source.write_bytes(content)
+    os.utime(source, ns=(before.modified_ns, before.modified_ns + 1))
+    touched = describe_input(source, tmp_path)
+    with pytest.raises(UserError, match="input.txt has changed since"), stage(tmp_path, inputs=[touched]):
+        pass
+    os.utime(source, ns=(before.modified_ns, before.modified_ns))
+    with stage(tmp_path, inputs=[before]) as run:
+        finish(run, tmp_path)
+    with stage(tmp_path, inputs=[touched]) as again:
+        assert again.is_done, "a finished stage may be copied with its input"
+
+
+def test_inputs_of_manifests_of_before_name_no_time(tmp_path):
+    (tmp_path / "input.txt").write_text("a")
+    with stage(tmp_path, inputs=[InputFile("input.txt", 1)]) as run:
+        finish(run, tmp_path)
+    with stage(tmp_path, inputs=[describe_input(tmp_path / "input.txt", tmp_path)]) as again:
+        assert again.is_done
+
+
+@pytest.mark.parametrize("name", ["code", "unicode"])
+def test_another_programs_unfinished_stage_is_refused(tmp_path, monkeypatch, name):
+    with pytest.raises(KeyboardInterrupt), stage(tmp_path) as run:
+        run.add(make(tmp_path, "part_0"))
+        raise KeyboardInterrupt
+    monkeypatch.setattr(manifest, "program_version", lambda: {"code": "c", "unicode": "u", name: "other"})
+    with (
+        pytest.raises(UserError, match="begun otherwise: .*other here.*delete .*manifest.json.journal"),
+        stage(tmp_path),
+    ):
+        pass
+    with stage(tmp_path, of_any_program=True) as again:
+        assert list(again.finished) == ["part_0"]
+        finish(again, tmp_path)
+    with stage(tmp_path) as last:
+        assert last.is_done, "what is finished stays valid"
+
+
+def test_the_journal_of_a_version_that_named_no_program_is_refused(tmp_path):
+    with pytest.raises(KeyboardInterrupt), stage(tmp_path) as run:
+        run.add(make(tmp_path, "part_0"))
+        raise KeyboardInterrupt
+    path = tmp_path / ".manifest.json.journal"
+    header, *rest = path.read_text().splitlines()
+    content = json.loads(header)
+    del content["program"]
+    path.write_text("\n".join([json.dumps(content), *rest, ""]))
+    with pytest.raises(UserError, match="program's sha256 is not known there"), stage(tmp_path):
+        pass
+
+
+def test_the_digest_of_the_code_sees_subfolders_and_the_tokenizer(tmp_path, monkeypatch):
+    monkeypatch.setattr(entries, "CHECKOUT", tmp_path)
+    digests = set()
+    for name in ("data/corpora/deep/a.py", "bert_tf/text/b.py"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        for content in ("one", "two"):
+            (tmp_path / name).write_text(content)
+            digests.add(entries.code_digest.__wrapped__())
+    assert len(digests) == 4
+
+
+def test_a_damaged_journal_is_named(tmp_path):
+    for content in ("[]\n[]\n", "{}\n{}\n", "x\ny\n"):
+        (tmp_path / ".manifest.json.journal").write_text(content)
+        with pytest.raises(UserError, match="manifest.json.journal is damaged .*delete it"), stage(tmp_path):
+            pass

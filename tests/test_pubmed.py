@@ -7,6 +7,7 @@ import os
 import zlib
 from pathlib import Path
 
+import preparation
 import pytest
 
 from bert_tf.base.errors import UserError
@@ -158,8 +159,6 @@ def test_cut_file_keeps_its_articles_and_says_so(tmp_path):
     [
         (b"", "no <PubmedArticle> in it"),
         (b"<html></html>", "no <PubmedArticle> in it"),
-        (b"<PubmedArticleSet><PubmedArticle></PubmedArticle></PubmedArticleSet>", "article 1 has no PMID"),
-        (b"<PubmedArticle><PMID>12</PMID><Abstract><b></Abstract></PubmedArticle>", "PMID 12: XML: mismatched"),
         (b'<?xml version="1.0" encoding="latin-1"?><PubmedArticleSet>', "declares the encoding latin-1"),
     ],
 )
@@ -193,3 +192,23 @@ def test_real_article():
         "β2-agonist may be an alternative"
     )
     assert line.count("  ") == 4 and not dropped
+
+
+@pytest.mark.parametrize(
+    "bad,message",
+    [
+        ("<PubmedArticle></PubmedArticle>", "article 2 has no PMID"),
+        ("<PubmedArticle><PMID>12</PMID><Abstract><b></Abstract></PubmedArticle>", "PMID 12: XML: mismatched"),
+    ],
+)
+def test_bad_citations_are_named_and_left_out_up_to_a_limit(tmp_path, bad, message):
+    folder = tmp_path / "download" / "pubmed" / "baseline"
+    folder.mkdir(parents=True)
+    good = "<PubmedArticle><PMID>{}</PMID><Abstract><AbstractText>It is {}.</AbstractText></Abstract></PubmedArticle>"
+    (folder / "a.xml").write_text(f"<PubmedArticleSet>{good.format(1, 1)}{bad}{good.format(3, 3)}</PubmedArticleSet>")
+    with pytest.raises(UserError, match=f"{message}.*larger --max_bad_records"):
+        preparation.run(tmp_path, "text_formatting", dataset="pubmed_baseline")
+    preparation.run(tmp_path, "text_formatting", "--max_bad_records", 1, dataset="pubmed_baseline")
+    (text,) = (tmp_path / "formatted_one_article_per_line").glob("*.txt")
+    assert text.read_text() == "It is 1.\nIt is 3.\n"
+    preparation.run(tmp_path, "verify", dataset="pubmed_baseline")

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
 from bert_tf.base.errors import UserError
-from data.sharding import sentences
 from data.sharding.sentences import get_splitter, split_by_rules
 
 
@@ -49,34 +46,6 @@ def test_no_character_is_lost():
     text = "A. b! C? (D.) “E.” F... 1. G i.e. H  J  . K"
     assert "".join(split_by_rules(text)).replace(" ", "") == text.replace(" ", "")
     assert split_by_rules("  ") == []
-
-
-WORDS = ('the He said Mr. U.S. no. 12 end. "Why?" e.g. (Yes.) 今天。 「好。」 x Inc. 3.5 So! ¶ —Oh.').split()
-
-
-def test_text_in_pieces_has_the_same_sentences(monkeypatch):
-    monkeypatch.setattr(sentences, "_CONTEXT", 30)
-    rng = random.Random(1)
-    for length in (0, 1, 50, 400, 400, 400):
-        text = " ".join(rng.choices(WORDS, k=length)).replace(" ¶ ", "  ")
-        for size in (1, 7, 100, 101, 500, 5000):
-            pieces = [text[start : start + size] for start in range(0, len(text), size)]
-            found = [s for some in sentences.split_pieces(pieces, split_by_rules) for s in some]
-            assert found == split_by_rules(text)
-
-
-@pytest.mark.parametrize("word", ["x ", "x", "x. "])
-def test_a_sentence_that_never_ends_is_parted(monkeypatch, word):
-    monkeypatch.setattr(sentences, "_CONTEXT", 10)
-    monkeypatch.setattr(sentences, "LONGEST_SENTENCE", 100)
-    text = word * 2000
-    found = [
-        s
-        for some in sentences.split_pieces([text[i : i + 64] for i in range(0, len(text), 64)], split_by_rules)
-        for s in some
-    ]
-    assert "".join(found).replace(" ", "") == text.replace(" ", "")
-    assert max(map(len, found)) <= 100 + 10 + 64
 
 
 def test_unknown_method_is_refused():

@@ -92,17 +92,27 @@ def test_index_skips_empty_lines_and_line_ends(tmp_path):
     assert found == [b"One.", b"Two", b"Three"]
 
 
-def test_a_large_document_is_read_in_pieces(tmp_path, monkeypatch):
-    documents = write_documents(tmp_path / "a", 30)
-    with open(tmp_path / "a", "a", encoding="utf-8") as file:
-        file.write("Ein Satz über 今天。 Mr. Größe " * 5000 + "Ende.\r\n\nKurz.")
-    shard(tmp_path / "whole", [tmp_path / "a"])
-    monkeypatch.setattr(sharding, "_PIECE_BYTES", 4001)
-    index = index_documents([tmp_path / "a"])
-    assert index.num_documents == len(documents) + 2
-    assert index.lengths[-2:].tolist() == [len(("Ein Satz über 今天。 Mr. Größe " * 5000).encode()) + 5, 5]
-    shard(tmp_path / "pieces", [tmp_path / "a"])
-    assert contents(tmp_path / "pieces") == contents(tmp_path / "whole")
+def test_text_that_is_not_utf8_is_named(tmp_path):
+    write_documents(tmp_path / "a", 30)
+    with open(tmp_path / "a", "ab") as file:
+        file.write("Grüße.\n".encode("latin-1"))
+    place = (tmp_path / "a").read_bytes().index(b"\xfc")
+    with pytest.raises(UserError, match=rf"/a: not UTF-8 at byte {place:,} \(0xfc\)"):
+        shard(tmp_path / "out", [tmp_path / "a"])
+
+
+def test_a_file_that_became_shorter_is_named(tmp_path, monkeypatch):
+    write_documents(tmp_path / "a", 30)
+
+    def cut_after_indexing(paths):
+        index = index_documents(paths)
+        with open(tmp_path / "a", "r+b") as file:
+            file.truncate(int(index.offsets[-1]) + 5)
+        return index
+
+    monkeypatch.setattr(sharding, "index_documents", cut_after_indexing)
+    with pytest.raises(UserError, match=r"/a: only 5 of [\d,]+ bytes can be read at byte"):
+        shard(tmp_path / "out", [tmp_path / "a"])
 
 
 def test_fewer_documents_than_shards_says_what_to_do(tmp_path):

@@ -9,7 +9,8 @@ import pytest
 
 from bert_tf.base.files import atomic_file
 from data.checking import status
-from data.running.manifest import Stage, describe_input
+from data.running.entries import FileEntry, describe_input
+from data.running.manifest import Stage
 from tests.preparation import bertPrep, documents, run, shard
 
 RECORDS = ("--max_seq_length", 128, "--dupe_factor", 1)
@@ -84,7 +85,7 @@ def test_running_and_stopped_stages_tell_how_far_they_are(tmp_path, capsys, cloc
             with atomic_file(manifest_path.parent / name) as file:
                 file.write(b"x")
             clock[0] += 2
-            run.add({"file": name, "bytes": 1, "sha256": ""})
+            run.add(FileEntry(name, 1, ""))
 
     with stage() as first:
         assert "running: nothing is finished yet" in said(capsys, tmp_path)
@@ -142,7 +143,7 @@ def test_downloads_are_found_where_they_lie(tmp_path, capsys):
         where = tmp_path / "download" / folder
         with Stage("download", dataset, where / "manifest.json", {}, [], outputs_to_delete="") as stage:
             (where / "a").write_text("a")
-            stage.add({"file": "a", "bytes": 1, "sha256": ""})
+            stage.add(FileEntry("a", 1, ""))
             stage.complete({"num_files": 1}, {"files": [stage.finished["a"]]})
     assert "--action text_formatting --dataset pubmed_baseline" in said(
         capsys, tmp_path, "--dataset", "pubmed_baseline"

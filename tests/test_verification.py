@@ -12,6 +12,7 @@ import pytest
 
 from bert_tf.base.errors import UserError
 from bert_tf.records.index import load_index
+from data.running.entries import FileEntry, read_manifest
 from data.running.manifest import Stage, mark_damaged
 from tests.preparation import documents, run, shard
 from tests.test_bertprep import files_below
@@ -246,11 +247,11 @@ def test_damaged_and_unfinished_stages(work, capsys):
     (records_folder(work) / "manifest.json").write_text('{"shards": {}}')
     (work / "sharded/custom/manifest.json").unlink()
     with Stage("sharding", "custom", work / "sharded/custom/manifest.json", {}, [], outputs_to_delete="") as stage:
-        stage.add({"file": "training/custom_training_0.txt", "bytes": 1})
+        stage.add(FileEntry("training/custom_training_0.txt", 1, ""))
     with pytest.raises(UserError, match="manifest.json"):
         run(work, "verify", "--repair")
     output = capsys.readouterr().out
-    assert "names no dataset: delete the folder" in output
+    assert "names no stage): delete the folder" in output
     assert "not finished, so not verified" in output
 
 
@@ -277,12 +278,10 @@ def test_a_repair_that_was_killed_is_ended_by_the_stage_itself(prepared, work):
 def test_a_repair_that_was_killed_at_its_end_is_ended(prepared, work, capsys):
     """All files are whole again; the manifest was not yet written."""
     manifest_path = work / "sharded/custom/manifest.json"
-    manifest = json.loads(manifest_path.read_text())
-    (entry,) = [e for e in manifest["shards"]["training"] if "_2.txt" in e["file"]]
-    mark_damaged(manifest_path, [entry["file"]])
-    with Stage(
-        "sharding", "custom", manifest_path, manifest["arguments"], manifest["inputs"], outputs_to_delete=""
-    ) as stage:
+    manifest = read_manifest(manifest_path)
+    (entry,) = [e for e in manifest.shards["training"] if "_2.txt" in e.file]
+    mark_damaged(manifest_path, [entry.file])
+    with Stage("sharding", "custom", manifest_path, manifest.arguments, manifest.inputs, outputs_to_delete="") as stage:
         stage.add(entry)
     with pytest.raises(UserError):
         run(work, "verify")

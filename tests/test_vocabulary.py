@@ -20,7 +20,6 @@ from bert_tf.records.reader import RecordFile
 from bert_tf.text.tokenizer import open_tokenizer
 from bert_tf.text.vocabulary import SPECIAL_TOKENS, load_vocab
 from bert_tf.text.wordpiece import FullTokenizer
-from data.corpora import text_files
 from data.instances import vocabulary
 
 PROGRAM = Path(__file__).parent.parent / "data/bertPrep.py"
@@ -224,9 +223,10 @@ def test_words_beyond_what_memory_allows_are_the_rare_ones(tmp_path, monkeypatch
     assert "##qa" not in pieces and any(piece.startswith("zq") for piece in whole)
 
 
-def test_a_long_line_is_read_in_pieces(tmp_path, monkeypatch):
+def test_paragraphs_make_the_same_vocabulary_as_whole_documents(tmp_path):
     path = tmp_path / "a.txt"
-    path.write_text("the quick brown größe fox jumps over " * 300 + "\nthe end of it, the last " * 30)
+    text = "the quick brown größe fox jumps over " * 300 + "\nthe end of it, the last " * 30
+    path.write_text(text)
     whole = vocabulary.train_vocabulary([path], 90, True)
-    monkeypatch.setattr(text_files, "LONGEST_LINE", 301)
+    path.write_text(text.replace(" fox ", " fox  "))
     assert vocabulary.train_vocabulary([path], 90, True) == whole

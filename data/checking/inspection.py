@@ -48,8 +48,8 @@ class _Corpus(NamedTuple):
 
 def _read_corpus(sharded: Prepared, workers: Workers) -> _Corpus:
     assert sharded.manifest
-    names = [entry["file"] for _, entry in sharded.entries]
-    num_documents = sharded.manifest["counts"]["num_documents"]
+    names = [entry.file for _, entry in sharded.entries]
+    num_documents = sharded.manifest.counts["num_documents"]
     one_in = -(-num_documents // MOST_DOCUMENTS)
     # Filled, not joined from pieces, which would take the memory twice. What is sampled varies.
     room = num_documents if one_in == 1 else MOST_DOCUMENTS
@@ -62,18 +62,18 @@ def _read_corpus(sharded: Prepared, workers: Workers) -> _Corpus:
     filled = 0
     with progress(total=sharded.num_bytes, unit="B", description="comparing documents") as bar:
         for found, (_, entry) in zip(workers.map_in_order(sketch, paths), sharded.entries):
-            if one_in == 1 and found.num_documents != entry["num_documents"]:
+            if one_in == 1 and found.num_documents != entry.counts["num_documents"]:
                 raise UserError(
-                    f"{sharded.folder / entry['file']} holds {found.num_documents:,} documents, its "
-                    f"manifest says {entry['num_documents']:,}: run --action verify --repair"
+                    f"{sharded.folder / entry.file} holds {found.num_documents:,} documents, its "
+                    f"manifest says {entry.counts['num_documents']:,}: run --action verify --repair"
                 )
             place = slice(filled, min(filled + found.num_documents, room))
             for array, column in zip(sketches, found):
                 array[place] = column[: place.stop - place.start]
             filled = place.stop
             ends.append(filled)
-            bar.update(entry["bytes"])
-    num_training_files = len(sharded.manifest["shards"]["training"])
+            bar.update(entry.num_bytes)
+    num_training_files = len(sharded.manifest.shards["training"])
     return _Corpus(
         names, np.array(ends), Sketches(*(array[:filled] for array in sketches)), ends[num_training_files - 1], one_in
     )
@@ -130,7 +130,7 @@ def _inspect_documents(sharded: Prepared, workers: Workers) -> Iterator[str]:
 
 def _inspect_fit(sharded: Prepared, tokenizer: Tokenizer) -> Iterator[str]:
     assert sharded.manifest
-    paths = [sharded.folder / entry["file"] for entry in sharded.manifest["shards"]["training"]]
+    paths = [sharded.folder / entry.file for entry in sharded.manifest.shards["training"]]
     fit = vocabulary_fit.measure_fit(paths, tokenizer)
     case = "lower case" if tokenizer.do_lower_case else "case kept"
     print(
@@ -143,18 +143,18 @@ def _inspect_fit(sharded: Prepared, tokenizer: Tokenizer) -> Iterator[str]:
 def _inspect_records(made: Prepared, tokenizer: Tokenizer) -> Iterator[str]:
     """Prints settings, some instances and shares; yields what looks wrong."""
     assert made.manifest
-    arguments, vocab = made.manifest["arguments"], made.manifest["vocab"]
+    arguments, vocab = made.manifest.arguments, made.vocab
     print(f"\nRecords below {made.folder}")
     print("  " + ", ".join(f"{name} {value}" for name, value in arguments.items()))
     print(
-        f"  vocabulary of {vocab['size']:,} pieces, sha256 {vocab['sha256'][:12]}...; "
+        f"  vocabulary of {vocab.size:,} pieces, sha256 {vocab.sha256[:12]}...; "
         + ", ".join(
-            f"{len(entries):,} {split} shards with {sum(entry['num_instances'] for entry in entries):,} instances"
-            for split, entries in made.manifest["shards"].items()
+            f"{len(entries):,} {split} shards with {sum(e.counts['num_instances'] for e in entries):,} instances"
+            for split, entries in made.manifest.shards.items()
         ),
         flush=True,
     )
-    sample = instance_sample.read_sample(made.folder, made.manifest["shards"]["training"])
+    sample = instance_sample.read_sample(made.folder, made.manifest.shards["training"])
     num = sample.instances.num_instances
     labels = sample.instances.next_sentence_labels
     # One of each label, and one from the middle.
@@ -177,12 +177,12 @@ def _inspect_records(made: Prepared, tokenizer: Tokenizer) -> Iterator[str]:
 def _tokenizers(made: Sequence[Prepared], found: Sequence[Prepared], options: argparse.Namespace) -> list[Tokenizer]:
     """Those of the records, else that of the vocabulary named, else of the one made here."""
     if made:
-        different = {(p.header["vocab"]["sha256"], p.header["arguments"]["do_lower_case"]): p for p in made}
+        different = {(p.vocab.sha256, p.header.arguments["do_lower_case"]): p for p in made}
         return list(map(_tokenizer_of_records, different.values()))
     if options.vocab_file:
         return [open_tokenizer(options.vocab_file, bool(options.do_lower_case))]
     return [
-        open_tokenizer(p.folder / p.entries[0][1]["file"], p.header["arguments"]["do_lower_case"])
+        open_tokenizer(p.folder / p.entries[0][1].file, p.header.arguments["do_lower_case"])
         for p in found
         if p.stage == "create_vocab" and p.manifest
     ]
@@ -190,12 +190,12 @@ def _tokenizers(made: Sequence[Prepared], found: Sequence[Prepared], options: ar
 
 def _tokenizer_of_records(made: Prepared) -> Tokenizer:
     path = vocab_copy(made.folder)
-    if not path.is_file() or sha256_of_file(path) != made.header["vocab"]["sha256"]:
+    if not path.is_file() or sha256_of_file(path) != made.vocab.sha256:
         raise UserError(
             f"{path} is not the vocabulary that the records were made with: run "
             + command("verify", made.dataset, repair=True)
         )
-    return open_tokenizer(path, made.header["arguments"]["do_lower_case"])
+    return open_tokenizer(path, made.header.arguments["do_lower_case"])
 
 
 def run_inspect(options: argparse.Namespace, layout: Layout) -> None:

@@ -13,6 +13,7 @@ from bert_tf.batches.masking import VocabularyIds
 from bert_tf.records.example_proto import ExampleReader
 from bert_tf.records.reader import RecordFile, describe
 from bert_tf.records.schema import InstanceArrays
+from data.running.entries import FileEntry
 
 # Decoding takes 0.1 ms each; shares come out to half a percent.
 SAMPLE_INSTANCES = 10_000
@@ -52,12 +53,12 @@ class Shares(NamedTuple):
     num_outside: int  # ids that the vocabulary does not have
 
 
-def read_sample(folder: Path, entries: Sequence[dict[str, Any]]) -> Sample:
+def read_sample(folder: Path, entries: Sequence[FileEntry]) -> Sample:
     """Reads up to `SAMPLE_INSTANCES` of the record files that a manifest's `entries` name.
 
     Raises: UserError where a file is damaged.
     """
-    ends = np.cumsum([entry["num_instances"] for entry in entries])
+    ends = np.cumsum([entry.counts["num_instances"] for entry in entries])
     num_total = int(ends[-1])
     wanted = np.unique(np.linspace(0, num_total - 1, min(num_total, SAMPLE_INSTANCES)).astype(int))
     columns: dict[str, list[np.ndarray]] = {name: [] for name in InstanceArrays._fields}
@@ -67,8 +68,8 @@ def read_sample(folder: Path, entries: Sequence[dict[str, Any]]) -> Sample:
         here = wanted[(wanted >= first) & (wanted < ends[number])] - first
         if not len(here):
             continue
-        file_is_masked = describe(folder / entry["file"]).max_predictions_per_seq > 0
-        with RecordFile(folder / entry["file"]) as file:
+        file_is_masked = describe(folder / entry.file).max_predictions_per_seq > 0
+        with RecordFile(folder / entry.file) as file:
             for number_read, record in enumerate(here.tolist()):
                 if number_read % _READ_AT_ONCE == 0:
                     file.forget()
@@ -77,7 +78,7 @@ def read_sample(folder: Path, entries: Sequence[dict[str, Any]]) -> Sample:
                     # Records whose masks are drawn while reading hold none.
                     has_it = file_is_masked or not name.startswith("masked_lm_")
                     column.append(features[name].astype(np.int32) if has_it else np.zeros(0, np.int32))
-                places.append((entry["file"], record))
+                places.append((entry.file, record))
     arrays = {name: np.stack(column) for name, column in columns.items()}
     arrays["next_sentence_labels"] = arrays["next_sentence_labels"][:, 0]
     return Sample(InstanceArrays(**arrays), places, num_total)

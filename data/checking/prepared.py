@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert_tf.base.errors import UserError
-from data import stages
-from data.running.manifest import Journal, is_at_work, read_journal, read_manifest
+from data.corpora import registry
+from data.running.entries import FileEntry, Header, Journal, Manifest, VocabEntry, read_journal, read_manifest
+from data.running.manifest import FORMAT_VERSION, is_at_work, journal_path
 from data.stages import Layout
 
 # A dataset is made of corpora from here on.
 CORPUS_STAGES = ("download", "text_formatting")
 _OPTION_NAMES = {"num_training_shards": "n_training_shards", "num_test_shards": "n_test_shards"}
-_MANIFEST_PARTS = {"dataset": str, "arguments": dict, "inputs": list, "counts": dict, "shards": dict}
 
 
 class Prepared(NamedTuple):
@@ -25,7 +25,7 @@ class Prepared(NamedTuple):
     stage: str
     dataset: str
     manifest_path: Path
-    manifest: dict[str, Any] | None
+    manifest: Manifest | None
     journal: Journal | None
     is_at_work: bool
     fault: str | None  # why the manifest cannot be read
@@ -35,45 +35,40 @@ class Prepared(NamedTuple):
         return self.manifest_path.parent
 
     @property
-    def header(self) -> dict[str, Any]:
+    def header(self) -> Header:
         """The arguments, inputs and vocabulary of a stage that is done or has begun to write."""
-        return self.manifest or (self.journal.header if self.journal else {})
+        return (
+            self.manifest
+            or (self.journal and self.journal.header)
+            or Header(self.stage, self.dataset, FORMAT_VERSION, {}, (), None)
+        )
 
     @property
-    def entries(self) -> list[tuple[str, dict[str, Any]]]:
+    def vocab(self) -> VocabEntry:
+        """That of records."""
+        assert self.header.vocab
+        return self.header.vocab
+
+    @property
+    def entries(self) -> list[tuple[str, FileEntry]]:
         """(split, file) of all that the manifest names."""
-        shards = self.manifest["shards"] if self.manifest else {}
+        shards = self.manifest.shards if self.manifest else {}
         return [(split, entry) for split, of_split in shards.items() for entry in of_split]
 
     @property
     def num_bytes(self) -> int:
-        return sum(entry["bytes"] for _, entry in self.entries)
-
-
-def _shape_fault(manifest: Any) -> str | None:
-    for name, kind in _MANIFEST_PARTS.items():
-        if not isinstance(manifest, dict) or not isinstance(manifest.get(name), kind):
-            return f"names no {name}"
-    for entries in manifest["shards"].values():
-        for entry in entries:
-            if not {"file", "bytes", "sha256"} <= set(entry):
-                return "lacks the name, size or sha256 of a file"
-    return None
+        return sum(entry.num_bytes for _, entry in self.entries)
 
 
 def look(stage: str, dataset: str, manifest_path: Path) -> Prepared | None:
     """The stage whose manifest has this name, or None where it has not begun."""
-    manifest, fault = None, None
+    manifest, journal, fault = None, None, None
     try:
         manifest = read_manifest(manifest_path)
+        journal = read_journal(journal_path(manifest_path))
     except UserError as error:
         fault = str(error)
-    if manifest is not None and (missing := _shape_fault(manifest)):
-        manifest = None
-        fault = f"{manifest_path} {missing}: delete the folder {manifest_path.parent} and make it again"
-    found = Prepared(
-        stage, dataset, manifest_path, manifest, read_journal(manifest_path), is_at_work(manifest_path), fault
-    )
+    found = Prepared(stage, dataset, manifest_path, manifest, journal, is_at_work(manifest_path), fault)
     return found if manifest or found.journal or found.is_at_work or fault else None
 
 
@@ -83,9 +78,9 @@ def _folders(parent: Path, pattern: str = "*") -> list[Path]:
 
 def _places(layout: Layout, vocab_file: str | None) -> Iterator[tuple[str, str, Path]]:
     """(stage, dataset, manifest) of everything that may be there, by stage."""
-    for dataset in stages.DATASETS:
+    for dataset in registry.DATASETS:
         yield "download", dataset, layout.download_folder(dataset) / "manifest.json"
-    for corpus in stages.FORMATTED_FILES:
+    for corpus in registry.FORMATTED_FILES:
         yield "text_formatting", corpus, layout.formatted_manifest(corpus)
     for folder in _folders(layout.sharded):
         yield "sharding", folder.name, folder / "manifest.json"
@@ -96,7 +91,7 @@ def _places(layout: Layout, vocab_file: str | None) -> Iterator[tuple[str, str, 
         manifest_path = path.with_name(path.name + ".manifest.json")
         made = look("create_vocab", "", manifest_path)
         if made and made.manifest and layout.vocab not in path.parents:
-            yield "create_vocab", made.manifest["dataset"], manifest_path
+            yield "create_vocab", made.manifest.dataset, manifest_path
     for folder in _folders(layout.tfrecord, "*/*"):
         yield "create_tfrecord_files", folder.name, folder / "manifest.json"
 
@@ -108,7 +103,7 @@ def find_prepared(layout: Layout, dataset: str | None, vocab_file: str | None = 
       dataset: only this one and the corpora that it is made of; None for all.
       vocab_file: where --action=create_vocab was told to write.
     """
-    wanted = {dataset, *stages.CORPORA_OF.get(dataset, ())} if dataset else None
+    wanted = {dataset, *registry.CORPORA_OF.get(dataset, ())} if dataset else None
     found = [
         look(stage, of, path)
         for stage, of, path in _places(layout, vocab_file)
@@ -128,12 +123,14 @@ def options_of(prepared: Prepared, layout: Layout) -> dict[str, Any]:
     header = prepared.header
     options = {
         _OPTION_NAMES.get(name, name): int(value) if name == "do_lower_case" else value
-        for name, value in header.get("arguments", {}).items()
+        for name, value in header.arguments.items()
     }
     options.update(action=prepared.stage, dataset=prepared.dataset)
     if prepared.stage == "text_formatting" and prepared.dataset == "custom":
-        options["input_files"] = [str(layout.root / entry["file"]) for entry in header["inputs"]]
-    elif prepared.stage == "create_vocab":
+        options["input_files"] = [str(layout.root / entry.file) for entry in header.inputs]
+    if prepared.manifest and (num_bad := prepared.manifest.counts.get("num_dropped_bad_records")):
+        options["max_bad_records"] = num_bad
+    if prepared.stage == "create_vocab":
         options["vocab_file"] = str(prepared.folder / prepared.manifest_path.name.removesuffix(".manifest.json"))
     elif prepared.stage == "create_tfrecord_files":
         options["vocab_file"] = str(vocab_copy(prepared.folder))
@@ -141,7 +138,7 @@ def options_of(prepared: Prepared, layout: Layout) -> dict[str, Any]:
 
 
 def namespace_of(prepared: Prepared, layout: Layout, others: argparse.Namespace) -> argparse.Namespace:
-    """The same for `stages.MAKERS`; `others` has what does not change the result."""
+    """The same for `stages.STAGES`; `others` has what does not change the result."""
     return argparse.Namespace(**{**vars(others), **options_of(prepared, layout)})
 
 
@@ -160,4 +157,9 @@ def command(action: str, dataset: str, **options: Any) -> str:
 
 def command_again(prepared: Prepared, layout: Layout, **changes: Any) -> str:
     """What to type to go on with a stage that has begun, or to do it with other options."""
-    return command(**{**options_of(prepared, layout), **changes})
+    options = options_of(prepared, layout)
+    if prepared.stage == "text_formatting":
+        # The sample's format and encoding are no options.
+        read = ("action", "dataset", "keep_duplicates", *registry.DATASETS[prepared.dataset].options)
+        options = {name: value for name, value in options.items() if name in read}
+    return command(**{**options, **changes})

@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 
 from data import stages
 from data.checking.prepared import CORPUS_STAGES, Prepared, command, command_again, find_prepared
+from data.corpora import registry
 from data.stages import Layout
 
-_STAGE_WIDTH = max(map(len, stages.MAKERS)) + 2
+_STAGE_WIDTH = max(map(len, stages.STAGES)) + 2
 _TEXT_WIDTH = 100
 # What a training needs.
 _SHAPE = ("max_seq_length", "max_predictions_per_seq")
@@ -61,8 +62,8 @@ def _total_shards(prepared: Prepared) -> int | None:
     if prepared.manifest:
         return len(prepared.entries)
     if prepared.stage == "create_tfrecord_files":
-        return len(prepared.header["inputs"])
-    arguments = prepared.header["arguments"]
+        return len(prepared.header.inputs)
+    arguments = prepared.header.arguments
     if prepared.stage == "sharding":
         return arguments["num_training_shards"] + arguments["num_test_shards"]
     return None
@@ -72,21 +73,21 @@ def advance_of(prepared: Prepared) -> Advance | None:
     """From the journal; the rate is that of the latest run alone."""
     if prepared.journal is None:
         return None
-    header, entries = prepared.journal
+    journal = prepared.journal
     is_formatting = prepared.stage == "text_formatting"
-    done, taken_over, latest = 0.0, 0.0, header["time"]
-    for entry in entries:
+    done, taken_over, latest = 0.0, 0.0, journal.time
+    for entry in journal.entries:
         if is_formatting:
-            done = entry["checkpoint"]["input_bytes"] / 1e6
+            done = (entry.checkpoint or {}).get("input_bytes", 0) / 1e6
         else:
             done += 1
-        latest = entry.get("time", latest)
-        if "time" not in entry:
+        latest = entry.time or latest
+        if entry.time is None:
             taken_over = done
-    secs = latest - header["time"]
+    secs = latest - journal.time
     per_sec = (done - taken_over) / secs if secs > 0 else None
     if is_formatting:
-        total: float | None = sum(entry["bytes"] for entry in header["inputs"]) / 1e6
+        total: float | None = sum(entry.num_bytes for entry in journal.header.inputs) / 1e6
         return Advance(done, total, "MB", per_sec)
     unit = "files" if prepared.stage == "download" else "shards"
     if prepared.manifest:
@@ -97,9 +98,7 @@ def advance_of(prepared: Prepared) -> Advance | None:
 
 def _damaged(prepared: Prepared) -> list[str]:
     """The files whose absence or size already shows that they are not what was made."""
-    return [
-        entry["file"] for _, entry in prepared.entries if not _has_size(prepared.folder / entry["file"], entry["bytes"])
-    ]
+    return [entry.file for _, entry in prepared.entries if not _has_size(prepared.folder / entry.file, entry.num_bytes)]
 
 
 def _has_size(path: Path, num_bytes: int) -> bool:
@@ -117,7 +116,7 @@ def _counts_in_words(counts: dict[str, Any]) -> str:
 
 def _telling_counts(prepared: Prepared) -> dict[str, Any]:
     assert prepared.manifest
-    counts = prepared.manifest["counts"]
+    counts = prepared.manifest.counts
     if prepared.stage != "create_tfrecord_files":
         return counts
     return {
@@ -150,9 +149,9 @@ def describe_stage(prepared: Prepared) -> Iterator[str]:
                 "--action verify --repair makes them again"
             )
         yield _counts_in_words(_telling_counts(prepared))
-    arguments = {name: value for name, value in prepared.header.get("arguments", {}).items() if value is not None}
-    if vocab := prepared.header.get("vocab"):
-        arguments["vocabulary"] = f"of {vocab['size']:,} pieces"
+    arguments = {name: value for name, value in prepared.header.arguments.items() if value is not None}
+    if vocab := prepared.header.vocab:
+        arguments["vocabulary"] = f"of {vocab.size:,} pieces"
     if arguments:
         yield "with " + ", ".join(f"{name} {value}" for name, value in arguments.items())
     yield str(prepared.folder)
@@ -167,7 +166,7 @@ def _placed_by_hand(layout: Layout, stage: str, corpus: str) -> list[Path]:
             for path in layout.download_folder(corpus).rglob("*")
             if path.is_file() and not path.name.startswith(".") and not path.name.endswith((".part", ".part.json"))
         ]
-    if stage == "text_formatting" and corpus in stages.FORMATTED_FILES:
+    if stage == "text_formatting" and corpus in registry.FORMATTED_FILES:
         return [path for path in [layout.formatted_file(corpus)] if path.is_file()]
     return []
 
@@ -190,13 +189,13 @@ def _next_steps(dataset: str, found: list[Prepared], layout: Layout) -> list[str
     done = {(prepared.stage, prepared.dataset) for prepared in found if prepared.manifest}
     if ("sharding", dataset) in done:
         return _next_records(dataset, found, layout)
-    if dataset not in stages.CORPORA_OF:
+    if dataset not in registry.CORPORA_OF:
         return [] if ("download", dataset) in done else [command("download", dataset)]
 
     def is_there(stage: str, corpus: str) -> bool:
         return (stage, corpus) in done or bool(_placed_by_hand(layout, stage, corpus))
 
-    for corpus in stages.CORPORA_OF.get(dataset, ()):
+    for corpus in registry.CORPORA_OF.get(dataset, ()):
         if is_there("text_formatting", corpus):
             continue
         if corpus == "custom":
@@ -208,7 +207,7 @@ def _next_steps(dataset: str, found: list[Prepared], layout: Layout) -> list[str
 
 def _next_records(dataset: str, found: list[Prepared], layout: Layout) -> list[str]:
     records = [p for p in found if p.stage == "create_tfrecord_files" and p.manifest]
-    made = [tuple(p.header["arguments"][name] for name in _SHAPE) for p in records]
+    made = [tuple(p.header.arguments[name] for name in _SHAPE) for p in records]
     missing = [dict(zip(_SHAPE, phase)) for phase in _PHASES if phase not in made]
     if not missing:
         return [
@@ -236,12 +235,12 @@ def _print_block(stage: str, paragraphs: Iterable[str]) -> None:
 def _print_dataset(dataset: str, layout: Layout, vocab_file: str | None) -> None:
     found = find_prepared(layout, dataset, vocab_file)
     print(dataset)
-    for stage in stages.MAKERS if dataset in stages.CORPORA_OF else ("download",):
+    for stage in stages.STAGES if dataset in registry.CORPORA_OF else ("download",):
         of_stage = [prepared for prepared in found if prepared.stage == stage]
         blocks = [(p.dataset, list(describe_stage(p))) for p in of_stage]
         blocks += [
             (corpus, _describe_placed(placed))
-            for corpus in stages.CORPORA_OF.get(dataset, (dataset,))
+            for corpus in registry.CORPORA_OF.get(dataset, (dataset,))
             if corpus not in dict(blocks) and (placed := _placed_by_hand(layout, stage, corpus))
         ]
         if not blocks and (stage, dataset) != ("download", "custom"):
@@ -256,10 +255,13 @@ def _all_datasets(layout: Layout, vocab_file: str | None) -> list[str]:
     """All that something is there of; those that only serve as parts of another are shown there."""
     found = find_prepared(layout, None, vocab_file)
     placed = {
-        corpus for corpus in stages.FORMATTED_FILES for stage in CORPUS_STAGES if _placed_by_hand(layout, stage, corpus)
+        corpus
+        for corpus in registry.FORMATTED_FILES
+        for stage in CORPUS_STAGES
+        if _placed_by_hand(layout, stage, corpus)
     }
     own = {prepared.dataset for prepared in found if prepared.stage not in CORPUS_STAGES}
-    parts = {corpus for dataset in own for corpus in stages.CORPORA_OF.get(dataset, ())}
+    parts = {corpus for dataset in own for corpus in registry.CORPORA_OF.get(dataset, ())}
     return sorted(own | (placed | {prepared.dataset for prepared in found}) - parts)
 
 

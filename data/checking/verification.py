@@ -17,6 +17,7 @@ from bert_tf.records import tfrecord
 from bert_tf.records.index import INDEX_SUFFIX, load_index, read_index
 from data import stages
 from data.checking.prepared import Prepared, find_prepared, look, namespace_of, vocab_copy
+from data.running.entries import FileEntry
 from data.running.manifest import clear_disk_errors, is_marked_damaged, mark_damaged
 from data.running.workers import Workers
 from data.stages import Layout, workers_of
@@ -40,7 +41,7 @@ class FileTask(NamedTuple):
 
     stage: str
     path: str
-    entry: dict[str, Any]
+    entry: FileEntry
 
 
 def _hash_and_count_lines(path: Path, report: Callable[[int], object]) -> tuple[str, int]:
@@ -53,57 +54,57 @@ def _hash_and_count_lines(path: Path, report: Callable[[int], object]) -> tuple[
     return digest.hexdigest(), num_lines
 
 
-def _expected_lines(stage: str, entry: dict[str, Any]) -> int | None:
+def _expected_lines(stage: str, entry: FileEntry) -> int | None:
     """How many line ends a text file has by its counts."""
     if stage == "text_formatting":
-        return entry["num_documents"]
+        return entry.counts["num_documents"]
     if stage == "sharding":
         # A sentence a line, and a blank line after each document.
-        return entry["num_sentences"] + entry["num_documents"]
-    is_text = not entry["file"].endswith(".model")
-    return entry["num_pieces"] if stage == "create_vocab" and is_text else None
+        return entry.counts["num_sentences"] + entry.counts["num_documents"]
+    is_text = not entry.file.endswith(".model")
+    return entry.counts["num_pieces"] if stage == "create_vocab" and is_text else None
 
 
-def _check_index(path: Path, offsets: np.ndarray, entry: dict[str, Any]) -> Iterator[str]:
+def _check_index(path: Path, offsets: np.ndarray, entry: FileEntry) -> Iterator[str]:
     index = read_index(path)
     if index is None:
         exists = path.with_name(path.name + INDEX_SUFFIX).exists()
         yield "its index is " + ("damaged" if exists else "missing")
     elif not np.array_equal(index.offsets, offsets):
         yield "its index names other places than those of the records"
-    elif int(index.lengths.sum()) != entry["counts"]["num_instance_tokens"]:
+    elif int(index.lengths.sum()) != entry.counts["num_instance_tokens"]:
         yield (
             f"its index counts {int(index.lengths.sum()):,} tokens, the manifest "
-            f"{entry['counts']['num_instance_tokens']:,}"
+            f"{entry.counts['num_instance_tokens']:,}"
         )
 
 
-def _check_records(path: Path, entry: dict[str, Any]) -> Iterator[Fault]:
+def _check_records(path: Path, entry: FileEntry) -> Iterator[Fault]:
     try:
         offsets = tfrecord.verify_records(path)
     except tfrecord.DamagedRecord as error:
-        yield Fault(entry["file"], error.args[1], BY_MAKING)
+        yield Fault(entry.file, error.args[1], BY_MAKING)
         return
     except UserError as error:
-        yield Fault(entry["file"], str(error), BY_MAKING)
+        yield Fault(entry.file, str(error), BY_MAKING)
         return
-    if len(offsets) - 1 != entry["num_instances"]:
+    if len(offsets) - 1 != entry.details["num_instances"]:
         yield Fault(
-            entry["file"],
-            f"holds {len(offsets) - 1:,} records, its manifest says {entry['num_instances']:,}",
+            entry.file,
+            f"holds {len(offsets) - 1:,} records, its manifest says {entry.details['num_instances']:,}",
             BY_MAKING,
         )
     for what in _check_index(path, offsets, entry):
-        yield Fault(entry["file"], what, BY_INDEXING)
+        yield Fault(entry.file, what, BY_INDEXING)
 
 
 def _check_file(task: FileTask, report: Callable[[int], object] = lambda _: None) -> list[Fault]:
     path, entry = Path(task.path), task.entry
-    name, faults = entry["file"], []
+    name, faults = entry.file, []
     try:
         size = path.stat().st_size
-        if size != entry["bytes"]:
-            faults.append(Fault(name, f"has {size:,} bytes, its manifest says {entry['bytes']:,}", BY_MAKING))
+        if size != entry.num_bytes:
+            faults.append(Fault(name, f"has {size:,} bytes, its manifest says {entry.num_bytes:,}", BY_MAKING))
         sha256, num_lines = _hash_and_count_lines(path, report)
     except OSError as error:
         return [
@@ -118,12 +119,12 @@ def _check_file(task: FileTask, report: Callable[[int], object] = lambda _: None
         faults += _check_records(path, entry)
     elif expected_lines is not None and num_lines != expected_lines:
         faults.append(Fault(name, f"has {num_lines:,} lines, {expected_lines:,} by its manifest's counts", BY_MAKING))
-    if sha256 != entry["sha256"] and not any(f.mended_by == BY_MAKING for f in faults):
+    if sha256 != entry.sha256 and not any(f.mended_by == BY_MAKING for f in faults):
         faults.append(
             Fault(
                 name,
                 f"has other bytes than those that were made: sha256 {sha256[:12]}"
-                f"..., its manifest says {entry['sha256'][:12]}...",
+                f"..., its manifest says {entry.sha256[:12]}...",
                 BY_MAKING,
             )
         )
@@ -135,26 +136,20 @@ def check_file(task: FileTask, report: Callable[[int], object] = lambda _: None)
     try:
         return _check_file(task, report)
     except KeyError as error:
-        return [Fault(task.entry["file"], f"its manifest does not say its {error.args[0]}", BY_MAKING)]
-
-
-def _counts_of(entry: dict[str, Any]) -> dict[str, Any]:
-    return {**entry, **entry.get("counts", {})}
+        return [Fault(task.entry.file, f"its manifest does not say its {error.args[0]}", BY_MAKING)]
 
 
 def check_counts(prepared: Prepared) -> Iterator[Fault]:
     """Whether the totals of a manifest are the sums of its files' counts."""
     assert prepared.manifest
-    name, totals = prepared.manifest_path.name, prepared.manifest["counts"]
-    of_all = [_counts_of(entry) for _, entry in prepared.entries]
+    name, totals = prepared.manifest_path.name, prepared.manifest.counts
+    of_all = [entry.counts for _, entry in prepared.entries]
     for key, total in totals.items():
         parts: list[Any] = [counts.get(key) for counts in of_all]
-        for split in prepared.manifest["shards"]:
+        for split in prepared.manifest.shards:
             if key.endswith(f"_{split}"):
                 parts = [
-                    _counts_of(entry).get(key.removesuffix(f"_{split}"))
-                    for of, entry in prepared.entries
-                    if of == split
+                    entry.counts.get(key.removesuffix(f"_{split}")) for of, entry in prepared.entries if of == split
                 ]
         if None not in parts and sum(parts) != total:
             yield Fault(name, f"says {key} {total:,}, its files add up to {sum(parts):,}", BY_COUNTING)
@@ -172,7 +167,7 @@ def check_counts(prepared: Prepared) -> Iterator[Fault]:
 def check_folder(prepared: Prepared) -> Iterator[Fault]:
     """Files that the manifest does not name, the copy of the vocabulary, a repair's remains."""
     if prepared.stage in ("sharding", "create_tfrecord_files"):
-        known = {entry["file"] for _, entry in prepared.entries}
+        known = {entry.file for _, entry in prepared.entries}
         known |= {name + INDEX_SUFFIX for name in known}
         for split in sorted({name.split("/")[0] for name in known}):
             for path in sorted((prepared.folder / split).glob("*")):
@@ -183,24 +178,24 @@ def check_folder(prepared: Prepared) -> Iterator[Fault]:
         yield Fault(
             prepared.manifest_path.name, "is to be written again: a repair was stopped before its end", BY_COUNTING
         )
-    vocab = prepared.header.get("vocab")
+    vocab = prepared.header.vocab
     if vocab:
         path = vocab_copy(prepared.folder)
         if not path.is_file():
             yield Fault(path.name, "is gone", BY_COUNTING)
-        elif sha256_of_file(path) != vocab["sha256"]:
+        elif sha256_of_file(path) != vocab.sha256:
             yield Fault(path.name, "is not the vocabulary that the records were made with", BY_COUNTING)
 
 
 def check(prepared: Prepared, workers: Workers) -> list[Fault]:
     """All that is wrong with a finished stage."""
-    tasks = [FileTask(prepared.stage, str(prepared.folder / entry["file"]), entry) for _, entry in prepared.entries]
+    tasks = [FileTask(prepared.stage, str(prepared.folder / entry.file), entry) for _, entry in prepared.entries]
     faults = [*check_counts(prepared), *check_folder(prepared)]
     with progress(total=prepared.num_bytes, unit="B", description=f"verifying {prepared.stage}") as bar:
         if workers.are_worth_it(len(tasks)):
             for task, found in zip(tasks, workers.map_in_order(check_file, tasks)):
                 faults += found
-                bar.update(task.entry["bytes"])
+                bar.update(task.entry.num_bytes)
         else:
             # Here it is seen how far a large file is.
             for task in tasks:
@@ -210,7 +205,7 @@ def check(prepared: Prepared, workers: Workers) -> list[Fault]:
 
 def _find_vocab(prepared: Prepared, options: argparse.Namespace, layout: Layout) -> Path:
     """A file with the vocabulary that the records were made with."""
-    wanted = prepared.header["vocab"]
+    wanted = prepared.vocab
     candidates = [
         vocab_copy(prepared.folder),
         *([Path(options.vocab_file)] if options.vocab_file else []),
@@ -221,10 +216,10 @@ def _find_vocab(prepared: Prepared, options: argparse.Namespace, layout: Layout)
         ),
     ]
     for path in candidates:
-        if path.is_file() and sha256_of_file(path) == wanted["sha256"]:
+        if path.is_file() and sha256_of_file(path) == wanted.sha256:
             return path
     raise UserError(
-        f"the vocabulary of {wanted['size']:,} pieces, sha256 {wanted['sha256'][:12]}..., is in none "
+        f"the vocabulary of {wanted.size:,} pieces, sha256 {wanted.sha256[:12]}..., is in none "
         f"of {', '.join(map(str, candidates))}: name it by --vocab_file"
     )
 
@@ -233,7 +228,7 @@ def _make_again(prepared: Prepared, faults: list[Fault], options: argparse.Names
     """Raises: UserError where the stage refuses, or other bytes came out than were made at first."""
     names = sorted({fault.file for fault in faults if fault.mended_by == BY_MAKING})
     paths = {name: prepared.folder / name for name in names}
-    wanted = {entry["file"]: {entry["sha256"]} for _, entry in prepared.entries}
+    wanted = {entry.file: {entry.sha256} for _, entry in prepared.entries}
     for name, path in paths.items():
         if path.is_file():
             # Where the manifest is wrong, the file itself is what was made at first.
@@ -242,15 +237,11 @@ def _make_again(prepared: Prepared, faults: list[Fault], options: argparse.Names
     if prepared.stage == "create_tfrecord_files":
         own.vocab_file = str(_find_vocab(prepared, options, layout))
     mark_damaged(prepared.manifest_path, names)
-    stages.MAKERS[prepared.stage](own, layout)
+    stages.STAGES[prepared.stage](own, layout)
     now = look(prepared.stage, prepared.dataset, prepared.manifest_path)
     assert now
     # A list of downloads may have grown meanwhile.
-    other = [
-        entry["file"]
-        for _, entry in now.entries
-        if entry["file"] in wanted and entry["sha256"] not in wanted[entry["file"]]
-    ]
+    other = [entry.file for _, entry in now.entries if entry.file in wanted and entry.sha256 not in wanted[entry.file]]
     if other:
         raise UserError(
             f"{prepared.folder / other[0]} came out with other bytes than at first, because its input "
@@ -267,9 +258,9 @@ def _repair(
     """Mends all but what needs a hand. Raises: UserError as `_make_again` does."""
     if prepared.is_at_work:
         raise UserError(f"{prepared.stage} of {prepared.dataset} is being made: wait for its end")
-    for entry in prepared.header["inputs"]:
-        if (layout.root / entry["file"]).resolve() in broken_before:
-            raise UserError(f"it is made from {entry['file']}, which is still broken")
+    for entry in prepared.header.inputs:
+        if (layout.root / entry.file).resolve() in broken_before:
+            raise UserError(f"it is made from {entry.file}, which is still broken")
     broken = {fault.file for fault in faults if fault.mended_by == BY_MAKING}
     if broken or any(fault.mended_by == BY_COUNTING for fault in faults):
         _make_again(prepared, faults, options, layout)
@@ -317,10 +308,10 @@ def _verify_and_repair(
 
 def _stale_inputs(prepared: Prepared, made: dict[Path, str], layout: Layout) -> str | None:
     """The first input that was made anew since, by the manifests alone."""
-    for entry in prepared.header["inputs"]:
-        now = made.get((layout.root / entry["file"]).resolve())
-        if now and now != entry.get("sha256", now):
-            return entry["file"]
+    for entry in prepared.header.inputs:
+        now = made.get((layout.root / entry.file).resolve())
+        if now and now != (entry.sha256 or now):
+            return entry.file
     return None
 
 
@@ -337,7 +328,7 @@ def run_verify(options: argparse.Namespace, layout: Layout) -> None:
     broken: list[Path] = []
     made: dict[Path, str] = {}
     for prepared in found:
-        made.update({(prepared.folder / e["file"]).resolve(): e["sha256"] for _, e in prepared.entries})
+        made.update({(prepared.folder / e.file).resolve(): e.sha256 for _, e in prepared.entries})
         left = _verify_and_repair(prepared, {path.resolve() for path in broken}, options, layout)
         broken += [prepared.folder / name for name in dict.fromkeys(f.file for f in left)]
         if prepared.manifest and (stale := _stale_inputs(prepared, made, layout)):

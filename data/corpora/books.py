@@ -85,9 +85,8 @@ def without_distributor(lines: list[str]) -> list[str]:
 
 def book_line(path: Path, fallback_encoding: str | None, encoding_errors: str) -> str:
     """One book as one line; paragraphs are parted by two spaces, hard line breaks joined."""
-    text_files.require_document_size(path, path.stat().st_size)
     with text_files.open_text(path, fallback_encoding, encoding_errors) as file:
-        lines = [line.strip() for line in file]
+        lines = text_files.document_lines(path, text_files.read_lines(path, file))
     own = without_distributor(lines)
     paragraphs: Iterable[str] = map("\n".join, text_files.blank_line_separated(own))
     if len(own) < len(lines):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from bert_tf.base.errors import UserError
-from data.corpora import formatting, json_lines, text_files
-from data.corpora.formatting import LONGEST_WRAPPED_LINE, Batch, Cleaned, Document, as_line, in_parts
+from data.corpora import formatting, text_files
+from data.corpora.formatting import LONGEST_WRAPPED_LINE, BadRecord, Batch, Cleaned, as_line
 
 INPUT_FORMATS = ("auto", "file", "line", "paragraph", "jsonl")
 JSON_LINES_SUFFIXES = (".jsonl", ".ndjson")
@@ -67,7 +68,7 @@ def choose_format(
         return "file"
     path = paths[0]
     with text_files.open_text(path, fallback_encoding, encoding_errors) as file:
-        return "paragraph" if _has_blank_line_inside(text_files.read_lines(file)) else "line"
+        return "paragraph" if _has_blank_line_inside(text_files.read_lines(path, file)) else "line"
 
 
 def _has_blank_line_inside(lines: Iterable[str]) -> bool:
@@ -75,7 +76,7 @@ def _has_blank_line_inside(lines: Iterable[str]) -> bool:
     for line in itertools.chain(lines, [""]):
         if line:
             num_characters += len(line) + 1
-            if num_characters > text_files.LARGEST_DOCUMENT_CHARACTERS:
+            if num_characters > text_files.LARGEST_DOCUMENT_BYTES:
                 # Hardly one document.
                 return False
         elif num_characters:
@@ -91,24 +92,43 @@ def read_batches(
     """Batches of documents, each a text with its line breaks."""
     for path in paths:
         with text_files.open_text(path, fallback_encoding, encoding_errors) as file:
-            documents = _documents(path, text_files.read_lines(file), input_format)
+            documents = _documents(path, text_files.read_lines(path, file), input_format)
             yield from formatting.in_batches(documents, path.stat().st_size)
 
 
-def _documents(path: Path, lines: Iterator[str], input_format: str) -> Iterator[Document]:
+def _documents(path: Path, lines: Iterator[str], input_format: str) -> Iterator[str | BadRecord]:
     if input_format == "jsonl":
-        yield from json_lines.documents(path, lines)
+        yield from _json_documents(path, lines)
     elif input_format == "file":
-        yield from in_parts(lines)
+        yield "\n".join(text_files.document_lines(path, lines))
     elif input_format == "paragraph":
         for line in filter(None, lines):
-            yield from in_parts(itertools.chain([line], itertools.takewhile(bool, lines)))
+            paragraph = itertools.chain([line], itertools.takewhile(bool, lines))
+            yield "\n".join(text_files.document_lines(path, paragraph))
     else:
-        for whole in filter(None, text_files.whole_lines(lines)):
-            if isinstance(whole, str):
-                yield whole
-            else:
-                yield from in_parts(whole)
+        yield from filter(None, lines)
+
+
+def _json_documents(path: Path, lines: Iterator[str]) -> Iterator[str | BadRecord]:
+    """The texts of the lines that are not blank."""
+    for number, line in enumerate(lines, 1):
+        if not line:
+            continue
+        try:
+            content = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            yield BadRecord(
+                f'{path}, line {number}: not JSON ({error}): each line has to be an object like {{"text": "..."}}'
+            )
+            continue
+        text = content.get("text") if isinstance(content, dict) else None
+        if isinstance(text, str):
+            yield text
+        else:
+            yield BadRecord(
+                f'{path}, line {number}: no object with a "text" that is a string, like {{"text": "..."}}; '
+                "other fields do not matter"
+            )
 
 
 def _paragraphs(document: str) -> Iterator[str]:
@@ -128,4 +148,4 @@ def _paragraphs(document: str) -> Iterator[str]:
 
 def clean_batch(batch: Batch) -> Cleaned:
     lines = [as_line(_paragraphs(document)) for document in batch.documents]
-    return Cleaned(lines, batch.num_dropped, batch.input_bytes, batch.part)
+    return Cleaned(lines, batch.num_dropped, batch.input_bytes, batch.bad_records)

@@ -16,14 +16,14 @@ import sys
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, Callable, NamedTuple, Union
+from typing import IO, Any, Callable, NamedTuple
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import sha256_of_file, sync
 from bert_tf.base.progress import progress
-from data.corpora.text_files import Unfinished
+from data.running.entries import FileEntry
 from data.running.manifest import Stage
-from data.running.workers import Workers, WorkersError
+from data.running.workers import Workers
 from data.sharding.sentences import PARAGRAPH_SEPARATOR
 
 # A worker's portion: a tenth of a second of cleaning.
@@ -33,9 +33,10 @@ CHECKPOINT_BYTES = 16 << 20
 
 # Text wrapped by an editor has shorter lines; a longer line is a paragraph by itself.
 LONGEST_WRAPPED_LINE = 120
+# The manifest and the last lines of the output name so many.
+NAMED_BAD_RECORDS = 20
 # Input that workers hold or that waits for its turn to be written.
 _BYTES_IN_FLIGHT = 1 << 27
-_PIECE_BYTES = 1 << 20
 
 _WORD = re.compile(r"[^\W_]+")
 _STOP = re.compile("[.!?…。！？｡।॥؟۔]")
@@ -43,28 +44,19 @@ _STOP = re.compile("[.!?…。！？｡।॥؟۔]")
 _MIN_WORDS_WITHOUT_STOP = 8
 
 
-class Part(NamedTuple):
-    """Where a piece of a document that is too large for one batch belongs."""
+class BadRecord(NamedTuple):
+    """A document that cannot be read; names its place and what is wrong."""
 
-    joint: str | None  # what stands between the part before and this one; None: it is the first
-    is_last: bool
-
-
-Hash = hashlib.blake2b
-# Whole, or a piece of it. The pieces of one document follow each other.
-Document = Union[str, tuple[str, Part]]
+    what: str
 
 
 class Batch(NamedTuple):
-    """Documents as read, how many others were dropped while reading, and their part of the input.
-
-    With `part` it is a single text, a piece of a document.
-    """
+    """Documents as read, how many others were dropped while reading, and their share of the input."""
 
     documents: Sequence[Any]
     num_dropped: dict[str, int]
     input_bytes: int
-    part: Part | None = None
+    bad_records: Sequence[BadRecord] = ()
 
 
 class Cleaned(NamedTuple):
@@ -73,7 +65,7 @@ class Cleaned(NamedTuple):
     lines: list[str]
     num_dropped: dict[str, int]
     input_bytes: int
-    part: Part | None = None
+    bad_records: Sequence[BadRecord] = ()
 
 
 class Corpus(NamedTuple):
@@ -97,52 +89,24 @@ def as_line(paragraphs: Iterable[str]) -> str:
     return PARAGRAPH_SEPARATOR.join(normal)
 
 
-def _joint(before: str, ends_long_line: bool, line: str, num_characters: int) -> str | None:
-    """What stands between two lines of a document that is parted there; None where it should not be."""
-    if isinstance(before, Unfinished):
-        return " " if before[-1:].isspace() else ""
-    if ends_long_line or any(not of or len(of) > LONGEST_WRAPPED_LINE for of in (before, line)):
-        return PARAGRAPH_SEPARATOR if ends_long_line or num_characters >= BATCH_CHARACTERS else None
-    return " " if num_characters >= 2 * BATCH_CHARACTERS else None
-
-
-def in_parts(lines: Iterable[str]) -> Iterator[Document]:
-    """A document given by its lines; one larger than a batch is parted, between paragraphs if it has any."""
-    held: list[str] = []
-    num_characters = 0
-    joint: str | None = None
-    before, ends_long_line = "", False
-    for line in lines:
-        between = _joint(before, ends_long_line, line, num_characters) if held else None
-        if between is not None:
-            yield "\n".join(held), Part(joint, False)
-            held, num_characters, joint = [], 0, between
-        held.append(line)
-        num_characters += len(line) + 1
-        before, ends_long_line = line, isinstance(before, Unfinished) and not isinstance(line, Unfinished)
-    text = "\n".join(held)
-    yield text if joint is None else (text, Part(joint, True))
-
-
-def in_batches(documents: Iterable[Document], total_bytes: int) -> Iterator[Batch]:
+def in_batches(documents: Iterable[str | BadRecord], total_bytes: int) -> Iterator[Batch]:
     """Batches of about equal size of the documents of a file of `total_bytes`."""
-    whole: list[str] = []
+    held: list[str] = []
+    bad: list[BadRecord] = []
     num_characters, left_bytes = 0, total_bytes
     for document in documents:
-        if isinstance(document, str):
-            whole.append(document)
+        if isinstance(document, BadRecord):
+            bad.append(document)
+            num_characters += len(document.what)
+        else:
+            held.append(document)
             num_characters += len(document)
-        if whole and (num_characters >= BATCH_CHARACTERS or not isinstance(document, str)):
+        if num_characters >= BATCH_CHARACTERS:
             input_bytes = min(left_bytes, num_characters)
             left_bytes -= input_bytes
-            yield Batch(whole, {}, input_bytes)
-            whole, num_characters = [], 0
-        if not isinstance(document, str):
-            text, part = document
-            input_bytes = min(left_bytes, len(text))
-            left_bytes -= input_bytes
-            yield Batch([text], {}, input_bytes, part)
-    yield Batch(whole, {}, left_bytes)
+            yield Batch(held, {}, input_bytes, bad)
+            held, bad, num_characters = [], [], 0
+    yield Batch(held, {}, left_bytes, bad)
 
 
 def has_sentence(line: str) -> bool:
@@ -176,12 +140,9 @@ class SeenDocuments:
 
     def add(self, document: bytes) -> bool:
         """Adds a document; False where it was there before."""
-        return self.add_hash(_hash(document))
-
-    def add_hash(self, digest: Hash) -> bool:
-        """The same, given what `_hash` makes of the document."""
+        digest = hashlib.blake2b(document, digest_size=8).digest()
         # 0 marks a free place.
-        return self._insert(int.from_bytes(digest.digest(), "little") or 1)
+        return self._insert(int.from_bytes(digest, "little") or 1)
 
     def _insert(self, key: int) -> bool:
         table, mask = self._table, len(self._table) - 1
@@ -210,43 +171,19 @@ def _zeros(count: int) -> array[int]:
     return array("Q", [0]) * count
 
 
-def _hash(document: bytes = b"") -> Hash:
-    return hashlib.blake2b(document, digest_size=8)
-
-
-class _OpenDocument:
-    """A document that is being written part by part: what is known of it so far."""
-
-    def __init__(self, start: int):
-        self.start = start  # in the output
-        self.digest = _hash()
-        self._num_words = 0
-        self._has_stop = False
-
-    def add(self, text: str, encoded: bytes) -> None:
-        self.digest.update(encoded)
-        self._has_stop = self._has_stop or bool(_STOP.search(text))
-        wanted = _MIN_WORDS_WITHOUT_STOP - self._num_words
-        self._num_words += len(list(itertools.islice(_WORD.finditer(text), wanted)))
-
-    @property
-    def has_sentence(self) -> bool:
-        """As the function of that name says of the whole line."""
-        return self._num_words > 0 and (self._has_stop or self._num_words >= _MIN_WORDS_WITHOUT_STOP)
-
-
 class _Writer:
     """The unfinished output file with its counts; can be taken up again at a checkpoint."""
 
-    def __init__(self, stage: Stage, output: Path, keep_duplicates: bool):
+    def __init__(self, stage: Stage, output: Path, keep_duplicates: bool, max_bad_records: int):
         self._stage = stage
         self._output = output
         self._partial = output.with_name(output.name + ".partial")
         self._seen = None if keep_duplicates else SeenDocuments()
+        self._max_bad_records = max_bad_records
+        self.bad_records: list[str] = []
         self.num_batches = 0
         self.counts: dict[str, int] = {"num_read": 0, "num_documents": 0}
         self._num_bytes = self._checkpoint_bytes = 0
-        self._document: _OpenDocument | None = None
         self.input_bytes = 0
 
     def open(self) -> IO[bytes]:
@@ -269,37 +206,44 @@ class _Writer:
         self._file.seek(0, os.SEEK_END)
         self.num_batches = checkpoint["num_batches"]
         self.counts = dict(checkpoint["counts"])
+        self.bad_records = list(checkpoint.get("bad_records", ()))
         self._num_bytes = self._checkpoint_bytes = checkpoint["bytes"]
         print(f"going on where an earlier run stopped, after {self.counts['num_read']:,} documents", flush=True)
         return self._file
 
     def _see_again(self) -> None:
-        digest = _hash()
-        while self._seen is not None and (piece := self._file.readline(_PIECE_BYTES)):
-            digest.update(piece)
-            if piece.endswith(b"\n"):
-                self._seen.add_hash(digest)
-                digest = _hash()
+        if self._seen is not None:
+            for line in self._file:
+                self._seen.add(line)
 
     def write(self, cleaned: Cleaned) -> None:
         for reason, count in cleaned.num_dropped.items():
             self._count("num_read", count)
             self._count(f"num_dropped_{reason}", count)
-        if cleaned.part is None:
-            self._forget_unfinished()
-            for line in cleaned.lines:
-                self._write_line(line)
-        else:
-            self._write_part(cleaned.lines[0], cleaned.part)
+        for bad in cleaned.bad_records:
+            self._drop_bad_record(bad.what)
+        for line in cleaned.lines:
+            self._write_line(line)
         self.num_batches += 1
         self.input_bytes += cleaned.input_bytes
-        if self._document is None and self._num_bytes - self._checkpoint_bytes >= CHECKPOINT_BYTES:
+        if self._num_bytes - self._checkpoint_bytes >= CHECKPOINT_BYTES:
             self.checkpoint()
+
+    def _drop_bad_record(self, what: str) -> None:
+        self._count("num_read")
+        self._count("num_dropped_bad_records")
+        self.bad_records += [what] if len(self.bad_records) < NAMED_BAD_RECORDS else []
+        if self.counts["num_dropped_bad_records"] > self._max_bad_records:
+            too_many = f"more than {self._max_bad_records:,} bad records, now " if self._max_bad_records else ""
+            raise UserError(
+                f"{too_many}{what}; to leave such records out, start the same command with a larger "
+                f"--max_bad_records, it goes on where it was"
+            )
 
     def _write_line(self, line: str) -> None:
         self._count("num_read")
         encoded = line.encode("utf-8", "replace") + b"\n"
-        reason = self._reason_to_drop(has_sentence(line), _hash(encoded))
+        reason = self._reason_to_drop(line, encoded)
         if reason:
             self._count(f"num_dropped_{reason}")
         else:
@@ -307,43 +251,14 @@ class _Writer:
             self._num_bytes += len(encoded)
             self._count("num_documents")
 
-    def _write_part(self, text: str, part: Part) -> None:
-        if part.joint is None:
-            self._forget_unfinished()
-        if self._document is None:
-            self._document = _OpenDocument(self._num_bytes)
-        document = self._document
-        if text and self._num_bytes > document.start:
-            text = f"{part.joint}{text}"
-        encoded = text.encode("utf-8", "replace") + b"\n" * part.is_last
-        document.add(text, encoded)
-        self._file.write(encoded)
-        self._num_bytes += len(encoded)
-        if not part.is_last:
-            return
-        self._count("num_read")
-        reason = self._reason_to_drop(document.has_sentence, document.digest)
-        self._count(f"num_dropped_{reason}" if reason else "num_documents")
-        if not reason:
-            self._document = None
-        self._forget_unfinished()
-
-    def _reason_to_drop(self, is_text: bool, digest: Hash) -> str:
-        if not is_text:
+    def _reason_to_drop(self, line: str, encoded: bytes) -> str:
+        if not has_sentence(line):
             return "without_sentence"
         if self._seen is None:
             return ""
         if self._seen.is_full:
             self._count("num_not_kept_for_comparison")
-        return "" if self._seen.add_hash(digest) else "duplicates"
-
-    def _forget_unfinished(self) -> None:
-        """Takes back what is written of a document that was dropped, or ended with the damage of its file."""
-        if self._document is not None:
-            self._file.seek(self._document.start)
-            self._file.truncate()
-            self._num_bytes = self._document.start
-            self._document = None
+        return "" if self._seen.add(encoded) else "duplicates"
 
     def checkpoint(self) -> None:
         self._file.flush()
@@ -356,22 +271,26 @@ class _Writer:
                 "bytes": self._num_bytes,
                 "input_bytes": self.input_bytes,
                 "counts": self.counts,
+                "bad_records": self.bad_records,
             }
         )
 
     def finish(self) -> None:
-        self._forget_unfinished()
         self.checkpoint()
         self._file.close()
         os.replace(self._partial, self._output)
         sync(self._output.parent)
 
-    def discard(self) -> None:
+    def keep_checkpoint(self) -> None:
+        """After a failure: what was written since the last checkpoint is given up."""
         with contextlib.suppress(OSError):
             self._file.close()
-        with contextlib.suppress(FileNotFoundError):
-            self._partial.unlink()
-        self._stage.forget()
+        with contextlib.suppress(OSError):
+            if self._checkpoint_bytes:
+                os.truncate(self._partial, self._checkpoint_bytes)
+            else:
+                self._partial.unlink()
+                self._stage.forget()
 
     def _count(self, name: str, count: int = 1) -> None:
         self.counts[name] = self.counts.get(name, 0) + count
@@ -399,38 +318,34 @@ def _require_own_output(stage: Stage, output: Path) -> None:
 
 
 def format_corpus(
-    stage: Stage, output: Path, corpus: Corpus, *, workers: Workers, keep_duplicates: bool
+    stage: Stage, output: Path, corpus: Corpus, *, workers: Workers, keep_duplicates: bool, max_bad_records: int
 ) -> dict[str, int]:
     """Writes `output` and completes `stage`; returns the counts.
 
     Raises:
-      UserError: damaged input, a corpus without a document, a full disk (nothing half-written is
-        left), killed or missing workers (the next run goes on where it was).
+      UserError: damaged input, a corpus without a document, a full disk, killed or missing workers.
+        The next run goes on at the last checkpoint.
     """
     _require_own_output(stage, output)
-    writer = _Writer(stage, output, keep_duplicates)
+    writer = _Writer(stage, output, keep_duplicates, max_bad_records)
     try:
         with writer.open():
             _write_all(writer, corpus, output.name, workers)
             if not writer.counts["num_documents"]:
                 raise UserError(_nothing_left(writer.counts))
             writer.finish()
-    except WorkersError:
-        raise
     except (UserError, OSError):
-        writer.discard()
+        writer.keep_checkpoint()
         raise
     counts = writer.counts
     num_dropped = sum(n for name, n in counts.items() if name.startswith("num_dropped_"))
     assert counts["num_read"] == counts["num_documents"] + num_dropped, counts
-    entry: dict[str, Any] = {
-        "file": output.name,
-        "bytes": output.stat().st_size,
-        "sha256": sha256_of_file(output),
-        "num_documents": counts["num_documents"],
-    }
+    details: dict[str, Any] = {"num_documents": counts["num_documents"]}
     if corpus.damages:
-        entry["damages"] = corpus.damages
+        details["damages"] = corpus.damages
+    if writer.bad_records:
+        details["bad_records"] = writer.bad_records
+    entry = FileEntry(output.name, output.stat().st_size, sha256_of_file(output), details)
     if num_not_kept := counts.get("num_not_kept_for_comparison"):
         print(
             f"warning: more than {SeenDocuments.MOST:,} different documents: the last {num_not_kept:,} were "
@@ -438,8 +353,11 @@ def format_corpus(
             file=sys.stderr,
             flush=True,
         )
-    for damage in corpus.damages:
-        print(f"warning: {damage}", file=sys.stderr, flush=True)
+    num_bad = counts.get("num_dropped_bad_records", 0)
+    left_out = [f"left out, because it cannot be read: {what}" for what in writer.bad_records]
+    left_out += [f"and {num_bad - len(left_out):,} more"] if num_bad > len(left_out) else []
+    for warning in (*corpus.damages, *left_out):
+        print(f"warning: {warning}", file=sys.stderr, flush=True)
     stage.complete(counts, {"documents": [entry]})
     return counts
 

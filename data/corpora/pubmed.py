@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from bert_tf.base.errors import UserError
 from data.corpora import formatting, text_files
-from data.corpora.formatting import Batch, Cleaned, as_line
+from data.corpora.formatting import BadRecord, Batch, Cleaned, as_line
 
 _BLOCK_BYTES = 1 << 18
 _FOLDERS = ("baseline", "daily_update")
@@ -127,7 +127,7 @@ class _File:
                 end = waiting.find(closing, searched)
                 if end < 0:
                     searched = max(0, len(waiting) - len(closing))
-                    if len(waiting) > text_files.LARGEST_DOCUMENT_CHARACTERS:
+                    if len(waiting) > text_files.LARGEST_DOCUMENT_BYTES:
                         raise UserError(
                             f"{self._path}: no {closing.decode()} within {len(waiting):,} bytes: not a file of PubMed's"
                         )
@@ -150,7 +150,7 @@ class _File:
         self._raw.close()
 
 
-class _Numbers:
+class _CitationSet:
     """A set of PMIDs, a bit each: 16 MB for all there are."""
 
     def __init__(self) -> None:
@@ -166,19 +166,21 @@ class _Numbers:
 
 
 class _Plan(NamedTuple):
-    """Which of a file's articles count, by their place in it."""
+    """Which of a file's articles count, by their place in it; and those that cannot be read."""
 
     kept: set[int]
+    bad: dict[int, BadRecord]
     num_articles: int
     num_deletions: int
     damage: str
 
 
-def _plan(path: Path, seen: _Numbers) -> _Plan:
+def _plan(path: Path, seen: _CitationSet) -> _Plan:
     """Reads a file a first time, because what it deletes and revises may stand at its end."""
     file = _File(path)
     latest: dict[int, tuple[int, int]] = {}
     deleted: set[int] = set()
+    bad: dict[int, BadRecord] = {}
     place = 0
     try:
         for element in file.elements():
@@ -187,8 +189,8 @@ def _plan(path: Path, seen: _Numbers) -> _Plan:
                 continue
             number, version = next(element.numbers(), (0, 0))
             if not number:
-                raise UserError(f"{path}: article {place + 1:,} has no PMID: not a file of PubMed's")
-            if number not in latest or version >= latest[number][0]:
+                bad[place] = BadRecord(f"{path}: article {place + 1:,} has no PMID: not a file of PubMed's")
+            elif number not in latest or version >= latest[number][0]:
                 latest[number] = version, place
             place += 1
     finally:
@@ -196,7 +198,7 @@ def _plan(path: Path, seen: _Numbers) -> _Plan:
     kept = {where for number, (_, where) in latest.items() if number not in seen and number not in deleted}
     for number in (*latest, *deleted):
         seen.add(number)
-    return _Plan(kept, place, len(deleted), file.damage)
+    return _Plan(kept, bad, place, len(deleted), file.damage)
 
 
 def read_batches(paths: Iterable[Path], damages: list[str]) -> Iterator[Batch]:
@@ -208,7 +210,7 @@ def read_batches(paths: Iterable[Path], damages: list[str]) -> Iterator[Batch]:
     Raises:
       UserError: a file holds no article.
     """
-    seen = _Numbers()
+    seen = _CitationSet()
     for path in paths:
         plan = _plan(path, seen)
         if not plan.num_articles and not plan.num_deletions:
@@ -229,6 +231,7 @@ def read_batches(paths: Iterable[Path], damages: list[str]) -> Iterator[Batch]:
 def _read_file(path: Path, plan: _Plan) -> Iterator[Batch]:
     articles: list[bytes] = []
     dropped: dict[str, int] = {}
+    bad: list[BadRecord] = []
     place = num_bytes = position = 0
     file = _File(path)
     try:
@@ -238,16 +241,18 @@ def _read_file(path: Path, plan: _Plan) -> Iterator[Batch]:
             if place in plan.kept:
                 articles.append(element.xml)
                 num_bytes += len(element.xml)
+            elif place in plan.bad:
+                bad.append(plan.bad[place])
             else:
                 reason = "superseded_or_deleted"
                 dropped[reason] = dropped.get(reason, 0) + 1
             place += 1
             # Ten times a document's bytes are about it: authors, headings, references.
             if num_bytes >= 4 * formatting.BATCH_CHARACTERS:
-                yield Batch(articles, dropped, file.position - position)
+                yield Batch(articles, dropped, file.position - position, bad)
                 position, num_bytes = file.position, 0
-                articles, dropped = [], {}
-        yield Batch(articles, dropped, path.stat().st_size - position)
+                articles, dropped, bad = [], {}, []
+        yield Batch(articles, dropped, path.stat().st_size - position, bad)
     finally:
         file.close()
 
@@ -283,24 +288,24 @@ def _paragraphs(xml: bytes) -> list[str]:
 
 
 def clean_batch(batch: Batch) -> Cleaned:
-    """Titles and abstracts as lines.
-
-    Raises:
-      UserError: an article's XML is wrong; names the citation.
-    """
+    """Titles and abstracts as lines."""
     lines = []
+    bad = list(batch.bad_records)
     dropped = dict(batch.num_dropped)
     for xml in batch.documents:
         try:
             paragraphs = _paragraphs(xml)
         except ElementTree.ParseError as error:
             number = _PMID.search(xml)
-            raise UserError(
-                f"PMID {number[2].decode() if number else 'unknown'}: XML: {error}: the "
-                "file was changed or damaged; fetch it again"
-            ) from None
+            bad.append(
+                BadRecord(
+                    f"PMID {number[2].decode() if number else 'unknown'}: XML: {error}: the "
+                    "file was changed or damaged; fetch it again"
+                )
+            )
+            continue
         if paragraphs:
             lines.append(as_line(paragraphs))
         else:
             dropped["without_abstract"] = dropped.get("without_abstract", 0) + 1
-    return Cleaned(lines, dropped, batch.input_bytes)
+    return Cleaned(lines, dropped, batch.input_bytes, bad)

@@ -1,50 +1,71 @@
-"""The raw corpora: where each one's files lie, how they are read and cleaned."""
+"""The datasets: where each comes from, how it is read, what it may be called."""
 
 from __future__ import annotations
 
 import argparse
 import functools
 from pathlib import Path
-from typing import Any
+from typing import Any, Callable, NamedTuple
 
 from bert_tf.base.errors import UserError
 from data.corpora import books, custom, pubmed, sample, wiki
 from data.corpora.formatting import Corpus, total_size
+from data.fetching.sources import SOURCES, Source
 
 # Corpus, its files, and the arguments that change the result.
 Opened = tuple[Corpus, list[Path], dict[str, Any]]
+Opener = Callable[[str, Path, argparse.Namespace], Opened]
+ENCODING_OPTIONS = ("fallback_encoding", "encoding_errors")
+
+
+class Dataset(NamedTuple):
+    """One dataset.
+
+    What is text to pre-train on has a formatted file and an opener, which is given the dataset's name,
+    the working directory and the command line's options, of which `options` are read; or it is made of
+    other corpora. `read_with`: it is no text of its own, but read together with that one.
+    """
+
+    source: Source | None = None
+    formatted_file: str | None = None
+    open: Opener | None = None
+    options: tuple[str, ...] = ()
+    made_of: tuple[str, ...] = ()
+    read_with: str | None = None
 
 
 def open_corpus(options: argparse.Namespace, working_dir: Path) -> Opened:
-    """How to read the corpus `options.dataset`.
+    """How to read the corpus `options.dataset`, whose own files it has.
 
     Raises:
       UserError: its files are not there; says how they come there.
     """
-    dataset, download = options.dataset, working_dir / "download"
-    if options.skip_wikiextractor and dataset not in wiki.WIKIS:
-        raise UserError(f"skip_wikiextractor is about {' and '.join(wiki.WIKIS)}, not {dataset}")
-    if dataset in wiki.WIKIS and options.skip_wikiextractor:
-        opened = _open_extracted(wiki.find_extracted(working_dir / "extracted" / dataset))
-    elif dataset in wiki.WIKIS:
-        opened = _open_damageable(wiki, wiki.find_dumps(download / dataset, dataset))
-    elif dataset == "pubmed_baseline":
-        opened = _open_damageable(pubmed, pubmed.find_files(download / "pubmed"))
-    elif dataset == "bookscorpus":
-        opened = _open_books(books.find_books(download / dataset), options)
-    elif dataset == "sample":
-        articles = download / "sample" / sample.ARTICLES_FILE
-        if not articles.is_file():
-            raise UserError(f"{articles} is not there: run bertPrep.py --action=download --dataset=sample first")
-        opened = _open_text([articles], "paragraph", options)
-    else:
-        opened = _open_text(custom.find_inputs(options.input_files), options.input_format, options)
-    corpus, paths, arguments = opened
+    opener = DATASETS[options.dataset].open
+    assert opener
+    corpus, paths, arguments = opener(options.dataset, working_dir, options)
     return corpus, paths, {"keep_duplicates": options.keep_duplicates, **arguments}
 
 
+def find_dumps(folder: Path, dataset: str, *, needed: bool = True) -> list[Path]:
+    """A wiki's dump; where none has a dump's name, the single file that may be one under another.
+
+    Raises:
+      UserError: several might be it; or there is none and it is `needed`.
+    """
+    found = wiki.placed_dumps(folder, dataset)
+    others = sorted(path for path in folder.glob("[!.]*") if path.name.endswith((".xml", ".xml.bz2")))
+    if not found and len(others) > 1:
+        raise UserError(
+            f"{folder}: which of {', '.join(path.name for path in others)} is the dump? Rename it to "
+            f"{dataset}.xml or {dataset}.xml.bz2, or take the others away"
+        )
+    if not found and others:
+        print(f"taking {others[0]} as the dump", flush=True)
+    return found or others or (wiki.find_dumps(folder, dataset) if needed else [])
+
+
 def _encoding(options: argparse.Namespace) -> dict[str, Any]:
-    return {"fallback_encoding": options.fallback_encoding, "encoding_errors": options.encoding_errors}
+    return {name: getattr(options, name) for name in ENCODING_OPTIONS}
 
 
 def _open_damageable(module: Any, paths: list[Path]) -> Opened:
@@ -53,20 +74,33 @@ def _open_damageable(module: Any, paths: list[Path]) -> Opened:
     return Corpus(batches, module.clean_batch, total_size(paths), damages), paths, {}
 
 
-def _open_extracted(paths: list[Path]) -> Opened:
+def _open_wiki(dataset: str, working_dir: Path, options: argparse.Namespace) -> Opened:
+    if not options.skip_wikiextractor:
+        return _open_damageable(wiki, find_dumps(working_dir / "download" / dataset, dataset))
+    paths = wiki.find_extracted(working_dir / "extracted" / dataset)
     corpus = Corpus(functools.partial(wiki.read_extracted, paths), wiki.clean_extracted, total_size(paths), [])
     return corpus, paths, {"skip_wikiextractor": True}
 
 
-def _open_books(paths: list[Path], options: argparse.Namespace) -> Opened:
-    encoding = _encoding(options)
-    corpus = Corpus(
-        functools.partial(books.read_batches, paths),
-        functools.partial(books.clean_batch, **encoding),
-        total_size(paths),
-        [],
-    )
-    return corpus, paths, encoding
+def _open_pubmed(dataset: str, working_dir: Path, options: argparse.Namespace) -> Opened:
+    return _open_damageable(pubmed, pubmed.find_files(working_dir / "download" / "pubmed"))
+
+
+def _open_books(dataset: str, working_dir: Path, options: argparse.Namespace) -> Opened:
+    paths, encoding = books.find_books(working_dir / "download" / dataset), _encoding(options)
+    clean = functools.partial(books.clean_batch, **encoding)
+    return Corpus(functools.partial(books.read_batches, paths), clean, total_size(paths), []), paths, encoding
+
+
+def _open_sample(dataset: str, working_dir: Path, options: argparse.Namespace) -> Opened:
+    articles = working_dir / "download" / "sample" / sample.ARTICLES_FILE
+    if not articles.is_file():
+        raise UserError(f"{articles} is not there: run bertPrep.py --action=download --dataset=sample first")
+    return _open_text([articles], "paragraph", options)
+
+
+def _open_custom(dataset: str, working_dir: Path, options: argparse.Namespace) -> Opened:
+    return _open_text(custom.find_inputs(options.input_files), options.input_format, options)
 
 
 def _open_text(paths: list[Path], input_format: str, options: argparse.Namespace) -> Opened:
@@ -75,3 +109,43 @@ def _open_text(paths: list[Path], input_format: str, options: argparse.Namespace
     batches = functools.partial(custom.read_batches, paths, chosen, **encoding)
     corpus = Corpus(batches, custom.clean_batch, total_size(paths), [])
     return corpus, paths, {**encoding, "input_format": chosen}
+
+
+def _wiki_dataset(name: str) -> Dataset:
+    return Dataset(SOURCES[name], f"{name}_one_article_per_line.txt", _open_wiki, ("skip_wikiextractor",))
+
+
+DATASETS = {
+    "bookscorpus": Dataset(SOURCES["bookscorpus"], "bookscorpus_one_book_per_line.txt", _open_books, ENCODING_OPTIONS),
+    "wikicorpus_en": _wiki_dataset("wikicorpus_en"),
+    "wikicorpus_zh": _wiki_dataset("wikicorpus_zh"),
+    "pubmed_baseline": Dataset(
+        SOURCES["pubmed_baseline"], "pubmed_baseline_one_article_per_line.txt", _open_pubmed, ("max_bad_records",)
+    ),
+    "sample": Dataset(None, "sample_one_article_per_line.txt", _open_sample),
+    "custom": Dataset(
+        None,
+        "custom_one_document_per_line.txt",
+        _open_custom,
+        ("input_files", "input_format", "max_bad_records", *ENCODING_OPTIONS),
+    ),
+    "books_wiki_en_corpus": Dataset(made_of=("bookscorpus", "wikicorpus_en")),
+    "pubmed_daily_update": Dataset(SOURCES["pubmed_daily_update"], read_with="pubmed_baseline"),
+}
+# What is fetched for other ends: questions, sentences, weights.
+DATASETS.update({name: Dataset(source) for name, source in SOURCES.items() if name not in DATASETS})
+
+# The corpora that each dataset of text is made of.
+CORPORA_OF = {
+    name: dataset.made_of or (name,) for name, dataset in DATASETS.items() if dataset.made_of or dataset.formatted_file
+}
+FORMATTED_FILES = {name: dataset.formatted_file for name, dataset in DATASETS.items() if dataset.formatted_file}
+
+
+def corpora_of(dataset: str) -> tuple[str, ...]:
+    """Raises: UserError where it is no text to pre-train on."""
+    if dataset in DATASETS and (other := DATASETS[dataset].read_with):
+        raise UserError(f"dataset={dataset} is read together with {other}: --dataset={other}")
+    if dataset not in CORPORA_OF:
+        raise UserError(f"dataset={dataset} is no text to pre-train on; there are {', '.join(CORPORA_OF)}")
+    return CORPORA_OF[dataset]

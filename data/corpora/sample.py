@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert_tf.base.files import atomic_file, sha256_of_file
+from data.running.entries import FileEntry
 from data.running.manifest import Stage
 
 ARTICLES_FILE = "articles.txt"
@@ -302,7 +303,7 @@ def write_sample(stage: Stage, folder: Path, seed: int) -> dict[str, int]:
         with atomic_file(folder / name) as file:
             file.write(content.encode())
         path = folder / name
-        entries.append({"file": name, "bytes": path.stat().st_size, "sha256": sha256_of_file(path)})
+        entries.append(FileEntry(name, path.stat().st_size, sha256_of_file(path)))
     counts = {"num_articles": text.count("\n\n") + 1}
     counts.update({f"num_questions_{name.split('-')[0]}": QUESTION_FILES[name] for name in questions})
     stage.complete(counts, {"sample": entries})

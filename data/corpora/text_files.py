@@ -8,7 +8,6 @@ do) counts, then the one the user names for such files; no encoding is ever gues
 from __future__ import annotations
 
 import codecs
-import itertools
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,15 +27,8 @@ _BYTE_ORDER_MARKS = (
 _STATED_ENCODING = re.compile(rb"(?im)^character set encoding:\s*([\w.:-]+)")
 _HEAD_BYTES = 20_000
 _BLOCK_BYTES = 1 << 20
-# What is held in memory as a whole: keeps a process that holds it several times well under 1 GiB.
-LARGEST_DOCUMENT_CHARACTERS = 32 << 20
-# A longer line comes in pieces.
-LONGEST_LINE = 1 << 19
-_SPACES = " \t\u00a0\u3000"
-
-
-class Unfinished(str):
-    """A piece of a line that goes on in the next one; ends with white space where there is any."""
+# A document is held in memory, several times over: this keeps a process well under 1 GiB.
+LARGEST_DOCUMENT_BYTES = 32 << 20
 
 
 def find_text_files(folder: Path, suffixes: Sequence[str] = (".txt",)) -> list[Path]:
@@ -94,9 +86,13 @@ def known_encoding(name: str) -> str:
       UserError: Python does not know it.
     """
     try:
+        # Refuses what is no encoding of text, such as base64.
+        " ".encode(name)
         return codecs.lookup(name).name
-    except LookupError:
-        raise UserError(f"encoding {name}: not known; latin-1, cp1252 or koi8-r are") from None
+    except (LookupError, ValueError):
+        raise UserError(
+            f"fallback_encoding={name}: no encoding of text that Python knows; latin-1, cp1252 or koi8-r are"
+        ) from None
 
 
 class BinaryFileError(UserError):
@@ -114,8 +110,9 @@ def _first_invalid_byte(path: Path, encoding: str) -> int | None:
             pending = len(decoder.getstate()[0])
             try:
                 decoder.decode(block, final=not block)
-            except UnicodeDecodeError as error:
-                return offset - pending + error.start
+            except UnicodeError as error:
+                # Some encodings say no place.
+                return offset - pending + getattr(error, "start", 0)
             if not has_wide_units and b"\0" in block:
                 return offset + block.index(b"\0")
             if not block:
@@ -161,8 +158,9 @@ def encoding_of(path: Path, fallback: str | None) -> str:
     with open(path, "rb") as file:
         file.seek(offset)
         byte = file.read(1)
+    others = f" and not {fallback} either" if fallback else ""
     raise UserError(
-        f"{path}: not valid {encoding.upper()} at byte {offset} (0x{byte.hex()}): convert the file, "
+        f"{path}: not valid {encoding.upper()} at byte {offset} (0x{byte.hex()}){others}: convert the file, "
         "or name the encoding of such files (--fallback_encoding=latin-1), or put U+FFFD where "
         "bytes are wrong (--encoding_errors=replace)"
     )
@@ -185,63 +183,45 @@ def open_text(path: Path, fallback: str | None = None, errors: str = "strict") -
     return open(path, encoding=encoding, errors=errors)
 
 
-def _first_piece(text: str) -> Unfinished:
-    """Up to the last word, which stays for the next piece."""
-    end = len(text.rstrip())
-    return Unfinished(text[: max(text.rfind(space, 0, end) for space in _SPACES) + 1 or len(text) - 1])
+def num_utf8_bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
-def read_lines(file: IO[str]) -> Iterator[str]:
-    """The lines of an open file, stripped; those longer than `LONGEST_LINE` in pieces, of which all
-    but the last are `Unfinished`."""
-    text = ""
-    while line := file.readline(LONGEST_LINE):
-        text = text + line if text else line
-        if len(line) < LONGEST_LINE or line.endswith("\n"):
-            yield text.strip()
-            text = ""
-        else:
-            piece = _first_piece(text)
-            yield piece
-            text = text[len(piece) :]
-    if text:
-        yield text.strip()
+def document_too_large(where: str) -> UserError:
+    return UserError(
+        f"{where}: a document of more than {LARGEST_DOCUMENT_BYTES:,} bytes, and one is held in memory as a "
+        "whole: cut it into several; or let --dataset=custom make a document of what lies between blank lines "
+        "(--input_format=paragraph) or of each line (--input_format=line)"
+    )
 
 
-def lines_of(pieces: Iterable[str]) -> Iterator[str]:
-    """The lines of a text that comes in pieces; long ones as `read_lines` gives them."""
-    rest = ""
-    for piece in pieces:
-        *lines, rest = (rest + piece).split("\n")
-        yield from lines
-        if len(rest) >= LONGEST_LINE:
-            begun = _first_piece(rest)
-            yield begun
-            rest = rest[len(begun) :]
-    yield rest
+def read_lines(path: Path, file: IO[str]) -> Iterator[str]:
+    """The lines of an open file, stripped.
 
-
-def rest_of_line(lines: Iterator[str]) -> Iterator[str]:
-    """The pieces up to the end of the line of which an `Unfinished` one was taken."""
-    for line in lines:
+    Raises:
+      UserError: a line is larger than a document may be; it is not read to its end.
+    """
+    number = 0
+    while line := file.readline(LARGEST_DOCUMENT_BYTES + 2):
+        number += 1
+        if len(line) > LARGEST_DOCUMENT_BYTES + 1 or num_utf8_bytes(line := line.strip()) > LARGEST_DOCUMENT_BYTES:
+            raise document_too_large(f"{path}, line {number:,}")
         yield line
-        if not isinstance(line, Unfinished):
-            return
 
 
-def whole_lines(lines: Iterator[str]) -> Iterator[str | Iterator[str]]:
-    """Each line as it is or, where it is a long one, as its pieces, to be taken before the next."""
+def document_lines(path: Path, lines: Iterable[str]) -> list[str]:
+    """The lines of one document.
+
+    Raises:
+      UserError: it is too large.
+    """
+    found, num_bytes = [], 0
     for line in lines:
-        yield itertools.chain([line], rest_of_line(lines)) if isinstance(line, Unfinished) else line
-
-
-def require_document_size(path: Path, num_characters: int) -> None:
-    if num_characters > LARGEST_DOCUMENT_CHARACTERS:
-        raise UserError(
-            f"{path}: a book of more than {LARGEST_DOCUMENT_CHARACTERS:,} characters, which is held in "
-            "memory: split it, or format it by --dataset=custom --input_format=file, which takes "
-            "documents of any size"
-        )
+        found.append(line)
+        num_bytes += num_utf8_bytes(line) + 1
+        if num_bytes > LARGEST_DOCUMENT_BYTES + 1:
+            raise document_too_large(str(path))
+    return found
 
 
 def blank_line_separated(lines: Iterable[str]) -> Iterator[list[str]]:

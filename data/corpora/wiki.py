@@ -13,26 +13,22 @@ from xml.parsers import expat
 
 from bert_tf.base.errors import UserError
 from data.corpora import formatting, text_files
-from data.corpora.formatting import Batch, Cleaned, Document, Part, as_line, in_parts
+from data.corpora.formatting import Batch, Cleaned, as_line
 from data.corpora.wikitext import has_stop, paragraphs_of
-from data.sharding.sentences import PARAGRAPH_SEPARATOR
 
 # By dataset: how the wiki is called in the names of its dumps.
 WIKIS = {"wikicorpus_en": "enwiki", "wikicorpus_zh": "zhwiki"}
 _BLOCK_BYTES = 1 << 18
-# Wikipedia allows two million bytes.
-_LARGEST_PAGE = 1 << 22
 _REDIRECT = re.compile(r"\s*#\s*(REDIRECT|重定向|重新導向)", re.IGNORECASE)
 
 
 class Page(NamedTuple):
-    """A page of a dump, or a part of one; `text` is that of its last revision."""
+    """A page of a dump; `text` is that of its last revision."""
 
     title: str
     namespace: int
     is_redirect: bool
     text: str
-    part: Part | None = None  # of a page that is too large to be held
 
 
 def placed_dumps(folder: Path, dataset: str) -> list[Path]:
@@ -107,7 +103,8 @@ class _Dump:
 class _PageBuilder:
     """Collects pages from the parser's events."""
 
-    def __init__(self) -> None:
+    def __init__(self, path: Path):
+        self._path = path
         self.found: list[Page] = []
         self._namespaces: dict[str, int] = {}
         self._key = "0"
@@ -115,14 +112,12 @@ class _PageBuilder:
         self._begin_page()
         # The data of the element that is open, if it is wanted.
         self._data: list[str] | None = None
-        self._num_characters = 0
+        self._num_bytes = 0
 
     def _begin_page(self) -> None:
         self._title, self._text = "", ""
         self._namespace: int | None = None
         self._is_redirect = False
-        # How a text that was begun goes on; None where none was.
-        self._joint: str | None = None
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
         name = tag.rpartition(":")[2]
@@ -134,22 +129,15 @@ class _PageBuilder:
         elif name == "namespace":
             self._key = attributes.get("key", "0")
         if name in ("namespace", "title", "ns", "text"):
-            self._data, self._num_characters = [], 0
-        if name == "text" and self._joint is not None:
-            raise UserError(
-                f"page {self._title!r} has over {_LARGEST_PAGE:,} characters and several versions: a dump "
-                "of the pages' histories is not read; fetch pages-articles, which has the newest ones"
-            )
+            self._data, self._num_bytes = [], 0
 
     def data(self, text: str) -> None:
         if self._data is None:
             return
         self._data.append(text)
-        self._num_characters += len(text)
-        if self._num_characters > _LARGEST_PAGE:
-            text, rest, joint = _cut_markup("".join(self._data))
-            self.found.append(self._page(text, Part(self._joint, False)))
-            self._data, self._num_characters, self._joint = [rest], len(rest), joint
+        self._num_bytes += text_files.num_utf8_bytes(text)
+        if self._num_bytes > text_files.LARGEST_DOCUMENT_BYTES:
+            raise text_files.document_too_large(f"{self._path}, page {self._title!r}")
 
     def end(self, tag: str) -> None:
         name = tag.rpartition(":")[2]
@@ -163,32 +151,20 @@ class _PageBuilder:
         elif name == "text":
             self._text = content
         elif name == "page" and self._is_inside:
-            part = None if self._joint is None else Part(self._joint, True)
-            self.found.append(self._page(self._text, part))
+            self.found.append(self._page())
             self._is_inside = False
             self._begin_page()
 
-    def _page(self, text: str, part: Part | None) -> Page:
+    def _page(self) -> Page:
         namespace, title = self._namespace, self._title
         if namespace is None:
             # Dumps before 2011 tell the namespace by the title alone.
             namespace = self._namespaces.get(title.partition(":")[0], 0) if ":" in title else 0
-        is_first = part is None or part.joint is None
-        self._is_redirect = self._is_redirect or (is_first and bool(_REDIRECT.match(text)))
-        return Page(title, namespace, self._is_redirect, text, part)
-
-
-def _cut_markup(text: str) -> tuple[str, str, str]:
-    """(piece, what is left, what stands between them): cut where nothing should be open."""
-    for mark, joint in (("\n\n", PARAGRAPH_SEPARATOR), ("\n", PARAGRAPH_SEPARATOR), (". ", " "), (" ", " ")):
-        end = text.rfind(mark, len(text) // 2)
-        if end > 0:
-            return text[: end + len(mark)], text[end + len(mark) :], joint
-    return text, "", ""
+        return Page(title, namespace, self._is_redirect or bool(_REDIRECT.match(self._text)), self._text)
 
 
 def _read_pages(dump: _Dump) -> Iterator[Page]:
-    parser, builder = expat.ParserCreate(), _PageBuilder()
+    parser, builder = expat.ParserCreate(), _PageBuilder(dump.path)
     parser.buffer_text, parser.buffer_size = True, _BLOCK_BYTES
     parser.StartElementHandler, parser.EndElementHandler = builder.start, builder.end
     parser.CharacterDataHandler = builder.data
@@ -233,17 +209,10 @@ def _read_file(path: Path, damages: list[str]) -> Iterator[Batch]:
                 break
             if page is None:
                 break
-            is_end = page.part is None or page.part.is_last
-            num_pages += is_end
+            num_pages += 1
             reason = _reason_to_drop(page)
             if reason:
-                dropped[reason] = dropped.get(reason, 0) + is_end
-            elif page.part:
-                if texts:
-                    yield Batch(texts, {}, 0)
-                yield Batch([page.text], dropped, dump.position - position, page.part)
-                position, num_characters = dump.position, 0
-                texts, dropped = [], {}
+                dropped[reason] = dropped.get(reason, 0) + 1
             else:
                 texts.append(page.text)
                 num_characters += len(page.text)
@@ -275,7 +244,7 @@ def _reason_to_drop(page: Page) -> str:
 
 def clean_batch(batch: Batch) -> Cleaned:
     lines = [as_line(paragraphs_of(text)) for text in batch.documents]
-    return Cleaned(lines, batch.num_dropped, batch.input_bytes, batch.part)
+    return Cleaned(lines, batch.num_dropped, batch.input_bytes)
 
 
 def find_extracted(folder: Path) -> list[Path]:
@@ -302,17 +271,17 @@ def read_extracted(paths: Iterable[Path]) -> Iterator[Batch]:
     """
     for path in paths:
         with text_files.open_text(path) as file:
-            articles = _extracted_articles(path, text_files.read_lines(file))
+            articles = _extracted_articles(path, text_files.read_lines(path, file))
             yield from formatting.in_batches(articles, path.stat().st_size)
 
 
-def _extracted_articles(path: Path, lines: Iterator[str]) -> Iterator[Document]:
+def _extracted_articles(path: Path, lines: Iterator[str]) -> Iterator[str]:
     numbered = enumerate(lines, 1)
     for number, line in numbered:
         if line.startswith("<doc "):
             # What follows repeats the title.
             article = itertools.islice(_extracted_article(path, numbered), 1, None)
-            yield from in_parts(article)
+            yield "\n".join(text_files.document_lines(path, article))
         elif line:
             raise UserError(
                 f"{path}, line {number}: no <doc ...>, with which wikiextractor "
@@ -331,4 +300,4 @@ def _extracted_article(path: Path, lines: Iterable[tuple[int, str]]) -> Iterator
 
 def clean_extracted(batch: Batch) -> Cleaned:
     lines = [as_line(filter(has_stop, html.unescape(text).split("\n"))) for text in batch.documents]
-    return Cleaned(lines, batch.num_dropped, batch.input_bytes, batch.part)
+    return Cleaned(lines, batch.num_dropped, batch.input_bytes)

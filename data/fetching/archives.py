@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import gzip
 import lzma
-import os
 import shutil
 import stat
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
-from typing import Any, Callable, NamedTuple
+from typing import NamedTuple
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.progress import progress
+from bert_tf.base.files import sync
 
 SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz", ".gz")
 _BLOCK_BYTES = 1 << 20
@@ -37,7 +34,6 @@ class _Member(NamedTuple):
     is_folder: bool
     is_plain: bool  # a file or a folder: no link, no device
     num_bytes: int
-    open: Callable[[], Any]
 
 
 def stem(archive: Path) -> str:
@@ -63,34 +59,42 @@ def unpack(archive: Path, folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     try:
-        with contextlib.ExitStack() as stack:
-            try:
-                members = _members(archive, stack)
-                for member in members:
-                    _require_inside(archive, member)
-                _require_room(archive, folder, sum(member.num_bytes for member in members))
-                _write_members(archive, members, folder)
-            except _DAMAGED as error:
-                raise UserError(f"{archive}: damaged, or no archive ({error}): delete it and fetch it again") from None
-    except BaseException:
+        _unpack(archive, folder)
+        for path in folder.rglob("*"):
+            sync(path)
+    except BaseException as error:
         shutil.rmtree(folder, ignore_errors=True)
+        if isinstance(error, _DAMAGED):
+            raise UserError(f"{archive}: damaged, or no archive ({error}): delete it and fetch it again") from None
         raise
 
 
-def _members(archive: Path, stack: contextlib.ExitStack) -> list[_Member]:
+def _unpack(archive: Path, folder: Path) -> None:
     if zipfile.is_zipfile(archive):
-        return list(_zip_members(archive, stack.enter_context(zipfile.ZipFile(archive))))
+        with zipfile.ZipFile(archive) as packed:
+            _check(archive, folder, _zip_members(archive, packed))
+            packed.extractall(folder)
+        return
     with open(archive, "rb") as file:
         is_gzip = file.read(2) == b"\x1f\x8b"
+    num_bytes = 0
     if is_gzip:
         # Its checksum stands at the end, where tarfile does not look.
         with gzip.open(archive, "rb") as stream:
             num_bytes = sum(map(len, iter(lambda: stream.read(_BLOCK_BYTES), b"")))
     if tarfile.is_tarfile(archive):
-        return list(_tar_members(stack.enter_context(tarfile.open(archive))))
-    if not is_gzip:
+        with tarfile.open(archive) as tar:
+            _check(archive, folder, _tar_members(tar))
+            # Python's own check, where it has one, besides ours.
+            if hasattr(tarfile, "data_filter"):
+                tar.extraction_filter = tarfile.data_filter
+            tar.extractall(folder)
+    elif is_gzip:
+        _check(archive, folder, [_Member(stem(archive), False, True, num_bytes)])
+        with gzip.open(archive, "rb") as stream, open(folder / stem(archive), "xb") as output:
+            shutil.copyfileobj(stream, output, _BLOCK_BYTES)
+    else:
         raise EOFError("neither zip, tar nor gzip")
-    return [_Member(stem(archive), False, True, num_bytes, functools.partial(gzip.open, archive))]
 
 
 def _zip_members(archive: Path, file: zipfile.ZipFile) -> Iterator[_Member]:
@@ -100,14 +104,33 @@ def _zip_members(archive: Path, file: zipfile.ZipFile) -> Iterator[_Member]:
         kind = stat.S_IFMT(info.external_attr >> 16)
         is_plain = kind in (0, stat.S_IFREG, stat.S_IFDIR)
         # zipfile cuts names at a NUL and turns what is a separator here into "/".
-        yield _Member(info.orig_filename, info.is_dir(), is_plain, info.file_size, functools.partial(file.open, info))
+        yield _Member(info.orig_filename, info.is_dir(), is_plain, info.file_size)
 
 
 def _tar_members(file: tarfile.TarFile) -> Iterator[_Member]:
     for info in file.getmembers():
-        yield _Member(
-            info.name, info.isdir(), info.isdir() or info.isreg(), info.size, functools.partial(file.extractfile, info)
-        )
+        yield _Member(info.name, info.isdir(), info.isdir() or info.isreg(), info.size)
+
+
+def _check(archive: Path, folder: Path, found: Iterable[_Member]) -> None:
+    """Raises: UserError where something in it leaves the folder, is there twice, or does not fit."""
+    members = list(found)
+    files: set[PurePosixPath] = set()
+    folders: set[PurePosixPath] = set()
+    for member in members:
+        _require_inside(archive, member)
+        path = PurePosixPath(member.name)
+        if path in files:
+            raise _twice(archive, member.name)
+        (folders if member.is_folder else files).add(path)
+        folders.update(path.parents)
+    if both := files & folders:
+        raise _twice(archive, str(min(both)))
+    _require_room(archive, folder, sum(member.num_bytes for member in members))
+
+
+def _twice(archive: Path, name: str) -> UserError:
+    return UserError(f"{archive}: {name!r} is in it twice, or as a file and a folder: unpack it by hand")
 
 
 def _require_inside(archive: Path, member: _Member) -> None:
@@ -134,25 +157,3 @@ def _require_room(archive: Path, folder: Path, num_bytes: int) -> None:
             f"{archive}: unpacked it has {num_bytes:,} bytes and {free:,} are free at "
             f"{folder.parent}: make room, or set BERT_PREP_WORKING_DIR to another disk"
         )
-
-
-def _write_members(archive: Path, members: list[_Member], folder: Path) -> None:
-    total = sum(member.num_bytes for member in members)
-    with progress(total=total or None, unit="B", description=f"unpacking {archive.name.lstrip('.')}") as bar:
-        for member in members:
-            path = folder.joinpath(*PurePosixPath(member.name).parts)
-            try:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                if member.is_folder:
-                    path.mkdir(exist_ok=True)
-                    continue
-                with member.open() as source, open(path, "xb") as file:
-                    while block := source.read(_BLOCK_BYTES):
-                        file.write(block)
-                        bar.update(len(block))
-                    file.flush()
-                    os.fsync(file.fileno())
-            except (FileExistsError, NotADirectoryError):
-                raise UserError(
-                    f"{archive}: {member.name!r} is in it twice, or as a file and a folder: unpack it by hand"
-                ) from None

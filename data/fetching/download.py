@@ -11,13 +11,14 @@ import re
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any, Callable
+from typing import Callable
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import sync
-from data.corpora import books, pubmed, wiki
+from data.corpora import books, pubmed
+from data.corpora.registry import find_dumps
 from data.fetching import archives, mrpc
-from data.fetching.fetch import Client, NotThereError, describe_file
+from data.fetching.fetch import Client, FetchedFile, NotThereError, describe_file
 from data.fetching.sources import (
     SOURCES,
     Archive,
@@ -31,7 +32,8 @@ from data.fetching.sources import (
     RemoteFile,
     Source,
 )
-from data.running.manifest import Stage, clear_disk_errors, read_manifest, shard_entries
+from data.running.entries import FileEntry, read_manifest
+from data.running.manifest import Stage, clear_disk_errors
 
 # Dumps are published twice a month; of the newest ones some may not be complete yet.
 _NUM_DUMPS_TRIED = 4
@@ -96,13 +98,14 @@ class _Collection:
             [],
             outputs_to_delete=str(folder),
             temporary_files=["**/*.part.json*"],
+            of_any_program=True,
         )
 
     def __enter__(self) -> _Collection:
         self._stage.__enter__()
         manifest = read_manifest(self._stage.manifest_path)
-        made = shard_entries(manifest) if manifest else ()
-        self._fetched_before = {entry["file"] for entry in made if "url" in entry}
+        made = manifest.entries if manifest else ()
+        self._fetched_before = {entry.file for entry in made if "url" in entry.details}
         return self
 
     def __exit__(self, *exception: object) -> bool | None:
@@ -160,23 +163,24 @@ class _Collection:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 os.replace(unpacked / missing[name][0], path)
                 sync(path.parent)
-                self.add(name, {"url": archive.url, **entry})
+                self.add(name, entry._replace(url=archive.url))
         finally:
             shutil.rmtree(unpacked, ignore_errors=True)
         fetched.unlink(missing_ok=True)
 
-    def add(self, name: str, entry: dict[str, Any]) -> None:
-        self._stage.add({"file": name, **entry})
+    def add(self, name: str, described: FetchedFile) -> None:
+        url = {"url": described.url} if described.url else {}
+        self._stage.add(FileEntry(name, described.num_bytes, described.sha256, url))
         self._names.append(name)
 
     def complete(self) -> None:
         entries = [self._stage.finished[name] for name in self._names]
-        num_bytes = sum(entry["bytes"] for entry in entries)
+        num_bytes = sum(entry.num_bytes for entry in entries)
         self._stage.complete({"num_files": len(entries), "num_bytes": num_bytes}, {"files": entries})
         print(f"{self._dataset}: {len(entries):,} files, {num_bytes / 1e6:,.1f} MB\n{self.folder}", flush=True)
 
 
-def _checked_member(path: Path, packed: Path, sha256: str | None) -> dict[str, Any]:
+def _checked_member(path: Path, packed: Path, sha256: str | None) -> FetchedFile:
     try:
         return describe_file(path, f"sha256:{sha256}" if sha256 else None)
     except FileNotFoundError:
@@ -230,7 +234,7 @@ def _download_mrpc(dataset: str, source: Paraphrases, folder: Path, client: Clie
 
 
 def _download_dump(dataset: str, source: Dump, folder: Path, client: Client) -> None:
-    placed = wiki.placed_dumps(folder, dataset)
+    placed = find_dumps(folder, dataset, needed=False)
     if placed and not (folder / "manifest.json").exists():
         _say_taken(dataset, placed)
         return

@@ -8,7 +8,6 @@ file that is there is one to rely on.
 from __future__ import annotations
 
 import contextlib
-import email.utils
 import errno
 import hashlib
 import json
@@ -18,9 +17,11 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Callable, TypeVar
+from typing import Any, Callable, NamedTuple, TypeVar
 
 import requests
+from urllib3.exceptions import MaxRetryError
+from urllib3.util import Retry
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import sync
@@ -45,15 +46,27 @@ class NotThereError(UserError):
 
 
 class _TryAgain(Exception):
-    """What may be different next time; `wait_secs` where the server asks for a certain pause."""
+    """What may be different next time; the server's `answer` may ask for a certain pause."""
 
-    def __init__(self, reason: str, wait_secs: float | None = None):
+    def __init__(self, reason: str, answer: requests.Response | None = None):
         super().__init__(reason)
-        self.wait_secs = wait_secs
+        self._answer = answer
+
+    def wait_secs(self, retry: Retry) -> float:
+        asked = retry.get_retry_after(self._answer.raw) if self._answer is not None else None
+        return retry.get_backoff_time() if asked is None else asked
 
 
-def describe_file(path: Path, checksum: str | None = None) -> dict[str, Any]:
-    """Size and sha256 of a file, ``{"bytes", "sha256"}``, read once, with progress.
+class FetchedFile(NamedTuple):
+    """What came, and from where; `url` is None for what was placed by hand."""
+
+    num_bytes: int
+    sha256: str
+    url: str | None = None
+
+
+def describe_file(path: Path, checksum: str | None = None) -> FetchedFile:
+    """Size and sha256 of a file, read once, with progress.
 
     Args:
       checksum: what its publisher says, as ``"md5:<hex>"``, ``"sha1:..."`` or ``"sha256:..."``.
@@ -74,7 +87,7 @@ def describe_file(path: Path, checksum: str | None = None) -> dict[str, Any]:
     found = digests[algorithm].hexdigest()
     if published and found != published.lower():
         raise UserError(f"{path.name} has the {algorithm} {found}, published is {published}")
-    return {"bytes": path.stat().st_size, "sha256": digests["sha256"].hexdigest()}
+    return FetchedFile(path.stat().st_size, digests["sha256"].hexdigest())
 
 
 class _Part:
@@ -131,7 +144,7 @@ class _Part:
         sync(path.parent)
 
     def _write_note(self, note: dict[str, Any]) -> None:
-        # First: bytes without a note are never taken up, those of another version never kept.
+        # First: bytes without a note are never gone on with, those of another version never kept.
         write_json(self._note_path, note)
         self._note = note
 
@@ -139,12 +152,11 @@ class _Part:
 class Client:
     """Fetches, with `num_attempts` attempts that bring nothing new before it gives up.
 
-    `pause_secs` is how long it waits after the first failure; each further one doubles it.
+    The second attempt follows at once; before each further one it waits for twice as long.
     """
 
     def __init__(self, num_attempts: int = 5, pause_secs: float = 2.0):
-        self._num_attempts = num_attempts
-        self._pause_secs = pause_secs
+        self._retry = Retry(total=num_attempts - 1, backoff_factor=pause_secs)
         self._session = requests.Session()
         # Wikimedia refuses clients that do not say what they are; "identity" keeps files as stored.
         self._session.headers.update(
@@ -176,8 +188,8 @@ class Client:
 
         return self._patiently(url, attempt, lambda: 0, way_out)
 
-    def fetch(self, url: str, path: Path, checksum: str | None, way_out: str, what: str) -> dict[str, Any]:
-        """Fetches `url` to `path`; returns ``{"url", "bytes", "sha256"}``.
+    def fetch(self, url: str, path: Path, checksum: str | None, way_out: str, what: str) -> FetchedFile:
+        """Fetches `url` to `path`.
 
         Args:
           checksum: ``"<algorithm>:<hex>"`` as published, or None.
@@ -208,30 +220,30 @@ class Client:
                     ) from None
                 print(f"{url}: {error}; the pieces did not fit together, fetching it anew", flush=True)
         part.finish(path)
-        return {"url": url, **described}
+        return described._replace(url=url)
 
     def _patiently(
         self, url: str, attempt: Callable[[], Answer], progress_made: Callable[[], int], way_out: str
     ) -> Answer:
-        failures, most = 0, progress_made()
+        retry, most = self._retry, progress_made()
         while True:
             try:
                 return attempt()
             except _TryAgain as error:
                 # More than ever, not more than before: a server may begin again each time.
-                failures = failures + 1 if progress_made() <= most else 1
-                most = max(most, progress_made())
-                if failures >= self._num_attempts:
+                if progress_made() > most:
+                    retry, most = self._retry, progress_made()
+                try:
+                    retry = retry.increment("GET", url)
+                except MaxRetryError:
                     raise UserError(
-                        f"{url}: {error}, {failures} times in a row; start the same "
+                        f"{url}: {error}, {len(retry.history) + 1} times in a row; start the same "
                         f"command again later, it goes on where it was; or {way_out}"
                     ) from None
-                wait_secs = error.wait_secs
-                if wait_secs is None:
-                    wait_secs = self._pause_secs * 2 ** (failures - 1)
+                wait_secs = error.wait_secs(retry)
                 if wait_secs > _LONGEST_WAIT_SECS:
                     raise UserError(
-                        f"{url}: {error}, and asks for a pause of {wait_secs:,.0f} s; "
+                        f"{url}: {error}, and asks for a pause of {wait_secs:,.0f} s or more; "
                         f"start the same command again then; or {way_out}"
                     ) from None
                 print(f"{url}: {error}; trying again in {wait_secs:.0f} s", flush=True)
@@ -247,7 +259,7 @@ class Client:
             return response
         response.close()
         if response.status_code in _TRY_AGAIN_LATER:
-            raise _TryAgain(status, _retry_after_secs(response.headers.get("Retry-After")))
+            raise _TryAgain(status, response)
         if response.status_code in (404, 410):
             raise NotThereError(f"{url}: {status}: the file is not there (any more); {way_out}")
         raise UserError(f"{url}: {status}; {way_out}")
@@ -267,7 +279,7 @@ class Client:
             elif response.status_code == 416:
                 if _content_range(response)[1] != offset:
                     part.forget()
-                    raise _TryAgain(f"nothing after byte {offset:,}", 0.0)
+                    raise _TryAgain(f"nothing after byte {offset:,}")
                 return
             else:
                 if offset:
@@ -289,7 +301,7 @@ def _require_rest(response: requests.Response, part: _Part, offset: int) -> None
     same_total = None in (total, part.total_bytes) or total == part.total_bytes
     if start != offset or not same_version or not same_total:
         part.forget()
-        raise _TryAgain("the file has changed since", 0.0)
+        raise _TryAgain("the file has changed since")
 
 
 def _write_rest(response: requests.Response, part: _Part, offset: int, way_out: str, what: str) -> None:
@@ -356,17 +368,6 @@ def _content_range(response: requests.Response) -> tuple[int | None, int | None]
         return None, None
     start, total = (int(text) if text and text != "*" else None for text in match.groups())
     return start, total
-
-
-def _retry_after_secs(text: str | None) -> float | None:
-    if not text:
-        return None
-    if text.isdigit():
-        return float(text)
-    try:
-        return max(0.0, email.utils.parsedate_to_datetime(text).timestamp() - time.time())
-    except (TypeError, ValueError):
-        return None
 
 
 def _in_words(error: BaseException) -> str:

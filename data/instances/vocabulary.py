@@ -25,8 +25,9 @@ from bert_tf.text.basic_tokenizer import is_ideograph, to_lower_case
 from bert_tf.text.tokenizer import open_tokenizer
 from bert_tf.text.vocabulary import CONTINUATION, SPECIAL_TOKENS, is_sentencepiece_model
 from data.corpora.text_files import read_lines
+from data.running.entries import FileEntry
 from data.running.manifest import Stage
-from data.sharding.sentences import split_by_rules
+from data.sharding.sentences import PARAGRAPH_SEPARATOR, split_by_rules
 
 DEFAULT_VOCAB_SIZE = 30522
 # English needs some hundred characters; the rest are names in other scripts, [UNK] in the text.
@@ -46,19 +47,19 @@ SENTENCEPIECE_THREADS = 4
 
 
 def _sampled_lines(paths: Sequence[Path], description: str, max_bytes: int) -> Iterator[str]:
-    """The documents, or every k-th where the text is larger than what is trained on."""
+    """The paragraphs of the documents, or of every k-th where the text is larger than what is trained on."""
     total_bytes = sum(path.stat().st_size for path in paths)
     step = -(-total_bytes // max_bytes)
     with progress(total=total_bytes, unit="B", description=description) as bar:
         for path in paths:
             done = 0
             with open(path, "rb") as raw, io.TextIOWrapper(raw, "utf-8", errors="replace", newline="\n") as file:
-                # The trainer takes 256 at a time, so long ones come in pieces.
-                for number, line in enumerate(read_lines(file)):
+                for number, line in enumerate(read_lines(path, file)):
                     bar.update(raw.tell() - done)
                     done = raw.tell()
                     if number % step == 0:
-                        yield line
+                        # The trainer takes 256 at a time: not 256 large documents.
+                        yield from line.split(PARAGRAPH_SEPARATOR)
 
 
 def _count_characters(paths: Sequence[Path], max_bytes: int) -> Counter[str]:
@@ -241,6 +242,6 @@ def create_vocab(
     with atomic_file(output) as file:
         file.write(content)
     counts = {"num_pieces": open_tokenizer(output).vocab_size}
-    entry = {"file": output.name, "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest(), **counts}
+    entry = FileEntry(output.name, len(content), hashlib.sha256(content).hexdigest(), counts)
     stage.complete(counts, {"vocabulary": [entry]})
     return counts

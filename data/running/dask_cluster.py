@@ -12,7 +12,6 @@ import concurrent.futures
 import contextlib
 import fcntl
 import functools
-import hashlib
 import json
 import logging
 import os
@@ -27,10 +26,10 @@ from collections.abc import Generator, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Callable, NamedTuple
 
+from data.running.entries import CHECKOUT, code_digest
 from data.running.manifest import clear_disk_errors
 from data.running.workers import ITEMS_IN_FLIGHT_PER_PROCESS, Item, Result, Workers, WorkersError, in_order
 
-CHECKOUT = Path(os.path.realpath(__file__)).parent.parent
 CONNECT_SECS = 30
 # Long enough for a cold start from a network drive, and for a batch system to start what it was asked for.
 FIND_SCHEDULER_FILE_SECS = 120
@@ -51,15 +50,6 @@ class Run(NamedTuple):
     host: str
     code: str
     sign_of_life: str  # a file that is there as long as the run is
-
-
-@functools.cache
-def code_digest() -> str:
-    """sha256 of the modules that a worker may import, as they were when this was first asked."""
-    digest = hashlib.sha256()
-    for path in sorted([*CHECKOUT.glob("data/*.py"), *CHECKOUT.glob("bert_tf/*.py")]):
-        digest.update(f"{path.parent.name}/{path.name}\0".encode() + path.read_bytes())
-    return digest.hexdigest()
 
 
 def run_call(run: Run, call: bytes) -> Any:

@@ -4,7 +4,8 @@ A stage writes its files below one folder and, when all are there, a manifest: t
 inputs, counts that add up, and size and sha256 of each file. While it works, finished files are
 noted in a journal beside the manifest. Started again, a stage compares its arguments and inputs
 with what it finds: the same and complete means there is nothing to do, the same and incomplete
-means that only what is missing is made, anything else is refused.
+means that only what is missing is made, anything else is refused. What another version of the program
+has begun is refused, too, because its bytes may differ; what it has finished stays valid.
 """
 
 from __future__ import annotations
@@ -17,14 +18,23 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import TEMPORARY_SUFFIX, atomic_file
+from data.running.entries import (
+    FileEntry,
+    Header,
+    InputFile,
+    Manifest,
+    VocabEntry,
+    program_version,
+    read_journal,
+    read_manifest,
+)
 
 # Raised when a change of the code makes other bytes from the same arguments.
 FORMAT_VERSION = 2
-_COPY_BYTES = 1 << 20
 _LOCK_TRIALS, _LOCK_PAUSE_SECS = 3, 0.05
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -36,7 +46,7 @@ def write_json(path: Path, content: object) -> None:
 
 @contextlib.contextmanager
 def clear_disk_errors(folder: Path) -> Iterator[None]:
-    """Turns a full disk, an exceeded quota or a read-only folder into one clear `UserError`."""
+    """Turns what a file system refuses into one clear `UserError`."""
     try:
         yield
     except OSError as error:
@@ -51,100 +61,18 @@ def clear_disk_errors(folder: Path) -> Iterator[None]:
             raise UserError(
                 f"{where}: {error.strerror}; set BERT_PREP_WORKING_DIR to a folder that may be written to"
             ) from error
-        raise
-
-
-def read_manifest(path: Path) -> dict[str, Any] | None:
-    """The manifest at `path`, or None where there is none.
-
-    Raises:
-      UserError: it is there but is not JSON.
-    """
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    except ValueError as error:
-        raise UserError(f"{path} is damaged ({error}): delete the folder {path.parent} and make it again") from error
-
-
-def describe_input(path: Path, base: Path, sha256: str | None = None) -> dict[str, Any]:
-    """An input's entry in a manifest; below `base` the name is relative, so that it may move."""
-    resolved, resolved_base = path.resolve(), base.resolve()
-    inside = resolved_base in resolved.parents
-    entry: dict[str, Any] = {
-        "file": str(resolved.relative_to(resolved_base) if inside else resolved),
-        "bytes": path.stat().st_size,
-    }
-    if sha256 is not None:
-        entry["sha256"] = sha256
-    return entry
-
-
-def shard_entries(manifest: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """All output files of a manifest, whatever their split."""
-    for entries in manifest["shards"].values():
-        yield from entries
-
-
-def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
-    found = []
-    for key in ("stage", "dataset", "format_version"):
-        if there.get(key) != here[key]:
-            found.append(f"{key} is {there.get(key)} there, {here[key]} here")
-    old, new = there.get("arguments", {}), here["arguments"]
-    for name in sorted({*old, *new}):
-        if old.get(name) != new.get(name):
-            found.append(f"{name} is {old.get(name)} there, {new.get(name)} here")
-    if there.get("vocab") != here.get("vocab"):
-        found.append(f"the vocabulary is {_short_vocab(there)} there, {_short_vocab(here)} here")
-    found.extend(_input_differences(there.get("inputs", []), here["inputs"]))
-    return found
-
-
-def _short_vocab(header: Mapping[str, Any]) -> str:
-    vocab = header.get("vocab")
-    return f"{vocab['size']} pieces, sha256 {vocab['sha256'][:12]}" if vocab else "none"
-
-
-def _input_differences(there: Sequence[Mapping], here: Sequence[Mapping]) -> list[str]:
-    old = {entry["file"]: entry for entry in there}
-    new = {entry["file"]: entry for entry in here}
-    gone, added = sorted(old.keys() - new.keys()), sorted(new.keys() - old.keys())
-    changed = sorted(name for name in old.keys() & new.keys() if old[name] != new[name])
-    found = []
-    for names, what in ((gone, "was an input there"), (added, "is an input only here"), (changed, "has changed since")):
-        if names:
-            more = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
-            found.append(f"{names[0]}{more} {what}")
-    return found
-
-
-class Journal(NamedTuple):
-    """What a stage that has not ended has noted: its header, then what was finished, in order.
-
-    The header and what this run has added carry a ``time`` (seconds since 1970); what was taken
-    over from an earlier run does not.
-    """
-
-    header: dict[str, Any]
-    entries: list[dict[str, Any]]  # {"finished": entry} or {"checkpoint": checkpoint}
+        raise UserError(
+            f"{where}: {error.strerror or error}: what was finished stays; start the same command again, and "
+            "look at the disk or the network file system where it does not help"
+        ) from error
 
 
 def _beside(manifest_path: Path, suffix: str) -> Path:
     return manifest_path.with_name(f".{manifest_path.name}{suffix}")
 
 
-def read_journal(manifest_path: Path) -> Journal | None:
-    """The journal beside a manifest, or None where none of a run that got to work is there."""
-    try:
-        lines = _beside(manifest_path, ".journal").read_bytes().split(b"\n")
-    except FileNotFoundError:
-        return None
-    # The last piece is empty, or a line that was being written when the run was killed.
-    entries = [json.loads(line) for line in lines[:-1]]
-    # A run that was refused before it made anything does not bind the next one.
-    return Journal(entries[0], entries[1:]) if len(entries) > 1 else None
+def journal_path(manifest_path: Path) -> Path:
+    return _beside(manifest_path, ".journal")
 
 
 def is_at_work(manifest_path: Path) -> bool:
@@ -182,6 +110,7 @@ class Stage:
 
     Used as a context manager, which holds the stage's lock and turns disk errors into
     user errors. `finished` maps a file's name (relative to the manifest's folder) to its entry.
+    `of_any_program`: its bytes do not depend on this program, as those of a download.
 
     Raises (on entering):
       UserError: another run is at work there, or what is there was made otherwise.
@@ -193,31 +122,25 @@ class Stage:
         dataset: str,
         manifest_path: Path,
         arguments: Mapping[str, Any],
-        inputs: Sequence[Mapping[str, Any]],
+        inputs: Sequence[InputFile],
         *,
         outputs_to_delete: str,
         temporary_files: Sequence[str] = (),
-        vocab: Mapping[str, Any] | None = None,
+        vocab: VocabEntry | None = None,
+        of_any_program: bool = False,
     ):
         self.manifest_path = manifest_path
         self.folder = manifest_path.parent
-        self.finished: dict[str, dict[str, Any]] = {}
+        self.finished: dict[str, FileEntry] = {}
         self.checkpoint: dict[str, Any] | None = None
         self.is_done = False
         self._outputs_to_delete = outputs_to_delete
         self._temporary_files = (*temporary_files, f"{manifest_path.name}*", f".{manifest_path.name}*")
-        self._journal_path = _beside(manifest_path, ".journal")
+        self._journal_path = journal_path(manifest_path)
         self._lock_path = _beside(manifest_path, ".lock")
         self._broken_path = _beside(manifest_path, ".broken")
-        self._header: dict[str, Any] = {
-            "stage": stage,
-            "dataset": dataset,
-            "format_version": FORMAT_VERSION,
-            "arguments": dict(arguments),
-            "inputs": list(inputs),
-        }
-        if vocab is not None:
-            self._header["vocab"] = dict(vocab)
+        self._header = Header(stage, dataset, FORMAT_VERSION, dict(arguments), tuple(inputs), vocab)
+        self._of_any_program = of_any_program
         self._exit_stack = contextlib.ExitStack()
         self._journal: IO[bytes] | None = None
 
@@ -229,8 +152,8 @@ class Stage:
             manifest = read_manifest(self.manifest_path)
             if manifest is not None:
                 self._require_same(manifest)
-                self.finished.update({e["file"]: e for e in shard_entries(manifest)})
-            damaged = self._forget_distrusted()
+                self.finished.update({entry.file: entry for entry in manifest.entries})
+            damaged = self._forget_marked_damaged()
             self._read_journal()
             damaged += self._forget_damaged()
             self.is_done = manifest is not None and not damaged and not is_marked_damaged(self.manifest_path)
@@ -263,18 +186,19 @@ class Stage:
             self.is_done = False
             self._open_journal(self._exit_stack)
 
-    def add(self, entry: Mapping[str, Any]) -> None:
-        """Notes a finished file: ``{"file", "bytes", "sha256", counts...}``."""
-        self.finished[entry["file"]] = dict(entry)
-        self._write_journal({"finished": entry})
+    def add(self, entry: FileEntry) -> None:
+        """Notes a finished file."""
+        self.finished[entry.file] = entry
+        self._write_journal({"finished": entry.to_json()})
 
     def add_checkpoint(self, checkpoint: Mapping[str, Any]) -> None:
         """Notes how far a single long file has come; `checkpoint` is found there after a kill."""
         self._write_journal({"checkpoint": checkpoint})
 
-    def complete(self, counts: Mapping[str, Any], shards: Mapping[str, Sequence[Mapping]]) -> None:
+    def complete(self, counts: dict[str, Any], shards: dict[str, list[FileEntry]]) -> None:
         """Writes the manifest; from now on the stage is done."""
-        write_json(self.manifest_path, {**self._header, "counts": counts, "shards": shards})
+        manifest = Manifest(**vars(self._header), counts=counts, shards=shards)
+        write_json(self.manifest_path, manifest.to_json())
         self.is_done = True
         # In this order a kill in between costs nothing that was made.
         for path in (self._broken_path, self._journal_path):
@@ -295,31 +219,45 @@ class Stage:
                 time.sleep(_LOCK_PAUSE_SECS)
         else:
             raise UserError(
-                f"another run of {self._header['stage']} for {self._header['dataset']} is at work "
+                f"another run of {self._header.stage} for {self._header.dataset} is at work "
                 f"in {self.folder}: wait for it to end, or choose another BERT_PREP_WORKING_DIR"
             )
 
-    def _require_same(self, there: Mapping[str, Any]) -> None:
-        found = _differences(there, self._header)
+    def _require_same(self, there: Manifest) -> None:
+        found = there.differences(self._header, is_finished=True)
         if found:
             raise UserError(
-                f"{self.folder} holds {there.get('stage')} of {there.get('dataset')} made "
-                f"otherwise: {'; '.join(found)}. Use the same arguments, another "
-                f"BERT_PREP_WORKING_DIR, or delete {self._outputs_to_delete}"
+                f"{self.folder} holds {there.stage} of {there.dataset} made otherwise: {'; '.join(found)}. Use the "
+                f"same arguments, another BERT_PREP_WORKING_DIR, or delete {self._outputs_to_delete}"
             )
 
     def _read_journal(self) -> None:
-        journal = read_journal(self.manifest_path)
+        journal = read_journal(self._journal_path)
         if journal is None:
             return
-        self._require_same(journal.header)
+        there, program = journal.header, program_version()
+        found = there.differences(self._header, is_finished=False)
+        if not found and not self._of_any_program:
+            # Those of before name no program.
+            was = journal.program or {}
+            found = [
+                f"the {what} is {was.get(name, 'not known')[:12]} there, {program[name][:12]} here"
+                for name, what in (("code", "program's sha256"), ("unicode", "version of Unicode in Python"))
+                if was.get(name) != program[name]
+            ]
+        if found:
+            raise UserError(
+                f"{self.folder} holds an unfinished {there.stage} of {there.dataset} that was begun otherwise: "
+                f"{'; '.join(found)}. Go on with what it was begun with, choose another BERT_PREP_WORKING_DIR, or "
+                f"delete {self._journal_path} to begin this stage anew"
+            )
         for entry in journal.entries:
-            if "finished" in entry:
-                self.finished[entry["finished"]["file"]] = entry["finished"]
+            if entry.finished:
+                self.finished[entry.finished.file] = entry.finished
             else:
-                self.checkpoint = entry["checkpoint"]
+                self.checkpoint = entry.checkpoint
 
-    def _forget_distrusted(self) -> list[str]:
+    def _forget_marked_damaged(self) -> list[str]:
         with contextlib.suppress(FileNotFoundError):
             names = json.loads(self._broken_path.read_text(encoding="utf-8"))
             return [name for name in names if self.finished.pop(name, None)]
@@ -329,7 +267,7 @@ class Stage:
         damaged = []
         for name, entry in list(self.finished.items()):
             path = self.folder / name
-            if not path.is_file() or path.stat().st_size != entry["bytes"]:
+            if not path.is_file() or path.stat().st_size != entry.num_bytes:
                 damaged.append(name)
                 del self.finished[name]
         return damaged
@@ -337,8 +275,8 @@ class Stage:
     def _open_journal(self, stack: contextlib.ExitStack) -> None:
         # Rewritten whole, because a torn last line must not stay in the middle.
         with atomic_file(self._journal_path) as file:
-            entries: list[dict[str, Any]] = [{**self._header, "time": time.time()}]
-            entries += [{"finished": entry} for entry in self.finished.values()]
+            header = {**self._header.to_json(), "program": program_version(), "time": time.time()}
+            entries = [header, *({"finished": entry.to_json()} for entry in self.finished.values())]
             if self.checkpoint is not None:
                 entries.append({"checkpoint": self.checkpoint})
             for entry in entries:

@@ -9,7 +9,6 @@ always part sentences: that is how the formatted files keep paragraphs within on
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
 from typing import Callable
 
 from bert_tf.base.errors import UserError
@@ -18,10 +17,6 @@ Splitter = Callable[[str], list[str]]
 
 METHODS = ("rules", "nltk")
 PARAGRAPH_SEPARATOR = "  "
-# What is longer is no sentence; it is parted at white space, so that it need not be held in memory.
-LONGEST_SENTENCE = 1 << 20
-# What follows decides whether a stop ends a sentence; a few words are enough.
-_CONTEXT = 1 << 10
 
 # Stand before what they belong to, so a sentence does not end after them.
 _NEVER_LAST = frozenset(
@@ -195,32 +190,3 @@ def get_splitter(method: str) -> Splitter:
     if method == "nltk":
         return _nltk_splitter()
     raise UserError(f"segmentation_method={method}: must be one of {', '.join(METHODS)}")
-
-
-def split_pieces(pieces: Iterable[str], split: Splitter) -> Iterator[list[str]]:
-    """The sentences of a text that comes in pieces: as if it were split at once, but that one which
-    is longer than `LONGEST_SENTENCE` is parted."""
-    text = ""
-    previous: str | None = None
-    for piece in pieces:
-        if previous is not None:
-            found, text = _split_off(text + previous, split)
-            yield found
-        previous = piece
-    yield split(text + (previous or ""))
-
-
-def _split_off(text: str, split: Splitter) -> tuple[list[str], str]:
-    """The sentences that are whole whatever follows, and the text from there on."""
-    text = text.lstrip(" ")
-    end = text.rfind(PARAGRAPH_SEPARATOR)
-    if end >= 0:
-        return split(text[:end]), text[end:]
-    found = split(text)
-    end = len(text.rstrip())
-    while found and len(text) - end < _CONTEXT:
-        end = text.rindex(found.pop(), 0, end)
-    if not found and len(text) > LONGEST_SENTENCE + _CONTEXT:
-        end = text.rfind(" ", 1, LONGEST_SENTENCE) + 1 or LONGEST_SENTENCE
-        found = list(filter(None, [text[:end].strip()]))
-    return found, text[end:]

@@ -8,22 +8,22 @@ document is never split, and the bytes depend on the seed alone, not on the numb
 
 from __future__ import annotations
 
-import codecs
 import contextlib
 import functools
 import hashlib
 import heapq
-import os
 from array import array
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Callable, NamedTuple
+from typing import BinaryIO, Callable, NamedTuple
 
 import numpy as np
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import atomic_file
 from bert_tf.base.progress import progress
+from data.corpora.text_files import LARGEST_DOCUMENT_BYTES, document_too_large
+from data.running.entries import FileEntry
 from data.running.manifest import Stage
 from data.running.workers import Workers
 from data.sharding import sentences
@@ -34,9 +34,9 @@ _SPLIT_NUMBERS = {"training": 0, "test": 1}
 _TIES = 2
 # Python's own integers take five times the memory of an array's.
 _ASSIGNMENT_BLOCK = 1 << 18
-# Read at once of a line or a document.
-_PIECE_BYTES = 1 << 20
-_LARGEST_DOCUMENT_BYTES = np.iinfo(np.uint32).max
+# Formatting puts two spaces between paragraphs, which may make a document a little larger.
+_LARGEST_LINE_BYTES = LARGEST_DOCUMENT_BYTES * 101 // 100
+_REPORT_BYTES = 1 << 20
 
 
 class ShardingSettings(NamedTuple):
@@ -93,21 +93,14 @@ def _index_file(path: Path, report: Callable[[int], object]) -> Iterator[tuple[i
     """(offset, length) of each document."""
     offset = reported = 0
     with open(path, "rb") as file:
-        while piece := file.readline(_PIECE_BYTES):
-            length = len(piece)
-            while len(piece) == _PIECE_BYTES and not piece.endswith(b"\n"):
-                piece = file.readline(_PIECE_BYTES)
-                length += len(piece)
-            own = length - len(piece) + len(piece.rstrip(b"\r\n"))
-            if own > _LARGEST_DOCUMENT_BYTES:
-                raise UserError(
-                    f"{path}: the line at byte {offset:,} has {own:,} bytes; a document may have up to "
-                    f"{_LARGEST_DOCUMENT_BYTES:,}: part it into several lines"
-                )
-            if own:
-                yield offset, own
-            offset += length
-            if offset - reported >= _PIECE_BYTES:
+        while line := file.readline(_LARGEST_LINE_BYTES + 2):
+            length = len(line.rstrip(b"\r\n"))
+            if length > _LARGEST_LINE_BYTES:
+                raise document_too_large(f"{path}, the line at byte {offset:,}")
+            if length:
+                yield offset, length
+            offset += len(line)
+            if offset - reported >= _REPORT_BYTES:
                 report(offset - reported)
                 reported = offset
     report(offset - reported)
@@ -117,7 +110,7 @@ def index_documents(paths: Sequence[Path]) -> DocumentIndex:
     """Streams the formatted files; empty lines are no documents.
 
     Raises:
-      UserError: a document of more than 4 GB.
+      UserError: a document is too large.
     """
     files, offsets, lengths = array("H"), array("Q"), array("I")
     total_bytes = sum(path.stat().st_size for path in paths)
@@ -157,15 +150,25 @@ def assign_documents(lengths: np.ndarray, settings: ShardingSettings) -> np.ndar
     return assignment
 
 
-def _read_document(descriptor: int, offset: int, length: int) -> Iterator[str]:
-    """A document's text, in pieces where it is large."""
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    for done in range(0, length, _PIECE_BYTES):
-        block = os.pread(descriptor, min(_PIECE_BYTES, length - done), offset + done)
-        yield decoder.decode(block, final=done + _PIECE_BYTES >= length)
+def _read_document(file: BinaryIO, offset: int, length: int) -> str:
+    """Raises: UserError where the bytes are not there or not UTF-8."""
+    file.seek(offset)
+    content = file.read(length)
+    if len(content) < length:
+        raise UserError(
+            f"{file.name}: only {len(content):,} of {length:,} bytes can be read at byte {offset:,}: it was changed, "
+            "or its file system fails; start the same command again, or format it anew"
+        )
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"{file.name}: not UTF-8 at byte {offset + error.start:,} (0x{content[error.start]:02x}): it was changed "
+            "or damaged after formatting, or made elsewhere: convert it, or format it anew"
+        ) from None
 
 
-def _write_shard(task: ShardTask, *, segmentation_method: str) -> dict[str, Any]:
+def _write_shard(task: ShardTask, *, segmentation_method: str) -> FileEntry:
     split = sentences.get_splitter(segmentation_method)
     documents = task.documents
     order = np.random.default_rng(task.seed).permutation(documents.num_documents)
@@ -173,30 +176,20 @@ def _write_shard(task: ShardTask, *, segmentation_method: str) -> dict[str, Any]
     num_sentences = num_bytes = 0
     path = Path(task.output)
     with contextlib.ExitStack() as stack:
-        inputs = [stack.enter_context(open(name, "rb", buffering=0)) for name in task.inputs]
+        inputs = [stack.enter_context(open(name, "rb")) for name in task.inputs]
         file = stack.enter_context(atomic_file(path))
-
-        def write(lines: list[str]) -> int:
-            block = "\n".join([*lines, ""]).encode()
+        for number in map(int, order):
+            text = _read_document(
+                inputs[documents.files[number]], int(documents.offsets[number]), int(documents.lengths[number])
+            )
+            found = split(text)
+            block = "\n".join([*found, "", ""]).encode()
             file.write(block)
             digest.update(block)
-            return len(block)
-
-        for number in map(int, order):
-            pieces = _read_document(
-                inputs[documents.files[number]].fileno(), int(documents.offsets[number]), int(documents.lengths[number])
-            )
-            for found in sentences.split_pieces(pieces, split):
-                num_bytes += write(found)
-                num_sentences += len(found)
-            num_bytes += write([""])
-    return {
-        "file": f"{path.parent.name}/{path.name}",
-        "bytes": num_bytes,
-        "sha256": digest.hexdigest(),
-        "num_documents": documents.num_documents,
-        "num_sentences": num_sentences,
-    }
+            num_bytes += len(block)
+            num_sentences += len(found)
+    counts = {"num_documents": documents.num_documents, "num_sentences": num_sentences}
+    return FileEntry(f"{path.parent.name}/{path.name}", num_bytes, digest.hexdigest(), counts)
 
 
 def _require_enough_documents(num_documents: int, settings: ShardingSettings) -> None:
@@ -273,11 +266,11 @@ def shard_corpus(
     entries = [entry for split in SPLITS for entry in shards[split]]
     counts = {
         "num_documents": index.num_documents,
-        "num_documents_training": sum(e["num_documents"] for e in shards["training"]),
-        "num_documents_test": sum(e["num_documents"] for e in shards["test"]),
-        "num_sentences": sum(e["num_sentences"] for e in entries),
+        "num_documents_training": sum(e.counts["num_documents"] for e in shards["training"]),
+        "num_documents_test": sum(e.counts["num_documents"] for e in shards["test"]),
+        "num_sentences": sum(e.counts["num_sentences"] for e in entries),
         "text_bytes": int(index.lengths.sum()),
     }
-    assert sum(e["num_documents"] for e in entries) == index.num_documents, counts
+    assert sum(e.counts["num_documents"] for e in entries) == index.num_documents, counts
     stage.complete(counts, shards)
     return counts

@@ -1,0 +1,295 @@
+"""What manifests and journals say, as they lie in JSON: of a stage, of its inputs and of the files it has made."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import json
+import unicodedata
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bert_tf.base.errors import UserError
+
+CHECKOUT = Path(__file__).resolve().parent.parent.parent
+# The code that decides what a stage writes.
+_CODE = ("data", "bert_tf/base", "bert_tf/text", "bert_tf/records", "bert_tf/batches")
+_SAMPLE_BYTES = 1 << 16
+
+
+@dataclasses.dataclass(frozen=True)
+class FileEntry:
+    """A file that a stage has made, `file` relative to its manifest's folder.
+
+    `details` holds what else its manifest says: counts, an address, damages.
+    """
+
+    file: str
+    num_bytes: int
+    sha256: str
+    details: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def counts(self) -> dict[str, Any]:
+        return {**self.details, **self.details.get("counts", {})}
+
+    def to_json(self) -> dict[str, Any]:
+        return {"file": self.file, "bytes": self.num_bytes, "sha256": self.sha256, **self.details}
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> FileEntry:
+        own = _typed(content, "file", str), _typed(content, "bytes", int), _typed(content, "sha256", str)
+        return cls(*own, {name: value for name, value in content.items() if name not in ("file", "bytes", "sha256")})
+
+
+@dataclasses.dataclass(frozen=True)
+class InputFile:
+    """A file that a stage reads; below the working directory the name is relative, so that it may move.
+
+    Where its sha256 is not known, the time of its last change and a sha256 of its head, middle and tail
+    show that it is still the same. Manifests of before have neither.
+    """
+
+    file: str
+    num_bytes: int
+    sha256: str | None = None
+    modified_ns: int | None = None
+    sample_sha256: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        content = dataclasses.asdict(self)
+        content = {"file": content.pop("file"), "bytes": content.pop("num_bytes"), **content}
+        return {name: value for name, value in content.items() if value is not None}
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> InputFile:
+        names = ("sha256", "modified_ns", "sample_sha256")
+        own = _typed(content, "file", str), _typed(content, "bytes", int)
+        return cls(*own, *(content.get(name) for name in names))
+
+    def has_same_content(self, other: InputFile) -> bool:
+        """As far as size and hashes can tell."""
+        pairs = ((self.sha256, other.sha256), (self.sample_sha256, other.sample_sha256))
+        return self.num_bytes == other.num_bytes and all(None in pair or pair[0] == pair[1] for pair in pairs)
+
+    def has_same_time(self, other: InputFile) -> bool:
+        return None in (self.modified_ns, other.modified_ns) or self.modified_ns == other.modified_ns
+
+
+def describe_input(path: Path, base: Path, sha256: str | None = None) -> InputFile:
+    """An input as it is now; `base` is the working directory."""
+    resolved, resolved_base = path.resolve(), base.resolve()
+    inside = resolved_base in resolved.parents
+    name, status = str(resolved.relative_to(resolved_base) if inside else resolved), path.stat()
+    if sha256 is not None:
+        return InputFile(name, status.st_size, sha256)
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        for place in sorted({0, max(0, status.st_size // 2), max(0, status.st_size - _SAMPLE_BYTES)}):
+            file.seek(place)
+            digest.update(file.read(_SAMPLE_BYTES))
+    return InputFile(name, status.st_size, None, status.st_mtime_ns, digest.hexdigest())
+
+
+@dataclasses.dataclass(frozen=True)
+class VocabEntry:
+    """The vocabulary that records were made with."""
+
+    size: int
+    sha256: str
+
+    def __str__(self) -> str:
+        return f"{self.size:,} pieces, sha256 {self.sha256[:12]}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Header:
+    """What decides the bytes that a stage writes, but for the program."""
+
+    stage: str
+    dataset: str
+    format_version: int
+    arguments: dict[str, Any]
+    inputs: tuple[InputFile, ...]
+    vocab: VocabEntry | None
+
+    def to_json(self) -> dict[str, Any]:
+        content = {field.name: getattr(self, field.name) for field in dataclasses.fields(Header)}
+        content["inputs"] = [entry.to_json() for entry in self.inputs]
+        vocab = content.pop("vocab")
+        return content if vocab is None else {**content, "vocab": dataclasses.asdict(vocab)}
+
+    @staticmethod
+    def fields_of(content: Mapping[str, Any]) -> dict[str, Any]:
+        vocab = content.get("vocab")
+        return {
+            "stage": _typed(content, "stage", str),
+            "dataset": _typed(content, "dataset", str),
+            "format_version": _typed(content, "format_version", int),
+            "arguments": _typed(content, "arguments", dict),
+            "inputs": tuple(map(InputFile.from_json, _typed(content, "inputs", list))),
+            "vocab": None if vocab is None else VocabEntry(_typed(vocab, "size", int), _typed(vocab, "sha256", str)),
+        }
+
+    def differences(self, here: Header, *, is_finished: bool) -> list[str]:
+        """Why what was made by this header is not what `here` asks for; empty where it is.
+
+        The time of an input's last change counts while a stage is not finished: one that is finished
+        may have been copied to another disk together with its input.
+        """
+        found = [
+            f"{key} is {getattr(self, key)} there, {getattr(here, key)} here"
+            for key in ("stage", "dataset", "format_version")
+            if getattr(self, key) != getattr(here, key)
+        ]
+        old, new = self.arguments, here.arguments
+        for name in sorted({*old, *new}):
+            if old.get(name) != new.get(name):
+                found.append(f"{name} is {old.get(name)} there, {new.get(name)} here")
+        if self.vocab != here.vocab:
+            found.append(f"the vocabulary is {self.vocab or 'none'} there, {here.vocab or 'none'} here")
+        return found + _input_differences(self.inputs, here.inputs, is_finished)
+
+
+def _input_differences(there: tuple[InputFile, ...], here: tuple[InputFile, ...], is_finished: bool) -> list[str]:
+    old, new = ({entry.file: entry for entry in entries} for entries in (there, here))
+    found = []
+    for names, what in (
+        (old.keys() - new.keys(), "was an input there"),
+        (new.keys() - old.keys(), "is an input only here"),
+        (
+            {
+                name
+                for name in old.keys() & new.keys()
+                if not old[name].has_same_content(new[name]) or not (is_finished or old[name].has_same_time(new[name]))
+            },
+            "has changed since",
+        ),
+    ):
+        if names:
+            more = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
+            found.append(f"{min(names)}{more} {what}")
+    if not found and list(old) != list(new):
+        one, other = next(pair for pair in zip(old, new) if pair[0] != pair[1])
+        found.append(f"the input files come in another order, {one} there where {other} is here")
+    return found
+
+
+@dataclasses.dataclass(frozen=True)
+class Manifest(Header):
+    """What a finished stage has made: counts of all, and its files by split."""
+
+    counts: dict[str, Any]
+    shards: dict[str, list[FileEntry]]
+
+    @property
+    def entries(self) -> Iterator[FileEntry]:
+        """All files, whatever their split."""
+        for entries in self.shards.values():
+            yield from entries
+
+    def to_json(self) -> dict[str, Any]:
+        shards = {split: [entry.to_json() for entry in entries] for split, entries in self.shards.items()}
+        return {**super().to_json(), "counts": self.counts, "shards": shards}
+
+    @classmethod
+    def from_json(cls, content: Any) -> Manifest:
+        """Raises: ValueError where something is missing or of another kind."""
+        if not isinstance(content, dict):
+            raise ValueError("is no JSON object")
+        header = Header.fields_of(content)
+        try:
+            shards = {
+                split: list(map(FileEntry.from_json, entries))
+                for split, entries in _typed(content, "shards", dict).items()
+            }
+        except (TypeError, AttributeError):
+            raise ValueError("lacks the files of a split") from None
+        found = cls(**header, counts=_typed(content, "counts", dict), shards=shards)
+        if found.stage == "create_tfrecord_files" and found.vocab is None:
+            raise ValueError("names no vocab")
+        return found
+
+
+def _typed(content: Any, name: str, kind: type) -> Any:
+    if not isinstance(content, dict) or not isinstance(content.get(name), kind):
+        raise ValueError(f"names no {name}")
+    return content[name]
+
+
+def read_manifest(path: Path) -> Manifest | None:
+    """The manifest at `path`, or None where there is none.
+
+    Raises:
+      UserError: it is there but is not JSON, or no manifest.
+    """
+    try:
+        return Manifest.from_json(json.loads(path.read_bytes()))
+    except FileNotFoundError:
+        return None
+    except (ValueError, RecursionError) as error:
+        what = "is damaged" if isinstance(error, (json.JSONDecodeError, UnicodeDecodeError)) else "is no manifest"
+        raise UserError(f"{path} {what} ({error}): delete the folder {path.parent} and make it again") from error
+
+
+@functools.cache
+def code_digest() -> str:
+    """sha256 of the modules that prepare data, as they were when this was first asked."""
+    digest = hashlib.sha256()
+    for path in sorted(path for folder in _CODE for path in CHECKOUT.joinpath(folder).rglob("*.py")):
+        digest.update(f"{path.relative_to(CHECKOUT)}\0".encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def program_version() -> dict[str, str]:
+    """What else decides a stage's bytes: our code, and Python's tables of characters."""
+    return {"code": code_digest(), "unicode": unicodedata.unidata_version}
+
+
+class JournalEntry(NamedTuple):
+    """One thing that was done: a file, or how far a single long one has come."""
+
+    finished: FileEntry | None
+    checkpoint: dict[str, Any] | None
+    time: float | None  # seconds since 1970; None: taken over from an earlier run
+
+
+class Journal(NamedTuple):
+    """What a stage that has not ended has noted: what it makes, since when, by which program; then what is done."""
+
+    header: Header
+    time: float
+    program: dict[str, str] | None
+    entries: list[JournalEntry]
+
+
+def read_journal(path: Path) -> Journal | None:
+    """The journal at `path`, or None where none of a run that got to work is there.
+
+    Raises:
+      UserError: it is damaged.
+    """
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except FileNotFoundError:
+        return None
+    try:
+        # The last piece is empty, or a line that was being written when the run was killed.
+        first, *others = [json.loads(line) for line in lines[:-1]] or [None]
+        # A run that was refused before it made anything does not bind the next one.
+        if not others:
+            return None
+        entries = [
+            JournalEntry(
+                FileEntry.from_json(entry["finished"]) if "finished" in entry else None,
+                entry.get("checkpoint"),
+                entry.get("time"),
+            )
+            for entry in others
+        ]
+        program = _typed(first, "program", dict) if "program" in first else None
+        return Journal(Header(**Header.fields_of(first)), _typed(first, "time", float), program, entries)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"{path} is damaged ({error}): delete it to begin this stage anew") from error
