@@ -355,11 +355,11 @@ def test_a_shard_is_written_with_its_index_and_counted(tmp_path, shard_text):
         "num_instance_tokens": sum(int(reader["input_mask"].sum()) for reader in readers),
         "num_padding_tokens": sum(32 - int(reader["input_mask"].sum()) for reader in readers),
     }
-    assert index.lengths.sum() == counts["num_instance_tokens"]
+    assert index.lengths().sum() == counts["num_instance_tokens"]
     total = total_counts([counts, counts])
     assert total["num_instances"] == 2 * len(readers)
     assert total["random_next_share"] == counts["num_random_next"] / len(readers)
-    assert total["padding_share"] == pytest.approx(1 - index.lengths.mean() / 32)
+    assert total["padding_share"] == pytest.approx(1 - index.lengths().mean() / 32)
     assert total_counts([]) == {}
 
 

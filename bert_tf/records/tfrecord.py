@@ -11,26 +11,31 @@ from __future__ import annotations
 
 import array
 import functools
+import gzip
 import itertools
-import mmap
-import os
+import shutil
 import struct
+import sys
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import google_crc32c
 import numpy as np
 
 from bert_tf.base.errors import UserError
+from bert_tf.base.files import atomic_file
+from bert_tf.records.raw_file import RawFile
 
 _HEADER = struct.Struct("<QI")  # length of the message and its checksum
 _LENGTH = struct.Struct("<Q")
 _CHECKSUM = struct.Struct("<I")
 _FRAMING_BYTES = _HEADER.size + _CHECKSUM.size
 _GZIP_MAGIC = b"\x1f\x8b"
-# Taken out of memory at once behind a walk through a file.
-_WALK_BYTES = 1 << 25
+UNPACKED_SUFFIX = ".unpacked"
+# Read at once while walking through a file, or unpacking one.
+_WALK_BYTES = 1 << 20
 WAY_OUT = (
     "copy the file again from its source, or delete it with its .index and run "
     "bertPrep.py --action create_tfrecord_files again, which makes what is missing"
@@ -76,27 +81,32 @@ class DamagedRecord(UserError):
         return f"{self.args[0]}: {self.args[1]}; {WAY_OUT}"
 
 
+class Record(NamedTuple):
+    """A whole record: its number and first byte in the file, its message, and the byte after it."""
+
+    number: int
+    offset: int
+    message: bytes
+    end: int
+
+
 class RecordFrames:
-    """A memory map of a shard, walked frame by frame; every fault is a UserError with its place."""
+    """A shard's records; every fault is a UserError with its place. GZIP shards are unpacked first."""
 
     def __init__(self, path: Path):
         self.path = path
         try:
-            with open(path, "rb") as file:
-                status = os.fstat(file.fileno())
-                self.size, self.modified_ns = status.st_size, status.st_mtime_ns
-                # An empty file cannot be mapped.
-                self.map: mmap.mmap | bytes = b""
-                if self.size:
-                    self.map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            self._file = RawFile(path)
+            if self._file.read(0, len(_GZIP_MAGIC)) == _GZIP_MAGIC:
+                self._file = RawFile(_unpack(self._file))
         except OSError as error:
             raise UserError(
                 f"record file {path} cannot be read ({error.strerror}); check the path, or prepare "
                 "the data with bertPrep.py"
             ) from error
-        if self.map[:2] == _GZIP_MAGIC:
-            self.close()
-            raise UserError(f"record file {path} is compressed; unpack it with gunzip first")
+        self.size, self.modified_ns = self._file.size, self._file.modified_ns
+        # What was read ahead, from its first byte on.
+        self._window_start, self._window = 0, b""
 
     def __enter__(self: _Self) -> _Self:
         return self
@@ -105,58 +115,99 @@ class RecordFrames:
         self.close()
 
     def close(self) -> None:
-        if isinstance(self.map, mmap.mmap):
-            self.map.close()
+        self._file.close()
 
     def fault(self, number: int, offset: int, what: str) -> UserError:
         return DamagedRecord(self.path, f"record {number} at byte {offset} {what}")
 
-    def end(self, number: int, offset: int) -> int:
-        """Where the record that starts at `offset` ends."""
-        if offset + _HEADER.size > self.size:
+    def _bytes(self, offset: int, size: int, read_ahead: int) -> bytes:
+        place = offset - self._window_start
+        if not 0 <= place <= len(self._window) - size:
+            place, self._window_start = 0, offset
+            self._window = self._file.read(offset, max(size, read_ahead))
+        return self._window[place : place + size]
+
+    def read(self, number: int, offset: int, read_ahead: int = 0) -> Record:
+        """The record that starts at `offset`, both checksums verified; reads `read_ahead` bytes if that is more."""
+        header = self._bytes(offset, _HEADER.size, read_ahead) if offset < self.size else b""
+        if len(header) < _HEADER.size:
             raise self.fault(number, offset, f"is cut off: the file ends at byte {self.size}")
-        length, checksum = _HEADER.unpack_from(self.map, offset)
-        if masked_checksum(self.map[offset : offset + 8]) != checksum:
+        length, checksum = _HEADER.unpack(header)
+        if masked_checksum(header[: _LENGTH.size]) != checksum:
             raise self.fault(number, offset, "has a damaged length (or this is no TFRecord file)")
         end = offset + _FRAMING_BYTES + length
         if end > self.size:
             raise self.fault(number, offset, f"is cut off: it ends at byte {end}, the file at byte {self.size}")
-        return end
-
-    def walk(self) -> Iterator[tuple[int, int, int]]:
-        """(number, offset, end) of every record; little of a large file stays mapped in memory."""
-        number = offset = forgotten = 0
-        while offset < self.size:
-            end = self.end(number, offset)
-            yield number, offset, end
-            number, offset = number + 1, end
-            if offset - forgotten >= 2 * _WALK_BYTES and isinstance(self.map, mmap.mmap):
-                self.map.madvise(mmap.MADV_DONTNEED, forgotten, _WALK_BYTES)
-                forgotten += _WALK_BYTES
-
-    def message(self, number: int, offset: int, end: int) -> bytes:
-        """The message of a record, its checksum verified."""
-        data = self.map[offset + _HEADER.size : end - _CHECKSUM.size]
-        if masked_checksum(data) != _CHECKSUM.unpack_from(self.map, end - _CHECKSUM.size)[0]:
+        data = self._bytes(offset, end - offset, read_ahead)
+        message = data[_HEADER.size : -_CHECKSUM.size]
+        if len(data) < end - offset or masked_checksum(message) != _CHECKSUM.unpack(data[-_CHECKSUM.size :])[0]:
             raise self.fault(number, offset, "is damaged: its checksum does not match its bytes")
-        return data
+        return Record(number, offset, message, end)
 
-    def block(self, offsets: Sequence[int]) -> list[bytes] | None:
+    def walk(self) -> Iterator[Record]:
+        """Every record, from the first on."""
+        number = offset = 0
+        while offset < self.size:
+            record = self.read(number, offset, _WALK_BYTES)
+            yield record
+            number, offset = number + 1, record.end
+
+    def block(self, offsets: np.ndarray) -> list[bytes] | None:
         """The messages of neighbouring records between their `offsets` [N + 1]; None where not all of them are whole.
 
-        Every checksum is verified, in less time than `end` and `message` take: what lies around the messages must be
-        what frames them.
+        Every checksum is verified, in less time than `read` takes: what lies around the messages must be what frames
+        them.
         """
-        data, before, after = self.map, _HEADER.size, _CHECKSUM.size
-        messages = [data[begin + before : end - after] for begin, end in zip(offsets, offsets[1:])]
-        first, last = offsets[0], offsets[-1]
-        found = [
-            data[first : first + before],
-            *(data[end - after : end + before] for end in offsets[1:-1]),
-            data[last - after : last],
-        ]
+        before, after = _HEADER.size, _CHECKSUM.size
+        places = (offsets - offsets[0]).tolist()
+        first = int(offsets[0])
+        if first + places[-1] > self.size:
+            return None
+        data = self._file.read(first, places[-1])
+        messages = [data[begin + before : end - after] for begin, end in zip(places, places[1:])]
+        found = [data[:before], *(data[end - after : end + before] for end in places[1:-1]), data[-after:]]
         framing = itertools.chain.from_iterable(zip(*_framing(messages)))
         return messages if b"".join(found) == b"".join(framing) else None
+
+
+def _unpack(packed: RawFile) -> Path:
+    """The file beside a GZIP shard that holds its records unpacked, made where there is none that is as new.
+
+    Records in a GZIP file can only be read from the first on; training reads them in random order.
+    """
+    path = packed.path
+    unpacked = path.with_name(path.name + UNPACKED_SUFFIX)
+    try:
+        if unpacked.stat().st_mtime_ns >= packed.modified_ns:
+            return unpacked
+    except FileNotFoundError:
+        pass
+    _say_that_shards_are_unpacked(path.parent)
+    try:
+        with gzip.open(path) as source, atomic_file(unpacked) as copy:
+            shutil.copyfileobj(source, copy, _WALK_BYTES)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise UserError(
+            f"record file {path} begins like a GZIP file, but cannot be unpacked ({error}); copy it again from its "
+            "source, and see whether gunzip reads it"
+        ) from error
+    except OSError as error:
+        raise UserError(
+            f"record file {path} is GZIP and cannot be unpacked to {unpacked} ({error.strerror}); unpack the shards "
+            "with gunzip into a folder with enough room, and name that"
+        ) from error
+    return unpacked
+
+
+@functools.cache
+def _say_that_shards_are_unpacked(folder: Path) -> None:
+    """Once a folder, not once a shard."""
+    print(
+        f"the GZIP shards in {folder} are unpacked beside themselves, once, to files that end in {UNPACKED_SUFFIX}; "
+        "this takes some time, and about five times their room",
+        file=sys.stderr,
+        flush=True,
+    )
 
 
 def verify_records(path: str | Path) -> np.ndarray:
@@ -166,7 +217,5 @@ def verify_records(path: str | Path) -> np.ndarray:
     """
     offsets = array.array("Q", [0])
     with RecordFrames(Path(path)) as frames:
-        for number, offset, end in frames.walk():
-            frames.message(number, offset, end)
-            offsets.append(end)
+        offsets.extend(record.end for record in frames.walk())
     return np.asarray(offsets)

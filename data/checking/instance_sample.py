@@ -16,7 +16,6 @@ from bert_tf.records.schema import InstanceArrays
 
 # Decoding takes 0.1 ms each; shares come out to half a percent.
 SAMPLE_INSTANCES = 10_000
-_READ_AT_ONCE = 256
 _NUM_BINS = 12
 _NUM_PREDICTIONS_SHOWN = 20
 _BAR_WIDTH = 50
@@ -69,9 +68,7 @@ def read_sample(folder: Path, entries: Sequence[dict[str, Any]]) -> Sample:
             continue
         file_is_masked = describe(folder / entry["file"]).max_predictions_per_seq > 0
         with RecordFile(folder / entry["file"]) as file:
-            for number_read, record in enumerate(here.tolist()):
-                if number_read % _READ_AT_ONCE == 0:
-                    file.forget()
+            for record in here.tolist():
                 features = ExampleReader(file.read(record))
                 for name, column in columns.items():
                     # Records whose masks are drawn while reading hold none.
