@@ -64,13 +64,15 @@ class GlobalOrder:
             # As if the short blocks before this place were full.
             place += int(self._missing[np.searchsorted(self._short_ends, place, side="right")])
             number, skipped = divmod(place, BLOCK_RECORDS)
-            block = int(self._permutation[number])
-            file = int(np.searchsorted(self._first_blocks, block, side="right")) - 1
-            first = (block - int(self._first_blocks[file])) * BLOCK_RECORDS
-            taken = min(count, BLOCK_RECORDS - skipped, int(self._records[file]) - first - skipped)
-            found.append(RecordRange(file, first + skipped, taken, epoch))
-            start += taken
-            count -= taken
+            blocks = self._permutation[number : number - (-(skipped + count) // BLOCK_RECORDS)]
+            files = np.searchsorted(self._first_blocks, blocks, side="right") - 1
+            firsts = (blocks - self._first_blocks[files]) * BLOCK_RECORDS
+            sizes = np.minimum(BLOCK_RECORDS, self._records[files] - firsts)
+            for file, first, size in zip(files.tolist(), firsts.tolist(), sizes.tolist()):
+                taken = min(count, size - skipped)
+                if taken > 0:
+                    found.append(RecordRange(file, first + skipped, taken, epoch))
+                start, count, skipped = start + taken, count - taken, 0
         return found
 
     def _draw(self, epoch: int) -> None:

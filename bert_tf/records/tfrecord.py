@@ -60,16 +60,16 @@ def _header(num_bytes: int) -> bytes:
     return _HEADER.pack(num_bytes, masked_checksum(_LENGTH.pack(num_bytes)))
 
 
-def _framing(messages: Sequence[bytes]) -> tuple[Iterator[bytes], list[bytes]]:
-    """What precedes each message, and what follows it."""
+def _framing(messages: Sequence[bytes]) -> tuple[Iterator[bytes], np.ndarray]:
+    """What precedes each message, and its checksum, which follows it, uint32 [N]."""
     crcs = np.fromiter(map(google_crc32c.value, messages), np.uint32, len(messages))
-    return map(_header, map(len, messages)), _mask(crcs).astype("<u4").view(f"V{_CHECKSUM.size}").tolist()
+    return map(_header, map(len, messages)), _mask(crcs).astype("<u4")
 
 
 def frame(messages: Sequence[bytes]) -> tuple[bytes, np.ndarray]:
     """The records one after another, and how many bytes each has, int64 [N]."""
     headers, checksums = _framing(messages)
-    records = zip(headers, messages, checksums)
+    records = zip(headers, messages, checksums.view(f"V{_CHECKSUM.size}").tolist())
     sizes = np.fromiter(map(len, messages), np.int64, len(messages))
     return b"".join(itertools.chain.from_iterable(records)), sizes + _FRAMING_BYTES
 
@@ -158,16 +158,17 @@ class RecordFrames:
         Every checksum is verified, in less time than `read` takes: what lies around the messages must be what frames
         them.
         """
-        before, after = _HEADER.size, _CHECKSUM.size
-        places = (offsets - offsets[0]).tolist()
-        first = int(offsets[0])
-        if first + places[-1] > self.size:
+        first, places = int(offsets[0]), (offsets - offsets[0]).tolist()
+        before, after, size = _HEADER.size, _CHECKSUM.size, places[-1]
+        if not 0 < size <= self.size - first:
             return None
-        data = self._file.read(first, places[-1])
+        data = self._file.read(first, size)
         messages = [data[begin + before : end - after] for begin, end in zip(places, places[1:])]
-        found = [data[:before], *(data[end - after : end + before] for end in places[1:-1]), data[-after:]]
-        framing = itertools.chain.from_iterable(zip(*_framing(messages)))
-        return messages if b"".join(found) == b"".join(framing) else None
+        found = [data[:before], *[data[end - after : end + before] for end in places[1:-1]], data[size - after :]]
+        headers, checksums = _framing(messages)
+        headers_Nx12 = np.frombuffer(b"".join(headers), np.uint8).reshape(-1, before)
+        framing = np.concatenate([headers_Nx12, checksums.view(np.uint8).reshape(-1, after)], axis=1)
+        return messages if b"".join(found) == framing.tobytes() else None
 
 
 def _unpack(packed: RawFile) -> Path:
