@@ -147,6 +147,14 @@ def _blocks_of_lines(file: BinaryIO) -> Iterator[bytes]:
         yield block if block.endswith(b"\n") else block + b"\n"
 
 
+def not_utf8(path: str | Path, place: int, error: UnicodeDecodeError) -> UserError:
+    """`error` occurred in a block of a sharded text file that begins at byte `place`."""
+    return UserError(
+        f"sharded text {path} is not UTF-8 at byte {place + error.start} (0x{error.object[error.start]:02x}); "
+        "delete it and run bertPrep.py --action sharding again"
+    )
+
+
 def _refuse_too_large(
     path: str | Path, settings: ExampleSettings, text_bytes: int, num_tokens: int, num_documents: int
 ) -> None:
@@ -204,10 +212,7 @@ def read_text(path: str | Path, tokenizer: Tokenizer, settings: ExampleSettings)
             f"sharded text {path} cannot be read ({error.strerror}); run bertPrep.py --action sharding first"
         ) from error
     except UnicodeDecodeError as error:
-        raise UserError(
-            f"sharded text {path} is not UTF-8 at byte {place + error.start} (0x{error.object[error.start]:02x}); "
-            "delete it and run bertPrep.py --action sharding again"
-        ) from error
+        raise not_utf8(path, place, error) from error
     end_documents(np.array([len(sentence_starts) - 1]))
     # The arrays themselves, not copies of them.
     return TokenizedText(*map(np.asarray, (tokens, sentence_starts, document_starts)))
