@@ -13,6 +13,7 @@ from __future__ import annotations
 import array
 import contextlib
 import functools
+import itertools
 import struct
 from collections.abc import Sequence
 from pathlib import Path
@@ -164,7 +165,7 @@ class ExampleFrames(RecordFrames):
     def scan(self) -> tuple[np.ndarray, np.ndarray]:
         """Offsets and lengths by one pass over the file."""
         offsets, lengths = array.array("Q", [0]), array.array("H")
-        for record in self.walk():
+        for record in itertools.chain.from_iterable(self.walk()):
             tokens = self.num_tokens(record)
             if tokens > LONGEST_SEQUENCE:
                 raise self.fault(record.number, record.offset, f"has {tokens} tokens; at most {LONGEST_SEQUENCE}")

@@ -35,7 +35,7 @@ _FRAMING_BYTES = _HEADER.size + _CHECKSUM.size
 _GZIP_MAGIC = b"\x1f\x8b"
 UNPACKED_SUFFIX = ".unpacked"
 # Read at once while walking through a file, or unpacking one.
-_WALK_BYTES = 1 << 20
+_WALK_BYTES = 1 << 18
 WAY_OUT = (
     "copy the file again from its source, or delete it with its .index and run "
     "bertPrep.py --action create_tfrecord_files again, which makes what is missing"
@@ -54,7 +54,7 @@ def masked_checksum(data: bytes) -> int:
     return _mask(google_crc32c.value(data))
 
 
-@functools.cache
+@functools.lru_cache(maxsize=1 << 16)
 def _header(num_bytes: int) -> bytes:
     """What precedes a message of `num_bytes`: there are few different sizes."""
     return _HEADER.pack(num_bytes, masked_checksum(_LENGTH.pack(num_bytes)))
@@ -105,8 +105,6 @@ class RecordFrames:
                 "the data with bertPrep.py"
             ) from error
         self.size, self.modified_ns = self._file.size, self._file.modified_ns
-        # What was read ahead, from its first byte on.
-        self._window_start, self._window = 0, b""
 
     def __enter__(self: _Self) -> _Self:
         return self
@@ -120,40 +118,43 @@ class RecordFrames:
     def fault(self, number: int, offset: int, what: str) -> UserError:
         return DamagedRecord(self.path, f"record {number} at byte {offset} {what}")
 
-    def _bytes(self, offset: int, size: int, read_ahead: int) -> bytes:
-        place = offset - self._window_start
-        if not 0 <= place <= len(self._window) - size:
-            place, self._window_start = 0, offset
-            self._window = self._file.read(offset, max(size, read_ahead))
-        return self._window[place : place + size]
-
-    def read(self, number: int, offset: int, read_ahead: int = 0) -> Record:
-        """The record that starts at `offset`, both checksums verified; reads `read_ahead` bytes if that is more."""
-        header = self._bytes(offset, _HEADER.size, read_ahead) if offset < self.size else b""
+    def read(self, number: int, offset: int) -> Record:
+        """The record that starts at `offset`, both checksums verified."""
+        header = self._file.read(offset, _HEADER.size) if offset < self.size else b""
         if len(header) < _HEADER.size:
             raise self.fault(number, offset, f"is cut off: the file ends at byte {self.size}")
-        length, checksum = _HEADER.unpack(header)
-        if masked_checksum(header[: _LENGTH.size]) != checksum:
+        length, _ = _HEADER.unpack(header)
+        if header != _header(length):
             raise self.fault(number, offset, "has a damaged length (or this is no TFRecord file)")
         end = offset + _FRAMING_BYTES + length
         if end > self.size:
             raise self.fault(number, offset, f"is cut off: it ends at byte {end}, the file at byte {self.size}")
-        data = self._bytes(offset, end - offset, read_ahead)
-        message = data[_HEADER.size : -_CHECKSUM.size]
-        if len(data) < end - offset or masked_checksum(message) != _CHECKSUM.unpack(data[-_CHECKSUM.size :])[0]:
+        data = self._file.read(offset + _HEADER.size, length + _CHECKSUM.size)
+        message, checksum = data[:length], data[length:]
+        if checksum != _CHECKSUM.pack(masked_checksum(message)):
             raise self.fault(number, offset, "is damaged: its checksum does not match its bytes")
         return Record(number, offset, message, end)
 
-    def walk(self) -> Iterator[Record]:
-        """Every record, from the first on."""
+    def walk(self) -> Iterator[list[Record]]:
+        """Every record, from the first on, some neighbours at a time."""
         number = offset = 0
         while offset < self.size:
-            record = self.read(number, offset, _WALK_BYTES)
-            yield record
-            number, offset = number + 1, record.end
+            data = self._file.read(offset, _WALK_BYTES)
+            ends = _stated_ends(data, offset)
+            begins = [offset, *ends[:-1]]
+            messages = self.block(np.array([offset, *ends], np.uint64), data)
+            if messages:
+                records = list(map(Record, itertools.count(number), begins, messages, ends))
+            else:
+                # One by one they tell which is damaged, and how; a very large record has to be read by itself, too.
+                records = list(map(self.read, itertools.count(number), begins))
+            yield records
+            number, offset = number + len(records), records[-1].end
 
-    def block(self, offsets: np.ndarray) -> list[bytes] | None:
+    def block(self, offsets: np.ndarray, data: bytes | None = None) -> list[bytes] | None:
         """The messages of neighbouring records between their `offsets` [N + 1]; None where not all of them are whole.
+
+        `data`, where it has been read already: the bytes from the first offset on.
 
         Every checksum is verified, in less time than `read` takes: what lies around the messages must be what frames
         them.
@@ -162,13 +163,26 @@ class RecordFrames:
         before, after, size = _HEADER.size, _CHECKSUM.size, places[-1]
         if not 0 < size <= self.size - first:
             return None
-        data = self._file.read(first, size)
+        data = self._file.read(first, size) if data is None else data
         messages = [data[begin + before : end - after] for begin, end in zip(places, places[1:])]
-        found = [data[:before], *[data[end - after : end + before] for end in places[1:-1]], data[size - after :]]
+        found = [data[:before], *[data[end - after : end + before] for end in places[1:-1]], data[size - after : size]]
         headers, checksums = _framing(messages)
         headers_Nx12 = np.frombuffer(b"".join(headers), np.uint8).reshape(-1, before)
         framing = np.concatenate([headers_Nx12, checksums.view(np.uint8).reshape(-1, after)], axis=1)
         return messages if b"".join(found) == framing.tobytes() else None
+
+
+def _stated_ends(data: bytes, offset: int) -> list[int]:
+    """Where the records in `data`, which begins at byte `offset` of a file, end by the lengths that they state.
+
+    One that goes on past the end of `data` is left out.
+    """
+    ends, place = [], 0
+    while place + _HEADER.size <= len(data):
+        place += _LENGTH.unpack_from(data, place)[0] + _FRAMING_BYTES
+        if place <= len(data):
+            ends.append(offset + place)
+    return ends
 
 
 def _unpack(packed: RawFile) -> Path:
@@ -218,5 +232,6 @@ def verify_records(path: str | Path) -> np.ndarray:
     """
     offsets = array.array("Q", [0])
     with RecordFrames(Path(path)) as frames:
-        offsets.extend(record.end for record in frames.walk())
+        for records in frames.walk():
+            offsets.extend([record.end for record in records])
     return np.asarray(offsets)
