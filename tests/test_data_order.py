@@ -1,8 +1,10 @@
 from collections import Counter
 
+import numpy as np
 import pytest
 
 from bert_tf.base.errors import UserError
+from bert_tf.batches import data_order
 from bert_tf.batches.data_order import BLOCK_RECORDS, GlobalOrder
 
 SHARDS = [130, 64, 1, 0, 200]
@@ -39,7 +41,29 @@ def test_any_cut_gives_the_same_sequence(piece):
     assert pieces == whole
 
 
-def test_runs_stay_within_blocks():
+def literal_order(shards, seed, epoch):
+    """An epoch as lists of (file, record), with nothing saved."""
+    blocks = []
+    for file, count in enumerate(shards):
+        records = [(file, record) for record in range(count)]
+        blocks += [records[first : first + BLOCK_RECORDS] for first in range(0, count, BLOCK_RECORDS)]
+    words = np.random.Philox(key=[seed, epoch]).random_raw(len(blocks))
+    return [place for number in np.argsort(words, kind="stable") for place in blocks[number]]
+
+
+@pytest.mark.parametrize("shards", [SHARDS, [1] * 300, [64, 128], [0, 63, 0, 65, 0], [777, 5, 1000, 64]])
+@pytest.mark.parametrize("at_once", [1 << 20, 7, 1])
+def test_the_order_is_the_literal_one_however_it_is_sorted(monkeypatch, shards, at_once):
+    monkeypatch.setattr(data_order, "_BLOCKS_SORTED_AT_ONCE", at_once)
+    order, total = GlobalOrder(shards, seed=9), sum(shards)
+    for epoch in (0, 3):
+        expected = literal_order(shards, 9, epoch)
+        assert positions(order, epoch * total, total) == expected
+        for start in range(0, total, 41):
+            assert positions(order, epoch * total + start, 30)[: total - start] == expected[start : start + 30]
+
+
+def test_ranges_stay_within_blocks():
     for run in GlobalOrder(SHARDS, seed=3).ranges(0, 2 * sum(SHARDS)):
         assert 0 < run.num_records <= BLOCK_RECORDS
         assert run.first // BLOCK_RECORDS == (run.first + run.num_records - 1) // BLOCK_RECORDS

@@ -182,7 +182,7 @@ def test_records_of_googles_tool_are_read(tmp_path, content, has_v2_names):
     path = tmp_path / "theirs.tfrecord"
     path.write_bytes(base64.b64decode(content))
     assert describe(path) == RecordSchema(16, 3, has_v2_names)
-    assert load_index(path).lengths.tolist() == [12, 16]
+    assert load_index(path).lengths().tolist() == [12, 16]
     (batch,) = evaluation_batches(
         RecordSet(str(path), "eval_files"), batch_size=2, max_batches=0, rank=0, num_ranks=1, vocab_size=len(VOCABULARY)
     )

@@ -1,3 +1,5 @@
+import errno
+import gzip
 import subprocess
 import sys
 from collections import Counter
@@ -13,7 +15,9 @@ from bert_tf.base.errors import UserError
 from bert_tf.batches.batches import evaluation_batches, training_batches
 from bert_tf.batches.data_order import GlobalOrder
 from bert_tf.batches.masking import Masker, MaskingRules, VocabularyIds
-from bert_tf.batches.record_set import RecordSet, find_shards
+from bert_tf.batches.record_set import RecordSet, find_shards, make_missing_indexes
+from bert_tf.records import index
+from bert_tf.records.index import load_index, write_index
 from bert_tf.records.schema import RecordSchema
 from bert_tf.records.writer import write_records
 from bert_tf.text.vocabulary import load_vocab
@@ -328,8 +332,11 @@ def test_packing_goes_by_the_lengths_in_the_indexes(tmp_path):
     folder = write_dataset(tmp_path / "data", shards=(40,), schema=ROOMY)
     records = RecordSet(str(folder / "training"), "input_files")
     assert records.fingerprint() != records.fingerprint(packing=True)
-    index = tmp_path / "data" / "training" / "x_training_0.tfrecord.index"
-    records._indexes[0].lengths[7] -= 1
+    right = load_index(folder / "training" / "x_training_0.tfrecord")
+    lengths = right.lengths().copy()
+    lengths[7] -= 1
+    write_index(folder / "training" / "x_training_0.tfrecord", right.offsets(), lengths)
+    records = RecordSet(str(folder / "training"), "input_files")
     iterator = training_batches(
         records,
         GlobalOrder([40], seed=1),
@@ -341,7 +348,7 @@ def test_packing_goes_by_the_lengths_in_the_indexes(tmp_path):
         vocab_size=VOCAB_SIZE,
         packing=True,
     )
-    with pytest.raises(UserError, match=f"record 7 does not begin with.*delete {index.name}"):
+    with pytest.raises(UserError, match="record 7 does not begin with.*delete x_training_0.tfrecord.index"):
         next(iterator)
 
 
@@ -357,12 +364,83 @@ def test_records_of_unknown_rules_get_room_for_all_their_masks(tmp_path):
     updates(folder, 1, True)
 
 
-def test_a_shard_of_longer_records_is_named(tmp_path):
+@pytest.mark.parametrize("length", [12, 40])
+def test_a_shard_of_shorter_or_longer_records_is_named_at_the_start(tmp_path, length):
     folder = write_dataset(tmp_path / "data")
-    write_records(folder / "training" / "x_training_9.tfrecord", make_instance_arrays(instances(9, schema=ROOMY)))
+    other = instances(9, schema=RecordSchema(length, 3))
+    write_records(folder / "training" / "x_training_9.tfrecord", make_instance_arrays(other))
+    with pytest.raises(UserError, match=f"x_training_9.tfrecord holds .*={length}, .*_0.tfrecord holds .*=16"):
+        RecordSet(str(folder / "training"), "input_files")
+
+
+def test_a_record_unlike_the_first_of_its_shard_is_named_when_it_is_read(tmp_path):
+    folder = write_dataset(tmp_path / "data", shards=(40,))
+    path = folder / "training" / "x_training_0.tfrecord"
+    write_records(tmp_path / "short", make_instance_arrays(instances(9, schema=RecordSchema(12, 3))))
+    path.write_bytes(path.read_bytes() + (tmp_path / "short").read_bytes())
+    with pytest.raises(UserError, match="x_training_0.tfrecord .*records made alike"):
+        batches(folder, 7)
+
+
+def test_a_shard_without_records_is_no_fault_unless_all_are(tmp_path):
+    folder = write_dataset(tmp_path / "data", shards=(1, 40, 1, 24))
+    nothing = make_instance_arrays(instances(1)).rows(slice(0, 0))
+    for number in (0, 2):
+        write_records(folder / "training" / f"x_training_{number}.tfrecord", nothing)
     records = RecordSet(str(folder / "training"), "input_files")
-    with pytest.raises(UserError, match="x_training_9.tfrecord has a record of .* length of 16"):
-        records.check(SCHEMA, VOCAB_SIZE, "input_files")
+    assert records.stored_schema == SCHEMA and records.records_per_file == [0, 40, 0, 24]
+    assert len(batches(folder, 9)) == 9
+    for number in (1, 3):
+        write_records(folder / "training" / f"x_training_{number}.tfrecord", nothing)
+    with pytest.raises(UserError, match=r"4 shard\(s\) of --input_files hold no record"):
+        RecordSet(str(folder / "training"), "input_files")
+
+
+def test_gzip_shards_are_read(tmp_path, dataset):
+    folder = tmp_path / "packed"
+    folder.mkdir()
+    for path in find_shards(str(dataset / "training"), "x"):
+        (folder / f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
+    make_missing_indexes(str(folder), "input_files")
+    records = RecordSet(str(folder), "input_files")
+    assert [path.suffix for path in records.files] == [".gz"] * 3, "neither indexes nor unpacked copies are shards"
+    ranges = GlobalOrder(records.records_per_file, seed=1).ranges(0, 137)
+    assert records.read(ranges) == RecordSet(str(dataset / "training"), "input_files").read(ranges)
+
+
+def test_one_rank_makes_missing_indexes_for_all(tmp_path, monkeypatch):
+    folder = write_dataset(tmp_path / "data")
+    for path in (folder / "training").glob("*.index"):
+        path.unlink()
+    make_missing_indexes(str(folder / "training"), "input_files")
+    monkeypatch.setattr(index.ExampleFrames, "scan", None)
+    assert RecordSet(str(folder / "training"), "input_files").num_instances == 137
+
+
+def test_indexes_that_cannot_be_stored_serve_all_the_same(tmp_path, monkeypatch):
+    folder = write_dataset(tmp_path / "data", schema=ROOMY)
+    expected = RecordSet(str(folder / "training"), "input_files").fingerprint(packing=True)
+    for path in (folder / "training").glob("*.index"):
+        path.unlink()
+
+    def refuse(*_):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(index, "write_index", refuse)
+    assert RecordSet(str(folder / "training"), "input_files").fingerprint(packing=True) == expected
+    assert len(updates(folder, 3, True)) == 3 and not list((folder / "training").glob("*.index"))
+
+
+def test_lengths_are_read_only_where_rows_are_packed(tmp_path, monkeypatch):
+    folder = write_dataset(tmp_path / "data", schema=ROOMY)
+
+    def refuse(*_):
+        raise AssertionError("lengths are read")
+
+    monkeypatch.setattr(index.RecordIndex, "lengths", refuse)
+    updates(folder, 3, False)
+    with pytest.raises(AssertionError, match="lengths are read"):
+        updates(folder, 1, True)
 
 
 @pytest.mark.slow

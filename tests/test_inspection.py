@@ -14,6 +14,7 @@ from data.checking import inspection
 from tests.preparation import changed, documents, run, shard
 
 SHARDS = ("--n_training_shards", 3, "--n_test_shards", 2)
+WORDS = " ".join(documents(3)).replace(".", "").split()
 RECORDS = ("--max_seq_length", 64, "--max_predictions_per_seq", 10, "--dupe_factor", 2)
 
 
@@ -72,11 +73,12 @@ def test_a_planted_duplicate_article_is_found(tmp_path, capsys):
         tmp_path, [*texts, changed(texts[17])], "--n_training_shards", 3, "--n_test_shards", 0, "--fraction_test_set", 0
     )
     output, wrong = inspect(capsys, tmp_path)
-    assert len(wrong) == 1
-    assert wrong[0].startswith("1 of 41 documents repeat an earlier one, exactly or nearly")
+    assert len(wrong) == 2
+    assert wrong[0].startswith("there are no test documents")
+    assert wrong[1].startswith("1 of 41 documents repeat an earlier one, exactly or nearly")
     assert "(0 the same, 1 nearly)" in output
     assert output.count(texts[17][:30]) == 2
-    assert "not looked at, because not there: vocabulary" in output
+    assert "not looked at, because not there or damaged: vocabulary" in output
 
 
 def test_a_train_test_leak_is_found(tmp_path, capsys):
@@ -133,6 +135,52 @@ def test_text_of_another_language_than_its_vocabulary(prepared, tmp_path, capsys
     # Before any record is made, too.
     shutil.rmtree(tmp_path / "tfrecord")
     assert "mostly CJK" in inspect(capsys, tmp_path, "--vocab_file", vocab)[1][0]
+
+
+def test_a_corpus_of_headings_is_named(prepared, tmp_path, capsys):
+    shutil.copytree(prepared / "sharded", tmp_path / "sharded")
+    assert inspect(capsys, tmp_path)[1] == []
+    for path in (tmp_path / "sharded/custom/training").iterdir():
+        path.write_text(re.sub("(?m)^(.{20}).*$", r"\1", path.read_text()))
+    wrong = inspect(capsys, tmp_path)[1]
+    assert any(
+        re.match("100% of the sentences end without a stop, and they have 20 .*headings", what) for what in wrong
+    )
+
+
+def test_an_unusual_share_of_random_next_passages_is_named(tmp_path, capsys):
+    rng = random.Random(0)
+    # Half of the documents are a single sentence.
+    sizes = [1, 10] * 400
+    texts = [" ".join(" ".join(rng.choices(WORDS, k=5)).capitalize() + "." for _ in range(size)) for size in sizes]
+    shard(tmp_path, texts, *SHARDS)
+    run(tmp_path, "create_vocab", "--vocab_size", 500)
+    run(tmp_path, "create_tfrecord_files", *RECORDS)
+    output, wrong = inspect(capsys, tmp_path)
+    share = float(re.search(r"([\d.]+)% random next", output)[1])
+    assert 65 < share < 75 and any("of the second passages are random" in what for what in wrong)
+
+
+@pytest.mark.parametrize("content", ["[]", "{}", '{"dataset": "cus'])
+def test_a_broken_manifest_of_records_is_a_fault(prepared, tmp_path, capsys, content):
+    shutil.copytree(prepared, tmp_path / "work")
+    (manifest,) = (tmp_path / "work").glob("tfrecord/*/custom/manifest.json")
+    manifest.write_text(content)
+    output, wrong = inspect(capsys, tmp_path / "work")
+    assert len(wrong) == 1 and str(manifest) in wrong[0] and "nothing looks wrong" not in output
+    shutil.rmtree(tmp_path / "work/sharded")
+    with pytest.raises(UserError, match=re.escape(str(manifest))):
+        run(tmp_path / "work", "inspect")
+
+
+def test_text_that_is_not_utf_8_is_named_with_its_byte(prepared, tmp_path):
+    shutil.copytree(prepared, tmp_path / "work")
+    path = tmp_path / "work/sharded/custom/training/custom_training_0.txt"
+    content = bytearray(path.read_bytes())
+    content[100] = 0xE9
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=r"custom_training_0.txt is not UTF-8 at byte 100 "):
+        run(tmp_path / "work", "inspect")
 
 
 def test_damage_and_absence_say_what_to_do(prepared, tmp_path):

@@ -67,8 +67,8 @@ def test_shares_are_those_that_were_drawn():
     [
         ({"masked": 1.0, "kept": 0.0}, "100.0% of the predictions are masked, where 80%"),
         ({"masked": 0.8, "kept": 0.2}, "of the predictions are replaced, where 10%"),
-        ({"random_next": 0.2}, "second passages are random: was the label's meaning turned round"),
-        ({"random_next": 0.95}, "most documents have a single sentence"),
+        ({"random_next": 0.2}, "where 50 to 60 % are usual: was the label's meaning turned round"),
+        ({"random_next": 0.95}, "many documents have a single sentence"),
     ],
 )
 def test_broken_rules_are_said(options, message):

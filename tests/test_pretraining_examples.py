@@ -355,11 +355,11 @@ def test_a_shard_is_written_with_its_index_and_counted(tmp_path, shard_text):
         "num_instance_tokens": sum(int(reader["input_mask"].sum()) for reader in readers),
         "num_padding_tokens": sum(32 - int(reader["input_mask"].sum()) for reader in readers),
     }
-    assert index.lengths.sum() == counts["num_instance_tokens"]
+    assert index.lengths().sum() == counts["num_instance_tokens"]
     total = total_counts([counts, counts])
     assert total["num_instances"] == 2 * len(readers)
     assert total["random_next_share"] == counts["num_random_next"] / len(readers)
-    assert total["padding_share"] == pytest.approx(1 - index.lengths.mean() / 32)
+    assert total["padding_share"] == pytest.approx(1 - index.lengths().mean() / 32)
     assert total_counts([]) == {}
 
 
@@ -377,7 +377,7 @@ def test_a_shard_is_the_same_bytes_again_and_differs_by_split_shard_and_seed(tmp
 def test_text_is_read_by_line_feeds_alone_and_empty_sentences_are_left_out(tmp_path, shard_text):
     shard_text.write_bytes("\n\na0\ra1\nb0\x85b1\u2028b2\n \t\n\n\u200b\n\x01\n\nc0\n\u200b\nd0\r\nXX é".encode())
     tokenizer = open_tokenizer(tmp_path / "vocab.txt")
-    (text,) = examples.read_sections(shard_text, tokenizer, settings())
+    text = examples.read_text(shard_text, tokenizer, settings())
     assert [tokenizer.inv_vocab[token] for token in text.token_ids] == [
         "a0",
         "a1",
@@ -408,33 +408,31 @@ def test_a_single_document_is_cut_in_two(tmp_path, shard_text):
     assert min(labels.values()) > 30
 
 
-@pytest.mark.parametrize("num_documents", [30, 1])
-def test_a_shard_larger_than_memory_allows_is_worked_on_in_sections(tmp_path, shard_text, monkeypatch, num_documents):
-    if num_documents == 1:
-        shard_text.write_text(shard_text.read_text(encoding="utf-8").replace("\n\n", "\n"), encoding="utf-8")
-    tokenizer, own = open_tokenizer(tmp_path / "vocab.txt"), shard_settings(tmp_path, dupe_factor=2)
-    whole = make_shard(shard_text, tmp_path / "whole.tfrecord", own, "test", 0)
-    (text,) = examples.read_sections(shard_text, tokenizer, own)
-    numbers = set()
-    for section_bytes in range(500, 9000, 170):
-        monkeypatch.setattr(examples, "SECTION_BYTES", section_bytes)
-        # From a block a sentence to some documents a block.
-        monkeypatch.setattr(examples, "_BLOCK_BYTES", section_bytes % 7 * 30 + 1)
-        sections = list(examples.read_sections(shard_text, tokenizer, own))
-        numbers.add(len(sections))
-        assert np.array_equal(np.concatenate([section.token_ids for section in sections]), text.token_ids)
-        ends, num_ended = text.sentence_starts[text.document_starts], 0
-        for section in sections:
-            assert section.num_sentences > 1
-            assert section.is_continued == (num_ended not in ends), "it says where a document was cut"
-            num_ended += len(section.token_ids)
-        counts = make_shard(shard_text, tmp_path / "x.tfrecord", own, "test", 0)
-        for name in ("num_documents", "num_sentences", "num_tokens", "num_unknown_tokens"):
-            assert counts[name] == whole[name], "nothing is lost or counted twice"
-    assert min(numbers) < 4 and max(numbers) > 9
-    monkeypatch.undo()
-    make_shard(shard_text, tmp_path / "x.tfrecord", own, "test", 0)
-    assert (tmp_path / "x.tfrecord").read_bytes() == (tmp_path / "whole.tfrecord").read_bytes()
+def test_a_shard_too_large_for_memory_is_refused_by_its_size_before_it_is_read(tmp_path, shard_text, monkeypatch):
+    own = shard_settings(tmp_path)
+    with open(shard_text, "r+b") as file:
+        file.truncate(2_000_000_000)  # a hole, which takes no room
+    monkeypatch.setattr(examples, "_blocks_of_lines", None)
+    with pytest.raises(UserError, match="x_training_0.txt .2,000,000,000 bytes.* more shards, by --n_training_shards"):
+        make_shard(shard_text, tmp_path / "x.tfrecord", own, "training", 0)
+    assert not (tmp_path / "x.tfrecord").exists()
+
+
+def test_text_with_more_tokens_than_its_size_says_is_refused_while_it_is_read(tmp_path, shard_text, monkeypatch):
+    own = shard_settings(tmp_path, dupe_factor=2)
+    shard_text.write_text("].[.\n" * 1000, encoding="utf-8")
+    monkeypatch.setattr(examples, "MOST_WORKING_BYTES", 11_000)
+    with pytest.raises(UserError, match="x_training_0.txt .*more shards"):
+        make_shard(shard_text, tmp_path / "x.tfrecord", own, "training", 0)
+    shard_text.write_text("a0\n" * 1000, encoding="utf-8")
+    monkeypatch.setattr(examples, "MOST_WORKING_BYTES", 50_000)
+    make_shard(shard_text, tmp_path / "x.tfrecord", own, "training", 0)
+
+
+def test_half_a_gigabyte_of_english_is_not_refused():
+    english = int(500e6)
+    num_tokens = english // examples._TEXT_BYTES_PER_TOKEN
+    examples._refuse_too_large("x", settings(max_seq_length=128, dupe_factor=5), 2 * num_tokens, num_tokens, 0)
 
 
 @pytest.mark.parametrize("content", ["", "\n\n", "\u200b\n\n\u200b", "a0"])
@@ -447,8 +445,11 @@ def test_a_shard_without_two_sentences_is_refused(tmp_path, shard_text, content)
 
 
 def test_text_that_cannot_be_read_is_refused(tmp_path, shard_text):
-    shard_text.write_bytes(b"a0\nb0 \xe9\n")
-    for path, message in ((shard_text, "not UTF-8"), (tmp_path / "none.txt", "sharding")):
+    shard_text.write_bytes(b"a0\n" * 100_000 + b"b0 \xe9\n")
+    for path, message in (
+        (shard_text, r"x_training_0.txt is not UTF-8 at byte 300003 \(0xe9\)"),
+        (tmp_path / "none.txt", "sharding"),
+    ):
         with pytest.raises(UserError, match=message):
             make_shard(path, tmp_path / "x.tfrecord", shard_settings(tmp_path), "test", 0)
 

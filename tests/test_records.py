@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gzip
 import os
 import struct
 import uuid
@@ -12,10 +13,11 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.base.errors import UserError
-from bert_tf.records import example_proto, index
-from bert_tf.records.index import load_index
+from bert_tf.records import example_proto, index, tfrecord
+from bert_tf.records.index import load_index, open_index, write_index
 from bert_tf.records.reader import RecordFile, describe
 from bert_tf.records.schema import InstanceArrays, RecordSchema
+from bert_tf.records.tfrecord import verify_records
 from bert_tf.records.writer import RecordWriter, encode_records, write_records
 
 
@@ -160,10 +162,12 @@ def test_random_access_gives_the_messages(shard):
 
 def test_index_says_where_records_lie_and_how_long_they_are(shard):
     index = load_index(shard)
-    np.testing.assert_array_equal(index.lengths, instances(50).input_mask.sum(axis=1))
+    np.testing.assert_array_equal(index.lengths(), instances(50).input_mask.sum(axis=1))
     _, sizes = encode_records(instances(50))
-    np.testing.assert_array_equal(index.offsets, np.cumsum([0, *sizes]))
-    assert (index.offsets.dtype, index.lengths.dtype) == (np.uint64, np.uint16)
+    np.testing.assert_array_equal(index.offsets(), np.cumsum([0, *sizes]))
+    assert (index.offsets().dtype, index.lengths().dtype) == (np.uint64, np.uint16)
+    np.testing.assert_array_equal(index.offsets(17, 3), index.offsets()[17:21])
+    np.testing.assert_array_equal(index.lengths(17, 3), index.lengths()[17:20])
 
 
 def test_describe_finds_the_schema(tmp_path, shard):
@@ -204,7 +208,7 @@ def test_foreign_files_are_indexed_and_described(tmp_path, kind):
     path = tmp_path / "foreign.tfrecord"
     write_with_tensorflow(path, messages)
     assert describe(path) == RecordSchema(40, 6)
-    np.testing.assert_array_equal(load_index(path).lengths, rows.input_mask.sum(axis=1))
+    np.testing.assert_array_equal(load_index(path).lengths(), rows.input_mask.sum(axis=1))
     assert (tmp_path / "foreign.tfrecord.index").exists()
     reader = example_proto.ExampleReader(messages[5])
     for name, _, _ in order:
@@ -253,9 +257,7 @@ def test_features_come_by_rising_name_whatever_their_order():
 def test_an_index_that_is_missing_stale_or_damaged_is_made_again(tmp_path, shard, size):
     index_file = tmp_path / "x.tfrecord.index"
     good = index_file.read_bytes()
-    wrong_length = bytearray(good)
-    wrong_length[-5] ^= 1
-    for bad in (None, b"", b"BERTidx1", good[:-1], good + b"x", bytes(wrong_length)):
+    for bad in (None, b"", b"BERTidx1", good[:-1], good + b"x", b"bertIDX2" + good[8:]):
         index_file.unlink(missing_ok=True)
         if bad is not None:
             index_file.write_bytes(bad)
@@ -264,6 +266,25 @@ def test_an_index_that_is_missing_stale_or_damaged_is_made_again(tmp_path, shard
     write_records(tmp_path / "y.tfrecord", instances(size, seed=1))
     os.replace(tmp_path / "y.tfrecord", shard)
     assert load_index(shard).num_records == size
+
+
+def test_a_wrong_byte_of_an_index_is_noticed_by_its_checksum(shard):
+    index_file = shard.with_name("x.tfrecord.index")
+    assert open_index(shard).has_right_checksum()
+    damaged = bytearray(index_file.read_bytes())
+    damaged[-5] ^= 1
+    index_file.write_bytes(damaged)
+    assert not open_index(shard).has_right_checksum()
+
+
+def test_offsets_that_lie_outside_the_shard_are_an_error_and_no_crash(shard):
+    index = load_index(shard)
+    for place, offset in ((8, 1 << 63), (7, 1 << 62), (8, 3)):
+        offsets = index.offsets().copy()
+        offsets[place] = offset
+        write_index(shard, offsets, index.lengths())
+        with RecordFile(shard) as file, pytest.raises(UserError, match="record [67] "):
+            file.read_block(6, 4)
 
 
 def test_an_older_index_counts_only_if_it_agrees_with_the_records(tmp_path):
@@ -277,7 +298,7 @@ def test_an_older_index_counts_only_if_it_agrees_with_the_records(tmp_path):
     assert index_file.stat().st_mtime_ns == 0, "it agrees, and was not written again"
     index_file.write_bytes((tmp_path / "y.tfrecord.index").read_bytes())
     os.utime(index_file, ns=(0, 0))
-    np.testing.assert_array_equal(load_index(shard).lengths, instances(20, vocab_size=100).input_mask.sum(axis=1))
+    np.testing.assert_array_equal(load_index(shard).lengths(), instances(20, vocab_size=100).input_mask.sum(axis=1))
     assert index_file.read_bytes() == good
 
 
@@ -293,7 +314,7 @@ def test_an_index_that_cannot_be_stored_is_kept_in_memory(shard, monkeypatch):
 
 
 def test_a_truncated_shard_is_refused_with_its_place(tmp_path, shard):
-    data, offsets = shard.read_bytes(), load_index(shard).offsets.tolist()
+    data, offsets = shard.read_bytes(), load_index(shard).offsets().tolist()
     for size in (offsets[30] + 5, offsets[30] + 12, offsets[31] - 1):
         path = tmp_path / f"{size}.tfrecord"
         path.write_bytes(data[:size])
@@ -307,7 +328,7 @@ def test_a_truncated_shard_is_refused_with_its_place(tmp_path, shard):
 def test_damage_is_noticed_wherever_it_is(shard):
     index = load_index(shard)
     good = shard.read_bytes()
-    first, end = map(int, index.offsets[7:9])
+    first, end = index.offsets(7, 1).tolist()
     for place in [*range(first, first + 14), (first + end) // 2, *range(end - 6, end)]:
         damaged = bytearray(good)
         damaged[place] ^= 4
@@ -326,9 +347,82 @@ def test_a_shard_that_changed_after_it_was_indexed_is_refused(shard):
     with pytest.raises(UserError, match="when it was indexed"):
         RecordFile(shard, index)
     write_records(shard, instances(50))
-    merged = index._replace(offsets=np.delete(index.offsets, 8), lengths=index.lengths[1:])
-    with RecordFile(shard, merged) as file, pytest.raises(UserError, match="record 7 .* its index says"):
-        file.read(7)
+    write_index(shard, np.delete(index.offsets(), 8), index.lengths()[1:])
+    with RecordFile(shard) as file, pytest.raises(UserError, match="record 7 .* its index says"):
+        file.read_block(5, 4)
+
+
+def test_a_gzip_shard_is_unpacked_beside_itself_once(tmp_path, shard, capfd):
+    packed = tmp_path / "y.tfrecord.gz"
+    packed.write_bytes(gzip.compress(shard.read_bytes()))
+    assert describe(packed) == RecordSchema(128, 20)
+    np.testing.assert_array_equal(load_index(packed).lengths(), instances(50).input_mask.sum(axis=1))
+    with RecordFile(packed) as file, RecordFile(shard) as plain:
+        assert file.read_block(3, 40) == plain.read_block(3, 40)
+    unpacked = tmp_path / "y.tfrecord.gz.unpacked"
+    assert unpacked.read_bytes() == shard.read_bytes()
+    written = unpacked.stat().st_mtime_ns
+    load_index(packed)
+    assert unpacked.stat().st_mtime_ns == written, "not unpacked again"
+    packed.write_bytes(gzip.compress(b""))
+    os.utime(packed, ns=(written + 1, written + 1))
+    assert load_index(packed).num_records == 0, "a newer shard is unpacked again"
+    assert capfd.readouterr().err.count("are unpacked beside themselves") == 1
+
+
+def test_a_gzip_shard_that_is_cut_off_or_has_no_room_is_refused(tmp_path, shard, monkeypatch):
+    packed = tmp_path / "y.tfrecord.gz"
+    packed.write_bytes(gzip.compress(shard.read_bytes())[:-9])
+    with pytest.raises(UserError, match="y.tfrecord.gz .*cannot be unpacked .*copy it again"):
+        load_index(packed)
+    packed.write_bytes(gzip.compress(shard.read_bytes()))
+
+    def refuse(*_):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(tfrecord, "atomic_file", refuse)
+    with pytest.raises(UserError, match="Read-only file system.*gunzip into a folder"):
+        load_index(packed)
+
+
+def test_short_reads_are_completed(shard, monkeypatch):
+    with RecordFile(shard) as file:
+        expected = file.read_block(0, 50)
+    read = os.pread
+    monkeypatch.setattr(os, "pread", lambda descriptor, size, offset: read(descriptor, min(size, 7), offset))
+    with RecordFile(shard) as file:
+        assert file.read_block(0, 50) == expected
+        assert file.read(17) == expected[17]
+    assert len(verify_records(shard)) == 51
+
+
+def test_a_dying_file_system_is_an_error_with_file_and_byte(shard, monkeypatch):
+    index = load_index(shard)
+    with RecordFile(shard, index) as file:
+        begin = index.offsets(7, 1)[0]
+        read = os.pread
+
+        def dying(descriptor, size, offset):
+            if offset == begin:
+                raise OSError(errno.ESTALE, "Stale file handle")
+            return read(descriptor, size, offset)
+
+        monkeypatch.setattr(os, "pread", dying)
+        for take in (lambda: file.read(7), lambda: file.read_block(7, 3)):
+            with pytest.raises(UserError, match=f"{shard.name} cannot be read at byte {begin} .Stale file handle"):
+                take()
+
+
+def test_files_are_closed_when_nobody_uses_them(shard):
+    def num_open():
+        return len(os.listdir("/proc/self/fd"))
+
+    before = num_open()
+    file = RecordFile(shard)
+    assert num_open() > before
+    del file
+    load_index(shard)
+    assert num_open() == before
 
 
 def test_what_is_no_shard_for_pre_training_is_refused(tmp_path):
@@ -344,7 +438,7 @@ def test_what_is_no_shard_for_pre_training_is_refused(tmp_path):
     uneven.features.feature["segment_ids"].int64_list.value.append(1)
     write_with_tensorflow(tmp_path / "f", [uneven.SerializeToString()])
     for name, message in {
-        "a": "gunzip",
+        "a": "copy it again",
         "b": "no TFRecord",
         "c": "no tf.train.Example",
         "d": "no feature 'input_ids'",
@@ -355,7 +449,7 @@ def test_what_is_no_shard_for_pre_training_is_refused(tmp_path):
         with pytest.raises(UserError, match=message) as error:
             describe(tmp_path / name)
         assert str(tmp_path / name) in str(error.value)
-    for name, message in {"a": "gunzip", "b": "no TFRecord", "d": "no input_mask", "none": "cannot be"}.items():
+    for name, message in {"a": "copy it again", "b": "no TFRecord", "d": "no input_mask", "none": "cannot be"}.items():
         with pytest.raises(UserError, match=message):
             load_index(tmp_path / name)
 

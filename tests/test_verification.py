@@ -56,14 +56,14 @@ def rewrite(path: Path, change) -> None:
 
 def flip_record(work):
     path = records_folder(work) / "training/custom_training_1.tfrecord"
-    offset = int(load_index(path).offsets[3])
+    offset = int(load_index(path).offsets()[3])
     flip(path, offset + 40)
     return f"custom_training_1.tfrecord: record 3 at byte {offset} is damaged"
 
 
 def flip_length(work):
     path = records_folder(work) / "training/custom_training_2.tfrecord"
-    offset = int(load_index(path).offsets[5])
+    offset = int(load_index(path).offsets()[5])
     flip(path, offset)
     return f"custom_training_2.tfrecord: record 5 at byte {offset} has a damaged length"
 

@@ -1,6 +1,6 @@
 """Batches in the global order: read raw records, parse and mask them whole, ahead of their use.
 
-A rank reads its own rows of each update through a memory map, 64 neighbours at a time, and parses
+A rank reads its own rows of each update, 64 neighbours at a time, and parses
 them with one `tf.io.parse_example`, which is six times faster than parsing one by one. Unmasked
 records get their masks there, from (seed, epoch, record), whoever reads them and however often.
 Packed updates (`packing`) are planned from the indexes, before anything is read, by all ranks alike.
@@ -38,7 +38,7 @@ class Batch(NamedTuple):
 
     features: Features  # [A, B, ...]
     num_micro_batches: int | None = None  # of the A, the first so many hold rows, on every rank; None: all
-    num_tokens: int = 0  # without padding; 0 where it is not counted
+    num_tokens: int = 0  # without padding; unpacked, as many for every rank as for this one; 0 where it is not counted
     num_rows: int = 0  # computed, with those that only fill the last micro-batch
 
 
@@ -98,7 +98,13 @@ class Batches(Generic[Item]):
 
 def parse_records(records: RecordSet, serialized: list[bytes], ranges: Sequence[RecordRange], mask_seed: int) -> Arrays:
     """The serialised records [n] of `ranges` -> features [n, ...], int32 and float32, masked by `mask_seed`."""
-    parsed = _parser(records.stored_schema)(tf.constant(serialized))
+    try:
+        parsed = _parser(records.stored_schema)(tf.constant(serialized))
+    except tf.errors.InvalidArgumentError as error:
+        raise UserError(
+            f"one of the records {', '.join(records.name(ranges))} does not hold {records.stored_schema}, as the "
+            "first record of its file does; use records made alike"
+        ) from error
     # Not .numpy(), which copies; so they may only be read.
     features = {name: np.asarray(value) for name, value in parsed.items()}
     records.add_masks(features, ranges, mask_seed)
@@ -185,21 +191,23 @@ def training_batches(
     def batches() -> Iterator[Batch]:
         for number in itertools.count(first_batch):
             start = number * num_ranks * per_rank
-            ranges = order.ranges(start, num_ranks * per_rank)
-            lengths = records.lengths(ranges)
             num_micro_batches: int | None = None
             own_rows = per_rank
             if packing:
+                ranges = order.ranges(start, num_ranks * per_rank)
+                lengths = records.lengths(ranges)
                 rows = best_fit(lengths, records.schema.max_seq_length)
                 num_micro_batches = -(-len(rows) // (micro_batch_size * num_ranks))
                 own_rows = num_micro_batches * micro_batch_size
                 part = _packed_part(records, ranges, rows[rank * own_rows : (rank + 1) * own_rows], per_rank)
+                num_tokens = int(lengths.sum())
             else:
-                part = _Part(
-                    order.ranges(start + rank * per_rank, per_rank), _weighted(np.ones([per_rank], np.float32))
-                )
+                ranges = order.ranges(start + rank * per_rank, per_rank)
+                part = _Part(ranges, _weighted(np.ones([per_rank], np.float32)))
             features = _read_part(records, part, (num_accumulation_steps, micro_batch_size), order.seed, vocab_size)
-            yield Batch(features, num_micro_batches, int(lengths.sum()), own_rows * num_ranks)
+            if not packing:
+                num_tokens = num_ranks * int(np.count_nonzero(features["input_mask"]))
+            yield Batch(features, num_micro_batches, num_tokens, own_rows * num_ranks)
 
     return Batches(batches())
 

@@ -15,16 +15,19 @@ from typing import Any
 import numpy as np
 
 from bert_tf.base.errors import UserError
+from bert_tf.base.files import TEMPORARY_SUFFIX
 from bert_tf.batches.data_order import RecordRange
 from bert_tf.batches.masking import Masker, MaskingRules, VocabularyIds
 from bert_tf.batches.packing import predictions_per_row
-from bert_tf.records.index import load_index
+from bert_tf.records.index import INDEX_SUFFIX, RecordIndex, load_index, open_index
 from bert_tf.records.reader import RecordFile, describe
 from bert_tf.records.schema import RecordSchema
+from bert_tf.records.tfrecord import UNPACKED_SUFFIX
 from bert_tf.text.vocabulary import load_vocab
 
 MANIFEST_NAME = "manifest.json"
-# Far under the usual limit of 1024 open files.
+_NOT_SHARDS = (INDEX_SUFFIX, UNPACKED_SUFFIX, TEMPORARY_SUFFIX)
+# Shards, and as many indexes: far under the usual limit of 1024 open files.
 OPEN_FILES = 256
 
 
@@ -45,7 +48,7 @@ def find_shards(patterns: str, argument: str) -> list[Path]:
             files = sorted(Path(pattern).glob("*.tfrecord*"), key=_natural_key)
         else:
             files = sorted(map(Path, glob.glob(pattern)), key=_natural_key)
-        files = [path for path in files if path.is_file() and path.suffix not in (".index", ".tmp")]
+        files = [path for path in files if path.is_file() and path.suffix not in _NOT_SHARDS]
         if not files:
             raise UserError(
                 f"--{argument}: {pattern!r} names no record file; give a folder of .tfrecord "
@@ -57,6 +60,15 @@ def find_shards(patterns: str, argument: str) -> list[Path]:
     if len(set(found)) != len(found):
         raise UserError(f"--{argument}={patterns!r} names some files twice; every shard counts once")
     return found
+
+
+def make_missing_indexes(patterns: str, argument: str) -> None:
+    """Makes the indexes that shards lack, and unpacks GZIP shards: for one rank, before all others open the shards.
+
+    Raises: UserError as `find_shards` and `load_index` do.
+    """
+    for path in find_shards(patterns, argument):
+        load_index(path)
 
 
 class RecordSet:
@@ -76,9 +88,11 @@ class RecordSet:
     def __init__(self, patterns: str, argument: str):
         self.files = find_shards(patterns, argument)
         self.patterns = ",".join(str(Path(part.strip()).absolute()) for part in patterns.split(",") if part.strip())
-        self.stored_schema = self.schema = describe(self.files[0])
-        self._indexes = [load_index(path) for path in self.files]
-        self.records_per_file = [index.num_records for index in self._indexes]
+        indexes = list(map(load_index, self.files))
+        self.records_per_file = [index.num_records for index in indexes]
+        # Those that could not be stored; the others are opened when they are read.
+        self._unstored = {number: index for number, index in enumerate(indexes) if not index.is_stored}
+        self.stored_schema = self.schema = self._common_schema(argument)
         self._first_records = np.cumsum([0, *self.records_per_file])
         self.folder, self.manifest = self._find_manifest()
         self.masker: Masker | None = None
@@ -98,12 +112,6 @@ class RecordSet:
                 raise UserError(
                     f"--{name}={wanted}, but the records of --{argument} ({self.files[0]}) have "
                     f"{found}; use --{name}={found} or records made with {wanted}"
-                )
-        for path, index in zip(self.files, self._indexes):
-            if index.lengths.max(initial=0) > schema.max_seq_length:
-                raise UserError(
-                    f"{path} has a record of {index.lengths.max()} tokens, but the other records of "
-                    f"--{argument} have a length of {schema.max_seq_length}; use records made alike"
                 )
         recorded = self.vocab_size
         if recorded is not None and recorded != vocab_size:
@@ -153,7 +161,9 @@ class RecordSet:
         if self.masker:
             facts.append(dataclasses.asdict(self.masker.rules))
         if packing:
-            facts += [hashlib.sha256(index.lengths.tobytes()).hexdigest() for index in self._indexes]
+            facts += [
+                hashlib.sha256(self._index(number).lengths().tobytes()).hexdigest() for number in range(len(self.files))
+            ]
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
     def ranges_in_file_order(self, start: int, count: int) -> list[RecordRange]:
@@ -189,10 +199,7 @@ class RecordSet:
 
     def lengths(self, ranges: Sequence[RecordRange]) -> np.ndarray:
         """int64 [n]: real tokens of each record of the ranges, by the indexes."""
-        parts = [
-            self._indexes[record_range.file].lengths[record_range.first : record_range.first + record_range.num_records]
-            for record_range in ranges
-        ]
+        parts = [self._index(part.file).lengths(part.first, part.num_records) for part in ranges]
         return np.concatenate(parts).astype(np.int64)
 
     def check_lengths(self, input_mask: np.ndarray, ranges: Sequence[RecordRange]) -> None:
@@ -230,7 +237,29 @@ class RecordSet:
 
     @functools.lru_cache(maxsize=OPEN_FILES)  # noqa: B019 - the set lives as long as the run
     def _open(self, number: int) -> RecordFile:
-        return RecordFile(self.files[number], self._indexes[number])
+        return RecordFile(self.files[number], self._index(number))
+
+    @functools.lru_cache(maxsize=OPEN_FILES)  # noqa: B019 - likewise
+    def _index(self, number: int) -> RecordIndex:
+        # Made again where somebody has deleted it meanwhile.
+        path = self.files[number]
+        return self._unstored.get(number) or open_index(path) or load_index(path)
+
+    def _common_schema(self, argument: str) -> RecordSchema:
+        """What the first record of every shard holds; shards without records do not count.
+
+        Raises: UserError where there is no record, or a shard differs.
+        """
+        filled = [path for path, num_records in zip(self.files, self.records_per_file) if num_records]
+        if not filled:
+            raise UserError(f"the {len(self.files)} shard(s) of --{argument} hold no record; prepare the data again")
+        schema = describe(filled[0])
+        for path in filled[1:]:
+            if (other := describe(path)) != schema:
+                raise UserError(
+                    f"--{argument}: {path} holds {other}, but {filled[0]} holds {schema}; use records made alike"
+                )
+        return schema
 
     def _make_masker(self, argument: str) -> Masker:
         """For unmasked records: by the rules in their manifest and the vocabulary beside it."""

@@ -3,6 +3,9 @@
 Beside ``<shard>`` lies ``<shard>.index``: magic number, number of records n, offsets of the records
 (n + 1 uint64, the last is the file's size), real tokens of each (n uint16), and a checksum; all
 little-endian. It is made again where it is missing or does not fit.
+
+The index of 10^9 records has 10 GB. So only what is asked for is read, and the checksum is left to
+`bertPrep.py --action verify`; a wrong offset shows when a record is read there.
 """
 
 from __future__ import annotations
@@ -10,9 +13,10 @@ from __future__ import annotations
 import array
 import contextlib
 import functools
+import itertools
 import struct
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import google_crc32c
 import numpy as np
@@ -20,8 +24,9 @@ import numpy as np
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import atomic_file
 from bert_tf.records import example_proto
+from bert_tf.records.raw_file import RawBytes, RawFile
 from bert_tf.records.schema import LONGEST_SEQUENCE
-from bert_tf.records.tfrecord import RecordFrames
+from bert_tf.records.tfrecord import Record, RecordFrames
 
 INDEX_SUFFIX = ".index"
 
@@ -29,55 +34,75 @@ _INDEX_HEADER = struct.Struct("<8sQ")
 _INDEX_CHECKSUM = struct.Struct("<I")
 _INDEX_MAGIC = b"BERTidx1"
 # Records looked at when an index seems older than its shard.
-_SPOT_CHECKS = 16
+_SPOT_CHECKS = 4
 
 
-class RecordIndex(NamedTuple):
-    """Where a shard's records lie and how long they are."""
+class RecordIndex:
+    """Where a shard's records lie and how long they are, read piece by piece.
 
-    offsets: np.ndarray  # uint64 [N + 1] first byte of each record's framing; last: the file's size
-    lengths: np.ndarray  # uint16 [N] real tokens
+    Attributes:
+      num_records: of the shard.
+      data_bytes: size of the shard.
+      modified_ns: when the index was written; 0 for one that is in memory only.
+
+    Raises: ValueError where this is no index, or only a part of one.
+    """
+
+    def __init__(self, source: RawFile | RawBytes):
+        self._source = source
+        self.modified_ns = source.modified_ns if isinstance(source, RawFile) else 0
+        header = source.read(0, _INDEX_HEADER.size)
+        magic, self.num_records = _INDEX_HEADER.unpack(header.ljust(_INDEX_HEADER.size))
+        self._lengths_start = _INDEX_HEADER.size + 8 * (self.num_records + 1)
+        if magic != _INDEX_MAGIC or source.size != self._lengths_start + 2 * self.num_records + _INDEX_CHECKSUM.size:
+            raise ValueError("no index, or only a part of one")
+        self.data_bytes = int(self.offsets(self.num_records, 0)[0])
 
     @property
-    def num_records(self) -> int:
-        return len(self.lengths)
+    def is_stored(self) -> bool:
+        return isinstance(self._source, RawFile)
+
+    def offsets(self, first: int = 0, count: int | None = None) -> np.ndarray:
+        """uint64 [count + 1]: the first byte of each record from `first` on, and the byte after the last."""
+        count = self.num_records - first if count is None else count
+        return np.frombuffer(self._source.read(_INDEX_HEADER.size + 8 * first, 8 * (count + 1)), "<u8")
+
+    def lengths(self, first: int = 0, count: int | None = None) -> np.ndarray:
+        """uint16 [count]: real tokens of the records from `first` on."""
+        count = self.num_records - first if count is None else count
+        return np.frombuffer(self._source.read(self._lengths_start + 2 * first, 2 * count), "<u2")
+
+    def has_right_checksum(self) -> bool:
+        content = self._source.read(0, self._source.size)
+        body, checksum = content[: -_INDEX_CHECKSUM.size], content[-_INDEX_CHECKSUM.size :]
+        return google_crc32c.value(body) == _INDEX_CHECKSUM.unpack(checksum)[0]
 
 
 def index_path(path: Path) -> Path:
     return path.with_name(path.name + INDEX_SUFFIX)
 
 
-def write_index(path: Path, index: RecordIndex) -> None:
+def _encoded(offsets: np.ndarray, lengths: np.ndarray) -> Sequence[bytes]:
     parts = (
-        _INDEX_HEADER.pack(_INDEX_MAGIC, index.num_records),
-        index.offsets.astype("<u8", copy=False).tobytes(),
-        index.lengths.astype("<u2", copy=False).tobytes(),
+        _INDEX_HEADER.pack(_INDEX_MAGIC, len(lengths)),
+        offsets.astype("<u8", copy=False).tobytes(),
+        lengths.astype("<u2", copy=False).tobytes(),
     )
-    target = index_path(path)
-    with atomic_file(target) as file:
-        file.writelines(parts)
-        file.write(_INDEX_CHECKSUM.pack(functools.reduce(google_crc32c.extend, parts, 0)))
+    return *parts, _INDEX_CHECKSUM.pack(functools.reduce(google_crc32c.extend, parts, 0))
 
 
-def read_index(path: Path) -> RecordIndex | None:
-    """The stored index, or None where there is none or it is damaged."""
+def write_index(path: Path, offsets: np.ndarray, lengths: np.ndarray) -> None:
+    """Of the shard `path`. Args: offsets uint64 [N + 1], lengths uint16 [N]. Raises: OSError."""
+    with atomic_file(index_path(path)) as file:
+        file.writelines(_encoded(offsets, lengths))
+
+
+def open_index(path: Path) -> RecordIndex | None:
+    """The stored index of the shard `path`, or None where there is none or it is no whole one."""
     try:
-        stored = index_path(path).read_bytes()
-    except OSError:
+        return RecordIndex(RawFile(index_path(path)))
+    except (OSError, ValueError):
         return None
-    if len(stored) < _INDEX_HEADER.size + 8 + _INDEX_CHECKSUM.size:
-        return None
-    body = stored[: -_INDEX_CHECKSUM.size]
-    magic, num_records = _INDEX_HEADER.unpack_from(body)
-    if (
-        magic != _INDEX_MAGIC
-        or len(body) != _INDEX_HEADER.size + 8 * (num_records + 1) + 2 * num_records
-        or google_crc32c.value(body) != _INDEX_CHECKSUM.unpack(stored[-_INDEX_CHECKSUM.size :])[0]
-    ):
-        return None
-    offsets = np.frombuffer(body, "<u8", num_records + 1, _INDEX_HEADER.size)
-    lengths = np.frombuffer(body, "<u2", num_records, _INDEX_HEADER.size + offsets.nbytes)
-    return RecordIndex(offsets.astype(np.uint64), lengths.astype(np.uint16))
 
 
 def load_index(path: str | Path) -> RecordIndex:
@@ -86,64 +111,64 @@ def load_index(path: str | Path) -> RecordIndex:
     A new index is stored beside the shard where the folder allows it. An index older than its shard
     (copying may have that effect) counts if it agrees with a few records.
 
-    Raises: UserError where the shard is missing, truncated, compressed, or not a TFRecord.
+    Raises: UserError where the shard is missing, truncated, or not a TFRecord.
     """
     path = Path(path)
     with ExampleFrames(path) as frames:
-        index = read_index(path)
+        index = open_index(path)
         if index is not None and frames.fit(index):
             return index
-        index = frames.scan()
+        offsets, lengths = frames.scan()
     # A folder that may only be read, or is full, costs a pass at every start, not the run.
     with contextlib.suppress(OSError):
-        write_index(path, index)
-    return index
+        write_index(path, offsets, lengths)
+        if stored := open_index(path):
+            return stored
+    return RecordIndex(RawBytes(b"".join(_encoded(offsets, lengths))))
 
 
 class ExampleFrames(RecordFrames):
     """A shard's records as what they should hold; every fault is a UserError with its place."""
 
-    def features(self, number: int, offset: int, end: int) -> example_proto.ExampleReader:
+    def features(self, record: Record) -> example_proto.ExampleReader:
         try:
-            return example_proto.ExampleReader(self.message(number, offset, end))
+            return example_proto.ExampleReader(record.message)
         except example_proto.MalformedMessage as error:
-            raise self.fault(number, offset, f"is no tf.train.Example: {error}") from error
+            raise self.fault(record.number, record.offset, f"is no tf.train.Example: {error}") from error
 
-    def num_tokens(self, number: int, offset: int, end: int) -> int:
-        features = self.features(number, offset, end)
+    def num_tokens(self, record: Record) -> int:
+        features = self.features(record)
         try:
             return int(features["input_mask"].sum())
         except KeyError:
-            raise self.fault(number, offset, f"has no input_mask, but {', '.join(features.names)}") from None
-        except example_proto.MalformedMessage as error:
-            raise self.fault(number, offset, f"is no tf.train.Example: {error}") from error
+            raise self.fault(
+                record.number, record.offset, f"has no input_mask, but {', '.join(features.names)}"
+            ) from None
 
     def fit(self, index: RecordIndex) -> bool:
         """Whether a stored index belongs to this file."""
-        if int(index.offsets[-1]) != self.size:
+        if index.data_bytes != self.size:
             return False
-        with contextlib.suppress(OSError):
-            if index_path(self.path).stat().st_mtime_ns >= self.modified_ns:
-                return True
+        if index.modified_ns >= self.modified_ns:
+            return True
         numbers = np.linspace(0, index.num_records - 1, min(_SPOT_CHECKS, index.num_records))
-        for number in numbers.astype(np.int64).tolist():
-            offset, end = map(int, index.offsets[number : number + 2])
-            try:
-                if self.end(number, offset) != end:
-                    return False
-                if self.num_tokens(number, offset, end) != int(index.lengths[number]):
-                    return False
-            except UserError:
-                return False
-        return True
+        return all(self._agrees(index, number) for number in numbers.astype(np.int64).tolist())
 
-    def scan(self) -> RecordIndex:
-        """The index by one pass over the file."""
+    def _agrees(self, index: RecordIndex, number: int) -> bool:
+        offset, end = index.offsets(number, 1).tolist()
+        try:
+            record = self.read(number, offset)
+            return record.end == end and self.num_tokens(record) == index.lengths(number, 1)[0]
+        except UserError:
+            return False
+
+    def scan(self) -> tuple[np.ndarray, np.ndarray]:
+        """Offsets and lengths by one pass over the file."""
         offsets, lengths = array.array("Q", [0]), array.array("H")
-        for number, offset, end in self.walk():
-            tokens = self.num_tokens(number, offset, end)
+        for record in itertools.chain.from_iterable(self.walk()):
+            tokens = self.num_tokens(record)
             if tokens > LONGEST_SEQUENCE:
-                raise self.fault(number, offset, f"has {tokens} tokens; at most {LONGEST_SEQUENCE}")
+                raise self.fault(record.number, record.offset, f"has {tokens} tokens; at most {LONGEST_SEQUENCE}")
             lengths.append(tokens)
-            offsets.append(end)
-        return RecordIndex(np.asarray(offsets), np.asarray(lengths))
+            offsets.append(record.end)
+        return np.asarray(offsets), np.asarray(lengths)

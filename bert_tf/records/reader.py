@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import mmap
 from pathlib import Path
 
 from bert_tf.base.errors import UserError
-from bert_tf.records import example_proto
 from bert_tf.records.index import ExampleFrames, RecordIndex, load_index
 from bert_tf.records.schema import RecordSchema
 from bert_tf.records.tfrecord import WAY_OUT
 
 
 class RecordFile:
-    """Random access to a shard's messages through a memory map, every checksum verified."""
+    """Random access to a shard's messages, every checksum verified."""
 
     def __init__(self, path: str | Path, index: RecordIndex | None = None):
         """`index`: what `load_index` gave for this file, loaded here where it is None.
@@ -22,22 +20,16 @@ class RecordFile:
         """
         self.index = load_index(path) if index is None else index
         self._frames = ExampleFrames(Path(path))
-        self._offsets = self.index.offsets.data
-        if self._frames.size != self._offsets[-1]:
+        if self._frames.size != self.index.data_bytes:
             self._frames.close()
             raise UserError(
-                f"{path} has {self._frames.size} bytes, but had {self._offsets[-1]} when it was indexed; "
+                f"{path} has {self._frames.size} bytes, but had {self.index.data_bytes} when it was indexed; "
                 "do not change record files while they are read: start again"
             )
 
     @property
     def num_records(self) -> int:
         return self.index.num_records
-
-    def forget(self) -> None:
-        """Lets go of the memory that reading has taken: each record brings in what lies around it."""
-        if isinstance(self._frames.map, mmap.mmap):
-            self._frames.map.madvise(mmap.MADV_DONTNEED)
 
     def read(self, number: int) -> bytes:
         """The serialised tf.train.Example of record `number`, counted from 0.
@@ -46,15 +38,17 @@ class RecordFile:
         """
         if not 0 <= number < self.num_records:
             raise IndexError(f"record {number} of {self.num_records}")
-        offset, end = self._offsets[number], self._offsets[number + 1]
-        if self._frames.end(number, offset) != end:
+        offset, end = self.index.offsets(number, 1).tolist()
+        record = self._frames.read(number, offset)
+        if record.end != end:
             raise self._frames.fault(number, offset, "does not end where its index says")
-        return self._frames.message(number, offset, end)
+        return record.message
 
     def read_block(self, first: int, count: int) -> list[bytes]:
         """The records [first, first + count). Raises as `read` does."""
-        offsets = self._offsets[first : first + count + 1].tolist()
-        messages = self._frames.block(offsets) if len(offsets) == count + 1 else None
+        messages = None
+        if count and 0 <= first <= self.num_records - count:
+            messages = self._frames.block(self.index.offsets(first, count))
         # One by one they tell which is damaged, and how.
         return [self.read(number) for number in range(first, first + count)] if messages is None else messages
 
@@ -76,7 +70,7 @@ def describe(path: str | Path) -> RecordSchema:
     with ExampleFrames(Path(path)) as frames:
         if not frames.size:
             raise UserError(f"record file {path} holds no record; {WAY_OUT}")
-        features = frames.features(0, 0, frames.end(0, 0))
+        features = frames.features(frames.read(0, 0))
         is_masked = any(name.startswith("masked_lm_") for name in features.names)
         schema = RecordSchema(1, is_masked, "input_word_ids" in features.names)
         sizes = {}
@@ -89,8 +83,6 @@ def describe(path: str | Path) -> RecordSchema:
                 f"record file {path} has no feature {error.args[0]!r}, but {', '.join(features.names)}; "
                 f"records for pre-training have {wanted}"
             ) from None
-        except example_proto.MalformedMessage as error:
-            raise frames.fault(0, 0, f"is no tf.train.Example: {error}") from error
     schema = schema._replace(
         max_seq_length=sizes["input_ids"], max_predictions_per_seq=sizes.get("masked_lm_positions", 0)
     )

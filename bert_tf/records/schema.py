@@ -38,6 +38,10 @@ class RecordSchema(NamedTuple):
             ("segment_ids", "int64", sequence),
         )
 
+    def __str__(self) -> str:
+        names = f", {', '.join(V2_NAMES.values())}" if self.has_v2_names else ""
+        return f"max_seq_length={self.max_seq_length}, max_predictions_per_seq={self.max_predictions_per_seq}{names}"
+
     def stored_name(self, name: str) -> str:
         """What the file calls a feature."""
         return V2_NAMES.get(name, name) if self.has_v2_names else name

@@ -11,26 +11,31 @@ from __future__ import annotations
 
 import array
 import functools
+import gzip
 import itertools
-import mmap
-import os
+import shutil
 import struct
+import sys
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import google_crc32c
 import numpy as np
 
 from bert_tf.base.errors import UserError
+from bert_tf.base.files import atomic_file
+from bert_tf.records.raw_file import RawFile
 
 _HEADER = struct.Struct("<QI")  # length of the message and its checksum
 _LENGTH = struct.Struct("<Q")
 _CHECKSUM = struct.Struct("<I")
 _FRAMING_BYTES = _HEADER.size + _CHECKSUM.size
 _GZIP_MAGIC = b"\x1f\x8b"
-# Taken out of memory at once behind a walk through a file.
-_WALK_BYTES = 1 << 25
+UNPACKED_SUFFIX = ".unpacked"
+# Read at once while walking through a file, or unpacking one.
+_WALK_BYTES = 1 << 18
 WAY_OUT = (
     "copy the file again from its source, or delete it with its .index and run "
     "bertPrep.py --action create_tfrecord_files again, which makes what is missing"
@@ -49,22 +54,22 @@ def masked_checksum(data: bytes) -> int:
     return _mask(google_crc32c.value(data))
 
 
-@functools.cache
+@functools.lru_cache(maxsize=1 << 16)
 def _header(num_bytes: int) -> bytes:
     """What precedes a message of `num_bytes`: there are few different sizes."""
     return _HEADER.pack(num_bytes, masked_checksum(_LENGTH.pack(num_bytes)))
 
 
-def _framing(messages: Sequence[bytes]) -> tuple[Iterator[bytes], list[bytes]]:
-    """What precedes each message, and what follows it."""
+def _framing(messages: Sequence[bytes]) -> tuple[Iterator[bytes], np.ndarray]:
+    """What precedes each message, and its checksum, which follows it, uint32 [N]."""
     crcs = np.fromiter(map(google_crc32c.value, messages), np.uint32, len(messages))
-    return map(_header, map(len, messages)), _mask(crcs).astype("<u4").view(f"V{_CHECKSUM.size}").tolist()
+    return map(_header, map(len, messages)), _mask(crcs).astype("<u4")
 
 
 def frame(messages: Sequence[bytes]) -> tuple[bytes, np.ndarray]:
     """The records one after another, and how many bytes each has, int64 [N]."""
     headers, checksums = _framing(messages)
-    records = zip(headers, messages, checksums)
+    records = zip(headers, messages, checksums.view(f"V{_CHECKSUM.size}").tolist())
     sizes = np.fromiter(map(len, messages), np.int64, len(messages))
     return b"".join(itertools.chain.from_iterable(records)), sizes + _FRAMING_BYTES
 
@@ -76,27 +81,30 @@ class DamagedRecord(UserError):
         return f"{self.args[0]}: {self.args[1]}; {WAY_OUT}"
 
 
+class Record(NamedTuple):
+    """A whole record: its number and first byte in the file, its message, and the byte after it."""
+
+    number: int
+    offset: int
+    message: bytes
+    end: int
+
+
 class RecordFrames:
-    """A memory map of a shard, walked frame by frame; every fault is a UserError with its place."""
+    """A shard's records; every fault is a UserError with its place. GZIP shards are unpacked first."""
 
     def __init__(self, path: Path):
         self.path = path
         try:
-            with open(path, "rb") as file:
-                status = os.fstat(file.fileno())
-                self.size, self.modified_ns = status.st_size, status.st_mtime_ns
-                # An empty file cannot be mapped.
-                self.map: mmap.mmap | bytes = b""
-                if self.size:
-                    self.map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            self._file = RawFile(path)
+            if self._file.read(0, len(_GZIP_MAGIC)) == _GZIP_MAGIC:
+                self._file = RawFile(_unpack(self._file))
         except OSError as error:
             raise UserError(
                 f"record file {path} cannot be read ({error.strerror}); check the path, or prepare "
                 "the data with bertPrep.py"
             ) from error
-        if self.map[:2] == _GZIP_MAGIC:
-            self.close()
-            raise UserError(f"record file {path} is compressed; unpack it with gunzip first")
+        self.size, self.modified_ns = self._file.size, self._file.modified_ns
 
     def __enter__(self: _Self) -> _Self:
         return self
@@ -105,58 +113,116 @@ class RecordFrames:
         self.close()
 
     def close(self) -> None:
-        if isinstance(self.map, mmap.mmap):
-            self.map.close()
+        self._file.close()
 
     def fault(self, number: int, offset: int, what: str) -> UserError:
         return DamagedRecord(self.path, f"record {number} at byte {offset} {what}")
 
-    def end(self, number: int, offset: int) -> int:
-        """Where the record that starts at `offset` ends."""
-        if offset + _HEADER.size > self.size:
+    def read(self, number: int, offset: int) -> Record:
+        """The record that starts at `offset`, both checksums verified."""
+        header = self._file.read(offset, _HEADER.size) if offset < self.size else b""
+        if len(header) < _HEADER.size:
             raise self.fault(number, offset, f"is cut off: the file ends at byte {self.size}")
-        length, checksum = _HEADER.unpack_from(self.map, offset)
-        if masked_checksum(self.map[offset : offset + 8]) != checksum:
+        length, _ = _HEADER.unpack(header)
+        if header != _header(length):
             raise self.fault(number, offset, "has a damaged length (or this is no TFRecord file)")
         end = offset + _FRAMING_BYTES + length
         if end > self.size:
             raise self.fault(number, offset, f"is cut off: it ends at byte {end}, the file at byte {self.size}")
-        return end
-
-    def walk(self) -> Iterator[tuple[int, int, int]]:
-        """(number, offset, end) of every record; little of a large file stays mapped in memory."""
-        number = offset = forgotten = 0
-        while offset < self.size:
-            end = self.end(number, offset)
-            yield number, offset, end
-            number, offset = number + 1, end
-            if offset - forgotten >= 2 * _WALK_BYTES and isinstance(self.map, mmap.mmap):
-                self.map.madvise(mmap.MADV_DONTNEED, forgotten, _WALK_BYTES)
-                forgotten += _WALK_BYTES
-
-    def message(self, number: int, offset: int, end: int) -> bytes:
-        """The message of a record, its checksum verified."""
-        data = self.map[offset + _HEADER.size : end - _CHECKSUM.size]
-        if masked_checksum(data) != _CHECKSUM.unpack_from(self.map, end - _CHECKSUM.size)[0]:
+        data = self._file.read(offset + _HEADER.size, length + _CHECKSUM.size)
+        message, checksum = data[:length], data[length:]
+        if checksum != _CHECKSUM.pack(masked_checksum(message)):
             raise self.fault(number, offset, "is damaged: its checksum does not match its bytes")
-        return data
+        return Record(number, offset, message, end)
 
-    def block(self, offsets: Sequence[int]) -> list[bytes] | None:
+    def walk(self) -> Iterator[list[Record]]:
+        """Every record, from the first on, some neighbours at a time."""
+        number = offset = 0
+        while offset < self.size:
+            data = self._file.read(offset, _WALK_BYTES)
+            ends = _stated_ends(data, offset)
+            begins = [offset, *ends[:-1]]
+            messages = self.block(np.array([offset, *ends], np.uint64), data)
+            if messages:
+                records = list(map(Record, itertools.count(number), begins, messages, ends))
+            else:
+                # One by one they tell which is damaged, and how; a very large record has to be read by itself, too.
+                records = list(map(self.read, itertools.count(number), begins))
+            yield records
+            number, offset = number + len(records), records[-1].end
+
+    def block(self, offsets: np.ndarray, data: bytes | None = None) -> list[bytes] | None:
         """The messages of neighbouring records between their `offsets` [N + 1]; None where not all of them are whole.
 
-        Every checksum is verified, in less time than `end` and `message` take: what lies around the messages must be
-        what frames them.
+        `data`, where it has been read already: the bytes from the first offset on.
+
+        Every checksum is verified, in less time than `read` takes: what lies around the messages must be what frames
+        them.
         """
-        data, before, after = self.map, _HEADER.size, _CHECKSUM.size
-        messages = [data[begin + before : end - after] for begin, end in zip(offsets, offsets[1:])]
-        first, last = offsets[0], offsets[-1]
-        found = [
-            data[first : first + before],
-            *(data[end - after : end + before] for end in offsets[1:-1]),
-            data[last - after : last],
-        ]
-        framing = itertools.chain.from_iterable(zip(*_framing(messages)))
-        return messages if b"".join(found) == b"".join(framing) else None
+        first, places = int(offsets[0]), (offsets - offsets[0]).tolist()
+        before, after, size = _HEADER.size, _CHECKSUM.size, places[-1]
+        if not 0 < size <= self.size - first:
+            return None
+        data = self._file.read(first, size) if data is None else data
+        messages = [data[begin + before : end - after] for begin, end in zip(places, places[1:])]
+        found = [data[:before], *[data[end - after : end + before] for end in places[1:-1]], data[size - after : size]]
+        headers, checksums = _framing(messages)
+        headers_Nx12 = np.frombuffer(b"".join(headers), np.uint8).reshape(-1, before)
+        framing = np.concatenate([headers_Nx12, checksums.view(np.uint8).reshape(-1, after)], axis=1)
+        return messages if b"".join(found) == framing.tobytes() else None
+
+
+def _stated_ends(data: bytes, offset: int) -> list[int]:
+    """Where the records in `data`, which begins at byte `offset` of a file, end by the lengths that they state.
+
+    One that goes on past the end of `data` is left out.
+    """
+    ends, place = [], 0
+    while place + _HEADER.size <= len(data):
+        place += _LENGTH.unpack_from(data, place)[0] + _FRAMING_BYTES
+        if place <= len(data):
+            ends.append(offset + place)
+    return ends
+
+
+def _unpack(packed: RawFile) -> Path:
+    """The file beside a GZIP shard that holds its records unpacked, made where there is none that is as new.
+
+    Records in a GZIP file can only be read from the first on; training reads them in random order.
+    """
+    path = packed.path
+    unpacked = path.with_name(path.name + UNPACKED_SUFFIX)
+    try:
+        if unpacked.stat().st_mtime_ns >= packed.modified_ns:
+            return unpacked
+    except FileNotFoundError:
+        pass
+    _say_that_shards_are_unpacked(path.parent)
+    try:
+        with gzip.open(path) as source, atomic_file(unpacked) as copy:
+            shutil.copyfileobj(source, copy, _WALK_BYTES)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise UserError(
+            f"record file {path} begins like a GZIP file, but cannot be unpacked ({error}); copy it again from its "
+            "source, and see whether gunzip reads it"
+        ) from error
+    except OSError as error:
+        raise UserError(
+            f"record file {path} is GZIP and cannot be unpacked to {unpacked} ({error.strerror}); unpack the shards "
+            "with gunzip into a folder with enough room, and name that"
+        ) from error
+    return unpacked
+
+
+@functools.cache
+def _say_that_shards_are_unpacked(folder: Path) -> None:
+    """Once a folder, not once a shard."""
+    print(
+        f"the GZIP shards in {folder} are unpacked beside themselves, once, to files that end in {UNPACKED_SUFFIX}; "
+        "this takes some time, and about five times their room",
+        file=sys.stderr,
+        flush=True,
+    )
 
 
 def verify_records(path: str | Path) -> np.ndarray:
@@ -166,7 +232,6 @@ def verify_records(path: str | Path) -> np.ndarray:
     """
     offsets = array.array("Q", [0])
     with RecordFrames(Path(path)) as frames:
-        for number, offset, end in frames.walk():
-            frames.message(number, offset, end)
-            offsets.append(end)
+        for records in frames.walk():
+            offsets.extend([record.end for record in records])
     return np.asarray(offsets)

@@ -19,7 +19,7 @@ import numpy as np
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import atomic_file
 from bert_tf.records import example_proto
-from bert_tf.records.index import RecordIndex, write_index
+from bert_tf.records.index import write_index
 from bert_tf.records.schema import LONGEST_SEQUENCE, InstanceArrays
 from bert_tf.records.tfrecord import frame
 
@@ -86,7 +86,7 @@ class RecordWriter:
             if exception is None:
                 ends = np.cumsum(np.concatenate([np.zeros(1, np.uint32), *self._sizes]), dtype=np.uint64)
                 lengths = np.concatenate([np.zeros(0, np.uint16), *self._lengths])
-                write_index(self._path, RecordIndex(ends, lengths))
+                write_index(self._path, ends, lengths)
 
     @contextlib.contextmanager
     def _user_errors(self) -> Iterator[None]:

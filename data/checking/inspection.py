@@ -19,7 +19,7 @@ from bert_tf.base.files import sha256_of_file
 from bert_tf.base.progress import progress
 from bert_tf.batches.masking import VocabularyIds
 from bert_tf.text.tokenizer import Tokenizer, open_tokenizer
-from data.checking import instance_sample, near_duplicates, vocabulary_fit
+from data.checking import headings, instance_sample, near_duplicates, vocabulary_fit
 from data.checking.near_duplicates import Sketches
 from data.checking.prepared import Prepared, command, find_prepared, vocab_copy
 from data.running.workers import Workers
@@ -93,6 +93,7 @@ def _show_pairs(corpus: _Corpus, matches: near_duplicates.Matches, later: np.nda
 
 def _inspect_documents(sharded: Prepared, workers: Workers) -> Iterator[str]:
     """Prints the duplicates and leaks; yields what looks wrong."""
+    assert sharded.manifest
     corpus = _read_corpus(sharded, workers)
     matches = near_duplicates.find_matches(corpus.sketches)
     num = corpus.sketches.num_documents
@@ -105,6 +106,11 @@ def _inspect_documents(sharded: Prepared, workers: Workers) -> Iterator[str]:
         flush=True,
     )
     num_test = num - corpus.num_training
+    if not sharded.manifest["counts"]["num_documents_test"]:
+        yield (
+            "there are no test documents, so no training can be evaluated on text that it has not seen: shard "
+            "again with --n_test_shards and --fraction_test_set over 0"
+        )
     for group, what, way_out in (
         (
             later[is_leak],
@@ -126,6 +132,18 @@ def _inspect_documents(sharded: Prepared, workers: Workers) -> Iterator[str]:
                 "formatting without --keep_duplicates; take the others out of the input files, "
                 "then format and shard again"
             )
+
+
+def _inspect_sentences(sharded: Prepared) -> Iterator[str]:
+    assert sharded.manifest
+    paths = [sharded.folder / entry["file"] for entry in sharded.manifest["shards"]["training"]]
+    sentences = headings.measure_sentences(paths)
+    print(
+        f"\nSentences\n  {sentences.num_sentences:,} looked at: {sentences.mean_characters:.0f} characters on average, "
+        f"{sentences.without_stop:.1%} without a stop",
+        flush=True,
+    )
+    yield from headings.judge_sentences(sentences)
 
 
 def _inspect_fit(sharded: Prepared, tokenizer: Tokenizer) -> Iterator[str]:
@@ -207,16 +225,15 @@ def run_inspect(options: argparse.Namespace, layout: Layout) -> None:
     found = find_prepared(layout, options.dataset, options.vocab_file)
     sharded = [p for p in found if p.stage == "sharding" and p.manifest]
     made = [p for p in found if p.stage == "create_tfrecord_files" and p.manifest]
+    wrong = [p.fault for p in found if p.fault]
     if not sharded and not made:
-        raise UserError(
-            f"neither sharded text nor records of {options.dataset} are below "
-            f"{layout.root}: " + command("status", options.dataset) + " says what to type first"
-        )
-    wrong: list[str] = []
+        reason = "; ".join(wrong) or f"neither sharded text nor records of {options.dataset} are below {layout.root}"
+        raise UserError(f"{reason}: " + command("status", options.dataset) + " says what to type first")
     for records in made:
         wrong += _inspect_records(records, _tokenizer_of_records(records))
     tokenizers = _tokenizers(made, found, options)
     if sharded:
+        wrong += _inspect_sentences(sharded[0])
         for tokenizer in tokenizers:
             wrong += _inspect_fit(sharded[0], tokenizer)
         wrong += _inspect_documents(sharded[0], workers_of(options, layout))
@@ -225,6 +242,6 @@ def run_inspect(options: argparse.Namespace, layout: Layout) -> None:
         print(f"looks wrong: {what}")
     for missing, is_missing in (("sharded text", not sharded), ("vocabulary", not tokenizers), ("records", not made)):
         if is_missing:
-            print(f"not looked at, because not there: {missing}")
+            print(f"not looked at, because not there or damaged: {missing}")
     if not wrong:
         print("nothing looks wrong")

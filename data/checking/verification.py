@@ -14,7 +14,7 @@ from bert_tf.base.errors import UserError
 from bert_tf.base.files import TEMPORARY_SUFFIX, sha256_of_file
 from bert_tf.base.progress import progress
 from bert_tf.records import tfrecord
-from bert_tf.records.index import INDEX_SUFFIX, load_index, read_index
+from bert_tf.records.index import INDEX_SUFFIX, load_index, open_index
 from data import stages
 from data.checking.prepared import Prepared, find_prepared, look, namespace_of, vocab_copy
 from data.running.entries import FileEntry
@@ -66,17 +66,15 @@ def _expected_lines(stage: str, entry: FileEntry) -> int | None:
 
 
 def _check_index(path: Path, offsets: np.ndarray, entry: FileEntry) -> Iterator[str]:
-    index = read_index(path)
-    if index is None:
+    index = open_index(path)
+    expected_tokens = entry.counts["num_instance_tokens"]
+    if index is None or not index.has_right_checksum():
         exists = path.with_name(path.name + INDEX_SUFFIX).exists()
         yield "its index is " + ("damaged" if exists else "missing")
-    elif not np.array_equal(index.offsets, offsets):
+    elif not np.array_equal(index.offsets(), offsets):
         yield "its index names other places than those of the records"
-    elif int(index.lengths.sum()) != entry.counts["num_instance_tokens"]:
-        yield (
-            f"its index counts {int(index.lengths.sum()):,} tokens, the manifest "
-            f"{entry.counts['num_instance_tokens']:,}"
-        )
+    elif (num_tokens := int(index.lengths().sum())) != expected_tokens:
+        yield f"its index counts {num_tokens:,} tokens, the manifest {expected_tokens:,}"
 
 
 def _check_records(path: Path, entry: FileEntry) -> Iterator[Fault]:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from bert_tf.text.basic_tokenizer import BasicTokenizer
 from bert_tf.text.tokenizer import Tokenizer
 from bert_tf.text.vocabulary import SPECIAL_TOKENS, UNKNOWN_TOKEN
+from data.instances.pretraining_examples import not_utf8
 
 # Enough for shares of a thousandth; takes a second or two.
 SAMPLE_BYTES = 16 << 20
@@ -47,12 +48,18 @@ class Fit(NamedTuple):
         return self.num_capitals / max(self.num_words, 1)
 
 
-def _sample(paths: Sequence[Path]) -> Iterator[bytes]:
-    """The beginning of each file, in whole lines; documents lie in random order there."""
+def sample_text(paths: Sequence[Path]) -> Iterator[str]:
+    """The beginning of each sharded text file, in whole lines; documents lie in random order there.
+
+    Raises: UserError where it is not UTF-8.
+    """
     for path in paths:
         with open(path, "rb") as file:
-            block = file.read(SAMPLE_BYTES // len(paths))
-            yield block + file.readline(SAMPLE_BYTES)
+            block = file.read(SAMPLE_BYTES // len(paths)) + file.readline(SAMPLE_BYTES)
+        try:
+            yield block.decode()
+        except UnicodeDecodeError as error:
+            raise not_utf8(path, 0, error) from error
 
 
 def _script(word: str) -> str:
@@ -63,15 +70,15 @@ def measure_fit(paths: Sequence[Path], tokenizer: Tokenizer) -> Fit:
     """Tokenises a sample of sharded text files, word by different word."""
     counts: Counter[str] = collections.Counter()
     sampled_bytes = 0
-    for block in _sample(paths):
-        sampled_bytes += len(block)
-        counts.update(block.decode("utf-8", "replace").split())
+    for text in sample_text(paths):
+        sampled_bytes += len(text.encode())
+        counts.update(text.split())
     unknown: Counter[str] = collections.Counter()
     num_words = num_pieces = num_capitals = 0
     unknown_id = tokenizer.vocab[UNKNOWN_TOKEN]
     words_of = BasicTokenizer(tokenizer.do_lower_case)
-    for text, count in counts.items():
-        for word in words_of.tokenize(text):
+    for chunk, count in counts.items():
+        for word in words_of.tokenize(chunk):
             if not any(map(str.isalpha, word)):
                 continue
             num_words += count
@@ -80,7 +87,7 @@ def measure_fit(paths: Sequence[Path], tokenizer: Tokenizer) -> Fit:
                 unknown[word] += count
             else:
                 num_pieces += count * len(ids)
-        if text.lower() != text:
+        if chunk.lower() != chunk:
             num_capitals += count
     scripts: Counter[str] = collections.Counter()
     for word, count in unknown.items():

@@ -13,8 +13,8 @@ than the pairing itself.
 Every choice comes from (seed, split, shard): the same text gives the same bytes, whichever process
 makes a shard, and no two shards share their choices.
 
-A shard is worked on whole as long as that takes less than `SECTION_BYTES`, some 500 MB of English. A
-larger one, or a larger document, is worked on in sections of that size, each as if it were a shard.
+A shard is worked on as a whole, in memory. One that would take more than `MOST_WORKING_BYTES`, some
+500 MB of English, is refused.
 
 Shape letters: N instances, S sequence, P masked positions, T tokens of the shard.
 """
@@ -50,8 +50,10 @@ _SHORTEST_TARGET = 2
 _BLOCK_BYTES = 1 << 17
 # Assembled at once, so that it fits a processor's cache. The choices of truncation depend on it.
 _BLOCK_TOKENS = 1 << 17
-# What the tokens and pairs of a section may take; a process takes some 250 MB besides.
-SECTION_BYTES = 1 << 29
+# What the tokens and pairs of a shard may take, so that a process stays below 1 GiB; it takes some 250 MB besides.
+MOST_WORKING_BYTES = 3 << 28
+# Of the densest usual text: an ideograph is a token of three bytes. English has four bytes and more a token.
+_TEXT_BYTES_PER_TOKEN = 3
 # Five numbers of 32 bits, and a place in the shuffled order.
 _PAIR_BYTES = 28
 
@@ -114,7 +116,6 @@ class TokenizedText(NamedTuple):
     token_ids: np.ndarray  # uint16 or int32 [T]
     sentence_starts: np.ndarray  # int64 [sentences + 1] first token; last: T
     document_starts: np.ndarray  # int64 [documents + 1] first sentence; last: number of sentences
-    is_continued: bool = False  # the first document began in the section before
 
     @property
     def num_documents(self) -> int:
@@ -123,68 +124,6 @@ class TokenizedText(NamedTuple):
     @property
     def num_sentences(self) -> int:
         return len(self.sentence_starts) - 1
-
-
-class _Lines(NamedTuple):
-    """The tokens of some lines of a sharded text file."""
-
-    token_ids: np.ndarray
-    sizes: np.ndarray  # tokens of each line
-    blanks: np.ndarray  # the lines that part documents
-
-    @property
-    def num_sentences(self) -> int:
-        return int(np.count_nonzero(self.sizes))
-
-
-class _Section:
-    """A `TokenizedText` that grows."""
-
-    def __init__(self, id_type: np.dtype, is_continued: bool = False):
-        # Grown in place: parts that are joined at the end would take twice the memory.
-        self._tokens = array.array(id_type.char)
-        self._sentences, self._documents = array.array("q", [0]), array.array("q", [0])
-        self._is_continued = is_continued
-
-    @property
-    def num_sentences(self) -> int:
-        return len(self._sentences) - 1
-
-    @property
-    def is_inside_document(self) -> bool:
-        return self.num_sentences > self._documents[-1]
-
-    def add(self, lines: _Lines) -> None:
-        """Sentences and documents without a token are left out."""
-        sentences = np.flatnonzero(lines.sizes)
-        document_ends = self.num_sentences + np.searchsorted(sentences, lines.blanks)
-        # The section before it ended with a document.
-        self._is_continued &= 0 not in document_ends
-        self._sentences.frombytes((len(self._tokens) + np.cumsum(lines.sizes[sentences])).tobytes())
-        self._tokens.frombytes(lines.token_ids.tobytes())
-        self._end_documents(document_ends)
-
-    def _end_documents(self, ends: np.ndarray) -> None:
-        """Where a document is empty, two ends are the same."""
-        self._documents.frombytes(np.unique(ends[ends > self._documents[-1]]).tobytes())
-
-    def num_bytes(self, settings: ExampleSettings) -> int:
-        """What making instances of it takes, for text of any kind: a chunk that is replaced by a
-        random next is walked through twice, and each document has a last chunk."""
-        num_tokens, num_documents = len(self._tokens), len(self._documents)
-        num_pairs = settings.dupe_factor * (num_documents + 2 * num_tokens // settings.max_seq_length)
-        return (
-            num_tokens * self._tokens.itemsize
-            + (self.num_sentences + num_documents) * self._sentences.itemsize
-            + num_pairs * _PAIR_BYTES
-        )
-
-    def text(self) -> TokenizedText:
-        """All of it, which ends the last document."""
-        self._end_documents(np.array([self.num_sentences]))
-        # The arrays themselves, not copies of them.
-        tokens, sentences, documents = map(np.asarray, (self._tokens, self._sentences, self._documents))
-        return TokenizedText(tokens, sentences, documents, self._is_continued)
 
 
 class Pairs(NamedTuple):
@@ -205,55 +144,78 @@ def _blocks_of_lines(file: BinaryIO) -> Iterator[bytes]:
     while block := file.read(_BLOCK_BYTES):
         # Only "\n" ends a line: the text may hold other characters that Python counts as line ends.
         block += file.readline()
-        block.decode()
         yield block if block.endswith(b"\n") else block + b"\n"
 
 
-def _tokenized_lines(path: str | Path, tokenizer: Tokenizer, id_type: np.dtype) -> Iterator[_Lines]:
-    """Raises: UserError where the file cannot be read or is not UTF-8."""
+def not_utf8(path: str | Path, place: int, error: UnicodeDecodeError) -> UserError:
+    """`error` occurred in a block of a sharded text file that begins at byte `place`."""
+    return UserError(
+        f"sharded text {path} is not UTF-8 at byte {place + error.start} (0x{error.object[error.start]:02x}); "
+        "delete it and run bertPrep.py --action sharding again"
+    )
+
+
+def _refuse_too_large(
+    path: str | Path, settings: ExampleSettings, text_bytes: int, num_tokens: int, num_documents: int
+) -> None:
+    """Raises `UserError` where making instances of a shard takes too much memory; `text_bytes`: as `TokenizedText`."""
+    # A chunk whose second half is replaced by a random next is walked through twice; each document has a last chunk.
+    num_pairs = settings.dupe_factor * (num_documents + 2 * num_tokens // settings.max_seq_length)
+    working_bytes = text_bytes + num_pairs * _PAIR_BYTES
+    if working_bytes > MOST_WORKING_BYTES:
+        raise UserError(
+            f"sharded text {path} ({os.path.getsize(path):,} bytes) takes some {working_bytes:,} bytes of memory with "
+            f"--max_seq_length={settings.max_seq_length} and --dupe_factor={settings.dupe_factor}, and "
+            f"{MOST_WORKING_BYTES:,} are allowed: make more shards, by --n_training_shards and --n_test_shards of "
+            "--action sharding"
+        )
+
+
+def read_text(path: str | Path, tokenizer: Tokenizer, settings: ExampleSettings) -> TokenizedText:
+    """Tokenises a sharded text file: a sentence a line, a blank line between documents.
+
+    Sentences and documents without a token are left out.
+
+    Raises: UserError where the file cannot be read, is not UTF-8, or is too large.
+    """
+    id_type = np.dtype(np.uint16 if tokenizer.vocab_size <= 1 << 16 else np.int32)
+    # Grown in place: parts that are joined at the end would take twice the memory.
+    tokens = array.array(id_type.char)
+    sentence_starts, document_starts = array.array("q", [0]), array.array("q", [0])
+    place = 0
+
+    def end_documents(ends: np.ndarray) -> None:
+        # Where a document is empty, two ends are the same.
+        document_starts.frombytes(np.unique(ends[ends > document_starts[-1]]).tobytes())
+
     try:
+        num_tokens = os.path.getsize(path) // _TEXT_BYTES_PER_TOKEN
+        _refuse_too_large(path, settings, num_tokens * id_type.itemsize, num_tokens, 0)
         with open(path, "rb") as file:
             for block in _blocks_of_lines(file):
+                block.decode()
                 ids, sizes = tokenizer.tokenize_lines(block)
-                lines = block.split(b"\n")
-                empty = np.flatnonzero(sizes == 0)
+                lines, empty = block.split(b"\n"), np.flatnonzero(sizes == 0)
                 is_blank = [not lines[number].decode().strip() for number in empty.tolist()]
-                yield _Lines(ids.astype(id_type), sizes, empty[np.array(is_blank, bool)])
+                blanks = empty[np.array(is_blank, bool)]
+                sentences = np.flatnonzero(sizes)
+                document_ends = len(sentence_starts) - 1 + np.searchsorted(sentences, blanks)
+                sentence_starts.frombytes((len(tokens) + np.cumsum(sizes[sentences])).tobytes())
+                tokens.frombytes(ids.astype(id_type).tobytes())
+                end_documents(document_ends)
+                # Unusual text has more tokens than its size says.
+                num_bytes = sum(len(part) * part.itemsize for part in (tokens, sentence_starts, document_starts))
+                _refuse_too_large(path, settings, num_bytes, len(tokens), len(document_starts))
+                place += len(block)
     except OSError as error:
         raise UserError(
             f"sharded text {path} cannot be read ({error.strerror}); run bertPrep.py --action sharding first"
         ) from error
     except UnicodeDecodeError as error:
-        raise UserError(
-            f"sharded text {path} is not UTF-8 ({error.reason}); delete it and run bertPrep.py --action sharding again"
-        ) from error
-
-
-def read_sections(path: str | Path, tokenizer: Tokenizer, settings: ExampleSettings) -> Iterator[TokenizedText]:
-    """Tokenises a sharded text file: a sentence a line, a blank line between documents.
-
-    Sentences without a token are left out. Nearly always there is one section. Where there are
-    several, none is too short for a pair.
-
-    Raises: UserError where the file cannot be read or is not UTF-8.
-    """
-    id_type = np.dtype(np.uint16 if tokenizer.vocab_size <= 1 << 16 else np.int32)
-    section = _Section(id_type)
-    # Lines that begin a section if two sentences are among them.
-    waiting: list[_Lines] = []
-    for lines in _tokenized_lines(path, tokenizer, id_type):
-        waiting.append(lines)
-        if section.num_sentences > 1 and section.num_bytes(settings) >= SECTION_BYTES:
-            if sum(block.num_sentences for block in waiting) < 2:
-                continue
-            is_continued = section.is_inside_document
-            yield section.text()
-            section = _Section(id_type, is_continued)
-        while waiting:
-            section.add(waiting.pop(0))
-    for lines in waiting:
-        section.add(lines)
-    yield section.text()
+        raise not_utf8(path, place, error) from error
+    end_documents(np.array([len(sentence_starts) - 1]))
+    # The arrays themselves, not copies of them.
+    return TokenizedText(*map(np.asarray, (tokens, sentence_starts, document_starts)))
 
 
 def with_two_documents(text: TokenizedText) -> TokenizedText:
@@ -429,36 +391,15 @@ def make_shard(
     """
     tokenizer = _tokenizer(settings.vocab_file, os.stat(settings.vocab_file).st_mtime_ns, settings.do_lower_case)
     ids = VocabularyIds.of(tokenizer.vocab)
-    counts: dict[str, int] = {}
-    with RecordWriter(output_path) as writer:
-
-        def write(number: int, text: TokenizedText) -> dict[str, int]:
-            seed = (settings.random_seed, SPLITS.index(split), shard, *([number] if number else []))
-            try:
-                paired = with_two_documents(text)
-            except UserError as error:
-                raise UserError(f"sharded text {text_path} {error}") from None
-            return _write_section(writer, paired, text.num_documents, settings, ids, seed)
-
-        # Not a loop over the sections, whose variable would hold one while the next is read.
-        for of_section in map(write, itertools.count(), read_sections(text_path, tokenizer, settings)):
-            for name, count in of_section.items():
-                counts[name] = counts.get(name, 0) + count
-    return counts
-
-
-def _write_section(
-    writer: RecordWriter,
-    text: TokenizedText,
-    num_documents: int,
-    settings: ExampleSettings,
-    ids: VocabularyIds,
-    seed: Iterable[int],
-) -> dict[str, int]:
-    """`num_documents`: before one was cut in two."""
+    text = read_text(text_path, tokenizer, settings)
+    num_documents = text.num_documents
+    try:
+        text = with_two_documents(text)
+    except UserError as error:
+        raise UserError(f"sharded text {text_path} {error}") from None
     counts = {
-        "num_documents": num_documents - text.is_continued,
-        "num_documents_cut_in_two": text.num_documents - num_documents + text.is_continued,
+        "num_documents": num_documents,
+        "num_documents_cut_in_two": text.num_documents - num_documents,
         "num_sentences": text.num_sentences,
         "num_tokens": len(text.token_ids),
         "num_unknown_tokens": int(np.count_nonzero(text.token_ids == ids.unknown)),
@@ -468,14 +409,16 @@ def _write_section(
         "num_instance_tokens": 0,
         "num_padding_tokens": 0,
     }
-    for block in create_instances(text, settings, ids, seed):
-        writer.write(block)
-        num_real = int(np.count_nonzero(block.input_mask))
-        counts["num_instances"] += block.num_instances
-        counts["num_random_next"] += int(block.next_sentence_labels.sum())
-        counts["num_masked_tokens"] += int(np.count_nonzero(block.masked_lm_weights))
-        counts["num_instance_tokens"] += num_real
-        counts["num_padding_tokens"] += block.input_mask.size - num_real
+    seed = (settings.random_seed, SPLITS.index(split), shard)
+    with RecordWriter(output_path) as writer:
+        for block in create_instances(text, settings, ids, seed):
+            writer.write(block)
+            num_real = int(np.count_nonzero(block.input_mask))
+            counts["num_instances"] += block.num_instances
+            counts["num_random_next"] += int(block.next_sentence_labels.sum())
+            counts["num_masked_tokens"] += int(np.count_nonzero(block.masked_lm_weights))
+            counts["num_instance_tokens"] += num_real
+            counts["num_padding_tokens"] += block.input_mask.size - num_real
     return counts
 
 

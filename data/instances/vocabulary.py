@@ -47,19 +47,41 @@ SENTENCEPIECE_THREADS = 4
 
 
 def _sampled_lines(paths: Sequence[Path], description: str, max_bytes: int) -> Iterator[str]:
-    """The paragraphs of the documents, or of every k-th where the text is larger than what is trained on."""
+    """The paragraphs of the documents, or of every k-th where the text is larger than what is trained on.
+
+    Raises: UserError where a file is not UTF-8.
+    """
     total_bytes = sum(path.stat().st_size for path in paths)
     step = -(-total_bytes // max_bytes)
     with progress(total=total_bytes, unit="B", description=description) as bar:
         for path in paths:
             done = 0
-            with open(path, "rb") as raw, io.TextIOWrapper(raw, "utf-8", errors="replace", newline="\n") as file:
-                for number, line in enumerate(read_lines(path, file)):
-                    bar.update(raw.tell() - done)
-                    done = raw.tell()
-                    if number % step == 0:
-                        # The trainer takes 256 at a time: not 256 large documents.
-                        yield from line.split(PARAGRAPH_SEPARATOR)
+            with open(path, "rb") as raw, io.TextIOWrapper(raw, "utf-8", newline="\n") as file:
+                try:
+                    for number, line in enumerate(read_lines(path, file)):
+                        bar.update(raw.tell() - done)
+                        done = raw.tell()
+                        if number % step == 0:
+                            # The trainer takes 256 at a time: not 256 large documents.
+                            yield from line.split(PARAGRAPH_SEPARATOR)
+                except UnicodeDecodeError:
+                    raise _not_utf8(path) from None
+
+
+def _not_utf8(path: Path) -> UserError:
+    place = 0
+    with open(path, "rb") as file:
+        for line in file:
+            try:
+                line.decode()
+            except UnicodeDecodeError as error:
+                place += error.start
+                break
+            place += len(line)
+    return UserError(
+        f"formatted text {path} is not UTF-8 at byte {place}; mend it, or delete it and run bertPrep.py --action "
+        "text_formatting again"
+    )
 
 
 def _count_characters(paths: Sequence[Path], max_bytes: int) -> Counter[str]:
