@@ -118,6 +118,11 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         help="replace: U+FFFD for what cannot be decoded, instead of an error",
     )
     add("--keep_duplicates", action="store_true", help="keep documents that occurred before")
+    add(
+        "--keep_report",
+        action="store_true",
+        help="Wikipedia: write all that is dropped, with its reason, to a .dropped.tsv beside the text",
+    )
 
     shards = parser.add_argument_group("sharding")
     add = shards.add_argument

@@ -24,12 +24,14 @@ def open_corpus(options: argparse.Namespace, working_dir: Path) -> Opened:
     dataset, download = options.dataset, working_dir / "download"
     if options.skip_wikiextractor and dataset not in wiki.WIKIS:
         raise UserError(f"skip_wikiextractor is about {' and '.join(wiki.WIKIS)}, not {dataset}")
+    if options.keep_report and dataset not in wiki.WIKIS:
+        raise UserError(f"keep_report is about {' and '.join(wiki.WIKIS)}, not {dataset}")
     if dataset in wiki.WIKIS and options.skip_wikiextractor:
-        opened = _open_extracted(wiki.find_extracted(working_dir / "extracted" / dataset))
+        opened = _open_extracted(wiki.find_extracted(working_dir / "extracted" / dataset), options)
     elif dataset in wiki.WIKIS:
-        opened = _open_damageable(wiki, wiki.find_dumps(download / dataset, dataset))
+        opened = _open_dump(wiki.find_dumps(download / dataset, dataset), options)
     elif dataset == "pubmed_baseline":
-        opened = _open_damageable(pubmed, pubmed.find_files(download / "pubmed"))
+        opened = _open_pubmed(pubmed.find_files(download / "pubmed"))
     elif dataset == "bookscorpus":
         opened = _open_books(books.find_books(download / dataset), options)
     elif dataset == "sample":
@@ -47,15 +49,30 @@ def _encoding(options: argparse.Namespace) -> dict[str, Any]:
     return {"fallback_encoding": options.fallback_encoding, "encoding_errors": options.encoding_errors}
 
 
-def _open_damageable(module: Any, paths: list[Path]) -> Opened:
+def _report(options: argparse.Namespace) -> dict[str, Any]:
+    # Not named where it is off, so that what was made before there was one counts as the same.
+    return {"keep_report": True} if options.keep_report else {}
+
+
+def _open_dump(paths: list[Path], options: argparse.Namespace) -> Opened:
     damages: list[str] = []
-    batches = functools.partial(module.read_batches, paths, damages)
-    return Corpus(batches, module.clean_batch, total_size(paths), damages), paths, {}
+    report = _report(options)
+    batches = functools.partial(wiki.read_batches, paths, damages, **report)
+    clean = functools.partial(wiki.clean_batch, **report)
+    return Corpus(batches, clean, total_size(paths), damages), paths, report
 
 
-def _open_extracted(paths: list[Path]) -> Opened:
-    corpus = Corpus(functools.partial(wiki.read_extracted, paths), wiki.clean_extracted, total_size(paths), [])
-    return corpus, paths, {"skip_wikiextractor": True}
+def _open_pubmed(paths: list[Path]) -> Opened:
+    damages: list[str] = []
+    batches = functools.partial(pubmed.read_batches, paths, damages)
+    return Corpus(batches, pubmed.clean_batch, total_size(paths), damages), paths, {}
+
+
+def _open_extracted(paths: list[Path], options: argparse.Namespace) -> Opened:
+    report = _report(options)
+    clean = functools.partial(wiki.clean_extracted, **report)
+    corpus = Corpus(functools.partial(wiki.read_extracted, paths), clean, total_size(paths), [])
+    return corpus, paths, {"skip_wikiextractor": True, **report}
 
 
 def _open_books(paths: list[Path], options: argparse.Namespace) -> Opened:

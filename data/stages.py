@@ -20,6 +20,7 @@ from bert_tf.progress import progress
 from bert_tf.tokenization import check_casing, open_tokenizer
 from data import corpora, dask_cluster, download, formatting, sample, sharding, sources, vocabulary
 from data import pretraining_examples as examples
+from data.drop_report import DropReport
 from data.manifest import Stage, describe_input, read_manifest, shard_entries
 from data.workers import ProcessPool, Workers
 
@@ -63,6 +64,9 @@ class Layout:
 
     def formatted_manifest(self, corpus: str) -> Path:
         return self.formatted_file(corpus).with_suffix(".manifest.json")
+
+    def drop_report(self, corpus: str) -> Path:
+        return self.formatted_file(corpus).with_suffix(".dropped.tsv")
 
 
 def workers_of(options: argparse.Namespace, layout: Layout) -> Workers:
@@ -144,8 +148,14 @@ def run_text_formatting(options: argparse.Namespace, layout: Layout) -> None:
         outputs_to_delete=f"{output} and {manifest_path}",
     ) as stage:
         if not _already_done(stage):
+            report = DropReport(layout.drop_report(options.dataset)) if options.keep_report else None
             counts = formatting.format_corpus(
-                stage, output, corpus, workers=workers_of(options, layout), keep_duplicates=options.keep_duplicates
+                stage,
+                output,
+                corpus,
+                workers=workers_of(options, layout),
+                keep_duplicates=options.keep_duplicates,
+                report=report,
             )
             _say_done("formatted", counts, output)
 

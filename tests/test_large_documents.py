@@ -14,7 +14,7 @@ import pytest
 from test_wiki import dump, page
 
 from bert_tf.errors import UserError
-from data import formatting, json_lines, text_files, wiki
+from data import formatting, json_lines, text_files, wiki, xml_files
 
 FORMATTED = "formatted_one_article_per_line"
 
@@ -122,7 +122,7 @@ def test_a_page_in_parts(tmp_path, monkeypatch, is_cut):
     assert whole[1]["num_documents"] == (3 if is_cut else 4)
     for size in (2000, 700):
         monkeypatch.setattr(wiki, "_LARGEST_PAGE", size)
-        monkeypatch.setattr(wiki, "_BLOCK_BYTES", 1000)
+        monkeypatch.setattr(xml_files, "BLOCK_BYTES", 1000)
         parts = formatted(tmp_path / "parts", tmp_path, dataset="wikicorpus_en")
         assert parts == whole
         for path in (tmp_path / "parts" / FORMATTED).glob("wiki*"):
