@@ -257,7 +257,7 @@ def clean_batch(batch: Batch) -> Cleaned:
     for xml in batch.documents:
         try:
             paragraphs = _paragraphs(xml)
-        except ElementTree.ParseError as error:
+        except (ElementTree.ParseError, RecursionError) as error:
             number = _PMID.search(xml)
             raise UserError(
                 f"PMID {number[2].decode() if number else 'unknown'}: XML: {error}: the "

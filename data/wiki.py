@@ -17,7 +17,7 @@ from data.sentences import PARAGRAPH_SEPARATOR
 from data.wikitext import Removed, is_prose, paragraphs_of, unescape
 from data.xml_files import XmlFile
 
-# By dataset: how the wiki is called in the names of its dumps.
+# Datasets and the names of their wikis in the names of published dumps.
 WIKIS = {"wikicorpus_en": "enwiki", "wikicorpus_zh": "zhwiki"}
 # Wikipedia allows two million bytes.
 _LARGEST_PAGE = 1 << 22
@@ -50,7 +50,7 @@ def find_dumps(folder: Path, dataset: str) -> list[Path]:
     """As `placed_dumps`.
 
     Raises:
-      UserError: there is none; says where it goes.
+      UserError: there is none; says where to put one.
     """
     found = placed_dumps(folder, dataset)
     if not found:
@@ -131,7 +131,7 @@ class _PageBuilder:
     def _page(self, text: str, part: Part | None) -> Page:
         namespace, title = self._namespace, self._title
         if namespace is None:
-            # Dumps before 2011 tell the namespace by the title alone.
+            # Dumps from before 2011 name the namespace only in the title: "Talk:Paris".
             namespace = self._namespaces.get(title.partition(":")[0], 0) if ":" in title else 0
         is_first = part is None or part.joint is None
         self._is_redirect = self._is_redirect or (is_first and bool(_REDIRECT.match(text)))
@@ -159,8 +159,8 @@ def _read_pages(file: XmlFile) -> Iterator[Page]:
             yield from builder.found
             builder.found.clear()
         parser.Parse(b"", True)
-    except expat.ExpatError as error:
-        # What stands before the damage in its block.
+    except (expat.ExpatError, ValueError) as error:
+        # ValueError: a namespace that is no number. The pages before the damage are whole.
         yield from builder.found
         file.note_damage(f"XML: {error}")
 

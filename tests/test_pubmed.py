@@ -160,6 +160,14 @@ def test_cut_file_keeps_its_articles_and_says_so(tmp_path):
         (b"<html></html>", "no <PubmedArticle> in it"),
         (b"<PubmedArticleSet><PubmedArticle></PubmedArticle></PubmedArticleSet>", "article 1 has no PMID"),
         (b"<PubmedArticle><PMID>12</PMID><Abstract><b></Abstract></PubmedArticle>", "PMID 12: XML: mismatched"),
+        (
+            b"<PubmedArticle><PMID>12</PMID><Abstract><AbstractText>"
+            + b"<b>" * 2000
+            + b"x"
+            + b"</b>" * 2000
+            + b"</AbstractText></Abstract></PubmedArticle>",
+            "PMID 12: XML: maximum recursion",
+        ),
         (b'<?xml version="1.0" encoding="klingon"?><PubmedArticleSet>', "a.xml: declares the encoding klingon"),
     ],
 )

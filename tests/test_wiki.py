@@ -136,6 +136,14 @@ def test_damage_inside_keeps_what_stands_before_it(tmp_path):
     assert "cut off or damaged" in damages[0] and "the 5 pages" in damages[0]
 
 
+def test_a_namespace_that_is_no_number_is_damage(tmp_path):
+    path = tmp_path / "wikicorpus_en.xml"
+    path.write_bytes(dump(*PAGES, page("Bad", "Text.", ns="<ns>zero</ns>"), page("Six", "Six.")))
+    damages = []
+    assert cleaned(path, damages)[0] == ["The one is large.", "It is three & more."]
+    assert "invalid literal" in damages[0] and "the 5 pages" in damages[0]
+
+
 def test_dump_without_a_whole_page_is_an_error(tmp_path):
     path = tmp_path / "wikicorpus_en.xml.bz2"
     for content in (bz2.compress(dump(*PAGES))[:100], b"", b"not bz2"):
