@@ -88,9 +88,10 @@ _PROJECT_PREFIXES = frozenset({"wp", "wt", "mw", "doi", "rfc", "s", "b", "n", "q
 
 # MediaWiki stops at 40 templates inside each other; what is deeper here is dropped.
 _MAX_DEPTH = 100
-# Bars and equals signs that came out of a bracket belong to the text, not to the template around it.
-# XML has neither character.
+# Brackets, and why what they held is not in the text.
 _REASONS = {"{{": "templates", "{{{": "parameters", "[[": "hidden_links", "{|": "tables"}
+# Bars and equals signs inside of a bracket belong to its text, not to the template around it. Until all
+# brackets are closed, two characters that XML does not allow stand for them.
 _PROTECTED = str.maketrans("|=", "\x01\x02")
 
 
@@ -206,7 +207,7 @@ class _Brackets:
         elif kind == "{{":
             shown = wiki_templates.render(content)
         if not shown:
-            self._removed.append((_REASONS[kind], content))
+            self._removed.append((_REASONS[kind], _unprotected(content)))
         elif self._open and ("|" in shown or "=" in shown):
             self.pieces.append(shown.translate(_PROTECTED))
         else:

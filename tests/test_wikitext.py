@@ -128,14 +128,14 @@ def test_links_brackets_and_signs_inside_of_templates(markup, text):
 
 def test_what_is_removed_is_told_with_its_reason():
     markup = (
-        "{{Infobox|a={{b}}}}Text.<ref>Book.</ref>\n== Heading ==\n* item\n[[File:a.jpg|x]]\n{|\n| cell\n|}\n"
-        "fragment\n<gallery>g</gallery>\n{|\n| row\n"
+        "{{Infobox|a={{b}}{{small|[[x=y]]}}}}Text.<ref>Book.</ref>\n== Heading ==\n* item\n[[File:a.jpg|x]]\n"
+        "{|\n| cell\n|}\nfragment\n<gallery>g</gallery>\n{|\n| row\n"
     )
     assert removed_from(markup) == [
         ("references", "<ref>Book.</ref>"),
         ("elements", "<gallery>g</gallery>"),
         ("templates", "b"),
-        ("templates", "Infobox|a="),
+        ("templates", "Infobox|a=x=y"),
         ("hidden_links", "File:a.jpg|x"),
         ("tables", "\n{|\n| cell\n"),
         ("headings", "== Heading =="),
