@@ -179,6 +179,11 @@ def _add_formatting_options(add: Callable[..., Any]) -> None:
         "counted. %(default)s: the first one ends the run, and with a larger number it goes on from there",
     )
     add("--keep_duplicates", action="store_true", help="keep documents that occurred before")
+    add(
+        "--keep_report",
+        action="store_true",
+        help="Wikipedia: write all that is dropped, with its reason, to a .dropped.tsv beside the text",
+    )
 
 
 def _add_sharding_options(add: Callable[..., Any]) -> None:

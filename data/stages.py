@@ -20,6 +20,7 @@ from bert_tf.base.progress import progress
 from bert_tf.text.tokenizer import open_tokenizer
 from bert_tf.text.vocabulary import check_casing
 from data.corpora import formatting, registry, sample
+from data.corpora.drop_report import DropReport
 from data.fetching import download
 from data.instances import pretraining_examples as examples
 from data.instances import vocabulary
@@ -55,6 +56,9 @@ class Layout:
 
     def formatted_manifest(self, corpus: str) -> Path:
         return self.formatted_file(corpus).with_suffix(".manifest.json")
+
+    def drop_report(self, corpus: str) -> Path:
+        return self.formatted_file(corpus).with_suffix(".dropped.tsv")
 
 
 def workers_of(options: argparse.Namespace, layout: Layout) -> Workers:
@@ -128,6 +132,7 @@ def run_text_formatting(options: argparse.Namespace, layout: Layout) -> None:
         outputs_to_delete=f"{output} and {manifest_path}",
     ) as stage:
         if not _already_done(stage):
+            report = DropReport(layout.drop_report(options.dataset)) if options.keep_report else None
             counts = formatting.format_corpus(
                 stage,
                 output,
@@ -135,6 +140,7 @@ def run_text_formatting(options: argparse.Namespace, layout: Layout) -> None:
                 workers=workers_of(options, layout),
                 keep_duplicates=options.keep_duplicates,
                 max_bad_records=options.max_bad_records,
+                report=report,
             )
             _say_done("formatted", counts, output)
 

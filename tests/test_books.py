@@ -83,6 +83,12 @@ def test_line_breaks_and_italics(tmp_path, text, line):
     assert books.book_line(tmp_path / "a.txt", None, "strict") == line
 
 
+@pytest.mark.parametrize("token", ["_", "_a", "[Illustration", "[Illustration: a", "--\n", "a-\n", "*", "\n", " "])
+def test_any_text_takes_linear_time(tmp_path, token):
+    (tmp_path / "a.txt").write_text(token * (1_000_000 // len(token)) + "\n\nThe end.")
+    assert books.book_line(tmp_path / "a.txt", None, "strict").endswith("The end.")
+
+
 def test_what_the_distributor_says_inside_its_own_books_goes(tmp_path):
     (tmp_path / "a.txt").write_text(BOOK.replace("* * *", "This text is from\nPROJECT GUTENBERG too."))
     assert books.book_line(tmp_path / "a.txt", None, "strict") == LINE

@@ -11,7 +11,7 @@ import preparation
 import pytest
 
 from bert_tf.base.errors import UserError
-from data.corpora import formatting, pubmed
+from data.corpora import formatting, pubmed, xml_files
 
 REAL_ARTICLE = Path(os.environ.get("BERT_TF_REAL_DATA", "")) / "pubmed_one_article.xml"
 
@@ -119,7 +119,7 @@ def test_highest_version_of_a_citation_in_one_file(tmp_path):
 
 @pytest.mark.parametrize("block_bytes", [1, 7, 64, 1 << 18])
 def test_blocks_may_end_anywhere(tmp_path, monkeypatch, block_bytes):
-    monkeypatch.setattr(pubmed, "_BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(xml_files, "BLOCK_BYTES", block_bytes)
     path = write(tmp_path, "a.xml", article(1), article(2, "B."), deletion(1))
     damages = []
     assert cleaned([path], damages) == (["B.  An abstract. It ends."], {"superseded_or_deleted": 1})
@@ -159,7 +159,7 @@ def test_cut_file_keeps_its_articles_and_says_so(tmp_path):
     [
         (b"", "no <PubmedArticle> in it"),
         (b"<html></html>", "no <PubmedArticle> in it"),
-        (b'<?xml version="1.0" encoding="latin-1"?><PubmedArticleSet>', "declares the encoding latin-1"),
+        (b'<?xml version="1.0" encoding="klingon"?><PubmedArticleSet>', "a.xml: declares the encoding klingon"),
     ],
 )
 def test_foreign_and_broken_files_are_named(tmp_path, content, message):
@@ -171,6 +171,31 @@ def test_foreign_and_broken_files_are_named(tmp_path, content, message):
     packed.write_bytes(b"no gzip")
     with pytest.raises(UserError, match="a.xml.gz.*no <PubmedArticle> in it"):
         cleaned([packed])
+
+
+@pytest.mark.parametrize("encoding,text", [("GB18030", "京都 é."), ("EUC-JP", "京都."), ("latin-1", "é.")])
+def test_encoding_that_the_xml_declares(tmp_path, encoding, text):
+    path = write(tmp_path, "a.xml.gz", article(1, "Title.", text))
+    declared = (
+        f'<?xml version="1.0" encoding="{encoding}"?>' + gzip.decompress(path.read_bytes()).decode().partition("?>")[2]
+    )
+    path.write_bytes(gzip.compress(declared.encode(encoding)))
+    damages = []
+    assert cleaned([path], damages) == ([f"Title.  {text}"], {}) and not damages
+
+
+# None would come to its end if its time grew with the square of the length.
+@pytest.mark.parametrize(
+    "text", [" " * 1_000_000 + "x", "\n" * 1_000_000 + "x<sub>2</sub>", "(ABSTRACT TRUNCATED" * 50_000]
+)
+def test_white_space_takes_linear_time(tmp_path, text):
+    path = write(tmp_path, "a.xml", article(1, "Title.", f"It is{text}"))
+    assert cleaned([path])[0][0].startswith("Title.  It is")
+
+
+def test_numbers_that_never_begin_take_linear_time():
+    element = pubmed._Element(b"PubmedArticle", b"<PMID " * 200_000 + b"<PMID>x</PMID><PMID>7</PMID>")
+    assert list(element.numbers()) == [(7, 1)]
 
 
 def test_missing_baseline_and_files_of_two_years_say_what_to_do(tmp_path):

@@ -48,6 +48,13 @@ def test_no_character_is_lost():
     assert split_by_rules("  ") == []
 
 
+# None would come to its end if its time grew with the square of the length.
+@pytest.mark.parametrize("token", [".", "?!", "Aa. ", "a.b. ", "“", ". “", "。", "x。 ", "  "])
+def test_any_text_takes_linear_time(token):
+    text = token * (1_000_000 // len(token)) + "x The end."
+    assert split_by_rules(text)[-1].endswith("The end.")
+
+
 def test_unknown_method_is_refused():
     with pytest.raises(UserError, match="rules, nltk"):
         get_splitter("magic")

@@ -7,8 +7,7 @@ import bz2
 import pytest
 
 from bert_tf.base.errors import UserError
-from data.corpora import wiki
-from data.corpora.wikitext import paragraphs_of
+from data.corpora import wiki, xml_files
 
 HEAD = (
     '<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.10/"><siteinfo><namespaces>'
@@ -64,11 +63,43 @@ def test_articles_remain_and_the_rest_is_counted(tmp_path, name):
     assert cleaned(found) == (["The one is large.", "It is three & more."], {"redirects": 2, "other_namespaces": 1})
 
 
-def test_encoding_that_the_xml_declares(tmp_path):
+@pytest.mark.parametrize(
+    "encoding,text",
+    [
+        ("ISO-8859-1", "Café."),
+        ("UTF-16", "Café."),
+        ("GB18030", "北京很大，𠀀。"),
+        ("GBK", "北京很大。"),
+        ("Big5", "北京很大。"),
+        ("Shift_JIS", "東京は大きい。"),
+        ("EUC-JP", "東京は大きい。"),
+        ("UTF-32", "北京很大。"),
+    ],
+)
+@pytest.mark.parametrize("block_bytes", [7, 1 << 18])
+def test_encoding_that_the_xml_declares(tmp_path, monkeypatch, encoding, text, block_bytes):
+    monkeypatch.setattr(xml_files, "BLOCK_BYTES", block_bytes)
+    path = tmp_path / "wikicorpus_zh.xml"
+    declared = f'<?xml version="1.0" encoding="{encoding}"?>' + dump(page("A", text * 9)).decode()
+    path.write_bytes(declared.encode(encoding))
+    damages = []
+    assert cleaned(path, damages)[0] == [text * 9] and not damages
+
+
+def test_report_of_pages_and_pieces_with_their_titles(tmp_path):
     path = tmp_path / "wikicorpus_en.xml"
-    declared = '<?xml version="1.0" encoding="ISO-8859-1"?>' + dump(page("É", "Café.")).decode()
-    path.write_bytes(declared.encode("latin-1"))
-    assert cleaned(path)[0] == ["Café."]
+    path.write_bytes(dump(*PAGES, page("Four", "Text.\n* An\titem")))
+    (batch,) = wiki.read_batches([path], [], keep_report=True)
+    result = wiki.clean_batch(batch, keep_report=True)
+    assert result.titles == ["One", "Three", "Four"]
+    assert result.num_removed == {"list_items": 1}
+    assert result.report == [
+        "other_namespaces\tTalk:One\t",
+        "redirects\tUno\t",
+        "redirects\tTwo\t",
+        "list_items\tFour\tAn item",
+    ]
+    assert wiki.clean_batch(next(wiki.read_batches([path], []))).report == []
 
 
 def test_namespace_from_the_title_where_old_dumps_say_nothing(tmp_path):
@@ -105,6 +136,14 @@ def test_damage_inside_keeps_what_stands_before_it(tmp_path):
     assert "cut off or damaged" in damages[0] and "the 5 pages" in damages[0]
 
 
+def test_a_namespace_that_is_no_number_is_damage(tmp_path):
+    path = tmp_path / "wikicorpus_en.xml"
+    path.write_bytes(dump(*PAGES, page("Bad", "Text.", ns="<ns>zero</ns>"), page("Six", "Six.")))
+    damages = []
+    assert cleaned(path, damages)[0] == ["The one is large.", "It is three & more."]
+    assert "invalid literal" in damages[0] and "the 5 pages" in damages[0]
+
+
 def test_dump_without_a_whole_page_is_an_error(tmp_path):
     path = tmp_path / "wikicorpus_en.xml.bz2"
     for content in (bz2.compress(dump(*PAGES))[:100], b"", b"not bz2"):
@@ -122,50 +161,6 @@ def test_missing_or_foreign_file_says_what_to_do(tmp_path):
     path.write_text("<html><body></body></html>")
     with pytest.raises(UserError, match="no <page> in it"):
         cleaned(path)
-
-
-@pytest.mark.parametrize(
-    "markup,text",
-    [
-        ("{{Infobox|a={{b|{{c}}}}|d=[[e]]}}'''Bold''' and ''italic'' text.", "Bold and italic text."),
-        ("A [[link]], a [[target|shown]] one, [[Paris (Texas)|]] too.", "A link, a shown one, Paris too."),
-        ('Seen.<ref name=x>Not {{this}}.</ref> Also.<ref name="x" /> End.', "Seen. Also. End."),
-        ("{| class=x\n| cell. {{t}}\n{| \n| inner.\n|}\n|}\nAfter it.", "After it."),
-        ("[[File:a.jpg|thumb|A [[caption]] here.]]The text.", "The text."),
-        ("== Heading ==\nThe text.\n=== See also ===\n* A list.\n# Another.", "The text."),
-        ("It is {{convert|10|-|20|km|mi}} or {{lang|fr|loin}} {{circa|1900}}.", "It is 10–20 km or loin c. 1900."),
-        ("The name ({{IPA|x}}; {{lang-fr|Paris}}) stays ({{IPA|y}}) here.", "The name (Paris) stays here."),
-        ("See [http://x.org the site] and [http://y.org] or http://z.org/a now.", "See the site and or now."),
-        ("A<!-- hidden. --> B&nbsp;C &ndash; D&amp;E.<br/>F. __NOTOC__", "A B C – D&E. F."),
-        ("Use <nowiki>[[brackets]] and ''quotes''</nowiki> so.", "Use [[brackets]] and ''quotes'' so."),
-        ("{{unclosed The text stays. [[Also this. ", "unclosed The text stays. Also this."),
-        ("A [[link }} with]] {{t|a ]] b}}rest.", "A link with rest."),
-        ("The end }} of ]] it |} all.", "The end of it |} all."),
-        ("{{{param|{{t}}}}} {{{{{nested}}}}}Text.", "Text."),
-        (
-            "[[Category:Things]][[fr:Chose]]Text of [[:Category:Things]] and [[wikt:word|words]].",
-            "Text of Category:Things and words.",
-        ),
-        ("If <math>x + 1</math> is <math>\\frac{a}{b}</math> then.", "If x + 1 is then."),
-        ("First line\nsame paragraph.", "First line same paragraph."),
-        ("这是-{zh-hans:计算机; zh-hant:電腦}-。", "这是计算机。"),
-        ("-{T|標題}-他叫-{于}-。-{H|zh-cn:甲}-", "他叫于。"),
-        ("-{zh-tw:資料庫;zh-hk:數據庫}-很大。", "資料庫很大。"),
-        ("[[文件:a.jpg|thumb|图]]北京。[[分类:城市]]", "北京。"),
-    ],
-)
-def test_markup_goes_and_text_stays(markup, text):
-    assert " ".join(paragraphs_of(markup)) == text
-
-
-def test_paragraphs_stay_apart_and_fragments_go():
-    assert paragraphs_of("One. Two.\n\nNo stop here\n\nThree.") == ["One. Two.", "Three."]
-
-
-def test_deep_nesting_takes_linear_time():
-    depth = 20_000
-    assert paragraphs_of("{{a|" * depth + "x" + "}}" * depth + "Text.") == ["Text."]
-    assert paragraphs_of("[[" * depth + "Text.")[0].endswith("Text.")
 
 
 EXTRACTED = """<doc id="12" url="https://en.wikipedia.org/wiki?curid=12" title="One">
@@ -193,6 +188,9 @@ def test_what_wikiextractor_has_written_is_read(tmp_path):
     results = [wiki.clean_extracted(batch) for batch in wiki.read_extracted([path])]
     assert [line for result in results for line in result.lines] == ["The one is large <or not>.  It ends.", ""]
     assert sum(result.input_bytes for result in results) == path.stat().st_size
+    assert results[0].titles == ["One", "Empty"] and results[0].num_removed == {"fragments": 1}
+    (batch,) = wiki.read_extracted([path])
+    assert wiki.clean_extracted(batch, keep_report=True).report == ["fragments\tOne\tSection heading"]
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,7 @@ def _inspect_documents(sharded: Prepared, workers: Workers) -> Iterator[str]:
         flush=True,
     )
     num_test = num - corpus.num_training
-    if not sharded.manifest["counts"]["num_documents_test"]:
+    if not sharded.manifest.counts["num_documents_test"]:
         yield (
             "there are no test documents, so no training can be evaluated on text that it has not seen: shard "
             "again with --n_test_shards and --fraction_test_set over 0"
@@ -136,7 +136,7 @@ def _inspect_documents(sharded: Prepared, workers: Workers) -> Iterator[str]:
 
 def _inspect_sentences(sharded: Prepared) -> Iterator[str]:
     assert sharded.manifest
-    paths = [sharded.folder / entry["file"] for entry in sharded.manifest["shards"]["training"]]
+    paths = [sharded.folder / entry.file for entry in sharded.manifest.shards["training"]]
     sentences = headings.measure_sentences(paths)
     print(
         f"\nSentences\n  {sentences.num_sentences:,} looked at: {sentences.mean_characters:.0f} characters on average, "

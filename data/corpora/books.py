@@ -1,4 +1,4 @@
-"""Books: a folder of .txt files to one line each, without the distributor's head and tail."""
+"""Books: a folder of .txt files to one line each, without what the distributor has put before and after the text."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _END = re.compile(
     r"END OF (THE |THIS )?PROJECT GUTENBERG(['’]S|'S)? ",
     re.IGNORECASE,
 )
-# Who made the electronic text stands below the head, before the book.
+# Between the distributor's head and the book: who made the electronic text.
 _CREDITS = re.compile(
     r"(produced|transcribed|e-?text prepared|scanned|digitized|html version)\b.{0,40}\b(by|from)\b", re.IGNORECASE
 )
-# What transcribers wrote for italics (of a word's part, too: "21_st_") and pictures, and about
+# Transcribers' marks for italics (also of a part of a word: "21_st_"), and their notes on pictures and on
 # their work.
 _EMPHASIS = re.compile(r"(?<![\w_])_([^_]{1,400}?)_(?!_)|(?<!_)_([^_]{1,400}?)_(?![\w_])")
 _NOTE = re.compile(r"\[(?:Illustration|Transcriber['’]s Note|Project Gutenberg)\b[^\]]{0,500}\]", re.IGNORECASE)
-# A line break after a dash, or inside "summer-cloud", was no space; one in "summer- and winter" was.
+# A line break after a dash or a hyphen stands for no space ("summer-" / "cloud"), but for "summer-" / "and winter".
 _UNSPACED_BREAK = re.compile(r"(?<=--)\n(?=\S)|(?<=[^\W\d_]-)\n(?!(?:and|or|to)\b)(?=[a-z])")
 _DISTRIBUTOR = re.compile("project gutenberg", re.IGNORECASE)
 _MAX_HEAD_LINES = 2_000
@@ -37,7 +37,7 @@ def placed_books(folder: Path) -> list[Path]:
 
 
 def no_books(folder: Path) -> str:
-    """What is missing, and the two ways out."""
+    """The message for a folder without books: what is missing, and the two ways out."""
     return (
         f"{folder} holds no .txt file: put your books there, a file each, in folders as you "
         "like; or prepare Wikipedia alone (--dataset=wikicorpus_en in every stage)"
@@ -63,8 +63,10 @@ def read_batches(books: Iterable[Path]) -> Iterator[Batch]:
 
 
 def without_distributor(lines: list[str]) -> list[str]:
-    """The lines of the book itself: what stands before the head's end and after the tail's start
-    is dropped, and the credits in between. A book without such marks stays as it is."""
+    """The lines of the book itself, without the distributor's head and tail and the credits below the head.
+
+    A book in which neither is found stays as it is.
+    """
     first = 0
     for number, line in enumerate(lines[:_MAX_HEAD_LINES]):
         if _START.search(line):

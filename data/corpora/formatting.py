@@ -21,6 +21,7 @@ from typing import IO, Any, Callable, NamedTuple
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import sha256_of_file, sync
 from bert_tf.base.progress import progress
+from data.corpora.drop_report import DropReport, report_line
 from data.running.entries import FileEntry
 from data.running.manifest import Stage
 from data.running.workers import Workers
@@ -51,21 +52,32 @@ class BadRecord(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Documents as read, how many others were dropped while reading, and their share of the input."""
+    """Documents as read, how many others were dropped while reading, and their part of the input.
+
+    `report` has a line for each that was dropped.
+    """
 
     documents: Sequence[Any]
     num_dropped: dict[str, int]
     input_bytes: int
     bad_records: Sequence[BadRecord] = ()
+    report: Sequence[str] = ()
 
 
 class Cleaned(NamedTuple):
-    """A batch's documents as lines without line ends; a line may be empty."""
+    """A batch's documents as lines without line ends; a line may be empty.
+
+    For a corpus that keeps a report also: the documents' titles, how many pieces inside of them were
+    removed by reason, and the lines of the report.
+    """
 
     lines: list[str]
     num_dropped: dict[str, int]
     input_bytes: int
     bad_records: Sequence[BadRecord] = ()
+    titles: Sequence[str] = ()
+    num_removed: dict[str, int] = {}
+    report: Sequence[str] = ()
 
 
 class Corpus(NamedTuple):
@@ -174,19 +186,29 @@ def _zeros(count: int) -> array[int]:
 class _Writer:
     """The unfinished output file with its counts; can be taken up again at a checkpoint."""
 
-    def __init__(self, stage: Stage, output: Path, keep_duplicates: bool, max_bad_records: int):
+    def __init__(
+        self, stage: Stage, output: Path, keep_duplicates: bool, max_bad_records: int, report: DropReport | None
+    ):
         self._stage = stage
         self._output = output
         self._partial = output.with_name(output.name + ".partial")
         self._seen = None if keep_duplicates else SeenDocuments()
         self._max_bad_records = max_bad_records
         self.bad_records: list[str] = []
+        self._report = report
         self.num_batches = 0
         self.counts: dict[str, int] = {"num_read": 0, "num_documents": 0}
         self._num_bytes = self._checkpoint_bytes = 0
         self.input_bytes = 0
 
-    def open(self) -> IO[bytes]:
+    def open(self) -> contextlib.ExitStack:
+        files, checkpoint = contextlib.ExitStack(), self._checkpoint_to_go_on_from()
+        if self._report:
+            files.enter_context(self._report.open(checkpoint["report_bytes"] if checkpoint else 0))
+        files.enter_context(self._open_output(checkpoint))
+        return files
+
+    def _checkpoint_to_go_on_from(self) -> dict[str, Any] | None:
         checkpoint = self._stage.checkpoint
         if checkpoint and not self._partial.exists() and self._output.exists():
             # Killed between the last rename and the manifest.
@@ -197,7 +219,13 @@ class _Writer:
             or checkpoint["batch_characters"] != BATCH_CHARACTERS
             or not self._partial.exists()
             or self._partial.stat().st_size < checkpoint["bytes"]
+            or (self._report and not self._report.has(checkpoint["report_bytes"]))
         ):
+            return None
+        return checkpoint
+
+    def _open_output(self, checkpoint: dict[str, Any] | None) -> IO[bytes]:
+        if checkpoint is None:
             self._file: IO[bytes] = open(self._partial, "wb")  # noqa: SIM115
             return self._file
         self._file = open(self._partial, "r+b")  # noqa: SIM115
@@ -222,8 +250,12 @@ class _Writer:
             self._count(f"num_dropped_{reason}", count)
         for bad in cleaned.bad_records:
             self._drop_bad_record(bad.what)
-        for line in cleaned.lines:
-            self._write_line(line)
+        for reason, count in cleaned.num_removed.items():
+            self._count(f"num_removed_{reason}", count)
+        if self._report:
+            self._report.write(cleaned.report)
+        for number, line in enumerate(cleaned.lines):
+            self._write_line(line, cleaned.titles[number] if cleaned.titles else "")
         self.num_batches += 1
         self.input_bytes += cleaned.input_bytes
         if self._num_bytes - self._checkpoint_bytes >= CHECKPOINT_BYTES:
@@ -240,12 +272,14 @@ class _Writer:
                 f"--max_bad_records, it goes on where it was"
             )
 
-    def _write_line(self, line: str) -> None:
+    def _write_line(self, line: str, title: str) -> None:
         self._count("num_read")
         encoded = line.encode("utf-8", "replace") + b"\n"
         reason = self._reason_to_drop(line, encoded)
         if reason:
             self._count(f"num_dropped_{reason}")
+            if self._report:
+                self._report.write([report_line(reason, title, line)])
         else:
             self._file.write(encoded)
             self._num_bytes += len(encoded)
@@ -272,12 +306,15 @@ class _Writer:
                 "input_bytes": self.input_bytes,
                 "counts": self.counts,
                 "bad_records": self.bad_records,
+                "report_bytes": self._report.sync() if self._report else 0,
             }
         )
 
     def finish(self) -> None:
         self.checkpoint()
         self._file.close()
+        if self._report:
+            self._report.finish()
         os.replace(self._partial, self._output)
         sync(self._output.parent)
 
@@ -290,6 +327,8 @@ class _Writer:
                 os.truncate(self._partial, self._checkpoint_bytes)
             else:
                 self._partial.unlink()
+                if self._report:
+                    self._report.discard()
                 self._stage.forget()
 
     def _count(self, name: str, count: int = 1) -> None:
@@ -318,16 +357,23 @@ def _require_own_output(stage: Stage, output: Path) -> None:
 
 
 def format_corpus(
-    stage: Stage, output: Path, corpus: Corpus, *, workers: Workers, keep_duplicates: bool, max_bad_records: int
+    stage: Stage,
+    output: Path,
+    corpus: Corpus,
+    *,
+    workers: Workers,
+    keep_duplicates: bool,
+    max_bad_records: int,
+    report: DropReport | None = None,
 ) -> dict[str, int]:
-    """Writes `output` and completes `stage`; returns the counts.
+    """Writes `output`, and where there is one the report, and completes `stage`; returns the counts.
 
     Raises:
       UserError: damaged input, a corpus without a document, a full disk, killed or missing workers.
         The next run goes on at the last checkpoint.
     """
     _require_own_output(stage, output)
-    writer = _Writer(stage, output, keep_duplicates, max_bad_records)
+    writer = _Writer(stage, output, keep_duplicates, max_bad_records, report)
     try:
         with writer.open():
             _write_all(writer, corpus, output.name, workers)

@@ -7,30 +7,27 @@ one never, so nothing but the set of numbers seen has to be remembered.
 
 from __future__ import annotations
 
-import gzip
 import re
 import xml.etree.ElementTree as ElementTree
-import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from bert_tf.base.errors import UserError
 from data.corpora import formatting, text_files
 from data.corpora.formatting import BadRecord, Batch, Cleaned, as_line
+from data.corpora.xml_files import XmlFile
 
-_BLOCK_BYTES = 1 << 18
 _FOLDERS = ("baseline", "daily_update")
 _NAME = re.compile(r"pubmed(\d{2})n(\d+)\.xml(\.gz)?")
-_ENCODING = re.compile(rb"<\?xml[^>]*\bencoding\s*=\s*[\"']([\w.-]+)")
 _ELEMENT_START = re.compile(rb"<(PubmedArticle|PubmedBookArticle|DeleteCitation)[\s>]")
-_PMID = re.compile(rb"<PMID\b([^>]*)>\s*(\d{1,9})\s*</PMID>")
+_PMID = re.compile(rb"<PMID\b([^<>]*)>\s*(\d{1,9})\s*</PMID>")
 _VERSION = re.compile(rb"\bVersion\s*=\s*[\"'](\d+)")
 # A start tag may lie on the border of two blocks.
 _LONGEST_START = 32
 # "[Title of an article in another language]."
 _TRANSLATED = re.compile(r"\[(.*)\]\.?")
-_TRUNCATED = re.compile(r"\s*\(ABSTRACT TRUNCATED(?: AT \d+ WORDS)?\)\s*$")
+_TRUNCATED = re.compile(r"\(ABSTRACT TRUNCATED(?: AT \d+ WORDS)?\)\s*$")
 _FORMULAS = frozenset({"math", "DispFormula"})
 
 
@@ -84,70 +81,35 @@ class _Element(NamedTuple):
             yield int(match[2]), int(version[1]) if version else 1
 
 
-class _File:
-    """One file as its elements, knowing how far it has been read and why not further."""
-
-    def __init__(self, path: Path):
-        self._path = path
-        self._raw = text_files.open_bytes(path)
-        packed = path.suffix == ".gz"
-        self._stream: Any = gzip.GzipFile(fileobj=self._raw) if packed else self._raw
-        self.damage = ""
-
-    @property
-    def position(self) -> int:
-        return self._raw.tell()
-
-    def _blocks(self) -> Iterator[bytes]:
-        try:
-            # Not read(), which forgets what it has where it meets the damage.
-            while block := self._stream.read1(_BLOCK_BYTES):
-                yield block
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            self.damage = f"cut off or damaged at byte {self.position:,} of {self._path.stat().st_size:,} ({error})"
-
-    def elements(self) -> Iterator[_Element]:
-        waiting = b""
-        kind = None
-        searched = 0
-        is_closed = False
-        for number, block in enumerate(self._blocks()):
-            waiting += block
-            if number == 0:
-                self._require_utf8(waiting)
-            while True:
-                if kind is None:
-                    start = _ELEMENT_START.search(waiting)
-                    if start is None:
-                        is_closed = is_closed or b"</PubmedArticleSet>" in waiting
-                        waiting = waiting[-_LONGEST_START:]
-                        break
-                    kind, waiting, searched = start[1], waiting[start.start() :], 0
-                closing = b"</" + kind + b">"
-                end = waiting.find(closing, searched)
-                if end < 0:
-                    searched = max(0, len(waiting) - len(closing))
-                    if len(waiting) > text_files.LARGEST_DOCUMENT_BYTES:
-                        raise UserError(
-                            f"{self._path}: no {closing.decode()} within {len(waiting):,} bytes: not a file of PubMed's"
-                        )
+def _elements(file: XmlFile) -> Iterator[_Element]:
+    waiting = b""
+    kind = None
+    searched = 0
+    is_closed = False
+    for block in file.blocks():
+        waiting += block
+        while True:
+            if kind is None:
+                start = _ELEMENT_START.search(waiting)
+                if start is None:
+                    is_closed = is_closed or b"</PubmedArticleSet>" in waiting
+                    waiting = waiting[-_LONGEST_START:]
                     break
-                end += len(closing)
-                yield _Element(kind, waiting[:end])
-                kind, waiting = None, waiting[end:]
-        if not self.damage and not is_closed:
-            self.damage = f"cut off at byte {self.position:,}, without its closing tag"
-
-    def _require_utf8(self, head: bytes) -> None:
-        declared = _ENCODING.match(head)
-        if declared and declared[1].lower() not in (b"utf-8", b"ascii", b"us-ascii"):
-            raise UserError(
-                f"{self._path}: declares the encoding {declared[1].decode()}, and PubMed's "
-                "files are UTF-8: convert it, or fetch it again"
-            )
-
-    def close(self) -> None:
-        self._raw.close()
+                kind, waiting, searched = start[1], waiting[start.start() :], 0
+            closing = b"</" + kind + b">"
+            end = waiting.find(closing, searched)
+            if end < 0:
+                searched = max(0, len(waiting) - len(closing))
+                if len(waiting) > text_files.LARGEST_DOCUMENT_BYTES:
+                    raise UserError(
+                        f"{file.path}: no {closing.decode()} within {len(waiting):,} bytes: not a file of PubMed's"
+                    )
+                break
+            end += len(closing)
+            yield _Element(kind, waiting[:end])
+            kind, waiting = None, waiting[end:]
+    if not is_closed:
+        file.note_damage("without its closing tag")
 
 
 class _CitationSet:
@@ -177,13 +139,13 @@ class _Plan(NamedTuple):
 
 def _plan(path: Path, seen: _CitationSet) -> _Plan:
     """Reads a file a first time, because what it deletes and revises may stand at its end."""
-    file = _File(path)
+    file = XmlFile(path)
     latest: dict[int, tuple[int, int]] = {}
     deleted: set[int] = set()
     bad: dict[int, BadRecord] = {}
     place = 0
     try:
-        for element in file.elements():
+        for element in _elements(file):
             if element.kind == b"DeleteCitation":
                 deleted.update(number for number, _ in element.numbers())
                 continue
@@ -233,9 +195,9 @@ def _read_file(path: Path, plan: _Plan) -> Iterator[Batch]:
     dropped: dict[str, int] = {}
     bad: list[BadRecord] = []
     place = num_bytes = position = 0
-    file = _File(path)
+    file = XmlFile(path)
     try:
-        for element in file.elements():
+        for element in _elements(file):
             if element.kind == b"DeleteCitation":
                 continue
             if place in plan.kept:
@@ -266,7 +228,9 @@ def _text(element: ElementTree.Element | None) -> str:
         name = part.tag.rpartition("}")[2]
         if name in ("sub", "sup"):
             # Files laid out for reading break the line inside of "H2O".
-            pieces[-1] = re.sub(r"\s*\n\s*$", "", pieces[-1])
+            text = pieces[-1].rstrip()
+            if "\n" in pieces[-1][len(text) :]:
+                pieces[-1] = text
         if name not in _FORMULAS:
             pieces.append(_text(part))
         pieces.append(part.tail or "")
@@ -295,7 +259,7 @@ def clean_batch(batch: Batch) -> Cleaned:
     for xml in batch.documents:
         try:
             paragraphs = _paragraphs(xml)
-        except ElementTree.ParseError as error:
+        except (ElementTree.ParseError, RecursionError) as error:
             number = _PMID.search(xml)
             bad.append(
                 BadRecord(

@@ -68,22 +68,26 @@ def _encoding(options: argparse.Namespace) -> dict[str, Any]:
     return {name: getattr(options, name) for name in ENCODING_OPTIONS}
 
 
-def _open_damageable(module: Any, paths: list[Path]) -> Opened:
-    damages: list[str] = []
-    batches = functools.partial(module.read_batches, paths, damages)
-    return Corpus(batches, module.clean_batch, total_size(paths), damages), paths, {}
-
-
 def _open_wiki(dataset: str, working_dir: Path, options: argparse.Namespace) -> Opened:
-    if not options.skip_wikiextractor:
-        return _open_damageable(wiki, find_dumps(working_dir / "download" / dataset, dataset))
-    paths = wiki.find_extracted(working_dir / "extracted" / dataset)
-    corpus = Corpus(functools.partial(wiki.read_extracted, paths), wiki.clean_extracted, total_size(paths), [])
-    return corpus, paths, {"skip_wikiextractor": True}
+    # Not named where it is off, so that what was made before there was a report counts as the same.
+    report: dict[str, Any] = {"keep_report": True} if options.keep_report else {}
+    if options.skip_wikiextractor:
+        paths = wiki.find_extracted(working_dir / "extracted" / dataset)
+        clean = functools.partial(wiki.clean_extracted, **report)
+        corpus = Corpus(functools.partial(wiki.read_extracted, paths), clean, total_size(paths), [])
+        return corpus, paths, {"skip_wikiextractor": True, **report}
+    paths = find_dumps(working_dir / "download" / dataset, dataset)
+    damages: list[str] = []
+    batches = functools.partial(wiki.read_batches, paths, damages, **report)
+    clean = functools.partial(wiki.clean_batch, **report)
+    return Corpus(batches, clean, total_size(paths), damages), paths, report
 
 
 def _open_pubmed(dataset: str, working_dir: Path, options: argparse.Namespace) -> Opened:
-    return _open_damageable(pubmed, pubmed.find_files(working_dir / "download" / "pubmed"))
+    paths = pubmed.find_files(working_dir / "download" / "pubmed")
+    damages: list[str] = []
+    batches = functools.partial(pubmed.read_batches, paths, damages)
+    return Corpus(batches, pubmed.clean_batch, total_size(paths), damages), paths, {}
 
 
 def _open_books(dataset: str, working_dir: Path, options: argparse.Namespace) -> Opened:
@@ -112,7 +116,7 @@ def _open_text(paths: list[Path], input_format: str, options: argparse.Namespace
 
 
 def _wiki_dataset(name: str) -> Dataset:
-    return Dataset(SOURCES[name], f"{name}_one_article_per_line.txt", _open_wiki, ("skip_wikiextractor",))
+    return Dataset(SOURCES[name], f"{name}_one_article_per_line.txt", _open_wiki, ("skip_wikiextractor", "keep_report"))
 
 
 DATASETS = {

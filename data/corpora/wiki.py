@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import bz2
-import html
-import itertools
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Callable, NamedTuple
 from xml.parsers import expat
 
 from bert_tf.base.errors import UserError
-from data.corpora import formatting, text_files
+from data.corpora import formatting, text_files, xml_files
+from data.corpora.drop_report import report_line
 from data.corpora.formatting import Batch, Cleaned, as_line
-from data.corpora.wikitext import has_stop, paragraphs_of
+from data.corpora.wikitext import Removed, is_prose, paragraphs_of, unescape
+from data.corpora.xml_files import XmlFile
 
-# By dataset: how the wiki is called in the names of its dumps.
+# Datasets and the names of their wikis in the names of published dumps.
 WIKIS = {"wikicorpus_en": "enwiki", "wikicorpus_zh": "zhwiki"}
-_BLOCK_BYTES = 1 << 18
 _REDIRECT = re.compile(r"\s*#\s*(REDIRECT|重定向|重新導向)", re.IGNORECASE)
 
 
@@ -47,7 +46,7 @@ def find_dumps(folder: Path, dataset: str) -> list[Path]:
     """As `placed_dumps`.
 
     Raises:
-      UserError: there is none; says where it goes.
+      UserError: there is none; says where to put one.
     """
     found = placed_dumps(folder, dataset)
     if not found:
@@ -59,45 +58,6 @@ def find_dumps(folder: Path, dataset: str) -> list[Path]:
             f"dumps.wikimedia.org/{wiki}"
         )
     return found
-
-
-class _DamagedError(Exception):
-    """A dump cannot be read any further; says where and why."""
-
-
-class _Dump:
-    """One dump file as decompressed blocks, knowing how far it has been read."""
-
-    def __init__(self, path: Path):
-        self.path = path
-        self._raw: IO[bytes] = open(path, "rb")  # noqa: SIM115
-        self._stream: Any = bz2.BZ2File(self._raw) if path.suffix == ".bz2" else self._raw
-        self.num_text_bytes = 0
-
-    @property
-    def position(self) -> int:
-        """Bytes read of the file itself."""
-        return self._raw.tell()
-
-    def blocks(self) -> Iterator[bytes]:
-        try:
-            # Not read(), which forgets what it has where it meets the damage.
-            while block := self._stream.read1(_BLOCK_BYTES):
-                self.num_text_bytes += len(block)
-                yield block
-        except (EOFError, OSError) as error:
-            if getattr(error, "errno", None) is not None:
-                raise
-            raise self.damage(str(error)) from None
-
-    def damage(self, reason: str) -> _DamagedError:
-        return _DamagedError(
-            f"cut off or damaged at byte {self.position:,} of "
-            f"{self.path.stat().st_size:,} ({reason}; {self.num_text_bytes:,} bytes of XML)"
-        )
-
-    def close(self) -> None:
-        self._raw.close()
 
 
 class _PageBuilder:
@@ -158,82 +118,78 @@ class _PageBuilder:
     def _page(self) -> Page:
         namespace, title = self._namespace, self._title
         if namespace is None:
-            # Dumps before 2011 tell the namespace by the title alone.
+            # Dumps from before 2011 name the namespace only in the title: "Talk:Paris".
             namespace = self._namespaces.get(title.partition(":")[0], 0) if ":" in title else 0
         return Page(title, namespace, self._is_redirect or bool(_REDIRECT.match(self._text)), self._text)
 
 
-def _read_pages(dump: _Dump) -> Iterator[Page]:
-    parser, builder = expat.ParserCreate(), _PageBuilder(dump.path)
-    parser.buffer_text, parser.buffer_size = True, _BLOCK_BYTES
+def _read_pages(file: XmlFile) -> Iterator[Page]:
+    # What the file declares was decoded already.
+    parser, builder = expat.ParserCreate("utf-8"), _PageBuilder(file.path)
+    parser.buffer_text, parser.buffer_size = True, xml_files.BLOCK_BYTES
     parser.StartElementHandler, parser.EndElementHandler = builder.start, builder.end
     parser.CharacterDataHandler = builder.data
     try:
-        for block in dump.blocks():
+        for block in file.blocks():
             parser.Parse(block, False)
             yield from builder.found
             builder.found.clear()
         parser.Parse(b"", True)
-    except expat.ExpatError as error:
-        # What stands before the damage in its block.
+    except (expat.ExpatError, ValueError) as error:
+        # ValueError: a namespace that is no number. The pages before the damage are whole.
         yield from builder.found
-        raise dump.damage(f"XML: {error}") from None
+        file.note_damage(f"XML: {error}")
 
 
-def read_batches(paths: Iterable[Path], damages: list[str]) -> Iterator[Batch]:
-    """Articles in batches of about equal size; other namespaces and redirects are counted.
+def read_batches(paths: Iterable[Path], damages: list[str], *, keep_report: bool = False) -> Iterator[Batch]:
+    """Articles in batches of about equal size, each as its title, a line end and its text.
 
-    Of a file that ends early or is damaged the articles up to there are kept, and a sentence that
-    says so is appended to `damages`.
+    Other namespaces and redirects are counted and, with `keep_report`, named. Of a file that ends
+    early or is damaged the articles up to there are kept, and a sentence that says so is appended to
+    `damages`.
 
     Raises:
-      UserError: a file holds no page.
+      UserError: a file holds no page, or its encoding is not what it declares.
     """
     for path in paths:
-        yield from _read_file(path, damages)
+        file = XmlFile(path)
+        try:
+            yield from _read_file(file, damages, keep_report)
+        finally:
+            file.close()
 
 
-def _read_file(path: Path, damages: list[str]) -> Iterator[Batch]:
-    dump = _Dump(path)
-    texts: list[str] = []
+def _read_file(file: XmlFile, damages: list[str], keep_report: bool) -> Iterator[Batch]:
+    articles: list[str] = []
     dropped: dict[str, int] = {}
+    report: list[str] = []
     num_pages = num_characters = position = 0
-    damage = ""
-    try:
-        pages = _read_pages(dump)
-        while True:
-            try:
-                page = next(pages, None)
-            except _DamagedError as error:
-                damage = str(error)
-                break
-            if page is None:
-                break
-            num_pages += 1
-            reason = _reason_to_drop(page)
-            if reason:
-                dropped[reason] = dropped.get(reason, 0) + 1
-            else:
-                texts.append(page.text)
-                num_characters += len(page.text)
-            if num_characters >= formatting.BATCH_CHARACTERS:
-                yield Batch(texts, dropped, dump.position - position)
-                position, num_characters = dump.position, 0
-                texts, dropped = [], {}
-        if not num_pages:
-            raise UserError(
-                f"{path}: no <page> in it{damage and ', ' + damage}: not a dump of "
-                "Wikipedia's articles, or too little of one; fetch it again"
-            )
-        if damage:
-            damages.append(
-                f"{path.name}: {damage}: the {num_pages:,} pages up to there were kept; "
-                "fetch the file again, compare its checksum and format it anew to have "
-                "the rest"
-            )
-        yield Batch(texts, dropped, path.stat().st_size - position)
-    finally:
-        dump.close()
+    for page in _read_pages(file):
+        num_pages += 1
+        reason = _reason_to_drop(page)
+        if reason:
+            dropped[reason] = dropped.get(reason, 0) + 1
+            if keep_report:
+                report.append(report_line(reason, page.title))
+        else:
+            articles.append(f"{page.title}\n{page.text}")
+            num_characters += len(page.text)
+        if num_characters >= formatting.BATCH_CHARACTERS:
+            yield Batch(articles, dropped, file.position - position, report=report)
+            position, num_characters = file.position, 0
+            articles, dropped, report = [], {}, []
+    if not num_pages:
+        raise UserError(
+            f"{file.path}: no <page> in it{file.damage and ', ' + file.damage}: not a dump of "
+            "Wikipedia's articles, or too little of one; fetch it again"
+        )
+    if file.damage:
+        damages.append(
+            f"{file.path.name}: {file.damage}: the {num_pages:,} pages up to there were kept; "
+            "fetch the file again, compare its checksum and format it anew to have "
+            "the rest"
+        )
+    yield Batch(articles, dropped, file.path.stat().st_size - position, report=report)
 
 
 def _reason_to_drop(page: Page) -> str:
@@ -242,9 +198,22 @@ def _reason_to_drop(page: Page) -> str:
     return "redirects" if page.is_redirect else ""
 
 
-def clean_batch(batch: Batch) -> Cleaned:
-    lines = [as_line(paragraphs_of(text)) for text in batch.documents]
-    return Cleaned(lines, batch.num_dropped, batch.input_bytes)
+def _clean(batch: Batch, paragraphs_of: Callable[[str, Removed], Iterable[str]], keep_report: bool) -> Cleaned:
+    titles, lines, report = [], [], list(batch.report)
+    num_removed: Counter[str] = Counter()
+    for document in batch.documents:
+        title, _, text = document.partition("\n")
+        removed: Removed = []
+        lines.append(as_line(paragraphs_of(text, removed)))
+        titles.append(title)
+        num_removed.update(reason for reason, _ in removed)
+        if keep_report:
+            report += [report_line(reason, title, piece) for reason, piece in removed]
+    return Cleaned(lines, batch.num_dropped, batch.input_bytes, titles=titles, num_removed=num_removed, report=report)
+
+
+def clean_batch(batch: Batch, *, keep_report: bool = False) -> Cleaned:
+    return _clean(batch, paragraphs_of, keep_report)
 
 
 def find_extracted(folder: Path) -> list[Path]:
@@ -264,7 +233,7 @@ def find_extracted(folder: Path) -> list[Path]:
 
 
 def read_extracted(paths: Iterable[Path]) -> Iterator[Batch]:
-    """Batches of articles, each the lines between wikiextractor's ``<doc ...>`` and ``</doc>``.
+    """Batches of articles, each the lines between wikiextractor's ``<doc ...>`` and ``</doc>``, its title first.
 
     Raises:
       UserError: a file is something else, or ends inside an article.
@@ -279,9 +248,8 @@ def _extracted_articles(path: Path, lines: Iterator[str]) -> Iterator[str]:
     numbered = enumerate(lines, 1)
     for number, line in numbered:
         if line.startswith("<doc "):
-            # What follows repeats the title.
-            article = itertools.islice(_extracted_article(path, numbered), 1, None)
-            yield "\n".join(text_files.document_lines(path, article))
+            # Its first line is the title.
+            yield "\n".join(text_files.document_lines(path, _extracted_article(path, numbered)))
         elif line:
             raise UserError(
                 f"{path}, line {number}: no <doc ...>, with which wikiextractor "
@@ -298,6 +266,13 @@ def _extracted_article(path: Path, lines: Iterable[tuple[int, str]]) -> Iterator
     raise UserError(f"{path}: ends inside an article, without </doc>: run wikiextractor again")
 
 
-def clean_extracted(batch: Batch) -> Cleaned:
-    lines = [as_line(filter(has_stop, html.unescape(text).split("\n"))) for text in batch.documents]
-    return Cleaned(lines, batch.num_dropped, batch.input_bytes)
+def _extracted_paragraphs(text: str, removed: Removed) -> Iterator[str]:
+    for line in unescape(text).split("\n"):
+        if is_prose(line):
+            yield line
+        elif line:
+            removed.append(("fragments", line))
+
+
+def clean_extracted(batch: Batch, *, keep_report: bool = False) -> Cleaned:
+    return _clean(batch, _extracted_paragraphs, keep_report)

@@ -1,29 +1,38 @@
 """MediaWiki's markup to running text: what a reader of the article would read as sentences.
 
 As BERT's authors did (Devlin et al. 2018, section 3.1), only text passages are kept: headings,
-lists, tables, captions and references go. One pass over the brackets of the text keeps a stack of
-what is open, so nesting of any depth costs linear time and unbalanced markup cannot swallow an
-article.
+tables, captions, references and lists go, but for lists whose items are sentences. What goes is
+noted with its reason.
+
+Every step takes time in proportion to the text, whatever is in it: patterns never look for the same
+end from many beginnings, and brackets are matched in one pass with a stack, so that unbalanced
+markup cannot swallow an article either.
 """
 
 from __future__ import annotations
 
 import html
+import itertools
 import re
-from typing import Callable
+from collections.abc import Iterator
+
+from data.corpora import wiki_templates
+
+# (reason, text) of each piece that is not in the passages.
+Removed = list[tuple[str, str]]
 
 _COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
-_NOWIKI = re.compile(r"<nowiki>(.*?)</nowiki>", re.DOTALL | re.IGNORECASE)
+_NOWIKI = re.compile(r"<nowiki>([^<]*(?:<(?!/?nowiki>)[^<]*)*)</nowiki>", re.IGNORECASE)
 # What these hold is not part of a sentence.
 _DROPPED_TAGS = (
     "ref|references|math|chem|ce|gallery|timeline|imagemap|source|syntaxhighlight|pre|score|hiero|"
     "graph|templatedata|mapframe|maplink|table|noinclude|includeonly|section|inputbox|indicator"
 )
-_FORMULA = re.compile(r"<math\b[^<>/]*>(.*?)</math\s*>", re.DOTALL | re.IGNORECASE)
 # Shown as it is written: "x + 1" but not what needs TeX.
 _SIMPLE_FORMULA = re.compile(r"[\w\s+\-=*/().,'^{}]{1,40}")
-_EMPTY_ELEMENT = re.compile(rf"<(?:{_DROPPED_TAGS})\b[^<>]*/\s*>", re.IGNORECASE)
-_ELEMENT = re.compile(rf"<({_DROPPED_TAGS})\b[^<>]*>.*?</\1\s*>", re.DOTALL | re.IGNORECASE)
+_ELEMENT_TAG = re.compile(rf"<(/?)({_DROPPED_TAGS})\b([^<>]*)>", re.IGNORECASE)
+# Where a reference ends that is never closed: at a blank line, a heading or a list.
+_PARAGRAPH_END = re.compile(r"\n[ \t]*(?=[\n=*#:;]|\Z)")
 _BREAK = re.compile(r"<br\b[^<>]*>", re.IGNORECASE)
 _KEPT_TAGS = (
     "abbr|b|bdi|bdo|big|blockquote|br|center|cite|code|dd|del|dfn|div|dl|dt|em|font|h[1-6]|hr|i|ins|"
@@ -32,22 +41,38 @@ _KEPT_TAGS = (
 )
 _TAG = re.compile(rf"</?(?:{_KEPT_TAGS}|{_DROPPED_TAGS})\b[^<>]*>", re.IGNORECASE)
 _BRACKETS = re.compile(r"\{\{+|\}\}+|\[\[|\]\]|^[ :]*\{\|(?!\})|^[ :]*\|\}(?!\})", re.MULTILINE)
-_EXTERNAL_LINK = re.compile(r"\[(?:https?:|ftp:|mailto:)?//[^\s\]]*\s*([^\]\n]*)\]")
-_BARE_LINK = re.compile(r"\b(?:https?|ftp)://\S+")
+_EXTERNAL_LINK = re.compile(r"\[(?:(?:https?:|ftp:)?//|mailto:)([^\[\]\n]*)\]")
+_BARE_LINK = re.compile(r"\b(?:https?|ftp)://[^\s<>\[\]\"]*")
 _QUOTES = re.compile("''+")
 _SWITCH = re.compile(r"__[A-Z]+__")
-_HEADING = re.compile(r"=+.*=+\s*")
-_EMPTY_PARENTHESES = re.compile(r"\s*[(\[][\s,;:.–-]*[)\]]")
-_EMPTY_PARENTHESES_NEED = re.compile(r"[(\[][\s,;:.–-]*[)\]]")
-_LEADING_COMMAS = re.compile(r"\(\s*(?:[,;:]\s*)+")
-_TRAILING_COMMAS = re.compile(r"\s*(?:[,;:]\s*)+\)")
-_TRAILING_COMMAS_NEED = re.compile(r"[,;:]\s*\)")
-_REPEATED_COMMAS = re.compile(r",(?:\s*,)+")
-_SPACE_BEFORE_STOP = re.compile(r"\s+([,.;:!?)])(?=[\s)\"'”]|$)")
-_SPACE_BEFORE_STOP_NEEDS = re.compile(r"[,.;:!?)](?<=\s.)")
-_SPACE_AFTER_PARENTHESIS = re.compile(r"\(\s+")
+# Longer ones are no characters, and reading them as numbers takes quadratic time.
+_LONG_CHARACTER_REFERENCE = re.compile(r"&#[0-9]{8,};?")
+# Of text in which each run of white space is a single space. Patterns that begin with one certain
+# character are searched for several times faster than others, so these are asked first.
+_EMPTY_PARENTHESES_INSIDE = (re.compile(r"\([ ,;:.–-]*[)\]]"), re.compile(r"\[[ ,;:.–-]*[)\]]"))
+_EMPTY_PARENTHESES = re.compile(r" ?[(\[][ ,;:.–-]*[)\]]")
+_LEADING_COMMAS = re.compile(r"\( ?(?:[,;:] ?)+")
+_SPACE_OR_COMMA_BEFORE_PARENTHESIS = re.compile(r"\)(?<=[,;: ]\))")
+_TRAILING_COMMAS = re.compile(r"(?<![,;: ])[,;: ]+\)")
+_REPEATED_COMMAS = re.compile(r",(?: ?,)+")
+_SPACE_BEFORE_STOP = re.compile(r" ([,.;:!?)])(?=[ )\"'”]|$)")
+_TABLE_REMAINS = re.compile(r"[|]|\{[|]|(?:colspan|rowspan|style|class|align|width)\s*=")
+
 _SENTENCE_STOP = re.compile(r"[.!?…][\"'”’)\]]*(?:\s|$)|[。！？｡।॥؟۔]")
-_TABLE_REMAINS = re.compile(r"^[|!]|^\s*(?:colspan|rowspan|style|class|align|width)\s*=")
+_WORD = re.compile(r"[^\W_]+")
+# A line without a stop is prose from so many words on, and the announcement of a list ("They are:") from so many.
+_MIN_WORDS_WITHOUT_STOP, _MIN_WORDS_BEFORE_COLON = 8, 2
+_MIN_WORDS_OF_LIST_ITEM = 5
+# Sections whose lists are of books, links and notes, which have stops like sentences.
+_REFERENCE_SECTIONS = frozenset(
+    name.strip()
+    for name in """
+    bibliography, citations, discography, external links, filmography, footnotes, further reading, literature, notes,
+    notes and references, publications, references, references and notes, see also, selected bibliography,
+    selected works, sources, works, works cited,
+    参考文献, 參考文獻, 参考资料, 參考資料, 外部链接, 外部連結, 参见, 參見, 延伸阅读, 延伸閱讀, 注释, 註釋, 脚注, 腳註
+    """.split(",")
+)
 
 # Namespaces whose links show a picture, or nothing, where they stand: English and Chinese names.
 _HIDDEN_NAMESPACES = frozenset("file image media category 文件 檔案 档案 图像 圖像 媒体 媒體 分类 分類".split())
@@ -61,106 +86,22 @@ _LANGUAGE_PREFIX = re.compile(r"[a-z]{2,3}(?:-[a-z]+)*")
 # Prefixes of two or three letters that are no languages: they show their text.
 _PROJECT_PREFIXES = frozenset({"wp", "wt", "mw", "doi", "rfc", "s", "b", "n", "q", "v", "d", "m"})
 
-_RANGE_WORDS = {
-    "-": "–",
-    "–": "–",
-    "to": " to ",
-    "and": " and ",
-    "by": " by ",
-    "x": " by ",
-    "or": " or ",
-    "to(-)": " to ",
-    "+/-": " ± ",
-    "±": " ± ",
-}
+# MediaWiki stops at 40 templates inside each other; what is deeper here is dropped.
+_MAX_DEPTH = 100
+# Brackets, and why what they held is not in the text.
+_REASONS = {"{{": "templates", "{{{": "parameters", "[[": "hidden_links", "{|": "tables"}
+# Bars and equals signs inside of a bracket belong to its text, not to the template around it. Until all
+# brackets are closed, two characters that XML does not allow stand for them.
+_PROTECTED = str.maketrans("|=", "\x01\x02")
 
 
-def _convert(arguments: list[str]) -> str:
-    """``{{convert|10|-|20|km}}`` -> 10–20 km."""
-    shown = arguments[0] if arguments else ""
-    rest = arguments[1:]
-    while len(rest) >= 2 and rest[0] in _RANGE_WORDS:
-        shown += _RANGE_WORDS[rest[0]] + rest[1]
-        rest = rest[2:]
-    return f"{shown} {rest[0]}" if rest else shown
-
-
-def _argument(number: int) -> Callable[[list[str]], str]:
-    return lambda arguments: arguments[number] if len(arguments) > number else ""
-
-
-def _constant(text: str) -> Callable[[list[str]], str]:
-    return lambda _: text
-
-
-# Templates that stand for a piece of the sentence; all others are boxes, notes and marks.
-_SHOWN_TEMPLATES: dict[str, Callable[[list[str]], str]] = {
-    **dict.fromkeys(("convert", "cvt"), _convert),
-    **dict.fromkeys(("lang", "transl", "script", "nihongo2"), lambda a: a[-1] if len(a) > 1 else ""),
-    **dict.fromkeys(
-        (
-            "nihongo",
-            "nowrap",
-            "nobr",
-            "nobreak",
-            "small",
-            "smaller",
-            "big",
-            "abbr",
-            "em",
-            "strong",
-            "sic",
-            "quote",
-            "blockquote",
-            "cquote",
-            "val",
-            "num",
-            "formatnum",
-            "sup",
-            "sub",
-            "var",
-            "mvar",
-            "math",
-            "okina",
-            "linktext",
-            "visible anchor",
-            "ill",
-            "interlanguage link",
-            "ship",
-            "old style date",
-            "start date",
-            "keypress",
-            "key",
-            "ordinal",
-            "age",
-        ),
-        _argument(0),
-    ),
-    **dict.fromkeys(("as of",), lambda a: "As of " + " ".join(a[:1])),
-    **dict.fromkeys(("circa", "c."), lambda a: "c. " + " ".join(a[:1])),
-    **dict.fromkeys(("ndash", "en dash", "spaced ndash", "spnd", "snd", "–"), _constant(" – ")),
-    **dict.fromkeys(("mdash", "em dash", "spaced mdash", "—"), _constant(" — ")),
-    **dict.fromkeys(("frac", "fraction", "sfrac"), "/".join),
-    **dict.fromkeys(("'", "`", "okina", "hamza", "ayin"), _constant("'")),
-    **dict.fromkeys(("nbsp", "space", "spaces"), _constant(" ")),
-    **dict.fromkeys(("!",), _constant("|")),
-}
-
-
-def _render_template(content: str) -> str:
-    name, *parts = content.split("|")
-    name = " ".join(name.replace("_", " ").split()).lower()
-    if name.startswith("lang-"):
-        render: Callable[[list[str]], str] | None = _argument(0)
-    else:
-        render = _SHOWN_TEMPLATES.get(name)
-    if render is None:
-        return ""
-    return render([part.strip() for part in parts if not re.match(r"\s*[a-z_ -]+=", part)])
+def _unprotected(text: str) -> str:
+    return text.replace("\x01", "|").replace("\x02", "=")
 
 
 def _render_link(content: str) -> str:
-    target, *rest = content.split("|")
+    # A bar from {{!}} separates as a bar of the link's own.
+    target, *rest = content.replace("\x01", "|").split("|")
     target = target.strip()
     shown = rest[-1] if rest else target.lstrip(":")
     prefix, colon, name = target.partition(":")
@@ -177,51 +118,101 @@ def _render_link(content: str) -> str:
             return ""
     if rest and not shown.strip():
         # The pipe trick: [[Paris (Texas)|]] shows Paris.
-        return re.sub(r"\s*\(.*?\)\s*$|,.*$", "", target)
+        return target.partition("(")[0].partition(",")[0].strip()
     return shown
 
 
-def _render_formula(match: re.Match[str]) -> str:
-    content = match[1].strip()
+def _render_formula(content: str) -> str:
+    content = content.strip()
     if not _SIMPLE_FORMULA.fullmatch(content):
         return ""
-    return re.sub("[{}]", "", content)
+    return re.sub("[{}]", "", content).translate(_PROTECTED)
+
+
+def _closing_tags(tags: list[re.Match[str]]) -> list[re.Match[str] | None]:
+    """For each tag the one that closes its element, if any.
+
+    References hold no others: one that is open where the next one begins is never closed.
+    """
+    following: dict[str, re.Match[str]] = {}
+    closings: list[re.Match[str] | None] = []
+    for tag in reversed(tags):
+        name = tag[2].lower()
+        closing = following.get(name)
+        closings.append(closing if closing and closing[1] else None)
+        if not tag[3].strip() if tag[1] else name == "ref" and not tag[3].endswith("/"):
+            following[name] = tag
+    return closings[::-1]
+
+
+def _without_elements(text: str, removed: Removed) -> str:
+    """Removes elements that hold no sentences.
+
+    Of one that is never closed only the tag goes, of a reference all up to the paragraph's end.
+    """
+    tags = list(_ELEMENT_TAG.finditer(text))
+    pieces: list[str] = []
+    position = 0
+    for tag, closing in zip(tags, _closing_tags(tags)):
+        if tag.start() < position:
+            continue
+        pieces.append(text[position : tag.start()])
+        position = tag.end()
+        name = tag[2].lower()
+        if tag[1] or tag[3].endswith("/"):
+            continue
+        if closing:
+            if name == "math":
+                pieces.append(_render_formula(text[position : closing.start()]))
+            position = closing.end()
+        elif name == "ref":
+            paragraph_end = _PARAGRAPH_END.search(text, position)
+            position = paragraph_end.start() if paragraph_end else len(text)
+        removed.append(("references" if name == "ref" else "elements", text[tag.start() : position]))
+    pieces.append(text[position:])
+    return "".join(pieces)
 
 
 class _Brackets:
-    """The open brackets of a text and what has been collected inside each."""
+    """The pieces of a text and the brackets that are open among them, innermost last."""
 
-    def __init__(self) -> None:
-        self._open: list[tuple[str, list[str]]] = [("", [])]
-
-    def add(self, text: str) -> None:
-        self._open[-1][1].append(text)
+    def __init__(self, removed: Removed) -> None:
+        self.pieces: list[str] = []
+        self._open: list[tuple[str, int]] = []
+        self._num_open = dict.fromkeys(_REASONS, 0)
+        self._removed = removed
 
     def open(self, kind: str) -> None:
-        self._open.append((kind, []))
+        self._open.append((kind, len(self.pieces)))
+        self._num_open[kind] += 1
+        if kind == "{|":
+            # Stays where the table is never closed; all that follows is in it then.
+            self.pieces.append("\n{|")
 
     def close(self, kind: str) -> bool:
         """Ends the innermost `kind`; what was opened inside and not closed was no markup."""
-        if all(opened != kind for opened, _ in self._open):
+        if not self._num_open[kind]:
             return False
-        while self._open[-1][0] != kind:
-            self._give_up()
-        _, pieces = self._open.pop()
-        content = "".join(pieces)
-        if kind == "{{":
-            self.add(_render_template(content))
-        elif kind == "[[":
-            self.add(_render_link(content))
+        opened = ""
+        while opened != kind:
+            opened, start = self._open.pop()
+            self._num_open[opened] -= 1
+        content = "".join(self.pieces[start:])
+        del self.pieces[start:]
+        if len(self._open) >= _MAX_DEPTH:
+            return True
+        shown: str | None = None
+        if kind == "[[":
+            shown = _render_link(content)
+        elif kind == "{{":
+            shown = wiki_templates.render(content)
+        if not shown:
+            self._removed.append((_REASONS[kind], _unprotected(content)))
+        elif self._open and ("|" in shown or "=" in shown):
+            self.pieces.append(shown.translate(_PROTECTED))
+        else:
+            self.pieces.append(shown)
         return True
-
-    def text(self) -> str:
-        while len(self._open) > 1:
-            self._give_up()
-        return "".join(self._open[0][1])
-
-    def _give_up(self) -> None:
-        _, pieces = self._open.pop()
-        self._open[-1][1].extend(pieces)
 
 
 def _braces(length: int) -> list[str]:
@@ -230,11 +221,11 @@ def _braces(length: int) -> list[str]:
     return ["{{{"] * threes + ["{{"] * ((length - 3 * threes) // 2)
 
 
-def _without_brackets(text: str) -> str:
-    brackets = _Brackets()
+def _without_brackets(text: str, removed: Removed) -> str:
+    brackets = _Brackets(removed)
     position = 0
     for match in _BRACKETS.finditer(text):
-        brackets.add(text[position : match.start()])
+        brackets.pieces.append(text[position : match.start()])
         position = match.end()
         mark = match[0].lstrip(" :")
         if mark == "[[":
@@ -252,8 +243,8 @@ def _without_brackets(text: str) -> str:
             for kind in reversed(_braces(len(mark))):
                 if not brackets.close(kind) and kind == "{{{":
                     brackets.close("{{")
-    brackets.add(text[position:])
-    return brackets.text()
+    brackets.pieces.append(text[position:])
+    return _unprotected("".join(brackets.pieces))
 
 
 def _render_variants(match: re.Match[str]) -> str:
@@ -267,52 +258,118 @@ def _render_variants(match: re.Match[str]) -> str:
     return content
 
 
+def _external_link_text(match: re.Match[str]) -> str:
+    return "".join(match[1].split(None, 1)[1:])
+
+
+def _behind_bare_link(match: re.Match[str]) -> str:
+    """The punctuation at the end of an address, which belongs to the sentence."""
+    link = match[0]
+    return link[len(link.rstrip(",;.:!?" if "(" in link else ",;.:!?)")) :]
+
+
+def unescape(text: str) -> str:
+    """Entities as the characters they stand for."""
+    return html.unescape(_LONG_CHARACTER_REFERENCE.sub("\ufffd", text))
+
+
 def _without_inline_markup(text: str) -> str:
-    text = _EXTERNAL_LINK.sub(r"\1", text)
+    text = _EXTERNAL_LINK.sub(_external_link_text, text)
     if "://" in text:
-        text = _BARE_LINK.sub("", text)
+        text = _BARE_LINK.sub(_behind_bare_link, text)
     text = _TAG.sub("", _BREAK.sub(" ", text))
     text = _SWITCH.sub("", _QUOTES.sub("", text))
     # Twice: "&amp;nbsp;" is how some editors write a space.
-    return html.unescape(html.unescape(text)).replace("\u00ad", "").replace("\u200b", "")
+    return unescape(unescape(text)).replace("\u00ad", "").replace("\u200b", "")
 
 
 def _tidy(paragraph: str) -> str:
     """Mends what the removed pieces left: empty parentheses, doubled commas, lonely spaces."""
-    # Patterns that may begin with white space are tried at every space; what they need is rarer.
-    if _EMPTY_PARENTHESES_NEED.search(paragraph):
+    paragraph = " ".join(paragraph.split())
+    if any(inside.search(paragraph) for inside in _EMPTY_PARENTHESES_INSIDE):
         paragraph = _EMPTY_PARENTHESES.sub("", paragraph)
     paragraph = _LEADING_COMMAS.sub("(", _REPEATED_COMMAS.sub(",", paragraph))
-    if _TRAILING_COMMAS_NEED.search(paragraph):
+    if _SPACE_OR_COMMA_BEFORE_PARENTHESIS.search(paragraph):
         paragraph = _TRAILING_COMMAS.sub(")", paragraph)
-    paragraph = _SPACE_AFTER_PARENTHESIS.sub("(", paragraph)
-    if _SPACE_BEFORE_STOP_NEEDS.search(paragraph):
-        paragraph = _SPACE_BEFORE_STOP.sub(r"\1", paragraph)
-    return " ".join(paragraph.split())
+    return _SPACE_BEFORE_STOP.sub(r"\1", paragraph.replace("( ", "(")).strip()
 
 
-def has_stop(paragraph: str) -> bool:
-    """Whether a sentence ends in it; headings, captions and cells have no stop."""
-    return bool(_SENTENCE_STOP.search(paragraph))
+def _has_words(text: str, number: int) -> bool:
+    return next(itertools.islice(_WORD.finditer(text), number - 1, None), None) is not None
 
 
-def paragraphs_of(wikitext: str) -> list[str]:
-    """The text passages of an article; a passage without the end of a sentence is none."""
-    text = _COMMENT.sub("", wikitext)
-    text = _NOWIKI.sub(lambda match: re.sub(r"[\[\]{}|<>']", lambda c: f"&#{ord(c[0])};", match[1]), text)
-    text = _FORMULA.sub(_render_formula, text)
-    text = _ELEMENT.sub("", _EMPTY_ELEMENT.sub("", text))
-    text = _without_inline_markup(_without_brackets(_VARIANTS.sub(_render_variants, text)))
-    paragraphs: list[str] = []
+def is_prose(paragraph: str) -> bool:
+    """Whether it has the end of a sentence, announces something, or has more words than headings and captions have."""
+    return (
+        bool(_SENTENCE_STOP.search(paragraph))
+        or _has_words(paragraph, _MIN_WORDS_WITHOUT_STOP)
+        or (paragraph.endswith((":", "：")) and _has_words(paragraph, _MIN_WORDS_BEFORE_COLON))
+    )
+
+
+def _is_sentence(item: str) -> bool:
+    """Whether a list's item is one: the end of a sentence is in it, and most of its words are no names or numbers."""
+    stop = _SENTENCE_STOP.search(item)
+    if not stop:
+        return False
+    words = _WORD.findall(item)
+    is_long = len(words) >= _MIN_WORDS_OF_LIST_ITEM or not stop[0].isascii()
+    return is_long and 2 * sum(word[0].isalpha() and not word[0].isupper() for word in words) >= len(words)
+
+
+def _blocks(text: str) -> Iterator[tuple[str, str]]:
+    """(kind, text) of each heading, list item and row of a broken table, and of each paragraph between them."""
     lines: list[str] = []
+    is_in_table = False
     for line in [*text.split("\n"), ""]:
         line = line.strip()
-        is_list = line[:1] in ("*", "#", ";")
-        if line and not is_list and not _HEADING.fullmatch(line) and not _TABLE_REMAINS.match(line):
-            lines.append(line.lstrip(":").strip())
+        # What a list item or a reply begins with: "*", "#", ";", also behind colons.
+        mark = line.lstrip(":")[:1]
+        is_in_table = is_in_table or line.startswith("{|")
+        if not line:
+            kind = ""
+        elif line[0] == line[-1] == "=" and len(line) > 2:
+            kind = "headings"
+        elif _TABLE_REMAINS.match(line) or (is_in_table and line[0] == "!"):
+            kind = "table_rows"
+        elif mark in "*#;":
+            kind = "list_items"
+        else:
+            lines.append(line.lstrip(": "))
             continue
-        paragraph = _tidy(" ".join(lines))
-        lines = []
-        if has_stop(paragraph):
-            paragraphs.append(paragraph)
-    return paragraphs
+        if lines:
+            yield "paragraphs", " ".join(lines)
+            lines = []
+        if kind:
+            yield kind, line
+
+
+def _passages(text: str, removed: Removed) -> Iterator[str]:
+    reference_level = 0
+    for kind, block in _blocks(text):
+        if kind == "headings":
+            level = len(block) - len(block.lstrip("="))
+            if not reference_level or level <= reference_level:
+                is_of_references = block.strip("= ").lower() in _REFERENCE_SECTIONS
+                reference_level = level if is_of_references else 0
+        elif kind == "paragraphs":
+            kind, block = "fragments", _tidy(block)
+            if is_prose(block):
+                yield block
+                continue
+        elif kind == "list_items":
+            block = _tidy(block.lstrip("*#:; "))
+            if not reference_level and _is_sentence(block):
+                yield block
+                continue
+        if block:
+            removed.append((kind, block))
+
+
+def paragraphs_of(wikitext: str, removed: Removed) -> list[str]:
+    """The text passages of an article; adds to `removed` what is in none, in the order of the steps."""
+    text = _COMMENT.sub("", wikitext)
+    text = _NOWIKI.sub(lambda match: re.sub(r"[\[\]{}|<>'=]", lambda c: f"&#{ord(c[0])};", match[1]), text)
+    text = _without_elements(text, removed)
+    text = _without_brackets(_VARIANTS.sub(_render_variants, text), removed)
+    return list(_passages(_without_inline_markup(text), removed))

@@ -1,0 +1,297 @@
+"""MediaWiki's templates as the text that a reader sees in their place.
+
+Only those that stand for a piece of a sentence are known here; all others are boxes, notes and marks.
+What is shown is right or nothing: a number without its unit, or an age of 1950, would be worse than a gap.
+"""
+
+from __future__ import annotations
+
+import calendar
+import re
+from collections.abc import Iterable
+from typing import Callable, Optional
+
+# By number ("1", "2", ...) and by name.
+Arguments = dict[str, str]
+Render = Callable[[Arguments], Optional[str]]
+
+
+def read_arguments(parts: Iterable[str]) -> Arguments:
+    """The pieces between a template's bars as MediaWiki reads them.
+
+    A piece with "=" is named, perhaps by a number, and loses the white space around its name and its
+    value; the others are counted. Of several with the same name the last one counts.
+    """
+    arguments: Arguments = {}
+    num_unnamed = 0
+    for part in parts:
+        name, is_named, value = part.partition("=")
+        if is_named:
+            arguments[name.strip()] = value.strip()
+        else:
+            num_unnamed += 1
+            arguments[str(num_unnamed)] = part
+    return arguments
+
+
+def _numbered(arguments: Arguments) -> list[str]:
+    """The arguments 1, 2, ... up to the first that is not given."""
+    found: list[str] = []
+    while (value := arguments.get(str(len(found) + 1))) is not None:
+        found.append(value.strip())
+    return found
+
+
+_RANGE_WORDS = {
+    **dict.fromkeys(("-", "–"), "–"),
+    **dict.fromkeys(("to", "to(-)"), " to "),
+    **dict.fromkeys(("and", "and(-)"), " and "),
+    **dict.fromkeys(("by", "x"), " by "),
+    **dict.fromkeys(("+/-", "±"), " ± "),
+    "or": " or ",
+}
+_UNITS = {
+    **{
+        unit: unit
+        for unit in (
+            "nm mm cm dm m km in ft yd mi nmi AU ly pc Gm mm2 cm2 m2 km2 ha mm3 cm3 m3 km3 L ml mL cl hl mg g kg t oz "
+            "lb st °C °F K km/h km/s m/s mph kn ft/s W kW MW GW hp bhp PS J kJ MJ kWh MWh N kN Nm Pa kPa MPa hPa bar "
+            "atm psi V A Hz kHz MHz GHz min h"
+        ).split()
+    },
+    **dict.fromkeys(("sqmi", "mi2"), "sq mi"),
+    **dict.fromkeys(("sqft", "ft2"), "sq ft"),
+    **dict.fromkeys(("cuft", "ft3"), "cu ft"),
+    **dict.fromkeys(("sqkm", "km²"), "km2"),
+    **dict.fromkeys(("C", "C-change", "°C-change"), "°C"),
+    **dict.fromkeys(("F", "F-change", "°F-change"), "°F"),
+    **dict.fromkeys(("acre", "acres"), "acres"),
+    **dict.fromkeys(("impgal", "USgal", "usgal"), "gallons"),
+    **dict.fromkeys(("kph", "km/hr"), "km/h"),
+    "l": "L",
+    "cuin": "cu in",
+    "cuyd": "cu yd",
+    "cumi": "cu mi",
+    "sqyd": "sq yd",
+    "sqin": "sq in",
+    "lbf": "lbf",
+    "lbft": "lb ft",
+    "MT": "metric tons",
+    "LT": "long tons",
+    "ST": "short tons",
+    "knot": "knots",
+    "carat": "carats",
+    "fathom": "fathoms",
+    **{
+        f"{prefix}oilbbl{time}": f"{number}barrels{per_time}"
+        for prefix, number in (("", ""), ("k", "thousand "), ("M", "million "), ("G", "billion "))
+        for time, per_time in (("", ""), ("/d", " per day"))
+    },
+    "PD/sqmi": "people per square mile",
+    "PD/km2": "people per square kilometre",
+    "/sqmi": "per square mile",
+    "/km2": "per square kilometre",
+}
+_POWERS = {"3": "thousand", "6": "million", "9": "billion", "12": "trillion"}
+_POWER = re.compile(r"e(3|6|9|12)(?=\D)")
+# What follows in a measure of two units: 6 ft 2 in.
+_SMALLER_UNIT = {"mi": "yd", "yd": "ft", "ft": "in", "st": "lb", "lb": "oz", "h": "min"}
+_NUMBER = re.compile(r"[-−–+]?(?:\d[\d,]*(?:\.\d+)?|\.\d+)")
+_FRACTION = re.compile(r"(?:(\d+)\+)?(\d+/\d+)")
+# Other ways to display a measure leave out the number or the unit that was given.
+_DISPLAYS = frozenset(("", "b", "br", "comma", "flip", "or", "s", "semicolon", "slash", "sqbr"))
+
+
+def _number(text: str) -> str | None:
+    if _NUMBER.fullmatch(text):
+        return text
+    fraction = _FRACTION.fullmatch(text)
+    return " ".join(filter(None, fraction.groups())) if fraction else None
+
+
+def _unit(code: str) -> str | None:
+    power = _POWER.match(code)
+    unit = _UNITS.get(code[power.end() :] if power else code)
+    return f"{_POWERS[power[1]]} {unit}" if power and unit else unit
+
+
+def _convert(arguments: Arguments) -> str | None:
+    """``{{convert|10|-|20|km|mi}}`` -> 10–20 km; the measure that was given, not what it is converted to."""
+    if arguments.get("disp", "") not in _DISPLAYS or arguments.get("adj", "").startswith("pre"):
+        return None
+    given = [*_numbered(arguments), "", "", ""]
+    shown: list[str] = []
+    place = 0
+    # Each round reads a number and what stands behind it: a unit, a word like "to", or both.
+    while (number := _number(given[place])) is not None:
+        shown.append(number)
+        place += 1
+        if given[place] not in _RANGE_WORDS:
+            unit = _unit(given[place])
+            if unit is None:
+                return None
+            shown.append(f" {unit}")
+            place += 1
+        if given[place] in _RANGE_WORDS:
+            shown.append(_RANGE_WORDS[given[place]])
+            place += 1
+        elif _number(given[place]) is not None and _SMALLER_UNIT.get(given[place - 1]) == given[place + 1]:
+            shown.append(" ")
+        else:
+            return "".join(shown)
+    return None
+
+
+def _age(arguments: Arguments) -> str | None:
+    """Between two dates; the age today is not known."""
+    numbers = [int(value) for value in _numbered(arguments) if re.fullmatch(r"\d{1,4}", value)]
+    if len(numbers) != 6:
+        return None
+    return str(numbers[3] - numbers[0] - (numbers[4:] < numbers[1:3]))
+
+
+def _ship_name(prefix: str, rest: list[str]) -> str | None:
+    """`rest`: the ship's name, what tells it from others of that name, and the number of a way to show them."""
+    name, number, form = (*rest, "", "", "")[:3]
+    whole = f"{prefix} {name}".strip()
+    shown = {
+        "": f"{whole} ({number})" if number else whole,
+        "1": number,
+        "2": name,
+        "3": f"{name} ({number})",
+        "6": whole,
+    }
+    return shown.get(form)
+
+
+def _ship(arguments: Arguments) -> str | None:
+    prefix, *rest = _numbered(arguments) or [""]
+    return _ship_name(prefix, rest)
+
+
+def _ship_with_prefix(prefix: str) -> Render:
+    return lambda arguments: _ship_name(prefix, _numbered(arguments))
+
+
+def _fraction(arguments: Arguments) -> str | None:
+    numbers = _numbered(arguments)
+    if len(numbers) == 1:
+        return f"1/{numbers[0]}"
+    # Of three, the first is a whole number: 1 2/3.
+    return " ".join((*numbers[:-2], "/".join(numbers[-2:]))) if len(numbers) in (2, 3) else None
+
+
+def _value(arguments: Arguments) -> str | None:
+    """``{{val|6.24|0.01|e=18|u=m}}`` -> 6.24 ± 0.01 ×10^18 m."""
+    if not arguments.keys() <= {"1", "2", "e", "u", "ul", "fmt"}:
+        return None
+    shown = " ± ".join(_numbered(arguments))
+    if power := arguments.get("e"):
+        shown += f" ×10^{power}"
+    return f"{shown} {arguments.get('u') or arguments.get('ul') or ''}".strip()
+
+
+def _as_of(arguments: Arguments) -> str:
+    if arguments.get("alt"):
+        return arguments["alt"]
+    date = _numbered(arguments)[:3]
+    if len(date) > 1 and re.fullmatch("0?[1-9]|1[0-2]", date[1]):
+        date[1] = calendar.month_name[int(date[1])]
+    words = "since" if arguments.get("since") else "as of"
+    return " ".join((words if arguments.get("lc") else words.capitalize(), *reversed(date)))
+
+
+def _old_style_date(arguments: Arguments) -> str:
+    day, year, old_day = (*_numbered(arguments), "", "", "")[:3]
+    return f"{day} [O.S. {old_day}] {year}" if old_day else f"{day} {year}"
+
+
+def _ordinal(arguments: Arguments) -> str | None:
+    number = arguments.get("1", "").strip()
+    if not re.fullmatch(r"\d{1,9}", number):
+        return None
+    is_teen = 10 < int(number) % 100 < 14
+    return number + ("th" if is_teen else {"1": "st", "2": "nd", "3": "rd"}.get(number[-1], "th"))
+
+
+def _formatted_number(arguments: Arguments) -> str:
+    """``{{formatnum:1234567}}`` -> 1,234,567; with R the other way round."""
+    number, way = (*_numbered(arguments), "", "")[:2]
+    if way == "R":
+        return number.replace(",", "")
+    whole, point, rest = number.partition(".")
+    is_plain = re.fullmatch(r"[1-9]\d{3,30}", whole) and not way
+    return (f"{int(whole):,}" if is_plain else whole) + point + rest
+
+
+def _last(arguments: Arguments) -> str | None:
+    return _numbered(arguments)[-1] if len(_numbered(arguments)) > 1 else None
+
+
+def _first_of(*names: str) -> Render:
+    """The first of these arguments that is given and not empty."""
+    return lambda arguments: next(filter(None, map(arguments.get, names)), None)
+
+
+def _behind(sign: str, separator: str = "") -> Render:
+    return lambda arguments: sign + separator.join(_numbered(arguments)[:1])
+
+
+def _constant(text: str) -> Render:
+    return lambda _: text
+
+
+_SHOW_FIRST = (
+    "nowrap nobr nobreak small smaller big abbr em strong sic num sup sub var mvar math linktext nihongo2 sc smallcaps "
+    "vanchor keypress key"
+)
+_SHOWN: dict[str, Render] = {
+    **dict.fromkeys((*_SHOW_FIRST.split(), "visible anchor", "start date"), _first_of("1")),
+    **dict.fromkeys(("quote", "blockquote", "cquote", "quotation"), _first_of("text", "quote", "1")),
+    **dict.fromkeys(("lang", "langx", "script", "native name"), _first_of("text", "2")),
+    **dict.fromkeys(("ill", "interlanguage link"), _first_of("lt", "1")),
+    **dict.fromkeys(("transl", "transliteration"), _last),
+    **dict.fromkeys(("convert", "cvt"), _convert),
+    **dict.fromkeys(("frac", "fraction", "sfrac"), _fraction),
+    **dict.fromkeys(("chem", "chem2"), lambda arguments: "".join(_numbered(arguments))),
+    **dict.fromkeys(("circa", "c."), lambda arguments: "c. " + " – c. ".join(_numbered(arguments)[:2])),
+    **{
+        prefix.lower(): _ship_with_prefix(prefix)
+        for prefix in "USS HMS HMAS HMCS HMNZS SS RMS MV SMS USNS USCGC".split()
+    },
+    **dict.fromkeys(("us$", "usd"), _behind("US$")),
+    **dict.fromkeys(("a$", "aud"), _behind("A$")),
+    **dict.fromkeys(("£", "gbp", "pound sterling"), _behind("£")),
+    **dict.fromkeys(("€", "eur", "euro"), _behind("€")),
+    **dict.fromkeys(("¥", "jpy", "yen"), _behind("¥")),
+    **dict.fromkeys(("₹", "inr", "indian rupee"), _behind("₹")),
+    **dict.fromkeys(("ndash", "en dash", "spaced ndash", "spnd", "snd", "–"), _constant(" – ")),
+    **dict.fromkeys(("mdash", "em dash", "spaced mdash", "—"), _constant(" — ")),
+    **dict.fromkeys(("'", "`", "okina", "hamza", "ayin"), _constant("'")),
+    **dict.fromkeys(("nbsp", "space", "spaces"), _constant(" ")),
+    **dict.fromkeys(("!", "pipe"), _constant("|")),
+    "=": _constant("="),
+    # Beside the marks of italics an apostrophe would be read as one of them.
+    "'s": _constant("&#39;s"),
+    "formatnum": _formatted_number,
+    "nihongo": _first_of("1", "3", "2"),
+    "ship": _ship,
+    "age": _age,
+    "val": _value,
+    "as of": _as_of,
+    "old style date": _old_style_date,
+    "ordinal": _ordinal,
+    "angbr": lambda arguments: f"⟨{arguments.get('1', '')}⟩",
+}
+
+
+def render(content: str) -> str | None:
+    """What stands for ``{{content}}``, templates inside it being replaced already; None where nothing is shown."""
+    name, *parts = content.split("|")
+    name = " ".join(name.replace("_", " ").split())
+    function, is_function, first = name.partition(":")
+    if is_function and function.lower() == "formatnum":
+        name, parts = "formatnum", [first, *parts]
+    name = name.lower()
+    shown = _first_of("text", "1") if name.startswith("lang-") else _SHOWN.get(name)
+    return shown(read_arguments(parts)) if shown else None

@@ -1,0 +1,134 @@
+"""XML files as blocks of UTF-8: packed or not, in any encoding, and up to where they are damaged.
+
+expat by itself reads UTF-8, UTF-16 and encodings of a byte a character. What declares another one
+(GB18030, Big5, Shift_JIS, UTF-32 ...) is decoded here, so that readers see nothing but UTF-8.
+"""
+
+from __future__ import annotations
+
+import bz2
+import codecs
+import gzip
+import itertools
+import re
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from bert_tf.base.errors import UserError
+from data.corpora import text_files
+
+BLOCK_BYTES = 1 << 18
+_HEAD_BYTES = 1 << 10
+_OPENERS: dict[str, Any] = {".bz2": bz2.BZ2File, ".gz": lambda file: gzip.GzipFile(fileobj=file)}
+# How a file in wide units begins: with a byte-order mark or with "<". UTF-32's begin with UTF-16's.
+_WIDE = (
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+    (b"<\0\0\0", "utf-32-le"),
+    (b"\0\0\0<", "utf-32-be"),
+    (b"<\0", "utf-16-le"),
+    (b"\0<", "utf-16-be"),
+)
+_BEGINNING = "<?xml"
+_DECLARED = re.compile(rb"<\?xml\s[^>]*?\bencoding\s*=\s*[\"']([\w.:-]+)")
+
+
+class XmlFile:
+    """One file, knowing how far it has been read.
+
+    Attributes:
+      damage: why it could not be read to its end; empty as long as it could.
+    """
+
+    def __init__(self, path: Path):
+        """Raises: UserError where it may not be read."""
+        self.path = path
+        self.damage = ""
+        self._raw = text_files.open_bytes(path)
+        self._num_xml_bytes = 0
+
+    @property
+    def position(self) -> int:
+        """Bytes read of the file itself."""
+        return self._raw.tell()
+
+    def close(self) -> None:
+        self._raw.close()
+
+    def note_damage(self, reason: str) -> None:
+        """Says where and why the file cannot be read any further; what is noted first counts."""
+        self.damage = self.damage or (
+            f"cut off or damaged at byte {self.position:,} of {self.path.stat().st_size:,} "
+            f"({reason}; {self._num_xml_bytes:,} bytes of XML)"
+        )
+
+    def blocks(self) -> Iterator[bytes]:
+        """The text as UTF-8 up to the file's end or its damage.
+
+        Raises:
+          UserError: it declares an encoding that does not exist, or in which it is not written.
+        """
+        blocks = self._unpacked()
+        head = b""
+        for block in blocks:
+            head += block
+            if len(head) >= _HEAD_BYTES:
+                break
+        encoding = self._encoding(head)
+        blocks = itertools.chain([head], blocks)
+        return self._decoded(blocks, encoding) if encoding else blocks
+
+    def _unpacked(self) -> Iterator[bytes]:
+        unpack = _OPENERS.get(self.path.suffix)
+        stream: Any = unpack(self._raw) if unpack else self._raw
+        try:
+            # Not read(), which forgets what it has where it meets the damage.
+            while block := stream.read1(BLOCK_BYTES):
+                self._num_xml_bytes += len(block)
+                yield block
+        except (EOFError, OSError, zlib.error) as error:
+            if getattr(error, "errno", None) is not None:
+                raise
+            self.note_damage(str(error))
+
+    def _encoding(self, head: bytes) -> str:
+        """What to decode the file from; empty where it is UTF-8."""
+        for start, encoding in _WIDE:
+            if head.startswith(start):
+                return encoding
+        declared = _DECLARED.match(head)
+        name = declared[1].decode() if declared else "utf-8"
+        try:
+            is_right = head[: len(_BEGINNING)].decode(name) == _BEGINNING
+        except LookupError:
+            raise UserError(
+                f"{self.path}: declares the encoding {name}, which is not known: write the right one into its "
+                "first line, or convert the file to UTF-8"
+            ) from None
+        except ValueError:
+            is_right = False
+        if declared and not is_right:
+            raise self._wrong_encoding(name, "its first line")
+        return "" if codecs.lookup(name).name in ("utf-8", "ascii") else name
+
+    def _wrong_encoding(self, name: str, place: str) -> UserError:
+        return UserError(
+            f"{self.path}: declares the encoding {name}, and {place} is not written in it: write the right one "
+            "into its first line, convert the file to UTF-8, or fetch it again"
+        )
+
+    def _decoded(self, blocks: Iterable[bytes], encoding: str) -> Iterator[bytes]:
+        decoder = codecs.getincrementaldecoder(encoding)()
+        num_decoded = 0
+        for block in blocks:
+            start = num_decoded - len(decoder.getstate()[0])
+            try:
+                # Half a character of UTF-16 is none in UTF-8.
+                yield decoder.decode(block).encode("utf-8", "replace")
+            except UnicodeDecodeError as error:
+                raise self._wrong_encoding(encoding, f"byte {start + error.start:,} of its XML") from None
+            num_decoded += len(block)

@@ -1,0 +1,86 @@
+"""The report of --keep_report goes on where the text does, and is there only when it is whole."""
+
+from __future__ import annotations
+
+import bz2
+
+import pytest
+from preparation import run
+from test_wiki import dump, page
+
+from bert_tf.base.errors import UserError
+from data import formatting, workers
+from data.corpora.drop_report import report_line
+
+NAMES = (".txt", ".dropped.tsv", ".manifest.json")
+
+
+def corpus(folder):
+    (folder / "download/wikicorpus_en").mkdir(parents=True)
+    pages = [page(f"Page {n}", f"It is {n % 50}.\n* item {n}\n\nfragment {{{{t|{n}}}}}") for n in range(300)]
+    (folder / "download/wikicorpus_en/wikicorpus_en.xml.bz2").write_bytes(bz2.compress(dump(*pages)))
+    return folder
+
+
+def formatted(folder, *arguments):
+    run(folder, "text_formatting", "--keep_report", *arguments, dataset="wikicorpus_en")
+    stem = "wikicorpus_en_one_article_per_line"
+    return [(folder / "formatted_one_article_per_line" / (stem + end)).read_bytes() for end in NAMES]
+
+
+def test_a_line_is_a_line():
+    assert report_line("fragments", "A title", " a\tb\n c ") == "fragments\tA title\ta b c"
+
+
+def test_any_number_of_processes_and_kills_leave_the_same_bytes(tmp_path, monkeypatch):
+    monkeypatch.setattr(formatting, "BATCH_CHARACTERS", 500)
+    monkeypatch.setattr(formatting, "CHECKPOINT_BYTES", 1)
+    whole = formatted(corpus(tmp_path / "whole"))
+    assert whole[1].count(b"list_items\t") == 300 and whole[1].count(b"duplicates\t") == 250
+    assert formatted(corpus(tmp_path / "two"), "--n_processes", 2) == whole
+    folder = corpus(tmp_path / "stopped")
+    write, num_batches = formatting._Writer.write, 0
+
+    def stopping(writer, cleaned):
+        nonlocal num_batches
+        num_batches += 1
+        write(writer, cleaned)
+        if num_batches % 7 == 0:
+            # Written behind the checkpoint, as by a run that is killed before the next one.
+            writer._report.write(["behind"])
+            writer._report.sync()
+            raise workers.WorkersError("killed")
+
+    monkeypatch.setattr(formatting._Writer, "write", stopping)
+    for _ in range(100):
+        try:
+            assert formatted(folder) == whole
+            break
+        except workers.WorkersError:
+            assert not list(folder.glob("formatted*/*.tsv"))
+    assert num_batches > 40
+
+
+def test_a_kill_between_the_renames_costs_nothing(tmp_path, monkeypatch):
+    folder = corpus(tmp_path / "a")
+    whole = formatted(corpus(tmp_path / "whole"))
+
+    def killed(*_):
+        raise workers.WorkersError("killed")
+
+    with monkeypatch.context() as patched, pytest.raises(workers.WorkersError):
+        # After the report has its name, and before the text has.
+        patched.setattr(
+            formatting.os, "replace", lambda old, new: killed() if str(new).endswith(".txt") else old.rename(new)
+        )
+        formatted(folder)
+    assert list(folder.glob("formatted*/*.dropped.tsv")) and not list(folder.glob("formatted*/*.txt"))
+    assert formatted(folder) == whole
+
+
+def test_damaged_input_leaves_no_report(tmp_path):
+    (tmp_path / "download/wikicorpus_en").mkdir(parents=True)
+    (tmp_path / "download/wikicorpus_en/wikicorpus_en.xml").write_bytes(dump(page("A", "no sentence")))
+    with pytest.raises(UserError, match="no document is left"):
+        formatted(tmp_path)
+    assert not [path for path in tmp_path.glob("formatted*/*") if ".dropped" in path.name]
