@@ -75,6 +75,7 @@ OPTIONS_OF = {
         "encoding_errors",
         "max_bad_records",
         "keep_duplicates",
+        "keep_report",
     ),
     "sharding": ("n_training_shards", "n_test_shards", "fraction_test_set", "segmentation_method", "random_seed"),
     "create_vocab": ("vocab_file", "vocab_size", "do_lower_case"),

@@ -9,7 +9,7 @@ from preparation import run
 from test_wiki import dump, page
 
 from bert_tf.base.errors import UserError
-from data import formatting, workers
+from data.corpora import formatting
 from data.corpora.drop_report import report_line
 
 NAMES = (".txt", ".dropped.tsv", ".manifest.json")

@@ -135,6 +135,8 @@ def _read_pages(file: XmlFile) -> Iterator[Page]:
             yield from builder.found
             builder.found.clear()
         parser.Parse(b"", True)
+    except UserError:
+        raise
     except (expat.ExpatError, ValueError) as error:
         # ValueError: a namespace that is no number. The pages before the damage are whole.
         yield from builder.found
