@@ -32,13 +32,12 @@ from data.running.workers import ITEMS_IN_FLIGHT_PER_PROCESS, Item, Result, Work
 
 CONNECT_SECS = 30
 # Long enough for a cold start from a network drive, and for a batch system to start what it was asked for.
-FIND_SCHEDULER_FILE_SECS = 120
-FIND_WORKER_SECS = 600
+FIND_SCHEDULER_FILE_SECS, FIND_WORKER_SECS = 120, 600
 _LOOK_SECS, _MOMENT_SECS = 5.0, 2.0
 _SIGN_PREFIX, _SIGN_SUFFIX = ".dask_run_", ".alive"
 _GO_ON = "start the same command again, it goes on where it was"
 # Python writes functions differently from one minor version to the next; random numbers are numpy's.
-_SAME_PACKAGES = ("dask", "distributed", "numpy")
+_SAME_PACKAGES = ("python", "dask", "distributed", "numpy")
 
 # Bounded memory and the tokenizer's cache ask for one call at a time in a process.
 _at_work = threading.Lock()
@@ -61,8 +60,8 @@ def run_call(run: Run, call: bytes) -> Any:
     host = socket.gethostname()
     if code_digest() != run.code:
         raise WorkersError(
-            f"the Dask worker on {host} runs another version of the program ({CHECKOUT}) than this command "
-            f"on {run.host}, or was started before a change: start its workers anew, then {_GO_ON}"
+            f"the Dask worker on {host} runs another version of the program ({CHECKOUT}) than this command on "
+            f"{run.host}, or was started before a change: start its workers anew, then {_GO_ON}"
         )
     with _at_work:
         try:
@@ -141,46 +140,44 @@ def _address_in(file: Path) -> str:
         _say_waiting(FIND_SCHEDULER_FILE_SECS, f"{file}, which a scheduler writes")
     while True:
         try:
-            return json.loads(file.read_text(encoding="utf-8"))["address"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            return json.loads(file.read_bytes())["address"]
+        except (OSError, ValueError, KeyError, TypeError):
             if time.monotonic() > deadline:
-                raise WorkersError(
-                    f"dask_scheduler={file}: {_in_words(error)}; it is to be written by dask scheduler "
-                    "--scheduler-file FILE into a folder that all machines share"
-                ) from None
+                raise
         time.sleep(0.2)
 
 
-def _within(seconds: float, what: str, function: Callable[[], Result]) -> Result:
-    """The function's result; Dask's own limits do not hold where something else than Dask answers.
+def _connect(distributed: Any, scheduler: str) -> tuple[str, Any]:
+    """The scheduler's address and a client; Dask's own limits do not hold where something else answers."""
+    found: concurrent.futures.Future = concurrent.futures.Future()
 
-    Raises:
-      TimeoutError: it took longer; it is left to itself.
-    """
-    future: concurrent.futures.Future = concurrent.futures.Future()
-
-    def call() -> None:
+    def connect(address: str) -> None:
         try:
-            result = function()
+            options = dict(timeout=CONNECT_SECS, name="bertPrep", set_as_default=False)
+            found.set_result(distributed.Client(address, **options))
         except Exception as error:
-            future.set_exception(error)
-        else:
-            future.set_result(result)
+            found.set_exception(error)
 
-    threading.Thread(target=call, daemon=True).start()
-    if not concurrent.futures.wait([future], _MOMENT_SECS).done:
-        _say_waiting(seconds, what)
-        if not concurrent.futures.wait([future], seconds).done:
-            raise TimeoutError(f"nothing that can be understood in {seconds:g} s")
-    return future.result()
+    try:
+        is_file = scheduler.endswith(".json") or os.path.isfile(scheduler)
+        address = _address_in(Path(scheduler)) if is_file else scheduler
+        threading.Thread(target=connect, args=(address,), daemon=True).start()
+        if not concurrent.futures.wait([found], _MOMENT_SECS).done:
+            _say_waiting(CONNECT_SECS, f"an answer from {address}")
+            if not concurrent.futures.wait([found], CONNECT_SECS).done:
+                raise TimeoutError(f"nothing that can be understood in {CONNECT_SECS:g} s")
+        return address, found.result()
+    # Whatever answers there need not be a scheduler, or not one of a version like ours.
+    except Exception as error:
+        raise WorkersError(
+            f"no Dask scheduler answers at dask_scheduler={scheduler} ({error or type(error).__name__}): give the "
+            "address that dask scheduler prints, such as tcp://HOST:8786 (8787 is its web page), or the file that "
+            "dask scheduler --scheduler-file writes; it must run, and all machines must reach it"
+        ) from None
 
 
 def _say_waiting(seconds: float, what: str) -> None:
     print(f"waiting {seconds:g} s at most for {what}", file=sys.stderr, flush=True)
-
-
-def _in_words(error: BaseException) -> str:
-    return str(error) or type(error).__name__
 
 
 class DaskCluster(Workers):
@@ -201,14 +198,9 @@ class DaskCluster(Workers):
         largest_in_flight: int = 1,
     ) -> Generator[Result, None, None]:
         with _sign_of_life(self._shared_folder) as sign, _Connection(self._scheduler, sign) as connection:
-            yield from in_order(
-                items,
-                functools.partial(connection.submit, function),
-                connection.get_result,
-                connection.get_most_in_flight,
-                size_of,
-                largest_in_flight,
-            )
+            submit = functools.partial(connection.submit, function)
+            most_in_flight = connection.get_most_in_flight
+            yield from in_order(items, submit, connection.get_result, most_in_flight, size_of, largest_in_flight)
 
 
 class _Connection:
@@ -220,55 +212,32 @@ class _Connection:
 
     def __init__(self, scheduler: str, sign: Path):
         self._distributed = _import_distributed()
-        is_file = scheduler.endswith(".json") or os.path.isfile(scheduler)
-        self._address = _address_in(Path(scheduler)) if is_file else scheduler
         self._run = tuple(Run(socket.gethostname(), code_digest(), str(sign)))
         self._task = _task(str(CHECKOUT))
         self._num_threads: dict[str, int] = {}
-        try:
-            self._client = _within(
-                CONNECT_SECS,
-                f"an answer from {self._address}",
-                functools.partial(
-                    self._distributed.Client, self._address, timeout=CONNECT_SECS, name="bertPrep", set_as_default=False
-                ),
-            )
-        # Whatever answers there need not be a scheduler, or not one of a version like ours.
-        except Exception as error:
-            raise WorkersError(
-                f"no Dask scheduler answers at dask_scheduler={scheduler} ({_in_words(error)}): give the "
-                "address that dask scheduler prints, such as tcp://HOST:8786 (8787 is its web page), or "
-                "its --scheduler-file; it must run, and be reachable from this machine"
-            ) from None
+        self._address, self._client = _connect(self._distributed, scheduler)
         self._executor = self._client.get_executor(pure=False)
 
     def __enter__(self) -> _Connection:
         try:
             self._look()
         except BaseException:
-            self._close()
+            self.__exit__()
             raise
-        hosts = {address.rsplit(":", 1)[0] for address in self._num_threads}
-        print(
-            f"Dask scheduler {self._address}: workers {len(self._num_threads):,}, machines {len(hosts):,}", flush=True
-        )
-        if max(self._num_threads.values(), default=1) > 1:
-            print(
-                "note: a Dask worker works on one piece at a time, however many threads it has; for all "
-                "cores start workers with --nworkers=-1 --nthreads=1",
-                file=sys.stderr,
-                flush=True,
-            )
+        print(f"Dask scheduler {self._address}: {len(self._num_threads):,} workers", flush=True)
         return self
 
     def __exit__(self, *exception: Any) -> None:
-        self._close()
+        # The scheduler may be gone, and there is nothing left to lose.
+        with contextlib.suppress(Exception):
+            self._executor.shutdown(wait=False)
+        with contextlib.suppress(Exception):
+            self._client.close(timeout=_MOMENT_SECS)
 
     def submit(self, function: Callable[[Item], Result], item: Item) -> concurrent.futures.Future:
         if self._client.status == "closed":
             raise self._lost()
-        call = pickle.dumps((function, item), pickle.HIGHEST_PROTOCOL)
-        return self._executor.submit(self._task, self._run, call)
+        return self._executor.submit(self._task, self._run, pickle.dumps((function, item), pickle.HIGHEST_PROTOCOL))
 
     def get_most_in_flight(self) -> int:
         if time.monotonic() - self._looked > _LOOK_SECS:
@@ -284,68 +253,56 @@ class _Connection:
             raise self._lost() from None
         except self._distributed.KilledWorker as error:
             raise WorkersError(
-                f"{error.allowed_failures + 1} Dask workers were killed one after the other at the same piece of "
-                f"work, the last at {error.last_worker.address}, perhaps because memory ran out (each "
-                f"needs up to 1 GiB; their log may say more): start fewer on a machine, then {_GO_ON}"
+                f"{error.allowed_failures + 1} Dask workers were killed one after the other at the same piece of work, "
+                f"the last at {error.last_worker.address}, perhaps because memory ran out (each needs up to 1 GiB; "
+                f"their log may say more): start fewer on a machine, then {_GO_ON}"
             ) from None
         except ImportError as error:
             raise WorkersError(
-                f"a Dask worker cannot import what it needs, {error}: the workers must see this checkout "
-                f"at the same path, {CHECKOUT}, and have its packages; start them with "
-                f"{os.path.dirname(sys.executable)}/dask, then {_GO_ON}"
+                f"a Dask worker cannot import what it needs, {error}: the workers must see this checkout at the same "
+                f"path, {CHECKOUT}, and have its packages; start them with {os.path.dirname(sys.executable)}/dask, "
+                f"then {_GO_ON}"
             ) from None
 
     def _look(self) -> None:
         """Waits for a worker where there is none, and compares the versions of those that are new."""
-        self._wait_for_worker()
-        with self._scheduler_errors():
+        try:
+            self._wait_for_worker()
             num_threads = self._client.nthreads()
-        if num_threads.keys() - self._num_threads.keys():
-            self._require_same_versions()
+            if num_threads.keys() - self._num_threads.keys():
+                self._require_same_versions(self._client.get_versions())
+        except (OSError, self._distributed.TimeoutError):
+            raise self._lost() from None
         self._num_threads = num_threads
         self._looked = time.monotonic()
 
     def _wait_for_worker(self) -> None:
-        with self._scheduler_errors():
-            try:
-                self._client.wait_for_workers(1, timeout=_MOMENT_SECS)
-                return
-            except self._distributed.TimeoutError:
-                _say_waiting(FIND_WORKER_SECS, f"a worker of the Dask scheduler at {self._address}")
-            try:
-                self._client.wait_for_workers(1, timeout=FIND_WORKER_SECS)
-            except self._distributed.TimeoutError:
-                raise WorkersError(
-                    f"the Dask scheduler at {self._address} has had no worker for {FIND_WORKER_SECS} s: none was "
-                    "started, all have ended, or all are paused because they are near their "
-                    "--memory-limit (0: none). Start some, dask worker "
-                    f"{self._address} --nworkers=-1 --nthreads=1 --memory-limit=0, then {_GO_ON}"
-                ) from None
+        with contextlib.suppress(self._distributed.TimeoutError):
+            return self._client.wait_for_workers(1, timeout=_MOMENT_SECS)
+        _say_waiting(FIND_WORKER_SECS, f"a worker of the Dask scheduler at {self._address}")
+        try:
+            self._client.wait_for_workers(1, timeout=FIND_WORKER_SECS)
+        except self._distributed.TimeoutError:
+            raise WorkersError(
+                f"the Dask scheduler at {self._address} has had no worker for {FIND_WORKER_SECS} s: none was started, "
+                "all have ended, or all are paused near their --memory-limit (0: none). Start some, dask worker "
+                f"{self._address} --nworkers=-1 --nthreads=1 --memory-limit=0, then {_GO_ON}"
+            ) from None
 
-    def _require_same_versions(self) -> None:
-        with self._scheduler_errors():
-            found = self._client.get_versions()
+    def _require_same_versions(self, found: Mapping[str, Any]) -> None:
         here = _versions(found["client"])
         for where, versions in {"scheduler": found["scheduler"], **found["workers"]}.items():
-            there = _versions(versions)
             different = [
-                f"{name} {there[name] or 'missing'} there, {here[name]} here"
-                for name in here
-                if there[name] != here[name] and (where, name) != ("scheduler", "numpy")
+                f"{name} {there or 'missing'} there, {here[name]} here"
+                for name, there in _versions(versions).items()
+                if there != here[name] and (where, name) != ("scheduler", "numpy")
             ]
             if different:
                 raise WorkersError(
-                    f"the Dask {'scheduler' if where == 'scheduler' else 'worker ' + where} differs from this "
-                    f"command: {'; '.join(different)}. Start the scheduler and all workers with the same "
-                    f"environment, such as {os.path.dirname(sys.executable)}/dask, then {_GO_ON}"
+                    f"the Dask {'scheduler' if where == 'scheduler' else 'worker ' + where} differs from this command: "
+                    f"{'; '.join(different)}. Start the scheduler and all workers with the same environment, such as "
+                    f"{os.path.dirname(sys.executable)}/dask, then {_GO_ON}"
                 )
-
-    @contextlib.contextmanager
-    def _scheduler_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except (OSError, self._distributed.TimeoutError):
-            raise self._lost() from None
 
     def _lost(self) -> WorkersError:
         return WorkersError(
@@ -353,16 +310,7 @@ class _Connection:
             f"start it and its workers again, then {_GO_ON}"
         )
 
-    def _close(self) -> None:
-        # The scheduler may be gone, and there is nothing left to lose.
-        for close in (
-            functools.partial(self._executor.shutdown, wait=False),
-            functools.partial(self._client.close, timeout=_MOMENT_SECS),
-        ):
-            with contextlib.suppress(Exception):
-                close()
 
-
-def _versions(found: Mapping[str, Any]) -> dict[str, str]:
-    python = ".".join(found["host"]["python"].split(".")[:2])
-    return {"python": python, **{name: found["packages"].get(name) for name in _SAME_PACKAGES}}
+def _versions(found: Mapping[str, Any]) -> dict[str, str | None]:
+    versions = {name: found["packages"].get(name) for name in _SAME_PACKAGES}
+    return {**versions, "python": ".".join(found["host"]["python"].split(".")[:2])}
