@@ -254,6 +254,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     repair.add_argument("--repair", action="store_true", help="make what is broken again")
     # An attribute that is there keeps argparse from setting the default.
     names = [action.dest for action in parser._actions]
+    for argument in arguments:
+        if argument.endswith("=--"):  # argparse takes it for the end of the options, and the value for a list
+            parser.error(f"{argument}: -- is no value")
     not_given = object()
     options, unknown = parser.parse_known_args(arguments, argparse.Namespace(**dict.fromkeys(names, not_given)))
     if unknown:
