@@ -70,6 +70,7 @@ OPTIONS_OF = {
     "text_formatting": (
         "input_files",
         "input_format",
+        "text_column",
         "skip_wikiextractor",
         "fallback_encoding",
         "encoding_errors",
@@ -146,16 +147,18 @@ def _add_formatting_options(add: Callable[..., Any]) -> None:
         "--input_files",
         type=_comma_separated,
         default=[],
-        help="dataset custom: files and folders of .txt or .jsonl files, separated by commas",
+        help="dataset custom: files and folders of .txt, .jsonl (also .gz, .zst) or .parquet "
+        "files, separated by commas",
     )
     add(
         "--input_format",
         choices=custom.INPUT_FORMATS,
         default="auto",
         help="dataset custom: a document is a file, a line, between blank lines (paragraph), or the "
-        "text of a JSON object on its line (jsonl); auto: jsonl by the suffix, else a file where "
+        "text of a JSON object on its line (jsonl) or of a row (parquet); auto: these by the suffix, else a file where "
         "there are several, else by blank lines where there are any",
     )
+    add("--text_column", default="text", help="of Parquet files; %(default)s")
     add(
         "--skip_wikiextractor",
         type=_whole_number,

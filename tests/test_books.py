@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gzip
 import json
 import os
 
@@ -318,3 +319,50 @@ def test_seen_documents_grow():
         True,
         False,
     ], "what came late is compared with the first ones alone"
+
+
+@pytest.mark.parametrize("packed", [".gz", ".zst"])
+@pytest.mark.parametrize("kind", ["txt", "jsonl"])
+def test_packed_files(tmp_path, packed, kind):
+    text = "Grüße.\n\nIt is two.\n" if kind == "txt" else '{"text": "Grüße."}\n{"text": "It is two."}\n'
+    path = tmp_path / f"a.{kind}{packed}"
+    content = gzip.compress(text.encode())
+    if packed == ".zst":
+        compress = pytest.importorskip("pyarrow").compress
+        # Two frames, as packing in parallel makes them.
+        content = b"".join(compress(half.encode(), "zstd", asbytes=True) for half in (text[:9], text[9:]))
+    path.write_bytes(content)
+    preparation.run(tmp_path, "text_formatting", "--input_files", tmp_path)
+    formatted = tmp_path / "formatted_one_article_per_line/custom_one_document_per_line.txt"
+    assert formatted.read_text() == "Grüße.\nIt is two.\n"
+    for damaged in (content[:-3], b"not packed at all"):
+        path.write_bytes(damaged)
+        with pytest.raises(UserError, match=f"a.{kind}{packed}: damaged, or not packed"):
+            preparation.run(tmp_path / "b", "text_formatting", "--input_files", path)
+
+
+def test_a_wrong_byte_in_a_packed_file_is_named(tmp_path):
+    path = tmp_path / "a.txt.gz"
+    path.write_bytes(gzip.compress(b"x" * (1 << 20) + b"abc \xe9 d"))
+    with pytest.raises(UserError, match=rf"not valid UTF-8 at byte {(1 << 20) + 4} \(0xe9\)"):
+        text_files.encoding_of(path, None)
+
+
+def test_parquet(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "a.parquet"
+    parquet.write_table(
+        pyarrow.table({"body": ["It is one.\n\nIt goes on.", None, "It is two."], "id": [1, 2, 3]}), path
+    )
+    arguments = ("--input_files", path, "--text_column")
+    with pytest.raises(UserError, match="has no column 'text' but body, id: name one by --text_column"):
+        preparation.run(tmp_path, "text_formatting", *arguments, "text")
+    with pytest.raises(UserError, match="a.parquet, row 2: no text in column 'body'.*--max_bad_records"):
+        preparation.run(tmp_path, "text_formatting", *arguments, "body")
+    preparation.run(tmp_path, "text_formatting", *arguments, "body", "--max_bad_records", 1)
+    formatted = tmp_path / "formatted_one_article_per_line/custom_one_document_per_line.txt"
+    assert formatted.read_text() == "It is one.  It goes on.\nIt is two.\n"
+    path.write_bytes(b"not a table")
+    with pytest.raises(UserError, match="a.parquet: not a Parquet file"):
+        preparation.run(tmp_path / "b", "text_formatting", "--input_files", path)

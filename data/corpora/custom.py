@@ -11,8 +11,11 @@ from bert_tf.base.errors import UserError
 from data.corpora import formatting, text_files
 from data.corpora.formatting import LONGEST_WRAPPED_LINE, BadRecord, Batch, Cleaned, as_line
 
-INPUT_FORMATS = ("auto", "file", "line", "paragraph", "jsonl")
-JSON_LINES_SUFFIXES = (".jsonl", ".ndjson")
+INPUT_FORMATS = ("auto", "file", "line", "paragraph", "jsonl", "parquet")
+_PACKED = ("", ".gz", ".zst")
+JSON_LINES_SUFFIXES = tuple(f"{suffix}{packed}" for suffix in (".jsonl", ".ndjson") for packed in _PACKED)
+TEXT_SUFFIXES = tuple(f".txt{packed}" for packed in _PACKED)
+_ROWS_AT_ONCE = 256
 
 
 def find_inputs(names: Sequence[str]) -> list[Path]:
@@ -29,7 +32,7 @@ def find_inputs(names: Sequence[str]) -> list[Path]:
     for name in names:
         path = Path(name).expanduser()
         if path.is_dir():
-            inside = text_files.find_text_files(path, (".txt", *JSON_LINES_SUFFIXES))
+            inside = text_files.find_text_files(path, (*TEXT_SUFFIXES, *JSON_LINES_SUFFIXES, ".parquet"))
             if not inside:
                 raise UserError(
                     f"input_files: the folder {path} holds no .txt file and no .jsonl "
@@ -55,15 +58,16 @@ def choose_format(
     """
     if input_format != "auto":
         return input_format
-    of_json = [path for path in paths if path.suffix.lower() in JSON_LINES_SUFFIXES]
-    if of_json and len(of_json) < len(paths):
-        other = next(path for path in paths if path not in of_json)
-        raise UserError(
-            f"input_files: {of_json[0]} holds JSON lines, {other} does not: name files of "
-            "one kind, or say what they are by --input_format"
-        )
-    if of_json:
-        return "jsonl"
+    for kind, what, suffixes in (("jsonl", "JSON lines", JSON_LINES_SUFFIXES), ("parquet", "a table", (".parquet",))):
+        of_kind = [path for path in paths if path.name.lower().endswith(suffixes)]
+        if of_kind and len(of_kind) < len(paths):
+            other = next(path for path in paths if path not in of_kind)
+            raise UserError(
+                f"input_files: {of_kind[0]} holds {what}, {other} does not: name files of "
+                "one kind, or say what they are by --input_format"
+            )
+        if of_kind:
+            return kind
     if len(paths) > 1:
         return "file"
     path = paths[0]
@@ -87,10 +91,18 @@ def _has_blank_line_inside(lines: Iterable[str]) -> bool:
 
 
 def read_batches(
-    paths: Iterable[Path], input_format: str, *, fallback_encoding: str | None, encoding_errors: str
+    paths: Iterable[Path],
+    input_format: str,
+    text_column: str = "text",
+    *,
+    fallback_encoding: str | None,
+    encoding_errors: str,
 ) -> Iterator[Batch]:
     """Batches of documents, each a text with its line breaks."""
     for path in paths:
+        if input_format == "parquet":
+            yield from formatting.in_batches(_table_documents(path, text_column), path.stat().st_size)
+            continue
         with text_files.open_text(path, fallback_encoding, encoding_errors) as file:
             documents = _documents(path, text_files.read_lines(path, file), input_format)
             yield from formatting.in_batches(documents, path.stat().st_size)
@@ -107,6 +119,36 @@ def _documents(path: Path, lines: Iterator[str], input_format: str) -> Iterator[
             yield "\n".join(text_files.document_lines(path, paragraph))
     else:
         yield from filter(None, lines)
+
+
+def _table_documents(path: Path, column: str) -> Iterator[str | BadRecord]:
+    """The texts of a Parquet file's column.
+
+    Raises:
+      UserError: it is no such file, has no such column or one of another kind, or a text is too large.
+    """
+    pyarrow = text_files.import_pyarrow(path)
+    try:
+        with pyarrow.parquet.ParquetFile(path) as table:
+            if column not in table.schema_arrow.names:
+                raise UserError(
+                    f"{path}: has no column {column!r} but {', '.join(table.schema_arrow.names)}: "
+                    "name one by --text_column"
+                )
+            row = 0
+            for batch in table.iter_batches(_ROWS_AT_ONCE, columns=[column]):
+                for text in batch.column(0).to_pylist():
+                    row += 1
+                    if not isinstance(text, str):
+                        yield BadRecord(f"{path}, row {row:,}: no text in column {column!r}")
+                    elif text_files.num_utf8_bytes(text) > text_files.LARGEST_DOCUMENT_BYTES:
+                        raise text_files.document_too_large(f"{path}, row {row:,}")
+                    else:
+                        yield text
+    except (pyarrow.ArrowInvalid, OSError) as error:
+        if getattr(error, "errno", None) is not None:
+            raise
+        raise UserError(f"{path}: not a Parquet file, or damaged ({error}): fetch or make it again") from None
 
 
 def _json_documents(path: Path, lines: Iterator[str]) -> Iterator[str | BadRecord]:

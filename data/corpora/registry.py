@@ -110,9 +110,10 @@ def _open_custom(dataset: str, working_dir: Path, options: argparse.Namespace) -
 def _open_text(paths: list[Path], input_format: str, options: argparse.Namespace) -> Opened:
     encoding = _encoding(options)
     chosen = custom.choose_format(input_format, paths, **encoding)
-    batches = functools.partial(custom.read_batches, paths, chosen, **encoding)
+    batches = functools.partial(custom.read_batches, paths, chosen, options.text_column, **encoding)
     corpus = Corpus(batches, custom.clean_batch, total_size(paths), [])
-    return corpus, paths, {**encoding, "input_format": chosen}
+    column = {"text_column": options.text_column} if chosen == "parquet" else {}
+    return corpus, paths, {**encoding, "input_format": chosen, **column}
 
 
 def _wiki_dataset(name: str) -> Dataset:
@@ -131,7 +132,7 @@ DATASETS = {
         None,
         "custom_one_document_per_line.txt",
         _open_custom,
-        ("input_files", "input_format", "max_bad_records", *ENCODING_OPTIONS),
+        ("input_files", "input_format", "text_column", "max_bad_records", *ENCODING_OPTIONS),
     ),
     "books_wiki_en_corpus": Dataset(made_of=("bookscorpus", "wikicorpus_en")),
     "pubmed_daily_update": Dataset(SOURCES["pubmed_daily_update"], read_with="pubmed_baseline"),

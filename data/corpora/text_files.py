@@ -8,11 +8,16 @@ do) counts, then the one the user names for such files; no encoding is ever gues
 from __future__ import annotations
 
 import codecs
+import contextlib
+import gzip
+import io
 import os
 import re
+import sys
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, BinaryIO
+from typing import IO, Any, BinaryIO
 
 from bert_tf.base.errors import UserError
 
@@ -50,7 +55,7 @@ def find_text_files(folder: Path, suffixes: Sequence[str] = (".txt",)) -> list[P
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in names:
             path = Path(where, name)
-            if name.startswith(".") or path.suffix.lower() not in suffixes:
+            if name.startswith(".") or not name.lower().endswith(tuple(suffixes)):
                 continue
             if not path.exists():
                 raise UserError(f"{path}: a link to {os.readlink(path)}, which does not exist: mend or delete it")
@@ -79,6 +84,38 @@ def open_bytes(path: Path) -> BinaryIO:
         raise unreadable(path, error) from None
 
 
+def import_pyarrow(path: Path) -> Any:
+    try:
+        import pyarrow.parquet
+
+        return pyarrow
+    except ImportError as error:
+        raise UserError(
+            f"{path}: needs the package pyarrow ({error}): {sys.executable} -m pip install -r requirements-parquet.txt"
+        ) from None
+
+
+@contextlib.contextmanager
+def _open_unpacked(path: Path) -> Iterator[Any]:
+    """Opens a file for reading what is packed in it where its name ends in .gz or .zst.
+
+    Raises:
+      UserError: it may not be read or, also while it is read, is damaged.
+    """
+    try:
+        with open_bytes(path) as raw:
+            if path.suffix.lower() == ".gz":
+                yield gzip.GzipFile(fileobj=raw)
+            elif path.suffix.lower() == ".zst":
+                yield io.BufferedReader(import_pyarrow(path).CompressedInputStream(raw, "zstd"))
+            else:
+                yield raw
+    except (EOFError, OSError, zlib.error) as error:
+        if getattr(error, "errno", None) is not None:
+            raise
+        raise UserError(f"{path}: damaged, or not packed as its name says ({error}): fetch or pack it again") from None
+
+
 def known_encoding(name: str) -> str:
     """Python's name of an encoding.
 
@@ -104,7 +141,7 @@ def _first_invalid_byte(path: Path, encoding: str) -> int | None:
     decoder = codecs.getincrementaldecoder(encoding)()
     has_wide_units = encoding.startswith(("utf-16", "utf-32", "utf_16", "utf_32"))
     offset = 0
-    with open(path, "rb") as file:
+    with _open_unpacked(path) as file:
         while True:
             block = file.read(_BLOCK_BYTES)
             pending = len(decoder.getstate()[0])
@@ -135,7 +172,7 @@ def encoding_of(path: Path, fallback: str | None) -> str:
       BinaryFileError: it is no text.
       UserError: neither UTF-8 nor anything stated; names the first offending byte.
     """
-    with open_bytes(path) as file:
+    with _open_unpacked(path) as file:
         head = file.read(_HEAD_BYTES)
     for mark, marked in _BYTE_ORDER_MARKS:
         if head.startswith(mark):
@@ -155,8 +192,10 @@ def encoding_of(path: Path, fallback: str | None) -> str:
             f"{path}: a binary file, no text (a NUL at byte {head.index(0)}): take it out of the "
             "input; if it is UTF-16 without a byte-order mark, --fallback_encoding=utf-16-le"
         )
-    with open(path, "rb") as file:
-        file.seek(offset)
+    with _open_unpacked(path) as file:
+        for _ in range(offset // _BLOCK_BYTES):
+            file.read(_BLOCK_BYTES)
+        file.read(offset % _BLOCK_BYTES)
         byte = file.read(1)
     others = f" and not {fallback} either" if fallback else ""
     raise UserError(
@@ -166,8 +205,9 @@ def encoding_of(path: Path, fallback: str | None) -> str:
     )
 
 
-def open_text(path: Path, fallback: str | None = None, errors: str = "strict") -> IO[str]:
-    """Opens `path` decoded, line ends as ``\\n`` and without a byte-order mark.
+@contextlib.contextmanager
+def open_text(path: Path, fallback: str | None = None, errors: str = "strict") -> Iterator[IO[str]]:
+    """Opens `path` unpacked and decoded, line ends as ``\\n`` and without a byte-order mark.
 
     With ``errors="replace"`` a file of unknown encoding is read as UTF-8 with U+FFFD for each
     wrong sequence.
@@ -180,7 +220,8 @@ def open_text(path: Path, fallback: str | None = None, errors: str = "strict") -
         if errors != "replace":
             raise
         encoding = "utf-8-sig"
-    return open(path, encoding=encoding, errors=errors)
+    with _open_unpacked(path) as file, io.TextIOWrapper(file, encoding=encoding, errors=errors) as text:
+        yield text
 
 
 def num_utf8_bytes(text: str) -> int:
