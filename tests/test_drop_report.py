@@ -11,8 +11,8 @@ from test_wiki import dump, page
 
 from bert_tf.base.errors import UserError
 from data.corpora import formatting
-from data.running import workers
 from data.corpora.drop_report import report_line
+from data.running import workers
 
 NAMES = (".txt", ".dropped.tsv", ".manifest.json")
 

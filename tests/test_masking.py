@@ -47,9 +47,9 @@ def random_rows(count: int, length: int = 64, seed: int = 0) -> np.ndarray:
     return np.stack(rows)
 
 
-def draw(rows: np.ndarray, rules: MaskingRules, runs=None, seed: int = 5):
-    runs = [(0, 0, len(rows))] if runs is None else runs
-    return Masker(rules, IDS).mask(rows, rows != PAD, seed, np.array(runs))
+def draw(rows: np.ndarray, rules: MaskingRules, ranges=None, seed: int = 5):
+    ranges = [(0, 0, len(rows))] if ranges is None else ranges
+    return Masker(rules, IDS).mask(rows, rows != PAD, seed, np.array(ranges))
 
 
 def words_of(row: np.ndarray) -> list[list[int]]:

@@ -1,4 +1,4 @@
-"""Which tokens are predicted and what stands in their place: for making records and for reading them.
+"""Which tokens are predicted, and what stands in their place; used when records are made, or when they are read.
 
 Of an instance of length L (with [CLS] and [SEP]), min(P, max(1, round(share * L))) tokens are
 predicted, never [CLS] or [SEP]. Of them 80 % become [MASK], 10 % stay and 10 % become a random
@@ -28,12 +28,12 @@ from bert_tf.text.vocabulary import SPECIAL_TOKENS, UNKNOWN_TOKEN, continues_wor
 
 NUM_MARKERS = 3  # [CLS] A [SEP] B [SEP]
 _UNUSED_TOKEN = re.compile(r"\[unused\d+\]")
-# Of the 32 bits that decide: below the first [MASK], from there to the second the token itself.
+# 32 random bits decide: below the first number the token becomes [MASK], below the second it stays.
 _MASK_BELOW, _KEEP_BELOW = np.uint32(round(0.8 * 2**32)), np.uint32(round(0.9 * 2**32))
-# In the highest word of Philox' counter: keeps apart from the other uses of the same key.
+# In the highest word of Philox' counter, so that masks have nothing in common with other uses of the same key.
 _STREAM = 1
 _PER_COUNT = 8  # numbers of 32 bits; Philox 4x64 gives 32 bytes a count
-# The low bits of what is sorted, which hold a place in the row.
+# The low bits of the numbers that are sorted hold a place in the row.
 _PLACE_BITS, _PLACE = np.uint64(16), np.uint64((1 << 16) - 1)
 # Masked at once: large enough for NumPy, small enough for a processor's cache.
 _BLOCK_TOKENS = 1 << 17
@@ -41,7 +41,7 @@ _BLOCK_TOKENS = 1 << 17
 
 @dataclasses.dataclass(frozen=True)
 class MaskingRules:
-    """How much is predicted, and of what size the pieces are.
+    """How much is predicted, and in pieces of what size.
 
     Raises: UserError for a value out of range.
     """
@@ -113,11 +113,11 @@ class _Choice(NamedTuple):
 
     positions: np.ndarray  # int64 [N, P], 0 past the chosen ones
     is_chosen: np.ndarray  # bool [N, P], the chosen ones first
-    units: np.ndarray  # int64 [N, P] below P, tokens of the same number share their fate
+    units: np.ndarray  # int64 [N, P] below P; tokens with the same number are masked, kept or replaced together
 
 
 class _Words(NamedTuple):
-    """The words of each row: runs of tokens. Past a row's last word the columns hold 0."""
+    """The words of each row, each of neighbouring tokens. Past a row's last word the columns hold 0."""
 
     num_words: np.ndarray  # int64 [N]
     begin: np.ndarray  # int64 [N, W] first token's position
@@ -126,7 +126,7 @@ class _Words(NamedTuple):
 
 
 class _Candidates(NamedTuple):
-    """What may be masked together, a column a row of instances, in the order in which it is tried."""
+    """The words or n-grams of each instance (a column), in the order in which they are tried (down the rows)."""
 
     num_candidates: np.ndarray  # int64 [N]
     first_word: np.ndarray  # int64 [C, N]
@@ -145,17 +145,17 @@ class Masker:
         self.rules = rules
         self._ids = ids
 
-    def mask(self, input_ids: np.ndarray, input_mask: np.ndarray, seed: int, runs: np.ndarray) -> Masked:
+    def mask(self, input_ids: np.ndarray, input_mask: np.ndarray, seed: int, ranges: np.ndarray) -> Masked:
         """Masks unmasked instances; the arguments are left as they are.
 
         Args:
           input_ids: integers [N, S].
           input_mask: [N, S], 1 for real tokens, then 0.
-          runs: int64 [R, 3] of (epoch, number of an instance, how many rows count on from it); the
-            counts add up to N.
+          ranges: int64 [R, 3] of (epoch, number of the first instance, how many there are); the rows
+            are these instances, one range after the other.
         """
         num_columns = self._num_order_bits(input_ids.shape[1]) + 2 * self.rules.max_predictions_per_seq
-        bits = _random_bits(seed, runs, num_columns)
+        bits = _random_bits(seed, ranges, num_columns)
         size = max(1, _BLOCK_TOKENS // input_ids.shape[1])
         blocks = [
             self._mask_block(
@@ -169,7 +169,7 @@ class Masker:
         """Random numbers of an instance that decide what is chosen."""
         if not self.rules.whole_word_masking:
             return self.rules.max_predictions_per_seq
-        # For each place where a word may begin one for the order, and where sizes compete, one for the time.
+        # One for each place where a word may begin; with n-grams, for each size one for the order and one for the time.
         return length if self.rules.max_ngram_size == 1 else 2 * self.rules.max_ngram_size * length
 
     def _mask_block(self, input_ids: np.ndarray, input_mask: np.ndarray, bits: np.ndarray) -> Masked:
@@ -206,7 +206,7 @@ class Masker:
         wanted: np.ndarray,
         orders: np.ndarray,
     ) -> _Choice:
-        """Words, or runs of them, until `wanted` tokens are chosen or nothing fits any more."""
+        """Words, or several neighbouring ones, until `wanted` tokens are chosen or nothing fits any more."""
         max_size, num_predictions = self.rules.max_ngram_size, self.rules.max_predictions_per_seq
         places = np.arange(input_ids.shape[1])
         is_candidate = (places > 0) & (places < num_candidates[:, np.newaxis] + 2)
@@ -214,7 +214,7 @@ class Masker:
         words = _find_words(is_candidate, self._ids.continues.take(input_ids))
         candidates = _order_candidates(words, max_size, orders)
         left = wanted.copy()
-        # A margin on the right, so that looking past a row's last word needs no care.
+        # With a margin on the right, so that looking past a row's last word is allowed.
         is_covered = np.zeros([len(left), words.begin.shape[1] + max_size], bool)
         unit_sizes = np.zeros([len(candidates.first_word), len(left)], np.int64)
         rows = np.arange(len(left))
@@ -241,11 +241,11 @@ class Masker:
         return _as_choice(unit_of, num_predictions)
 
 
-def _random_bits(seed: int, runs: np.ndarray, num_columns: int) -> np.ndarray:
+def _random_bits(seed: int, ranges: np.ndarray, num_columns: int) -> np.ndarray:
     """uint32 [N, num_columns]; a row depends on (seed, its epoch, its instance number) alone."""
     num_counts = -(-num_columns // _PER_COUNT)
     parts = []
-    for epoch, first, count in runs.tolist():
+    for epoch, first, count in ranges.tolist():
         generator = np.random.Philox(key=[seed, epoch], counter=[first * num_counts, 0, 0, _STREAM])
         # A raw number has 64 bits; the low half comes first, whatever the machine's byte order.
         raw = generator.random_raw(count * num_counts * _PER_COUNT // 2).astype("<u8", copy=False)
@@ -259,12 +259,12 @@ def _below(limit: int | np.ndarray, bits: np.ndarray) -> np.ndarray:
 
 
 def _choose_tokens(a_size: np.ndarray, num_candidates: np.ndarray, wanted: np.ndarray, bits: np.ndarray) -> _Choice:
-    """Single tokens, each a unit of its own: the first steps of Fisher and Yates' shuffle for all rows at once."""
+    """Single tokens, each with its own fate: the first steps of Fisher and Yates' shuffle, for all rows at once."""
     num, num_predictions = bits.shape
     rows, most = np.arange(num), int(num_candidates.max())
     order = np.repeat(np.arange(most, dtype=np.int32), num)
     steps = np.arange(wanted.max())[:, np.newaxis]
-    # Rows that have all theirs swap a place with itself.
+    # A row that has enough tokens swaps a place with itself.
     left = np.where(steps < wanted, num_candidates - steps, 0)
     others = (_below(left, bits.T[: len(steps)]) + steps) * num + rows
     for here, other in zip(order.reshape(most, num), others):
@@ -298,11 +298,11 @@ def _find_words(is_candidate: np.ndarray, continues: np.ndarray) -> _Words:
 
 
 def _order_candidates(words: _Words, max_size: int, orders: np.ndarray) -> _Candidates:
-    """Every run of up to `max_size` words between two [SEP], in the order in which it is tried.
+    """Every n-gram of up to `max_size` words between two [SEP], in the order in which they are tried.
 
-    The rule: draw a size n with weight 1/n and take the next run of that size, again and again.
-    Drawing from several lists again and again is the same as clocks that run beside each other,
-    where list n's next run comes after an exponentially distributed time with a mean of n.
+    The rule: draw a size n with weight 1/n, take the next n-gram of that size, and so on. All draws
+    are made at once: the n-grams of each size get rising times, with exponentially distributed steps
+    of mean n, and sorting all n-grams by their times gives the order that the rule would give.
     """
     num, most = words.begin.shape
     length = orders.shape[1] // (2 * max_size if max_size > 1 else 1)
@@ -310,13 +310,13 @@ def _order_candidates(words: _Words, max_size: int, orders: np.ndarray) -> _Cand
     count = np.zeros(num, np.int64)
     firsts, clocks = np.zeros([2, num, max_size, most], np.int64)
     for size in range(1, max_size + 1):
-        is_run = numbers + size <= words.num_words[:, np.newaxis]
-        is_run[:, : max(most - size + 1, 0)] &= (
+        is_ngram = numbers + size <= words.num_words[:, np.newaxis]
+        is_ngram[:, : max(most - size + 1, 0)] &= (
             words.segment[:, size - 1 :] == words.segment[:, : max(most - size + 1, 0)]
         )
         start = (size - 1) * length
         keys = orders[:, start : start + most].astype(np.uint64) << _PLACE_BITS
-        keys[~is_run] = ~_PLACE
+        keys[~is_ngram] = ~_PLACE
         first = _sorted_places(keys)
         if max_size == 1:
             return _Candidates(words.num_words, np.ascontiguousarray(first.T), np.ones_like(first.T))
@@ -324,9 +324,9 @@ def _order_candidates(words: _Words, max_size: int, orders: np.ndarray) -> _Cand
         # From (0, 1], of which there is a logarithm.
         uniform = (orders[:, start : start + most] + 1.0) * 2.0**-32
         times = np.cumsum(-size * np.log(uniform), axis=1)
-        times[numbers >= is_run.sum(axis=1, keepdims=True)] = np.inf
+        times[numbers >= is_ngram.sum(axis=1, keepdims=True)] = np.inf
         firsts[:, size - 1], clocks[:, size - 1] = first, times.view(np.int64)
-        count += is_run.sum(axis=1)
+        count += is_ngram.sum(axis=1)
     # Positive floats are in the order of their bits; the last of these make room for the place.
     order = _sorted_places(clocks.reshape(num, -1).view(np.uint64) & ~_PLACE)
     first = np.take_along_axis(firsts.reshape(num, -1), order, axis=1)
@@ -341,7 +341,7 @@ def _sorted_places(keys: np.ndarray) -> np.ndarray:
 
 
 def _as_choice(unit_of: np.ndarray, num_predictions: int) -> _Choice:
-    """From numbers of the units that the tokens [N, S] belong to, neighbours' differ; -1 for none."""
+    """`unit_of` [N, S]: the unit each token belongs to, -1 for none; neighbouring units have different numbers."""
     rows, position = np.nonzero(unit_of >= 0)
     count = np.bincount(rows, minlength=len(unit_of))
     slot = _count_on(np.zeros_like(count), count)
@@ -355,6 +355,6 @@ def _as_choice(unit_of: np.ndarray, num_predictions: int) -> _Choice:
 
 
 def _count_on(first: np.ndarray, count: np.ndarray) -> np.ndarray:
-    """first[0], first[0] + 1, ... (count[0] of them), first[1], first[1] + 1, ..., and so on."""
+    """`count[0]` numbers from `first[0]` on, then `count[1]` numbers from `first[1]` on, and so on."""
     ends = np.cumsum(count)
     return np.arange(ends[-1] if len(ends) else 0) + np.repeat(first - ends + count, count)

@@ -16,6 +16,7 @@ import numpy as np
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import TEMPORARY_SUFFIX
+from bert_tf.base.progress import progress
 from bert_tf.batches.data_order import RecordRange
 from bert_tf.batches.masking import Masker, MaskingRules, VocabularyIds
 from bert_tf.batches.packing import predictions_per_row
@@ -67,8 +68,12 @@ def make_missing_indexes(patterns: str, argument: str) -> None:
 
     Raises: UserError as `find_shards` and `load_index` do.
     """
-    for path in find_shards(patterns, argument):
-        load_index(path)
+    paths = find_shards(patterns, argument)
+    if missing := [path for path in paths if open_index(path) is None]:
+        for path in progress(missing, unit="shards", description="making indexes"):
+            load_index(path)
+    for path in paths:
+        load_index(path)  # does something only where an index does not fit
 
 
 class RecordSet:

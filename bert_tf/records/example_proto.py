@@ -172,7 +172,7 @@ def _example_class() -> type[message.Message]:
     add(messages, "Example", ("features", 1, one, "Features"))
     # A pool of its own: TensorFlow registers messages for the same bytes in the common one.
     pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
+    pool.AddSerializedFile(file.SerializeToString())
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("bert_tf.Example"))
 
 
@@ -198,5 +198,5 @@ class ExampleReader:
             raise KeyError(name)  # asking the map for it would put it there
         feature = self._features[name]
         if feature.WhichOneof("kind") == "float_list":
-            return np.array(feature.float_list.value, np.float32)
-        return np.array(feature.int64_list.value, np.int64)
+            return np.fromiter(feature.float_list.value, np.float32)
+        return np.fromiter(feature.int64_list.value, np.int64)

@@ -41,20 +41,19 @@ WAY_OUT = (
     "bertPrep.py --action create_tfrecord_files again, which makes what is missing"
 )
 
-_Checksums = TypeVar("_Checksums", int, np.ndarray)
 _Self = TypeVar("_Self", bound="RecordFrames")
 
 
-def _mask(crc: _Checksums) -> _Checksums:
-    """TFRecord's checksum of a CRC-32C: rotated right by 15 bits, plus a constant; uint32."""
-    return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
+# TFRecord's checksum of a CRC-32C: rotated right by 15 bits, plus a constant.
+_CHECKSUM_CONSTANT = 0xA282EAD8
 
 
 def masked_checksum(data: bytes) -> int:
-    return _mask(google_crc32c.value(data))
+    crc = google_crc32c.value(data)
+    return ((crc >> 15 | crc << 17) + _CHECKSUM_CONSTANT) & 0xFFFFFFFF
 
 
-@functools.lru_cache(maxsize=1 << 16)
+@functools.cache
 def _header(num_bytes: int) -> bytes:
     """What precedes a message of `num_bytes`: there are few different sizes."""
     return _HEADER.pack(num_bytes, masked_checksum(_LENGTH.pack(num_bytes)))
@@ -63,7 +62,9 @@ def _header(num_bytes: int) -> bytes:
 def _framing(messages: Sequence[bytes]) -> tuple[Iterator[bytes], np.ndarray]:
     """What precedes each message, and its checksum, which follows it, uint32 [N]."""
     crcs = np.fromiter(map(google_crc32c.value, messages), np.uint32, len(messages))
-    return map(_header, map(len, messages)), _mask(crcs).astype("<u4")
+    # The same as `masked_checksum`, in types of 32 bits, which is three times as fast as with Python's numbers.
+    masked = (crcs >> np.uint32(15) | crcs << np.uint32(17)) + np.uint32(_CHECKSUM_CONSTANT)
+    return map(_header, map(len, messages)), masked.astype("<u4", copy=False)
 
 
 def frame(messages: Sequence[bytes]) -> tuple[bytes, np.ndarray]:

@@ -1,4 +1,4 @@
-"""Text to words by the rules of Google's BERT: cleaning, CJK characters, white space, lower case, punctuation."""
+"""Text to words by the rules of Google's BERT, steps 1 to 5 of those in `wordpiece`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import string
 import unicodedata
 from typing import Union
 
-_CAPITAL_SIGMA = "\u03a3".encode()
+CAPITAL_SIGMA = "\u03a3".encode()
 
 _CJK_BLOCKS = (
     (0x3400, 0x4DBF),
@@ -46,7 +46,7 @@ class _PunctuationApart(dict[int, Union[int, str]]):
         return new
 
 
-# Filled by what occurs, a thousand characters in most texts, and never emptied.
+# They grow with the characters that occur, a thousand in most texts.
 _CLEANING = _Cleaning()
 _PUNCTUATION_APART = _PunctuationApart()
 
@@ -57,7 +57,7 @@ def is_ideograph(char: str) -> bool:
     return any(first <= code_point <= last for first, last in _CJK_BLOCKS)
 
 
-def _split_words(text: str) -> list[str]:
+def split_words(text: str) -> list[str]:
     """Steps 1 to 3: cleaned text as words between white space, ideographs alone."""
     # Printable text holds no control and no format character: the common case needs no table.
     if not (text.isascii() and text.isprintable()):
@@ -76,8 +76,8 @@ def to_lower_case(text: str) -> str:
     return text if text.isascii() else _strip_accents(text)
 
 
-def _split_at_punctuation(word: str, do_lower_case: bool) -> list[str]:
-    """Steps 4 and 5 on one word from `_split_words`."""
+def split_at_punctuation(word: str, do_lower_case: bool) -> list[str]:
+    """Steps 4 and 5 on one word from `split_words`."""
     if do_lower_case:
         word = to_lower_case(word)
     if word.isalnum():
@@ -86,11 +86,11 @@ def _split_at_punctuation(word: str, do_lower_case: bool) -> list[str]:
 
 
 class BasicTokenizer:
-    """Text to words: steps 1 to 5 of the module's docstring."""
+    """Text to words: steps 1 to 5 of the rules in `wordpiece`."""
 
     def __init__(self, do_lower_case: bool = True):
         self.do_lower_case = do_lower_case
 
     def tokenize(self, text: str) -> list[str]:
         """The words of `text`; with `do_lower_case` lower-cased and without accents."""
-        return [part for word in _split_words(text) for part in _split_at_punctuation(word, self.do_lower_case)]
+        return [part for word in split_words(text) for part in split_at_punctuation(word, self.do_lower_case)]

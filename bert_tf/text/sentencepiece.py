@@ -22,7 +22,7 @@ class SentencePieceTokenizer:
     """
 
     def __init__(self, model_file: str | Path, do_lower_case: bool = True):
-        """Raises: UserError where there is no such model or library, or a special token lacks."""
+        """Raises: UserError where there is no such model or library, or a special token is missing."""
         self._model = _load_sentencepiece(model_file)
         self.do_lower_case = do_lower_case
         self.inv_vocab: Sequence[str] = tuple(map(self._name, range(self._model.get_piece_size())))

@@ -1,4 +1,4 @@
-"""Vocabulary files: reading, checking, special tokens, and which pieces go on a word."""
+"""Vocabulary files: reading, checking, special tokens, and which pieces go on with a word."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def is_sentencepiece_model(path: str | Path) -> bool:
     return Path(path).suffix == SENTENCEPIECE_SUFFIX
 
 
-def _not_wordpiece(path: str | Path) -> UserError:
+def not_wordpiece(path: str | Path) -> UserError:
     return UserError(
         f"vocabulary {path} is SentencePiece's; fine-tuning finds the places of answers by WordPiece "
         "and needs its vocab.txt: use a checkpoint that was pre-trained with one"
     )
 
 
-def _has_word_starts(vocab: Mapping[str, int]) -> bool:
+def has_word_starts(vocab: Mapping[str, int]) -> bool:
     """Whether the tokens are SentencePiece's."""
     return any(len(token) > 1 and token.startswith(WORD_START) for token in vocab) and not any(
         token.startswith(CONTINUATION) for token in vocab
@@ -45,9 +45,9 @@ def continues_word(vocab: Mapping[str, int]) -> np.ndarray:
     starts with a letter or digit that is no ideograph.
     """
     continues = np.zeros(max(vocab.values()) + 1, bool)
-    has_word_starts = _has_word_starts(vocab)
+    is_sentencepiece = has_word_starts(vocab)
     for token, token_id in vocab.items():
-        if has_word_starts:
+        if is_sentencepiece:
             continues[token_id] = token[0].isalnum() and not is_ideograph(token[0])
         else:
             continues[token_id] = token.startswith(CONTINUATION)
@@ -62,7 +62,7 @@ def load_vocab(path: str | Path) -> dict[str, int]:
       repeated line, or lacks one of `SPECIAL_TOKENS`.
     """
     if is_sentencepiece_model(path):
-        raise _not_wordpiece(path)
+        raise not_wordpiece(path)
     try:
         text = Path(path).read_bytes().decode("utf-8-sig")
     except OSError as error:

@@ -31,8 +31,8 @@ from typing import NamedTuple, TypeVar, Union
 
 import numpy as np
 
-from bert_tf.text.basic_tokenizer import _CAPITAL_SIGMA, BasicTokenizer, _split_at_punctuation, _split_words
-from bert_tf.text.vocabulary import CONTINUATION, UNKNOWN_TOKEN, _has_word_starts, _not_wordpiece, load_vocab
+from bert_tf.text.basic_tokenizer import CAPITAL_SIGMA, BasicTokenizer, split_at_punctuation, split_words
+from bert_tf.text.vocabulary import CONTINUATION, UNKNOWN_TOKEN, has_word_starts, load_vocab, not_wordpiece
 
 MAX_WORD_CHARS = 200
 
@@ -124,7 +124,7 @@ def _split_chunks(text: bytes) -> list[bytes]:
     sigma is final is seen past a full stop. (Past a comma or a quotation mark it is not.)
     """
     text = text.replace(b"\n", b" \n ").replace(b",", b" ,").replace(b'"', b' " ')
-    if _CAPITAL_SIGMA not in text:
+    if CAPITAL_SIGMA not in text:
         text = text.replace(b".", b" . ")
     return text.split(b" ")
 
@@ -141,8 +141,8 @@ class FullTokenizer:
     def __init__(self, vocab_file: str | Path, do_lower_case: bool = True, *, max_cached_words: int = CACHE_WORDS):
         """Raises: UserError as `load_vocab` does, or where the tokens are SentencePiece's."""
         self.vocab = load_vocab(vocab_file)
-        if _has_word_starts(self.vocab):
-            raise _not_wordpiece(vocab_file)
+        if has_word_starts(self.vocab):
+            raise not_wordpiece(vocab_file)
         self.inv_vocab: Sequence[str] = tuple(self.vocab)
         self.do_lower_case = do_lower_case
         self.basic_tokenizer = BasicTokenizer(do_lower_case)
@@ -182,11 +182,11 @@ class FullTokenizer:
     def _compute_chunk_ids(self, chunk: bytes) -> tuple[int, ...]:
         if chunk == b"\n":
             return (_LINE_END_ID,)
-        words = _split_words(chunk.decode("utf-8", "surrogatepass"))
+        words = split_words(chunk.decode("utf-8", "surrogatepass"))
         if len(words) == 1:
             return self._compute_word_ids(words[0])
         return tuple(itertools.chain.from_iterable(map(self._word_ids.__getitem__, words)))
 
     def _compute_word_ids(self, word: str) -> tuple[int, ...]:
-        parts = _split_at_punctuation(word, self.do_lower_case)
+        parts = split_at_punctuation(word, self.do_lower_case)
         return tuple(itertools.chain.from_iterable(map(self.wordpiece_tokenizer.word_to_ids, parts)))

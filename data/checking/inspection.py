@@ -51,7 +51,7 @@ def _read_corpus(sharded: Prepared, workers: Workers) -> _Corpus:
     names = [entry.file for _, entry in sharded.entries]
     num_documents = sharded.manifest.counts["num_documents"]
     one_in = -(-num_documents // MOST_DOCUMENTS)
-    # Filled, not joined from pieces, which would take the memory twice. What is sampled varies.
+    # Allocated once and filled: joining pieces would take the memory twice. A sample may be a bit smaller.
     room = num_documents if one_in == 1 else MOST_DOCUMENTS
     sketches = Sketches(
         np.empty([room, near_duplicates.NUM_HASHES], np.uint16), np.empty(room, np.uint64), np.empty(room, np.int32)
@@ -193,7 +193,7 @@ def _inspect_records(made: Prepared, tokenizer: Tokenizer) -> Iterator[str]:
 
 
 def _tokenizers(made: Sequence[Prepared], found: Sequence[Prepared], options: argparse.Namespace) -> list[Tokenizer]:
-    """Those of the records, else that of the vocabulary named, else of the one made here."""
+    """Of the records; without records of --vocab_file; without that of the vocabularies made here."""
     if made:
         different = {(p.vocab.sha256, p.header.arguments["do_lower_case"]): p for p in made}
         return list(map(_tokenizer_of_records, different.values()))
@@ -217,7 +217,7 @@ def _tokenizer_of_records(made: Prepared) -> Tokenizer:
 
 
 def run_inspect(options: argparse.Namespace, layout: Layout) -> None:
-    """Prints all this for one dataset.
+    """Prints instances, text and documents of one dataset, and what looks wrong with them.
 
     Raises:
       UserError: neither text nor records of it are there, or what is there is damaged.

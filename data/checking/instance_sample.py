@@ -1,4 +1,4 @@
-"""Looks at prepared instances: a sample is read back, decoded, counted and judged."""
+"""Reads some of the prepared instances back, decodes and counts them, and says what looks wrong."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from bert_tf.records.reader import RecordFile, describe
 from bert_tf.records.schema import InstanceArrays
 from data.running.entries import FileEntry
 
-# Decoding takes 0.1 ms each; shares come out to half a percent.
+# Decoding takes 0.1 ms each. So many give shares to half a percent.
 SAMPLE_INSTANCES = 10_000
 _NUM_BINS = 12
 _NUM_PREDICTIONS_SHOWN = 20
 _BAR_WIDTH = 50
 _TEXT_WIDTH = 96
-# Google's rules, and how far a share may be from them besides chance.
+# Google's rules, and how far a share may be from them without a warning, chance left aside.
 _FATES = {"masked": 0.8, "kept": 0.1, "replaced": 0.1}
 _TOLERANCE = 0.02
 # Half of the chunks, and all of a single sentence: 50 to 60 % for books, an encyclopedia or abstracts.

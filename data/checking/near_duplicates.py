@@ -18,11 +18,11 @@ from typing import NamedTuple
 import numpy as np
 
 NUM_HASHES = 36
-# Twelve bands: documents that share 60 % of their windows meet with a probability of 94 %, those
-# that share 20 % with 9 %; the latter are then sorted out by all their values.
+# Twelve bands: documents with 60 % of their windows in common agree in a band with a probability of 94 %, those
+# with 20 % with 9 %; the latter are then told apart by all their values.
 _BAND_SIZE = 3
-# An article of which every twentieth word was changed shares 75 %, every tenth 56 %.
-SIMILAR_SHARE = 0.55
+# An article of which every twentieth word was changed has 75 % in common with the first one, every tenth 56 %.
+MIN_SIMILARITY = 0.55
 _WINDOW_BYTES = 16
 _BLOCK_BYTES = 1 << 20
 # In UTF-8 the first byte of what has three bytes or more: scripts without spaces, among others.
@@ -79,7 +79,7 @@ def _without_blank_lines(text: bytes) -> bytes:
     return _BLANK_LINES.sub(b"\n" + _FILLER, text.replace(b"\0", b" ")).translate(_NORMAL)
 
 
-def _mixed(windows: np.ndarray) -> np.ndarray:
+def _hash(windows: np.ndarray) -> np.ndarray:
     """A 64-bit hash of each row of two uint64; multiplication and shifts, as in MurmurHash3."""
     first, second = windows[:, 0], windows[:, 1]
     hashes = first * np.uint64(0x9E3779B97F4A7C15)
@@ -107,14 +107,14 @@ def _hash_windows(block: _Block) -> _Windows:
     starts = np.flatnonzero(~is_space & after_space | (own >= _FIRST_LONG_BYTE))
     windows = np.lib.stride_tricks.sliding_window_view(characters, _WINDOW_BYTES)[starts]
     ends = np.cumsum(is_filler & np.concatenate([[True], ~is_filler[:-1]]))
-    return _Windows(_mixed(windows.view("<u8")), ends[starts], int(ends[-1]))
+    return _Windows(_hash(windows.view("<u8")), ends[starts], int(ends[-1]))
 
 
 def sketch_file(path: str | Path, one_in: int = 1) -> Sketches:
     """Sketches the documents of a sharded text file: lines, a blank line between documents.
 
-    With `one_in` k, about every k-th document is kept; what they share decides which, so that
-    documents which resemble each other are kept or left out together.
+    With `one_in` k, about every k-th document is kept. Its first hash decides, so that documents which
+    resemble each other are mostly kept or left out together.
     """
     generator = np.random.default_rng(0)
     factors = generator.integers(0, 1 << 31, NUM_HASHES, np.uint32) * np.uint32(2) + np.uint32(1)
@@ -195,17 +195,16 @@ def _candidates(values: np.ndarray, band: int) -> Iterator[tuple[np.ndarray, np.
 
 
 def find_matches(sketches: Sketches) -> Matches:
-    """The documents that are the same as an earlier one, or share `SIMILAR_SHARE` of all windows
-    with it."""
+    """The documents that are the same as an earlier one, or have `MIN_SIMILARITY` of all windows in common with it."""
     num = sketches.num_documents
     partner, similarity = np.arange(num, dtype=np.int32), np.zeros(num, np.float32)
     for band in range(NUM_HASHES // _BAND_SIZE):
         for earlier, later in _candidates(sketches.values, band):
-            share = (sketches.values[earlier] == sketches.values[later]).mean(1, dtype=np.float32)
-            # Equal in all values is not yet equal in text.
-            share = np.minimum(share, np.float32(1 - 1 / NUM_HASHES))
-            better = np.flatnonzero((share >= SIMILAR_SHARE) & (share > similarity[later]))
-            partner[later[better]], similarity[later[better]] = earlier[better], share[better]
+            agreeing = (sketches.values[earlier] == sketches.values[later]).mean(1, dtype=np.float32)
+            # Documents whose hashes are all equal may still differ in their text.
+            agreeing = np.minimum(agreeing, np.float32(1 - 1 / NUM_HASHES))
+            better = np.flatnonzero((agreeing >= MIN_SIMILARITY) & (agreeing > similarity[later]))
+            partner[later[better]], similarity[later[better]] = earlier[better], agreeing[better]
     order = np.argsort(sketches.contents, kind="stable").astype(np.int32)
     contents = sketches.contents[order]
     is_first = np.ones(num, bool)

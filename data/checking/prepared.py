@@ -1,4 +1,4 @@
-"""What lies below a working directory: the stages that are done, and those that have begun."""
+"""The stages that are done or have begun below a working directory, as their manifests and journals say."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from data.running.entries import FileEntry, Header, Journal, Manifest, VocabEntr
 from data.running.manifest import FORMAT_VERSION, is_at_work, journal_path
 from data.stages import Layout
 
-# A dataset is made of corpora from here on.
+# These two work on a corpus; the later ones on a dataset, which may be made of several corpora.
 CORPUS_STAGES = ("download", "text_formatting")
 _OPTION_NAMES = {"num_training_shards": "n_training_shards", "num_test_shards": "n_test_shards"}
 
@@ -60,8 +60,8 @@ class Prepared(NamedTuple):
         return sum(entry.num_bytes for _, entry in self.entries)
 
 
-def look(stage: str, dataset: str, manifest_path: Path) -> Prepared | None:
-    """The stage whose manifest has this name, or None where it has not begun."""
+def read_stage(stage: str, dataset: str, manifest_path: Path) -> Prepared | None:
+    """What the manifest and the journal of a stage say; None where the stage has not begun."""
     manifest, journal, fault = None, None, None
     try:
         manifest = read_manifest(manifest_path)
@@ -77,7 +77,7 @@ def _folders(parent: Path, pattern: str = "*") -> list[Path]:
 
 
 def _places(layout: Layout, vocab_file: str | None) -> Iterator[tuple[str, str, Path]]:
-    """(stage, dataset, manifest) of everything that may be there, by stage."""
+    """(stage, dataset, path of the manifest) of every stage that may have begun, stage by stage."""
     for dataset in registry.DATASETS:
         yield "download", dataset, layout.download_folder(dataset) / "manifest.json"
     for corpus in registry.FORMATTED_FILES:
@@ -89,7 +89,7 @@ def _places(layout: Layout, vocab_file: str | None) -> Iterator[tuple[str, str, 
     if vocab_file:
         path = Path(vocab_file).absolute()
         manifest_path = path.with_name(path.name + ".manifest.json")
-        made = look("create_vocab", "", manifest_path)
+        made = read_stage("create_vocab", "", manifest_path)
         if made and made.manifest and layout.vocab not in path.parents:
             yield "create_vocab", made.manifest.dataset, manifest_path
     for folder in _folders(layout.tfrecord, "*/*"):
@@ -105,7 +105,7 @@ def find_prepared(layout: Layout, dataset: str | None, vocab_file: str | None = 
     """
     wanted = {dataset, *registry.CORPORA_OF.get(dataset, ())} if dataset else None
     found = [
-        look(stage, of, path)
+        read_stage(stage, of, path)
         for stage, of, path in _places(layout, vocab_file)
         if wanted is None or of in wanted and (of == dataset or stage in CORPUS_STAGES)
     ]
@@ -138,12 +138,12 @@ def options_of(prepared: Prepared, layout: Layout) -> dict[str, Any]:
 
 
 def namespace_of(prepared: Prepared, layout: Layout, others: argparse.Namespace) -> argparse.Namespace:
-    """The same for `stages.STAGES`; `others` has what does not change the result."""
+    """`options_of` for a function of `stages.STAGES`; `others` has the options that do not change the result."""
     return argparse.Namespace(**{**vars(others), **options_of(prepared, layout)})
 
 
 def command(action: str, dataset: str, **options: Any) -> str:
-    """What to type."""
+    """The command line for an action."""
     words = ["python3", "data/bertPrep.py", "--action", action, "--dataset", dataset]
     for name, value in options.items():
         if isinstance(value, list):

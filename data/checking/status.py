@@ -1,4 +1,4 @@
-"""What has been prepared, what is under way and how long it will take, what to type next."""
+"""What has been prepared, what is running and how long it will take, and which command comes next."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SHAPE = ("max_seq_length", "max_predictions_per_seq")
 _PHASES = ((128, 20), (512, 80))
 
 
-class Advance(NamedTuple):
+class Progress(NamedTuple):
     """How far an unfinished stage has come, as its journal tells."""
 
     done: float
@@ -69,13 +69,13 @@ def _total_shards(prepared: Prepared) -> int | None:
     return None
 
 
-def advance_of(prepared: Prepared) -> Advance | None:
-    """From the journal; the rate is that of the latest run alone."""
+def progress_of(prepared: Prepared) -> Progress | None:
+    """By the journal; the rate is that of the latest start alone."""
     if prepared.journal is None:
         return None
     journal = prepared.journal
     is_formatting = prepared.stage == "text_formatting"
-    done, taken_over, latest = 0.0, 0.0, journal.time
+    done, done_before, latest = 0.0, 0.0, journal.time
     for entry in journal.entries:
         if is_formatting:
             done = (entry.checkpoint or {}).get("input_bytes", 0) / 1e6
@@ -83,21 +83,21 @@ def advance_of(prepared: Prepared) -> Advance | None:
             done += 1
         latest = entry.time or latest
         if entry.time is None:
-            taken_over = done
+            done_before = done
     secs = latest - journal.time
-    per_sec = (done - taken_over) / secs if secs > 0 else None
+    per_sec = (done - done_before) / secs if secs > 0 else None
     if is_formatting:
         total: float | None = sum(entry.num_bytes for entry in journal.header.inputs) / 1e6
-        return Advance(done, total, "MB", per_sec)
+        return Progress(done, total, "MB", per_sec)
     unit = "files" if prepared.stage == "download" else "shards"
     if prepared.manifest:
-        # Beside a manifest the journal names all that is whole.
-        return Advance(done, len(prepared.entries), unit, per_sec)
-    return Advance(done, _total_shards(prepared), unit, per_sec)
+        # A repair: the journal names the files that are whole.
+        return Progress(done, len(prepared.entries), unit, per_sec)
+    return Progress(done, _total_shards(prepared), unit, per_sec)
 
 
 def _damaged(prepared: Prepared) -> list[str]:
-    """The files whose absence or size already shows that they are not what was made."""
+    """The files that are missing, or have another size than the manifest says."""
     return [entry.file for _, entry in prepared.entries if not _has_size(prepared.folder / entry.file, entry.num_bytes)]
 
 
@@ -114,7 +114,7 @@ def _counts_in_words(counts: dict[str, Any]) -> str:
     )
 
 
-def _telling_counts(prepared: Prepared) -> dict[str, Any]:
+def _main_counts(prepared: Prepared) -> dict[str, Any]:
     assert prepared.manifest
     counts = prepared.manifest.counts
     if prepared.stage != "create_tfrecord_files":
@@ -126,19 +126,19 @@ def _telling_counts(prepared: Prepared) -> dict[str, Any]:
 
 def describe_stage(prepared: Prepared) -> Iterator[str]:
     """Paragraphs: the state, then sizes and counts, then the arguments."""
-    advance = advance_of(prepared)
+    progress = progress_of(prepared)
     if prepared.fault:
         yield f"damaged: {prepared.fault}"
     elif prepared.is_at_work:
-        left = advance and advance.secs_left
+        left = progress and progress.secs_left
         yield (
             "running: "
-            + (str(advance) if advance else "nothing is finished yet")
+            + (str(progress) if progress else "nothing is finished yet")
             + (f", about {time_in_words(left)} left" if left else "")
         )
-    elif prepared.manifest is None or advance:
-        left = advance and advance.secs_left
-        yield f"stopped: {advance}" + (f", about {time_in_words(left)} of work left" if left else "")
+    elif prepared.manifest is None or progress:
+        left = progress and progress.secs_left
+        yield f"stopped: {progress}" + (f", about {time_in_words(left)} of work left" if left else "")
     else:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(os.path.getmtime(prepared.manifest_path)))
         files = prepared.entries
@@ -148,7 +148,7 @@ def describe_stage(prepared: Prepared) -> Iterator[str]:
                 f"{len(damaged)} of them are gone or have another size, such as {damaged[0]}: "
                 "--action verify --repair makes them again"
             )
-        yield _counts_in_words(_telling_counts(prepared))
+        yield _counts_in_words(_main_counts(prepared))
     arguments = {name: value for name, value in prepared.header.arguments.items() if value is not None}
     if vocab := prepared.header.vocab:
         arguments["vocabulary"] = f"of {vocab.size:,} pieces"
@@ -158,9 +158,9 @@ def describe_stage(prepared: Prepared) -> Iterator[str]:
 
 
 def _placed_by_hand(layout: Layout, stage: str, corpus: str) -> list[Path]:
-    """What serves a stage's purpose and was not made here: raw files, or formatted text."""
+    """Files that take the place of a stage's output, but were not made by it: raw files, or formatted text."""
     if stage == "download":
-        # Neither what a stopped download has left nor a lock.
+        # Without locks, and without what a stopped download has left.
         return [
             path
             for path in layout.download_folder(corpus).rglob("*")
@@ -252,7 +252,7 @@ def _print_dataset(dataset: str, layout: Layout, vocab_file: str | None) -> None
 
 
 def _all_datasets(layout: Layout, vocab_file: str | None) -> list[str]:
-    """All that something is there of; those that only serve as parts of another are shown there."""
+    """The datasets of which there is something; a corpus that is part of one is shown with it."""
     found = find_prepared(layout, None, vocab_file)
     placed = {
         corpus
@@ -266,7 +266,7 @@ def _all_datasets(layout: Layout, vocab_file: str | None) -> list[str]:
 
 
 def run_status(options: argparse.Namespace, layout: Layout) -> None:
-    """Prints all this for one dataset, or for all that something is there of."""
+    """Prints the state of one dataset, or of all of which there is something."""
     print(f"below {layout.root}")
     datasets = [options.dataset] if options.dataset else _all_datasets(layout, options.vocab_file)
     for dataset in datasets:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import enum
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,16 +17,22 @@ from bert_tf.base.progress import progress
 from bert_tf.records import tfrecord
 from bert_tf.records.index import INDEX_SUFFIX, load_index, open_index
 from data import stages
-from data.checking.prepared import Prepared, find_prepared, look, namespace_of, vocab_copy
+from data.checking.prepared import Prepared, find_prepared, namespace_of, read_stage, vocab_copy
 from data.running.entries import FileEntry
 from data.running.manifest import clear_disk_errors, is_marked_damaged, mark_damaged
 from data.running.workers import Workers
 from data.stages import Layout, workers_of
 
 _BLOCK_BYTES = 1 << 20
-# What mends a fault: the stage makes the file again; its index is made anew; the stage writes its
-# manifest (and its copy of the vocabulary) again; nothing that could be done here.
-BY_MAKING, BY_INDEXING, BY_COUNTING, BY_HAND = "making", "indexing", "counting", "hand"
+
+
+class Repair(enum.Enum):
+    """What mends a fault."""
+
+    MAKE_FILE = "the stage makes the file again"
+    MAKE_INDEX = "the index of the records is made again"
+    WRITE_MANIFEST = "the stage writes its manifest, and its copy of the vocabulary, again"
+    BY_HAND = "nothing that could be done here"
 
 
 class Fault(NamedTuple):
@@ -33,7 +40,7 @@ class Fault(NamedTuple):
 
     file: str
     what: str
-    mended_by: str
+    repair: Repair
 
 
 class FileTask(NamedTuple):
@@ -81,19 +88,19 @@ def _check_records(path: Path, entry: FileEntry) -> Iterator[Fault]:
     try:
         offsets = tfrecord.verify_records(path)
     except tfrecord.DamagedRecord as error:
-        yield Fault(entry.file, error.args[1], BY_MAKING)
+        yield Fault(entry.file, error.args[1], Repair.MAKE_FILE)
         return
     except UserError as error:
-        yield Fault(entry.file, str(error), BY_MAKING)
+        yield Fault(entry.file, str(error), Repair.MAKE_FILE)
         return
     if len(offsets) - 1 != entry.details["num_instances"]:
         yield Fault(
             entry.file,
             f"holds {len(offsets) - 1:,} records, its manifest says {entry.details['num_instances']:,}",
-            BY_MAKING,
+            Repair.MAKE_FILE,
         )
     for what in _check_index(path, offsets, entry):
-        yield Fault(entry.file, what, BY_INDEXING)
+        yield Fault(entry.file, what, Repair.MAKE_INDEX)
 
 
 def _check_file(task: FileTask, report: Callable[[int], object] = lambda _: None) -> list[Fault]:
@@ -102,28 +109,30 @@ def _check_file(task: FileTask, report: Callable[[int], object] = lambda _: None
     try:
         size = path.stat().st_size
         if size != entry.num_bytes:
-            faults.append(Fault(name, f"has {size:,} bytes, its manifest says {entry.num_bytes:,}", BY_MAKING))
+            faults.append(Fault(name, f"has {size:,} bytes, its manifest says {entry.num_bytes:,}", Repair.MAKE_FILE))
         sha256, num_lines = _hash_and_count_lines(path, report)
     except OSError as error:
         return [
             Fault(
                 name,
                 "is gone" if isinstance(error, FileNotFoundError) else f"cannot be read: {error.strerror}",
-                BY_MAKING,
+                Repair.MAKE_FILE,
             )
         ]
     expected_lines = _expected_lines(task.stage, entry)
     if task.stage == "create_tfrecord_files":
         faults += _check_records(path, entry)
     elif expected_lines is not None and num_lines != expected_lines:
-        faults.append(Fault(name, f"has {num_lines:,} lines, {expected_lines:,} by its manifest's counts", BY_MAKING))
-    if sha256 != entry.sha256 and not any(f.mended_by == BY_MAKING for f in faults):
+        faults.append(
+            Fault(name, f"has {num_lines:,} lines, {expected_lines:,} by its manifest's counts", Repair.MAKE_FILE)
+        )
+    if sha256 != entry.sha256 and not any(f.repair == Repair.MAKE_FILE for f in faults):
         faults.append(
             Fault(
                 name,
                 f"has other bytes than those that were made: sha256 {sha256[:12]}"
                 f"..., its manifest says {entry.sha256[:12]}...",
-                BY_MAKING,
+                Repair.MAKE_FILE,
             )
         )
     return faults
@@ -134,7 +143,7 @@ def check_file(task: FileTask, report: Callable[[int], object] = lambda _: None)
     try:
         return _check_file(task, report)
     except KeyError as error:
-        return [Fault(task.entry.file, f"its manifest does not say its {error.args[0]}", BY_MAKING)]
+        return [Fault(task.entry.file, f"its manifest does not say its {error.args[0]}", Repair.MAKE_FILE)]
 
 
 def check_counts(prepared: Prepared) -> Iterator[Fault]:
@@ -150,7 +159,7 @@ def check_counts(prepared: Prepared) -> Iterator[Fault]:
                     entry.counts.get(key.removesuffix(f"_{split}")) for of, entry in prepared.entries if of == split
                 ]
         if None not in parts and sum(parts) != total:
-            yield Fault(name, f"says {key} {total:,}, its files add up to {sum(parts):,}", BY_COUNTING)
+            yield Fault(name, f"says {key} {total:,}, its files add up to {sum(parts):,}", Repair.WRITE_MANIFEST)
     if "num_read" in totals:
         dropped = sum(n for key, n in totals.items() if key.startswith("num_dropped_"))
         if totals["num_read"] != totals["num_documents"] + dropped:
@@ -158,12 +167,12 @@ def check_counts(prepared: Prepared) -> Iterator[Fault]:
                 name,
                 f"says num_read {totals['num_read']:,}, but {totals['num_documents']:,} "
                 f"documents and {dropped:,} dropped",
-                BY_COUNTING,
+                Repair.WRITE_MANIFEST,
             )
 
 
 def check_folder(prepared: Prepared) -> Iterator[Fault]:
-    """Files that the manifest does not name, the copy of the vocabulary, a repair's remains."""
+    """Files that the manifest does not name, a wrong copy of the vocabulary, a repair that was stopped."""
     if prepared.stage in ("sharding", "create_tfrecord_files"):
         known = {entry.file for _, entry in prepared.entries}
         known |= {name + INDEX_SUFFIX for name in known}
@@ -171,18 +180,22 @@ def check_folder(prepared: Prepared) -> Iterator[Fault]:
             for path in sorted((prepared.folder / split).glob("*")):
                 name = f"{split}/{path.name}"
                 if name not in known and path.suffix != TEMPORARY_SUFFIX:
-                    yield Fault(name, "is not in the manifest: a training would read it too; move it away", BY_HAND)
+                    yield Fault(
+                        name, "is not in the manifest: a training would read it too; move it away", Repair.BY_HAND
+                    )
     if prepared.journal or is_marked_damaged(prepared.manifest_path):
         yield Fault(
-            prepared.manifest_path.name, "is to be written again: a repair was stopped before its end", BY_COUNTING
+            prepared.manifest_path.name,
+            "is to be written again: a repair was stopped before its end",
+            Repair.WRITE_MANIFEST,
         )
     vocab = prepared.header.vocab
     if vocab:
         path = vocab_copy(prepared.folder)
         if not path.is_file():
-            yield Fault(path.name, "is gone", BY_COUNTING)
+            yield Fault(path.name, "is gone", Repair.WRITE_MANIFEST)
         elif sha256_of_file(path) != vocab.sha256:
-            yield Fault(path.name, "is not the vocabulary that the records were made with", BY_COUNTING)
+            yield Fault(path.name, "is not the vocabulary that the records were made with", Repair.WRITE_MANIFEST)
 
 
 def check(prepared: Prepared, workers: Workers) -> list[Fault]:
@@ -195,7 +208,7 @@ def check(prepared: Prepared, workers: Workers) -> list[Fault]:
                 faults += found
                 bar.update(task.entry.num_bytes)
         else:
-            # Here it is seen how far a large file is.
+            # In this process the bar can show how far a large file is.
             for task in tasks:
                 faults += check_file(task, bar.update)
     return faults
@@ -224,19 +237,19 @@ def _find_vocab(prepared: Prepared, options: argparse.Namespace, layout: Layout)
 
 def _make_again(prepared: Prepared, faults: list[Fault], options: argparse.Namespace, layout: Layout) -> None:
     """Raises: UserError where the stage refuses, or other bytes came out than were made at first."""
-    names = sorted({fault.file for fault in faults if fault.mended_by == BY_MAKING})
+    names = sorted({fault.file for fault in faults if fault.repair == Repair.MAKE_FILE})
     paths = {name: prepared.folder / name for name in names}
     wanted = {entry.file: {entry.sha256} for _, entry in prepared.entries}
     for name, path in paths.items():
         if path.is_file():
-            # Where the manifest is wrong, the file itself is what was made at first.
+            # The manifest may be what is wrong, and the file be as it was made at first.
             wanted[name].add(sha256_of_file(path))
     own = namespace_of(prepared, layout, options)
     if prepared.stage == "create_tfrecord_files":
         own.vocab_file = str(_find_vocab(prepared, options, layout))
     mark_damaged(prepared.manifest_path, names)
     stages.STAGES[prepared.stage](own, layout)
-    now = look(prepared.stage, prepared.dataset, prepared.manifest_path)
+    now = read_stage(prepared.stage, prepared.dataset, prepared.manifest_path)
     assert now
     # A list of downloads may have grown meanwhile.
     other = [entry.file for _, entry in now.entries if entry.file in wanted and entry.sha256 not in wanted[entry.file]]
@@ -253,16 +266,16 @@ def _make_again(prepared: Prepared, faults: list[Fault], options: argparse.Names
 def _repair(
     prepared: Prepared, faults: list[Fault], broken_before: set[Path], options: argparse.Namespace, layout: Layout
 ) -> None:
-    """Mends all but what needs a hand. Raises: UserError as `_make_again` does."""
+    """Repairs all but `BY_HAND`. Raises: UserError as `_make_again` does."""
     if prepared.is_at_work:
         raise UserError(f"{prepared.stage} of {prepared.dataset} is being made: wait for its end")
     for entry in prepared.header.inputs:
         if (layout.root / entry.file).resolve() in broken_before:
             raise UserError(f"it is made from {entry.file}, which is still broken")
-    broken = {fault.file for fault in faults if fault.mended_by == BY_MAKING}
-    if broken or any(fault.mended_by == BY_COUNTING for fault in faults):
+    broken = {fault.file for fault in faults if fault.repair == Repair.MAKE_FILE}
+    if broken or any(fault.repair == Repair.WRITE_MANIFEST for fault in faults):
         _make_again(prepared, faults, options, layout)
-    for name in sorted({f.file for f in faults if f.mended_by == BY_INDEXING} - broken):
+    for name in sorted({f.file for f in faults if f.repair == Repair.MAKE_INDEX} - broken):
         path = prepared.folder / name
         path.with_name(path.name + INDEX_SUFFIX).unlink(missing_ok=True)
         load_index(path)
@@ -272,11 +285,11 @@ def _repair(
 def _verify_and_repair(
     prepared: Prepared, broken_before: set[Path], options: argparse.Namespace, layout: Layout
 ) -> list[Fault]:
-    """Prints what is wrong with one stage, mends it where that is asked for; returns what is left."""
+    """Prints what is wrong with one stage, repairs it with --repair; returns the faults that are left."""
     what = f"{prepared.stage} of {prepared.dataset}, {prepared.folder}"
     if prepared.fault:
         print(f"{what}: BROKEN\n  {prepared.fault}", flush=True)
-        return [Fault(prepared.manifest_path.name, prepared.fault, BY_HAND)]
+        return [Fault(prepared.manifest_path.name, prepared.fault, Repair.BY_HAND)]
     if prepared.manifest is None:
         print(f"{what}: not finished, so not verified; --action status says more", flush=True)
         return []
@@ -296,7 +309,7 @@ def _verify_and_repair(
     except UserError as error:
         print(f"  cannot be made again: {error}", flush=True)
         return faults
-    mended = look(prepared.stage, prepared.dataset, prepared.manifest_path)
+    mended = read_stage(prepared.stage, prepared.dataset, prepared.manifest_path)
     assert mended
     left = check(mended, workers)
     for fault in left:

@@ -17,7 +17,7 @@ from data.instances.pretraining_examples import not_utf8
 # Enough for shares of a thousandth; takes a second or two.
 SAMPLE_BYTES = 16 << 20
 _NUM_EXAMPLES = 8
-# English text with the vocabulary of its language: 1.1 to 1.4 pieces a word, hardly an [UNK].
+# English text and an English vocabulary give 1.1 to 1.4 pieces a word, and hardly an [UNK].
 _MANY_UNKNOWN = 0.02
 _MANY_PIECES = 2.0
 _SOME_CAPITALS = 0.02

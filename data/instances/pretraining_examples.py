@@ -302,30 +302,30 @@ class Assembler:
 
     def __init__(self, text: TokenizedText, max_seq_length: int, ids: VocabularyIds):
         self._ids = ids
-        # Every run of S tokens as a row. A and B are copied as a whole with what is beside them, which
-        # is overwritten: far faster than gathering tokens.
+        # Every S neighbouring tokens as a row. A and B are copied together with the tokens around them,
+        # which are overwritten: far faster than gathering tokens one by one.
         tokens = text.token_ids
         self._tokens = tokens if len(tokens) >= max_seq_length else np.resize(tokens, max_seq_length)
-        self._runs = np.lib.stride_tricks.sliding_window_view(self._tokens, max_seq_length)
+        self._windows = np.lib.stride_tricks.sliding_window_view(self._tokens, max_seq_length)
 
-    def _copy_runs(self, starts: np.ndarray) -> np.ndarray:
-        """The runs that begin at these tokens; what is past the text's two ends may be anything."""
-        num_runs, length = self._runs.shape
-        found = self._runs[np.clip(starts, 0, num_runs - 1)]
-        past = np.flatnonzero((starts < 0) | (starts >= num_runs))
+    def _copy_windows(self, starts: np.ndarray) -> np.ndarray:
+        """S tokens from each of `starts` on; before the text's first token and after its last they may be anything."""
+        num_windows, length = self._windows.shape
+        found = self._windows[np.clip(starts, 0, num_windows - 1)]
+        past = np.flatnonzero((starts < 0) | (starts >= num_windows))
         found[past] = self._tokens.take(starts[past, np.newaxis] + np.arange(length), mode="clip")
         return found
 
     def assemble(self, pairs: Pairs) -> InstanceArrays:
-        num, length = len(pairs.a_start), self._runs.shape[1]
+        num, length = len(pairs.a_start), self._windows.shape[1]
         a_size = pairs.a_end - pairs.a_start
         lengths = a_size + pairs.b_end - pairs.b_start + _NUM_MARKERS
         rows, places = np.arange(num), np.arange(length, dtype=np.int32)
         is_real = places < lengths.astype(np.int32)[:, np.newaxis]
         is_past_a = places > a_size.astype(np.int32)[:, np.newaxis]
         # So that A begins at place 1, and B behind the [SEP] that follows A.
-        input_ids = self._copy_runs(pairs.a_start - 1)
-        np.copyto(input_ids, self._copy_runs(pairs.b_start - a_size - 2), where=is_past_a)
+        input_ids = self._copy_windows(pairs.a_start - 1)
+        np.copyto(input_ids, self._copy_windows(pairs.b_start - a_size - 2), where=is_past_a)
         np.copyto(input_ids, self._ids.pad, where=~is_real)
         input_ids[:, 0] = self._ids.cls
         input_ids[rows, a_size + 1] = input_ids[rows, lengths - 1] = self._ids.sep
@@ -363,8 +363,8 @@ def create_instances(
         block = truncate(block, settings.token_budget, generator)
         instances = assembler.assemble(block)
         if masker:
-            run = np.array([[0, first, instances.num_instances]])
-            masked = masker.mask(instances.input_ids, instances.input_mask, mask_key, run)
+            numbers = np.array([[0, first, instances.num_instances]])
+            masked = masker.mask(instances.input_ids, instances.input_mask, mask_key, numbers)
             instances = instances._replace(**masked._asdict())
         yield instances
 
@@ -373,7 +373,7 @@ def create_instances(
 def _tokenizer(vocab_file: str, written_ns: int, do_lower_case: bool) -> Tokenizer:
     """A worker makes many shards: the words it remembers serve all of them.
 
-    A Dask worker may outlive a vocabulary, and see another one under the same name.
+    `written_ns` is part of the key because a Dask worker may see another vocabulary under the same name later.
     """
     return open_tokenizer(vocab_file, do_lower_case)
 

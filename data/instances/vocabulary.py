@@ -1,11 +1,11 @@
-"""Trains a WordPiece or SentencePiece vocabulary on formatted text, the same from run to run.
+"""Trains a WordPiece or SentencePiece vocabulary on formatted text; the same text gives the same vocabulary.
 
-Hugging Face's trainer makes WordPiece's. It counts in hash maps whose order changes from process to
-process, and where counts are equal the order decides; so the alphabet is chosen here, and the
-trainer gets every piece of one character with its number fixed beforehand.
+WordPiece vocabularies are made by Hugging Face's trainer. It counts in hash maps whose order changes
+from process to process, and where counts are equal the order decides; so the alphabet is chosen here,
+and the trainer gets every piece of one character with its number fixed beforehand.
 
-The library sentencepiece makes SentencePiece's (unigram), from sentences, in a fixed number of
-threads, because the sums over threads depend on it.
+SentencePiece vocabularies (unigram) are made by the library sentencepiece, from sentences, in a fixed
+number of threads, because the sums over threads depend on it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MIN_PIECE_COUNT = 2
 MAX_TRAINING_BYTES = 1 << 30
 # The trainer takes 1.1 kB for each different word.
 MOST_WORDS = 400_000
-# Ideographs are words of their own, and few.
+# Without ideographs: each is a word of its own, and there are few different ones.
 _WORD = re.compile("[^\\W\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002fa1f]+")
 # SentencePiece takes some 15 bytes a byte of text.
 MAX_SENTENCEPIECE_BYTES = 1 << 25
@@ -125,7 +125,7 @@ def _frequent_words(lines: Iterable[str]) -> set[str] | None:
     for line in lines:
         counts.update(_WORD.findall(line))
         if len(counts) > 4 * MOST_WORDS:
-            # What is frequent comes back in time.
+            # A frequent word that is dropped here is soon counted again.
             while len(counts) > 2 * MOST_WORDS:
                 floor += 1
                 counts = collections.Counter({word: count for word, count in counts.items() if count > floor})
