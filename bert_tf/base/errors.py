@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import os
 import sys
 from collections.abc import Sequence
@@ -27,6 +28,18 @@ class LostRankError(UserError):
     """Another rank ended or hangs. Nobody's mistake here; the ranks end, and may be started again."""
 
     exit_code = 1
+
+
+def require_modules(*names: str) -> None:
+    """Ends a program that was started outside of the project's environment, with one line. To be called first."""
+    missing = [name for name in names if importlib.util.find_spec(name) is None]
+    if missing:
+        print(
+            f"error: {sys.executable} has no {', '.join(missing)}; 'bash scripts/setup.sh' makes the environment, "
+            "then 'source .venv/bin/activate'",
+            file=sys.stderr,
+        )
+        sys.exit(USER_ERROR_EXIT_CODE)
 
 
 def exit_on_user_error(main: Callable[[Sequence[str]], Result]) -> Callable[[Sequence[str]], Result]:

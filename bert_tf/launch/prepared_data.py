@@ -30,6 +30,10 @@ class Prepared:
     def test(self) -> Path:
         return self.folder / "test"
 
+    @property
+    def has_test(self) -> bool:
+        return any(self.test.glob("*.tfrecord"))
+
 
 def find_prepared(data_dir: Path) -> tuple[list[Prepared], list[Path]]:
     """All complete datasets below `data_dir`, and the folders that have no manifest (yet)."""

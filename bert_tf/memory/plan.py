@@ -13,12 +13,14 @@ P masked positions, V vocabulary (padded).
 from __future__ import annotations
 
 import dataclasses
+import os
 import resource
 import subprocess
 from pathlib import Path
 from typing import Callable, NamedTuple
 
 from bert_tf.base.errors import UserError
+from bert_tf.base.machine import count_gpus
 from bert_tf.config import BertConfig, compute_dtype
 
 GIB = 1 << 30
@@ -158,7 +160,7 @@ def find_device(gpu_memory_gib: float | None, num_ranks: int) -> Device:
         if not gpu_memory_gib > 0:
             raise UserError(f"--gpu_memory_gib={gpu_memory_gib:g}: must be positive")
         return Device(gpu_memory_gib * GIB, "--gpu_memory_gib")
-    cards = _cards()
+    cards = _cards() if count_gpus(os.environ) else []
     if cards:
         return Device(min(cards), "the card's memory")
     return Device(_free_memory() / num_ranks, f"free memory of this machine, for {num_ranks} rank(s)")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -140,6 +141,9 @@ class _Loop:
     def run(self) -> bool:
         training, settings = self._training, self._settings
         batches = training.batches_from(training.state.batches_consumed)
+        if not self._is_at_end:  # the first read may take one rank long, where files are far away
+            first = training.workers.run_keeping_alive(lambda: next(batches))
+            batches = itertools.chain([first], batches)
         with StopSignals().watched() as signals:
             while not self._is_at_end and not self._stops:
                 self._update(batches, signals)
