@@ -9,6 +9,8 @@ import sys
 from collections.abc import Sequence
 from typing import Callable, TypeVar
 
+from bert_tf.base.locks import release_all
+
 USER_ERROR_EXIT_CODE = 2
 
 Result = TypeVar("Result")
@@ -54,9 +56,11 @@ def exit_on_user_error(main: Callable[[Sequence[str]], Result]) -> Callable[[Seq
             # Not sys.exit: with several ranks the interpreter's shutdown would wait in Horovod's
             # exit hooks for ranks that are still inside a collective operation.
             sys.stdout.flush()
+            release_all()
             os._exit(error.exit_code)
         except KeyboardInterrupt:
             print("interrupted", file=sys.stderr, flush=True)
+            release_all()
             os._exit(130)
 
     return wrapped

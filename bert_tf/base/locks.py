@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import errno
 import fcntl
@@ -15,6 +16,8 @@ from pathlib import Path
 
 # What flock says on file systems that have none: some NFS, Lustre without -o flock, FUSE.
 _WITHOUT_FLOCK = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
+# Files that stand for locks of this process.
+_held: set[Path] = set()
 
 
 class LockedError(Exception):
@@ -38,8 +41,7 @@ class FileLock:
     """
 
     def __init__(self, path: Path):
-        self._held_path = path.with_name(f"{path.name}.held")
-        self._holds_file = False
+        self._held_path = _held_path(path)
         self._file = open(path, "a+", encoding="utf-8")  # noqa: SIM115 - open for as long as the lock is held
         try:
             self._acquire()
@@ -80,13 +82,15 @@ class FileLock:
                 raise LockedError(f"another machine (if it has ended, delete {self._held_path})") from None
         with open(descriptor, "w", encoding="utf-8") as file:
             file.write(_myself())
-        self._holds_file = True
+        _held.add(self._held_path)
+        atexit.register(release_all)
 
     def release(self) -> None:
-        if self._holds_file:
-            self._holds_file = False
-            self._held_path.unlink(missing_ok=True)
-        self._file.close()
+        if not self._file.closed:
+            self._file.close()
+            _remove(self._held_path)
+
+    __del__ = release
 
     def __enter__(self) -> FileLock:
         return self
@@ -95,9 +99,24 @@ class FileLock:
         self.release()
 
 
+def release_all() -> None:
+    """For programs that end by `os._exit`: removes the files that stand for locks; the kernel releases the others."""
+    for path in list(_held):
+        _remove(path)
+
+
+def _remove(held_path: Path) -> None:
+    if held_path in _held:
+        _held.remove(held_path)
+        held_path.unlink(missing_ok=True)
+
+
+def _held_path(path: Path) -> Path:
+    return path.with_name(f"{path.name}.held")
+
+
 def is_locked(path: Path) -> bool:
     """Whether somebody holds the `FileLock` of `path` now."""
-    held_path = path.with_name(f"{path.name}.held")
     try:
         with open(path, "rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -105,7 +124,7 @@ def is_locked(path: Path) -> bool:
         return True
     except OSError:  # never locked, or there is no flock here
         with contextlib.suppress(OSError):
-            return not _has_ended(held_path.read_text(encoding="utf-8"))
+            return not _has_ended(_held_path(path).read_text(encoding="utf-8"))
     return False
 
 
@@ -122,8 +141,8 @@ def _has_ended(holder: str) -> bool:
         os.kill(int(words[1]), 0)
     except ProcessLookupError:
         return True
-    except PermissionError:  # there, and somebody else's
-        return False
+    except PermissionError:  # it is there, and somebody else's
+        pass
     return False
 
 
