@@ -136,6 +136,15 @@ def quietly(write, calls):
     return call
 
 
+def test_a_checkpoint_of_weights_that_are_not_finite_is_passed_over(tmp_path):
+    model, checkpoints = PretrainingModel(CONFIG), folder(tmp_path)
+    assert checkpoints.newest_finite() is None
+    finite = checkpoints.save(1, model.variables, {})
+    model.variables[-1].assign(np.full(model.variables[-1].shape, np.inf))
+    checkpoints.save(2, model.variables, {})
+    assert checkpoints.newest_finite() == finite
+
+
 def test_leftovers_are_removed_and_nothing_else(tmp_path):
     """As a finished run does it, which saves no more."""
     folder(tmp_path).remove_leftovers()  # there is no such folder yet

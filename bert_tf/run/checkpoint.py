@@ -129,6 +129,15 @@ class CheckpointFolder:
             complaints.append(f"checkpoint {path} is damaged ({damage}) and is passed over")
         return None, complaints
 
+    def newest_finite(self) -> Path | None:
+        """The newest checkpoint that is whole and holds finite numbers only. Reads all of it."""
+        for path in reversed(self.list()):
+            if find_damage(path) is None:
+                reader = tf.train.load_checkpoint(str(path / PREFIX))
+                if all(np.isfinite(reader.get_tensor(name)).all() for name in reader.get_variable_to_shape_map()):
+                    return path
+        return None
+
     def restore(self, path: Path, variables: Sequence[tf.Variable]) -> dict[str, Any]:
         """Fills all `variables` from a checkpoint of this run and returns its state."""
         report = load_weights(path / PREFIX, variables, self._vocab_size)
