@@ -42,7 +42,7 @@ def test_other_settings_are_refused_with_the_difference(tmp_path):
 @pytest.mark.parametrize("content", ["", "[]", "{}", "null", '{"identity": []}', "\xff"])
 def test_a_damaged_config_is_named(tmp_path, content):
     (tmp_path / "config.json").write_text(content, encoding="latin-1")
-    with pytest.raises(UserError, match="config.json is damaged"):
+    with pytest.raises(UserError, match="config.json (is not valid JSON|holds no)"):
         RunFolder(tmp_path).bind({}, {}, {}, False)
 
 

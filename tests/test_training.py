@@ -299,7 +299,7 @@ def test_it_learns(dataset, tmp_path):
         (dict(input_files="nowhere"), "names no record file"),
         (dict(max_seq_length=128), "use --max_seq_length=16"),
         (dict(bert_config_file=None), "give either --bert_config_file or --bert_model"),
-        (dict(bert_config_file="none.json"), "no such file"),
+        (dict(bert_config_file="none.json"), "No such file"),
         (dict(num_train_steps=None), "--num_train_steps is required"),
         (dict(warmup_steps=21), "warmup_steps=21"),
         (dict(train_batch_size=0), "train_batch_size=0"),

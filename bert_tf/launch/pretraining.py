@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import write_text
+from bert_tf.base.files import read_json_object, write_text
 from bert_tf.launch import launchers
 from bert_tf.launch.arguments import Argument, Values, describe_arguments
 from bert_tf.launch.environment import (
@@ -248,12 +248,10 @@ def check_same_plan(folder: Path, plan: Mapping[str, Any]) -> None:
     file = folder / "plan.json"
     if not file.exists():
         return
-    try:
-        earlier = json.loads(file.read_text(encoding="utf-8"))
-        if not earlier or not isinstance(earlier, dict):
-            raise ValueError
-    except ValueError:
-        raise UserError(f"{file} is damaged; delete it, and the run goes on if its settings are the same") from None
+    way_out = "delete it, and the run goes on if its settings are the same"
+    earlier = read_json_object(file, way_out)
+    if not earlier:
+        raise UserError(f"{file} is empty; {way_out}")
     differences = [
         f"{name}: {earlier.get(name)!r} there, {plan.get(name)!r} now"
         for name in {**earlier, **plan}

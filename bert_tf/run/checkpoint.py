@@ -23,7 +23,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import sha256_of_file, sync
+from bert_tf.base.files import read_json_object, sha256_of_file, sync
 
 PREFIX = "bert_model.ckpt"
 STATE = "state.json"
@@ -181,18 +181,20 @@ class CheckpointFolder:
 def find_damage(folder: Path) -> str | None:
     """What is wrong with a checkpoint of ours, or None: every file must match its sha256."""
     try:
-        hashes = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["sha256"]
+        hashes = read_json_object(folder / MANIFEST, "it was made with the checkpoint")["sha256"]
         for name, expected in hashes.items():
             if sha256_of_file(folder / name) != expected:
                 return f"{name} does not match its sha256"
-    except (OSError, ValueError, KeyError) as error:
+    except UserError as error:
+        return str(error)
+    except (OSError, KeyError, AttributeError) as error:
         return f"{type(error).__name__}: {error}"
     return None
 
 
 def read_state(folder: Path) -> dict[str, Any]:
     """The ``state.json`` of a checkpoint folder of ours."""
-    return json.loads((folder / STATE).read_text(encoding="utf-8"))
+    return read_json_object(folder / STATE, "use another checkpoint")
 
 
 def load_weights(prefix: str | Path, variables: Sequence[tf.Variable], vocab_size: int) -> LoadReport:

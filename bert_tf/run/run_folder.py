@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import write_text
+from bert_tf.base.files import read_json_object, write_text
 from bert_tf.base.locks import FileLock, LockedError
 from bert_tf.base.machine import count_cores
 
@@ -88,12 +88,9 @@ def read_config(folder: Path) -> dict[str, Any] | None:
                 "choose another folder"
             )
         return None
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(config, dict) or not isinstance(config.get("identity"), dict):
-            raise ValueError("it holds no run's settings")
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} is damaged ({error}); choose another folder") from None
+    config = read_json_object(path, "choose another folder")
+    if not isinstance(config.get("identity"), dict):
+        raise UserError(f"{path} holds no run's settings; choose another folder")
     return config
 
 
