@@ -84,8 +84,11 @@ class BertConfig:
                 f"num_attention_heads={self.num_attention_heads}: every head takes an equal share"
             )
         for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
-            if not 0 <= getattr(self, name) < 1:
-                raise UserError(f"{name}={getattr(self, name)!r}: a dropout rate must lie in [0, 1)")
+            rate = getattr(self, name)
+            if not isinstance(rate, (int, float)) or not 0 <= rate < 1:
+                raise UserError(f"{name}={rate!r}: a dropout rate must lie in [0, 1)")
+        if not isinstance(self.initializer_range, (int, float)) or not 0 < self.initializer_range < 10:
+            raise UserError(f"initializer_range={self.initializer_range!r}: must be a number above 0, and under 10")
         check_choices(self, hidden_act=ACTIVATIONS)
 
     @property

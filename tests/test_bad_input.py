@@ -245,12 +245,12 @@ def test_json_files_of_pretraining(pretraining_flags, tmp_path):
     chooser = random.Random(3)
     lines = [
         spelled({**pretraining_flags, "bert_config_file": bad, "model_dir": bad.parent / "run"})
-        for bad in junk_files(chooser, pretraining_flags["bert_config_file"], tmp_path / "config", NUM_CASES // 3)
+        for bad in junk_files(chooser, pretraining_flags["bert_config_file"], tmp_path / "config", NUM_CASES // 10)
         if is_small(bad)
     ]
     begun = tmp_path / "begun"
     check("run_pretraining", [spelled({**pretraining_flags, "model_dir": begun})])
-    for bad in junk_files(chooser, begun / "config.json", tmp_path / "runs", NUM_CASES // 3):
+    for bad in junk_files(chooser, begun / "config.json", tmp_path / "runs", NUM_CASES // 10):
         lines.append(spelled({**pretraining_flags, "model_dir": bad.parent}))
         lines.append(spelled({"model_dir": bad.parent, "replay_update": 1}))
     records = pretraining_flags["input_files"].parent
@@ -272,6 +272,6 @@ def test_json_files_of_squad(squad_flags, tmp_path):
     lines = [
         spelled({**squad_flags, flag: bad, "mode": mode, "model_dir": bad.parent / "run"})
         for flag, mode in (("train_file", "train"), ("predict_file", "predict"))
-        for bad in junk_files(chooser, squad_flags[flag], tmp_path / flag, NUM_CASES // 3)
+        for bad in junk_files(chooser, squad_flags[flag], tmp_path / flag, NUM_CASES // 10)
     ]
     check("run_squad", lines)
