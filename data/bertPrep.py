@@ -28,11 +28,11 @@ sys.path[0] = str(CHECKOUT)
 
 try:
     from bert_tf.base.errors import UserError, exit_on_user_error
+    from bert_tf.base.machine import count_cores
     from data import stages
     from data.checking import inspection, status, verification
     from data.corpora import custom, text_files
     from data.instances import pretraining_examples, vocabulary
-    from data.running.workers import available_cores
     from data.sharding import sentences
 except ModuleNotFoundError as error:
     print(
@@ -64,7 +64,7 @@ def _add_common_options(add: Callable[..., Any]) -> None:
         choices=stages.DATASETS,
         help="in any case; status and verify: all that are there where none is named",
     )
-    add("--n_processes", type=int, default=available_cores(), help="worker processes; %(default)s")
+    add("--n_processes", type=int, default=count_cores(), help="worker processes; %(default)s")
     add(
         "--dask_scheduler",
         metavar="ADDRESS",

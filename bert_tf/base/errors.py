@@ -26,8 +26,8 @@ class UserError(ValueError):
 
     exit_code = USER_ERROR_EXIT_CODE
 
-    def __init__(self, message: object):
-        super().__init__(str(message).replace("\n", "\\n"))  # a value in it may hold one, and it is to be one line
+    def __str__(self) -> str:
+        return super().__str__().replace("\n", "\\n")  # a value in it may hold one, and it is to be one line
 
 
 class LostRankError(UserError):
