@@ -1,7 +1,8 @@
 """A seeded fuzzer over what people type and write: flags, positional arguments, variables and JSON files.
 
 Whatever it is, it works or is refused in one line by a `UserError`, which the programs turn into ``error: ...`` and
-exit code 2 (tests/test_command_line.py). FUZZ_CASES sets the number of cases of each kind.
+exit code 2 (tests/test_command_line.py). FUZZ_CASES sets how many: 150 by default,
+of the programs a third.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from bert_tf.launch.prepared_data import find_prepared
 
 ROOT = Path(__file__).resolve().parent.parent
 NUM_CASES = int(os.environ.get("FUZZ_CASES", "150"))
+NUM_PROGRAM_CASES = NUM_CASES // 3  # which take a second each
 TEXTS = (
     *("", " ", "0", "-1", "1", "2", "1_0", "1.5", "1e3", "1e38", "1e-300", "inf", "-inf", "nan", "0x10", "٣", "９"),
     *("9" * 12, "9" * 30, "true", "yes", "maybe", "None", "[]", "{}", "auto", "fp16", "large", "tiny", "none", "2.0"),
@@ -197,7 +199,7 @@ def test_flags_of_pretraining(pretraining_flags, tmp_path):
     chooser = random.Random(1)
     cases = [
         mutated(chooser, {**pretraining_flags, "model_dir": tmp_path / str(number)}, OF_PRETRAINING)
-        for number in range(NUM_CASES)
+        for number in range(NUM_PROGRAM_CASES)
     ]
     given = check("run_pretraining", [spelled(pretraining_flags), *map(spelled, cases)])
     assert given[0] == [0, ""], "what is right is not refused"
@@ -207,7 +209,8 @@ def test_flags_of_pretraining(pretraining_flags, tmp_path):
 def test_flags_of_squad(squad_flags, tmp_path):
     chooser = random.Random(2)
     cases = [
-        mutated(chooser, {**squad_flags, "model_dir": tmp_path / str(number)}, OF_SQUAD) for number in range(NUM_CASES)
+        mutated(chooser, {**squad_flags, "model_dir": tmp_path / str(number)}, OF_SQUAD)
+        for number in range(NUM_PROGRAM_CASES)
     ]
     given = check("run_squad", [spelled(squad_flags), *map(spelled, cases)])
     assert given[0] == [0, ""], "what is right is not refused"
@@ -245,12 +248,14 @@ def test_json_files_of_pretraining(pretraining_flags, tmp_path):
     chooser = random.Random(3)
     lines = [
         spelled({**pretraining_flags, "bert_config_file": bad, "model_dir": bad.parent / "run"})
-        for bad in junk_files(chooser, pretraining_flags["bert_config_file"], tmp_path / "config", NUM_CASES // 10)
+        for bad in junk_files(
+            chooser, pretraining_flags["bert_config_file"], tmp_path / "config", NUM_PROGRAM_CASES // 3
+        )
         if is_small(bad)
     ]
     begun = tmp_path / "begun"
     check("run_pretraining", [spelled({**pretraining_flags, "model_dir": begun})])
-    for bad in junk_files(chooser, begun / "config.json", tmp_path / "runs", NUM_CASES // 10):
+    for bad in junk_files(chooser, begun / "config.json", tmp_path / "runs", NUM_PROGRAM_CASES // 3):
         lines.append(spelled({**pretraining_flags, "model_dir": bad.parent}))
         lines.append(spelled({"model_dir": bad.parent, "replay_update": 1}))
     records = pretraining_flags["input_files"].parent
@@ -272,6 +277,6 @@ def test_json_files_of_squad(squad_flags, tmp_path):
     lines = [
         spelled({**squad_flags, flag: bad, "mode": mode, "model_dir": bad.parent / "run"})
         for flag, mode in (("train_file", "train"), ("predict_file", "predict"))
-        for bad in junk_files(chooser, squad_flags[flag], tmp_path / flag, NUM_CASES // 10)
+        for bad in junk_files(chooser, squad_flags[flag], tmp_path / flag, NUM_PROGRAM_CASES // 3)
     ]
     check("run_squad", lines)
