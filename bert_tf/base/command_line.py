@@ -115,7 +115,7 @@ def make_deterministic(run_folder: Path, environ: MutableMapping[str, str] = os.
     """Asks TensorFlow and XLA for the same bits in every run. To be called before TensorFlow is imported.
 
     On GPUs XLA chooses among matmuls by timing them, so what a run chose at its first start is kept
-    in its folder and taken up when it is started again.
+    in its folder and used again when the run is started again.
     """
     autotuned = run_folder / "xla_autotune_results.txt"
     known = autotuned.exists()

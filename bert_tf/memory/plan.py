@@ -160,14 +160,16 @@ def find_device(gpu_memory_gib: float | None, num_ranks: int) -> Device:
         if not gpu_memory_gib > 0:
             raise UserError(f"--gpu_memory_gib={gpu_memory_gib:g}: must be positive")
         return Device(gpu_memory_gib * GIB, "--gpu_memory_gib")
-    cards = _cards() if count_gpus(os.environ) else []
+    cards = _cards()
     if cards:
         return Device(min(cards), "the card's memory")
     return Device(_free_memory() / num_ranks, f"free memory of this machine, for {num_ranks} rank(s)")
 
 
 def _cards() -> list[float]:
-    """Bytes of each GPU."""
+    """Bytes of each GPU, where any may be used."""
+    if not count_gpus(os.environ):
+        return []
     try:
         answer = subprocess.run(
             ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"],
