@@ -6,11 +6,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from absl import app, flags
+from bert_tf.base.errors import UserError, exit_on_user_error, require_modules
 
-from bert_tf.base.command_line import define_training_flags, parse_flags
-from bert_tf.base.errors import UserError, exit_on_user_error
-from bert_tf.base.signals import STOPPED_EXIT_CODE, leave_on_stop_signals
+require_modules("absl", "numpy", "tensorflow", "tqdm")
+from absl import app, flags  # noqa: E402
+
+from bert_tf.base.command_line import choose_device, define_training_flags, parse_flags  # noqa: E402
+from bert_tf.base.signals import STOPPED_EXIT_CODE, leave_on_stop_signals  # noqa: E402
 
 FLAGS = flags.FLAGS
 
@@ -115,6 +117,7 @@ def _plan() -> None:
 @exit_on_user_error
 def main(argv: Sequence[str]) -> None:
     leave_on_stop_signals()
+    choose_device(FLAGS.device)
     if len(argv) > 1:
         raise UserError(f"unexpected argument {argv[1]!r}; every setting is a flag, see --help")
     if FLAGS.plan:

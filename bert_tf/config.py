@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_tf.base.errors import UserError
+from bert_tf.base.files import read_json_object
 
 # layers, hidden size; heads are hidden/64 and the feed-forward part is 4 x hidden, as in all of
 # Google's releases. medium, small, mini and tiny are its miniatures (arXiv 1908.08962).
@@ -83,8 +84,11 @@ class BertConfig:
                 f"num_attention_heads={self.num_attention_heads}: every head takes an equal share"
             )
         for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
-            if not 0 <= getattr(self, name) < 1:
-                raise UserError(f"{name}={getattr(self, name)!r}: a dropout rate must lie in [0, 1)")
+            rate = getattr(self, name)
+            if not isinstance(rate, (int, float)) or not 0 <= rate < 1:
+                raise UserError(f"{name}={rate!r}: a dropout rate must lie in [0, 1)")
+        if not isinstance(self.initializer_range, (int, float)) or not 0 < self.initializer_range < 10:
+            raise UserError(f"initializer_range={self.initializer_range!r}: must be a number above 0, and under 10")
         check_choices(self, hidden_act=ACTIVATIONS)
 
     @property
@@ -126,15 +130,7 @@ class BertConfig:
     @classmethod
     def from_json_file(cls, path: str | Path) -> BertConfig:
         """Reads Google's ``bert_config.json``; raises `UserError` naming the file."""
-        path = Path(path)
-        try:
-            values = json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise UserError(f"{path}: no such file; name an existing bert_config.json") from None
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            raise UserError(f"{path} is not valid JSON ({error})") from None
-        if not isinstance(values, dict):
-            raise UserError(f"{path}: must hold one JSON object")
+        values = read_json_object(Path(path), "name a model's bert_config.json")
         try:
             return cls.from_dict(values, str(path))
         except UserError as error:

@@ -30,11 +30,11 @@ sys.path[0] = str(CHECKOUT)
 
 try:
     from bert_tf.base.errors import UserError, exit_on_user_error
+    from bert_tf.base.machine import count_cores
     from data import stages
     from data.checking import inspection, status, verification
     from data.corpora import custom, registry, text_files
     from data.instances import pretraining_examples, vocabulary
-    from data.running.workers import available_cores
     from data.sharding import sentences
 except ModuleNotFoundError as error:
     print(
@@ -132,7 +132,7 @@ def _add_common_options(add: Callable[..., Any]) -> None:
         choices=(*registry.DATASETS, "all"),
         help="in any case; status and verify: all that are there where none is named",
     )
-    add("--n_processes", type=_whole_number, default=available_cores(), help="worker processes; %(default)s")
+    add("--n_processes", type=_whole_number, default=count_cores(), help="worker processes; %(default)s")
     add(
         "--dask_scheduler",
         metavar="ADDRESS",

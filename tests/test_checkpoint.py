@@ -1,13 +1,17 @@
+import contextlib
 import json
 import os
+import shutil
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from bert_tf.base.errors import UserError
+from bert_tf.base.files import sync
 from bert_tf.config import BertConfig
 from bert_tf.model.heads import PretrainingModel, SpanModel
+from bert_tf.run import checkpoint
 from bert_tf.run.checkpoint import PREFIX, CheckpointFolder, SaveError, find_damage, load_weights, read_state
 from bert_tf.run.initialise import resolve
 
@@ -82,6 +86,63 @@ def test_saving_again_replaces_and_leftovers_are_removed(tmp_path):
     path = checkpoints.save(1, model.variables, {"batches_consumed": 2})
     assert read_state(path)["batches_consumed"] == 2
     assert os.listdir(tmp_path / "checkpoints") == ["ckpt-00000001"]
+
+
+class Killed(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("step", range(1, 7))
+def test_a_kill_while_the_only_checkpoint_is_replaced_leaves_a_sound_one(tmp_path, monkeypatch, step):
+    """At the first, second, ... call that changes the folder; past the last one nothing is killed."""
+    model, only = PretrainingModel(CONFIG), folder(tmp_path, keep=1)
+    only.save(1, model.variables, {"batches_consumed": 1})
+    calls = []
+
+    def killed_at(function):
+        def call(*arguments, **options):
+            calls.append(arguments)
+            if len(calls) == step:
+                raise Killed
+            return function(*arguments, **options)
+
+        return call
+
+    for module, name in ((os, "rename"), (shutil, "rmtree"), (checkpoint, "sync")):
+        monkeypatch.setattr(module, name, killed_at(getattr(module, name)))
+    monkeypatch.setattr(checkpoint.CheckpointFolder, "_write", quietly(checkpoint.CheckpointFolder._write, calls))
+    with contextlib.suppress(Killed):
+        only.save(1, model.variables, {"batches_consumed": 2})
+    monkeypatch.undo()
+    newest, complaints = folder(tmp_path).newest_sound()
+    assert newest and not complaints and read_state(newest)["batches_consumed"] in (1, 2)
+    assert resolve(tmp_path).parent == newest, "for a reader who must not change the folder"
+    folder(tmp_path).remove_leftovers()
+    assert os.listdir(tmp_path / "checkpoints") == ["ckpt-00000001"]
+    newest, _ = folder(tmp_path).newest_sound()
+    assert newest and read_state(newest)["batches_consumed"] == (1 if step <= 2 else 2)
+
+
+def quietly(write, calls):
+    """`write` without counting the calls in it: what it makes is not a checkpoint yet."""
+
+    def call(*arguments):
+        before = len(calls)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(checkpoint, "sync", sync)
+            write(*arguments)
+        assert len(calls) == before
+
+    return call
+
+
+def test_a_checkpoint_of_weights_that_are_not_finite_is_passed_over(tmp_path):
+    model, checkpoints = PretrainingModel(CONFIG), folder(tmp_path)
+    assert checkpoints.newest_finite() is None
+    finite = checkpoints.save(1, model.variables, {})
+    model.variables[-1].assign(np.full(model.variables[-1].shape, np.inf))
+    checkpoints.save(2, model.variables, {})
+    assert checkpoints.newest_finite() == finite
 
 
 def test_leftovers_are_removed_and_nothing_else(tmp_path):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bert_tf.base.command_line import make_deterministic
+from bert_tf.base.command_line import choose_device, make_deterministic
 from bert_tf.base.signals import STOPPED_EXIT_CODE
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -53,12 +53,39 @@ def run(program, *arguments):
         ("--precision=fp8", "precision"),
         ("--learning_rate=fast", "learning_rate"),
         ("--no_such_flag=1", "no_such_flag"),
+        ("--gpu_memory_gib=-1", "gpu_memory_gib"),
+        ("--num_accumulation_steps=1_0", "--num_accumulation_steps=1_0: must be a whole number"),
+        ("--learning_rate=nan", "--learning_rate=nan: must be a number"),
+        ("--learning_rate=inf", "--learning_rate=inf: must be a number"),
+        ("--device=tpu", "device"),
     ],
 )
 def test_wrong_flags_are_one_line_and_exit_2(program, argument, words):
     done = run(program, argument)
     assert done.returncode == 2
     assert words in done.stderr and done.stderr.startswith("error: ") and len(done.stderr.splitlines()) == 1
+
+
+def test_a_threshold_that_is_no_number():
+    done = run("run_squad.py", "--null_score_diff_threshold", "nan")
+    assert done.returncode == 2 and done.stderr == "error: --null_score_diff_threshold=nan: must be a number\n"
+
+
+@pytest.mark.parametrize("program", ["run_pretraining.py", "run_squad.py"])
+def test_outside_of_the_environment_one_line_says_so(program):
+    """-S: a Python that sees none of the packages installed."""
+    command = [sys.executable, "-S", str(ROOT / program), "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, env={"PATH": "/usr/bin:/bin"})
+    assert done.returncode == 2 and "has no absl, numpy, tensorflow, tqdm; 'bash scripts/setup.sh'" in done.stderr
+    assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
+
+
+def test_the_cpu_can_be_asked_for():
+    environ = {"TF_CPP_MIN_LOG_LEVEL": "0"}
+    choose_device("auto", environ)
+    assert environ == {"TF_CPP_MIN_LOG_LEVEL": "0"}
+    choose_device("cpu", environ)
+    assert environ["CUDA_VISIBLE_DEVICES"] == "-1"
 
 
 def test_use_fp16_is_an_alias(tmp_path):

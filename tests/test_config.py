@@ -73,7 +73,7 @@ def test_bad_model_configuration_names_file_and_rule(tmp_path, change, words):
 
 
 def test_missing_or_broken_file_is_a_user_error(tmp_path):
-    with pytest.raises(UserError, match="no such file"):
+    with pytest.raises(UserError, match="No such file"):
         BertConfig.from_json_file(tmp_path / "none.json")
     (tmp_path / "broken.json").write_text("{")
     with pytest.raises(UserError, match="not valid JSON"):

@@ -15,10 +15,11 @@ from squad_data import GOLDEN, write_squad
 
 from bert_tf.base.errors import UserError
 from bert_tf.batches.data_order import GlobalOrder
-from bert_tf.config import FinetuningConfig
+from bert_tf.config import BertConfig, FinetuningConfig
 from bert_tf.memory.plan import BatchSplit
+from bert_tf.model.heads import SpanModel
 from bert_tf.ranks.workers import Workers
-from bert_tf.run.checkpoint import PREFIX
+from bert_tf.run.checkpoint import PREFIX, CheckpointFolder
 from bert_tf.tasks import finetuning
 from bert_tf.tasks.finetuning import training_rows
 from bert_tf.tasks.squad.decode import DecodeSettings
@@ -284,6 +285,18 @@ def test_other_settings_in_the_same_folder_are_refused(finished, squad):
         run_squad(job(squad, finished, training=settings(num_train_epochs=0.7)), Workers())
     with pytest.raises(UserError, match="doc_stride: 12 there, 11 now"):
         run_squad(job(squad, finished, features=FeatureSettings(48, 11, 10)), Workers())
+
+
+def test_a_refused_start_does_not_block_the_corrected_one(squad, tmp_path):
+    other = BertConfig.from_json_file(squad / "bert_config.json")
+    other = SpanModel(dataclasses.replace(other, intermediate_size=2 * other.intermediate_size))
+    made = CheckpointFolder(tmp_path, keep=1, vocab_size=other.config.vocab_size, companions={})
+    wrong = made.save(1, other.variables, {})
+    with pytest.raises(UserError, match="another model size"):
+        run_squad(job(squad, tmp_path / "run", init_checkpoint=str(wrong)), Workers())
+    assert not (tmp_path / "run" / "config.json").exists()
+    assert run_squad(job(squad, tmp_path / "run"), Workers())
+    assert (tmp_path / "run" / "config.json").exists()
 
 
 def test_what_does_not_fit_is_refused(squad, tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import signal
 import stat
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from bert_tf.base.errors import UserError
+from bert_tf.base.machine import count_gpus
 from bert_tf.base.signals import STOPPED_EXIT_CODE
 from bert_tf.config import BertConfig
 from bert_tf.launch import adam, environment, lamb, launchers, pretraining, squad
@@ -36,6 +38,9 @@ RECIPE_VARIABLES = (
     "CONTINUE_WITH_CHANGES",
     "PACKING",
     "RECOMPUTE",
+    "DEVICE",
+    "INIT_CHECKPOINT",
+    "MAX_EVAL_STEPS",
     "CUDA_VISIBLE_DEVICES",
     "SLURM_JOB_ID",
     "SLURM_JOB_NUM_NODES",
@@ -74,6 +79,7 @@ def prepare(data_dir, dataset="sample", lengths=((128, 20), (512, 80)), paramete
         folder = data_dir / "tfrecord" / f"lower_case_{lower}_seq_len_{seq}_max_pred_{pred}{parameters}" / dataset
         for split in ("training", "test"):
             (folder / split).mkdir(parents=True)
+            (folder / split / f"{dataset}_{split}_0.tfrecord").touch()
         manifest = {
             "arguments": {"max_seq_length": seq, "max_predictions_per_seq": pred, "do_lower_case": lower},
             "vocab": {"size": 100, "sha256": sha},
@@ -119,6 +125,10 @@ def test_one_phase_takes_the_same_arguments(phase):
         (ARTICLE + ["more"], "'more'"),
         (ARTICLE[:7] + ARTICLE[8:], "num_gpus seems to be missing (position 8)"),
         (["0"], "train_batch_size_phase1 (position 1) is '0'"),
+        (["6_4"], "train_batch_size_phase1 (position 1) is '6_4'"),
+        (ARTICLE[:3] + ["1e38"], "learning_rate_phase1 (position 4) is '1e38'"),
+        (["1", "1", *ARTICLE[2:7], "999999", *ARTICLE[8:12], "1", "1"], "num_gpus is 999999, but at most"),
+        (["8", "100000000"], "phase 2: 409,600,000,000 sequences in an update"),
         (ARTICLE[:2] + ["x"], "eval_batch_size (position 3) is 'x'"),
         (ARTICLE[:3] + ["-1"], "learning_rate_phase1 (position 4) is '-1'"),
         (ARTICLE[:4] + ["nan"], "learning_rate_phase2 (position 5) is 'nan'"),
@@ -223,7 +233,7 @@ def test_fewer_gpus_than_asked_for(tmp_path, monkeypatch):
 )
 def test_visible_gpus(tmp_path, monkeypatch, visible, number):
     monkeypatch.setenv("PATH", with_gpus(tmp_path, 4)["PATH"])
-    assert launchers.count_gpus({} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}) == number
+    assert count_gpus({} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}) == number
 
 
 def fake_machine(monkeypatch, horovod=True, mpi=True, tools=("mpirun", "srun")):
@@ -262,11 +272,11 @@ def test_choice_of_launcher(monkeypatch):
 )
 def test_places_in_a_slurm_step(task, expected):
     """Three nodes with 3, 2 and 2 tasks: rank, size, local rank and size, rank and size among equals."""
-    rank, node, local_rank = task
+    number, node, local_rank = task
     place = rank_wrapper.slurm_place(
         {
             "SLURM_STEP_TASKS_PER_NODE": "3,2(x2)",
-            "SLURM_PROCID": str(rank),
+            "SLURM_PROCID": str(number),
             "SLURM_NODEID": str(node),
             "SLURM_LOCALID": str(local_rank),
             "SLURMD_NODENAME": "n",
@@ -282,6 +292,12 @@ def test_only_srun_spreads_ranks_over_machines():
     environ = {"SLURM_JOB_NUM_NODES": "2"}
     assert launchers.ranks_per_node(3, "srun", environ) == 2
     assert launchers.ranks_per_node(3, "mpirun", environ) == 3
+
+
+def test_srun_is_told_how_many_ranks_a_machine_gets():
+    """Else it may put all of them on the first one that has enough cores."""
+    command = launchers.launcher_command("srun", 16, 8, [])
+    assert "--ntasks=16" in command and "--ntasks-per-node=8" in command
 
 
 def test_ranks_share_the_cores(monkeypatch):
@@ -363,7 +379,10 @@ with open(folder.parent / "calls.jsonl", "a") as file:
     file.write(json.dumps(sys.argv) + "\\n")
 code = int(os.environ.get("STAND_IN_CODE_" + folder.name, "0"))
 if code == 0:
-    (folder / "eval_results.txt").write_text("loss = 1.0\\nglobal_step = %s\\n" % flags["num_train_steps"])
+    (folder / "config.json").write_text("{}")
+    (folder / "checkpoints" / ("ckpt-%08d" % int(flags["num_train_steps"]))).mkdir(parents=True, exist_ok=True)
+    if "eval_files" in flags:
+        (folder / "eval_results.txt").write_text("loss = 1.0\\nglobal_step = %s\\n" % flags["num_train_steps"])
 sys.exit(code)
 """
 
@@ -405,7 +424,10 @@ def test_both_phases_run_and_a_repetition_does_nothing(checkout, capfd):
 
 
 def test_continued_pretraining_starts_from_a_checkpoint(checkout, monkeypatch):
+    monkeypatch.chdir(checkout)
     monkeypatch.setenv("INIT_CHECKPOINT", "google/bert_model.ckpt")
+    (checkout / "google").mkdir()
+    (checkout / "google/bert_model.ckpt.index").touch()
     assert launch() == 0
     starts = [dict(argument[2:].split("=", 1) for argument in call[1:])["init_checkpoint"] for call in calls(checkout)]
     assert starts == [os.path.abspath("google/bert_model.ckpt"), str(checkout / "run" / "phase_1")]
@@ -479,13 +501,100 @@ def test_phases_one_by_one(checkout):
         lamb.launch_phase2(SMALL, LaunchEnvironment(os.environ))
     assert lamb.launch_phase1(SMALL, LaunchEnvironment(os.environ)) == 0
     assert lamb.launch_phase2(SMALL, LaunchEnvironment(os.environ)) == 0
-    assert [Path(call[4].split("=")[1]).name for call in calls(checkout)] == ["phase_1", "phase_2"]
+    folders = [dict(flag.split("=", 1) for flag in call[1:])["--model_dir"] for call in calls(checkout)]
+    assert [Path(folder).name for folder in folders] == ["phase_1", "phase_2"]
 
 
 def test_no_room_for_results(checkout, monkeypatch):
     (checkout / "file").write_text("")
     monkeypatch.setenv("RESULTS_DIR", str(checkout / "file" / "run"))
     with pytest.raises(UserError, match="set RESULTS_DIR to another folder"):
+        launch()
+
+
+def test_without_a_test_split_there_is_training_and_no_evaluation(checkout, capfd):
+    for file in (checkout / "data").glob("tfrecord/*/*/test/*"):
+        file.unlink()
+    assert launch() == 0
+    assert "evaluation = none, because the dataset has no test split" in capfd.readouterr().out
+    assert not any("eval" in flag.split("=")[0] for call in calls(checkout) for flag in call if "batch" not in flag)
+    assert launch() == 0
+    assert len(calls(checkout)) == 2, "phases are finished by their checkpoints"
+
+
+def test_a_phase_killed_in_its_evaluation_is_evaluated_and_the_next_one_may_begin(checkout):
+    assert lamb.launch_phase1(SMALL, LaunchEnvironment(os.environ)) == 0
+    (checkout / "run/phase_1/eval_results.txt").unlink()
+    assert lamb.launch_phase2(SMALL, LaunchEnvironment(os.environ)) == 0
+    assert launch() == 0
+    folders = [dict(flag.split("=", 1) for flag in call[1:])["--model_dir"] for call in calls(checkout)]
+    assert [Path(folder).name for folder in folders] == ["phase_1", "phase_2", "phase_1"]
+
+
+def test_a_phase_that_has_not_reached_its_end_goes_on(checkout):
+    assert launch() == 0
+    (checkout / "run/phase_1/checkpoints/ckpt-00000018").rename(checkout / "run/phase_1/checkpoints/ckpt-00000017")
+    assert launch() == 0
+    assert len(calls(checkout)) == 3
+
+
+@pytest.mark.parametrize("steps", ["7", "0"])
+def test_the_size_of_the_evaluation_is_passed_on(checkout, monkeypatch, steps):
+    monkeypatch.setenv("MAX_EVAL_STEPS", steps)
+    assert launch() == 0
+    assert all(f"--max_eval_steps={steps}" in call for call in calls(checkout))
+
+
+@pytest.mark.parametrize("name", ["PACKING", "RECOMPUTE", "DRY_RUN", "CONTINUE_WITH_CHANGES"])
+def test_switches_are_on_off_or_refused_by_name(name):
+    for text, expected in (("1", True), ("True", True), ("YES", True), ("0", False), ("no", False), ("", False)):
+        assert LaunchEnvironment({name: text}).is_set(name) is expected
+    for text in ("maybe", "off", "2", " 1"):
+        with pytest.raises(UserError, match=f"{name}={text}: must be 1, 0, true, false, yes or no"):
+            LaunchEnvironment({name: text})
+
+
+@pytest.mark.parametrize(
+    "variables, words",
+    [
+        ({"MAX_EVAL_STEPS": "1_0"}, "MAX_EVAL_STEPS=1_0: must be a whole number"),
+        ({"MAX_EVAL_STEPS": "-1"}, "MAX_EVAL_STEPS=-1: must not be negative"),
+        ({"DEVICE": "tpu"}, "DEVICE=tpu: must be auto or cpu"),
+    ],
+)
+def test_other_variables_are_refused_by_name(variables, words):
+    with pytest.raises(UserError, match=words):
+        LaunchEnvironment(variables)
+
+
+def test_the_cpu_can_be_asked_for_where_there_are_cards(checkout, monkeypatch):
+    monkeypatch.setenv("PATH", with_gpus(checkout, 2)["PATH"])
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    monkeypatch.setenv("DEVICE", "cpu")
+    assert LaunchEnvironment(os.environ).num_gpus == 0
+    assert launch() == 0
+    assert all("--device=cpu" in call for call in calls(checkout))
+
+
+def test_a_start_that_was_refused_does_not_bind_the_next_one(checkout, monkeypatch):
+    """By the launcher, which sees that there is no checkpoint, or by the program, before it binds its folder."""
+    monkeypatch.setenv("INIT_CHECKPOINT", str(checkout / "gogle"))
+    with pytest.raises(UserError, match="INIT_CHECKPOINT=.*gogle: there is no checkpoint"):
+        launch()
+    (checkout / "gogle").mkdir()
+    (checkout / "gogle/bert_model.ckpt.index").touch()
+    monkeypatch.setenv("STAND_IN_CODE_phase_1", "2")
+    assert launch() == 2
+    monkeypatch.delenv("INIT_CHECKPOINT")
+    monkeypatch.delenv("STAND_IN_CODE_phase_1")
+    assert launch() == 0
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", "null", '"x"', "{"])
+def test_a_damaged_plan_is_named(checkout, content):
+    assert launch() == 0
+    (checkout / "run/plan.json").write_text(content)
+    with pytest.raises(UserError, match="plan.json (is|holds) .*; delete it"):
         launch()
 
 
@@ -653,6 +762,103 @@ if hvd.rank() == 1:
     print("rank 1 gives up", flush=True)
     os._exit(7)
 """
+
+
+def test_tensorflows_greetings_are_left_out_of_the_logs_and_all_else_is_there(tmp_path, capfd):
+    noise = (
+        "WARNING: All log messages before absl::InitializeLog() is called are written to STDERR\n"
+        "I0000 00:00:1732.5 17 device_compiler.h:186] Compiled cluster using XLA!  This line is logged at most once\n"
+    )
+    said = "update 1\nW0000 00:00:1732.5 17 file.cc:1] a real warning\nhalf a line"
+    assert run_job(tmp_path, f"import sys; sys.stderr.write({noise!r}); sys.stderr.write({said!r})") == 0
+    assert capfd.readouterr().out == said == (tmp_path / "logs/rank_0.log").read_text()
+
+
+def test_a_process_number_is_one_of_its_host(tmp_path, monkeypatch):
+    """A folder that two machines share must not make one of them signal a stranger."""
+    (tmp_path / "rank_0.pid").write_text(f"{os.getpid()} elsewhere")
+    (tmp_path / "rank_1.pid").write_text(f"4711 {platform.node()}")
+    signalled = []
+    monkeypatch.setattr(os, "kill", lambda *arguments: signalled.append(arguments))
+    signals = launchers._Signals(launchers.Job([], 2, 0, "mpirun", tmp_path))
+    signals._note(signal.SIGTERM, None)
+    for _ in range(2):  # a rank gets it once
+        signals.pass_on()
+    assert signalled == [(4711, signal.SIGTERM)]
+    (tmp_path / "rank_2.pid").write_text(f"4712 {platform.node()}")
+    signals.pass_on()
+    assert signalled[1:] == [(4712, signal.SIGTERM)], "a rank that starts later gets it, too"
+
+
+WAITING_PROGRAM = """
+import os, sys, time
+rank = os.environ["HOROVOD_RANK"]
+open(sys.argv[1] + rank, "w").write(str(os.getpid()))
+time.sleep(600)
+"""
+
+
+def start_two_ranks(tmp_path, program):
+    """A launcher with two ranks, in a process of its own."""
+    file = tmp_path / "program.py"
+    file.write_text(program)
+    code = (
+        "import sys, pathlib; from bert_tf.launch import launchers; sys.exit(launchers.run(launchers.Job("
+        f"[sys.executable, {str(file)!r}, {str(tmp_path / 'process_')!r}], 2, 0, 'horovodrun', "
+        f"pathlib.Path({str(tmp_path / 'logs')!r}))))"
+    )
+    return subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+
+
+def wait_for(condition):
+    until = time.monotonic() + 300
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.1)
+
+
+def processes_of(tmp_path):
+    """Those that still run and have the folder in their command line."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if str(tmp_path) in (entry / "cmdline").read_text() and rank_wrapper._is_running(entry.name):
+                found.append(entry.name)
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+@pytest.mark.parametrize("moment", ["at once", "launcher", "one rank", "both ranks"])
+def test_a_signal_while_two_ranks_start_is_a_stop(tmp_path, number, moment):
+    pytest.importorskip("horovod.tensorflow")
+    process = start_two_ranks(tmp_path, WAITING_PROGRAM)
+    if moment == "at once":
+        wait_for(lambda: (tmp_path / "logs/launcher.log").exists())
+    elif moment == "launcher":
+        wait_for(lambda: len(processes_of(tmp_path)) > 1)
+    else:
+        wanted = 1 if moment == "one rank" else 2
+        wait_for(lambda: len(list(tmp_path.glob("process_*"))) >= wanted)
+    process.send_signal(number)
+    assert process.wait(timeout=300) == STOPPED_EXIT_CODE
+    wait_for(lambda: not processes_of(tmp_path))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", ["launcher", "both ranks"])
+def test_a_killed_launcher_leaves_no_orphans(tmp_path, moment):
+    pytest.importorskip("horovod.tensorflow")
+    process = start_two_ranks(tmp_path, WAITING_PROGRAM)
+    if moment == "launcher":
+        wait_for(lambda: len(processes_of(tmp_path)) > 1)
+    else:
+        wait_for(lambda: len(list(tmp_path.glob("process_*"))) == 2)
+    process.kill()
+    process.wait()
+    wait_for(lambda: not processes_of(tmp_path))
 
 
 @pytest.mark.slow

@@ -39,6 +39,13 @@ def test_other_settings_are_refused_with_the_difference(tmp_path):
     folder.bind({"seed": 3, "size": 2}, {}, {}, False)
 
 
+@pytest.mark.parametrize("content", ["", "[]", "{}", "null", '{"identity": []}', "\xff"])
+def test_a_damaged_config_is_named(tmp_path, content):
+    (tmp_path / "config.json").write_text(content, encoding="latin-1")
+    with pytest.raises(UserError, match="config.json (is not valid JSON|holds no)"):
+        RunFolder(tmp_path).bind({}, {}, {}, False)
+
+
 def test_folder_of_unknown_origin_is_refused(tmp_path):
     (tmp_path / "checkpoints").mkdir()
     with pytest.raises(UserError, match="no config.json"):

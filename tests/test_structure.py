@@ -43,14 +43,14 @@ FOR_DATA = ("base", "text", "records", "batches.masking")
 FLAGS = {
     "run_pretraining.py": """
         adam_bias_correction allreduce_compression bert_config_file bert_model continue_with_changes continuous_join
-        deterministic display_loss_steps dllog_path enable_xla eval_batch_size eval_files global_batch_size
+        deterministic device display_loss_steps dllog_path enable_xla eval_batch_size eval_files global_batch_size
         gpu_memory_gib init_checkpoint input_files keep_checkpoints lamb_adapt_excluded learning_rate max_eval_steps
         max_predictions_per_seq max_seq_length model_dir num_accumulation_steps num_train_steps optimizer_type packing
         plan precision recompute replay_update save_checkpoint_steps seed train_batch_size use_horovod warmup_steps
         xla_scope""",
     "run_squad.py": """
-        bert_config_file continue_with_changes display_loss_steps dllog_path do_lower_case doc_stride enable_xla eval
-        global_batch_size gpu_memory_gib init_checkpoint keep_checkpoints learning_rate max_answer_length
+        bert_config_file continue_with_changes device display_loss_steps dllog_path do_lower_case doc_stride enable_xla
+        eval global_batch_size gpu_memory_gib init_checkpoint keep_checkpoints learning_rate max_answer_length
         max_query_length max_seq_length mode model_dir n_best_size null_score_diff_threshold num_accumulation_steps
         num_train_epochs plan precision predict_batch_size predict_file recompute save_checkpoint_steps seed
         train_batch_size train_file use_horovod version_2_with_negative vocab_file warmup_proportion xla_scope""",

@@ -299,7 +299,7 @@ def test_it_learns(dataset, tmp_path):
         (dict(input_files="nowhere"), "names no record file"),
         (dict(max_seq_length=128), "use --max_seq_length=16"),
         (dict(bert_config_file=None), "give either --bert_config_file or --bert_model"),
-        (dict(bert_config_file="none.json"), "no such file"),
+        (dict(bert_config_file="none.json"), "No such file"),
         (dict(num_train_steps=None), "--num_train_steps is required"),
         (dict(warmup_steps=21), "warmup_steps=21"),
         (dict(train_batch_size=0), "train_batch_size=0"),
@@ -310,6 +310,24 @@ def test_mistakes_are_one_line_and_exit_2(dataset, tmp_path, changes, words):
     done = run(dataset, tmp_path, expect=2, **changes)
     assert words in done.stderr and "Traceback" not in done.stderr
     assert not (tmp_path / "checkpoints").exists()
+
+
+def test_a_refused_start_does_not_block_the_corrected_one(finished, dataset, tmp_path):
+    """What is refused late, too: weights of another size are noticed when they are loaded."""
+    other = tmp_path / "bert_config.json"
+    other.write_text(dataclasses.replace(CONFIG, intermediate_size=16).to_json())
+    flags = dict(num_train_steps=1, warmup_steps=0, init_checkpoint=finished[1])
+    run(dataset, tmp_path / "run", expect=2, **{**flags, "init_checkpoint": "nowhere"})
+    refused = run(dataset, tmp_path / "run", expect=2, bert_config_file=other, **flags)
+    assert "another model size" in refused.stderr and not (tmp_path / "run" / "config.json").exists()
+    done = run(dataset, tmp_path / "run", **flags)
+    assert "1 updates of 8 sequences on 1 rank (CPU)" in done.stdout
+    assert "evaluation: 4 of 4 batches" in done.stderr
+
+
+def test_a_part_of_the_held_out_instances_is_evaluated_where_there_are_many(finished, dataset, tmp_path):
+    done = run(dataset, tmp_path, num_train_steps=1, warmup_steps=0, max_eval_steps=2)
+    assert "evaluating 8 of 13 held-out instances (--max_eval_steps)" in done.stdout
 
 
 def test_another_run_in_the_folder_is_refused_and_unharmed(finished, dataset):

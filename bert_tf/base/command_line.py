@@ -1,4 +1,4 @@
-"""What the programs share: old flag names are answered, mistakes are one line and exit code 2, determinism is set."""
+"""What the programs share: flags, mistakes in them as one line and exit code 2, and what TensorFlow is told before."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from absl import flags
 
 from bert_tf.base.errors import UserError, exit_on_user_error
+from bert_tf.base.values import parse_number, parse_whole
 
 # Names from NVIDIA's TF1 and TF2 programs, and what they are called here.
 _RENAMED = {
@@ -20,6 +21,7 @@ _RENAMED = {
     "save_checkpoints_steps": "--save_checkpoint_steps",
 }
 _ALIASES = {"use_fp16": "--precision=fp16"}
+_NUMBERS = {"int": parse_whole, "float": parse_number}
 
 # The flags that `define_training_flags` defines belong to the program that calls it.
 flags.disclaim_key_flags()
@@ -41,6 +43,9 @@ def define_training_flags(train_batch_size: str, learning_rate: float, save_chec
     flags.DEFINE_integer("save_checkpoint_steps", save_checkpoint_steps, "Updates between checkpoints.")
     flags.DEFINE_integer("keep_checkpoints", 3, "How many of the newest checkpoints stay.")
     flags.DEFINE_integer("display_loss_steps", 10, "Updates between two log lines.")
+    flags.DEFINE_enum(
+        "device", "auto", ["auto", "cpu"], "auto: the GPUs of this machine where it has some, else the CPU."
+    )
     flags.DEFINE_bool("use_horovod", False, "Share the work among the ranks of a Horovod job.")
     flags.DEFINE_enum("precision", "fp32", ["fp32", "tf32", "fp16", "bf16"], "Type of the matmuls.")
     flags.DEFINE_bool("enable_xla", False, "Compile with XLA.")
@@ -62,6 +67,7 @@ def define_training_flags(train_batch_size: str, learning_rate: float, save_chec
         None,
         "Memory of a rank's device, for --plan and --train_batch_size=auto; "
         "default: the card's, or the machine's free memory where there is none.",
+        lower_bound=0.25,
     )
     flags.DEFINE_integer("seed", 12345, "Of new weights, data order and dropout.")
     flags.DEFINE_string("dllog_path", None, "File for NVIDIA's DLLogger lines.")
@@ -75,10 +81,12 @@ def parse_flags(argv: Sequence[str]) -> list[str]:
     A flag of another program's is answered with ours, and any mistake is a `UserError`.
     """
     arguments: list[str] = [argv[0]]
-    for argument in argv[1:]:
-        name = argument.lstrip("-").split("=")[0] if argument.startswith("-") else ""
+    for argument, following in zip(argv[1:], [*argv[2:], ""]):
+        name, equals, value = argument.lstrip("-").partition("=") if argument.startswith("-") else ("", "", "")
         if name in _RENAMED and name not in flags.FLAGS:
             raise UserError(f"--{name} is called {_RENAMED[name]} here")
+        if name in flags.FLAGS:
+            _check_number(name, value if equals else following)
         arguments.append(_ALIASES.get(name, argument))
     try:
         return flags.FLAGS(arguments)
@@ -86,11 +94,28 @@ def parse_flags(argv: Sequence[str]) -> list[str]:
         raise UserError(f"{str(error).splitlines()[0]}; see --help") from None
 
 
+def _check_number(name: str, text: str) -> None:
+    """Raises `UserError` for a number that Python takes but nobody means, such as 1_0 or nan."""
+    parse = _NUMBERS.get(flags.FLAGS[name].flag_type())
+    try:
+        if parse:
+            parse(text)
+    except ValueError as error:
+        raise UserError(f"--{name}={text}: {error}") from None
+
+
+def choose_device(device: str, environ: MutableMapping[str, str] = os.environ) -> None:
+    """Does what --device says. To be called before TensorFlow is imported."""
+    environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # its greetings are not for our users; errors still show
+    if device == "cpu":
+        environ["CUDA_VISIBLE_DEVICES"] = "-1"
+
+
 def make_deterministic(run_folder: Path, environ: MutableMapping[str, str] = os.environ) -> None:
     """Asks TensorFlow and XLA for the same bits in every run. To be called before TensorFlow is imported.
 
     On GPUs XLA chooses among matmuls by timing them, so what a run chose at its first start is kept
-    in its folder and taken up when it is started again.
+    in its folder and used again when the run is started again.
     """
     autotuned = run_folder / "xla_autotune_results.txt"
     known = autotuned.exists()

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import functools
+import importlib.util
 import os
 import sys
 from collections.abc import Sequence
 from typing import Callable, TypeVar
+
+from bert_tf.base.locks import release_all
 
 USER_ERROR_EXIT_CODE = 2
 
@@ -22,6 +26,9 @@ class UserError(ValueError):
 
     exit_code = USER_ERROR_EXIT_CODE
 
+    def __str__(self) -> str:
+        return super().__str__().replace("\n", "\\n")  # a value in it may hold one, and it is to be one line
+
 
 class LostRankError(UserError):
     """Another rank ended or hangs. Nobody's mistake here; the ranks end, and may be started again."""
@@ -29,21 +36,49 @@ class LostRankError(UserError):
     exit_code = 1
 
 
+def require_modules(*names: str) -> None:
+    """Ends a program that was started outside of the project's environment, with one line. To be called first."""
+    missing = [name for name in names if importlib.util.find_spec(name) is None]
+    if missing:
+        print(
+            f"error: {sys.executable} has no {', '.join(missing)}; 'bash scripts/setup.sh' makes the environment, "
+            "then 'source .venv/bin/activate'",
+            file=sys.stderr,
+        )
+        sys.exit(USER_ERROR_EXIT_CODE)
+
+
+# What a path that somebody typed may be the reason of.
+_ERRORS_OF_PATHS = {getattr(errno, name) for name in "EACCES EISDIR ELOOP ENAMETOOLONG ENOTDIR EPERM EROFS".split()}
+
+
+def as_user_error(error: Exception) -> UserError | None:
+    """The error as one that a user can mend, where it is: a `UserError`, or what is wrong with a path."""
+    if isinstance(error, OSError) and error.filename is not None and error.errno in _ERRORS_OF_PATHS:
+        return UserError(f"{error.filename}: {error.strerror}; name another path, or change its permissions")
+    return error if isinstance(error, UserError) else None
+
+
 def exit_on_user_error(main: Callable[[Sequence[str]], Result]) -> Callable[[Sequence[str]], Result]:
-    """Wraps a program's ``main(argv)``: a `UserError` becomes ``error: ...`` and its exit code, which is 2."""
+    """Wraps a program's ``main(argv)``: what a user can mend becomes ``error: ...`` and its exit code, which is 2."""
 
     @functools.wraps(main)
     def wrapped(argv: Sequence[str]) -> Result:
         try:
             return main(argv)
-        except UserError as error:
+        except Exception as raised:
+            error = as_user_error(raised)
+            if error is None:
+                raise
             print(f"error: {error}", file=sys.stderr, flush=True)
             # Not sys.exit: with several ranks the interpreter's shutdown would wait in Horovod's
             # exit hooks for ranks that are still inside a collective operation.
             sys.stdout.flush()
+            release_all()
             os._exit(error.exit_code)
         except KeyboardInterrupt:
             print("interrupted", file=sys.stderr, flush=True)
+            release_all()
             os._exit(130)
 
     return wrapped

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
+
+from bert_tf.base.errors import UserError
 
 TEMPORARY_SUFFIX = ".tmp"
 _BLOCK_BYTES = 1 << 20
@@ -46,6 +49,23 @@ def write_text(path: Path, text: str) -> None:
     """Replaces a file by UTF-8 `text`, at once. Raises OSError."""
     with atomic_file(path) as file:
         file.write(text.encode("utf-8"))
+
+
+def read_json_object(path: Path, way_out: str) -> dict[str, Any]:
+    """The object that a JSON file holds.
+
+    Raises:
+      UserError: there is no such file, or something else in it; the message ends with the `way_out`.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror}); {way_out}") from None
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path} is not valid JSON ({error}); {way_out}") from None
+    if not isinstance(content, dict):
+        raise UserError(f"{path} holds no JSON object, but {str(content)[:40]!r}; {way_out}")
+    return content
 
 
 def sha256_of_file(path: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -9,6 +10,14 @@ from collections.abc import Iterable, Iterator
 from tqdm import tqdm
 
 PLAIN_LINE_INTERVAL_SECS = 10.0
+
+
+def has_terminal() -> bool:
+    """Whether stderr is a terminal that can hold a bar: tqdm hides it where no size is set."""
+    try:
+        return sys.stderr.isatty() and os.get_terminal_size(sys.stderr.fileno()).lines > 1
+    except OSError:
+        return False
 
 
 class PlainLines:
@@ -81,7 +90,7 @@ def progress(
     """
     if disable:
         return tqdm(iterable, total=total, disable=True)
-    if sys.stderr.isatty():
+    if has_terminal():
         return tqdm(
             iterable,
             total=total,

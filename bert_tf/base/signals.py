@@ -9,6 +9,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from bert_tf.base.locks import release_all
+
 # EX_TEMPFAIL of sysexits.h: stopped by a signal, saved, to be started again.
 STOPPED_EXIT_CODE = 75
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
@@ -26,6 +28,7 @@ def leave_on_stop_signals() -> None:
             file=sys.stderr,
             flush=True,
         )
+        release_all()
         os._exit(STOPPED_EXIT_CODE)
 
     for number in STOP_SIGNALS:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import TEMPORARY_SUFFIX
+from bert_tf.base.files import TEMPORARY_SUFFIX, read_json_object
 from bert_tf.base.progress import progress
 from bert_tf.batches.data_order import RecordRange
 from bert_tf.batches.masking import Masker, MaskingRules, VocabularyIds
@@ -283,8 +283,8 @@ class RecordSet:
         for folder in (self.files[0].parent.parent, self.files[0].parent):
             path = folder / MANIFEST_NAME
             if path.is_file():
-                try:
-                    return folder, json.loads(path.read_text(encoding="utf-8"))
-                except json.JSONDecodeError as error:
-                    raise UserError(f"{path} is not valid JSON ({error}); prepare the data again") from None
+                manifest = read_json_object(path, "prepare the data again")
+                if not all(isinstance(manifest.get(name, {}), dict) for name in ("arguments", "vocab", "counts")):
+                    raise UserError(f"{path} is not what bertPrep.py writes; prepare the data again")
+                return folder, manifest
         return None, {}

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Callable, NamedTuple
 
 from bert_tf.base.errors import exit_on_user_error
+from bert_tf.base.signals import leave_on_stop_signals
 from bert_tf.launch import adam, lamb, squad
 from bert_tf.launch.arguments import Argument
 from bert_tf.launch.environment import LaunchEnvironment, show
@@ -29,6 +30,7 @@ LAUNCHERS: dict[str, Launcher] = {
 
 @exit_on_user_error
 def main(argv: Sequence[str]) -> int:
+    leave_on_stop_signals()
     name, typed = argv[1], argv[2:]
     launcher = LAUNCHERS[name]
     if typed[:1] in (["-h"], ["--help"]):

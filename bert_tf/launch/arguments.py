@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any, Callable, NamedTuple
 
 from bert_tf.base.errors import UserError
+from bert_tf.base.values import parse_number, parse_whole
 from bert_tf.memory.plan import AUTO
 
 Values = dict[str, Any]
@@ -20,14 +20,18 @@ class Argument(NamedTuple):
     parse: Callable[[str], Any]
 
 
+# No recipe comes near it; a mistyped number goes beyond it.
+_LARGEST = 100_000_000
+
+
 def whole(minimum: int) -> Callable[[str], int]:
     def parse(text: str) -> int:
-        value = int(text)
-        if value < minimum:
+        value = parse_whole(text)
+        if not minimum <= value <= _LARGEST:
             raise ValueError
         return value
 
-    parse.__doc__ = f"a whole number of at least {minimum}"
+    parse.__doc__ = f"a whole number of at least {minimum}, and at most {_LARGEST:,}"
     return parse
 
 
@@ -37,9 +41,9 @@ def size_or_auto(text: str) -> int | str:
 
 
 def positive(text: str) -> float:
-    """a number above 0"""
-    value = float(text)
-    if not (value > 0 and math.isfinite(value)):
+    """a number above 0, and at most 1000"""
+    value = parse_number(text)
+    if not 0 < value <= 1000:
         raise ValueError
     return value
 

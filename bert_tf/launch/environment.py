@@ -12,47 +12,85 @@ from pathlib import Path
 from typing import Any, Callable
 
 from bert_tf.base.errors import UserError
+from bert_tf.base.machine import count_cores, count_gpus
+from bert_tf.base.values import parse_switch, parse_whole
 from bert_tf.launch import launchers
 
 CHECKOUT = Path(__file__).resolve().parents[2]
+# Variables that are on or off.
+SWITCHES = ("CONTINUE_WITH_CHANGES", "DRY_RUN", "PACKING", "RECOMPUTE")
+# More ranks than this on one machine are a mistyped number, unless it has so many cores.
+_MAX_RANKS_PER_MACHINE = 64
 
 
 class LaunchEnvironment:
-    """The environment variables and the machine, as a launcher sees them."""
+    """The environment variables and the machine, as a launcher sees them.
+
+    Raises:
+      UserError: a variable has a value that it cannot have.
+    """
 
     def __init__(self, environ: Mapping[str, str]):
         self.environ = environ
+        self._switched_on = [name for name in SWITCHES if self._is_on(name)]
         self.data_dir = self.path("DATA_DIR", self.path("BERT_PREP_WORKING_DIR", CHECKOUT / "data"))
         self.is_dry_run = self.is_set("DRY_RUN")
         self.may_change = self.is_set("CONTINUE_WITH_CHANGES")
         self.init_checkpoint = os.path.abspath(environ["INIT_CHECKPOINT"]) if environ.get("INIT_CHECKPOINT") else None
-        self.num_gpus = launchers.count_gpus(environ)
+        self.max_eval_steps = self._count("MAX_EVAL_STEPS")
+        device = environ.get("DEVICE") or "auto"
+        if device not in ("auto", "cpu"):
+            raise UserError(f"DEVICE={device}: must be auto or cpu")
+        self._uses_cpu = device == "cpu"
+        self.num_gpus = 0 if self._uses_cpu else count_gpus(environ)
 
     def is_set(self, name: str) -> bool:
-        return self.environ.get(name, "") not in ("", "0", "false")
+        """Whether one of `SWITCHES` is on."""
+        return name in self._switched_on
 
-    def extra_flags(self, names: Sequence[str]) -> list[str]:
-        """A program's switches, of the variables that are called as they are."""
-        return [f"--{name.lower()}" for name in names if self.is_set(name)]
+    def _is_on(self, name: str) -> bool:
+        text = self.environ.get(name, "")
+        try:
+            return bool(text) and parse_switch(text)
+        except ValueError as error:
+            raise UserError(f"{name}={text}: {error}") from None
+
+    def _count(self, name: str) -> int | None:
+        """The number that a variable holds, None where it is not set or empty."""
+        text = self.environ.get(name, "")
+        try:
+            value = parse_whole(text) if text else None
+        except ValueError as error:
+            raise UserError(f"{name}={text}: {error}") from None
+        if value is not None and value < 0:
+            raise UserError(f"{name}={text}: must not be negative")
+        return value
+
+    def extra_flags(self, switches: Sequence[str]) -> list[str]:
+        """A program's flags by the variables that are called like them; `switches` are those it has."""
+        return [f"--{name.lower()}" for name in switches if self.is_set(name)] + ["--device=cpu"] * self._uses_cpu
 
     def path(self, name: str, default: Path) -> Path:
         return Path(os.path.abspath(self.environ[name])) if self.environ.get(name) else default
 
     def check_num_gpus(self, wanted: int) -> None:
-        """Raises `UserError` where the machine, or the allocation, has GPUs but too few of them."""
-        num_nodes = int(self.environ.get("SLURM_JOB_NUM_NODES", "1"))
+        """Raises `UserError` where the machine, or the allocation, has too few GPUs, or cannot hold so many ranks."""
+        num_nodes = launchers.count_nodes(self.environ)
+        most = num_nodes * max(_MAX_RANKS_PER_MACHINE, count_cores())
+        if wanted > most:
+            raise UserError(f"num_gpus is {wanted}, but at most {most} ranks can be started on {num_nodes} machine(s)")
         if self.num_gpus and wanted > self.num_gpus * num_nodes:
             raise UserError(
                 f"num_gpus is {wanted}, but {self.num_gpus * num_nodes} GPU(s) can be used here "
-                "(nvidia-smi, CUDA_VISIBLE_DEVICES); ask for at most that many. CUDA_VISIBLE_DEVICES= "
-                "(empty) computes on the CPU"
+                "(nvidia-smi, CUDA_VISIBLE_DEVICES); ask for at most that many. DEVICE=cpu computes on the CPU"
             )
 
     def describe_device(self, num_ranks: int) -> str:
         if self.num_gpus:
             return f"GPU ({self.num_gpus} on this machine)"
-        threads = max(1, launchers.count_cores() // num_ranks)
-        return f"CPU ({num_ranks} rank(s) with {threads} thread(s) each; no GPU can be used here)"
+        threads = max(1, count_cores() // num_ranks)
+        reason = "DEVICE=cpu" if self._uses_cpu else "no GPU can be used here"
+        return f"CPU ({num_ranks} rank(s) with {threads} thread(s) each; {reason})"
 
 
 def shown(path: Path) -> str:

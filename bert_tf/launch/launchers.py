@@ -1,6 +1,6 @@
 """Starts a program as N ranks, shows what rank 0 says, and ends with the ranks' exit code.
 
-    run() -> srun | mpirun | horovodrun | nothing -> `python -m bert_tf.launch.ranks` per rank -> program
+    run() -> srun | mpirun | horovodrun | nothing -> `python -m bert_tf.launch.rank` per rank -> program
 
 The small process around each rank is what makes the launchers alike: it gives the rank a log of its
 own, passes signals on to it, and writes down its exit code, which mpirun and horovodrun replace by
@@ -18,6 +18,7 @@ import contextlib
 import dataclasses
 import importlib.util
 import os
+import platform
 import shutil
 import signal
 import subprocess
@@ -28,8 +29,9 @@ from pathlib import Path
 from typing import Any
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.signals import STOPPED_EXIT_CODE
-from bert_tf.launch.rank import FORWARDED_SIGNALS, POLL_SECS, shell_code, start_child
+from bert_tf.base.machine import count_cores
+from bert_tf.base.signals import STOP_SIGNALS, STOPPED_EXIT_CODE
+from bert_tf.launch.rank import FORWARDED_SIGNALS, LAUNCHER_VARIABLE, POLL_SECS, shell_code, start_child
 
 LAUNCHERS = ("srun", "mpirun", "horovodrun", "none")
 
@@ -37,25 +39,9 @@ LAUNCHERS = ("srun", "mpirun", "horovodrun", "none")
 # --- What there is -------------------------------------------------------------------------------
 
 
-def count_gpus(environ: Mapping[str, str]) -> int:
-    """GPUs that a run may use on this machine: nvidia-smi's, less what CUDA_VISIBLE_DEVICES hides."""
-    try:
-        answer = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=60)
-    except (OSError, subprocess.TimeoutExpired):
-        return 0
-    present = sum(line.startswith("GPU ") for line in answer.stdout.splitlines())
-    visible = environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is None:
-        return present
-    # As CUDA reads it: an index below zero ends the list.
-    chosen = [entry.strip() for entry in visible.split(",") if entry.strip()]
-    if any(entry.startswith("-") for entry in chosen):
-        chosen = chosen[: next(i for i, entry in enumerate(chosen) if entry.startswith("-"))]
-    return min(present, len(chosen))
-
-
-def count_cores() -> int:
-    return len(os.sched_getaffinity(0))
+def count_nodes(environ: Mapping[str, str]) -> int:
+    """Machines of the Slurm allocation; 1 outside of one."""
+    return int(environ.get("SLURM_JOB_NUM_NODES", "1"))
 
 
 def horovod_library() -> Path | None:
@@ -103,14 +89,14 @@ def choose_launcher(num_ranks: int, environ: Mapping[str, str]) -> str:
 
 def ranks_per_node(num_ranks: int, launcher: str, environ: Mapping[str, str]) -> int:
     """The most ranks that share a machine; only srun starts them on several."""
-    return -(-num_ranks // int(environ.get("SLURM_JOB_NUM_NODES", "1"))) if launcher == "srun" else num_ranks
+    return -(-num_ranks // count_nodes(environ)) if launcher == "srun" else num_ranks
 
 
 # --- How ranks are started -----------------------------------------------------------------------
 
 
 def rank_environment(num_ranks: int, num_gpus: int) -> dict[str, str]:
-    """Variables for `num_ranks` on a machine with `num_gpus`; what the user has set himself is kept."""
+    """Variables for `num_ranks` on a machine with `num_gpus`; what the user has set is kept."""
     variables = {
         # One tensor at a time, in buckets of our own: the order of a sum does not depend on which
         # tensors happened to be ready together.
@@ -144,7 +130,7 @@ def rank_environment(num_ranks: int, num_gpus: int) -> dict[str, str]:
     return {name: os.environ.get(name, value) for name, value in variables.items()}
 
 
-def launcher_command(launcher: str, num_ranks: int, variables: Sequence[str]) -> list[str]:
+def launcher_command(launcher: str, num_ranks: int, num_per_node: int, variables: Sequence[str]) -> list[str]:
     """What goes before the program; `variables` are passed on to other machines."""
     if launcher == "none":
         return []
@@ -155,6 +141,7 @@ def launcher_command(launcher: str, num_ranks: int, variables: Sequence[str]) ->
         return [
             "srun",
             f"--ntasks={num_ranks}",
+            f"--ntasks-per-node={num_per_node}",
             "--distribution=block",
             "--kill-on-bad-exit=1",
             "--mpi=none",
@@ -207,61 +194,84 @@ def run(job: Job) -> int:
     """
     folder = job.log_folder
     folder.mkdir(parents=True, exist_ok=True)
-    variables = rank_environment(ranks_per_node(job.num_ranks, job.launcher, os.environ), job.num_gpus)
+    num_per_node = ranks_per_node(job.num_ranks, job.launcher, os.environ)
+    variables = rank_environment(num_per_node, job.num_gpus)
     if job.launcher == "srun":
         variables.update(
             HOROVOD_CONTROLLER="gloo",
             HOROVOD_CPU_OPERATIONS="gloo",
             HOROVOD_GLOO_RENDEZVOUS_PORT=str(serve_addresses()),
         )
+    else:  # srun ends its tasks by itself, and may start them where this process cannot be seen
+        variables[LAUNCHER_VARIABLE] = str(os.getpid())
     environment = {**os.environ, **variables}
     if sys.stdout.isatty() and sys.stderr.isatty():
         environment["BERT_TF_TERMINAL_COLUMNS"] = str(shutil.get_terminal_size().columns)
     wrapper = [sys.executable, "-m", "bert_tf.launch.rank", str(folder), str(job.num_ranks)]
     program = [*job.command, *([] if job.launcher == "none" else ["--use_horovod"])]
     passed_on = [*variables, *(name for name in ("PATH", "PYTHONPATH") if name in os.environ)]
-    command = [*launcher_command(job.launcher, job.num_ranks, passed_on), *wrapper, *program]
+    command = [*launcher_command(job.launcher, job.num_ranks, num_per_node, passed_on), *wrapper, *program]
     with open(folder / "launcher.log", "wb") as launcher_log, _Signals(job) as signals:
         signals.launcher = start_child(command, launcher_log, environment, signal.SIGTERM)
-        _show(folder / "rank_0.log", signals.launcher)
-    return _exit_code(job, signals.launcher.returncode)
+        _show(folder / "rank_0.log", signals)
+    return _exit_code(job, signals)
 
 
 class _Signals:
-    """While active, signals to this process go to the ranks."""
+    """While active, signals to this process go to the ranks, also to those that start later.
+
+    Attributes:
+      launcher: what starts the ranks, once it runs.
+      stop_requested: whether one of the signals asks for a stop that is no failure.
+    """
 
     def __init__(self, job: Job):
         self._job = job
         self._previous: dict[int, Any] = {}
-        self._interrupts = 0
+        self._received: list[int] = []
+        self._passed_on: dict[Path, int] = {}  # pid file -> how many of the received signals its rank has got
         self.launcher: subprocess.Popen | None = None
 
     def __enter__(self) -> _Signals:
-        self._previous = {number: signal.signal(number, self._forward) for number in FORWARDED_SIGNALS}
+        self._previous = {number: signal.signal(number, self._note) for number in FORWARDED_SIGNALS}
         return self
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
 
-    def _forward(self, number: int, _: object) -> None:
+    @property
+    def stop_requested(self) -> bool:
+        return any(number in STOP_SIGNALS for number in self._received)
+
+    def _note(self, number: int, _: object) -> None:
         print(f"{signal.Signals(number).name}: passed on to the ranks", file=sys.stderr, flush=True)
-        self._interrupts += number == signal.SIGINT
-        wrappers = [] if self._job.launcher == "srun" else list(self._job.log_folder.glob("rank_*.pid"))
-        if self._interrupts > 1 or not wrappers:
-            if self.launcher is not None:
-                self.launcher.send_signal(signal.SIGTERM if self._interrupts > 1 else number)
+        self._received.append(number)
+        if self.launcher is None:
             return
-        for file in wrappers:
-            with contextlib.suppress(OSError, ValueError):
-                os.kill(int(file.read_text()), number)
+        if self._received.count(signal.SIGINT) > 1:  # somebody who does not want to wait
+            self.launcher.send_signal(signal.SIGTERM)
+        elif self._job.launcher == "srun":  # which passes it on to all machines
+            self.launcher.send_signal(number)
+
+    def pass_on(self) -> None:
+        """Gives the ranks on this machine what they have not got yet."""
+        for file in [] if self._job.launcher == "srun" else self._job.log_folder.glob("rank_*.pid"):
+            first, self._passed_on[file] = self._passed_on.get(file, 0), len(self._received)
+            for number in self._received[first:]:
+                with contextlib.suppress(OSError, ValueError):
+                    process, host = file.read_text(encoding="utf-8").split()
+                    if host == platform.node():
+                        os.kill(int(process), number)
 
 
-def _show(log: Path, process: subprocess.Popen) -> None:
-    """Copies a growing file to stdout until the process has ended."""
+def _show(log: Path, signals: _Signals) -> None:
+    """Copies a growing file to stdout until the launcher has ended."""
+    assert signals.launcher
     shown = 0
     while True:
-        ended = process.poll() is not None
+        ended = signals.launcher.poll() is not None
+        signals.pass_on()
         with contextlib.suppress(FileNotFoundError), open(log, "rb") as file:
             file.seek(shown)
             text = file.read()
@@ -273,8 +283,10 @@ def _show(log: Path, process: subprocess.Popen) -> None:
         time.sleep(POLL_SECS)
 
 
-def _exit_code(job: Job, launcher_code: int) -> int:
+def _exit_code(job: Job, signals: _Signals) -> int:
     """The first failing rank's code; says what only other ranks or the launcher have said."""
+    assert signals.launcher
+    launcher_code = signals.launcher.returncode
     ends = {}
     for file in job.log_folder.glob("rank_*.exit"):
         written, _, ended_at = file.read_text().partition(" ")
@@ -289,6 +301,8 @@ def _exit_code(job: Job, launcher_code: int) -> int:
             _print_end(job.log_folder / f"rank_{rank}.log")
         return code
     if launcher_code or len(ends) < job.num_ranks:
+        if signals.stop_requested:  # before there were ranks that could have answered it
+            return STOPPED_EXIT_CODE
         if job.launcher != "none":
             print(f"{job.launcher} ended with code {launcher_code}:", file=sys.stderr)
         _print_end(job.log_folder / "launcher.log")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from bert_tf.base.errors import UserError
+from bert_tf.base.files import read_json_object
 
 Lengths = tuple[int, int]  # max_seq_length, max_predictions_per_seq
 
@@ -30,6 +29,10 @@ class Prepared:
     def test(self) -> Path:
         return self.folder / "test"
 
+    @property
+    def has_test(self) -> bool:
+        return any(self.test.glob("*.tfrecord"))
+
 
 def find_prepared(data_dir: Path) -> tuple[list[Prepared], list[Path]]:
     """All complete datasets below `data_dir`, and the folders that have no manifest (yet)."""
@@ -38,24 +41,16 @@ def find_prepared(data_dir: Path) -> tuple[list[Prepared], list[Path]]:
     for folder in sorted((data_dir / "tfrecord").glob("*/*")):
         if not (folder / "training").is_dir():
             continue
-        manifest = _read(folder / "manifest.json") or {}
-        arguments = manifest.get("arguments", {})
         try:
+            manifest = read_json_object(folder / "manifest.json", "")
+            arguments = manifest["arguments"]
             lengths = (int(arguments["max_seq_length"]), int(arguments["max_predictions_per_seq"]))
             vocabulary = f"{manifest['vocab']['sha256']} {arguments['do_lower_case']}"
-        except (KeyError, TypeError, ValueError):
+        except (UserError, KeyError, TypeError, ValueError):
             unfinished.append(folder)
             continue
         complete.append(Prepared(folder, folder.name, lengths, vocabulary))
     return complete, unfinished
-
-
-def _read(path: Path) -> dict[str, Any] | None:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return content if isinstance(content, dict) else None
 
 
 def choose_prepared(data_dir: Path, dataset: str | None, phases: Sequence[Lengths]) -> list[Prepared]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import write_text
+from bert_tf.base.files import read_json_object, write_text
 from bert_tf.launch import launchers
 from bert_tf.launch.arguments import Argument, Values, describe_arguments
 from bert_tf.launch.environment import (
@@ -27,6 +28,9 @@ from bert_tf.memory.plan import AUTO, check_unpacked
 
 # Variables that pass a flag of run_pretraining.py on.
 EXTRAS = ("CONTINUE_WITH_CHANGES", "PACKING", "RECOMPUTE")
+# The largest that was ever published is 90,112; beyond this a number is mistyped.
+MAX_GLOBAL_BATCH_SIZE = 1_000_000
+_CHECKPOINT = re.compile(r"ckpt-(\d{8,})")
 
 
 def rows_in(train_batch_size: int | str) -> int:
@@ -48,6 +52,13 @@ class Phase:
     warmup_steps: int
     num_updates: int
     starts_after: str | None = None  # the phase whose weights it starts from
+
+    def __post_init__(self) -> None:
+        if self.global_batch_size > MAX_GLOBAL_BATCH_SIZE:
+            raise UserError(
+                f"{self.title}: {self.global_batch_size:,} sequences in an update (batch size x accumulation x "
+                f"num_gpus), at most {MAX_GLOBAL_BATCH_SIZE:,} are possible; make one of these smaller"
+            )
 
     @property
     def title(self) -> str:
@@ -125,13 +136,20 @@ class Recipe:
             )
             launcher = launchers.choose_launcher(num_ranks, environment.environ)
             show([f"dataset = {data[0].dataset}", f"launcher = {launcher}"])
+            if not all(records.has_test for records in data):
+                show(["evaluation = none, because the dataset has no test split"])
+            if environment.init_checkpoint:
+                check_init_checkpoint(Path(environment.init_checkpoint))
             plan = {
                 **self._values,
                 "dataset": data[0].dataset,
                 "init_checkpoint": environment.init_checkpoint,
                 "packing": packing or None,
             }
-            check_same_plan(folder, plan, environment.may_change)
+            if not environment.may_change and any(
+                (folder / phase.name / "config.json").exists() for phase in self._phases
+            ):
+                check_same_plan(folder, plan)
             return data, launcher, plan
 
         if environment.is_dry_run:
@@ -142,7 +160,7 @@ class Recipe:
         write_plan(folder, plan)
         for phase, records in zip(wanted, data):
             run_folder = folder / phase.name
-            if is_finished(phase, run_folder):
+            if is_finished(phase, run_folder) and (is_evaluated(phase, run_folder) or not records.has_test):
                 show([f"{phase.title}: finished already, {shown(run_folder)}"])
                 continue
             command = self._command(phase, records, folder, environment)
@@ -180,7 +198,6 @@ class Recipe:
         flags: dict[str, Any] = {
             "bert_model": values["bert_model"],
             "input_files": data.training,
-            "eval_files": data.test,
             "model_dir": run_folder,
             **phase.split_flags,
             "eval_batch_size": values["eval_batch_size"],
@@ -195,6 +212,10 @@ class Recipe:
             "enable_xla": values["use_xla"],
             "dllog_path": run_folder / "dllogger.json",
         }
+        if data.has_test:
+            flags["eval_files"] = data.test
+            if environment.max_eval_steps is not None:
+                flags["max_eval_steps"] = environment.max_eval_steps
         start = folder / phase.starts_after if phase.starts_after else environment.init_checkpoint
         if start:
             flags["init_checkpoint"] = start
@@ -207,19 +228,30 @@ def check_warmup(phase: Phase, argument: str) -> None:
         raise UserError(f"{argument} is {phase.warmup_steps}: must be at most the phase's {phase.num_updates} updates")
 
 
-def check_same_plan(folder: Path, plan: Mapping[str, Any], may_change: bool) -> None:
-    """Compares with the plan of the run in `folder`, if there is one.
+def check_init_checkpoint(path: Path) -> None:
+    """Raises `UserError` where no checkpoint can be meant; the program looks closer."""
+    if not any(
+        place.exists() for place in (path / "checkpoints", path / "bert_model.ckpt.index", Path(f"{path}.index"))
+    ):
+        raise UserError(
+            f"INIT_CHECKPOINT={path}: there is no checkpoint; name a run folder, a checkpoint's folder or a prefix "
+            "such as .../bert_model.ckpt"
+        )
+
+
+def check_same_plan(folder: Path, plan: Mapping[str, Any]) -> None:
+    """Compares with the plan of the run that was begun in `folder`, if it is there.
 
     Raises:
       UserError: it was started with other values; names each difference.
     """
     file = folder / "plan.json"
-    if may_change or not file.exists():
+    if not file.exists():
         return
-    try:
-        earlier = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError:
-        raise UserError(f"{file} is damaged; delete it, and the run goes on if its settings are the same") from None
+    way_out = "delete it, and the run goes on if its settings are the same"
+    earlier = read_json_object(file, way_out)
+    if not earlier:
+        raise UserError(f"{file} is empty; {way_out}")
     differences = [
         f"{name}: {earlier.get(name)!r} there, {plan.get(name)!r} now"
         for name in {**earlier, **plan}
@@ -242,6 +274,12 @@ def write_plan(folder: Path, plan: Mapping[str, Any]) -> None:
 
 
 def is_finished(phase: Phase, run_folder: Path) -> bool:
+    """Whether there is a checkpoint of the phase's last update."""
+    saved = (_CHECKPOINT.fullmatch(path.name) for path in (run_folder / "checkpoints").glob("ckpt-*"))
+    return any(name and int(name[1]) >= phase.num_updates for name in saved)
+
+
+def is_evaluated(phase: Phase, run_folder: Path) -> bool:
     """Whether the phase has been evaluated after its last update."""
     try:
         lines = (run_folder / "eval_results.txt").read_text(encoding="utf-8").splitlines()

@@ -8,8 +8,11 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import fcntl
+import io
 import os
+import platform
 import pty
+import re
 import select
 import signal
 import struct
@@ -23,9 +26,17 @@ from pathlib import Path
 
 from bert_tf.base.files import write_text
 from bert_tf.base.signals import STOPPED_EXIT_CODE
+from bert_tf.ranks import rendezvous
 
 FORWARDED_SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 POLL_SECS = 0.2
+# The launcher's process number, where it is a process of this machine.
+LAUNCHER_VARIABLE = "BERT_TF_LAUNCHER"
+# What TensorFlow writes past its log level, and what helps nobody.
+_NOISE = re.compile(
+    rb"(WARNING: All log messages before absl::InitializeLog\(\) is called are written to STDERR"
+    rb"|I0000 [^\n]*Compiled cluster using XLA![^\n]*)\r?\n"
+)
 _RANK_VARIABLES = ("HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
 
 # How long a rank that has ended holds its launcher back from killing the others: while rank 0 may
@@ -50,25 +61,27 @@ def main(argv: Sequence[str]) -> int:
 
     for forwarded in FORWARDED_SIGNALS:
         signal.signal(forwarded, forward)
-    pid_file.write_text(str(os.getpid()))
+    write_text(pid_file, f"{os.getpid()} {platform.node()}")
     columns = os.environ.pop("BERT_TF_TERMINAL_COLUMNS", None)
+    if num_ranks > 1:
+        os.environ[rendezvous.VARIABLE] = f"{rank} {num_ranks} {folder.absolute()}"
     with (
         open(folder / f"rank_{rank}.log", "wb", buffering=0) as log,
-        _terminal(columns if rank == 0 else None) as (reader, writer),
+        _ends_of_output(columns if rank == 0 else None) as (reader, writer),
     ):
-        child = start_child(command, log if writer is None else writer, os.environ, signal.SIGKILL)
+        child = start_child(command, writer, os.environ, signal.SIGKILL)
+        os.close(writer)
         for number in received:
             child.send_signal(number)
         threading.Thread(target=_end_after_others, args=(child, folder), daemon=True).start()
-        if reader is not None:
-            os.close(writer)
-            _copy_until_end(reader, log, child)
+        _copy_until_end(reader, log, child)
         code = shell_code(child.wait())
     if code - 128 in received and code - 128 != signal.SIGINT:
         code = STOPPED_EXIT_CODE  # stopped before it could note the signal, when there was nothing to save yet
     _note_exit(folder, rank, code)
     _wait_for_others(folder, num_ranks, code)
-    pid_file.unlink()
+    for file in (pid_file, rendezvous.arrival_file(folder, rank)):
+        file.unlink(missing_ok=True)
     return code
 
 
@@ -124,41 +137,56 @@ def shell_code(code: int) -> int:
 
 
 @contextlib.contextmanager
-def _terminal(columns: str | None) -> Iterator[tuple]:
-    """Two ends of a pseudo-terminal, for the bar of rank 0; (None, None) where nobody looks at one."""
+def _ends_of_output(columns: str | None) -> Iterator[tuple[int, int]]:
+    """Where a rank's output is read, and where it writes: a pseudo-terminal for the bar of rank 0, else a pipe."""
     if columns is None:
-        yield None, None
-        return
-    reader, writer = pty.openpty()
-    fcntl.ioctl(writer, termios.TIOCSWINSZ, struct.pack("4H", 24, int(columns), 0, 0))
+        reader, writer = os.pipe()
+    else:
+        reader, writer = pty.openpty()
+        fcntl.ioctl(writer, termios.TIOCSWINSZ, struct.pack("4H", 24, int(columns), 0, 0))
     try:
         yield reader, writer
     finally:
         os.close(reader)
 
 
-def _copy_until_end(reader: int, log, child: subprocess.Popen) -> None:
+def _copy_until_end(reader: int, log: io.FileIO, child: subprocess.Popen) -> None:
     while True:
         ended = child.poll() is not None
         ready, _, _ = select.select([reader], [], [], 0 if ended else POLL_SECS)
         if ready:
             try:
-                log.write(os.read(reader, 1 << 16))
-            except OSError:  # EIO: the other end is closed
+                text = os.read(reader, 1 << 16)
+            except OSError:  # EIO: the other end of a pseudo-terminal is closed
                 return
+            if not text:
+                return
+            with contextlib.suppress(OSError):  # a full disk, which the rank notices by itself
+                log.write(_NOISE.sub(b"", text))
         elif ended:
             return
 
 
 def _end_after_others(child: subprocess.Popen, folder: Path) -> None:
-    """Kills a rank that goes on, or hangs, after another one has failed; launchers take long over it."""
+    """Kills a rank that goes on, or hangs, after another one has failed, or the launcher is gone."""
+    launcher = os.environ.get(LAUNCHER_VARIABLE)
     while child.poll() is None:
         time.sleep(1.0)
+        if launcher and not _is_running(launcher):
+            child.kill()
         codes = (int(file.read_text().split()[0]) for file in folder.glob("rank_*.exit"))
         if any(code not in (0, STOPPED_EXIT_CODE) for code in codes):
             with contextlib.suppress(subprocess.TimeoutExpired):
                 child.wait(WAIT_AFTER_FAILURE_SECS)
             child.kill()
+
+
+def _is_running(process: str) -> bool:
+    try:
+        state = Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
 
 
 def _note_exit(folder: Path, rank: int, code: int) -> None:

@@ -13,12 +13,14 @@ P masked positions, V vocabulary (padded).
 from __future__ import annotations
 
 import dataclasses
+import os
 import resource
 import subprocess
 from pathlib import Path
 from typing import Callable, NamedTuple
 
 from bert_tf.base.errors import UserError
+from bert_tf.base.machine import count_gpus
 from bert_tf.config import BertConfig, compute_dtype
 
 GIB = 1 << 30
@@ -165,7 +167,9 @@ def find_device(gpu_memory_gib: float | None, num_ranks: int) -> Device:
 
 
 def _cards() -> list[float]:
-    """Bytes of each GPU."""
+    """Bytes of each GPU, where any may be used."""
+    if not count_gpus(os.environ):
+        return []
     try:
         answer = subprocess.run(
             ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"],

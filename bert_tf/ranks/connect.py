@@ -2,30 +2,97 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+import platform
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
 import tensorflow as tf
 
 from bert_tf.base.errors import UserError
+from bert_tf.base.machine import count_gpus, list_gpus
 from bert_tf.ranks.horovod_workers import connect_horovod
+from bert_tf.ranks.rendezvous import await_ranks
 from bert_tf.ranks.workers import Workers
+
+# Of all that TensorFlow logs while it looks for GPUs, the lines that say why it has none.
+_REASON = re.compile(
+    r"could not load dynamic library|cannot dlopen|cuda drivers|cuInit|CUDA_ERROR|multiprocessor count|"
+    r"compute capability|cannot register",
+    re.IGNORECASE,
+)
 
 
 def connect(use_horovod: bool) -> Workers:
     """The ranks of this job: one process, or Horovod's where `use_horovod`.
 
-    Each rank takes the GPU with its local number where there are GPUs.
+    Each rank takes the GPU with its local number; where it can see one only (Slurm's --gpus-per-task), that one.
 
     Raises:
-      UserError: Horovod is wanted and cannot be used.
+      UserError: Horovod is wanted and cannot be used; this machine has GPUs that TensorFlow cannot use; or ranks
+        would share a GPU.
+      LostRankError: some rank has not come.
     """
-    workers = connect_horovod() if use_horovod else Workers()
     gpus = tf.config.list_physical_devices("GPU")
+    _check_gpus(gpus)
     for gpu in gpus:
         tf.config.experimental.set_memory_growth(gpu, True)
-    if gpus and use_horovod:
-        if workers.local_rank >= len(gpus):
-            raise UserError(
-                f"rank {workers.rank} is number {workers.local_rank} on its machine, "
-                f"which has {len(gpus)} GPU(s); start at most {len(gpus)} ranks there"
-            )
-        tf.config.set_visible_devices(gpus[workers.local_rank], "GPU")
+    if not use_horovod:
+        return Workers()
+    await_ranks()
+    workers = connect_horovod()
+    number = _gpu_number(gpus, workers)
+    if gpus:
+        tf.config.set_visible_devices(gpus[number], "GPU")
     return workers
+
+
+def _check_gpus(gpus: Sequence[Any]) -> None:
+    """Raises `UserError` where this machine has GPUs but TensorFlow has none: it would train on the CPU."""
+    num_cards = 0 if gpus else count_gpus(os.environ)
+    if num_cards:
+        raise UserError(
+            f"nvidia-smi lists {num_cards} GPU(s) that may be used here, TensorFlow has 0: {_explain_no_gpu()}. "
+            "Mend that ('bash scripts/setup.sh' installs the CUDA libraries), or train on the CPU by --device=cpu "
+            "(launchers: DEVICE=cpu)"
+        )
+
+
+def _explain_no_gpu() -> str:
+    """What TensorFlow logs when it looks for GPUs. In a process of its own: here its log level is fixed already."""
+    if not tf.test.is_built_with_cuda():
+        return "this TensorFlow was built without CUDA (it is tensorflow-cpu)"
+    look = "import tensorflow as tf; tf.config.list_physical_devices('GPU')"
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "0"}
+    try:
+        answer = subprocess.run(
+            [sys.executable, "-c", look], env=environment, capture_output=True, text=True, timeout=300
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"asking it for the reason failed ({error})"
+    lines = [line.rpartition("] ")[2].strip() for line in answer.stderr.splitlines() if _REASON.search(line)]
+    return "it says: " + "; ".join(dict.fromkeys(lines)) if lines else "it gives no reason"
+
+
+def _gpu_number(gpus: Sequence[Any], workers: Workers) -> int:
+    """Which of the GPUs that this rank sees is its own."""
+    # A rank that sees one GPU only cannot tell whether it is the same as another rank's, but all of them together can.
+    seen = "\n".join([platform.node(), os.environ.get("CUDA_VISIBLE_DEVICES", ""), *list_gpus()])
+    mark = int(hashlib.sha256(seen.encode()).hexdigest()[:15], 16) if len(gpus) == 1 else -1
+    alike = np.flatnonzero(workers.gather(np.array([mark]))[:, 0] == mark)
+    if len(gpus) == 1 and len(alike) > 1:
+        raise UserError(
+            f"ranks {', '.join(map(str, alike))} on {platform.node()} see one and the same GPU; start one rank "
+            "there, or let each see a GPU of its own"
+        )
+    if len(gpus) > 1 and workers.local_rank >= len(gpus):
+        raise UserError(
+            f"rank {workers.rank} is number {workers.local_rank} on its machine, "
+            f"which has {len(gpus)} GPU(s); start at most {len(gpus)} ranks there"
+        )
+    return workers.local_rank if len(gpus) > 1 else 0

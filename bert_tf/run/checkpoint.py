@@ -23,13 +23,14 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import sha256_of_file, sync
+from bert_tf.base.files import read_json_object, sha256_of_file, sync
 
 PREFIX = "bert_model.ckpt"
 STATE = "state.json"
 MANIFEST = "manifest.json"
-_NAME = re.compile(r"ckpt-(\d{8,})$")
-_UNFINISHED = ".unfinished-"
+# The second form is a checkpoint that `save` has put aside for another one of the same update.
+_NAME = re.compile(r"(\.replaced-)?ckpt-(\d{8,})")
+_UNFINISHED, _REPLACED = ".unfinished-", ".replaced-"
 # Inside the model these have rows up to a multiple of 8; in files exactly one for each piece.
 _VOCABULARY_ROWS = ("bert/embeddings/word_embeddings", "cls/predictions/output_bias")
 _SLOTS = ("/adam_m", "/adam_v", "/momentum")
@@ -84,15 +85,16 @@ class CheckpointFolder:
           SaveError: it could not be written (a full disk, no permission); older ones stay.
         """
         final = self.folder / f"ckpt-{update:08d}"
-        partial = self.folder / f"{_UNFINISHED}{final.name}"
+        partial, replaced = (self.folder / f"{prefix}{final.name}" for prefix in (_UNFINISHED, _REPLACED))
         try:
             self.remove_leftovers()
             partial.mkdir(parents=True)
             self._write(partial, variables, dict(state, updates_applied=update))
             if final.exists():  # damaged, or this update was saved before a restart from an older one
-                shutil.rmtree(final)
+                os.rename(final, replaced)  # a kill before the next line leaves it to be found under this name
             os.rename(partial, final)
             sync(self.folder)
+            shutil.rmtree(replaced, ignore_errors=True)
         except (OSError, tf.errors.OpError) as error:
             shutil.rmtree(partial, ignore_errors=True)
             reason = str(error).splitlines()[0]
@@ -110,8 +112,12 @@ class CheckpointFolder:
         """Finished checkpoints, oldest first."""
         if not self.folder.is_dir():
             return []
-        found = [path for path in self.folder.iterdir() if path.is_dir() and _NAME.match(path.name)]
-        return sorted(found, key=lambda path: int(path.name.split("-")[1]))
+        found: dict[int, Path] = {}
+        for path in sorted(self.folder.iterdir()):  # one put aside comes first, so that it counts where it is alone
+            name = _NAME.fullmatch(path.name)
+            if name and path.is_dir():
+                found[int(name[2])] = path
+        return [found[update] for update in sorted(found)]
 
     def newest_sound(self) -> tuple[Path | None, builtins.list[str]]:
         """The newest checkpoint whose files match their hashes, and what is wrong with newer ones."""
@@ -122,6 +128,15 @@ class CheckpointFolder:
                 return path, complaints
             complaints.append(f"checkpoint {path} is damaged ({damage}) and is passed over")
         return None, complaints
+
+    def newest_finite(self) -> Path | None:
+        """The newest checkpoint that is whole and holds finite numbers only. Reads all of it."""
+        for path in reversed(self.list()):
+            if find_damage(path) is None:
+                reader = tf.train.load_checkpoint(str(path / PREFIX))
+                if all(np.isfinite(reader.get_tensor(name)).all() for name in reader.get_variable_to_shape_map()):
+                    return path
+        return None
 
     def restore(self, path: Path, variables: Sequence[tf.Variable]) -> dict[str, Any]:
         """Fills all `variables` from a checkpoint of this run and returns its state."""
@@ -152,7 +167,13 @@ class CheckpointFolder:
         sync(folder)
 
     def remove_leftovers(self) -> None:
-        """Removes what a killed run left half-written or half-deleted."""
+        """Removes what a killed run left half-written or half-deleted, and ends a replacement that it began."""
+        for path in self.folder.glob(f"{_REPLACED}ckpt-*"):
+            final = self.folder / path.name[len(_REPLACED) :]
+            if final.exists():
+                shutil.rmtree(path)
+            else:
+                os.rename(path, final)
         for path in self.folder.glob(f"{_UNFINISHED}ckpt-*"):
             shutil.rmtree(path)
 
@@ -160,18 +181,20 @@ class CheckpointFolder:
 def find_damage(folder: Path) -> str | None:
     """What is wrong with a checkpoint of ours, or None: every file must match its sha256."""
     try:
-        hashes = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["sha256"]
+        hashes = read_json_object(folder / MANIFEST, "it was made with the checkpoint")["sha256"]
         for name, expected in hashes.items():
             if sha256_of_file(folder / name) != expected:
                 return f"{name} does not match its sha256"
-    except (OSError, ValueError, KeyError) as error:
+    except UserError as error:
+        return str(error)
+    except (OSError, KeyError, AttributeError) as error:
         return f"{type(error).__name__}: {error}"
     return None
 
 
 def read_state(folder: Path) -> dict[str, Any]:
     """The ``state.json`` of a checkpoint folder of ours."""
-    return json.loads((folder / STATE).read_text(encoding="utf-8"))
+    return read_json_object(folder / STATE, "use another checkpoint")
 
 
 def load_weights(prefix: str | Path, variables: Sequence[tf.Variable], vocab_size: int) -> LoadReport:

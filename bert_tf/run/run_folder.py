@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 import platform
 import subprocess
 import sys
@@ -13,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import write_text
+from bert_tf.base.files import read_json_object, write_text
+from bert_tf.base.locks import FileLock, LockedError
+from bert_tf.base.machine import count_cores
 
 CONFIG = "config.json"
 _LOCK = ".lock"
@@ -30,20 +30,13 @@ class RunFolder:
         self.path = Path(path)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            self._lock = open(self.path / _LOCK, "a+", encoding="utf-8")  # noqa: SIM115 - kept open on purpose
+            self._lock = FileLock(self.path / _LOCK)
         except OSError as error:
             raise UserError(f"run folder {self.path} cannot be used ({error.strerror}); choose another one") from None
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self._lock.seek(0)
-            holder = self._lock.read().strip() or "another process"
+        except LockedError as error:
             raise UserError(
-                f"run folder {self.path} is in use by {holder}; wait for it, stop it, or choose another folder"
+                f"run folder {self.path} is in use by {error.holder}; wait for it, stop it, or choose another folder"
             ) from None
-        self._lock.truncate(0)
-        self._lock.write(f"process {os.getpid()} on {platform.node()}")
-        self._lock.flush()
 
     def bind(
         self,
@@ -72,7 +65,7 @@ class RunFolder:
         previous = read_config(self.path)
         if previous is None or continue_with_changes:
             return
-        old = previous.get("identity", {})
+        old = previous["identity"]
         changed = [
             f"{name}: {old.get(name)!r} there, {identity.get(name)!r} now"
             for name in sorted({*old, *identity})
@@ -95,10 +88,10 @@ def read_config(folder: Path) -> dict[str, Any] | None:
                 "choose another folder"
             )
         return None
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise UserError(f"{path} is not valid JSON ({error}); choose another folder") from None
+    config = read_json_object(path, "choose another folder")
+    if not isinstance(config.get("identity"), dict):
+        raise UserError(f"{path} holds no run's settings; choose another folder")
+    return config
 
 
 def write_whole(path: Path, text: str) -> None:
@@ -127,7 +120,7 @@ def provenance() -> dict[str, Any]:
         "command": [sys.executable, *sys.argv],
         "host": platform.node(),
         "processor": _processor(),
-        "num_cores": os.cpu_count(),
+        "num_cores": count_cores(),
     }
 
 

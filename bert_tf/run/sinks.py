@@ -19,7 +19,7 @@ from typing import Any
 import tensorflow as tf
 from tqdm import tqdm
 
-PLAIN_LINE_INTERVAL_SECS = 10.0
+from bert_tf.base.progress import PLAIN_LINE_INTERVAL_SECS, has_terminal
 
 # How DLLogger's readers learn the units.
 _DLLOGGER_UNITS = {
@@ -38,7 +38,7 @@ class Console:
 
     def __init__(self, is_chief: bool, total_updates: int):
         self._total_updates = total_updates
-        self._at_terminal = is_chief and _has_terminal()
+        self._at_terminal = is_chief and has_terminal()
         self._bar: tqdm | None = None
         self._printed_at: float | None = None
         self._pending: str | None = None
@@ -101,14 +101,6 @@ class Console:
         if self._bar is not None:
             self._bar.close()
             self._bar = None
-
-
-def _has_terminal() -> bool:
-    """Whether stderr is a terminal that can hold a bar: tqdm hides it where no size is set."""
-    try:
-        return sys.stderr.isatty() and os.get_terminal_size(sys.stderr.fileno()).lines > 1
-    except OSError:
-        return False
 
 
 # What the console shows of a report: name, short form for the bar, long form for lines.

@@ -89,7 +89,7 @@ class Telemetry:
     ) -> None:
         """Begins or goes on. `update` is the number of updates already applied.
 
-        Further fields are recorded as they are. Used here where given: ``num_ranks``,
+        Further fields are recorded as they are. Used here where given: ``device``, ``num_ranks``,
         ``global_batch_size``, ``flops_per_sequence`` (for TFLOP/s) and ``peak_tflops`` (of all
         devices together, for MFU).
         """
@@ -114,17 +114,19 @@ class Telemetry:
 
     def _opening_line(self, phase: str, update: int, resumed_from: Path | None) -> str:
         remaining = max(self._total_updates - update, 0)
+        ranks = self._static.get("num_ranks", 1)
+        where = f" on {ranks:,} rank{'' if ranks == 1 else 's'}"
+        if "device" in self._static:
+            where += f" ({self._static['device']})"
         if resumed_from:
             return (
                 f"{phase}: going on from {resumed_from}: {update:,} of {self._total_updates:,} "
-                f"updates done, {remaining:,} to go"
+                f"updates done, {remaining:,} to go{where}"
             )
         line = f"{phase}: {remaining:,} updates"
         if "global_batch_size" in self._static:
             line += f" of {self._static['global_batch_size']:,} sequences"
-        ranks = self._static.get("num_ranks", 1)
-        line += f" on {ranks:,} rank{'' if ranks == 1 else 's'}"
-        return f"{line}; everything goes to {self.run_folder}"
+        return f"{line}{where}; everything goes to {self.run_folder}"
 
     def train(self, update: int, **metrics: Any) -> None:
         """Records the state after `update` updates; names as in metrics.jsonl.

@@ -101,6 +101,7 @@ def finetune(
     state = TrainState(task.model, optimizer, loss_scale)
     resumed_from = start_or_resume(state, checkpoints, workers, telemetry, initialise)
     facts = {
+        **describe_devices(),
         "num_ranks": workers.size,
         "global_batch_size": config.global_batch_size,
         "flops_per_sequence": task.flops_per_sequence,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -127,7 +128,7 @@ class _Loop:
 
     def __init__(self, training: Training, settings: LoopSettings):
         self._training, self._settings = training, settings
-        self._applied = self._saved_at = training.state.updates_applied
+        self._applied = training.state.updates_applied
         self._num_skipped = training.state.batches_consumed - self._applied
         self._statistics = UpdateStatistics()
         self._stops = False
@@ -140,6 +141,9 @@ class _Loop:
     def run(self) -> bool:
         training, settings = self._training, self._settings
         batches = training.batches_from(training.state.batches_consumed)
+        if not self._is_at_end:  # the first read may take one rank long, where files are far away
+            first = training.workers.run_keeping_alive(lambda: next(batches))
+            batches = itertools.chain([first], batches)
         with StopSignals().watched() as signals:
             while not self._is_at_end and not self._stops:
                 self._update(batches, signals)
@@ -177,12 +181,11 @@ class _Loop:
         figures = {**metrics, "skipped_updates": self._num_skipped, **figures}
         training.telemetry.train(self._applied, batches_consumed=state.batches_consumed, **figures)
         if state.loss_scale.num_consecutive_skips() >= max_skips(state.loss_scale):
-            raise UserError(_describe_skips(training.step, state, self._settings, norms_V, self._saved_at))
+            raise UserError(_describe_skips(training, self._settings, norms_V))
         for warning in watch.add(self._applied, metrics["total_loss"]) if watch else ():
             training.telemetry.warning(warning)
 
     def _save(self) -> None:
-        self._saved_at = self._applied
         training = self._training
         if not training.workers.is_chief:
             return
@@ -201,19 +204,19 @@ class _Loop:
         training.after_save()
 
 
-def _describe_skips(
-    step: TrainStep, state: TrainState, settings: LoopSettings, norms_V: np.ndarray, saved_at: int
-) -> str:
+def _describe_skips(training: Training, settings: LoopSettings, norms_V: np.ndarray) -> str:
     """What to say when the last updates were all skipped; `norms_V` is the last one's gradient."""
+    step, state = training.step, training.state
     batch, limit = state.batches_consumed - 1, max_skips(state.loss_scale)
     bad = first_non_finite(step.variables, norms_V) or "no single variable, but the sum of their squares"
     records = settings.name_records(batch)
     more = f" and {len(records) - _NAMED_RECORDS} more ranges" if len(records) > _NAMED_RECORDS else ""
-    checkpoint = f"the checkpoint of update {saved_at} is sound" if saved_at else "no checkpoint had been saved"
+    saved = training.checkpoints.newest_finite()
+    sound = f"{saved.name} is sound" if saved else "there is no checkpoint of finite weights"
     return (
         f"{limit} updates in a row had a non-finite gradient, so nothing is learned any more; the last one was "
         f"global batch {batch}, not finite first in {bad}; its records (file, number in it): "
-        f"{', '.join(records[:_NAMED_RECORDS]) or 'unknown'}{more}; {checkpoint}. --replay_update="
+        f"{', '.join(records[:_NAMED_RECORDS]) or 'unknown'}{more}; {sound}. --replay_update="
         f"{state.updates_applied + 1} takes that update apart; a lower learning rate, a longer warm-up or "
         "--precision=fp32 may help"
     )

@@ -10,6 +10,7 @@ from typing import Any, Callable
 
 import numpy as np
 
+from bert_tf.base.progress import progress
 from bert_tf.batches.batches import Batch, evaluation_batches, training_batches
 from bert_tf.batches.data_order import GlobalOrder
 from bert_tf.batches.record_set import RecordSet
@@ -173,8 +174,6 @@ def pretrain(
         folder = RunFolder(model_dir)
         folder.check(identity, continue_with_changes)  # first, because a trial of the memory may take minutes
     config = fit_into_memory(config, workload(config, bert_config), config.optimizer_type, model_dir, workers)
-    if workers.is_chief:
-        folder.bind(identity, _run_record(config, inputs), inputs.companions, continue_with_changes)
     telemetry = Telemetry(
         model_dir, is_chief=workers.is_chief, total_updates=config.num_train_steps, dllog_path=dllog_path
     )
@@ -197,6 +196,8 @@ def pretrain(
                 inputs.init_checkpoint, state.model, bert_config.vocab_size, telemetry, inputs.vocabulary
             ),
         )
+        if workers.is_chief:  # now, when nothing is left that may be refused
+            folder.bind(identity, _run_record(config, inputs), inputs.companions, continue_with_changes)
         telemetry.start(
             update=state.updates_applied,
             resumed_from=resumed_from,
@@ -254,7 +255,15 @@ def _evaluate_phase(
         num_ranks=workers.size,
         vocab_size=inputs.bert_config.vocab_size,
     )
-    means = name_pretraining_metrics(evaluate(state.model, objective, batches, workers))
+    num_all = -(-inputs.evaluation.num_instances // (config.eval_batch_size * workers.size))
+    num_batches = min(num_all, config.max_eval_steps or num_all)
+    if num_batches < num_all:
+        telemetry.note(
+            f"evaluating {num_batches * config.eval_batch_size * workers.size:,} of "
+            f"{inputs.evaluation.num_instances:,} held-out instances (--max_eval_steps)"
+        )
+    bar = progress(batches, total=num_batches, unit="batches", description="evaluation", disable=not workers.is_chief)
+    means = name_pretraining_metrics(evaluate(state.model, objective, bar, workers))
     results = {
         "masked_lm_accuracy": means["mlm_accuracy"],
         "masked_lm_loss": means["mlm_loss"],
@@ -286,6 +295,7 @@ def _telemetry_facts(config: PretrainingConfig, bert_config: BertConfig) -> dict
     peak = peak_tflops(describe_devices()["device"], config.precision)
     flops = pretraining_flops_per_sequence(bert_config, config.max_seq_length, config.max_predictions_per_seq)
     facts = {
+        **describe_devices(),
         "num_ranks": config.num_ranks,
         "global_batch_size": config.global_batch_size,
         "flops_per_sequence": flops,

@@ -144,7 +144,7 @@ def _read_run_folder(model_dir: Path, input_files: str | None) -> tuple[Pretrain
             f"--replay_update needs the folder of a pre-training run, but {path} cannot be read "
             f"({error.strerror}); give it with --model_dir"
         ) from None
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UserError(
             f"{path} is not what this version writes for a pre-training run "
             f"({type(error).__name__}: {error}); replay with the version the run was made with"

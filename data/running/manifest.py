@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import json
 import os
 import time
@@ -22,6 +21,7 @@ from typing import IO, Any
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import TEMPORARY_SUFFIX, atomic_file
+from bert_tf.base.locks import FileLock, LockedError, is_locked
 from data.running.entries import (
     FileEntry,
     Header,
@@ -77,16 +77,7 @@ def journal_path(manifest_path: Path) -> Path:
 
 def is_at_work(manifest_path: Path) -> bool:
     """Whether a run holds the stage's lock now."""
-    try:
-        lock = open(_beside(manifest_path, ".lock"), "rb")  # noqa: SIM115
-    except OSError:
-        return False
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
+    return is_locked(_beside(manifest_path, ".lock"))
 
 
 def mark_damaged(manifest_path: Path, names: Iterable[str]) -> None:
@@ -209,18 +200,18 @@ class Stage:
         self._journal_path.unlink(missing_ok=True)
 
     def _lock(self, stack: contextlib.ExitStack) -> None:
-        lock = stack.enter_context(open(self._lock_path, "ab"))  # noqa: SIM115
         for _ in range(_LOCK_TRIALS):
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                stack.enter_context(FileLock(self._lock_path))
                 break
-            except BlockingIOError:
+            except LockedError as error:
+                holder = error.holder
                 # It may be somebody who only looks whether a run is at work.
                 time.sleep(_LOCK_PAUSE_SECS)
         else:
             raise UserError(
                 f"another run of {self._header.stage} for {self._header.dataset} is at work "
-                f"in {self.folder}: wait for it to end, or choose another BERT_PREP_WORKING_DIR"
+                f"in {self.folder} ({holder}): wait for it to end, or choose another BERT_PREP_WORKING_DIR"
             )
 
     def _require_same(self, there: Manifest) -> None:

@@ -31,11 +31,6 @@ class WorkersError(UserError):
 ITEMS_IN_FLIGHT_PER_PROCESS = 4
 
 
-def available_cores() -> int:
-    """The cores this process may use, which in a container or a Slurm job is not all of them."""
-    return len(os.sched_getaffinity(0))
-
-
 class Workers(abc.ABC):
     """Processes that work on many items of a kind."""
 

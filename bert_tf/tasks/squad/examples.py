@@ -164,7 +164,7 @@ def _read_json(path: str | Path) -> Any:
         raise UserError(f"{path}: no such file; name a SQuAD file such as train-v1.1.json") from None
     except IsADirectoryError:
         raise UserError(f"{path} is a folder; name one SQuAD file in it, such as train-v1.1.json") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is not valid JSON ({error}); if the download broke off, fetch it again") from None
 
 

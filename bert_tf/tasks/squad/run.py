@@ -63,8 +63,10 @@ class _SquadRun:
         self.job, self.workers = job, workers
         # Rank 0 locks before anything is written. What it finds wrong ends all ranks.
         self.folder = RunFolder(job.model_dir) if workers.is_chief else None
-        self.weights = None if job.train_file else find_span_weights(job.model_dir, job.init_checkpoint)
-        self.bert_config, self.vocab_file = self._find_model_files()
+        self.weights = None
+        if not job.train_file:
+            self.weights = workers.run_keeping_alive(lambda: find_span_weights(job.model_dir, job.init_checkpoint))
+        self.bert_config, self.vocab_file = workers.run_keeping_alive(self._find_model_files)
         if job.train_file:
             self.job = dataclasses.replace(job, training=self._fit_into_memory())
         self.tokenizer = FullTokenizer(str(self.vocab_file), do_lower_case=job.decoding.do_lower_case)
@@ -170,10 +172,6 @@ class _SquadRun:
             "bert_config.json": self.bert_config.to_json(),
             "vocab.txt": self.vocab_file.read_text(encoding="utf-8"),
         }
-        if self.folder:
-            self.folder.bind(
-                {**config.identity(), **identity}, self._record(features), companions, job.continue_with_changes
-            )
         task = Task(
             "squad",
             self.model,
@@ -189,13 +187,27 @@ class _SquadRun:
             vocab_size=self.bert_config.vocab_size,
             companions=companions,
         )
+        whole_identity = {**config.identity(), **identity}
+
+        def bind() -> None:
+            if self.folder:
+                self.folder.bind(whole_identity, self._record(features), companions, job.continue_with_changes)
+
+        def initialise() -> None:
+            initialise_from(job.init_checkpoint, self.model, self.bert_config.vocab_size, telemetry)
+            bind()  # now, when nothing is left that may be refused
+
+        if self.folder:
+            self.folder.check(whole_identity, job.continue_with_changes)
+        if checkpoints.list():
+            bind()
         return finetune(
             config,
             task,
             checkpoints,
             telemetry,
             self.workers,
-            lambda: initialise_from(job.init_checkpoint, self.model, self.bert_config.vocab_size, telemetry),
+            initialise,
             lambda: write_report(job.model_dir, telemetry),
         )
 
@@ -230,7 +242,8 @@ def run_squad(job: SquadJob, workers: Workers) -> bool:
     run = _SquadRun(job, workers)
     questions: list[Example] = []
     if job.predict_file:  # read before the training, which may take days, not after it
-        questions = run.read(job.predict_file)
+        predict_file = job.predict_file
+        questions = workers.run_keeping_alive(lambda: run.read(predict_file))
         if job.wants_scores:
             check_answers_known(questions)
     num_updates = 0

@@ -1,0 +1,70 @@
+"""What of this machine a program may use: GPUs and cores."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+CGROUPS = Path("/sys/fs/cgroup")
+
+
+def count_gpus(environ: Mapping[str, str]) -> int:
+    """GPUs that a program may use here: those nvidia-smi lists, less what CUDA_VISIBLE_DEVICES hides."""
+    present = len(list_gpus())
+    visible = environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return present
+    # As CUDA reads it: an index below zero ends the list.
+    chosen = [entry.strip() for entry in visible.split(",") if entry.strip()]
+    if any(entry.startswith("-") for entry in chosen):
+        chosen = chosen[: next(i for i, entry in enumerate(chosen) if entry.startswith("-"))]
+    return min(present, len(chosen))
+
+
+def list_gpus() -> list[str]:
+    """One line with model and UUID for each GPU that nvidia-smi lists; none where there is no nvidia-smi."""
+    try:
+        answer = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return [line for line in answer.stdout.splitlines() if line.startswith("GPU ")]
+
+
+def count_cores(cgroups: Path = CGROUPS, membership: Path = Path("/proc/self/cgroup")) -> int:
+    """Cores that this process may keep busy: its CPU affinity, or its cgroups' quota of CPU time where that is less.
+
+    A quota is what a container's or a batch job's "number of CPUs" often is; 2.5 cores count as 2.
+
+    Args:
+      cgroups, membership: where the kernel shows the cgroups, and those of this process.
+    """
+    return max(1, int(min([len(os.sched_getaffinity(0)), *_quotas(cgroups, membership)])))
+
+
+def _quotas(cgroups: Path, membership: Path) -> list[float]:
+    """Every limit, in cores, on the way from this process' cgroups up to their root, version 1 and 2."""
+    quotas: list[float] = []
+    for line in _read(membership).splitlines():
+        _, controllers, name = line.split(":", 2)
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        # Version 2 names no controllers. Inside a container the name may be one of the host's, which is not there.
+        root = cgroups / "cpu" if controllers else cgroups
+        folder = root / name.lstrip("/")
+        for place in {root, *(place for place in (folder, *folder.parents) if root in place.parents)}:
+            if controllers:
+                words = [_read(place / f"cpu.cfs_{what}_us").strip() for what in ("quota", "period")]
+            else:
+                words = _read(place / "cpu.max").split()
+            if len(words) == 2 and all(word.isdigit() and int(word) for word in words):  # no limit: "max", or -1
+                quotas.append(int(words[0]) / int(words[1]))
+    return quotas
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except OSError:
+        return ""

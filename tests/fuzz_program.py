@@ -1,0 +1,54 @@
+"""Started by test_bad_input: one program, called again and again in one process with the command lines on stdin.
+
+Each line of stdin is a JSON list of arguments; each of stdout ``[exit code, message]``. What is no mistake gets as far
+as the training, which does nothing here. The exit code of what would end in a traceback is -1.
+"""
+
+import importlib
+import json
+import sys
+import traceback
+
+from absl import flags
+
+from bert_tf.base import command_line
+from bert_tf.base.errors import as_user_error
+
+
+def do_nothing(*_, **__):
+    return True
+
+
+def main():
+    program = importlib.import_module(sys.argv[1])
+    if sys.argv[1] == "run_pretraining":
+        from bert_tf.training import pretraining
+
+        pretraining.run_updates = do_nothing
+        pretraining._evaluate_phase = do_nothing
+    else:
+        from bert_tf.tasks.squad import run
+
+        run.finetune = do_nothing
+        run._SquadRun.predict = do_nothing
+    shown = sys.stdout
+    sys.stdout = sys.stderr
+    for line in sys.stdin:
+        for name in flags.FLAGS:
+            flags.FLAGS[name].unparse()
+        flags.FLAGS.unparse_flags()
+        arguments = ["program", *json.loads(line)]
+        try:
+            program.main.__wrapped__(command_line.parse_flags.__wrapped__(arguments))
+            answer = [0, ""]
+        except Exception as raised:
+            error = as_user_error(raised)
+            if error is None:
+                traceback.print_exc()
+                answer = [-1, repr(raised)]
+            else:
+                answer = [error.exit_code, str(error)]
+        print(json.dumps(answer), file=shown, flush=True)
+
+
+main()

@@ -1,0 +1,50 @@
+"""Cores by affinity and cgroup quotas. (GPUs: test_launch.)"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from bert_tf.base.machine import count_cores
+
+
+@pytest.fixture(autouse=True)
+def eight_cores(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+
+
+def cores(tmp_path, membership, files):
+    for name, text in files.items():
+        file = tmp_path / "cgroup" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    (tmp_path / "membership").write_text(membership)
+    return count_cores(tmp_path / "cgroup", tmp_path / "membership")
+
+
+@pytest.mark.parametrize(
+    "limit, expected", [("max 100000", 8), ("250000 100000", 2), ("400000 100000", 4), ("50000 100000", 1)]
+)
+def test_version_2(tmp_path, limit, expected):
+    assert cores(tmp_path, "0::/job\n", {"job/cpu.max": f"{limit}\n"}) == expected
+
+
+def test_the_tightest_limit_on_the_way_up_counts(tmp_path):
+    files = {"a/b/cpu.max": "max 100000", "a/cpu.max": "300000 100000", "cpu.max": "600000 100000"}
+    assert cores(tmp_path, "0::/a/b\n", files) == 3
+
+
+def test_inside_a_container_the_root_is_the_limit(tmp_path):
+    """The name is one of the host's, which the container cannot see."""
+    assert cores(tmp_path, "0::/docker/123\n", {"cpu.max": "200000 100000"}) == 2
+
+
+@pytest.mark.parametrize("quota, expected", [("-1", 8), ("150000", 1), ("700000", 7)])
+def test_version_1(tmp_path, quota, expected):
+    files = {"cpu/job/cpu.cfs_quota_us": f"{quota}\n", "cpu/job/cpu.cfs_period_us": "100000\n"}
+    assert cores(tmp_path, "4:memory:/job\n3:cpu,cpuacct:/job\n0::/\n", files) == expected
+
+
+def test_without_cgroups_the_affinity_counts(tmp_path):
+    assert count_cores(tmp_path / "absent", tmp_path / "absent") == 8

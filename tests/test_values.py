@@ -1,0 +1,25 @@
+"""Numbers and switches as people type them. (Switches: test_launch.)"""
+
+from __future__ import annotations
+
+import pytest
+
+from bert_tf.base.values import parse_number, parse_switch, parse_whole
+
+
+@pytest.mark.parametrize("text", ["1_0", "", " 1", "1 ", "1.0", "1e3", "0x10", "٥", "--1", "9" * 19, "nan", "\n1"])
+def test_what_is_no_whole_number(text):
+    with pytest.raises(ValueError):
+        parse_whole(text)
+
+
+@pytest.mark.parametrize("text", ["1_0", "", " 1", "1e", "nan", "inf", "-inf", "0x1p3", "٥", ".", "e3", "1.2.3"])
+def test_what_is_no_number(text):
+    with pytest.raises(ValueError):
+        parse_number(text)
+
+
+def test_what_is_one():
+    assert [parse_whole(text) for text in ("0", "-7", "+7", "007")] == [0, -7, 7, 7]
+    assert [parse_number(text) for text in ("7.5e-4", "-1", ".5", "5.", "1E3")] == [7.5e-4, -1, 0.5, 5, 1000]
+    assert [parse_switch(text) for text in ("1", "TRUE", "Yes", "0", "False", "no")] == [True] * 3 + [False] * 3
