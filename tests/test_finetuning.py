@@ -16,7 +16,6 @@ from squad_data import GOLDEN, write_squad
 from bert_tf.base.errors import UserError
 from bert_tf.batches.data_order import GlobalOrder
 from bert_tf.config import FinetuningConfig
-from bert_tf.memory.plan import BatchSplit
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import PREFIX
 from bert_tf.tasks import finetuning
@@ -24,7 +23,6 @@ from bert_tf.tasks.finetuning import training_rows
 from bert_tf.tasks.squad.decode import DecodeSettings
 from bert_tf.tasks.squad.features import FeatureSettings
 from bert_tf.tasks.squad.run import SquadJob, run_squad
-from bert_tf.training import memory_trial
 
 ROOT = Path(__file__).resolve().parent.parent
 NUM_WINDOWS = len(GOLDEN["features"])
@@ -257,23 +255,6 @@ def test_the_split_into_micro_batches_changes_nothing_but_rounding(finished, squ
     run_squad(job(squad, tmp_path, training=whole, predict_file=None), Workers())
     mine, theirs = (np.frombuffer(weights(folder, 8), np.float32) for folder in (tmp_path, finished))
     np.testing.assert_allclose(mine, theirs, atol=2e-4)
-    assert events(tmp_path, "train")[-1]["total_loss"] == pytest.approx(
-        events(finished, "train")[-1]["total_loss"], rel=1e-4
-    )
-
-
-def test_a_size_to_be_found_is_tried_as_it_is_trained(finished, squad, tmp_path, monkeypatch):
-    tried = []
-
-    def fit(split, work, optimizer_type, workers):
-        tried.append((split, work.max_seq_length, work.max_predictions_per_seq, optimizer_type))
-        return BatchSplit(1, 4, True)
-
-    monkeypatch.setattr(memory_trial, "fit_split", fit)
-    run_squad(job(squad, tmp_path, training=settings(may_split_more=True), predict_file=None), Workers())
-    assert tried == [(BatchSplit(2, 2, True), GOLDEN["settings"]["max_seq_length"], 0, "adamw")]
-    found = json.loads((tmp_path / "config.json").read_text())["settings"]
-    assert (found["train_batch_size"], found["num_accumulation_steps"]) == (1, 4)
     assert events(tmp_path, "train")[-1]["total_loss"] == pytest.approx(
         events(finished, "train")[-1]["total_loss"], rel=1e-4
     )

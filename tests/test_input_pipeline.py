@@ -14,6 +14,7 @@ from bert_tf.batches.batches import evaluation_batches, training_batches
 from bert_tf.batches.data_order import GlobalOrder
 from bert_tf.batches.masking import Masker, MaskingRules, VocabularyIds
 from bert_tf.batches.record_set import RecordSet, find_shards
+from bert_tf.config import BatchSplit
 from bert_tf.records.schema import RecordSchema
 from bert_tf.records.writer import write_records
 from bert_tf.text.vocabulary import load_vocab
@@ -37,11 +38,8 @@ def batches(dataset, count, first_batch=0, accumulation=2, micro_batch=4, rank=0
     iterator = training_batches(
         records,
         order,
+        BatchSplit(micro_batch, accumulation, ranks, rank),
         first_batch=first_batch,
-        num_accumulation_steps=accumulation,
-        micro_batch_size=micro_batch,
-        rank=rank,
-        num_ranks=ranks,
         vocab_size=VOCAB_SIZE,
     )
     return [next(iterator).features for _ in range(count)]
@@ -266,11 +264,8 @@ def updates(dataset, count, packing, first_batch=0, accumulation=8, micro_batch=
     iterator = training_batches(
         records,
         GlobalOrder(records.records_per_file, seed=1),
+        BatchSplit(micro_batch, accumulation, ranks, rank),
         first_batch=first_batch,
-        num_accumulation_steps=accumulation,
-        micro_batch_size=micro_batch,
-        rank=rank,
-        num_ranks=ranks,
         vocab_size=VOCAB_SIZE,
         packing=packing,
     )
@@ -331,15 +326,7 @@ def test_packing_goes_by_the_lengths_in_the_indexes(tmp_path):
     index = tmp_path / "data" / "training" / "x_training_0.tfrecord.index"
     records._indexes[0].lengths[7] -= 1
     iterator = training_batches(
-        records,
-        GlobalOrder([40], seed=1),
-        first_batch=0,
-        num_accumulation_steps=4,
-        micro_batch_size=10,
-        rank=0,
-        num_ranks=1,
-        vocab_size=VOCAB_SIZE,
-        packing=True,
+        records, GlobalOrder([40], seed=1), BatchSplit(10, 4), first_batch=0, vocab_size=VOCAB_SIZE, packing=True
     )
     with pytest.raises(UserError, match=f"record 7 does not begin with.*delete {index.name}"):
         next(iterator)
@@ -372,10 +359,10 @@ import sys
 from bert_tf.batches.data_order import GlobalOrder
 from bert_tf.batches.batches import training_batches
 from bert_tf.batches.record_set import RecordSet
+from bert_tf.config import BatchSplit
 records = RecordSet({str(unmasked_dataset / "training")!r}, "input_files")
 order = GlobalOrder(records.records_per_file, seed=1)
-batches = training_batches(records, order, first_batch=0, num_accumulation_steps=1, micro_batch_size=8, rank=0,
-                           num_ranks=1, vocab_size={VOCAB_SIZE})
+batches = training_batches(records, order, BatchSplit(8), first_batch=0, vocab_size={VOCAB_SIZE})
 next(batches)
 sys.exit(3)
 """

@@ -15,15 +15,16 @@ from __future__ import annotations
 import dataclasses
 import resource
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Callable, NamedTuple
+from typing import Any, Callable, NamedTuple
 
 from bert_tf.base.errors import UserError
-from bert_tf.config import BertConfig, compute_dtype
+from bert_tf.config import BatchSplit, BertConfig, compute_dtype
 
 GIB = 1 << 30
 FLOAT = 4
-# The flat copy that an all-reduce sends (ranks.workers.BUCKET_BYTES).
+# The largest flat copy that an all-reduce sends, but for a single larger variable (ranks.workers.BUCKET_BYTES).
 BUCKET = 128 << 20
 # What libraries, driver and compiled code take beside tensors.
 PROGRAM = 0.75 * GIB
@@ -72,6 +73,19 @@ class Workload:
     precision: str = "fp32"
     recompute: bool = False
     num_ranks: int = 1
+
+    @classmethod
+    def from_flags(cls, flags: Mapping[str, Any], bert_config: BertConfig, scope: str, num_ranks: int) -> Workload:
+        """What the flags of a program, by name, would train."""
+        return cls(
+            bert_config,
+            flags["max_seq_length"],
+            flags.get("max_predictions_per_seq", 0),
+            scope,
+            precision=flags["precision"],
+            recompute=flags["recompute"],
+            num_ranks=num_ranks,
+        )
 
     @property
     def num_parameters(self) -> int:
@@ -130,7 +144,8 @@ def predict(work: Workload) -> Memory:
         TABLE_COPIES * table,
     )
     passing = FRAGMENTATION * max(moments)
-    reduced = parameters + BUCKET if work.num_ranks > 1 else 0
+    # The means beside the sums, and of one bucket at a time what is sent and what comes back.
+    reduced = parameters + 2 * min(max(BUCKET, table), parameters) if work.num_ranks > 1 else 0
     applying = kept.optimizer_copies * table + reduced
     activations = min(layers, passing)
     return Memory(parameters, parameters, parameters, parameters, activations, max(passing, applying) - activations)
@@ -194,21 +209,6 @@ def _free_memory() -> float:
     )
 
 
-class BatchSplit(NamedTuple):
-    """How a rank's rows of an update are cut."""
-
-    micro_batch_size: int
-    num_accumulation_steps: int
-    is_auto: bool  # may be cut smaller where that turns out not to fit
-
-
-def halve(split: BatchSplit) -> BatchSplit:
-    """The same rows in micro-batches of the largest size that divides them and is at most half of this one."""
-    num_rows = split.micro_batch_size * split.num_accumulation_steps
-    half = next(size for size in range(split.micro_batch_size // 2, 0, -1) if num_rows % size == 0)
-    return BatchSplit(half, num_rows // half, split.is_auto)
-
-
 def choose_split(
     train_batch_size: str,
     num_accumulation_steps: int | None,
@@ -233,7 +233,7 @@ def choose_split(
                 f"--global_batch_size belongs to --train_batch_size={AUTO}; without it the global batch is "
                 "train_batch_size x num_accumulation_steps x ranks"
             )
-        return BatchSplit(int(train_batch_size), 1 if num_accumulation_steps is None else num_accumulation_steps, False)
+        return BatchSplit(int(train_batch_size), 1 if num_accumulation_steps is None else num_accumulation_steps)
     if global_batch_size is None:
         raise UserError(f"--train_batch_size={AUTO} needs --global_batch_size, the sequences of all ranks in an update")
     if num_accumulation_steps is not None:
@@ -243,7 +243,7 @@ def choose_split(
         raise UserError(f"--global_batch_size={global_batch_size}: must be a multiple of the {work.num_ranks} rank(s)")
     num_rows = global_batch_size // work.num_ranks
     size = largest_micro_batch(work, find_device(gpu_memory_gib, work.num_ranks).memory, num_rows)
-    return BatchSplit(size, num_rows // size, True)
+    return BatchSplit(size, num_rows // size)
 
 
 def check_unpacked(train_batch_size: str | int, packing: bool) -> None:

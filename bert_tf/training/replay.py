@@ -90,7 +90,7 @@ class Replay:
 
 
 class _Training:
-    """A run's training, taken up at the checkpoint before an update."""
+    """A run's training, restored from the checkpoint before an update."""
 
     def __init__(self, model_dir: Path, update: int, input_files: str | None):
         self.config, inputs = _read_run_folder(model_dir, input_files)
@@ -99,10 +99,11 @@ class _Training:
                 f"--replay_update={update}: the run in {model_dir} has the updates 1 to {self.config.num_train_steps}"
             )
         self.inputs = inputs
-        self.state, self.step, _, batches_from = make_training(self.config, inputs, Workers())
+        training = make_training(self.config, inputs, Workers())
+        self.state, self.step = training.state, training.step
         self.started_from = self._restore(model_dir, update)
         self.first_update = self.state.updates_applied
-        self._batches = batches_from(self.state.batches_consumed)
+        self._batches = training.batches_from(self.state.batches_consumed)
         self.results: list[tuple[int, UpdateResult]] = []  # with the updates applied by then
 
     def _restore(self, model_dir: Path, update: int) -> str:
@@ -220,11 +221,11 @@ def _compare(training: _Training, model_dir: Path, update: int) -> tuple[dict[st
             f"the line of update {update} is a mean over the updates from {first + 1} on, and the replay began "
             f"after update {training.first_update}"
         )
-    interval = UpdateStatistics()
+    update_statistics = UpdateStatistics()
     for applied, result in training.results:
         if first < applied <= update:
-            interval.add(result)
-    shown = interval.read(training.config.global_batch_size)
+            update_statistics.add(result)
+    shown = update_statistics.read(training.config.global_batch_size)
     shown.update(name_pretraining_metrics(shown["means"]))
     which = f"update {update}" if first == update - 1 else f"the mean over the updates {first + 1} to {update}"
     return {name: (shown[name], float(event[name])) for name in _COMPARED if name in event}, which
