@@ -252,6 +252,11 @@ class TrainStep:
         num_accumulation_steps, micro_batch_size = features["input_ids"].shape[:2]
         end = num_accumulation_steps if num_micro_batches is None else num_micro_batches
 
+        # TensorFlow has int32 on the host, on GPU machines too: reshaped or compared, it would go back and forth.
+        features = {
+            name: tf.cast(values, tf.int64) if values.dtype == tf.int32 else values for name, values in features.items()
+        }
+
         def add_micro_batch(number, gradient_sums, metric_sums):
             micro_batch = {name: tf.gather(values, number) for name, values in features.items()}
             row = first_row + tf.cast(number, tf.int64) * micro_batch_size
