@@ -86,7 +86,7 @@ class BertConfig:
         if self.hidden_size % self.num_attention_heads:
             raise UserError(
                 f"hidden_size={self.hidden_size} is not a multiple of "
-                f"num_attention_heads={self.num_attention_heads}: every head takes an equal share"
+                f"num_attention_heads={self.num_attention_heads}: all heads are of one size"
             )
         for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
             if not 0 <= getattr(self, name) < 1:

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from squad_data import GOLDEN, write_squad
+from tensorflow.python.eager import context
 
 from bert_tf.base.errors import UserError
 from bert_tf.batches.data_order import GlobalOrder
@@ -391,3 +393,19 @@ def test_identity_holds_what_decides_the_result():
         dict(warmup_proportion=0.2),
     ):
         assert dataclasses.replace(base, **change).identity() != base.identity()
+
+
+def test_rows_are_on_the_host_which_adds_up_their_weights(monkeypatch):
+    """Wherever the program computes: here on a device that does not exist, as if it were a GPU."""
+    places, constant = [], tf.constant
+
+    def make(value):
+        places.append(context.context().device_name)
+        return constant(value)
+
+    monkeypatch.setattr(tf, "constant", make)
+    task = finetuning.Task("t", None, None, 8, lambda rows: {"input_ids": rows}, 1.0, {})
+    with tf.device("/CPU:7"):
+        batch = next(finetuning._batches(task, settings(), 0, 0))
+    assert batch.features["example_weights"].shape == [2, 2]
+    assert len(places) == 2 and all(place.endswith("CPU:0") for place in places)

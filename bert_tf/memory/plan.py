@@ -28,8 +28,8 @@ FLOAT = 4
 BUCKET = 128 << 20
 # What libraries, driver and compiled code take beside tensors.
 PROGRAM = 0.75 * GIB
-# What tensors take that are needed for a moment only is more than their bytes: the allocator hands
-# out pieces that are up to twice as long as what is asked for.
+# Tensors that are needed for a moment only take more than their bytes: the allocator hands out pieces that
+# are up to twice as long as what was asked for.
 FRAGMENTATION = 1.1
 # The word table's gradient while it is made: of the head, of the embeddings, their sum, the sum
 # over the micro-batches.
@@ -50,10 +50,10 @@ class _Kept(NamedTuple):
     optimizer_copies: float  # of the largest variable, while it is updated
 
 
-# In "blocks" these are the tensors that model.py hands from matmul to block and back: 20 of R*H (the
-# feed-forward part counts as 8) and two dropouts of a byte; of the scores the float32 softmax, what
-# is left of it and the dropout. The plain graph keeps every intermediate value of the blocks. Those of
-# "step" are estimates: one configuration has been measured against them.
+# In "blocks" these are the tensors that go from matmul to block and back: 20 of R*H (the feed-forward
+# part counts as 8) and two dropouts of a byte each; of the scores the float32 softmax, what dropout leaves
+# of it, and the dropout. The plain graph keeps every intermediate value of the blocks. Those of "step" are
+# estimates: one configuration has been measured against them.
 _KEPT = {
     "blocks": _Kept(20, 2, 1, 5, 2, 20, 3),
     "off": _Kept(20, 88, 1, 5, 1, 9, 10),
@@ -137,15 +137,15 @@ def predict(work: Workload) -> Memory:
     head = logits * (kept.logits_elements * size + kept.logits_bytes) + (table if logits else 0)
     # Weights in the compute type are kept from the forward to the backward pass.
     casts = 0 if size == FLOAT or work.recompute else parameters / FLOAT * size
-    # The head's backward pass comes first; then the layers', one by one; the word table's is the last.
+    # The head's backward pass comes first, then the layers', one by one, and the word table's last.
     moments = (
         layers + casts + head,
         layers + casts + (table if logits else 0) + (layer if work.recompute else 0),
         TABLE_COPIES * table,
     )
     passing = FRAGMENTATION * max(moments)
-    # The means beside the sums, and of one bucket at a time what is sent and what comes back.
-    reduced = parameters + 2 * min(max(BUCKET, table), parameters) if work.num_ranks > 1 else 0
+    # The means beside the sums, and one bucket that is sent. What comes back is split up without a copy.
+    reduced = parameters + min(max(BUCKET, table), parameters) if work.num_ranks > 1 else 0
     applying = kept.optimizer_copies * table + reduced
     activations = min(layers, passing)
     return Memory(parameters, parameters, parameters, parameters, activations, max(passing, applying) - activations)
@@ -168,7 +168,7 @@ class Device(NamedTuple):
 
 
 def find_device(gpu_memory_gib: float | None, num_ranks: int) -> Device:
-    """What a rank has: what was given, else the smallest card of this machine, else its share of free memory."""
+    """What a rank has: what was given, else the smallest card of this machine, else its part of free memory."""
     if gpu_memory_gib is not None:
         if not gpu_memory_gib > 0:
             raise UserError(f"--gpu_memory_gib={gpu_memory_gib:g}: must be positive")

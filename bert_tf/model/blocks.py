@@ -13,7 +13,7 @@ Inside a block everything is float32; what leaves it for a matmul is cast to the
 In scope ``blocks`` a block keeps nothing for the backward pass but its inputs: a second compiled
 function computes it again and differentiates. Autodiff through the first one would store every
 intermediate value, which costs more time than computing it, and several times the memory. The two
-blocks that are dear to compute again, softmax and cross-entropy, have a gradient of their own.
+blocks that take long to compute again, softmax and cross-entropy, have a gradient of their own.
 
 With `recompute` the same is done to whole encoder layers, in "blocks" and "off" (`Blocks.layer`).
 
@@ -215,8 +215,8 @@ def _keep_arguments_only(function: Callable, gradient: Callable, arguments: Sequ
 def _not_before(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     """The same tensors, none of which is there before all are.
 
-    So what is computed from them is not taken for what was computed from the originals before:
-    TensorFlow's graph optimiser would merge the two, and keep the first.
+    TensorFlow's graph optimiser merges equal computations on equal tensors and keeps the first result; it
+    does not see that these tensors are equal to the originals.
     """
     with tf.control_dependencies(tensors):
         return [tf.identity(tensor) for tensor in tensors]

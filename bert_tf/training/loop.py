@@ -36,7 +36,7 @@ _NAMED_RECORDS = 8
 
 @dataclasses.dataclass(frozen=True)
 class LoopSettings:
-    """How long `run_updates` runs and how often it shows and saves."""
+    """How long `run_updates` runs and how often it logs and saves."""
 
     num_updates: int
     global_batch_size: int
@@ -115,7 +115,7 @@ class _Loop:
                 self._update(batches, signals)
                 is_due = self._stops or self._applied % settings.save_checkpoint_steps == 0
                 if is_due or self._is_at_end or self._applied % settings.display_loss_steps == 0:
-                    self._log()  # which may tell that this is not the end yet
+                    self._log()  # which corrects how many were applied, so that this may not be the end yet
                 if is_due or self._is_at_end:
                     with self._statistics.timed("saving"):
                         self._run.workers.run_keeping_alive(self._save)
@@ -219,7 +219,7 @@ def start_or_resume(state: TrainState, run: Run, initialise: Callable[[], None])
         except OSError as error:
             telemetry.warning(
                 f"{error.filename} is left of a save that was killed and could not be removed "
-                f"({error.strerror}); it is in nobody's way but takes room"
+                f"({error.strerror}); it does no harm but takes room"
             )
         newest, complaints = checkpoints.newest_sound()
         for complaint in complaints:
@@ -236,7 +236,7 @@ def start_or_resume(state: TrainState, run: Run, initialise: Callable[[], None])
         return newest
 
     newest = workers.run_keeping_alive(restore if workers.is_chief else lambda: None)
-    state.share(workers)
+    state.broadcast(workers)
     return newest
 
 

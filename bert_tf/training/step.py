@@ -84,7 +84,7 @@ class TrainState:
         self.loss_scale.restore(state["loss_scale"])
         self.batches_consumed = state["batches_consumed"]
 
-    def share(self, workers: Workers) -> None:
+    def broadcast(self, workers: Workers) -> None:
         """Gives all ranks what rank 0 holds."""
         self.batches_consumed = int(workers.gather(np.array([self.batches_consumed], np.int64))[0, 0])
         workers.broadcast([*self.variables, self.optimizer.iterations, *self.loss_scale.variables])

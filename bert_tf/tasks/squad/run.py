@@ -182,8 +182,8 @@ class _SquadRun:
     def predict(self, telemetry: Telemetry, path: str, examples: list[Example], update: int) -> None:
         job = self.job
         features = self.features(path, lambda: examples, is_training=False)
-        sheet = AnswerSheet(examples, features, self.tokenizer, job.decoding, job.wants_scores)
-        answer_questions(self.model, sheet, job.predict_batch_size, job.model_dir, self.workers, telemetry, update)
+        sheet = AnswerSheet(examples, features, self.tokenizer, job.decoding, job.wants_scores, job.predict_batch_size)
+        answer_questions(self.model, sheet, job.model_dir, self.workers, telemetry, update)
 
     def _record(self, features: Features) -> dict[str, Any]:
         """What config.json keeps beside the run's identity."""
