@@ -20,6 +20,7 @@ from bert_tf.model.losses import PretrainingObjective
 from bert_tf.optimizer.keras_optimizers import make_optimizer
 from bert_tf.optimizer.loss_scale import LossScale
 from bert_tf.ranks.workers import Workers
+from bert_tf.training.loop import has_fast_bf16
 from bert_tf.training.step import StepSettings, TrainState, TrainStep
 
 CONFIG = BertConfig(
@@ -163,6 +164,8 @@ def test_the_number_of_ranks_does_not_matter_with_dropout_on(split):
     [("blocks", "float32", 2e-6), ("step", "float32", 2e-6), ("blocks", "bfloat16", 3e-3), ("step", "bfloat16", 3e-3)],
 )
 def test_what_is_compiled_does_not_matter(scope, dtype, tolerance):
+    if dtype == "bfloat16" and not has_fast_bf16():
+        pytest.skip("the programs refuse bfloat16 on this processor, where oneDNN may end the process")
     _, expected = train(2, 4)
     _, weights = train(2, 4, scope=scope, dtype=dtype)
     assert_same_weights(weights, expected, tolerance)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -30,6 +31,8 @@ from bert_tf.training.step import Features, TrainState, TrainStep
 # Updates in a row with a non-finite gradient after which a run gives up. Where float16 holds gradients some are
 # the loss scale finding its level; otherwise they mean that something is wrong.
 MAX_SKIPS_WHILE_SCALING, MAX_SKIPS = 25, 3
+# Values of ONEDNN_MAX_CPU_ISA.
+_BELOW_AVX512 = ("SSE41", "AVX", "AVX2", "AVX2_VNNI")
 # Ranges of records that the message about them names; --replay_update lists all.
 _NAMED_RECORDS = 8
 
@@ -241,9 +244,26 @@ def start_or_resume(state: TrainState, run: Run, initialise: Callable[[], None])
 
 
 def make_blocks(config: TrainingConfig) -> Blocks:
-    """The blocks, and what is set for the whole process with them."""
+    """The blocks, and what is set for the whole process with them.
+
+    Raises:
+      UserError: bfloat16 is wanted of a processor that gains nothing by it.
+    """
+    if config.precision == "bf16" and not tf.config.list_physical_devices("GPU") and not has_fast_bf16():
+        raise UserError(
+            "--precision=bf16: this processor has no AVX-512 (or ONEDNN_MAX_CPU_ISA hides it), without which bfloat16 "
+            "is slower than float32 or ends the process; leave the flag away, or give --precision=fp32"
+        )
     tf.config.experimental.enable_tensor_float_32_execution(config.precision == "tf32")
     return Blocks(config.xla_scope, compute_dtype(config.precision), config.recompute)
+
+
+def has_fast_bf16(environ: Mapping[str, str] = os.environ, cpu_info: Path = Path("/proc/cpuinfo")) -> bool:
+    """Whether oneDNN multiplies matrices of bfloat16 on this processor: where it is x86, AVX-512 is needed."""
+    if environ.get("ONEDNN_MAX_CPU_ISA", "").upper() in _BELOW_AVX512:
+        return False
+    flags = [line for line in cpu_info.read_text().splitlines() if line.startswith("flags")]  # none: not x86
+    return not flags or "avx512f" in flags[0].split()
 
 
 def agree_on_split(split: BatchSplit, is_auto: bool, workers: Workers) -> BatchSplit:
