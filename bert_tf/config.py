@@ -233,8 +233,9 @@ class TrainingConfig:
 
 @dataclasses.dataclass(frozen=True)
 class PretrainingConfig(TrainingConfig):
-    """One pre-training phase. Where the default is 0 a value must be given, but for the last line's two."""
+    """One pre-training phase."""
 
+    # These three must be given: 0 is refused. (A base with defaults allows no field without one.)
     num_train_steps: int = 0  # updates in the whole phase
     max_seq_length: int = 0
     max_predictions_per_seq: int = 0
@@ -332,7 +333,7 @@ def compute_dtype(precision: str) -> str:
 class FinetuningConfig(TrainingConfig):
     """How a task is trained, by BERT's Adam."""
 
-    num_train_epochs: float = 0.0  # must be given
+    num_train_epochs: float = 0.0  # must be given: 0 is refused
     warmup_proportion: float = 0.1
 
     def __post_init__(self) -> None:

@@ -17,9 +17,11 @@ def make_deterministic(run_folder: Path, environ: MutableMapping[str, str] = os.
     On GPUs XLA chooses among matmuls by timing them. So what a rank's XLA chose is kept in the run's folder
     (`keep_autotune_results`), and used when the run is started again.
     """
-    known, unfinished = _autotune_files(run_folder, environ)
+    own, unfinished = _autotune_files(run_folder, environ)
     options = ["--xla_gpu_deterministic_ops=true"]
-    if known.exists():
+    # The second name is of runs that were begun when all ranks wrote one file.
+    known = next((file for file in (own, run_folder / "xla_autotune_results.txt") if file.exists()), None)
+    if known:
         options.append(f"--xla_gpu_load_autotune_results_from={known}")
     else:
         options.append(f"--xla_gpu_dump_autotune_results_to={unfinished}")
