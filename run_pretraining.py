@@ -11,7 +11,8 @@ from bert_tf.base.errors import UserError, exit_on_user_error, require_modules
 require_modules("absl", "numpy", "tensorflow", "tqdm")
 from absl import app, flags  # noqa: E402
 
-from bert_tf.base.command_line import choose_device, define_training_flags, make_deterministic, parse_flags  # noqa: E402
+from bert_tf.base.command_line import choose_device, define_training_flags, parse_flags  # noqa: E402
+from bert_tf.base.determinism import make_deterministic  # noqa: E402
 from bert_tf.base.signals import STOPPED_EXIT_CODE, leave_on_stop_signals  # noqa: E402
 
 FLAGS = flags.FLAGS
@@ -44,7 +45,10 @@ flags.DEFINE_bool(
 )
 flags.DEFINE_bool("adam_bias_correction", False, "Whether adamw corrects its moments' bias, as Keras does.")
 flags.DEFINE_bool(
-    "continuous_join", False, "Count the decay from the end of the warm-up, so that the rate does not drop there."
+    "continuous_join",
+    None,
+    "Count the decay from the end of the warm-up, so that the rate does not drop there; default: adamw does, "
+    "lamb and lars do not, as published.",
 )
 flags.DEFINE_integer("num_train_steps", None, "Updates in this phase.")
 flags.DEFINE_integer("warmup_steps", 0, "Updates until the rate reaches its peak.")
@@ -60,11 +64,6 @@ flags.DEFINE_enum(
     "none",
     ["none", "fp16"],
     "fp16: the ranks send each other their gradients in half precision.",
-)
-flags.DEFINE_bool(
-    "deterministic",
-    False,
-    "Only operations that give the same bits in every run, where GPUs have faster ones that do not.",
 )
 flags.DEFINE_integer(
     "replay_update",
@@ -141,15 +140,7 @@ def _replay() -> None:
 def _workload(bert_config, num_ranks: int):
     from bert_tf.memory.plan import Workload
 
-    return Workload(
-        bert_config,
-        FLAGS.max_seq_length,
-        FLAGS.max_predictions_per_seq,
-        _xla_scope(),
-        precision=FLAGS.precision,
-        recompute=FLAGS.recompute,
-        num_ranks=num_ranks,
-    )
+    return Workload.from_flags(FLAGS.flag_values_dict(), bert_config, _xla_scope(), num_ranks)
 
 
 def _plan() -> None:
@@ -178,7 +169,7 @@ def main(argv: Sequence[str]) -> None:
     if FLAGS.deterministic:
         make_deterministic(Path(FLAGS.model_dir))
     from bert_tf.config import PretrainingConfig
-    from bert_tf.memory.plan import check_unpacked, choose_split
+    from bert_tf.memory.plan import AUTO, check_unpacked, choose_split
     from bert_tf.ranks.connect import connect
     from bert_tf.training.loop import agree_on_split
     from bert_tf.training.pretraining import pretrain
@@ -194,6 +185,7 @@ def main(argv: Sequence[str]) -> None:
             lambda: _workload(inputs.bert_config, workers.size),
             FLAGS.gpu_memory_gib,
         ),
+        FLAGS.train_batch_size == AUTO,
         workers,
     )
     config = PretrainingConfig(
@@ -202,7 +194,7 @@ def main(argv: Sequence[str]) -> None:
         learning_rate=FLAGS.learning_rate,
         train_batch_size=split.micro_batch_size,
         num_accumulation_steps=split.num_accumulation_steps,
-        may_split_more=split.is_auto,
+        may_split_more=FLAGS.train_batch_size == AUTO,
         num_ranks=workers.size,
         max_seq_length=FLAGS.max_seq_length,
         max_predictions_per_seq=FLAGS.max_predictions_per_seq,

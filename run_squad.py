@@ -12,6 +12,7 @@ require_modules("absl", "numpy", "tensorflow", "tqdm")
 from absl import app, flags  # noqa: E402
 
 from bert_tf.base.command_line import choose_device, define_training_flags, parse_flags  # noqa: E402
+from bert_tf.base.determinism import make_deterministic  # noqa: E402
 from bert_tf.base.signals import STOPPED_EXIT_CODE, leave_on_stop_signals  # noqa: E402
 
 FLAGS = flags.FLAGS
@@ -78,23 +79,16 @@ def _workload(num_ranks: int):
         raise UserError("--bert_config_file is required where no --init_checkpoint is given")
     bert_config = BertConfig.from_json_file(path or resolve(FLAGS.init_checkpoint).parent / "bert_config.json")
     scope = choose_scope(FLAGS.enable_xla, FLAGS.xla_scope, FLAGS.recompute)
-    return Workload(
-        bert_config,
-        FLAGS.max_seq_length,
-        0,
-        scope,
-        precision=FLAGS.precision,
-        recompute=FLAGS.recompute,
-        num_ranks=num_ranks,
-    )
+    return Workload.from_flags(FLAGS.flag_values_dict(), bert_config, scope, num_ranks)
 
 
 def _split(workers):
-    from bert_tf.memory.plan import BatchSplit, choose_split
+    from bert_tf.config import BatchSplit
+    from bert_tf.memory.plan import AUTO, choose_split
     from bert_tf.training.loop import agree_on_split
 
     if not _file_of_mode("train_file"):
-        return BatchSplit(1, 1, False)
+        return BatchSplit(1)
     num_steps = FLAGS.num_accumulation_steps if FLAGS["num_accumulation_steps"].present else None
     return agree_on_split(
         choose_split(
@@ -104,6 +98,7 @@ def _split(workers):
             lambda: _workload(workers.size),
             FLAGS.gpu_memory_gib,
         ),
+        FLAGS.train_batch_size == AUTO,
         workers,
     )
 
@@ -124,7 +119,10 @@ def main(argv: Sequence[str]) -> None:
         _plan()
         return
     _check_files()
+    if FLAGS.deterministic:
+        make_deterministic(Path(FLAGS.model_dir))
     from bert_tf.config import FinetuningConfig
+    from bert_tf.memory.plan import AUTO
     from bert_tf.model.blocks import choose_scope
     from bert_tf.ranks.connect import connect
     from bert_tf.tasks.squad.decode import DecodeSettings
@@ -146,7 +144,7 @@ def main(argv: Sequence[str]) -> None:
             warmup_proportion=FLAGS.warmup_proportion,
             train_batch_size=split.micro_batch_size,
             num_accumulation_steps=split.num_accumulation_steps,
-            may_split_more=split.is_auto,
+            may_split_more=FLAGS.train_batch_size == AUTO,
             num_ranks=workers.size,
             precision=FLAGS.precision,
             xla_scope=choose_scope(FLAGS.enable_xla, FLAGS.xla_scope, FLAGS.recompute),

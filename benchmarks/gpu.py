@@ -175,7 +175,8 @@ def run_process(what: dict[str, Any], flags: str, limit_secs: float, log: Path, 
     """The JSON that a process ends with, or {"failed": why}."""
     environment = dict(os.environ, XLA_FLAGS=f"{os.environ.get('XLA_FLAGS', '')} {flags}".strip())
     if rehearse:
-        environment["CUDA_VISIBLE_DEVICES"] = ""
+        # On a CPU only oneDNN's allocator counts what it hands out, and TensorFlow leaves oneDNN off on some.
+        environment.update(CUDA_VISIBLE_DEVICES="", TF_ENABLE_ONEDNN_OPTS="1")
     row = Path(__file__).resolve().with_name("gpu_row.py")
     output = log.with_suffix(".json")
     with open(log, "w", encoding="utf-8") as errors, open(output, "w", encoding="utf-8") as answers:

@@ -68,8 +68,7 @@ def packed_rows(work: Workload, num_steps: int, seed: int) -> Batch:
 def batches(row: dict[str, Any], work: Workload, count: int) -> list[Batch]:
     """Where the input pipeline leaves them: on the host."""
     import tensorflow as tf
-
-    from bert_tf.training.memory_trial import made_up_rows
+    from made_up import made_up_rows
 
     num_steps = row["num_accumulation_steps"]
     if row["packing"]:
@@ -107,13 +106,13 @@ def device(_: dict[str, Any]) -> dict[str, Any]:
 def update(row: dict[str, Any]) -> dict[str, Any]:
     """Rate, memory, and how long the host was held."""
     import tensorflow as tf
+    from made_up import make_step
 
     from bert_tf.run.flops import peak_tflops, pretraining_flops_per_sequence
-    from bert_tf.training.memory_trial import make_step
 
     work, num_steps = workload(row), row["num_accumulation_steps"]
     card, place = start_device(row["precision"])
-    step = make_step(work, "lamb", num_steps)
+    step = make_step(work)
     given = batches(row, work, max(NUM_TRIALS, row["num_updates"]))
     tf.config.experimental.reset_memory_stats(place)  # forgets how the weights were drawn
 
@@ -160,12 +159,11 @@ def counts(row: dict[str, Any]) -> dict[str, Any]:
     # Read when XLA is first used: so before anything else here.
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_dump_to={folder} --xla_dump_hlo_as_text".strip()
     import tensorflow as tf
-
-    from bert_tf.training.memory_trial import make_step
+    from made_up import make_step
 
     work = workload(row)
     start_device(row["precision"])
-    step = make_step(work, "lamb", row["num_accumulation_steps"])
+    step = make_step(work)
     given = batches(row, work, NUM_COUNTED + 1)
 
     def run(number: int) -> None:

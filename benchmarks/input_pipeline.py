@@ -91,16 +91,14 @@ def tf_data_by_record(records, batch_size: int, _: int) -> Turn:
 def this_project(records, batch_size: int, micro_batch_size: int) -> Turn:
     from bert_tf.batches.batches import training_batches
     from bert_tf.batches.data_order import GlobalOrder
+    from bert_tf.config import BatchSplit
 
     vocab_size = records.vocab_size or 1 << 30
     batches = training_batches(
         records,
         GlobalOrder(records.records_per_file, 1),
+        BatchSplit(micro_batch_size, batch_size // micro_batch_size),
         first_batch=0,
-        micro_batch_size=micro_batch_size,
-        num_accumulation_steps=batch_size // micro_batch_size,
-        rank=0,
-        num_ranks=1,
         vocab_size=vocab_size,
     )
     return turns_of(batches, batch_size)

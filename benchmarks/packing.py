@@ -25,7 +25,7 @@ from bert_tf.batches.batches import Batch, training_batches
 from bert_tf.batches.data_order import GlobalOrder
 from bert_tf.batches.packing import best_fit
 from bert_tf.batches.record_set import RecordSet
-from bert_tf.config import BertConfig, compute_dtype
+from bert_tf.config import BatchSplit, BertConfig, compute_dtype
 from bert_tf.model.blocks import Blocks
 from bert_tf.model.heads import PretrainingModel
 from bert_tf.model.losses import PretrainingObjective
@@ -33,7 +33,7 @@ from bert_tf.optimizer.keras_optimizers import make_optimizer
 from bert_tf.optimizer.loss_scale import LossScale
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.run_folder import provenance
-from bert_tf.training.step import TrainStep
+from bert_tf.training.step import StepSettings, TrainState, TrainStep
 
 RECIPE_BATCHES = (1024, 32768, 65536)
 PLANS = 5  # of each size, for the median
@@ -56,19 +56,12 @@ def plan_rows(name: str, records: RecordSet) -> None:
 
 
 def make_update(config: BertConfig, args: argparse.Namespace):
-    model = PretrainingModel(config, Blocks(args.scope, compute_dtype(args.precision)), seed=1)
-    optimizer = make_optimizer("lamb", 1e-4, 10, 1000, compiled=args.scope != "off")
-    step = TrainStep(
-        model,
-        PretrainingObjective(),
-        optimizer,
-        Workers(),
+    state = TrainState(
+        PretrainingModel(config, Blocks(args.scope, compute_dtype(args.precision)), seed=1),
+        make_optimizer("lamb", 1e-4, 10, 1000, compiled=args.scope != "off"),
         LossScale(enabled=False),
-        num_accumulation_steps=args.num_accumulation_steps,
-        micro_batch_size=args.micro_batch_size,
-        scope=args.scope,
-        seed=1,
     )
+    step = TrainStep(state, PretrainingObjective(), Workers(), StepSettings(seed=1))
 
     def update(batch: Batch, number: int) -> tuple[float, float]:
         """Wall and processor seconds."""
@@ -84,11 +77,8 @@ def compare(name: str, records: RecordSet, config: BertConfig, args: argparse.Na
         packing: training_batches(
             records,
             GlobalOrder(records.records_per_file, 1),
+            BatchSplit(args.micro_batch_size, args.num_accumulation_steps),
             first_batch=0,
-            rank=0,
-            num_ranks=1,
-            num_accumulation_steps=args.num_accumulation_steps,
-            micro_batch_size=args.micro_batch_size,
             vocab_size=config.vocab_size,
             packing=packing,
         )

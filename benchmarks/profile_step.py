@@ -172,12 +172,13 @@ def matmul_peak(precision: str) -> float:
 def measure(text: str, num_steps: int, num_updates: int) -> dict[str, Any]:
     """Of one configuration, in this process."""
     name_blocks()
+    from made_up import made_up_rows, make_step
+
     from bert_tf.run.flops import pretraining_flops_per_sequence
-    from bert_tf.training.memory_trial import made_up_rows, make_step
 
     work = describe(text)
     peak = matmul_peak(work.precision)
-    step, features = make_step(work, "lamb", num_steps), made_up_rows(work, num_steps)
+    step, features = make_step(work), made_up_rows(work, num_steps)
     seconds = []
     for number in range(num_updates + 2):  # the first two trace and compile
         started = time.process_time()

@@ -1,16 +1,15 @@
-"""What a model is (`BertConfig`) and what a training run is (`PretrainingConfig`).
+"""What a model is (`BertConfig`) and what a training run is (`PretrainingConfig`, `FinetuningConfig`).
 
-Both are frozen and validated once, when they are made; everything below them may trust them.
+All are frozen and checked once, when they are made; the code that gets them need not check them again.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import read_json_object
@@ -32,6 +31,10 @@ PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
 OPTIMIZERS = ("lamb", "adamw", "lars")
 XLA_SCOPES = ("step", "blocks", "off")
 COMPRESSIONS = ("none", "fp16")
+# Far beyond what anybody trains with. Without these limits a typing error begins a run that never ends.
+MAX_RANKS, MAX_GLOBAL_BATCH = 16384, 1 << 20
+MAX_LEARNING_RATE, MAX_EPOCHS = 10.0, 10_000.0
+MAX_SEED = (1 << 64) - 1  # NumPy's and our generators take 64 bits
 
 
 def check_counts(config: Any, *names: str) -> None:
@@ -41,8 +44,15 @@ def check_counts(config: Any, *names: str) -> None:
             raise UserError(f"{name}={getattr(config, name)}: must be at least 1")
 
 
+def check_at_most(config: Any, **limits: int) -> None:
+    """Raises `UserError` where a field or property exceeds its limit."""
+    for name, limit in limits.items():
+        if getattr(config, name) > limit:
+            raise UserError(f"{name}={getattr(config, name)}: must be at most {limit}")
+
+
 def check_choices(config: Any, **allowed: tuple[str, ...]) -> None:
-    """Raises `UserError` where a field has none of its allowed values."""
+    """Raises `UserError` where the value of a field is not among the allowed ones."""
     for name, choices in allowed.items():
         if getattr(config, name) not in choices:
             raise UserError(f"{name}={getattr(config, name)!r}: must be one of {', '.join(choices)}")
@@ -65,30 +75,28 @@ class BertConfig:
     initializer_range: float = 0.02
 
     def __post_init__(self) -> None:
-        counts = (
-            "vocab_size",
-            "hidden_size",
-            "num_hidden_layers",
-            "num_attention_heads",
-            "intermediate_size",
-            "max_position_embeddings",
-            "type_vocab_size",
-        )
-        for name in counts:
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise UserError(f"{name}={value!r} in the model's configuration: must be a whole number >= 1")
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            least = 2 if field.name == "type_vocab_size" else 1  # an instance has two segments
+            if field.type == "int" and not (type(value) is int and value >= least):
+                raise UserError(
+                    f"{field.name}={value!r} in the model's configuration: must be a whole number >= {least}"
+                )
+            if field.type == "float" and type(value) not in (int, float):
+                raise UserError(f"{field.name}={value!r} in the model's configuration: must be a number")
         if self.hidden_size % self.num_attention_heads:
             raise UserError(
                 f"hidden_size={self.hidden_size} is not a multiple of "
-                f"num_attention_heads={self.num_attention_heads}: every head takes an equal share"
+                f"num_attention_heads={self.num_attention_heads}: all heads are of one size"
             )
         for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
             rate = getattr(self, name)
             if not isinstance(rate, (int, float)) or not 0 <= rate < 1:
                 raise UserError(f"{name}={rate!r}: a dropout rate must lie in [0, 1)")
-        if not isinstance(self.initializer_range, (int, float)) or not 0 < self.initializer_range < 10:
-            raise UserError(f"initializer_range={self.initializer_range!r}: must be a number above 0, and under 10")
+        if not isinstance(self.initializer_range, (int, float)) or not 0 < self.initializer_range <= 1:
+            raise UserError(
+                f"initializer_range={self.initializer_range!r}: the deviation of new weights must lie in (0, 1]"
+            )
         check_choices(self, hidden_act=ACTIVATIONS)
 
     @property
@@ -116,15 +124,16 @@ class BertConfig:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], source: str = "bert_config") -> BertConfig:
-        """Takes the fields we know; others are only accepted where they cannot change the model."""
+        """Takes the fields of Google's files, all of them; others are accepted where they cannot change the model."""
         known = {field.name for field in dataclasses.fields(cls)}
         # Present in some of Google's files (pooler_*, directionality) and without effect on BERT.
         harmless = [key for key in values if key.startswith("pooler_") or key == "directionality"]
         unknown = sorted(set(values) - known - set(harmless))
         if unknown:
             raise UserError(f"{source}: unknown field(s) {', '.join(unknown)}; known are {', '.join(sorted(known))}")
-        if "vocab_size" not in values:
-            raise UserError(f"{source}: vocab_size is missing")
+        missing = sorted(known - set(values))
+        if missing:
+            raise UserError(f"{source}: {', '.join(missing)} missing; a bert_config.json holds all the model's sizes")
         return cls(**{key: values[key] for key in values if key in known})
 
     @classmethod
@@ -143,28 +152,37 @@ class BertConfig:
         return json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n"
 
 
-@dataclasses.dataclass(frozen=True)
-class PretrainingConfig:
-    """One pre-training phase. Batch sizes and the learning rate are per rank, as they are typed."""
+class BatchSplit(NamedTuple):
+    """How the rows of an update are divided: micro-batch x accumulation x ranks, and which rank this is."""
 
-    num_train_steps: int  # updates in the whole phase
-    warmup_steps: int
+    micro_batch_size: int
+    num_accumulation_steps: int = 1
+    num_ranks: int = 1
+    rank: int = 0
+
+    @property
+    def rows_per_rank(self) -> int:
+        return self.micro_batch_size * self.num_accumulation_steps
+
+    @property
+    def global_batch_size(self) -> int:
+        return self.rows_per_rank * self.num_ranks
+
+    def with_micro_batch(self, size: int) -> BatchSplit:
+        """The same rows in micro-batches of `size`, which divides them."""
+        return self._replace(micro_batch_size=size, num_accumulation_steps=self.rows_per_rank // size)
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingConfig:
+    """What pre-training and fine-tuning have in common. Batch sizes and the learning rate are per rank, as typed."""
+
     learning_rate: float
     train_batch_size: int  # micro-batch of one rank
     num_accumulation_steps: int
     num_ranks: int
-    max_seq_length: int
-    max_predictions_per_seq: int
-    eval_batch_size: int = 8
-    max_eval_steps: int = 0  # 0: the whole test split
-    optimizer_type: str = "lamb"
-    lamb_adapt_excluded: bool = True  # biases and LayerNorm parameters have a trust ratio
-    adam_bias_correction: bool = False
-    continuous_join: bool = False  # the rate does not drop where the warm-up ends
-    packing: bool = False  # several short instances share a row
     precision: str = "fp32"
     xla_scope: str = "off"
-    allreduce_compression: str = "none"  # type in which the ranks' gradients travel
     recompute: bool = False  # layers are computed again in the backward pass, not kept
     may_split_more: bool = False  # the first updates halve a micro-batch that does not fit
     seed: int = 12345
@@ -175,18 +193,61 @@ class PretrainingConfig:
     def __post_init__(self) -> None:
         check_counts(
             self,
-            "num_train_steps",
             "train_batch_size",
             "num_accumulation_steps",
             "num_ranks",
-            "max_seq_length",
-            "max_predictions_per_seq",
-            "eval_batch_size",
             "save_checkpoint_steps",
             "display_loss_steps",
             "keep_checkpoints",
         )
-        for name in ("warmup_steps", "max_eval_steps", "seed"):
+        check_at_most(self, num_ranks=MAX_RANKS, global_batch_size=MAX_GLOBAL_BATCH, seed=MAX_SEED)
+        if not 0 < self.learning_rate <= MAX_LEARNING_RATE:  # written so that NaN is refused, too
+            raise UserError(f"learning_rate={self.learning_rate}: must be positive and at most {MAX_LEARNING_RATE:g}")
+        if self.seed < 0:
+            raise UserError(f"seed={self.seed}: must not be negative")
+        check_choices(self, precision=PRECISIONS, xla_scope=XLA_SCOPES)
+
+    @property
+    def global_batch_size(self) -> int:
+        """Instances in one update: micro-batch x accumulation x ranks, always."""
+        return self.train_batch_size * self.num_accumulation_steps * self.num_ranks
+
+    @property
+    def effective_learning_rate(self) -> float:
+        """The peak rate really used: the flag is per rank (as in NVIDIA's recipe), in fine-tuning too."""
+        return self.learning_rate * self.num_ranks
+
+    def split(self, rank: int = 0) -> BatchSplit:
+        """How one rank reads its rows."""
+        return BatchSplit(self.train_batch_size, self.num_accumulation_steps, self.num_ranks, rank)
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+@dataclasses.dataclass(frozen=True)
+class PretrainingConfig(TrainingConfig):
+    """One pre-training phase."""
+
+    # These three must be given: 0 is refused. (A base with defaults allows no field without one.)
+    num_train_steps: int = 0  # updates in the whole phase
+    max_seq_length: int = 0
+    max_predictions_per_seq: int = 0
+    eval_batch_size: int = 8
+    optimizer_type: str = "lamb"
+    lamb_adapt_excluded: bool = True  # biases and LayerNorm parameters have a trust ratio
+    adam_bias_correction: bool = False
+    # Whether the rate goes on without a step where the warm-up ends; None: as is usual for the optimizer.
+    continuous_join: bool | None = None
+    packing: bool = False  # several short instances share a row
+    allreduce_compression: str = "none"  # type in which the ranks' gradients travel
+    warmup_steps: int = 0
+    max_eval_steps: int = 0  # 0: the whole test split
+
+    def __post_init__(self) -> None:
+        check_counts(self, "num_train_steps", "max_seq_length", "max_predictions_per_seq", "eval_batch_size")
+        super().__post_init__()
+        for name in ("warmup_steps", "max_eval_steps"):
             if getattr(self, name) < 0:
                 raise UserError(f"{name}={getattr(self, name)}: must not be negative")
         if self.warmup_steps > self.num_train_steps:
@@ -194,15 +255,7 @@ class PretrainingConfig:
                 f"warmup_steps={self.warmup_steps} is more than num_train_steps={self.num_train_steps}: "
                 "the learning rate would never come down; warm up for less or train for longer"
             )
-        if not self.learning_rate > 0:
-            raise UserError(f"learning_rate={self.learning_rate}: must be positive")
-        check_choices(
-            self,
-            optimizer_type=OPTIMIZERS,
-            precision=PRECISIONS,
-            xla_scope=XLA_SCOPES,
-            allreduce_compression=COMPRESSIONS,
-        )
+        check_choices(self, optimizer_type=OPTIMIZERS, allreduce_compression=COMPRESSIONS)
         for name, owner, default in (("lamb_adapt_excluded", "lamb", True), ("adam_bias_correction", "adamw", False)):
             if self.optimizer_type != owner and getattr(self, name) != default:
                 raise UserError(
@@ -216,14 +269,9 @@ class PretrainingConfig:
             )
 
     @property
-    def global_batch_size(self) -> int:
-        """Instances in one update: micro-batch x accumulation x ranks, always."""
-        return self.train_batch_size * self.num_accumulation_steps * self.num_ranks
-
-    @property
-    def effective_learning_rate(self) -> float:
-        """The peak rate really used: the flag is per rank (as in NVIDIA's recipe)."""
-        return self.learning_rate * self.num_ranks
+    def joins_continuously(self) -> bool:
+        """Whether the rate goes on without a step where the warm-up ends."""
+        return joins_continuously(self.optimizer_type) if self.continuous_join is None else self.continuous_join
 
     @property
     def optimizer_options(self) -> dict[str, Any]:
@@ -236,7 +284,7 @@ class PretrainingConfig:
     def identity(self) -> dict[str, Any]:
         """The settings that make a run this run and no other.
 
-        How the global batch is split, how it is compiled and how often it is shown or saved may
+        How the global batch is split, how it is compiled and how often it is logged or saved may
         change when a run is resumed, because the update does not depend on them.
         """
         return {
@@ -249,10 +297,10 @@ class PretrainingConfig:
             "optimizer_type": self.optimizer_type,
             "lamb_adapt_excluded": self.lamb_adapt_excluded,
             "adam_bias_correction": self.adam_bias_correction,
-            "continuous_join": self.continuous_join,
+            "continuous_join": self.joins_continuously,
             "precision": self.precision,
             "allreduce_compression": self.allreduce_compression,
-            "packing": self.packing,  # dropout goes by the row
+            "packing": self.packing,  # dropout masks follow the row's number
             "seed": self.seed,
         }
 
@@ -261,8 +309,13 @@ class PretrainingConfig:
         """Whether float16 holds gradients anywhere, whose small values need a loss scale."""
         return "fp16" in (self.precision, self.allreduce_compression)
 
-    def to_dict(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+
+def joins_continuously(optimizer_type: str) -> bool:
+    """Whether the rate of this optimizer usually goes on without a step where the warm-up ends.
+
+    Adam's does in NVIDIA's code. LAMB's drops in the published recipe; LARS is there to be compared with LAMB.
+    """
+    return optimizer_type == "adamw"
 
 
 def compute_dtype(precision: str) -> str:
@@ -271,51 +324,18 @@ def compute_dtype(precision: str) -> str:
 
 
 @dataclasses.dataclass(frozen=True)
-class FinetuningConfig:
-    """How a task is trained. Batch sizes and the learning rate are per rank, as they are typed."""
+class FinetuningConfig(TrainingConfig):
+    """How a task is trained, by BERT's Adam."""
 
-    learning_rate: float
-    num_train_epochs: float
-    warmup_proportion: float
-    train_batch_size: int  # micro-batch of one rank
-    num_accumulation_steps: int
-    num_ranks: int
-    precision: str = "fp32"
-    xla_scope: str = "off"
-    recompute: bool = False  # layers are computed again in the backward pass, not kept
-    may_split_more: bool = False  # the first updates halve a micro-batch that does not fit
-    seed: int = 12345
-    save_checkpoint_steps: int = 1000
-    display_loss_steps: int = 10
-    keep_checkpoints: int = 3
+    num_train_epochs: float = 0.0  # must be given: 0 is refused
+    warmup_proportion: float = 0.1
 
     def __post_init__(self) -> None:
-        check_counts(
-            self,
-            "train_batch_size",
-            "num_accumulation_steps",
-            "num_ranks",
-            "save_checkpoint_steps",
-            "display_loss_steps",
-            "keep_checkpoints",
-        )
-        for name in ("learning_rate", "num_train_epochs"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise UserError(f"{name}={getattr(self, name)}: must be positive")
+        super().__post_init__()
+        if not 0 < self.num_train_epochs <= MAX_EPOCHS:
+            raise UserError(f"num_train_epochs={self.num_train_epochs}: must be positive and at most {MAX_EPOCHS:g}")
         if not 0 <= self.warmup_proportion < 1:
             raise UserError(f"warmup_proportion={self.warmup_proportion}: must lie in [0, 1)")
-        if self.seed < 0:
-            raise UserError(f"seed={self.seed}: must not be negative")
-        check_choices(self, precision=PRECISIONS, xla_scope=XLA_SCOPES)
-
-    @property
-    def global_batch_size(self) -> int:
-        return self.train_batch_size * self.num_accumulation_steps * self.num_ranks
-
-    @property
-    def effective_learning_rate(self) -> float:
-        """The peak rate really used: the flag is per rank, in fine-tuning too."""
-        return self.learning_rate * self.num_ranks
 
     def num_updates(self, num_rows: int) -> int:
         """Updates in all epochs. Raises `UserError` where the rows do not fill one."""
@@ -337,6 +357,7 @@ class FinetuningConfig:
             "warmup_proportion": self.warmup_proportion,
             "effective_learning_rate": self.effective_learning_rate,
             "global_batch_size": self.global_batch_size,
+            "continuous_join": joins_continuously("adamw"),
             "precision": self.precision,
             "seed": self.seed,
         }

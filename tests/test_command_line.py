@@ -5,24 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from bert_tf.base.command_line import choose_device, make_deterministic
+from bert_tf.base.command_line import choose_device
 from bert_tf.base.signals import STOPPED_EXIT_CODE
 
 ROOT = Path(__file__).resolve().parent.parent
-
-
-def test_determinism_keeps_what_xla_chose(tmp_path):
-    environ = {"XLA_FLAGS": "--xla_dump_to=x"}
-    make_deterministic(tmp_path, environ)
-    assert environ["TF_DETERMINISTIC_OPS"] == "1"
-    assert environ["XLA_FLAGS"] == (
-        f"--xla_dump_to=x --xla_gpu_deterministic_ops=true "
-        f"--xla_gpu_dump_autotune_results_to={tmp_path}/xla_autotune_results.txt"
-    )
-    (tmp_path / "xla_autotune_results.txt").touch()
-    environ = {}
-    make_deterministic(tmp_path, environ)
-    assert environ["XLA_FLAGS"].endswith(f"--xla_gpu_load_autotune_results_from={tmp_path}/xla_autotune_results.txt")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])

@@ -4,7 +4,7 @@ import json
 import pytest
 
 from bert_tf.base.errors import UserError
-from bert_tf.config import BertConfig, PretrainingConfig, compute_dtype
+from bert_tf.config import BatchSplit, BertConfig, FinetuningConfig, PretrainingConfig, compute_dtype
 
 TRAIN = dict(
     num_train_steps=100,
@@ -61,6 +61,10 @@ def test_googles_file_is_accepted(tmp_path):
         ({"hidden_act": "swish"}, "must be one of"),
         ({"hidden_dropout_prob": 1.0}, r"\[0, 1\)"),
         ({"num_hidden_layers": 0}, ">= 1"),
+        ({"type_vocab_size": 1}, ">= 2"),
+        ({"initializer_range": -0.02}, r"initializer_range=-0.02: .*\(0, 1\]"),
+        ({"initializer_range": "0.02"}, "must be a number"),
+        ({"hidden_dropout_prob": None}, "must be a number"),
         ({"layers": 3}, "unknown field"),
     ],
 )
@@ -70,6 +74,14 @@ def test_bad_model_configuration_names_file_and_rule(tmp_path, change, words):
     with pytest.raises(UserError, match=words) as caught:
         BertConfig.from_json_file(path)
     assert str(path) in str(caught.value)
+
+
+def test_a_file_without_a_size_is_refused(tmp_path):
+    values = BertConfig.preset("base", 100).to_dict()
+    del values["hidden_size"], values["num_attention_heads"]
+    (tmp_path / "bert_config.json").write_text(json.dumps(values))
+    with pytest.raises(UserError, match="bert_config.json: hidden_size, num_attention_heads missing"):
+        BertConfig.from_json_file(tmp_path / "bert_config.json")
 
 
 def test_missing_or_broken_file_is_a_user_error(tmp_path):
@@ -106,6 +118,13 @@ def test_identity_does_not_depend_on_the_split():
     [
         ({"warmup_steps": 101}, "warmup_steps=101"),
         ({"learning_rate": 0.0}, "learning_rate"),
+        ({"learning_rate": float("inf")}, "learning_rate=inf: must be positive and at most 10"),
+        ({"learning_rate": 1e38}, "at most 10"),
+        ({"learning_rate": float("nan")}, "learning_rate=nan"),
+        ({"num_ranks": 999_999}, "num_ranks=999999: must be at most 16384"),
+        ({"train_batch_size": 10**8}, "global_batch_size=1600000000: must be at most 1048576"),
+        ({"seed": 1 << 64}, "seed=18446744073709551616: must be at most"),
+        ({"max_seq_length": 0}, "max_seq_length=0"),
         ({"num_train_steps": 0}, "num_train_steps"),
         ({"precision": "fp8"}, "fp8"),
         ({"adam_bias_correction": True}, "no effect with optimizer_type=lamb"),
@@ -116,6 +135,36 @@ def test_identity_does_not_depend_on_the_split():
 def test_bad_training_settings_name_the_setting(change, words):
     with pytest.raises(UserError, match=words):
         PretrainingConfig(**{**TRAIN, **change})
+
+
+def test_fine_tuning_has_the_same_limits():
+    right = dict(learning_rate=1e-5, train_batch_size=4, num_accumulation_steps=1, num_ranks=1, num_train_epochs=2.0)
+    assert FinetuningConfig(**right).num_updates(10) == 5
+    for change, words in (
+        ({"num_train_epochs": float("inf")}, "num_train_epochs=inf"),
+        ({"num_train_epochs": 0.0}, "num_train_epochs=0"),
+        ({"warmup_proportion": 1.0}, "warmup_proportion"),
+        ({"learning_rate": 11.0}, "learning_rate=11"),
+        ({"seed": 1 << 64}, "seed"),
+        ({"num_ranks": 20_000}, "num_ranks"),
+    ):
+        with pytest.raises(UserError, match=words):
+            FinetuningConfig(**{**right, **change})
+
+
+def test_a_split_keeps_its_rows():
+    split = BatchSplit(8, 3, num_ranks=2, rank=1)
+    assert (split.rows_per_rank, split.global_batch_size) == (24, 48)
+    assert split.with_micro_batch(4) == BatchSplit(4, 6, num_ranks=2, rank=1)
+    assert PretrainingConfig(**TRAIN).split(rank=1) == BatchSplit(4, 8, 2, 1)
+
+
+def test_the_rate_joins_as_is_usual_for_the_optimizer():
+    def joins(**changes):
+        return PretrainingConfig(**{**TRAIN, **changes}).identity()["continuous_join"]
+
+    assert (joins(), joins(optimizer_type="adamw"), joins(optimizer_type="lars")) == (False, True, False)
+    assert joins(continuous_join=True) and not joins(optimizer_type="adamw", continuous_join=False)
 
 
 def test_optimizer_options():

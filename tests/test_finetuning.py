@@ -11,12 +11,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from squad_data import GOLDEN, write_squad
+from tensorflow.python.eager import context
 
 from bert_tf.base.errors import UserError
 from bert_tf.batches.data_order import GlobalOrder
 from bert_tf.config import BertConfig, FinetuningConfig
-from bert_tf.memory.plan import BatchSplit
 from bert_tf.model.heads import SpanModel
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import PREFIX, CheckpointFolder
@@ -25,7 +26,6 @@ from bert_tf.tasks.finetuning import training_rows
 from bert_tf.tasks.squad.decode import DecodeSettings
 from bert_tf.tasks.squad.features import FeatureSettings
 from bert_tf.tasks.squad.run import SquadJob, run_squad
-from bert_tf.training import memory_trial
 
 ROOT = Path(__file__).resolve().parent.parent
 NUM_WINDOWS = len(GOLDEN["features"])
@@ -263,23 +263,6 @@ def test_the_split_into_micro_batches_changes_nothing_but_rounding(finished, squ
     )
 
 
-def test_a_size_to_be_found_is_tried_as_it_is_trained(finished, squad, tmp_path, monkeypatch):
-    tried = []
-
-    def fit(split, work, optimizer_type, workers):
-        tried.append((split, work.max_seq_length, work.max_predictions_per_seq, optimizer_type))
-        return BatchSplit(1, 4, True)
-
-    monkeypatch.setattr(memory_trial, "fit_split", fit)
-    run_squad(job(squad, tmp_path, training=settings(may_split_more=True), predict_file=None), Workers())
-    assert tried == [(BatchSplit(2, 2, True), GOLDEN["settings"]["max_seq_length"], 0, "adamw")]
-    found = json.loads((tmp_path / "config.json").read_text())["settings"]
-    assert (found["train_batch_size"], found["num_accumulation_steps"]) == (1, 4)
-    assert events(tmp_path, "train")[-1]["total_loss"] == pytest.approx(
-        events(finished, "train")[-1]["total_loss"], rel=1e-4
-    )
-
-
 def test_other_settings_in_the_same_folder_are_refused(finished, squad):
     with pytest.raises(UserError, match="num_train_epochs: 0.6 there, 0.7 now"):
         run_squad(job(squad, finished, training=settings(num_train_epochs=0.7)), Workers())
@@ -423,3 +406,19 @@ def test_identity_holds_what_decides_the_result():
         dict(warmup_proportion=0.2),
     ):
         assert dataclasses.replace(base, **change).identity() != base.identity()
+
+
+def test_rows_are_on_the_host_which_adds_up_their_weights(monkeypatch):
+    """Wherever the program computes: here on a device that does not exist, as if it were a GPU."""
+    places, constant = [], tf.constant
+
+    def make(value):
+        places.append(context.context().device_name)
+        return constant(value)
+
+    monkeypatch.setattr(tf, "constant", make)
+    task = finetuning.Task("t", None, None, 8, lambda rows: {"input_ids": rows}, 1.0, {})
+    with tf.device("/CPU:7"):
+        batch = next(finetuning._batches(task, settings(), 0, 0))
+    assert batch.features["example_weights"].shape == [2, 2]
+    assert len(places) == 2 and all(place.endswith("CPU:0") for place in places)

@@ -18,7 +18,7 @@ from test_train_step import Rank, global_batch, make_step, rows_of
 from bert_tf.optimizer.loss_scale import LossScale
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.statistics import UpdateResult, UpdateStatistics
-from bert_tf.training.loop import LoopSettings, Training, run_updates
+from bert_tf.training.loop import LoopSettings, Run, Training, run_updates
 
 CALLBACKS = {"PyFunc", "PyFuncStateless", "EagerPyFunc"}
 
@@ -41,7 +41,7 @@ def packed_rows(number):
 @pytest.mark.parametrize("num_micro_batches", [None, 1])
 def test_an_update_is_handed_over_before_anything_of_it_is_read(monkeypatch, num_micro_batches):
     """And nothing is made for a device after its work has begun: what goes there waits for that work."""
-    step, *_ = make_step(Workers(), 2, 4, precision="fp16")
+    step, *_ = make_step(Workers(), precision="fp16")
     rows, events, constant = rows_of(global_batch(), 0, 2, 4), [], tf.constant
     gradients, metric_sums = [Unread() for _ in step.variables], Unread()
 
@@ -79,12 +79,12 @@ def traced_operations(function):
 
 
 def test_one_rank_calls_nothing_back_to_the_host():
-    step, *_ = make_step(Workers(), 2, 4)
+    step, *_ = make_step(Workers())
     step(rows_of(global_batch(), 0, 2, 4), 0)
     for function in (step._accumulate, step._apply):
         operations = traced_operations(function)
         assert len(operations) > 20 and not operations & CALLBACKS
-    ranks, *_ = make_step(TwoRanks(), 2, 4)
+    ranks, *_ = make_step(TwoRanks())
     ranks(rows_of(global_batch(), 0, 2, 4), 0)
     assert traced_operations(ranks._apply) & CALLBACKS, "the clock of the all-reduce"
 
@@ -101,7 +101,7 @@ class TwoRanks(Rank):
 
 def test_the_host_computes_nothing_with_results():
     """TensorFlow keeps int32 on the host, on GPU machines too: a sum of such numbers would fetch them."""
-    step, *_ = make_step(Workers(), 2, 4, precision="fp16")
+    step, *_ = make_step(Workers(), precision="fp16")
     step(rows_of(global_batch(), 0, 2, 4), 0)
     (concrete,) = step._apply._list_all_concrete_functions()
     results = {tensor.ref() for tensor in concrete.graph.inputs if tensor.dtype == tf.float32}
@@ -117,7 +117,7 @@ import sys
 sys.path[:0] = [{tests!r}, {checkout!r}]
 from test_host_and_device import num_compiled, packed_rows
 from test_train_step import Workers, make_step, tf
-step, *_ = make_step(Workers(), 8, 1, scope="step", precision="fp16", dtype="float16")
+step, *_ = make_step(Workers(), scope="step", precision="fp16", dtype="float16")
 step_of_variable_rows = [packed_rows(number) for number in range(6)]
 assert len({{count for _, count in step_of_variable_rows}}) > 1
 for number, (rows, count) in enumerate(step_of_variable_rows):
@@ -146,7 +146,7 @@ def test_nothing_is_compiled_after_the_first_update(tmp_path):
 
 def test_the_compiled_loop_knows_how_often_it_runs():
     """So that on a GPU the host need not ask after each micro-batch whether there is another one."""
-    step, *_ = make_step(Workers(), 8, 1, scope="step")
+    step, *_ = make_step(Workers(), scope="step")
     program = step._accumulate.experimental_get_compiler_ir(
         rows_of(global_batch(), 0, 8, 1),
         tf.zeros([2]),
@@ -175,6 +175,9 @@ def test_the_loop_reads_results_only_where_it_logs(monkeypatch):
         def save(self, *_):
             return "here"
 
+    class Checkpoints:
+        folder = Path("a folder that is not there/checkpoints")
+
     class Telemetry:
         train = checkpoint = by_variable = staticmethod(lambda *_, **__: None)
 
@@ -192,14 +195,8 @@ def test_the_loop_reads_results_only_where_it_logs(monkeypatch):
     monkeypatch.setattr(UpdateStatistics, "read", read)
     settings = LoopSettings(10, 8, save_checkpoint_steps=10, display_loss_steps=5, identity={})
     training = Training(
-        step,
-        State(),
-        batches_from=lambda _: iter([Batch()] * 10),
-        name_metrics=lambda _: {"total_loss": 1.0},
-        workers=Workers(),
-        checkpoints=None,
-        telemetry=Telemetry(),
+        step, State(), batches_from=lambda _: iter([Batch()] * 10), name_metrics=lambda _: {"total_loss": 1.0}
     )
-    assert run_updates(training, settings)
+    assert run_updates(training, Run(Workers(), Checkpoints(), Telemetry()), settings)
     # Where the run stands at its start, and then each log line: five results, and where it stands.
     assert reads == [0, 5, 5, 5, 10]

@@ -16,6 +16,7 @@ from bert_tf.batches.batches import evaluation_batches, training_batches
 from bert_tf.batches.data_order import GlobalOrder
 from bert_tf.batches.masking import Masker, MaskingRules, VocabularyIds
 from bert_tf.batches.record_set import RecordSet, find_shards, make_missing_indexes
+from bert_tf.config import BatchSplit
 from bert_tf.records import index
 from bert_tf.records.index import load_index, write_index
 from bert_tf.records.schema import RecordSchema
@@ -41,11 +42,8 @@ def batches(dataset, count, first_batch=0, accumulation=2, micro_batch=4, rank=0
     iterator = training_batches(
         records,
         order,
+        BatchSplit(micro_batch, accumulation, ranks, rank),
         first_batch=first_batch,
-        num_accumulation_steps=accumulation,
-        micro_batch_size=micro_batch,
-        rank=rank,
-        num_ranks=ranks,
         vocab_size=VOCAB_SIZE,
     )
     return [next(iterator).features for _ in range(count)]
@@ -270,11 +268,8 @@ def updates(dataset, count, packing, first_batch=0, accumulation=8, micro_batch=
     iterator = training_batches(
         records,
         GlobalOrder(records.records_per_file, seed=1),
+        BatchSplit(micro_batch, accumulation, ranks, rank),
         first_batch=first_batch,
-        num_accumulation_steps=accumulation,
-        micro_batch_size=micro_batch,
-        rank=rank,
-        num_ranks=ranks,
         vocab_size=VOCAB_SIZE,
         packing=packing,
     )
@@ -338,15 +333,7 @@ def test_packing_goes_by_the_lengths_in_the_indexes(tmp_path):
     write_index(folder / "training" / "x_training_0.tfrecord", right.offsets(), lengths)
     records = RecordSet(str(folder / "training"), "input_files")
     iterator = training_batches(
-        records,
-        GlobalOrder([40], seed=1),
-        first_batch=0,
-        num_accumulation_steps=4,
-        micro_batch_size=10,
-        rank=0,
-        num_ranks=1,
-        vocab_size=VOCAB_SIZE,
-        packing=True,
+        records, GlobalOrder([40], seed=1), BatchSplit(10, 4), first_batch=0, vocab_size=VOCAB_SIZE, packing=True
     )
     with pytest.raises(UserError, match="record 7 does not begin with.*delete x_training_0.tfrecord.index"):
         next(iterator)
@@ -450,10 +437,10 @@ import sys
 from bert_tf.batches.data_order import GlobalOrder
 from bert_tf.batches.batches import training_batches
 from bert_tf.batches.record_set import RecordSet
+from bert_tf.config import BatchSplit
 records = RecordSet({str(unmasked_dataset / "training")!r}, "input_files")
 order = GlobalOrder(records.records_per_file, seed=1)
-batches = training_batches(records, order, first_batch=0, num_accumulation_steps=1, micro_batch_size=8, rank=0,
-                           num_ranks=1, vocab_size={VOCAB_SIZE})
+batches = training_batches(records, order, BatchSplit(8), first_batch=0, vocab_size={VOCAB_SIZE})
 next(batches)
 sys.exit(3)
 """

@@ -302,12 +302,13 @@ def test_srun_is_told_how_many_ranks_a_machine_gets():
 
 def test_ranks_share_the_cores(monkeypatch):
     monkeypatch.setattr(launchers, "count_cores", lambda: 8)
-    for name in ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "HOROVOD_FUSION_THRESHOLD"):
+    for name in ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "HOROVOD_FUSION_THRESHOLD", "TF_ENABLE_ONEDNN_OPTS"):
         monkeypatch.delenv(name, raising=False)
     on_cpu = launchers.rank_environment(num_ranks=3, num_gpus=0)
     assert on_cpu["OMP_NUM_THREADS"] == on_cpu["TF_NUM_INTRAOP_THREADS"] == "2"
     assert launchers.rank_environment(16, 0)["OMP_NUM_THREADS"] == "1"
     assert on_cpu["HOROVOD_FUSION_THRESHOLD"] == "0"
+    assert on_cpu["TF_ENABLE_ONEDNN_OPTS"] == "1"
     assert "OMP_NUM_THREADS" not in launchers.rank_environment(num_ranks=2, num_gpus=2)
     monkeypatch.setenv("OMP_NUM_THREADS", "5")
     assert launchers.rank_environment(3, 0)["OMP_NUM_THREADS"] == "5"

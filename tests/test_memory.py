@@ -9,19 +9,9 @@ from pathlib import Path
 import pytest
 
 from bert_tf.base.errors import UserError
-from bert_tf.config import BertConfig
+from bert_tf.config import BatchSplit, BertConfig
 from bert_tf.memory import plan as memory
-from bert_tf.memory.plan import (
-    AUTO,
-    GIB,
-    BatchSplit,
-    Workload,
-    choose_split,
-    find_device,
-    largest_micro_batch,
-    plan,
-    predict,
-)
+from bert_tf.memory.plan import AUTO, GIB, Workload, choose_split, find_device, largest_micro_batch, plan, predict
 from bert_tf.model.heads import PretrainingModel, SpanModel
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -93,9 +83,9 @@ def test_the_flags_of_a_split():
     def split(size, num_steps=None, global_size=None):
         return choose_split(size, num_steps, global_size, lambda: tiny, 1.0)
 
-    assert split("8") == BatchSplit(8, 1, False) and split("8", 4) == BatchSplit(8, 4, False)
-    assert split("8", 0) == BatchSplit(8, 0, False)  # the configuration refuses it, by its name
-    assert split(AUTO, None, 64) == BatchSplit(32, 1, True)
+    assert split("8") == BatchSplit(8, 1) and split("8", 4) == BatchSplit(8, 4)
+    assert split("8", 0) == BatchSplit(8, 0)  # the configuration refuses it, by its name
+    assert split(AUTO, None, 64) == BatchSplit(32, 1)
     for arguments, words in (
         (("x",), "or auto"),
         (("-1",), "or auto"),

@@ -11,6 +11,7 @@ from bert_tf.model.encoder import BertEncoder
 from bert_tf.model.heads import PretrainingModel, SpanModel
 from bert_tf.model.losses import PretrainingObjective
 from bert_tf.model.randomness import DropoutKey, update_key
+from bert_tf.training.loop import has_fast_bf16
 
 CONFIG = BertConfig(
     vocab_size=101,
@@ -90,6 +91,7 @@ def test_eager_graph_and_both_xla_scopes_agree(dropout):
             np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=2e-5, err_msg=variable.name)
 
 
+@pytest.mark.skipif(not has_fast_bf16(), reason="the programs refuse bfloat16 on this processor")
 def test_bfloat16_is_close_to_float32_and_parameters_stay_float32():
     features = make_features()
     exact_metrics, exact = gradients(PretrainingModel(CONFIG, Blocks("off"), 1), features, True, False)

@@ -56,10 +56,12 @@ def reference(kind, rates, gradients, adapt_excluded=True, bias_correction=True)
         for name, g in clip(raw).items():
             m[name] = BETA_1 * m[name] + (1 - BETA_1) * g
             v[name] = BETA_2 * v[name] + (1 - BETA_2) * g**2
-            m_hat, v_hat = m[name], v[name]
-            if bias_correction:
-                m_hat, v_hat = m_hat / (1 - BETA_1**t), v_hat / (1 - BETA_2**t)
-            u = m_hat / (np.sqrt(v_hat) + EPSILON) + (DECAY if decays(name) else 0.0) * w[name]
+            first, second = (1 - BETA_1**t, 1 - BETA_2**t) if bias_correction else (1, 1)
+            if kind == "lamb":
+                u = m[name] / first / (np.sqrt(v[name] / second) + EPSILON)
+            else:  # epsilon is added before the correction
+                u = np.sqrt(second) / first * m[name] / (np.sqrt(v[name]) + EPSILON)
+            u = u + (DECAY if decays(name) else 0.0) * w[name]
             norms = np.linalg.norm(w[name]), np.linalg.norm(u)
             adapts = kind == "lamb" and (adapt_excluded or decays(name))
             ratio = norms[0] / norms[1] if adapts and min(norms) > 0 else 1.0
@@ -125,6 +127,27 @@ def test_adamw_equals_the_reference(compiled, bias_correction):
 
 def test_the_default_adam_is_googles():
     assert AdamW(0.1).bias_correction is False
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_bias_corrected_adam_is_keras_also_where_gradients_are_as_small_as_epsilon(compiled):
+    """There, epsilon on the other side of the correction makes the change up to five times as large."""
+    start = np.random.default_rng(2).normal(0, 1e-4, [6, 8]).astype(np.float32)
+    gradients = np.random.default_rng(3).normal(0, 1e-6, [20, 6, 8]).astype(np.float32)
+    keras = tf.keras.optimizers.AdamW(1e-4, weight_decay=DECAY, epsilon=EPSILON, jit_compile=False)
+    ours = AdamW(1e-4, bias_correction=True, compiled=compiled)
+    theirs, mine = (tf.Variable(start, name="block/kernel") for _ in range(2))
+    w, m, v = start.astype(np.float64), 0.0, 0.0
+    for t, g in enumerate(gradients, 1):
+        keras.apply_gradients([(tf.constant(g), theirs)])
+        ours.apply_gradients([(tf.constant(g), mine)])
+        g = g.astype(np.float64)
+        m, v = BETA_1 * m + (1 - BETA_1) * g, BETA_2 * v + (1 - BETA_2) * g * g
+        rate = 1e-4 * np.sqrt(1 - BETA_2**t) / (1 - BETA_1**t)
+        w = w - 1e-4 * DECAY * w - rate * m / (np.sqrt(v) + EPSILON)
+    change = np.abs(w - start).max()
+    np.testing.assert_allclose(mine.numpy(), theirs.numpy(), atol=1e-4 * change)
+    np.testing.assert_allclose(mine.numpy(), w, atol=1e-4 * change)
 
 
 @pytest.mark.parametrize("kind, make", [("lamb", NVLAMB), ("adamw", AdamW)])
@@ -458,9 +481,12 @@ def test_continuous_join_has_no_drop():
     assert float(schedule(1000)) == 0
 
 
-def test_adam_decays_linearly():
+def test_adam_decays_linearly_and_joins_without_a_step():
+    """As NVIDIA's TF1 code; with the step of Google's first code by an option."""
     schedule = make_optimizer("adamw", 1e-4, 10, 100)._learning_rate
-    np.testing.assert_allclose([schedule(5), schedule(10), schedule(55)], [5e-5, 9e-5, 4.5e-5], rtol=1e-6)
+    np.testing.assert_allclose([schedule(9), schedule(10), schedule(50)], [9e-5, 1e-4, 5.5555556e-5], rtol=1e-6)
+    schedule = make_optimizer("adamw", 1e-4, 10, 100, continuous_join=False)._learning_rate
+    np.testing.assert_allclose([schedule(9), schedule(10), schedule(50)], [9e-5, 9e-5, 5e-5], rtol=1e-6)
 
 
 def test_schedule_without_warmup_and_with_nothing_else():

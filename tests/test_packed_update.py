@@ -45,7 +45,7 @@ def pack(batch, micro_batch_size, num_ranks=1):
 
 @functools.cache
 def train(num_accumulation_steps, micro_batch_size, packed, num_updates=2, **options):
-    step, model, optimizer, _ = make_step(Workers(), num_accumulation_steps, micro_batch_size, **options)
+    step, model, optimizer, _ = make_step(Workers(), **options)
     results = []
     for number in range(num_updates):
         batch, num_micro_batches = short_batch(number), None
@@ -62,7 +62,7 @@ def train(num_accumulation_steps, micro_batch_size, packed, num_updates=2, **opt
 
 def gradients(num_accumulation_steps, micro_batch_size, packed, **options):
     """Of the mean losses, by variable."""
-    step, model, _, _ = make_step(Workers(), num_accumulation_steps, micro_batch_size, **options)
+    step, model, _, _ = make_step(Workers(), **options)
     batch, num_micro_batches = short_batch(0), None
     totals = np.array([batch["masked_lm_weights"].sum(), 8], np.float32)
     if packed:
@@ -115,10 +115,7 @@ def test_the_number_of_ranks_does_not_matter_with_dropout_on():
     tf.config.run_functions_eagerly(True)
     try:
         mail = {}
-        ranks = [
-            make_step(Rank(rank, num_ranks, mail), num_accumulation_steps, micro_batch_size)
-            for rank in range(num_ranks)
-        ]
+        ranks = [make_step(Rank(rank, num_ranks, mail)) for rank in range(num_ranks)]
         batch, num_micro_batches = pack(short_batch(0), micro_batch_size, num_ranks)
         begun = [[variable.numpy() for variable in _state(model, optimizer)] for _, model, optimizer, _ in ranks]
         for _ in range(3):  # denominators, then gradients, then the real thing

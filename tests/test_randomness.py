@@ -2,7 +2,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.model.randomness import DropoutKey, draw_decisions, keep_mask, keep_scale, truncated_normal, update_key
+from bert_tf.model.randomness import (
+    DropoutKey,
+    draw_decisions,
+    draw_mask,
+    keep_mask,
+    keep_scale,
+    truncated_normal,
+    update_key,
+)
 
 
 def masks(first_row, shape, *, rate=0.3, site=3, batch_number=7, seed=5, mode="eager"):
@@ -70,3 +78,11 @@ def test_initial_weights_depend_on_seed_and_name_alone():
     assert np.abs(first).max() <= 0.04
     # A normal cut at two deviations has 0.88 of its deviation.
     assert first.std() == pytest.approx(0.88 * 0.02, rel=0.05)
+
+
+@pytest.mark.parametrize("shape", [[4, 8], [6, 3, 5, 7], [3, 1]])
+def test_the_mask_drawn_at_once_has_the_same_bits(shape):
+    key, row = tf.constant(update_key(5, 7)), tf.constant(11, tf.int64)
+    expected = masks(11, shape)
+    for draw in (draw_mask, tf.function(draw_mask)):
+        np.testing.assert_array_equal(draw(0.3, *DropoutKey(key, row).at(3), shape), expected)

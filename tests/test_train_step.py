@@ -3,6 +3,9 @@
 import dataclasses
 import functools
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +20,8 @@ from bert_tf.model.losses import PretrainingObjective
 from bert_tf.optimizer.keras_optimizers import make_optimizer
 from bert_tf.optimizer.loss_scale import LossScale
 from bert_tf.ranks.workers import Workers
-from bert_tf.training.step import TrainStep
+from bert_tf.training.loop import has_fast_bf16
+from bert_tf.training.step import StepSettings, TrainState, TrainStep
 
 CONFIG = BertConfig(
     vocab_size=101,
@@ -70,8 +74,6 @@ class Rank(Workers):
 
 def make_step(
     workers,
-    num_accumulation_steps,
-    micro_batch_size,
     scope="off",
     dtype="float32",
     config=CONFIG,
@@ -79,23 +81,12 @@ def make_step(
     settings="",
     optimizer="lamb",
     recompute=False,
-    on_halving=None,
 ):
     model = PretrainingModel(config, Blocks(scope, dtype, recompute), seed=1)
     optimizer = make_optimizer(optimizer, 0.01, 1, 10, compiled=scope != "off")
     loss_scale = LossScale(enabled=precision == "fp16")
     step = TrainStep(
-        model,
-        PretrainingObjective(),
-        optimizer,
-        workers,
-        loss_scale,
-        scope=scope,
-        seed=5,
-        num_accumulation_steps=num_accumulation_steps,
-        micro_batch_size=micro_batch_size,
-        settings=settings,
-        on_halving=on_halving,
+        TrainState(model, optimizer, loss_scale), PretrainingObjective(), workers, StepSettings(5, settings)
     )
     return step, model, optimizer, loss_scale
 
@@ -111,7 +102,7 @@ def rows_of(batch, rank, num_accumulation_steps, micro_batch_size):
 
 @functools.cache
 def train(num_accumulation_steps, micro_batch_size, num_updates=2, **options):
-    step, model, optimizer, _ = make_step(Workers(), num_accumulation_steps, micro_batch_size, **options)
+    step, model, optimizer, _ = make_step(Workers(), **options)
     results = [
         step(rows_of(global_batch(seed=number), 0, num_accumulation_steps, micro_batch_size), number)
         for number in range(num_updates)
@@ -124,10 +115,7 @@ def train_ranks(num_ranks, num_accumulation_steps, micro_batch_size, num_updates
     tf.config.run_functions_eagerly(True)
     try:
         mail = {}
-        ranks = [
-            make_step(Rank(rank, num_ranks, mail), num_accumulation_steps, micro_batch_size)
-            for rank in range(num_ranks)
-        ]
+        ranks = [make_step(Rank(rank, num_ranks, mail)) for rank in range(num_ranks)]
         for number in range(num_updates):
             batch = global_batch(seed=number)
             states = [[variable.numpy() for variable in _state(model, optimizer)] for _, model, optimizer, _ in ranks]
@@ -176,6 +164,8 @@ def test_the_number_of_ranks_does_not_matter_with_dropout_on(split):
     [("blocks", "float32", 2e-6), ("step", "float32", 2e-6), ("blocks", "bfloat16", 3e-3), ("step", "bfloat16", 3e-3)],
 )
 def test_what_is_compiled_does_not_matter(scope, dtype, tolerance):
+    if dtype == "bfloat16" and not has_fast_bf16():
+        pytest.skip("the programs refuse bfloat16 on this processor, where oneDNN may end the process")
     _, expected = train(2, 4)
     _, weights = train(2, 4, scope=scope, dtype=dtype)
     assert_same_weights(weights, expected, tolerance)
@@ -195,7 +185,7 @@ def test_recomputing_layers_gives_the_same_update(scope, tolerance):
 def peak_bytes(scope, recompute, num_layers=6, size=4, length=64):
     """TensorFlow's allocator's peak in one update."""
     config = dataclasses.replace(CONFIG, num_hidden_layers=num_layers, max_position_embeddings=length)
-    step, *_ = make_step(Workers(), 1, size, scope=scope, config=config, recompute=recompute)
+    step, *_ = make_step(Workers(), scope=scope, config=config, recompute=recompute)
     features = rows_of(global_batch(size, length), 0, 1, size)
     tf.config.experimental.reset_memory_stats("CPU:0")
     before = tf.config.experimental.get_memory_info("CPU:0")["current"]
@@ -205,62 +195,34 @@ def peak_bytes(scope, recompute, num_layers=6, size=4, length=64):
 
 @pytest.mark.parametrize("scope", ["off", "blocks"])
 def test_recomputing_layers_needs_the_memory_of_about_one(scope):
-    """Whoever merges the second computation with the first one keeps all layers after all."""
-    assert peak_bytes(scope, True) < 0.5 * peak_bytes(scope, False)
+    """Whoever merges the second computation with the first one keeps all layers after all.
+
+    In a process with oneDNN, whose allocator alone counts what it hands out; TensorFlow leaves it off on some
+    processors.
+    """
+    program = (
+        f"import sys; sys.path[:0] = {[str(Path(__file__).parent), str(Path(__file__).parent.parent)]!r}\n"
+        f"from test_train_step import peak_bytes\nprint(peak_bytes({scope!r}, True), peak_bytes({scope!r}, False))"
+    )
+    environment = {**os.environ, "TF_ENABLE_ONEDNN_OPTS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    recomputing, keeping = map(int, done.stdout.split())
+    assert 0 < recomputing < 0.5 * keeping
 
 
-def limit_memory(monkeypatch, largest):
-    """As on a device on which micro-batches of more than `largest` rows do not fit."""
-    accumulate = TrainStep._accumulate_micro_batches
+def test_out_of_memory_is_a_message_with_the_ways_out(monkeypatch):
+    def fail(*_):
+        raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
 
-    def limited(step, features, *arguments):
-        if features["input_ids"].shape[1] > largest:
-            raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
-        return accumulate(step, features, *arguments)
-
-    monkeypatch.setattr(TrainStep, "_accumulate_micro_batches", limited)
-
-
-def test_out_of_memory_halves_the_micro_batch_and_changes_nothing_else(monkeypatch):
-    _, expected = train(4, 2)
-    limit_memory(monkeypatch, 2)
-    said = []
-    step, model, *_ = make_step(Workers(), 1, 8, on_halving=said.append)
-    for number in range(2):
-        assert bool(step(rows_of(global_batch(seed=number), 0, 1, 8), number).is_finite)
-    for variable, value in zip(model.variables, expected):
-        np.testing.assert_array_equal(variable.numpy(), value)
-    assert ["4 micro-batches of 2 instead of 2 of 4" in line for line in said] == [False, True]
-
-
-def test_out_of_memory_on_one_rank_halves_it_on_all():
-    """The other rank's answer comes from its mail: this one has room enough, and halves all the same."""
-    said = []
-
-    class Other(Workers):
-        size, num_asked = 2, 0
-
-        def gather(self, vector):
-            if len(vector) > 1:
-                return np.stack([vector, vector])
-            self.num_asked += 1
-            return np.array([vector, [self.num_asked == 1]])
-
-    step, *_ = make_step(Other(), 1, 4, on_halving=said.append)
-    step(rows_of(global_batch(), 0, 1, 4), 0)
-    assert len(said) == 1 and step._micro_batch_size == 2
-
-
-def test_out_of_memory_that_cannot_be_mended_is_a_message(monkeypatch):
-    limit_memory(monkeypatch, 0)
-    for on_halving, size in ((None, 8), ([].append, 1)):
-        step, *_ = make_step(Workers(), 1, 8, on_halving=on_halving)
-        with pytest.raises(UserError, match=f"out of memory with a micro-batch of {size} .*--recompute"):
-            step(rows_of(global_batch(), 0, 1, 8), 0)
+    step, *_ = make_step(Workers())
+    monkeypatch.setattr(step, "_accumulate", fail)
+    with pytest.raises(UserError, match="out of memory with a micro-batch of 8 .*--recompute"):
+        step(rows_of(global_batch(), 0, 1, 8), 0)
 
 
 def test_a_batch_without_masked_tokens_is_legal():
-    step, model, _, _ = make_step(Workers(), 1, 8)
+    step, model, _, _ = make_step(Workers())
     batch = global_batch()
     batch["masked_lm_weights"][:] = 0
     result = step(rows_of(batch, 0, 1, 8), 0)
@@ -269,7 +231,7 @@ def test_a_batch_without_masked_tokens_is_legal():
 
 @pytest.mark.parametrize("scope", ["off", "blocks", "step"])
 def test_non_finite_gradient_changes_nothing(scope):
-    step, model, optimizer, _ = make_step(Workers(), 2, 4, scope=scope)
+    step, model, optimizer, _ = make_step(Workers(), scope=scope)
     step(rows_of(global_batch(), 0, 2, 4), 0)
     before = [variable.numpy() for variable in _state(model, optimizer)]
     poisoned = rows_of(global_batch(), 0, 2, 4)
@@ -286,7 +248,7 @@ def test_a_nan_of_one_rank_is_skipped_by_all_ranks():
     mail = {}
     tf.config.run_functions_eagerly(True)
     try:
-        ranks = [make_step(Rank(rank, 2, mail), 1, 4) for rank in range(2)]
+        ranks = [make_step(Rank(rank, 2, mail)) for rank in range(2)]
         before = [[variable.numpy() for variable in _state(model, optimizer)] for _, model, optimizer, _ in ranks]
         rows = [rows_of(global_batch(), rank, 1, 4) for rank in range(2)]
         rows[1]["masked_lm_weights"] = rows[1]["masked_lm_weights"] * np.nan
@@ -307,13 +269,13 @@ def test_a_nan_of_one_rank_is_skipped_by_all_ranks():
 def test_norms_by_variable_make_up_the_global_one():
     (first, _), _ = train(2, 4)
     norms = first.norm_by_variable.numpy()
-    assert len(norms) == len(make_step(Workers(), 2, 4)[0].variables) and (norms > 0).all()
+    assert len(norms) == len(make_step(Workers())[0].variables) and (norms > 0).all()
     assert np.sqrt(np.sum(norms.astype(np.float64) ** 2)) == pytest.approx(float(first.gradient_norm), rel=1e-6)
     assert float(first.reduce_secs) >= 0 and first.gather_secs >= 0
 
 
 def test_float16_scales_and_recovers_from_overflow():
-    step, model, optimizer, loss_scale = make_step(Workers(), 2, 4, dtype="float16", precision="fp16")
+    step, model, optimizer, loss_scale = make_step(Workers(), dtype="float16", precision="fp16")
     loss_scale.scale.assign(2.0**24)
     outcomes = [bool(step(rows_of(global_batch(seed=number), 0, 2, 4), number).is_finite) for number in range(14)]
     assert outcomes[0] is False and outcomes[-1] is True
@@ -331,12 +293,12 @@ def test_ranks_that_disagree_are_named():
     mail = {}
     tf.config.run_functions_eagerly(True)
     try:
-        step, *_ = make_step(Rank(0, 2, mail), 1, 4, settings="a")
-        other, *_ = make_step(Rank(1, 2, mail), 1, 4, settings="b")
+        step, *_ = make_step(Rank(0, 2, mail), settings="a")
+        other, *_ = make_step(Rank(1, 2, mail), settings="b")
         step(rows_of(global_batch(), 0, 1, 4), 0)
         with pytest.raises(UserError, match="rank 1 has other settings"):
             other(rows_of(global_batch(), 1, 1, 4), 0)
-        again, *_ = make_step(Rank(1, 2, mail), 1, 4, settings="a")
+        again, *_ = make_step(Rank(1, 2, mail), settings="a")
         with pytest.raises(UserError, match="rank 1 has other position"):
             again(rows_of(global_batch(), 1, 1, 4), 1)
     finally:
@@ -346,7 +308,7 @@ def test_ranks_that_disagree_are_named():
 def test_the_loop_is_not_unrolled():
     sizes = []
     for num_accumulation_steps in (2, 8):
-        step, *_ = make_step(Workers(), num_accumulation_steps, 1)
+        step, *_ = make_step(Workers())
         features = rows_of(global_batch(), 0, num_accumulation_steps, 1)
         graph = step._accumulate.get_concrete_function(
             features, tf.zeros([2]), tf.constant(1.0), tf.constant(1, tf.uint64), tf.constant(0, tf.int64)
@@ -357,7 +319,7 @@ def test_the_loop_is_not_unrolled():
 
 
 def test_nothing_is_traced_twice():
-    step, *_ = make_step(Workers(), 2, 4)
+    step, *_ = make_step(Workers())
     for number in range(3):
         step(rows_of(global_batch(seed=number), 0, 2, 4), number)
     assert step._accumulate.experimental_get_tracing_count() == 1

@@ -376,9 +376,9 @@ def test_a_disk_that_fills_during_a_save(finished, dataset, tmp_path):
 
 LAUNCH = """
 import os, pathlib, sys
-from bert_tf.launch import ranks
-launcher = ranks.choose_launcher(int(sys.argv[1]), os.environ)
-sys.exit(ranks.run(ranks.Job(sys.argv[3:], int(sys.argv[1]), 0, launcher, pathlib.Path(sys.argv[2]))))
+from bert_tf.launch import launchers
+launcher = launchers.choose_launcher(int(sys.argv[1]), os.environ)
+sys.exit(launchers.run(launchers.Job(sys.argv[3:], int(sys.argv[1]), 0, launcher, pathlib.Path(sys.argv[2]))))
 """
 
 
@@ -464,7 +464,7 @@ def test_a_rank_that_hangs_ends_both_with_a_reason_and_the_run_goes_on(
     ranks[stopped].suspend()
     output, _ = process.communicate(timeout=180)
     assert process.returncode == 1, output
-    assert f"rank {1 - stopped} waited in vain: another rank has ended or answers no longer" in output
+    assert f"rank {1 - stopped} cannot go on: another rank has ended or does not answer any more" in output
     assert "Traceback" not in output and not any(rank.is_running() for rank in ranks)
     again = launched(2, dataset, tmp_path)
     output, _ = again.communicate(timeout=300)

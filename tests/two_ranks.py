@@ -15,7 +15,7 @@ from bert_tf.model.losses import PretrainingObjective
 from bert_tf.optimizer.keras_optimizers import make_optimizer
 from bert_tf.optimizer.loss_scale import LossScale
 from bert_tf.ranks.connect import connect
-from bert_tf.training.step import TrainStep
+from bert_tf.training.step import StepSettings, TrainState, TrainStep
 
 
 @exit_on_user_error
@@ -27,17 +27,10 @@ def main(argv):
     model = PretrainingModel(CONFIG, Blocks("blocks"), seed=1 + workers.rank)
     optimizer = make_optimizer("lamb", 0.01, 1, 10)
     step = TrainStep(
-        model,
+        TrainState(model, optimizer, LossScale(enabled=reduce_dtype == "float16")),
         PretrainingObjective(),
-        optimizer,
         workers,
-        LossScale(enabled=reduce_dtype == "float16"),
-        scope="blocks",
-        reduce_dtype=reduce_dtype,
-        num_accumulation_steps=num_accumulation_steps,
-        micro_batch_size=micro_batch,
-        seed=5,
-        settings=f"rank {workers.rank}" if differ else "",
+        StepSettings(5, f"rank {workers.rank}" if differ else "", reduce_dtype),
     )
     workers.broadcast(model.variables)
     metrics = []

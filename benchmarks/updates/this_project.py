@@ -18,7 +18,7 @@ from bert_tf.model.losses import PretrainingObjective
 from bert_tf.optimizer.keras_optimizers import make_optimizer
 from bert_tf.optimizer.loss_scale import LossScale
 from bert_tf.ranks.workers import Workers
-from bert_tf.training.step import TrainStep
+from bert_tf.training.step import StepSettings, TrainState, TrainStep
 
 
 def make_update(settings: dict[str, Any]) -> Callable[[], float]:
@@ -26,17 +26,8 @@ def make_update(settings: dict[str, Any]) -> Callable[[], float]:
     config = BertConfig(**settings["bert_config"])
     model = PretrainingModel(config, Blocks(scope, compute_dtype(precision)), seed=1)
     optimizer = make_optimizer("lamb", LEARNING_RATE, 0, 10**6, compiled=scope != "off")
-    step = TrainStep(
-        model,
-        PretrainingObjective(),
-        optimizer,
-        Workers(),
-        LossScale(enabled=precision == "fp16"),
-        num_accumulation_steps=settings["num_accumulation_steps"],
-        micro_batch_size=settings["micro_batch_size"],
-        scope=scope,
-        seed=1,
-    )
+    state = TrainState(model, optimizer, LossScale(enabled=precision == "fp16"))
+    step = TrainStep(state, PretrainingObjective(), Workers(), StepSettings(seed=1))
     features = {name: tf.constant(value) for name, value in random_batch(settings).items()}
     number = iter(range(10**9))
     return lambda: float(step(features, next(number)).metrics[0])

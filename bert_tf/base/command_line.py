@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import MutableMapping, Sequence
-from pathlib import Path
 
 from absl import flags
 
@@ -69,6 +68,11 @@ def define_training_flags(train_batch_size: str, learning_rate: float, save_chec
         "default: the card's, or the machine's free memory where there is none.",
         lower_bound=0.25,
     )
+    flags.DEFINE_bool(
+        "deterministic",
+        False,
+        "Only operations that give the same bits in every run, where GPUs have faster ones that do not.",
+    )
     flags.DEFINE_integer("seed", 12345, "Of new weights, data order and dropout.")
     flags.DEFINE_string("dllog_path", None, "File for NVIDIA's DLLogger lines.")
     flags.DEFINE_bool("continue_with_changes", False, "Go on in a run folder although settings differ from its own.")
@@ -109,19 +113,3 @@ def choose_device(device: str, environ: MutableMapping[str, str] = os.environ) -
     environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # its greetings are not for our users; errors still show
     if device == "cpu":
         environ["CUDA_VISIBLE_DEVICES"] = "-1"
-
-
-def make_deterministic(run_folder: Path, environ: MutableMapping[str, str] = os.environ) -> None:
-    """Asks TensorFlow and XLA for the same bits in every run. To be called before TensorFlow is imported.
-
-    On GPUs XLA chooses among matmuls by timing them, so what a run chose at its first start is kept
-    in its folder and used again when the run is started again.
-    """
-    autotuned = run_folder / "xla_autotune_results.txt"
-    known = autotuned.exists()
-    options = [
-        "--xla_gpu_deterministic_ops=true",
-        f"--xla_gpu_{'load' if known else 'dump'}_autotune_results_{'from' if known else 'to'}={autotuned}",
-    ]
-    environ["XLA_FLAGS"] = " ".join([environ.get("XLA_FLAGS", ""), *options]).strip()
-    environ["TF_DETERMINISTIC_OPS"] = "1"

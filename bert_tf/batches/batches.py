@@ -24,6 +24,7 @@ from bert_tf.base.errors import UserError
 from bert_tf.batches.data_order import GlobalOrder, RecordRange
 from bert_tf.batches.packing import Places, best_fit, lay_out
 from bert_tf.batches.record_set import RecordSet
+from bert_tf.config import BatchSplit
 from bert_tf.records.schema import RecordSchema
 
 PREFETCHED_BATCHES = 2
@@ -171,22 +172,20 @@ def _packed_part(records: RecordSet, ranges: Sequence[RecordRange], rows: np.nda
 def training_batches(
     records: RecordSet,
     order: GlobalOrder,
+    split: BatchSplit,
     *,
     first_batch: int,
-    num_accumulation_steps: int,
-    micro_batch_size: int,
-    rank: int,
-    num_ranks: int,
     vocab_size: int,
     packing: bool = False,
 ) -> Batches[Batch]:
-    """One rank's rows of update `first_batch` and all that follow, without end.
+    """The rows of one rank (`split`) of update `first_batch` and all that follow, without end.
 
     Update u holds positions [u*G, (u+1)*G) of the order, G = A * B * ranks; a rank's rows are
     consecutive. With `packing` they are rows of several instances each, so there are fewer
     micro-batches, though equally many on all ranks; what is past them in [A, B, ...] is 0.
     """
-    per_rank = num_accumulation_steps * micro_batch_size
+    micro_batch_size, num_accumulation_steps, num_ranks, rank = split
+    per_rank = split.rows_per_rank
 
     def batches() -> Iterator[Batch]:
         for number in itertools.count(first_batch):

@@ -16,21 +16,22 @@ import dataclasses
 import os
 import resource
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Callable, NamedTuple
+from typing import Any, Callable, NamedTuple
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.machine import count_gpus
-from bert_tf.config import BertConfig, compute_dtype
+from bert_tf.config import BatchSplit, BertConfig, compute_dtype
 
 GIB = 1 << 30
 FLOAT = 4
-# The flat copy that an all-reduce sends (ranks.workers.BUCKET_BYTES).
+# The largest flat copy that an all-reduce sends, but for a single larger variable (ranks.workers.BUCKET_BYTES).
 BUCKET = 128 << 20
 # What libraries, driver and compiled code take beside tensors.
 PROGRAM = 0.75 * GIB
-# What tensors take that are needed for a moment only is more than their bytes: the allocator hands
-# out pieces that are up to twice as long as what is asked for.
+# Tensors that are needed for a moment only take more than their bytes: the allocator hands out pieces that
+# are up to twice as long as what was asked for.
 FRAGMENTATION = 1.1
 # The word table's gradient while it is made: of the head, of the embeddings, their sum, the sum
 # over the micro-batches.
@@ -51,10 +52,10 @@ class _Kept(NamedTuple):
     optimizer_copies: float  # of the largest variable, while it is updated
 
 
-# In "blocks" these are the tensors that model.py hands from matmul to block and back: 20 of R*H (the
-# feed-forward part counts as 8) and two dropouts of a byte; of the scores the float32 softmax, what
-# is left of it and the dropout. The plain graph keeps every intermediate value of the blocks. Those of
-# "step" are estimates: one configuration has been measured against them.
+# In "blocks" these are the tensors that go from matmul to block and back: 20 of R*H (the feed-forward
+# part counts as 8) and two dropouts of a byte each; of the scores the float32 softmax, what dropout leaves
+# of it, and the dropout. The plain graph keeps every intermediate value of the blocks. Those of "step" are
+# estimates: one configuration has been measured against them.
 _KEPT = {
     "blocks": _Kept(20, 2, 1, 5, 2, 20, 3),
     "off": _Kept(20, 88, 1, 5, 1, 9, 10),
@@ -74,6 +75,19 @@ class Workload:
     precision: str = "fp32"
     recompute: bool = False
     num_ranks: int = 1
+
+    @classmethod
+    def from_flags(cls, flags: Mapping[str, Any], bert_config: BertConfig, scope: str, num_ranks: int) -> Workload:
+        """What the flags of a program, by name, would train."""
+        return cls(
+            bert_config,
+            flags["max_seq_length"],
+            flags.get("max_predictions_per_seq", 0),
+            scope,
+            precision=flags["precision"],
+            recompute=flags["recompute"],
+            num_ranks=num_ranks,
+        )
 
     @property
     def num_parameters(self) -> int:
@@ -125,14 +139,15 @@ def predict(work: Workload) -> Memory:
     head = logits * (kept.logits_elements * size + kept.logits_bytes) + (table if logits else 0)
     # Weights in the compute type are kept from the forward to the backward pass.
     casts = 0 if size == FLOAT or work.recompute else parameters / FLOAT * size
-    # The head's backward pass comes first; then the layers', one by one; the word table's is the last.
+    # The head's backward pass comes first, then the layers', one by one, and the word table's last.
     moments = (
         layers + casts + head,
         layers + casts + (table if logits else 0) + (layer if work.recompute else 0),
         TABLE_COPIES * table,
     )
     passing = FRAGMENTATION * max(moments)
-    reduced = parameters + BUCKET if work.num_ranks > 1 else 0
+    # The means beside the sums, and one bucket that is sent. What comes back is split up without a copy.
+    reduced = parameters + min(max(BUCKET, table), parameters) if work.num_ranks > 1 else 0
     applying = kept.optimizer_copies * table + reduced
     activations = min(layers, passing)
     return Memory(parameters, parameters, parameters, parameters, activations, max(passing, applying) - activations)
@@ -155,7 +170,7 @@ class Device(NamedTuple):
 
 
 def find_device(gpu_memory_gib: float | None, num_ranks: int) -> Device:
-    """What a rank has: what was given, else the smallest card of this machine, else its share of free memory."""
+    """What a rank has: what was given, else the smallest card of this machine, else its part of free memory."""
     if gpu_memory_gib is not None:
         if not gpu_memory_gib > 0:
             raise UserError(f"--gpu_memory_gib={gpu_memory_gib:g}: must be positive")
@@ -198,21 +213,6 @@ def _free_memory() -> float:
     )
 
 
-class BatchSplit(NamedTuple):
-    """How a rank's rows of an update are cut."""
-
-    micro_batch_size: int
-    num_accumulation_steps: int
-    is_auto: bool  # may be cut smaller where that turns out not to fit
-
-
-def halve(split: BatchSplit) -> BatchSplit:
-    """The same rows in micro-batches of the largest size that divides them and is at most half of this one."""
-    num_rows = split.micro_batch_size * split.num_accumulation_steps
-    half = next(size for size in range(split.micro_batch_size // 2, 0, -1) if num_rows % size == 0)
-    return BatchSplit(half, num_rows // half, split.is_auto)
-
-
 def choose_split(
     train_batch_size: str,
     num_accumulation_steps: int | None,
@@ -237,7 +237,7 @@ def choose_split(
                 f"--global_batch_size belongs to --train_batch_size={AUTO}; without it the global batch is "
                 "train_batch_size x num_accumulation_steps x ranks"
             )
-        return BatchSplit(int(train_batch_size), 1 if num_accumulation_steps is None else num_accumulation_steps, False)
+        return BatchSplit(int(train_batch_size), 1 if num_accumulation_steps is None else num_accumulation_steps)
     if global_batch_size is None:
         raise UserError(f"--train_batch_size={AUTO} needs --global_batch_size, the sequences of all ranks in an update")
     if num_accumulation_steps is not None:
@@ -247,7 +247,7 @@ def choose_split(
         raise UserError(f"--global_batch_size={global_batch_size}: must be a multiple of the {work.num_ranks} rank(s)")
     num_rows = global_batch_size // work.num_ranks
     size = largest_micro_batch(work, find_device(gpu_memory_gib, work.num_ranks).memory, num_rows)
-    return BatchSplit(size, num_rows // size, True)
+    return BatchSplit(size, num_rows // size)
 
 
 def check_unpacked(train_batch_size: str | int, packing: bool) -> None:

@@ -13,7 +13,7 @@ Inside a block everything is float32; what leaves it for a matmul is cast to the
 In scope ``blocks`` a block keeps nothing for the backward pass but its inputs: a second compiled
 function computes it again and differentiates. Autodiff through the first one would store every
 intermediate value, which costs more time than computing it, and several times the memory. The two
-blocks that are dear to compute again, softmax and cross-entropy, have a gradient of their own.
+blocks that take long to compute again, softmax and cross-entropy, have a gradient of their own.
 
 With `recompute` the same is done to whole encoder layers, in "blocks" and "off" (`Blocks.layer`).
 
@@ -33,7 +33,7 @@ import tensorflow as tf
 
 from bert_tf.base.errors import UserError
 from bert_tf.config import XLA_SCOPES
-from bert_tf.model.randomness import DropoutKey, draw_decisions, keep_mask, keep_scale
+from bert_tf.model.randomness import DropoutKey, draw_decisions, draw_mask, keep_mask, keep_scale
 
 LAYER_NORM_EPSILON = 1e-12  # Google's value
 # Added to the scores of padding, as in Google's code. exp(-10000) is 0 in float32.
@@ -144,14 +144,15 @@ def bias_logits(x_RxW, bias_W, num_classes: int) -> tf.Tensor:
 
 
 def _is_label(logits_RxC, labels_R) -> tf.Tensor:
-    # By comparison, not by gather or one_hot, because XLA makes one loop of that.
-    return labels_R[:, tf.newaxis] == tf.range(logits_RxC.shape[1])[tf.newaxis, :]
+    # A comparison, and not gather or one_hot, because XLA makes one loop of it; of float32, which is exact up to
+    # 2^24 classes, because outside XLA TensorFlow compares int32 on the host, on GPU machines too.
+    return _float32(labels_R)[:, tf.newaxis] == tf.range(float(logits_RxC.shape[1]))[tf.newaxis, :]
 
 
 def cross_entropy(logits_RxC, labels_R, weights_R) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Sums over the rows of weight * cross-entropy, and of weight * (argmax is the label).
 
-    float32 logits [R, C], int32 labels [R], float32 weights [R] -> two float32 scalars, and the
+    float32 logits [R, C], integer labels [R], float32 weights [R] -> two float32 scalars, and the
     logarithms of the softmax's denominators [R].
     """
     peak = tf.reduce_max(logits_RxC, axis=-1, keepdims=True)
@@ -214,8 +215,8 @@ def _keep_arguments_only(function: Callable, gradient: Callable, arguments: Sequ
 def _not_before(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     """The same tensors, none of which is there before all are.
 
-    So what is computed from them is not taken for what was computed from the originals before:
-    TensorFlow's graph optimiser would merge the two, and keep the first.
+    TensorFlow's graph optimiser merges equal computations on equal tensors and keeps the first result; it
+    does not see that these tensors are equal to the originals.
     """
     with tf.control_dependencies(tensors):
         return [tf.identity(tensor) for tensor in tensors]
@@ -342,6 +343,8 @@ class Blocks:
         """The dropout of a site, for the static `shape` [B, ...]; None where nothing is dropped."""
         if key is None or rate == 0:
             return None
+        if self.scope == "off":
+            return Dropout(draw_mask(rate, *key.at(site), tuple(shape)), keep_scale(rate))
         decisions = self._draw_decisions(rate, *key.at(site), tuple(shape), self.scope == "blocks")
         return Dropout(self._keep_mask(decisions, tuple(shape)), keep_scale(rate))
 
@@ -362,7 +365,7 @@ class Blocks:
     def cross_entropy(self, logits_RxC, labels_R, weights_R) -> tuple[tf.Tensor, tf.Tensor]:
         """Sums over the rows of weight * cross-entropy, and of weight * (argmax is the label).
 
-        float32 logits [R, C], int32 labels [R], float32 weights [R] -> two float32 scalars.
+        float32 logits [R, C], integer labels [R], float32 weights [R] -> two float32 scalars.
         """
 
         @tf.custom_gradient

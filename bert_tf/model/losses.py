@@ -17,7 +17,7 @@ Features = dict[str, tf.Tensor]
 
 
 def _host_sums(*weights: tf.Tensor) -> np.ndarray:
-    """Added up by the host, where the input lies: TensorFlow would do it on a GPU, behind all that it has to do."""
+    """Sums made by NumPy on the host, where the input lies: TensorFlow's would be queued behind pending GPU work."""
     return np.array([np.sum(values) for values in weights], np.float32)
 
 

@@ -65,15 +65,14 @@ def _counts_per_row(shape: Sequence[int]) -> int:
     return -(-int(np.prod(shape[1:], dtype=np.int64)) // ELEMENTS_PER_COUNT)
 
 
-def _words_by_op(key: tf.Tensor, start: tf.Tensor, shape: Sequence[int]) -> list[tf.Tensor]:
-    words = tf.raw_ops.StatelessRandomUniformFullIntV2(
+def _words_by_op(key: tf.Tensor, start: tf.Tensor, shape: Sequence[int]) -> tf.Tensor:
+    return tf.raw_ops.StatelessRandomUniformFullIntV2(
         shape=tf.constant([*shape, 4]),
         key=key[tf.newaxis],
         counter=tf.stack([start, tf.zeros([], tf.uint64)]),
         alg=PHILOX,
         dtype=tf.int32,
     )
-    return tf.unstack(words, axis=-1)
 
 
 def _words_by_arithmetic(key: tf.Tensor, start: tf.Tensor, shape: Sequence[int]) -> list[tf.Tensor]:
@@ -96,22 +95,47 @@ def _words_by_arithmetic(key: tf.Tensor, start: tf.Tensor, shape: Sequence[int])
     return [tf.bitcast(word, tf.int32) for word in (a, b, c, d)]
 
 
+def _first_count(first_row: tf.Tensor, shape: Sequence[int]) -> tf.Tensor:
+    return tf.cast(first_row * _counts_per_row(shape), tf.uint64)
+
+
+def _threshold(rate: float) -> int:
+    """Of 16 signed bits: what is not below is kept."""
+    return int(round(rate * _LEVELS)) - _LEVELS // 2
+
+
+def draw_mask(rate: float, site_key: tf.Tensor, first_row: tf.Tensor, shape: Sequence[int]) -> tf.Tensor:
+    """`keep_mask(draw_decisions(...))` without the bytes between them: bool of the static `shape`.
+
+    For what XLA does not compile. TensorFlow computes with int32 on the host, on GPU machines too; 16 bits
+    have kernels for GPUs.
+    """
+    num_rows, counts = int(shape[0]), _counts_per_row(shape)
+    words = _words_by_op(site_key, _first_count(first_row, shape), [num_rows, counts])
+    kept = tf.bitcast(words, tf.int16) >= tf.constant(_threshold(rate), tf.int16)  # [rows, counts, words, halves]
+    mask = tf.reshape(tf.transpose(kept, [0, 2, 3, 1]), [num_rows, ELEMENTS_PER_COUNT * counts])
+    return tf.reshape(mask[:, : int(np.prod(shape[1:], dtype=np.int64))], shape)
+
+
 def draw_decisions(
     rate: float, site_key: tf.Tensor, first_row: tf.Tensor, shape: Sequence[int], by_arithmetic: bool
 ) -> tf.Tensor:
     """What a dropout at the static `rate` keeps of the static `shape` [rows, ...], as bits: uint8 [rows, counts].
 
+    For what XLA compiles.
+
     Rows are drawn as first_row, first_row + 1, ... Element i * counts + q of a row is kept where
-    bit i of its byte q is set, which is where 16 random bits do not lie in the lowest `rate` share
-    of their values.
+    bit i of its byte q is set: where 16 random bits do not lie in the lowest `rate` part of their values.
 
     Args:
-      by_arithmetic: not by TensorFlow's op. It changes the time, not the bits.
+      by_arithmetic: without TensorFlow's op. It changes the time, not the bits.
     """
-    counts = _counts_per_row(shape)
-    start = tf.cast(first_row * counts, tf.uint64)
-    words = (_words_by_arithmetic if by_arithmetic else _words_by_op)(site_key, start, [int(shape[0]), counts])
-    threshold = (int(round(rate * _LEVELS)) - _LEVELS // 2) << 16  # of the upper half of a signed word
+    start, counted = _first_count(first_row, shape), [int(shape[0]), _counts_per_row(shape)]
+    if by_arithmetic:
+        words = _words_by_arithmetic(site_key, start, counted)
+    else:
+        words = tf.unstack(_words_by_op(site_key, start, counted), axis=-1)
+    threshold = _threshold(rate) << 16  # of the upper half of a signed word
     decisions = [half >= threshold for word in words for half in (tf.bitwise.left_shift(word, 16), word)]
     return tf.cast(tf.add_n([tf.where(kept, 1 << bit, 0) for bit, kept in enumerate(decisions)]), tf.uint8)
 

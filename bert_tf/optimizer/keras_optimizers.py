@@ -5,8 +5,9 @@ clipped to norm 1 once, moments are bias-corrected by the number of updates appl
 outside the root, decay is added before the trust ratio, the ratio is not clamped, and biases and
 LayerNorm parameters, which do not decay, have a trust ratio too (`adapt_excluded=False` takes it
 from them, as apex and MLPerf do). AdamW is Google's BERT Adam: no bias correction, decoupled
-decay; `bias_correction=True` gives Keras' and NVIDIA TF2's. LARS (arXiv 1708.03888), LAMB's
-ancestor, is there for comparison.
+decay; `bias_correction=True` gives Keras' and NVIDIA TF2's, which add epsilon to the root of the
+second moment before its correction. LARS (arXiv 1708.03888), LAMB's ancestor, is there for
+comparison.
 
 An update of one variable is three steps: the direction (compiled by XLA, which makes one pass of it),
 two norms (TensorFlow's own reduction, three times as fast as XLA's on a CPU) and the step. The compiled
@@ -17,15 +18,17 @@ variables and about ten shapes, so it compiles in seconds. Keras, for anyone's `
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
 from typing import Any, Callable
 
 import tensorflow as tf
 
+from bert_tf.config import joins_continuously
 from bert_tf.optimizer.schedule import WarmupPolynomialDecay
 from bert_tf.optimizer.update_rules import (
+    AdamRule,
+    LarsRule,
     adam_direction,
     excluded_from_weight_decay,
     lars_update,
@@ -184,8 +187,9 @@ class _MomentsOptimizer(_BertOptimizer):
         _check_range(0, math.inf, False, epsilon=epsilon)
         self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
 
-    def _direction(self, excluded: bool) -> Callable[..., tuple[tf.Tensor, ...]]:
-        """`adam_direction` with everything but tensors bound."""
+    @property
+    def _bias_correction(self) -> str:
+        """Of `AdamRule`."""
         raise NotImplementedError
 
     def _adapts(self, excluded: bool) -> bool:
@@ -193,10 +197,12 @@ class _MomentsOptimizer(_BertOptimizer):
         raise NotImplementedError
 
     def _make_kernel(self, excluded: bool) -> Callable[..., tf.Tensor]:
-        direction, adapts = self._direction(excluded), self._adapts(excluded)
+        weight_decay = 0.0 if excluded else self.weight_decay_rate
+        rule = AdamRule(self.beta_1, self.beta_2, self.epsilon, weight_decay, self._bias_correction)
+        adapts = self._adapts(excluded)
 
         def prepare(w, m, v, g, multiplier, step, is_finite):
-            u, new_m, new_v = direction(w, m, v, _sound(g, multiplier, is_finite), step=step, is_finite=is_finite)
+            u, new_m, new_v = adam_direction(rule, w, (m, v), _sound(g, multiplier, is_finite), step, is_finite)
             m.assign(new_m)
             v.assign(new_v)
             return u
@@ -261,15 +267,9 @@ class NVLAMB(_MomentsOptimizer):
         )
         self.adapt_excluded = adapt_excluded
 
-    def _direction(self, excluded: bool) -> Callable[..., tuple[tf.Tensor, ...]]:
-        return functools.partial(
-            adam_direction,
-            beta_1=self.beta_1,
-            beta_2=self.beta_2,
-            epsilon=self.epsilon,
-            weight_decay=0.0 if excluded else self.weight_decay_rate,
-            bias_correction=True,
-        )
+    @property
+    def _bias_correction(self) -> str:
+        return "moments"
 
     def _adapts(self, excluded: bool) -> bool:
         return self.adapt_excluded or not excluded
@@ -307,15 +307,9 @@ class AdamW(_MomentsOptimizer):
         )
         self.bias_correction = bias_correction
 
-    def _direction(self, excluded: bool) -> Callable[..., tuple[tf.Tensor, ...]]:
-        return functools.partial(
-            adam_direction,
-            beta_1=self.beta_1,
-            beta_2=self.beta_2,
-            epsilon=self.epsilon,
-            weight_decay=0.0 if excluded else self.weight_decay_rate,
-            bias_correction=self.bias_correction,
-        )
+    @property
+    def _bias_correction(self) -> str:
+        return "rate" if self.bias_correction else "none"
 
     def _adapts(self, excluded: bool) -> bool:
         return False
@@ -351,19 +345,14 @@ class LARS(_BertOptimizer):
         self.momentum, self.trust_coefficient = momentum, trust_coefficient
 
     def _make_kernel(self, excluded: bool) -> Callable[..., tf.Tensor]:
-        update_of = functools.partial(
-            lars_update,
-            momentum=self.momentum,
-            trust_coefficient=self.trust_coefficient,
-            weight_decay=0.0 if excluded else self.weight_decay_rate,
-            adapt=not excluded,
-        )
+        weight_decay = 0.0 if excluded else self.weight_decay_rate
+        rule = LarsRule(self.momentum, self.trust_coefficient, weight_decay, adapt=not excluded)
 
         def update(w, slots, g, multiplier, rate, step, is_finite):
             del step  # nothing here is bias-corrected
             (a,) = slots
             w_norm = norm(w)
-            new_w, new_a, ratio = update_of(w, a, _sound(g, multiplier, is_finite), rate=rate)
+            new_w, new_a, ratio = lars_update(rule, w, a, _sound(g, multiplier, is_finite), rate)
             w.assign(tf.where(is_finite, new_w, w))
             a.assign(tf.where(is_finite, new_a, a))
             return tf.cast(tf.stack([w_norm, norm(new_a), ratio]), tf.float32)
@@ -379,15 +368,18 @@ def make_optimizer(
     peak_learning_rate: float,
     warmup_steps: int,
     total_steps: int,
-    *,
-    compiled: bool = True,
-    continuous_join: bool = False,
+    continuous_join: bool | None = None,
     **options: Any,
 ) -> _BertOptimizer:
-    """ "lamb", "adamw" or "lars" with its schedule (power 0.5, 1, 0.5); `options` go to the optimizer."""
+    """ "lamb", "adamw" or "lars" with its schedule (power 0.5, 1, 0.5); `options` go to the optimizer.
+
+    `continuous_join` None is what is usual for the optimizer.
+    """
     classes = {"lamb": (NVLAMB, 0.5), "adamw": (AdamW, 1.0), "lars": (LARS, 0.5)}
     if optimizer_type not in classes:
         raise ValueError(f"optimizer_type={optimizer_type!r}: must be one of {', '.join(classes)}")
     optimizer_class, power = classes[optimizer_type]
+    if continuous_join is None:
+        continuous_join = joins_continuously(optimizer_type)
     schedule = WarmupPolynomialDecay(peak_learning_rate, warmup_steps, total_steps, power, continuous_join)
-    return optimizer_class(schedule, compiled=compiled, **options)
+    return optimizer_class(schedule, **options)

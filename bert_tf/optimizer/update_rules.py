@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -39,49 +40,66 @@ def norm(x: tf.Tensor) -> tf.Tensor:
 def _running_mean(mean: tf.Tensor, new: tf.Tensor, beta: float, is_finite: tf.Tensor) -> tf.Tensor:
     """beta * mean + (1 - beta) * new; `mean` itself where not `is_finite`, if `new` is 0 then.
 
-    By the factors and not by a choice between two results, which keeps XLA from reusing the one that
-    was written: twice the time.
+    Factors are selected, not results: selecting results stops XLA updating in place, which takes twice the time.
     """
     keep = tf.where(is_finite, tf.constant(beta, mean.dtype), tf.constant(1.0, mean.dtype))
     take = tf.where(is_finite, tf.constant(1.0 - beta, mean.dtype), tf.constant(0.0, mean.dtype))
     return keep * mean + take * new
 
 
-def _corrected(moment: tf.Tensor, beta: float, step: tf.Tensor) -> tf.Tensor:
-    """moment / (1 - beta^step). Written so that float32 does not cancel: 1 - 0.999 has five digits."""
-    return moment / -tf.math.expm1(step * math.log(beta))
+def _weight_sum(beta: float, step: tf.Tensor) -> tf.Tensor:
+    """1 - beta^step, what the weights of a running mean that began at 0 add up to.
+
+    Written so that float32 does not cancel: 1 - 0.999 has five digits.
+    """
+    return -tf.math.expm1(step * math.log(beta))
+
+
+class AdamRule(NamedTuple):
+    """How LAMB and Adam find a direction.
+
+    Attributes:
+      beta_1, beta_2, epsilon: as in Adam; epsilon is added to a root.
+      weight_decay: 0 for variables that do not decay.
+      bias_correction: "moments": both moments are corrected and epsilon is added to the root of the corrected
+        one, as in the papers. "rate": epsilon is added to the root of the moment as it is, and the quotient is
+        multiplied by sqrt(1-b2^t)/(1-b1^t), as in Keras' and so in NVIDIA's TF2 Adam: where gradients are
+        as small as epsilon, early updates are smaller. "none": Google's BERT Adam, whose first updates are up
+        to (1-b1)/sqrt(1-b2) = 3.2 times as large, which the warm-up has to make up for.
+    """
+
+    beta_1: float
+    beta_2: float
+    epsilon: float
+    weight_decay: float
+    bias_correction: str
 
 
 def adam_direction(
+    rule: AdamRule,
     w: tf.Tensor,
-    m: tf.Tensor,
-    v: tf.Tensor,
+    moments: tuple[tf.Tensor, tf.Tensor],
     g: tf.Tensor,
-    *,
     step: tf.Tensor,
     is_finite: tf.Tensor,
-    beta_1: float,
-    beta_2: float,
-    epsilon: float,
-    weight_decay: float,
-    bias_correction: bool,
 ) -> tuple[tf.Tensor, ...]:
-    """What is subtracted from w, but for rate and trust ratio, and the new (m, v).
-
-    Without `bias_correction` the first updates of BERT's Adam are up to (1-b1)/sqrt(1-b2) = 3.2 times
-    as large, which the warm-up has to take; that is what Google trained and fine-tuned with.
+    """What is subtracted from w, but for rate and trust ratio, and the new moments.
 
     Args:
-      w, m, v, g: weights, first and second moment, clipped gradient, all of one shape.
+      w, moments, g: weights, first and second moment, clipped gradient, all of one shape.
       step: number of updates applied, this one included, scalar of w's type.
       is_finite: bool scalar; where it is False, g is -0 and the moments stay as they are, to the bit.
-      beta_1, beta_2, epsilon: as in Adam; epsilon is added to the root.
-      weight_decay: 0 for variables that do not decay.
     """
-    m = _running_mean(m, g, beta_1, is_finite)
-    v = _running_mean(v, tf.square(g), beta_2, is_finite)
-    first, second = (_corrected(m, beta_1, step), _corrected(v, beta_2, step)) if bias_correction else (m, v)
-    return first / (tf.sqrt(second) + epsilon) + weight_decay * w, m, v
+    m = _running_mean(moments[0], g, rule.beta_1, is_finite)
+    v = _running_mean(moments[1], tf.square(g), rule.beta_2, is_finite)
+    if rule.bias_correction == "moments":
+        first, second = m / _weight_sum(rule.beta_1, step), v / _weight_sum(rule.beta_2, step)
+        u = first / (tf.sqrt(second) + rule.epsilon)
+    else:
+        u = m / (tf.sqrt(v) + rule.epsilon)
+    if rule.bias_correction == "rate":
+        u *= tf.sqrt(_weight_sum(rule.beta_2, step)) / _weight_sum(rule.beta_1, step)
+    return u + rule.weight_decay * w, m, v
 
 
 def nvlamb_trust_ratio(w_norm: tf.Tensor, u_norm: tf.Tensor) -> tf.Tensor:
@@ -89,32 +107,34 @@ def nvlamb_trust_ratio(w_norm: tf.Tensor, u_norm: tf.Tensor) -> tf.Tensor:
     return tf.where((w_norm > 0) & (u_norm > 0), w_norm / u_norm, tf.ones_like(w_norm))
 
 
-def lars_update(
-    w: tf.Tensor,
-    a: tf.Tensor,
-    g: tf.Tensor,
-    *,
-    rate: tf.Tensor,
-    momentum: float,
-    trust_coefficient: float,
-    weight_decay: float,
-    adapt: bool,
-) -> tuple[tf.Tensor, ...]:
+class LarsRule(NamedTuple):
+    """How LARS updates.
+
+    Attributes:
+      momentum: the fraction of the momentum that stays.
+      trust_coefficient: of ||w|| / (||g|| + decay * ||w||), by which the rate is multiplied where `adapt`.
+      weight_decay: 0 for variables that do not decay.
+    """
+
+    momentum: float
+    trust_coefficient: float
+    weight_decay: float
+    adapt: bool
+
+
+def lars_update(rule: LarsRule, w: tf.Tensor, a: tf.Tensor, g: tf.Tensor, rate: tf.Tensor) -> tuple[tf.Tensor, ...]:
     """One LARS update of one variable -> new (w, a), and the trust ratio (arXiv 1708.03888, algorithm 1).
 
     Args:
       w, g: weights and clipped gradient, of one shape.
-      a: the momentum, which holds the learning rates it was summed up with.
+      a: the momentum, a sum of steps, each with the learning rate of its update.
       rate: learning rate, scalar.
-      momentum: the share of `a` that stays.
-      trust_coefficient: of ||w|| / (||g|| + decay * ||w||), by which the rate is multiplied where `adapt`.
-      weight_decay: 0 for variables that do not decay.
     """
     ratio = tf.ones([], w.dtype)
-    if adapt:
+    if rule.adapt:
         w_norm, g_norm = norm(w), norm(g)
         ratio = tf.where(
-            (w_norm > 0) & (g_norm > 0), trust_coefficient * w_norm / (g_norm + weight_decay * w_norm), ratio
+            (w_norm > 0) & (g_norm > 0), rule.trust_coefficient * w_norm / (g_norm + rule.weight_decay * w_norm), ratio
         )
-    a = momentum * a + rate * ratio * (g + weight_decay * w)
+    a = rule.momentum * a + rate * ratio * (g + rule.weight_decay * w)
     return w - a, a, ratio

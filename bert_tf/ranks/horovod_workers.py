@@ -54,7 +54,7 @@ class HorovodWorkers(Workers):
             if "Horovod has been shut down" not in str(error.message):
                 raise
             raise LostRankError(
-                f"rank {self.rank} waited in vain: another rank has ended or answers no longer; its log says why. "
+                f"rank {self.rank} cannot go on: another rank has ended or does not answer any more; its log says why. "
                 "The same command goes on from the last checkpoint"
             ) from None
 

@@ -15,8 +15,8 @@ import tensorflow as tf
 
 Result = TypeVar("Result")
 
-# A bucket is large enough that starting a reduction costs nothing, and small enough that the flat
-# copy of it is no second copy of all gradients.
+# Large enough that starting a reduction takes no time that matters, and small enough that the flat copy
+# of a bucket is far less than a second copy of all gradients.
 BUCKET_BYTES = 128 * 1024 * 1024
 
 
@@ -62,12 +62,18 @@ class Workers:
 
 
 def in_buckets(tensors: Sequence[tf.Tensor], reduce: Callable[[int, tf.Tensor], tf.Tensor]) -> list[tf.Tensor]:
-    """What `reduce` (a bucket's number, its values in one row -> as many values) makes of the tensors."""
+    """What `reduce` (a bucket's number, its values in one row -> as many values) makes of the tensors.
+
+    A bucket is copied only when the one before it has been reduced and split up again, or the copies of
+    all buckets would be there at once.
+    """
     reduced: list[tf.Tensor] = []
+    previous: list[tf.Tensor] = []
     for number, bucket in enumerate(_buckets(tensors)):
-        flat = reduce(number, tf.concat([tf.reshape(tensor, [-1]) for tensor in bucket], axis=0))
-        parts = tf.split(flat, [tensor.shape.num_elements() for tensor in bucket])
-        reduced += [tf.reshape(part, tensor.shape) for part, tensor in zip(parts, bucket)]
+        with tf.control_dependencies(previous):
+            flat = tf.concat([tf.reshape(tensor, [-1]) for tensor in bucket], axis=0)
+        previous = tf.split(reduce(number, flat), [tensor.shape.num_elements() for tensor in bucket])
+        reduced += [tf.reshape(part, tensor.shape) for part, tensor in zip(previous, bucket)]
     return reduced
 
 

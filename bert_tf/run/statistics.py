@@ -38,7 +38,7 @@ class UpdateStatistics:
     def _clear(self) -> None:
         self._results: list[UpdateResult] = []
         self._num_tokens = self._num_rows = self._num_positions = 0
-        self._secs = {"input": 0.0, "compute": 0.0}
+        self._secs = {"input": 0.0, "compute": 0.0, "saving": 0.0}
         self._started = time.monotonic()
 
     @contextlib.contextmanager
@@ -85,7 +85,7 @@ class UpdateStatistics:
         metrics = np.array([result.metrics.numpy() for result in results])
         norms = np.array([float(result.gradient_norm) for result in results])
         shown = applied if applied.any() else ~applied
-        seconds = time.monotonic() - self._started
+        seconds = time.monotonic() - self._started - self._secs.pop("saving")
         shares, texts = self._time_shares(seconds), self._texts(global_batch_size, seconds)
         self._clear()
         return {

@@ -14,12 +14,17 @@ from bert_tf.batches.data_order import GlobalOrder
 from bert_tf.config import FinetuningConfig
 from bert_tf.optimizer.keras_optimizers import make_optimizer
 from bert_tf.optimizer.loss_scale import LossScale
-from bert_tf.ranks.workers import Workers
-from bert_tf.run.checkpoint import CheckpointFolder
 from bert_tf.run.flops import peak_tflops
-from bert_tf.run.telemetry import Telemetry
-from bert_tf.training.loop import LoopSettings, Training, TrainState, describe_devices, run_updates, start_or_resume
-from bert_tf.training.step import TrainStep
+from bert_tf.training.loop import (
+    LoopSettings,
+    Run,
+    Training,
+    describe_devices,
+    run_updates,
+    start_or_resume,
+    with_halving,
+)
+from bert_tf.training.step import StepSettings, TrainState, TrainStep
 
 
 class Task(NamedTuple):
@@ -46,10 +51,12 @@ def _batches(task: Task, config: FinetuningConfig, rank: int, batch_number: int)
     # The order moves blocks within files; with one record in every file it permutes single rows, as
     # it must here, where neighbours are questions to the same text.
     order = GlobalOrder([1] * task.num_rows, config.seed)
-    weights = tf.ones([config.num_accumulation_steps, config.train_batch_size])
+    weights = np.ones([config.num_accumulation_steps, config.train_batch_size], np.float32)
     while True:
-        features = task.batch(training_rows(order, batch_number, config, rank))
-        yield Batch({**{name: tf.constant(values) for name, values in features.items()}, "example_weights": weights})
+        features = {**task.batch(training_rows(order, batch_number, config, rank)), "example_weights": weights}
+        # On the host, which adds up the weights: on a GPU it would have to wait for work that is pending there.
+        with tf.device("/CPU:0"):
+            yield Batch({name: tf.constant(values) for name, values in features.items()})
         batch_number += 1
 
 
@@ -57,72 +64,43 @@ def _name_metrics(objective: Any, means: np.ndarray) -> dict[str, float]:
     return dict(zip(objective.metric_names, map(float, means)))
 
 
-def finetune(
-    config: FinetuningConfig,
-    task: Task,
-    checkpoints: CheckpointFolder,
-    telemetry: Telemetry,
-    workers: Workers,
-    initialise: Callable[[], None],
-    after_save: Callable[[], None],
-) -> bool:
+def finetune(config: FinetuningConfig, task: Task, run: Run, initialise: Callable[[], None]) -> bool:
     """Trains the task's model in place, from where its run folder stands, to the end of its epochs.
 
     Args:
       initialise: fills the model where there is no checkpoint to go on from.
-      after_save: called on the chief after each checkpoint.
 
     Returns:
       True when the end was reached, False when a signal stopped the run (it was saved).
     """
-    num_updates = config.num_updates(task.num_rows)
+    num_updates, workers = config.num_updates(task.num_rows), run.workers
+    warmup_steps = int(num_updates * config.warmup_proportion)
     optimizer = make_optimizer(
-        "adamw",
-        config.effective_learning_rate,
-        int(num_updates * config.warmup_proportion),
-        num_updates,
-        compiled=config.xla_scope != "off",
+        "adamw", config.effective_learning_rate, warmup_steps, num_updates, compiled=config.xla_scope != "off"
     )
-    loss_scale = LossScale(enabled=config.precision == "fp16")
     identity = {**config.identity(), **task.identity}
-    step = TrainStep(
-        task.model,
-        task.objective,
-        optimizer,
-        workers,
-        loss_scale,
-        scope=config.xla_scope,
-        num_accumulation_steps=config.num_accumulation_steps,
-        micro_batch_size=config.train_batch_size,
-        seed=config.seed,
-        settings=repr(identity),
-        on_halving=telemetry.warning if config.may_split_more else None,
-    )
-    state = TrainState(task.model, optimizer, loss_scale)
-    resumed_from = start_or_resume(state, checkpoints, workers, telemetry, initialise)
+    state = TrainState(task.model, optimizer, LossScale(enabled=config.precision == "fp16"))
+    step = TrainStep(state, task.objective, workers, StepSettings(config.seed, repr(identity)))
+    resumed_from = start_or_resume(state, run, initialise)
     facts = {
         **describe_devices(),
         "num_ranks": workers.size,
         "global_batch_size": config.global_batch_size,
         "flops_per_sequence": task.flops_per_sequence,
         "num_rows": task.num_rows,
-        "warmup_steps": int(num_updates * config.warmup_proportion),
+        "warmup_steps": warmup_steps,
     }
     peak = peak_tflops(describe_devices()["device"], config.precision)
     if peak:
         facts["peak_tflops"] = peak * workers.size
-    telemetry.start(update=state.updates_applied, resumed_from=resumed_from, phase=task.name, **facts)
+    run.telemetry.start(update=state.updates_applied, resumed_from=resumed_from, phase=task.name, **facts)
     settings = LoopSettings(
         num_updates, config.global_batch_size, config.save_checkpoint_steps, config.display_loss_steps, identity
     )
     training = Training(
-        step,
+        with_halving(step, config, run),
         state,
         functools.partial(_batches, task, config, workers.rank),
         functools.partial(_name_metrics, task.objective),
-        workers,
-        checkpoints,
-        telemetry,
-        after_save,
     )
-    return run_updates(training, settings)
+    return run_updates(training, run, settings)

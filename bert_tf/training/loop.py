@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import os
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -13,11 +14,12 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf import report
+from bert_tf.base.determinism import keep_autotune_results
 from bert_tf.base.errors import UserError
 from bert_tf.base.signals import StopSignals
 from bert_tf.batches.batches import Batch
-from bert_tf.config import compute_dtype
-from bert_tf.memory.plan import BatchSplit
+from bert_tf.config import BatchSplit, TrainingConfig, compute_dtype
+from bert_tf.memory.halving import HalvingStep
 from bert_tf.model.blocks import Blocks
 from bert_tf.optimizer.loss_scale import LossScale
 from bert_tf.ranks.workers import Workers
@@ -25,55 +27,20 @@ from bert_tf.run.checkpoint import CheckpointFolder, SaveError
 from bert_tf.run.loss_watch import LossWatch
 from bert_tf.run.statistics import UpdateStatistics, first_non_finite, variable_figures
 from bert_tf.run.telemetry import Telemetry
-from bert_tf.training.step import Features, TrainStep
+from bert_tf.training.step import Features, TrainState, TrainStep
 
 # Updates in a row with a non-finite gradient after which a run gives up. Where float16 holds gradients some are
 # the loss scale finding its level; otherwise they mean that something is wrong.
 MAX_SKIPS_WHILE_SCALING, MAX_SKIPS = 25, 3
-# Runs of records that the message about them names; --replay_update lists all.
+# Values of ONEDNN_MAX_CPU_ISA.
+_BELOW_AVX512 = ("SSE41", "AVX", "AVX2", "AVX2_VNNI")
+# Ranges of records that the message about them names; --replay_update lists all.
 _NAMED_RECORDS = 8
-
-
-@dataclasses.dataclass
-class TrainState:
-    """Everything that a checkpoint holds, and the position in the data."""
-
-    model: tf.keras.Model
-    optimizer: Any
-    loss_scale: LossScale
-    batches_consumed: int = 0
-
-    @property
-    def variables(self) -> list[tf.Variable]:
-        return [*self.model.variables, *self.optimizer.slot_variables]
-
-    @property
-    def updates_applied(self) -> int:
-        return int(self.optimizer.iterations.numpy())
-
-    def save(self, checkpoints: CheckpointFolder, identity: Mapping[str, Any]) -> Path:
-        state = {
-            "batches_consumed": self.batches_consumed,
-            "loss_scale": self.loss_scale.state(),
-            "identity": dict(identity),
-        }
-        return checkpoints.save(self.updates_applied, self.variables, state)
-
-    def restore(self, checkpoints: CheckpointFolder, path: Path) -> None:
-        state = checkpoints.restore(path, self.variables)
-        self.optimizer.iterations.assign(state["updates_applied"])
-        self.loss_scale.restore(state["loss_scale"])
-        self.batches_consumed = state["batches_consumed"]
-
-    def share(self, workers: Workers) -> None:
-        """Gives all ranks what rank 0 holds."""
-        self.batches_consumed = int(workers.gather(np.array([self.batches_consumed], np.int64))[0, 0])
-        workers.broadcast([*self.variables, self.optimizer.iterations, *self.loss_scale.variables])
 
 
 @dataclasses.dataclass(frozen=True)
 class LoopSettings:
-    """How long `run_updates` runs and how often it shows and saves."""
+    """How long `run_updates` runs and how often it logs and saves."""
 
     num_updates: int
     global_batch_size: int
@@ -89,27 +56,33 @@ def max_skips(loss_scale: LossScale) -> int:
     return MAX_SKIPS_WHILE_SCALING if loss_scale.enabled else MAX_SKIPS
 
 
-@dataclasses.dataclass
-class Training:
-    """What a loop trains, from what, and where it goes.
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """Who trains, and where what comes of it goes."""
 
-    Attributes:
-      batches_from: number of a global batch -> iterator over this rank's batches from there on.
-      name_metrics: the objective's mean metrics -> what is logged.
-      after_save: called on the chief after each checkpoint.
-    """
-
-    step: TrainStep
-    state: TrainState
-    batches_from: Callable[[int], Iterator[Batch]]
-    name_metrics: Callable[[np.ndarray], dict[str, float]]
     workers: Workers
     checkpoints: CheckpointFolder
     telemetry: Telemetry
-    after_save: Callable[[], None] = lambda: None
+    after_save: Callable[[], None] = lambda: None  # called on the chief after each checkpoint
 
 
-def run_updates(training: Training, settings: LoopSettings) -> bool:
+@dataclasses.dataclass
+class Training:
+    """What a loop trains, and from what.
+
+    Attributes:
+      step: a `TrainStep`, or what wraps it.
+      batches_from: number of a global batch -> iterator over this rank's batches from there on.
+      name_metrics: the objective's mean metrics -> what is logged.
+    """
+
+    step: Any
+    state: TrainState
+    batches_from: Callable[[int], Iterator[Batch]]
+    name_metrics: Callable[[np.ndarray], dict[str, float]]
+
+
+def run_updates(training: Training, run: Run, settings: LoopSettings) -> bool:
     """Updates until `settings.num_updates` have been applied; saves at intervals and at the end.
 
     The host reads the device only where it logs or saves.
@@ -120,14 +93,14 @@ def run_updates(training: Training, settings: LoopSettings) -> bool:
     Raises:
       UserError: too many updates in a row had a non-finite gradient, or the last save failed.
     """
-    return _Loop(training, settings).run()
+    return _Loop(training, run, settings).run()
 
 
 class _Loop:
     """How far a loop has come."""
 
-    def __init__(self, training: Training, settings: LoopSettings):
-        self._training, self._settings = training, settings
+    def __init__(self, training: Training, run: Run, settings: LoopSettings):
+        self._training, self._run, self._settings = training, run, settings
         self._applied = training.state.updates_applied
         self._num_skipped = training.state.batches_consumed - self._applied
         self._statistics = UpdateStatistics()
@@ -142,16 +115,17 @@ class _Loop:
         training, settings = self._training, self._settings
         batches = training.batches_from(training.state.batches_consumed)
         if not self._is_at_end:  # the first read may take one rank long, where files are far away
-            first = training.workers.run_keeping_alive(lambda: next(batches))
+            first = self._run.workers.run_keeping_alive(lambda: next(batches))
             batches = itertools.chain([first], batches)
         with StopSignals().watched() as signals:
             while not self._is_at_end and not self._stops:
                 self._update(batches, signals)
                 is_due = self._stops or self._applied % settings.save_checkpoint_steps == 0
                 if is_due or self._is_at_end or self._applied % settings.display_loss_steps == 0:
-                    self._log()  # which may tell that this is not the end yet
+                    self._log()  # which corrects how many were applied, so that this may not be the end yet
                 if is_due or self._is_at_end:
-                    training.workers.run_keeping_alive(self._save)
+                    with self._statistics.timed("saving"):
+                        self._run.workers.run_keeping_alive(self._save)
         return not self._stops
 
     def _update(self, batches: Iterator[Batch], signals: StopSignals) -> None:
@@ -169,49 +143,51 @@ class _Loop:
         self._statistics.add(result, batch)
         self._applied += 1  # as far as is known without reading the device; `_log` corrects it
         # Ranks agree at the beginning of an update; one alone need not wait for the next one.
-        self._stops = result.stop_requested or (training.workers.size == 1 and signals.received is not None)
+        self._stops = result.stop_requested or (self._run.workers.size == 1 and signals.received is not None)
 
     def _log(self) -> None:
-        training, state, watch = self._training, self._training.state, self._settings.watch
+        training, telemetry = self._training, self._run.telemetry
+        state, watch = training.state, self._settings.watch
         figures = self._statistics.read(self._settings.global_batch_size)
         self._num_skipped += figures.pop("skipped")
         norms_V, self._changes_Vx3 = figures.pop("norm_by_variable"), figures.pop("change_by_variable")
         metrics = training.name_metrics(figures.pop("means"))
         self._applied = state.updates_applied  # fewer than were tried where some were skipped
         figures = {**metrics, "skipped_updates": self._num_skipped, **figures}
-        training.telemetry.train(self._applied, batches_consumed=state.batches_consumed, **figures)
+        telemetry.train(self._applied, batches_consumed=state.batches_consumed, **figures)
         if state.loss_scale.num_consecutive_skips() >= max_skips(state.loss_scale):
-            raise UserError(_describe_skips(training, self._settings, norms_V))
+            raise UserError(_describe_skips(training, self._run, self._settings, norms_V))
         for warning in watch.add(self._applied, metrics["total_loss"]) if watch else ():
-            training.telemetry.warning(warning)
+            telemetry.warning(warning)
 
     def _save(self) -> None:
-        training = self._training
-        if not training.workers.is_chief:
+        training, run = self._training, self._run
+        keep_autotune_results(run.checkpoints.folder.parent)
+        if not run.workers.is_chief:
             return
         started = time.monotonic()
         try:
-            path = training.state.save(training.checkpoints, self._settings.identity)
+            path = training.state.save(run.checkpoints, self._settings.identity)
         except SaveError as error:
             if self._stops or self._is_at_end:
                 raise
-            training.telemetry.warning(str(error))
+            run.telemetry.warning(str(error))
             return
-        training.telemetry.checkpoint(self._applied, path, time.monotonic() - started)
+        run.telemetry.checkpoint(self._applied, path, time.monotonic() - started)
         if self._changes_Vx3 is not None:
             figures = variable_figures(training.step.variables, self._changes_Vx3)
-            training.telemetry.by_variable(self._applied, figures)
-        training.after_save()
+            run.telemetry.by_variable(self._applied, figures)
+        run.after_save()
 
 
-def _describe_skips(training: Training, settings: LoopSettings, norms_V: np.ndarray) -> str:
+def _describe_skips(training: Training, run: Run, settings: LoopSettings, norms_V: np.ndarray) -> str:
     """What to say when the last updates were all skipped; `norms_V` is the last one's gradient."""
     step, state = training.step, training.state
     batch, limit = state.batches_consumed - 1, max_skips(state.loss_scale)
     bad = first_non_finite(step.variables, norms_V) or "no single variable, but the sum of their squares"
     records = settings.name_records(batch)
     more = f" and {len(records) - _NAMED_RECORDS} more ranges" if len(records) > _NAMED_RECORDS else ""
-    saved = training.checkpoints.newest_finite()
+    saved = run.checkpoints.newest_finite()
     sound = f"{saved.name} is sound" if saved else "there is no checkpoint of finite weights"
     return (
         f"{limit} updates in a row had a non-finite gradient, so nothing is learned any more; the last one was "
@@ -241,14 +217,9 @@ def evaluate(model: tf.keras.Model, objective, batches: Iterator[Features], work
     return totals[num_denominators:] / denominators[list(objective.metric_denominators)]
 
 
-def start_or_resume(
-    state: TrainState,
-    checkpoints: CheckpointFolder,
-    workers: Workers,
-    telemetry: Telemetry,
-    initialise: Callable[[], None],
-) -> Path | None:
+def start_or_resume(state: TrainState, run: Run, initialise: Callable[[], None]) -> Path | None:
     """Restores the newest sound checkpoint, or calls `initialise`; rank 0 reads, all ranks get it."""
+    checkpoints, workers, telemetry = run.checkpoints, run.workers, run.telemetry
 
     def restore() -> Path | None:
         try:
@@ -256,7 +227,7 @@ def start_or_resume(
         except OSError as error:
             telemetry.warning(
                 f"{error.filename} is left of a save that was killed and could not be removed "
-                f"({error.strerror}); it is in nobody's way but takes room"
+                f"({error.strerror}); it does no harm but takes room"
             )
         newest, complaints = checkpoints.newest_sound()
         for complaint in complaints:
@@ -273,26 +244,52 @@ def start_or_resume(
         return newest
 
     newest = workers.run_keeping_alive(restore if workers.is_chief else lambda: None)
-    state.share(workers)
+    state.broadcast(workers)
     return newest
 
 
-def make_blocks(config: Any) -> Blocks:
-    """The blocks for a PretrainingConfig or a FinetuningConfig, and what is set for the whole process with them."""
+def make_blocks(config: TrainingConfig) -> Blocks:
+    """The blocks, and what is set for the whole process with them.
+
+    Raises:
+      UserError: bfloat16 is wanted of a processor that gains nothing by it.
+    """
+    if config.precision == "bf16" and not tf.config.list_physical_devices("GPU") and not has_fast_bf16():
+        raise UserError(
+            "--precision=bf16: this processor has no AVX-512 (or ONEDNN_MAX_CPU_ISA hides it), without which bfloat16 "
+            "is slower than float32 or ends the process; leave the flag away, or give --precision=fp32"
+        )
     tf.config.experimental.enable_tensor_float_32_execution(config.precision == "tf32")
     return Blocks(config.xla_scope, compute_dtype(config.precision), config.recompute)
 
 
-def agree_on_split(split: BatchSplit, workers: Workers) -> BatchSplit:
-    """The split with the smallest micro-batch that any rank has chosen."""
-    num_rows = split.micro_batch_size * split.num_accumulation_steps
-    size = int(workers.gather(np.array([split.micro_batch_size])).min()) if split.is_auto else split.micro_batch_size
-    if split.is_auto and workers.is_chief:
+def has_fast_bf16(environ: Mapping[str, str] = os.environ, cpu_info: Path = Path("/proc/cpuinfo")) -> bool:
+    """Whether oneDNN multiplies matrices of bfloat16 on this processor: where it is x86, AVX-512 is needed."""
+    if environ.get("ONEDNN_MAX_CPU_ISA", "").upper() in _BELOW_AVX512:
+        return False
+    flags = [line for line in cpu_info.read_text().splitlines() if line.startswith("flags")]  # none: not x86
+    return not flags or "avx512f" in flags[0].split()
+
+
+def agree_on_split(split: BatchSplit, is_auto: bool, workers: Workers) -> BatchSplit:
+    """The split; where it `is_auto`, with the smallest micro-batch that any rank has chosen."""
+    if not is_auto:
+        return split
+    split = split.with_micro_batch(int(workers.gather(np.array([split.micro_batch_size])).min()))
+    if workers.is_chief:
         print(
-            f"--train_batch_size=auto: by the plan {num_rows // size} micro-batch(es) of {size} on each rank fit",
+            f"--train_batch_size=auto: by the plan {split.num_accumulation_steps} micro-batch(es) of "
+            f"{split.micro_batch_size} on each rank fit",
             flush=True,
         )
-    return BatchSplit(size, num_rows // size, split.is_auto)
+    return split
+
+
+def with_halving(step: TrainStep, config: TrainingConfig, run: Run) -> Any:
+    """The step, which halves its micro-batch where that may be and the memory is too small for it."""
+    if not config.may_split_more:
+        return step
+    return HalvingStep(step, run.workers, config.split(run.workers.rank), run.telemetry.warning)
 
 
 def describe_devices() -> dict[str, Any]:

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any
 
 import numpy as np
 
@@ -14,8 +14,7 @@ from bert_tf.base.progress import progress
 from bert_tf.batches.batches import Batch, evaluation_batches, training_batches
 from bert_tf.batches.data_order import GlobalOrder
 from bert_tf.batches.record_set import RecordSet
-from bert_tf.config import BertConfig, PretrainingConfig, compute_dtype
-from bert_tf.memory.plan import Workload
+from bert_tf.config import BatchSplit, BertConfig, PretrainingConfig, compute_dtype
 from bert_tf.model.heads import PretrainingModel
 from bert_tf.model.losses import PretrainingObjective
 from bert_tf.optimizer.keras_optimizers import make_optimizer
@@ -29,17 +28,17 @@ from bert_tf.run.run_folder import RunFolder, provenance, write_whole
 from bert_tf.run.telemetry import Telemetry
 from bert_tf.training.loop import (
     LoopSettings,
+    Run,
     Training,
-    TrainState,
     describe_devices,
     evaluate,
     make_blocks,
     run_updates,
     start_or_resume,
+    with_halving,
     write_report,
 )
-from bert_tf.training.memory_trial import fit_into_memory
-from bert_tf.training.step import TrainStep
+from bert_tf.training.step import StepSettings, TrainState, TrainStep
 
 
 def name_pretraining_metrics(means: np.ndarray) -> dict[str, float]:
@@ -87,44 +86,33 @@ def global_batch_records(config: PretrainingConfig, inputs: PretrainingInputs, b
     return inputs.training.name(order.ranges(batch_number * size, size))
 
 
-def make_training(
-    config: PretrainingConfig,
-    inputs: PretrainingInputs,
-    workers: Workers,
-    on_halving: Callable[[str], None] | None = None,
-) -> tuple[TrainState, TrainStep, PretrainingObjective, Callable[[int], Iterator[Batch]]]:
-    """What a phase trains with, from random weights on; the last one is `run_updates`' `batches_from`.
+def make_training(config: PretrainingConfig, inputs: PretrainingInputs, workers: Workers) -> Training:
+    """What a phase trains, from random weights on.
 
     One process may stand in for all ranks of the configuration: then it does their micro-batches one after the other.
     """
-    model = PretrainingModel(inputs.bert_config, make_blocks(config), config.seed)
     optimizer = make_optimizer(
         config.optimizer_type,
         config.effective_learning_rate,
         config.warmup_steps,
         config.num_train_steps,
+        config.joins_continuously,
         compiled=config.xla_scope != "off",
-        continuous_join=config.continuous_join,
         **config.optimizer_options,
     )
-    loss_scale = LossScale(enabled=config.scales_loss)
-    objective = PretrainingObjective()
-    split = {
-        "micro_batch_size": config.train_batch_size,
-        "num_accumulation_steps": config.num_accumulation_steps * config.num_ranks // workers.size,
-    }
-    step = TrainStep(
-        model,
-        objective,
+    state = TrainState(
+        PretrainingModel(inputs.bert_config, make_blocks(config), config.seed),
         optimizer,
-        workers,
-        loss_scale,
-        scope=config.xla_scope,
-        seed=config.seed,
-        settings=repr(run_identity(config, inputs)),
-        reduce_dtype=compute_dtype(config.allreduce_compression),
-        on_halving=on_halving,
-        **split,
+        LossScale(enabled=config.scales_loss),
+    )
+    settings = StepSettings(
+        config.seed, repr(run_identity(config, inputs)), compute_dtype(config.allreduce_compression)
+    )
+    split = BatchSplit(
+        config.train_batch_size,
+        config.num_accumulation_steps * config.num_ranks // workers.size,
+        workers.size,
+        workers.rank,
     )
     order = GlobalOrder(inputs.training.records_per_file, config.seed)
 
@@ -132,28 +120,14 @@ def make_training(
         return training_batches(
             inputs.training,
             order,
+            split,
             first_batch=batch_number,
-            rank=workers.rank,
-            num_ranks=workers.size,
             vocab_size=inputs.bert_config.vocab_size,
             packing=config.packing,
-            **split,
         )
 
-    return TrainState(model, optimizer, loss_scale), step, objective, batches_from
-
-
-def workload(config: PretrainingConfig, bert_config: BertConfig) -> Workload:
-    return Workload(
-        bert_config,
-        config.max_seq_length,
-        config.max_predictions_per_seq,
-        config.xla_scope,
-        config.train_batch_size,
-        config.precision,
-        config.recompute,
-        config.num_ranks,
-    )
+    step = TrainStep(state, PretrainingObjective(), workers, settings)
+    return Training(step, state, batches_from, name_pretraining_metrics)
 
 
 def pretrain(
@@ -172,13 +146,9 @@ def pretrain(
     bert_config, identity = inputs.bert_config, run_identity(config, inputs)
     if workers.is_chief:
         folder = RunFolder(model_dir)
-        folder.check(identity, continue_with_changes)  # first, because a trial of the memory may take minutes
-    config = fit_into_memory(config, workload(config, bert_config), config.optimizer_type, model_dir, workers)
+        folder.check(identity, continue_with_changes)
     telemetry = Telemetry(
         model_dir, is_chief=workers.is_chief, total_updates=config.num_train_steps, dllog_path=dllog_path
-    )
-    state, step, objective, batches_from = make_training(
-        config, inputs, workers, on_halving=telemetry.warning if config.may_split_more else None
     )
     checkpoints = CheckpointFolder(
         model_dir / "checkpoints",
@@ -186,12 +156,13 @@ def pretrain(
         vocab_size=bert_config.vocab_size,
         companions=inputs.companions,
     )
+    run = Run(workers, checkpoints, telemetry, after_save=lambda: write_report(model_dir, telemetry))
+    training = make_training(config, inputs, workers)
+    training.step, state = with_halving(training.step, config, run), training.state
     with telemetry:
         resumed_from = start_or_resume(
             state,
-            checkpoints,
-            workers,
-            telemetry,
+            run,
             lambda: initialise_from(
                 inputs.init_checkpoint, state.model, bert_config.vocab_size, telemetry, inputs.vocabulary
             ),
@@ -218,19 +189,9 @@ def pretrain(
             functools.partial(global_batch_records, config, inputs),
             LossWatch(bert_config.vocab_size, config.warmup_steps),
         )
-        training = Training(
-            step,
-            state,
-            batches_from,
-            name_pretraining_metrics,
-            workers,
-            checkpoints,
-            telemetry,
-            after_save=lambda: write_report(model_dir, telemetry),
-        )
-        finished = run_updates(training, settings)
+        finished = run_updates(training, run, settings)
         if finished and inputs.evaluation:
-            _evaluate_phase(config, inputs, state, objective, workers, telemetry, model_dir)
+            _evaluate_phase(config, inputs, state, run, model_dir)
         telemetry.end("done" if finished else "signal", update=state.updates_applied)
         if workers.is_chief:
             write_report(model_dir, telemetry)
@@ -238,15 +199,10 @@ def pretrain(
 
 
 def _evaluate_phase(
-    config: PretrainingConfig,
-    inputs: PretrainingInputs,
-    state: TrainState,
-    objective: PretrainingObjective,
-    workers: Workers,
-    telemetry: Telemetry,
-    model_dir: Path,
+    config: PretrainingConfig, inputs: PretrainingInputs, state: TrainState, run: Run, model_dir: Path
 ) -> None:
     assert inputs.evaluation
+    workers = run.workers
     batches = evaluation_batches(
         inputs.evaluation,
         batch_size=config.eval_batch_size,
@@ -258,12 +214,12 @@ def _evaluate_phase(
     num_all = -(-inputs.evaluation.num_instances // (config.eval_batch_size * workers.size))
     num_batches = min(num_all, config.max_eval_steps or num_all)
     if num_batches < num_all:
-        telemetry.note(
+        run.telemetry.note(
             f"evaluating {num_batches * config.eval_batch_size * workers.size:,} of "
             f"{inputs.evaluation.num_instances:,} held-out instances (--max_eval_steps)"
         )
     bar = progress(batches, total=num_batches, unit="batches", description="evaluation", disable=not workers.is_chief)
-    means = name_pretraining_metrics(evaluate(state.model, objective, bar, workers))
+    means = name_pretraining_metrics(evaluate(state.model, PretrainingObjective(), bar, workers))
     results = {
         "masked_lm_accuracy": means["mlm_accuracy"],
         "masked_lm_loss": means["mlm_loss"],
@@ -272,7 +228,7 @@ def _evaluate_phase(
         "loss": means["total_loss"],
         "global_step": state.updates_applied,
     }
-    telemetry.evaluation(state.updates_applied, **results)
+    run.telemetry.evaluation(state.updates_applied, **results)
     if workers.is_chief:
         lines = "".join(f"{name} = {value}\n" for name, value in results.items())
         write_whole(model_dir / "eval_results.txt", lines)

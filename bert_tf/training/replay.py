@@ -1,4 +1,4 @@
-"""Makes one update of a run again, from the checkpoint before it, and tells what it did.
+"""Makes one update of a run again, from the checkpoint before it, and prints what it did.
 
 An update is a function of (weights, batch number, seed, data), and all of these lie in the run
 folder or are named there. One process is enough for a run of several ranks: its micro-batches are
@@ -57,8 +57,8 @@ class Attempt:
             "learning_rate": result.learning_rate,
             "loss_scaler": result.loss_scale,
         }
-        shown = ", ".join(f"{name} {float(value):.6g}" for name, value in figures.items())
-        yield f"global batch {self.batch_number}: {shown}"
+        described = ", ".join(f"{name} {float(value):.6g}" for name, value in figures.items())
+        yield f"global batch {self.batch_number}: {described}"
         yield f"first tensor that is not finite: {self.non_finite or 'none'}"
         if not bool(self.result.is_finite):
             yield "so this batch was skipped and changed nothing"
@@ -90,7 +90,7 @@ class Replay:
 
 
 class _Training:
-    """A run's training, taken up at the checkpoint before an update."""
+    """A run's training, restored from the checkpoint before an update."""
 
     def __init__(self, model_dir: Path, update: int, input_files: str | None):
         self.config, inputs = _read_run_folder(model_dir, input_files)
@@ -99,10 +99,11 @@ class _Training:
                 f"--replay_update={update}: the run in {model_dir} has the updates 1 to {self.config.num_train_steps}"
             )
         self.inputs = inputs
-        self.state, self.step, _, batches_from = make_training(self.config, inputs, Workers())
+        training = make_training(self.config, inputs, Workers())
+        self.state, self.step = training.state, training.step
         self.started_from = self._restore(model_dir, update)
         self.first_update = self.state.updates_applied
-        self._batches = batches_from(self.state.batches_consumed)
+        self._batches = training.batches_from(self.state.batches_consumed)
         self.results: list[tuple[int, UpdateResult]] = []  # with the updates applied by then
 
     def _restore(self, model_dir: Path, update: int) -> str:
@@ -166,7 +167,7 @@ def replay(model_dir: Path, update: int, input_files: str | None = None) -> Repl
 
     Args:
       update: as logged: the one after which so many have been applied. Batches that were skipped
-        on the way to it are shown too.
+        on the way to it are printed too.
       input_files: where the run's records lie now; None: where they lay.
 
     Raises:
@@ -193,7 +194,7 @@ def _attempt(training: _Training) -> Attempt:
     bad = first_non_finite(step.variables, gradients)
     changes = result.change_by_variable.numpy()
     if not bool(result.is_finite):
-        changes[:, 1:] = 0.0, np.nan  # what the optimizer tells means nothing then
+        changes[:, 1:] = 0.0, np.nan  # the optimizer's figures mean nothing then
     names = [variable.name.split(":")[0] for variable in step.variables]
     records = global_batch_records(training.config, training.inputs, number)
     norms = [(name, float(gradient), *map(float, row)) for name, gradient, row in zip(names, gradients, changes)]
@@ -220,11 +221,11 @@ def _compare(training: _Training, model_dir: Path, update: int) -> tuple[dict[st
             f"the line of update {update} is a mean over the updates from {first + 1} on, and the replay began "
             f"after update {training.first_update}"
         )
-    interval = UpdateStatistics()
+    update_statistics = UpdateStatistics()
     for applied, result in training.results:
         if first < applied <= update:
-            interval.add(result)
-    shown = interval.read(training.config.global_batch_size)
-    shown.update(name_pretraining_metrics(shown["means"]))
+            update_statistics.add(result)
+    figures = update_statistics.read(training.config.global_batch_size)
+    figures.update(name_pretraining_metrics(figures["means"]))
     which = f"update {update}" if first == update - 1 else f"the mean over the updates {first + 1} to {update}"
-    return {name: (shown[name], float(event[name])) for name in _COMPARED if name in event}, which
+    return {name: (figures[name], float(event[name])) for name in _COMPARED if name in event}, which

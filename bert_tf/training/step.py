@@ -12,7 +12,7 @@ on what is compiled:
 * Gradients are summed in float32 over A micro-batches inside one loop, averaged over the R ranks
   in one reduction, and unscaled after it.
 
-So a micro-batch for which a rank's memory is too small can be halved in the middle of a run.
+So the same rows may come in other micro-batches in any update; `memory.halving` makes use of that.
 
 Shape letters: A micro-batches of an update, B micro-batch, R ranks, K denominators, M metrics,
 V variables.
@@ -20,32 +20,32 @@ V variables.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
 import math
 import time
-from collections.abc import Sequence
-from typing import Callable
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from bert_tf.base.errors import UserError
-from bert_tf.memory.plan import BatchSplit, halve
+from bert_tf.memory.halving import out_of_memory
 from bert_tf.model.randomness import DropoutKey, update_key
 from bert_tf.optimizer.loss_scale import LossScale
 from bert_tf.optimizer.update_rules import gradient_norms
 from bert_tf.ranks.workers import Workers
+from bert_tf.run.checkpoint import CheckpointFolder
 from bert_tf.run.statistics import UpdateResult
 
 Features = dict[str, tf.Tensor]
 
-# From here on the ranks may differ so much in what an update takes them that they wait for each
-# other with patience (`Workers.run_keeping_alive`), and not in the all-reduce.
+# Ranks whose updates take this long may differ so much that some would exceed the limit of the all-reduce:
+# before it they wait for each other in `Workers.run_keeping_alive`.
 LONG_UPDATE_SECS = 10.0
-
-# After so many updates whatever needs memory has had it: the first ones compile, too.
-TRIAL_UPDATES = 3
 
 
 def _now() -> tf.Tensor:
@@ -53,71 +53,103 @@ def _now() -> tf.Tensor:
     return tf.numpy_function(time.monotonic, [], tf.float64)
 
 
-class OutOfMemory(UserError):
-    """TensorFlow said that the memory is too small for the micro-batch."""
+@dataclasses.dataclass
+class TrainState:
+    """Everything that a checkpoint holds, and the position in the data."""
+
+    model: tf.keras.Model
+    optimizer: Any
+    loss_scale: LossScale
+    batches_consumed: int = 0
+
+    @property
+    def variables(self) -> list[tf.Variable]:
+        return [*self.model.variables, *self.optimizer.slot_variables]
+
+    @property
+    def updates_applied(self) -> int:
+        return int(self.optimizer.iterations.numpy())
+
+    def save(self, checkpoints: CheckpointFolder, identity: Mapping[str, Any]) -> Path:
+        state = {
+            "batches_consumed": self.batches_consumed,
+            "loss_scale": self.loss_scale.state(),
+            "identity": dict(identity),
+        }
+        return checkpoints.save(self.updates_applied, self.variables, state)
+
+    def restore(self, checkpoints: CheckpointFolder, path: Path) -> None:
+        state = checkpoints.restore(path, self.variables)
+        self.optimizer.iterations.assign(state["updates_applied"])
+        self.loss_scale.restore(state["loss_scale"])
+        self.batches_consumed = state["batches_consumed"]
+
+    def broadcast(self, workers: Workers) -> None:
+        """Gives all ranks what rank 0 holds."""
+        self.batches_consumed = int(workers.gather(np.array([self.batches_consumed], np.int64))[0, 0])
+        workers.broadcast([*self.variables, self.optimizer.iterations, *self.loss_scale.variables])
 
 
-def _out_of_memory(micro_batch_size: int, error: tf.errors.OpError) -> OutOfMemory:
-    return OutOfMemory(
-        f"out of memory with a micro-batch of {micro_batch_size} ({str(error).splitlines()[0]}); --plan says what "
-        "fits: a smaller --train_batch_size with more --num_accumulation_steps is the same update, --recompute takes "
-        "less memory, and --train_batch_size=auto finds the size by itself"
-    )
+class StepSettings(NamedTuple):
+    """How `TrainStep` makes updates.
+
+    Attributes:
+      seed: of the dropout masks.
+      identity: anything that must be equal on all ranks; only its hash travels.
+      reduce_dtype: type in which gradients travel between ranks. They are still scaled then, so that
+        float16 can hold them.
+    """
+
+    seed: int
+    identity: str = ""
+    reduce_dtype: str = "float32"
+
+
+class AgreedUpdate(NamedTuple):
+    """An update that all ranks know to be the same one, before its first backward pass."""
+
+    features: Features  # [A, B, ...]
+    batch_number: int
+    num_micro_batches: int | None  # of the A; None: all
+    totals_K: np.ndarray  # denominators over all ranks
+    metric_totals_M: tf.Tensor
+    stop_requested: bool
+    is_long: bool  # some rank may take so long that the others are to wait in `Workers.run_keeping_alive`
+    gather_secs: float
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """A, B."""
+        num_accumulation_steps, micro_batch_size = self.features["input_ids"].shape[:2]
+        return num_accumulation_steps, micro_batch_size
+
+
+GradientSums = tuple[list[tf.Tensor], tf.Tensor]  # of this rank: a gradient for each variable, and the metrics [M]
 
 
 class TrainStep:
-    """Makes updates. Compiled once for fixed shapes; called by all ranks alike.
+    """Makes updates. Compiled once for each shape of features; called by all ranks alike.
+
+    An update has three stages, which `__call__` joins: `agree`, `sum_gradients` (this rank's work
+    alone) and `apply`.
 
     Args:
-      model: a model of `bert_tf.model`; its trainable variables are updated.
+      state: the model, whose trainable variables are updated, optimizer and loss scale.
       objective: of `bert_tf.model.losses`; gives loss sums, denominators and metrics.
-      optimizer: of `bert_tf.optimizer`; its `iterations` counts updates applied.
       workers: the ranks.
-      loss_scale: dynamic in float16, else fixed at 1.
-      num_accumulation_steps: A. Features come as [A, B, ...].
-      micro_batch_size: B.
-      scope: what XLA compiles; "step" compiles the whole accumulation.
-      seed: of the dropout masks.
-      settings: anything that must be equal on all ranks; only its hash travels.
-      reduce_dtype: type in which gradients travel between ranks. They are still scaled then, so that
-        float16 can hold them.
-      on_halving: where given, the first updates halve B on all ranks when one is out of memory, and
-        call this with what happened.
     """
 
-    def __init__(
-        self,
-        model: tf.keras.Model,
-        objective,
-        optimizer,
-        workers: Workers,
-        loss_scale: LossScale,
-        *,
-        num_accumulation_steps: int,
-        micro_batch_size: int,
-        scope: str,
-        seed: int,
-        settings: str = "",
-        reduce_dtype: str = "float32",
-        on_halving: Callable[[str], None] | None = None,
-    ):
-        self._model, self._objective, self._optimizer = model, objective, optimizer
-        self._workers, self._loss_scale, self._seed, self._scope = workers, loss_scale, seed, scope
-        self._reduce_dtype = tf.as_dtype(reduce_dtype)
-        self._on_halving = on_halving
-        self._num_trials = TRIAL_UPDATES if on_halving else 0
+    def __init__(self, state: TrainState, objective: Any, workers: Workers, settings: StepSettings):
+        self._model, self._optimizer, self._loss_scale = state.model, state.optimizer, state.loss_scale
+        self._objective, self._workers, self._seed = objective, workers, settings.seed
+        self._reduce_dtype = tf.as_dtype(settings.reduce_dtype)
         # Half of a double's 53 bits are plenty for noticing that two ranks disagree.
-        self._fingerprint = int(hashlib.sha256(settings.encode()).hexdigest()[:12], 16)
+        self._fingerprint = int(hashlib.sha256(settings.identity.encode()).hexdigest()[:12], 16)
         self._last_secs = math.inf  # the first update compiles, which may take minutes
-        self.variables: list[tf.Variable] = list(model.trainable_variables)
-        optimizer.build(self.variables)
-        self._split(num_accumulation_steps, micro_batch_size)
-
-    def _split(self, num_accumulation_steps: int, micro_batch_size: int) -> None:
-        """Sets how the rank's rows of an update are split, and makes the functions anew."""
-        self._num_accumulation_steps, self._micro_batch_size = num_accumulation_steps, micro_batch_size
+        self.variables: list[tf.Variable] = list(self._model.trainable_variables)
+        self._optimizer.build(self.variables)
         self._accumulate = tf.function(
-            self._accumulate_micro_batches, jit_compile=self._scope == "step", autograph=False
+            self._accumulate_micro_batches, jit_compile=self._model.blocks.scope == "step", autograph=False
         )
         self._apply = tf.function(self._reduce_and_apply, autograph=False)
 
@@ -133,81 +165,64 @@ class TrainStep:
         Raises:
           UserError: ranks disagree about settings or position, or the memory is too small.
         """
-        local = self._objective.local_denominators(features)
-        gather_started = time.monotonic()
-        totals, stop_requested, is_long = self._agree(local, batch_number, stop_requested)
-        gather_secs = time.monotonic() - gather_started
-        # Before there is work for a device: what goes there later waits for that work, and the host with it.
-        metric_totals = tf.constant(totals[list(self._objective.metric_denominators)], tf.float32)
-        sums = self._sum_gradients(features, totals, batch_number, num_micro_batches, is_long)
-        while sums is None:
-            self._halve()
-            sums = self._sum_gradients(features, totals, batch_number, num_micro_batches, is_long)
+        update = self.agree(features, batch_number, stop_requested, num_micro_batches)
+        work = functools.partial(self.sum_gradients, update)
         try:
-            with self._workers.expecting_all():
-                results = self._apply(*sums, metric_totals)
+            sums = self._workers.run_keeping_alive(work) if update.is_long else work()
         except tf.errors.ResourceExhaustedError as error:
-            raise _out_of_memory(self._micro_batch_size, error) from None
-        return UpdateResult(stop_requested, gather_secs, *results)
+            raise out_of_memory(update.shape[1], error) from None
+        return self.apply(update, sums)
 
-    def _sum_gradients(
-        self, features: Features, totals: np.ndarray, batch_number: int, num_micro_batches: int | None, is_long: bool
-    ) -> tuple[list[tf.Tensor], tf.Tensor] | None:
-        """This rank's gradients and metrics; None where B is on trial and some rank's memory too small for it."""
-        shape = [self._num_accumulation_steps, self._micro_batch_size]
-        features = {
-            name: values if values.shape[:2] == shape else tf.reshape(values, [*shape, *values.shape[2:]])
-            for name, values in features.items()
-        }
-        share = self._num_accumulation_steps * self._workers.size
+    def agree(
+        self, features: Features, batch_number: int, stop_requested: bool = False, num_micro_batches: int | None = None
+    ) -> AgreedUpdate:
+        """Adds up the denominators of all ranks; arguments and errors as in `__call__`."""
+        local = self._objective.local_denominators(features)
+        started = time.monotonic()
+        totals, stop_requested, is_long = self._exchange(local, batch_number, stop_requested)
+        gather_secs = time.monotonic() - started
+        # Made now: once a device has work, a tensor that goes there waits for that work, and the host with it.
+        metric_totals = tf.constant(totals[list(self._objective.metric_denominators)], tf.float32)
+        return AgreedUpdate(
+            features, batch_number, num_micro_batches, totals, metric_totals, stop_requested, is_long, gather_secs
+        )
+
+    def sum_gradients(self, update: AgreedUpdate) -> GradientSums:
+        """This rank's gradients and metrics.
+
+        Raises:
+          tf.errors.ResourceExhaustedError: the memory is too small, as far as TensorFlow has noticed by now.
+        """
+        self._last_secs = math.inf  # should this fail, the next attempt compiles, too
+        started = time.monotonic()
+        num_accumulation_steps, micro_batch_size = update.shape
         # Scaled up by A*R, so that a micro-batch's loss is of the order of its mean: dividing by
         # the global count here would make gradients too small for float16.
-        loss_weights = tf.constant(share / totals, tf.float32)
-        per_rank = num_micro_batches or self._num_accumulation_steps
-        first_row = self._workers.rank * per_rank * self._micro_batch_size
-        accumulate = functools.partial(
-            self._accumulate,
-            features,
+        loss_weights = tf.constant(num_accumulation_steps * self._workers.size / update.totals_K, tf.float32)
+        per_rank = update.num_micro_batches or num_accumulation_steps
+        first_row = self._workers.rank * per_rank * micro_batch_size
+        sums = self._accumulate(
+            update.features,
             loss_weights,
             self._loss_scale.scale,
-            tf.constant(update_key(self._seed, batch_number)),
+            tf.constant(update_key(self._seed, update.batch_number)),
             tf.constant(first_row, tf.int64),
-            None if num_micro_batches is None else tf.constant(num_micro_batches),
+            None if update.num_micro_batches is None else tf.constant(update.num_micro_batches),
         )
-        work = functools.partial(self._try, accumulate)
-        started = time.monotonic()
-        sums = self._workers.run_keeping_alive(work) if is_long else work()
         self._last_secs = time.monotonic() - started
-        if self._num_trials:
-            self._num_trials -= 1
-            if self._workers.gather(np.array([sums is None], np.float64)).any():
-                return None
         return sums
 
-    def _try(self, accumulate: Callable) -> tuple[list[tf.Tensor], tf.Tensor] | None:
-        """What `accumulate` returns; None where B is on trial and the memory too small for it."""
+    def apply(self, update: AgreedUpdate, sums: GradientSums) -> UpdateResult:
+        """Averages the gradients over the ranks and updates the weights."""
+        num_accumulation_steps, micro_batch_size = update.shape
         try:
-            gradients, metric_sums = accumulate()
-            if self._num_trials:
-                metric_sums.numpy()  # waits for the device, which may say only then that its memory is too small
-            return gradients, metric_sums
+            with self._workers.expecting_all():
+                results = self._apply(*sums, update.metric_totals_M, num_accumulation_steps)
         except tf.errors.ResourceExhaustedError as error:
-            if not self._num_trials or self._micro_batch_size == 1:
-                raise _out_of_memory(self._micro_batch_size, error) from None
-            return None
+            raise out_of_memory(micro_batch_size, error) from None
+        return UpdateResult(update.stop_requested, update.gather_secs, *results)
 
-    def _halve(self) -> None:
-        size, num_steps = self._micro_batch_size, self._num_accumulation_steps
-        half = halve(BatchSplit(size, num_steps, True))
-        assert self._on_halving  # or nothing is on trial
-        self._on_halving(
-            f"out of memory with a micro-batch of {size}: going on with {half.num_accumulation_steps} micro-batches of "
-            f"{half.micro_batch_size} instead of {num_steps} of {size}, the same examples in each update"
-        )
-        self._split(half.num_accumulation_steps, half.micro_batch_size)
-        self._num_trials = TRIAL_UPDATES
-
-    def _agree(self, local: np.ndarray, batch_number: int, stop_requested: bool) -> tuple[np.ndarray, bool, bool]:
+    def _exchange(self, local: np.ndarray, batch_number: int, stop_requested: bool) -> tuple[np.ndarray, bool, bool]:
         """Denominators over all ranks, whether any rank wants to stop, and whether any was slow."""
         is_long = self._last_secs > LONG_UPDATE_SECS
         mine = np.array([self._fingerprint, batch_number, stop_requested, is_long, *local], np.float64)
@@ -234,11 +249,17 @@ class TrainStep:
     ) -> tuple[list[tf.Tensor], tf.Tensor]:
         """Sums over the micro-batches of the scaled gradients (float32) and of the metrics."""
         variables = self.variables
-        end = self._num_accumulation_steps if num_micro_batches is None else num_micro_batches
+        num_accumulation_steps, micro_batch_size = features["input_ids"].shape[:2]
+        end = num_accumulation_steps if num_micro_batches is None else num_micro_batches
+
+        # TensorFlow has int32 on the host, on GPU machines too: reshaped or compared, it would go back and forth.
+        features = {
+            name: tf.cast(values, tf.int64) if values.dtype == tf.int32 else values for name, values in features.items()
+        }
 
         def add_micro_batch(number, gradient_sums, metric_sums):
             micro_batch = {name: tf.gather(values, number) for name, values in features.items()}
-            row = first_row + tf.cast(number, tf.int64) * self._micro_batch_size
+            row = first_row + tf.cast(number, tf.int64) * micro_batch_size
             with tf.GradientTape() as tape:
                 losses_K, metrics_M = self._objective(self._model, micro_batch, DropoutKey(key, row))
                 loss = tf.reduce_sum(losses_K * loss_weights_K) * scale
@@ -260,21 +281,28 @@ class TrainStep:
                 [tf.fill(variable.shape, zero) for variable in variables],
                 tf.zeros([len(self._objective.metric_names)]),
             ),
-            maximum_iterations=self._num_accumulation_steps,
+            maximum_iterations=num_accumulation_steps,
             parallel_iterations=1,
         )
         return gradient_sums, metric_sums
 
     def _reduce_and_apply(
-        self, gradients: Sequence[tf.Tensor], metric_sums_M: tf.Tensor, metric_totals_M: tf.Tensor
+        self,
+        gradients: Sequence[tf.Tensor],
+        metric_sums_M: tf.Tensor,
+        metric_totals_M: tf.Tensor,
+        num_accumulation_steps: int,
     ) -> tuple[tf.Tensor, ...]:
         """All-reduces, decides whether the update is sound, clips and applies it."""
+        # In half precision the means over the micro-batches travel, which fit its range, and not the sums.
+        divisor = 1.0 if self._reduce_dtype == tf.float32 else float(num_accumulation_steps)
+        sent = [self._to_reduce_dtype(gradient, divisor) for gradient in gradients]
         # The metrics travel with the gradients: every reduction by itself costs some milliseconds.
-        (*gradients, metric_means_M), reduce_secs = self._timed_mean([*self._compress(gradients), metric_sums_M])
-        gradients = self._decompress(gradients)
+        (*means, metric_means_M), reduce_secs = self._timed_mean([*sent, metric_sums_M])
+        gradients = [tf.cast(mean, tf.float32) for mean in means]
         metrics_M = metric_means_M * self._workers.size / metric_totals_M
         scale = tf.identity(self._loss_scale.scale)
-        unscale = 1.0 / (self._num_accumulation_steps * scale)
+        unscale = divisor / (num_accumulation_steps * scale)
         norm, norms_V = (values * unscale for values in gradient_norms(gradients))
         is_finite = tf.math.is_finite(norm)
         learning_rate = tf.identity(self._optimizer.current_learning_rate())
@@ -282,6 +310,11 @@ class TrainStep:
         changes_Vx3 = self._optimizer.apply_update(gradients, self.variables, unscale * clip, is_finite)
         self._loss_scale.update(is_finite)
         return metrics_M, norm, is_finite, learning_rate, scale, norms_V, changes_Vx3, reduce_secs
+
+    def _to_reduce_dtype(self, gradient: tf.Tensor, divisor: float) -> tf.Tensor:
+        if self._reduce_dtype == tf.float32:
+            return gradient
+        return tf.cast(gradient / divisor, self._reduce_dtype)
 
     def _timed_mean(self, sent: Sequence[tf.Tensor]) -> tuple[list[tf.Tensor], tf.Tensor]:
         """Means over the ranks, and the seconds that took. One rank does without the clock, a call back to the host."""
@@ -293,16 +326,3 @@ class TrainStep:
             means = self._workers.mean(sent)
         with tf.control_dependencies(means):
             return means, _now() - started
-
-    def _compress(self, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """What travels between the ranks: in half precision the means, which fit its range, not the sums."""
-        if self._reduce_dtype == tf.float32:
-            return list(gradients)
-        share = 1.0 / (self._num_accumulation_steps * self._workers.size)
-        return [tf.cast(gradient * share, self._reduce_dtype) for gradient in gradients]
-
-    def _decompress(self, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        if self._reduce_dtype == tf.float32:
-            return list(gradients)
-        share = float(self._num_accumulation_steps * self._workers.size)
-        return [tf.cast(gradient, tf.float32) * share for gradient in gradients]

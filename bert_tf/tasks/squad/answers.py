@@ -73,16 +73,11 @@ class AnswerSheet(NamedTuple):
     tokenizer: FullTokenizer
     settings: DecodeSettings
     wants_scores: bool | None  # None: if the examples hold answers
+    batch_size: int  # of one rank
 
 
 def answer_questions(
-    model: tf.keras.Model,
-    sheet: AnswerSheet,
-    batch_size: int,
-    model_dir: Path,
-    workers: Workers,
-    telemetry: Telemetry,
-    update: int,
+    model: tf.keras.Model, sheet: AnswerSheet, model_dir: Path, workers: Workers, telemetry: Telemetry, update: int
 ) -> dict[str, float]:
     """Answers a file's questions into ``predictions.json``, ``nbest_predictions.json`` and, for version
     2.0, ``null_odds.json`` of `model_dir`; scores them by the official rules where wanted.
@@ -93,7 +88,7 @@ def answer_questions(
     Returns: the scores, {} where there are none.
     """
     features = sheet.features
-    predicted = predict_rows(model, features.batch, features.num_windows, batch_size, workers)
+    predicted = predict_rows(model, features.batch, features.num_windows, sheet.batch_size, workers)
     if not workers.is_chief:
         return {}
     start_logits, end_logits = predicted.outputs

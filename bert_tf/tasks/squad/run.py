@@ -10,7 +10,6 @@ from typing import Any, Callable
 
 from bert_tf.base.errors import UserError
 from bert_tf.config import BertConfig, FinetuningConfig
-from bert_tf.memory.plan import Workload
 from bert_tf.model.heads import SpanModel
 from bert_tf.model.losses import SpanObjective
 from bert_tf.ranks.workers import Workers
@@ -27,8 +26,7 @@ from bert_tf.tasks.squad.features import Features, FeatureSettings, cached_featu
 from bert_tf.tasks.squad.metrics import check_answers_known
 from bert_tf.text.vocabulary import WORD_START, check_casing, load_vocab
 from bert_tf.text.wordpiece import FullTokenizer
-from bert_tf.training.loop import describe_devices, make_blocks, write_report
-from bert_tf.training.memory_trial import fit_into_memory
+from bert_tf.training.loop import Run, describe_devices, make_blocks, write_report
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,24 +65,8 @@ class _SquadRun:
         if not job.train_file:
             self.weights = workers.run_keeping_alive(lambda: find_span_weights(job.model_dir, job.init_checkpoint))
         self.bert_config, self.vocab_file = workers.run_keeping_alive(self._find_model_files)
-        if job.train_file:
-            self.job = dataclasses.replace(job, training=self._fit_into_memory())
         self.tokenizer = FullTokenizer(str(self.vocab_file), do_lower_case=job.decoding.do_lower_case)
         self.model = SpanModel(self.bert_config, make_blocks(job.training), job.training.seed)
-
-    def _fit_into_memory(self) -> FinetuningConfig:
-        config = self.job.training
-        work = Workload(
-            self.bert_config,
-            self.job.features.max_seq_length,
-            0,
-            config.xla_scope,
-            config.train_batch_size,
-            config.precision,
-            config.recompute,
-            config.num_ranks,
-        )
-        return fit_into_memory(config, work, "adamw", self.job.model_dir, self.workers)
 
     def _find_model_files(self) -> tuple[BertConfig, Path]:
         """The model's shape and its vocabulary, checked against each other and the flags."""
@@ -201,21 +183,14 @@ class _SquadRun:
             self.folder.check(whole_identity, job.continue_with_changes)
         if checkpoints.list():
             bind()
-        return finetune(
-            config,
-            task,
-            checkpoints,
-            telemetry,
-            self.workers,
-            initialise,
-            lambda: write_report(job.model_dir, telemetry),
-        )
+        run = Run(self.workers, checkpoints, telemetry, after_save=lambda: write_report(job.model_dir, telemetry))
+        return finetune(config, task, run, initialise)
 
     def predict(self, telemetry: Telemetry, path: str, examples: list[Example], update: int) -> None:
         job = self.job
         features = self.features(path, lambda: examples, is_training=False)
-        sheet = AnswerSheet(examples, features, self.tokenizer, job.decoding, job.wants_scores)
-        answer_questions(self.model, sheet, job.predict_batch_size, job.model_dir, self.workers, telemetry, update)
+        sheet = AnswerSheet(examples, features, self.tokenizer, job.decoding, job.wants_scores, job.predict_batch_size)
+        answer_questions(self.model, sheet, job.model_dir, self.workers, telemetry, update)
 
     def _record(self, features: Features) -> dict[str, Any]:
         """What config.json keeps beside the run's identity."""

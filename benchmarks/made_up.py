@@ -1,0 +1,71 @@
+"""What the benchmarks train: a model from random weights on, and records that nobody wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.config import compute_dtype
+from bert_tf.memory.plan import Workload
+from bert_tf.model.blocks import Blocks
+from bert_tf.model.heads import PretrainingModel, SpanModel
+from bert_tf.model.losses import PretrainingObjective, SpanObjective
+from bert_tf.optimizer.keras_optimizers import make_optimizer
+from bert_tf.optimizer.loss_scale import LossScale
+from bert_tf.ranks.workers import Workers, in_buckets
+from bert_tf.training.step import StepSettings, TrainState, TrainStep
+
+
+class OneOfSeveral(Workers):
+    """Copies gradients as an all-reduce does, and sums over nobody."""
+
+    def __init__(self, size: int):
+        self.size = size
+
+    def gather(self, vector: np.ndarray) -> np.ndarray:
+        return np.repeat(np.asarray(vector)[np.newaxis], self.size, axis=0)
+
+    def mean(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        return in_buckets(tensors, lambda _, flat: flat * 1.0)
+
+
+def make_step(work: Workload, optimizer_type: str = "lamb") -> TrainStep:
+    """Updates from random weights on, as a run makes them."""
+    blocks = Blocks(work.scope, compute_dtype(work.precision), work.recompute)
+    model_class, objective = (
+        (PretrainingModel, PretrainingObjective()) if work.max_predictions_per_seq else (SpanModel, SpanObjective())
+    )
+    state = TrainState(
+        model_class(work.bert_config, blocks, seed=1),
+        make_optimizer(optimizer_type, 1e-4, 1, 10**6, compiled=work.scope != "off"),
+        LossScale(enabled=work.precision == "fp16"),
+    )
+    workers = OneOfSeveral(work.num_ranks) if work.num_ranks > 1 else Workers()
+    return TrainStep(state, objective, workers, StepSettings(seed=1))
+
+
+def made_up_rows(work: Workload, num_steps: int) -> dict[str, tf.Tensor]:
+    """Features [num_steps, micro-batch, ...] of records without padding, every prediction used."""
+    rng, shape = np.random.default_rng(0), [num_steps, work.micro_batch_size]
+
+    def whole(high: int, *more: int) -> tf.Tensor:
+        return tf.constant(rng.integers(0, high, [*shape, *more]), tf.int32)
+
+    length, num_masked = work.max_seq_length, work.max_predictions_per_seq
+    features = {
+        "input_ids": whole(work.bert_config.vocab_size, length),
+        "input_mask": tf.ones([*shape, length], tf.int32),
+        "segment_ids": whole(2, length),
+        "example_weights": tf.ones(shape),
+    }
+    if not num_masked:
+        return {**features, "start_positions": whole(length), "end_positions": whole(length)}
+    return {
+        **features,
+        "masked_lm_positions": whole(length, num_masked),
+        "masked_lm_ids": whole(work.bert_config.vocab_size, num_masked),
+        "masked_lm_weights": tf.ones([*shape, num_masked]),
+        "next_sentence_labels": whole(2, 1),
+    }
