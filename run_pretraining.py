@@ -93,6 +93,14 @@ def _bert_config(records):
     return BertConfig.preset(FLAGS.bert_model, records.vocab_size)
 
 
+def _make_missing_indexes() -> None:
+    from bert_tf.batches.record_set import make_missing_indexes
+
+    for argument in ("input_files", "eval_files"):
+        if FLAGS[argument].value:
+            make_missing_indexes(FLAGS[argument].value, argument)
+
+
 def _inputs():
     from bert_tf.batches.record_set import RecordSet
     from bert_tf.records.schema import RecordSchema
@@ -176,6 +184,7 @@ def main(argv: Sequence[str]) -> None:
 
     check_unpacked(FLAGS.train_batch_size, FLAGS.packing)
     workers = connect(FLAGS.use_horovod)
+    workers.run_keeping_alive(_make_missing_indexes if workers.is_chief else lambda: None)
     inputs = workers.run_keeping_alive(_inputs)
     split = agree_on_split(
         choose_split(

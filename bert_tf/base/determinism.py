@@ -7,8 +7,7 @@ import os
 from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 
-# Where launchers tell a process the number of its rank.
-_RANK_VARIABLES = ("HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
+from bert_tf.base.machine import rank_number
 
 
 def make_deterministic(run_folder: Path, environ: MutableMapping[str, str] = os.environ) -> None:
@@ -42,5 +41,5 @@ def keep_autotune_results(run_folder: Path, environ: Mapping[str, str] = os.envi
 
 def _autotune_files(run_folder: Path, environ: Mapping[str, str]) -> tuple[Path, Path]:
     """One for the next start and one that XLA writes, of this rank. XLA writes text where a name ends with .txt."""
-    rank = next((environ[name] for name in _RANK_VARIABLES if name in environ), "0")
+    rank = rank_number(environ)
     return (run_folder / f"xla_autotune_results_{rank}.txt", run_folder / f"xla_autotune_results_{rank}.unfinished.txt")

@@ -8,6 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 CGROUPS = Path("/sys/fs/cgroup")
+# Where launchers tell a process the number of its rank.
+_RANK_VARIABLES = ("HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
+
+
+def rank_number(environ: Mapping[str, str]) -> int:
+    """The rank that a launcher has made of this process; 0 where none has."""
+    return int(next((environ[name] for name in _RANK_VARIABLES if name in environ), 0))
 
 
 def count_gpus(environ: Mapping[str, str]) -> int:

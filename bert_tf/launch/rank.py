@@ -25,6 +25,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from bert_tf.base.files import write_text
+from bert_tf.base.machine import rank_number
 from bert_tf.base.signals import STOPPED_EXIT_CODE
 from bert_tf.ranks import rendezvous
 
@@ -37,7 +38,6 @@ _NOISE = re.compile(
     rb"(WARNING: All log messages before absl::InitializeLog\(\) is called are written to STDERR"
     rb"|I0000 [^\n]*Compiled cluster using XLA![^\n]*)\r?\n"
 )
-_RANK_VARIABLES = ("HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
 
 # How long a rank that has ended holds its launcher back from killing the others: while rank 0 may
 # still be saving, and after a failure, so that the others can say what they saw.
@@ -47,7 +47,7 @@ WAIT_FOR_SAVING_SECS, WAIT_AFTER_FAILURE_SECS = 600.0, 5.0
 def main(argv: Sequence[str]) -> int:
     """`argv`: log folder, number of ranks, the program's command line."""
     folder, num_ranks, command = Path(argv[1]), int(argv[2]), argv[3:]
-    rank = int(next((os.environ[name] for name in _RANK_VARIABLES if name in os.environ), 0)) if num_ranks > 1 else 0
+    rank = rank_number(os.environ) if num_ranks > 1 else 0
     if "SLURM_PROCID" in os.environ and "HOROVOD_GLOO_RENDEZVOUS_PORT" in os.environ:
         os.environ.update(slurm_place(os.environ))
     pid_file = folder / f"rank_{rank}.pid"
