@@ -96,9 +96,9 @@ def _bert_config(records):
 def _make_missing_indexes() -> None:
     from bert_tf.batches.record_set import make_missing_indexes
 
-    for argument in ("input_files", "eval_files"):
-        if FLAGS[argument].value:
-            make_missing_indexes(FLAGS[argument].value, argument)
+    for argument, patterns in (("input_files", FLAGS.input_files), ("eval_files", FLAGS.eval_files)):
+        if patterns:
+            make_missing_indexes(patterns, argument)
 
 
 def _inputs():
