@@ -24,7 +24,6 @@ from data.corpora.drop_report import DropReport
 from data.fetching import download
 from data.instances import pretraining_examples as examples
 from data.instances import vocabulary
-from data.running import dask_cluster
 from data.running.entries import FileEntry, InputFile, Manifest, VocabEntry, describe_input, read_manifest
 from data.running.manifest import Stage
 from data.running.workers import ProcessPool, Workers
@@ -64,7 +63,10 @@ class Layout:
 def workers_of(options: argparse.Namespace, layout: Layout) -> Workers:
     if options.dask_scheduler is None:
         return ProcessPool(options.n_processes)
-    return dask_cluster.DaskCluster(options.dask_scheduler, layout.root)
+    # Imported here, because it needs a package that only Dask's users install.
+    from data.running.dask_cluster import DaskCluster
+
+    return DaskCluster(options.dask_scheduler, layout.root)
 
 
 def _say_done(what: str, counts: dict[str, Any], where: Path) -> None:
