@@ -228,7 +228,7 @@ def test_full_disk_is_one_clear_error_and_leaves_no_half_file(tmp_path, code):
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ESTALE, errno.ETIMEDOUT])
 def test_errors_of_the_file_system_are_one_line(tmp_path, code):
-    with pytest.raises(UserError, match="/x: device: what was finished stays"), clear_disk_errors(tmp_path):
+    with pytest.raises(UserError, match="/x: device: finished files stay"), clear_disk_errors(tmp_path):
         raise OSError(code, "device", "/x")
 
 
