@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Prepares pre-training data, stage by stage; each can be killed and run again.
+"""Prepares pre-training data in stages; a stage that is killed continues when it is run again.
 
     python3 data/bertPrep.py --action download --dataset sample
     python3 data/bertPrep.py --action text_formatting --dataset sample
@@ -7,10 +7,10 @@
     python3 data/bertPrep.py --action create_vocab --dataset sample --vocab_size 4000
     python3 data/bertPrep.py --action create_tfrecord_files --dataset sample --max_seq_length 128
 
-What is there: --action status; whether it is whole: --action verify [--repair]; whether it looks
-right: --action inspect.
+--action status lists what exists, --action verify [--repair] finds (and repairs) damaged files,
+--action inspect shows samples and warns of what looks wrong.
 
-All files lie below BERT_PREP_WORKING_DIR, by default the checkout's data/.
+All files are below BERT_PREP_WORKING_DIR, by default the checkout's data/.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Callable, NoReturn
 
 CHECKOUT = Path(os.path.realpath(__file__)).parent.parent
-# Python puts the script's own folder here, where modules would be found under a second name.
+# Python puts the script's folder data/ here, from which modules could be imported under second names.
 sys.path[0] = str(CHECKOUT)
 
 try:
@@ -50,7 +50,7 @@ ACTIONS = {
     "verify": verification.run_verify,
     "inspect": inspection.run_inspect,
 }
-# What these look at without --dataset.
+# Without --dataset these actions read all datasets.
 OF_ALL_DATASETS = ("status", "verify")
 _RECORD_OPTIONS = (
     "max_seq_length",
@@ -64,7 +64,7 @@ _RECORD_OPTIONS = (
     "do_lower_case",
     "random_seed",
 )
-# Besides --action, --dataset, and who does the work (--n_processes, --dask_scheduler), which all may be given.
+# The options that each action reads, besides `_OF_ALL_ACTIONS`.
 OPTIONS_OF = {
     "download": (),
     "text_formatting": (
@@ -91,13 +91,13 @@ _INVALID_CHOICE = re.compile(r"argument (--\w+): invalid choice: '?(.*?)'? \(cho
 
 
 def _nearest(word: str, known: Iterable[str]) -> str:
-    """What may have been meant, as the end of a message."""
+    """The known word that is most like `word`, as the end of a message."""
     found = difflib.get_close_matches(word, list(known), 1)
     return f"; did you mean {found[0]}?" if found else ""
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line, without the usage."""
+    """Reports an error in one line, without the usage."""
 
     def error(self, message: str) -> NoReturn:
         if match := _INVALID_CHOICE.match(message):
@@ -108,7 +108,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _whole_number(text: str) -> int:
-    # int() takes "1_0", too.
+    # Checked, because int() accepts "1_0".
     if not re.fullmatch("[+-]?[0-9]{1,20}", text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
     return int(text)
@@ -130,13 +130,13 @@ def _add_common_options(add: Callable[..., Any]) -> None:
         "--dataset",
         type=str.lower,
         choices=(*registry.DATASETS, "all"),
-        help="in any case; status and verify: all that are there where none is named",
+        help="upper or lower case; status and verify: without it, all that exist",
     )
     add("--n_processes", type=_whole_number, default=count_cores(), help="worker processes; %(default)s")
     add(
         "--dask_scheduler",
         metavar="ADDRESS",
-        help="hand the work to the workers of this Dask scheduler instead: tcp://HOST:PORT, or the file that dask "
+        help="use the workers of this Dask scheduler instead: tcp://HOST:PORT, or the file that dask "
         "scheduler --scheduler-file writes",
     )
     add("--random_seed", type=_whole_number, default=12345, help="%(default)s")
@@ -155,10 +155,10 @@ def _add_formatting_options(add: Callable[..., Any]) -> None:
         choices=custom.INPUT_FORMATS,
         default="auto",
         help="dataset custom: a document is a file, a line, between blank lines (paragraph), or the "
-        "text of a JSON object on its line (jsonl) or of a row (parquet); auto: these by the suffix, else a file where "
-        "there are several, else by blank lines where there are any",
+        "text of a JSON object on its line (jsonl) or of a row (parquet); auto: jsonl and parquet by the suffix, else "
+        "a file if there are several files, else paragraph if there are blank lines, else a line",
     )
-    add("--text_column", default="text", help="of Parquet files; %(default)s")
+    add("--text_column", default="text", help="the text's column in Parquet files; %(default)s")
     add(
         "--skip_wikiextractor",
         type=_whole_number,
@@ -166,27 +166,27 @@ def _add_formatting_options(add: Callable[..., Any]) -> None:
         const=1,
         default=0,
         choices=(0, 1),
-        help="Wikipedia: read what wikiextractor has written below extracted/, not the dump",
+        help="Wikipedia: read the output of wikiextractor below extracted/ instead of the dump",
     )
-    add("--fallback_encoding", help="of files that are not UTF-8 and do not state another")
+    add("--fallback_encoding", help="encoding of files that are not UTF-8 and do not state one")
     add(
         "--encoding_errors",
         choices=("strict", "replace"),
         default="strict",
-        help="replace: U+FFFD for what cannot be decoded, instead of an error",
+        help="replace: U+FFFD for bytes that cannot be decoded, instead of an error",
     )
     add(
         "--max_bad_records",
         type=_whole_number,
         default=0,
-        help="leave out up to so many JSON lines or PubMed citations that cannot be read; they are named and "
-        "counted. %(default)s: the first one ends the run, and with a larger number it goes on from there",
+        help="skip up to this many JSON lines or PubMed citations that cannot be read; they are named and "
+        "counted. %(default)s: the first one ends the run; run again with a larger number, it continues from there",
     )
-    add("--keep_duplicates", action="store_true", help="keep documents that occurred before")
+    add("--keep_duplicates", action="store_true", help="keep repeated documents")
     add(
         "--keep_report",
         action="store_true",
-        help="Wikipedia: write all that is dropped, with its reason, to a .dropped.tsv beside the text",
+        help="Wikipedia: write all dropped text, with the reasons, to a .dropped.tsv beside the output",
     )
 
 
@@ -202,31 +202,31 @@ def _add_record_options(add: Callable[..., Any]) -> None:
     add(
         "--vocab_file",
         help="create_vocab writes it, create_tfrecord_files reads it; "
-        "SentencePiece's where the name ends in .model, else WordPiece's",
+        "a name ending in .model: SentencePiece, else WordPiece",
     )
     add("--vocab_size", type=_whole_number, default=vocabulary.DEFAULT_VOCAB_SIZE, help="%(default)s")
     add("--do_lower_case", type=_whole_number, choices=(0, 1), default=1, help="%(default)s")
     add("--max_seq_length", type=_whole_number, default=512, help="%(default)s")
     add("--max_predictions_per_seq", type=_whole_number, default=20, help="%(default)s")
-    add("--dupe_factor", type=_whole_number, help="how often each document is masked; 5, with dynamic masks 1")
+    add("--dupe_factor", type=_whole_number, help="masked copies of each document; 5, with --masking=dynamic 1")
     add("--masked_lm_prob", type=_number, default=0.15, help="%(default)s")
     add(
         "--masking",
         choices=pretraining_examples.MASKINGS,
         default="static",
-        help="dynamic: one unmasked copy is written, and masks are drawn anew in each epoch",
+        help="dynamic: write one unmasked copy; training draws new masks in each epoch",
     )
     add("--whole_word_masking", action="store_true", help="mask all pieces of a word or none")
     add(
         "--max_ngram_size",
         type=_whole_number,
         default=1,
-        help="with --whole_word_masking: mask up to so many words together; %(default)s",
+        help="with --whole_word_masking: mask up to this many words together; %(default)s",
     )
 
 
 def _refuse_unused(given: Sequence[str], options: argparse.Namespace) -> None:
-    """Raises: UserError where an option was given that its action or dataset does not read."""
+    """Raises: UserError if an option was given that the action or dataset does not read."""
     used = OPTIONS_OF[options.action]
     for name in given:
         if name not in used and name not in _OF_ALL_ACTIONS:
@@ -242,7 +242,7 @@ def _refuse_unused(given: Sequence[str], options: argparse.Namespace) -> None:
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """Raises: UserError where an argument is wrong, unknown, missing or without effect."""
+    """Raises: UserError if an argument is invalid, unknown, missing or without effect."""
     parser = _Parser(
         prog="bertPrep.py",
         description=__doc__,
@@ -254,12 +254,12 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     _add_sharding_options(parser.add_argument_group("sharding").add_argument)
     _add_record_options(parser.add_argument_group("create_vocab and create_tfrecord_files").add_argument)
     repair = parser.add_argument_group("verify")
-    repair.add_argument("--repair", action="store_true", help="make what is broken again")
-    # An attribute that is there keeps argparse from setting the default.
+    repair.add_argument("--repair", action="store_true", help="make damaged files again")
+    # argparse sets no default for an attribute that exists, so these tell which options were given.
     names = [action.dest for action in parser._actions]
     for argument in arguments:
-        if argument.endswith("=--"):  # argparse takes it for the end of the options, and the value for a list
-            parser.error(f"{argument}: -- is no value")
+        if argument.endswith("=--"):  # argparse would read -- as the end of the options
+            parser.error(f"{argument}: -- is not a value")
     not_given = object()
     options, unknown = parser.parse_known_args(arguments, argparse.Namespace(**dict.fromkeys(names, not_given)))
     if unknown:
@@ -279,12 +279,12 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def _check(options: argparse.Namespace) -> None:
-    """Raises: UserError where a value is out of range."""
+    """Raises: UserError if a value is out of range."""
     for name, smallest in (("n_processes", 1), ("random_seed", 0), ("max_bad_records", 0)):
         if getattr(options, name) < smallest:
             raise UserError(f"{name}={getattr(options, name)}: must be at least {smallest}")
     if options.random_seed > _LARGEST_SEED:
-        raise UserError(f"random_seed={options.random_seed}: must be at most {_LARGEST_SEED}, which has 64 bits")
+        raise UserError(f"random_seed={options.random_seed}: must be at most {_LARGEST_SEED} (64 bits)")
     if not 0 < options.masked_lm_prob <= 1:
         raise UserError(f"masked_lm_prob={options.masked_lm_prob}: must be over 0 and at most 1")
     if options.fallback_encoding:
@@ -292,11 +292,11 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _working_dir() -> Path:
-    """Raises: UserError where something on its path is no folder."""
+    """Raises: UserError if a part of its path is not a folder."""
     folder = Path(os.environ.get("BERT_PREP_WORKING_DIR") or CHECKOUT / "data").absolute()
     for place in (folder, *folder.parents):
         if place.exists() and not place.is_dir():
-            raise UserError(f"BERT_PREP_WORKING_DIR={folder}: {place} is a file, and a folder is needed")
+            raise UserError(f"BERT_PREP_WORKING_DIR={folder}: {place} is a file, and must be a folder")
     return folder
 
 

@@ -1,7 +1,7 @@
-"""The stages of data preparation: where each finds its input, what it writes, its manifest.
+"""The stages of data preparation: the input, output files and manifest of each.
 
-Names below the working directory are those that people glob: ``download/<corpus>/``,
-``formatted_one_article_per_line/<corpus>_one_<...>_per_line.txt``,
+File names below the working directory are part of the interface, because users glob them:
+``download/<corpus>/``, ``formatted_one_article_per_line/<corpus>_one_<...>_per_line.txt``,
 ``sharded/<dataset>/{training,test}/<dataset>_<split>_<i>.txt`` and
 ``tfrecord/<parameters>/<dataset>/{training,test}/<dataset>_<split>_<i>.tfrecord``.
 """
@@ -24,7 +24,6 @@ from data.corpora.drop_report import DropReport
 from data.fetching import download
 from data.instances import pretraining_examples as examples
 from data.instances import vocabulary
-from data.running import dask_cluster
 from data.running.entries import FileEntry, InputFile, Manifest, VocabEntry, describe_input, read_manifest
 from data.running.manifest import Stage
 from data.running.workers import ProcessPool, Workers
@@ -64,10 +63,13 @@ class Layout:
 def workers_of(options: argparse.Namespace, layout: Layout) -> Workers:
     if options.dask_scheduler is None:
         return ProcessPool(options.n_processes)
-    return dask_cluster.DaskCluster(options.dask_scheduler, layout.root)
+    # Imported here, because it needs a package that only Dask's users install.
+    from data.running.dask_cluster import DaskCluster
+
+    return DaskCluster(options.dask_scheduler, layout.root)
 
 
-def _say_done(what: str, counts: dict[str, Any], where: Path) -> None:
+def _print_done(what: str, counts: dict[str, Any], where: Path) -> None:
     numbers = ", ".join(
         f"{name} {count:,}" if isinstance(count, int) else f"{name} {count:.4g}" for name, count in counts.items()
     )
@@ -77,8 +79,7 @@ def _say_done(what: str, counts: dict[str, Any], where: Path) -> None:
 def _already_done(stage: Stage) -> bool:
     if stage.is_done:
         print(
-            f"nothing to do: {stage.manifest_path} says that all is there, made with the same "
-            "arguments from the same input",
+            f"nothing to do: {stage.manifest_path} lists all files, made with the same arguments from the same input",
             flush=True,
         )
     return stage.is_done
@@ -103,19 +104,19 @@ def _make_sample(folder: Path) -> None:
         temporary_files=[f"{n}*" for n in names],
     ) as stage:
         if not _already_done(stage):
-            _say_done("sample", sample.write_sample(stage, folder, sample.SEED), folder)
+            _print_done("sample", sample.write_sample(stage, folder, sample.SEED), folder)
 
 
 def _require_made(path: Path, action: str, dataset: str) -> None:
     if not path.is_file():
-        raise UserError(f"{path} is not there: run bertPrep.py --action={action} --dataset={dataset} first")
+        raise UserError(f"{path} does not exist: run bertPrep.py --action={action} --dataset={dataset} first")
 
 
 def run_text_formatting(options: argparse.Namespace, layout: Layout) -> None:
     parts = registry.corpora_of(options.dataset)
     if len(parts) > 1:
         raise UserError(
-            f"dataset={options.dataset} is made of others: format each of {', '.join(parts)}, then shard it"
+            f"dataset={options.dataset} consists of others: format each of {', '.join(parts)}, then run sharding"
         )
     corpus, paths, arguments = registry.open_corpus(options, layout.root)
     if options.dataset == "custom":
@@ -142,7 +143,7 @@ def run_text_formatting(options: argparse.Namespace, layout: Layout) -> None:
                 max_bad_records=options.max_bad_records,
                 report=report,
             )
-            _say_done("formatted", counts, output)
+            _print_done("formatted", counts, output)
 
 
 def _formatted_inputs(dataset: str, layout: Layout) -> tuple[list[Path], list[InputFile]]:
@@ -152,9 +153,9 @@ def _formatted_inputs(dataset: str, layout: Layout) -> tuple[list[Path], list[In
         path = layout.formatted_file(corpus)
         if dataset == "books_wiki_en_corpus" and corpus == "bookscorpus" and not path.is_file():
             raise UserError(
-                f"books_wiki_en_corpus needs books and {path} is not there; BookCorpus itself is no "
+                f"books_wiki_en_corpus needs books, and {path} does not exist; BookCorpus is no "
                 f"longer distributed. Put a folder of .txt books into {layout.download / corpus} "
-                "and run --action=text_formatting --dataset=bookscorpus, or go on with Wikipedia "
+                "and run --action=text_formatting --dataset=bookscorpus, or continue with Wikipedia "
                 "alone: --dataset=wikicorpus_en"
             )
         _require_made(path, "text_formatting", corpus)
@@ -194,7 +195,7 @@ def run_sharding(options: argparse.Namespace, layout: Layout) -> None:
     ) as stage:
         if not _already_done(stage):
             counts = sharding.shard_corpus(stage, dataset, paths, settings, workers_of(options, layout))
-            _say_done("sharded", counts, folder)
+            _print_done("sharded", counts, folder)
 
 
 def _shard_globs(dataset: str) -> list[str]:
@@ -207,8 +208,8 @@ def run_create_vocab(options: argparse.Namespace, layout: Layout) -> None:
     manifest_path = output.with_name(output.name + ".manifest.json")
     if output.exists() and not manifest_path.exists():
         raise UserError(
-            f"vocab_file={output} is there already and was not made here: name another "
-            "file for --action=create_vocab, or use it as it is"
+            f"vocab_file={output} exists and was not made by --action=create_vocab: name another "
+            "file, or use this one as it is"
         )
     arguments = {"vocab_size": options.vocab_size, "do_lower_case": bool(options.do_lower_case)}
     with Stage(
@@ -222,7 +223,7 @@ def run_create_vocab(options: argparse.Namespace, layout: Layout) -> None:
     ) as stage:
         if not _already_done(stage):
             counts = vocabulary.create_vocab(stage, output, paths, options.vocab_size, bool(options.do_lower_case))
-            _say_done("vocabulary", counts, output)
+            _print_done("vocabulary", counts, output)
 
 
 def _vocab_file(options: argparse.Namespace, layout: Layout) -> Path:
@@ -240,7 +241,7 @@ def _vocab_file(options: argparse.Namespace, layout: Layout) -> Path:
             print(f"vocab_file={candidate}", flush=True)
             return candidate
     raise UserError(
-        f"vocab_file is not given and none of {', '.join(map(str, candidates))} is there: name one, "
+        f"vocab_file is not given and none of {', '.join(map(str, candidates))} exists: name one, "
         f"or make one from the text by --action=create_vocab --dataset={options.dataset}"
     )
 
@@ -261,7 +262,7 @@ def _sharded_inputs(dataset: str, layout: Layout) -> tuple[Manifest, list[InputF
         path = folder / entry.file
         if not path.is_file() or path.stat().st_size != entry.num_bytes:
             raise UserError(
-                f"{path} is gone or was changed: run bertPrep.py --action=sharding "
+                f"{path} is missing or was changed: run bertPrep.py --action=sharding "
                 f"--dataset={dataset} again with the same arguments"
             )
         inputs.append(describe_input(path, layout.root, entry.sha256))
@@ -269,7 +270,7 @@ def _sharded_inputs(dataset: str, layout: Layout) -> tuple[Manifest, list[InputF
 
 
 def tfrecord_folder(settings: examples.ExampleSettings, sharded: Manifest) -> str:
-    """The folder's name, which tells the parameters as NVIDIA's does, and behind them our own."""
+    """The folder's name: NVIDIA's format, followed by the parameters that only this project has."""
     made = sharded.arguments
     own = "_whole_word_masking" if settings.whole_word_masking else ""
     own += f"_max_ngram_size_{settings.max_ngram_size}" if settings.max_ngram_size > 1 else ""
@@ -343,7 +344,7 @@ def run_create_tfrecord_files(options: argparse.Namespace, layout: Layout) -> No
     ) as stage:
         if _already_done(stage):
             return
-        # Workers on other machines see the copy, wherever the original lies.
+        # A copy in the working directory, which workers on other machines see; they may not see the original.
         settings = dataclasses.replace(settings, vocab_file=str(vocabulary.copy_vocab(vocab_file, folder)))
         shards = _make_all_records(stage, sharded, layout.sharded / dataset, settings, workers_of(options, layout))
         counts: dict[str, Any] = examples.total_counts(
@@ -356,7 +357,7 @@ def run_create_tfrecord_files(options: argparse.Namespace, layout: Layout) -> No
             }
         )
         stage.complete(counts, shards)
-        _say_done("records", counts, folder)
+        _print_done("records", counts, folder)
 
 
 def _make_all_records(

@@ -128,7 +128,7 @@ def test_a_working_directory_that_is_a_file_or_below_one(tmp_path, action, monke
     monkeypatch.setenv("BERT_PREP_WORKING_DIR", "")
     for place in (tmp_path / "file", tmp_path / "file" / "deep" / "er"):
         error = attempt(place, "--action", action, "--dataset", "sample")
-        assert f"{tmp_path / 'file'} is a file, and a folder is needed" in error
+        assert f"{tmp_path / 'file'} is a file, and must be a folder" in error
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import itertools
 import os
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+import unittest.mock
 from pathlib import Path
 
 import cloudpickle
@@ -21,8 +23,9 @@ import pytest
 from preparation import documents, run
 
 from bert_tf.base.errors import UserError
+from data import stages
 from data.running import dask_cluster
-from data.running.dask_cluster import DaskCluster, Run, code_digest, run_call
+from data.running.dask_cluster import DaskCluster, code_digest, run_task
 from data.running.workers import WorkersError
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -148,7 +151,7 @@ def test_same_bytes_as_from_a_pool_though_workers_are_killed_at_work(scheduler, 
 
 
 def test_a_piece_of_work_that_kills_its_workers_is_given_up(scheduler, tmp_path):
-    with pytest.raises(WorkersError, match="2 Dask workers were killed one after the other"):
+    with pytest.raises(WorkersError, match="perhaps because they ran out of memory .*on 2 different workers"):
         list(DaskCluster(str(scheduler), tmp_path).map_in_order(dask_tasks.die, range(1)))
 
 
@@ -157,48 +160,37 @@ def test_a_worker_without_our_modules_is_told(scheduler, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     import only_here
 
-    with pytest.raises(WorkersError, match=f"No module named 'only_here'.*same path, {ROOT}"):
+    with pytest.raises(WorkersError, match=f"do not see {ROOT}: No module named 'only_here'"):
         list(DaskCluster(str(scheduler), tmp_path).map_in_order(only_here.work, range(2)))
 
 
-def test_a_task_finds_the_program_in_the_checkout_or_says_where_it_is_not(tmp_path):
-    for checkout, message in (
-        (ROOT, "does not see the files that here sees below /nowhere"),
-        (tmp_path, f"ImportError: on {socket.gethostname()}: No module named"),
-    ):
-        task = pickle.dumps(cloudpickle.dumps(dask_cluster._task(str(checkout))))
-        answer = subprocess.run(
-            [
-                sys.executable,
-                "-c",
-                "import pickle, sys\n"
-                "task = pickle.loads(pickle.load(sys.stdin.buffer))\n"
-                f"task(('here', {code_digest()!r}, '/nowhere/sign'), b'')",
-            ],
-            input=task,
-            cwd=tmp_path,
-            capture_output=True,
-        )
-        assert message in answer.stderr.decode()
+def test_a_task_finds_the_program_in_the_checkout(tmp_path):
+    task = pickle.dumps(cloudpickle.dumps(dask_cluster._task(str(ROOT))))
+    load_and_run = (
+        "import pickle, sys\n"
+        "task = pickle.loads(pickle.load(sys.stdin.buffer))\n"
+        f"task('here', {code_digest()!r}, '/nowhere/run', b'')"
+    )
+    answer = subprocess.run([sys.executable, "-c", load_and_run], input=task, cwd=tmp_path, capture_output=True)
+    assert "does not see /nowhere/run, made on here" in answer.stderr.decode()
 
 
 def test_a_worker_that_does_not_see_the_same_files_or_code_is_told(tmp_path):
-    own = Run("here", code_digest(), str(tmp_path / "sign"))
-    with pytest.raises(WorkersError, match=f"does not see the files that here sees below {tmp_path} .No such file"):
-        run_call(own, b"")
-    with pytest.raises(WorkersError, match="another version of the program"):
-        run_call(own._replace(code="x"), b"")
+    with pytest.raises(WorkersError, match=f"does not see {tmp_path}/run, made on here .No such file"):
+        run_task("here", code_digest(), str(tmp_path / "run"), b"")
+    with pytest.raises(WorkersError, match="other code than this command on here"):
+        run_task("here", "x", str(tmp_path / "run"), b"")
 
 
-def test_what_a_finished_run_has_handed_out_does_not_begin(scheduler, tmp_path, monkeypatch):
-    connection = dask_cluster._Connection(str(scheduler), tmp_path / "sign")
-    with connection, pytest.raises(WorkersError, match="does not see"):
-        connection.get_result(connection.submit(dask_tasks.square, 3))
+def test_what_a_finished_run_has_handed_out_does_not_begin(scheduler, tmp_path):
+    with dask_cluster._connect(str(scheduler)) as client, pytest.raises(WorkersError, match="does not see"):
+        run = dask_cluster._Run(client, tmp_path / "run")
+        run.get_result(run.submit(dask_tasks.square, 3))
 
 
-def test_signs_of_killed_runs_are_removed_and_those_of_others_stay(tmp_path):
+def test_files_of_killed_runs_are_removed_and_those_of_others_stay(tmp_path):
     (tmp_path / ".dask_run_1.alive").touch()
-    with dask_cluster._sign_of_life(tmp_path) as one, dask_cluster._sign_of_life(tmp_path) as other:
+    with dask_cluster._run_file(tmp_path) as one, dask_cluster._run_file(tmp_path) as other:
         assert set(tmp_path.iterdir()) == {one, other}
     assert list(tmp_path.iterdir()) == []
 
@@ -209,25 +201,27 @@ def test_signs_of_killed_runs_are_removed_and_those_of_others_stay(tmp_path):
         ("", "missing port"),
         ("tcp://127.0.0.1:1", "no Dask scheduler answers at .*127.0.0.1:1 "),
         ("http://127.0.0.1:1", "unknown address scheme"),
-        ("{silent}", "nothing that can be understood in 1 s"),
-        ("{folder}/none.json", "No such file.*--scheduler-file"),
+        ("{silent}", "TimeoutError"),
+        ("{folder}/none.json", "none.json .TimeoutError"),
         ("{folder}/damaged.json", "dask_scheduler=.*damaged.json .*--scheduler-file"),
     ],
 )
-def test_an_address_without_a_scheduler_is_told(tmp_path, monkeypatch, address, message):
-    monkeypatch.setattr(dask_cluster, "CONNECT_SECS", 1 if address == "{silent}" else 60)
-    monkeypatch.setattr(dask_cluster, "FIND_SCHEDULER_FILE_SECS", 0.3)
+def test_an_address_without_a_scheduler_is_told(tmp_path, monkeypatch, capfd, address, message):
+    ends_by_our_limit = "TimeoutError" in message
+    monkeypatch.setattr(dask_cluster, "FIND_SCHEDULER_SECS", 1 if ends_by_our_limit else SECS)
     monkeypatch.setattr(dask_cluster, "_MOMENT_SECS", 0.1)
     (tmp_path / "damaged.json").write_text('{"workers": {}}')
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = address.format(folder=tmp_path, silent=f"127.0.0.1:{silent.getsockname()[1]}")
         with pytest.raises(WorkersError, match=message):
             list(DaskCluster(address, tmp_path).map_in_order(dask_tasks.square, range(2)))
+    if ends_by_our_limit:
+        assert "waiting up to 1 s for the Dask scheduler" in capfd.readouterr().err
 
 
 def test_a_scheduler_without_a_worker_is_told_and_so_is_one_that_ends(tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(dask_cluster, "_MOMENT_SECS", 0.1)
-    monkeypatch.setattr(dask_cluster, "_LOOK_SECS", 0.1)
+    monkeypatch.setattr(dask_cluster, "_CHECK_SECS", 0.1)
     cluster = distributed.LocalCluster(  # a real port, not its short cut within a process
         n_workers=0, processes=False, protocol="tcp://", host="127.0.0.1", dashboard_address=":0"
     )
@@ -235,31 +229,38 @@ def test_a_scheduler_without_a_worker_is_told_and_so_is_one_that_ends(tmp_path, 
         monkeypatch.setattr(dask_cluster, "FIND_WORKER_SECS", 0.3)
         with pytest.raises(WorkersError, match="no worker for 0.3 s"):
             list(DaskCluster(cluster.scheduler_address, tmp_path).map_in_order(dask_tasks.square, range(2)))
-        assert "waiting 0.3 s at most for a worker" in capfd.readouterr().err
+        assert "waiting up to 0.3 s for a Dask worker" in capfd.readouterr().err
         monkeypatch.setattr(dask_cluster, "FIND_WORKER_SECS", SECS)
         cluster.scale(1)
         results = DaskCluster(cluster.scheduler_address, tmp_path).map_in_order(time.sleep, itertools.repeat(0.1))
         next(results)
         threading.Timer(0.5, cluster.close).start()
-        with pytest.raises(WorkersError, match="has ended or cannot be reached"):
+        with pytest.raises(WorkersError, match="is lost: restart it"):
             list(results)
 
 
-def test_other_versions_are_told(scheduler, tmp_path, monkeypatch):
-    versions = dask_cluster._versions
-    own = distributed.versions.get_versions()
-    own["host"]["python"] = "3.8.1.final.0"
-    assert versions(own)["python"] == "3.8"
-    found = iter([versions(own)])
-    monkeypatch.setattr(dask_cluster, "_versions", lambda info: next(found, versions(info)))
-    with pytest.raises(WorkersError, match="Dask scheduler differs .*: python 3.1?[0-9] there, 3.8 here"):
-        list(DaskCluster(str(scheduler), tmp_path).map_in_order(dask_tasks.square, range(2)))
+@pytest.mark.parametrize("role", ["scheduler", "tcp://1.2.3.4:5"])
+def test_other_versions_are_told(tmp_path, role):
+    def versions(python):
+        return {"packages": {**distributed.versions.get_versions()["packages"], "python": python}}
+
+    class Client(unittest.mock.MagicMock):
+        def get_versions(self):
+            found = {"scheduler": versions("3.8.2.final.0"), "client": versions("3.8.1.final.0")}
+            other = versions("3.10.1.final.0")
+            return {**found, "workers": {}, role: other} if role == "scheduler" else {**found, "workers": {role: other}}
+
+    client = Client()
+    client.nthreads.return_value = {"tcp://1.2.3.4:5": 1}
+    with pytest.raises(WorkersError, match=f"{role} has python 3.10, dask .*, this command python 3.8, "):
+        dask_cluster._Run(client, tmp_path / "run")
 
 
 def test_a_missing_package_is_told(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
+    monkeypatch.delitem(sys.modules, "data.running.dask_cluster")
     with pytest.raises(WorkersError, match="pip install -r .*requirements-dask.txt"):
-        list(DaskCluster("tcp://127.0.0.1:1", tmp_path).map_in_order(dask_tasks.square, range(2)))
+        stages.workers_of(argparse.Namespace(dask_scheduler="tcp://127.0.0.1:1"), stages.Layout(tmp_path))
 
 
 @pytest.mark.slow

@@ -228,7 +228,7 @@ def test_full_disk_is_one_clear_error_and_leaves_no_half_file(tmp_path, code):
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ESTALE, errno.ETIMEDOUT])
 def test_errors_of_the_file_system_are_one_line(tmp_path, code):
-    with pytest.raises(UserError, match="/x: device: what was finished stays"), clear_disk_errors(tmp_path):
+    with pytest.raises(UserError, match="/x: device: finished files stay"), clear_disk_errors(tmp_path):
         raise OSError(code, "device", "/x")
 
 
@@ -240,7 +240,7 @@ def test_a_folder_that_may_not_be_written_to_is_named(tmp_path):
 @pytest.mark.parametrize(
     "content,what",
     [
-        ("[]", "is no JSON object"),
+        ("[]", "is not a JSON object"),
         ("{}", "names no stage"),
         ('{"stage": "sharding", "dataset": 5}', "names no dataset"),
         (
@@ -251,13 +251,16 @@ def test_a_folder_that_may_not_be_written_to_is_named(tmp_path):
         (
             '{"stage": "sharding", "dataset": "a", "format_version": 2, "arguments": {}, "inputs": [], '
             '"counts": {}, "shards": {"training": 5}}',
-            "lacks the files",
+            "has a split without a list of files",
         ),
     ],
 )
 def test_what_is_no_manifest_is_named(tmp_path, content, what):
     (tmp_path / "manifest.json").write_text(content)
-    with pytest.raises(UserError, match=rf"manifest.json is no manifest \({what}.*delete the folder"), stage(tmp_path):
+    with (
+        pytest.raises(UserError, match=rf"manifest.json is not a manifest \({what}.*delete the folder"),
+        stage(tmp_path),
+    ):
         pass
 
 
@@ -323,7 +326,7 @@ def test_another_programs_unfinished_stage_is_refused(tmp_path, monkeypatch, nam
         raise KeyboardInterrupt
     monkeypatch.setattr(manifest, "program_version", lambda: {"code": "c", "unicode": "u", name: "other"})
     with (
-        pytest.raises(UserError, match="begun otherwise: .*other here.*delete .*manifest.json.journal"),
+        pytest.raises(UserError, match="begun differently: .*other here.*delete .*manifest.json.journal"),
         stage(tmp_path),
     ):
         pass

@@ -1,1 +1,1 @@
-"""Raw data. In: a dataset's name. Out: its files below ``download/``, checked and unpacked."""
+"""Downloads. In: a dataset's name. Out: its files below ``download/``, verified and unpacked."""

@@ -1,4 +1,4 @@
-"""Unpacks archives into a folder that nothing in them can leave."""
+"""Unpacks archives safely: no member can be written outside the target folder."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ _DAMAGED = (
 class _Member(NamedTuple):
     name: str
     is_folder: bool
-    is_plain: bool  # a file or a folder: no link, no device
+    is_plain: bool  # a regular file or a folder, not a link or a device
     num_bytes: int
 
 
 def stem(archive: Path) -> str:
-    """The archive's name without what says that it is one."""
+    """The archive's name without its suffixes."""
     name = archive.name
     for suffix in (".gz", ".tgz", ".tar", ".zip"):
         if name.lower().endswith(suffix):
@@ -50,11 +50,11 @@ def is_archive(path: Path) -> bool:
 
 
 def unpack(archive: Path, folder: Path) -> None:
-    """Unpacks a .zip, .tar, .tar.gz or .gz into `folder`, which is made anew.
+    """Unpacks a .zip, .tar, .tar.gz or .gz into `folder`, which is deleted first.
 
     Raises:
-      UserError: a name in it leads out of the folder or is a link, the archive is damaged or not
-        one, or there is no room. Then `folder` does not exist.
+      UserError: a member is a link or its name leads out of the folder, the file is damaged or not
+        an archive, or the disk has no room. Then `folder` does not exist.
     """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -65,7 +65,7 @@ def unpack(archive: Path, folder: Path) -> None:
     except BaseException as error:
         shutil.rmtree(folder, ignore_errors=True)
         if isinstance(error, _DAMAGED):
-            raise UserError(f"{archive}: damaged, or no archive ({error}): delete it and fetch it again") from None
+            raise UserError(f"{archive}: damaged, or not an archive ({error}): delete it and fetch it again") from None
         raise
 
 
@@ -79,13 +79,13 @@ def _unpack(archive: Path, folder: Path) -> None:
         is_gzip = file.read(2) == b"\x1f\x8b"
     num_bytes = 0
     if is_gzip:
-        # Its checksum stands at the end, where tarfile does not look.
+        # Reads to the end, where gzip checks its checksum; tarfile may stop before.
         with gzip.open(archive, "rb") as stream:
             num_bytes = sum(map(len, iter(lambda: stream.read(_BLOCK_BYTES), b"")))
     if tarfile.is_tarfile(archive):
         with tarfile.open(archive) as tar:
             _check(archive, folder, _tar_members(tar))
-            # Python's own check, where it has one, besides ours.
+            # Python's own check, in versions that have it, besides ours.
             if hasattr(tarfile, "data_filter"):
                 tar.extraction_filter = tarfile.data_filter
             tar.extractall(folder)
@@ -103,7 +103,7 @@ def _zip_members(archive: Path, file: zipfile.ZipFile) -> Iterator[_Member]:
             raise UserError(f"{archive}: {info.filename} needs a password: unpack it by hand")
         kind = stat.S_IFMT(info.external_attr >> 16)
         is_plain = kind in (0, stat.S_IFREG, stat.S_IFDIR)
-        # zipfile cuts names at a NUL and turns what is a separator here into "/".
+        # orig_filename, because zipfile cuts filename at a NUL and replaces this system's separator by "/".
         yield _Member(info.orig_filename, info.is_dir(), is_plain, info.file_size)
 
 
@@ -113,7 +113,7 @@ def _tar_members(file: tarfile.TarFile) -> Iterator[_Member]:
 
 
 def _check(archive: Path, folder: Path, found: Iterable[_Member]) -> None:
-    """Raises: UserError where something in it leaves the folder, is there twice, or does not fit."""
+    """Raises: UserError if a member leads out of the folder or occurs twice, or the disk has no room."""
     members = list(found)
     files: set[PurePosixPath] = set()
     folders: set[PurePosixPath] = set()
@@ -130,7 +130,7 @@ def _check(archive: Path, folder: Path, found: Iterable[_Member]) -> None:
 
 
 def _twice(archive: Path, name: str) -> UserError:
-    return UserError(f"{archive}: {name!r} is in it twice, or as a file and a folder: unpack it by hand")
+    return UserError(f"{archive}: {name!r} occurs twice, or as a file and a folder: unpack it by hand")
 
 
 def _require_inside(archive: Path, member: _Member) -> None:
@@ -145,8 +145,8 @@ def _require_inside(archive: Path, member: _Member) -> None:
     else:
         return
     raise UserError(
-        f"{archive}: {name!r} in it {reason}: nothing of it was unpacked; an archive of "
-        "this kind is not what its publisher made: delete it, or look at it by hand"
+        f"{archive}: its member {name!r} {reason}: nothing was unpacked; the publisher's archive has no such "
+        "member: delete the file, or inspect it by hand"
     )
 
 
@@ -154,6 +154,6 @@ def _require_room(archive: Path, folder: Path, num_bytes: int) -> None:
     free = shutil.disk_usage(folder).free
     if num_bytes > free:
         raise UserError(
-            f"{archive}: unpacked it has {num_bytes:,} bytes and {free:,} are free at "
+            f"{archive}: needs {num_bytes:,} bytes unpacked, and {free:,} are free at "
             f"{folder.parent}: make room, or set BERT_PREP_WORKING_DIR to another disk"
         )

@@ -1,7 +1,7 @@
-"""Brings raw data below ``download/``: fetched, or taken as they were placed there by hand.
+"""Downloads datasets into folders below ``download/``; uses files that the user has placed there.
 
-A file under its own name is whole and has been checked, or is somebody's own; so a download that
-was stopped at any moment goes on with what is missing.
+A file under its final name is complete and verified, or placed by the user, so a download that was
+stopped at any moment continues with the missing files.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from data.fetching.sources import (
 from data.running.entries import FileEntry, read_manifest
 from data.running.manifest import Stage, clear_disk_errors
 
-# Dumps are published twice a month; of the newest ones some may not be complete yet.
+# Dumps are published twice a month; the newest ones may be incomplete.
 _NUM_DUMPS_TRIED = 4
 _DATE_LINK = re.compile(r'href="(\d{8})/?"')
 _PUBMED_LINK = re.compile(r'href="([^"/?]+\.xml\.gz)"')
@@ -43,14 +43,14 @@ _MD5 = re.compile(r"\b[0-9a-fA-F]{32}\b")
 
 
 class NotDistributedError(UserError):
-    """What nobody offers for download; says what to do instead."""
+    """The dataset cannot be downloaded by a program; the message says what to do instead."""
 
 
 def download(dataset: str, root: Path, sources: Mapping[str, Source] = SOURCES, client: Client | None = None) -> None:
-    """Brings `dataset` (or ``all`` of them) into its folder below `root`.
+    """Downloads `dataset` (or all, if it is ``all``) into its folder below `root`.
 
     Raises:
-      UserError: it cannot be had; names the address, and where to place the file by hand.
+      UserError: the download failed; the message names the URL, and where to place the file by hand.
     """
     client = client or Client()
     if dataset == "all":
@@ -76,14 +76,13 @@ def _download_all(root: Path, sources: Mapping[str, Source], client: Client) -> 
             failed.append(dataset)
     if failed:
         raise UserError(
-            f"{len(failed)} of {len(sources)} datasets are not there: "
-            f"{', '.join(failed)}; the reasons stand above, and the same command goes "
-            "on with what is missing"
+            f"{len(failed)} of {len(sources)} datasets could not be downloaded: "
+            f"{', '.join(failed)}; the reasons are above; the same command continues with the missing files"
         )
 
 
 class _Collection:
-    """The files of one dataset: which are there, which have to come."""
+    """The files of one dataset: finds those that exist, fetches the others, writes the manifest."""
 
     def __init__(self, dataset: str, folder: Path, client: Client):
         self.folder = folder
@@ -112,15 +111,15 @@ class _Collection:
         return self._stage.__exit__(*exception)
 
     def is_done(self, names: Iterable[str] = ()) -> bool:
-        """Whether the manifest is there and has all of these; where not, it is gone on with."""
+        """Whether a manifest lists all these files; if not, prepares the stage to continue."""
         if self._stage.is_done and self._stage.finished.keys() >= set(names):
-            print(f"nothing to do: {self._stage.manifest_path} says that all is there", flush=True)
+            print(f"nothing to do: {self._stage.manifest_path} lists all files", flush=True)
             return True
         self._stage.resume_from_journal()
         return False
 
     def needs(self, name: str) -> bool:
-        """Whether a file has to be fetched; one that is there is taken as it is."""
+        """Whether a file must be fetched; one that the user has placed is used as it is."""
         if name in self._stage.finished:
             self._names.append(name)
         elif name not in self._fetched_before and (self.folder / name).is_file():
@@ -136,7 +135,7 @@ class _Collection:
         self.add(remote.name, self.client.fetch(remote.url, path, remote.checksum, way_out, what or path.name))
 
     def fetch_archive(self, archive: Archive) -> None:
-        """Unpacks those of an archive's files that are missing."""
+        """Unpacks the missing files of an archive, which is fetched if the user has not placed it."""
         missing = {}
         for name, sha256 in archive.files.items():
             placed = PurePosixPath(archive.into, name).as_posix()
@@ -188,12 +187,11 @@ def _checked_member(path: Path, packed: Path, sha256: str | None) -> FetchedFile
     except UserError as error:
         reason = str(error)
     raise UserError(
-        f"{packed}: {reason}: not the archive that was published; delete it, and start "
-        "the same command again to fetch it anew"
+        f"{packed}: {reason}: not the published archive; delete it, and start the same command again to fetch it anew"
     )
 
 
-def _say_taken(dataset: str, paths: Sequence[Path]) -> None:
+def _print_placed(dataset: str, paths: Sequence[Path]) -> None:
     num_bytes = sum(path.stat().st_size for path in paths)
     more = f" and {len(paths) - 1:,} more" if len(paths) > 1 else ""
     print(f"{dataset}: taking {paths[0]}{more} as placed there, {num_bytes / 1e6:,.1f} MB", flush=True)
@@ -236,7 +234,7 @@ def _download_mrpc(dataset: str, source: Paraphrases, folder: Path, client: Clie
 def _download_dump(dataset: str, source: Dump, folder: Path, client: Client) -> None:
     placed = find_dumps(folder, dataset, needed=False)
     if placed and not (folder / "manifest.json").exists():
-        _say_taken(dataset, placed)
+        _print_placed(dataset, placed)
         return
     name = f"{dataset}.xml.bz2"
     with _Collection(dataset, folder, client) as files:
@@ -248,7 +246,7 @@ def _download_dump(dataset: str, source: Dump, folder: Path, client: Client) -> 
 
 
 def _newest_dump(source: Dump, name: str, folder: Path, client: Client) -> RemoteFile:
-    """The newest dump that is complete: only then is there a list of checksums with its articles."""
+    """The newest complete dump: the first whose published checksums include the articles."""
     way_out = f"fetch a dump by other means and put it there as {folder / name}"
     dates = sorted(set(_DATE_LINK.findall(client.text(source.base_url, way_out))), reverse=True)
     for date in dates[:_NUM_DUMPS_TRIED]:
@@ -270,7 +268,7 @@ def _newest_dump(source: Dump, name: str, folder: Path, client: Client) -> Remot
 
 
 def _download_pubmed(dataset: str, source: PubMed, folder: Path, client: Client) -> None:
-    way_out = f"fetch its files by other means and put them into {folder}"
+    way_out = f"fetch the files by other means and put them into {folder}"
     with _Collection(dataset, folder, client) as files:
         if not source.grows and files.is_done():
             return
@@ -281,7 +279,7 @@ def _download_pubmed(dataset: str, source: PubMed, folder: Path, client: Client)
             if not placed:
                 raise
             print(f"{error}\nUntil then:", flush=True)
-            _say_taken(dataset, placed)
+            _print_placed(dataset, placed)
             return
         names = sorted(set(_PUBMED_LINK.findall(listing)))
         if not names:
@@ -306,7 +304,7 @@ def _download_books(dataset: str, source: Books, folder: Path, client: Client) -
     placed = books.placed_books(folder)
     if not placed:
         raise NotDistributedError(f"BookCorpus is no longer distributed, and {books.no_books(folder)}")
-    _say_taken(dataset, placed)
+    _print_placed(dataset, placed)
 
 
 def _download_by_hand(dataset: str, source: Catalogue, folder: Path, client: Client) -> None:
@@ -321,8 +319,8 @@ def _download_by_hand(dataset: str, source: Catalogue, folder: Path, client: Cli
     checkpoints = sorted(folder.rglob("*.ckpt*.index"))
     if not checkpoints:
         raise NotDistributedError(
-            f"NVIDIA gives its weights to people who agree to its terms: fetch an archive from "
-            f"{source.page} by a browser, put it (.zip, .tar.gz) into {folder} and start the same "
+            f"NVIDIA asks for agreement to its terms before a download: fetch an archive (.zip, .tar.gz) from "
+            f"{source.page} with a browser, put it into {folder} and start the same "
             "command again, which unpacks it there"
         )
     for index in checkpoints:

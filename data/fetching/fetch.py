@@ -1,8 +1,7 @@
-"""Fetches files over HTTP: goes on where it was cut off, tries again politely, checks what came.
+"""Fetches files over HTTP: resumes after a dropped connection, retries with pauses, verifies checksums.
 
-What has come so far lies in ``<name>.part``, and in ``<name>.part.json`` which version of which
-file that is. The name itself appears only when the file is whole and its checksum is right, so a
-file that is there is one to rely on.
+Received bytes are kept in ``<name>.part``; ``<name>.part.json`` says of which URL and version they are.
+The file gets its own name only when it is complete and its checksum is right.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ from bert_tf.base.files import sync
 from bert_tf.base.progress import progress
 from data.running.manifest import write_json
 
-# Of a block that a dropped connection cuts nothing is kept.
+# Small, because an incomplete block is lost when a connection drops.
 _BLOCK_BYTES = 1 << 15
 _TIMEOUT_SECS = 60.0
-# Longer than this nobody wants to look at a program that waits.
+# If a server asks for a longer pause, the program ends instead of waiting.
 _LONGEST_WAIT_SECS = 600.0
 _LARGEST_TEXT_BYTES = 32 << 20
 _TRY_AGAIN_LATER = frozenset({408, 425, 429, 500, 502, 503, 504})
@@ -42,11 +41,11 @@ Answer = TypeVar("Answer")
 
 
 class NotThereError(UserError):
-    """The server says that there is no such file."""
+    """The server has no such file."""
 
 
 class _TryAgain(Exception):
-    """What may be different next time; the server's `answer` may ask for a certain pause."""
+    """A failure that a retry may cure; the server's `answer` may ask for a certain pause."""
 
     def __init__(self, reason: str, answer: requests.Response | None = None):
         super().__init__(reason)
@@ -58,7 +57,7 @@ class _TryAgain(Exception):
 
 
 class FetchedFile(NamedTuple):
-    """What came, and from where; `url` is None for what was placed by hand."""
+    """A file below ``download/``; `url` is None if the user placed it there."""
 
     num_bytes: int
     sha256: str
@@ -66,10 +65,10 @@ class FetchedFile(NamedTuple):
 
 
 def describe_file(path: Path, checksum: str | None = None) -> FetchedFile:
-    """Size and sha256 of a file, read once, with progress.
+    """Size and sha256 of a file, read once, with a progress bar.
 
     Args:
-      checksum: what its publisher says, as ``"md5:<hex>"``, ``"sha1:..."`` or ``"sha256:..."``.
+      checksum: the published one, as ``"md5:<hex>"``, ``"sha1:..."`` or ``"sha256:..."``.
 
     Raises:
       UserError: the file has another checksum.
@@ -91,7 +90,7 @@ def describe_file(path: Path, checksum: str | None = None) -> FetchedFile:
 
 
 class _Part:
-    """The bytes of one file that have come so far, and which version of the file they are of."""
+    """The received bytes of one file, with a note of its URL and version."""
 
     def __init__(self, path: Path, url: str):
         self.path = path.with_name(path.name + ".part")
@@ -113,7 +112,7 @@ class _Part:
 
     @property
     def version(self) -> str | None:
-        """What If-Range can ask for: a strong ETag, else the date of the last change."""
+        """The value for the header If-Range: a strong ETag, else Last-Modified."""
         return self._note.get("version")
 
     @property
@@ -144,21 +143,21 @@ class _Part:
         sync(path.parent)
 
     def _write_note(self, note: dict[str, Any]) -> None:
-        # First: bytes without a note are never gone on with, those of another version never kept.
+        # Before the bytes: a fetch never resumes from bytes without a note or of another version.
         write_json(self._note_path, note)
         self._note = note
 
 
 class Client:
-    """Fetches, with `num_attempts` attempts that bring nothing new before it gives up.
+    """Fetches; gives up after `num_attempts` attempts in a row without new bytes.
 
-    The second attempt follows at once; before each further one it waits for twice as long.
+    The second attempt follows at once; the pause before each further one is twice the previous pause.
     """
 
     def __init__(self, num_attempts: int = 5, pause_secs: float = 2.0):
         self._retry = Retry(total=num_attempts - 1, backoff_factor=pause_secs)
         self._session = requests.Session()
-        # Wikimedia refuses clients that do not say what they are; "identity" keeps files as stored.
+        # Wikimedia refuses clients without a User-Agent; "identity" keeps compressed files compressed.
         self._session.headers.update(
             {
                 "User-Agent": f"bertPrep.py (BERT data preparation; requests/{requests.__version__})",
@@ -167,11 +166,11 @@ class Client:
         )
 
     def text(self, url: str, way_out: str) -> str:
-        """A small text file: a list of files or checksums.
+        """The text of a small file, such as a list of files or checksums.
 
         Raises:
           NotThereError: the server has no such file.
-          UserError: it cannot be had; ends in `way_out`.
+          UserError: the file cannot be fetched; the message ends in `way_out`.
         """
 
         def attempt() -> str:
@@ -181,7 +180,7 @@ class Client:
                     content += block
                     if len(content) > _LARGEST_TEXT_BYTES:
                         raise UserError(
-                            f"{url}: more than {_LARGEST_TEXT_BYTES:,} bytes, which is no list of files; {way_out}"
+                            f"{url}: more than {_LARGEST_TEXT_BYTES:,} bytes, too many for a list of files; {way_out}"
                         )
                 _require_length(response, len(content))
             return content.decode("utf-8", "replace")
@@ -193,12 +192,12 @@ class Client:
 
         Args:
           checksum: ``"<algorithm>:<hex>"`` as published, or None.
-          what: how the progress bar calls it.
+          what: the label of the progress bar.
 
         Raises:
           NotThereError: the server has no such file.
-          UserError: it cannot be had, or has another checksum than `checksum`; ends in `way_out`.
-            What has come so far stays for the next run, a wrong file does not.
+          UserError: the file cannot be fetched, or has another checksum; the message ends in `way_out`.
+            Received bytes are kept for the next run, unless the checksum is wrong.
         """
         path.parent.mkdir(parents=True, exist_ok=True)
         part = _Part(path, url)
@@ -215,10 +214,10 @@ class Client:
                 part.forget()
                 if not was_resumed:
                     raise UserError(
-                        f"{url}: {error}: removed, because it was damaged on its way or "
-                        f"is not what was published; {way_out}"
+                        f"{url}: {error}: removed, because it was damaged in transit or "
+                        f"is not the published file; {way_out}"
                     ) from None
-                print(f"{url}: {error}; the pieces did not fit together, fetching it anew", flush=True)
+                print(f"{url}: {error}; the parts may be of different versions, fetching the file anew", flush=True)
         part.finish(path)
         return described._replace(url=url)
 
@@ -230,7 +229,7 @@ class Client:
             try:
                 return attempt()
             except _TryAgain as error:
-                # More than ever, not more than before: a server may begin again each time.
+                # Compared with the most ever received, because a server may begin anew with each attempt.
                 if progress_made() > most:
                     retry, most = self._retry, progress_made()
                 try:
@@ -238,13 +237,13 @@ class Client:
                 except MaxRetryError:
                     raise UserError(
                         f"{url}: {error}, {len(retry.history) + 1} times in a row; start the same "
-                        f"command again later, it goes on where it was; or {way_out}"
+                        f"command again later, it continues where it stopped; or {way_out}"
                     ) from None
                 wait_secs = error.wait_secs(retry)
                 if wait_secs > _LONGEST_WAIT_SECS:
                     raise UserError(
-                        f"{url}: {error}, and asks for a pause of {wait_secs:,.0f} s or more; "
-                        f"start the same command again then; or {way_out}"
+                        f"{url}: {error}, and asks for a pause of at least {wait_secs:,.0f} s; "
+                        f"start the same command again after that; or {way_out}"
                     ) from None
                 print(f"{url}: {error}; trying again in {wait_secs:.0f} s", flush=True)
                 time.sleep(wait_secs)
@@ -261,12 +260,12 @@ class Client:
         if response.status_code in _TRY_AGAIN_LATER:
             raise _TryAgain(status, response)
         if response.status_code in (404, 410):
-            raise NotThereError(f"{url}: {status}: the file is not there (any more); {way_out}")
+            raise NotThereError(f"{url}: {status}: the server does not have this file (any more); {way_out}")
         raise UserError(f"{url}: {status}; {way_out}")
 
     def _fetch_rest(self, part: _Part, url: str, checksum: str | None, way_out: str, what: str) -> None:
         offset = part.num_bytes
-        # Without either nobody would notice that the rest is of another version.
+        # With neither version nor checksum, a rest of another version would go unnoticed.
         if part.version is None and checksum is None:
             offset = 0
         headers = {"Range": f"bytes={offset}-"} if offset else {}
@@ -284,8 +283,8 @@ class Client:
             else:
                 if offset:
                     print(
-                        f"{url}: comes from its beginning again: it has changed, or the server "
-                        "cannot go on in the middle",
+                        f"{url}: starting from the first byte: the file has changed, or the server "
+                        "does not support ranges",
                         flush=True,
                     )
                 part.begin(_version(response), _length(response))
@@ -294,7 +293,7 @@ class Client:
 
 
 def _require_rest(response: requests.Response, part: _Part, offset: int) -> None:
-    """Checks that a 206 is what was asked for; some servers do not know If-Range."""
+    """Checks that an answer 206 holds the requested range and version; some servers ignore If-Range."""
     start, total = _content_range(response)
     version = _version(response)
     same_version = None in (version, part.version) or version == part.version
@@ -330,8 +329,8 @@ def _write_rest(response: requests.Response, part: _Part, offset: int, way_out: 
         if error.errno not in _NO_SPACE:
             raise
         raise UserError(
-            f"no space left for {part.path} ({error.strerror}): what has come stays; make room and "
-            f"start the same command again, it goes on there; or {way_out}"
+            f"no space left for {part.path} ({error.strerror}): received bytes are kept; make room and "
+            f"start the same command again, it continues there; or {way_out}"
         ) from None
     _require_length(response, num_bytes - offset)
 
@@ -345,7 +344,7 @@ def _dropped(what: str) -> Iterator[None]:
 
 
 def _require_length(response: requests.Response, num_bytes: int) -> None:
-    # requests does not compare them, and urllib3 only since version 2.
+    # requests does not compare the two lengths, and urllib3 only does since version 2.
     length = _length(response)
     if length is not None and num_bytes != length:
         raise _TryAgain(f"ended after {num_bytes:,} of {length:,} bytes")
@@ -362,7 +361,7 @@ def _version(response: requests.Response) -> str | None:
 
 
 def _content_range(response: requests.Response) -> tuple[int | None, int | None]:
-    """First byte and total of ``bytes 5-9/10`` or ``bytes */10``; None for what is not told."""
+    """First byte and total of ``bytes 5-9/10`` or ``bytes */10``; None for one that is not given."""
     match = _CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", ""))
     if match is None:
         return None, None
@@ -371,7 +370,7 @@ def _content_range(response: requests.Response) -> tuple[int | None, int | None]
 
 
 def _in_words(error: BaseException) -> str:
-    """The innermost cause: "Connection refused" instead of four classes around it."""
+    """The innermost cause, such as "Connection refused", without the exceptions around it."""
     while error.__context__ is not None:
         error = error.__context__
     expected = getattr(error, "expected", None)

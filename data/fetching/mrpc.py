@@ -1,7 +1,7 @@
 """The Microsoft Research Paraphrase Corpus as GLUE has it: train.tsv, dev.tsv and test.tsv.
 
-The corpus comes as two files, without a development set; GLUE's makers have published which pairs
-of the first file they hold out as one.
+The corpus has a training and a test file but no development set. GLUE's authors published the list of
+the training pairs that they use as the development set.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _HEADER = ("Quality", "#1 ID", "#2 ID", "#1 String", "#2 String")
 
 
 def _rows(path: Path, num_columns: int) -> list[list[str]]:
-    # Quotes are part of the sentences, so this is no CSV.
+    # Not by the csv module, because quotes are part of the sentences.
     lines = path.read_text(encoding="utf-8-sig", errors="replace").rstrip("\n").split("\n")
     rows = [line.split("\t") for line in lines]
     for number, row in enumerate(rows, 1):
@@ -36,10 +36,10 @@ def _write(path: Path, rows: Iterable[Sequence[str]]) -> None:
 
 
 def make_files(folder: Path, training: Path, test: Path, held_out: Path) -> None:
-    """Writes `MADE_FILES` to `folder`; labels and ids stay as they are, test pairs get an index.
+    """Writes `MADE_FILES` to `folder`; labels and ids are kept, test pairs get an index.
 
     Raises:
-      UserError: one of the files has other columns than it was published with.
+      UserError: an input file has another number of columns than the published one.
     """
     held_out_pairs = {tuple(row) for row in _rows(held_out, 2)}
     _, *pairs = _rows(training, len(_HEADER))

@@ -1,8 +1,8 @@
-"""Where each dataset comes from: what stands in sources.json, addresses and published checksums.
+"""Where each dataset comes from: reads URLs and published checksums from sources.json.
 
-sha256 of SQuAD and GLUE as in the Hugging Face Hub's and TensorFlow Datasets' lists, of Google's
-weights as in NVIDIA's (LanguageModeling/BERT/data/GooglePretrainedWeightDownloader.py). Wikimedia
-and PubMed publish theirs beside the files.
+The sha256 of SQuAD and GLUE are those listed by the Hugging Face Hub and TensorFlow Datasets, of Google's
+weights those in NVIDIA's LanguageModeling/BERT/data/GooglePretrainedWeightDownloader.py. Wikimedia and
+PubMed publish checksums beside their files.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class Files(NamedTuple):
 
 
 class Archive(NamedTuple):
-    """An archive whose folder `top` becomes `into` (relative to the dataset's folder).
+    """An archive whose folder `top` is unpacked as `into` (relative to the dataset's folder).
 
-    `files` have to be in it, with their sha256 where that is known.
+    `files` are the names of its required files below `top`, each with its sha256 or None.
     """
 
     url: str
@@ -41,14 +41,14 @@ class Archive(NamedTuple):
 
 
 class Archives(NamedTuple):
-    """Files that come packed."""
+    """Files that are fetched in archives."""
 
     folder: str
     archives: tuple[Archive, ...]
 
 
 class Paraphrases(NamedTuple):
-    """MRPC: two files of pairs, and which pairs of the first one are held out."""
+    """MRPC: training and test pairs, and the list of training pairs held out as the development set."""
 
     folder: str
     training: RemoteFile
@@ -57,7 +57,7 @@ class Paraphrases(NamedTuple):
 
 
 class Dump(NamedTuple):
-    """A wiki's newest complete dump; `base_url` lists the dates of its dumps."""
+    """The newest complete dump of a wiki; `base_url` lists the dates of its dumps."""
 
     folder: str
     base_url: str
@@ -65,7 +65,7 @@ class Dump(NamedTuple):
 
 
 class PubMed(NamedTuple):
-    """All files that `base_url` lists, with their checksums beside them; `grows` with each day."""
+    """All files that `base_url` lists, each with a checksum file beside it; `grows`: files are added daily."""
 
     folder: str
     base_url: str
@@ -73,13 +73,13 @@ class PubMed(NamedTuple):
 
 
 class Books(NamedTuple):
-    """What is no longer distributed."""
+    """BookCorpus, which is no longer distributed: the user places books in `folder`."""
 
     folder: str
 
 
 class Catalogue(NamedTuple):
-    """Archives that people fetch by hand from a page, which asks them to agree to its terms."""
+    """Archives that the user fetches by hand from a web page, after agreeing to its terms."""
 
     folder: str
     page: str
@@ -115,5 +115,5 @@ def _read() -> dict[str, Source]:
     return {name: _source(source) for name, source in content.items()}
 
 
-# By the dataset's name in lower case, in the order in which "all" takes them.
+# Keys are lower-case names of datasets; "all" downloads them in this order.
 SOURCES = _read()

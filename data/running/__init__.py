@@ -1,1 +1,1 @@
-"""How stages run. In: work. Out: results in order from a pool or a Dask cluster; what a killed stage goes on from."""
+"""How stages run. In: tasks. Out: their results in order, by a process pool or a Dask cluster; manifests."""

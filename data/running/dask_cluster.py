@@ -1,9 +1,8 @@
-"""The processes of a Dask cluster, on any number of machines with a shared file system.
+"""Runs tasks on the workers of a Dask cluster, on any number of machines with a shared file system.
 
-A task is a pickled call, small beside the files that it reads and writes. Scheduler and workers may
-have been started anywhere: the first task on each worker finds the program in this checkout's folder.
-Before each task a worker makes sure that it runs the same code and sees the same files, and that the
-run that wants the task still lives. Where a worker dies, Dask runs its tasks again elsewhere.
+A task is a pickled function call, small compared with the files that it reads and writes. Before each
+task a worker checks that it has the same code and sees the same files as the run that submitted the task,
+and that this run has not ended. If a worker is lost, Dask gives its tasks to other workers.
 """
 
 from __future__ import annotations
@@ -12,8 +11,8 @@ import concurrent.futures
 import contextlib
 import fcntl
 import functools
-import json
 import logging
+import multiprocessing.pool
 import os
 import pickle
 import socket
@@ -21,167 +20,120 @@ import sys
 import threading
 import time
 import uuid
-import warnings
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Callable, NamedTuple
+from typing import Any, Callable
 
 from data.running.entries import CHECKOUT, code_digest
 from data.running.manifest import clear_disk_errors
-from data.running.workers import ITEMS_IN_FLIGHT_PER_PROCESS, Item, Result, Workers, WorkersError, in_order
+from data.running.workers import ITEMS_IN_FLIGHT_PER_PROCESS, Workers, WorkersError, in_order
 
-CONNECT_SECS = 30
-# Long enough for a cold start from a network drive, and for a batch system to start what it was asked for.
-FIND_SCHEDULER_FILE_SECS, FIND_WORKER_SECS = 120, 600
-_LOOK_SECS, _MOMENT_SECS = 5.0, 2.0
-_SIGN_PREFIX, _SIGN_SUFFIX = ".dask_run_", ".alive"
-_GO_ON = "start the same command again, it goes on where it was"
-# Python writes functions differently from one minor version to the next; random numbers are numpy's.
-_SAME_PACKAGES = ("python", "dask", "distributed", "numpy")
+try:
+    import distributed
+except ImportError as error:
+    raise WorkersError(
+        f"dask_scheduler needs the package distributed ({error}), here and on all workers: "
+        f"{sys.executable} -m pip install -r {CHECKOUT}/requirements-dask.txt"
+    ) from None
 
-# Bounded memory and the tokenizer's cache ask for one call at a time in a process.
-_at_work = threading.Lock()
+# Enough for a cold start from a network drive, and for workers to wait in the queue of a batch system.
+FIND_SCHEDULER_SECS, FIND_WORKER_SECS = 120, 600
+_CONNECT_SECS, _CHECK_SECS, _MOMENT_SECS = 30, 5.0, 2.0
+_GO_ON = "start the same command again, it continues where it stopped"
+_DASK = f"{os.path.dirname(sys.executable)}/dask"
 
-
-class Run(NamedTuple):
-    """What a worker compares before it works for a run."""
-
-    host: str
-    code: str
-    sign_of_life: str  # a file that is there as long as the run is
+# A worker may have several threads, but the limit on memory and the tokenizer's cache allow one task per process.
+_one_task = threading.Lock()
 
 
-def run_call(run: Run, call: bytes) -> Any:
-    """On a worker: the result of a pickled (function, item).
-
-    Raises:
-      WorkersError: this worker cannot do the run's work.
-    """
-    host = socket.gethostname()
-    if code_digest() != run.code:
-        raise WorkersError(
-            f"the Dask worker on {host} runs another version of the program ({CHECKOUT}) than this command on "
-            f"{run.host}, or was started before a change: start its workers anew, then {_GO_ON}"
-        )
-    with _at_work:
+def run_task(host: str, code: str, run_file: str, call: bytes) -> Any:
+    """On a worker: the result of a pickled (function, item), for the run on `host` with this digest of its code."""
+    worker = f"the Dask worker on {socket.gethostname()}"
+    if code_digest() != code:
+        raise WorkersError(f"{worker} runs other code than this command on {host}: restart the workers, then {_GO_ON}")
+    with _one_task:
         try:
-            open(run.sign_of_life, "rb").close()
+            # Opened, because a network file system may answer "exists" from its cache.
+            open(run_file, "rb").close()
         except OSError as error:
-            folder = os.path.dirname(run.sign_of_life)
             raise WorkersError(
-                f"the Dask worker on {host} does not see the files that {run.host} sees below {folder} "
-                f"({error.strerror}): BERT_PREP_WORKING_DIR must lie on a file system that all machines "
-                f"share, at the same path; then {_GO_ON}"
-            ) from error
+                f"{worker} does not see {run_file}, made on {host} ({error.strerror}): BERT_PREP_WORKING_DIR must be "
+                f"on a file system that all machines share, at the same path; then {_GO_ON}"
+            ) from None
         function, item = pickle.loads(call)
         return function(item)
 
 
-def _task(checkout: str) -> Callable[[Run, bytes], Any]:
-    # A function within a function travels by value: it is what makes a worker find the modules.
-    def bertPrep(run: Any, call: bytes) -> Any:  # noqa: N802 - the name on Dask's pages
-        import socket
+def _task(checkout: str) -> Callable[..., Any]:
+    # Dask pickles a nested function by value, so a worker needs no module to load it.
+    def bertPrep(*arguments: Any) -> Any:  # noqa: N802 - the task's name on Dask's web pages
         import sys
 
         if checkout not in sys.path:
             sys.path.insert(0, checkout)
-        try:
-            from data.running import dask_cluster
-        except ImportError as error:
-            raise ImportError(f"on {socket.gethostname()}: {error}") from None
-        return dask_cluster.run_call(dask_cluster.Run(*run), call)
+        from data.running import dask_cluster
+
+        return dask_cluster.run_task(*arguments)
 
     return bertPrep
 
 
 @contextlib.contextmanager
-def _sign_of_life(folder: Path) -> Iterator[Path]:
-    """A locked file in `folder` as long as the run lasts; those of runs that were killed are removed.
+def _run_file(folder: Path) -> Iterator[Path]:
+    """A file in `folder` that exists, locked, as long as this run; removes those of killed runs.
 
-    What was handed out by a run that is over must not begin any more: another run may have the
-    folder now.
+    Without its file a run's tasks do not begin any more, so they cannot disturb a later run.
     """
-    with contextlib.ExitStack() as stack, clear_disk_errors(folder):
+    with clear_disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        for left in folder.glob(f"{_SIGN_PREFIX}*{_SIGN_SUFFIX}"):
+        for left in folder.glob(".dask_run_*.alive"):
             with contextlib.suppress(OSError), open(left, "r+b") as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 left.unlink()
-        path = folder / f"{_SIGN_PREFIX}{uuid.uuid4().hex}{_SIGN_SUFFIX}"
-        unlocked = path.with_suffix(".new")
-        sign = stack.enter_context(open(unlocked, "wb"))
-        fcntl.flock(sign, fcntl.LOCK_EX)
-        unlocked.rename(path)
-        stack.callback(path.unlink, missing_ok=True)
-        alive = stack.pop_all()
-    with alive:
-        yield path
+        path = folder / f".dask_run_{uuid.uuid4().hex}.alive"
+        # Renamed once it is locked: another run that starts now must not take it for one of a killed run.
+        lock = open(path.with_suffix(".new"), "wb")  # noqa: SIM115 - open as long as the run
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        os.rename(lock.name, path)
+    with lock:
+        try:
+            yield path
+        finally:
+            path.unlink(missing_ok=True)
 
 
-def _import_distributed() -> Any:
-    try:
-        import distributed
-    except ImportError as error:
-        raise WorkersError(
-            f"dask_scheduler needs the package distributed ({error}), here and on all workers: "
-            f"{sys.executable} -m pip install -r {CHECKOUT}/requirements-dask.txt"
-        ) from None
-    # What goes wrong is said here, in a sentence.
+@contextlib.contextmanager
+def _connect(scheduler: str) -> Iterator[distributed.Client]:
+    """A client of the scheduler at an address or in a scheduler file; closing the client drops its tasks."""
+    # What Dask logs, the errors raised here say in a sentence.
     for name in ("distributed", "distributed.client"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    warnings.filterwarnings("ignore", module=r"distributed\.client")
-    return distributed
-
-
-def _address_in(file: Path) -> str:
-    """The address in what ``dask scheduler --scheduler-file`` writes, which may have just been started."""
-    deadline = time.monotonic() + FIND_SCHEDULER_FILE_SECS
-    if not file.exists():
-        _say_waiting(FIND_SCHEDULER_FILE_SECS, f"{file}, which a scheduler writes")
-    while True:
-        try:
-            return json.loads(file.read_bytes())["address"]
-        except (OSError, ValueError, KeyError, TypeError):
-            if time.monotonic() > deadline:
-                raise
-        time.sleep(0.2)
-
-
-def _connect(distributed: Any, scheduler: str) -> tuple[str, Any]:
-    """The scheduler's address and a client; Dask's own limits do not hold where something else answers."""
-    found: concurrent.futures.Future = concurrent.futures.Future()
-
-    def connect(address: str) -> None:
-        try:
-            options = dict(timeout=CONNECT_SECS, name="bertPrep", set_as_default=False)
-            found.set_result(distributed.Client(address, **options))
-        except Exception as error:
-            found.set_exception(error)
-
+    is_file = scheduler.endswith(".json") or os.path.isfile(scheduler)
+    options = {"scheduler_file" if is_file else "address": scheduler, "timeout": _CONNECT_SECS}
+    # In a thread, because Dask waits without limit for a file, and for a server that is no scheduler.
+    pool = multiprocessing.pool.ThreadPool(1)
+    connected = pool.apply_async(distributed.Client, kwds={**options, "name": "bertPrep", "set_as_default": False})
+    pool.close()
     try:
-        is_file = scheduler.endswith(".json") or os.path.isfile(scheduler)
-        address = _address_in(Path(scheduler)) if is_file else scheduler
-        threading.Thread(target=connect, args=(address,), daemon=True).start()
-        if not concurrent.futures.wait([found], _MOMENT_SECS).done:
-            _say_waiting(CONNECT_SECS, f"an answer from {address}")
-            if not concurrent.futures.wait([found], CONNECT_SECS).done:
-                raise TimeoutError(f"nothing that can be understood in {CONNECT_SECS:g} s")
-        return address, found.result()
-    # Whatever answers there need not be a scheduler, or not one of a version like ours.
+        connected.wait(_MOMENT_SECS)
+        if not connected.ready():
+            print(f"waiting up to {FIND_SCHEDULER_SECS} s for the Dask scheduler {scheduler}", file=sys.stderr)
+        client = connected.get(FIND_SCHEDULER_SECS)
     except Exception as error:
         raise WorkersError(
-            f"no Dask scheduler answers at dask_scheduler={scheduler} ({error or type(error).__name__}): give the "
-            "address that dask scheduler prints, such as tcp://HOST:8786 (8787 is its web page), or the file that "
-            "dask scheduler --scheduler-file writes; it must run, and all machines must reach it"
+            f"no Dask scheduler answers at dask_scheduler={scheduler} ({error!r}): start one, "
+            "and give the address that it prints, such as tcp://HOST:8786, or the file of its --scheduler-file"
         ) from None
-
-
-def _say_waiting(seconds: float, what: str) -> None:
-    print(f"waiting {seconds:g} s at most for {what}", file=sys.stderr, flush=True)
+    try:
+        yield client
+    finally:
+        # Fails if the scheduler has ended, and then there is nothing to drop.
+        with contextlib.suppress(Exception):
+            client.close(timeout=_MOMENT_SECS)
 
 
 class DaskCluster(Workers):
-    """The workers of the scheduler at an address, or named in a scheduler file."""
+    """The workers of the scheduler at an address, or in a scheduler file."""
 
     def __init__(self, scheduler: str, shared_folder: Path):
         self._scheduler = scheduler
@@ -191,126 +143,78 @@ class DaskCluster(Workers):
         return num_items > 1
 
     def map_in_order(
-        self,
-        function: Callable[[Item], Result],
-        items: Iterable[Item],
-        size_of: Callable[[Item], int] = lambda _: 0,
-        largest_in_flight: int = 1,
-    ) -> Generator[Result, None, None]:
-        with _sign_of_life(self._shared_folder) as sign, _Connection(self._scheduler, sign) as connection:
-            submit = functools.partial(connection.submit, function)
-            most_in_flight = connection.get_most_in_flight
-            yield from in_order(items, submit, connection.get_result, most_in_flight, size_of, largest_in_flight)
+        self, function: Callable, items: Iterable, size_of: Callable = lambda _: 0, largest_in_flight: int = 1
+    ) -> Generator[Any, None, None]:
+        with _run_file(self._shared_folder) as run_file, _connect(self._scheduler) as client:
+            try:
+                run = _Run(client, run_file)
+                submit = functools.partial(run.submit, function)
+                yield from in_order(items, submit, run.get_result, run.get_most_in_flight, size_of, largest_in_flight)
+            except concurrent.futures.CancelledError:
+                raise WorkersError(f"the Dask scheduler {self._scheduler} is lost: restart it, then {_GO_ON}") from None
 
 
-class _Connection:
-    """One run's connection to a scheduler; leaving it takes back what has not begun.
+class _Run:
+    """The tasks and workers of one run. All methods raise CancelledError if the scheduler is lost."""
 
-    Raises:
-      WorkersError: from all methods, where scheduler or workers are not there or do not fit.
-    """
+    def __init__(self, client: distributed.Client, run_file: Path):
+        self._client = client
+        self._executor = client.get_executor(pure=False)
+        self._task = functools.partial(_task(str(CHECKOUT)), socket.gethostname(), code_digest(), str(run_file))
+        self._workers: set[str] = set()
+        self._check()
+        print(f"Dask scheduler {client.scheduler.address}: {len(self._workers):,} workers", flush=True)
 
-    def __init__(self, scheduler: str, sign: Path):
-        self._distributed = _import_distributed()
-        self._run = tuple(Run(socket.gethostname(), code_digest(), str(sign)))
-        self._task = _task(str(CHECKOUT))
-        self._num_threads: dict[str, int] = {}
-        self._address, self._client = _connect(self._distributed, scheduler)
-        self._executor = self._client.get_executor(pure=False)
-
-    def __enter__(self) -> _Connection:
-        try:
-            self._look()
-        except BaseException:
-            self.__exit__()
-            raise
-        print(f"Dask scheduler {self._address}: {len(self._num_threads):,} workers", flush=True)
-        return self
-
-    def __exit__(self, *exception: Any) -> None:
-        # The scheduler may be gone, and there is nothing left to lose.
-        with contextlib.suppress(Exception):
-            self._executor.shutdown(wait=False)
-        with contextlib.suppress(Exception):
-            self._client.close(timeout=_MOMENT_SECS)
-
-    def submit(self, function: Callable[[Item], Result], item: Item) -> concurrent.futures.Future:
+    def submit(self, function: Callable, item: Any) -> concurrent.futures.Future:
         if self._client.status == "closed":
-            raise self._lost()
-        return self._executor.submit(self._task, self._run, pickle.dumps((function, item), pickle.HIGHEST_PROTOCOL))
-
-    def get_most_in_flight(self) -> int:
-        if time.monotonic() - self._looked > _LOOK_SECS:
-            self._look()
-        return max(1, len(self._num_threads)) * ITEMS_IN_FLIGHT_PER_PROCESS
+            raise concurrent.futures.CancelledError
+        return self._executor.submit(self._task, pickle.dumps((function, item), pickle.HIGHEST_PROTOCOL))
 
     def get_result(self, future: concurrent.futures.Future) -> Any:
-        while not concurrent.futures.wait([future], timeout=_LOOK_SECS).done:
-            self._look()
+        while not concurrent.futures.wait([future], timeout=_CHECK_SECS).done:
+            self._check()
         try:
             return future.result()
-        except concurrent.futures.CancelledError:
-            raise self._lost() from None
-        except self._distributed.KilledWorker as error:
+        except (distributed.KilledWorker, ImportError) as error:
             raise WorkersError(
-                f"{error.allowed_failures + 1} Dask workers were killed one after the other at the same piece of work, "
-                f"the last at {error.last_worker.address}, perhaps because memory ran out (each needs up to 1 GiB; "
-                f"their log may say more): start fewer on a machine, then {_GO_ON}"
-            ) from None
-        except ImportError as error:
-            raise WorkersError(
-                f"a Dask worker cannot import what it needs, {error}: the workers must see this checkout at the same "
-                f"path, {CHECKOUT}, and have its packages; start them with {os.path.dirname(sys.executable)}/dask, "
-                f"then {_GO_ON}"
+                f"the Dask workers cannot do a task, perhaps because they ran out of memory (each needs up to 1 GiB) "
+                f"or do not see {CHECKOUT}: {error}; start them with {_DASK}, then {_GO_ON}"
             ) from None
 
-    def _look(self) -> None:
-        """Waits for a worker where there is none, and compares the versions of those that are new."""
-        try:
-            self._wait_for_worker()
-            num_threads = self._client.nthreads()
-            if num_threads.keys() - self._num_threads.keys():
-                self._require_same_versions(self._client.get_versions())
-        except (OSError, self._distributed.TimeoutError):
-            raise self._lost() from None
-        self._num_threads = num_threads
-        self._looked = time.monotonic()
+    def get_most_in_flight(self) -> int:
+        if time.monotonic() - self._checked > _CHECK_SECS:
+            self._check()
+        return len(self._workers) * ITEMS_IN_FLIGHT_PER_PROCESS
 
-    def _wait_for_worker(self) -> None:
-        with contextlib.suppress(self._distributed.TimeoutError):
-            return self._client.wait_for_workers(1, timeout=_MOMENT_SECS)
-        _say_waiting(FIND_WORKER_SECS, f"a worker of the Dask scheduler at {self._address}")
+    def _check(self) -> None:
+        """Waits for a worker if there is none, and compares the versions of new workers with ours."""
         try:
+            if not self._client.nthreads():
+                print(f"waiting up to {FIND_WORKER_SECS} s for a Dask worker", file=sys.stderr)
             self._client.wait_for_workers(1, timeout=FIND_WORKER_SECS)
-        except self._distributed.TimeoutError:
+            workers = set(self._client.nthreads())
+            if workers - self._workers:
+                self._require_same_versions()
+        except distributed.TimeoutError:
             raise WorkersError(
-                f"the Dask scheduler at {self._address} has had no worker for {FIND_WORKER_SECS} s: none was started, "
-                "all have ended, or all are paused near their --memory-limit (0: none). Start some, dask worker "
-                f"{self._address} --nworkers=-1 --nthreads=1 --memory-limit=0, then {_GO_ON}"
+                f"the Dask scheduler has had no worker for {FIND_WORKER_SECS} s, or only paused ones: start some, "
+                f"{_DASK} worker ADDRESS --nworkers=-1 --nthreads=1 --memory-limit=0, then {_GO_ON}"
             ) from None
+        except OSError:
+            raise concurrent.futures.CancelledError from None
+        self._workers, self._checked = workers, time.monotonic()
 
-    def _require_same_versions(self, found: Mapping[str, Any]) -> None:
-        here = _versions(found["client"])
-        for where, versions in {"scheduler": found["scheduler"], **found["workers"]}.items():
-            different = [
-                f"{name} {there or 'missing'} there, {here[name]} here"
-                for name, there in _versions(versions).items()
-                if there != here[name] and (where, name) != ("scheduler", "numpy")
-            ]
-            if different:
+    def _require_same_versions(self) -> None:
+        # Pickled functions depend on Python's minor version, random numbers on numpy's.
+        def versions(info: Mapping[str, Any]) -> str:
+            packages = {**info["packages"], "python": ".".join(info["packages"]["python"].split(".")[:2])}
+            return ", ".join(f"{name} {packages.get(name)}" for name in ("python", "dask", "distributed", "numpy"))
+
+        found: Any = self._client.get_versions()
+        here = versions(found["client"])
+        for where, info in {"scheduler": found["scheduler"], **found["workers"]}.items():
+            if versions(info) != here:
                 raise WorkersError(
-                    f"the Dask {'scheduler' if where == 'scheduler' else 'worker ' + where} differs from this command: "
-                    f"{'; '.join(different)}. Start the scheduler and all workers with the same environment, such as "
-                    f"{os.path.dirname(sys.executable)}/dask, then {_GO_ON}"
+                    f"the Dask scheduler or worker {where} has {versions(info)}, this command {here}: "
+                    f"start scheduler and workers with {_DASK}, then {_GO_ON}"
                 )
-
-    def _lost(self) -> WorkersError:
-        return WorkersError(
-            f"the Dask scheduler at {self._address} has ended or cannot be reached any more: "
-            f"start it and its workers again, then {_GO_ON}"
-        )
-
-
-def _versions(found: Mapping[str, Any]) -> dict[str, str | None]:
-    versions = {name: found["packages"].get(name) for name in _SAME_PACKAGES}
-    return {**versions, "python": ".".join(found["host"]["python"].split(".")[:2])}

@@ -1,4 +1,4 @@
-"""What manifests and journals say, as they lie in JSON: of a stage, of its inputs and of the files it has made."""
+"""The content of manifests and journals, and its JSON: a stage's arguments, its inputs, the files it has written."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from typing import Any, NamedTuple
 from bert_tf.base.errors import UserError
 
 CHECKOUT = Path(__file__).resolve().parent.parent.parent
-# The code that decides what a stage writes.
+# The code that decides which bytes a stage writes.
 _CODE = ("data", "bert_tf/base", "bert_tf/text", "bert_tf/records", "bert_tf/batches")
 _SAMPLE_BYTES = 1 << 16
 
 
 @dataclasses.dataclass(frozen=True)
 class FileEntry:
-    """A file that a stage has made, `file` relative to its manifest's folder.
+    """A file that a stage has written; `file` is relative to the manifest's folder.
 
-    `details` holds what else its manifest says: counts, an address, damages.
+    `details` holds the entry's other fields: counts, URL, damage.
     """
 
     file: str
@@ -46,10 +46,10 @@ class FileEntry:
 
 @dataclasses.dataclass(frozen=True)
 class InputFile:
-    """A file that a stage reads; below the working directory the name is relative, so that it may move.
+    """A file that a stage reads; its name is relative if it lies below the working directory, which may be moved.
 
-    Where its sha256 is not known, the time of its last change and a sha256 of its head, middle and tail
-    show that it is still the same. Manifests of before have neither.
+    If its sha256 is not known, its modification time and the sha256 of three samples (first, middle and last
+    64 KiB) tell whether it has changed. Old manifests have neither.
     """
 
     file: str
@@ -70,7 +70,7 @@ class InputFile:
         return cls(*own, *(content.get(name) for name in names))
 
     def has_same_content(self, other: InputFile) -> bool:
-        """As far as size and hashes can tell."""
+        """Compares size and hashes; a hash that one of the two lacks is not compared."""
         pairs = ((self.sha256, other.sha256), (self.sample_sha256, other.sample_sha256))
         return self.num_bytes == other.num_bytes and all(None in pair or pair[0] == pair[1] for pair in pairs)
 
@@ -79,7 +79,7 @@ class InputFile:
 
 
 def describe_input(path: Path, base: Path, sha256: str | None = None) -> InputFile:
-    """An input as it is now; `base` is the working directory."""
+    """The entry of an input file in its present state; `base` is the working directory."""
     resolved, resolved_base = path.resolve(), base.resolve()
     inside = resolved_base in resolved.parents
     name, status = str(resolved.relative_to(resolved_base) if inside else resolved), path.stat()
@@ -95,7 +95,7 @@ def describe_input(path: Path, base: Path, sha256: str | None = None) -> InputFi
 
 @dataclasses.dataclass(frozen=True)
 class VocabEntry:
-    """The vocabulary that records were made with."""
+    """The vocabulary of a set of records."""
 
     size: int
     sha256: str
@@ -106,7 +106,7 @@ class VocabEntry:
 
 @dataclasses.dataclass(frozen=True)
 class Header:
-    """What decides the bytes that a stage writes, but for the program."""
+    """Everything that decides which bytes a stage writes, except the code."""
 
     stage: str
     dataset: str
@@ -134,10 +134,10 @@ class Header:
         }
 
     def differences(self, here: Header, *, is_finished: bool) -> list[str]:
-        """Why what was made by this header is not what `here` asks for; empty where it is.
+        """The differences between this stored header and `here`, the one of the current command, in words.
 
-        The time of an input's last change counts while a stage is not finished: one that is finished
-        may have been copied to another disk together with its input.
+        Modification times of inputs are compared only for an unfinished stage: a finished one may
+        have been copied to another disk together with its inputs, which changes them.
         """
         found = [
             f"{key} is {getattr(self, key)} there, {getattr(here, key)} here"
@@ -179,14 +179,14 @@ def _input_differences(there: tuple[InputFile, ...], here: tuple[InputFile, ...]
 
 @dataclasses.dataclass(frozen=True)
 class Manifest(Header):
-    """What a finished stage has made: counts of all, and its files by split."""
+    """What a finished stage has written: total counts, and its files by split."""
 
     counts: dict[str, Any]
     shards: dict[str, list[FileEntry]]
 
     @property
     def entries(self) -> Iterator[FileEntry]:
-        """All files, whatever their split."""
+        """The files of all splits."""
         for entries in self.shards.values():
             yield from entries
 
@@ -196,9 +196,9 @@ class Manifest(Header):
 
     @classmethod
     def from_json(cls, content: Any) -> Manifest:
-        """Raises: ValueError where something is missing or of another kind."""
+        """Raises: ValueError if a field is missing or of a wrong type."""
         if not isinstance(content, dict):
-            raise ValueError("is no JSON object")
+            raise ValueError("is not a JSON object")
         header = Header.fields_of(content)
         try:
             shards = {
@@ -206,7 +206,7 @@ class Manifest(Header):
                 for split, entries in _typed(content, "shards", dict).items()
             }
         except (TypeError, AttributeError):
-            raise ValueError("lacks the files of a split") from None
+            raise ValueError("has a split without a list of files") from None
         found = cls(**header, counts=_typed(content, "counts", dict), shards=shards)
         if found.stage == "create_tfrecord_files" and found.vocab is None:
             raise ValueError("names no vocab")
@@ -220,23 +220,23 @@ def _typed(content: Any, name: str, kind: type) -> Any:
 
 
 def read_manifest(path: Path) -> Manifest | None:
-    """The manifest at `path`, or None where there is none.
+    """The manifest at `path`, or None if there is no such file.
 
     Raises:
-      UserError: it is there but is not JSON, or no manifest.
+      UserError: the file is not JSON, or not a manifest.
     """
     try:
         return Manifest.from_json(json.loads(path.read_bytes()))
     except FileNotFoundError:
         return None
     except (ValueError, RecursionError) as error:
-        what = "is damaged" if isinstance(error, (json.JSONDecodeError, UnicodeDecodeError)) else "is no manifest"
+        what = "is damaged" if isinstance(error, (json.JSONDecodeError, UnicodeDecodeError)) else "is not a manifest"
         raise UserError(f"{path} {what} ({error}): delete the folder {path.parent} and make it again") from error
 
 
 @functools.cache
 def code_digest() -> str:
-    """sha256 of the modules that prepare data, as they were when this was first asked."""
+    """sha256 of the modules that prepare data, at the time of the first call."""
     digest = hashlib.sha256()
     for path in sorted(path for folder in _CODE for path in CHECKOUT.joinpath(folder).rglob("*.py")):
         digest.update(f"{path.relative_to(CHECKOUT)}\0".encode() + path.read_bytes())
@@ -244,20 +244,20 @@ def code_digest() -> str:
 
 
 def program_version() -> dict[str, str]:
-    """What else decides a stage's bytes: our code, and Python's tables of characters."""
+    """The versions that decide a stage's bytes: of our code, and of Python's Unicode tables."""
     return {"code": code_digest(), "unicode": unicodedata.unidata_version}
 
 
 class JournalEntry(NamedTuple):
-    """One thing that was done: a file, or how far a single long one has come."""
+    """One step: a finished file, or a checkpoint in a single long file."""
 
     finished: FileEntry | None
     checkpoint: dict[str, Any] | None
-    time: float | None  # seconds since 1970; None: taken over from an earlier run
+    time: float | None  # seconds since 1970; None: copied from an earlier run's journal
 
 
 class Journal(NamedTuple):
-    """What a stage that has not ended has noted: what it makes, since when, by which program; then what is done."""
+    """The notes of an unfinished stage: its header, start time and program versions, then its finished steps."""
 
     header: Header
     time: float
@@ -266,19 +266,19 @@ class Journal(NamedTuple):
 
 
 def read_journal(path: Path) -> Journal | None:
-    """The journal at `path`, or None where none of a run that got to work is there.
+    """The journal at `path`, or None if there is none or it holds no finished step.
 
     Raises:
-      UserError: it is damaged.
+      UserError: the journal is damaged.
     """
     try:
         lines = path.read_bytes().split(b"\n")
     except FileNotFoundError:
         return None
     try:
-        # The last piece is empty, or a line that was being written when the run was killed.
+        # The last piece is empty, or a line cut short when the run was killed.
         first, *others = [json.loads(line) for line in lines[:-1]] or [None]
-        # A run that was refused before it made anything does not bind the next one.
+        # A run that ended before its first step does not restrict the arguments of the next one.
         if not others:
             return None
         entries = [

@@ -1,11 +1,11 @@
-"""What a stage leaves behind, and how a stage that was killed goes on.
+"""Manifests and journals of stages, and how a killed stage continues.
 
-A stage writes its files below one folder and, when all are there, a manifest: the arguments, the
-inputs, counts that add up, and size and sha256 of each file. While it works, finished files are
-noted in a journal beside the manifest. Started again, a stage compares its arguments and inputs
-with what it finds: the same and complete means there is nothing to do, the same and incomplete
-means that only what is missing is made, anything else is refused. What another version of the program
-has begun is refused, too, because its bytes may differ; what it has finished stays valid.
+A stage writes its files below one folder and at the end a manifest: the arguments, the inputs, total
+counts, and size and sha256 of each file. While the stage runs, a journal beside the manifest lists the
+finished files. A stage that is started again compares its arguments and inputs with the manifest or
+journal. If they are the same and all files exist, there is nothing to do; if they are the same and files
+are missing, the stage writes only those; if they differ, it refuses. It also refuses to continue a stage
+begun by another version of the program, because the bytes may differ; finished stages of any version stay valid.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from data.running.entries import (
     read_manifest,
 )
 
-# Raised when a change of the code makes other bytes from the same arguments.
+# Incremented when a change of the code makes other bytes from the same arguments.
 FORMAT_VERSION = 2
 _LOCK_TRIALS, _LOCK_PAUSE_SECS = 3, 0.05
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -46,15 +46,15 @@ def write_json(path: Path, content: object) -> None:
 
 @contextlib.contextmanager
 def clear_disk_errors(folder: Path) -> Iterator[None]:
-    """Turns what a file system refuses into one clear `UserError`."""
+    """Turns an `OSError` into a `UserError` that says what to do."""
     try:
         yield
     except OSError as error:
         where = error.filename or folder
         if error.errno in _NO_SPACE:
             raise UserError(
-                f"no space left while writing below {folder} ({error.strerror}): what was finished "
-                "stays, the unfinished file is removed; make room, or choose another "
+                f"no space left while writing below {folder} ({error.strerror}): finished files "
+                "stay, the unfinished one is removed; make room, or choose another "
                 "BERT_PREP_WORKING_DIR, and start the same command again"
             ) from error
         if isinstance(error, PermissionError) or error.errno == errno.EROFS:
@@ -62,8 +62,8 @@ def clear_disk_errors(folder: Path) -> Iterator[None]:
                 f"{where}: {error.strerror}; set BERT_PREP_WORKING_DIR to a folder that may be written to"
             ) from error
         raise UserError(
-            f"{where}: {error.strerror or error}: what was finished stays; start the same command again, and "
-            "look at the disk or the network file system where it does not help"
+            f"{where}: {error.strerror or error}: finished files stay; start the same command again, and "
+            "check the disk or the network file system if the error persists"
         ) from error
 
 
@@ -76,35 +76,35 @@ def journal_path(manifest_path: Path) -> Path:
 
 
 def is_at_work(manifest_path: Path) -> bool:
-    """Whether a run holds the stage's lock now."""
+    """Whether a run holds the stage's lock."""
     return is_locked(_beside(manifest_path, ".lock"))
 
 
 def mark_damaged(manifest_path: Path, names: Iterable[str]) -> None:
-    """Notes that these files are not what a finished stage's manifest says.
+    """Notes beside a finished stage's manifest that these files are damaged.
 
-    The stage's next run makes them again and writes the manifest anew; a kill changes nothing of
-    that. Until then the files stay where they are.
+    The stage's next run (or, if that is killed, a later one) writes them and the manifest again. Until
+    then the damaged files stay.
     """
     write_json(_beside(manifest_path, ".broken"), sorted(names))
-    # It may name files as finished that have been damaged since.
+    # A journal may list some of these files as finished.
     _beside(manifest_path, ".journal").unlink(missing_ok=True)
 
 
 def is_marked_damaged(manifest_path: Path) -> bool:
-    """Whether such a note is there: a repair has not come to its end."""
+    """Whether there is such a note, which the end of a repair removes."""
     return _beside(manifest_path, ".broken").exists()
 
 
 class Stage:
-    """One run of one stage: what is already there, what is done now, the manifest at the end.
+    """One run of one stage: finds files of earlier runs, notes new ones, writes the manifest at the end.
 
-    Used as a context manager, which holds the stage's lock and turns disk errors into
-    user errors. `finished` maps a file's name (relative to the manifest's folder) to its entry.
-    `of_any_program`: its bytes do not depend on this program, as those of a download.
+    A context manager that holds the stage's lock and turns disk errors into user errors.
+    `finished` maps a file's name (relative to the manifest's folder) to its entry.
+    `of_any_program`: the bytes do not depend on this program's version (downloads).
 
     Raises (on entering):
-      UserError: another run is at work there, or what is there was made otherwise.
+      UserError: another run holds the lock, or the folder's files were made from other arguments or inputs.
     """
 
     def __init__(
@@ -151,12 +151,12 @@ class Stage:
             if manifest is not None and damaged:
                 print(
                     f"{len(damaged)} of {len(damaged) + len(self.finished)} files below "
-                    f"{self.folder} are gone, have another size or were found broken; making "
+                    f"{self.folder} are missing, have another size or are damaged; making "
                     f"them again: {damaged[0]}{', ...' if len(damaged) > 1 else ''}",
                     flush=True,
                 )
             if self.is_done:
-                # Of a run that was killed right after it had written the manifest.
+                # A run that was killed right after it wrote the manifest leaves its journal.
                 self.forget()
             else:
                 self._remove_temporary_files()
@@ -165,33 +165,33 @@ class Stage:
         return self
 
     def __exit__(self, *exception: Any) -> bool | None:
-        # Where it is done, those that a killed run's worker has left since the beginning.
+        # Workers of an earlier, killed run may have left some since this run began.
         if self._journal is not None:
             with contextlib.suppress(OSError):
                 self._remove_temporary_files()
         return self._exit_stack.__exit__(*exception)
 
     def resume_from_journal(self) -> None:
-        """Goes on with a stage that was done: there is more of its input now."""
+        """Continues a finished stage, because it has new inputs."""
         if self.is_done:
             self.is_done = False
             self._open_journal(self._exit_stack)
 
     def add(self, entry: FileEntry) -> None:
-        """Notes a finished file."""
+        """Notes a finished file in the journal."""
         self.finished[entry.file] = entry
         self._write_journal({"finished": entry.to_json()})
 
     def add_checkpoint(self, checkpoint: Mapping[str, Any]) -> None:
-        """Notes how far a single long file has come; `checkpoint` is found there after a kill."""
+        """Notes the position in a single long file; after a kill it is the next run's `checkpoint`."""
         self._write_journal({"checkpoint": checkpoint})
 
     def complete(self, counts: dict[str, Any], shards: dict[str, list[FileEntry]]) -> None:
-        """Writes the manifest; from now on the stage is done."""
+        """Writes the manifest, which marks the stage as done."""
         manifest = Manifest(**vars(self._header), counts=counts, shards=shards)
         write_json(self.manifest_path, manifest.to_json())
         self.is_done = True
-        # In this order a kill in between costs nothing that was made.
+        # In this order a kill in between loses no finished file.
         for path in (self._broken_path, self._journal_path):
             path.unlink(missing_ok=True)
 
@@ -206,7 +206,7 @@ class Stage:
                 break
             except LockedError as error:
                 holder = error.holder
-                # It may be somebody who only looks whether a run is at work.
+                # The holder may be `is_at_work`, which holds the lock for a moment.
                 time.sleep(_LOCK_PAUSE_SECS)
         else:
             raise UserError(
@@ -218,7 +218,7 @@ class Stage:
         found = there.differences(self._header, is_finished=True)
         if found:
             raise UserError(
-                f"{self.folder} holds {there.stage} of {there.dataset} made otherwise: {'; '.join(found)}. Use the "
+                f"{self.folder} holds {there.stage} of {there.dataset} made differently: {'; '.join(found)}. Use the "
                 f"same arguments, another BERT_PREP_WORKING_DIR, or delete {self._outputs_to_delete}"
             )
 
@@ -229,7 +229,7 @@ class Stage:
         there, program = journal.header, program_version()
         found = there.differences(self._header, is_finished=False)
         if not found and not self._of_any_program:
-            # Those of before name no program.
+            # Old journals name no versions.
             was = journal.program or {}
             found = [
                 f"the {what} is {was.get(name, 'not known')[:12]} there, {program[name][:12]} here"
@@ -238,8 +238,8 @@ class Stage:
             ]
         if found:
             raise UserError(
-                f"{self.folder} holds an unfinished {there.stage} of {there.dataset} that was begun otherwise: "
-                f"{'; '.join(found)}. Go on with what it was begun with, choose another BERT_PREP_WORKING_DIR, or "
+                f"{self.folder} holds an unfinished {there.stage} of {there.dataset} that was begun differently: "
+                f"{'; '.join(found)}. Continue it as it was begun, choose another BERT_PREP_WORKING_DIR, or "
                 f"delete {self._journal_path} to begin this stage anew"
             )
         for entry in journal.entries:
@@ -264,7 +264,7 @@ class Stage:
         return damaged
 
     def _open_journal(self, stack: contextlib.ExitStack) -> None:
-        # Rewritten whole, because a torn last line must not stay in the middle.
+        # Rewritten as a whole: appending to a last line that was cut short would damage the journal.
         with atomic_file(self._journal_path) as file:
             header = {**self._header.to_json(), "program": program_version(), "time": time.time()}
             entries = [header, *({"finished": entry.to_json()} for entry in self.finished.values())]
@@ -281,7 +281,7 @@ class Stage:
         os.fsync(self._journal.fileno())
 
     def _remove_temporary_files(self) -> None:
-        # Only this stage's own: another one may be at work in the same folder.
+        # Only this stage's own: another stage may be running in the same folder.
         for pattern in self._temporary_files:
             for path in self.folder.glob(pattern + TEMPORARY_SUFFIX):
                 path.unlink()

@@ -1,6 +1,6 @@
-"""Where work is handed out: results in order, little in flight, no failure that is not seen.
+"""Workers call a function on many items: results in order, few items in flight, every failure is an error.
 
-A stage knows `Workers` only. Here are the processes of this machine; `dask_cluster` has those of others.
+Stages use the interface `Workers`. `ProcessPool` runs on this machine, `dask_cluster.DaskCluster` on any number.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ Result = TypeVar("Result")
 
 
 class WorkersError(UserError):
-    """Not the input is at fault but who worked on it; the same command goes on where it was."""
+    """The workers failed, not the input; the same command continues where it stopped."""
 
 
-# Enough for a worker never to wait for the next item while the order of results is kept.
+# Enough that no worker is idle while an earlier item, whose result is yielded first, takes long.
 ITEMS_IN_FLIGHT_PER_PROCESS = 4
 
 
 class Workers(abc.ABC):
-    """Processes that work on many items of a kind."""
+    """Processes that call a function on many items."""
 
     @abc.abstractmethod
     def map_in_order(
@@ -44,18 +44,18 @@ class Workers(abc.ABC):
     ) -> Generator[Result, None, None]:
         """Yields ``function(item)`` for each item, in the items' order.
 
-        `items` is read only a few ahead of the results, so a stream of any length is worked on in
-        bounded memory. `function` may be called twice for an item, even at the same time. An
-        exception in a worker is raised here; work not begun is dropped. Items whose sizes add up to
-        `largest_in_flight`, or one that is larger, are worked on or waiting at a time.
+        `items` is read only a few items ahead of the results, so memory is bounded for a stream of any
+        length. `function` may be called twice for an item, even at the same time. An exception in a
+        worker is raised here, and calls that have not begun are dropped. The sizes of the items in
+        flight add up to `largest_in_flight` at most, except that one larger item may be in flight alone.
 
         Raises:
-          WorkersError: workers were killed, as the kernel does when memory runs out, or cannot work.
+          WorkersError: workers were killed (by the kernel, if memory ran out) or cannot work.
         """
 
     @abc.abstractmethod
     def are_worth_it(self, num_items: int) -> bool:
-        """Whether so many items are done sooner by them than here, one after the other."""
+        """Whether workers finish so many items sooner than a loop in this process."""
 
 
 def in_order(
@@ -66,7 +66,7 @@ def in_order(
     size_of: Callable[[Item], int],
     largest_in_flight: int,
 ) -> Generator[Result, None, None]:
-    """The results of the items' futures, of which never more than the most wait, in number and in size."""
+    """Implements `Workers.map_in_order` with futures; at most `get_most_in_flight()` of them at a time."""
     waiting: collections.deque[tuple[concurrent.futures.Future, int]] = collections.deque()
     in_flight = 0
     for item in items:
@@ -82,7 +82,7 @@ def in_order(
 
 
 class ProcessPool(Workers):
-    """Processes of this machine; with one, the calls happen in this process."""
+    """Processes on this machine; if `num_processes` is 1, this process makes the calls."""
 
     def __init__(self, num_processes: int):
         self._num_processes = num_processes
@@ -100,7 +100,7 @@ class ProcessPool(Workers):
         if self._num_processes <= 1:
             yield from map(function, items)
             return
-        # Spawned, not forked: forked workers would hold the stage's lock after a kill of the parent.
+        # Spawned, not forked: forked workers inherit the stage's lock and would hold it after the parent is killed.
         executor = concurrent.futures.ProcessPoolExecutor(
             self._num_processes, mp_context=multiprocessing.get_context("spawn"), initializer=_start_worker
         )
@@ -117,14 +117,14 @@ class ProcessPool(Workers):
         except BrokenProcessPool as error:
             raise WorkersError(
                 f"one of {self._num_processes} worker processes was killed, perhaps because memory ran out: "
-                "start the same command again with a smaller --n_processes, it goes on where it was"
+                "start the same command again with a smaller --n_processes, it continues where it stopped"
             ) from error
         finally:
             executor.shutdown(wait=True, cancel_futures=True)
 
 
 def _start_worker() -> None:
-    # The parent decides what Ctrl-C means; a dozen tracebacks from the workers help nobody.
+    # The parent handles Ctrl-C; otherwise each worker would print a traceback.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     if parent is not None:
@@ -132,6 +132,6 @@ def _start_worker() -> None:
 
 
 def _end_with_parent(sentinel: Any) -> None:
-    # A parent killed with -9 cannot end its workers, and they would wait for work for ever.
+    # A parent that is killed by SIGKILL cannot end its workers, which would wait for calls for ever.
     multiprocessing.connection.wait([sentinel])
     os._exit(1)
