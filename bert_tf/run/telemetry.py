@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
-from tqdm import tqdm
 
 from bert_tf.base.files import write_text
 from bert_tf.run.sinks import Console, DLLogger, LineFile, TensorBoard
@@ -61,7 +60,7 @@ class Telemetry:
         self.run_folder = Path(run_folder)
         self._is_chief = is_chief
         self._total_updates = total_updates
-        self._console = Console(is_chief, total_updates)
+        self._console = Console(total_updates)
         self._metrics = LineFile(self.run_folder / "metrics.jsonl")
         self._dllogger = DLLogger(dllog_path) if dllog_path else None
         self._tensorboard = TensorBoard(self.run_folder / "summaries")
@@ -78,11 +77,6 @@ class Telemetry:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    @property
-    def progress(self) -> tqdm:
-        """The bar; a disabled one where there is no terminal. `train` moves it by itself."""
-        return self._console.bar
 
     def start(
         self, *, update: int = 0, resumed_from: Path | None = None, phase: str = "training", **fields: Any
@@ -109,7 +103,7 @@ class Telemetry:
         if self._dllogger:
             with self._guard("DLLogger"):
                 self._dllogger.parameters(record)
-        self._console.start(phase, update)
+        self._console = Console(self._total_updates, phase, update)
         self.note(self._opening_line(phase, update, resumed_from))
 
     def _opening_line(self, phase: str, update: int, resumed_from: Path | None) -> str:
@@ -225,7 +219,7 @@ class Telemetry:
             throughput_train=average,
             **fields,
         )
-        self._console.finish()
+        self._console.close()
         self._record("end", record)
         with self._guard("training_summary.txt"):
             self._write_summary(record)
@@ -258,7 +252,7 @@ class Telemetry:
 
     def close(self) -> None:
         """Gives terminal and files back; `end` does it, a crash does it through ``with``."""
-        self._console.finish()
+        self._console.close()
         for name, sink in (
             ("metrics.jsonl", self._metrics),
             ("DLLogger", self._dllogger),

@@ -8,7 +8,7 @@ from typing import Callable, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.base.progress import progress
+from bert_tf.base.progress import Progress
 from bert_tf.ranks.workers import Workers
 
 _INPUTS = ("input_ids", "input_mask", "segment_ids")
@@ -46,12 +46,8 @@ def predict_rows(
 
     def predict_mine() -> float:
         started = time.monotonic()
-        for number in progress(
-            range(num_batches),
-            total=num_batches,
-            unit="batches",
-            description="predicting",
-            disable=not workers.is_chief,
+        for number in Progress(
+            range(num_batches), unit="batches", description="predicting", disable=not workers.is_chief
         ):
             rows = first + number * batch_size + np.arange(batch_size)
             inputs = batch(np.where(rows < num_rows, rows, 0))

@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Callable
 
@@ -198,7 +198,7 @@ def _describe_skips(training: Training, run: Run, settings: LoopSettings, norms_
     )
 
 
-def evaluate(model: tf.keras.Model, objective, batches: Iterator[Features], workers: Workers) -> np.ndarray:
+def evaluate(model: tf.keras.Model, objective, batches: Iterable[Features], workers: Workers) -> np.ndarray:
     """The objective's mean metrics over batches [B, ...] of all ranks, without dropout: float64 [M]."""
     compiled = tf.function(
         lambda features: objective(model, features, None)[1], jit_compile=model.blocks.scope == "step", autograph=False

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.base.progress import progress
+from bert_tf.base.progress import Progress
 from bert_tf.batches.batches import Batch, evaluation_batches, training_batches
 from bert_tf.batches.data_order import GlobalOrder
 from bert_tf.batches.record_set import RecordSet
@@ -218,7 +218,7 @@ def _evaluate_phase(
             f"evaluating {num_batches * config.eval_batch_size * workers.size:,} of "
             f"{inputs.evaluation.num_instances:,} held-out instances (--max_eval_steps)"
         )
-    bar = progress(batches, total=num_batches, unit="batches", description="evaluation", disable=not workers.is_chief)
+    bar = Progress(batches, total=num_batches, unit="batches", description="evaluation", disable=not workers.is_chief)
     means = name_pretraining_metrics(evaluate(state.model, PretrainingObjective(), bar, workers))
     results = {
         "masked_lm_accuracy": means["mlm_accuracy"],

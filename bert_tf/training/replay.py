@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.progress import progress
+from bert_tf.base.progress import Progress
 from bert_tf.batches.record_set import RecordSet
 from bert_tf.config import BertConfig, PretrainingConfig
 from bert_tf.ranks.workers import Workers
@@ -175,7 +175,7 @@ def replay(model_dir: Path, update: int, input_files: str | None = None) -> Repl
     """
     training = _Training(model_dir, update, input_files)
     state = training.state
-    with progress(total=update - 1, initial=state.updates_applied, unit="updates", description="before it") as bar:
+    with Progress(total=update - 1, initial=state.updates_applied, unit="updates", description="before it") as bar:
         while state.updates_applied < update - 1:
             bar.update(int(bool(training.advance().is_finite)))
     attempts: list[Attempt] = []

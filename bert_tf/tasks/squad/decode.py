@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.progress import progress
+from bert_tf.base.progress import Progress
 from bert_tf.tasks.squad.examples import Example
 from bert_tf.tasks.squad.features import NO_WORD, Features
 from bert_tf.text.basic_tokenizer import BasicTokenizer
@@ -96,9 +96,7 @@ def decode(
     # The windows of one question lie together, in the order of the questions.
     bounds = np.searchsorted(features.example_index, np.arange(len(examples) + 1))
     for index, example in enumerate(
-        progress(
-            examples, total=len(examples), unit="questions", description="SQuAD answers", disable=not show_progress
-        )
+        Progress(examples, unit="questions", description="SQuAD answers", disable=not show_progress)
     ):
         windows = range(bounds[index], bounds[index + 1])
         spans = []

@@ -22,7 +22,7 @@ import numpy as np
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import atomic_file
-from bert_tf.base.progress import progress
+from bert_tf.base.progress import Progress
 from bert_tf.tasks.squad.examples import Example, Paragraph
 from bert_tf.text.wordpiece import FullTokenizer
 
@@ -127,9 +127,7 @@ def make_features(
     rows = _Rows(settings.max_seq_length, tokenizer, is_training)
     document = _Document(examples[0].paragraph, tokenizer)
     for index, example in enumerate(
-        progress(
-            examples, total=len(examples), unit="questions", description="SQuAD features", disable=not show_progress
-        )
+        Progress(examples, unit="questions", description="SQuAD features", disable=not show_progress)
     ):
         if example.paragraph is not document.paragraph:
             document = _Document(example.paragraph, tokenizer)
