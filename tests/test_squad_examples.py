@@ -131,9 +131,9 @@ def test_ids_must_differ(tmp_path):
 
 
 def test_missing_file_and_folder(tmp_path):
-    with pytest.raises(UserError, match="no such file"):
+    with pytest.raises(UserError, match="absent.json does not exist; name a SQuAD file"):
         read_examples(tmp_path / "absent.json")
-    with pytest.raises(UserError, match="is a folder"):
+    with pytest.raises(UserError, match="is not a file; name a SQuAD file"):
         read_examples(tmp_path)
 
 

@@ -51,6 +51,12 @@ def write_text(path: Path, text: str) -> None:
         file.write(text.encode("utf-8"))
 
 
+def check_file(path: Path, way_out: str) -> None:
+    """Raises `UserError`, ending with the `way_out`, where `path` is not a regular file."""
+    if not path.is_file():
+        raise UserError(f"{path} {'is not a file' if path.exists() else 'does not exist'}; {way_out}")
+
+
 def read_json_object(path: Path, way_out: str) -> dict[str, Any]:
     """The object that a JSON file holds.
 

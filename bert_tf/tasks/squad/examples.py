@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from bert_tf.base.errors import UserError
+from bert_tf.base.files import check_file
 
+NAME_A_FILE = "name a SQuAD file such as train-v1.1.json"
 # The characters on which Google's reader splits a context into words. Other Unicode spaces stay
 # inside their word; the tokeniser splits there later.
 _WORD = re.compile("[^ \t\r\n\u202f]+")
@@ -115,7 +117,7 @@ def read_examples(path: str | Path, *, version_2_with_negative: bool = False) ->
       version_2_with_negative: whether questions without an answer are allowed.
 
     Raises:
-      UserError: no such file, not JSON, a missing or wrong field (named with its place), an id that
+      UserError: not a file, not JSON, a missing or wrong field (named with its place), an id that
         comes twice, or a question without an answer where none is allowed.
     """
     examples: list[Example] = []
@@ -158,12 +160,9 @@ def check_answers(examples: list[Example], path: str | Path) -> None:
 
 
 def _read_json(path: str | Path) -> Any:
+    check_file(Path(path), NAME_A_FILE)
     try:
         return json.loads(Path(path).read_text(encoding="utf-8-sig"))
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file; name a SQuAD file such as train-v1.1.json") from None
-    except IsADirectoryError:
-        raise UserError(f"{path} is a folder; name one SQuAD file in it, such as train-v1.1.json") from None
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is not valid JSON ({error}); if the download broke off, fetch it again") from None
 
