@@ -51,7 +51,7 @@ flags.DEFINE_bool("do_lower_case", True, "Lower-case the text; true for uncased 
 flags.DEFINE_bool("version_2_with_negative", False, "Some questions have no answer (SQuAD 2.0).")
 flags.DEFINE_float("null_score_diff_threshold", 0.0, "Answer nothing where the null odds are above.")
 
-# Which files a mode reads; others may be given and are left alone.
+# Which files a mode reads; others are ignored.
 _NEEDS = {
     "train_and_predict": ("train_file", "predict_file"),
     "train": ("train_file",),

@@ -44,7 +44,7 @@ ARGUMENTS = (
     Argument("checkpoint", "data/download/google_pretrained_weights/uncased_L-24_H-1024_A-16/bert_model.ckpt", text),
     Argument("epochs", "1.1", positive),
 )
-# Variables that pass a flag of run_squad.py on.
+# Switches that are passed on as flags of run_squad.py.
 EXTRAS = ("CONTINUE_WITH_CHANGES", "RECOMPUTE")
 
 
@@ -127,7 +127,7 @@ def squad_flags(values: Values, squad_dir: Path, folder: Path, environment: Laun
 
 
 def squad_model(values: Values, folder: Path, environment: LaunchEnvironment) -> dict[str, Any]:
-    """Flags that say which weights: a checkpoint's, or new ones where it is called ``none``."""
+    """Flags for the initial weights: those of a checkpoint, or new ones if the argument is ``none``."""
     if values["checkpoint"] == "none":
         if not environment.environ.get("VOCAB_FILE"):
             raise UserError("checkpoint is 'none' (random weights), which needs VOCAB_FILE=<a vocab.txt>")
@@ -148,7 +148,7 @@ def squad_model(values: Values, folder: Path, environment: LaunchEnvironment) ->
         raise UserError(
             f"bert_model (position 8) is {values['bert_model']}, {num_layers} layers of {hidden_size}, but "
             f"{config_file} describes {config.num_hidden_layers} layers of {config.hidden_size}; name the "
-            "model that the checkpoint is"
+            "checkpoint's model"
         )
     return {"init_checkpoint": checkpoint}
 

@@ -1,7 +1,6 @@
 """Where telemetry goes: the console, files of lines, DLLogger's file and TensorBoard.
 
-Each sink raises what its write raises (OSError, or TensorFlow's errors); `telemetry` decides what
-that means for the training.
+A failed write raises OSError or an error of TensorFlow; `telemetry` handles it.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from tqdm import tqdm
 
 from bert_tf.base.progress import Progress
 
-# How DLLogger's readers learn the units.
+# Units for the readers of DLLogger's file.
 _DLLOGGER_UNITS = {
     "throughput_train": {"unit": "sequences/s", "format": ":.3f"},
     "throughput_val": {"unit": "sequences/s", "format": ":.3f"},
@@ -95,7 +94,7 @@ def _shown(metrics: dict[str, Any]) -> Iterator[tuple[float, str, str]]:
 
 
 class LineFile:
-    """Appends whole lines; a line cut by a kill or a full disk never swallows the next one."""
+    """Appends whole lines; a line cut off by a kill or a full disk does not spoil the next one."""
 
     def __init__(self, path: Path):
         self._path = path
@@ -110,7 +109,7 @@ class LineFile:
             self._torn = size > 0 and os.pread(self._descriptor, 1, size - 1) != b"\n"
         remaining = (b"\n" if self._torn else b"") + line.encode("utf-8")
         while remaining:
-            # Straight to the kernel: a buffer would report a full disk lines later, or never.
+            # Unbuffered: a buffer would report a full disk lines later, or never.
             num_written = os.write(self._descriptor, remaining)
             remaining = remaining[num_written:]
             self._torn = bool(remaining)
@@ -143,7 +142,7 @@ class DLLogger:
             "datetime": str(now),
             "elapsedtime": str(time.monotonic() - self._started_at),
         }
-        # NaN stays a number here, as DLLogger itself writes it: its readers compute with it.
+        # NaN is written as a number, as DLLogger does, because its readers compute with it.
         self._file.write(f"DLLL {json.dumps({**header, **fields})}\n")
 
     def close(self) -> None:

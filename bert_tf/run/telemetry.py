@@ -1,4 +1,4 @@
-"""What a running training shows and writes down: console, metrics.jsonl, TensorBoard, DLLogger.
+"""What a running training prints and records: console, metrics.jsonl, TensorBoard, DLLogger.
 
 All sinks carry the same numbers under the same names (NVIDIA's where it has one). Only the chief
 rank writes. A sink that cannot be written, a full disk for instance, is reported once and does not
@@ -81,7 +81,7 @@ class Telemetry:
     def start(
         self, *, update: int = 0, resumed_from: Path | None = None, phase: str = "training", **fields: Any
     ) -> None:
-        """Begins or goes on. `update` is the number of updates already applied.
+        """Starts or continues the log. `update` is the number of updates already applied.
 
         Further fields are recorded as they are. Used here where given: ``device``, ``num_ranks``,
         ``global_batch_size``, ``flops_per_sequence`` (for TFLOP/s) and ``peak_tflops`` (of all
@@ -157,7 +157,7 @@ class Telemetry:
         metrics.setdefault("memory_peak_mib", round(memory_peak_mib(), 1))
 
     def by_variable(self, update: int, values: dict[str, float]) -> None:
-        """Records figures of single variables, named ``figure/variable``, in TensorBoard only: there are hundreds."""
+        """Records figures of single variables (``figure/variable``) only in TensorBoard, since there are hundreds."""
         if self._is_chief:
             with self._guard("TensorBoard"):
                 self._tensorboard.write("variables", update, values)
@@ -247,11 +247,11 @@ class Telemetry:
         }
         path = self.run_folder / "training_summary.txt"
         if not self._last_train and path.exists():
-            return  # a finished run started again: what it wrote then still holds
+            return  # a finished run was started again: its earlier summary is still valid
         write_text(path, json.dumps(_strict(summary), indent=4) + "\n")
 
     def close(self) -> None:
-        """Gives terminal and files back; `end` does it, a crash does it through ``with``."""
+        """Closes the bar and the files. `end` calls it, and so does the end of a ``with`` block."""
         self._console.close()
         for name, sink in (
             ("metrics.jsonl", self._metrics),
@@ -284,12 +284,12 @@ class Telemetry:
 
 
 def _reason(error: Exception) -> str:
-    """One line; TensorFlow puts the operation's name before it and its history after it."""
+    """The message of an error in one line, without the operation's name and history that TensorFlow adds."""
     return str(error).splitlines()[0].rpartition("}} ")[2]
 
 
 def _closing_lines(record: dict[str, Any]) -> list[str]:
-    """The last lines on the console; scripts of NVIDIA's users read them by these very words."""
+    """The last lines on the console; scripts for NVIDIA's programs parse this exact wording."""
     lines = []
     secs, num_sequences = record["total_secs"], record["num_sequences"]
     if record["reason"] != DONE:

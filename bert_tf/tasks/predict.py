@@ -1,4 +1,4 @@
-"""Predicting: a model over all rows of a task, on all ranks."""
+"""Prediction: runs a model over all rows of a task, on all ranks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def predict_rows(
     batch_size: int,
     workers: Workers,
 ) -> Predicted:
-    """The model's outputs for rows 0 to num_rows - 1, computed by all ranks, known to all.
+    """The model's outputs for rows 0 to num_rows - 1, computed by all ranks together and returned to each.
 
     Each rank takes consecutive rows in batches of one fixed shape, so that the model is compiled
     once; missing rows of the last batch repeat row 0 and are dropped.

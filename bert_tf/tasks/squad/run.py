@@ -90,8 +90,8 @@ class _SquadRun:
         config, vocab = BertConfig.from_json_file(files[0]), load_vocab(str(files[1]))
         if sum(piece.startswith(WORD_START) for piece in vocab) > 0.1 * len(vocab):
             raise UserError(
-                f"{files[1]} holds SentencePiece's pieces; finding answers in a text needs a model with a "
-                "WordPiece vocabulary"
+                f"{files[1]} holds SentencePiece's pieces; finding answers in a text needs a model with "
+                "a WordPiece vocabulary"
             )
         if len(vocab) != config.vocab_size:
             raise UserError(
@@ -176,7 +176,7 @@ class _SquadRun:
 
         def initialise() -> None:
             initialise_from(job.init_checkpoint, self.model, self.bert_config.vocab_size, telemetry)
-            bind()  # now, when nothing is left that may be refused
+            bind()  # only now, when no setting can be refused any more
 
         if self.folder:
             self.folder.check(whole_identity, job.continue_with_changes)
