@@ -16,8 +16,8 @@ from bert_tf.base.determinism import make_deterministic  # noqa: E402
 from bert_tf.base.signals import STOPPED_EXIT_CODE, leave_on_stop_signals  # noqa: E402
 
 FLAGS = flags.FLAGS
-# By default so many held-out instances are evaluated: some 200,000 masked tokens at 20 each, whose accuracy
-# is then known to 0.1 %.
+# Held-out instances evaluated by default: some 200,000 masked tokens at 20 each, enough to know their accuracy
+# to 0.1 %.
 EVALUATED_INSTANCES = 10_240
 
 define_training_flags(train_batch_size="32", learning_rate=7.5e-4, save_checkpoint_steps=100)
@@ -60,15 +60,12 @@ flags.DEFINE_bool(
     "Lay up to three instances of an update into one row, where they fit: the same update with less padding.",
 )
 flags.DEFINE_enum(
-    "allreduce_compression",
-    "none",
-    ["none", "fp16"],
-    "fp16: the ranks send each other their gradients in half precision.",
+    "allreduce_compression", "none", ["none", "fp16"], "fp16: the ranks exchange gradients in half precision."
 )
 flags.DEFINE_integer(
     "replay_update",
     None,
-    "Make this update of the run in --model_dir again, from the checkpoint "
+    "Repeat this update of the run in --model_dir, from the checkpoint "
     "before it, and print what it did. All settings are the run's own; nothing in its folder changes.",
 )
 

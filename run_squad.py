@@ -39,7 +39,11 @@ flags.DEFINE_integer("predict_batch_size", 8, "Prediction batch of one rank.")
 flags.DEFINE_float("num_train_epochs", 3.0, "Passes over the training file; may be fractional.")
 flags.DEFINE_float("warmup_proportion", 0.1, "Share of the updates in which the rate rises.")
 flags.DEFINE_integer("max_seq_length", 384, "Tokens of a row: question and a window of the context.")
-flags.DEFINE_integer("doc_stride", 128, "Tokens between the starts of two windows.")
+flags.DEFINE_integer(
+    "doc_stride",
+    128,
+    "Tokens between the starts of two windows; where it exceeds a window's length, the windows adjoin.",
+)
 flags.DEFINE_integer("max_query_length", 64, "Tokens of a question; more are cut off.")
 flags.DEFINE_integer("n_best_size", 20, "Length of the list of best answers.")
 flags.DEFINE_integer("max_answer_length", 30, "Tokens of an answer at most.")
@@ -47,7 +51,7 @@ flags.DEFINE_bool("do_lower_case", True, "Lower-case the text; true for uncased 
 flags.DEFINE_bool("version_2_with_negative", False, "Some questions have no answer (SQuAD 2.0).")
 flags.DEFINE_float("null_score_diff_threshold", 0.0, "Answer nothing where the null odds are above.")
 
-# Which files a mode reads; others may be given and are left alone.
+# Which files a mode reads; others are ignored.
 _NEEDS = {
     "train_and_predict": ("train_file", "predict_file"),
     "train": ("train_file",),

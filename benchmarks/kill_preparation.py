@@ -32,7 +32,7 @@ from typing import NamedTuple
 CHECKOUT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(CHECKOUT))
 
-from bert_tf.base.progress import progress  # noqa: E402
+from bert_tf.base.progress import Progress  # noqa: E402
 from data import bertPrep  # noqa: E402
 from data.corpora import formatting  # noqa: E402
 
@@ -195,7 +195,7 @@ def torment(
     groups: list[int] = []
     num_ended = 0
     folder = before.with_name("tormented")
-    with progress(total=options.kills, unit="kills", description=f"{stage}, {num_processes} processes") as bar:
+    with Progress(total=options.kills, unit="kills", description=f"{stage}, {num_processes} processes") as bar:
         while True:
             shutil.rmtree(folder, ignore_errors=True)
             shutil.copytree(before, folder)

@@ -44,7 +44,7 @@ import psutil
 CHECKOUT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(CHECKOUT))
 
-from bert_tf.base.progress import progress  # noqa: E402
+from bert_tf.base.progress import Progress  # noqa: E402
 from bert_tf.base.signals import STOPPED_EXIT_CODE  # noqa: E402
 
 # 36 updates of 16 sequences a rank, then 32 of 2.
@@ -276,7 +276,7 @@ def torment(
     kinds = [generator.choice(KINDS[:3]) for _ in range(options.kills)] + ["signal"] * options.signals
     kinds += ["damage"] * options.damages + ["stop"] * (options.stops if num_ranks > 1 else 0)
     generator.shuffle(kinds)
-    with progress(total=len(kinds), unit="disturbances", description=f"{num_ranks} rank(s)") as bar:
+    with Progress(total=len(kinds), unit="disturbances", description=f"{num_ranks} rank(s)") as bar:
         while kinds:
             shutil.rmtree(folder)
             started, is_fresh, had_signal = time.monotonic(), True, False

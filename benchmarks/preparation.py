@@ -40,7 +40,7 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(CHECKOUT))
 
 from bert_tf.base.files import sha256_of_file  # noqa: E402
-from bert_tf.base.progress import progress  # noqa: E402
+from bert_tf.base.progress import Progress  # noqa: E402
 from bert_tf.run.run_folder import provenance  # noqa: E402
 from data.instances.pretraining_examples import ExampleSettings, make_shard  # noqa: E402
 from data.sharding.sentences import split_by_rules  # noqa: E402
@@ -280,7 +280,7 @@ def stage_variants(args: argparse.Namespace, folder: Path) -> tuple[dict[str, Va
 def measure(variants: dict, rounds: int, description: str) -> dict:
     """The median of each variant's times, variants taking turns."""
     samples: dict = {name: [] for name in variants}
-    with progress(total=rounds * len(variants), unit="measurements", description=description) as bar:
+    with Progress(total=rounds * len(variants), unit="measurements", description=description) as bar:
         for _ in range(rounds):
             for name, variant in variants.items():
                 samples[name].append(variant())

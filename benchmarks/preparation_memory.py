@@ -37,7 +37,7 @@ sys.path.insert(0, str(CHECKOUT))
 
 import numpy as np  # noqa: E402
 
-from bert_tf.base.progress import progress  # noqa: E402
+from bert_tf.base.progress import Progress  # noqa: E402
 from data.sharding import sharding  # noqa: E402
 
 INTERVAL_SECS = 0.1
@@ -199,7 +199,7 @@ def texts(num_bytes: float, seed: int = 0) -> Iterator[str]:
     rng = random.Random(seed)
     pool = sentences(100_000, 0)
     number = 0
-    with progress(total=int(num_bytes), unit="B", description="generating", disable=num_bytes < 1e7) as bar:
+    with Progress(total=int(num_bytes), unit="B", description="generating", disable=num_bytes < 1e7) as bar:
         while num_bytes > 0:
             # A word of its own: real text has new words on every page.
             own = "".join(rng.choices(_SYLLABLES, k=5))
@@ -229,7 +229,7 @@ def write_dump(path: Path, dump: Path | None, num_bytes: float) -> int:
     number = 0
     with (
         open(path, "w", encoding="utf-8") as file,
-        progress(total=int(num_bytes), unit="B", description="generating") as bar,
+        Progress(total=int(num_bytes), unit="B", description="generating") as bar,
     ):
         file.write("<mediawiki>")
         while num_bytes > 0:

@@ -16,7 +16,7 @@ from typing import Any
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import sha256_of_file
-from bert_tf.base.progress import progress
+from bert_tf.base.progress import Progress
 from bert_tf.text.tokenizer import open_tokenizer
 from bert_tf.text.vocabulary import check_casing
 from data.corpora import formatting, registry, sample
@@ -377,7 +377,7 @@ def _make_all_records(
     ]
     make = functools.partial(_make_records, settings=settings)
     total = sum(map(len, names.values()))
-    with progress(
+    with Progress(
         total=total,
         initial=total - len(tasks),
         unit="shards",

@@ -284,6 +284,8 @@ def test_custom_inputs_must_exist(tmp_path):
         custom.find_inputs([])
     with pytest.raises(UserError, match="nowhere does not exist"):
         custom.find_inputs([str(tmp_path / "nowhere")])
+    with pytest.raises(UserError, match="/dev/null is not a file; give --input_files files or folders"):
+        custom.find_inputs(["/dev/null"])
     with pytest.raises(UserError, match="holds no .txt file and no .jsonl"):
         custom.find_inputs([str(tmp_path)])
 

@@ -92,7 +92,7 @@ def test_a_rank_that_sees_one_card_uses_it(monkeypatch):
 
 
 def test_ranks_that_see_the_same_card_are_refused(monkeypatch):
-    with pytest.raises(UserError, match=f"ranks 0, 2 on {platform.node()} see one and the same GPU"):
+    with pytest.raises(UserError, match=f"ranks 0, 2 on {platform.node()} see the same GPU"):
         gpu_number(["card"], [True, False, True], 0, monkeypatch)
 
 
@@ -113,7 +113,7 @@ def test_all_that_came_name_those_that_did_not(tmp_path, monkeypatch):
     folder = tmp_path / "a folder"
     folder.mkdir()
     monkeypatch.setattr(rendezvous, "LIMIT_SECS", 0.0)
-    with pytest.raises(LostRankError, match="rank 1, 3 of 4 has not come within 0 s after rank 0"):
+    with pytest.raises(LostRankError, match="rank 1, 3 of 4 has not started within 0 s after rank 0"):
         rendezvous.arrival_file(folder, 2).touch()
         rendezvous.await_ranks(place(folder, 0, num_ranks=4))
     monkeypatch.setattr(rendezvous, "LIMIT_SECS", 1000.0)
@@ -161,7 +161,7 @@ def test_two_ranks_of_which_one_never_comes(tmp_path, monkeypatch, absent):
     code = launchers.run(launchers.Job([sys.executable, str(program)], 2, 0, "horovodrun", logs))
     if absent:
         present = logs / f"rank_{1 - int(absent)}.log"
-        assert code == 1 and f"error: rank {absent} of 2 has not come within 1 s" in present.read_text()
+        assert code == 1 and f"error: rank {absent} of 2 has not started within 1 s" in present.read_text()
     else:
         assert code == 0 and "connected as one of 2" in (logs / "rank_0.log").read_text()
         assert not list(logs.glob("*.here")) and not list(logs.glob("*.pid"))

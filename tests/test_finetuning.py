@@ -295,7 +295,8 @@ def test_what_does_not_fit_is_refused(squad, tmp_path):
     refused(
         "max_seq_length=129 is more than the model's max_position_embeddings=128", features=FeatureSettings(129, 12, 10)
     )
-    refused("no such file", train_file=str(tmp_path / "absent.json"))
+    refused("absent.json does not exist", train_file=str(tmp_path / "absent.json"))
+    refused("/dev/null is not a file; give the model's vocab.txt with --vocab_file", vocab_file="/dev/null")
     refused("has no answer; pass --version_2_with_negative", decoding=DecodeSettings())
     refused("do not fill one update", training=settings(train_batch_size=100))
     refused(

@@ -625,7 +625,6 @@ def test_squad_defaults_are_the_example():
     "typed, expected",
     [
         (EXAMPLE + ["x"], "the surplus begins with 'x'"),
-        (EXAMPLE[:5] + ["384", "384"], "doc_stride (position 7) is 384"),
         (EXAMPLE[:8] + ["1.2"], "squad_version (position 9) is '1.2'"),
         (EXAMPLE[:10] + ["0"], "epochs (position 11) is '0'"),
     ],
@@ -633,6 +632,12 @@ def test_squad_defaults_are_the_example():
 def test_wrong_squad_arguments(typed, expected):
     answer = dry("squad", *typed)
     assert answer.returncode == 2 and expected in answer.stderr
+
+
+def test_a_doc_stride_beyond_the_window_is_accepted():
+    """The program advances by a window at most, so no text is left out."""
+    answer = dry("squad", *EXAMPLE[:5], "384", "500")
+    assert answer.returncode == 0 and "doc_stride" not in answer.stderr
 
 
 @pytest.fixture
@@ -676,6 +681,9 @@ def test_the_checkpoint_must_be_the_model(questions):
 def test_random_weights_need_a_vocabulary(questions, monkeypatch):
     with pytest.raises(UserError, match="VOCAB_FILE"):
         squad_flags(squad_values("none"), questions)
+    monkeypatch.setenv("VOCAB_FILE", os.devnull)
+    with pytest.raises(UserError, match="/dev/null is not a file; set VOCAB_FILE"):
+        squad_flags(squad_values("none"), questions)
     monkeypatch.setenv("VOCAB_FILE", str(questions / "vocab.txt"))
     flags = squad_flags(squad_values("none"), questions)
     assert "init_checkpoint" not in flags
@@ -684,7 +692,10 @@ def test_random_weights_need_a_vocabulary(questions, monkeypatch):
 
 def test_missing_questions(questions):
     (questions / "dev-v1.1.json").unlink()
-    with pytest.raises(UserError, match="dev-v1.1.json is not there"):
+    with pytest.raises(UserError, match="dev-v1.1.json does not exist; download it"):
+        squad_flags(squad_values(questions / "tiny"), questions)
+    (questions / "dev-v1.1.json").mkdir()
+    with pytest.raises(UserError, match="dev-v1.1.json is not a file; download it"):
         squad_flags(squad_values(questions / "tiny"), questions)
 
 

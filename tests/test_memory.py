@@ -104,7 +104,7 @@ def test_the_device(monkeypatch):
     with pytest.raises(UserError, match="--gpu_memory_gib=0"):
         find_device(0, 1)
     monkeypatch.setattr(memory, "_cards", lambda: [16.0 * GIB, 11.0 * GIB])
-    assert find_device(None, 2) == (11 * GIB, "the card's memory")
+    assert find_device(None, 2) == (11 * GIB, "the GPU's memory")
     monkeypatch.setattr(memory, "_cards", list)
     alone, shared = find_device(None, 1), find_device(None, 2)
     assert shared.memory == pytest.approx(alone.memory / 2, rel=0.2)

@@ -79,8 +79,8 @@ def test_a_file_without_answers_can_be_read_but_not_trained_on(tmp_path):
 @pytest.mark.parametrize(
     "answer, message",
     [
-        (("Rolf", 0), r"does not hold the answer 'Rolf' at answer_start=0 \(there stands 'Roll'; it is nowhere"),
-        (("Norse", 14), "there stands ' Nors'; its first occurrence is at 15"),
+        (("Rolf", 0), r"does not hold the answer 'Rolf' at answer_start=0 \(the context has 'Roll'; it is nowhere"),
+        (("Norse", 14), "the context has ' Nors'; its first occurrence is at 15"),
         (("Norse", 100), "the context has 21 characters; its first occurrence is at 15"),
         (("Rollo", -1), "does not hold the answer"),
         (("  ", 9), "must not be empty"),
@@ -113,7 +113,7 @@ def test_an_answer_must_stand_at_its_place(tmp_path, answer, message):
         (ONE_QUESTION % '"answers": [{"text": "c", "answer_start": "0"}]', "'answer_start' must be int, not str"),
         (
             ONE_QUESTION % '"is_impossible": true, "answers": [{"text": "c", "answer_start": 0}]',
-            "says is_impossible and still gives an answer",
+            "has is_impossible and yet an answer",
         ),
     ],
 )
@@ -126,14 +126,14 @@ def test_mistakes_in_the_file_are_named_with_their_place(tmp_path, text, message
 
 
 def test_ids_must_differ(tmp_path):
-    with pytest.raises(UserError, match=r"qas\[1\]: id 'q' stands already at .*qas\[0\]"):
+    with pytest.raises(UserError, match=r"qas\[1\]: id 'q' is already used at .*qas\[0\]"):
         read_examples(squad_file(tmp_path, [question("q"), question("q")]))
 
 
 def test_missing_file_and_folder(tmp_path):
-    with pytest.raises(UserError, match="no such file"):
+    with pytest.raises(UserError, match="absent.json does not exist; name a SQuAD file"):
         read_examples(tmp_path / "absent.json")
-    with pytest.raises(UserError, match="is a folder"):
+    with pytest.raises(UserError, match="is not a file; name a SQuAD file"):
         read_examples(tmp_path)
 
 

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf.base.progress import Progress
 from bert_tf.config import BertConfig
 from bert_tf.run import flops as model_flops
 from bert_tf.run.telemetry import Telemetry
@@ -280,7 +281,7 @@ def test_without_a_terminal_lines_are_printed_at_most_every_ten_seconds(tmp_path
 def test_a_line_held_back_comes_before_the_evaluation(tmp_path, capsys, monkeypatch):
     said = []
     logs = Telemetry(tmp_path, is_chief=True, total_updates=1000)
-    monkeypatch.setattr(logs._console, "say", lambda text, stream: said.append(text))
+    monkeypatch.setattr(Progress, "say", lambda _, text, stream: said.append(text))
     logs.start()
     logs.train(10, **TRAIN)
     logs.train(20, **TRAIN)

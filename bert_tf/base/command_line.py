@@ -1,4 +1,4 @@
-"""What the programs share: flags, mistakes in them as one line and exit code 2, and what TensorFlow is told before."""
+"""What both programs share: common flags, errors about flags, and what is set before TensorFlow is imported."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ flags.disclaim_key_flags()
 
 
 def define_training_flags(train_batch_size: str, learning_rate: float, save_checkpoint_steps: int) -> None:
-    """Defines what every training is told in the same words; the arguments are defaults."""
-    flags.DEFINE_string("model_dir", None, "The run folder. Started again in it, the run goes on.")
+    """Defines the flags that pre-training and fine-tuning have in common; the arguments are defaults."""
+    flags.DEFINE_string("model_dir", None, "The run folder. A run that is started again in its folder continues.")
     flags.DEFINE_string(
         "train_batch_size",
         train_batch_size,
@@ -60,12 +60,12 @@ def define_training_flags(train_batch_size: str, learning_rate: float, save_chec
         "Compute each layer again in the backward pass instead of keeping it: a "
         "third more arithmetic, a fraction of the memory, the same update.",
     )
-    flags.DEFINE_bool("plan", False, "Print what memory it would take and what fits, and stop.")
+    flags.DEFINE_bool("plan", False, "Print how much memory the training needs and which micro-batches fit, and exit.")
     flags.DEFINE_float(
         "gpu_memory_gib",
         None,
         "Memory of a rank's device, for --plan and --train_batch_size=auto; "
-        "default: the card's, or the machine's free memory where there is none.",
+        "default: the GPU's, or the machine's free memory where there is no GPU.",
         lower_bound=0.25,
     )
     flags.DEFINE_bool(
@@ -73,16 +73,16 @@ def define_training_flags(train_batch_size: str, learning_rate: float, save_chec
         False,
         "Only operations that give the same bits in every run, where GPUs have faster ones that do not.",
     )
-    flags.DEFINE_integer("seed", 12345, "Of new weights, data order and dropout.")
+    flags.DEFINE_integer("seed", 12345, "Seed of new weights, data order and dropout.")
     flags.DEFINE_string("dllog_path", None, "File for NVIDIA's DLLogger lines.")
-    flags.DEFINE_bool("continue_with_changes", False, "Go on in a run folder although settings differ from its own.")
+    flags.DEFINE_bool("continue_with_changes", False, "Continue a run although its settings have changed.")
 
 
 @exit_on_user_error
 def parse_flags(argv: Sequence[str]) -> list[str]:
-    """For ``app.run(main, flags_parser=parse_flags)``: sets FLAGS, returns what is left over.
+    """For ``app.run(main, flags_parser=parse_flags)``: sets FLAGS, returns the other arguments.
 
-    A flag of another program's is answered with ours, and any mistake is a `UserError`.
+    Raises `UserError` for any mistake; for a flag of NVIDIA's programs it names the flag to use here.
     """
     arguments: list[str] = [argv[0]]
     for argument, following in zip(argv[1:], [*argv[2:], ""]):
@@ -99,7 +99,7 @@ def parse_flags(argv: Sequence[str]) -> list[str]:
 
 
 def _check_number(name: str, text: str) -> None:
-    """Raises `UserError` for a number that Python takes but nobody means, such as 1_0 or nan."""
+    """Raises `UserError` for a number that Python accepts but that must be a mistake, such as 1_0 or nan."""
     parse = _NUMBERS.get(flags.FLAGS[name].flag_type())
     try:
         if parse:
@@ -109,7 +109,7 @@ def _check_number(name: str, text: str) -> None:
 
 
 def choose_device(device: str, environ: MutableMapping[str, str] = os.environ) -> None:
-    """Does what --device says. To be called before TensorFlow is imported."""
-    environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # its greetings are not for our users; errors still show
+    """Applies --device. To be called before TensorFlow is imported."""
+    environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # errors only
     if device == "cpu":
         environ["CUDA_VISIBLE_DEVICES"] = "-1"

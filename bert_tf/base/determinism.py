@@ -1,4 +1,4 @@
-"""The same bits in every run, where GPUs have faster operations that do not give them."""
+"""Bitwise reproducible runs: on GPUs the fastest operations are not deterministic."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from bert_tf.base.machine import rank_number
 def make_deterministic(run_folder: Path, environ: MutableMapping[str, str] = os.environ) -> None:
     """Asks TensorFlow and XLA for the same bits in every run. To be called before TensorFlow is imported.
 
-    On GPUs XLA chooses among matmuls by timing them. So what a rank's XLA chose is kept in the run's folder
-    (`keep_autotune_results`), and used when the run is started again.
+    On GPUs XLA chooses among matmul kernels by timing them. So each rank's choice is kept in the run folder
+    (`keep_autotune_results`) and used when the run is started again.
     """
     own, unfinished = _autotune_files(run_folder, environ)
     options = ["--xla_gpu_deterministic_ops=true"]
-    # The second name is of runs that were begun when all ranks wrote one file.
+    # Runs of earlier versions have the second file, written by all ranks.
     known = next((file for file in (own, run_folder / "xla_autotune_results.txt") if file.exists()), None)
     if known:
         options.append(f"--xla_gpu_load_autotune_results_from={known}")
@@ -29,10 +29,10 @@ def make_deterministic(run_folder: Path, environ: MutableMapping[str, str] = os.
 
 
 def keep_autotune_results(run_folder: Path, environ: Mapping[str, str] = os.environ) -> None:
-    """Makes what this rank's XLA has chosen so far the run's choice; to be called before a checkpoint is saved.
+    """Keeps this rank's XLA choices so far for the next start; to be called before a checkpoint is saved.
 
-    XLA writes its file anew with each compilation, in place. Under its name for the next start it is there
-    as a whole, or not at all. Does nothing where XLA has written none.
+    XLA rewrites its file in place at each compilation; the rename leaves a complete file for the next start.
+    Does nothing where XLA has written none.
     """
     known, unfinished = _autotune_files(run_folder, environ)
     with contextlib.suppress(FileNotFoundError):
@@ -40,6 +40,6 @@ def keep_autotune_results(run_folder: Path, environ: Mapping[str, str] = os.envi
 
 
 def _autotune_files(run_folder: Path, environ: Mapping[str, str]) -> tuple[Path, Path]:
-    """One for the next start and one that XLA writes, of this rank. XLA writes text where a name ends with .txt."""
+    """This rank's file for the next start, and the one XLA writes (as text, because of the suffix .txt)."""
     rank = rank_number(environ)
     return (run_folder / f"xla_autotune_results_{rank}.txt", run_folder / f"xla_autotune_results_{rank}.unfinished.txt")

@@ -1,4 +1,4 @@
-"""One exception for what a user can mend, and the wrapper that prints it as one line."""
+"""One exception for what a user can correct, and the wrapper that prints it as one line."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class UserError(ValueError):
     exit_code = USER_ERROR_EXIT_CODE
 
     def __str__(self) -> str:
-        return super().__str__().replace("\n", "\\n")  # a value in it may hold one, and it is to be one line
+        return super().__str__().replace("\n", "\\n")  # a quoted value may contain line feeds
 
 
 class LostRankError(UserError):
-    """Another rank ended or hangs. Nobody's mistake here; the ranks end, and may be started again."""
+    """Another rank has ended or hangs. No mistake of the user's: all ranks end, and may be started again."""
 
     exit_code = 1
 
@@ -48,19 +48,19 @@ def require_modules(*names: str) -> None:
         sys.exit(USER_ERROR_EXIT_CODE)
 
 
-# What a path that somebody typed may be the reason of.
+# Errors that a mistyped path can cause.
 _ERRORS_OF_PATHS = {getattr(errno, name) for name in "EACCES EISDIR ELOOP ENAMETOOLONG ENOTDIR EPERM EROFS".split()}
 
 
 def as_user_error(error: Exception) -> UserError | None:
-    """The error as one that a user can mend, where it is: a `UserError`, or what is wrong with a path."""
+    """The error as a `UserError` if the user can correct it (also where a path is wrong), else None."""
     if isinstance(error, OSError) and error.filename is not None and error.errno in _ERRORS_OF_PATHS:
         return UserError(f"{error.filename}: {error.strerror}; name another path, or change its permissions")
     return error if isinstance(error, UserError) else None
 
 
 def exit_on_user_error(main: Callable[[Sequence[str]], Result]) -> Callable[[Sequence[str]], Result]:
-    """Wraps a program's ``main(argv)``: what a user can mend becomes ``error: ...`` and its exit code, which is 2."""
+    """Wraps a program's ``main(argv)``: a `UserError` becomes a line ``error: ...`` and its exit code."""
 
     @functools.wraps(main)
     def wrapped(argv: Sequence[str]) -> Result:

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, and stay through a loss of power."""
+"""Files that appear complete or not at all, and survive a power failure."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def sync(path: Path) -> None:
 
 @contextlib.contextmanager
 def atomic_file(path: Path) -> Iterator[IO[bytes]]:
-    """A file that appears under `path` complete or not at all; on an error no trace is left."""
+    """A file that appears under `path` complete or not at all; on an error nothing is left behind."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Of its own: ranks or workers on several machines, where process numbers repeat, may be at the same file.
+    # A unique name: processes of several machines, which may share a process id, may write the same file.
     temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}{TEMPORARY_SUFFIX}")
     try:
         with open(temporary, "wb") as file:
@@ -46,16 +46,22 @@ def atomic_file(path: Path) -> Iterator[IO[bytes]]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replaces a file by UTF-8 `text`, at once. Raises OSError."""
+    """Replaces a file by UTF-8 `text` atomically. Raises OSError."""
     with atomic_file(path) as file:
         file.write(text.encode("utf-8"))
+
+
+def check_file(path: Path, way_out: str) -> None:
+    """Raises `UserError`, ending with the `way_out`, where `path` is not a regular file."""
+    if not path.is_file():
+        raise UserError(f"{path} {'is not a file' if path.exists() else 'does not exist'}; {way_out}")
 
 
 def read_json_object(path: Path, way_out: str) -> dict[str, Any]:
     """The object that a JSON file holds.
 
     Raises:
-      UserError: there is no such file, or something else in it; the message ends with the `way_out`.
+      UserError: the file cannot be read or holds no JSON object; the message ends with the `way_out`.
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))

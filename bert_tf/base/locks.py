@@ -1,4 +1,4 @@
-"""One process at a time: a lock that ends with its holder, however that ends."""
+"""A lock for one process at a time, released when its holder ends, however it ends."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class LockedError(Exception):
 class FileLock:
     """Holds a lock on `path`, a file made for it, until it is released or the process ends.
 
-    By flock, which the kernel gives back by itself. On a file system without flock a second file,
-    ``<path>.held``, is the lock: made if it is not there, and removed at the end. One that is left by
-    a process of this machine that has ended is taken over; of a process elsewhere nobody here can tell.
+    Uses flock, which the kernel releases by itself. On a file system without flock a second file,
+    ``<path>.held``, is the lock: created if absent, and removed at the end. One left by an ended process
+    of this machine is taken over; whether a process of another machine has ended cannot be known here.
 
     Raises:
       LockedError: it is held.
@@ -122,7 +122,7 @@ def is_locked(path: Path) -> bool:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
-    except OSError:  # never locked, or there is no flock here
+    except OSError:  # never locked, or no flock on this file system
         with contextlib.suppress(OSError):
             return not _has_ended(_held_path(path).read_text(encoding="utf-8"))
     return False
@@ -133,7 +133,7 @@ def _myself() -> str:
 
 
 def _has_ended(holder: str) -> bool:
-    """Whether `holder`, as `_myself` writes it, was a process of this machine that is no more."""
+    """Whether `holder`, as `_myself` writes it, was a process of this machine and has ended."""
     words = holder.split()
     if len(words) != 4 or words[3] != platform.node() or not words[1].isdigit():
         return False
@@ -141,14 +141,14 @@ def _has_ended(holder: str) -> bool:
         os.kill(int(words[1]), 0)
     except ProcessLookupError:
         return True
-    except PermissionError:  # it is there, and somebody else's
+    except PermissionError:  # it runs, under another user
         pass
     return False
 
 
 @contextlib.contextmanager
 def _alone_on_this_machine(path: Path) -> Iterator[None]:
-    """Among the processes of this machine, which are all that may take over a lock of this machine."""
+    """Excludes other processes of this machine: only they may take over a lock left here."""
     name = hashlib.sha256(str(path.absolute()).encode()).hexdigest()[:16]
     with open(Path(tempfile.gettempdir()) / f"bert_tf-{os.getuid()}-{name}.lock", "a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

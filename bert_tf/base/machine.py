@@ -1,4 +1,4 @@
-"""What of this machine a program may use: GPUs and cores."""
+"""The GPUs and cores that a program may use on this machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _RANK_VARIABLES = ("HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RAN
 
 
 def rank_number(environ: Mapping[str, str]) -> int:
-    """The rank that a launcher has made of this process; 0 where none has."""
+    """The rank that a launcher gave this process; 0 without a launcher."""
     return int(next((environ[name] for name in _RANK_VARIABLES if name in environ), 0))
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sized
+from typing import Any
 
 from tqdm import tqdm
 
 PLAIN_LINE_INTERVAL_SECS = 10.0
 
 
-def has_terminal() -> bool:
+def _has_terminal() -> bool:
     """Whether stderr is a terminal that can hold a bar: tqdm hides it where no size is set."""
     try:
         return sys.stderr.isatty() and os.get_terminal_size(sys.stderr.fileno()).lines > 1
@@ -20,84 +22,94 @@ def has_terminal() -> bool:
         return False
 
 
-class PlainLines:
-    """Stands in for a tqdm bar where stderr is a file or a pipe: one line every ten seconds."""
+class Progress:
+    """A tqdm bar with rate and time left at a terminal; elsewhere a line every ten seconds and at the end.
 
-    def __init__(self, iterable: Iterable | None, total: int | None, unit: str, description: str):
-        self._iterable = iterable
-        self._total = total
-        self._unit = unit
-        self._description = description
-        self._postfix = ""
-        self._done = 0
-        self._started = self._printed = time.monotonic()
-        self._closed = False
-
-    def __iter__(self) -> Iterator:
-        for item in self._iterable or ():
-            yield item
-            self.update(1)
-        self.close()
-
-    def __enter__(self) -> PlainLines:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def update(self, count: int = 1) -> None:
-        self._done += count
-        now = time.monotonic()
-        if now - self._printed >= PLAIN_LINE_INTERVAL_SECS:
-            self._printed = now
-            self._print(now)
-
-    def set_postfix_str(self, text: str) -> None:
-        self._postfix = text
-
-    def close(self) -> None:
-        if not self._closed:
-            self._closed = True
-            self._print(time.monotonic())
-
-    def _print(self, now: float) -> None:
-        seconds = max(now - self._started, 1e-9)
-        rate = self._done / seconds
-        line = f"{self._description}: {self._done:,}"
-        if self._total:
-            line += f" of {self._total:,}"
-        line += f" {self._unit}, {rate:,.1f} {self._unit}/s"
-        if self._total and rate > 0:
-            line += f", {max(self._total - self._done, 0) / rate:,.0f} s left"
-        if self._postfix:
-            line += f", {self._postfix}"
-        print(line, file=sys.stderr, flush=True)
-
-
-def progress(
-    iterable: Iterable | None = None,
-    *,
-    total: int | None = None,
-    unit: str,
-    description: str,
-    disable: bool = False,
-    initial: int = 0,
-):
-    """A progress bar over `iterable`, or one moved by hand with ``update(count)``.
-
-    At a terminal this is tqdm (rate and time left); elsewhere `PlainLines`. `initial` is what an
-    earlier, interrupted run had already done.
+    Args:
+      iterable: what iterating over this object yields; None if the caller calls `update`.
+      total: number of units of the whole work; default: the iterable's length, if it has one.
+      initial: number of units that an earlier, interrupted run had already done.
+      disable: neither bar nor lines.
+      bar_options: further arguments of tqdm.
     """
-    if disable:
-        return tqdm(iterable, total=total, disable=True)
-    if has_terminal():
-        return tqdm(
-            iterable,
+
+    def __init__(
+        self,
+        iterable: Iterable | None = None,
+        *,
+        total: int | None = None,
+        unit: str = "",
+        description: str = "",
+        disable: bool = False,
+        initial: int = 0,
+        **bar_options: Any,
+    ):
+        if total is None and isinstance(iterable, Sized):
+            total = len(iterable)
+        self._iterable, self._unit, self._description = iterable, unit, description
+        self.total, self.initial, self.done, self.postfix = total, initial, initial, ""
+        self.started_at = self._printed_at = time.monotonic()
+        self._is_disabled, self._is_pending = disable, False
+        self._bar = tqdm(
             total=total,
             unit=unit if unit == "B" else f" {unit}",
             desc=description,
             unit_scale=unit == "B",
             initial=initial,
+            disable=disable or not _has_terminal(),
             dynamic_ncols=True,
+            **bar_options,
         )
-    return PlainLines(iterable, total and total - initial, unit, description)
+
+    def __iter__(self) -> Iterator:
+        for item in self._iterable or ():
+            yield item
+            self.update()
+        self.close()
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def update(self, count: int = 1, postfix: str = "") -> None:
+        """Counts `count` more units as done; `postfix` follows the numbers."""
+        self.done += count
+        self.postfix = postfix
+        self._bar.set_postfix_str(postfix, refresh=False)
+        self._bar.update(count)
+        self._is_pending = self._bar.disable and not self._is_disabled
+        if time.monotonic() - self._printed_at >= PLAIN_LINE_INTERVAL_SECS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Shows the newest state: redraws the bar, or prints the line if it was held back."""
+        self._bar.refresh()
+        self._printed_at = time.monotonic()
+        if self._is_pending:
+            self._is_pending = False
+            self.say(self._line(), sys.stderr)
+
+    def say(self, text: str, stream: Any) -> None:
+        """Prints a line without tearing the bar."""
+        # If stream is a closed pipe or a file on a full disk, nothing is left to report that to, and
+        # the work matters more.
+        with contextlib.suppress(OSError):
+            print_line = print if self._bar.disable else tqdm.write
+            print_line(text, file=stream)
+            stream.flush()
+
+    def close(self) -> None:
+        self.flush()
+        self._bar.close()
+
+    def _line(self) -> str:
+        rate = (self.done - self.initial) / max(time.monotonic() - self.started_at, 1e-9)
+        line = f"{self._description}: {self.done:,}"
+        if self.total:
+            line += f" of {self.total:,}"
+        line += f" {self._unit}, {rate:,.1f} {self._unit}/s"
+        if self.total and rate > 0:
+            line += f", {max(self.total - self.done, 0) / rate:,.0f} s left"
+        return line + (f", {self.postfix}" if self.postfix else "")

@@ -1,4 +1,4 @@
-"""Signals that ask a program to stop: SIGTERM and SIGUSR1, its exit code, and who answers them when."""
+"""SIGTERM and SIGUSR1: how programs stop on them, and with which exit code."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 
 
 def leave_on_stop_signals() -> None:
-    """From now on SIGTERM and SIGUSR1 end the program at once, as one that is to be started again.
+    """From now on SIGTERM and SIGUSR1 end the program at once with `STOPPED_EXIT_CODE`.
 
-    For the time in which nothing can be lost. A training loop handles them itself (`bert_tf.training`).
+    For times in which there is nothing to save. A training loop handles them itself (`StopSignals`).
     """
 
     def leave(number: int, _: Any) -> None:

@@ -1,4 +1,4 @@
-"""Numbers and switches as people type them: Python's own conversions take more than anybody means."""
+"""Parses typed numbers and switches more strictly than Python's own conversions."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import TEMPORARY_SUFFIX, read_json_object
-from bert_tf.base.progress import progress
+from bert_tf.base.progress import Progress
 from bert_tf.batches.data_order import RecordRange
 from bert_tf.batches.masking import Masker, MaskingRules, VocabularyIds
 from bert_tf.batches.packing import predictions_per_row
@@ -70,7 +70,7 @@ def make_missing_indexes(patterns: str, argument: str) -> None:
     """
     paths = find_shards(patterns, argument)
     if missing := [path for path in paths if open_index(path) is None]:
-        for path in progress(missing, unit="shards", description="making indexes"):
+        for path in Progress(missing, unit="shards", description="making indexes"):
             load_index(path)
     for path in paths:
         load_index(path)  # does something only where an index does not fit

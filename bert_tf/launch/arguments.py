@@ -20,7 +20,7 @@ class Argument(NamedTuple):
     parse: Callable[[str], Any]
 
 
-# No recipe comes near it; a mistyped number goes beyond it.
+# Far more than any recipe uses; a larger number is mistyped.
 _LARGEST = 100_000_000
 
 

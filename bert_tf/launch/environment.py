@@ -1,4 +1,4 @@
-"""What every launcher needs: the environment, what is shown, dry runs, starting a program."""
+"""What every launcher needs: the environment, console output, dry runs, starting a program."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bert_tf.launch import launchers
 CHECKOUT = Path(__file__).resolve().parents[2]
 # Variables that are on or off.
 SWITCHES = ("CONTINUE_WITH_CHANGES", "DRY_RUN", "PACKING", "RECOMPUTE")
-# More ranks than this on one machine are a mistyped number, unless it has so many cores.
+# More ranks than this on one machine are a mistyped number, unless it has as many cores.
 _MAX_RANKS_PER_MACHINE = 64
 
 
@@ -27,7 +27,7 @@ class LaunchEnvironment:
     """The environment variables and the machine, as a launcher sees them.
 
     Raises:
-      UserError: a variable has a value that it cannot have.
+      UserError: a variable has an invalid value.
     """
 
     def __init__(self, environ: Mapping[str, str]):
@@ -67,14 +67,14 @@ class LaunchEnvironment:
         return value
 
     def extra_flags(self, switches: Sequence[str]) -> list[str]:
-        """A program's flags by the variables that are called like them; `switches` are those it has."""
+        """The flags for those of `switches` that are on (--packing for PACKING), and --device=cpu for DEVICE=cpu."""
         return [f"--{name.lower()}" for name in switches if self.is_set(name)] + ["--device=cpu"] * self._uses_cpu
 
     def path(self, name: str, default: Path) -> Path:
         return Path(os.path.abspath(self.environ[name])) if self.environ.get(name) else default
 
     def check_num_gpus(self, wanted: int) -> None:
-        """Raises `UserError` where the machine, or the allocation, has too few GPUs, or cannot hold so many ranks."""
+        """Raises `UserError` where the machine or allocation has too few GPUs, or so many ranks are implausible."""
         num_nodes = launchers.count_nodes(self.environ)
         most = num_nodes * max(_MAX_RANKS_PER_MACHINE, count_cores())
         if wanted > most:
@@ -94,7 +94,7 @@ class LaunchEnvironment:
 
 
 def shown(path: Path) -> str:
-    """A path as short as it can be typed from here."""
+    """A path relative to the working folder if it lies in it."""
     relative = os.path.relpath(path)
     return relative if not relative.startswith("..") else str(path)
 
@@ -104,7 +104,7 @@ def show(lines: Sequence[str]) -> None:
 
 
 def end_dry_run(prepare: Callable[[], Any]) -> int:
-    """Shows what `prepare` finds; what a real run would stop with is a note here."""
+    """Calls `prepare`; an error that would stop a real run is only printed as a note."""
     try:
         prepare()
     except UserError as error:

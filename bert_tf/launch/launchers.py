@@ -36,7 +36,7 @@ from bert_tf.launch.rank import FORWARDED_SIGNALS, LAUNCHER_VARIABLE, POLL_SECS,
 LAUNCHERS = ("srun", "mpirun", "horovodrun", "none")
 
 
-# --- What there is -------------------------------------------------------------------------------
+# --- What is installed ---------------------------------------------------------------------------
 
 
 def count_nodes(environ: Mapping[str, str]) -> int:
@@ -58,7 +58,7 @@ def horovod_has_mpi() -> bool:
 
 
 def choose_launcher(num_ranks: int, environ: Mapping[str, str]) -> str:
-    """One of `LAUNCHERS`: LAUNCHER if set, else what is there.
+    """One of `LAUNCHERS`: LAUNCHER if set, else what is installed.
 
     Raises:
       UserError: LAUNCHER is unknown, not installed, or does not fit; or there is no Horovod.
@@ -98,8 +98,8 @@ def ranks_per_node(num_ranks: int, launcher: str, environ: Mapping[str, str]) ->
 def rank_environment(num_ranks: int, num_gpus: int) -> dict[str, str]:
     """Variables for `num_ranks` on a machine with `num_gpus`; what the user has set is kept."""
     variables = {
-        # One tensor at a time, in buckets of our own: the order of a sum does not depend on which
-        # tensors happened to be ready together.
+        # No fusion by Horovod (`ranks.workers` makes buckets): the order of a sum must not depend on
+        # which tensors happen to be ready together.
         "HOROVOD_FUSION_THRESHOLD": "0",
         # A rank that hangs ends all of them within a minute, with a reason. (Horovod looks every
         # 5 s, and with its cache of answers it would begin to count later.)
@@ -172,7 +172,7 @@ def serve_addresses() -> int:
 
     class Handler(RendezvousHandler):
         def do_DELETE(self) -> None:
-            self.send_status_code(OK)  # and nothing goes: a slower rank may still have to ask for it
+            self.send_status_code(OK)  # but keep the address: a slower rank may still need it
 
     return RendezvousServer().start(Handler)
 
@@ -251,7 +251,7 @@ class _Signals:
         self._received.append(number)
         if self.launcher is None:
             return
-        if self._received.count(signal.SIGINT) > 1:  # somebody who does not want to wait
+        if self._received.count(signal.SIGINT) > 1:  # the user does not want to wait
             self.launcher.send_signal(signal.SIGTERM)
         elif self._job.launcher == "srun":  # which passes it on to all machines
             self.launcher.send_signal(number)

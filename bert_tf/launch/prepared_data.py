@@ -1,4 +1,4 @@
-"""Which prepared records a pre-training phase reads: found by the manifests that bertPrep leaves."""
+"""Finds the prepared records of a pre-training phase by the manifests that bertPrep writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the recipes for pre-training share: phases, one run of run_pretraining.py each, in one folder."""
+"""What the pre-training recipes share: their phases, each a run of run_pretraining.py, in one folder."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from bert_tf.launch.environment import (
 from bert_tf.launch.prepared_data import Prepared, choose_prepared
 from bert_tf.memory.plan import AUTO, check_unpacked
 
-# Variables that pass a flag of run_pretraining.py on.
+# Switches that are passed on as flags of run_pretraining.py.
 EXTRAS = ("CONTINUE_WITH_CHANGES", "PACKING", "RECOMPUTE")
-# The largest that was ever published is 90,112; beyond this a number is mistyped.
+# The largest ever published is 90,112; a number beyond this is mistyped.
 MAX_GLOBAL_BATCH_SIZE = 1_000_000
 _CHECKPOINT = re.compile(r"ckpt-(\d{8,})")
 
 
 def rows_in(train_batch_size: int | str) -> int:
-    """Of a micro-batch, as the accumulation counts them: with "auto", which is found later, single rows."""
+    """Rows in a micro-batch; 1 for "auto", because the accumulation argument then counts single rows."""
     return 1 if isinstance(train_batch_size, str) else train_batch_size
 
 
@@ -91,15 +91,15 @@ class Phase:
 
 
 class Recipe:
-    """A recipe's plan: the values that were typed, and the phases they make.
+    """A recipe with its arguments, and the phases that follow from them.
 
     Args:
-      name: of the recipe, part of the folder's name.
+      name: part of the folder's name.
       optimizer_type: of run_pretraining.py.
-      arguments, typed: the positional arguments, and what was typed of them.
-      values: the typed ones parsed, the rest by default.
+      arguments, typed: the positional arguments, and the texts typed for the first of them.
+      values: of all arguments, typed or default.
       phases: in their order.
-      batches: the global batches as the folder's name gives them.
+      batches: the global batches, part of the folder's name.
     """
 
     def __init__(
@@ -229,7 +229,7 @@ def check_warmup(phase: Phase, argument: str) -> None:
 
 
 def check_init_checkpoint(path: Path) -> None:
-    """Raises `UserError` where no checkpoint can be meant; the program looks closer."""
+    """Raises `UserError` where there is no checkpoint at all; the program checks the rest."""
     if not any(
         place.exists() for place in (path / "checkpoints", path / "bert_model.ckpt.index", Path(f"{path}.index"))
     ):
@@ -240,7 +240,7 @@ def check_init_checkpoint(path: Path) -> None:
 
 
 def check_same_plan(folder: Path, plan: Mapping[str, Any]) -> None:
-    """Compares with the plan of the run that was begun in `folder`, if it is there.
+    """Compares `plan` with that of the run in `folder`, if there is one.
 
     Raises:
       UserError: it was started with other values; names each difference.

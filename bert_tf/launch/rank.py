@@ -1,4 +1,4 @@
-"""What wraps each rank: its log, its exit code, its signals, and its end when another rank has failed.
+"""Wraps each rank: keeps its log and exit code, passes signals on, and ends it when another rank has failed.
 
 Started by `launchers` as ``python -m bert_tf.launch.rank <log folder> <number of ranks> <program> ...``.
 """
@@ -31,16 +31,16 @@ from bert_tf.ranks import rendezvous
 
 FORWARDED_SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 POLL_SECS = 0.2
-# The launcher's process number, where it is a process of this machine.
+# The launcher's process id, where it is a process of this machine.
 LAUNCHER_VARIABLE = "BERT_TF_LAUNCHER"
-# What TensorFlow writes past its log level, and what helps nobody.
+# Unhelpful lines that TensorFlow prints whatever its log level.
 _NOISE = re.compile(
     rb"(WARNING: All log messages before absl::InitializeLog\(\) is called are written to STDERR"
     rb"|I0000 [^\n]*Compiled cluster using XLA![^\n]*)\r?\n"
 )
 
-# How long a rank that has ended holds its launcher back from killing the others: while rank 0 may
-# still be saving, and after a failure, so that the others can say what they saw.
+# How long an ended rank delays its own exit, at which the launcher kills the others: while rank 0 may
+# still be saving, and after a failure, so that the others can report what they saw.
 WAIT_FOR_SAVING_SECS, WAIT_AFTER_FAILURE_SECS = 600.0, 5.0
 
 
@@ -77,7 +77,7 @@ def main(argv: Sequence[str]) -> int:
         _copy_until_end(reader, log, child)
         code = shell_code(child.wait())
     if code - 128 in received and code - 128 != signal.SIGINT:
-        code = STOPPED_EXIT_CODE  # stopped before it could note the signal, when there was nothing to save yet
+        code = STOPPED_EXIT_CODE  # killed by the signal before it handled it, when there was nothing to save yet
     _note_exit(folder, rank, code)
     _wait_for_others(folder, num_ranks, code)
     for file in (pid_file, rendezvous.arrival_file(folder, rank)):
@@ -117,7 +117,7 @@ def start_child(command: Sequence[str], output, environment: Mapping[str, str], 
     def ask_for_signal() -> None:
         if libc is not None and hasattr(libc, "prctl"):
             libc.prctl(1, death_signal)  # PR_SET_PDEATHSIG
-        if os.getppid() != parent:  # killed before it was asked for, so that no signal comes any more
+        if os.getppid() != parent:  # the parent was killed before the call above, which then has no effect
             os._exit(128 + signal.SIGKILL)
 
     return subprocess.Popen(

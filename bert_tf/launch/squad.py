@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_tf.base.errors import UserError
+from bert_tf.base.files import check_file
 from bert_tf.config import PRECISIONS, PRESETS, BertConfig
 from bert_tf.launch import launchers
 from bert_tf.launch.arguments import (
@@ -43,7 +44,7 @@ ARGUMENTS = (
     Argument("checkpoint", "data/download/google_pretrained_weights/uncased_L-24_H-1024_A-16/bert_model.ckpt", text),
     Argument("epochs", "1.1", positive),
 )
-# Variables that pass a flag of run_squad.py on.
+# Switches that are passed on as flags of run_squad.py.
 EXTRAS = ("CONTINUE_WITH_CHANGES", "RECOMPUTE")
 
 
@@ -52,11 +53,6 @@ def launch(typed: Sequence[str], environment: LaunchEnvironment) -> int:
     values = parse_arguments(ARGUMENTS, typed)
     num_ranks = values["num_gpus"]
     global_batch_size = values["batch_size_per_gpu"] * num_ranks
-    if values["doc_stride"] >= values["seq_length"]:
-        raise UserError(
-            f"doc_stride (position 7) is {values['doc_stride']}: must be less than seq_length, "
-            f"{values['seq_length']}, or text between two windows would be left out"
-        )
     name = f"tf_bert_finetuning_squad_{values['bert_model']}_{values['precision']}_gbs{global_batch_size}"
     folder = environment.path("RESULTS_DIR", CHECKOUT / "results" / name)
     squad_dir = environment.path(
@@ -107,11 +103,11 @@ def squad_flags(values: Values, squad_dir: Path, folder: Path, environment: Laun
         for use, split in (("train", "train"), ("predict", "dev"))
     }
     for file in files.values():
-        if not file.is_file():
-            raise UserError(
-                f"{file} is not there; get it by data/bertPrep.py --action download --dataset squad, or "
-                "set SQUAD_DIR to the folder that holds it"
-            )
+        check_file(
+            file,
+            "download it with data/bertPrep.py --action download --dataset squad, or set SQUAD_DIR to the folder "
+            "that holds it",
+        )
     return {
         **files,
         **squad_model(values, folder, environment),
@@ -131,14 +127,12 @@ def squad_flags(values: Values, squad_dir: Path, folder: Path, environment: Laun
 
 
 def squad_model(values: Values, folder: Path, environment: LaunchEnvironment) -> dict[str, Any]:
-    """Flags that say which weights: a checkpoint's, or new ones where it is called ``none``."""
+    """Flags for the initial weights: those of a checkpoint, or new ones if the argument is ``none``."""
     if values["checkpoint"] == "none":
+        if not environment.environ.get("VOCAB_FILE"):
+            raise UserError("checkpoint is 'none' (random weights), which needs VOCAB_FILE=<a vocab.txt>")
         vocab_file = environment.path("VOCAB_FILE", Path())
-        if not vocab_file.is_file():
-            raise UserError(
-                "checkpoint is 'none' (random weights), which needs VOCAB_FILE=<a vocab.txt>"
-                + (f"; there is no file {vocab_file}" if environment.environ.get("VOCAB_FILE") else "")
-            )
+        check_file(vocab_file, "set VOCAB_FILE to a vocab.txt")
         with open(vocab_file, encoding="utf-8") as file:
             config = BertConfig.preset(values["bert_model"], sum(1 for _ in file))
         config_file = folder / "bert_config.json"
@@ -154,7 +148,7 @@ def squad_model(values: Values, folder: Path, environment: LaunchEnvironment) ->
         raise UserError(
             f"bert_model (position 8) is {values['bert_model']}, {num_layers} layers of {hidden_size}, but "
             f"{config_file} describes {config.num_hidden_layers} layers of {config.hidden_size}; name the "
-            "model that the checkpoint is"
+            "checkpoint's model"
         )
     return {"init_checkpoint": checkpoint}
 

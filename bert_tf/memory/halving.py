@@ -1,9 +1,8 @@
-"""Out of memory in the first updates: half the micro-batch, the same update.
+"""Halves the micro-batch when the first updates run out of memory; the update stays the same.
 
-A GPU whose memory is short says so, and the update does not depend on how its rows are split into
-micro-batches. So the first updates can be tried with a micro-batch that the plan (`memory.plan`)
-takes for small enough. A process on a CPU mostly dies without a word instead; there the plan alone
-decides.
+On a GPU a lack of memory raises an error, and an update does not depend on how its rows are split
+into micro-batches. So the micro-batch that `memory.plan` predicts to fit is tried in the first updates.
+On a CPU the process is mostly killed instead; there the plan alone decides.
 
 Shape letters: A micro-batches of an update, B micro-batch.
 """
@@ -19,12 +18,12 @@ import tensorflow as tf
 from bert_tf.base.errors import UserError
 from bert_tf.config import BatchSplit
 
-# After so many updates everything that needs memory has asked for it: the first ones compile, too.
+# After so many updates, which include compilation, all memory has been allocated.
 TRIAL_UPDATES = 3
 
 
 def out_of_memory(micro_batch_size: int, error: tf.errors.OpError) -> UserError:
-    """What to say where a smaller micro-batch is not tried, or there is none."""
+    """The error where no smaller micro-batch is tried or possible."""
     return UserError(
         f"out of memory with a micro-batch of {micro_batch_size} ({str(error).splitlines()[0]}); --plan says what "
         "fits: a smaller --train_batch_size with more --num_accumulation_steps is the same update, --recompute takes "
@@ -58,7 +57,7 @@ class HalvingStep:
         return self._step.variables
 
     def __call__(self, features: dict[str, tf.Tensor], *arguments: Any, **options: Any) -> Any:
-        """As the wrapped step's, but for packed rows, whose split is fixed."""
+        """Like the wrapped step's; not for packed rows, whose split is fixed."""
         while self._num_trials:
             update = self._step.agree(self._reshaped(features), *arguments, **options)
             sums = self._workers.run_keeping_alive(functools.partial(self._try, update))

@@ -26,28 +26,28 @@ from bert_tf.config import BatchSplit, BertConfig, compute_dtype
 
 GIB = 1 << 30
 FLOAT = 4
-# The largest flat copy that an all-reduce sends, but for a single larger variable (ranks.workers.BUCKET_BYTES).
+# The largest flat copy that an all-reduce sends, unless one variable is larger (ranks.workers.BUCKET_BYTES).
 BUCKET = 128 << 20
 # What libraries, driver and compiled code take beside tensors.
 PROGRAM = 0.75 * GIB
-# Tensors that are needed for a moment only take more than their bytes: the allocator hands out pieces that
-# are up to twice as long as what was asked for.
+# Short-lived tensors take more than their bytes: the allocator hands out blocks of up to twice the requested
+# size.
 FRAGMENTATION = 1.1
-# The word table's gradient while it is made: of the head, of the embeddings, their sum, the sum
-# over the micro-batches.
+# Copies of the word table's gradient: of the head, of the embeddings, their sum, and the sum over the
+# micro-batches.
 TABLE_COPIES = 4
 LARGEST_MICRO_BATCH = 1024
 AUTO = "auto"
 
 
 class _Kept(NamedTuple):
-    """What is kept, in elements of the compute type and in further bytes, for one of each kind."""
+    """Elements of the compute type, and further bytes, kept per element of a shape."""
 
-    rows_elements: float  # by a layer for its backward pass, for one of R*H
+    rows_elements: float  # by a layer for its backward pass, per element of R*H
     rows_bytes: float
-    scores_elements: float  # the same for one of B*N*S*S
+    scores_elements: float  # the same per element of B*N*S*S
     scores_bytes: float
-    logits_elements: float  # by the head and its gradient, for one of B*P*V
+    logits_elements: float  # by the head and its gradient, per element of B*P*V
     logits_bytes: float
     optimizer_copies: float  # of the largest variable, while it is updated
 
@@ -116,7 +116,7 @@ class Memory:
     first_moments: float
     second_moments: float
     activations: float  # kept for the backward pass
-    workspace: float  # what comes and goes: the head, gradients on their way, the optimizer's and all-reduce's copies
+    workspace: float  # temporary: the head, gradients of a layer, copies of the optimizer and the all-reduce
 
     @property
     def total(self) -> float:
@@ -170,14 +170,14 @@ class Device(NamedTuple):
 
 
 def find_device(gpu_memory_gib: float | None, num_ranks: int) -> Device:
-    """What a rank has: what was given, else the smallest card of this machine, else its part of free memory."""
+    """A rank's memory: as given, else of this machine's smallest GPU, else its share of the free memory."""
     if gpu_memory_gib is not None:
         if not gpu_memory_gib > 0:
             raise UserError(f"--gpu_memory_gib={gpu_memory_gib:g}: must be positive")
         return Device(gpu_memory_gib * GIB, "--gpu_memory_gib")
     cards = _cards()
     if cards:
-        return Device(min(cards), "the card's memory")
+        return Device(min(cards), "the GPU's memory")
     return Device(_free_memory() / num_ranks, f"free memory of this machine, for {num_ranks} rank(s)")
 
 
@@ -220,11 +220,11 @@ def choose_split(
     describe: Callable[[], Workload],
     gpu_memory_gib: float | None,
 ) -> BatchSplit:
-    """What --train_batch_size means: a number, or "auto" with a global batch to be cut.
+    """What --train_batch_size means: a number, or "auto" with a global batch to be split.
 
     Args:
       num_accumulation_steps, global_batch_size: None where they were not typed.
-      describe: returns what is to fit, of any micro-batch.
+      describe: returns the training that must fit; its micro-batch is ignored.
 
     Raises:
       UserError: these flags contradict each other, or the ranks cannot share the global batch.
@@ -241,7 +241,7 @@ def choose_split(
     if global_batch_size is None:
         raise UserError(f"--train_batch_size={AUTO} needs --global_batch_size, the sequences of all ranks in an update")
     if num_accumulation_steps is not None:
-        raise UserError(f"--train_batch_size={AUTO} finds --num_accumulation_steps by itself; leave that away")
+        raise UserError(f"--train_batch_size={AUTO} finds --num_accumulation_steps by itself; omit that")
     work = describe()
     if global_batch_size < 1 or global_batch_size % work.num_ranks:
         raise UserError(f"--global_batch_size={global_batch_size}: must be a multiple of the {work.num_ranks} rank(s)")
@@ -251,11 +251,11 @@ def choose_split(
 
 
 def check_unpacked(train_batch_size: str | int, packing: bool) -> None:
-    """Raises `UserError` where the size is to be found, by a plan that knows rows of one instance only."""
+    """Raises `UserError` for an automatic size with packing: the plan assumes one instance per row."""
     if packing and train_batch_size == AUTO:
         raise UserError(
-            f"the batch size {AUTO} and packing do not go together, because the plan of the memory knows "
-            "no packed rows: give the size as a number, or leave packing away"
+            f"the batch size {AUTO} and packing do not go together, because the memory plan does not "
+            "know packed rows: give the size as a number, or turn packing off"
         )
 
 
@@ -282,7 +282,7 @@ def plan(work: Workload, device: Device) -> list[str]:
             ("v", "second_moments"),
         )
     ]
-    scopes = {False: work.scope, True: "blocks" if work.scope == "step" else work.scope}  # as `choose_scope` has it
+    scopes = {False: work.scope, True: "blocks" if work.scope == "step" else work.scope}  # as in `choose_scope`
     variants = [
         (
             f"{'16 bit' if precision == 'bf16' else 'fp32'}{', recompute' if recompute else ''}",
@@ -311,5 +311,5 @@ def plan(work: Workload, device: Device) -> list[str]:
         if "*" not in marks or size == LARGEST_MICRO_BATCH:
             break
         size *= 2
-    lines += ["", "16 bit: fp16 or bf16; tf32 is as fp32. Accumulation takes no memory."]
+    lines += ["", "16 bit: fp16 or bf16; tf32 takes as much as fp32. Accumulation takes no memory."]
     return lines

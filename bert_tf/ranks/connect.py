@@ -20,7 +20,7 @@ from bert_tf.ranks.horovod_workers import connect_horovod
 from bert_tf.ranks.rendezvous import await_ranks
 from bert_tf.ranks.workers import Workers
 
-# Of all that TensorFlow logs while it looks for GPUs, the lines that say why it has none.
+# Lines of TensorFlow's log that say why it found no GPU.
 _REASON = re.compile(
     r"could not load dynamic library|cannot dlopen|cuda drivers|cuInit|CUDA_ERROR|multiprocessor count|"
     r"compute capability|cannot register",
@@ -31,12 +31,12 @@ _REASON = re.compile(
 def connect(use_horovod: bool) -> Workers:
     """The ranks of this job: one process, or Horovod's where `use_horovod`.
 
-    Each rank takes the GPU with its local number; where it can see one only (Slurm's --gpus-per-task), that one.
+    Each rank takes the GPU with its local number; where it sees only one (Slurm's --gpus-per-task), that one.
 
     Raises:
       UserError: Horovod is wanted and cannot be used; this machine has GPUs that TensorFlow cannot use; or ranks
         would share a GPU.
-      LostRankError: some rank has not come.
+      LostRankError: some rank has not started.
     """
     gpus = tf.config.list_physical_devices("GPU")
     _check_gpus(gpus)
@@ -58,13 +58,13 @@ def _check_gpus(gpus: Sequence[Any]) -> None:
     if num_cards:
         raise UserError(
             f"nvidia-smi lists {num_cards} GPU(s) that may be used here, TensorFlow has 0: {_explain_no_gpu()}. "
-            "Mend that ('bash scripts/setup.sh' installs the CUDA libraries), or train on the CPU by --device=cpu "
+            "Fix that ('bash scripts/setup.sh' installs the CUDA libraries), or train on the CPU by --device=cpu "
             "(launchers: DEVICE=cpu)"
         )
 
 
 def _explain_no_gpu() -> str:
-    """What TensorFlow logs when it looks for GPUs. In a process of its own: here its log level is fixed already."""
+    """What TensorFlow logs when it looks for GPUs. In a subprocess, because the log level is already fixed here."""
     if not tf.test.is_built_with_cuda():
         return "this TensorFlow was built without CUDA (it is tensorflow-cpu)"
     look = "import tensorflow as tf; tf.config.list_physical_devices('GPU')"
@@ -81,14 +81,14 @@ def _explain_no_gpu() -> str:
 
 def _gpu_number(gpus: Sequence[Any], workers: Workers) -> int:
     """Which of the GPUs that this rank sees is its own."""
-    # A rank that sees one GPU only cannot tell whether it is the same as another rank's, but all of them together can.
+    # A rank that sees only one GPU learns from the others whether they see the same one.
     seen = "\n".join([platform.node(), os.environ.get("CUDA_VISIBLE_DEVICES", ""), *list_gpus()])
     mark = int(hashlib.sha256(seen.encode()).hexdigest()[:15], 16) if len(gpus) == 1 else -1
     alike = np.flatnonzero(workers.gather(np.array([mark]))[:, 0] == mark)
     if len(gpus) == 1 and len(alike) > 1:
         raise UserError(
-            f"ranks {', '.join(map(str, alike))} on {platform.node()} see one and the same GPU; start one rank "
-            "there, or let each see a GPU of its own"
+            f"ranks {', '.join(map(str, alike))} on {platform.node()} see the same GPU; start one rank "
+            "there, or let each see its own GPU"
         )
     if len(gpus) > 1 and workers.local_rank >= len(gpus):
         raise UserError(

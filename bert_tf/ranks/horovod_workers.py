@@ -41,7 +41,7 @@ class HorovodWorkers(Workers):
             self._horovod.broadcast_variables(variables, root_rank=0)
 
     def gather(self, vector: np.ndarray) -> np.ndarray:
-        # On the host, whose numbers these are: behind no work of a device.
+        # On the host, so that it does not wait for work pending on a device.
         with self.expecting_all(), tf.device("/CPU:0"):
             gathered = self._horovod.allgather(tf.constant(np.asarray(vector)[np.newaxis]), name="gather")
             return gathered.numpy()
@@ -66,14 +66,14 @@ class HorovodWorkers(Workers):
             if job.error is not None:
                 raise job.error
             if _FAILED in states:
-                time.sleep(1.0)  # the rank that knows the reason is to end first
+                time.sleep(1.0)  # so that the rank that knows the reason ends first
                 raise UserError(f"rank {np.flatnonzero(states == _FAILED)[0]} cannot go on; its log says why")
             if np.all(states == _DONE):
                 return job.result
 
 
 class _Job(threading.Thread):
-    """Work in a thread of its own, so that the main thread can tell how it stands."""
+    """Work in its own thread, so that the main thread can report its state."""
 
     def __init__(self, work: Callable[[], Any]):
         super().__init__(daemon=True)

@@ -1,7 +1,7 @@
-"""Ranks wait for each other before Horovod starts, so that one that never comes is named.
+"""Ranks wait for each other before Horovod starts, so that one that never starts is named.
 
-Horovod cannot tell: its Gloo gives up after 30 s without saying on whom, and MPI waits for ever. So each rank
-leaves a file in the folder where the launcher keeps the logs, which all ranks share.
+Horovod does not name it: Gloo gives up after 30 s without saying on which rank, and MPI waits for ever. So each
+rank creates a file in the launcher's log folder, which all ranks share.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ def arrival_file(folder: Path, rank: int) -> Path:
 
 
 def await_ranks(environ: MutableMapping[str, str] = os.environ) -> None:
-    """Returns when all ranks of this job have come here.
+    """Returns when all ranks of this job have called it.
 
-    Without a launcher of ours there is no folder to meet in; then Horovod is told to give up a rank that does not
-    answer for as long as `LIMIT_SECS`. It lists such ranks in the log of rank 0.
+    Without our launchers there is no such folder; then Horovod is told to give up on a rank that does not answer
+    for `LIMIT_SECS`. It lists such ranks in the log of rank 0.
 
     Raises:
-      LostRankError: some did not come in time. All that did raise the same.
+      LostRankError: some did not start in time. All others raise the same.
     """
     if VARIABLE not in environ:
         environ.setdefault("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", f"{LIMIT_SECS:.0f}")
@@ -51,7 +51,7 @@ def await_ranks(environ: MutableMapping[str, str] = os.environ) -> None:
         if time.monotonic() > until:
             write_text(
                 verdict,
-                f"rank {', '.join(map(str, sorted(missing)))} of {num_ranks} has not come within {LIMIT_SECS:.0f} s "
+                f"rank {', '.join(map(str, sorted(missing)))} of {num_ranks} has not started within {LIMIT_SECS:.0f} s "
                 f"after rank {rank}; rank_<number>.log in {folder} may say why. Nothing is lost: the same command "
                 "starts again",
             )

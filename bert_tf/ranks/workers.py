@@ -1,7 +1,7 @@
 """What ranks exchange: the interface, and one process as its simplest case.
 
-`Workers` is the interface and, as it stands, a single process; `horovod_workers` has the other kind.
-Everything here is called by all ranks in the same order.
+`Workers` is the interface and its implementation for one process; `horovod_workers` has that for several.
+All ranks call everything here in the same order.
 """
 
 from __future__ import annotations
@@ -44,28 +44,28 @@ class Workers:
 
     @contextlib.contextmanager
     def expecting_all(self) -> Iterator[None]:
-        """Around a compiled function with a `mean` in it: a rank that is lost there is a `LostRankError`."""
+        """For a compiled function with a `mean` in it: raises `LostRankError` if a rank is lost there."""
         yield
 
     def run_keeping_alive(self, work: Callable[[], Result]) -> Result:
         """Does this rank's `work` and returns its result once the work of all ranks is done.
 
         For work whose length differs among the ranks, such as a checkpoint that only the chief
-        saves. A rank that waits in a collective for longer than the stall limit ends the run, since
-        one that hangs looks the same; in here no rank does, however long the others take, and one
-        that hangs (as a whole process) is still noticed.
+        saves. Waiting in a collective operation for longer than the stall limit would end the run,
+        because a slow rank looks like one that hangs. Here ranks wait as long as needed, and a process
+        that hangs is still noticed.
 
         Raises:
-          UserError: the work of another rank failed. What `work` raises is raised.
+          UserError: the work of another rank failed. Errors of `work` itself are raised unchanged.
         """
         return work()
 
 
 def in_buckets(tensors: Sequence[tf.Tensor], reduce: Callable[[int, tf.Tensor], tf.Tensor]) -> list[tf.Tensor]:
-    """What `reduce` (a bucket's number, its values in one row -> as many values) makes of the tensors.
+    """Applies `reduce` (bucket number, flat values -> as many values) to the tensors, bucket by bucket.
 
-    A bucket is copied only when the one before it has been reduced and split up again, or the copies of
-    all buckets would be there at once.
+    A bucket is copied only after the one before it has been reduced and split again, so that there is one
+    copy at a time.
     """
     reduced: list[tf.Tensor] = []
     previous: list[tf.Tensor] = []

@@ -1,7 +1,7 @@
-"""Checkpoints: written beside, fsynced, renamed, verified, found again.
+"""Checkpoints: written under a temporary name, fsynced, renamed, verified, found again.
 
 One folder a checkpoint, laid out as Google publishes a model: ``bert_config.json``, ``vocab.txt``
-and a TensorFlow checkpoint ``bert_model.ckpt`` with Google's variable names (optimiser slots are
+and a TensorFlow checkpoint ``bert_model.ckpt`` with Google's variable names (optimizer slots are
 ``<name>/adam_m`` and ``<name>/adam_v``, as in Google's training checkpoints). Beside them
 ``state.json`` (position of the run) and ``manifest.json`` (sha256 of every file). So
 `tf.train.load_checkpoint` reads it without this code, and everything that reads Google's folders
@@ -28,10 +28,10 @@ from bert_tf.base.files import read_json_object, sha256_of_file, sync
 PREFIX = "bert_model.ckpt"
 STATE = "state.json"
 MANIFEST = "manifest.json"
-# The second form is a checkpoint that `save` has put aside for another one of the same update.
+# The second form is a checkpoint that `save` is replacing by another one of the same update.
 _NAME = re.compile(r"(\.replaced-)?ckpt-(\d{8,})")
 _UNFINISHED, _REPLACED = ".unfinished-", ".replaced-"
-# Inside the model these have rows up to a multiple of 8; in files exactly one for each piece.
+# In the model these are padded to a multiple of 8 rows; in files they have one row for each piece.
 _VOCABULARY_ROWS = ("bert/embeddings/word_embeddings", "cls/predictions/output_bias")
 _SLOTS = ("/adam_m", "/adam_v", "/momentum")
 _NOT_WEIGHTS = ("global_step",)
@@ -91,7 +91,7 @@ class CheckpointFolder:
             partial.mkdir(parents=True)
             self._write(partial, variables, dict(state, updates_applied=update))
             if final.exists():  # damaged, or this update was saved before a restart from an older one
-                os.rename(final, replaced)  # a kill before the next line leaves it to be found under this name
+                os.rename(final, replaced)  # if killed before the next line, `list` finds it under this name
             os.rename(partial, final)
             sync(self.folder)
             shutil.rmtree(replaced, ignore_errors=True)
@@ -100,11 +100,11 @@ class CheckpointFolder:
             reason = str(error).splitlines()[0]
             raise SaveError(
                 f"checkpoint {final} could not be written ({reason}); the older ones are untouched; "
-                "make room or mend the permissions of that folder and start again"
+                "make room or correct the permissions of that folder and start again"
             ) from None
         for old in self.list()[: -self._keep]:
             doomed = self.folder / f"{_UNFINISHED}{old.name}"
-            os.rename(old, doomed)  # first out of sight, so that a kill leaves no half checkpoint
+            os.rename(old, doomed)  # first renamed, so that a kill leaves no incomplete checkpoint in `list`
             shutil.rmtree(doomed, ignore_errors=True)
         return final
 
@@ -113,7 +113,9 @@ class CheckpointFolder:
         if not self.folder.is_dir():
             return []
         found: dict[int, Path] = {}
-        for path in sorted(self.folder.iterdir()):  # one put aside comes first, so that it counts where it is alone
+        for path in sorted(
+            self.folder.iterdir()
+        ):  # one being replaced sorts first, so that it counts only where it is alone
             name = _NAME.fullmatch(path.name)
             if name and path.is_dir():
                 found[int(name[2])] = path
@@ -126,11 +128,11 @@ class CheckpointFolder:
             damage = find_damage(path)
             if damage is None:
                 return path, complaints
-            complaints.append(f"checkpoint {path} is damaged ({damage}) and is passed over")
+            complaints.append(f"checkpoint {path} is damaged ({damage}) and is skipped")
         return None, complaints
 
     def newest_finite(self) -> Path | None:
-        """The newest checkpoint that is whole and holds finite numbers only. Reads all of it."""
+        """The newest undamaged checkpoint of which all numbers are finite. Reads whole checkpoints."""
         for path in reversed(self.list()):
             if find_damage(path) is None:
                 reader = tf.train.load_checkpoint(str(path / PREFIX))
@@ -144,7 +146,7 @@ class CheckpointFolder:
         if report.missing:
             raise UserError(
                 f"checkpoint {path} lacks {', '.join(report.missing[:3])} "
-                f"({len(report.missing)} variables in all): it is of another model or optimizer; "
+                f"({len(report.missing)} variables in all): it belongs to another model or optimizer; "
                 "choose another run folder"
             )
         return read_state(path)
@@ -167,7 +169,7 @@ class CheckpointFolder:
         sync(folder)
 
     def remove_leftovers(self) -> None:
-        """Removes what a killed run left half-written or half-deleted, and ends a replacement that it began."""
+        """Removes what a killed run left half-written or half-deleted, and completes a replacement it had begun."""
         for path in self.folder.glob(f"{_REPLACED}ckpt-*"):
             final = self.folder / path.name[len(_REPLACED) :]
             if final.exists():
@@ -181,7 +183,7 @@ class CheckpointFolder:
 def find_damage(folder: Path) -> str | None:
     """What is wrong with a checkpoint of ours, or None: every file must match its sha256."""
     try:
-        hashes = read_json_object(folder / MANIFEST, "it was made with the checkpoint")["sha256"]
+        hashes = read_json_object(folder / MANIFEST, "every checkpoint has one")["sha256"]
         for name, expected in hashes.items():
             if sha256_of_file(folder / name) != expected:
                 return f"{name} does not match its sha256"

@@ -53,7 +53,7 @@ def _encoder_flops(config: BertConfig, seq_length: int) -> int:
 
 
 def peak_tflops(device_name: str, precision: str) -> float | None:
-    """Dense peak of one device in TFLOP/s, or None where we do not know it (every CPU).
+    """Dense peak of one device in TFLOP/s, or None where it is unknown (every CPU).
 
     `device_name` is what ``tf.config.experimental.get_device_details`` calls it.
     """

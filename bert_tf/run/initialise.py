@@ -43,7 +43,7 @@ def resolve(path: str | Path, argument: str = "init_checkpoint") -> Path:
 
 
 def check_same_vocabulary(prefix: Path, vocabulary: str | None) -> None:
-    """Raises `UserError` where a vocab.txt beside the checkpoint numbers its pieces otherwise than the records do."""
+    """Raises `UserError` where a vocab.txt beside the checkpoint does not match that of the records."""
     file = prefix.parent / "vocab.txt"
     if vocabulary is None or not file.is_file():
         return
@@ -64,7 +64,7 @@ def initialise_from(
     telemetry: Telemetry,
     vocabulary: str | None = None,
 ) -> None:
-    """Loads all weights that a checkpoint and the model share, and says which they do not share.
+    """Loads all weights that a checkpoint and the model share, and reports the others.
 
     `vocabulary` is the text of the vocab.txt that the data was made with.
     """

@@ -1,8 +1,8 @@
-"""Tells from the logged losses when a training goes nowhere or falls apart.
+"""Warns when the logged losses show that a training makes no progress or diverges.
 
-Two rules, each of which warns once in a start of the program. Both were laid on the curves of real
-runs (tests/golden/loss_curves.json), none of which they complain about: long plateaus are common,
-but at the level that the pieces' frequencies alone give, well below ln V + ln 2.
+Two rules, each of which warns at most once per start of the program. Neither warns about the curves of
+real runs in tests/golden/loss_curves.json: long plateaus are common, but at the loss of a model that
+knows only the pieces' frequencies, well below ln V + ln 2.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import math
 
 # By then the losses of all runs seen had fallen by 2 nats and more; a warm-up delays that.
 _NO_PROGRESS_UPDATES, _WARMUP_SHARE, _PROGRESS_NATS = 300, 0.25, 0.2
-# A jump goes beyond everything recent by the width of what was recent, and by this much at least.
+# A jump exceeds the largest recent loss by the range of the recent losses, and at least by _JUMP_NATS.
 _RECENT_REPORTS, _JUDGED_FROM, _JUMP_NATS = 20, 10, 0.5
 _CAUSES = (
     "usual causes: duplicated text, records made with another vocabulary than the model's, too high a learning "
@@ -42,8 +42,8 @@ class LossWatch:
         if self._may_be_stuck and update >= self._due:
             self._may_be_stuck = False
             warnings.append(
-                f"after {update:,} updates the loss is {loss:.2f} and has not left {self._start_loss:.2f}, where a "
-                f"model stands that has learned nothing; {_CAUSES} (or too low a rate)"
+                f"after {update:,} updates the loss is {loss:.2f} and still near {self._start_loss:.2f}, the loss of a "
+                f"model that has learned nothing; {_CAUSES} (or too low a rate)"
             )
         if self._may_jump and self._is_jump(loss):
             self._may_jump = False

@@ -1,4 +1,4 @@
-"""The folder of one run: locked while it is used, and bound to the settings it was begun with."""
+"""The folder of one run: locked while in use, and bound to the settings the run was begun with."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class RunFolder:
         if changed:
             raise UserError(
                 f"run folder {self.path} holds a run with other settings ({'; '.join(changed)}); "
-                "go on with them anyway by --continue_with_changes, or choose another folder"
+                "continue anyway with --continue_with_changes, or choose another folder"
             )
 
 
@@ -84,13 +84,13 @@ def read_config(folder: Path) -> dict[str, Any] | None:
     if not path.exists():
         if (folder / "checkpoints").exists():
             raise UserError(
-                f"{folder} holds checkpoints but no {CONFIG}, so it cannot be told whose they are; "
+                f"{folder} holds checkpoints but no {CONFIG}, so it is unknown which run they belong to; "
                 "choose another folder"
             )
         return None
     config = read_json_object(path, "choose another folder")
     if not isinstance(config.get("identity"), dict):
-        raise UserError(f"{path} holds no run's settings; choose another folder")
+        raise UserError(f"{path} holds no settings of a run; choose another folder")
     return config
 
 

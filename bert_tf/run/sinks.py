@@ -1,16 +1,14 @@
 """Where telemetry goes: the console, files of lines, DLLogger's file and TensorBoard.
 
-Each sink raises what its write raises (OSError, or TensorFlow's errors); `telemetry` decides what
-that means for the training.
+A failed write raises OSError or an error of TensorFlow; `telemetry` handles it.
 """
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import json
+import math
 import os
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,9 +17,9 @@ from typing import Any
 import tensorflow as tf
 from tqdm import tqdm
 
-from bert_tf.base.progress import PLAIN_LINE_INTERVAL_SECS, has_terminal
+from bert_tf.base.progress import Progress
 
-# How DLLogger's readers learn the units.
+# Units for the readers of DLLogger's file.
 _DLLOGGER_UNITS = {
     "throughput_train": {"unit": "sequences/s", "format": ":.3f"},
     "throughput_val": {"unit": "sequences/s", "format": ":.3f"},
@@ -33,74 +31,35 @@ _DLLOGGER_UNITS = {
 }
 
 
-class Console:
-    """A tqdm bar where stderr is a terminal; otherwise a line every ten seconds."""
+class Console(Progress):
+    """The training's bar or lines. Without a phase neither: before the training it only prints what `say` gets."""
 
-    def __init__(self, is_chief: bool, total_updates: int):
+    def __init__(self, total_updates: int, phase: str = "", update: int = 0):
+        super().__init__(
+            total=total_updates,
+            initial=update,
+            description=phase,
+            smoothing=0.1,
+            disable=not phase,
+            bar_format="{desc} {n_fmt}/{total_fmt} ETA {remaining}{postfix} |{bar}|",
+        )
         self._total_updates = total_updates
-        self._at_terminal = is_chief and has_terminal()
-        self._bar: tqdm | None = None
-        self._printed_at: float | None = None
-        self._pending: str | None = None
-        self._clock: tuple[float, int] = (time.monotonic(), 0)
-
-    @property
-    def bar(self) -> tqdm:
-        if self._bar is None:
-            self._bar = tqdm(disable=True)
-        return self._bar
-
-    def start(self, phase: str, update: int) -> None:
-        self._clock = (time.monotonic(), update)
-        if self._at_terminal:
-            self._bar = tqdm(
-                total=self._total_updates,
-                initial=update,
-                desc=phase,
-                dynamic_ncols=True,
-                smoothing=0.1,
-                bar_format="{desc} {n_fmt}/{total_fmt} ETA {remaining}{postfix} |{bar}|",
-            )
+        self._metrics: dict[str, Any] = {}
+        self._printed_at = -math.inf  # the first line is printed at once
 
     def train(self, update: int, metrics: dict[str, Any]) -> None:
-        if self._at_terminal:
-            self.bar.set_postfix_str(_bar_text(metrics), refresh=False)
-            self.bar.update(update - self.bar.n)
-            self.bar.refresh()
-            return
-        line = f"update {update:,} of {self._total_updates:,}: {_line_text(metrics)}"
-        started_at, first = self._clock
-        if first < update < self._total_updates:
-            update_secs = metrics.get("update_secs") or (time.monotonic() - started_at) / (update - first)
-            left = update_secs * (self._total_updates - update)
-            line += f", {tqdm.format_interval(left)} left"
-        self._pending = line
-        due = self._printed_at is None or time.monotonic() - self._printed_at >= PLAIN_LINE_INTERVAL_SECS
-        if due or update >= self._total_updates:
+        self._metrics = metrics
+        self.update(update - self.done, _bar_text(metrics))
+        if not self._bar.disable or update >= self._total_updates:
             self.flush()
 
-    def flush(self) -> None:
-        """Prints the newest line if it was held back, so that what is said next follows it."""
-        if self._pending:
-            self._printed_at = time.monotonic()
-            pending, self._pending = self._pending, None
-            self.say(pending, sys.stderr)
-
-    def say(self, text: str, stream: Any) -> None:
-        # A pipe that nobody reads any more, or a log file on a full disk: there is no place left
-        # to report it, and it is no reason to lose the training.
-        with contextlib.suppress(OSError):
-            if self._bar is not None and not self._bar.disable:
-                tqdm.write(text, file=stream)
-            else:
-                print(text, file=stream)
-            stream.flush()
-
-    def finish(self) -> None:
-        self.flush()
-        if self._bar is not None:
-            self._bar.close()
-            self._bar = None
+    def _line(self) -> str:
+        line = f"update {self.done:,} of {self._total_updates:,}: {_line_text(self._metrics)}"
+        if self.initial < self.done < self._total_updates:
+            average_secs = (time.monotonic() - self.started_at) / (self.done - self.initial)
+            left = (self._metrics.get("update_secs") or average_secs) * (self._total_updates - self.done)
+            line += f", {tqdm.format_interval(left)} left"
+        return line
 
 
 # What the console shows of a report: name, short form for the bar, long form for lines.
@@ -135,7 +94,7 @@ def _shown(metrics: dict[str, Any]) -> Iterator[tuple[float, str, str]]:
 
 
 class LineFile:
-    """Appends whole lines; a line cut by a kill or a full disk never swallows the next one."""
+    """Appends whole lines; a line cut off by a kill or a full disk does not spoil the next one."""
 
     def __init__(self, path: Path):
         self._path = path
@@ -150,7 +109,7 @@ class LineFile:
             self._torn = size > 0 and os.pread(self._descriptor, 1, size - 1) != b"\n"
         remaining = (b"\n" if self._torn else b"") + line.encode("utf-8")
         while remaining:
-            # Straight to the kernel: a buffer would report a full disk lines later, or never.
+            # Unbuffered: a buffer would report a full disk lines later, or never.
             num_written = os.write(self._descriptor, remaining)
             remaining = remaining[num_written:]
             self._torn = bool(remaining)
@@ -183,7 +142,7 @@ class DLLogger:
             "datetime": str(now),
             "elapsedtime": str(time.monotonic() - self._started_at),
         }
-        # NaN stays a number here, as DLLogger itself writes it: its readers compute with it.
+        # NaN is written as a number, as DLLogger does, because its readers compute with it.
         self._file.write(f"DLLL {json.dumps({**header, **fields})}\n")
 
     def close(self) -> None:

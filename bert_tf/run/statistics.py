@@ -1,4 +1,4 @@
-"""What the updates between two log lines came to, and figures of single variables, for people."""
+"""Statistics of the updates between two log lines, and figures of single variables."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class UpdateResult(NamedTuple):
     """What one update did. Reading a tensor waits for the update."""
 
     stop_requested: bool  # some rank asked all to stop after this update
-    gather_secs: float  # of the exchange before the first backward pass, waiting for the slowest rank included
+    gather_secs: float  # of the exchange before the first backward pass, with the wait for the slowest rank
     metrics: tf.Tensor  # float32 [M]: means over the global batch, named by the objective
     gradient_norm: tf.Tensor  # of the global gradient before clipping
     is_finite: tf.Tensor  # bool; False: nothing was changed
@@ -26,7 +26,7 @@ class UpdateResult(NamedTuple):
     loss_scale: tf.Tensor
     norm_by_variable: tf.Tensor  # float32 [V]: as gradient_norm, of each of the trained variables
     change_by_variable: tf.Tensor  # float32 [V, 3]: norms of weights and change, trust ratio (`apply_update`)
-    reduce_secs: tf.Tensor  # likewise, of the all-reduce
+    reduce_secs: tf.Tensor  # of the all-reduce, with the wait for the slowest rank
 
 
 class UpdateStatistics:
@@ -48,7 +48,7 @@ class UpdateStatistics:
         self._secs[what] += time.monotonic() - started
 
     def add(self, result: UpdateResult, batch: Batch | None = None) -> None:
-        """`batch` is what the update was made from, where it is to be told how full its rows were."""
+        """Adds one update; with its `batch`, `read` also tells how full the rows were."""
         self._results.append(result)
         if batch is None or not batch.num_rows:
             return
@@ -56,8 +56,8 @@ class UpdateStatistics:
         self._num_rows += batch.num_rows
         self._num_positions += batch.num_rows * batch.features["input_ids"].shape[-1]
 
-    def _texts(self, global_batch_size: int, seconds: float) -> dict[str, float]:
-        """How full the rows were, where the batches tell."""
+    def _row_usage(self, global_batch_size: int, seconds: float) -> dict[str, float]:
+        """How full the rows were, where the batches say so."""
         if not self._num_rows:
             return {}
         return {
@@ -80,16 +80,16 @@ class UpdateStatistics:
     def read(self, global_batch_size: int) -> dict[str, Any]:
         """Means over the interval's applied updates, the last update's rate; empties the interval."""
         results, last = self._results, self._results[-1]
-        with self.timed("compute"):  # waits for a device that computes behind the host's back
+        with self.timed("compute"):  # waits for a device that computes asynchronously
             applied = np.array([bool(result.is_finite) for result in results])
         metrics = np.array([result.metrics.numpy() for result in results])
         norms = np.array([float(result.gradient_norm) for result in results])
         shown = applied if applied.any() else ~applied
         seconds = time.monotonic() - self._started - self._secs.pop("saving")
-        shares, texts = self._time_shares(seconds), self._texts(global_batch_size, seconds)
+        shares, row_usage = self._time_shares(seconds), self._row_usage(global_batch_size, seconds)
         self._clear()
         return {
-            **texts,
+            **row_usage,
             "means": metrics[shown].mean(axis=0),
             "gradient_norm": float(norms[shown].mean()),
             "learning_rate": float(last.learning_rate),
@@ -106,7 +106,7 @@ class UpdateStatistics:
 
 
 def first_non_finite(variables: Sequence[tf.Variable], values_V: np.ndarray) -> str | None:
-    """The name of the first variable whose value is not finite, and of how many that is so; None where all are."""
+    """The name of the first variable with a non-finite value, and how many there are; None if all are finite."""
     bad = np.flatnonzero(~np.isfinite(values_V))
     if not bad.size:
         return None

@@ -1,4 +1,4 @@
-"""What a running training shows and writes down: console, metrics.jsonl, TensorBoard, DLLogger.
+"""What a running training prints and records: console, metrics.jsonl, TensorBoard, DLLogger.
 
 All sinks carry the same numbers under the same names (NVIDIA's where it has one). Only the chief
 rank writes. A sink that cannot be written, a full disk for instance, is reported once and does not
@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
-from tqdm import tqdm
 
 from bert_tf.base.files import write_text
 from bert_tf.run.sinks import Console, DLLogger, LineFile, TensorBoard
@@ -61,7 +60,7 @@ class Telemetry:
         self.run_folder = Path(run_folder)
         self._is_chief = is_chief
         self._total_updates = total_updates
-        self._console = Console(is_chief, total_updates)
+        self._console = Console(total_updates)
         self._metrics = LineFile(self.run_folder / "metrics.jsonl")
         self._dllogger = DLLogger(dllog_path) if dllog_path else None
         self._tensorboard = TensorBoard(self.run_folder / "summaries")
@@ -79,15 +78,10 @@ class Telemetry:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    @property
-    def progress(self) -> tqdm:
-        """The bar; a disabled one where there is no terminal. `train` moves it by itself."""
-        return self._console.bar
-
     def start(
         self, *, update: int = 0, resumed_from: Path | None = None, phase: str = "training", **fields: Any
     ) -> None:
-        """Begins or goes on. `update` is the number of updates already applied.
+        """Starts or continues the log. `update` is the number of updates already applied.
 
         Further fields are recorded as they are. Used here where given: ``device``, ``num_ranks``,
         ``global_batch_size``, ``flops_per_sequence`` (for TFLOP/s) and ``peak_tflops`` (of all
@@ -109,7 +103,7 @@ class Telemetry:
         if self._dllogger:
             with self._guard("DLLogger"):
                 self._dllogger.parameters(record)
-        self._console.start(phase, update)
+        self._console = Console(self._total_updates, phase, update)
         self.note(self._opening_line(phase, update, resumed_from))
 
     def _opening_line(self, phase: str, update: int, resumed_from: Path | None) -> str:
@@ -163,7 +157,7 @@ class Telemetry:
         metrics.setdefault("memory_peak_mib", round(memory_peak_mib(), 1))
 
     def by_variable(self, update: int, values: dict[str, float]) -> None:
-        """Records figures of single variables, named ``figure/variable``, in TensorBoard only: there are hundreds."""
+        """Records figures of single variables (``figure/variable``) only in TensorBoard, since there are hundreds."""
         if self._is_chief:
             with self._guard("TensorBoard"):
                 self._tensorboard.write("variables", update, values)
@@ -225,7 +219,7 @@ class Telemetry:
             throughput_train=average,
             **fields,
         )
-        self._console.finish()
+        self._console.close()
         self._record("end", record)
         with self._guard("training_summary.txt"):
             self._write_summary(record)
@@ -253,12 +247,12 @@ class Telemetry:
         }
         path = self.run_folder / "training_summary.txt"
         if not self._last_train and path.exists():
-            return  # a finished run started again: what it wrote then still holds
+            return  # a finished run was started again: its earlier summary is still valid
         write_text(path, json.dumps(_strict(summary), indent=4) + "\n")
 
     def close(self) -> None:
-        """Gives terminal and files back; `end` does it, a crash does it through ``with``."""
-        self._console.finish()
+        """Closes the bar and the files. `end` calls it, and so does the end of a ``with`` block."""
+        self._console.close()
         for name, sink in (
             ("metrics.jsonl", self._metrics),
             ("DLLogger", self._dllogger),
@@ -290,12 +284,12 @@ class Telemetry:
 
 
 def _reason(error: Exception) -> str:
-    """One line; TensorFlow puts the operation's name before it and its history after it."""
+    """The message of an error in one line, without the operation's name and history that TensorFlow adds."""
     return str(error).splitlines()[0].rpartition("}} ")[2]
 
 
 def _closing_lines(record: dict[str, Any]) -> list[str]:
-    """The last lines on the console; scripts of NVIDIA's users read them by these very words."""
+    """The last lines on the console; scripts for NVIDIA's programs parse this exact wording."""
     lines = []
     secs, num_sequences = record["total_secs"], record["num_sequences"]
     if record["reason"] != DONE:

@@ -1,4 +1,4 @@
-"""Fine-tuning: the rows of a task in memory -> updates -> checkpoints, whatever the task."""
+"""Fine-tuning on the rows of any task, which are held in memory: updates and checkpoints."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Task(NamedTuple):
     num_rows: int
     batch: Callable[[np.ndarray], dict[str, np.ndarray]]  # row numbers [...] -> inputs and targets [..., S] or [...]
     flops_per_sequence: float
-    identity: Mapping[str, Any]  # what of model and data must not change within a run
+    identity: Mapping[str, Any]  # settings of model and data that must not change within a run
 
 
 def training_rows(order: GlobalOrder, batch_number: int, config: FinetuningConfig, rank: int) -> np.ndarray:
@@ -54,7 +54,7 @@ def _batches(task: Task, config: FinetuningConfig, rank: int, batch_number: int)
     weights = np.ones([config.num_accumulation_steps, config.train_batch_size], np.float32)
     while True:
         features = {**task.batch(training_rows(order, batch_number, config, rank)), "example_weights": weights}
-        # On the host, which adds up the weights: on a GPU it would have to wait for work that is pending there.
+        # On the host, which adds up the weights: from a GPU it would have to wait for pending work.
         with tf.device("/CPU:0"):
             yield Batch({name: tf.constant(values) for name, values in features.items()})
         batch_number += 1
@@ -65,10 +65,10 @@ def _name_metrics(objective: Any, means: np.ndarray) -> dict[str, float]:
 
 
 def finetune(config: FinetuningConfig, task: Task, run: Run, initialise: Callable[[], None]) -> bool:
-    """Trains the task's model in place, from where its run folder stands, to the end of its epochs.
+    """Trains the task's model in place, from its newest checkpoint to the end of its epochs.
 
     Args:
-      initialise: fills the model where there is no checkpoint to go on from.
+      initialise: fills the model where there is no checkpoint yet.
 
     Returns:
       True when the end was reached, False when a signal stopped the run (it was saved).

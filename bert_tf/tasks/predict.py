@@ -1,4 +1,4 @@
-"""Predicting: a model over all rows of a task, on all ranks."""
+"""Prediction: runs a model over all rows of a task, on all ranks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Callable, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.base.progress import progress
+from bert_tf.base.progress import Progress
 from bert_tf.ranks.workers import Workers
 
 _INPUTS = ("input_ids", "input_mask", "segment_ids")
@@ -28,7 +28,7 @@ def predict_rows(
     batch_size: int,
     workers: Workers,
 ) -> Predicted:
-    """The model's outputs for rows 0 to num_rows - 1, computed by all ranks, known to all.
+    """The model's outputs for rows 0 to num_rows - 1, computed by all ranks together and returned to each.
 
     Each rank takes consecutive rows in batches of one fixed shape, so that the model is compiled
     once; missing rows of the last batch repeat row 0 and are dropped.
@@ -46,12 +46,8 @@ def predict_rows(
 
     def predict_mine() -> float:
         started = time.monotonic()
-        for number in progress(
-            range(num_batches),
-            total=num_batches,
-            unit="batches",
-            description="predicting",
-            disable=not workers.is_chief,
+        for number in Progress(
+            range(num_batches), unit="batches", description="predicting", disable=not workers.is_chief
         ):
             rows = first + number * batch_size + np.arange(batch_size)
             inputs = batch(np.where(rows < num_rows, rows, 0))

@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Callable
 
@@ -29,12 +29,12 @@ from bert_tf.run.statistics import UpdateStatistics, first_non_finite, variable_
 from bert_tf.run.telemetry import Telemetry
 from bert_tf.training.step import Features, TrainState, TrainStep
 
-# Updates in a row with a non-finite gradient after which a run gives up. Where float16 holds gradients some are
-# the loss scale finding its level; otherwise they mean that something is wrong.
+# Updates in a row with a non-finite gradient after which a run gives up. With loss
+# scaling some are normal until the scale fits; otherwise something is wrong.
 MAX_SKIPS_WHILE_SCALING, MAX_SKIPS = 25, 3
 # Values of ONEDNN_MAX_CPU_ISA.
 _BELOW_AVX512 = ("SSE41", "AVX", "AVX2", "AVX2_VNNI")
-# Ranges of records that the message about them names; --replay_update lists all.
+# How many ranges of records that message names; --replay_update lists all.
 _NAMED_RECORDS = 8
 
 
@@ -47,8 +47,8 @@ class LoopSettings:
     save_checkpoint_steps: int
     display_loss_steps: int
     identity: Mapping[str, Any]  # written into each checkpoint
-    name_records: Callable[[int], list[str]] = lambda _: []  # of a global batch, for people
-    watch: LossWatch | None = None  # None: the loss is not judged
+    name_records: Callable[[int], list[str]] = lambda _: []  # of a global batch, for messages
+    watch: LossWatch | None = None  # None: no warnings about the loss
 
 
 def max_skips(loss_scale: LossScale) -> int:
@@ -58,7 +58,7 @@ def max_skips(loss_scale: LossScale) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """Who trains, and where what comes of it goes."""
+    """The ranks of a run, and where its results go."""
 
     workers: Workers
     checkpoints: CheckpointFolder
@@ -68,7 +68,7 @@ class Run:
 
 @dataclasses.dataclass
 class Training:
-    """What a loop trains, and from what.
+    """What a loop trains, and on which batches.
 
     Attributes:
       step: a `TrainStep`, or what wraps it.
@@ -97,7 +97,7 @@ def run_updates(training: Training, run: Run, settings: LoopSettings) -> bool:
 
 
 class _Loop:
-    """How far a loop has come."""
+    """A loop and its position."""
 
     def __init__(self, training: Training, run: Run, settings: LoopSettings):
         self._training, self._run, self._settings = training, run, settings
@@ -114,7 +114,7 @@ class _Loop:
     def run(self) -> bool:
         training, settings = self._training, self._settings
         batches = training.batches_from(training.state.batches_consumed)
-        if not self._is_at_end:  # the first read may take one rank long, where files are far away
+        if not self._is_at_end:  # the first read may take a rank long on a remote file system
             first = self._run.workers.run_keeping_alive(lambda: next(batches))
             batches = itertools.chain([first], batches)
         with StopSignals().watched() as signals:
@@ -122,7 +122,7 @@ class _Loop:
                 self._update(batches, signals)
                 is_due = self._stops or self._applied % settings.save_checkpoint_steps == 0
                 if is_due or self._is_at_end or self._applied % settings.display_loss_steps == 0:
-                    self._log()  # which corrects how many were applied, so that this may not be the end yet
+                    self._log()  # corrects the number applied, so that the end may not be reached yet
                 if is_due or self._is_at_end:
                     with self._statistics.timed("saving"):
                         self._run.workers.run_keeping_alive(self._save)
@@ -141,8 +141,8 @@ class _Loop:
             )
         state.batches_consumed += 1
         self._statistics.add(result, batch)
-        self._applied += 1  # as far as is known without reading the device; `_log` corrects it
-        # Ranks agree at the beginning of an update; one alone need not wait for the next one.
+        self._applied += 1  # unless it was skipped, which only the device knows; `_log` corrects it
+        # Several ranks agree to stop at the beginning of an update; a single one can stop at once.
         self._stops = result.stop_requested or (self._run.workers.size == 1 and signals.received is not None)
 
     def _log(self) -> None:
@@ -181,7 +181,7 @@ class _Loop:
 
 
 def _describe_skips(training: Training, run: Run, settings: LoopSettings, norms_V: np.ndarray) -> str:
-    """What to say when the last updates were all skipped; `norms_V` is the last one's gradient."""
+    """The error after too many skipped updates; `norms_V` are the norms of the last one's gradients."""
     step, state = training.step, training.state
     batch, limit = state.batches_consumed - 1, max_skips(state.loss_scale)
     bad = first_non_finite(step.variables, norms_V) or "no single variable, but the sum of their squares"
@@ -193,12 +193,12 @@ def _describe_skips(training: Training, run: Run, settings: LoopSettings, norms_
         f"{limit} updates in a row had a non-finite gradient, so nothing is learned any more; the last one was "
         f"global batch {batch}, not finite first in {bad}; its records (file, number in it): "
         f"{', '.join(records[:_NAMED_RECORDS]) or 'unknown'}{more}; {sound}. --replay_update="
-        f"{state.updates_applied + 1} takes that update apart; a lower learning rate, a longer warm-up or "
+        f"{state.updates_applied + 1} examines that update; a lower learning rate, a longer warm-up or "
         "--precision=fp32 may help"
     )
 
 
-def evaluate(model: tf.keras.Model, objective, batches: Iterator[Features], workers: Workers) -> np.ndarray:
+def evaluate(model: tf.keras.Model, objective, batches: Iterable[Features], workers: Workers) -> np.ndarray:
     """The objective's mean metrics over batches [B, ...] of all ranks, without dropout: float64 [M]."""
     compiled = tf.function(
         lambda features: objective(model, features, None)[1], jit_compile=model.blocks.scope == "step", autograph=False
@@ -223,10 +223,10 @@ def start_or_resume(state: TrainState, run: Run, initialise: Callable[[], None])
 
     def restore() -> Path | None:
         try:
-            checkpoints.remove_leftovers()  # saving does it too, but a run at its end saves no more
+            checkpoints.remove_leftovers()  # saving does it too, but a finished run does not save
         except OSError as error:
             telemetry.warning(
-                f"{error.filename} is left of a save that was killed and could not be removed "
+                f"{error.filename}, left by a save that was killed, could not be removed "
                 f"({error.strerror}); it does no harm but takes room"
             )
         newest, complaints = checkpoints.newest_sound()
@@ -249,22 +249,22 @@ def start_or_resume(state: TrainState, run: Run, initialise: Callable[[], None])
 
 
 def make_blocks(config: TrainingConfig) -> Blocks:
-    """The blocks, and what is set for the whole process with them.
+    """Makes the blocks, and sets TF32 for the whole process.
 
     Raises:
-      UserError: bfloat16 is wanted of a processor that gains nothing by it.
+      UserError: bf16 on a processor that gains nothing by it.
     """
     if config.precision == "bf16" and not tf.config.list_physical_devices("GPU") and not has_fast_bf16():
         raise UserError(
             "--precision=bf16: this processor has no AVX-512 (or ONEDNN_MAX_CPU_ISA hides it), without which bfloat16 "
-            "is slower than float32 or ends the process; leave the flag away, or give --precision=fp32"
+            "is slower than float32 or ends the process; omit the flag, or give --precision=fp32"
         )
     tf.config.experimental.enable_tensor_float_32_execution(config.precision == "tf32")
     return Blocks(config.xla_scope, compute_dtype(config.precision), config.recompute)
 
 
 def has_fast_bf16(environ: Mapping[str, str] = os.environ, cpu_info: Path = Path("/proc/cpuinfo")) -> bool:
-    """Whether oneDNN multiplies matrices of bfloat16 on this processor: where it is x86, AVX-512 is needed."""
+    """Whether oneDNN multiplies matrices of bfloat16 on this processor: an x86 processor needs AVX-512 for that."""
     if environ.get("ONEDNN_MAX_CPU_ISA", "").upper() in _BELOW_AVX512:
         return False
     flags = [line for line in cpu_info.read_text().splitlines() if line.startswith("flags")]  # none: not x86
@@ -286,7 +286,7 @@ def agree_on_split(split: BatchSplit, is_auto: bool, workers: Workers) -> BatchS
 
 
 def with_halving(step: TrainStep, config: TrainingConfig, run: Run) -> Any:
-    """The step, which halves its micro-batch where that may be and the memory is too small for it."""
+    """The step; if the configuration allows it, one that halves its micro-batch when memory runs out."""
     if not config.may_split_more:
         return step
     return HalvingStep(step, run.workers, config.split(run.workers.rank), run.telemetry.warning)
@@ -301,7 +301,7 @@ def describe_devices() -> dict[str, Any]:
 
 
 def write_report(model_dir: Path, telemetry: Telemetry) -> None:
-    """(Re)writes the run's own report.html; a full disk is worth a warning, not the run."""
+    """(Re)writes the run's own report.html; a failure is only a warning."""
     try:
         report.write_report([model_dir], model_dir / "report.html", title=model_dir.name)
     except OSError as error:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.base.progress import progress
+from bert_tf.base.progress import Progress
 from bert_tf.batches.batches import Batch, evaluation_batches, training_batches
 from bert_tf.batches.data_order import GlobalOrder
 from bert_tf.batches.record_set import RecordSet
@@ -58,20 +58,20 @@ class PretrainingInputs:
     """What a phase reads, checked before it starts."""
 
     bert_config: BertConfig
-    vocabulary: str | None  # text of vocab.txt, put beside the weights; None for foreign records
+    vocabulary: str | None  # text of vocab.txt, saved with the weights; None for records made elsewhere
     training: RecordSet
     evaluation: RecordSet | None
     init_checkpoint: str | None
 
     @property
     def companions(self) -> dict[str, str]:
-        """What is put beside the weights, so that a checkpoint is a model on its own."""
+        """Files saved with the weights, so that a checkpoint is a complete model."""
         texts = {"bert_config.json": self.bert_config.to_json()}
         return {**texts, "vocab.txt": self.vocabulary} if self.vocabulary else texts
 
 
 def run_identity(config: PretrainingConfig, inputs: PretrainingInputs) -> dict[str, Any]:
-    """What makes a pre-training run this run and no other."""
+    """The settings that must not change within a pre-training run."""
     return {
         **config.identity(),
         "bert_config": inputs.bert_config.to_dict(),
@@ -81,15 +81,15 @@ def run_identity(config: PretrainingConfig, inputs: PretrainingInputs) -> dict[s
 
 
 def global_batch_records(config: PretrainingConfig, inputs: PretrainingInputs, batch_number: int) -> list[str]:
-    """The records of a global batch, for people: files and numbers."""
+    """The records of a global batch (files and numbers), for messages."""
     order, size = GlobalOrder(inputs.training.records_per_file, config.seed), config.global_batch_size
     return inputs.training.name(order.ranges(batch_number * size, size))
 
 
 def make_training(config: PretrainingConfig, inputs: PretrainingInputs, workers: Workers) -> Training:
-    """What a phase trains, from random weights on.
+    """Makes what a phase trains, with random weights.
 
-    One process may stand in for all ranks of the configuration: then it does their micro-batches one after the other.
+    A single process may replace all ranks of the configuration; it then computes their micro-batches in turn.
     """
     optimizer = make_optimizer(
         config.optimizer_type,
@@ -139,7 +139,7 @@ def pretrain(
     continue_with_changes: bool = False,
     dllog_path: str | None = None,
 ) -> bool:
-    """Runs one phase in `model_dir`, or what is left of it, with an evaluation at its end.
+    """Runs or continues one phase in `model_dir`, and evaluates at its end.
 
     Returns True when the phase is finished, False when a signal stopped it.
     """
@@ -167,7 +167,7 @@ def pretrain(
                 inputs.init_checkpoint, state.model, bert_config.vocab_size, telemetry, inputs.vocabulary
             ),
         )
-        if workers.is_chief:  # now, when nothing is left that may be refused
+        if workers.is_chief:  # only now, when no setting can be refused any more
             folder.bind(identity, _run_record(config, inputs), inputs.companions, continue_with_changes)
         telemetry.start(
             update=state.updates_applied,
@@ -218,7 +218,7 @@ def _evaluate_phase(
             f"evaluating {num_batches * config.eval_batch_size * workers.size:,} of "
             f"{inputs.evaluation.num_instances:,} held-out instances (--max_eval_steps)"
         )
-    bar = progress(batches, total=num_batches, unit="batches", description="evaluation", disable=not workers.is_chief)
+    bar = Progress(batches, total=num_batches, unit="batches", description="evaluation", disable=not workers.is_chief)
     means = name_pretraining_metrics(evaluate(state.model, PretrainingObjective(), bar, workers))
     results = {
         "masked_lm_accuracy": means["mlm_accuracy"],

@@ -1,8 +1,8 @@
-"""Makes one update of a run again, from the checkpoint before it, and prints what it did.
+"""Repeats one update of a run, from the checkpoint before it, and prints what it did.
 
-An update is a function of (weights, batch number, seed, data), and all of these lie in the run
-folder or are named there. One process is enough for a run of several ranks: its micro-batches are
-theirs, one after the other, so only sums differ, by rounding. Nothing in the folder is changed.
+An update is a function of (weights, batch number, seed, data), all of which the run folder holds or
+names. One process is enough for a run of several ranks: it computes their micro-batches one after the
+other, so that only the rounding of sums differs. Nothing in the folder is changed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.progress import progress
+from bert_tf.base.progress import Progress
 from bert_tf.batches.record_set import RecordSet
 from bert_tf.config import BertConfig, PretrainingConfig
 from bert_tf.ranks.workers import Workers
@@ -71,13 +71,13 @@ class Attempt:
 
 @dataclasses.dataclass
 class Replay:
-    """What became of one update."""
+    """The result of repeating one update."""
 
     update: int
     started_from: str
     attempts: list[Attempt]
-    compared: dict[str, tuple[float, float]]  # replayed and logged, by name; empty where nothing can be compared
-    logged: str  # which updates the log line is about, or why there is none
+    compared: dict[str, tuple[float, float]]  # name -> (replayed, logged); empty where nothing can be compared
+    logged: str  # which updates the log line covers, or why none can be compared
 
     def describe(self) -> Iterator[str]:
         yield f"update {self.update}, made again from {self.started_from}"
@@ -156,26 +156,26 @@ def _read_run_folder(model_dir: Path, input_files: str | None) -> tuple[Pretrain
     changed = [name for name in identity if identity[name] != now.get(name)]
     if changed:
         raise UserError(
-            f"{patterns} or the settings are not those of the run in {model_dir} any more "
+            f"{patterns} or the settings are no longer those of the run in {model_dir} "
             f"({', '.join(changed)} differ); name the run's own records with --input_files"
         )
     return config, inputs
 
 
 def replay(model_dir: Path, update: int, input_files: str | None = None) -> Replay:
-    """Makes update number `update` of the run in `model_dir` again.
+    """Repeats update number `update` of the run in `model_dir`.
 
     Args:
-      update: as logged: the one after which so many have been applied. Batches that were skipped
-        on the way to it are printed too.
-      input_files: where the run's records lie now; None: where they lay.
+      update: as logged, counting applied updates. Batches that were skipped just before it are
+        printed too.
+      input_files: where the run's records are now; None: where they were.
 
     Raises:
-      UserError: the folder holds no run, not so many updates, or its records are gone.
+      UserError: the folder holds no run, the run has fewer updates, or its records are gone.
     """
     training = _Training(model_dir, update, input_files)
     state = training.state
-    with progress(total=update - 1, initial=state.updates_applied, unit="updates", description="before it") as bar:
+    with Progress(total=update - 1, initial=state.updates_applied, unit="updates", description="up to it") as bar:
         while state.updates_applied < update - 1:
             bar.update(int(bool(training.advance().is_finite)))
     attempts: list[Attempt] = []
@@ -194,7 +194,7 @@ def _attempt(training: _Training) -> Attempt:
     bad = first_non_finite(step.variables, gradients)
     changes = result.change_by_variable.numpy()
     if not bool(result.is_finite):
-        changes[:, 1:] = 0.0, np.nan  # the optimizer's figures mean nothing then
+        changes[:, 1:] = 0.0, np.nan  # nothing was changed, so the optimizer's figures are meaningless
     names = [variable.name.split(":")[0] for variable in step.variables]
     records = global_batch_records(training.config, training.inputs, number)
     norms = [(name, float(gradient), *map(float, row)) for name, gradient, row in zip(names, gradients, changes)]
@@ -208,7 +208,7 @@ def _find_non_finite(what: str, variables: Sequence[tf.Variable]) -> str | None:
 
 
 def _compare(training: _Training, model_dir: Path, update: int) -> tuple[dict[str, tuple[float, float]], str]:
-    """The run's log line at this update beside the same means of what was made again."""
+    """Compares the run's log line at this update with the same means of the replayed updates."""
     run = read_run(model_dir)
     event = next((event for event in run.train if event.get("update") == update), None)
     if event is None:

@@ -1,4 +1,4 @@
-"""One update: denominators, accumulation, one all-reduce, clipping, optimiser.
+"""One update: denominators, accumulation, one all-reduce, clipping, optimizer.
 
 The update is a function of (weights, batch number, seed, data). It does not depend on how the
 global batch is split into micro-batches and ranks (sums up to float rounding, masks exactly), nor
@@ -12,7 +12,7 @@ on what is compiled:
 * Gradients are summed in float32 over A micro-batches inside one loop, averaged over the R ranks
   in one reduction, and unscaled after it.
 
-So the same rows may come in other micro-batches in any update; `memory.halving` makes use of that.
+So micro-batches may change from one update to the next; `memory.halving` makes use of that.
 
 Shape letters: A micro-batches of an update, B micro-batch, R ranks, K denominators, M metrics,
 V variables.
@@ -96,8 +96,8 @@ class StepSettings(NamedTuple):
     Attributes:
       seed: of the dropout masks.
       identity: anything that must be equal on all ranks; only its hash travels.
-      reduce_dtype: type in which gradients travel between ranks. They are still scaled then, so that
-        float16 can hold them.
+      reduce_dtype: type in which gradients travel between ranks. They are still scaled then, to fit
+        float16.
     """
 
     seed: int
@@ -106,7 +106,7 @@ class StepSettings(NamedTuple):
 
 
 class AgreedUpdate(NamedTuple):
-    """An update that all ranks know to be the same one, before its first backward pass."""
+    """An update on which all ranks have agreed, before its first backward pass."""
 
     features: Features  # [A, B, ...]
     batch_number: int
@@ -114,7 +114,7 @@ class AgreedUpdate(NamedTuple):
     totals_K: np.ndarray  # denominators over all ranks
     metric_totals_M: tf.Tensor
     stop_requested: bool
-    is_long: bool  # some rank may take so long that the others are to wait in `Workers.run_keeping_alive`
+    is_long: bool  # some rank may take so long that the others must wait in `Workers.run_keeping_alive`
     gather_secs: float
 
     @property
@@ -181,7 +181,7 @@ class TrainStep:
         started = time.monotonic()
         totals, stop_requested, is_long = self._exchange(local, batch_number, stop_requested)
         gather_secs = time.monotonic() - started
-        # Made now: once a device has work, a tensor that goes there waits for that work, and the host with it.
+        # Made now, while the device is idle: later the copy, and the host, would wait for pending work.
         metric_totals = tf.constant(totals[list(self._objective.metric_denominators)], tf.float32)
         return AgreedUpdate(
             features, batch_number, num_micro_batches, totals, metric_totals, stop_requested, is_long, gather_secs
@@ -193,7 +193,7 @@ class TrainStep:
         Raises:
           tf.errors.ResourceExhaustedError: the memory is too small, as far as TensorFlow has noticed by now.
         """
-        self._last_secs = math.inf  # should this fail, the next attempt compiles, too
+        self._last_secs = math.inf  # if this fails, the next attempt compiles again
         started = time.monotonic()
         num_accumulation_steps, micro_batch_size = update.shape
         # Scaled up by A*R, so that a micro-batch's loss is of the order of its mean: dividing by
@@ -252,7 +252,7 @@ class TrainStep:
         num_accumulation_steps, micro_batch_size = features["input_ids"].shape[:2]
         end = num_accumulation_steps if num_micro_batches is None else num_micro_batches
 
-        # TensorFlow has int32 on the host, on GPU machines too: reshaped or compared, it would go back and forth.
+        # TensorFlow keeps int32 tensors on the host even with GPUs, so they would be copied back and forth.
         features = {
             name: tf.cast(values, tf.int64) if values.dtype == tf.int32 else values for name, values in features.items()
         }
@@ -270,7 +270,7 @@ class TrainStep:
             ]
             return number + 1, sums, metric_sums + metrics_M
 
-        # 0, but unknown to TensorFlow, which keeps constants of up to 10 MB each as long as it lives.
+        # 0, but not a constant: TensorFlow would keep constants of up to 10 MB each as long as it lives.
         zero = tf.cast(tf.minimum(first_row, 0), tf.float32)
         # A loop of the graph, not of Python: unrolled, 16 micro-batches take minutes to compile.
         _, gradient_sums, metric_sums = tf.while_loop(
@@ -293,8 +293,8 @@ class TrainStep:
         metric_totals_M: tf.Tensor,
         num_accumulation_steps: int,
     ) -> tuple[tf.Tensor, ...]:
-        """All-reduces, decides whether the update is sound, clips and applies it."""
-        # In half precision the means over the micro-batches travel, which fit its range, and not the sums.
+        """All-reduces, clips, and applies the update if it is finite."""
+        # In half precision means over the micro-batches are sent, not sums, which may exceed its range.
         divisor = 1.0 if self._reduce_dtype == tf.float32 else float(num_accumulation_steps)
         sent = [self._to_reduce_dtype(gradient, divisor) for gradient in gradients]
         # The metrics travel with the gradients: every reduction by itself costs some milliseconds.

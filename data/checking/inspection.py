@@ -16,7 +16,7 @@ import numpy as np
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import sha256_of_file
-from bert_tf.base.progress import progress
+from bert_tf.base.progress import Progress
 from bert_tf.batches.masking import VocabularyIds
 from bert_tf.text.tokenizer import Tokenizer, open_tokenizer
 from data.checking import headings, instance_sample, near_duplicates, vocabulary_fit
@@ -60,7 +60,7 @@ def _read_corpus(sharded: Prepared, workers: Workers) -> _Corpus:
     paths = [str(sharded.folder / name) for name in names]
     ends: list[int] = []
     filled = 0
-    with progress(total=sharded.num_bytes, unit="B", description="comparing documents") as bar:
+    with Progress(total=sharded.num_bytes, unit="B", description="comparing documents") as bar:
         for found, (_, entry) in zip(workers.map_in_order(sketch, paths), sharded.entries):
             if one_in == 1 and found.num_documents != entry.counts["num_documents"]:
                 raise UserError(

@@ -13,7 +13,7 @@ import numpy as np
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import TEMPORARY_SUFFIX, sha256_of_file
-from bert_tf.base.progress import progress
+from bert_tf.base.progress import Progress
 from bert_tf.records import tfrecord
 from bert_tf.records.index import INDEX_SUFFIX, load_index, open_index
 from data import stages
@@ -202,7 +202,7 @@ def check(prepared: Prepared, workers: Workers) -> list[Fault]:
     """All that is wrong with a finished stage."""
     tasks = [FileTask(prepared.stage, str(prepared.folder / entry.file), entry) for _, entry in prepared.entries]
     faults = [*check_counts(prepared), *check_folder(prepared)]
-    with progress(total=prepared.num_bytes, unit="B", description=f"verifying {prepared.stage}") as bar:
+    with Progress(total=prepared.num_bytes, unit="B", description=f"verifying {prepared.stage}") as bar:
         if workers.are_worth_it(len(tasks)):
             for task, found in zip(tasks, workers.map_in_order(check_file, tasks)):
                 faults += found

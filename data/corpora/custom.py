@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from bert_tf.base.errors import UserError
+from bert_tf.base.files import check_file
 from data.corpora import formatting, text_files
 from data.corpora.formatting import LONGEST_WRAPPED_LINE, BadRecord, Batch, Cleaned, as_line
 
@@ -22,7 +23,7 @@ def find_inputs(names: Sequence[str]) -> list[Path]:
     """The files named, and the .txt and .jsonl files of the folders named, in the order given.
 
     Raises:
-      UserError: none is named, one does not exist, or a folder holds no text.
+      UserError: none is named, one is no file or folder, or a folder holds no text.
     """
     if not names:
         raise UserError(
@@ -39,10 +40,9 @@ def find_inputs(names: Sequence[str]) -> list[Path]:
                     "file; name the files themselves if they end otherwise"
                 )
             found.extend(inside)
-        elif path.is_file():
-            found.append(path)
         else:
-            raise UserError(f"input_files: {path} does not exist; give files or folders, separated by commas")
+            check_file(path, "give --input_files files or folders, separated by commas")
+            found.append(path)
     return list(dict.fromkeys(path.resolve() for path in found))
 
 

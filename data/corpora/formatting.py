@@ -20,7 +20,7 @@ from typing import IO, Any, Callable, NamedTuple
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import sha256_of_file, sync
-from bert_tf.base.progress import progress
+from bert_tf.base.progress import Progress
 from data.corpora.drop_report import DropReport, report_line
 from data.running.entries import FileEntry
 from data.running.manifest import Stage
@@ -410,7 +410,7 @@ def format_corpus(
 
 def _write_all(writer: _Writer, corpus: Corpus, name: str, workers: Workers) -> None:
     batches: Iterator[Batch] = iter(corpus.batches())
-    with progress(total=corpus.total_bytes, unit="B", description=f"formatting {name}") as bar:
+    with Progress(total=corpus.total_bytes, unit="B", description=f"formatting {name}") as bar:
         for skipped in itertools.islice(batches, writer.num_batches):
             writer.input_bytes += skipped.input_bytes
             bar.update(skipped.input_bytes)
@@ -418,8 +418,7 @@ def _write_all(writer: _Writer, corpus: Corpus, name: str, workers: Workers) -> 
         with contextlib.closing(results):
             for cleaned in results:
                 writer.write(cleaned)
-                bar.update(cleaned.input_bytes)
-                bar.set_postfix_str(f"{writer.counts['num_documents']:,} documents")
+                bar.update(cleaned.input_bytes, f"{writer.counts['num_documents']:,} documents")
 
 
 def _size_of_batch(batch: Batch) -> int:

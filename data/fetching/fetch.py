@@ -24,7 +24,7 @@ from urllib3.util import Retry
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import sync
-from bert_tf.base.progress import progress
+from bert_tf.base.progress import Progress
 from data.running.manifest import write_json
 
 # Small, because an incomplete block is lost when a connection drops.
@@ -77,7 +77,7 @@ def describe_file(path: Path, checksum: str | None = None) -> FetchedFile:
     digests = {name: hashlib.new(name) for name in {"sha256", algorithm}}
     with (
         open(path, "rb") as file,
-        progress(total=path.stat().st_size, unit="B", description=f"checking {path.name}") as bar,
+        Progress(total=path.stat().st_size, unit="B", description=f"checking {path.name}") as bar,
     ):
         while block := file.read(1 << 20):
             for digest in digests.values():
@@ -317,7 +317,7 @@ def _write_rest(response: requests.Response, part: _Part, offset: int, way_out: 
         with (
             open(part.path, "ab") as file,
             _dropped("connection dropped"),
-            progress(total=total, initial=offset, unit="B", description=what) as bar,
+            Progress(total=total, initial=offset, unit="B", description=what) as bar,
         ):
             for block in response.iter_content(_BLOCK_BYTES):
                 file.write(block)

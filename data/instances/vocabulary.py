@@ -20,7 +20,7 @@ from pathlib import Path
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import atomic_file
-from bert_tf.base.progress import progress
+from bert_tf.base.progress import Progress
 from bert_tf.text.basic_tokenizer import is_ideograph, to_lower_case
 from bert_tf.text.tokenizer import open_tokenizer
 from bert_tf.text.vocabulary import CONTINUATION, SPECIAL_TOKENS, is_sentencepiece_model
@@ -53,7 +53,7 @@ def _sampled_lines(paths: Sequence[Path], description: str, max_bytes: int) -> I
     """
     total_bytes = sum(path.stat().st_size for path in paths)
     step = -(-total_bytes // max_bytes)
-    with progress(total=total_bytes, unit="B", description=description) as bar:
+    with Progress(total=total_bytes, unit="B", description=description) as bar:
         for path in paths:
             done = 0
             with open(path, "rb") as raw, io.TextIOWrapper(raw, "utf-8", newline="\n") as file:

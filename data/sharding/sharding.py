@@ -21,7 +21,7 @@ import numpy as np
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import atomic_file
-from bert_tf.base.progress import progress
+from bert_tf.base.progress import Progress
 from data.corpora.text_files import LARGEST_DOCUMENT_BYTES, document_too_large
 from data.running.entries import FileEntry
 from data.running.manifest import Stage
@@ -114,7 +114,7 @@ def index_documents(paths: Sequence[Path]) -> DocumentIndex:
     """
     files, offsets, lengths = array("H"), array("Q"), array("I")
     total_bytes = sum(path.stat().st_size for path in paths)
-    with progress(total=total_bytes, unit="B", description="indexing documents") as bar:
+    with Progress(total=total_bytes, unit="B", description="indexing documents") as bar:
         for number, path in enumerate(paths):
             for offset, length in _index_file(path, bar.update):
                 files.append(number)
@@ -256,7 +256,7 @@ def shard_corpus(
     names = shard_names(dataset, settings)
     write = functools.partial(_write_shard, segmentation_method=settings.segmentation_method)
     tasks = _tasks(stage, dataset, paths, index, assignment, settings)
-    with progress(
+    with Progress(
         total=len(names), initial=len(stage.finished), unit="shards", description=f"sharding {dataset}"
     ) as bar:
         for entry in workers.map_in_order(write, tasks):

@@ -1,4 +1,4 @@
-"""From the weights of a SQuAD model to answers, scores and files of a run folder."""
+"""Predicts with a SQuAD model: answers and scores, and their files in a run folder."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class AnswerSheet(NamedTuple):
 def answer_questions(
     model: tf.keras.Model, sheet: AnswerSheet, model_dir: Path, workers: Workers, telemetry: Telemetry, update: int
 ) -> dict[str, float]:
-    """Answers a file's questions into ``predictions.json``, ``nbest_predictions.json`` and, for version
+    """Writes the answers to a file's questions into ``predictions.json``, ``nbest_predictions.json`` and, for version
     2.0, ``null_odds.json`` of `model_dir`; scores them by the official rules where wanted.
 
     The scores are printed as one line of JSON, and written to ``eval_results.txt`` and the run's

@@ -1,4 +1,4 @@
-"""Logits back to answers: the n best spans of a question, their text, and the odds of no answer.
+"""Turns logits into answers: the n best spans of a question, their text, and the odds of no answer.
 
 The rules are those of Google's run_squad.py, so that predictions, n-best lists and null odds can
 be compared entry by entry and fed to SQuAD's own evaluation scripts.
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.progress import progress
+from bert_tf.base.progress import Progress
 from bert_tf.tasks.squad.examples import Example
 from bert_tf.tasks.squad.features import NO_WORD, Features
 from bert_tf.text.basic_tokenizer import BasicTokenizer
@@ -93,12 +93,10 @@ def decode(
     """
     decoded = Decoded({}, {}, {})
     texts = _Texts(features, tokenizer, settings.do_lower_case)
-    # The windows of one question lie together, in the order of the questions.
+    # The windows of one question are adjacent, in the order of the questions.
     bounds = np.searchsorted(features.example_index, np.arange(len(examples) + 1))
     for index, example in enumerate(
-        progress(
-            examples, total=len(examples), unit="questions", description="SQuAD answers", disable=not show_progress
-        )
+        Progress(examples, unit="questions", description="SQuAD answers", disable=not show_progress)
     ):
         windows = range(bounds[index], bounds[index + 1])
         spans = []
@@ -165,7 +163,7 @@ def _nbest_entries(
             seen.add(text)
             entries.append(_Entry(text, span.start_logit, span.end_logit))
     if null is not None:
-        # No answer is always listed, and never alone, so that there are odds to be told.
+        # "No answer" is always listed, and never alone, so that null odds can be computed.
         if "" not in seen:
             entries.append(_Entry("", null.start_logit, null.end_logit))
         if len(entries) == 1:
@@ -199,7 +197,7 @@ class _Texts:
         inside = slice(span.start, span.end + 1)
         ids = self._features.input_ids[span.window, inside].tolist()
         pieces = " ".join(self._tokenizer.convert_ids_to_tokens(ids))
-        # The vocabulary's pieces put together again: "play ##ed" is "played".
+        # Word pieces joined into words: "play ##ed" is "played".
         span_text = " ".join(pieces.replace(" ##", "").replace("##", "").split())
         words = self._features.token_to_word[span.window, [span.start, span.end]]
         original = " ".join(example.paragraph.words[words[0] : words[1] + 1])

@@ -1,7 +1,7 @@
-"""SQuAD's JSON (versions 1.1 and 2.0) to checked examples.
+"""Reads SQuAD's JSON (versions 1.1 and 2.0) into checked examples.
 
 The file holds articles, an article paragraphs, a paragraph one context and its questions. What a
-question needs from its context (words, their places) is worked out once a paragraph and shared.
+question needs from its context (words, their places) is computed once per paragraph and shared.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from bert_tf.base.errors import UserError
+from bert_tf.base.files import check_file
 
+NAME_A_FILE = "name a SQuAD file such as train-v1.1.json"
 # The characters on which Google's reader splits a context into words. Other Unicode spaces stay
-# inside their word; the tokeniser splits there later.
+# inside their word; the tokenizer splits there later.
 _WORD = re.compile("[^ \t\r\n\u202f]+")
 
 
@@ -97,14 +99,14 @@ class Example:
 
 
 def _what_is_there(context: str, answer: Answer) -> str:
-    """Says what stands at an answer's place and where its text really is, to help mend the file."""
+    """Says what the context has at an answer's place, and where the answer's text really is."""
     if not answer.text.strip():
         return "an answer's text must not be empty"
     found = context.find(answer.text)
     elsewhere = f"its first occurrence is at {found}" if found >= 0 else "it is nowhere in the context"
     if not 0 <= answer.start < len(context):
         return f"the context has {len(context)} characters; {elsewhere}"
-    return f"there stands {context[answer.start : answer.start + len(answer.text)]!r}; {elsewhere}"
+    return f"the context has {context[answer.start : answer.start + len(answer.text)]!r}; {elsewhere}"
 
 
 def read_examples(path: str | Path, *, version_2_with_negative: bool = False) -> list[Example]:
@@ -115,7 +117,7 @@ def read_examples(path: str | Path, *, version_2_with_negative: bool = False) ->
       version_2_with_negative: whether questions without an answer are allowed.
 
     Raises:
-      UserError: no such file, not JSON, a missing or wrong field (named with its place), an id that
+      UserError: not a file, not JSON, a missing or wrong field (named with its place), an id that
         comes twice, or a question without an answer where none is allowed.
     """
     examples: list[Example] = []
@@ -124,8 +126,8 @@ def read_examples(path: str | Path, *, version_2_with_negative: bool = False) ->
         for place, example in _questions(paragraph, paragraph_place):
             if example.question_id in seen:
                 raise UserError(
-                    f"{place}: id {example.question_id!r} stands already at {seen[example.question_id]}; "
-                    "answers are told apart by it, so every question needs its own"
+                    f"{place}: id {example.question_id!r} is already used at {seen[example.question_id]}; "
+                    "answers are identified by it, so every question needs its own"
                 )
             seen[example.question_id] = place
             if example.is_impossible and not version_2_with_negative:
@@ -140,7 +142,7 @@ def read_examples(path: str | Path, *, version_2_with_negative: bool = False) ->
 
 
 def check_answers(examples: list[Example], path: str | Path) -> None:
-    """Checks before training that every question of `path` says its answer, and says it rightly.
+    """Checks before training that every question of `path` has its answers, at the places given.
 
     Raises: UserError naming the question.
     """
@@ -158,14 +160,13 @@ def check_answers(examples: list[Example], path: str | Path) -> None:
 
 
 def _read_json(path: str | Path) -> Any:
+    check_file(Path(path), NAME_A_FILE)
     try:
         return json.loads(Path(path).read_text(encoding="utf-8-sig"))
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file; name a SQuAD file such as train-v1.1.json") from None
-    except IsADirectoryError:
-        raise UserError(f"{path} is a folder; name one SQuAD file in it, such as train-v1.1.json") from None
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{path} is not valid JSON ({error}); if the download broke off, fetch it again") from None
+        raise UserError(
+            f"{path} is not valid JSON ({error}); if the download was interrupted, download it again"
+        ) from None
 
 
 def _field(item: Any, name: str, kind: type | tuple[type, ...], place: str) -> Any:
@@ -217,7 +218,7 @@ def _answers(question: dict[str, Any], place: str) -> tuple[Answer, ...] | None:
     )
     if is_impossible and answers:
         raise UserError(
-            f"{place}: says is_impossible and still gives an answer; one of them is wrong "
+            f"{place}: has is_impossible and yet an answer; one of them is wrong "
             "(answers that only look right belong under 'plausible_answers')"
         )
     return answers

@@ -1,4 +1,4 @@
-"""Questions to the model's inputs: overlapping windows of the context behind the question.
+"""Turns questions into the model's inputs: overlapping windows of the context behind the question.
 
 The rules are those of Google's run_squad.py: ``[CLS] question [SEP] window [SEP]``, windows that
 advance by `doc_stride` tokens, the marked answer narrowed to whole tokens, and for each token the
@@ -22,7 +22,7 @@ import numpy as np
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import atomic_file
-from bert_tf.base.progress import progress
+from bert_tf.base.progress import Progress
 from bert_tf.tasks.squad.examples import Example, Paragraph
 from bert_tf.text.wordpiece import FullTokenizer
 
@@ -89,7 +89,7 @@ class Features(NamedTuple):
 
 
 class _Document:
-    """A paragraph's tokens and the way from tokens to words and back."""
+    """A paragraph's tokens, and the mapping between tokens and words."""
 
     def __init__(self, paragraph: Paragraph, tokenizer: FullTokenizer):
         ids: list[int] = []
@@ -119,17 +119,15 @@ def make_features(
 
     Args:
       is_training: whether the positions of the answers are wanted (then every example needs its
-        answers) rather than what is needed to read answers off.
+        answers) rather than what is needed to find answers.
 
     Raises:
-      UserError: an answer that is not in its context, or of which the tokeniser leaves nothing.
+      UserError: an answer that is not in its context, or of which the tokenizer leaves nothing.
     """
     rows = _Rows(settings.max_seq_length, tokenizer, is_training)
     document = _Document(examples[0].paragraph, tokenizer)
     for index, example in enumerate(
-        progress(
-            examples, total=len(examples), unit="questions", description="SQuAD features", disable=not show_progress
-        )
+        Progress(examples, unit="questions", description="SQuAD features", disable=not show_progress)
     ):
         if example.paragraph is not document.paragraph:
             document = _Document(example.paragraph, tokenizer)
@@ -179,7 +177,7 @@ def _answer_tokens(example: Example, document: _Document, tokenizer: FullTokeniz
     last = document.first_tokens[last_word + 1] - 1
     if last < first:
         raise UserError(
-            f"question {example.question_id!r}: the tokeniser leaves nothing of the answer "
+            f"question {example.question_id!r}: the tokenizer leaves nothing of the answer "
             f"{text!r}; an answer needs visible characters"
         )
     wanted = tokenizer.tokenize_to_ids(text)
@@ -216,7 +214,7 @@ class _Rows:
             row = head + document.ids[start : start + length] + [self._sep]
             self._ids.append(self._padded(row, len(row), 0, 0))
             first = last = 0
-            # An answer that this window does not hold whole counts as no answer.
+            # An answer that this window holds only in part counts as no answer.
             if answer and start <= answer[0] and answer[1] < start + length:
                 first, last = (token - start + len(head) for token in answer)
             self._scalars.append((len(row), len(head), index, first, last))
@@ -258,8 +256,8 @@ def content_key(*parts: object) -> str:
 def cached_features(path: Path, make: Callable[[], Features], *, write: bool) -> Features:
     """What `path` holds, or what `make` makes, kept at `path` if `write`.
 
-    A cache that cannot be read is made again. One that cannot be written is done without: it only
-    saves time.
+    A cache that cannot be read is made again. If it cannot be written, there is a warning: it only saves
+    time.
     """
     try:
         with np.load(path, allow_pickle=False) as arrays:
@@ -271,5 +269,5 @@ def cached_features(path: Path, make: Callable[[], Features], *, write: bool) ->
             with atomic_file(path) as file:
                 np.savez_compressed(file, **features._asdict())
         except OSError as error:
-            warnings.warn(f"features are not kept for the next start: {error}", stacklevel=2)
+            warnings.warn(f"features cannot be kept for the next start: {error}", stacklevel=2)
     return features

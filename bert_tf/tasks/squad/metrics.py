@@ -121,7 +121,7 @@ def best_threshold(
 
 
 def check_answers_known(examples: Sequence[Example]) -> None:
-    """Raises `UserError` where a question's answers are not given, so that no score can be."""
+    """Raises `UserError` where a question has no answers to score a prediction by."""
     for example in examples:
         if example.answers is None:
             raise UserError(

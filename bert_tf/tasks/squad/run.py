@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Callable
 
 from bert_tf.base.errors import UserError
+from bert_tf.base.files import check_file
 from bert_tf.config import BertConfig, FinetuningConfig
 from bert_tf.model.heads import SpanModel
 from bert_tf.model.losses import SpanObjective
@@ -21,7 +22,7 @@ from bert_tf.run.telemetry import DONE, Telemetry
 from bert_tf.tasks.finetuning import Task, finetune
 from bert_tf.tasks.squad.answers import AnswerSheet, answer_questions, find_span_weights, load_span_weights
 from bert_tf.tasks.squad.decode import DecodeSettings
-from bert_tf.tasks.squad.examples import Example, check_answers, read_examples
+from bert_tf.tasks.squad.examples import NAME_A_FILE, Example, check_answers, read_examples
 from bert_tf.tasks.squad.features import Features, FeatureSettings, cached_features, content_key, make_features
 from bert_tf.tasks.squad.metrics import check_answers_known
 from bert_tf.text.vocabulary import WORD_START, check_casing, load_vocab
@@ -84,14 +85,13 @@ class _SquadRun:
                 path = prefix.parent / name
             else:
                 raise UserError(f"--{flag} is required where no --init_checkpoint is given")
-            if not path.is_file():
-                raise UserError(f"{path} does not exist; give the model's {name} with --{flag}")
+            check_file(path, f"give the model's {name} with --{flag}")
             files.append(path)
         config, vocab = BertConfig.from_json_file(files[0]), load_vocab(str(files[1]))
         if sum(piece.startswith(WORD_START) for piece in vocab) > 0.1 * len(vocab):
             raise UserError(
-                f"{files[1]} holds SentencePiece's pieces; finding answers in a text needs a model with a "
-                "WordPiece vocabulary"
+                f"{files[1]} holds SentencePiece's pieces; finding answers in a text needs a model with "
+                "a WordPiece vocabulary"
             )
         if len(vocab) != config.vocab_size:
             raise UserError(
@@ -121,8 +121,7 @@ class _SquadRun:
                 examples, self.tokenizer, job.features, is_training=is_training, show_progress=is_chief
             )
 
-        if not Path(path).is_file():
-            raise UserError(f"{path}: no such file; name a SQuAD file such as train-v1.1.json")
+        check_file(Path(path), NAME_A_FILE)
         key = content_key(
             Path(path),
             self.vocab_file,
@@ -177,7 +176,7 @@ class _SquadRun:
 
         def initialise() -> None:
             initialise_from(job.init_checkpoint, self.model, self.bert_config.vocab_size, telemetry)
-            bind()  # now, when nothing is left that may be refused
+            bind()  # only now, when no setting can be refused any more
 
         if self.folder:
             self.folder.check(whole_identity, job.continue_with_changes)

@@ -1,0 +1,35 @@
+"""Progress where stderr is no terminal; the bar at a terminal is in test_telemetry.py."""
+
+from __future__ import annotations
+
+import io
+
+from bert_tf.base import progress
+from bert_tf.base.progress import Progress
+
+
+def test_an_iterable_ends_with_one_line(capsys):
+    assert list(Progress([1, 2, 3], unit="files", description="reading")) == [1, 2, 3]
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("reading: 3 of 3 files, ") and line.endswith(" files/s, 0 s left")
+
+
+def test_work_by_hand_counts_from_what_was_done_before(capsys, monkeypatch):
+    monkeypatch.setattr(progress, "PLAIN_LINE_INTERVAL_SECS", 0.0)
+    with Progress(total=1000, initial=400, unit="B", description="download") as bar:
+        bar.update(100, "7 documents")
+    (line,) = capsys.readouterr().err.splitlines()  # nothing new is left for the end
+    assert line.startswith("download: 500 of 1,000 B, ") and line.endswith(" s left, 7 documents")
+
+
+def test_disabled_it_prints_nothing(capsys):
+    assert list(Progress("ab", unit="letters", description="reading", disable=True)) == ["a", "b"]
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_stream_that_cannot_be_written_does_not_stop_the_work():
+    class Full(io.StringIO):
+        def write(self, _):
+            raise OSError("no space left")
+
+    Progress(disable=True).say("text", Full())
