@@ -173,6 +173,6 @@ def test_work_of_one_rank_may_take_longer_than_the_stall_limit(tmp_path):
 
 
 def test_missing_horovod_is_a_user_error(monkeypatch):
-    monkeypatch.setattr(horovod_workers, "import_horovod", lambda: None)
+    monkeypatch.setitem(sys.modules, "horovod.tensorflow", None)
     with pytest.raises(UserError, match="Horovod with TensorFlow support cannot be imported"):
         connect(use_horovod=True)

@@ -93,20 +93,13 @@ class _Job(threading.Thread):
 
 
 def connect_horovod() -> Workers:
-    horovod = import_horovod()
-    if horovod is None:
+    try:
+        import horovod.tensorflow as horovod
+    except ImportError:
         raise UserError(
             "--use_horovod was given, but Horovod with TensorFlow support cannot be imported; "
             "`bash scripts/setup.sh` builds it where there is a C++ compiler; "
             "without the flag one process works"
-        )
+        ) from None
     horovod.init()
     return HorovodWorkers(horovod)
-
-
-def import_horovod() -> Any | None:
-    try:
-        import horovod.tensorflow as horovod
-    except ImportError:
-        return None
-    return horovod
