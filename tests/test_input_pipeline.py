@@ -335,7 +335,7 @@ def test_packing_goes_by_the_lengths_in_the_indexes(tmp_path):
     iterator = training_batches(
         records, GlobalOrder([40], seed=1), BatchSplit(10, 4), first_batch=0, vocab_size=VOCAB_SIZE, packing=True
     )
-    with pytest.raises(UserError, match="record 7 does not begin with.*delete x_training_0.tfrecord.index"):
+    with pytest.raises(UserError, match="record 7 does not hold.*delete x_training_0.tfrecord.index"):
         next(iterator)
 
 

@@ -122,7 +122,7 @@ def _read_part(records: RecordSet, part: _Part, leading: tuple[int, ...], mask_s
     if largest_id >= vocab_size:
         raise UserError(
             f"the records hold token id {largest_id}, but the model's vocabulary has only "
-            f"{vocab_size} tokens; use the vocabulary the records were made with"
+            f"{vocab_size} pieces; use the vocabulary the records were made with"
         )
     with tf.device("/CPU:0"):
         return {
