@@ -102,7 +102,7 @@ def test_unknown_encoding_names_the_byte_and_the_ways_out(tmp_path):
         books.book_line(path, None, "strict")
     assert books.book_line(path, "latin-1", "strict") == "Ein Café. Noch eins."
     assert books.book_line(path, None, "replace") == "Ein Caf\ufffd. Noch eins."
-    with pytest.raises(UserError, match="fallback_encoding=klingon: no encoding of text"):
+    with pytest.raises(UserError, match="fallback_encoding=klingon: not a text encoding"):
         text_files.known_encoding("klingon")
 
 
@@ -253,7 +253,7 @@ def test_wrong_json_line_is_named(tmp_path, line, message):
 
 @pytest.mark.parametrize("name", ["base64", "rot13", "hex", "undefined", "klingon", "a\0b"])
 def test_what_is_no_encoding_of_text_is_refused(name):
-    with pytest.raises(UserError, match="fallback_encoding=.*no encoding of text"):
+    with pytest.raises(UserError, match="fallback_encoding=.*not a text encoding"):
         text_files.known_encoding(name)
 
 
