@@ -163,7 +163,7 @@ def test_unreadable_folder_and_file_are_named(tmp_path, monkeypatch):
 def test_binary_file_is_no_text_whatever_is_wished(tmp_path, errors):
     path = tmp_path / "a.txt"
     path.write_bytes(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + bytes(range(256)))
-    with pytest.raises(UserError, match=r"a.txt: a binary file, no text \(a NUL at byte 8\)"):
+    with pytest.raises(UserError, match=r"a.txt: a binary file, not text \(a NUL at byte 8\)"):
         books.book_line(path, "latin-1", errors)
     path.write_bytes("Ein Café.".encode("utf-16-le"))
     with pytest.raises(UserError, match="binary file.*--fallback_encoding=utf-16-le"):
@@ -337,7 +337,7 @@ def test_packed_files(tmp_path, packed, kind):
     assert formatted.read_text() == "Grüße.\nIt is two.\n"
     for damaged in (content[:-3], b"not packed at all"):
         path.write_bytes(damaged)
-        with pytest.raises(UserError, match=f"a.{kind}{packed}: damaged, or not packed"):
+        with pytest.raises(UserError, match=f"a.{kind}{packed}: damaged, or not compressed"):
             preparation.run(tmp_path / "b", "text_formatting", "--input_files", path)
 
 
