@@ -8,7 +8,7 @@ card's dense peak) in fp16, bf16 and tf32, at 128 and 512, packed and not; host 
 update; the LAMB update compared with tensorflow-addons' (if installed) and with ten passes over the arrays; XLA flags,
 one at a time; memory by micro-batch compared with the memory plan.
 
-After each row a line is appended to `rows.jsonl`, and `report.md` is rewritten. Another start measures the missing ones;
+After each row a line is appended to `rows.jsonl`, and `report.md` is rewritten. The next start measures missing rows;
 to measure a row once more, delete its line. Records are generated, so neither data, a network nor Horovod is needed.
 Nothing is measured about learning.
 
