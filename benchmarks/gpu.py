@@ -1,20 +1,20 @@
-"""Everything to be measured on a GPU by one command, which may be cut off at any moment and started again.
+"""All GPU measurements in one command, which can be interrupted at any moment and resumed.
 
     python benchmarks/gpu.py --output results/gpu_benchmark --budget_minutes 55
 
-A row is a configuration in a process of its own with a time limit, so a crash or a shortage of memory costs that row.
-Rows come in the order of their importance: does the compiled step run at all; sequences a second and the share of the
-card's dense peak (MFU) in fp16, bf16 and tf32, at 128 and 512, packed and not; waits, copies and compilations inside an
-update; the LAMB update beside tensorflow-addons' (where that is installed) and ten passes over the arrays; XLA's flags,
-one at a time; memory by micro-batch beside the plan.
+A row is one configuration, measured in its own process with a time limit, so a crash or lack of memory costs only that
+row. Rows are in order of importance: whether the compiled step runs at all; sequences/s and MFU (the fraction of the
+card's dense peak) in fp16, bf16 and tf32, at 128 and 512, packed and not; host waits, copies and compilations inside an
+update; the LAMB update compared with tensorflow-addons' (if installed) and with ten passes over the arrays; XLA flags,
+one at a time; memory by micro-batch compared with the memory plan.
 
-`rows.jsonl` gets a line behind each row, and `report.md` is made anew. Started again it goes on with what is missing;
-to have a row once more delete its line. Rows are of made-up records, so neither data nor a network is needed, nor
-Horovod. Nothing of the report is about learning.
+After each row a line is appended to `rows.jsonl`, and `report.md` is rewritten. The next start measures missing rows;
+to measure a row once more, delete its line. Records are generated, so neither data, a network nor Horovod is needed.
+Nothing is measured about learning.
 
     python benchmarks/gpu.py --rehearse --output /tmp/rehearsal --budget_minutes 20
 
-does the same with `tiny` on the CPU, to see that it works. Its figures mean nothing.
+does the same with `tiny` on the CPU, to check that everything works. Its figures mean nothing.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from bert_tf.memory.plan import GIB, Workload, find_device, largest_micro_batch
 from bert_tf.run.run_folder import provenance, write_whole
 
 VOCABULARY = 30522
-# Of the card's memory that a micro-batch may take by the plan, which was never checked on a card.
+# A micro-batch may take this fraction of the card's memory by the plan, which was never checked on a card.
 PLANNED_SHARE = 0.7
-# A row that needs less than this before the budget ends is not begun.
+# No row is started with less time than this left in the budget.
 SHORTEST_ROW_SECS = 45.0
-# Variables of the environment that change what is measured begin so.
+# Prefixes of the environment variables that change what is measured.
 SETTINGS = ("XLA_", "TF_XLA_", "TF_GPU_", "TF_CUDA_", "TF_ENABLE_", "TF_NUM_", "CUDA_", "NVIDIA_TF32_")
-# In a line of a log that says why a process ended.
+# Words in the line of a log that says why a process failed.
 TELLING = ("Error", "error", "RESOURCE_EXHAUSTED", "Unknown")
-# Tried by themselves, against the same row without them. cuDNN's attention has its dropout's seed as a constant in
-# TensorFlow 2.15, so it is tried without attention dropout only.
+# Each flag is compared with the same row without it. In TensorFlow 2.15 cuDNN's fused attention has a constant dropout
+# seed, so it is tried only without attention dropout.
 FLAGS = (
     "--xla_gpu_enable_cublaslt=true",
     "--xla_gpu_enable_triton_softmax_fusion=true",
@@ -59,7 +59,7 @@ FLAGS_WITHOUT_ATTENTION_DROPOUT = ("--xla_gpu_enable_cudnn_fmha=true",)
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A configuration. Its dictionary is what a process is given, and how it is recognised later."""
+    """A configuration. Its dictionary is the argument of its process, and identifies its line in rows.jsonl."""
 
     kind: str  # "update", "counts" or "lamb"
     part: str  # of the report
@@ -91,10 +91,10 @@ class Row:
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """What differs between a card and a rehearsal."""
+    """Settings that differ between a GPU and a rehearsal."""
 
     lengths: tuple[tuple[int, int], ...] = ((128, 20), (512, 80))
-    largest: tuple[int, ...] = (256, 64)  # micro-batch at each length: beyond it nothing is won
+    largest: tuple[int, ...] = (256, 64)  # micro-batch at each length: larger ones are not faster
     num_accumulation_steps: int = 8
     num_updates: int = 8
     counted_model: str = "mini"
@@ -172,10 +172,10 @@ class Results:
 
 
 def run_process(what: dict[str, Any], flags: str, limit_secs: float, log: Path, rehearse: bool) -> dict[str, Any]:
-    """The JSON that a process ends with, or {"failed": why}."""
+    """The JSON in the last line of a process's output, or {"failed": reason}."""
     environment = dict(os.environ, XLA_FLAGS=f"{os.environ.get('XLA_FLAGS', '')} {flags}".strip())
     if rehearse:
-        # On a CPU only oneDNN's allocator counts what it hands out, and TensorFlow leaves oneDNN off on some.
+        # On a CPU only oneDNN's allocator counts memory, and TensorFlow disables oneDNN on some CPUs.
         environment.update(CUDA_VISIBLE_DEVICES="", TF_ENABLE_ONEDNN_OPTS="1")
     row = Path(__file__).resolve().with_name("gpu_row.py")
     output = log.with_suffix(".json")
@@ -214,7 +214,7 @@ def driver_version() -> str:
 
 
 def find_facts(args: argparse.Namespace, logs: Path) -> dict[str, Any]:
-    """What all rows have in common: device, versions, driver."""
+    """Facts that hold for all rows: device, versions, driver."""
     found = run_process({"kind": "device"}, "", 300.0, logs / "device.log", args.rehearse)
     if "failed" in found:
         raise SystemExit(f"error: TensorFlow does not start: {found['failed']}; see {logs / 'device.log'}")
@@ -261,7 +261,7 @@ def main() -> None:
         limit = min(left, 60.0 * args.row_minutes)
         outcome = run_process(dataclasses.asdict(row), row.flags, limit, logs / f"row_{number}.log", args.rehearse)
         if outcome.pop("timed_out", False) and limit == left:
-            continue  # cut off by the budget, not by itself: another start has time for it
+            continue  # ended by the budget, not by its own time limit: not recorded, so that the next start measures it
         print(f"  {outcome.get('failed', 'done')}", flush=True)
         results.add(row, outcome)
         write_report(args.output / "report.md", results.facts, results.found, planned)

@@ -52,7 +52,7 @@ def of_part(lines: list[Line], *parts: str) -> list[Line]:
 
 
 def flags(lines: list[Line]) -> list[str]:
-    """Each row with a flag as the rate of the row that differs from it in the flag only."""
+    """Each row with a flag, compared with the row that differs only in that flag."""
     rows = []
     for line in of_part(lines, "flags"):
         row = line["row"]

@@ -1,4 +1,4 @@
-"""One row of `gpu.py` in a process of its own: a row as JSON in the only argument, figures as JSON in the last line."""
+"""The process of one row of `gpu.py`: the row as JSON in its argument, figures as JSON in its last line of output."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from bert_tf.config import BertConfig
 from bert_tf.memory.plan import Workload, predict
 
 VOCABULARY, MASKED_SHARE, SHORTEST = 30522, 0.15, 5
-NUM_TRIALS = 3  # updates that are waited for one by one
-NUM_COUNTED = 4  # updates looked at after the first one
+NUM_TRIALS = 3  # updates measured one by one, waiting for each
+NUM_COUNTED = 4  # updates inspected after the first one
 
 Batch = tuple[dict[str, Any], Optional[int]]  # features [A, B, ...] and how many of the A count
 
@@ -35,7 +35,7 @@ def workload(row: dict[str, Any]) -> Workload:
 
 
 def packed_rows(work: Workload, num_steps: int, seed: int) -> Batch:
-    """An update of made-up instances of all lengths alike, which leave half of their rows to padding, packed."""
+    """A packed update of generated instances with uniformly distributed lengths (unpacked, half would be padding)."""
     import tensorflow as tf
 
     rng, length, masked = np.random.default_rng(seed), work.max_seq_length, work.max_predictions_per_seq
@@ -66,7 +66,7 @@ def packed_rows(work: Workload, num_steps: int, seed: int) -> Batch:
 
 
 def batches(row: dict[str, Any], work: Workload, count: int) -> list[Batch]:
-    """Where the input pipeline leaves them: on the host."""
+    """Batches on the host, as from the input pipeline."""
     import tensorflow as tf
     from made_up import made_up_rows
 
@@ -78,12 +78,12 @@ def batches(row: dict[str, Any], work: Workload, count: int) -> list[Batch]:
 
 
 def start_device(precision: str) -> tuple[str | None, str]:
-    """The card's name, None where there is none, and what TensorFlow calls the device."""
+    """The GPU's name (None without one), and TensorFlow's name of the device."""
     import tensorflow as tf
 
     from bert_tf.ranks.connect import connect
 
-    connect(False)  # memory is taken as it is needed
+    connect(False)  # memory growth: memory is allocated as needed
     tf.config.experimental.enable_tensor_float_32_execution(precision == "tf32")
     gpus = tf.config.list_physical_devices("GPU")
     if not gpus:
@@ -104,7 +104,7 @@ def device(_: dict[str, Any]) -> dict[str, Any]:
 
 
 def update(row: dict[str, Any]) -> dict[str, Any]:
-    """Rate, memory, and how long the host was held."""
+    """Rate, memory, and how long the host was blocked."""
     import tensorflow as tf
     from made_up import make_step
 
@@ -114,7 +114,7 @@ def update(row: dict[str, Any]) -> dict[str, Any]:
     card, place = start_device(row["precision"])
     step = make_step(work)
     given = batches(row, work, max(NUM_TRIALS, row["num_updates"]))
-    tf.config.experimental.reset_memory_stats(place)  # forgets how the weights were drawn
+    tf.config.experimental.reset_memory_stats(place)  # so that drawing the weights does not count
 
     def one(number: int) -> tuple[float, float, Any]:
         features, count = given[number % len(given)]
@@ -127,7 +127,7 @@ def update(row: dict[str, Any]) -> dict[str, Any]:
     first = one(0)[1]
     trials = [one(number) for number in range(NUM_TRIALS)]
     started = time.perf_counter()
-    for number in range(row["num_updates"]):  # as a training does: read at the end only
+    for number in range(row["num_updates"]):  # as in training: results are read only at the end
         features, count = given[number]
         result = step(features, number, num_micro_batches=count)
     finite = bool(result.is_finite)
@@ -154,9 +154,9 @@ def update(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def counts(row: dict[str, Any]) -> dict[str, Any]:
-    """What XLA compiles, what is traced, what is called back and copied to the host, in updates after the first one."""
+    """Compilations, traces, Python callbacks and copies to the host in updates after the first one."""
     folder = Path(tempfile.mkdtemp(prefix="gpu_counts_"))
-    # Read when XLA is first used: so before anything else here.
+    # XLA reads them on first use, so they must be set before anything else.
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_dump_to={folder} --xla_dump_hlo_as_text".strip()
     import tensorflow as tf
     from made_up import make_step
@@ -189,7 +189,7 @@ def counts(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def count_events(folder: Path) -> dict[str, Any]:
-    """Of the profiler's trace: Python called back, and copies from the device, where it could look at that."""
+    """From the profiler's trace: Python callbacks and, where it recorded the device, copies from it."""
     from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
     callbacks, copies, sees_device = 0, 0, False

@@ -1,14 +1,14 @@
-"""Records a second that one core reads, parses and hands to the training, beside tf.data in two forms.
+"""Input pipeline: records/s on one core, of this project and of tf.data in two forms.
 
-- This project: `training_batches` as a training uses it, from blocks in the global order to the features of an update,
-  its masks, every checksum and the size of the vocabulary included. Where the records are unmasked it draws the masks.
-- tf.data, batch then parse: TFRecordDataset, batch, one parse_example for each batch, the same casts.
-- tf.data, parse then batch, as NVIDIA's and tf-models-official's recipes have it: files interleaved, parse_example for
-  each record by itself, casts, a shuffle buffer of 100, batch, prefetch.
+- This project: `training_batches` as in training, from blocks in the global order to the features of an update. It
+  verifies every checksum, checks ids against the vocabulary's size, and masks the records if they are unmasked.
+- tf.data, batch then parse: TFRecordDataset, batch, one parse_example per batch, the same casts.
+- tf.data, parse then batch, as in NVIDIA's and tf-models-official's recipes: interleaved files, one parse_example per
+  record, casts, a shuffle buffer of 100, batch, prefetch.
 
-Each is a process of its own, on one core, reads from the page cache, and waits while another one works; they take
-turns, so that a busy machine slows all of them alike. The first batches of a turn, made ahead, are not counted. Below
-that, where this project's time goes: its parts by themselves, without the thread.
+Each variant is a separate process on one core that reads from the page cache. They take turns, so that a busy machine
+slows all of them alike. The first batches of a turn, which were prefetched, are not counted. A second table gives the
+times of the parts of this project's pipeline, without its thread.
 
     python benchmarks/input_pipeline.py --input_files .../seq_len_128.../training,.../seq_len_512.../training \\
       --names "128/20,512/80" --rounds 11
@@ -142,7 +142,7 @@ VARIANTS: dict[str, Callable[..., Turn]] = {
 
 
 def serve(args: argparse.Namespace) -> None:
-    """One variant as a process of its own: for each line on stdin a turn, answered with what that took."""
+    """The process of one variant: each line on stdin asks for a turn, and is answered with its times."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print goes to stderr
     from bert_tf.batches.record_set import RecordSet
@@ -157,7 +157,7 @@ def serve(args: argparse.Namespace) -> None:
 
 
 def measure(folder: str, variants: list[str], args: argparse.Namespace) -> dict[str, list[list[float]]]:
-    """Records by second and by second of processor time, of each variant in each round."""
+    """Records per second and per second of CPU time, for each variant and round."""
     workers: dict[str, subprocess.Popen] = {}
     rates: dict[str, list[list[float]]] = {name: [] for name in variants}
     with contextlib.ExitStack() as stack:

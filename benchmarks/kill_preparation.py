@@ -1,11 +1,10 @@
-"""Kills every stage of data preparation at random moments and compares what it ends with.
+"""Kills every stage of data preparation at random moments and compares the results.
 
-First every stage runs undisturbed. Then each is started in a copy of what precedes it, killed with
--9 after a random part of the time that it took undisturbed, and at once started again, as often as
-was asked for; whenever it gets to its end all files must have the same bytes as the undisturbed
-ones, nothing may be left over beside them, and the next round begins. Killed is the program
-itself, or one of its worker processes, or all of them together. The last "stage" is --action verify
---repair on broken files.
+First every stage runs undisturbed. Then each is started in a copy of its input, killed with -9 after
+a random part of the time that it took undisturbed, and started again at once, until there have been
+--kills kills. Whenever it finishes, all files must have the same bytes as the undisturbed ones, with
+no extra files, and the next round begins. A kill ends the main program, one of its worker processes,
+or all of them. The last "stage" is --action verify --repair on damaged files.
 
     python benchmarks/kill_preparation.py --kills 20 --n_processes 1,2,3
     python benchmarks/kill_preparation.py --corpus FILE_OR_FOLDER_OF_TEXT
@@ -36,7 +35,7 @@ from bert_tf.base.progress import Progress  # noqa: E402
 from data import bertPrep  # noqa: E402
 from data.corpora import formatting  # noqa: E402
 
-# Small, so that a small corpus too is killed between two checkpoints.
+# Small, so that even a small corpus can be killed between two checkpoints.
 CHECKPOINT_BYTES, BATCH_CHARACTERS = 100_000, 20_000
 STAGES: dict[str, tuple[str, ...]] = {
     "download": (),
@@ -51,19 +50,19 @@ SECS_TO_DIE = 20
 
 
 class Outcome(NamedTuple):
-    """What came of one stage with one number of processes."""
+    """The result for one stage with one number of processes."""
 
     stage: str
     num_processes: int
     undisturbed_secs: float
-    killed: dict[str, int]  # by what was killed
-    num_at_work: int  # kills that met it with a file begun or noted
+    killed: dict[str, int]  # number of kills, by what was killed
+    num_at_work: int  # kills after it had written something
     num_ended: int
     differences: list[str]
 
 
 def prepare(arguments: list[str]) -> None:
-    """bertPrep.py with small steps; what the other functions here start and kill."""
+    """Runs bertPrep.py with small checkpoints; the other functions start and kill this."""
     formatting.CHECKPOINT_BYTES, formatting.BATCH_CHARACTERS = CHECKPOINT_BYTES, BATCH_CHARACTERS
     bertPrep.main(arguments)
 
@@ -99,7 +98,7 @@ def finish(process: subprocess.Popen) -> None:
 
 
 def files_below(folder: Path) -> dict[str, str]:
-    """sha256 by name of everything but locks, which stay."""
+    """sha256 by file name, without locks, which remain."""
     return {
         str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(folder.rglob("*"))
@@ -108,7 +107,7 @@ def files_below(folder: Path) -> dict[str, str]:
 
 
 def damage(working_dir: Path) -> None:
-    """Flips a bit each in some sharded texts and record files."""
+    """Flips one bit in each of some sharded text and record files."""
     for pattern in ("sharded/*/*/*.txt", "tfrecord/*/*/*/*.tfrecord"):
         for path in sorted(working_dir.glob(pattern))[:NUM_BROKEN]:
             content = bytearray(path.read_bytes())
@@ -125,7 +124,7 @@ def workers_of(process: subprocess.Popen) -> list[int]:
 
 
 def kill(process: subprocess.Popen, generator: random.Random) -> str:
-    """Kills the program, a worker, or all; says which."""
+    """Kills the program, a worker, or all; returns which."""
     workers = workers_of(process)
     what = generator.choice(["program", "worker", "all"] if workers else ["program"])
     try:
@@ -141,7 +140,7 @@ def kill(process: subprocess.Popen, generator: random.Random) -> str:
 
 
 def require_dead(groups: list[int]) -> None:
-    """Workers must not outlive a killed program."""
+    """Fails if workers outlive a killed program."""
     deadline = time.monotonic() + SECS_TO_DIE
     for group in groups:
         while True:
@@ -155,7 +154,7 @@ def require_dead(groups: list[int]) -> None:
 
 
 def is_begun(folder: Path, before: Path) -> bool:
-    """Whether something was written besides a lock and an empty journal."""
+    """Whether anything was written besides a lock and an empty journal."""
 
     def written(of: Path) -> set[tuple[Path, int]]:
         return {
@@ -188,7 +187,7 @@ def torment(
     options: argparse.Namespace,
     generator: random.Random,
 ) -> Outcome:
-    """Kills one stage until `options.kills` kills have met it at work, then lets it end."""
+    """Kills one stage until `options.kills` kills have hit it at work, then lets it finish."""
     killed = {"program": 0, "worker": 0, "all": 0}
     num_at_work = 0
     found: list[str] = []

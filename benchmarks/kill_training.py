@@ -1,24 +1,24 @@
-"""Disturbs a two-phase pre-training at random moments and compares what it ends with.
+"""Disturbs a two-phase pre-training at random moments and compares the results.
 
 First `scripts/run_pretraining_lamb.sh` runs undisturbed, with a tiny model and a checkpoint every
-few updates. Then the same command is started, disturbed, and typed again, until it comes to its
-end; then every file of every checkpoint left (weights, moments, position) and the evaluation must
-have the same bytes as the undisturbed ones (but see `differences`), and the next round begins.
-The disturbances, shuffled:
+few updates. Then the same command is started, disturbed and started again, until it finishes. Then
+every file of every remaining checkpoint (weights, moments, position) and the evaluation must have the
+same bytes as the undisturbed ones (but see `differences`), and the next round begins. The
+disturbances, shuffled:
 
 * kill -9 of the launcher, of one rank's program, or of every process at once;
-* SIGTERM or SIGUSR1 to the launcher, which must end with 75 (it may have come to its end meanwhile);
+* SIGTERM or SIGUSR1 to the launcher, which must exit with 75 (unless it has finished before);
 * SIGSTOP of one of several ranks: all must end by themselves within a minute;
 * a flipped byte in the newest of several checkpoints, after everything was killed.
 
-Half of them come at a moment drawn from the time that the undisturbed phases took, the others right
-after the run has begun to save, has started (and compiles), or has made its last update. Where one
-met the run is told afterwards by what lies in its folder.
+Half of them come at a random moment of the time that the undisturbed phases took, the others right
+after the run has begun to save, has started (and compiles), or has made its last update. Afterwards
+the files in the run's folder tell what the run was doing.
 
     python benchmarks/kill_training.py --kills 30 --num_ranks 1,2
     python benchmarks/kill_training.py --data_dir PREPARED    # with 128/20 and 512/80; default: the sample
 
-Ends with exit code 1 where anything differs. Ctrl-C ends it with what has been seen so far.
+Ends with exit code 1 where anything differs. Ctrl-C ends it with the results so far.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ sys.path.insert(0, str(CHECKOUT))
 from bert_tf.base.progress import Progress  # noqa: E402
 from bert_tf.base.signals import STOPPED_EXIT_CODE  # noqa: E402
 
-# 36 updates of 16 sequences a rank, then 32 of 2.
+# 36 updates with 16 sequences per rank, then 32 with 2.
 ARGUMENTS = "16 2 16 1e-2 5e-3 fp32 {use_xla} {num_ranks} 4 2 40 4 1 1 tiny"
 SECS_TO_DIE, SECS_TO_GIVE_UP = 60, 900
 SECS_AFTER_EVENT = 0.5
@@ -57,7 +57,7 @@ STATES = ("starting", "compiling", "training", "saving", "evaluating", "ending")
 
 @dataclasses.dataclass
 class Outcome:
-    """What came of one number of ranks."""
+    """The result for one number of ranks."""
 
     num_ranks: int
     undisturbed_secs: float = 0.0
@@ -90,7 +90,7 @@ class Run:
         )
 
     def events(self, phase: int) -> list[dict]:
-        """What metrics.jsonl holds; a line cut by a kill is left out."""
+        """The events in metrics.jsonl, without a line that was cut off by a kill."""
         found = []
         with contextlib.suppress(OSError):
             for line in (self.folder / f"phase_{phase}" / "metrics.jsonl").read_text().splitlines():
@@ -110,7 +110,7 @@ class Run:
         return any(self.folder.glob(f"phase_{self.phase}/checkpoints/.unfinished-ckpt-*"))
 
     def state(self) -> str:
-        """Where the run is, or was when it was killed."""
+        """What the run is doing, or was doing when it was killed."""
         events = self.new_events(self.phase)
         kinds = [event["event"] for event in events]
         if self.is_saving():
@@ -123,7 +123,7 @@ class Run:
         return "training" if "train" in kinds else "compiling" if "start" in kinds else "starting"
 
     def processes(self) -> list[psutil.Process]:
-        """All below the launcher."""
+        """All descendants of the launcher."""
         with contextlib.suppress(psutil.NoSuchProcess):
             parent = psutil.Process(self.process.pid)
             return parent.children(recursive=True)
@@ -147,7 +147,7 @@ class Run:
 
 
 def wait_for_moment(run: Run, secs: float, generator: random.Random) -> bool:
-    """Waits for a random moment; returns False where the run came to its end before."""
+    """Waits for a random moment; returns False if the run finished before."""
     events: dict[str, Callable[[], bool]] = {
         "save": run.is_saving,
         "start": lambda: run.state() == "compiling",
@@ -169,7 +169,7 @@ def wait_for_moment(run: Run, secs: float, generator: random.Random) -> bool:
 
 
 def wait_for_end(processes: list[psutil.Process]) -> str:
-    """Waits until nothing of a run is left; returns what was there for longer than it may be."""
+    """Waits until all processes of a run have ended; returns those that took longer than they may."""
     _, late = psutil.wait_procs(processes, timeout=SECS_TO_DIE)
     names = []
     for process in late:
@@ -192,7 +192,7 @@ def newest_checkpoints(run: Run) -> list[Path]:
 
 
 def disturb(run: Run, kind: str, generator: random.Random, outcome: Outcome) -> bool:
-    """Returns False where the run was not in a state for this kind."""
+    """Applies one disturbance; returns False if the run is not in a state for this kind."""
     processes, ranks = run.processes(), run.ranks()
     if (kind in ("rank", "stop") and not ranks) or (kind == "damage" and len(newest_checkpoints(run)) < 2):
         return False
@@ -209,7 +209,7 @@ def disturb(run: Run, kind: str, generator: random.Random, outcome: Outcome) -> 
         with contextlib.suppress(psutil.NoSuchProcess):
             generator.choice(ranks).send_signal(signal.SIGSTOP if kind == "stop" else signal.SIGKILL)
     disturbed = time.monotonic()
-    code = run.wait()  # not by psutil, which would leave no code to be read
+    code = run.wait()  # not by psutil, after which the exit code could not be read
     late = wait_for_end(processes)
     secs = time.monotonic() - disturbed
     if not late and secs > SECS_TO_DIE:
@@ -217,7 +217,7 @@ def disturb(run: Run, kind: str, generator: random.Random, outcome: Outcome) -> 
     if late:
         outcome.faults.append(f"{secs:.0f} s after {kind} while {run.state()} there was still: {late}")
     outcome.longest_end[kind] = max(secs, outcome.longest_end.get(kind, 0.0))
-    # In its first second a program has no handlers yet.
+    # In its first second a program has no signal handlers yet.
     if kind == "signal" and code not in (0, STOPPED_EXIT_CODE) and run.state() != "starting":
         outcome.faults.append(f"exit code {code} after a signal while {run.state()}")
     if kind in ("rank", "stop") and code in (0, STOPPED_EXIT_CODE):
@@ -236,16 +236,16 @@ def result_files(folder: Path) -> dict[str, bytes]:
 
 
 def of_shared_checkpoints(files: dict[str, bytes], others: dict[str, bytes], last: list[str]) -> dict[str, bytes]:
-    """Without checkpoints that `others` have not, but with those of `last`."""
+    """The files in folders that `others` has, too, or that are in `last`."""
     folders = {str(Path(name).parent) for name in others} | set(last)
     return {name: content for name, content in files.items() if str(Path(name).parent) in folders}
 
 
 def differences(found: dict[str, bytes], wanted: dict[str, bytes], had_signal: bool) -> list[str]:
-    """What has not the bytes it should have.
+    """The files whose bytes differ, or that are missing or left over.
 
-    A signal saves where it finds the run, so then another one of the newest few checkpoints may be
-    gone; the last one of each phase may not.
+    After a signal the run saves an extra checkpoint, so that a different one of the few kept may have
+    been deleted; then only checkpoints that both runs have are compared, and the last one of each phase.
     """
     if had_signal:
         folders = sorted({str(Path(name).parent) for name in wanted if "ckpt-" in name})
@@ -261,7 +261,7 @@ def differences(found: dict[str, bytes], wanted: dict[str, bytes], had_signal: b
 def torment(
     outcome: Outcome, data_dir: Path, scratch: Path, options: argparse.Namespace, generator: random.Random
 ) -> None:
-    """Disturbs runs in as many rounds as it takes until every disturbance has had its turn."""
+    """Disturbs runs, round after round, until every disturbance has had its turn."""
     num_ranks = outcome.num_ranks
     folder = scratch / f"run_{num_ranks}"  # checkpoints name the folder they began from: one for all rounds
 

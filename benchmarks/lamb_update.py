@@ -1,9 +1,9 @@
-"""One NVLAMB update of BERT's variables beside tensorflow-addons' LAMB and the memory's own floor.
+"""One NVLAMB update of BERT's variables, compared with tensorflow-addons' LAMB and a bound from memory bandwidth.
 
-All start from the same random gradients of norm over 1, so that both clip. The floor is ten passes
-over arrays of all parameters (read w, m, v, g for the norms, read them again, write w, m, v), made
-as five plain copies by as many threads as there are cores, or by the GPU where there is one. Variants
-take turns, so that a busy machine slows all of them alike. Without tensorflow-addons the peer is missing.
+Both start from the same random gradients of norm over 1, so that both clip. The bound is the time of
+ten passes over arrays of all parameters (read w, m, v, g for the norms, read them again, write w, m,
+v), made as five copies on all cores, or on the GPU if there is one. Variants take turns, so that a
+busy machine slows all of them alike. Without tensorflow-addons its row is left out.
 
     python benchmarks/lamb_update.py --bert_model base --rounds 15
 """
@@ -105,11 +105,11 @@ class Comparison(NamedTuple):
     num_variables: int
     num_shapes: int
     first: dict[str, float]  # seconds of each variant's first call
-    seconds: dict[str, list[float]]  # of `rounds` further ones, after a second that warms up
+    seconds: dict[str, list[float]]  # seconds of `rounds` further calls, after a second call for warm-up
 
 
 def compare(bert_model: str, vocab_size: int, rounds: int) -> Comparison:
-    """All variants side by side; tensorflow-addons', where it is installed, is the first."""
+    """Measures all variants in turns; the first one is tensorflow-addons', if it is installed."""
     model = PretrainingModel(BertConfig.preset(bert_model, vocab_size))
     weights = {variable.name.split(":")[0]: variable.numpy() for variable in model.trainable_variables}
     num_parameters = sum(value.size for value in weights.values())

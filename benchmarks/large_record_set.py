@@ -1,8 +1,8 @@
-"""Starting and reading a record set of 10^9 records in 1,500 shards, in seconds and memory of one rank.
+"""Time and memory that one rank needs to open and read a record set of 10^9 records in 1,500 shards.
 
-One shard is really made; the others, and their indexes, are hard links to it. So the set takes the room of one shard,
-and every name of it can be opened and read. Measured in a process of its own that does what a rank does before its
-first update: find the shards, open their indexes, check the schema of each, draw the order of the first epoch.
+Only one shard is made; the others, and their indexes, are hard links to it, so the set takes the disk space of one. A
+separate process does what a rank does before its first update: find the shards, open their indexes, check the schema of
+each, draw the order of the first epoch.
 
     python benchmarks/large_record_set.py [--folder FOLDER]
 """

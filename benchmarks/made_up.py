@@ -1,4 +1,4 @@
-"""What the benchmarks train: a model from random weights on, and records that nobody wrote."""
+"""The training step that the benchmarks measure, from random weights, and generated records for it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bert_tf.training.step import StepSettings, TrainState, TrainStep
 
 
 class OneOfSeveral(Workers):
-    """Copies gradients as an all-reduce does, and sums over nobody."""
+    """One of several simulated ranks: copies gradients as an all-reduce does, but sums nothing."""
 
     def __init__(self, size: int):
         self.size = size
@@ -32,7 +32,7 @@ class OneOfSeveral(Workers):
 
 
 def make_step(work: Workload, optimizer_type: str = "lamb") -> TrainStep:
-    """Updates from random weights on, as a run makes them."""
+    """A training step as in a run, from random weights."""
     blocks = Blocks(work.scope, compute_dtype(work.precision), work.recompute)
     model_class, objective = (
         (PretrainingModel, PretrainingObjective()) if work.max_predictions_per_seq else (SpanModel, SpanObjective())
@@ -47,7 +47,7 @@ def make_step(work: Workload, optimizer_type: str = "lamb") -> TrainStep:
 
 
 def made_up_rows(work: Workload, num_steps: int) -> dict[str, tf.Tensor]:
-    """Features [num_steps, micro-batch, ...] of records without padding, every prediction used."""
+    """Features [num_steps, micro-batch, ...] of random records without padding and with all predictions used."""
     rng, shape = np.random.default_rng(0), [num_steps, work.micro_batch_size]
 
     def whole(high: int, *more: int) -> tf.Tensor:

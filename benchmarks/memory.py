@@ -1,11 +1,11 @@
-"""What updates really take of memory, beside what `bert_tf.memory.plan` predicts.
+"""Memory that updates take, compared with the prediction of `bert_tf.memory.plan`.
 
-Each configuration runs in a process of its own: two updates of one (or `--accumulation`) micro-batches
-of made-up rows. Measured is the peak of what TensorFlow's allocator has handed out, as on a GPU
-(`tf.config.experimental.get_memory_info`): weights, moments, gradients, activations and workspace,
-with what the allocator cannot use between them, without code and libraries. So it is compared with
-the prediction without its allowance for the program. The resident memory of the process above what it
-had before the model was made is given beside it.
+Each configuration runs in a separate process: two updates of one (or `--accumulation`) micro-batches
+of generated rows. It measures the peak of TensorFlow's allocator, as on a GPU
+(`tf.config.experimental.get_memory_info`): weights, moments, gradients, activations, workspace and
+fragmentation, without code and libraries. So it is compared with the prediction without its allowance
+for the program. Another column is the growth of the process's resident memory since before the model
+was made.
 
     python benchmarks/memory.py                       # the table of docs/training.md
     python benchmarks/memory.py large,1,384,0,blocks,fp32,recompute --address_space_gib 12.5
@@ -29,7 +29,7 @@ from bert_tf.config import BertConfig
 from bert_tf.memory.plan import Workload, predict
 
 MIB, VOCABULARY, NUM_UPDATES = 1 << 20, 30522, 2
-# model, micro-batch, length, predictions (0: finding spans), scope, precision, keep or recompute
+# model, micro-batch, length, predictions (0: fine-tuning on spans), scope, precision, keep or recompute
 CONFIGURATIONS = """
 mini,8,128,20,blocks,fp32,keep
 mini,8,128,20,blocks,fp32,recompute
@@ -64,7 +64,7 @@ def resident(kind: str) -> float:
 
 
 def run(work: Workload, num_steps: int) -> dict[str, float]:
-    """Makes the updates and returns MiB and seconds. To be called once in a process."""
+    """Makes the updates and returns MiB and seconds; call it only once per process."""
     import tensorflow as tf
     from made_up import made_up_rows, make_step
 
@@ -72,7 +72,7 @@ def run(work: Workload, num_steps: int) -> dict[str, float]:
     before = resident("VmRSS")
     step = make_step(work, "lamb" if work.max_predictions_per_seq else "adamw")
     features = made_up_rows(work, num_steps)
-    tf.config.experimental.reset_memory_stats("CPU:0")  # forgets how the weights were drawn
+    tf.config.experimental.reset_memory_stats("CPU:0")  # so that drawing the weights does not count
     for number in range(NUM_UPDATES):
         started = time.monotonic()
         norm = float(step(features, number).gradient_norm)
@@ -86,7 +86,7 @@ def run(work: Workload, num_steps: int) -> dict[str, float]:
 
 
 def measure(text: str, num_steps: int, limit_gib: float) -> dict[str, float]:
-    """`run` in a process of its own, of which the address space may be limited."""
+    """`run` in a separate process, perhaps with limited address space."""
 
     def limit() -> None:
         if limit_gib:
@@ -96,7 +96,7 @@ def measure(text: str, num_steps: int, limit_gib: float) -> dict[str, float]:
         [sys.executable, __file__, "--here", text, "--accumulation", str(num_steps)],
         stdout=subprocess.PIPE,
         text=True,
-        # Only oneDNN's allocator counts what it hands out, and TensorFlow leaves oneDNN off on some processors.
+        # Only oneDNN's allocator counts memory, and TensorFlow disables oneDNN on some CPUs.
         env={**os.environ, "TF_ENABLE_ONEDNN_OPTS": "1"},
         preexec_fn=limit,
     )

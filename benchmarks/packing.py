@@ -1,8 +1,8 @@
-"""Real tokens a second, packed against unpacked, interleaved, as ratios of medians.
+"""Real tokens/s with and without packing, as ratios of medians.
 
-Both variants make the same updates of the same real records, one in turn, so that a busy machine
-slows them alike. Processor time is given too: on a busy machine it is the steadier figure. Before that,
-how well and how fast the instances of updates of the recipe's sizes are laid into rows.
+Both variants make the same updates of the same records and take turns, so that a busy machine slows
+them alike. CPU time is given, too: on a busy machine it varies less. A first table shows how well and
+how fast updates of the recipe's sizes are packed into rows.
 
     python benchmarks/packing.py --input_files short/training,long/training --bert_model mini --rounds 9
 """
@@ -64,7 +64,7 @@ def make_update(config: BertConfig, args: argparse.Namespace):
     step = TrainStep(state, PretrainingObjective(), Workers(), StepSettings(seed=1))
 
     def update(batch: Batch, number: int) -> tuple[float, float]:
-        """Wall and processor seconds."""
+        """Wall and CPU seconds of one update."""
         started = time.perf_counter(), time.process_time()
         float(step(batch.features, number, num_micro_batches=batch.num_micro_batches).metrics[0])
         return time.perf_counter() - started[0], time.process_time() - started[1]

@@ -1,14 +1,14 @@
-"""Data preparation on one core, side by side with the tools that people use for it.
+"""Data preparation on one core, compared with the tools that others use.
 
-- Instances, text of a sentence a line to TFRecords, against tf-models-official's
-  create_pretraining_data.py, on the same text. The processes are new each time, so nothing is
-  remembered; imports are not counted. Lengths 128 and 512, dupe_factor 5, and other settings of ours.
-- Formatting a dump of Wikipedia (--dump), against wikiextractor: whole commands, on unpacked XML.
-- Sharding, against a plain copy of the same bytes to the same disk, fsync'd.
-- create_tfrecord_files in one process and in two, on two cores.
+- Instances, from sharded text to TFRecords: against tf-models-official's create_pretraining_data.py on
+  the same text, in a new process each time, so that no cache is warm; imports are not counted.
+  Lengths 128 and 512, dupe_factor 5, and other settings of ours.
+- Formatting a dump of Wikipedia (--dump): against wikiextractor, as whole commands, on unpacked XML.
+- Sharding: against copying the same bytes to the same disk, with fsync.
+- create_tfrecord_files: in one process and in two, on two cores.
 
-Variants take turns within each round, so that a busy machine slows all of them alike. The peers live
-in an environment of their own:
+Variants take turns within each round, so that a busy machine slows all of them alike. The tools to
+compare with need a separate environment:
 
     python3.11 -m venv peers
     peers/bin/pip install tf-models-official==2.15.0 wikiextractor==3.1.0 tensorflow-cpu==2.15.1 \\
@@ -16,7 +16,7 @@ in an environment of their own:
     python benchmarks/preparation.py --text data/formatted_one_article_per_line/*.txt --vocab_file vocab.txt \\
         --dump data/download/wikicorpus_en/wikicorpus_en.xml.bz2 --peer_python peers/bin/python
 
---text is what text_formatting writes: a document a line. It is repeated, or cut, to the sizes asked for.
+--text is the output of text_formatting: one document per line. It is repeated or cut to the wanted sizes.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ Variant = Callable[[], Sample]
 
 
 def make_instances(text: str, output: str, settings: str) -> None:
-    """What one process of create_tfrecord_files does with a shard; measures itself."""
+    """Makes one shard as a process of create_tfrecord_files does, and measures itself."""
     wall, cpu = time.perf_counter(), time.process_time()
     counts = make_shard(text, output, ExampleSettings(**json.loads(settings)), "training", 0)
     sha256_of_file(Path(output))
@@ -104,7 +104,7 @@ def make_instances(text: str, output: str, settings: str) -> None:
 
 
 def run(command: list[str], cores: list[int], **environment: str) -> Sample:
-    """Runs a command on some cores; what it says of itself, or the whole process' time."""
+    """Runs a command on the given cores; returns the time that it prints, or else the whole process's."""
     before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     done = subprocess.run(
         ["taskset", "--cpu-list", ",".join(map(str, cores)), *command],
@@ -130,7 +130,7 @@ def bert_prep(folder: Path, arguments: list[str], cores: list[int]) -> Sample:
 
 
 def afresh(folder: Path, links: dict[str, Path]) -> Path:
-    """An empty working directory with links into others."""
+    """A new working directory with links into others."""
     shutil.rmtree(folder, ignore_errors=True)
     for name, target in links.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -139,9 +139,9 @@ def afresh(folder: Path, links: dict[str, Path]) -> Path:
 
 
 def write_text(texts: list[Path], num_bytes: int, path: Path, *, is_split: bool) -> None:
-    """Whole documents until there are enough bytes, from the beginning again where they end.
+    """Writes whole documents until there are enough bytes, repeating them if they do not suffice.
 
-    A document a line, or with `is_split` a sentence a line and a blank line behind each document.
+    One document per line; with `is_split` one sentence per line and a blank line after each document.
     """
 
     def documents():
@@ -160,7 +160,7 @@ def write_text(texts: list[Path], num_bytes: int, path: Path, *, is_split: bool)
 
 
 def instance_variants(args: argparse.Namespace, folder: Path) -> dict[tuple[str, str], Variant]:
-    """By (length, name); the peer comes first of each length."""
+    """Variants by (length, name); for each length the other tool comes first."""
     text, output = folder / "sentences.txt", folder / "x.tfrecord"
     write_text(args.text, args.megabytes * 10**6, text, is_split=True)
     variants: dict[tuple[str, str], Variant] = {}
@@ -181,7 +181,7 @@ def instance_variants(args: argparse.Namespace, folder: Path) -> dict[tuple[str,
 
 
 def repeat_pages(dump: Path, num_bytes: int, path: Path) -> float:
-    """Writes a dump of at least `num_bytes` of XML; returns how many bytes a second bz2 unpacks."""
+    """Writes a dump of at least `num_bytes` of XML; returns the bytes per second of decompressing bz2."""
     packed, started = dump.read_bytes(), time.process_time()
     xml = bz2.decompress(packed) if dump.suffix == ".bz2" else packed
     secs = time.process_time() - started
@@ -278,7 +278,7 @@ def stage_variants(args: argparse.Namespace, folder: Path) -> tuple[dict[str, Va
 
 
 def measure(variants: dict, rounds: int, description: str) -> dict:
-    """The median of each variant's times, variants taking turns."""
+    """The median time of each variant; variants take turns."""
     samples: dict = {name: [] for name in variants}
     with Progress(total=rounds * len(variants), unit="measurements", description=description) as bar:
         for _ in range(rounds):
@@ -333,7 +333,7 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--rounds", type=int, default=3, help="%(default)s")
     args = parser.parse_args()
-    # The last one: programs that do not say where run on the first rather.
+    # The last cores, because programs without CPU affinity tend to run on the first ones.
     args.cores = sorted(os.sched_getaffinity(0), reverse=True)[:2]
     args.core = args.cores[0]
     return args

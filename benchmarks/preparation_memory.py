@@ -1,12 +1,11 @@
 """Memory, time and rate of every stage of data preparation, on generated corpora of any size.
 
-Four corpora: `documents`, short ones, a line each; `dump`, Wikipedia's XML (of the markup of a real
-dump where one is named, else of made-up one); `large`, a single huge document, in each form that
-text_formatting knows, among a few small ones; `index`, only the index and the assignment of
-documents, with lengths like an encyclopedia's. No document is there twice. Each stage runs as the
-command that a user types, and is looked at ten times a second: the peak of each of its processes
-(VmHWM, which the kernel keeps) and the largest sum of what they held at a time (PSS, where shared
-pages count once).
+Four corpora: `documents`, short documents, one per line; `dump`, Wikipedia's XML (with the markup of a
+real dump if one is given, else generated); `large`, a single huge document among small ones, in each
+format that text_formatting reads; `index`, only the index and the assignment of documents, with
+lengths like an encyclopedia's. No document occurs twice. Each stage runs as the user's command, and
+ten times a second its memory is read: the peak of each process (VmHWM, kept by the kernel) and the
+largest total at any time (PSS, which counts shared pages once).
 
     python benchmarks/preparation_memory.py
     python benchmarks/preparation_memory.py --documents_mb 3000 --dump_mb 1100 --large_mb 30 --index 6500000 \
@@ -57,7 +56,7 @@ class Measured(NamedTuple):
 
 
 def _memory_of(pid: int) -> dict[str, int]:
-    """KiB by name; nothing where the process has ended."""
+    """KiB by field name; empty if the process has ended."""
     found: dict[str, int] = {}
     try:
         for name in ("status", "smaps_rollup"):
@@ -111,7 +110,7 @@ def watch(command: list[str], environment: dict[str, str], is_enough: Callable[[
 
 
 class Bench:
-    """Runs stages in one working directory and collects what was measured."""
+    """Runs stages in one working directory and collects the measurements."""
 
     def __init__(self, root: Path, num_processes: int):
         self.root = root
@@ -127,7 +126,7 @@ class Bench:
         dataset: str = "custom",
         most_records_mb: float = 0,
     ) -> None:
-        """`most_records_mb`: the stage is stopped when it has written so much; 0: never."""
+        """`most_records_mb`: the stage is stopped once it has written so many MB; 0: never."""
         command = [
             sys.executable,
             str(CHECKOUT / "data/bertPrep.py"),
@@ -146,7 +145,7 @@ class Bench:
             lambda: most_records_mb > 0 and self._records_mb() > most_records_mb,
         )
         note = f"stopped after {self._records_mb():,.0f} MB of records" if stopped else f"{megabytes / secs:,.1f} MB/s"
-        # The tracker of multiprocessing's resources is no worker.
+        # multiprocessing's resource tracker is not a worker.
         workers = [kib for kib in peaks.values() if kib > 15_000]
         self._add(
             Measured(
@@ -182,7 +181,7 @@ def describe(row: Measured) -> str:
 
 @functools.cache
 def sentences(count: int, seed: int) -> list[str]:
-    """Sentences of words whose frequencies fall as those of a language do, with rare words in them."""
+    """Sentences whose word frequencies are like a language's, with rare words."""
     rng = random.Random(seed)
     words = list(dict.fromkeys("".join(rng.choices(_SYLLABLES, k=rng.randint(1, 5))) for _ in range(300_000)))
     ranks = np.arange(1, len(words) + 1)
@@ -195,13 +194,13 @@ def sentences(count: int, seed: int) -> list[str]:
 
 
 def texts(num_bytes: float, seed: int = 0) -> Iterator[str]:
-    """Different documents of 300 bytes on the average, `num_bytes` in all."""
+    """Distinct documents of 300 bytes on average, `num_bytes` in all."""
     rng = random.Random(seed)
     pool = sentences(100_000, 0)
     number = 0
     with Progress(total=int(num_bytes), unit="B", description="generating", disable=num_bytes < 1e7) as bar:
         while num_bytes > 0:
-            # A word of its own: real text has new words on every page.
+            # A unique word, because real text has new words on every page.
             own = "".join(rng.choices(_SYLLABLES, k=5))
             text = " ".join([*rng.choices(pool, k=rng.randint(1, 8)), f"Number {number} is {own}."])
             yield text
@@ -211,7 +210,7 @@ def texts(num_bytes: float, seed: int = 0) -> Iterator[str]:
 
 
 def markup(dump: Path | None) -> list[str]:
-    """The texts of a dump's pages as they stand in its XML."""
+    """The texts of a dump's pages, escaped as in its XML."""
     if dump is None:
         return [
             f"'''{text.split()[0]}''' is [[a|b]].&lt;ref&gt;x&lt;/ref&gt; {{{{box|{text}}}}}\n\n== More ==\n{text}"
@@ -223,7 +222,7 @@ def markup(dump: Path | None) -> list[str]:
 
 
 def write_dump(path: Path, dump: Path | None, num_bytes: float) -> int:
-    """Pages in turn, each with a sentence of its own; returns how many."""
+    """Writes the pages in turn, each with a sentence that makes it unique; returns their number."""
     pages = markup(dump)
     path.parent.mkdir(parents=True)
     number = 0
@@ -247,7 +246,7 @@ def write_dump(path: Path, dump: Path | None, num_bytes: float) -> int:
 
 
 def write_large(folder: Path, form: str, num_bytes: float) -> Path:
-    """One document of `num_bytes`, then a thousand small ones where the form can hold them."""
+    """Writes one document of `num_bytes`, then a thousand small ones if the format can hold several."""
     folder.mkdir(parents=True, exist_ok=True)
     small = list(texts(3e5, seed=2))[:1000]
     if form == "page":
@@ -342,7 +341,7 @@ def measure_large(bench: Bench, options: argparse.Namespace) -> None:
 
 
 def assign_index(num_documents: int) -> None:
-    """The arrays of an index, then what sharding does with them; in a process of its own."""
+    """Makes the arrays of an index and assigns documents as sharding does; runs in a separate process."""
     lengths = np.random.default_rng(0).lognormal(7.2, 1.1, num_documents).clip(20, 3e6).astype(np.uint32)
     offsets = np.cumsum(lengths, dtype=np.uint64)
     index = sharding.DocumentIndex(np.zeros(num_documents, np.uint16), offsets, lengths)

@@ -1,10 +1,9 @@
-"""Where the time of one pre-training update goes, on one core, scope blocks: a table of shares.
+"""How the time of one pre-training update is divided, on one core, in XLA scope "blocks": a table of shares.
 
-TensorFlow's own profiler tells how long each operation ran (of several updates the fastest counts, because other work
-interrupts); XLA's blocks are told apart by the names that they are given here, forward and backward. The profiler's
-times are taken as shares of the processor's time that an update takes without it. What share of the core's peak the
-matmuls reach is against one large matmul of the same type, measured here. The input is a batch that is there already;
-what it takes to make one is measured by input_pipeline.py.
+TensorFlow's profiler gives the time of each operation (the fastest of several updates counts, because other programs
+interrupt); XLA's blocks, forward and backward, get distinct names here. The profiler's times are used as shares of the
+CPU time that an update takes without profiling. The matmuls' share of the core's peak is relative to one large matmul
+of the same type, measured here. The input batch is made before; input_pipeline.py measures that.
 
     python benchmarks/profile_step.py mini,16,128,20,blocks,fp32,keep mini,16,128,20,blocks,bf16,keep
 
@@ -80,7 +79,7 @@ def _renamed(function: Callable, name: str) -> Callable:
 
 
 def called_functions(function) -> dict[str, str]:
-    """Name of each call in a traced function -> the name of what it calls, without the numbers behind it."""
+    """The name of each call in a traced function -> the name of the called function, without numeric suffixes."""
     definition = function._list_all_concrete_functions()[0].graph.as_graph_def()
     nodes = [*definition.node, *(node for called in definition.library.function for node in called.node_def)]
     return {
@@ -91,7 +90,7 @@ def called_functions(function) -> dict[str, str]:
 
 
 def kind_of(name: str, operation: str, calls: dict[str, str], is_accumulating: bool) -> str:
-    """What an operation counts as."""
+    """The row of the table in which an operation counts."""
     if not is_accumulating:
         return "optimizer, clipping"
     called = next((calls[name[start:]] for start in _suffixes(name) if name[start:] in calls), None)
@@ -105,12 +104,12 @@ def kind_of(name: str, operation: str, calls: dict[str, str], is_accumulating: b
 
 
 def _suffixes(name: str) -> list[int]:
-    """Where parts of a path begin: calls within a loop are told with the loop's path before their own."""
+    """All trailing parts of a path, because calls within a loop have the loop's path before their own."""
     return [0, *(place + 1 for place, letter in enumerate(name) if letter == "/")]
 
 
 def operations(folder: Path) -> Iterator[tuple[str, str, float]]:
-    """Name, kind and milliseconds of each operation in a trace; what a compiled function does is one operation."""
+    """Name, kind and milliseconds of each operation in a trace; a compiled function is one operation."""
     from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
     spaces = (xplane_pb2.XSpace.FromString(path.read_bytes()) for path in folder.rglob("*.xplane.pb"))
@@ -130,7 +129,7 @@ def operations(folder: Path) -> Iterator[tuple[str, str, float]]:
 
 
 def milliseconds_by_kind(folder: Path, calls: dict[str, str], num_updates: int) -> dict[str, float]:
-    """Of one update: of each operation the fastest of the times that it ran, because other work interrupts some."""
+    """Milliseconds of one update by kind; of each operation the fastest run counts, because others were interrupted."""
     found: dict[tuple[str, str], list[float]] = collections.defaultdict(list)
     for name, operation, millis in operations(folder):
         found[name, operation].append(millis)
@@ -142,7 +141,7 @@ def milliseconds_by_kind(folder: Path, calls: dict[str, str], num_updates: int) 
 
 
 def profiled(step, features, num_updates: int) -> dict[str, float]:
-    """Milliseconds of one update by kind, by the profiler."""
+    """Milliseconds of one update by kind, from the profiler."""
     import tensorflow as tf
 
     with tempfile.TemporaryDirectory() as folder:
@@ -155,7 +154,7 @@ def profiled(step, features, num_updates: int) -> dict[str, float]:
 
 
 def matmul_peak(precision: str) -> float:
-    """GFLOP/s of a large matmul of the type."""
+    """GFLOP/s of a large matmul of the given type."""
     import tensorflow as tf
 
     dtype = compute_dtype(precision)
@@ -170,7 +169,7 @@ def matmul_peak(precision: str) -> float:
 
 
 def measure(text: str, num_steps: int, num_updates: int) -> dict[str, Any]:
-    """Of one configuration, in this process."""
+    """Measures one configuration in this process."""
     name_blocks()
     from made_up import made_up_rows, make_step
 

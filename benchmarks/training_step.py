@@ -1,14 +1,14 @@
-"""One pre-training update side by side with peers, interleaved, as ratios of medians.
+"""One pre-training update compared with other implementations, as ratios of medians.
 
-Every variant is a process of its own (`updates/`), in an environment of its own, that waits while
-another one works; they take turns, so that a busy machine slows all of them alike. All see the same
-random batch of full rows, accumulate the same micro-batches, clip and apply.
+Every variant is a separate process (`updates/`) in its own environment. They take turns, so that a
+busy machine slows all of them alike. All get the same random batch of full rows, accumulate the same
+micro-batches, clip and apply.
 
     python benchmarks/training_step.py --bert_model mini --rounds 15 \\
       --tf_models_python ENV/bin/python --pytorch_python ENV/bin/python
 
-The first peer's environment needs tf-models-official 2.15.0, the second one's torch and transformers.
-Without the first one a plain Keras model stands in for it. --cores pins all variants to so many cores.
+The first environment needs tf-models-official 2.15.0, the second one torch and transformers. Without
+the first one a plain Keras model takes its place. --cores limits all variants to so many cores.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Variant(NamedTuple):
 
 
 def variants(args: argparse.Namespace) -> list[Variant]:
-    """The first one is what the others are compared with."""
+    """All variants; the others are compared with the first one."""
     if args.tf_models_python:
         found = [Variant("tf-models-official, its LAMB, fp32", args.tf_models_python, "tf_models.py", {})]
     else:
@@ -68,7 +68,7 @@ def variants(args: argparse.Namespace) -> list[Variant]:
 
 
 class Worker:
-    """A started variant."""
+    """The process of a variant."""
 
     def __init__(self, variant: Variant, settings: dict[str, Any], cores: list[int]):
         self.name = variant.name

@@ -1,6 +1,6 @@
-"""What a model is (`BertConfig`) and what a training run is (`PretrainingConfig`, `FinetuningConfig`).
+"""Settings of a model (`BertConfig`) and of a training run (`PretrainingConfig`, `FinetuningConfig`).
 
-All are frozen and checked once, when they are made; the code that gets them need not check them again.
+All are frozen and checked when they are made, so code that receives them need not check them again.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import read_json_object
 
-# layers, hidden size; heads are hidden/64 and the feed-forward part is 4 x hidden, as in all of
-# Google's releases. medium, small, mini and tiny are its miniatures (arXiv 1908.08962).
+# (layers, hidden size); there are hidden/64 heads and the feed-forward size is 4 x hidden, as in all
+# of Google's releases. medium, small, mini and tiny are from arXiv 1908.08962.
 PRESETS: dict[str, tuple] = {
     "large": (24, 1024),
     "base": (12, 768),
@@ -31,10 +31,10 @@ PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
 OPTIMIZERS = ("lamb", "adamw", "lars")
 XLA_SCOPES = ("step", "blocks", "off")
 COMPRESSIONS = ("none", "fp16")
-# Far beyond what anybody trains with. Without these limits a typing error begins a run that never ends.
+# Far beyond what anybody trains with, so that a typing error does not start a run that never ends.
 MAX_RANKS, MAX_GLOBAL_BATCH = 16384, 1 << 20
 MAX_LEARNING_RATE, MAX_EPOCHS = 10.0, 10_000.0
-MAX_SEED = (1 << 64) - 1  # NumPy's and our generators take 64 bits
+MAX_SEED = (1 << 64) - 1  # NumPy's random generators and ours take 64 bits
 
 
 def check_counts(config: Any, *names: str) -> None:
@@ -87,7 +87,7 @@ class BertConfig:
         if self.hidden_size % self.num_attention_heads:
             raise UserError(
                 f"hidden_size={self.hidden_size} is not a multiple of "
-                f"num_attention_heads={self.num_attention_heads}: all heads are of one size"
+                f"num_attention_heads={self.num_attention_heads}: all heads must have the same size"
             )
         for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
             rate = getattr(self, name)
@@ -95,13 +95,13 @@ class BertConfig:
                 raise UserError(f"{name}={rate!r}: a dropout rate must lie in [0, 1)")
         if not isinstance(self.initializer_range, (int, float)) or not 0 < self.initializer_range <= 1:
             raise UserError(
-                f"initializer_range={self.initializer_range!r}: the deviation of new weights must lie in (0, 1]"
+                f"initializer_range={self.initializer_range!r}: the weights' standard deviation must lie in (0, 1]"
             )
         check_choices(self, hidden_act=ACTIVATIONS)
 
     @property
     def padded_vocab_size(self) -> int:
-        """Rows of the word table inside the model: a multiple of 8, which tensor cores want."""
+        """Rows of the word-embedding table in the model: a multiple of 8, which tensor cores need."""
         return -(-self.vocab_size // 8) * 8
 
     @property
@@ -110,7 +110,7 @@ class BertConfig:
 
     @classmethod
     def preset(cls, name: str, vocab_size: int) -> BertConfig:
-        """One of Google's published sizes over a vocabulary of `vocab_size` pieces."""
+        """One of Google's published sizes with a vocabulary of `vocab_size` tokens."""
         if name not in PRESETS:
             raise UserError(f"bert_model={name!r}: must be one of {', '.join(PRESETS)}")
         num_layers, hidden_size = PRESETS[name]
@@ -124,11 +124,11 @@ class BertConfig:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], source: str = "bert_config") -> BertConfig:
-        """Takes the fields of Google's files, all of them; others are accepted where they cannot change the model."""
+        """Takes exactly the fields of Google's files, and ignores those that do not affect the model."""
         known = {field.name for field in dataclasses.fields(cls)}
-        # Present in some of Google's files (pooler_*, directionality) and without effect on BERT.
-        harmless = [key for key in values if key.startswith("pooler_") or key == "directionality"]
-        unknown = sorted(set(values) - known - set(harmless))
+        # Some of Google's files have these fields; they have no effect on BERT.
+        ignored = [key for key in values if key.startswith("pooler_") or key == "directionality"]
+        unknown = sorted(set(values) - known - set(ignored))
         if unknown:
             raise UserError(f"{source}: unknown field(s) {', '.join(unknown)}; known are {', '.join(sorted(known))}")
         missing = sorted(known - set(values))
@@ -153,7 +153,7 @@ class BertConfig:
 
 
 class BatchSplit(NamedTuple):
-    """How the rows of an update are divided: micro-batch x accumulation x ranks, and which rank this is."""
+    """How the global batch is split: micro-batch x gradient accumulation x ranks, and which rank this is."""
 
     micro_batch_size: int
     num_accumulation_steps: int = 1
@@ -175,7 +175,7 @@ class BatchSplit(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class TrainingConfig:
-    """What pre-training and fine-tuning have in common. Batch sizes and the learning rate are per rank, as typed."""
+    """Settings that pre-training and fine-tuning share. Batch size and learning rate are per rank, as the flags are."""
 
     learning_rate: float
     train_batch_size: int  # micro-batch of one rank
@@ -183,8 +183,8 @@ class TrainingConfig:
     num_ranks: int
     precision: str = "fp32"
     xla_scope: str = "off"
-    recompute: bool = False  # layers are computed again in the backward pass, not kept
-    may_split_more: bool = False  # the first updates halve a micro-batch that does not fit
+    recompute: bool = False  # activation checkpointing: the backward pass computes each layer again
+    may_split_more: bool = False  # the first updates halve a micro-batch that does not fit into memory
     seed: int = 12345
     save_checkpoint_steps: int = 100
     display_loss_steps: int = 10
@@ -201,7 +201,7 @@ class TrainingConfig:
             "keep_checkpoints",
         )
         check_at_most(self, num_ranks=MAX_RANKS, global_batch_size=MAX_GLOBAL_BATCH, seed=MAX_SEED)
-        if not 0 < self.learning_rate <= MAX_LEARNING_RATE:  # written so that NaN is refused, too
+        if not 0 < self.learning_rate <= MAX_LEARNING_RATE:  # refuses NaN, too
             raise UserError(f"learning_rate={self.learning_rate}: must be positive and at most {MAX_LEARNING_RATE:g}")
         if self.seed < 0:
             raise UserError(f"seed={self.seed}: must not be negative")
@@ -209,16 +209,16 @@ class TrainingConfig:
 
     @property
     def global_batch_size(self) -> int:
-        """Instances in one update: micro-batch x accumulation x ranks, always."""
+        """Instances in one update: micro-batch x gradient accumulation x ranks."""
         return self.train_batch_size * self.num_accumulation_steps * self.num_ranks
 
     @property
     def effective_learning_rate(self) -> float:
-        """The peak rate really used: the flag is per rank (as in NVIDIA's recipe), in fine-tuning too."""
+        """The peak learning rate: the flag is per rank (as in NVIDIA's recipe), in fine-tuning too."""
         return self.learning_rate * self.num_ranks
 
     def split(self, rank: int = 0) -> BatchSplit:
-        """How one rank reads its rows."""
+        """The global batch as `rank` sees it."""
         return BatchSplit(self.train_batch_size, self.num_accumulation_steps, self.num_ranks, rank)
 
     def to_dict(self) -> dict[str, Any]:
@@ -229,18 +229,18 @@ class TrainingConfig:
 class PretrainingConfig(TrainingConfig):
     """One pre-training phase."""
 
-    # These three must be given: 0 is refused. (A base with defaults allows no field without one.)
+    # These three must be given: 0 is refused. (After a base class with defaults, dataclasses want defaults.)
     num_train_steps: int = 0  # updates in the whole phase
     max_seq_length: int = 0
     max_predictions_per_seq: int = 0
     eval_batch_size: int = 8
     optimizer_type: str = "lamb"
-    lamb_adapt_excluded: bool = True  # biases and LayerNorm parameters have a trust ratio
+    lamb_adapt_excluded: bool = True  # biases and LayerNorm parameters have a trust ratio, too
     adam_bias_correction: bool = False
-    # Whether the rate goes on without a step where the warm-up ends; None: as is usual for the optimizer.
+    # Whether the learning rate is continuous where the warm-up ends; None: the optimizer's usual way.
     continuous_join: bool | None = None
     packing: bool = False  # several short instances share a row
-    allreduce_compression: str = "none"  # type in which the ranks' gradients travel
+    allreduce_compression: str = "none"  # type in which gradients are all-reduced
     warmup_steps: int = 0
     max_eval_steps: int = 0  # 0: the whole test split
 
@@ -253,7 +253,7 @@ class PretrainingConfig(TrainingConfig):
         if self.warmup_steps > self.num_train_steps:
             raise UserError(
                 f"warmup_steps={self.warmup_steps} is more than num_train_steps={self.num_train_steps}: "
-                "the learning rate would never come down; warm up for less or train for longer"
+                "the learning rate would never decay; warm up for fewer updates or train for more"
             )
         check_choices(self, optimizer_type=OPTIMIZERS, allreduce_compression=COMPRESSIONS)
         for name, owner, default in (("lamb_adapt_excluded", "lamb", True), ("adam_bias_correction", "adamw", False)):
@@ -270,22 +270,22 @@ class PretrainingConfig(TrainingConfig):
 
     @property
     def joins_continuously(self) -> bool:
-        """Whether the rate goes on without a step where the warm-up ends."""
+        """Whether the learning rate is continuous where the warm-up ends."""
         return joins_continuously(self.optimizer_type) if self.continuous_join is None else self.continuous_join
 
     @property
     def optimizer_options(self) -> dict[str, Any]:
-        """What the optimizer's class takes beside its schedule."""
+        """Arguments of the optimizer's class besides its schedule."""
         return {
             "lamb": {"adapt_excluded": self.lamb_adapt_excluded},
             "adamw": {"bias_correction": self.adam_bias_correction},
         }.get(self.optimizer_type, {})
 
     def identity(self) -> dict[str, Any]:
-        """The settings that make a run this run and no other.
+        """The settings that must not change when a run is resumed.
 
-        How the global batch is split, how it is compiled and how often it is logged or saved may
-        change when a run is resumed, because the update does not depend on them.
+        The split of the global batch, compilation, logging and saving may change: updates do not
+        depend on them.
         """
         return {
             "num_train_steps": self.num_train_steps,
@@ -306,26 +306,26 @@ class PretrainingConfig(TrainingConfig):
 
     @property
     def scales_loss(self) -> bool:
-        """Whether float16 holds gradients anywhere, whose small values need a loss scale."""
+        """Whether gradients are float16 anywhere, so that small ones need a loss scale."""
         return "fp16" in (self.precision, self.allreduce_compression)
 
 
 def joins_continuously(optimizer_type: str) -> bool:
-    """Whether the rate of this optimizer usually goes on without a step where the warm-up ends.
+    """Whether this optimizer's learning rate is usually continuous where the warm-up ends.
 
-    Adam's does in NVIDIA's code. LAMB's drops in the published recipe; LARS is there to be compared with LAMB.
+    Adam's is, in NVIDIA's code. LAMB's drops there, in the published recipe; LARS follows LAMB, to be comparable.
     """
     return optimizer_type == "adamw"
 
 
 def compute_dtype(precision: str) -> str:
-    """The type in which matmuls are computed, or gradients travel; everything else stays float32."""
+    """The type of matmuls, or of all-reduced gradients; everything else stays float32."""
     return {"none": "float32", "fp32": "float32", "tf32": "float32", "fp16": "float16", "bf16": "bfloat16"}[precision]
 
 
 @dataclasses.dataclass(frozen=True)
 class FinetuningConfig(TrainingConfig):
-    """How a task is trained, by BERT's Adam."""
+    """Fine-tuning on a task, with BERT's Adam."""
 
     num_train_epochs: float = 0.0  # must be given: 0 is refused
     warmup_proportion: float = 0.1
@@ -338,8 +338,8 @@ class FinetuningConfig(TrainingConfig):
             raise UserError(f"warmup_proportion={self.warmup_proportion}: must lie in [0, 1)")
 
     def num_updates(self, num_rows: int) -> int:
-        """Updates in all epochs. Raises `UserError` where the rows do not fill one."""
-        # A hair more, so that 100 rows * 0.29 epochs, which floating point makes 28.999..., are 29.
+        """Updates in all epochs. Raises `UserError` where the rows do not fill a single update."""
+        # The 1e-9 makes 100 rows x 0.29 epochs, 28.999... in floating point, 29 rows.
         updates = int(num_rows * self.num_train_epochs / self.global_batch_size + 1e-9)
         if updates < 1:
             raise UserError(
@@ -351,7 +351,7 @@ class FinetuningConfig(TrainingConfig):
         return updates
 
     def identity(self) -> dict[str, Any]:
-        """The settings that make a run this run; the others may change when it is resumed."""
+        """The settings that must not change when a run is resumed."""
         return {
             "num_train_epochs": self.num_train_epochs,
             "warmup_proportion": self.warmup_proportion,

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Fetches the recipe's data and prepares them for pre-training.
+# Downloads the recipe's data and prepares it for pre-training.
 #
 #   bash scripts/data_download.sh [all|squad|glue|pretrained] [wiki_only|wiki_books]
 #   bash scripts/data_download.sh wiki_only
@@ -7,12 +7,12 @@
 #   squad        the questions, versions 1.1 and 2.0
 #   glue         the nine sentence tasks
 #   pretrained   Google's weights and vocabularies
-#   all          (default) these three, then data/create_datasets_from_start.sh, which fetches and
+#   all          (default) these three, then data/create_datasets_from_start.sh, which downloads and
 #                prepares Wikipedia, and with wiki_books the books in download/bookscorpus
 #
-# Runs in the container "bert" where there is docker with that image, else right here. Everything lies
-# below BERT_PREP_WORKING_DIR (default: data/). Typed again, it goes on where it stopped. The variables
-# of create_datasets_from_start.sh (VOCAB_FILE, N_PROCESSES, ...) hold here, too.
+# Runs in a container of the Docker image "bert" if there is one, else directly. All files lie below
+# BERT_PREP_WORKING_DIR (default: data/). The same command resumes after an interruption. The variables
+# of create_datasets_from_start.sh (VOCAB_FILE, N_PROCESSES, ...) have the same effect here.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 export BERT_PREP_WORKING_DIR="${BERT_PREP_WORKING_DIR:-$root/data}"
@@ -41,7 +41,7 @@ case ${1:-} in
 esac
 (($# == 0)) || fail "'$1': $usage"
 
-# --- In the container, where there is one ------------------------------------------------------
+# --- In the container, if there is one ---------------------------------------------------------
 
 inside_container() { [[ -e /.dockerenv || -n "${NVIDIA_PRODUCT_NAME:-}${SINGULARITY_CONTAINER:-}" ]]; }
 if ! inside_container && command -v docker >/dev/null && docker image inspect bert >/dev/null 2>&1; then
@@ -62,7 +62,7 @@ if ! inside_container && command -v docker >/dev/null && docker image inspect be
     bash scripts/data_download.sh ${arguments[@]+"${arguments[@]}"}
 fi
 
-# --- Right here --------------------------------------------------------------------------------
+# --- Directly ----------------------------------------------------------------------------------
 
 declare -A datasets=(
   [squad]="squad"
@@ -77,7 +77,7 @@ for group in "${wanted[@]}"; do
     bash "$root/scripts/python.sh" "$root/data/bertPrep.py" --action download --dataset "$dataset" || failed+=("$dataset")
   done
 done
-# What is missing for fine-tuning keeps nobody from pre-training.
+# A failed download for fine-tuning must not prevent pre-training.
 [[ "$what" != all ]] || bash "$root/data/create_datasets_from_start.sh" "$corpora" || failed+=("$corpora")
 ((${#failed[@]} == 0)) ||
-  fail "not there: ${failed[*]} (the reasons stand above); typed again, the same command goes on with what is missing"
+  fail "failed: ${failed[*]} (see the messages above); the same command resumes with what is missing"

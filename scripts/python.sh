@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Python as the checkout uses it: .venv's where scripts/setup.sh has made one, else the one on PATH.
+# Runs the checkout's Python: .venv's if scripts/setup.sh has made one, else python3 on PATH.
 #   bash scripts/python.sh -m bert_tf.launch squad --help
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)

@@ -1,37 +1,37 @@
 #!/usr/bin/env bash
-# Everything on a CPU, from an empty machine: set-up, data, two-phase LAMB pre-training on two ranks,
-# SQuAD fine-tuning from it and from random weights, and a report.
+# The whole recipe in small, on a CPU: set-up, data, two-phase LAMB pre-training on two ranks, SQuAD
+# fine-tuning from the pre-trained and from random weights, and a report.
 #
 #   bash scripts/quickstart.sh [--corpus PATH] [--squad FILE] [--vocab_file FILE]
 #
-#   --corpus PATH      own text instead of the sample: a Wikipedia dump (.xml, .xml.bz2), a text file,
+#   --corpus PATH      your text instead of the sample: a Wikipedia dump (.xml, .xml.bz2), a text file,
 #                      or a folder of .txt files
-#   --squad FILE       own questions in SQuAD's format; a fifth of the paragraphs is held out for the scores
-#   --vocab_file FILE  own vocab.txt; without it one is made from the text
+#   --squad FILE       your questions in SQuAD's format; a fifth of the paragraphs is held out for the scores
+#   --vocab_file FILE  your vocab.txt; by default one is made from the text
 #
-# Typed again, it goes on where it stopped. What belongs to own data lies in a folder of its own.
+# The same command resumes after an interruption. Each combination of your files has its own results folder.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-# What is trained, sized for two cores and a few minutes.
+# Settings, sized for two cores and a few minutes.
 bert_model=tiny
 precision=fp32
 vocab_size=1500
 num_training_shards=8
 num_test_shards=2
 dupe_factor=3
-batch_size_phase1=16 # of each rank
+batch_size_phase1=16 # per rank
 batch_size_phase2=8
 num_accumulation_phase1=1
 num_accumulation_phase2=1
-learning_rate_phase1=7.5e-3 # of each rank
+learning_rate_phase1=7.5e-3 # per rank
 learning_rate_phase2=4e-3
 warmup_steps_phase1=120
 warmup_steps_phase2=30
-train_steps=1800 # nine tenths of them in phase 1
+train_steps=1800 # nine tenths in phase 1
 save_checkpoint_steps=200
 squad_batch_size=16
-squad_learning_rate=3e-4 # of one rank; divided by their number
+squad_learning_rate=3e-4 # for one rank; divided by the number of ranks
 squad_seq_length=128
 squad_doc_stride=64
 squad_epochs=5
@@ -64,20 +64,20 @@ done
 
 readable_file() { # <option> <path>
   [[ -e "$2" ]] || fail "$1 $2: there is no such file"
-  [[ -f "$2" && -r "$2" ]] || fail "$1 $2: is not a file that can be read"
+  [[ -f "$2" && -r "$2" ]] || fail "$1 $2: not a readable file"
   [[ -s "$2" ]] || fail "$1 $2: the file is empty"
 }
 
 if [[ -n "$corpus" && -d "$corpus" ]]; then
   [[ -n "$(find -L "$corpus" -name '*.txt' -type f -size +0 -print -quit)" ]] ||
-    fail "--corpus $corpus: the folder holds no .txt file with something in it"
+    fail "--corpus $corpus: the folder holds no .txt file that is not empty"
 elif [[ -n "$corpus" ]]; then
   readable_file --corpus "$corpus"
 fi
 [[ -z "$squad" ]] || readable_file --squad "$squad"
 [[ -z "$vocab_file" ]] || readable_file --vocab_file "$vocab_file"
 
-# A folder for each combination of own data.
+# A results folder for each combination of the user's files.
 results=results/quickstart
 if [[ -n "$corpus$squad$vocab_file" ]]; then
   own=${corpus:-${squad:-$vocab_file}}
@@ -114,7 +114,7 @@ fi
 
 # --- 2 Text ------------------------------------------------------------------------------------
 
-step 2 "Text: clean it, one document a line"
+step 2 "Text: cleaned, one document per line"
 case $corpus in
   "")
     dataset=sample
@@ -180,7 +180,7 @@ finetune() { # <results> <checkpoint>
 }
 step 5 "Fine-tuning on questions, from the pre-trained weights"
 finetune finetuned "$results/pretraining/phase_2"
-step 6 "The same fine-tuning from random weights, to compare with"
+step 6 "The same fine-tuning from random weights, for comparison"
 finetune finetuned_from_random none
 
 # --- 7 Report ----------------------------------------------------------------------------------

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Makes .venv in the checkout: Python 3.9-3.11, TensorFlow 2.15.1, Horovod 0.28.1.
 #
-#   bash scripts/setup.sh [--test]     --test adds what the tests need
-#   source scripts/setup.sh [--test]   the same, and the shell uses it from then on
+#   bash scripts/setup.sh [--test]     --test adds the packages for the tests
+#   source scripts/setup.sh [--test]   the same, and activates .venv in this shell
 #
-# Environment: PYTHON=/path/to/python chooses the interpreter; XDG_CACHE_HOME is where the built
-# Horovod is kept (default ~/.cache). Typing the command again checks what is there and repairs it.
+# Environment: PYTHON=/path/to/python chooses the interpreter; the Horovod that was built is kept below
+# XDG_CACHE_HOME (default ~/.cache). Running it again checks .venv and repairs it.
 
 if [[ "${BASH_SOURCE[0]}" != "$0" ]]; then
-  # shellcheck disable=SC1091  # made by the command before it
+  # shellcheck disable=SC1091  # made by the first command of the line
   bash "${BASH_SOURCE[0]}" "$@" && source "$(dirname "${BASH_SOURCE[0]}")/../.venv/bin/activate"
   return
 fi
@@ -18,7 +18,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 venv="$root/.venv"
 python="$venv/bin/python"
-state="$root/.venv-setup" # beside .venv, so that it outlives a .venv that has to be made anew
+state="$root/.venv-setup" # beside .venv, so that it survives when .venv is made again
 log="$state/setup.log"
 cache="${XDG_CACHE_HOME:-$HOME/.cache}/bert_tf"
 tensorflow_version=2.15.1
@@ -31,20 +31,20 @@ fail() {
   printf 'error: %s\n' "$*" >&2
   exit 1
 }
-stop() { # a signal: the step in progress must not go on behind our back
+stop() { # on a signal: the running step must not go on in the background
   [[ -n "$child" ]] && kill -TERM -- "-$child" 2>/dev/null
-  printf '\n[setup] interrupted; the same command goes on from here\n' >&2
+  printf '\n[setup] interrupted; the same command resumes here\n' >&2
   exit 130
 }
 trap stop INT TERM
 
-# step <what> <command...>: one line with its time; the output goes to the log.
+# step <what> <command...>: runs the command and prints one line with its time; its output goes to the log.
 step() {
   local what=$1 since=$SECONDS status=0
   shift
   printf '\n== %s: %s\n' "$what" "$*" >>"$log"
   printf '[setup] %s ... ' "$what"
-  set -m # a process group of its own, which `stop` can end with all its compilers
+  set -m # a separate process group, so that `stop` can end it with all its compilers
   "$@" >>"$log" 2>&1 </dev/null &
   child=$!
   set +m
@@ -63,7 +63,7 @@ step() {
   return "$status"
 }
 
-# Says in one line why the last step failed, with the end of its output where that is not clear.
+# Fails with one line that says why the last step failed; prints the end of its output if that is not clear.
 explain() {
   local output
   output=$(awk '/^== /{text=""} {text=text $0 "\n"} END{printf "%s", text}' "$log")
@@ -72,8 +72,8 @@ explain() {
       "$(df -Ph "${TMPDIR:-/tmp}" | awk 'NR==2{print $4}') at ${TMPDIR:-/tmp}. Free some, then type the same command again."
   elif grep -qiE 'name resolution|name or service not known|newconnectionerror|connection (refused|reset|aborted)|network is unreachable|timed out|max retries|proxyerror|no matching distribution|dns error|failed to (fetch|download)' <<<"$output"; then
     tail -n 3 <<<"$output" >&2
-    fail "the Python package index did not give what was asked for: no network, or pip is set to another index?" \
-      "When it is reachable, type the same command again. Log: $log"
+    fail "the Python package index did not deliver the packages: no network, or another index in pip's settings?" \
+      "Run the same command again when it is reachable. Log: $log"
   fi
   tail -n 20 <<<"$output" >&2
   fail "$1. The whole log is in $log"
@@ -94,12 +94,12 @@ candidates() {
   printf '%s\n' python3 python
 }
 
-# Sets `interpreter`, or leaves it empty; `without_venv` is one that lacks Debian's python3-venv.
+# Sets `interpreter`, empty if none was found; `without_venv` is one that only lacks Debian's python3-venv.
 find_interpreter() {
   local candidate
   interpreter="" without_venv=""
   if [[ -n "${PYTHON:-}" ]]; then
-    supported "$PYTHON" || fail "PYTHON=$PYTHON is no Python 3.9, 3.10 or 3.11, which TensorFlow $tensorflow_version needs"
+    supported "$PYTHON" || fail "PYTHON=$PYTHON is not Python 3.9, 3.10 or 3.11, which TensorFlow $tensorflow_version needs"
     can_make_venvs "$PYTHON" || fail "PYTHON=$PYTHON has no venv module; on Debian and Ubuntu: apt-get install python3-venv"
     interpreter=$(full_path "$PYTHON")
     return
@@ -118,7 +118,7 @@ install_uv() { # <python> <folder>
   { "$1" -m venv "$2" && "$2/bin/python" -m pip install -q uv; } || "$1" -m pip install -q --target "$2" uv
 }
 
-# Sets `uv` to the uv program, installed into our cache with whichever pip works.
+# Sets `uv` to the uv program; if there is none, installs it into our cache with whichever pip works.
 find_uv() {
   local any tools="$cache/uv"
   for uv in uv "$HOME/.local/bin/uv" "$tools/bin/uv"; do
@@ -127,7 +127,7 @@ find_uv() {
   uv="$tools/bin/uv"
   any=$(command -v python3 || command -v python) || return 1
   mkdir -p "$cache"
-  # Not --user: Debian refuses that since 3.11; a folder of our own is in nobody's way.
+  # Not with --user, which Debian's Python 3.11 refuses.
   step "uv, which can fetch a Python 3.11" \
     install_uv "$any" "$tools" || return 1
   command -v "$uv" >/dev/null
@@ -148,13 +148,13 @@ make_venv() {
     say "uv made .venv with $("$python" -V)"
   else
     [[ -z "$without_venv" ]] ||
-      fail "$without_venv cannot make virtual environments; on Debian and Ubuntu 'apt-get install python3-venv' mends that"
+      fail "$without_venv cannot make virtual environments; on Debian and Ubuntu: apt-get install python3-venv"
     fail "no Python 3.9, 3.10 or 3.11 was found (python3 is $(python3 -V 2>/dev/null || echo absent)), and uv could not fetch" \
       "one. Install it, e.g. 'apt-get install python3.11 python3.11-venv' or 'pyenv install 3.11', and type the same command again."
   fi
 }
 
-# --- What goes into it -------------------------------------------------------------------------
+# --- Packages ----------------------------------------------------------------------------------
 
 in_container() { [[ -n "${NVIDIA_TENSORFLOW_VERSION:-}" || "${NVIDIA_PRODUCT_NAME:-}" == TensorFlow ]]; }
 have_driver() { command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep -q '^GPU'; }
@@ -166,7 +166,7 @@ need_disk() { # <MiB>
   ((free >= $1)) || fail "$free MiB are free at $root; the set-up needs about $1. Free some, then type the same command again."
 }
 
-# A pip that is killed leaves a package that pip itself takes for whole. `dirty` remembers that.
+# A killed pip leaves an incomplete package that pip takes for complete. The file `dirty` marks that.
 install() { # <what> <pip arguments...>
   local what=$1
   shift
@@ -189,7 +189,7 @@ install_packages() {
 
 horovod_works() { TF_CPP_MIN_LOG_LEVEL=3 "$python" -c 'import horovod.tensorflow' >>"$log" 2>&1; }
 
-# NCCL where it can be compiled, MPI where there is its compiler, Gloo always.
+# With NCCL if CUDA's compiler and NCCL's header are there, MPI if its compiler is, and always Gloo.
 horovod_settings() {
   export HOROVOD_WITH_TENSORFLOW=1 HOROVOD_WITHOUT_PYTORCH=1 HOROVOD_WITHOUT_MXNET=1 HOROVOD_WITH_GLOO=1
   controllers=gloo
@@ -206,14 +206,14 @@ horovod_settings() {
   fi
 }
 
-# Built from source with three changes. Gloo's controller reserves room for the list of ranks instead
-# of filling it, so that the check for ranks that hang finds none, ever. Gloo is compiled once, not
-# also for other frameworks; and without debugging information: in less time, and a sixteenth of the size.
-build_horovod() { # <folder that gets the wheel>
+# Built from source with three changes: Gloo's controller resizes the list of ranks (it only reserved memory,
+# so the check for stalled ranks never found one); Gloo is compiled for TensorFlow only; and without debugging
+# information, which takes less time and a sixteenth of the space.
+build_horovod() { # <folder for the wheel>
   local scratch source
   scratch=$(mktemp -d "$state/horovod.XXXXXX")
   source="$scratch/horovod-$horovod_version"
-  # PATH: CMake comes from requirements-horovod.txt. The last move is what makes the wheel appear.
+  # PATH: CMake comes from requirements-horovod.txt. The wheel appears in its folder only when it is complete.
   export PATH="$venv/bin:$PATH" MAKEFLAGS="-j$(($(nproc) < 8 ? $(nproc) : 8))" PIP_DISABLE_PIP_VERSION_CHECK=1
   "$python" -m pip download --no-deps --no-build-isolation --no-binary horovod -d "$scratch" "horovod==$horovod_version" &&
     tar -xzf "$source.tar.gz" -C "$scratch" &&
@@ -237,7 +237,7 @@ install_horovod() {
     say "the Horovod built earlier does not load here; building it again"
   fi
   if ! have_compiler; then
-    no_horovod "there is no C++ compiler ('apt-get install g++ make' brings one)"
+    no_horovod "there is no C++ compiler ('apt-get install g++ make' installs one)"
     return
   fi
   in_container && install "CMake" -r requirements-horovod.txt
@@ -256,12 +256,12 @@ install_horovod() {
 }
 
 no_horovod() {
-  say "going on without Horovod: $1. Runs are then one-process: num_gpus must be 1."
+  say "continuing without Horovod: $1. Training then runs in one process: num_gpus must be 1."
 }
 
-# --- All together ------------------------------------------------------------------------------
+# --- Main --------------------------------------------------------------------------------------
 
-# What was installed for what: where this has not changed and still imports, nothing is to be done.
+# Identifies the requirements and the machine: if unchanged, and the packages import, nothing needs to be done.
 key() {
   { cat requirements*.txt scripts/setup.sh && echo "$root $flavour $(have_compiler && echo compiler)" \
     "$(command -v mpicxx || true) $("$python" -V 2>&1)"; } | cksum | tr ' ' -
@@ -295,7 +295,7 @@ lock() {
   if ! { mkdir -p "$state" && : >>"$log"; } 2>/dev/null; then
     fail "$root cannot be written to: no right to write there, or the disk is full"
   fi
-  # Children inherit the lock: a pip that outlives a killed set-up keeps the next one waiting.
+  # Children inherit the lock, so that a pip that outlives a killed set-up makes the next set-up wait.
   exec 9>"$state/lock"
   if command -v flock >/dev/null && ! flock -n 9; then
     say "waiting for another set-up of this checkout to end"
@@ -306,11 +306,11 @@ lock() {
 discard_unusable_venv() {
   [[ -e "$venv" ]] || return 0
   if [[ -e "$state/dirty" ]]; then
-    say "an earlier set-up was interrupted: .venv is made anew"
+    say "an earlier set-up was interrupted: .venv is made again"
   elif [[ "$(sed -n 's/^ *VIRTUAL_ENV=//p' "$venv/bin/activate" 2>/dev/null | head -n 1 | tr -d "\"'")" != "$venv" ]]; then
-    say ".venv was made somewhere else: it is made anew"
+    say ".venv was made in another folder: it is made again"
   elif ! "$python" -m pip --version >/dev/null 2>&1 || { ! in_container && ! supported "$python"; }; then
-    say ".venv is damaged or has another Python: it is made anew"
+    say ".venv is damaged or has an unsupported Python: it is made again"
   else
     return 0
   fi

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Sets everything up and runs the checks and all tests.
+# Sets up .venv, then runs the linters and all tests.
 #
 #   bash scripts/test.sh                      everything (15 minutes at most on 2 idle cores)
 #   bash scripts/test.sh -m 'not slow'        arguments go to pytest
@@ -8,7 +8,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 bash scripts/setup.sh --test
 # shellcheck disable=SC1091  # made by the line above
 source .venv/bin/activate
-export TF_CPP_MIN_LOG_LEVEL="${TF_CPP_MIN_LOG_LEVEL:-3}" # or oneDNN greets once in every process
+export TF_CPP_MIN_LOG_LEVEL="${TF_CPP_MIN_LOG_LEVEL:-3}" # or oneDNN prints a notice in every process
 
 echo "[test] ruff"
 ruff check .

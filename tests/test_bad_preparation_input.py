@@ -144,7 +144,7 @@ def test_a_working_directory_that_is_a_file_or_below_one(tmp_path, action, monke
         ("--action sharding --dataset sample --max_seq_length 128", "--max_seq_length has no effect on --action=sharding, only on"),
         ("--action text_formatting --dataset sample --input_files x", "--input_files has no effect on --dataset=sample, only on custom"),
         ("--action download --dataset sample --repair", "--repair has no effect on --action=download, only on verify"),
-        ("--action text_formatting --dataset custom --input_files x --fallback_encoding base64", "base64: no encoding of text"),
+        ("--action text_formatting --dataset custom --input_files x --fallback_encoding base64", "base64: not a text encoding"),
         ("--action create_tfrecord_files --dataset sample --masked_lm_prob 0", "masked_lm_prob=0.0"),
         ("--dataset sample", "required: --action"),
         ("--action sharding", "--action=sharding needs --dataset"),

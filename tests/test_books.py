@@ -102,7 +102,7 @@ def test_unknown_encoding_names_the_byte_and_the_ways_out(tmp_path):
         books.book_line(path, None, "strict")
     assert books.book_line(path, "latin-1", "strict") == "Ein Café. Noch eins."
     assert books.book_line(path, None, "replace") == "Ein Caf\ufffd. Noch eins."
-    with pytest.raises(UserError, match="fallback_encoding=klingon: no encoding of text"):
+    with pytest.raises(UserError, match="fallback_encoding=klingon: not a text encoding"):
         text_files.known_encoding("klingon")
 
 
@@ -163,7 +163,7 @@ def test_unreadable_folder_and_file_are_named(tmp_path, monkeypatch):
 def test_binary_file_is_no_text_whatever_is_wished(tmp_path, errors):
     path = tmp_path / "a.txt"
     path.write_bytes(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + bytes(range(256)))
-    with pytest.raises(UserError, match=r"a.txt: a binary file, no text \(a NUL at byte 8\)"):
+    with pytest.raises(UserError, match=r"a.txt: a binary file, not text \(a NUL at byte 8\)"):
         books.book_line(path, "latin-1", errors)
     path.write_bytes("Ein Café.".encode("utf-16-le"))
     with pytest.raises(UserError, match="binary file.*--fallback_encoding=utf-16-le"):
@@ -253,7 +253,7 @@ def test_wrong_json_line_is_named(tmp_path, line, message):
 
 @pytest.mark.parametrize("name", ["base64", "rot13", "hex", "undefined", "klingon", "a\0b"])
 def test_what_is_no_encoding_of_text_is_refused(name):
-    with pytest.raises(UserError, match="fallback_encoding=.*no encoding of text"):
+    with pytest.raises(UserError, match="fallback_encoding=.*not a text encoding"):
         text_files.known_encoding(name)
 
 
@@ -339,7 +339,7 @@ def test_packed_files(tmp_path, packed, kind):
     assert formatted.read_text() == "Grüße.\nIt is two.\n"
     for damaged in (content[:-3], b"not packed at all"):
         path.write_bytes(damaged)
-        with pytest.raises(UserError, match=f"a.{kind}{packed}: damaged, or not packed"):
+        with pytest.raises(UserError, match=f"a.{kind}{packed}: damaged, or not compressed"):
             preparation.run(tmp_path / "b", "text_formatting", "--input_files", path)
 
 

@@ -86,7 +86,7 @@ def test_other_arguments_are_refused(checkout, arguments):
 def test_what_fails_is_named_at_the_end_and_keeps_nobody_from_the_rest(checkout):
     result, lines = run(checkout, FAIL="squad QQP")
     assert result.returncode == 2 and "from start wiki_only" in lines
-    assert "error: not there: squad QQP" in result.stderr
+    assert "error: failed: squad QQP" in result.stderr
 
 
 def test_container_gets_the_checkout_the_data_and_the_vocabulary(checkout, tmp_path):

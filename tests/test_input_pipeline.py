@@ -335,7 +335,7 @@ def test_packing_goes_by_the_lengths_in_the_indexes(tmp_path):
     iterator = training_batches(
         records, GlobalOrder([40], seed=1), BatchSplit(10, 4), first_batch=0, vocab_size=VOCAB_SIZE, packing=True
     )
-    with pytest.raises(UserError, match="record 7 does not begin with.*delete x_training_0.tfrecord.index"):
+    with pytest.raises(UserError, match="record 7 does not hold.*delete x_training_0.tfrecord.index"):
         next(iterator)
 
 
@@ -365,7 +365,7 @@ def test_a_record_unlike_the_first_of_its_shard_is_named_when_it_is_read(tmp_pat
     path = folder / "training" / "x_training_0.tfrecord"
     write_records(tmp_path / "short", make_instance_arrays(instances(9, schema=RecordSchema(12, 3))))
     path.write_bytes(path.read_bytes() + (tmp_path / "short").read_bytes())
-    with pytest.raises(UserError, match="x_training_0.tfrecord .*records made alike"):
+    with pytest.raises(UserError, match="x_training_0.tfrecord .*records that were made with the same settings"):
         batches(folder, 7)
 
 

@@ -67,7 +67,7 @@ def test_shares_are_those_that_were_drawn():
     [
         ({"masked": 1.0, "kept": 0.0}, "100.0% of the predictions are masked, where 80%"),
         ({"masked": 0.8, "kept": 0.2}, "of the predictions are replaced, where 10%"),
-        ({"random_next": 0.2}, "where 50 to 60 % are usual: was the label's meaning turned round"),
+        ({"random_next": 0.2}, "where 50 to 60 % are usual: is the label inverted"),
         ({"random_next": 0.95}, "many documents have a single sentence"),
     ],
 )
@@ -94,7 +94,7 @@ def test_much_padding_is_said():
         }
     )
     (what,) = judged(wide)
-    assert "% of what is computed will be padding" in what and "95 % of the instances fit 32" in what
+    assert "% of the positions are padding" in what and "95 % of the instances fit 32" in what
 
 
 def test_a_few_instances_prove_nothing():

@@ -167,6 +167,6 @@ def test_scope_choice():
     assert choose_scope(False, "step", False) == "off"
     assert choose_scope(True, "step", False) == "step"
     assert choose_scope(True, "auto", True) == choose_scope(True, "blocks", True) == "blocks"
-    with pytest.raises(UserError, match="--recompute takes as much memory .* leave --xla_scope=step away"):
+    with pytest.raises(UserError, match="--recompute saves no memory .* leave out --xla_scope=step"):
         choose_scope(True, "step", True)
     assert choose_scope(True, "auto", False) == ("step" if tf.config.list_physical_devices("GPU") else "blocks")

@@ -234,7 +234,7 @@ def test_the_cache_is_bounded_in_words_and_in_their_length(vocab_file):
     [
         (b"", "lacks [PAD] [UNK] [CLS] [SEP] [MASK]"),
         ("\n".join(VOCABULARY[1:]).encode(), "lacks [PAD]"),
-        ("\n".join([*SPECIAL, "a", "b", "a"]).encode(), "'a' stands on lines 6 and 8"),
+        ("\n".join([*SPECIAL, "a", "b", "a"]).encode(), "'a' is on lines 6 and 8"),
         ("\n".join([*SPECIAL, "a", "", "b"]).encode(), "line 7, is empty"),
         ("\n".join([*SPECIAL, "a", "", ""]).encode(), "line 7, is empty"),
         ("\n".join([*SPECIAL, "é"]).encode("latin-1"), "not UTF-8"),
@@ -398,9 +398,9 @@ def test_where_word_pieces_are_needed_sentencepiece_is_refused(tmp_path, model):
     (tmp_path / "vocab.txt").write_text("".join(f"{token}\n" for token in open_tokenizer(model).inv_vocab))
     assert load_vocab(tmp_path / "vocab.txt") == open_tokenizer(model).vocab
     for path in (model, tmp_path / "vocab.txt"):
-        with pytest.raises(UserError, match="is SentencePiece's; fine-tuning .* WordPiece"):
+        with pytest.raises(UserError, match="belongs to SentencePiece; fine-tuning .* WordPiece"):
             FullTokenizer(path)
-    with pytest.raises(UserError, match="is SentencePiece's"):
+    with pytest.raises(UserError, match="belongs to SentencePiece"):
         load_vocab(model)
 
 

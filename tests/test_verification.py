@@ -98,7 +98,7 @@ def flip_index(work):
 def swap_index(work):
     folder = records_folder(work) / "training"
     shutil.copy(folder / "custom_training_0.tfrecord.index", folder / "custom_training_1.tfrecord.index")
-    return "custom_training_1.tfrecord: its index names other places"
+    return "custom_training_1.tfrecord: its index has wrong offsets"
 
 
 def change_vocabulary_copy(work):
@@ -211,7 +211,7 @@ def test_everything_at_once_with_workers(prepared, work):
 def test_a_file_that_was_not_made_here_is_named(work, capsys):
     stray = records_folder(work) / "training/custom_training_9.tfrecord"
     stray.write_bytes(b"")
-    with pytest.raises(UserError, match="needs a hand"):
+    with pytest.raises(UserError, match="must be repaired by hand"):
         run(work, "verify", "--repair")
     assert "custom_training_9.tfrecord: is not in the manifest" in capsys.readouterr().out
     assert stray.exists()
@@ -222,11 +222,11 @@ def test_what_has_no_whole_input_is_left_alone(work, capsys):
     change_text(work)
     (work / "source.txt").unlink()
     before = files_below(work / "sharded")
-    with pytest.raises(UserError, match="and 1 more, .*needs a hand"):
+    with pytest.raises(UserError, match="and 1 more, .*must be repaired by hand"):
         run(work, "verify", "--repair")
     output = capsys.readouterr().out
     assert "cannot be made again: input_files" in output
-    assert "cannot be made again: it is made from formatted_one_article_per_line" in output
+    assert "cannot be made again: sharding reads formatted_one_article_per_line" in output
     assert files_below(work / "sharded") == before
 
 
@@ -285,7 +285,7 @@ def test_a_repair_that_was_killed_at_its_end_is_ended(prepared, work, capsys):
         stage.add(entry)
     with pytest.raises(UserError):
         run(work, "verify")
-    assert "manifest.json: is to be written again: a repair was stopped" in capsys.readouterr().out
+    assert "manifest.json: must be written again, because a repair was interrupted" in capsys.readouterr().out
     run(work, "verify", "--repair")
     assert files_below(work) == files_below(prepared)
 
@@ -297,4 +297,4 @@ def test_other_bytes_than_at_first_are_not_passed_over(prepared, work, capsys, m
     monkeypatch.setattr(sharding, "_SPLIT_NUMBERS", {"training": 5, "test": 6})
     with pytest.raises(UserError, match="custom_training_2.txt"):
         run(work, "verify", "--repair")
-    assert "came out with other bytes than at first" in capsys.readouterr().out
+    assert "now has other bytes than the first time" in capsys.readouterr().out

@@ -206,7 +206,7 @@ def test_sentencepiece_from_text_to_records(tmp_path, english):
     starts = ~VocabularyIds.of(vocab).continues
     assert all(starts[number] for token, number in vocab.items() if token.startswith("▁"))
     assert np.count_nonzero(~starts) > 5
-    with pytest.raises(UserError, match="vocab.txt is SentencePiece's; fine-tuning"):
+    with pytest.raises(UserError, match="vocab.txt belongs to SentencePiece; fine-tuning"):
         FullTokenizer(folder / "vocab.txt")
 
 

@@ -1,9 +1,9 @@
-"""Batches in the global order: read raw records, parse and mask them whole, ahead of their use.
+"""Batches in the global order: reads, parses and masks a whole batch at a time, ahead of its use.
 
-A rank reads its own rows of each update, 64 neighbours at a time, and parses
-them with one `tf.io.parse_example`, which is six times faster than parsing one by one. Unmasked
-records get their masks there, from (seed, epoch, record), whoever reads them and however often.
-Packed updates (`packing`) are planned from the indexes, before anything is read, by all ranks alike.
+A rank reads its own rows of each update, 64 consecutive records at a time, and parses them with one
+`tf.io.parse_example`, which is six times faster than parsing one by one. Unmasked records are masked
+then, as a function of (seed, epoch, record), so every reader draws the same masks. Packed updates
+(`packing`) are planned from the indexes, before any record is read, identically on every rank.
 
 Shape letters: A micro-batches of an update, B micro-batch, S sequence, P masked positions.
 """
@@ -38,13 +38,13 @@ class Batch(NamedTuple):
     """One rank's rows of an update, and what the update of all ranks holds."""
 
     features: Features  # [A, B, ...]
-    num_micro_batches: int | None = None  # of the A, the first so many hold rows, on every rank; None: all
-    num_tokens: int = 0  # without padding; unpacked, as many for every rank as for this one; 0 where it is not counted
-    num_rows: int = 0  # computed, with those that only fill the last micro-batch
+    num_micro_batches: int | None = None  # only the first so many of A hold rows, on every rank; None: all do
+    num_tokens: int = 0  # of all ranks, without padding, 0 if not counted; unpacked: this rank's times the ranks
+    num_rows: int = 0  # of all ranks, including those that only fill the last micro-batch
 
 
 class _Part(NamedTuple):
-    """The records of a batch, and how its rows are made of their features."""
+    """The records of a batch, and the function that makes rows of their features."""
 
     ranges: list[RecordRange]
     arrange: Callable[[Arrays], Arrays]  # [n, ...] -> [rows, ...]
@@ -72,7 +72,7 @@ def _parser(schema: RecordSchema) -> Callable[[tf.Tensor], Features]:
 class Batches(Generic[Item]):
     """Iterates over batches that a thread reads, parses and masks ahead of the caller.
 
-    The thread is a pool's: Python waits for those before it leaves, so none is cut off at work.
+    The thread belongs to an executor, because Python waits for those at exit instead of killing them.
     """
 
     def __init__(self, batches: Iterator[Item]):
@@ -104,16 +104,16 @@ def parse_records(records: RecordSet, serialized: list[bytes], ranges: Sequence[
     except tf.errors.InvalidArgumentError as error:
         raise UserError(
             f"one of the records {', '.join(records.name(ranges))} does not hold {records.stored_schema}, as the "
-            "first record of its file does; use records made alike"
+            "first record of its file does; use records that were made with the same settings"
         ) from error
-    # Not .numpy(), which copies; so they may only be read.
+    # .numpy() would copy; these arrays share the tensors' memory and are read-only.
     features = {name: np.asarray(value) for name, value in parsed.items()}
     records.add_masks(features, ranges, mask_seed)
     return features
 
 
 def _read_part(records: RecordSet, part: _Part, leading: tuple[int, ...], mask_seed: int, vocab_size: int) -> Features:
-    """The features of one batch with the `leading` dimensions, on the host.
+    """The features of one batch, on the host, their rows reshaped to the `leading` dimensions.
 
     Raises: UserError for a record that is damaged or does not fit the vocabulary.
     """
@@ -121,7 +121,7 @@ def _read_part(records: RecordSet, part: _Part, leading: tuple[int, ...], mask_s
     largest_id = max(features["input_ids"].max(), features["masked_lm_ids"].max())
     if largest_id >= vocab_size:
         raise UserError(
-            f"the records hold piece number {largest_id}, but the model's vocabulary has only "
+            f"the records hold token id {largest_id}, but the model's vocabulary has only "
             f"{vocab_size} pieces; use the vocabulary the records were made with"
         )
     with tf.device("/CPU:0"):
@@ -132,7 +132,7 @@ def _read_part(records: RecordSet, part: _Part, leading: tuple[int, ...], mask_s
 
 
 def _weighted(example_weights: np.ndarray) -> Callable[[Arrays], Arrays]:
-    """An instance a row, and how much each one counts."""
+    """One instance per row, each with the weight with which it counts."""
 
     def arrange(features: Arrays) -> Arrays:
         return {
@@ -145,12 +145,12 @@ def _weighted(example_weights: np.ndarray) -> Callable[[Arrays], Arrays]:
 
 
 def _packed_part(records: RecordSet, ranges: Sequence[RecordRange], rows: np.ndarray, num_rows: int) -> _Part:
-    """The instances that lie in `rows` [r, K], numbered by their places in `ranges`, laid into `num_rows` rows.
+    """The instances in `rows` [r, K], given by their positions in `ranges`, laid out in `num_rows` rows.
 
-    Rows past the r given ones only fill.
+    Rows past the r given ones stay empty.
     """
     places = Places.of(rows)
-    # Where there is no row for this rank, a record is read all the same: it gives the others' shapes.
+    # A rank without a row still reads a record, to know the shapes of the features.
     wanted = rows[places] if len(rows) else np.zeros([1], np.int64)
     ends = np.cumsum([record_range.num_records for record_range in ranges])
     of = np.searchsorted(ends, wanted, side="right")
@@ -178,11 +178,11 @@ def training_batches(
     vocab_size: int,
     packing: bool = False,
 ) -> Batches[Batch]:
-    """The rows of one rank (`split`) of update `first_batch` and all that follow, without end.
+    """One rank's (`split`) batches, for update `first_batch` and all later ones, without end.
 
     Update u holds positions [u*G, (u+1)*G) of the order, G = A * B * ranks; a rank's rows are
-    consecutive. With `packing` they are rows of several instances each, so there are fewer
-    micro-batches, though equally many on all ranks; what is past them in [A, B, ...] is 0.
+    consecutive. With `packing` a row holds several instances, so fewer micro-batches are needed, the
+    same number on every rank; the rest of [A, B, ...] is 0.
     """
     micro_batch_size, num_accumulation_steps, num_ranks, rank = split
     per_rank = split.rows_per_rank
@@ -214,11 +214,11 @@ def training_batches(
 def evaluation_batches(
     records: RecordSet, *, batch_size: int, max_batches: int, rank: int, num_ranks: int, vocab_size: int
 ) -> Batches[Features]:
-    """One rank's share of a single pass over the records in file order; yields features [B, ...].
+    """One rank's batches of a single pass over the records in file order; yields features [B, ...].
 
-    All ranks get equally many batches; rows past the end repeat the first record with weight 0.
-    `max_batches` > 0 stops after so many batches of each rank. Masks that are drawn are those of
-    epoch 0 and the records' own seed: the same in every evaluation of every run.
+    All ranks get the same number of batches; rows past the end repeat the first record with weight 0.
+    `max_batches` > 0 limits the batches of each rank. Dynamic masks are drawn for epoch 0 with the
+    records' own seed, so they are the same in every evaluation of every run.
     """
     num_instances = records.num_instances
 

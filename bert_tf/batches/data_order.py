@@ -1,10 +1,9 @@
 """Which instances an update uses: a function of (files, seed, epoch), not of ranks or batch split.
 
-Position p of the order, counted from the first update, lies in epoch p // n at place p % n. An
-epoch is a permutation of *blocks* of up to 64 consecutive records of one shard: instances were
-shuffled within their shard when they were made, and reading 64 neighbours costs one seek. Every
-instance comes exactly once an epoch, and finding any position takes a binary search, so going on
-after a restart costs nothing.
+Of n instances, position p in the global order is place p % n of epoch p // n. An epoch is a
+permutation of *blocks* of up to 64 consecutive records of one shard: instances were shuffled within
+their shard when they were made, and reading 64 consecutive records costs one seek. Every instance
+occurs exactly once per epoch. Any position is found by binary search, so resuming costs nothing.
 """
 
 from __future__ import annotations
@@ -32,15 +31,15 @@ class RecordRange(NamedTuple):
 class GlobalOrder:
     """The endless order of all records of some shards.
 
-    It holds 4 bytes a block, 63 MB for 10^9 records: what else there is to know of a block follows
-    from its number, because all blocks of a shard but the last have the same size.
+    It holds 4 bytes per block, 63 MB for 10^9 records: a block's file and first record follow from its
+    number, because all blocks of a shard but the last have the same size.
 
     Args:
       records_per_file: number of records of each shard, in the order of the manifest.
-      seed: of the permutations; each epoch draws another one from (seed, epoch).
+      seed: an epoch's permutation is a function of (seed, epoch).
 
     Raises:
-      UserError: there is no record at all.
+      UserError: the shards hold no record.
     """
 
     def __init__(self, records_per_file: Sequence[int], seed: int):
@@ -49,7 +48,7 @@ class GlobalOrder:
         if self.num_instances == 0:
             raise UserError(f"the {len(self._records)} shard(s) hold no instances; prepare the data again")
         self.seed = seed
-        # The number of each shard's first block; last: of all blocks.
+        # The number of each shard's first block; last: the number of blocks.
         self._first_blocks = np.concatenate([[0], np.cumsum(-(-self._records // BLOCK_RECORDS))])
         self._epoch = -1
         self._permutation = np.empty(0, np.uint32)
@@ -61,7 +60,7 @@ class GlobalOrder:
         while count > 0:
             epoch, place = divmod(start, self.num_instances)
             self._draw(epoch)
-            # As if the short blocks before this place were full.
+            # The place it would be if the short blocks before it were full.
             place += int(self._missing[np.searchsorted(self._short_ends, place, side="right")])
             number, skipped = divmod(place, BLOCK_RECORDS)
             blocks = self._permutation[number : number - (-(skipped + count) // BLOCK_RECORDS)]
@@ -79,9 +78,9 @@ class GlobalOrder:
         if epoch == self._epoch:
             return
         num_blocks = int(self._first_blocks[-1])
-        self._permutation = np.empty(0, np.uint32)  # makes room for the next one
+        self._permutation = np.empty(0, np.uint32)  # frees the memory before the next one is made
         self._permutation = _permutation(self.seed, epoch, num_blocks)
-        # A shard's last block may be short. Where do they lie in this epoch, and how many records do they lack?
+        # A shard's last block may be short: where do such blocks lie in this epoch, and how many records do they lack?
         lacking = -self._records % BLOCK_RECORDS
         lacks = np.zeros(num_blocks, np.uint8)
         lacks[self._first_blocks[1:][lacking > 0] - 1] = lacking[lacking > 0]
@@ -92,11 +91,13 @@ class GlobalOrder:
 
 
 def _permutation(seed: int, epoch: int, num_blocks: int) -> np.ndarray:
-    """uint32: block numbers in the order of raw Philox words, whose stream is fixed for good; NumPy does not
-    promise that of `Generator.permutation`."""
+    """uint32: the block numbers, sorted by one raw Philox word each.
+
+    NumPy guarantees that Philox's raw stream never changes, but not so `Generator.permutation`.
+    """
     words = np.random.Philox(key=[seed, epoch]).random_raw(num_blocks)
     permutation = np.empty(num_blocks, np.uint32)
-    # Sorted part by part, from the smallest words up: sorting all at once takes three times the memory.
+    # Sorted in parts, from the smallest words up: sorting all at once takes three times the memory.
     num_parts = -(-num_blocks // _BLOCKS_SORTED_AT_ONCE)
     bounds = [number * 2**64 // num_parts for number in range(1, num_parts)]
     filled = 0

@@ -1,15 +1,16 @@
-"""Which tokens are predicted, and what stands in their place; used when records are made, or when they are read.
+"""Masking: which tokens are predicted, and what replaces them; static (stored in records) or dynamic (when read).
 
-Of an instance of length L (with [CLS] and [SEP]), min(P, max(1, round(share * L))) tokens are
-predicted, never [CLS] or [SEP]. Of them 80 % become [MASK], 10 % stay and 10 % become a random
+Of an instance of length L (with [CLS] and [SEP]), min(P, max(1, round(masked_lm_prob * L))) tokens
+are predicted, never [CLS] or [SEP]. Of them 80 % become [MASK], 10 % stay and 10 % become a random
 token, never a special or an unused one (Devlin et al. 2018, section 3.1).
 
-What is chosen is a token, a whole word, or up to n neighbouring words; one draw then decides for
-all of its tokens. Words come in random order, and one that would be too much is passed over. Of
-n-grams, the size is drawn first, size n with a weight of 1/n (as tf-models-official has it).
+The unit is a token, a whole word, or an n-gram of up to n neighbouring words; all tokens of a unit are
+masked, kept or replaced together. Words are tried in random order, and one with more tokens than
+are still wanted is skipped. For n-grams the size is drawn first, size n with weight 1/n (as in
+tf-models-official).
 
-Every choice is a function of (seed, epoch, instance number): the counter-based generator Philox is
-set to the place that belongs to the instance, so no other instance, batch or process matters.
+Every choice is a function of (seed, epoch, instance number): the counter of the generator Philox is
+set from the instance number, so no other instance, batch or process matters.
 
 Shape letters: N instances, S sequence, P masked positions, W words, C candidates.
 """
@@ -30,18 +31,18 @@ NUM_MARKERS = 3  # [CLS] A [SEP] B [SEP]
 _UNUSED_TOKEN = re.compile(r"\[unused\d+\]")
 # 32 random bits decide: below the first number the token becomes [MASK], below the second it stays.
 _MASK_BELOW, _KEEP_BELOW = np.uint32(round(0.8 * 2**32)), np.uint32(round(0.9 * 2**32))
-# In the highest word of Philox' counter, so that masks have nothing in common with other uses of the same key.
+# In the highest word of Philox's counter, so that masks share no random bits with other uses of the same key.
 _STREAM = 1
-_PER_COUNT = 8  # numbers of 32 bits; Philox 4x64 gives 32 bytes a count
-# The low bits of the numbers that are sorted hold a place in the row.
+_PER_COUNT = 8  # 32-bit numbers per count: Philox 4x64 gives 32 bytes
+# The low bits of a sort key hold its place in the row.
 _PLACE_BITS, _PLACE = np.uint64(16), np.uint64((1 << 16) - 1)
-# Masked at once: large enough for NumPy, small enough for a processor's cache.
+# Tokens masked at once: enough for NumPy to be fast, few enough for the CPU cache.
 _BLOCK_TOKENS = 1 << 17
 
 
 @dataclasses.dataclass(frozen=True)
 class MaskingRules:
-    """How much is predicted, and in pieces of what size.
+    """How many tokens are predicted, and in units of what size.
 
     Raises: UserError for a value out of range.
     """
@@ -56,28 +57,28 @@ class MaskingRules:
             raise UserError(f"--masked_lm_prob={self.masked_lm_prob} is out of range; give a value from 0 to 1")
         for name in ("max_predictions_per_seq", "max_ngram_size"):
             if getattr(self, name) < 1:
-                raise UserError(f"--{name}={getattr(self, name)} is out of range; give a value from 1 on")
+                raise UserError(f"--{name}={getattr(self, name)} is out of range; give a value >= 1")
         if self.max_ngram_size > 1 and not self.whole_word_masking:
             raise UserError(
-                f"--max_ngram_size={self.max_ngram_size} masks up to so many whole words together: add "
+                f"--max_ngram_size={self.max_ngram_size} masks up to so many whole words together; add "
                 "--whole_word_masking"
             )
 
 
 class VocabularyIds(NamedTuple):
-    """What masking and making instances need to know of a vocabulary."""
+    """What masking and instance creation need from a vocabulary."""
 
     pad: int
     cls: int
     sep: int
     mask: int
     unknown: int
-    replacements: np.ndarray  # int32, all that a masked token may be replaced by
-    continues: np.ndarray  # bool by id, whether the token goes on with the word before it
+    replacements: np.ndarray  # int32, the ids that may replace a token at random
+    continues: np.ndarray  # bool by id: whether the token continues the word of the token before it
 
     @classmethod
     def of(cls, vocab: Mapping[str, int]) -> VocabularyIds:
-        """Raises: UserError where there is nothing but special and unused tokens."""
+        """Raises: UserError where all tokens are special or unused."""
         replacements = [
             token_id
             for token, token_id in vocab.items()
@@ -103,8 +104,8 @@ class Masked(NamedTuple):
     """Instances with their masks, under the names of the records' features."""
 
     input_ids: np.ndarray  # int32 [N, S] with the replacements
-    masked_lm_positions: np.ndarray  # int32 [N, P] rising, then 0
-    masked_lm_ids: np.ndarray  # int32 [N, P] what stood there, then 0
+    masked_lm_positions: np.ndarray  # int32 [N, P] ascending, then 0
+    masked_lm_ids: np.ndarray  # int32 [N, P] the original tokens there, then 0
     masked_lm_weights: np.ndarray  # float32 [N, P] 1 for a prediction, then 0
 
 
@@ -117,12 +118,12 @@ class _Choice(NamedTuple):
 
 
 class _Words(NamedTuple):
-    """The words of each row, each of neighbouring tokens. Past a row's last word the columns hold 0."""
+    """The words of each row as ranges of tokens. Past a row's last word the columns hold 0."""
 
     num_words: np.ndarray  # int64 [N]
     begin: np.ndarray  # int64 [N, W] first token's position
     end: np.ndarray  # int64 [N, W] position after the last one
-    segment: np.ndarray  # int64 [N, W] equal where no [SEP] stands between two words
+    segment: np.ndarray  # int64 [N, W] equal for words without a [SEP] between them
 
 
 class _Candidates(NamedTuple):
@@ -134,25 +135,20 @@ class _Candidates(NamedTuple):
 
 
 class Masker:
-    """Draws the masks of instances ``[CLS] A [SEP] B [SEP]``.
-
-    Args:
-      rules: how.
-      ids: of the vocabulary that the instances are made of.
-    """
+    """Masks instances ``[CLS] A [SEP] B [SEP]`` of the vocabulary `ids` by `rules`."""
 
     def __init__(self, rules: MaskingRules, ids: VocabularyIds):
         self.rules = rules
         self._ids = ids
 
     def mask(self, input_ids: np.ndarray, input_mask: np.ndarray, seed: int, ranges: np.ndarray) -> Masked:
-        """Masks unmasked instances; the arguments are left as they are.
+        """Masks unmasked instances; does not change its arguments.
 
         Args:
           input_ids: integers [N, S].
           input_mask: [N, S], 1 for real tokens, then 0.
-          ranges: int64 [R, 3] of (epoch, number of the first instance, how many there are); the rows
-            are these instances, one range after the other.
+          ranges: int64 [R, 3] of (epoch, number of the first instance, number of instances); the rows
+            are these instances in order.
         """
         num_columns = self._num_order_bits(input_ids.shape[1]) + 2 * self.rules.max_predictions_per_seq
         bits = _random_bits(seed, ranges, num_columns)
@@ -166,10 +162,10 @@ class Masker:
         return blocks[0] if len(blocks) == 1 else Masked(*map(np.concatenate, zip(*blocks)))
 
     def _num_order_bits(self, length: int) -> int:
-        """Random numbers of an instance that decide what is chosen."""
+        """How many random numbers of an instance decide which tokens are predicted."""
         if not self.rules.whole_word_masking:
             return self.rules.max_predictions_per_seq
-        # One for each place where a word may begin; with n-grams, for each size one for the order and one for the time.
+        # One per place where a word may begin; with n-grams, two per place and size (`_order_candidates`).
         return length if self.rules.max_ngram_size == 1 else 2 * self.rules.max_ngram_size * length
 
     def _mask_block(self, input_ids: np.ndarray, input_mask: np.ndarray, bits: np.ndarray) -> Masked:
@@ -206,7 +202,7 @@ class Masker:
         wanted: np.ndarray,
         orders: np.ndarray,
     ) -> _Choice:
-        """Words, or several neighbouring ones, until `wanted` tokens are chosen or nothing fits any more."""
+        """Chooses words or n-grams until `wanted` tokens are chosen or no candidate fits."""
         max_size, num_predictions = self.rules.max_ngram_size, self.rules.max_predictions_per_seq
         places = np.arange(input_ids.shape[1])
         is_candidate = (places > 0) & (places < num_candidates[:, np.newaxis] + 2)
@@ -214,7 +210,7 @@ class Masker:
         words = _find_words(is_candidate, self._ids.continues.take(input_ids))
         candidates = _order_candidates(words, max_size, orders)
         left = wanted.copy()
-        # With a margin on the right, so that looking past a row's last word is allowed.
+        # With a margin on the right, so that n-grams may be looked up past a row's last word.
         is_covered = np.zeros([len(left), words.begin.shape[1] + max_size], bool)
         unit_sizes = np.zeros([len(candidates.first_word), len(left)], np.int64)
         rows = np.arange(len(left))
@@ -242,12 +238,12 @@ class Masker:
 
 
 def _random_bits(seed: int, ranges: np.ndarray, num_columns: int) -> np.ndarray:
-    """uint32 [N, num_columns]; a row depends on (seed, its epoch, its instance number) alone."""
+    """uint32 [N, num_columns]; a row is a function of (seed, its epoch, its instance number)."""
     num_counts = -(-num_columns // _PER_COUNT)
     parts = []
     for epoch, first, count in ranges.tolist():
         generator = np.random.Philox(key=[seed, epoch], counter=[first * num_counts, 0, 0, _STREAM])
-        # A raw number has 64 bits; the low half comes first, whatever the machine's byte order.
+        # Each raw 64-bit number gives its low half first, whatever the machine's byte order.
         raw = generator.random_raw(count * num_counts * _PER_COUNT // 2).astype("<u8", copy=False)
         parts.append(raw.view("<u4").reshape(count, -1))
     return np.concatenate(parts)[:, :num_columns].astype(np.uint32, copy=False)
@@ -259,12 +255,12 @@ def _below(limit: int | np.ndarray, bits: np.ndarray) -> np.ndarray:
 
 
 def _choose_tokens(a_size: np.ndarray, num_candidates: np.ndarray, wanted: np.ndarray, bits: np.ndarray) -> _Choice:
-    """Single tokens, each with its own fate: the first steps of Fisher and Yates' shuffle, for all rows at once."""
+    """Chooses single tokens, each a unit: the first steps of a Fisher-Yates shuffle, for all rows at once."""
     num, num_predictions = bits.shape
     rows, most = np.arange(num), int(num_candidates.max())
     order = np.repeat(np.arange(most, dtype=np.int32), num)
     steps = np.arange(wanted.max())[:, np.newaxis]
-    # A row that has enough tokens swaps a place with itself.
+    # A row that has all its tokens swaps a place with itself.
     left = np.where(steps < wanted, num_candidates - steps, 0)
     others = (_below(left, bits.T[: len(steps)]) + steps) * num + rows
     for here, other in zip(order.reshape(most, num), others):
@@ -282,7 +278,7 @@ def _choose_tokens(a_size: np.ndarray, num_candidates: np.ndarray, wanted: np.nd
 
 
 def _find_words(is_candidate: np.ndarray, continues: np.ndarray) -> _Words:
-    """The words of the candidates; after [CLS] or [SEP] one begins whatever the token."""
+    """The words of the candidate tokens; after [CLS] or [SEP] any token begins a word."""
     before, after = np.zeros_like(is_candidate), np.zeros_like(is_candidate)
     before[:, 1:] = is_candidate[:, :-1]
     is_first = is_candidate & ~(continues & before)
@@ -298,11 +294,11 @@ def _find_words(is_candidate: np.ndarray, continues: np.ndarray) -> _Words:
 
 
 def _order_candidates(words: _Words, max_size: int, orders: np.ndarray) -> _Candidates:
-    """Every n-gram of up to `max_size` words between two [SEP], in the order in which they are tried.
+    """Every n-gram of up to `max_size` words without a [SEP] inside, in the order in which they are tried.
 
-    The rule: draw a size n with weight 1/n, take the next n-gram of that size, and so on. All draws
-    are made at once: the n-grams of each size get rising times, with exponentially distributed steps
-    of mean n, and sorting all n-grams by their times gives the order that the rule would give.
+    The rule: draw a size n with weight 1/n, take the next n-gram of that size in random order, repeat.
+    All draws are made at once: the n-grams of size n are the events of a Poisson process of rate 1/n,
+    with exponentially distributed steps of mean n, and all n-grams are sorted by time.
     """
     num, most = words.begin.shape
     length = orders.shape[1] // (2 * max_size if max_size > 1 else 1)
@@ -321,20 +317,20 @@ def _order_candidates(words: _Words, max_size: int, orders: np.ndarray) -> _Cand
         if max_size == 1:
             return _Candidates(words.num_words, np.ascontiguousarray(first.T), np.ones_like(first.T))
         start += max_size * length
-        # From (0, 1], of which there is a logarithm.
+        # In (0, 1]: never 0, whose logarithm is infinite.
         uniform = (orders[:, start : start + most] + 1.0) * 2.0**-32
         times = np.cumsum(-size * np.log(uniform), axis=1)
         times[numbers >= is_ngram.sum(axis=1, keepdims=True)] = np.inf
         firsts[:, size - 1], clocks[:, size - 1] = first, times.view(np.int64)
         count += is_ngram.sum(axis=1)
-    # Positive floats are in the order of their bits; the last of these make room for the place.
+    # Positive floats sort like their bits; the lowest bits are replaced by the place.
     order = _sorted_places(clocks.reshape(num, -1).view(np.uint64) & ~_PLACE)
     first = np.take_along_axis(firsts.reshape(num, -1), order, axis=1)
     return _Candidates(count, np.ascontiguousarray(first.T), np.ascontiguousarray(order.T) // most + 1)
 
 
 def _sorted_places(keys: np.ndarray) -> np.ndarray:
-    """What argsort gives along rows, but faster; keys are uint64 [N, K] with 16 low bits of 0."""
+    """argsort along rows, but faster; keys are uint64 [N, K] whose 16 low bits are 0."""
     places = keys | np.arange(keys.shape[1], dtype=np.uint64)
     places.sort(axis=1)
     return (places & _PLACE).astype(np.int64)
@@ -348,7 +344,7 @@ def _as_choice(unit_of: np.ndarray, num_predictions: int) -> _Choice:
     positions, units = np.zeros([2, len(unit_of), num_predictions], np.int64)
     positions[rows, slot] = position
     units[rows, slot] = unit_of[rows, position]
-    # A unit's tokens stand side by side; so numbered, there are no more units than predictions.
+    # A unit's tokens are neighbours. Numbered from 0 in order, units stay below the number of predictions.
     units[:, 1:] = np.cumsum(units[:, 1:] != units[:, :-1], axis=1)
     units[:, 0] = 0
     return _Choice(positions, np.arange(num_predictions) < count[:, np.newaxis], units)

@@ -1,16 +1,16 @@
 """Packing: the instances of an update laid into fewer rows (Krell et al., arXiv 2107.02027).
 
-Short texts leave much of a row to padding, which is computed like anything else. Here up to three
-instances of one update share a row; each sees itself only, its positions begin at 0, and it has its
-own [CLS]. So the update is that of the same instances in rows of their own, and cheaper.
+Short texts leave much of a row to padding, which costs as much computation as tokens do. Here up to
+three instances of one update share a row; each attends only to itself, its positions begin at 0, and
+it has its own [CLS]. So the update is the same as with one instance per row, but cheaper.
 
-Which instances share a row is a function of the update's lengths, in the order of its instances,
-and of nothing else: every rank finds it by itself, whatever the split into ranks and micro-batches.
+Which instances share a row is a function only of the update's lengths in their global order: every
+rank computes the same rows, whatever the split into ranks and micro-batches.
 
 Departure from the paper: it packs the data once, before training, and so changes which instances
-meet in an update. Its greedy best fit, an instance at a time from the longest down, fills 88 % of
-the rows on lengths as Wikipedia has them, where a row may hold three; looking for the best *two*
-companions at once fills 97 % (docs/LOG.md).
+are in an update. Its greedy best fit, one instance at a time from the longest down, fills 88 % of
+the rows on Wikipedia's lengths, with up to three in a row; choosing the best *two* companions
+at once fills 97 % (docs/LOG.md).
 
 Shape letters: N instances, R rows, K instances of a row, S sequence, P masked positions of a row.
 """
@@ -30,17 +30,17 @@ EMPTY = -1
 
 
 def best_fit(lengths_N: np.ndarray, row_length: int) -> np.ndarray:
-    """Which instances share a row: int64 [R, K] of instance numbers, `EMPTY` where there is none.
+    """Which instances share a row: int64 [R, K] of instance numbers, `EMPTY` where a slot is free.
 
-    The longest instance left begins a row, and the one or two that fill it best join it. This is
-    done for lengths, with all instances of a length at once: its time depends on how many different
-    lengths there are, and hardly on how many instances.
+    The longest remaining instance begins a row, and the one or two that fill it best join it. All
+    rows with the same lengths are made at once, so the time depends on the number of different
+    lengths and hardly on the number of instances.
 
     Args:
       lengths_N: integers in [1, row_length].
     """
     left = np.bincount(lengths_N, minlength=row_length + 1)
-    left[0] = 2 * len(lengths_N)  # "none" is a companion of length 0, of which there are enough
+    left[0] = 2 * len(lengths_N)  # a free slot counts as a companion of length 0, of which there are enough
     kinds: list[tuple[int, ...]] = []
     counts: list[int] = []
     for longest in range(row_length, 0, -1):
@@ -55,11 +55,11 @@ def best_fit(lengths_N: np.ndarray, row_length: int) -> np.ndarray:
             kinds.append(kind)
             counts.append(count)
     lengths_RxK = np.repeat(np.array(kinds, np.int64).reshape(-1, MAX_INSTANCES_PER_ROW), counts, axis=0)
-    # Both sides sorted by length, equal lengths in order: the n-th instance goes to the n-th place.
+    # Slots and instances are both sorted by length, stably: the n-th instance goes to the n-th slot.
     rows_RxK = np.full(lengths_RxK.shape, EMPTY, np.int64)
     places = np.argsort(lengths_RxK, axis=None, kind="stable")[-len(lengths_N) :]
     rows_RxK.ravel()[places] = np.argsort(lengths_N, kind="stable")
-    # Neighbours in the order are neighbours on the disk.
+    # In global order, because neighbours there are neighbours on disk.
     return rows_RxK[np.argsort(rows_RxK[:, 0])]
 
 
@@ -68,7 +68,7 @@ def _best_two(left: np.ndarray, space: int) -> tuple[int, int]:
     there = np.flatnonzero(left[: space + 1])
     first = there[there <= space // 2]
     partner = np.searchsorted(there, space - first, side="right") - 1
-    # An instance is no companion of its own; left[0] is never 1, so there is a smaller one.
+    # If only one instance has this length, it cannot be both: take the next smaller. left[0] is never 1, so one exists.
     partner -= (there[partner] == first) & (left[first] == 1)
     second = there[partner]
     best = len(first) - 1 - int(np.argmax((first + second)[::-1]))
@@ -76,12 +76,12 @@ def _best_two(left: np.ndarray, space: int) -> tuple[int, int]:
 
 
 def predictions_per_row(max_predictions_per_seq: int, row_length: int, masked_lm_prob: float | None) -> int:
-    """Masked positions that a packed row must have room for, so that none is ever lost.
+    """The most masked positions that a packed row can have.
 
-    An instance of length l has min(P, max(1, round(prob * l)), l - 3) of them (`masking`), so three in
-    a row hardly have more than one of full length: for the recipe's 128/20 and 512/80 P is enough.
-    Where P cuts off much of the share, short instances together have more. `masked_lm_prob` is None
-    where nobody knows the rule; then each instance may have P.
+    An instance of length l has min(P, max(1, round(prob * l)), l - 3) of them (`masking`), so three
+    in a row have hardly more than one of full length: P is enough for the recipe's 128/20 and 512/80.
+    Where P is well below prob * row_length, several short instances have more. If `masked_lm_prob` is
+    None (unknown), each instance may have P.
     """
     lengths = np.arange(row_length + 1)
     in_one = np.minimum(lengths, max_predictions_per_seq)
@@ -95,7 +95,7 @@ def predictions_per_row(max_predictions_per_seq: int, row_length: int, masked_lm
 
 
 class Places(NamedTuple):
-    """Where each of N instances lies; they come row by row, and in a row from left to right."""
+    """The row and slot of each of N instances, ordered by row, then from left to right."""
 
     row_N: np.ndarray
     slot_N: np.ndarray  # 0 for the first instance of a row
@@ -105,11 +105,10 @@ class Places(NamedTuple):
         return cls(*np.nonzero(rows_RxK != EMPTY))
 
     def spread(self, is_used_NxX: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Puts what each instance uses behind what the instances to its left use.
+        """Places each instance's used elements after those of the instances to its left.
 
         Returns:
-          For each used element, in order, its row and its column; and for each instance the column
-          where its first one lies.
+          The row and the column of each used element, in order; and the first column of each instance.
 
         Raises:
           UserError: a row has more than `width` elements.
@@ -133,10 +132,9 @@ def lay_out(
 ) -> dict[str, np.ndarray]:
     """Features of N instances [N, ...] -> features of packed rows [num_rows, ...].
 
-    Beside those that unpacked rows have too: `position_ids` [S], which begin at 0 with each instance;
+    Besides the features of unpacked rows: `position_ids` [S], from 0 for each instance;
     `instance_numbers` [S], the slot counted from 1, 0 for padding, in place of `input_mask`;
-    `cls_positions` [K]; labels and weights of the next-sentence prediction [K], the latter 0 for a
-    place without an instance.
+    `cls_positions` [K]; next-sentence labels and weights [K], weight 0 for a free slot.
     """
     length = features["input_ids"].shape[1]
     is_token, is_masked = features["input_mask"] != 0, features["masked_lm_weights"] != 0

@@ -1,4 +1,4 @@
-"""Shards of records with their indexes and manifest: which there are, how many, their bytes and lengths."""
+"""A set of shards with their indexes and manifest: finds them, checks them against flags, reads and masks records."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from bert_tf.text.vocabulary import load_vocab
 
 MANIFEST_NAME = "manifest.json"
 _NOT_SHARDS = (INDEX_SUFFIX, UNPACKED_SUFFIX, TEMPORARY_SUFFIX)
-# Shards, and as many indexes: far under the usual limit of 1024 open files.
+# Shards kept open, and as many indexes: far below the usual limit of 1024 open files.
 OPEN_FILES = 256
 
 
 def _natural_key(path: Path) -> list[Any]:
-    """shard_2 before shard_10."""
+    """Sorts shard_2 before shard_10."""
     return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", str(path))]
 
 
@@ -41,7 +41,7 @@ def find_shards(patterns: str, argument: str) -> list[Path]:
     """The record files that comma-separated globs, folders and files name, in natural order.
 
     Raises:
-      UserError: one of them names nothing; `argument` is the flag to blame.
+      UserError: a pattern names no file; `argument` is the flag that the message names.
     """
     found: list[Path] = []
     for pattern in filter(None, (part.strip() for part in patterns.split(","))):
@@ -64,7 +64,7 @@ def find_shards(patterns: str, argument: str) -> list[Path]:
 
 
 def make_missing_indexes(patterns: str, argument: str) -> None:
-    """Makes the indexes that shards lack, and unpacks GZIP shards: for one rank, before all others open the shards.
+    """Makes missing indexes and unpacks GZIP shards. One rank calls it before the other ranks open the shards.
 
     Raises: UserError as `find_shards` and `load_index` do.
     """
@@ -73,20 +73,20 @@ def make_missing_indexes(patterns: str, argument: str) -> None:
         for path in Progress(missing, unit="shards", description="making indexes"):
             load_index(path)
     for path in paths:
-        load_index(path)  # does something only where an index does not fit
+        load_index(path)  # remakes an index that does not fit its shard
 
 
 class RecordSet:
-    """Shards of pre-training records, with what their manifest says of them.
+    """Shards of pre-training records with their manifest.
 
     Attributes:
       files: the shards.
-      patterns: what named them, with absolute paths.
-      stored_schema: the features as the shards hold them.
-      schema: the features as they are read; those of the masks too.
-      masker: what masks the records, None where they are masked already.
+      patterns: the globs, folders and files that named them, with absolute paths.
+      stored_schema: of the features in the shards.
+      schema: of the features after masking.
+      masker: for unmasked records (dynamic masking); None where the records are masked already.
       records_per_file: number of records of each shard.
-      manifest: the preparation's manifest, {} for foreign files.
+      manifest: that bertPrep.py wrote, {} for shards without one.
       folder: where the manifest and its vocab.txt lie, or None.
     """
 
@@ -95,7 +95,7 @@ class RecordSet:
         self.patterns = ",".join(str(Path(part.strip()).absolute()) for part in patterns.split(",") if part.strip())
         indexes = list(map(load_index, self.files))
         self.records_per_file = [index.num_records for index in indexes]
-        # Those that could not be stored; the others are opened when they are read.
+        # Indexes that could not be stored; stored ones are opened when needed.
         self._unstored = {number: index for number, index in enumerate(indexes) if not index.is_stored}
         self.stored_schema = self.schema = self._common_schema(argument)
         self._first_records = np.cumsum([0, *self.records_per_file])
@@ -128,12 +128,12 @@ class RecordSet:
 
     @property
     def vocab_size(self) -> int | None:
-        """Size of the vocabulary the records were made with, where a manifest says so."""
+        """Size of the vocabulary the records were made with; None without a manifest."""
         return self.manifest.get("vocab", {}).get("size")
 
     @property
     def random_seed(self) -> int:
-        """The seed the records were made with; 0 where no manifest says so."""
+        """The seed the records were made with; 0 without a manifest."""
         return self.manifest.get("arguments", {}).get("random_seed", 0)
 
     @property
@@ -142,7 +142,7 @@ class RecordSet:
         return path if path and path.is_file() else None
 
     def facts(self) -> dict[str, Any]:
-        """What a run's config.json says of its data."""
+        """The description of the data in a run's config.json."""
         manifest_file = self.folder / MANIFEST_NAME if self.folder else None
         return {
             "input_files": self.patterns,
@@ -158,9 +158,9 @@ class RecordSet:
         }
 
     def fingerprint(self, packing: bool = False) -> str:
-        """sha256 of what the order of instances depends on, the shards' names and sizes, and of how they are masked.
+        """sha256 of what determines the batches: the shards' names and sizes, and the masking rules.
 
-        With `packing`, which depends on them, of all lengths too.
+        With `packing`, all lengths, too.
         """
         facts: list[Any] = [(path.name, number) for path, number in zip(self.files, self.records_per_file)]
         if self.masker:
@@ -172,7 +172,7 @@ class RecordSet:
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
     def ranges_in_file_order(self, start: int, count: int) -> list[RecordRange]:
-        """The records at places [start, start + count), counted through the shards as they are listed."""
+        """The records at places [start, start + count) of all shards, one after the other."""
         ends = np.cumsum(self.records_per_file)
         found: list[RecordRange] = []
         while count > 0:
@@ -183,7 +183,7 @@ class RecordSet:
         return found
 
     def name(self, ranges: Sequence[RecordRange]) -> list[str]:
-        """The ranges' files and records, counted from 0, for people; neighbours together."""
+        """The ranges' files and record numbers (from 0) for messages; adjoining ranges are joined."""
         names: list[str] = []
         start = 0
         for place, record_range in enumerate(ranges):
@@ -198,17 +198,17 @@ class RecordSet:
 
     @property
     def predictions_per_packed_row(self) -> int:
-        """Masked positions that a row of packed instances has room for."""
-        share = self.manifest.get("arguments", {}).get("masked_lm_prob")
-        return predictions_per_row(self.schema.max_predictions_per_seq, self.schema.max_seq_length, share)
+        """Masked positions that a packed row has room for."""
+        masked_lm_prob = self.manifest.get("arguments", {}).get("masked_lm_prob")
+        return predictions_per_row(self.schema.max_predictions_per_seq, self.schema.max_seq_length, masked_lm_prob)
 
     def lengths(self, ranges: Sequence[RecordRange]) -> np.ndarray:
-        """int64 [n]: real tokens of each record of the ranges, by the indexes."""
+        """int64 [n]: real tokens of each record of the ranges, from the indexes."""
         parts = [self._index(part.file).lengths(part.first, part.num_records) for part in ranges]
         return np.concatenate(parts).astype(np.int64)
 
     def check_lengths(self, input_mask: np.ndarray, ranges: Sequence[RecordRange]) -> None:
-        """For ranges of one record each: raises `UserError` where real tokens are not those that the index counts."""
+        """Raises `UserError` where a record's real tokens differ from its index; `ranges` hold one record each."""
         lengths = self.lengths(ranges)
         expected = np.arange(self.schema.max_seq_length) < lengths[:, np.newaxis]
         wrong = np.flatnonzero((expected != (input_mask != 0)).any(axis=1) | (lengths < 1))
@@ -216,22 +216,21 @@ class RecordSet:
             record_range, length = ranges[wrong[0]], lengths[wrong[0]]
             path = self.files[record_range.file]
             raise UserError(
-                f"{path}: record {record_range.first} does not begin with the {length} tokens that its index gives, "
-                f"with nothing but padding after them; delete {path.name}.index, which is then made "
-                "again, or train without --packing"
+                f"{path}: record {record_range.first} does not hold {length} tokens followed by padding, as its index "
+                f"says; delete {path.name}.index, which is then made again, or train without --packing"
             )
 
     def read(self, ranges: Sequence[RecordRange]) -> list[bytes]:
-        """Serialised records of the ranges, their checksums verified."""
+        """The serialised records of the ranges, checksums verified."""
         records: list[bytes] = []
         for record_range in ranges:
             records += self._open(record_range.file).read_block(record_range.first, record_range.num_records)
         return records
 
     def add_masks(self, features: dict[str, np.ndarray], ranges: Sequence[RecordRange], mask_seed: int) -> None:
-        """Puts masks into the `features` [n, ...] of unmasked records; masked ones stay as they are.
+        """Masks the `features` [n, ...] of unmasked records; does nothing for records that are masked already.
 
-        `mask_seed` decides the masks together with each record's epoch and number.
+        The masks are a function of `mask_seed` and each record's epoch and number.
         """
         if self.masker:
             numbered = [(part.epoch, self._first_records[part.file] + part.first, part.num_records) for part in ranges]
@@ -244,16 +243,16 @@ class RecordSet:
     def _open(self, number: int) -> RecordFile:
         return RecordFile(self.files[number], self._index(number))
 
-    @functools.lru_cache(maxsize=OPEN_FILES)  # noqa: B019 - likewise
+    @functools.lru_cache(maxsize=OPEN_FILES)  # noqa: B019 - the set lives as long as the run
     def _index(self, number: int) -> RecordIndex:
-        # Made again where somebody has deleted it meanwhile.
+        # load_index makes it again if somebody has deleted it since.
         path = self.files[number]
         return self._unstored.get(number) or open_index(path) or load_index(path)
 
     def _common_schema(self, argument: str) -> RecordSchema:
-        """What the first record of every shard holds; shards without records do not count.
+        """The schema of every shard's first record; empty shards are ignored.
 
-        Raises: UserError where there is no record, or a shard differs.
+        Raises: UserError where all shards are empty, or schemas differ.
         """
         filled = [path for path, num_records in zip(self.files, self.records_per_file) if num_records]
         if not filled:
@@ -262,15 +261,16 @@ class RecordSet:
         for path in filled[1:]:
             if (other := describe(path)) != schema:
                 raise UserError(
-                    f"--{argument}: {path} holds {other}, but {filled[0]} holds {schema}; use records made alike"
+                    f"--{argument}: {path} holds {other}, but {filled[0]} holds {schema}; "
+                    "use records that were made with the same settings"
                 )
         return schema
 
     def _make_masker(self, argument: str) -> Masker:
-        """For unmasked records: by the rules in their manifest and the vocabulary beside it."""
-        made = self.manifest.get("arguments", {})
+        """For unmasked records: with the rules in their manifest and the vocabulary beside it."""
+        arguments = self.manifest.get("arguments", {})
         try:
-            rules = MaskingRules(*(made[name] for name in MaskingRules.__dataclass_fields__))
+            rules = MaskingRules(*(arguments[name] for name in MaskingRules.__dataclass_fields__))
         except KeyError as error:
             raise UserError(
                 f"the records of --{argument} ({self.files[0]}) are unmasked, but no {MANIFEST_NAME} beside them says "

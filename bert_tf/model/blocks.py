@@ -1,21 +1,21 @@
-"""The element-wise blocks between the matmuls, each written once, and what gets compiled.
+"""The element-wise blocks between the matmuls, each written once, and how much XLA compiles.
 
-A scope says what XLA compiles:
+The XLA scope is one of:
 
-* ``step``: the caller compiles the whole forward and backward pass; the blocks are inlined there.
-* ``blocks``: every block here is a small compiled function of its own and the matmuls stay
-  outside, where they reach oneDNN or cuBLAS. On a CPU this is the faster way, the only one in
-  which bfloat16 pays, and it compiles in seconds whatever the number of layers.
+* ``step``: the caller compiles the whole forward and backward pass, with the blocks inlined.
+* ``blocks``: each block is a small compiled function, and the matmuls stay outside, where oneDNN or
+  cuBLAS computes them. On a CPU this is faster, bfloat16 pays only in this scope, and compilation
+  takes seconds whatever the number of layers.
 * ``off``: a plain graph, or eager code.
 
-Inside a block everything is float32; what leaves it for a matmul is cast to the compute type.
+Inside a block everything is float32; an output that goes into a matmul is cast to the compute type.
 
-In scope ``blocks`` a block keeps nothing for the backward pass but its inputs: a second compiled
-function computes it again and differentiates. Autodiff through the first one would store every
-intermediate value, which costs more time than computing it, and several times the memory. The two
-blocks that take long to compute again, softmax and cross-entropy, have a gradient of their own.
+In scope ``blocks`` a block keeps only its inputs for the backward pass: a second compiled function
+computes it again and differentiates. Autodiff through the first one would store every intermediate
+value, which takes more time than computing it again, and several times the memory. The two blocks
+that are slow to recompute, softmax and cross-entropy, have handwritten gradients.
 
-With `recompute` the same is done to whole encoder layers, in "blocks" and "off" (`Blocks.layer`).
+With `recompute` whole encoder layers are recomputed in the same way, in "blocks" and "off" (`Blocks.layer`).
 
 Shape letters: B batch, S sequence, H hidden, N heads, D head size, I intermediate, R = B*S rows,
 P masked positions, C classes, V vocabulary (padded: W).
@@ -36,14 +36,14 @@ from bert_tf.config import XLA_SCOPES
 from bert_tf.model.randomness import DropoutKey, draw_decisions, draw_mask, keep_mask, keep_scale
 
 LAYER_NORM_EPSILON = 1e-12  # Google's value
-# Added to the scores of padding, as in Google's code. exp(-10000) is 0 in float32.
+# Added to the scores of padding, as in Google's code: exp(-10000) is 0 in float32.
 MASKED_SCORE = -10000.0
 
 
 class Dropout(NamedTuple):
-    """The elements that one dropout keeps, and what these are multiplied with."""
+    """The elements that a dropout keeps, and the factor by which it multiplies them."""
 
-    keep: tf.Tensor  # bool, the shape of what is dropped from
+    keep: tf.Tensor  # bool, of the input's shape
     scale: float
 
 
@@ -107,7 +107,7 @@ def masked_softmax(scores_BxNxSxS, mask, dropout: Dropout | None, *, dtype: tf.D
 def masked_softmax_gradient(
     gradient_BxNxSxS, probabilities_BxNxSxS, dropout: Dropout | None, *, dtype: tf.DType
 ) -> tf.Tensor:
-    """Gradient at `masked_softmax`'s result -> gradient at its scores, in the compute type."""
+    """Gradient of `masked_softmax`'s result -> gradient of its scores, in the compute type."""
     gradient = _drop(_float32(gradient_BxNxSxS), dropout)
     mean = tf.reduce_sum(gradient * probabilities_BxNxSxS, axis=-1, keepdims=True)
     return tf.cast(probabilities_BxNxSxS * (gradient - mean), dtype)
@@ -144,8 +144,8 @@ def bias_logits(x_RxW, bias_W, num_classes: int) -> tf.Tensor:
 
 
 def _is_label(logits_RxC, labels_R) -> tf.Tensor:
-    # A comparison, and not gather or one_hot, because XLA makes one loop of it; of float32, which is exact up to
-    # 2^24 classes, because outside XLA TensorFlow compares int32 on the host, on GPU machines too.
+    # A comparison instead of gather or one_hot, because XLA fuses it into one loop. In float32, exact up to 2^24
+    # classes, because without XLA TensorFlow compares int32 on the host, even on GPU machines.
     return _float32(labels_R)[:, tf.newaxis] == tf.range(float(logits_RxC.shape[1]))[tf.newaxis, :]
 
 
@@ -153,7 +153,7 @@ def cross_entropy(logits_RxC, labels_R, weights_R) -> tuple[tf.Tensor, tf.Tensor
     """Sums over the rows of weight * cross-entropy, and of weight * (argmax is the label).
 
     float32 logits [R, C], integer labels [R], float32 weights [R] -> two float32 scalars, and the
-    logarithms of the softmax's denominators [R].
+    log-sum-exp of each row's logits [R].
     """
     peak = tf.reduce_max(logits_RxC, axis=-1, keepdims=True)
     log_sum_R = tf.math.log(tf.reduce_sum(tf.exp(logits_RxC - peak), axis=-1)) + peak[:, 0]
@@ -163,24 +163,24 @@ def cross_entropy(logits_RxC, labels_R, weights_R) -> tuple[tf.Tensor, tf.Tensor
 
 
 def cross_entropy_gradient(gradient, logits_RxC, labels_R, weights_R, log_sum_R) -> tf.Tensor:
-    """Gradient at `cross_entropy`'s first sum -> gradient at its logits [R, C]."""
+    """Gradient of `cross_entropy`'s first sum -> gradient of its logits [R, C]."""
     probabilities = tf.exp(logits_RxC - log_sum_R[:, tf.newaxis])
     difference = tf.where(_is_label(logits_RxC, labels_R), probabilities - 1.0, probabilities)
     return difference * (weights_R * gradient)[:, tf.newaxis]
 
 
 def choose_scope(enable_xla: bool, wanted: str, recompute: bool) -> str:
-    """The scope for the flags: "off" without XLA; "auto" is "step" on GPUs, "blocks" on CPUs and with recomputation.
+    """The scope for the flags: "off" without XLA; "auto" is "step" on GPUs, "blocks" on CPUs and with `recompute`.
 
     Raises:
-      UserError: recomputation in one program, which was measured to take as much memory as without.
+      UserError: `recompute` with scope "step", where it was measured to save no memory.
     """
     if not enable_xla:
         return "off"
     if recompute and wanted == "step":
         raise UserError(
-            "--recompute takes as much memory as without it where XLA compiles the whole step: leave "
-            "--xla_scope=step away, or give --xla_scope=blocks"
+            "--recompute saves no memory where XLA compiles the whole step: leave out "
+            "--xla_scope=step, or give --xla_scope=blocks"
         )
     if recompute:
         return "blocks"
@@ -190,11 +190,11 @@ def choose_scope(enable_xla: bool, wanted: str, recompute: bool) -> str:
 
 
 def _keep_arguments_only(function: Callable, gradient: Callable, arguments: Sequence[Any]) -> tf.Tensor:
-    """function(*arguments), of which only the arguments are kept for the backward pass.
+    """function(*arguments), keeping only the arguments for the backward pass.
 
     Args:
-      gradient: (gradient at the result, arguments) -> gradients at all tensors among the arguments,
-        None for what cannot be differentiated.
+      gradient: (gradient of the result, arguments) -> gradients of all tensors among the arguments,
+        None for those that cannot be differentiated.
       arguments: nested tensors, variables and static values.
     """
     flat = [
@@ -213,29 +213,29 @@ def _keep_arguments_only(function: Callable, gradient: Callable, arguments: Sequ
 
 
 def _not_before(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """The same tensors, none of which is there before all are.
+    """Copies of the tensors, none of which is available before all of them are.
 
-    TensorFlow's graph optimiser merges equal computations on equal tensors and keeps the first result; it
-    does not see that these tensors are equal to the originals.
+    Makes recomputation really happen: TensorFlow's graph optimiser would merge it with the forward pass
+    if it saw the same inputs, but it does not see that these copies equal the originals.
     """
     with tf.control_dependencies(tensors):
         return [tf.identity(tensor) for tensor in tensors]
 
 
 class _Block:
-    """A function compiled on its own, which computes itself again in the backward pass.
+    """A function compiled separately, which is computed again in the backward pass.
 
     Args:
       function: of tensors and static values; differentiable.
-      parameters: names of its arguments that are added to or multiplied with all rows of the first
-        argument, that is, with the trailing dimensions of its shape.
+      parameters: names of its arguments that are broadcast over the rows of the first argument, whose
+        trailing dimensions they have.
     """
 
     def __init__(self, function: Callable, parameters: str = ""):
         self._function = function
         names = list(inspect.signature(function).parameters)
         self._parameters = [names.index(name) for name in parameters.split()]
-        # autograph would only look for Python control flow over tensors; there is none in here.
+        # Autograph is off: there is no Python control flow over tensors in here.
         self._forward = tf.function(function, jit_compile=True, autograph=False)
         self._backward = tf.function(self._differentiate, jit_compile=True, autograph=False)
 
@@ -256,7 +256,7 @@ class _Block:
         return [place for place, value in enumerate(inputs) if tf.is_tensor(value) and value.dtype.is_floating]
 
     def _differentiate(self, result_gradient: tf.Tensor, *inputs: Any) -> list[tf.Tensor]:
-        """Gradients at the differentiable inputs; at a parameter, of each row's own copy of it."""
+        """Gradients of the differentiable inputs; for a parameter, of a separate copy for each row."""
         copies = list(inputs)
         for place in self._parameters:
             copies[place] = tf.broadcast_to(inputs[place], tf.shape(inputs[0]))
@@ -268,7 +268,7 @@ class _Block:
 
 
 def _sum_over_rows(copies: tf.Tensor, shape: tf.TensorShape) -> tf.Tensor:
-    """The copies' sum -> `shape`. As a matmul: XLA's sum over the first axis is 20 times slower on a CPU."""
+    """Sum of the copies -> `shape`, by a matmul: XLA's sum over the first axis is 20 times slower on a CPU."""
     copies = tf.reshape(copies, [-1, shape.num_elements()])
     return tf.reshape(tf.matmul(tf.ones([1, tf.shape(copies)[0]]), copies), shape)
 
@@ -277,9 +277,9 @@ class Blocks:
     """The functions above, compiled at a scope and casting to one compute type.
 
     Args:
-      scope: "step", "blocks" or "off", see the module.
+      scope: "step", "blocks" or "off", see the module's docstring.
       compute_dtype: "float32", "bfloat16" or "float16", the type of the matmuls.
-      recompute: whether the backward pass computes each layer again.
+      recompute: activation checkpointing: the backward pass computes each layer again.
     """
 
     def __init__(self, scope: str = "off", compute_dtype: str = "float32", recompute: bool = False):
@@ -298,7 +298,7 @@ class Blocks:
         self.bias_gelu_norm = self._block(bias_gelu_norm, "bias_H gamma_H beta_H")
         self.bias_tanh = self._block(bias_tanh, "bias_H")
         self.bias_logits = _Block(bias_logits, "bias_W") if scope == "blocks" else bias_logits
-        # Compiled apart from each other, or XLA would draw eight times.
+        # Compiled separately, or XLA would draw the random bits eight times.
         self._draw_decisions = self._compiled(draw_decisions)
         self._keep_mask = self._compiled(keep_mask)
         self._masked_softmax = self._compiled(functools.partial(masked_softmax, dtype=self.compute_dtype))
@@ -316,10 +316,10 @@ class Blocks:
         return tf.function(function, jit_compile=True, autograph=False) if self.scope == "blocks" else function
 
     def layer(self, function: Callable, *arguments: Any) -> tf.Tensor:
-        """function(*arguments), which may use no variable that is not an argument.
+        """function(*arguments); all variables that it uses must be arguments.
 
-        With recomputation only the arguments are kept for the backward pass (activation
-        checkpointing, arXiv 1604.06174). Every dropout draws the same mask again.
+        With `recompute` only the arguments are kept for the backward pass (activation checkpointing,
+        arXiv 1604.06174). Every dropout draws the same mask again.
         """
         if not self._recompute:
             return function(*arguments)
@@ -340,7 +340,7 @@ class Blocks:
         return _keep_arguments_only(function, gradient, arguments)
 
     def dropout(self, key: DropoutKey | None, site: int, rate: float, shape: Sequence[int]) -> Dropout | None:
-        """The dropout of a site, for the static `shape` [B, ...]; None where nothing is dropped."""
+        """The dropout numbered `site`, for the static `shape` [B, ...]; None where nothing is dropped."""
         if key is None or rate == 0:
             return None
         if self.scope == "off":
@@ -349,7 +349,7 @@ class Blocks:
         return Dropout(self._keep_mask(decisions, tuple(shape)), keep_scale(rate))
 
     def dense(self, x_RxI: tf.Tensor, kernel_IxO: tf.Tensor) -> tf.Tensor:
-        """x times kernel, in the compute type. The bias belongs to the block that follows."""
+        """x times kernel, in the compute type. The next block adds the bias."""
         return tf.matmul(tf.cast(x_RxI, self.compute_dtype), tf.cast(kernel_IxO, self.compute_dtype))
 
     def masked_softmax(self, scores_BxNxSxS, mask, dropout: Dropout | None) -> tf.Tensor:

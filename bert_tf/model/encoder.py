@@ -1,15 +1,15 @@
 """BERT (arXiv 1810.04805) as Keras layers and models, with the variable names of Google's checkpoints.
 
 Departures from the textbook encoder, all of them exact:
-* the masked-LM head looks at the masked positions only;
-* the word table has rows up to a multiple of 8; the extra ones are zero, get no gradient and are
-  never written to a file;
+* the masked-LM head computes the masked positions only;
+* the word-embedding table is padded to a multiple of 8 rows; the extra ones are zero, get no gradient
+  and are never written to a file;
 * 1/sqrt(head size) scales the query, not the scores.
 Not used: Keras' Dropout (it keeps generator state) and its mixed-precision policy (we cast at the
 matmuls; parameters stay float32).
 
-Packed rows hold several instances (`packing`): `instance_numbers` in place of `input_mask` say who sees
-whom, `position_ids` and `cls_positions` where each one begins.
+Packed rows hold several instances (`packing`): `instance_numbers`, in place of `input_mask`, restrict
+attention to a token's own instance; `position_ids` and `cls_positions` give where each one begins.
 
 Shape letters: B batch, S sequence, H hidden, N heads, D head size, R = B*S rows, P masked
 positions, V vocabulary, K instances of a packed row.
@@ -26,12 +26,12 @@ from bert_tf.config import BertConfig
 from bert_tf.model.blocks import Blocks, Dropout
 from bert_tf.model.randomness import DropoutKey, truncated_normal
 
-# Dropout sites: 0 is the embeddings', then three for every layer.
+# Dropouts are numbered by site: 0 is the embeddings', then three for every layer.
 _SITES_PER_LAYER = 3
 
 
 class BertLayer(tf.keras.layers.Layer):
-    """Makes variables under Google's names. Keras would prefix them with the names of layers."""
+    """Base class that names variables as Google does; Keras would prefix the names of layers."""
 
     def __init__(self, config: BertConfig, blocks: Blocks, seed: int, name: str):
         # Keras would cast bfloat16 inputs back to float32.
@@ -101,7 +101,7 @@ Norm = tuple[tf.Variable, tf.Variable]  # gamma, beta
 
 
 class _LayerWeights(NamedTuple):
-    """What an encoder layer learns."""
+    """The trainable parameters of an encoder layer."""
 
     query: Dense
     key: Dense
@@ -116,7 +116,7 @@ class _LayerWeights(NamedTuple):
 class EncoderLayer(BertLayer):
     """One post-norm transformer layer: self-attention, then the feed-forward part. [R, H] -> [R, H].
 
-    `visible` is what `visible_keys` gives.
+    `visible`: from `visible_keys`.
     """
 
     def __init__(self, config: BertConfig, blocks: Blocks, seed: int, index: int):
@@ -186,7 +186,7 @@ class EncoderLayer(BertLayer):
 
 
 class Pooler(BertLayer):
-    """tanh(dense(state of [CLS])): [B, S, H] -> [B, H]; packed, with the places of K [CLS], -> [B*K, H]."""
+    """tanh(dense(state of [CLS])): [B, S, H] -> [B, H]; packed, with the positions of K [CLS] -> [B*K, H]."""
 
     def __init__(self, config: BertConfig, blocks: Blocks, seed: int):
         super().__init__(config, blocks, seed, "pooler")
@@ -203,7 +203,7 @@ class Pooler(BertLayer):
 
 
 def visible_keys(features: dict[str, tf.Tensor]) -> tf.Tensor:
-    """1 for the keys that all queries see [B, S]; packed, for those that each one sees [B, S, S]."""
+    """The attention mask: of the keys [B, S], or, packed, of each query's keys [B, S, S]."""
     if "instance_numbers" not in features:
         return features["input_mask"]
     numbers_BxS = features["instance_numbers"]
@@ -213,12 +213,12 @@ def visible_keys(features: dict[str, tf.Tensor]) -> tf.Tensor:
 class BertEncoder(tf.keras.Model):
     """The encoder. call({"input_ids", "input_mask", "segment_ids"} int32 [B, S], dropout=None) ->
     (sequence [B, S, H], pooled [B, H]) in the compute type. S must be static; B too where dropout is on.
-    Packed rows: see the module; pooled is [B*K, H].
+    Packed rows: see the module's docstring; pooled is [B*K, H].
 
     Args:
-      config: its shape.
-      blocks: what is compiled and in which type matmuls run.
-      seed: of the initial weights, which are a function of it and of each variable's name.
+      config: the encoder's shape.
+      blocks: XLA scope and compute type.
+      seed: initial weights are a function of it and of each variable's name.
     """
 
     def __init__(self, config: BertConfig, blocks: Blocks | None = None, seed: int = 0):
@@ -234,7 +234,7 @@ class BertEncoder(tf.keras.Model):
         return sequence_BxSxH, self.pooler(sequence_BxSxH, features.get("cls_positions"))
 
     def hidden_states(self, features: dict[str, tf.Tensor], dropout: DropoutKey | None = None):
-        """The embeddings' output and every layer's: a list of L + 1 tensors [B, S, H]."""
+        """The outputs of the embeddings and of every layer: a list of L + 1 tensors [B, S, H]."""
         visible = visible_keys(features)
         x_BxSxH = self.embeddings(
             features["input_ids"], features["segment_ids"], features.get("position_ids"), dropout=dropout

@@ -1,4 +1,4 @@
-"""The heads over the encoder (masked words, next sentence, spans) and the models that are trained."""
+"""The heads on the encoder (masked LM, next sentence, spans) and the models that are trained."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class MaskedLanguageModelHead(BertLayer):
 
     def call(self, sequence_BxSxH, positions_BxP, word_embeddings_VxH):
         blocks, config = self.blocks, self.config
-        # One-hot selection of rows would be a matmul; a gather of P rows of S is far less.
+        # Google's code selects these rows on TPUs by a one-hot matmul; a gather costs far less here.
         masked_BxPxH = tf.gather(sequence_BxSxH, positions_BxP, batch_dims=1)
         masked_RxH = tf.reshape(masked_BxPxH, [-1, config.hidden_size])
         kernel, bias = self.transform
@@ -79,7 +79,7 @@ class SpanModel(tf.keras.Model):
         blocks = blocks or Blocks()
         self.config, self.blocks = config, blocks
         self.bert = BertEncoder(config, blocks, seed)
-        self.bert.pooler.trainable = False  # it takes no part here
+        self.bert.pooler.trainable = False  # not used here
         self.span = _ClassifierHead(config, blocks, seed, "cls/squad", 2)
 
     def call(self, features: dict[str, tf.Tensor], dropout: DropoutKey | None = None):

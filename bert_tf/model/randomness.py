@@ -1,18 +1,16 @@
-"""Stateless random bits: a function of (seed, batch number, site, global row) and of nothing else.
+"""Stateless random bits for dropout: a function of (seed, batch number, site, global row) only.
 
-Every mask a training step draws is the same whatever the split into micro-batches and ranks,
-whether the step runs eagerly, as a graph or under XLA, and after any restart. No generator state
-exists, so none is saved.
+Every dropout mask is the same whatever the split into micro-batches and ranks, whether the step runs
+eagerly, as a graph or under XLA, and after resuming. There is no generator state to save.
 
-How: the counter-based generator Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy
-as 1, 2, 3", SC 2011). One count gives 128 bits, which decide over eight elements. TensorFlow's own
-op draws the bits, or, in blocks that XLA compiles for a CPU, the same arithmetic written out: the
-same bits in a fifth of the time, because XLA makes one pass of it.
-`tf.nn.experimental.stateless_dropout` does not qualify: its masks differ between graph and XLA once
-the seed is a tensor.
+The counter-based generator Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2,
+3", SC 2011) gives 128 bits per count, 16 for each of eight elements. TensorFlow's own op draws them,
+or, in blocks that XLA compiles for a CPU, the same arithmetic written out: the same bits in a fifth of
+the time, because XLA fuses it. `tf.nn.experimental.stateless_dropout` cannot be used: its masks
+differ between graph and XLA if the seed is a tensor.
 
-The key is made of (seed, batch number, site). The counter starts at the row's number in the
-update's global order times the counts a row takes.
+The key is a function of (seed, batch number, site). The counter starts at the row's number in the
+update's global order times the counts per row.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ import numpy as np
 import tensorflow as tf
 
 PHILOX = 1  # value of the `alg` attribute in TensorFlow's random ops
-# 16 bits decide over one element: rates are multiples of 2^-16.
+# 16 bits decide whether an element is kept: rates are multiples of 2^-16.
 ELEMENTS_PER_COUNT = 8
 _LEVELS = 1 << 16
 _ROUNDS = 10
@@ -44,12 +42,12 @@ def mix64(value: int) -> int:
 
 
 def update_key(seed: int, batch_number: int) -> np.uint64:
-    """The key all sites of one update share. uint64 scalar; a value, never captured in a graph."""
+    """The part of the key that all sites of an update share: uint64 scalar, an input of the graph, not a constant."""
     return np.uint64(mix64(mix64(seed) ^ batch_number))
 
 
 class DropoutKey(NamedTuple):
-    """What a forward pass needs to draw its masks."""
+    """What a forward pass needs to draw its dropout masks."""
 
     key: tf.Tensor  # uint64 scalar, from `update_key`
     first_row: tf.Tensor  # int64 scalar: number of this micro-batch's first row in the update's global order
@@ -100,15 +98,14 @@ def _first_count(first_row: tf.Tensor, shape: Sequence[int]) -> tf.Tensor:
 
 
 def _threshold(rate: float) -> int:
-    """Of 16 signed bits: what is not below is kept."""
+    """An element is kept if its 16 bits, as a signed integer, are at least this."""
     return int(round(rate * _LEVELS)) - _LEVELS // 2
 
 
 def draw_mask(rate: float, site_key: tf.Tensor, first_row: tf.Tensor, shape: Sequence[int]) -> tf.Tensor:
-    """`keep_mask(draw_decisions(...))` without the bytes between them: bool of the static `shape`.
+    """`keep_mask(draw_decisions(...))` in one go, for code that XLA does not compile: bool of the static `shape`.
 
-    For what XLA does not compile. TensorFlow computes with int32 on the host, on GPU machines too; 16 bits
-    have kernels for GPUs.
+    Uses int16, which has GPU kernels; TensorFlow computes int32 on the host, even on GPU machines.
     """
     num_rows, counts = int(shape[0]), _counts_per_row(shape)
     words = _words_by_op(site_key, _first_count(first_row, shape), [num_rows, counts])
@@ -120,15 +117,15 @@ def draw_mask(rate: float, site_key: tf.Tensor, first_row: tf.Tensor, shape: Seq
 def draw_decisions(
     rate: float, site_key: tf.Tensor, first_row: tf.Tensor, shape: Sequence[int], by_arithmetic: bool
 ) -> tf.Tensor:
-    """What a dropout at the static `rate` keeps of the static `shape` [rows, ...], as bits: uint8 [rows, counts].
+    """The elements that a dropout keeps, one bit each, for code that XLA compiles: uint8 [rows, counts].
 
-    For what XLA compiles.
-
-    Rows are drawn as first_row, first_row + 1, ... Element i * counts + q of a row is kept where
-    bit i of its byte q is set: where 16 random bits do not lie in the lowest `rate` part of their values.
+    Element i * counts + q of a row is kept if bit i of its byte q is set, which is so if its 16 random
+    bits are not among the lowest fraction `rate` of their values.
 
     Args:
-      by_arithmetic: without TensorFlow's op. It changes the time, not the bits.
+      rate, shape: of the dropout, static; the shape is [rows, ...].
+      first_row: the number of the first row; the others follow.
+      by_arithmetic: without TensorFlow's op; changes the time, not the bits.
     """
     start, counted = _first_count(first_row, shape), [int(shape[0]), _counts_per_row(shape)]
     if by_arithmetic:
@@ -141,7 +138,7 @@ def draw_decisions(
 
 
 def keep_mask(decisions: tf.Tensor, shape: Sequence[int]) -> tf.Tensor:
-    """The bits of `draw_decisions`, one bool an element: bool of the static `shape`."""
+    """The bits of `draw_decisions` as bool of the static `shape`."""
     bits = tf.constant([1 << bit for bit in range(ELEMENTS_PER_COUNT)], tf.int32)
     mask = tf.bitwise.bitwise_and(tf.cast(decisions, tf.int32)[:, tf.newaxis, :], bits[:, tf.newaxis]) != 0
     num_rows, row_elements = int(shape[0]), int(np.prod(shape[1:], dtype=np.int64))
@@ -149,12 +146,12 @@ def keep_mask(decisions: tf.Tensor, shape: Sequence[int]) -> tf.Tensor:
 
 
 def keep_scale(rate: float) -> float:
-    """What the kept elements are multiplied with: 1 / (probability that `draw_decisions` keeps one)."""
+    """The factor for kept elements: 1 / (probability that `draw_decisions` keeps one)."""
     return _LEVELS / (_LEVELS - int(round(rate * _LEVELS)))
 
 
 def truncated_normal(seed: int, name: str, shape: Sequence[int], stddev: float) -> tf.Tensor:
-    """Initial weights float32: normal, cut at two deviations, from (seed, variable name) alone."""
+    """Initial weights, float32: normal, truncated at two deviations, a function of (seed, variable name)."""
     key = mix64(mix64(seed) ^ zlib.crc32(name.encode("utf-8")))
     pair = np.array([key >> 32, key & 0xFFFFFFFF], np.uint32).view(np.int32)
     return tf.random.stateless_truncated_normal(shape, pair, stddev=stddev, dtype=tf.float32, alg="philox")

@@ -1,19 +1,18 @@
-"""NVLAMB, BERT's Adam and LARS, their learning rates, the loss scale of float16.
+"""NVLAMB, BERT's Adam and LARS as Keras optimizers.
 
-NVLAMB is LAMB (arXiv 1904.00962) as NVIDIA's recipe for BERT runs it: the global gradient is
-clipped to norm 1 once, moments are bias-corrected by the number of updates applied, epsilon stands
-outside the root, decay is added before the trust ratio, the ratio is not clamped, and biases and
-LayerNorm parameters, which do not decay, have a trust ratio too (`adapt_excluded=False` takes it
-from them, as apex and MLPerf do). AdamW is Google's BERT Adam: no bias correction, decoupled
-decay; `bias_correction=True` gives Keras' and NVIDIA TF2's, which add epsilon to the root of the
-second moment before its correction. LARS (arXiv 1708.03888), LAMB's ancestor, is there for
-comparison.
+NVLAMB is LAMB (arXiv 1904.00962) as in NVIDIA's BERT recipe: the global gradient norm is clipped to 1
+once, moments are bias-corrected by the number of updates applied, epsilon is added outside the root,
+decay is added before the trust ratio, the ratio is not clamped, and biases and LayerNorm parameters,
+which do not decay, have a trust ratio, too (not with `adapt_excluded=False`, as in apex and MLPerf).
+AdamW is Google's BERT Adam: no bias correction, decoupled decay; `bias_correction=True` gives Keras'
+and NVIDIA TF2's, which add epsilon to the root of the uncorrected second moment. LARS (arXiv
+1708.03888), LAMB's ancestor, is for comparison.
 
-An update of one variable is three steps: the direction (compiled by XLA, which makes one pass of it),
-two norms (TensorFlow's own reduction, three times as fast as XLA's on a CPU) and the step. The compiled
-functions are one for each *shape* of variable, with the variables as arguments: BERT has hundreds of
-variables and about ten shapes, so it compiles in seconds. Keras, for anyone's `model.fit`, and
-`apply_update`, for our training step, use the same ones.
+A variable is updated in three steps: the direction (compiled by XLA, which fuses it), two norms
+(TensorFlow's own reduction, three times as fast as XLA's on a CPU) and the weights. One function is
+compiled per *shape* of variable, with the variables as arguments: BERT has hundreds of variables but
+about ten shapes, so compilation takes seconds. Keras (`model.fit`) and our training step
+(`apply_update`) use the same functions.
 """
 
 from __future__ import annotations
@@ -44,17 +43,17 @@ def _check_range(low: float, high: float, open_below: bool, **values: float) -> 
 
 
 class _BertOptimizer(tf.keras.optimizers.Optimizer):
-    """What the optimizers share: slots, Keras' side and `apply_update`.
+    """Base class: slot variables, Keras' interface and `apply_update`.
 
     Raises:
       ValueError: weight_decay is negative.
     """
 
-    # What is kept for each variable, by the ends of their names in checkpoints.
+    # The slot variables of each variable; the last part of their names in checkpoints.
     slot_names: tuple[str, ...] = ()
 
     def __init__(self, learning_rate: Any, weight_decay: float, compiled: bool, **keras_arguments: Any):
-        # Keras' own weight_decay would decay outside the trust ratio, so Keras must not know of ours.
+        # Keras' own weight_decay would be applied outside the trust ratio, so it is not passed on to Keras.
         super().__init__(**keras_arguments)
         _check_range(0, math.inf, False, weight_decay=weight_decay)
         self._learning_rate = self._build_learning_rate(learning_rate)
@@ -83,7 +82,7 @@ class _BertOptimizer(tf.keras.optimizers.Optimizer):
 
     def _add_slot(self, variable: tf.Variable, slot: str) -> tf.Variable:
         name = f"{variable.name.split(':')[0]}/{slot}"
-        # The empty scope: `fit` would put the optimizer's name in front.
+        # The empty scope, because `fit` would prefix the optimizer's name.
         with tf.distribute.get_strategy().extended.colocate_vars_with(variable), tf.name_scope(""):
             return self.add_variable(variable.shape, variable.dtype, name=name)
 
@@ -93,7 +92,7 @@ class _BertOptimizer(tf.keras.optimizers.Optimizer):
         return [slot for slots in self._slots for slot in slots]
 
     def current_learning_rate(self) -> tf.Tensor:
-        """The rate of the update that comes next."""
+        """The learning rate of the next update."""
         if isinstance(self._learning_rate, tf.keras.optimizers.schedules.LearningRateSchedule):
             return self._learning_rate(self.iterations)
         return tf.convert_to_tensor(self._learning_rate)
@@ -102,7 +101,7 @@ class _BertOptimizer(tf.keras.optimizers.Optimizer):
         return excluded_from_weight_decay(variable.name) or not self._use_weight_decay(variable)
 
     def update_step(self, gradient: Any, variable: tf.Variable) -> None:
-        """Updates one variable; Keras calls it with gradients that it has clipped."""
+        """Updates one variable; Keras calls this with clipped gradients."""
         self._update(
             variable, tf.convert_to_tensor(gradient), 1.0, self.learning_rate, self.iterations + 1, tf.constant(True)
         )
@@ -114,20 +113,19 @@ class _BertOptimizer(tf.keras.optimizers.Optimizer):
         multiplier: tf.Tensor,
         is_finite: tf.Tensor,
     ) -> tf.Tensor:
-        """Updates `variables`, or leaves everything as it is, to the bit, where `is_finite` is False.
+        """Updates `variables`; where `is_finite` is False, every bit stays as it is.
 
-        Neither outcome waits for the device. Meant to be called inside a tf.function; `build` must
-        have been called before.
+        The host never waits for the device. To be called inside a tf.function, after `build`.
 
         Args:
-          gradients: float32, in the order of the V `variables`, neither unscaled nor clipped.
+          gradients: float32, in the order of the V `variables`, still scaled and not clipped.
           variables: those the optimizer was built for.
-          multiplier: scalar by which gradients are multiplied: clip factor, 1/loss scale, 1/count.
-          is_finite: bool scalar, whether the global norm of the gradients is.
+          multiplier: scalar factor for all gradients: clip factor, 1/loss scale, 1/count.
+          is_finite: bool scalar, whether the gradients' global norm is finite.
 
         Returns:
-          float32 [V, 3]: norm of each variable before, norm of what was subtracted from it, and the
-          trust ratio in that. They mean nothing where `is_finite` is False.
+          float32 [V, 3]: each variable's norm before the update, the norm of the change, and the trust
+          ratio. Meaningless where `is_finite` is False.
         """
         rate = self.current_learning_rate()
         rows = [
@@ -159,12 +157,12 @@ class _BertOptimizer(tf.keras.optimizers.Optimizer):
 
 
 def _sound(g: tf.Tensor, multiplier: tf.Tensor, is_finite: tf.Tensor) -> tf.Tensor:
-    """g * multiplier, or -0 where not `is_finite`: adding that changes no bit of anything, not even of -0."""
+    """g * multiplier; -0 where not `is_finite`, because adding -0 changes no bit of any number, not even of -0."""
     return tf.where(is_finite, g * multiplier, tf.constant(-0.0, g.dtype))
 
 
 class _MomentsOptimizer(_BertOptimizer):
-    """Those that keep running means of the gradient and of its square.
+    """Base class of optimizers that keep running means of the gradient and of its square.
 
     Raises:
       ValueError: a beta is not within (0, 1), or epsilon or weight_decay is negative.
@@ -189,7 +187,7 @@ class _MomentsOptimizer(_BertOptimizer):
 
     @property
     def _bias_correction(self) -> str:
-        """Of `AdamRule`."""
+        """The `bias_correction` of `AdamRule`."""
         raise NotImplementedError
 
     def _adapts(self, excluded: bool) -> bool:
@@ -217,7 +215,7 @@ class _MomentsOptimizer(_BertOptimizer):
             w_norm, u_norm = norm(w), norm(u)
             ratio = nvlamb_trust_ratio(w_norm, u_norm) if adapts else tf.ones_like(w_norm)
             rate = rate * ratio
-            # The norm of w is of what it was: the function that `update` is traced in keeps the order.
+            # w_norm is the norm before the update: the enclosing tf.function keeps the order of reads and writes.
             finish(w, u, rate, is_finite)
             return tf.cast(tf.stack([w_norm, rate * u_norm, ratio]), tf.float32)
 
@@ -228,16 +226,16 @@ class _MomentsOptimizer(_BertOptimizer):
 
 
 class NVLAMB(_MomentsOptimizer):
-    """The optimizer of the large-batch recipe; the module says which LAMB that is.
+    """The optimizer of the large-batch recipe; the module's docstring describes this variant of LAMB.
 
     Args:
       learning_rate: number or schedule.
       beta_1, beta_2, epsilon: as in Adam.
       weight_decay: of all variables but biases and LayerNorm parameters.
-      adapt_excluded: whether these have a trust ratio too.
-      global_clipnorm: norm to which the gradient of an update is clipped. Keras does it in `fit`;
-        callers of `apply_update` put it into the multiplier.
-      compiled: whether `apply_update` compiles.
+      adapt_excluded: whether biases and LayerNorm parameters have a trust ratio, too.
+      global_clipnorm: global norm to which an update's gradients are clipped. Keras does so in `fit`;
+        callers of `apply_update` clip by its multiplier.
+      compiled: whether XLA compiles the update.
       keras_arguments: of `tf.keras.optimizers.Optimizer`.
     """
 
@@ -279,7 +277,7 @@ class NVLAMB(_MomentsOptimizer):
 
 
 class AdamW(_MomentsOptimizer):
-    """BERT's Adam with decoupled decay. Arguments as `NVLAMB`'s, and `bias_correction`."""
+    """BERT's Adam with decoupled decay. Arguments: those of `NVLAMB`, and `bias_correction`."""
 
     def __init__(
         self,
@@ -319,7 +317,7 @@ class AdamW(_MomentsOptimizer):
 
 
 class LARS(_BertOptimizer):
-    """Momentum with a layer-wise rate. Arguments as `NVLAMB`'s, and those of `lars_update`.
+    """Momentum with a layer-wise learning rate. Arguments: those of `NVLAMB`, and those of `LarsRule`.
 
     Biases and LayerNorm parameters have no layer-wise rate, as in the paper's code.
     """
@@ -349,7 +347,7 @@ class LARS(_BertOptimizer):
         rule = LarsRule(self.momentum, self.trust_coefficient, weight_decay, adapt=not excluded)
 
         def update(w, slots, g, multiplier, rate, step, is_finite):
-            del step  # nothing here is bias-corrected
+            del step  # LARS has no bias correction
             (a,) = slots
             w_norm = norm(w)
             new_w, new_a, ratio = lars_update(rule, w, a, _sound(g, multiplier, is_finite), rate)
@@ -373,7 +371,7 @@ def make_optimizer(
 ) -> _BertOptimizer:
     """ "lamb", "adamw" or "lars" with its schedule (power 0.5, 1, 0.5); `options` go to the optimizer.
 
-    `continuous_join` None is what is usual for the optimizer.
+    `continuous_join` None: the optimizer's usual way.
     """
     classes = {"lamb": (NVLAMB, 0.5), "adamw": (AdamW, 1.0), "lars": (LARS, 0.5)}
     if optimizer_type not in classes:

@@ -1,4 +1,4 @@
-"""float16's dynamic loss scale: the factor that keeps small gradients from vanishing."""
+"""Dynamic loss scaling for float16."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import tensorflow as tf
 
 
 class LossScale:
-    """The factor by which float16's loss is multiplied, so that small gradients do not vanish.
+    """The factor by which the loss is multiplied, so that small gradients do not vanish in float16.
 
-    It is halved by an update with a non-finite gradient and doubled after `growth_interval` sound
-    ones in a row, within [1, 2^24] (dynamic loss scaling, arXiv 1710.03740). Where not `enabled` it
-    stays 1; skipped updates are counted all the same.
+    It is halved when an update has a non-finite gradient, and doubled after `growth_interval` finite
+    ones in a row, within [1, 2^24] (arXiv 1710.03740). If not `enabled` it stays 1, but skipped
+    updates are still counted.
     """
 
     MAXIMUM = 2.0**24
@@ -20,7 +20,7 @@ class LossScale:
     def __init__(self, enabled: bool = True, initial: float = 2.0**15, growth_interval: int = 2000):
         self.enabled, self._growth_interval = enabled, growth_interval
         self.scale = tf.Variable(initial if enabled else 1.0, trainable=False, dtype=tf.float32, name="loss_scale")
-        # Of 64 bits: TensorFlow computes with int32 on the host, which would have to wait for the outcome.
+        # int64, because TensorFlow computes int32 on the host, which would have to wait for the device.
         self.good_updates = tf.Variable(0, trainable=False, dtype=tf.int64, name="good_updates")
         self.consecutive_skips = tf.Variable(0, trainable=False, dtype=tf.int64, name="consecutive_skips")
 
@@ -29,12 +29,12 @@ class LossScale:
         return [self.scale, self.good_updates, self.consecutive_skips]
 
     def update(self, is_finite: tf.Tensor) -> None:
-        """Notes an update's outcome, a bool scalar, without waiting for it."""
-        sound = tf.cast(is_finite, tf.int64)
-        self.consecutive_skips.assign((self.consecutive_skips + 1) * (1 - sound))
+        """Records an update's outcome, a bool scalar, without waiting for the device."""
+        applied = tf.cast(is_finite, tf.int64)
+        self.consecutive_skips.assign((self.consecutive_skips + 1) * (1 - applied))
         if not self.enabled:
             return
-        good_updates = (self.good_updates + 1) * sound
+        good_updates = (self.good_updates + 1) * applied
         grow = good_updates >= self._growth_interval
         wanted = tf.where(is_finite, tf.where(grow, self.scale * 2.0, self.scale), self.scale / 2.0)
         self.scale.assign(tf.clip_by_value(wanted, 1.0, self.MAXIMUM))
@@ -45,7 +45,7 @@ class LossScale:
         return int(self.consecutive_skips.numpy())
 
     def state(self) -> dict[str, float]:
-        """What a checkpoint keeps. Waits for the device."""
+        """The state for a checkpoint. Waits for the device."""
         return {
             "scale": float(self.scale.numpy()),
             "good_updates": int(self.good_updates.numpy()),
@@ -53,7 +53,7 @@ class LossScale:
         }
 
     def restore(self, state: Mapping[str, float]) -> None:
-        """Takes over what `state` returned."""
+        """Restores what `state` returned."""
         self.scale.assign(state["scale"])
         self.good_updates.assign(int(state["good_updates"]))
         self.consecutive_skips.assign(int(state["consecutive_skips"]))

@@ -10,12 +10,12 @@ import tensorflow as tf
 class WarmupPolynomialDecay(tf.keras.optimizers.schedules.LearningRateSchedule):
     """Linear warm-up, then peak * (1 - t/total)^power, where t is the number of updates applied.
 
-    The decay is counted from update 0, so the rate drops where the warm-up ends, by
+    The decay is counted from update 0, so where the warm-up ends the rate drops to the peak times
     (1 - warmup/total)^power; that is the published recipe. `continuous_join` counts it from the
     end of the warm-up instead. From `total_steps` on the rate is 0.
 
     Args:
-      peak_learning_rate: what the warm-up leads to.
+      peak_learning_rate: the rate at the end of the warm-up.
       warmup_steps: updates of warm-up; 0 for none.
       total_steps: updates after which the rate is 0.
       power: 0.5 in the LAMB recipe, 1 with Adam.
@@ -36,13 +36,13 @@ class WarmupPolynomialDecay(tf.keras.optimizers.schedules.LearningRateSchedule):
         if not 0 <= warmup_steps <= total_steps or total_steps < 1:
             raise ValueError(
                 f"warmup_steps={warmup_steps}, total_steps={total_steps}: "
-                "the warm-up must not be longer than the whole, and that must be positive"
+                "warmup_steps must not exceed total_steps, which must be positive"
             )
         self.peak_learning_rate, self.warmup_steps, self.total_steps = peak_learning_rate, warmup_steps, total_steps
         self.power, self.continuous_join, self.name = power, continuous_join, name
 
     def __call__(self, step: Any) -> tf.Tensor:
-        """The rate of the update that follows `step` applied ones: float32 scalar."""
+        """The rate of the update that follows `step` applied updates: float32 scalar."""
         with tf.name_scope(self.name):
             step = tf.cast(step, tf.float32)
             warming = step / max(self.warmup_steps, 1)

@@ -1,4 +1,4 @@
-"""The mathematics of NVLAMB, BERT's Adam and LARS as pure functions of tensors.
+"""The update rules of NVLAMB, BERT's Adam and LARS as pure functions of tensors.
 
 LAMB: arXiv 1904.00962, in NVIDIA's variant ("NVLAMB"); LARS: arXiv 1708.03888; Adam: arXiv 1412.6980,
 with the decoupled weight decay of Google's BERT code. docs/DEVIATIONS.md says where these differ from
@@ -13,23 +13,23 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-# Parts of the names of variables that do not decay, as in Google's code.
+# Variables with one of these in their names do not decay, as in Google's code.
 _NOT_DECAYED = ("LayerNorm", "layer_norm", "bias")
 
 
 def excluded_from_weight_decay(name: str) -> bool:
-    """Whether the variable of this name is a bias or a LayerNorm parameter, which do not decay."""
+    """Whether the variable of this name is a bias or a LayerNorm parameter."""
     return any(part in name for part in _NOT_DECAYED)
 
 
 def gradient_norms(gradients: Sequence[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
-    """Euclidean norms of all V `gradients` together and of each -> scalar, [V]. Squares are summed in float32."""
+    """Global Euclidean norm of the V `gradients`, scalar, and the norm of each, [V]. Squares are summed in float32."""
     halves = [tf.nn.l2_loss(tf.cast(gradient, tf.float32)) for gradient in gradients]
     return tf.sqrt(2.0 * tf.add_n(halves)), tf.sqrt(2.0 * tf.stack(halves))
 
 
 def global_norm(gradients: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Euclidean norm of all `gradients` together -> scalar."""
+    """Euclidean norm of all `gradients` together: scalar."""
     return gradient_norms(gradients)[0]
 
 
@@ -38,7 +38,7 @@ def norm(x: tf.Tensor) -> tf.Tensor:
 
 
 def _running_mean(mean: tf.Tensor, new: tf.Tensor, beta: float, is_finite: tf.Tensor) -> tf.Tensor:
-    """beta * mean + (1 - beta) * new; `mean` itself where not `is_finite`, if `new` is 0 then.
+    """beta * mean + (1 - beta) * new; where not `is_finite`, `mean` (if `new` is 0 then).
 
     Factors are selected, not results: selecting results stops XLA updating in place, which takes twice the time.
     """
@@ -48,24 +48,24 @@ def _running_mean(mean: tf.Tensor, new: tf.Tensor, beta: float, is_finite: tf.Te
 
 
 def _weight_sum(beta: float, step: tf.Tensor) -> tf.Tensor:
-    """1 - beta^step, what the weights of a running mean that began at 0 add up to.
+    """1 - beta^step: the sum of the weights in a running mean that began at 0.
 
-    Written so that float32 does not cancel: 1 - 0.999 has five digits.
+    By expm1, because in float32 the difference 1 - 0.999 is exact to five digits only.
     """
     return -tf.math.expm1(step * math.log(beta))
 
 
 class AdamRule(NamedTuple):
-    """How LAMB and Adam find a direction.
+    """How LAMB and Adam compute the update's direction.
 
     Attributes:
-      beta_1, beta_2, epsilon: as in Adam; epsilon is added to a root.
+      beta_1, beta_2, epsilon: as in Adam; epsilon is added to the root of the second moment.
       weight_decay: 0 for variables that do not decay.
       bias_correction: "moments": both moments are corrected and epsilon is added to the root of the corrected
-        one, as in the papers. "rate": epsilon is added to the root of the moment as it is, and the quotient is
+        one, as in the papers. "rate": epsilon is added to the root of the uncorrected one, and the quotient is
         multiplied by sqrt(1-b2^t)/(1-b1^t), as in Keras' and so in NVIDIA's TF2 Adam: where gradients are
         as small as epsilon, early updates are smaller. "none": Google's BERT Adam, whose first updates are up
-        to (1-b1)/sqrt(1-b2) = 3.2 times as large, which the warm-up has to make up for.
+        to (1-b1)/sqrt(1-b2) = 3.2 times as large; the warm-up has to compensate.
     """
 
     beta_1: float
@@ -83,12 +83,12 @@ def adam_direction(
     step: tf.Tensor,
     is_finite: tf.Tensor,
 ) -> tuple[tf.Tensor, ...]:
-    """What is subtracted from w, but for rate and trust ratio, and the new moments.
+    """The direction, subtracted from w times rate and trust ratio, and the new moments.
 
     Args:
       w, moments, g: weights, first and second moment, clipped gradient, all of one shape.
-      step: number of updates applied, this one included, scalar of w's type.
-      is_finite: bool scalar; where it is False, g is -0 and the moments stay as they are, to the bit.
+      step: number of updates applied including this one, scalar of w's type.
+      is_finite: bool scalar; where it is False, g must be -0, and every bit of the moments stays as it is.
     """
     m = _running_mean(moments[0], g, rule.beta_1, is_finite)
     v = _running_mean(moments[1], tf.square(g), rule.beta_2, is_finite)
@@ -103,7 +103,7 @@ def adam_direction(
 
 
 def nvlamb_trust_ratio(w_norm: tf.Tensor, u_norm: tf.Tensor) -> tf.Tensor:
-    """||w|| / ||u||, and 1 where one of them is 0: variables that start at zero must be able to move."""
+    """||w|| / ||u||, but 1 where one of them is 0, so that variables that start at zero can change."""
     return tf.where((w_norm > 0) & (u_norm > 0), w_norm / u_norm, tf.ones_like(w_norm))
 
 
@@ -111,9 +111,10 @@ class LarsRule(NamedTuple):
     """How LARS updates.
 
     Attributes:
-      momentum: the fraction of the momentum that stays.
-      trust_coefficient: of ||w|| / (||g|| + decay * ||w||), by which the rate is multiplied where `adapt`.
+      momentum: factor of the old momentum.
+      trust_coefficient: of the trust ratio, trust_coefficient * ||w|| / (||g|| + decay * ||w||).
       weight_decay: 0 for variables that do not decay.
+      adapt: whether the rate is multiplied by the trust ratio.
     """
 
     momentum: float
@@ -127,7 +128,7 @@ def lars_update(rule: LarsRule, w: tf.Tensor, a: tf.Tensor, g: tf.Tensor, rate: 
 
     Args:
       w, g: weights and clipped gradient, of one shape.
-      a: the momentum, a sum of steps, each with the learning rate of its update.
+      a: the momentum: a decaying sum of past changes, each with its own update's learning rate.
       rate: learning rate, scalar.
     """
     ratio = tf.ones([], w.dtype)

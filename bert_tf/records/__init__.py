@@ -1,1 +1,1 @@
-"""Instances on disk. In: arrays of ids. Out: TFRecord shards with an index beside each, and their messages back."""
+"""Instances on disk. In: arrays of ids. Out: TFRecord shards, each with an index; and back."""

@@ -1,9 +1,9 @@
 """`tf.train.Example` messages without TensorFlow.
 
 The message is ``Example{features: Features{feature: map<name, Feature>}}``, a Feature being a list
-of int64 or of float. Written: many messages at once in NumPy, far faster than a protobuf library, in
-the canonical form (names rising, lists packed), which is what ``SerializeToString(deterministic=True)``
-gives. Read: one at a time, by the protobuf library, whoever wrote them.
+of int64 or of float. Messages are encoded in NumPy, many at once, far faster than by a protobuf library,
+in the canonical form (names sorted, lists packed) of ``SerializeToString(deterministic=True)``. They are
+decoded one at a time by the protobuf library, so any writer's form can be read.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from google.protobuf import descriptor_pb2, descriptor_pool, message, message_factory
 
-# Keys of the wire format: field number << 3 | wire type; type 2 is a length and so many bytes.
+# Keys of the wire format: field number << 3 | wire type; type 2 is a length followed by that many bytes.
 _BYTES = 2
 _EXAMPLE_FEATURES = _FEATURES_FEATURE = _ENTRY_NAME = 1 << 3 | _BYTES
 _ENTRY_FEATURE = 2 << 3 | _BYTES
 _FLOAT_LIST, _INT64_LIST = 2 << 3 | _BYTES, 3 << 3 | _BYTES
 _LIST_PACKED = 1 << 3 | _BYTES
 _PAYLOAD_BITS = 7
-# Keeps the tables of varints small (24 MB for the largest); vocabularies are far smaller.
+# Keeps the varint tables small (24 MB for the largest); vocabularies are far smaller.
 LARGEST_INTEGER = (1 << 20) - 1
 _MORE = 0x80
 
@@ -31,7 +31,7 @@ class MalformedMessage(ValueError):
 
 
 def _varint(value: int) -> bytes:
-    """7 bits a byte, low first; the high bit says that more follow."""
+    """7 bits per byte, low bits first; a byte's high bit says that another follows."""
     encoded = bytearray()
     while value >= _MORE:
         encoded.append(value & (_MORE - 1) | _MORE)
@@ -41,19 +41,19 @@ def _varint(value: int) -> bytes:
 
 
 def _begin(key: int, contents: bytes, num_bytes: int) -> bytes:
-    """The start of a field: its key, its length, `contents`; `num_bytes` more are to follow."""
+    """The start of a field: its key, its length and `contents`; the caller appends `num_bytes` more."""
     return bytes([key]) + _varint(len(contents) + num_bytes) + contents
 
 
 @functools.cache
 def _begin_message(num_bytes: int) -> bytes:
-    """A message up to its `num_bytes` of entries."""
+    """What precedes the `num_bytes` of entries in a message."""
     return _begin(_EXAMPLE_FEATURES, b"", num_bytes)
 
 
 @functools.cache
 def _begin_entry(name: str, kind: int, num_bytes: int) -> bytes:
-    """An entry of the map up to its packed list of `num_bytes`."""
+    """What precedes the packed list of `num_bytes` in an entry of the map."""
     packed = _begin(_LIST_PACKED, b"", num_bytes)
     feature = _begin(_ENTRY_FEATURE, _begin(kind, packed, num_bytes), num_bytes)
     return _begin(_FEATURES_FEATURE, _begin(_ENTRY_NAME, name.encode(), 0) + feature, num_bytes)
@@ -61,9 +61,9 @@ def _begin_entry(name: str, kind: int, num_bytes: int) -> bytes:
 
 @functools.cache
 def _varint_tables(num_bits: int) -> tuple[np.ndarray, np.ndarray]:
-    """For every integer of so many bits: its varint in 4 bytes, and which of them are used.
+    """For every integer of up to `num_bits` bits: its varint, padded to 4 bytes, and which bytes are used.
 
-    Returns: uint32 whose bytes are the varint's, uint32 whose bytes are 1 where used.
+    Returns: uint32 whose bytes are the varint; uint32 whose bytes are 1 where used, else 0.
     """
     rest = np.arange(1 << num_bits)[:, np.newaxis] >> _PAYLOAD_BITS * np.arange(4)
     encoded = (rest & (_MORE - 1) | (rest >= _MORE) * _MORE).astype(np.uint8)
@@ -87,8 +87,7 @@ def _pack(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return values.astype(np.uint8).reshape(-1), np.full(num, count)
     encoded, used = _varint_tables(largest.bit_length())
     numbers = values.astype(np.intp)
-    # All are in range; without "clip" NumPy checks once more. Gathering by number is faster
-    # than by mask.
+    # mode="clip" skips NumPy's range check, which is not needed here. Indexing by position is faster than by mask.
     is_used = used.take(numbers, mode="clip").view(bool)
     padded = encoded.take(numbers, mode="clip").view(np.uint8)
     places = np.flatnonzero(is_used)
@@ -105,12 +104,13 @@ def encode_examples(features: Mapping[str, np.ndarray]) -> list[bytes]:
     """N canonical messages.
 
     Args:
-      features: by name, [N, K] arrays (K at least 1) of integers or of floats.
+      features: name -> [N, K] array (K >= 1) of integers or floats.
     Raises: ValueError for an integer that is negative or over `LARGEST_INTEGER`.
     """
-    # Of each message some pieces; neighbouring entries of a size that all messages share are one piece.
+    # Each list in `pieces` holds one part of every message. Neighbouring entries whose size is the same in
+    # all messages (`same_size`) are joined as one matrix and make a single part.
     pieces: list[Iterable[bytes]] = []
-    alike: list[np.ndarray] = []
+    same_size: list[np.ndarray] = []
     for name in sorted(features):
         values = features[name]
         kind = _FLOAT_LIST if values.dtype.kind == "f" else _INT64_LIST
@@ -118,20 +118,20 @@ def encode_examples(features: Mapping[str, np.ndarray]) -> list[bytes]:
         different = np.flatnonzero(np.bincount(sizes)).tolist()
         begin = {size: _begin_entry(name, kind, size) for size in different}
         if len(different) == 1:
-            alike += [
+            same_size += [
                 np.frombuffer(begin[different[0]] * len(sizes), np.uint8).reshape(len(sizes), -1),
                 packed.reshape(len(sizes), -1),
             ]
         else:
-            pieces += [_rows(alike), map(begin.__getitem__, sizes.tolist()), _slices(packed.tobytes(), sizes)]
-            alike = []
-    pieces.append(_rows(alike))
+            pieces += [_rows(same_size), map(begin.__getitem__, sizes.tolist()), _slices(packed.tobytes(), sizes)]
+            same_size = []
+    pieces.append(_rows(same_size))
     contents = list(map(b"".join, zip(*filter(None, pieces))))
     return [_begin_message(len(content)) + content for content in contents]
 
 
 def _rows(columns: Sequence[np.ndarray]) -> list[bytes]:
-    """Matrices of bytes side by side, as a piece a row."""
+    """The rows, as bytes, of byte matrices placed side by side."""
     if not columns:
         return []
     matrix = np.concatenate(columns, axis=1)
@@ -140,12 +140,12 @@ def _rows(columns: Sequence[np.ndarray]) -> list[bytes]:
 
 @functools.cache
 def _example_class() -> type[message.Message]:
-    """The message's class, from a description made here; bytes lists are left out, none of our features is one."""
+    """The class of tf.train.Example, without its bytes lists: none of our features is one."""
     kind = descriptor_pb2.FieldDescriptorProto
     file = descriptor_pb2.FileDescriptorProto(name="example.proto", package="bert_tf", syntax="proto3")
 
     def add(scope, name: str, *fields: tuple[str, int, int, int | str]) -> descriptor_pb2.DescriptorProto:
-        """A message of (name, number, label, type or name of a message) each."""
+        """Adds a message type; each field is (name, number, label, type or message name)."""
         made = scope.add(name=name)
         for field_name, number, label, value_type in fields:
             is_message = isinstance(value_type, str)
@@ -170,7 +170,7 @@ def _example_class() -> type[message.Message]:
     entry = add(features.nested_type, "FeatureEntry", ("key", 1, one, kind.TYPE_STRING), ("value", 2, one, "Feature"))
     entry.options.map_entry = True
     add(messages, "Example", ("features", 1, one, "Features"))
-    # A pool of its own: TensorFlow registers messages for the same bytes in the common one.
+    # A separate pool, because TensorFlow registers its own tf.train.Example in the default pool.
     pool = descriptor_pool.DescriptorPool()
     pool.AddSerializedFile(file.SerializeToString())
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("bert_tf.Example"))
@@ -179,7 +179,7 @@ def _example_class() -> type[message.Message]:
 class ExampleReader:
     """The features of one serialised message, converted when asked for: ``reader[name]``.
 
-    Raises: MalformedMessage; KeyError for a name that is not there.
+    Raises: MalformedMessage; KeyError for a feature that the message lacks.
     """
 
     def __init__(self, data: bytes):
@@ -195,7 +195,7 @@ class ExampleReader:
     def __getitem__(self, name: str) -> np.ndarray:
         """The values, int64 or float32, [K]; none for a list of bytes."""
         if name not in self._features:
-            raise KeyError(name)  # asking the map for it would put it there
+            raise KeyError(name)  # a protobuf map adds a missing key on access
         feature = self._features[name]
         if feature.WhichOneof("kind") == "float_list":
             return np.fromiter(feature.float_list.value, np.float32)

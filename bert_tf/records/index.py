@@ -2,10 +2,10 @@
 
 Beside ``<shard>`` lies ``<shard>.index``: magic number, number of records n, offsets of the records
 (n + 1 uint64, the last is the file's size), real tokens of each (n uint16), and a checksum; all
-little-endian. It is made again where it is missing or does not fit.
+little-endian. It is rebuilt where it is missing or does not fit its shard.
 
-The index of 10^9 records has 10 GB. So only what is asked for is read, and the checksum is left to
-`bertPrep.py --action verify`; a wrong offset shows when a record is read there.
+The index of 10^9 records has 10 GB. So only the requested part is read, and only
+`bertPrep.py --action verify` checks the checksum; a wrong offset is noticed when its record is read.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ INDEX_SUFFIX = ".index"
 _INDEX_HEADER = struct.Struct("<8sQ")
 _INDEX_CHECKSUM = struct.Struct("<I")
 _INDEX_MAGIC = b"BERTidx1"
-# Records looked at when an index seems older than its shard.
+# Records compared where an index is older than its shard.
 _SPOT_CHECKS = 4
 
 
 class RecordIndex:
-    """Where a shard's records lie and how long they are, read piece by piece.
+    """The offsets and lengths of a shard's records, read piece by piece.
 
     Attributes:
       num_records: of the shard.
       data_bytes: size of the shard.
-      modified_ns: when the index was written; 0 for one that is in memory only.
+      modified_ns: when the index was written; 0 for an index in memory only.
 
-    Raises: ValueError where this is no index, or only a part of one.
+    Raises: ValueError where the source is not a complete index.
     """
 
     def __init__(self, source: RawFile | RawBytes):
@@ -55,7 +55,7 @@ class RecordIndex:
         magic, self.num_records = _INDEX_HEADER.unpack(header.ljust(_INDEX_HEADER.size))
         self._lengths_start = _INDEX_HEADER.size + 8 * (self.num_records + 1)
         if magic != _INDEX_MAGIC or source.size != self._lengths_start + 2 * self.num_records + _INDEX_CHECKSUM.size:
-            raise ValueError("no index, or only a part of one")
+            raise ValueError("not a complete index")
         self.data_bytes = int(self.offsets(self.num_records, 0)[0])
 
     @property
@@ -92,13 +92,13 @@ def _encoded(offsets: np.ndarray, lengths: np.ndarray) -> Sequence[bytes]:
 
 
 def write_index(path: Path, offsets: np.ndarray, lengths: np.ndarray) -> None:
-    """Of the shard `path`. Args: offsets uint64 [N + 1], lengths uint16 [N]. Raises: OSError."""
+    """Writes the index of the shard `path`. Args: offsets uint64 [N + 1], lengths uint16 [N]. Raises: OSError."""
     with atomic_file(index_path(path)) as file:
         file.writelines(_encoded(offsets, lengths))
 
 
 def open_index(path: Path) -> RecordIndex | None:
-    """The stored index of the shard `path`, or None where there is none or it is no whole one."""
+    """The stored index of the shard `path`; None where it is missing or incomplete."""
     try:
         return RecordIndex(RawFile(index_path(path)))
     except (OSError, ValueError):
@@ -106,10 +106,10 @@ def open_index(path: Path) -> RecordIndex | None:
 
 
 def load_index(path: str | Path) -> RecordIndex:
-    """The index of a shard, made in one pass over the shard where there is none that fits.
+    """The index of a shard; where none fits, it is made in one pass over the shard.
 
-    A new index is stored beside the shard where the folder allows it. An index older than its shard
-    (copying may have that effect) counts if it agrees with a few records.
+    A new index is stored beside the shard if the folder can be written. An index older than its shard
+    (copying may cause that) is used if it agrees with a few records.
 
     Raises: UserError where the shard is missing, truncated, or not a TFRecord.
     """
@@ -119,7 +119,7 @@ def load_index(path: str | Path) -> RecordIndex:
         if index is not None and frames.fit(index):
             return index
         offsets, lengths = frames.scan()
-    # A folder that may only be read, or is full, costs a pass at every start, not the run.
+    # A read-only folder or a full disk must not end the run: it only costs this pass at every start.
     with contextlib.suppress(OSError):
         write_index(path, offsets, lengths)
         if stored := open_index(path):
@@ -128,7 +128,7 @@ def load_index(path: str | Path) -> RecordIndex:
 
 
 class ExampleFrames(RecordFrames):
-    """A shard's records as what they should hold; every fault is a UserError with its place."""
+    """Decodes a shard's records; every fault is a UserError that names file, record and byte."""
 
     def features(self, record: Record) -> example_proto.ExampleReader:
         try:
@@ -163,7 +163,7 @@ class ExampleFrames(RecordFrames):
             return False
 
     def scan(self) -> tuple[np.ndarray, np.ndarray]:
-        """Offsets and lengths by one pass over the file."""
+        """Offsets and lengths, from one pass over the file."""
         offsets, lengths = array.array("Q", [0]), array.array("H")
         for record in itertools.chain.from_iterable(self.walk()):
             tokens = self.num_tokens(record)

@@ -1,8 +1,7 @@
-"""Bytes of a file by their place, through `os.pread` and not through a memory map.
+"""Random access to a file's bytes by `os.pread`.
 
-A network file system that is slow or dies is then an error that names the file and the byte; behind a memory map it
-would be a signal (SIGBUS) that ends the process without a word. And the other threads go on meanwhile: `os.pread`
-releases Python's lock, waiting for a mapped page does not.
+Not by a memory map: there, a failing network file system ends the process with SIGBUS instead of an error that names
+the file and the byte, and waiting for a page holds the GIL, which `os.pread` releases for the other threads.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from bert_tf.base.errors import UserError
 
 
 class RawFile:
-    """An open file that is only read; it is closed when nobody uses it any more, or by `close`.
+    """A file open for reading; closed by `close` or when garbage-collected.
 
     Raises: OSError where it cannot be opened.
     """
@@ -35,7 +34,7 @@ class RawFile:
         """
         try:
             data = os.pread(self._descriptor, size, offset)
-            # A network file system may give less than was asked for.
+            # A network file system may return fewer bytes than requested.
             while len(data) < size and (more := os.pread(self._descriptor, size - len(data), offset + len(data))):
                 data += more
         except OSError as error:
@@ -47,7 +46,7 @@ class RawFile:
 
 
 class RawBytes:
-    """What `RawFile` offers, for bytes in memory."""
+    """The interface of `RawFile` for bytes in memory."""
 
     def __init__(self, content: bytes):
         self._content = content

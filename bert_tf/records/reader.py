@@ -1,4 +1,4 @@
-"""Random access to the records of a shard, and the schema of one that others made."""
+"""Random access to the records of a shard, and the schema of a shard whoever wrote it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class RecordFile:
     """Random access to a shard's messages, every checksum verified."""
 
     def __init__(self, path: str | Path, index: RecordIndex | None = None):
-        """`index`: what `load_index` gave for this file, loaded here where it is None.
+        """`index`: of this file, from `load_index`; None loads it here.
 
-        Raises: UserError as `load_index` does, or where the file is no longer what was indexed.
+        Raises: UserError as `load_index` does, or where the file's size has changed since it was indexed.
         """
         self.index = load_index(path) if index is None else index
         self._frames = ExampleFrames(Path(path))
@@ -49,7 +49,7 @@ class RecordFile:
         messages = None
         if count and 0 <= first <= self.num_records - count:
             messages = self._frames.block(self.index.offsets(first, count))
-        # One by one they tell which is damaged, and how.
+        # Reading one by one raises an error that names the damaged record.
         return [self.read(number) for number in range(first, first + count)] if messages is None else messages
 
     def close(self) -> None:
@@ -63,7 +63,7 @@ class RecordFile:
 
 
 def describe(path: str | Path) -> RecordSchema:
-    """The schema of a shard, by its first record; works for foreign files too.
+    """The schema of a shard, from its first record.
 
     Raises: UserError where the shard cannot be read, is empty, or lacks a feature.
     """

@@ -1,4 +1,4 @@
-"""What a record of pre-training holds: names, lengths and types of its features, as records and as arrays."""
+"""The features of a pre-training record: names, lengths and types, on disk and as arrays."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ V2_NAMES = {"input_ids": "input_word_ids", "segment_ids": "input_type_ids"}
 
 
 class RecordSchema(NamedTuple):
-    """The two sizes that fix every feature's shape, and which names the file has for them.
+    """The two sizes that fix every feature's shape, and which feature names the file uses.
 
-    Unmasked records, whose masks are drawn while they are read, have 0 predictions: no feature for
-    them, and the original tokens in `input_ids`.
+    Unmasked records, for dynamic masking, have 0 predictions: no masked_lm_* features, and the original
+    tokens in `input_ids`.
     """
 
     max_seq_length: int
     max_predictions_per_seq: int
-    has_v2_names: bool = False  # those of TF2's model garden and of NVIDIA's TF2 recipe; only read
+    has_v2_names: bool = False  # the TF2 model garden's and NVIDIA's TF2 recipe's; read, never written
 
     @property
     def fields(self) -> tuple[tuple[str, str, int], ...]:
-        """(name, "int64" or "float32", size) of every feature, in canonical (rising) order."""
+        """(name, "int64" or "float32", size) of every feature, sorted by name."""
         sequence, predictions, _ = self
         masks = (
             ("masked_lm_ids", "int64", predictions),
@@ -43,19 +43,19 @@ class RecordSchema(NamedTuple):
         return f"max_seq_length={self.max_seq_length}, max_predictions_per_seq={self.max_predictions_per_seq}{names}"
 
     def stored_name(self, name: str) -> str:
-        """What the file calls a feature."""
+        """The feature's name in the file."""
         return V2_NAMES.get(name, name) if self.has_v2_names else name
 
 
 class InstanceArrays(NamedTuple):
-    """Instances by feature: integers of any type, not negative; weights float32. Unmasked: P is 0."""
+    """Instances as one array per feature: non-negative integers, float32 weights. Unmasked: P is 0."""
 
     input_ids: np.ndarray  # [N, S]
     input_mask: np.ndarray  # [N, S] 1 for real tokens, then 0
     segment_ids: np.ndarray  # [N, S]
     masked_lm_positions: np.ndarray  # [N, P]
     masked_lm_ids: np.ndarray  # [N, P]
-    masked_lm_weights: np.ndarray  # [N, P] 1 for a prediction, 0 for a filler
+    masked_lm_weights: np.ndarray  # [N, P] 1 for a prediction, 0 for padding
     next_sentence_labels: np.ndarray  # [N] 1 = random, 0 = next
 
     @property

@@ -4,7 +4,7 @@ A record is
 
     uint64 length | uint32 checksum of the length | message | uint32 checksum of the message
 
-little-endian, with CRC-32C, rotated and offset.
+little-endian; the checksums are masked CRC-32C (`masked_checksum`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _CHECKSUM = struct.Struct("<I")
 _FRAMING_BYTES = _HEADER.size + _CHECKSUM.size
 _GZIP_MAGIC = b"\x1f\x8b"
 UNPACKED_SUFFIX = ".unpacked"
-# Read at once while walking through a file, or unpacking one.
+# Bytes read at once when walking through or unpacking a file.
 _WALK_BYTES = 1 << 18
 WAY_OUT = (
     "copy the file again from its source, or delete it with its .index and run "
@@ -44,7 +44,7 @@ WAY_OUT = (
 _Self = TypeVar("_Self", bound="RecordFrames")
 
 
-# TFRecord's checksum of a CRC-32C: rotated right by 15 bits, plus a constant.
+# TFRecord masks a CRC-32C: rotated right by 15 bits, plus this constant.
 _CHECKSUM_CONSTANT = 0xA282EAD8
 
 
@@ -55,20 +55,20 @@ def masked_checksum(data: bytes) -> int:
 
 @functools.cache
 def _header(num_bytes: int) -> bytes:
-    """What precedes a message of `num_bytes`: there are few different sizes."""
+    """What precedes a message of `num_bytes`. Cached, because sizes repeat."""
     return _HEADER.pack(num_bytes, masked_checksum(_LENGTH.pack(num_bytes)))
 
 
 def _framing(messages: Sequence[bytes]) -> tuple[Iterator[bytes], np.ndarray]:
-    """What precedes each message, and its checksum, which follows it, uint32 [N]."""
+    """The headers that precede the messages, and the checksums that follow them, uint32 [N]."""
     crcs = np.fromiter(map(google_crc32c.value, messages), np.uint32, len(messages))
-    # The same as `masked_checksum`, in types of 32 bits, which is three times as fast as with Python's numbers.
+    # `masked_checksum` in 32-bit arithmetic: three times as fast as with Python integers.
     masked = (crcs >> np.uint32(15) | crcs << np.uint32(17)) + np.uint32(_CHECKSUM_CONSTANT)
     return map(_header, map(len, messages)), masked.astype("<u4", copy=False)
 
 
 def frame(messages: Sequence[bytes]) -> tuple[bytes, np.ndarray]:
-    """The records one after another, and how many bytes each has, int64 [N]."""
+    """The records, concatenated, and the size in bytes of each, int64 [N]."""
     headers, checksums = _framing(messages)
     records = zip(headers, messages, checksums.view(f"V{_CHECKSUM.size}").tolist())
     sizes = np.fromiter(map(len, messages), np.int64, len(messages))
@@ -76,14 +76,14 @@ def frame(messages: Sequence[bytes]) -> tuple[bytes, np.ndarray]:
 
 
 class DamagedRecord(UserError):
-    """A record that is not whole; the arguments: its file, and what is wrong with it in short."""
+    """A damaged or cut-off record; arguments: its file, and what is wrong with it."""
 
     def __str__(self) -> str:
         return f"{self.args[0]}: {self.args[1]}; {WAY_OUT}"
 
 
 class Record(NamedTuple):
-    """A whole record: its number and first byte in the file, its message, and the byte after it."""
+    """A record: its number, its offset in the file, its message, and the offset after it."""
 
     number: int
     offset: int
@@ -92,7 +92,7 @@ class Record(NamedTuple):
 
 
 class RecordFrames:
-    """A shard's records; every fault is a UserError with its place. GZIP shards are unpacked first."""
+    """Reads a shard's records; every fault is a UserError that names its place. GZIP shards are unpacked first."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -137,7 +137,7 @@ class RecordFrames:
         return Record(number, offset, message, end)
 
     def walk(self) -> Iterator[list[Record]]:
-        """Every record, from the first on, some neighbours at a time."""
+        """All records in order, in lists of consecutive ones."""
         number = offset = 0
         while offset < self.size:
             data = self._file.read(offset, _WALK_BYTES)
@@ -147,18 +147,20 @@ class RecordFrames:
             if messages:
                 records = list(map(Record, itertools.count(number), begins, messages, ends))
             else:
-                # One by one they tell which is damaged, and how; a very large record has to be read by itself, too.
+                # Reading one by one raises an error that names the damaged record, and also reads a record
+                # larger than `_WALK_BYTES`.
                 records = list(map(self.read, itertools.count(number), begins))
             yield records
             number, offset = number + len(records), records[-1].end
 
     def block(self, offsets: np.ndarray, data: bytes | None = None) -> list[bytes] | None:
-        """The messages of neighbouring records between their `offsets` [N + 1]; None where not all of them are whole.
+        """The messages of consecutive records, from their `offsets` [N + 1]; None if any is damaged.
 
-        `data`, where it has been read already: the bytes from the first offset on.
+        Verifies every checksum, faster than `read`: the expected framing is computed for all messages and
+        compared at once.
 
-        Every checksum is verified, in less time than `read` takes: what lies around the messages must be what frames
-        them.
+        Args:
+          data: the bytes from the first offset on, if they have been read already.
         """
         first, places = int(offsets[0]), (offsets - offsets[0]).tolist()
         before, after, size = _HEADER.size, _CHECKSUM.size, places[-1]
@@ -174,9 +176,9 @@ class RecordFrames:
 
 
 def _stated_ends(data: bytes, offset: int) -> list[int]:
-    """Where the records in `data`, which begins at byte `offset` of a file, end by the lengths that they state.
+    """File offsets of the ends of the records in `data`, which begins at `offset`, from the lengths in their headers.
 
-    One that goes on past the end of `data` is left out.
+    A record that continues past the end of `data` is left out.
     """
     ends, place = [], 0
     while place + _HEADER.size <= len(data):
@@ -187,9 +189,9 @@ def _stated_ends(data: bytes, offset: int) -> list[int]:
 
 
 def _unpack(packed: RawFile) -> Path:
-    """The file beside a GZIP shard that holds its records unpacked, made where there is none that is as new.
+    """The unpacked copy beside a GZIP shard; made if missing or older than the shard.
 
-    Records in a GZIP file can only be read from the first on; training reads them in random order.
+    A GZIP file can only be read sequentially, but training reads records in random order.
     """
     path = packed.path
     unpacked = path.with_name(path.name + UNPACKED_SUFFIX)
@@ -205,29 +207,29 @@ def _unpack(packed: RawFile) -> Path:
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise UserError(
             f"record file {path} begins like a GZIP file, but cannot be unpacked ({error}); copy it again from its "
-            "source, and see whether gunzip reads it"
+            "source, and check that gunzip reads it"
         ) from error
     except OSError as error:
         raise UserError(
             f"record file {path} is GZIP and cannot be unpacked to {unpacked} ({error.strerror}); unpack the shards "
-            "with gunzip into a folder with enough room, and name that"
+            "with gunzip into a folder with enough space, and name that folder"
         ) from error
     return unpacked
 
 
 @functools.cache
 def _say_that_shards_are_unpacked(folder: Path) -> None:
-    """Once a folder, not once a shard."""
+    """Cached, so that it prints once per folder."""
     print(
-        f"the GZIP shards in {folder} are unpacked beside themselves, once, to files that end in {UNPACKED_SUFFIX}; "
-        "this takes some time, and about five times their room",
+        f"the GZIP shards in {folder} are unpacked once, to files beside them that end in {UNPACKED_SUFFIX}; "
+        "this takes some time, and about five times their disk space",
         file=sys.stderr,
         flush=True,
     )
 
 
 def verify_records(path: str | Path) -> np.ndarray:
-    """The first byte of each record, last the file's size, uint64 [N + 1]; every checksum is verified.
+    """Verifies every checksum; returns the offset of each record, then the file's size, uint64 [N + 1].
 
     Raises: UserError, DamagedRecord.
     """

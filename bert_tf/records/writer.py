@@ -1,8 +1,8 @@
-"""Writes instances to a shard and its index, a block of them at a time.
+"""Writes instances to a shard and its index, a block at a time.
 
-A shard is a TFRecord file of `tf.train.Example` messages, readable by and from Google's and
-NVIDIA's code. `example_proto` writes the messages of a block of instances at a time in NumPy (a
-protobuf library takes some 70 us an instance), `tfrecord` frames them.
+A shard is a TFRecord file of `tf.train.Example` messages, as Google's and NVIDIA's code read and
+write them. `example_proto` encodes a block's messages in NumPy (a protobuf library takes some 70 us
+an instance), `tfrecord` frames them.
 
 Shape letters: N instances, S sequence, P masked positions.
 """
@@ -23,12 +23,12 @@ from bert_tf.records.index import write_index
 from bert_tf.records.schema import LONGEST_SEQUENCE, InstanceArrays
 from bert_tf.records.tfrecord import frame
 
-# Instances turned into bytes at once: large enough for NumPy, small enough for a processor's cache.
+# Instances encoded at once: enough for NumPy to be fast, few enough for the CPU cache.
 _BLOCK_INSTANCES = 256
 
 
 def encode_records(instances: InstanceArrays) -> tuple[bytes, np.ndarray]:
-    """The records of the instances one after another, and how many bytes each has, int64 [N].
+    """The instances' records, concatenated, and the size in bytes of each, int64 [N].
 
     Raises: ValueError for arrays of the wrong shape or kind, and for integers that are negative or
       over `example_proto.LARGEST_INTEGER`.
@@ -44,10 +44,9 @@ def encode_records(instances: InstanceArrays) -> tuple[bytes, np.ndarray]:
 
 
 class RecordWriter:
-    """Writes one shard and its index, block by block; used as a context manager.
+    """Writes one shard and its index, block by block; a context manager.
 
-    The files appear under their names when the context is left without an exception, and not
-    before.
+    The files get their names only when the context is left without an exception.
 
     Raises: UserError where the disk is full or the folder cannot be written.
     """
@@ -94,9 +93,8 @@ class RecordWriter:
             yield
         except OSError as error:
             raise UserError(
-                f"{self._path} cannot be written ({error.strerror}); nothing half-written is left: "
-                "free space or choose a folder you may write to, and start again, which goes on "
-                "with the shards that are missing"
+                f"{self._path} cannot be written ({error.strerror}); no incomplete file is left: free space or "
+                "choose a folder you may write to, and start again, which makes only the missing shards"
             ) from error
 
 

@@ -1,6 +1,6 @@
-"""Turns run folders (metrics.jsonl, config.json) into report.html: what was trained, how, and how well it went.
+"""Turns run folders (metrics.jsonl, config.json) into report.html: what was trained, how, and with what result.
 
-One page without other files or network, written again at each checkpoint, of runs in whatever state. No TensorFlow.
+One self-contained page, rewritten at each checkpoint; it also shows unfinished and interrupted runs. No TensorFlow.
 """
 
 from bert_tf.report.page import write_report

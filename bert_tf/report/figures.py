@@ -1,4 +1,4 @@
-"""The report's charts as Plotly figures: plain data, its colours named as in page.html, which holds what all share."""
+"""The report's charts as Plotly figures (plain data); page.html defines the colours and the layout that all share."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from bert_tf.report.runs import Point, Run, whole
 
 Item = dict[str, Any]  # a part of a figure, by Plotly's names
 
-MAX_POINTS = 400  # of a drawn line: more than a screen has columns for helps nobody
-SMOOTH_FROM, NUM_MEANS = 90, 60  # reports from which on a line of means is drawn over them, and its points
-TOO_LARGE = 1e30  # to be drawn: what is larger has overflowed, or is about to
+MAX_POINTS = 400  # per line: a screen cannot show many more
+SMOOTH_FROM, NUM_MEANS = 90, 60  # a series this long also gets a line of so many means
+TOO_LARGE = 1e30  # values from here on are marked as not finite: they have overflowed or are about to
 
 
 @dataclasses.dataclass
 class Chart:
-    """A metric of one run after the other on a common axis of updates, or of each from update 0."""
+    """A metric of several runs, one after the other on a common axis of updates or, `overlaid`, all from update 0."""
 
     title: str
     metric: str
@@ -28,17 +28,17 @@ class Chart:
     percent: bool = False
     smooth: bool = True
     from_zero: bool = False
-    reference: tuple[float, str] | None = None  # a dashed line and its name
-    usual: float | None = None  # not drawn where all values are this
+    reference: tuple[float, str] | None = None  # height and name of a dashed line
+    usual: float | None = None  # the chart is left out if all values equal this
     overlaid: bool = False
 
 
 def draw(chart: Chart, runs: Sequence[Run]) -> Item | None:
-    """Plotly's `data` and `layout`; None where there is nothing to draw."""
+    """Plotly's `data` and `layout`; None if there is nothing to draw."""
     traces: list[Item] = []
     shapes: list[Item] = []
     annotations: list[Item] = []
-    end, y_format = 0, ".3~p" if chart.percent else ",.6~g"  # of d3, for the axis and where the pointer is
+    end, y_format = 0, ".3~p" if chart.percent else ",.6~g"  # in d3's notation, for the axis and hover texts
     for index, run in enumerate(runs):
         start = 0 if chart.overlaid else end
         end = max(end, start + max(run.last_update, 1))
@@ -74,7 +74,7 @@ def draw(chart: Chart, runs: Sequence[Run]) -> Item | None:
         label = {"text": text, "textposition": "middle", "yanchor": "bottom" if chart.percent else "top"}
         place = {"x0": 0, "x1": 1, "xref": "paper", "y0": height, "y1": height}
         shapes.append({**place, "line": {"dash": "dash"}, "label": label})
-    ends: list[Item] = []  # the last values beside the ends of their curves
+    ends: list[Item] = []  # labels with the last values, beside the ends of the lines
     for trace in traces:
         if trace["customdata"] and "yaxis" not in trace and trace["x"][-1] > 0.97 * end and trace["y"][-1] is not None:
             font = {"size": 11, "color": (trace.get("line") or trace["marker"])["color"]}
@@ -94,7 +94,7 @@ def draw(chart: Chart, runs: Sequence[Run]) -> Item | None:
 
 
 def _trace(name: str, start: int, points: Sequence[tuple[float, float]]) -> Item:
-    """Broken where a value is not finite. Plotly reads texts as HTML."""
+    """A line with gaps where a value is not finite. Names are escaped: Plotly reads texts as HTML."""
     heights = [float(f"{y:.6g}") if abs(y) < TOO_LARGE else None for _, y in points]
     updates = [x for x, _ in points]
     return {"name": escape(name), "x": [x + start for x in updates], "y": heights, "customdata": updates}
@@ -105,7 +105,7 @@ def _markers(symbol: str, colour: str) -> Item:
 
 
 def _add_phase(run: Run, start: int, shapes: list[Item], annotations: list[Item]) -> None:
-    """A line where it begins, its name, and a coloured ground for the warm-up."""
+    """Marks a run: a line at its start, its name, and a coloured background for the warm-up."""
     place = {"x0": start, "y0": 0, "y1": 1, "yref": "paper"}
     if start:
         shapes.append({**place, "x1": start, "line": {"dash": "dot"}})
@@ -118,7 +118,7 @@ def _add_phase(run: Run, start: int, shapes: list[Item], annotations: list[Item]
 
 
 def thin_out(points: Sequence[Point], limit: int = MAX_POINTS) -> list[Point]:
-    """At most about `limit` points that look like all: lowest, highest and one gap of each bucket, and both ends."""
+    """About `limit` points that look like all: each bucket's lowest, highest and first gap, and both ends."""
     if len(points) <= limit:
         return list(points)
     kept = {0, len(points) - 1}
@@ -135,7 +135,7 @@ def _means(points: Sequence[Point]) -> list[tuple[float, float]]:
 
 
 def write_value(value: float, percent: bool = False) -> str:
-    """A value as a reader wants it: three or four significant digits."""
+    """A value with three or four significant digits."""
     if percent:
         return f"{100 * value:.3g} %"
     return f"{value:,.0f}" if 1e4 <= abs(value) < 1e9 else f"{value:,.{3 if abs(value) < 1e-3 else 4}g}"

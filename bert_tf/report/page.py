@@ -1,4 +1,4 @@
-"""The report's page: runs put into the template page.html, and how their numbers are written there."""
+"""Renders the report: fills the template page.html with runs, and formats their numbers."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from bert_tf.report.runs import Run, number, read_runs, whole
 
 
 def write_report(run_folders: Sequence[str | Path], output: str | Path, title: str = "BERT training report") -> None:
-    """Writes one self-contained HTML page about the runs; an older page is replaced in one move.
+    """Writes one self-contained HTML page about the runs; an older page is replaced atomically.
 
-    `run_folders` are pre-training phases in their order, and fine-tuning runs; what does not exist yet is left out.
-    Raises OSError where the page cannot be written; an older one is left as it was.
+    `run_folders`: pre-training phases in order, and fine-tuning runs; missing folders are left out.
+    Raises OSError where the page cannot be written; an older page stays as it was.
     """
-    from plotly.offline import get_plotlyjs  # only here: nothing else needs it
+    from plotly.offline import get_plotlyjs  # imported late, because nothing else needs it
 
     runs = read_runs(run_folders)
     phases = [run for run in runs if run.is_pretraining]
@@ -54,7 +54,7 @@ def _template() -> jinja2.Template:
 
 
 def _of_number(write: Callable[[float], Any]) -> Callable[[Any], Any]:
-    """A filter of the template that writes finite numbers and leaves out everything else."""
+    """A template filter that formats finite numbers by `write` and gives "" for everything else."""
 
     def written(value: Any) -> Any:
         value = None if isinstance(value, jinja2.Undefined) else number(value)
@@ -74,7 +74,7 @@ def _clock(time_unix: float) -> str:
 
 
 def state(run: Run) -> tuple[str, str]:
-    """(colour, words) for where a run stands."""
+    """(colour, text) for a run's state."""
     planned = whole(run.setting("total_updates", run.setting("num_train_steps"))) or run.last_update
     progress = f"{run.last_update:,} of {planned:,} updates"
     if run.end and run.end.get("reason") == "done":
@@ -85,7 +85,7 @@ def state(run: Run) -> tuple[str, str]:
 
 
 def flop_rate(run: Run) -> str:
-    """The arithmetic that the model needs, and how much that is of what the device can do."""
+    """The model's FLOP/s, and the fraction of the device's peak (MFU)."""
     tflops, utilisation = run.median("model_tflops"), run.median("mfu")
     parts = [] if utilisation is None else [f"MFU {write_value(utilisation, percent=True)}"]
     if tflops is not None:
@@ -94,7 +94,7 @@ def flop_rate(run: Run) -> str:
 
 
 def time_shares(run: Run) -> str:
-    """Where the time of the updates went; the first report holds the compilation and does not count."""
+    """How the updates' time is divided; leaves out the first report, which includes compilation."""
     reports = [(event, number(event.get("update_secs")) or 0.0) for event in run.train[1:] or run.train]
     total_secs = sum(secs for _, secs in reports) or 1.0
     parts = {}
@@ -104,7 +104,7 @@ def time_shares(run: Run) -> str:
 
 
 def num_parameters(config: Mapping[str, Any]) -> int | None:
-    """Weights of the encoder with pooler, by Google's field names; None where one is missing."""
+    """Number of the encoder's and pooler's weights, from Google's config fields; None if one is missing."""
     names = ("hidden_size", "intermediate_size", "num_hidden_layers", "vocab_size")
     width, inner, num_layers, vocab_size = (whole(config.get(name)) for name in names)
     if min(width, inner, num_layers, vocab_size) < 1:

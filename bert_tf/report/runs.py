@@ -1,4 +1,4 @@
-"""Reads run folders for the report: whatever is there, however a run was cut short."""
+"""Reads run folders for the report, also of interrupted runs with incomplete files."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ LARGEST_COUNT = 1e15  # whole numbers up to here are exact as floats; nothing we
 
 @dataclasses.dataclass
 class Run:
-    """One run folder: its configuration and the history that led to its present state.
+    """One run folder: its configuration and the history of its present state.
 
-    `train` and `evaluations` hold each update once, in order. What was logged beyond the checkpoint from which the run
-    was resumed is gone from them, because the run itself forgot it.
+    `train` and `evaluations` hold each update once, in order. Updates that were logged but lost, because the run was
+    resumed from an earlier checkpoint, are left out.
     """
 
     folder: Path
@@ -32,10 +32,10 @@ class Run:
     evaluations: list[Event] = dataclasses.field(default_factory=list)
     warnings: list[Event] = dataclasses.field(default_factory=list)
     end: Event | None = None
-    elapsed_secs: float = 0.0  # without the pauses between a stop and the next start
+    elapsed_secs: float = 0.0  # without pauses between a stop and the next start
     last_time_unix: float | None = None
     _series: dict[str, list[Point]] = dataclasses.field(default_factory=dict)
-    label: str = ""  # set by `read_runs`, which sees the other runs of the report
+    label: str = ""  # set by `read_runs`, unique among the report's runs
 
     @property
     def is_question_answering(self) -> bool:
@@ -50,7 +50,7 @@ class Run:
         return "from the checkpoint" if self.setting("init_checkpoint") else "from random weights"
 
     def setting(self, name: str, default: Any = None) -> Any:
-        """A setting from the configuration, or from what the run said when it started."""
+        """A setting from config.json, or from the run's start events."""
         for source in (self.config.get("settings"), self.config.get("identity"), self.config, *reversed(self.starts)):
             if isinstance(source, Mapping) and source.get(name) is not None:
                 return source[name]
@@ -63,11 +63,11 @@ class Run:
 
     @property
     def restarts(self) -> list[int]:
-        """Updates at which the run was resumed and got further."""
+        """Updates at which the run was resumed, if it has made further updates since."""
         return [x for start in self.starts[1:] if (x := whole(start.get("update"))) < self.last_update]
 
     def series(self, name: str) -> list[Point]:
-        """(update, value) of a metric, none of which is both trained and evaluated; NaN and infinities are kept."""
+        """(update, value) of a metric, NaN and infinities included. Training and evaluation share no metric names."""
         if name not in self._series:
             events = (event for event in self.train + self.evaluations if name in event)
             self._series[name] = [(whole(e.get("update")), y) for e in events if (y := number(e[name])) is not None]
@@ -78,7 +78,7 @@ class Run:
         return next((y for _, y in reversed(self.series(name)) if math.isfinite(y)), None)
 
     def median(self, name: str) -> float | None:
-        """The median of a rate, without the first report, which holds the compilation."""
+        """The median of a metric without its first report, which includes compilation."""
         rates = [y for _, y in self.series(name) if math.isfinite(y)]
         return statistics.median_high(rates[1:] or rates) if rates else None
 
@@ -96,7 +96,7 @@ def read_runs(folders: Iterable[str | Path]) -> list[Run]:
 
 
 def read_run(folder: str | Path) -> Run:
-    """Reads what a run folder holds; nothing in it has to exist, and no line has to be whole."""
+    """Reads a run folder; files may be missing and lines incomplete."""
     paths = (Path(folder) / "config.json", Path(folder) / "metrics.jsonl")
     config, metrics = (path.read_text(encoding="utf-8", errors="replace") if path.exists() else "" for path in paths)
     run = Run(Path(folder), _json_object(config))
@@ -123,7 +123,7 @@ def read_run(folder: str | Path) -> Run:
 
 
 def number(value: Any) -> float | None:
-    """A number, also from the texts "NaN" and "Infinity" that stand for them in JSON."""
+    """A number, also from the texts "NaN" and "Infinity", which JSON files hold for them; else None."""
     if isinstance(value, bool):
         return None
     try:

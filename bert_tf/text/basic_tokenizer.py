@@ -1,4 +1,4 @@
-"""Text to words by the rules of Google's BERT, steps 1 to 5 of those in `wordpiece`."""
+"""Text to words: steps 1 to 5 of the rules that `wordpiece` lists."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CJK_BLOCKS = (
     (0x2F800, 0x2FA1F),
 )
 _ASCII_PUNCTUATION = frozenset(string.punctuation)
-_DROPPED_ANYWAY = frozenset((0, 0xFFFD))
+_ALWAYS_DROPPED = frozenset((0, 0xFFFD))
 
 
 class _Cleaning(dict[int, Union[int, str, None]]):
@@ -28,7 +28,7 @@ class _Cleaning(dict[int, Union[int, str, None]]):
     def __missing__(self, code_point: int) -> int | str | None:
         char = chr(code_point)
         new: int | str | None = code_point
-        if code_point in _DROPPED_ANYWAY or (unicodedata.category(char) in ("Cc", "Cf") and char not in "\t\n\r"):
+        if code_point in _ALWAYS_DROPPED or (unicodedata.category(char) in ("Cc", "Cf") and char not in "\t\n\r"):
             new = None
         elif is_ideograph(char):
             new = f" {char} "
@@ -37,7 +37,7 @@ class _Cleaning(dict[int, Union[int, str, None]]):
 
 
 class _PunctuationApart(dict[int, Union[int, str]]):
-    """Step 5 for `str.translate`, likewise."""
+    """Step 5 for `str.translate`, filled in the same way."""
 
     def __missing__(self, code_point: int) -> int | str:
         char = chr(code_point)
@@ -46,20 +46,20 @@ class _PunctuationApart(dict[int, Union[int, str]]):
         return new
 
 
-# They grow with the characters that occur, a thousand in most texts.
+# Both tables grow with the characters that occur: about a thousand in most texts.
 _CLEANING = _Cleaning()
 _PUNCTUATION_APART = _PunctuationApart()
 
 
 def is_ideograph(char: str) -> bool:
-    """Whether step 2 makes a word of it."""
+    """Whether step 2 makes this character a word of its own."""
     code_point = ord(char)
     return any(first <= code_point <= last for first, last in _CJK_BLOCKS)
 
 
 def split_words(text: str) -> list[str]:
-    """Steps 1 to 3: cleaned text as words between white space, ideographs alone."""
-    # Printable text holds no control and no format character: the common case needs no table.
+    """Steps 1 to 3: cleaned text split at white space, each ideograph a word of its own."""
+    # Printable ASCII, the common case, holds nothing that the table changes.
     if not (text.isascii() and text.isprintable()):
         text = text.translate(_CLEANING)
     return text.split()
@@ -71,7 +71,7 @@ def _strip_accents(word: str) -> str:
 
 
 def to_lower_case(text: str) -> str:
-    """Step 4, of a word or of a whole text."""
+    """Step 4, for a word or a whole text."""
     text = text.lower()
     return text if text.isascii() else _strip_accents(text)
 

@@ -17,12 +17,12 @@ from bert_tf.text.wordpiece import TokenizedLines
 class SentencePieceTokenizer:
     """Text to the pieces of a SentencePiece model, with the interface of `FullTokenizer`.
 
-    The pieces for padding and for what is unknown are called [PAD] and [UNK] here, whatever the
-    model calls them. Pieces that text never gives, or that are no line of text, are [unusedN].
+    The padding and unknown pieces are called [PAD] and [UNK] here, whatever the model calls them.
+    Pieces that text never produces, or that cannot be a line of a vocabulary file, are [unusedN].
     """
 
     def __init__(self, model_file: str | Path, do_lower_case: bool = True):
-        """Raises: UserError where there is no such model or library, or a special token is missing."""
+        """Raises: UserError where the model or the library is missing, or a special token is."""
         self._model = _load_sentencepiece(model_file)
         self.do_lower_case = do_lower_case
         self.inv_vocab: Sequence[str] = tuple(map(self._name, range(self._model.get_piece_size())))
@@ -66,11 +66,11 @@ class SentencePieceTokenizer:
             return SPECIAL_TOKENS[0]
         if token_id == model.unk_id():
             return UNKNOWN_TOKEN
-        # A symbol that is no control symbol could be written in a text.
+        # A special token that is not a control symbol could be produced by text that contains its name.
         is_special = piece in SPECIAL_TOKENS
         is_control = model.is_control(token_id)
-        is_line = piece.strip() == piece != "" and "\n" not in piece
-        if model.is_unused(token_id) or is_special != is_control or not is_line:
+        fits_a_line = piece.strip() == piece != "" and "\n" not in piece
+        if model.is_unused(token_id) or is_special != is_control or not fits_a_line:
             return f"[unused{token_id}]"
         return piece
 

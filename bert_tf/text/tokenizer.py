@@ -13,9 +13,9 @@ Tokenizer = Union[FullTokenizer, SentencePieceTokenizer]
 
 
 def open_tokenizer(vocab_file: str | Path, do_lower_case: bool = True) -> Tokenizer:
-    """SentencePiece's for a file that ends in ``.model``, else WordPiece's.
+    """A SentencePiece tokenizer for a file that ends in ``.model``, else a WordPiece tokenizer.
 
-    Raises: UserError where the vocabulary cannot be read or is not fit for BERT.
+    Raises: UserError where the vocabulary cannot be read or does not suit BERT.
     """
     if is_sentencepiece_model(vocab_file):
         return SentencePieceTokenizer(vocab_file, do_lower_case)

@@ -1,4 +1,4 @@
-"""Vocabulary files: reading, checking, special tokens, and which pieces go on with a word."""
+"""Vocabulary files: reading, checking, special tokens, and which tokens continue a word."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from bert_tf.text.basic_tokenizer import is_ideograph
 
 UNKNOWN_TOKEN = "[UNK]"
 SPECIAL_TOKENS = ("[PAD]", UNKNOWN_TOKEN, "[CLS]", "[SEP]", "[MASK]")
-# Share of pieces with capitals in a vocabulary made from lower-cased text: a stray or two.
-_FEW_CAPITALS = 0.01
+# A vocabulary made from lower-cased text may still have a few tokens with capitals: at most this fraction.
+_MAX_CAPITALS_FRACTION = 0.01
 CONTINUATION = "##"
 SENTENCEPIECE_SUFFIX = ".model"
-# SentencePiece marks where a word begins, WordPiece where it goes on.
+# SentencePiece marks the token that begins a word, WordPiece (CONTINUATION) those that continue it.
 WORD_START = "\u2581"
 
 
@@ -26,23 +26,23 @@ def is_sentencepiece_model(path: str | Path) -> bool:
 
 def not_wordpiece(path: str | Path) -> UserError:
     return UserError(
-        f"vocabulary {path} is SentencePiece's; fine-tuning finds the places of answers by WordPiece "
-        "and needs its vocab.txt: use a checkpoint that was pre-trained with one"
+        f"vocabulary {path} belongs to SentencePiece; fine-tuning locates answers by WordPiece tokens "
+        "and needs a vocab.txt: use a checkpoint that was pre-trained with WordPiece"
     )
 
 
 def has_word_starts(vocab: Mapping[str, int]) -> bool:
-    """Whether the tokens are SentencePiece's."""
+    """Whether these are the tokens of a SentencePiece model."""
     return any(len(token) > 1 and token.startswith(WORD_START) for token in vocab) and not any(
         token.startswith(CONTINUATION) for token in vocab
     )
 
 
 def continues_word(vocab: Mapping[str, int]) -> np.ndarray:
-    """By id, whether a token goes on with the word of the token before it, bool.
+    """bool by token id: whether the token continues the word of the token before it.
 
-    SentencePiece has no mark for that: there a token without the mark of a beginning goes on if it
-    starts with a letter or digit that is no ideograph.
+    SentencePiece does not mark continuations: there a token without `WORD_START` continues a word if
+    it starts with a letter or digit that is not an ideograph.
     """
     continues = np.zeros(max(vocab.values()) + 1, bool)
     is_sentencepiece = has_word_starts(vocab)
@@ -72,7 +72,7 @@ def load_vocab(path: str | Path) -> dict[str, int]:
         ) from error
     except UnicodeDecodeError as error:
         raise UserError(
-            f"vocabulary file {path} is not UTF-8 (byte {error.start}); it must hold a token a line"
+            f"vocabulary file {path} is not UTF-8 (byte {error.start}); it must hold one token per line"
         ) from error
     lines = text.split("\n")
     if lines[-1] == "":
@@ -87,7 +87,7 @@ def load_vocab(path: str | Path) -> dict[str, int]:
             )
         if vocab.setdefault(token, number) != number:
             raise UserError(
-                f"vocabulary file {path}: {token!r} stands on lines {vocab[token] + 1} and "
+                f"vocabulary file {path}: {token!r} is on lines {vocab[token] + 1} and "
                 f"{number + 1}; a token may occur once: rename one of them to [unusedN]"
             )
     missing = [token for token in SPECIAL_TOKENS if token not in vocab]
@@ -103,7 +103,7 @@ def check_casing(vocab: Iterable[str], do_lower_case: bool, path: str | Path) ->
     """Raises `UserError` where the vocabulary's capitals and --do_lower_case contradict each other."""
     words = [piece for piece in vocab if not piece.startswith("[")]
     num_with_capitals = sum(piece != piece.lower() for piece in words)
-    if do_lower_case and num_with_capitals > _FEW_CAPITALS * len(words):
+    if do_lower_case and num_with_capitals > _MAX_CAPITALS_FRACTION * len(words):
         raise UserError(
             f"{path} has {num_with_capitals} pieces with capital letters, which lower-cased text never "
             "uses; pass --do_lower_case=0 with a cased model"

@@ -1,11 +1,9 @@
-"""WordPiece tokenisation by the rules of Google's BERT, exact on every code point, and fast.
-
-SentencePiece models are the other kind of vocabulary: `open_tokenizer` tells them apart.
+"""WordPiece tokenisation by the rules of Google's BERT, exact for every code point, and fast.
 
 The rules (Devlin et al. 2018, and the tokenizer published with it), in order:
 
-1. Clean: NUL, U+FFFD and the Unicode categories Cc and Cf vanish (tab, newline and carriage return
-   are white space instead). Private-use, unassigned and surrogate code points stay.
+1. Clean: NUL, U+FFFD and the Unicode categories Cc and Cf are removed (but tab, newline and carriage
+   return count as white space). Private-use, unassigned and surrogate code points stay.
 2. CJK ideographs become words of their own. (Kana and Hangul do not.)
 3. Split at white space as `str.split` sees it.
 4. Where the vocabulary is lower-case: `str.lower` over the whole word, which gives a word-final
@@ -15,11 +13,9 @@ The rules (Devlin et al. 2018, and the tokenizer published with it), in order:
 6. WordPiece: the longest piece of the vocabulary that matches, from left to right; a word that
    cannot be covered, or that is longer than 200 characters, is one ``[UNK]``.
 
-No step looks past a space, so the ids of what stands between two spaces may be remembered: text costs
-a split and a dictionary look-up per chunk, and only new chunks are worked out. The tables follow the
-Unicode version of the running Python.
-
-For SentencePiece the library of that name does all but step 4, which comes before it here.
+No step looks past a space, so the ids of each chunk between two spaces can be cached: text costs a
+split and a dictionary look-up per chunk, and only new chunks are computed. Character categories
+follow the Unicode version of the running Python.
 """
 
 from __future__ import annotations
@@ -36,11 +32,11 @@ from bert_tf.text.vocabulary import CONTINUATION, UNKNOWN_TOKEN, has_word_starts
 
 MAX_WORD_CHARS = 200
 
-# About 60 MB when full. English text of a shard has some 100,000 different words.
+# About 60 MB when full. The English text of one shard has some 100,000 different words.
 CACHE_WORDS = 1 << 18
-# Longer words hardly ever come back, and would let the cache grow without bound.
+# Longer words hardly ever recur, and would leave the cache's size in bytes unbounded.
 CACHE_WORD_LENGTH = 64
-# Stands for the end of a line among the ids.
+# Marks the end of a line among the ids.
 _LINE_END_ID = -1
 
 
@@ -68,11 +64,11 @@ class WordpieceTokenizer:
         self._unknown = (vocab[unk_token],)
 
     def tokenize(self, text: str) -> list[str]:
-        """Pieces of every word of `text`, which is split at white space alone."""
+        """Pieces of every word of `text`, which is split at white space only."""
         return [self._tokens[token_id] for word in text.split() for token_id in self.word_to_ids(word)]
 
     def word_to_ids(self, word: str) -> tuple[int, ...]:
-        """Ids of one word's pieces; the unknown token alone where no cover is found."""
+        """Ids of one word's pieces, or only the unknown token's where they cannot cover the word."""
         whole = self._first.get(word)
         num_chars = len(word)
         if num_chars > self.max_input_chars_per_word:
@@ -97,10 +93,9 @@ _Key = TypeVar("_Key", bound=Union[bytes, str])
 
 
 class _WordCache(dict[_Key, tuple[int, ...]]):
-    """Remembers `compute(word)`; a look-up that hits runs no Python code.
+    """Caches `compute(word)`; a look-up that hits runs no Python code.
 
-    When `max_words` are remembered it starts anew: the frequent words are back at once, which keeps
-    it bounded without any bookkeeping on a hit.
+    At `max_words` the cache is emptied: frequent words return at once, and a hit needs no bookkeeping.
     """
 
     def __init__(self, compute: Callable[[_Key], tuple[int, ...]], max_words: int):
@@ -118,10 +113,11 @@ class _WordCache(dict[_Key, tuple[int, ...]]):
 
 
 def _split_chunks(text: bytes) -> list[bytes]:
-    """UTF-8 in parts that can be tokenised apart, ends of lines alone: the fewer different ones, the better.
+    """Splits UTF-8 into chunks that can be tokenised independently; an end of line is a chunk of its own.
 
-    White space and punctuation part words wherever they stand, with one exception: whether a capital
-    sigma is final is seen past a full stop. (Past a comma or a quotation mark it is not.)
+    Cutting off punctuation gives fewer different chunks, so more cache hits. It changes no result, with
+    one exception: `str.lower` looks past a full stop (not past a comma or a quotation mark) to see
+    whether a capital sigma ends a word.
     """
     text = text.replace(b"\n", b" \n ").replace(b",", b" ,").replace(b'"', b' " ')
     if CAPITAL_SIGMA not in text:
@@ -148,7 +144,7 @@ class FullTokenizer:
         self.basic_tokenizer = BasicTokenizer(do_lower_case)
         self.wordpiece_tokenizer = WordpieceTokenizer(self.vocab)
         self._chunk_ids: _WordCache[bytes] = _WordCache(self._compute_chunk_ids, max_cached_words)
-        # Of ideographs: text of such a script is a single chunk.
+        # For scripts without spaces, such as Chinese, where a whole sentence is a single chunk.
         self._word_ids: _WordCache[str] = _WordCache(self._compute_word_ids, max_cached_words)
 
     @property
@@ -161,7 +157,7 @@ class FullTokenizer:
 
     def tokenize_to_ids(self, text: str) -> list[int]:
         """The ids of ``tokenize(text)``, at the speed of a look-up per word."""
-        # JSON may hold half a character of UTF-16.
+        # JSON may hold a lone UTF-16 surrogate.
         chunks = _split_chunks(text.replace("\n", " ").encode("utf-8", "surrogatepass"))
         return list(itertools.chain.from_iterable(map(self._chunk_ids.__getitem__, chunks)))
 

@@ -1,4 +1,4 @@
-"""Whether a text is prose: a corpus of headings, titles or search queries teaches a model no sentences."""
+"""Checks that a text is prose: a model learns no sentences from headings, titles or search queries."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from data.checking.vocabulary_fit import sample_text
 
-# A stop, and what may close after it: quotation marks and brackets.
+# A stop, perhaps followed by closing quotation marks and brackets.
 _ENDS_WITH_STOP = re.compile(r"[.!?:;\u2026\u3002\uff01\uff1f\uff61\u061f\u06d4\u0964\u0965\u1362]\W{0,3}$")
-# Prose has some 100 characters a sentence, Chinese 30; scripts without stops have paragraphs for sentences.
+# A sentence has some 100 characters, in Chinese 30; in scripts without stops whole paragraphs count as sentences.
 _SHORT_SENTENCE, _MANY_WITHOUT_STOP = 40, 0.5
 
 
@@ -32,7 +32,7 @@ class Sentences(NamedTuple):
 
 
 def measure_sentences(paths: Sequence[Path]) -> Sentences:
-    """Of a sample of sharded text files."""
+    """Measures a sample of sharded text files."""
     num_sentences = num_characters = num_without_stop = 0
     for text in sample_text(paths):
         for line in filter(None, text.split("\n")):
@@ -43,7 +43,7 @@ def measure_sentences(paths: Sequence[Path]) -> Sentences:
 
 
 def judge_sentences(sentences: Sentences) -> Iterator[str]:
-    """What looks wrong, and what to do."""
+    """Warnings: what looks wrong, and what to do."""
     if sentences.without_stop > _MANY_WITHOUT_STOP and sentences.mean_characters < _SHORT_SENTENCE:
         yield (
             f"{sentences.without_stop:.0%} of the sentences end without a stop, and they have "

@@ -1,7 +1,7 @@
-"""Shows what was prepared, and says in words what looks wrong with it and what to do.
+"""--action inspect: shows the prepared data, and warns of what looks wrong with it.
 
-Looked at are the instances (a sample is decoded), how text and vocabulary fit each other, and the
-documents: those that are there twice, nearly twice, or both in the training and in the test split.
+It inspects a sample of the instances, whether text and vocabulary fit each other, and the documents:
+duplicates, near duplicates, and documents in both the training and the test split.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from data.checking.prepared import Prepared, command, find_prepared, vocab_copy
 from data.running.workers import Workers
 from data.stages import Layout, workers_of
 
-# Their sketches take 0.9 GiB while they are compared.
+# The sketches of so many documents take 0.9 GiB while they are compared.
 MOST_DOCUMENTS = 8_000_000
 _NUM_PAIRS_SHOWN = 5
 _QUOTED_CHARACTERS = 70
 
 
 class _Corpus(NamedTuple):
-    """All documents' sketches, the training split's first."""
+    """The sketches of all documents, training split first."""
 
     files: list[str]  # relative to the folder of the sharding
-    ends: np.ndarray  # int64 [files], how many documents lie in the files up to each
+    ends: np.ndarray  # int64 [files], number of documents up to the end of each file
     sketches: Sketches
     num_training: int
     one_in: int
@@ -51,7 +51,7 @@ def _read_corpus(sharded: Prepared, workers: Workers) -> _Corpus:
     names = [entry.file for _, entry in sharded.entries]
     num_documents = sharded.manifest.counts["num_documents"]
     one_in = -(-num_documents // MOST_DOCUMENTS)
-    # Allocated once and filled: joining pieces would take the memory twice. A sample may be a bit smaller.
+    # Allocated once and filled, because joining pieces would take twice the memory. A sample may not fill it.
     room = num_documents if one_in == 1 else MOST_DOCUMENTS
     sketches = Sketches(
         np.empty([room, near_duplicates.NUM_HASHES], np.uint16), np.empty(room, np.uint64), np.empty(room, np.int32)
@@ -80,7 +80,7 @@ def _read_corpus(sharded: Prepared, workers: Workers) -> _Corpus:
 
 
 def _show_pairs(corpus: _Corpus, matches: near_duplicates.Matches, later: np.ndarray, folder: Path) -> None:
-    """The most similar pairs, with the beginning of either."""
+    """Prints the most similar pairs, with the beginning of each document."""
     best = later[np.argsort(-matches.similarity[later], kind="stable")[:_NUM_PAIRS_SHOWN]]
     for document in best.tolist():
         similarity = float(matches.similarity[document])
@@ -92,7 +92,7 @@ def _show_pairs(corpus: _Corpus, matches: near_duplicates.Matches, later: np.nda
 
 
 def _inspect_documents(sharded: Prepared, workers: Workers) -> Iterator[str]:
-    """Prints the duplicates and leaks; yields what looks wrong."""
+    """Prints the duplicates and leaks; yields warnings."""
     assert sharded.manifest
     corpus = _read_corpus(sharded, workers)
     matches = near_duplicates.find_matches(corpus.sketches)
@@ -108,7 +108,7 @@ def _inspect_documents(sharded: Prepared, workers: Workers) -> Iterator[str]:
     num_test = num - corpus.num_training
     if not sharded.manifest.counts["num_documents_test"]:
         yield (
-            "there are no test documents, so no training can be evaluated on text that it has not seen: shard "
+            "there are no test documents, so no model can be evaluated on text that it was not trained on: shard "
             "again with --n_test_shards and --fraction_test_set over 0"
         )
     for group, what, way_out in (
@@ -159,7 +159,7 @@ def _inspect_fit(sharded: Prepared, tokenizer: Tokenizer) -> Iterator[str]:
 
 
 def _inspect_records(made: Prepared, tokenizer: Tokenizer) -> Iterator[str]:
-    """Prints settings, some instances and shares; yields what looks wrong."""
+    """Prints settings, some instances and shares; yields warnings."""
     assert made.manifest
     arguments, vocab = made.manifest.arguments, made.vocab
     print(f"\nRecords below {made.folder}")
@@ -193,7 +193,7 @@ def _inspect_records(made: Prepared, tokenizer: Tokenizer) -> Iterator[str]:
 
 
 def _tokenizers(made: Sequence[Prepared], found: Sequence[Prepared], options: argparse.Namespace) -> list[Tokenizer]:
-    """Of the records; without records of --vocab_file; without that of the vocabularies made here."""
+    """Tokenizers of the records' vocabularies; without records, of --vocab_file; else of those made by create_vocab."""
     if made:
         different = {(p.vocab.sha256, p.header.arguments["do_lower_case"]): p for p in made}
         return list(map(_tokenizer_of_records, different.values()))
@@ -217,10 +217,10 @@ def _tokenizer_of_records(made: Prepared) -> Tokenizer:
 
 
 def run_inspect(options: argparse.Namespace, layout: Layout) -> None:
-    """Prints instances, text and documents of one dataset, and what looks wrong with them.
+    """Prints instances, text and documents of one dataset, and warnings about them.
 
     Raises:
-      UserError: neither text nor records of it are there, or what is there is damaged.
+      UserError: the dataset has neither sharded text nor records, or they are damaged.
     """
     found = find_prepared(layout, options.dataset, options.vocab_file)
     sharded = [p for p in found if p.stage == "sharding" and p.manifest]

@@ -1,4 +1,4 @@
-"""Reads some of the prepared instances back, decodes and counts them, and says what looks wrong."""
+"""Reads a sample of the prepared instances, decodes and measures them, and says what looks wrong."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from bert_tf.records.reader import RecordFile, describe
 from bert_tf.records.schema import InstanceArrays
 from data.running.entries import FileEntry
 
-# Decoding takes 0.1 ms each. So many give shares to half a percent.
+# Decoding takes 0.1 ms each. With so many, shares are accurate to half a percent.
 SAMPLE_INSTANCES = 10_000
 _NUM_BINS = 12
 _NUM_PREDICTIONS_SHOWN = 20
 _BAR_WIDTH = 50
 _TEXT_WIDTH = 96
-# Google's rules, and how far a share may be from them without a warning, chance left aside.
+# Google's rules, and how far a share may be from them (besides chance) without a warning.
 _FATES = {"masked": 0.8, "kept": 0.1, "replaced": 0.1}
 _TOLERANCE = 0.02
-# Half of the chunks, and all of a single sentence: 50 to 60 % for books, an encyclopedia or abstracts.
+# Half of the chunks, and all chunks of a single sentence: 50 to 60 % for books, encyclopedias or abstracts.
 _RANDOM_NEXT_RANGE = (0.48, 0.65)
 _MUCH_PADDING = 0.6
 _MANY_UNKNOWN = 0.02
@@ -39,7 +39,7 @@ class Sample(NamedTuple):
 
 
 class Shares(NamedTuple):
-    """Over the instances of a sample."""
+    """Measurements of a sample of instances."""
 
     lengths: np.ndarray  # [N] real tokens
     num_predictions: int
@@ -47,13 +47,13 @@ class Shares(NamedTuple):
     predicted: float  # share of the real tokens
     random_next: float
     padding: float
-    unknown: float  # among real tokens, as they were before masking
+    unknown: float  # share of the real tokens before masking
     num_misplaced: int  # predictions at [CLS], [SEP] or padding
-    num_outside: int  # ids that the vocabulary does not have
+    num_outside: int  # ids outside the vocabulary
 
 
 def read_sample(folder: Path, entries: Sequence[FileEntry]) -> Sample:
-    """Reads up to `SAMPLE_INSTANCES` of the record files that a manifest's `entries` name.
+    """Reads up to `SAMPLE_INSTANCES` instances from the record files in a manifest's `entries`.
 
     Raises: UserError where a file is damaged.
     """
@@ -72,7 +72,7 @@ def read_sample(folder: Path, entries: Sequence[FileEntry]) -> Sample:
             for record in here.tolist():
                 features = ExampleReader(file.read(record))
                 for name, column in columns.items():
-                    # Records whose masks are drawn while reading hold none.
+                    # Unmasked records (dynamic masking) hold no masks.
                     has_it = file_is_masked or not name.startswith("masked_lm_")
                     column.append(features[name].astype(np.int32) if has_it else np.zeros(0, np.int32))
                 places.append((entry.file, record))
@@ -82,7 +82,7 @@ def read_sample(folder: Path, entries: Sequence[FileEntry]) -> Sample:
 
 
 def original_ids(instances: InstanceArrays) -> np.ndarray:
-    """The tokens as they were before masking, [N, S]."""
+    """The tokens before masking, [N, S]."""
     ids = instances.input_ids.copy()
     rows, columns = np.nonzero(instances.masked_lm_weights)
     ids[rows, instances.masked_lm_positions[rows, columns]] = instances.masked_lm_ids[rows, columns]
@@ -117,12 +117,12 @@ def measure(instances: InstanceArrays, ids: VocabularyIds, vocab_size: int) -> S
 
 
 def _differs(share: float, expected: float, num: int) -> bool:
-    # Four standard deviations: chance alone does it once in ten thousand times.
+    # Chance alone exceeds four standard deviations less than once in ten thousand times.
     return abs(share - expected) > _TOLERANCE + 4 * (expected * (1 - expected) / max(num, 1)) ** 0.5
 
 
 def judge(shares: Shares, arguments: dict[str, Any]) -> Iterator[str]:
-    """What looks wrong, and what to do."""
+    """Warnings: what looks wrong, and what to do."""
     num = len(shares.lengths)
     if shares.num_outside:
         yield (
@@ -144,19 +144,19 @@ def judge(shares: Shares, arguments: dict[str, Any]) -> Iterator[str]:
     chance = 2 / num**0.5
     if shares.random_next < low - chance:
         yield (
-            f"only {shares.random_next:.0%} of the second passages are random, where 50 to 60 % are usual: was the "
-            "label's meaning turned round? 1 is random, 0 is next"
+            f"only {shares.random_next:.0%} of the second passages are random, where 50 to 60 % are usual: is the "
+            "label inverted? 1 is random, 0 is next"
         )
     if shares.random_next > high + chance:
         yield (
             f"{shares.random_next:.0%} of the second passages are random, where 50 to 60 % are usual: many documents "
-            "have a single sentence; is a document perhaps a line of something longer "
-            "(--input_format), or is text without stops taken for one sentence?"
+            "have a single sentence; is each line of a longer text taken for a document "
+            "(--input_format), or text without stops for one sentence?"
         )
     if shares.padding > _MUCH_PADDING:
         shorter = int(np.percentile(shares.lengths, 95))
         yield (
-            f"{shares.padding:.0%} of what is computed will be padding: documents are short for "
+            f"{shares.padding:.0%} of the positions are padding: documents are short for "
             f"--max_seq_length {arguments['max_seq_length']}; 95 % of the instances fit "
             f"{shorter}"
         )
@@ -178,7 +178,7 @@ def describe_shares(shares: Shares) -> Iterator[str]:
 
 
 def length_histogram(lengths: np.ndarray, longest: int) -> Iterator[str]:
-    """A bar a line."""
+    """One bar per line."""
     edges = np.unique(np.linspace(0, longest, _NUM_BINS + 1).astype(int))
     counts, _ = np.histogram(lengths, edges + 0.5)
     for low, high, count in zip(edges, edges[1:], counts):
@@ -191,7 +191,7 @@ def _text(tokens: Sequence[str]) -> str:
 
 
 def describe_instance(sample: Sample, number: int, tokens: Sequence[str]) -> Iterator[str]:
-    """Both passages with their [MASK]s, and what is to be predicted; lines of text."""
+    """Lines of text: both passages with their [MASK]s, and the tokens to predict."""
     one = sample.instances.rows(slice(number, number + 1))
     file, record = sample.places[number]
     length = int(one.input_mask.sum())

@@ -1,11 +1,11 @@
-"""Finds documents that are the same, or nearly so, among millions, in bounded memory.
+"""Finds duplicate and near-duplicate documents among millions, in bounded memory.
 
-Every document becomes a sketch of a few dozen bytes (MinHash; Broder 1997): its text is cut into
-windows of 16 bytes, one from the start of each word on, and for each of `NUM_HASHES` hash functions
-the smallest value over all windows is kept. Two documents agree in a value with the probability
-with which a window of either is one of both. Documents are compared only where they agree in a
-whole band of values, which leaves few pairs (locality-sensitive hashing). Nothing depends on
-language: where a script has no spaces, every character starts a window.
+Every document becomes a sketch of a few dozen bytes (MinHash; Broder 1997): a window of 16 bytes
+starts at each word, and for each of `NUM_HASHES` hash functions the smallest value over all windows
+is kept. The probability that two documents agree in such a value is their Jaccard similarity, the
+fraction of windows that both have. Only documents that agree in a whole band of values are compared,
+which leaves few pairs (locality-sensitive hashing). It works for any language: in scripts without
+spaces every character starts a window.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from typing import NamedTuple
 import numpy as np
 
 NUM_HASHES = 36
-# Twelve bands: documents with 60 % of their windows in common agree in a band with a probability of 94 %, those
-# with 20 % with 9 %; the latter are then told apart by all their values.
+# Twelve bands: documents with 60 % of their windows in common agree in some band with probability 94 %, those
+# with 20 % with probability 9 %; the comparison of all values then rejects the latter.
 _BAND_SIZE = 3
-# An article of which every twentieth word was changed has 75 % in common with the first one, every tenth 56 %.
+# After changing every twentieth word of an article, it has 75 % in common with the original; every tenth, 56 %.
 MIN_SIMILARITY = 0.55
 _WINDOW_BYTES = 16
 _BLOCK_BYTES = 1 << 20
-# In UTF-8 the first byte of what has three bytes or more: scripts without spaces, among others.
+# In UTF-8 bytes from here on begin a character of three bytes or more, as those of scripts without spaces.
 _FIRST_LONG_BYTE = 0xE0
 _SPACE = ord(" ")
-# Windows at a document's end are filled up with this instead of the next document's text.
+# Pads windows at a document's end, so that they do not reach into the next document.
 _FILLER = bytes(_WINDOW_BYTES)
 _BLANK_LINES = re.compile(rb"\n\n+")
 _WHITE_SPACE = b" \t\r\n"
@@ -37,11 +37,11 @@ _DOCUMENTS_AT_ONCE = 1 << 16
 
 
 class Sketches(NamedTuple):
-    """Of D documents, in the order of the text."""
+    """Sketches of D documents, in the order of the text."""
 
     values: np.ndarray  # uint16 [D, NUM_HASHES], the low bits of the smallest hashes
-    contents: np.ndarray  # uint64 [D], equal for equal text but for case and white space
-    numbers: np.ndarray  # int32 [D], of the documents in their file, from 0 on
+    contents: np.ndarray  # uint64 [D], a hash of the text regardless of case and white space
+    numbers: np.ndarray  # int32 [D], each document's number in its file, from 0
 
     @property
     def num_documents(self) -> int:
@@ -49,7 +49,7 @@ class Sketches(NamedTuple):
 
 
 class _Block(NamedTuple):
-    """A piece of a file, cut before the end of a line or, in a long one, at a space."""
+    """A piece of a file, which ends before a line end or, within a long line, at a space."""
 
     text: bytes
     following: bytes  # enough for the windows that start in `text`
@@ -63,7 +63,7 @@ def _blocks(path: Path) -> Iterator[_Block]:
             text += block
             last = len(text) - 2 * _WINDOW_BYTES
             end = max(text.rfind(b"\n", 0, last), 0)
-            # All ends of lines in a row on the same side.
+            # Consecutive line ends must not be split between blocks.
             while end and text[end - 1 : end] == b"\n":
                 end -= 1
             end = end or max(text.rfind(b" ", 0, last), 0) or max(last, 0)
@@ -80,7 +80,7 @@ def _without_blank_lines(text: bytes) -> bytes:
 
 
 def _hash(windows: np.ndarray) -> np.ndarray:
-    """A 64-bit hash of each row of two uint64; multiplication and shifts, as in MurmurHash3."""
+    """A 64-bit hash of each row of two uint64, by multiplications and shifts as in MurmurHash3."""
     first, second = windows[:, 0], windows[:, 1]
     hashes = first * np.uint64(0x9E3779B97F4A7C15)
     hashes ^= hashes >> np.uint64(32)
@@ -92,7 +92,7 @@ def _hash(windows: np.ndarray) -> np.ndarray:
 
 class _Windows(NamedTuple):
     hashes: np.ndarray  # uint64 [W], of the windows that start in a block
-    documents: np.ndarray  # int64 [W], how many documents of the block ended before each
+    documents: np.ndarray  # int64 [W], number of documents of the block that end before each
     num_ended: int
 
 
@@ -111,15 +111,15 @@ def _hash_windows(block: _Block) -> _Windows:
 
 
 def sketch_file(path: str | Path, one_in: int = 1) -> Sketches:
-    """Sketches the documents of a sharded text file: lines, a blank line between documents.
+    """Sketches the documents of a sharded text file, which has blank lines between documents.
 
-    With `one_in` k, about every k-th document is kept. Its first hash decides, so that documents which
-    resemble each other are mostly kept or left out together.
+    With `one_in` k, about every k-th document is kept, chosen by its first MinHash value, so that similar
+    documents are mostly kept or left out together.
     """
     generator = np.random.default_rng(0)
     factors = generator.integers(0, 1 << 31, NUM_HASHES, np.uint32) * np.uint32(2) + np.uint32(1)
     offsets = generator.integers(0, 1 << 32, NUM_HASHES, np.uint32)
-    # Of finished documents; the last one may go on in the next block.
+    # Values of finished documents; the last document of a block may continue in the next one.
     all_values, all_sums = [np.zeros([0, NUM_HASHES], np.uint16)], [np.zeros(0, np.uint64)]
     last_values, last_sum = np.zeros([0, NUM_HASHES], np.uint32), np.zeros(0, np.uint64)
     num_ended, last_document = 0, -1
@@ -166,15 +166,18 @@ def read_document(path: str | Path, number: int, num_characters: int) -> str:
 
 
 class Matches(NamedTuple):
-    """For each of D documents the earlier one that it resembles most."""
+    """For each of D documents the most similar earlier one."""
 
-    partner: np.ndarray  # int32 [D]; the document itself where it resembles none
-    similarity: np.ndarray  # float32 [D]; 1 for the same text, 0 for none
+    partner: np.ndarray  # int32 [D]; the document itself if no earlier one is similar
+    similarity: np.ndarray  # float32 [D]; 1 for the same text, 0 if no earlier one is similar
 
 
 def _candidates(values: np.ndarray, band: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """(earlier, later) documents that agree in a whole band: each with the one before it and with
-    the first of all those that do, so that a thousand of a kind are not a million pairs."""
+    """(earlier, later) documents that agree in a whole band.
+
+    Of all documents that agree, each is paired only with the one before it and with the first, so that a
+    thousand similar documents do not give a million pairs.
+    """
     keys = np.zeros(len(values), np.uint64)
     for column in range(band * _BAND_SIZE, (band + 1) * _BAND_SIZE):
         keys <<= np.uint64(16)
@@ -195,13 +198,13 @@ def _candidates(values: np.ndarray, band: int) -> Iterator[tuple[np.ndarray, np.
 
 
 def find_matches(sketches: Sketches) -> Matches:
-    """The documents that are the same as an earlier one, or have `MIN_SIMILARITY` of all windows in common with it."""
+    """The documents that equal an earlier one, or have at least `MIN_SIMILARITY` of their windows in common with it."""
     num = sketches.num_documents
     partner, similarity = np.arange(num, dtype=np.int32), np.zeros(num, np.float32)
     for band in range(NUM_HASHES // _BAND_SIZE):
         for earlier, later in _candidates(sketches.values, band):
             agreeing = (sketches.values[earlier] == sketches.values[later]).mean(1, dtype=np.float32)
-            # Documents whose hashes are all equal may still differ in their text.
+            # Documents with the same sketch may still differ in their text, so similarity stays below 1 here.
             agreeing = np.minimum(agreeing, np.float32(1 - 1 / NUM_HASHES))
             better = np.flatnonzero((agreeing >= MIN_SIMILARITY) & (agreeing > similarity[later]))
             partner[later[better]], similarity[later[better]] = earlier[better], agreeing[better]

@@ -1,4 +1,4 @@
-"""The stages that are done or have begun below a working directory, as their manifests and journals say."""
+"""The finished and unfinished stages below a working directory, from their manifests and journals."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from data.running.entries import FileEntry, Header, Journal, Manifest, VocabEntr
 from data.running.manifest import FORMAT_VERSION, is_at_work, journal_path
 from data.stages import Layout
 
-# These two work on a corpus; the later ones on a dataset, which may be made of several corpora.
+# These stages work on a corpus; the later ones on a dataset, which may consist of several corpora.
 CORPUS_STAGES = ("download", "text_formatting")
 _OPTION_NAMES = {"num_training_shards": "n_training_shards", "num_test_shards": "n_test_shards"}
 
 
 class Prepared(NamedTuple):
-    """One stage of one dataset, as far as it has come."""
+    """The state of one stage of one dataset."""
 
     stage: str
     dataset: str
@@ -36,7 +36,7 @@ class Prepared(NamedTuple):
 
     @property
     def header(self) -> Header:
-        """The arguments, inputs and vocabulary of a stage that is done or has begun to write."""
+        """The arguments, inputs and vocabulary of a stage that is finished or has begun to write; else empty ones."""
         return (
             self.manifest
             or (self.journal and self.journal.header)
@@ -45,13 +45,13 @@ class Prepared(NamedTuple):
 
     @property
     def vocab(self) -> VocabEntry:
-        """That of records."""
+        """The vocabulary of records; only for create_tfrecord_files."""
         assert self.header.vocab
         return self.header.vocab
 
     @property
     def entries(self) -> list[tuple[str, FileEntry]]:
-        """(split, file) of all that the manifest names."""
+        """(split, entry) of every file in the manifest."""
         shards = self.manifest.shards if self.manifest else {}
         return [(split, entry) for split, of_split in shards.items() for entry in of_split]
 
@@ -61,7 +61,7 @@ class Prepared(NamedTuple):
 
 
 def read_stage(stage: str, dataset: str, manifest_path: Path) -> Prepared | None:
-    """What the manifest and the journal of a stage say; None where the stage has not begun."""
+    """The state of a stage, from its manifest and journal; None if the stage has not begun."""
     manifest, journal, fault = None, None, None
     try:
         manifest = read_manifest(manifest_path)
@@ -97,11 +97,11 @@ def _places(layout: Layout, vocab_file: str | None) -> Iterator[tuple[str, str, 
 
 
 def find_prepared(layout: Layout, dataset: str | None, vocab_file: str | None = None) -> list[Prepared]:
-    """All stages that have begun, in the order in which they follow each other.
+    """All stages that have begun, in the order of the stages.
 
     Args:
       dataset: only this one and the corpora that it is made of; None for all.
-      vocab_file: where --action=create_vocab was told to write.
+      vocab_file: the --vocab_file of --action=create_vocab, if given.
     """
     wanted = {dataset, *registry.CORPORA_OF.get(dataset, ())} if dataset else None
     found = [
@@ -119,7 +119,7 @@ def vocab_copy(folder: Path) -> Path:
 
 
 def options_of(prepared: Prepared, layout: Layout) -> dict[str, Any]:
-    """The command line's options with which a stage was run, by their names there."""
+    """The command-line options with which a stage was run."""
     header = prepared.header
     options = {
         _OPTION_NAMES.get(name, name): int(value) if name == "do_lower_case" else value
@@ -138,12 +138,12 @@ def options_of(prepared: Prepared, layout: Layout) -> dict[str, Any]:
 
 
 def namespace_of(prepared: Prepared, layout: Layout, others: argparse.Namespace) -> argparse.Namespace:
-    """`options_of` for a function of `stages.STAGES`; `others` has the options that do not change the result."""
+    """`options_of` as arguments of a function in `stages.STAGES`; `others`: options that do not change the result."""
     return argparse.Namespace(**{**vars(others), **options_of(prepared, layout)})
 
 
 def command(action: str, dataset: str, **options: Any) -> str:
-    """The command line for an action."""
+    """The command line of an action."""
     words = ["python3", "data/bertPrep.py", "--action", action, "--dataset", dataset]
     for name, value in options.items():
         if isinstance(value, list):
@@ -156,10 +156,10 @@ def command(action: str, dataset: str, **options: Any) -> str:
 
 
 def command_again(prepared: Prepared, layout: Layout, **changes: Any) -> str:
-    """What to type to go on with a stage that has begun, or to do it with other options."""
+    """The command line that resumes a stage, or runs it with other options."""
     options = options_of(prepared, layout)
     if prepared.stage == "text_formatting":
-        # The sample's format and encoding are no options.
+        # Some arguments, such as the sample's format and encoding, are not options.
         read = ("action", "dataset", "keep_duplicates", *registry.DATASETS[prepared.dataset].options)
         options = {name: value for name, value in options.items() if name in read}
     return command(**{**options, **changes})

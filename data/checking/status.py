@@ -1,4 +1,4 @@
-"""What has been prepared, what is running and how long it will take, and which command comes next."""
+"""--action status: what is finished, what is running and for how long, and which command comes next."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from data.stages import Layout
 
 _STAGE_WIDTH = max(map(len, stages.STAGES)) + 2
 _TEXT_WIDTH = 100
-# What a training needs.
+# The records that the two phases of pre-training need.
 _SHAPE = ("max_seq_length", "max_predictions_per_seq")
 _PHASES = ((128, 20), (512, 80))
 
 
 class Progress(NamedTuple):
-    """How far an unfinished stage has come, as its journal tells."""
+    """The progress of an unfinished stage, from its journal."""
 
     done: float
     total: float | None
@@ -70,7 +70,7 @@ def _total_shards(prepared: Prepared) -> int | None:
 
 
 def progress_of(prepared: Prepared) -> Progress | None:
-    """By the journal; the rate is that of the latest start alone."""
+    """From the journal; the rate counts only the work since the latest start."""
     if prepared.journal is None:
         return None
     journal = prepared.journal
@@ -91,13 +91,13 @@ def progress_of(prepared: Prepared) -> Progress | None:
         return Progress(done, total, "MB", per_sec)
     unit = "files" if prepared.stage == "download" else "shards"
     if prepared.manifest:
-        # A repair: the journal names the files that are whole.
+        # A repair: the journal names the undamaged files.
         return Progress(done, len(prepared.entries), unit, per_sec)
     return Progress(done, _total_shards(prepared), unit, per_sec)
 
 
 def _damaged(prepared: Prepared) -> list[str]:
-    """The files that are missing, or have another size than the manifest says."""
+    """The files that are missing or do not have the size in the manifest."""
     return [entry.file for _, entry in prepared.entries if not _has_size(prepared.folder / entry.file, entry.num_bytes)]
 
 
@@ -125,7 +125,7 @@ def _main_counts(prepared: Prepared) -> dict[str, Any]:
 
 
 def describe_stage(prepared: Prepared) -> Iterator[str]:
-    """Paragraphs: the state, then sizes and counts, then the arguments."""
+    """Paragraphs: state, sizes and counts, arguments, folder."""
     progress = progress_of(prepared)
     if prepared.fault:
         yield f"damaged: {prepared.fault}"
@@ -158,9 +158,9 @@ def describe_stage(prepared: Prepared) -> Iterator[str]:
 
 
 def _placed_by_hand(layout: Layout, stage: str, corpus: str) -> list[Path]:
-    """Files that take the place of a stage's output, but were not made by it: raw files, or formatted text."""
+    """Files that the user put in place of a stage's output: raw files, or formatted text."""
     if stage == "download":
-        # Without locks, and without what a stopped download has left.
+        # Without locks and the remains of a stopped download.
         return [
             path
             for path in layout.download_folder(corpus).rglob("*")
@@ -180,7 +180,7 @@ def _describe_placed(files: list[Path]) -> list[str]:
 
 
 def _next_steps(dataset: str, found: list[Prepared], layout: Layout) -> list[str]:
-    """The commands that lead on from what is there."""
+    """The commands to run next."""
     if any(prepared.is_at_work for prepared in found):
         return ["wait for what is running"]
     for prepared in found:
@@ -252,7 +252,7 @@ def _print_dataset(dataset: str, layout: Layout, vocab_file: str | None) -> None
 
 
 def _all_datasets(layout: Layout, vocab_file: str | None) -> list[str]:
-    """The datasets of which there is something; a corpus that is part of one is shown with it."""
+    """The datasets that have any files; a corpus that is part of another dataset is shown with that one."""
     found = find_prepared(layout, None, vocab_file)
     placed = {
         corpus
@@ -266,7 +266,7 @@ def _all_datasets(layout: Layout, vocab_file: str | None) -> list[str]:
 
 
 def run_status(options: argparse.Namespace, layout: Layout) -> None:
-    """Prints the state of one dataset, or of all of which there is something."""
+    """Prints the state of one dataset, or of all that have any files."""
     print(f"below {layout.root}")
     datasets = [options.dataset] if options.dataset else _all_datasets(layout, options.vocab_file)
     for dataset in datasets:

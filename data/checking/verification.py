@@ -1,4 +1,4 @@
-"""Checks what the stages left against their manifests, and makes exactly what is broken again."""
+"""--action verify: checks files against manifests; with --repair, makes exactly the broken ones again."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ _BLOCK_BYTES = 1 << 20
 
 
 class Repair(enum.Enum):
-    """What mends a fault."""
+    """How a fault is repaired."""
 
     MAKE_FILE = "the stage makes the file again"
     MAKE_INDEX = "the index of the records is made again"
     WRITE_MANIFEST = "the stage writes its manifest, and its copy of the vocabulary, again"
-    BY_HAND = "nothing that could be done here"
+    BY_HAND = "only the user can repair it"
 
 
 class Fault(NamedTuple):
-    """What is wrong with a file, named relative to its manifest's folder."""
+    """What is wrong with a file, which is named relative to its manifest's folder."""
 
     file: str
     what: str
@@ -62,11 +62,11 @@ def _hash_and_count_lines(path: Path, report: Callable[[int], object]) -> tuple[
 
 
 def _expected_lines(stage: str, entry: FileEntry) -> int | None:
-    """How many line ends a text file has by its counts."""
+    """The number of lines of a text file, from the manifest's counts; None for other files."""
     if stage == "text_formatting":
         return entry.counts["num_documents"]
     if stage == "sharding":
-        # A sentence a line, and a blank line after each document.
+        # One line per sentence, and a blank line after each document.
         return entry.counts["num_sentences"] + entry.counts["num_documents"]
     is_text = not entry.file.endswith(".model")
     return entry.counts["num_pieces"] if stage == "create_vocab" and is_text else None
@@ -79,7 +79,7 @@ def _check_index(path: Path, offsets: np.ndarray, entry: FileEntry) -> Iterator[
         exists = path.with_name(path.name + INDEX_SUFFIX).exists()
         yield "its index is " + ("damaged" if exists else "missing")
     elif not np.array_equal(index.offsets(), offsets):
-        yield "its index names other places than those of the records"
+        yield "its index has wrong offsets"
     elif (num_tokens := int(index.lengths().sum())) != expected_tokens:
         yield f"its index counts {num_tokens:,} tokens, the manifest {expected_tokens:,}"
 
@@ -139,7 +139,7 @@ def _check_file(task: FileTask, report: Callable[[int], object] = lambda _: None
 
 
 def check_file(task: FileTask, report: Callable[[int], object] = lambda _: None) -> list[Fault]:
-    """All that is wrong with one file; `report` is told how many bytes have been read."""
+    """The faults of one file; `report` gets the number of bytes read, block by block."""
     try:
         return _check_file(task, report)
     except KeyError as error:
@@ -147,7 +147,7 @@ def check_file(task: FileTask, report: Callable[[int], object] = lambda _: None)
 
 
 def check_counts(prepared: Prepared) -> Iterator[Fault]:
-    """Whether the totals of a manifest are the sums of its files' counts."""
+    """Faults where a manifest's totals are not the sums of its files' counts."""
     assert prepared.manifest
     name, totals = prepared.manifest_path.name, prepared.manifest.counts
     of_all = [entry.counts for _, entry in prepared.entries]
@@ -172,7 +172,7 @@ def check_counts(prepared: Prepared) -> Iterator[Fault]:
 
 
 def check_folder(prepared: Prepared) -> Iterator[Fault]:
-    """Files that the manifest does not name, a wrong copy of the vocabulary, a repair that was stopped."""
+    """Faults: unknown files, a wrong copy of the vocabulary, an interrupted repair."""
     if prepared.stage in ("sharding", "create_tfrecord_files"):
         known = {entry.file for _, entry in prepared.entries}
         known |= {name + INDEX_SUFFIX for name in known}
@@ -186,7 +186,7 @@ def check_folder(prepared: Prepared) -> Iterator[Fault]:
     if prepared.journal or is_marked_damaged(prepared.manifest_path):
         yield Fault(
             prepared.manifest_path.name,
-            "is to be written again: a repair was stopped before its end",
+            "must be written again, because a repair was interrupted",
             Repair.WRITE_MANIFEST,
         )
     vocab = prepared.header.vocab
@@ -199,7 +199,7 @@ def check_folder(prepared: Prepared) -> Iterator[Fault]:
 
 
 def check(prepared: Prepared, workers: Workers) -> list[Fault]:
-    """All that is wrong with a finished stage."""
+    """The faults of a finished stage."""
     tasks = [FileTask(prepared.stage, str(prepared.folder / entry.file), entry) for _, entry in prepared.entries]
     faults = [*check_counts(prepared), *check_folder(prepared)]
     with Progress(total=prepared.num_bytes, unit="B", description=f"verifying {prepared.stage}") as bar:
@@ -208,14 +208,14 @@ def check(prepared: Prepared, workers: Workers) -> list[Fault]:
                 faults += found
                 bar.update(task.entry.num_bytes)
         else:
-            # In this process the bar can show how far a large file is.
+            # In this process, so that the bar can show the progress within a large file.
             for task in tasks:
                 faults += check_file(task, bar.update)
     return faults
 
 
 def _find_vocab(prepared: Prepared, options: argparse.Namespace, layout: Layout) -> Path:
-    """A file with the vocabulary that the records were made with."""
+    """A file that holds the vocabulary with which the records were made."""
     wanted = prepared.vocab
     candidates = [
         vocab_copy(prepared.folder),
@@ -236,13 +236,13 @@ def _find_vocab(prepared: Prepared, options: argparse.Namespace, layout: Layout)
 
 
 def _make_again(prepared: Prepared, faults: list[Fault], options: argparse.Namespace, layout: Layout) -> None:
-    """Raises: UserError where the stage refuses, or other bytes came out than were made at first."""
+    """Raises: UserError where the stage fails, or makes other bytes than the first time."""
     names = sorted({fault.file for fault in faults if fault.repair == Repair.MAKE_FILE})
     paths = {name: prepared.folder / name for name in names}
     wanted = {entry.file: {entry.sha256} for _, entry in prepared.entries}
     for name, path in paths.items():
         if path.is_file():
-            # The manifest may be what is wrong, and the file be as it was made at first.
+            # The file may be right and the manifest's sha256 wrong.
             wanted[name].add(sha256_of_file(path))
     own = namespace_of(prepared, layout, options)
     if prepared.stage == "create_tfrecord_files":
@@ -251,27 +251,27 @@ def _make_again(prepared: Prepared, faults: list[Fault], options: argparse.Names
     stages.STAGES[prepared.stage](own, layout)
     now = read_stage(prepared.stage, prepared.dataset, prepared.manifest_path)
     assert now
-    # A list of downloads may have grown meanwhile.
+    # Only the files of before: a list of downloads may have grown since.
     other = [entry.file for _, entry in now.entries if entry.file in wanted and entry.sha256 not in wanted[entry.file]]
     if other:
         raise UserError(
-            f"{prepared.folder / other[0]} came out with other bytes than at first, because its input "
-            f"or the program has changed since: delete {prepared.folder} and what was made from it, "
-            "and make them anew"
+            f"{prepared.folder / other[0]} now has other bytes than the first time, because its input "
+            f"or the program has changed since: delete {prepared.folder} and everything made from it, "
+            "and make them again"
         )
     for name in names:
-        print(f"  made again, byte for byte as at first: {name}", flush=True)
+        print(f"  made again, with the same bytes as the first time: {name}", flush=True)
 
 
 def _repair(
     prepared: Prepared, faults: list[Fault], broken_before: set[Path], options: argparse.Namespace, layout: Layout
 ) -> None:
-    """Repairs all but `BY_HAND`. Raises: UserError as `_make_again` does."""
+    """Repairs all faults but `BY_HAND`. Raises: UserError as `_make_again` does, or where a stage is running."""
     if prepared.is_at_work:
         raise UserError(f"{prepared.stage} of {prepared.dataset} is being made: wait for its end")
     for entry in prepared.header.inputs:
         if (layout.root / entry.file).resolve() in broken_before:
-            raise UserError(f"it is made from {entry.file}, which is still broken")
+            raise UserError(f"{prepared.stage} reads {entry.file}, which is still broken")
     broken = {fault.file for fault in faults if fault.repair == Repair.MAKE_FILE}
     if broken or any(fault.repair == Repair.WRITE_MANIFEST for fault in faults):
         _make_again(prepared, faults, options, layout)
@@ -285,7 +285,7 @@ def _repair(
 def _verify_and_repair(
     prepared: Prepared, broken_before: set[Path], options: argparse.Namespace, layout: Layout
 ) -> list[Fault]:
-    """Prints what is wrong with one stage, repairs it with --repair; returns the faults that are left."""
+    """Prints the faults of one stage and, with --repair, repairs them; returns the remaining ones."""
     what = f"{prepared.stage} of {prepared.dataset}, {prepared.folder}"
     if prepared.fault:
         print(f"{what}: BROKEN\n  {prepared.fault}", flush=True)
@@ -318,7 +318,7 @@ def _verify_and_repair(
 
 
 def _stale_inputs(prepared: Prepared, made: dict[Path, str], layout: Layout) -> str | None:
-    """The first input that was made anew since, by the manifests alone."""
+    """The first input that was made again with other bytes since, according to the manifests."""
     for entry in prepared.header.inputs:
         now = made.get((layout.root / entry.file).resolve())
         if now and now != (entry.sha256 or now):
@@ -349,7 +349,7 @@ def run_verify(options: argparse.Namespace, layout: Layout) -> None:
         raise UserError(
             f"broken: {broken[0]}{more}, as said above; "
             + (
-                "what could not be made again needs a hand"
+                "what could not be made again must be repaired by hand"
                 if options.repair
                 else "the same command with --repair makes again exactly what is broken"
             )

@@ -1,4 +1,4 @@
-"""Whether a text and a vocabulary belong together: language, script, case."""
+"""Checks whether a vocabulary fits a text: language, script, case."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from bert_tf.text.tokenizer import Tokenizer
 from bert_tf.text.vocabulary import SPECIAL_TOKENS, UNKNOWN_TOKEN
 from data.instances.pretraining_examples import not_utf8
 
-# Enough for shares of a thousandth; takes a second or two.
+# Enough to measure shares of a thousandth, in a second or two.
 SAMPLE_BYTES = 16 << 20
 _NUM_EXAMPLES = 8
-# English text and an English vocabulary give 1.1 to 1.4 pieces a word, and hardly an [UNK].
+# English text with an English vocabulary has 1.1 to 1.4 pieces per word, and hardly any [UNK].
 _MANY_UNKNOWN = 0.02
 _MANY_PIECES = 2.0
 _SOME_CAPITALS = 0.02
 
 
 class Fit(NamedTuple):
-    """Counts over a sample of the text; words as the tokenizer parts them, with a letter in them."""
+    """Counts over a sample of the text; words are the basic tokenizer's, if they have a letter."""
 
     sampled_bytes: int
     total_bytes: int
@@ -32,8 +32,8 @@ class Fit(NamedTuple):
     num_unknown: int
     num_pieces: int  # of the known words
     num_capitals: int  # words with a capital letter, before any lower-casing
-    unknown: list[tuple[str, int]]  # the most frequent ones, with their counts
-    unknown_script: str  # of most of them, as Unicode names it
+    unknown: list[tuple[str, int]]  # the most frequent unknown words, with their counts
+    unknown_script: str  # the script of most unknown words, as Unicode names it
 
     @property
     def unknown_share(self) -> float:
@@ -49,9 +49,9 @@ class Fit(NamedTuple):
 
 
 def sample_text(paths: Sequence[Path]) -> Iterator[str]:
-    """The beginning of each sharded text file, in whole lines; documents lie in random order there.
+    """The beginning of each sharded text file, in whole lines: a fair sample, because documents are shuffled.
 
-    Raises: UserError where it is not UTF-8.
+    Raises: UserError where a file is not UTF-8.
     """
     for path in paths:
         with open(path, "rb") as file:
@@ -67,7 +67,7 @@ def _script(word: str) -> str:
 
 
 def measure_fit(paths: Sequence[Path], tokenizer: Tokenizer) -> Fit:
-    """Tokenises a sample of sharded text files, word by different word."""
+    """Tokenises a sample of sharded text files, each distinct word once."""
     counts: Counter[str] = collections.Counter()
     sampled_bytes = 0
     for text in sample_text(paths):
@@ -104,14 +104,14 @@ def measure_fit(paths: Sequence[Path], tokenizer: Tokenizer) -> Fit:
     )
 
 
-def has_capitals(tokenizer: Tokenizer) -> float:
+def share_with_capitals(tokenizer: Tokenizer) -> float:
     """The share of the vocabulary's pieces with a capital letter."""
     pieces = [piece for piece in tokenizer.vocab if piece not in SPECIAL_TOKENS and not piece.startswith("[unused")]
     return sum(piece.lower() != piece for piece in pieces) / max(len(pieces), 1)
 
 
 def describe_fit(fit: Fit) -> str:
-    """What was measured, in words."""
+    """The measurements as text."""
     sampled = (
         "all training text"
         if fit.sampled_bytes == fit.total_bytes
@@ -127,8 +127,8 @@ def describe_fit(fit: Fit) -> str:
 
 
 def judge_fit(fit: Fit, tokenizer: Tokenizer) -> Iterator[str]:
-    """What looks wrong, and what to do."""
-    capitals = has_capitals(tokenizer)
+    """Warnings: what looks wrong, and what to do."""
+    capitals = share_with_capitals(tokenizer)
     if tokenizer.do_lower_case and capitals > _SOME_CAPITALS:
         yield (
             f"{capitals:.0%} of the vocabulary's pieces have capital letters, but the text is "

@@ -1,4 +1,4 @@
-"""Books: a folder of .txt files to one line each, without what the distributor has put before and after the text."""
+"""Books: each .txt file of a folder to one line, without the distributor's header and footer."""
 
 from __future__ import annotations
 
@@ -10,37 +10,37 @@ from bert_tf.base.errors import UserError
 from data.corpora import text_files
 from data.corpora.formatting import Batch, Cleaned, as_line
 
-# "*** START OF THIS PROJECT GUTENBERG EBOOK X ***"; files before 2004 end their head otherwise.
+# "*** START OF THIS PROJECT GUTENBERG EBOOK X ***", or how the header ends in files from before 2004.
 _START = re.compile(r"\*\*\* ?START OF (THE|THIS) PROJECT GUTENBERG|\*END[* ]+THE SMALL PRINT", re.IGNORECASE)
 _END = re.compile(
     r"\*\*\* ?END OF (THE|THIS) PROJECT GUTENBERG|"
     r"END OF (THE |THIS )?PROJECT GUTENBERG(['’]S|'S)? ",
     re.IGNORECASE,
 )
-# Between the distributor's head and the book: who made the electronic text.
+# A paragraph between the header and the book that credits the makers of the electronic text.
 _CREDITS = re.compile(
     r"(produced|transcribed|e-?text prepared|scanned|digitized|html version)\b.{0,40}\b(by|from)\b", re.IGNORECASE
 )
-# Transcribers' marks for italics (also of a part of a word: "21_st_"), and their notes on pictures and on
-# their work.
+# Transcribers' marks for italics (also within a word: "21_st_"), and their notes on pictures and on
+# their own work.
 _EMPHASIS = re.compile(r"(?<![\w_])_([^_]{1,400}?)_(?!_)|(?<!_)_([^_]{1,400}?)_(?![\w_])")
 _NOTE = re.compile(r"\[(?:Illustration|Transcriber['’]s Note|Project Gutenberg)\b[^\]]{0,500}\]", re.IGNORECASE)
-# A line break after a dash or a hyphen stands for no space ("summer-" / "cloud"), but for "summer-" / "and winter".
+# After a dash or a hyphen a line break is no space ("summer-" / "cloud"), except in "summer-" / "and winter".
 _UNSPACED_BREAK = re.compile(r"(?<=--)\n(?=\S)|(?<=[^\W\d_]-)\n(?!(?:and|or|to)\b)(?=[a-z])")
 _DISTRIBUTOR = re.compile("project gutenberg", re.IGNORECASE)
 _MAX_HEAD_LINES = 2_000
 
 
 def placed_books(folder: Path) -> list[Path]:
-    """The books below `folder`; there may be none."""
+    """The books below `folder`, perhaps none."""
     return text_files.find_text_files(folder) if folder.is_dir() else []
 
 
 def no_books(folder: Path) -> str:
-    """The message for a folder without books: what is missing, and the two ways out."""
+    """The error message for a folder without books."""
     return (
-        f"{folder} holds no .txt file: put your books there, a file each, in folders as you "
-        "like; or prepare Wikipedia alone (--dataset=wikicorpus_en in every stage)"
+        f"{folder} holds no .txt file: put your books there, one file per book, in subfolders if you "
+        "like; or prepare only Wikipedia (--dataset=wikicorpus_en in every stage)"
     )
 
 
@@ -48,7 +48,7 @@ def find_books(folder: Path) -> list[Path]:
     """The books below `folder`.
 
     Raises:
-      UserError: there is none; says where they go and what to do without.
+      UserError: there are none.
     """
     books = placed_books(folder)
     if not books:
@@ -57,15 +57,15 @@ def find_books(folder: Path) -> list[Path]:
 
 
 def read_batches(books: Iterable[Path]) -> Iterator[Batch]:
-    """One batch a book: the file's name travels to the worker, not its text."""
+    """One batch per book, with the file's name: the worker reads the text."""
     for book in books:
         yield Batch([str(book)], {}, book.stat().st_size)
 
 
 def without_distributor(lines: list[str]) -> list[str]:
-    """The lines of the book itself, without the distributor's head and tail and the credits below the head.
+    """The lines of the book itself, without the distributor's header and footer and the credits below the header.
 
-    A book in which neither is found stays as it is.
+    A book without header and footer is unchanged.
     """
     first = 0
     for number, line in enumerate(lines[:_MAX_HEAD_LINES]):
@@ -86,7 +86,7 @@ def without_distributor(lines: list[str]) -> list[str]:
 
 
 def book_line(path: Path, fallback_encoding: str | None, encoding_errors: str) -> str:
-    """One book as one line; paragraphs are parted by two spaces, hard line breaks joined."""
+    """One book as one line: two spaces between paragraphs, hard-wrapped lines joined."""
     with text_files.open_text(path, fallback_encoding, encoding_errors) as file:
         lines = text_files.document_lines(path, text_files.read_lines(path, file))
     own = without_distributor(lines)

@@ -1,4 +1,4 @@
-"""One's own text: a document a file, a line, between blank lines, or a JSON object a line."""
+"""The user's own text: a document is a file, a line, the lines between blank lines, a JSON line or a table row."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from data.corpora import formatting, text_files
 from data.corpora.formatting import LONGEST_WRAPPED_LINE, BadRecord, Batch, Cleaned, as_line
 
 INPUT_FORMATS = ("auto", "file", "line", "paragraph", "jsonl", "parquet")
-_PACKED = ("", ".gz", ".zst")
-JSON_LINES_SUFFIXES = tuple(f"{suffix}{packed}" for suffix in (".jsonl", ".ndjson") for packed in _PACKED)
-TEXT_SUFFIXES = tuple(f".txt{packed}" for packed in _PACKED)
+_COMPRESSION_SUFFIXES = ("", ".gz", ".zst")
+JSON_LINES_SUFFIXES = tuple(f"{kind}{packed}" for kind in (".jsonl", ".ndjson") for packed in _COMPRESSION_SUFFIXES)
+TEXT_SUFFIXES = tuple(f".txt{packed}" for packed in _COMPRESSION_SUFFIXES)
 _ROWS_AT_ONCE = 256
 
 
 def find_inputs(names: Sequence[str]) -> list[Path]:
-    """The files named, and the .txt and .jsonl files of the folders named, in the order given.
+    """The files named, and the text, JSON-lines and Parquet files of the folders named, in the order given.
 
     Raises:
-      UserError: none is named, one is no file or folder, or a folder holds no text.
+      UserError: nothing is named, a name is no file or folder, or a folder holds no such file.
     """
     if not names:
         raise UserError(
@@ -37,7 +37,7 @@ def find_inputs(names: Sequence[str]) -> list[Path]:
             if not inside:
                 raise UserError(
                     f"input_files: the folder {path} holds no .txt file and no .jsonl "
-                    "file; name the files themselves if they end otherwise"
+                    "file; name the files themselves if they have other suffixes"
                 )
             found.extend(inside)
         else:
@@ -49,12 +49,11 @@ def find_inputs(names: Sequence[str]) -> list[Path]:
 def choose_format(
     input_format: str, paths: Sequence[Path], *, fallback_encoding: str | None, encoding_errors: str
 ) -> str:
-    """Resolves ``auto``: JSON lines by their suffix; else a document a file where there are several
-    files; in a single file documents are parted by blank lines where there are any, else each line
-    is one.
+    """Resolves ``auto``: JSON lines and Parquet by their suffixes. Of text files, several are one document
+    each; a single one is split into documents at its blank lines or, if it has none, at every line.
 
     Raises:
-      UserError: JSON lines and text in one run.
+      UserError: files of different kinds.
     """
     if input_format != "auto":
         return input_format
@@ -81,7 +80,7 @@ def _has_blank_line_inside(lines: Iterable[str]) -> bool:
         if line:
             num_characters += len(line) + 1
             if num_characters > text_files.LARGEST_DOCUMENT_BYTES:
-                # Hardly one document.
+                # Too large for a single document.
                 return False
         elif num_characters:
             num_blocks, num_characters = num_blocks + 1, 0
@@ -98,7 +97,7 @@ def read_batches(
     fallback_encoding: str | None,
     encoding_errors: str,
 ) -> Iterator[Batch]:
-    """Batches of documents, each a text with its line breaks."""
+    """Batches of documents, their line breaks kept."""
     for path in paths:
         if input_format == "parquet":
             yield from formatting.in_batches(_table_documents(path, text_column), path.stat().st_size)
@@ -122,10 +121,10 @@ def _documents(path: Path, lines: Iterator[str], input_format: str) -> Iterator[
 
 
 def _table_documents(path: Path, column: str) -> Iterator[str | BadRecord]:
-    """The texts of a Parquet file's column.
+    """The texts in a Parquet file's column.
 
     Raises:
-      UserError: it is no such file, has no such column or one of another kind, or a text is too large.
+      UserError: the file is not Parquet or has no such column, or a text is too large.
     """
     pyarrow = text_files.import_pyarrow(path)
     try:
@@ -152,7 +151,7 @@ def _table_documents(path: Path, column: str) -> Iterator[str | BadRecord]:
 
 
 def _json_documents(path: Path, lines: Iterator[str]) -> Iterator[str | BadRecord]:
-    """The texts of the lines that are not blank."""
+    """The texts of the non-blank lines."""
     for number, line in enumerate(lines, 1):
         if not line:
             continue
@@ -174,7 +173,7 @@ def _json_documents(path: Path, lines: Iterator[str]) -> Iterator[str | BadRecor
 
 
 def _paragraphs(document: str) -> Iterator[str]:
-    """Joins hard-wrapped lines; blank lines and lines too long to be wrapped part paragraphs."""
+    """Joins hard-wrapped lines; a blank line ends a paragraph, and a line too long to be wrapped is one."""
     paragraph: list[str] = []
     for line in document.split("\n"):
         is_long = len(line) > LONGEST_WRAPPED_LINE

@@ -1,6 +1,6 @@
-"""The report of --keep_report: what formatting a corpus has dropped and why, for a user to look at.
+"""The report of --keep_report: what text_formatting dropped from a corpus, and why.
 
-A line holds the reason, the article's title and what was dropped, with tabs between them.
+Each line holds the reason, the article's title and the dropped text, separated by tabs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def report_line(reason: str, title: str, text: str = "") -> str:
 
 
 class DropReport:
-    """The unfinished report; it goes on where the formatted text does after a kill."""
+    """A report being written; after a kill it is resumed together with the formatted text."""
 
     def __init__(self, path: Path):
         self._path = path
@@ -25,14 +25,14 @@ class DropReport:
         self._file: IO[bytes]
 
     def has(self, num_bytes: int) -> bool:
-        """Whether an earlier run has left that much."""
+        """Whether an earlier run has left at least `num_bytes`."""
         if not self._partial.exists() and self._path.exists():
-            # Killed after the report was finished.
+            # That run was killed after finishing the report.
             os.replace(self._path, self._partial)
         return self._partial.exists() and self._partial.stat().st_size >= num_bytes
 
     def open(self, num_bytes: int) -> IO[bytes]:
-        """Opens it to go on behind its first `num_bytes`."""
+        """Opens the report for writing after its first `num_bytes`."""
         self._file = open(self._partial, "ab")  # noqa: SIM115
         self._file.truncate(num_bytes)
         self._file.seek(0, os.SEEK_END)
@@ -42,7 +42,7 @@ class DropReport:
         self._file.writelines(line.encode("utf-8", "replace") + b"\n" for line in lines)
 
     def sync(self) -> int:
-        """Puts it on the disk; returns its bytes."""
+        """Flushes to disk; returns the size in bytes."""
         self._file.flush()
         os.fsync(self._file.fileno())
         return self._file.tell()

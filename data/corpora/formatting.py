@@ -1,8 +1,8 @@
-"""Writes a corpus as one document a line: in order, without duplicates, resumable.
+"""Writes a corpus as one document per line: in order, without duplicates, resumable.
 
-A corpus module reads its files into `Batch`es in a fixed order and cleans a batch into lines
-(`Cleaned`, in a worker process). Here the lines are written as they come, so that a run stopped at
-any batch can go on from there and ends with the same bytes.
+A corpus module reads its files into `Batch`es in a fixed order and cleans each batch into lines
+(`Cleaned`, in a worker process). This module writes them in that order, so that an interrupted run
+can resume after any batch and produces the same bytes.
 """
 
 from __future__ import annotations
@@ -27,34 +27,34 @@ from data.running.manifest import Stage
 from data.running.workers import Workers
 from data.sharding.sentences import PARAGRAPH_SEPARATOR
 
-# A worker's portion: a tenth of a second of cleaning.
+# Size of a batch: a tenth of a second of cleaning for a worker.
 BATCH_CHARACTERS = 1 << 19
-# How much a killed run has to do again.
+# At most so much output has to be written again after a kill.
 CHECKPOINT_BYTES = 16 << 20
 
-# Text wrapped by an editor has shorter lines; a longer line is a paragraph by itself.
+# Hard-wrapped text has shorter lines; a longer line is a paragraph by itself.
 LONGEST_WRAPPED_LINE = 120
-# The manifest and the last lines of the output name so many.
+# The manifest and the closing warnings name at most so many.
 NAMED_BAD_RECORDS = 20
-# Input that workers hold or that waits for its turn to be written.
+# Input held by workers or waiting to be written in order.
 _BYTES_IN_FLIGHT = 1 << 27
 
 _WORD = re.compile(r"[^\W_]+")
 _STOP = re.compile("[.!?…。！？｡।॥؟۔]")
-# Text without stops (speech, verse) is text too; a title is not.
+# Text without a full stop (speech, verse) counts if it has more words than a title.
 _MIN_WORDS_WITHOUT_STOP = 8
 
 
 class BadRecord(NamedTuple):
-    """A document that cannot be read; names its place and what is wrong."""
+    """A document that cannot be read; `what` names its place and the fault."""
 
     what: str
 
 
 class Batch(NamedTuple):
-    """Documents as read, how many others were dropped while reading, and their part of the input.
+    """Documents as read, the number of documents dropped while reading (by reason), and the input bytes of both.
 
-    `report` has a line for each that was dropped.
+    `report` has a line for each dropped document.
     """
 
     documents: Sequence[Any]
@@ -67,8 +67,8 @@ class Batch(NamedTuple):
 class Cleaned(NamedTuple):
     """A batch's documents as lines without line ends; a line may be empty.
 
-    For a corpus that keeps a report also: the documents' titles, how many pieces inside of them were
-    removed by reason, and the lines of the report.
+    Wikipedia also has the documents' titles, the number of pieces removed from them (by reason), and
+    the lines of the report.
     """
 
     lines: list[str]
@@ -81,9 +81,9 @@ class Cleaned(NamedTuple):
 
 
 class Corpus(NamedTuple):
-    """How to read a corpus: `batches()` in a fixed order, `clean` runs in worker processes.
+    """How to read a corpus: `batches()` in a fixed order; `clean` runs in worker processes.
 
-    While they are read, what could not be read is appended to `damages`, a sentence each.
+    Reading the batches appends a sentence to `damages` for each damaged file.
     """
 
     batches: Callable[[], Iterable[Batch]]
@@ -93,16 +93,16 @@ class Corpus(NamedTuple):
 
 
 def as_line(paragraphs: Iterable[str]) -> str:
-    """Paragraphs as one line: white space inside one is a single space, between them two.
+    """Joins paragraphs by two spaces; white space within one becomes single spaces.
 
-    Those without a word (rows of asterisks) are left out.
+    Paragraphs without a word (rows of asterisks) are left out.
     """
     normal = (" ".join(paragraph.split()) for paragraph in paragraphs if _WORD.search(paragraph))
     return PARAGRAPH_SEPARATOR.join(normal)
 
 
 def in_batches(documents: Iterable[str | BadRecord], total_bytes: int) -> Iterator[Batch]:
-    """Batches of about equal size of the documents of a file of `total_bytes`."""
+    """Batches of about equal size, of the documents of a file that has `total_bytes`."""
     held: list[str] = []
     bad: list[BadRecord] = []
     num_characters, left_bytes = 0, total_bytes
@@ -122,7 +122,7 @@ def in_batches(documents: Iterable[str | BadRecord], total_bytes: int) -> Iterat
 
 
 def has_sentence(line: str) -> bool:
-    """Whether there is a word and either a stop or as many words as no title has."""
+    """Whether there is a word, and either a full stop or the like or more words than in a title."""
     words = _WORD.finditer(line)
     if next(words, None) is None:
         return False
@@ -133,12 +133,12 @@ def has_sentence(line: str) -> bool:
 
 
 class SeenDocuments:
-    """A set of 64-bit hashes in 8 to 32 bytes each: a Python set needs 90 and more.
+    """A set of documents as 64-bit hashes, 8 to 32 bytes each (a Python set needs 90 and more).
 
-    When `most` are there no more are added, and only those are known again.
+    Once it holds `most` hashes no more are added, so later documents are compared with these only.
     """
 
-    # In half a gigabyte.
+    # Takes half a gigabyte.
     MOST = 50_000_000
 
     def __init__(self, most: int = MOST) -> None:
@@ -151,7 +151,7 @@ class SeenDocuments:
         return self._num_entries >= self._most
 
     def add(self, document: bytes) -> bool:
-        """Adds a document; False where it was there before."""
+        """Adds a document; returns False if it was there before."""
         digest = hashlib.blake2b(document, digest_size=8).digest()
         # 0 marks a free place.
         return self._insert(int.from_bytes(digest, "little") or 1)
@@ -167,7 +167,7 @@ class SeenDocuments:
             return True
         table[place] = key
         self._num_entries += 1
-        # The last table may fill up to three quarters, which costs time and not memory.
+        # The largest table may fill up to three quarters: slower, but it saves memory.
         if self._num_entries * 2 > len(table) and self._most * 4 > len(table) * 3:
             self._grow()
         return True
@@ -184,7 +184,7 @@ def _zeros(count: int) -> array[int]:
 
 
 class _Writer:
-    """The unfinished output file with its counts; can be taken up again at a checkpoint."""
+    """The output file being written, with its counts; can be resumed at a checkpoint."""
 
     def __init__(
         self, stage: Stage, output: Path, keep_duplicates: bool, max_bad_records: int, report: DropReport | None
@@ -202,18 +202,18 @@ class _Writer:
         self.input_bytes = 0
 
     def open(self) -> contextlib.ExitStack:
-        files, checkpoint = contextlib.ExitStack(), self._checkpoint_to_go_on_from()
+        files, checkpoint = contextlib.ExitStack(), self._usable_checkpoint()
         if self._report:
             files.enter_context(self._report.open(checkpoint["report_bytes"] if checkpoint else 0))
         files.enter_context(self._open_output(checkpoint))
         return files
 
-    def _checkpoint_to_go_on_from(self) -> dict[str, Any] | None:
+    def _usable_checkpoint(self) -> dict[str, Any] | None:
         checkpoint = self._stage.checkpoint
         if checkpoint and not self._partial.exists() and self._output.exists():
-            # Killed between the last rename and the manifest.
+            # The earlier run was killed after the final rename, before it wrote the manifest.
             os.replace(self._output, self._partial)
-        # Batches are counted, so they must be cut as they were.
+        # A checkpoint counts batches, so their size must not have changed.
         if (
             checkpoint is None
             or checkpoint["batch_characters"] != BATCH_CHARACTERS
@@ -230,7 +230,7 @@ class _Writer:
             return self._file
         self._file = open(self._partial, "r+b")  # noqa: SIM115
         self._file.truncate(checkpoint["bytes"])
-        self._see_again()
+        self._add_written_lines()
         self._file.seek(0, os.SEEK_END)
         self.num_batches = checkpoint["num_batches"]
         self.counts = dict(checkpoint["counts"])
@@ -239,7 +239,7 @@ class _Writer:
         print(f"going on where an earlier run stopped, after {self.counts['num_read']:,} documents", flush=True)
         return self._file
 
-    def _see_again(self) -> None:
+    def _add_written_lines(self) -> None:
         if self._seen is not None:
             for line in self._file:
                 self._seen.add(line)
@@ -268,8 +268,8 @@ class _Writer:
         if self.counts["num_dropped_bad_records"] > self._max_bad_records:
             too_many = f"more than {self._max_bad_records:,} bad records, now " if self._max_bad_records else ""
             raise UserError(
-                f"{too_many}{what}; to leave such records out, start the same command with a larger "
-                f"--max_bad_records, it goes on where it was"
+                f"{too_many}{what}; to leave such records out, run the same command with a larger "
+                f"--max_bad_records, which resumes here"
             )
 
     def _write_line(self, line: str, title: str) -> None:
@@ -319,7 +319,7 @@ class _Writer:
         sync(self._output.parent)
 
     def keep_checkpoint(self) -> None:
-        """After a failure: what was written since the last checkpoint is given up."""
+        """After a failure: discards what was written since the last checkpoint."""
         with contextlib.suppress(OSError):
             self._file.close()
         with contextlib.suppress(OSError):
@@ -344,14 +344,14 @@ def _nothing_left(counts: dict[str, int]) -> str:
     return (
         f"no document is left of {counts['num_read']:,} in the input"
         + (f" ({why})" if why else "")
-        + ": look whether these are the right files, and not empty ones"
+        + ": check that these are the right files and not empty"
     )
 
 
 def _require_own_output(stage: Stage, output: Path) -> None:
     if output.exists() and stage.checkpoint is None and not stage.manifest_path.exists():
         raise UserError(
-            f"{output} is there already and was not made here (no manifest beside it): go on with "
+            f"{output} exists, but was not made by this stage (no manifest beside it): continue with "
             "--action=sharding to use it as it is, or delete it to make it again"
         )
 
@@ -366,11 +366,11 @@ def format_corpus(
     max_bad_records: int,
     report: DropReport | None = None,
 ) -> dict[str, int]:
-    """Writes `output`, and where there is one the report, and completes `stage`; returns the counts.
+    """Writes `output` and, if given, the report, and completes `stage`; returns the counts.
 
     Raises:
       UserError: damaged input, a corpus without a document, a full disk, killed or missing workers.
-        The next run goes on at the last checkpoint.
+        The next run resumes at the last checkpoint.
     """
     _require_own_output(stage, output)
     writer = _Writer(stage, output, keep_duplicates, max_bad_records, report)
@@ -395,7 +395,7 @@ def format_corpus(
     if num_not_kept := counts.get("num_not_kept_for_comparison"):
         print(
             f"warning: more than {SeenDocuments.MOST:,} different documents: the last {num_not_kept:,} were "
-            "compared with these alone, not with each other",
+            "checked for duplicates of the first ones only, not of each other",
             file=sys.stderr,
             flush=True,
         )

@@ -1,8 +1,8 @@
-"""PubMed's XML to one article a line: title and abstract, each citation once, in its last version.
+"""PubMed's XML to one article per line: title and abstract, each citation once, in its latest version.
 
-Once a year PubMed publishes a baseline, and every day a file of new, revised and deleted citations.
-Files are read from the newest to the oldest: a citation counts where it is met first, and a deleted
-one never, so nothing but the set of numbers seen has to be remembered.
+PubMed publishes a baseline every year, and a file of new, revised and deleted citations every day.
+Files are read from the newest to the oldest, and only the first occurrence of a citation counts (a
+deletion counts as one), so the set of citation numbers seen is all that must be remembered.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NAME = re.compile(r"pubmed(\d{2})n(\d+)\.xml(\.gz)?")
 _ELEMENT_START = re.compile(rb"<(PubmedArticle|PubmedBookArticle|DeleteCitation)[\s>]")
 _PMID = re.compile(rb"<PMID\b([^<>]*)>\s*(\d{1,9})\s*</PMID>")
 _VERSION = re.compile(rb"\bVersion\s*=\s*[\"'](\d+)")
-# A start tag may lie on the border of two blocks.
+# Kept between two blocks, because a start tag may span them.
 _LONGEST_START = 32
 # "[Title of an article in another language]."
 _TRANSLATED = re.compile(r"\[(.*)\]\.?")
@@ -41,10 +41,10 @@ def files_in(folder: Path) -> list[Path]:
 
 
 def find_files(folder: Path) -> list[Path]:
-    """The files of the baseline and, where they are, of the daily updates, newest first.
+    """The files of the baseline and of the daily updates, if any, newest first.
 
     Raises:
-      UserError: there is no baseline, or files of two years, of which the newer replace the older.
+      UserError: there is no baseline, or files of several years: a new baseline replaces all older files.
     """
     baseline, updates = (files_in(folder / name) for name in _FOLDERS)
     if not baseline:
@@ -69,7 +69,7 @@ def find_files(folder: Path) -> list[Path]:
 
 
 class _Element(NamedTuple):
-    """A PubmedArticle, PubmedBookArticle or DeleteCitation as it stands in the file."""
+    """A PubmedArticle, PubmedBookArticle or DeleteCitation as in the file."""
 
     kind: bytes
     xml: bytes
@@ -113,7 +113,7 @@ def _elements(file: XmlFile) -> Iterator[_Element]:
 
 
 class _CitationSet:
-    """A set of PMIDs, a bit each: 16 MB for all there are."""
+    """A set of PMIDs with one bit each: 16 MB for all of PubMed."""
 
     def __init__(self) -> None:
         self._bits = bytearray()
@@ -128,7 +128,7 @@ class _CitationSet:
 
 
 class _Plan(NamedTuple):
-    """Which of a file's articles count, by their place in it; and those that cannot be read."""
+    """Which of a file's articles to keep, by their position in it, and which cannot be read."""
 
     kept: set[int]
     bad: dict[int, BadRecord]
@@ -138,7 +138,7 @@ class _Plan(NamedTuple):
 
 
 def _plan(path: Path, seen: _CitationSet) -> _Plan:
-    """Reads a file a first time, because what it deletes and revises may stand at its end."""
+    """The first of two passes over a file, because deletions and revisions may be at its end."""
     file = XmlFile(path)
     latest: dict[int, tuple[int, int]] = {}
     deleted: set[int] = set()
@@ -164,10 +164,9 @@ def _plan(path: Path, seen: _CitationSet) -> _Plan:
 
 
 def read_batches(paths: Iterable[Path], damages: list[str]) -> Iterator[Batch]:
-    """Articles in batches of about equal size, each as its XML; what does not count is counted.
+    """Articles as XML in batches of about equal size, with the numbers of dropped articles.
 
-    Of a file that ends early the articles up to there are kept, and a sentence that says so is
-    appended to `damages`.
+    If a file ends early, the articles before that are kept, and a sentence about it is appended to `damages`.
 
     Raises:
       UserError: a file holds no article.
@@ -209,7 +208,7 @@ def _read_file(path: Path, plan: _Plan) -> Iterator[Batch]:
                 reason = "superseded_or_deleted"
                 dropped[reason] = dropped.get(reason, 0) + 1
             place += 1
-            # Ten times a document's bytes are about it: authors, headings, references.
+            # An article's XML is about ten times as large as its text: authors, headings, references.
             if num_bytes >= 4 * formatting.BATCH_CHARACTERS:
                 yield Batch(articles, dropped, file.position - position, bad)
                 position, num_bytes = file.position, 0
@@ -220,14 +219,14 @@ def _read_file(path: Path, plan: _Plan) -> Iterator[Batch]:
 
 
 def _text(element: ElementTree.Element | None) -> str:
-    """All text inside an element but that of formulas."""
+    """All text inside an element except formulas."""
     if element is None:
         return ""
     pieces = [element.text or ""]
     for part in element:
         name = part.tag.rpartition("}")[2]
         if name in ("sub", "sup"):
-            # Files laid out for reading break the line inside of "H2O".
+            # Pretty-printed files break the line inside of "H2O".
             text = pieces[-1].rstrip()
             if "\n" in pieces[-1][len(text) :]:
                 pieces[-1] = text

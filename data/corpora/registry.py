@@ -1,4 +1,4 @@
-"""The datasets: where each comes from, how it is read, what it may be called."""
+"""The datasets: each one's source, how it is read, and its names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from data.corpora import books, custom, pubmed, sample, wiki
 from data.corpora.formatting import Corpus, total_size
 from data.fetching.sources import SOURCES, Source
 
-# Corpus, its files, and the arguments that change the result.
+# The corpus, its files, and the arguments that change the result.
 Opened = tuple[Corpus, list[Path], dict[str, Any]]
 Opener = Callable[[str, Path, argparse.Namespace], Opened]
 ENCODING_OPTIONS = ("fallback_encoding", "encoding_errors")
@@ -21,9 +21,10 @@ ENCODING_OPTIONS = ("fallback_encoding", "encoding_errors")
 class Dataset(NamedTuple):
     """One dataset.
 
-    What is text to pre-train on has a formatted file and an opener, which is given the dataset's name,
-    the working directory and the command line's options, of which `options` are read; or it is made of
-    other corpora. `read_with`: it is no text of its own, but read together with that one.
+    A corpus to pre-train on has `formatted_file` and `open`, which gets the dataset's name, the working
+    directory and the command line's options, and reads those named in `options`. A dataset `made_of`
+    several corpora has neither. One with `read_with` is only read together with that dataset. All
+    others are only downloaded.
     """
 
     source: Source | None = None
@@ -35,10 +36,10 @@ class Dataset(NamedTuple):
 
 
 def open_corpus(options: argparse.Namespace, working_dir: Path) -> Opened:
-    """How to read the corpus `options.dataset`, whose own files it has.
+    """The corpus `options.dataset`, ready to be read.
 
     Raises:
-      UserError: its files are not there; says how they come there.
+      UserError: its files are missing; says how to get them.
     """
     opener = DATASETS[options.dataset].open
     assert opener
@@ -47,17 +48,17 @@ def open_corpus(options: argparse.Namespace, working_dir: Path) -> Opened:
 
 
 def find_dumps(folder: Path, dataset: str, *, needed: bool = True) -> list[Path]:
-    """A wiki's dump; where none has a dump's name, the single file that may be one under another.
+    """The files of a wiki's dump; if none has a dump's name, the only .xml or .xml.bz2 file in `folder`.
 
     Raises:
-      UserError: several might be it; or there is none and it is `needed`.
+      UserError: there are several such files, or none although `needed`.
     """
     found = wiki.placed_dumps(folder, dataset)
     others = sorted(path for path in folder.glob("[!.]*") if path.name.endswith((".xml", ".xml.bz2")))
     if not found and len(others) > 1:
         raise UserError(
             f"{folder}: which of {', '.join(path.name for path in others)} is the dump? Rename it to "
-            f"{dataset}.xml or {dataset}.xml.bz2, or take the others away"
+            f"{dataset}.xml or {dataset}.xml.bz2, or move the others away"
         )
     if not found and others:
         print(f"taking {others[0]} as the dump", flush=True)
@@ -69,7 +70,7 @@ def _encoding(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _open_wiki(dataset: str, working_dir: Path, options: argparse.Namespace) -> Opened:
-    # Not named where it is off, so that what was made before there was a report counts as the same.
+    # Left out if off, so that text formatted before this option existed has the same arguments.
     report: dict[str, Any] = {"keep_report": True} if options.keep_report else {}
     if options.skip_wikiextractor:
         paths = wiki.find_extracted(working_dir / "extracted" / dataset)
@@ -99,7 +100,7 @@ def _open_books(dataset: str, working_dir: Path, options: argparse.Namespace) ->
 def _open_sample(dataset: str, working_dir: Path, options: argparse.Namespace) -> Opened:
     articles = working_dir / "download" / "sample" / sample.ARTICLES_FILE
     if not articles.is_file():
-        raise UserError(f"{articles} is not there: run bertPrep.py --action=download --dataset=sample first")
+        raise UserError(f"{articles} does not exist: run bertPrep.py --action=download --dataset=sample first")
     return _open_text([articles], "paragraph", options)
 
 
@@ -137,10 +138,10 @@ DATASETS = {
     "books_wiki_en_corpus": Dataset(made_of=("bookscorpus", "wikicorpus_en")),
     "pubmed_daily_update": Dataset(SOURCES["pubmed_daily_update"], read_with="pubmed_baseline"),
 }
-# What is fetched for other ends: questions, sentences, weights.
+# Datasets that are only downloaded: questions, sentences, weights.
 DATASETS.update({name: Dataset(source) for name, source in SOURCES.items() if name not in DATASETS})
 
-# The corpora that each dataset of text is made of.
+# The corpora of each dataset to pre-train on.
 CORPORA_OF = {
     name: dataset.made_of or (name,) for name, dataset in DATASETS.items() if dataset.made_of or dataset.formatted_file
 }
@@ -148,9 +149,9 @@ FORMATTED_FILES = {name: dataset.formatted_file for name, dataset in DATASETS.it
 
 
 def corpora_of(dataset: str) -> tuple[str, ...]:
-    """Raises: UserError where it is no text to pre-train on."""
+    """Raises: UserError where `dataset` is not for pre-training."""
     if dataset in DATASETS and (other := DATASETS[dataset].read_with):
         raise UserError(f"dataset={dataset} is read together with {other}: --dataset={other}")
     if dataset not in CORPORA_OF:
-        raise UserError(f"dataset={dataset} is no text to pre-train on; there are {', '.join(CORPORA_OF)}")
+        raise UserError(f"dataset={dataset} is not for pre-training; choose one of {', '.join(CORPORA_OF)}")
     return CORPORA_OF[dataset]

@@ -1,15 +1,14 @@
 """Writes the sample corpus: a small encyclopedia of an invented country, and questions about it.
 
-Nothing of it is anybody's text. A seed draws towns and their facts (river, trade, dish, ...); a
-grammar states the facts of a town in one of several ways, takes some of them up again in other
-words, and asks for others and answers. So everything runs without a network, and a small model
-learns in minutes what questions need: which words are rivers, dishes, trades, and to find the
-place where a fact was told.
+All of it is generated, so everything can be tried without a network. Towns and their facts (river,
+trade, dish, ...) are drawn from a seed; a grammar states each fact in one of several ways, mentions
+some again in other words, and asks about others and answers. In minutes a small model learns what
+the questions need: which words are rivers, dishes or trades, and to find where a fact was stated.
 
-The question files are in SQuAD's format. Their towns are described, but never asked about, in the
-encyclopedia. No town is in both files, and no word that is a fact: a half of every family belongs
-to the training questions, the other half to those that score. So which of two unknown words is a
-river, only pre-training can have taught.
+The question files are in SQuAD's format. The encyclopedia describes their towns but never asks about
+them. The two files share no town and no answer: half of the words of each family belong to the
+training questions, the other half to the development questions. So only pre-training can teach a
+model which of two words that it never saw in fine-tuning is a river.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _NUM_ARTICLES = 5000
 _LONG_ARTICLE_EVERY = 4
 _TOWNS_IN_LONG_ARTICLE = (4, 7)
 _FACTS_PER_TOWN = 5
-# An asked town has one fact of these relations, which is asked for, and one of the others.
+# A town of a question file has one fact of these relations, which is asked for, and one of the others.
 _ASKED_RELATIONS = ("river", "dish", "founder", "material")
 
 _FIRST_NAMES = (
@@ -48,7 +47,7 @@ _VOWELS = "a e i o u ai ea or ar en".split()
 _ENDS = "dal mar ton vik ra len by nor sted wick heim fell".split()
 _NUM_SECOND_NAMES = 160
 
-# Words in families. What unites a family is for the model to find out; no word is in two of them.
+# Words by family. The model has to find out what a family has in common; no word is in two families.
 _POOLS: dict[str, str] = {
     "river": (
         "Alder Arrow Badger Bracken Candle Clover Dove Ember Flint Gull Hazel Holly Kestrel Laurel "
@@ -93,7 +92,7 @@ _POOLS: dict[str, str] = {
 
 
 class Relation(NamedTuple):
-    """A kind of fact: its family of words, how it is stated, taken up again, and asked for."""
+    """A kind of fact: its family of words, and sentences that state it, mention it again, and ask for it."""
 
     pool: str
     statements: tuple[str, ...]
@@ -198,7 +197,7 @@ _REGIONS = ("north", "south", "east", "west", "hills", "plains", "marshes", "val
 
 
 class Town(NamedTuple):
-    """A town's name, its facts by relation, and a paragraph: what states them, what follows."""
+    """A town's name, its facts by relation, and its paragraph: the statements, then the sequel."""
 
     name: str
     facts: dict[str, str]
@@ -221,7 +220,7 @@ def _names(rng: random.Random) -> Iterator[str]:
 
 
 def _make_town(rng: random.Random, name: str, facts: dict[str, str], asks: bool) -> Town:
-    """States facts; then, in the same order, takes half of them up and asks for the others if `asks`."""
+    """States facts; then, in the same order, mentions about half of them again and, if `asks`, asks for the others."""
     statements = [rng.choice(_OPENINGS).format(t=name, region=rng.choice(_REGIONS))]
     sequel = []
     for relation, fact in facts.items():
@@ -234,8 +233,8 @@ def _make_town(rng: random.Random, name: str, facts: dict[str, str], asks: bool)
     return Town(name, facts, statements, sequel)
 
 
-def _make_told_town(rng: random.Random, name: str) -> Town:
-    """A town of the encyclopedia: several facts of any relations, questions and answers."""
+def _make_encyclopedia_town(rng: random.Random, name: str) -> Town:
+    """A town of the encyclopedia only: several facts of any relations, with questions and answers."""
     relations = rng.sample(sorted(_RELATIONS), _FACTS_PER_TOWN)
     facts = {relation: rng.choice(_POOLS[_RELATIONS[relation].pool].split()) for relation in relations}
     return _make_town(rng, name, facts, asks=True)
@@ -251,7 +250,7 @@ def _make_asked_town(rng: random.Random, name: str, words: dict[str, list[str]])
 
 
 def _split_words(rng: random.Random) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
-    """Two halves of every family: the words of the training questions, and those of the others."""
+    """Two halves of every family: words for the training questions, and for the development questions."""
     training, held_out = {}, {}
     for pool, text in _POOLS.items():
         words = rng.sample(text.split(), len(text.split()))
@@ -276,7 +275,7 @@ def _ask(rng: random.Random, towns: Sequence[Town], prefix: str) -> dict[str, An
 
 
 def generate(seed: int) -> tuple[str, dict[str, dict[str, Any]]]:
-    """The articles (a paragraph a line, a blank line between articles) and the question files."""
+    """The articles (one paragraph per line, a blank line between articles) and the question files."""
     rng = random.Random(seed)
     names = _names(rng)
     articles: list[list[Town]] = []
@@ -288,7 +287,7 @@ def generate(seed: int) -> tuple[str, dict[str, dict[str, Any]]]:
         questions[name] = _ask(rng, asked, name.split("-")[0])
     for number in range(_NUM_ARTICLES - len(articles)):
         size = 1 if number % _LONG_ARTICLE_EVERY else rng.randint(*_TOWNS_IN_LONG_ARTICLE)
-        articles.append([_make_told_town(rng, next(names)) for _ in range(size)])
+        articles.append([_make_encyclopedia_town(rng, next(names)) for _ in range(size)])
     rng.shuffle(articles)
     return "\n".join("".join(town.text + "\n" for town in article) for article in articles), questions
 

@@ -1,8 +1,8 @@
-"""Reads text files of people's own: folders, encodings, and documents inside a file.
+"""Reads users' text files: folders, encodings, and documents inside a file.
 
-A file is UTF-8, with or without a byte-order mark, or UTF-16/32 with one. Where it is neither, the
-encoding it states about itself ("Character set encoding: ISO-8859-1", as Project Gutenberg's heads
-do) counts, then the one the user names for such files; no encoding is ever guessed.
+A file is UTF-8, with or without a byte-order mark, or UTF-16/32 with one. Otherwise the encoding that
+it states itself ("Character set encoding: ISO-8859-1" in Project Gutenberg's headers) is tried, then
+the user's fallback encoding. No encoding is ever guessed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bert_tf.base.errors import UserError
 
 _BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
-    # UTF-32's mark begins with UTF-16's.
+    # UTF-32 before UTF-16, because its mark begins with UTF-16's.
     (codecs.BOM_UTF32_LE, "utf-32"),
     (codecs.BOM_UTF32_BE, "utf-32"),
     (codecs.BOM_UTF16_LE, "utf-16"),
@@ -32,22 +32,21 @@ _BYTE_ORDER_MARKS = (
 _STATED_ENCODING = re.compile(rb"(?im)^character set encoding:\s*([\w.:-]+)")
 _HEAD_BYTES = 20_000
 _BLOCK_BYTES = 1 << 20
-# A document is held in memory, several times over: this keeps a process well under 1 GiB.
+# Documents are held in memory in several copies: this keeps a process well below 1 GiB.
 LARGEST_DOCUMENT_BYTES = 32 << 20
 
 
 def find_text_files(folder: Path, suffixes: Sequence[str] = (".txt",)) -> list[Path]:
-    """The files below `folder` at any depth that end so, sorted; hidden ones left out, links
-    followed.
+    """The files with these suffixes at any depth below `folder`, sorted, without hidden ones; follows links.
 
     Raises:
-      UserError: a folder cannot be looked into, or a link leads to nothing.
+      UserError: a folder cannot be read, or a link is broken.
     """
     found: list[Path] = []
     walked: set[tuple[int, int]] = set()
     for where, folders, names in os.walk(folder, onerror=_refuse_unreadable, followlinks=True):
         status = os.stat(where)
-        # A link to a folder above would lead round and round.
+        # A link to a parent folder would never end.
         if (status.st_dev, status.st_ino) in walked:
             folders.clear()
             continue
@@ -58,7 +57,7 @@ def find_text_files(folder: Path, suffixes: Sequence[str] = (".txt",)) -> list[P
             if name.startswith(".") or not name.lower().endswith(tuple(suffixes)):
                 continue
             if not path.exists():
-                raise UserError(f"{path}: a link to {os.readlink(path)}, which does not exist: mend or delete it")
+                raise UserError(f"{path}: a link to {os.readlink(path)}, which does not exist: repair or delete it")
             if path.is_file():
                 found.append(path)
     return sorted(found)
@@ -97,10 +96,10 @@ def import_pyarrow(path: Path) -> Any:
 
 @contextlib.contextmanager
 def _open_unpacked(path: Path) -> Iterator[Any]:
-    """Opens a file for reading what is packed in it where its name ends in .gz or .zst.
+    """Opens a file for reading, decompressed if its name ends in .gz or .zst.
 
     Raises:
-      UserError: it may not be read or, also while it is read, is damaged.
+      UserError: the file may not be read, or is found damaged inside the `with` block.
     """
     try:
         with open_bytes(path) as raw:
@@ -113,7 +112,9 @@ def _open_unpacked(path: Path) -> Iterator[Any]:
     except (EOFError, OSError, zlib.error) as error:
         if getattr(error, "errno", None) is not None:
             raise
-        raise UserError(f"{path}: damaged, or not packed as its name says ({error}): fetch or pack it again") from None
+        raise UserError(
+            f"{path}: damaged, or not compressed as its name says ({error}): fetch or compress it again"
+        ) from None
 
 
 def known_encoding(name: str) -> str:
@@ -123,21 +124,21 @@ def known_encoding(name: str) -> str:
       UserError: Python does not know it.
     """
     try:
-        # Refuses what is no encoding of text, such as base64.
+        # Refuses codecs that are not for text, such as base64.
         " ".encode(name)
         return codecs.lookup(name).name
     except (LookupError, ValueError):
         raise UserError(
-            f"fallback_encoding={name}: no encoding of text that Python knows; latin-1, cp1252 or koi8-r are"
+            f"fallback_encoding={name}: not a text encoding that Python knows, such as latin-1, cp1252 or koi8-r"
         ) from None
 
 
 class BinaryFileError(UserError):
-    """No text at all, whatever its encoding."""
+    """A file that is not text in any encoding."""
 
 
 def _first_invalid_byte(path: Path, encoding: str) -> int | None:
-    """Where `path` is wrong in `encoding`, or has a NUL, which no text has."""
+    """The offset of the first byte that is invalid in `encoding`, or a NUL, which text never holds."""
     decoder = codecs.getincrementaldecoder(encoding)()
     has_wide_units = encoding.startswith(("utf-16", "utf-32", "utf_16", "utf_32"))
     offset = 0
@@ -148,7 +149,7 @@ def _first_invalid_byte(path: Path, encoding: str) -> int | None:
             try:
                 decoder.decode(block, final=not block)
             except UnicodeError as error:
-                # Some encodings say no place.
+                # Some codecs do not say where.
                 return offset - pending + getattr(error, "start", 0)
             if not has_wide_units and b"\0" in block:
                 return offset + block.index(b"\0")
@@ -166,11 +167,11 @@ def _decodes(path: Path, encoding: str) -> bool:
 
 
 def encoding_of(path: Path, fallback: str | None) -> str:
-    """The encoding to read `path` with; `fallback` is for files that say nothing about theirs.
+    """The encoding of `path`; `fallback` is for files that do not state theirs.
 
     Raises:
-      BinaryFileError: it is no text.
-      UserError: neither UTF-8 nor anything stated; names the first offending byte.
+      BinaryFileError: the file is not text.
+      UserError: no encoding fits; names the first invalid byte.
     """
     with _open_unpacked(path) as file:
         head = file.read(_HEAD_BYTES)
@@ -189,8 +190,8 @@ def encoding_of(path: Path, fallback: str | None) -> str:
             return known_encoding(candidate)
     if encoding == "utf-8" and b"\0" in head:
         raise BinaryFileError(
-            f"{path}: a binary file, no text (a NUL at byte {head.index(0)}): take it out of the "
-            "input; if it is UTF-16 without a byte-order mark, --fallback_encoding=utf-16-le"
+            f"{path}: a binary file, not text (a NUL at byte {head.index(0)}): take it out of the "
+            "input; if it is UTF-16 without a byte-order mark, give --fallback_encoding=utf-16-le"
         )
     with _open_unpacked(path) as file:
         for _ in range(offset // _BLOCK_BYTES):
@@ -207,10 +208,10 @@ def encoding_of(path: Path, fallback: str | None) -> str:
 
 @contextlib.contextmanager
 def open_text(path: Path, fallback: str | None = None, errors: str = "strict") -> Iterator[IO[str]]:
-    """Opens `path` unpacked and decoded, line ends as ``\\n`` and without a byte-order mark.
+    """Opens `path` decompressed and decoded, with ``\\n`` as line ends and without a byte-order mark.
 
     With ``errors="replace"`` a file of unknown encoding is read as UTF-8 with U+FFFD for each
-    wrong sequence.
+    invalid sequence.
     """
     try:
         encoding = encoding_of(path, fallback)
@@ -230,9 +231,9 @@ def num_utf8_bytes(text: str) -> int:
 
 def document_too_large(where: str) -> UserError:
     return UserError(
-        f"{where}: a document of more than {LARGEST_DOCUMENT_BYTES:,} bytes, and one is held in memory as a "
-        "whole: cut it into several; or let --dataset=custom make a document of what lies between blank lines "
-        "(--input_format=paragraph) or of each line (--input_format=line)"
+        f"{where}: a document of more than {LARGEST_DOCUMENT_BYTES:,} bytes, too large to be held in memory: "
+        "split it into several; or let --dataset=custom split it at blank lines "
+        "(--input_format=paragraph) or at every line (--input_format=line)"
     )
 
 
@@ -240,7 +241,7 @@ def read_lines(path: Path, file: IO[str]) -> Iterator[str]:
     """The lines of an open file, stripped.
 
     Raises:
-      UserError: a line is larger than a document may be; it is not read to its end.
+      UserError: a line is larger than `LARGEST_DOCUMENT_BYTES`; it is not read to its end.
     """
     number = 0
     while line := file.readline(LARGEST_DOCUMENT_BYTES + 2):
@@ -251,10 +252,10 @@ def read_lines(path: Path, file: IO[str]) -> Iterator[str]:
 
 
 def document_lines(path: Path, lines: Iterable[str]) -> list[str]:
-    """The lines of one document.
+    """The lines of one document as a list.
 
     Raises:
-      UserError: it is too large.
+      UserError: the document is too large.
     """
     found, num_bytes = [], 0
     for line in lines:
@@ -266,7 +267,7 @@ def document_lines(path: Path, lines: Iterable[str]) -> list[str]:
 
 
 def blank_line_separated(lines: Iterable[str]) -> Iterator[list[str]]:
-    """Runs of lines that are not blank: the paragraphs of hard-wrapped text."""
+    """Groups of consecutive non-blank lines: the paragraphs of hard-wrapped text."""
     block: list[str] = []
     for line in lines:
         if line:

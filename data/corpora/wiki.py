@@ -1,4 +1,4 @@
-"""Wikipedia's XML dumps to one article a line, streaming."""
+"""Wikipedia's XML dumps to one article per line, streaming."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from data.corpora.formatting import Batch, Cleaned, as_line
 from data.corpora.wikitext import Removed, is_prose, paragraphs_of, unescape
 from data.corpora.xml_files import XmlFile
 
-# Datasets and the names of their wikis in the names of published dumps.
+# Each dataset's wiki, as in the file names of published dumps.
 WIKIS = {"wikicorpus_en": "enwiki", "wikicorpus_zh": "zhwiki"}
 _REDIRECT = re.compile(r"\s*#\s*(REDIRECT|重定向|重新導向)", re.IGNORECASE)
 
 
 class Page(NamedTuple):
-    """A page of a dump; `text` is that of its last revision."""
+    """A page of a dump with the text of its last revision."""
 
     title: str
     namespace: int
@@ -31,7 +31,7 @@ class Page(NamedTuple):
 
 
 def placed_dumps(folder: Path, dataset: str) -> list[Path]:
-    """The dump in `folder`: <dataset>.xml(.bz2), else files named as they are published, or none."""
+    """The dump in `folder`: <dataset>.xml(.bz2), else files with the names of published dumps; perhaps none."""
     for name in (f"{dataset}.xml", f"{dataset}.xml.bz2"):
         if (folder / name).is_file():
             return [folder / name]
@@ -46,15 +46,15 @@ def find_dumps(folder: Path, dataset: str) -> list[Path]:
     """As `placed_dumps`.
 
     Raises:
-      UserError: there is none; says where to put one.
+      UserError: there is no dump.
     """
     found = placed_dumps(folder, dataset)
     if not found:
         wiki = WIKIS[dataset]
         raise UserError(
             f"{folder} holds no Wikipedia dump: bertPrep.py --action=download --dataset={dataset} "
-            f"fetches the newest one; or put {dataset}.xml.bz2 (or .xml, or a dump's own {wiki}-"
-            f"<date>-pages-articles.xml.bz2, in one file or many) there, published at "
+            f"fetches the newest one; or put {dataset}.xml.bz2 (or .xml, or the published {wiki}-"
+            f"<date>-pages-articles.xml.bz2, in one or several files) there, from "
             f"dumps.wikimedia.org/{wiki}"
         )
     return found
@@ -70,7 +70,7 @@ class _PageBuilder:
         self._key = "0"
         self._is_inside = False
         self._begin_page()
-        # The data of the element that is open, if it is wanted.
+        # The character data of the open element; None if it is not needed.
         self._data: list[str] | None = None
         self._num_bytes = 0
 
@@ -118,13 +118,13 @@ class _PageBuilder:
     def _page(self) -> Page:
         namespace, title = self._namespace, self._title
         if namespace is None:
-            # Dumps from before 2011 name the namespace only in the title: "Talk:Paris".
+            # In dumps from before 2011 only the title tells the namespace: "Talk:Paris".
             namespace = self._namespaces.get(title.partition(":")[0], 0) if ":" in title else 0
         return Page(title, namespace, self._is_redirect or bool(_REDIRECT.match(self._text)), self._text)
 
 
 def _read_pages(file: XmlFile) -> Iterator[Page]:
-    # What the file declares was decoded already.
+    # XmlFile gives UTF-8, whatever the file declares.
     parser, builder = expat.ParserCreate("utf-8"), _PageBuilder(file.path)
     parser.buffer_text, parser.buffer_size = True, xml_files.BLOCK_BYTES
     parser.StartElementHandler, parser.EndElementHandler = builder.start, builder.end
@@ -138,7 +138,7 @@ def _read_pages(file: XmlFile) -> Iterator[Page]:
     except UserError:
         raise
     except (expat.ExpatError, ValueError) as error:
-        # ValueError: a namespace that is no number. The pages before the damage are whole.
+        # ValueError: a namespace that is not a number. The pages before the damage are complete.
         yield from builder.found
         file.note_damage(f"XML: {error}")
 
@@ -146,12 +146,12 @@ def _read_pages(file: XmlFile) -> Iterator[Page]:
 def read_batches(paths: Iterable[Path], damages: list[str], *, keep_report: bool = False) -> Iterator[Batch]:
     """Articles in batches of about equal size, each as its title, a line end and its text.
 
-    Other namespaces and redirects are counted and, with `keep_report`, named. Of a file that ends
-    early or is damaged the articles up to there are kept, and a sentence that says so is appended to
+    Dropped pages (other namespaces, redirects) are counted and, with `keep_report`, listed. If a file
+    ends early or is damaged, the articles before that are kept, and a sentence about it is appended to
     `damages`.
 
     Raises:
-      UserError: a file holds no page, or its encoding is not what it declares.
+      UserError: a file holds no page, or is not written in the encoding that it declares.
     """
     for path in paths:
         file = XmlFile(path)
@@ -219,10 +219,10 @@ def clean_batch(batch: Batch, *, keep_report: bool = False) -> Cleaned:
 
 
 def find_extracted(folder: Path) -> list[Path]:
-    """What wikiextractor has written below `folder`.
+    """The files that wikiextractor has written below `folder`.
 
     Raises:
-      UserError: nothing is there; says how to do without.
+      UserError: there are none.
     """
     found = sorted(path for path in folder.rglob("wiki_*") if not path.suffix and path.is_file())
     if not found:
@@ -250,12 +250,12 @@ def _extracted_articles(path: Path, lines: Iterator[str]) -> Iterator[str]:
     numbered = enumerate(lines, 1)
     for number, line in numbered:
         if line.startswith("<doc "):
-            # Its first line is the title.
+            # The first line inside <doc> is the title.
             yield "\n".join(text_files.document_lines(path, _extracted_article(path, numbered)))
         elif line:
             raise UserError(
                 f"{path}, line {number}: no <doc ...>, with which wikiextractor "
-                "begins an article (its --json files: --dataset=custom "
+                "begins an article (for its --json files use --dataset=custom "
                 "--input_format=jsonl)"
             )
 

@@ -1,7 +1,7 @@
-"""MediaWiki's templates as the text that a reader sees in their place.
+"""Renders MediaWiki's templates as the text that a reader sees.
 
-Only those that stand for a piece of a sentence are known here; all others are boxes, notes and marks.
-What is shown is right or nothing: a number without its unit, or an age of 1950, would be worse than a gap.
+Only templates that stand for a part of a sentence are rendered; the others are boxes, notes and marks.
+Where the right text is not certain nothing is rendered: a number without its unit is worse than a gap.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ import re
 from collections.abc import Iterable
 from typing import Callable, Optional
 
-# By number ("1", "2", ...) and by name.
+# Keys are numbers ("1", "2", ...) and names.
 Arguments = dict[str, str]
 Render = Callable[[Arguments], Optional[str]]
 
 
 def read_arguments(parts: Iterable[str]) -> Arguments:
-    """The pieces between a template's bars as MediaWiki reads them.
+    """A template's arguments, given the parts between its bars, as MediaWiki reads them.
 
-    A piece with "=" is named, perhaps by a number, and loses the white space around its name and its
-    value; the others are counted. Of several with the same name the last one counts.
+    A part with "=" is named (its name may be a number), and white space around name and value is
+    removed; the others are numbered. Of several with the same name the last one counts.
     """
     arguments: Arguments = {}
     num_unnamed = 0
@@ -94,11 +94,11 @@ _UNITS = {
 }
 _POWERS = {"3": "thousand", "6": "million", "9": "billion", "12": "trillion"}
 _POWER = re.compile(r"e(3|6|9|12)(?=\D)")
-# What follows in a measure of two units: 6 ft 2 in.
+# The second unit of a measure such as 6 ft 2 in, by the first one.
 _SMALLER_UNIT = {"mi": "yd", "yd": "ft", "ft": "in", "st": "lb", "lb": "oz", "h": "min"}
 _NUMBER = re.compile(r"[-−–+]?(?:\d[\d,]*(?:\.\d+)?|\.\d+)")
 _FRACTION = re.compile(r"(?:(\d+)\+)?(\d+/\d+)")
-# Other ways to display a measure leave out the number or the unit that was given.
+# The "disp" options that show both the number and the unit given.
 _DISPLAYS = frozenset(("", "b", "br", "comma", "flip", "or", "s", "semicolon", "slash", "sqbr"))
 
 
@@ -116,13 +116,13 @@ def _unit(code: str) -> str | None:
 
 
 def _convert(arguments: Arguments) -> str | None:
-    """``{{convert|10|-|20|km|mi}}`` -> 10–20 km; the measure that was given, not what it is converted to."""
+    """``{{convert|10|-|20|km|mi}}`` -> 10–20 km: the measure as given, without its conversion."""
     if arguments.get("disp", "") not in _DISPLAYS or arguments.get("adj", "").startswith("pre"):
         return None
     given = [*_numbered(arguments), "", "", ""]
     shown: list[str] = []
     place = 0
-    # Each round reads a number and what stands behind it: a unit, a word like "to", or both.
+    # Each iteration reads a number and what follows it: a unit, a word like "to", or both.
     while (number := _number(given[place])) is not None:
         shown.append(number)
         place += 1
@@ -143,7 +143,7 @@ def _convert(arguments: Arguments) -> str | None:
 
 
 def _age(arguments: Arguments) -> str | None:
-    """Between two dates; the age today is not known."""
+    """Years between two dates; with one date it would be the age today, which is not rendered."""
     numbers = [int(value) for value in _numbered(arguments) if re.fullmatch(r"\d{1,4}", value)]
     if len(numbers) != 6:
         return None
@@ -151,7 +151,7 @@ def _age(arguments: Arguments) -> str | None:
 
 
 def _ship_name(prefix: str, rest: list[str]) -> str | None:
-    """`rest`: the ship's name, what tells it from others of that name, and the number of a way to show them."""
+    """`rest`: the ship's name, its disambiguation (a hull number or year), and the number of a display form."""
     name, number, form = (*rest, "", "", "")[:3]
     whole = f"{prefix} {name}".strip()
     shown = {
@@ -215,7 +215,7 @@ def _ordinal(arguments: Arguments) -> str | None:
 
 
 def _formatted_number(arguments: Arguments) -> str:
-    """``{{formatnum:1234567}}`` -> 1,234,567; with R the other way round."""
+    """``{{formatnum:1234567}}`` -> 1,234,567; with R the reverse."""
     number, way = (*_numbered(arguments), "", "")[:2]
     if way == "R":
         return number.replace(",", "")
@@ -271,7 +271,7 @@ _SHOWN: dict[str, Render] = {
     **dict.fromkeys(("nbsp", "space", "spaces"), _constant(" ")),
     **dict.fromkeys(("!", "pipe"), _constant("|")),
     "=": _constant("="),
-    # Beside the marks of italics an apostrophe would be read as one of them.
+    # Escaped, because next to italics marks ('') an apostrophe would be read as part of them.
     "'s": _constant("&#39;s"),
     "formatnum": _formatted_number,
     "nihongo": _first_of("1", "3", "2"),
@@ -286,7 +286,7 @@ _SHOWN: dict[str, Render] = {
 
 
 def render(content: str) -> str | None:
-    """What stands for ``{{content}}``, templates inside it being replaced already; None where nothing is shown."""
+    """The text of ``{{content}}``, whose inner templates are rendered already; None where nothing is shown."""
     name, *parts = content.split("|")
     name = " ".join(name.replace("_", " ").split())
     function, is_function, first = name.partition(":")

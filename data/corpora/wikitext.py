@@ -1,12 +1,11 @@
-"""MediaWiki's markup to running text: what a reader of the article would read as sentences.
+"""MediaWiki's markup to running text: the sentences of an article.
 
-As BERT's authors did (Devlin et al. 2018, section 3.1), only text passages are kept: headings,
-tables, captions, references and lists go, but for lists whose items are sentences. What goes is
-noted with its reason.
+As in BERT's paper (Devlin et al. 2018, section 3.1) only text passages are kept: headings, tables,
+captions, references and lists are removed, except for list items that are sentences. Removed pieces
+are recorded with the reason.
 
-Every step takes time in proportion to the text, whatever is in it: patterns never look for the same
-end from many beginnings, and brackets are matched in one pass with a stack, so that unbalanced
-markup cannot swallow an article either.
+Every step takes linear time for any text: no pattern searches for the same end from many starts, and
+brackets are matched in one pass with a stack, so that unbalanced markup cannot remove a whole article.
 """
 
 from __future__ import annotations
@@ -18,20 +17,20 @@ from collections.abc import Iterator
 
 from data.corpora import wiki_templates
 
-# (reason, text) of each piece that is not in the passages.
+# (reason, text) of each removed piece.
 Removed = list[tuple[str, str]]
 
 _COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
 _NOWIKI = re.compile(r"<nowiki>([^<]*(?:<(?!/?nowiki>)[^<]*)*)</nowiki>", re.IGNORECASE)
-# What these hold is not part of a sentence.
+# Elements whose content is not part of a sentence.
 _DROPPED_TAGS = (
     "ref|references|math|chem|ce|gallery|timeline|imagemap|source|syntaxhighlight|pre|score|hiero|"
     "graph|templatedata|mapframe|maplink|table|noinclude|includeonly|section|inputbox|indicator"
 )
-# Shown as it is written: "x + 1" but not what needs TeX.
+# Formulas that can be kept as written: "x + 1", but nothing that needs TeX.
 _SIMPLE_FORMULA = re.compile(r"[\w\s+\-=*/().,'^{}]{1,40}")
 _ELEMENT_TAG = re.compile(rf"<(/?)({_DROPPED_TAGS})\b([^<>]*)>", re.IGNORECASE)
-# Where a reference ends that is never closed: at a blank line, a heading or a list.
+# An unclosed reference ends at a blank line, a heading or a list.
 _PARAGRAPH_END = re.compile(r"\n[ \t]*(?=[\n=*#:;]|\Z)")
 _BREAK = re.compile(r"<br\b[^<>]*>", re.IGNORECASE)
 _KEPT_TAGS = (
@@ -45,10 +44,10 @@ _EXTERNAL_LINK = re.compile(r"\[(?:(?:https?:|ftp:)?//|mailto:)([^\[\]\n]*)\]")
 _BARE_LINK = re.compile(r"\b(?:https?|ftp)://[^\s<>\[\]\"]*")
 _QUOTES = re.compile("''+")
 _SWITCH = re.compile(r"__[A-Z]+__")
-# Longer ones are no characters, and reading them as numbers takes quadratic time.
+# References this long are not characters, and parsing them as numbers takes quadratic time.
 _LONG_CHARACTER_REFERENCE = re.compile(r"&#[0-9]{8,};?")
-# Of text in which each run of white space is a single space. Patterns that begin with one certain
-# character are searched for several times faster than others, so these are asked first.
+# For text in which white space is single spaces. Patterns that begin with a fixed character are several
+# times faster than others, so the first two tell whether the third is worth applying.
 _EMPTY_PARENTHESES_INSIDE = (re.compile(r"\([ ,;:.–-]*[)\]]"), re.compile(r"\[[ ,;:.–-]*[)\]]"))
 _EMPTY_PARENTHESES = re.compile(r" ?[(\[][ ,;:.–-]*[)\]]")
 _LEADING_COMMAS = re.compile(r"\( ?(?:[,;:] ?)+")
@@ -60,10 +59,10 @@ _TABLE_REMAINS = re.compile(r"[|]|\{[|]|(?:colspan|rowspan|style|class|align|wid
 
 _SENTENCE_STOP = re.compile(r"[.!?…][\"'”’)\]]*(?:\s|$)|[。！？｡।॥؟۔]")
 _WORD = re.compile(r"[^\W_]+")
-# A line without a stop is prose from so many words on, and the announcement of a list ("They are:") from so many.
+# Prose has a full stop or so many words, or introduces a list ("They are:") with so many.
 _MIN_WORDS_WITHOUT_STOP, _MIN_WORDS_BEFORE_COLON = 8, 2
 _MIN_WORDS_OF_LIST_ITEM = 5
-# Sections whose lists are of books, links and notes, which have stops like sentences.
+# Sections whose list items (books, links, notes) have full stops but are not sentences.
 _REFERENCE_SECTIONS = frozenset(
     name.strip()
     for name in """
@@ -74,7 +73,7 @@ _REFERENCE_SECTIONS = frozenset(
     """.split(",")
 )
 
-# Namespaces whose links show a picture, or nothing, where they stand: English and Chinese names.
+# Namespaces whose links show a picture or nothing in the text: English and Chinese names.
 _HIDDEN_NAMESPACES = frozenset("file image media category 文件 檔案 档案 图像 圖像 媒体 媒體 分类 分類".split())
 # Chinese: "-{zh-hans:计算机; zh-hant:電腦}-" has a form for each script and region, "-{T|...}-"
 # changes what is shown elsewhere, "-{...}-" alone only protects its content.
@@ -83,15 +82,15 @@ _VARIANT = re.compile(r"(?:^|;)\s*(zh(?:-\w+)?)\s*:\s*([^;]*)")
 _VARIANT_ORDER = ("zh-hans", "zh-cn", "zh", "zh-sg", "zh-my", "zh-hant", "zh-tw", "zh-hk", "zh-mo")
 _SILENT_FLAGS = frozenset("TH-")
 _LANGUAGE_PREFIX = re.compile(r"[a-z]{2,3}(?:-[a-z]+)*")
-# Prefixes of two or three letters that are no languages: they show their text.
+# Prefixes that look like languages but are projects: their links show their text.
 _PROJECT_PREFIXES = frozenset({"wp", "wt", "mw", "doi", "rfc", "s", "b", "n", "q", "v", "d", "m"})
 
-# MediaWiki stops at 40 templates inside each other; what is deeper here is dropped.
+# MediaWiki stops at 40 nested templates; brackets nested deeper than this are dropped.
 _MAX_DEPTH = 100
-# Brackets, and why what they held is not in the text.
+# Brackets, and the reason recorded when their content is removed.
 _REASONS = {"{{": "templates", "{{{": "parameters", "[[": "hidden_links", "{|": "tables"}
-# Bars and equals signs inside of a bracket belong to its text, not to the template around it. Until all
-# brackets are closed, two characters that XML does not allow stand for them.
+# Bars and equals signs in rendered text must not be read as syntax of the template around it. Until all
+# brackets are closed they are replaced by two characters that XML does not allow.
 _PROTECTED = str.maketrans("|=", "\x01\x02")
 
 
@@ -100,7 +99,7 @@ def _unprotected(text: str) -> str:
 
 
 def _render_link(content: str) -> str:
-    # A bar from {{!}} separates as a bar of the link's own.
+    # A bar from {{!}} separates like a literal one.
     target, *rest = content.replace("\x01", "|").split("|")
     target = target.strip()
     shown = rest[-1] if rest else target.lstrip(":")
@@ -132,7 +131,7 @@ def _render_formula(content: str) -> str:
 def _closing_tags(tags: list[re.Match[str]]) -> list[re.Match[str] | None]:
     """For each tag the one that closes its element, if any.
 
-    References hold no others: one that is open where the next one begins is never closed.
+    References do not nest: one that is still open where the next one begins is unclosed.
     """
     following: dict[str, re.Match[str]] = {}
     closings: list[re.Match[str] | None] = []
@@ -148,7 +147,7 @@ def _closing_tags(tags: list[re.Match[str]]) -> list[re.Match[str] | None]:
 def _without_elements(text: str, removed: Removed) -> str:
     """Removes elements that hold no sentences.
 
-    Of one that is never closed only the tag goes, of a reference all up to the paragraph's end.
+    Of an unclosed element only the tag is removed, of an unclosed reference all up to the paragraph's end.
     """
     tags = list(_ELEMENT_TAG.finditer(text))
     pieces: list[str] = []
@@ -174,7 +173,7 @@ def _without_elements(text: str, removed: Removed) -> str:
 
 
 class _Brackets:
-    """The pieces of a text and the brackets that are open among them, innermost last."""
+    """A stack of open brackets (innermost last) and the pieces of text around and inside them."""
 
     def __init__(self, removed: Removed) -> None:
         self.pieces: list[str] = []
@@ -186,11 +185,11 @@ class _Brackets:
         self._open.append((kind, len(self.pieces)))
         self._num_open[kind] += 1
         if kind == "{|":
-            # Stays where the table is never closed; all that follows is in it then.
+            # Stays in the text if the table is never closed: `_blocks` then treats what follows as table rows.
             self.pieces.append("\n{|")
 
     def close(self, kind: str) -> bool:
-        """Ends the innermost `kind`; what was opened inside and not closed was no markup."""
+        """Closes the innermost `kind`; brackets opened inside it and never closed are not markup."""
         if not self._num_open[kind]:
             return False
         opened = ""
@@ -216,7 +215,7 @@ class _Brackets:
 
 
 def _braces(length: int) -> list[str]:
-    """A run of braces as the brackets it opens, outermost first: parameters have three."""
+    """The brackets that a row of `length` braces opens, outermost first: a parameter has three braces."""
     threes = length % 2
     return ["{{{"] * threes + ["{{"] * ((length - 3 * threes) // 2)
 
@@ -262,8 +261,8 @@ def _external_link_text(match: re.Match[str]) -> str:
     return "".join(match[1].split(None, 1)[1:])
 
 
-def _behind_bare_link(match: re.Match[str]) -> str:
-    """The punctuation at the end of an address, which belongs to the sentence."""
+def _punctuation_after_link(match: re.Match[str]) -> str:
+    """The punctuation at the end of a bare link, which belongs to the sentence."""
     link = match[0]
     return link[len(link.rstrip(",;.:!?" if "(" in link else ",;.:!?)")) :]
 
@@ -276,7 +275,7 @@ def unescape(text: str) -> str:
 def _without_inline_markup(text: str) -> str:
     text = _EXTERNAL_LINK.sub(_external_link_text, text)
     if "://" in text:
-        text = _BARE_LINK.sub(_behind_bare_link, text)
+        text = _BARE_LINK.sub(_punctuation_after_link, text)
     text = _TAG.sub("", _BREAK.sub(" ", text))
     text = _SWITCH.sub("", _QUOTES.sub("", text))
     # Twice: "&amp;nbsp;" is how some editors write a space.
@@ -284,7 +283,7 @@ def _without_inline_markup(text: str) -> str:
 
 
 def _tidy(paragraph: str) -> str:
-    """Mends what the removed pieces left: empty parentheses, doubled commas, lonely spaces."""
+    """Cleans up after removed pieces: empty parentheses, repeated commas, stray spaces."""
     paragraph = " ".join(paragraph.split())
     if any(inside.search(paragraph) for inside in _EMPTY_PARENTHESES_INSIDE):
         paragraph = _EMPTY_PARENTHESES.sub("", paragraph)
@@ -299,7 +298,7 @@ def _has_words(text: str, number: int) -> bool:
 
 
 def is_prose(paragraph: str) -> bool:
-    """Whether it has the end of a sentence, announces something, or has more words than headings and captions have."""
+    """Whether a paragraph has a sentence end, introduces a list, or has more words than headings and captions."""
     return (
         bool(_SENTENCE_STOP.search(paragraph))
         or _has_words(paragraph, _MIN_WORDS_WITHOUT_STOP)
@@ -308,7 +307,7 @@ def is_prose(paragraph: str) -> bool:
 
 
 def _is_sentence(item: str) -> bool:
-    """Whether a list's item is one: the end of a sentence is in it, and most of its words are no names or numbers."""
+    """Whether a list item is a sentence: it has a sentence end, and most of its words are not names or numbers."""
     stop = _SENTENCE_STOP.search(item)
     if not stop:
         return False
@@ -323,7 +322,7 @@ def _blocks(text: str) -> Iterator[tuple[str, str]]:
     is_in_table = False
     for line in [*text.split("\n"), ""]:
         line = line.strip()
-        # What a list item or a reply begins with: "*", "#", ";", also behind colons.
+        # A list item or a reply begins with "*", "#" or ";", perhaps after colons.
         mark = line.lstrip(":")[:1]
         is_in_table = is_in_table or line.startswith("{|")
         if not line:
@@ -367,7 +366,7 @@ def _passages(text: str, removed: Removed) -> Iterator[str]:
 
 
 def paragraphs_of(wikitext: str, removed: Removed) -> list[str]:
-    """The text passages of an article; adds to `removed` what is in none, in the order of the steps."""
+    """The text passages of an article; appends everything else to `removed`, in the order of the steps."""
     text = _COMMENT.sub("", wikitext)
     text = _NOWIKI.sub(lambda match: re.sub(r"[\[\]{}|<>'=]", lambda c: f"&#{ord(c[0])};", match[1]), text)
     text = _without_elements(text, removed)

@@ -1,7 +1,7 @@
-"""XML files as blocks of UTF-8: packed or not, in any encoding, and up to where they are damaged.
+"""XML files as blocks of UTF-8: compressed or not, in any encoding, and up to where they are damaged.
 
-expat by itself reads UTF-8, UTF-16 and encodings of a byte a character. What declares another one
-(GB18030, Big5, Shift_JIS, UTF-32 ...) is decoded here, so that readers see nothing but UTF-8.
+expat itself reads only UTF-8, UTF-16 and single-byte encodings. Others (GB18030, Big5, Shift_JIS,
+UTF-32 ...) are decoded here, so that readers always get UTF-8.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from data.corpora import text_files
 BLOCK_BYTES = 1 << 18
 _HEAD_BYTES = 1 << 10
 _OPENERS: dict[str, Any] = {".bz2": bz2.BZ2File, ".gz": lambda file: gzip.GzipFile(fileobj=file)}
-# How a file in wide units begins: with a byte-order mark or with "<". UTF-32's begin with UTF-16's.
+# How UTF-16 and UTF-32 files begin: a byte-order mark, or "<". UTF-32 first, because UTF-16's begin alike.
 _WIDE = (
     (codecs.BOM_UTF32_LE, "utf-32"),
     (codecs.BOM_UTF32_BE, "utf-32"),
@@ -38,10 +38,10 @@ _DECLARED = re.compile(rb"<\?xml\s[^>]*?\bencoding\s*=\s*[\"']([\w.:-]+)")
 
 
 class XmlFile:
-    """One file, knowing how far it has been read.
+    """A file being read.
 
     Attributes:
-      damage: why it could not be read to its end; empty as long as it could.
+      damage: why it could not be read to its end; empty if it could so far.
     """
 
     def __init__(self, path: Path):
@@ -53,14 +53,14 @@ class XmlFile:
 
     @property
     def position(self) -> int:
-        """Bytes read of the file itself."""
+        """Bytes read from the file, before decompression."""
         return self._raw.tell()
 
     def close(self) -> None:
         self._raw.close()
 
     def note_damage(self, reason: str) -> None:
-        """Says where and why the file cannot be read any further; what is noted first counts."""
+        """Records where and why the file cannot be read any further; only the first call counts."""
         self.damage = self.damage or (
             f"cut off or damaged at byte {self.position:,} of {self.path.stat().st_size:,} "
             f"({reason}; {self._num_xml_bytes:,} bytes of XML)"
@@ -70,7 +70,7 @@ class XmlFile:
         """The text as UTF-8 up to the file's end or its damage.
 
         Raises:
-          UserError: it declares an encoding that does not exist, or in which it is not written.
+          UserError: the file declares an unknown encoding, or is not written in the one it declares.
         """
         blocks = self._unpacked()
         head = b""
@@ -86,7 +86,7 @@ class XmlFile:
         unpack = _OPENERS.get(self.path.suffix)
         stream: Any = unpack(self._raw) if unpack else self._raw
         try:
-            # Not read(), which forgets what it has where it meets the damage.
+            # Not read(), which discards the bytes before the damage.
             while block := stream.read1(BLOCK_BYTES):
                 self._num_xml_bytes += len(block)
                 yield block
@@ -96,7 +96,7 @@ class XmlFile:
             self.note_damage(str(error))
 
     def _encoding(self, head: bytes) -> str:
-        """What to decode the file from; empty where it is UTF-8."""
+        """The encoding to decode; empty for UTF-8."""
         for start, encoding in _WIDE:
             if head.startswith(start):
                 return encoding
@@ -127,7 +127,7 @@ class XmlFile:
         for block in blocks:
             start = num_decoded - len(decoder.getstate()[0])
             try:
-                # Half a character of UTF-16 is none in UTF-8.
+                # "replace", because a lone UTF-16 surrogate cannot be encoded.
                 yield decoder.decode(block).encode("utf-8", "replace")
             except UnicodeDecodeError as error:
                 raise self._wrong_encoding(encoding, f"byte {start + error.start:,} of its XML") from None

@@ -1,20 +1,20 @@
 """Pre-training instances from a shard of text, by the algorithm of Google's BERT.
 
-A document is walked through in chunks of sentences that fill the target length. Each chunk is cut
-into A and B at a random sentence; half of the time, and always where the chunk is one sentence, B
-is a passage from another document of the shard instead, and the sentences it replaced are put back
-for the next chunk (Devlin et al. 2018, section 3.1 and appendix A.2; the label is 1 for random).
+A document is read in chunks of sentences that fill the target length. Each chunk is split into A and
+B at a random sentence end. Half of the time, and always if the chunk is one sentence, B is instead a
+passage from another document of the shard, and the next chunk begins with the sentences that it
+replaced (Devlin et al. 2018, section 3.1 and appendix A.2; the label is 1 for random).
 
-The shard's tokens are one flat array, so that A and B are ranges of it until the very end: chunks
-are found by bisection, and truncating, joining and masking work on hundreds of instances at once.
-It also leaves the garbage collector nothing to visit; millions of small lists would cost it more
-than the pairing itself.
+The shard's tokens are one flat array, and A and B are ranges of it until the very end: chunks are
+found by bisection, and truncating, joining and masking work on hundreds of instances at once. Nor
+does the garbage collector have to visit millions of small lists, which would take longer than the
+pairing itself.
 
-Every choice comes from (seed, split, shard): the same text gives the same bytes, whichever process
-makes a shard, and no two shards share their choices.
+Every choice is a function of (seed, split, shard): the same text gives the same bytes, whichever
+process makes a shard, and every shard has its own random stream.
 
-A shard is worked on as a whole, in memory. One that would take more than `MOST_WORKING_BYTES`, some
-500 MB of English, is refused.
+A shard is processed in memory as a whole. One that would take more than `MOST_WORKING_BYTES` (some
+500 MB of English) is refused.
 
 Shape letters: N instances, S sequence, P masked positions, T tokens of the shard.
 """
@@ -41,26 +41,26 @@ from bert_tf.records.writer import RecordWriter
 from bert_tf.text.tokenizer import Tokenizer, open_tokenizer
 
 SPLITS = ("training", "test")
-# Masks are drawn when the records are made, or each time they are read.
+# Masks are drawn when the records are made (static), or each time they are read (dynamic).
 MASKINGS = ("static", "dynamic")
 # [CLS] A [SEP] B [SEP]
 _NUM_MARKERS = 3
 _SHORTEST_TARGET = 2
-# Read at once. Larger blocks take no less time, and the processor's cache should hold their words.
+# Text read at once: larger blocks are not faster, and their words should fit the CPU cache.
 _BLOCK_BYTES = 1 << 17
-# Assembled at once, so that it fits a processor's cache. The choices of truncation depend on it.
+# Tokens assembled at once, so that they fit the CPU cache. Changing it changes the random choices of truncation.
 _BLOCK_TOKENS = 1 << 17
-# What the tokens and pairs of a shard may take, so that a process stays below 1 GiB; it takes some 250 MB besides.
+# Limit for the tokens and pairs of a shard, so that a process, which takes some 250 MB besides, stays below 1 GiB.
 MOST_WORKING_BYTES = 3 << 28
-# Of the densest usual text: an ideograph is a token of three bytes. English has four bytes and more a token.
+# In the densest usual text, Chinese, a token is an ideograph of three bytes. English has four bytes or more per token.
 _TEXT_BYTES_PER_TOKEN = 3
-# Five numbers of 32 bits, and a place in the shuffled order.
+# Five 32-bit numbers, and a place in the shuffled order.
 _PAIR_BYTES = 28
 
 
 @dataclasses.dataclass(frozen=True)
 class ExampleSettings:
-    """What the instances of a data set have in common.
+    """Settings of `create_tfrecord_files`.
 
     Raises: UserError for a value out of range.
     """
@@ -89,13 +89,13 @@ class ExampleSettings:
         for name, low, high in rules:
             value = getattr(self, name)
             if value < low or (high is not None and value > high):
-                limit = f"from {low} on" if high is None else f"from {low} to {high}"
+                limit = f">= {low}" if high is None else f"from {low} to {high}"
                 raise UserError(f"--{name}={value} is out of range; give a value {limit}")
-        self.masking_rules  # noqa: B018 - has rules of its own
+        self.masking_rules  # noqa: B018 - MaskingRules checks the other values
         if self.masking == "dynamic" and self.dupe_factor != 1:
             raise UserError(
-                f"--dupe_factor={self.dupe_factor} with --masking=dynamic: copies differ by their masks, and "
-                "dynamic masks are new in every epoch anyway; leave --dupe_factor out"
+                f"--dupe_factor={self.dupe_factor} with --masking=dynamic: copies are for different masks, but "
+                "dynamic masks differ in every epoch anyway; leave --dupe_factor out"
             )
 
     @property
@@ -106,16 +106,16 @@ class ExampleSettings:
 
     @property
     def token_budget(self) -> int:
-        """Most tokens of A and B together."""
+        """The maximum number of tokens of A and B together."""
         return self.max_seq_length - _NUM_MARKERS
 
 
 class TokenizedText(NamedTuple):
-    """Documents of sentences of tokens, flat; no sentence and no document is empty."""
+    """The tokens of documents and sentences in one flat array; no sentence and no document is empty."""
 
     token_ids: np.ndarray  # uint16 or int32 [T]
-    sentence_starts: np.ndarray  # int64 [sentences + 1] first token; last: T
-    document_starts: np.ndarray  # int64 [documents + 1] first sentence; last: number of sentences
+    sentence_starts: np.ndarray  # int64 [sentences + 1] first token of each; then T
+    document_starts: np.ndarray  # int64 [documents + 1] first sentence of each; then the number of sentences
 
     @property
     def num_documents(self) -> int:
@@ -140,15 +140,15 @@ class Pairs(NamedTuple):
 
 
 def _blocks_of_lines(file: BinaryIO) -> Iterator[bytes]:
-    """The file in blocks of whole lines; the last line gets an end where it has none."""
+    """The file in blocks of whole lines; the last line gets a line end if it has none."""
     while block := file.read(_BLOCK_BYTES):
-        # Only "\n" ends a line: the text may hold other characters that Python counts as line ends.
+        # Only "\n" ends a line: the text may hold other characters that Python treats as line ends.
         block += file.readline()
         yield block if block.endswith(b"\n") else block + b"\n"
 
 
 def not_utf8(path: str | Path, place: int, error: UnicodeDecodeError) -> UserError:
-    """`error` occurred in a block of a sharded text file that begins at byte `place`."""
+    """The message for a sharded text file; `error` occurred in its block that begins at byte `place`."""
     return UserError(
         f"sharded text {path} is not UTF-8 at byte {place + error.start} (0x{error.object[error.start]:02x}); "
         "delete it and run bertPrep.py --action sharding again"
@@ -158,34 +158,34 @@ def not_utf8(path: str | Path, place: int, error: UnicodeDecodeError) -> UserErr
 def _refuse_too_large(
     path: str | Path, settings: ExampleSettings, text_bytes: int, num_tokens: int, num_documents: int
 ) -> None:
-    """Raises `UserError` where making instances of a shard takes too much memory; `text_bytes`: as `TokenizedText`."""
-    # A chunk whose second half is replaced by a random next is walked through twice; each document has a last chunk.
+    """Raises `UserError` where a shard takes too much memory; `text_bytes`: the size of its `TokenizedText`."""
+    # At most: sentences replaced by a random B are used again, and each document ends with a short chunk.
     num_pairs = settings.dupe_factor * (num_documents + 2 * num_tokens // settings.max_seq_length)
     working_bytes = text_bytes + num_pairs * _PAIR_BYTES
     if working_bytes > MOST_WORKING_BYTES:
         raise UserError(
             f"sharded text {path} ({os.path.getsize(path):,} bytes) takes some {working_bytes:,} bytes of memory with "
-            f"--max_seq_length={settings.max_seq_length} and --dupe_factor={settings.dupe_factor}, and "
+            f"--max_seq_length={settings.max_seq_length} and --dupe_factor={settings.dupe_factor}, but only "
             f"{MOST_WORKING_BYTES:,} are allowed: make more shards, by --n_training_shards and --n_test_shards of "
             "--action sharding"
         )
 
 
 def read_text(path: str | Path, tokenizer: Tokenizer, settings: ExampleSettings) -> TokenizedText:
-    """Tokenises a sharded text file: a sentence a line, a blank line between documents.
+    """Tokenises a sharded text file: one sentence per line, a blank line between documents.
 
     Sentences and documents without a token are left out.
 
     Raises: UserError where the file cannot be read, is not UTF-8, or is too large.
     """
     id_type = np.dtype(np.uint16 if tokenizer.vocab_size <= 1 << 16 else np.int32)
-    # Grown in place: parts that are joined at the end would take twice the memory.
+    # Grown in place: joining parts at the end would take twice the memory.
     tokens = array.array(id_type.char)
     sentence_starts, document_starts = array.array("q", [0]), array.array("q", [0])
     place = 0
 
     def end_documents(ends: np.ndarray) -> None:
-        # Where a document is empty, two ends are the same.
+        # np.unique removes empty documents, which end where the one before them does.
         document_starts.frombytes(np.unique(ends[ends > document_starts[-1]]).tobytes())
 
     try:
@@ -203,7 +203,7 @@ def read_text(path: str | Path, tokenizer: Tokenizer, settings: ExampleSettings)
                 sentence_starts.frombytes((len(tokens) + np.cumsum(sizes[sentences])).tobytes())
                 tokens.frombytes(ids.astype(id_type).tobytes())
                 end_documents(document_ends)
-                # Unusual text has more tokens than its size says.
+                # Checked again, because unusual text has more tokens than estimated from its size.
                 num_bytes = sum(len(part) * part.itemsize for part in (tokens, sentence_starts, document_starts))
                 _refuse_too_large(path, settings, num_bytes, len(tokens), len(document_starts))
                 place += len(block)
@@ -214,18 +214,17 @@ def read_text(path: str | Path, tokenizer: Tokenizer, settings: ExampleSettings)
     except UnicodeDecodeError as error:
         raise not_utf8(path, place, error) from error
     end_documents(np.array([len(sentence_starts) - 1]))
-    # The arrays themselves, not copies of them.
+    # np.asarray does not copy.
     return TokenizedText(*map(np.asarray, (tokens, sentence_starts, document_starts)))
 
 
 def with_two_documents(text: TokenizedText) -> TokenizedText:
-    """The text itself, or a single document cut into two at its middle sentence.
+    """The text itself; a single document is split into two at its middle sentence.
 
-    A random next sentence must come from another document than A. Where there is none (a shard that
-    is one novel), the other half of the only one serves: far more often than not it is not A's
-    continuation, and the shard is not lost.
+    A random B must come from another document than A. If a shard holds only one (a novel), the other
+    half of it serves as one: a passage from there is rarely A's continuation.
 
-    Raises: UserError where there is nothing, or a single sentence.
+    Raises: UserError where there are fewer than two sentences.
     """
     if text.num_sentences < 2:
         raise UserError(
@@ -238,25 +237,25 @@ def with_two_documents(text: TokenizedText) -> TokenizedText:
 
 
 def draw_pairs(text: TokenizedText, settings: ExampleSettings, seed: int) -> Pairs:
-    """Google's walk through all documents, `dupe_factor` times; not shuffled, not truncated.
+    """The pairs of all documents, `dupe_factor` times, by Google's algorithm; neither shuffled nor truncated.
 
-    `text` has at least two documents.
+    `text` must have at least two documents.
     """
     draw = random.Random(seed).random
-    # Lists of Python's integers would take five times the memory.
+    # Memoryviews, because lists of Python integers would take five times the memory.
     starts, documents = text.sentence_starts.data, text.document_starts.data
     budget, num_documents = settings.token_budget, text.num_documents
     found = array.array("i")
-    walks = itertools.repeat(range(num_documents), settings.dupe_factor)
-    for document in itertools.chain.from_iterable(walks):
+    passes = itertools.repeat(range(num_documents), settings.dupe_factor)
+    for document in itertools.chain.from_iterable(passes):
         place, document_end = documents[document : document + 2]
-        # Once a document, not once a chunk.
+        # The target is drawn once per document, not once per chunk.
         target = budget
         if draw() < settings.short_seq_prob:
             target = _SHORTEST_TARGET + int(draw() * (budget - _SHORTEST_TARGET + 1))
         while place < document_end:
             chunk_start = starts[place]
-            # The first sentence end that reaches the target, or the document's.
+            # The first sentence end that reaches the target, or the document's end.
             end = bisect.bisect_left(starts, chunk_start + target, place + 1, document_end)
             num_sentences = end - place
             split = place + 1 + int(draw() * (num_sentences - 1))
@@ -280,9 +279,9 @@ def draw_pairs(text: TokenizedText, settings: ExampleSettings, seed: int) -> Pai
 def truncate(pairs: Pairs, budget: int, generator: np.random.Generator) -> Pairs:
     """Shortens A and B together to `budget` tokens.
 
-    Google takes tokens one by one from the longer segment (from B where they are equally long),
-    each from the front or the back by a fair coin. The sizes that are left follow from the sizes
-    before; how many of the k lost tokens were at the front is binomial (k, 1/2).
+    Google removes tokens one by one from the longer segment (from B if they are equally long), from
+    its front or back with equal probability. So the final sizes follow from the original ones, and of
+    k removed tokens a binomial (k, 1/2) number is from the front.
     """
     a_size, b_size = pairs.a_end - pairs.a_start, pairs.b_end - pairs.b_start
     a_lost = a_size - np.minimum(a_size, np.maximum(budget - b_size, (budget + 1) // 2))
@@ -298,18 +297,18 @@ def truncate(pairs: Pairs, budget: int, generator: np.random.Generator) -> Pairs
 
 
 class Assembler:
-    """Joins truncated pairs to ``[CLS] A [SEP] B [SEP]`` and pads them; without masks."""
+    """Joins truncated pairs to ``[CLS] A [SEP] B [SEP]`` and pads them; does not mask."""
 
     def __init__(self, text: TokenizedText, max_seq_length: int, ids: VocabularyIds):
         self._ids = ids
-        # Every S neighbouring tokens as a row. A and B are copied together with the tokens around them,
-        # which are overwritten: far faster than gathering tokens one by one.
+        # Every S consecutive tokens as a row. A and B are copied with the tokens around them, which are
+        # overwritten later: far faster than gathering single tokens.
         tokens = text.token_ids
         self._tokens = tokens if len(tokens) >= max_seq_length else np.resize(tokens, max_seq_length)
         self._windows = np.lib.stride_tricks.sliding_window_view(self._tokens, max_seq_length)
 
     def _copy_windows(self, starts: np.ndarray) -> np.ndarray:
-        """S tokens from each of `starts` on; before the text's first token and after its last they may be anything."""
+        """S tokens from each of `starts` on; arbitrary ones where the text has not begun yet or has ended."""
         num_windows, length = self._windows.shape
         found = self._windows[np.clip(starts, 0, num_windows - 1)]
         past = np.flatnonzero((starts < 0) | (starts >= num_windows))
@@ -323,7 +322,7 @@ class Assembler:
         rows, places = np.arange(num), np.arange(length, dtype=np.int32)
         is_real = places < lengths.astype(np.int32)[:, np.newaxis]
         is_past_a = places > a_size.astype(np.int32)[:, np.newaxis]
-        # So that A begins at place 1, and B behind the [SEP] that follows A.
+        # Shifted so that A begins at place 1, and B after the [SEP] that follows A.
         input_ids = self._copy_windows(pairs.a_start - 1)
         np.copyto(input_ids, self._copy_windows(pairs.b_start - a_size - 2), where=is_past_a)
         np.copyto(input_ids, self._ids.pad, where=~is_real)
@@ -346,9 +345,9 @@ class Assembler:
 def create_instances(
     text: TokenizedText, settings: ExampleSettings, ids: VocabularyIds, seed: Iterable[int]
 ) -> Iterator[InstanceArrays]:
-    """All instances of a shard, shuffled, in blocks; `text` has at least two documents.
+    """All instances of a shard, shuffled, in blocks; `text` must have at least two documents.
 
-    `seed`: integers from 0 on, which all choices follow from.
+    `seed`: non-negative integers, which determine all choices.
     """
     pair_seed, other_seed, mask_seed = np.random.SeedSequence(list(seed)).spawn(3)
     pairs = draw_pairs(text, settings, int(pair_seed.generate_state(1, np.uint64)[0]))
@@ -371,9 +370,9 @@ def create_instances(
 
 @functools.lru_cache(maxsize=1)
 def _tokenizer(vocab_file: str, written_ns: int, do_lower_case: bool) -> Tokenizer:
-    """A worker makes many shards: the words it remembers serve all of them.
+    """Cached, so that a worker reuses the tokenizer's own cache for all its shards.
 
-    `written_ns` is part of the key because a Dask worker may see another vocabulary under the same name later.
+    `written_ns` is part of the key because the file of a long-lived Dask worker may change.
     """
     return open_tokenizer(vocab_file, do_lower_case)
 
@@ -384,10 +383,10 @@ def make_shard(
     """Turns a sharded text file into a record file and its index.
 
     Args:
-      split: "training" or "test"; shard: its number in the split. With `settings.random_seed` they
-        are the seed.
-    Returns: counts, as `total_counts` adds them up.
-    Raises: UserError where the text cannot be read or holds too little, or nothing can be written.
+      split: "training" or "test"; shard: its number in the split. They and `settings.random_seed` are
+        the seed.
+    Returns: counts for `total_counts`.
+    Raises: UserError where the text cannot be read or holds too little, or the disk cannot be written.
     """
     tokenizer = _tokenizer(settings.vocab_file, os.stat(settings.vocab_file).st_mtime_ns, settings.do_lower_case)
     ids = VocabularyIds.of(tokenizer.vocab)
@@ -423,7 +422,7 @@ def make_shard(
 
 
 def total_counts(shards: Iterable[Mapping[str, int]]) -> dict[str, float]:
-    """The sums of `make_shard`'s counts, and the shares that follow from them."""
+    """The sums of `make_shard`'s counts, and the shares computed from them."""
     total: dict[str, float] = {}
     for counts in shards:
         for name, count in counts.items():

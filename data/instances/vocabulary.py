@@ -1,11 +1,11 @@
 """Trains a WordPiece or SentencePiece vocabulary on formatted text; the same text gives the same vocabulary.
 
-WordPiece vocabularies are made by Hugging Face's trainer. It counts in hash maps whose order changes
-from process to process, and where counts are equal the order decides; so the alphabet is chosen here,
-and the trainer gets every piece of one character with its number fixed beforehand.
+WordPiece vocabularies are made by Hugging Face's trainer. It breaks ties between characters by the
+order of hash maps, which changes from process to process; so the alphabet is chosen here, and the
+trainer gets every single-character piece with a fixed id.
 
-SentencePiece vocabularies (unigram) are made by the library sentencepiece, from sentences, in a fixed
-number of threads, because the sums over threads depend on it.
+SentencePiece vocabularies (unigram) are made by the library sentencepiece, from sentences, with a fixed
+number of threads, because its sums depend on that number.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ from data.running.manifest import Stage
 from data.sharding.sentences import PARAGRAPH_SEPARATOR, split_by_rules
 
 DEFAULT_VOCAB_SIZE = 30522
-# English needs some hundred characters; the rest are names in other scripts, [UNK] in the text.
+# English needs some hundred characters; the others are rare, from names in other scripts.
 MAX_ALPHABET = 1000
-# Scripts with more characters: those that make up more than a millionth of the text count as well.
+# For scripts with more characters: any that makes up more than this fraction of the text is in the alphabet, too.
 RARE_SHARE = 1e-6
 MIN_PIECE_COUNT = 2
 # More text changes the vocabulary little, and the trainer holds every distinct word in memory.
 MAX_TRAINING_BYTES = 1 << 30
-# The trainer takes 1.1 kB for each different word.
+# The trainer takes 1.1 kB for each distinct word.
 MOST_WORDS = 400_000
-# Without ideographs: each is a word of its own, and there are few different ones.
+# Without ideographs: each is a word of its own, and there are few distinct ones.
 _WORD = re.compile("[^\\W\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002fa1f]+")
-# SentencePiece takes some 15 bytes a byte of text.
+# SentencePiece takes some 15 bytes of memory per byte of text.
 MAX_SENTENCEPIECE_BYTES = 1 << 25
 SENTENCEPIECE_THREADS = 4
 
 
 def _sampled_lines(paths: Sequence[Path], description: str, max_bytes: int) -> Iterator[str]:
-    """The paragraphs of the documents, or of every k-th where the text is larger than what is trained on.
+    """The paragraphs of all documents, or of every k-th if the text exceeds `max_bytes`.
 
     Raises: UserError where a file is not UTF-8.
     """
@@ -62,7 +62,7 @@ def _sampled_lines(paths: Sequence[Path], description: str, max_bytes: int) -> I
                         bar.update(raw.tell() - done)
                         done = raw.tell()
                         if number % step == 0:
-                            # The trainer takes 256 at a time: not 256 large documents.
+                            # The trainer buffers 256 texts, so they should be paragraphs, not large documents.
                             yield from line.split(PARAGRAPH_SEPARATOR)
                 except UnicodeDecodeError:
                     raise _not_utf8(path) from None
@@ -79,7 +79,7 @@ def _not_utf8(path: Path) -> UserError:
                 break
             place += len(line)
     return UserError(
-        f"formatted text {path} is not UTF-8 at byte {place}; mend it, or delete it and run bertPrep.py --action "
+        f"formatted text {path} is not UTF-8 at byte {place}; convert it, or delete it and run bertPrep.py --action "
         "text_formatting again"
     )
 
@@ -92,7 +92,7 @@ def _count_characters(paths: Sequence[Path], max_bytes: int) -> Counter[str]:
 
 
 def _normal_counts(counts: Counter[str], normalize) -> Counter[str]:
-    """Characters but spaces after normalising."""
+    """Counts of the characters after normalisation, without white space."""
     normal: Counter[str] = collections.Counter()
     for character, count in counts.items():
         for part in normalize(character):
@@ -102,7 +102,7 @@ def _normal_counts(counts: Counter[str], normalize) -> Counter[str]:
 
 
 def _choose_alphabet(counts: Counter[str], normalize) -> set[str]:
-    """The frequent characters after normalising, ties by code point."""
+    """The frequent characters after normalisation, ties broken by code point."""
     normal = _normal_counts(counts, normalize)
     ranked = sorted(normal, key=lambda character: (-normal[character], character))
     rare = RARE_SHARE * sum(normal.values())
@@ -110,7 +110,7 @@ def _choose_alphabet(counts: Counter[str], normalize) -> set[str]:
 
 
 def _replacements(counts: Counter[str], alphabet: set[str], normalize) -> dict[int, str]:
-    """For `str.translate`: characters outside the alphabet become spaces."""
+    """A table for `str.translate` that replaces characters outside the alphabet by spaces."""
     return {
         ord(character): " "
         for character in counts
@@ -119,13 +119,13 @@ def _replacements(counts: Counter[str], alphabet: set[str], normalize) -> dict[i
 
 
 def _frequent_words(lines: Iterable[str]) -> set[str] | None:
-    """The `MOST_WORDS` most frequent words, or None where there are not so many."""
+    """The `MOST_WORDS` most frequent words; None if there are no more words than that."""
     counts: Counter[str] = collections.Counter()
     floor = 0
     for line in lines:
         counts.update(_WORD.findall(line))
         if len(counts) > 4 * MOST_WORDS:
-            # A frequent word that is dropped here is soon counted again.
+            # Drops rare words to bound the memory; a frequent word that is dropped is soon counted again.
             while len(counts) > 2 * MOST_WORDS:
                 floor += 1
                 counts = collections.Counter({word: count for word, count in counts.items() if count > floor})
@@ -145,7 +145,7 @@ def _without_rare_words(lines: Iterable[str], frequent: set[str] | None) -> Iter
 def train_vocabulary(paths: Sequence[Path], vocab_size: int, do_lower_case: bool) -> list[str]:
     """The pieces in the order of their ids: special tokens first, then characters, then merges.
 
-    Fewer than `vocab_size` where the text has fewer pieces that occur twice.
+    Fewer than `vocab_size` if fewer pieces occur twice in the text.
 
     Raises:
       UserError: `vocab_size` is too small for the special tokens and the text's characters.
@@ -156,7 +156,7 @@ def train_vocabulary(paths: Sequence[Path], vocab_size: int, do_lower_case: bool
     counts = _count_characters(paths, MAX_TRAINING_BYTES)
     alphabet = _choose_alphabet(counts, normalizer.normalize_str)
     replacements = _replacements(counts, alphabet, normalizer.normalize_str)
-    # Ideographs are words of their own: nothing goes on with one.
+    # An ideograph is a word of its own, so it never continues a word.
     inside = (character for character in sorted(alphabet) if not is_ideograph(character))
     fixed = [*SPECIAL_TOKENS, *sorted(alphabet), *(CONTINUATION + character for character in inside)]
     if vocab_size <= len(fixed):
@@ -182,10 +182,10 @@ def train_vocabulary(paths: Sequence[Path], vocab_size: int, do_lower_case: bool
 
 
 def train_sentencepiece(paths: Sequence[Path], vocab_size: int, do_lower_case: bool) -> bytes:
-    """A model file: the special tokens first, then at most `vocab_size` pieces with them.
+    """The contents of a model file: special tokens first, at most `vocab_size` pieces in all.
 
     Raises:
-      UserError: `vocab_size` is too small for the text's characters, or there is no such library.
+      UserError: `vocab_size` does not suit the text, or the library is missing.
     """
     try:
         import sentencepiece
@@ -232,9 +232,9 @@ def train_sentencepiece(paths: Sequence[Path], vocab_size: int, do_lower_case: b
 
 
 def copy_vocab(vocab_file: Path, folder: Path) -> Path:
-    """Puts a vocabulary beside the records: vocab.txt, a piece a line, and vocab.model where it is one.
+    """Puts a vocabulary beside the records: vocab.txt with one piece per line and, for SentencePiece, vocab.model.
 
-    Returns the copy, the model where there is one.
+    Returns the path of vocab.model if there is one, else of vocab.txt.
     """
     copied = folder / "vocab.txt"
     if is_sentencepiece_model(vocab_file):
@@ -256,7 +256,7 @@ def _lines(pieces: Sequence[str]) -> bytes:
 def create_vocab(
     stage: Stage, output: Path, paths: Sequence[Path], vocab_size: int, do_lower_case: bool
 ) -> dict[str, int]:
-    """Writes the vocabulary, of the kind that its name says, and completes `stage`; returns the counts."""
+    """Writes the vocabulary (SentencePiece if `output` ends in .model) and completes `stage`; returns the counts."""
     if is_sentencepiece_model(output):
         content = train_sentencepiece(paths, vocab_size, do_lower_case)
     else:

@@ -2,8 +2,8 @@
 
 A full stop, question or exclamation mark (with closing quotes and brackets after it) ends a
 sentence if white space and something that can begin a sentence follow, unless the word before
-the stop is an abbreviation, an initial or a list number. Two spaces are the end of a paragraph and
-so of a sentence: the formatted files hold a document on one line and mark its paragraphs that way.
+the stop is an abbreviation, an initial or a list number. Formatted files hold one document per line,
+with two spaces between paragraphs; these end a sentence, too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Splitter = Callable[[str], list[str]]
 METHODS = ("rules", "nltk")
 PARAGRAPH_SEPARATOR = "  "
 
-# Abbreviations in front of what they belong to ("Mr. Smith"): no sentence ends with them.
+# Abbreviations that never end a sentence ("Mr. Smith").
 _NEVER_LAST = frozenset(
     """
     mr mrs ms messrs mme mlle dr prof rev fr hon st sts gen col maj capt cpt cmdr lt lieut sgt cpl
@@ -26,9 +26,9 @@ _NEVER_LAST = frozenset(
     sec secs ch chap nos vol vols pp eds dept univ assn ph resp incl esp
     """.split()
 )
-# Abbreviations only in front of a number ("No. 5"); else the full stop ends the sentence ("He said no.").
+# Abbreviations only before a number ("No. 5"); otherwise the full stop ends the sentence ("He said no.").
 _BEFORE_NUMBER = frozenset("no nr art pt jan feb mar apr jun jul aug sep sept oct nov dec par verse op".split())
-# Abbreviations that may end a sentence: they do if the next word is one that often begins a sentence.
+# Abbreviations that end a sentence only if the next word is one that often begins sentences (_OPENERS).
 _MAYBE_LAST = frozenset(
     """
     inc ltd co corp llc plc jr sr esq etc al bros ave blvd rd km cm mm kg lb lbs oz sq ft hr hrs mi
@@ -46,16 +46,16 @@ _OPENERS = frozenset(
 )
 
 _ABBREVIATIONS = _NEVER_LAST | _MAYBE_LAST
-# Characters in front of a stop that are searched for its word.
+# The word before a stop is searched for in so many characters.
 _LONGEST_WORD = 40
 
 _CLOSING = "\"'”’»›)\\]}"
 _OPENING = "\"'“‘«‹(\\[{¿¡"
-# Stops of scripts that put no space after them.
+# Sentence ends of scripts that put no space after them.
 _SPACELESS_STOPS = "。！？｡।॥؟۔"
-# A stop before small letters ends no sentence, so it is not even looked at. Beginning with a set of
-# characters, the pattern is searched for several times faster than with an alternative. A row of stops
-# is tried from its first one only, which the look-behind sees to: from each, it would take quadratic time.
+# A stop before a lower-case letter ends no sentence, so the pattern does not match it. Patterns that begin
+# with a set of characters are several times faster than with alternatives. The look-behind makes a row of
+# stops match only from its first one: trying each would take quadratic time.
 _LATIN_STOP = (
     rf"(?P<stop>[.!?…](?<![.!?…].)[.!?…]*)(?P<closing>[{_CLOSING}]*) "
     rf"(?=(?P<opening>[{_OPENING}]*)(?P<next>[^\sa-z{_OPENING}]\w*))"
@@ -70,7 +70,7 @@ _LIST_NUMBER = re.compile(r"\(?(?:\d{1,3}|[a-zA-Z]|[ivxlcIVXLC]{1,5})")
 
 
 def _ends_sentence(text: str, start: int, match: re.Match[str]) -> bool:
-    """Whether the stop that `match` found in the sentence from `start` on ends it."""
+    """Whether the stop that `match` found ends the sentence that begins at `start`."""
     following = match["next"]
     first = following[0]
     if first.islower():
@@ -107,13 +107,13 @@ def _opens_sentence(following: str) -> bool:
 
 
 def _ends(paragraph: str) -> list[int]:
-    """Where the sentences of a paragraph end, but for the last one."""
+    """The ends of a paragraph's sentences, except the last one."""
     ends = []
     start = 0
     for match in _STOP_PLACE.finditer(paragraph):
         first, end = match.span()
-        # Most stops need no closer look: a capital follows, and an ordinary word with a full stop is in front,
-        # or the stop is a question or exclamation mark.
+        # Fast path for most stops: a capital follows, and either an ordinary word comes before a full stop, or
+        # the stop is a question or exclamation mark.
         is_plain = "A" <= paragraph[end] <= "Z"
         if is_plain and paragraph[first] == ".":
             space = paragraph.rfind(" ", start, first)
@@ -133,7 +133,7 @@ def _ends(paragraph: str) -> list[int]:
 
 
 def _ends_without_spaces(paragraph: str) -> list[int]:
-    """As `_ends`, where sentences may follow each other without a space."""
+    """As `_ends`, for scripts whose sentences may follow each other without a space."""
     ends = [0]
     for match in _ANY_STOP.finditer(paragraph):
         if match["stop"] is None or _ends_sentence(paragraph, ends[-1], match):
@@ -142,7 +142,7 @@ def _ends_without_spaces(paragraph: str) -> list[int]:
 
 
 def split_by_rules(text: str) -> list[str]:
-    """The sentences of one line of text, in order and without the space between them."""
+    """The sentences of one line of text, in order, without the spaces between them."""
     is_spaceless = not text.isascii() and any(stop in text for stop in _SPACELESS_STOPS)
     find_ends = _ends_without_spaces if is_spaceless else _ends
     sentences = []

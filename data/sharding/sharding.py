@@ -1,9 +1,10 @@
-"""Distributes documents to training and test shards, a sentence a line.
+"""Distributes documents to training and test shards, one sentence per line.
 
-Three steps: the formatted files are streamed into an index of (file, offset, length); documents go
-by falling size, each to the shard that is least full for its capacity; each shard is then written
-on its own, reading its documents in an order of its own. The text is never in memory at once, a
-document is never split, and the bytes depend on the seed alone, not on the number of processes.
+Three steps: the formatted files are streamed into an index of (file, offset, length); documents are
+assigned from the largest down, each to the shard that is least full relative to its capacity; each
+shard is then written independently, its documents shuffled. The whole text is never in memory, a
+document is never split, and for given text and arguments the bytes depend only on the seed, not on
+the number of processes.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ from data.running.workers import Workers
 from data.sharding import sentences
 
 SPLITS = ("training", "test")
-# What a split's own random stream is called in a seed.
+# Tell the random streams of the splits and of `assign_documents` apart, as part of their seeds.
 _SPLIT_NUMBERS = {"training": 0, "test": 1}
 _TIES = 2
-# Python's own integers take five times the memory of an array's.
+# Converted to Python integers at once, which take five times the memory of an array's.
 _ASSIGNMENT_BLOCK = 1 << 18
 # Formatting puts two spaces between paragraphs, which may make a document a little larger.
 _LARGEST_LINE_BYTES = LARGEST_DOCUMENT_BYTES * 101 // 100
@@ -40,10 +41,10 @@ _REPORT_BYTES = 1 << 20
 
 
 class ShardingSettings(NamedTuple):
-    """How many shards, and which share of the bytes goes to the test split.
+    """The numbers of shards, and the fraction of the bytes that goes to the test split.
 
     Raises (in `validated`):
-      UserError: counts or share out of range, or a split with shards but no share.
+      UserError: a number or the fraction is out of range, or only one of fraction and test shards is 0.
     """
 
     num_training_shards: int
@@ -69,7 +70,7 @@ class ShardingSettings(NamedTuple):
 
 
 class DocumentIndex(NamedTuple):
-    """Where each document lies: file number [n], byte offset [n] and length [n] without line end."""
+    """Each document's file number [n], byte offset [n] and length [n] without line end."""
 
     files: np.ndarray
     offsets: np.ndarray
@@ -107,7 +108,7 @@ def _index_file(path: Path, report: Callable[[int], object]) -> Iterator[tuple[i
 
 
 def index_documents(paths: Sequence[Path]) -> DocumentIndex:
-    """Streams the formatted files; empty lines are no documents.
+    """Reads the formatted files once; empty lines are not documents.
 
     Raises:
       UserError: a document is too large.
@@ -128,16 +129,15 @@ def index_documents(paths: Sequence[Path]) -> DocumentIndex:
 def assign_documents(lengths: np.ndarray, settings: ShardingSettings) -> np.ndarray:
     """The shard of each document, int32 [n]: training shards first, then test shards.
 
-    Greedy by falling size to the shard with the least bytes for its capacity, ties in a seeded
-    order; every shard gets a document before any gets two.
+    Greedy from the largest document down, to the shard with the fewest bytes relative to its capacity;
+    documents of equal size in a seeded order. Every shard gets a document before any gets two.
     """
     num_training, num_test = settings.num_training_shards, settings.num_test_shards
-    test_share = settings.fraction_test_set
-    capacities = [(1 - test_share) / num_training] * num_training
-    capacities += [test_share / num_test] * num_test if num_test else []
+    capacities = [(1 - settings.fraction_test_set) / num_training] * num_training
+    capacities += [settings.fraction_test_set / num_test] * num_test if num_test else []
     generator = np.random.default_rng([settings.random_seed, _TIES])
     shuffled = generator.permutation(len(lengths)).astype(np.int32)
-    # All bits turned round, the longest comes first.
+    # Inverting all bits of unsigned lengths sorts the longest first.
     order = shuffled[np.argsort(~lengths[shuffled], kind="stable")]
     assignment = np.empty(len(lengths), np.int32)
     heap = [(0.0, shard) for shard in range(len(capacities))]
@@ -151,20 +151,20 @@ def assign_documents(lengths: np.ndarray, settings: ShardingSettings) -> np.ndar
 
 
 def _read_document(file: BinaryIO, offset: int, length: int) -> str:
-    """Raises: UserError where the bytes are not there or not UTF-8."""
+    """Raises: UserError where the bytes cannot be read or are not UTF-8."""
     file.seek(offset)
     content = file.read(length)
     if len(content) < length:
         raise UserError(
-            f"{file.name}: only {len(content):,} of {length:,} bytes can be read at byte {offset:,}: it was changed, "
-            "or its file system fails; start the same command again, or format it anew"
+            f"{file.name}: only {len(content):,} of {length:,} bytes can be read at byte {offset:,}: the file was "
+            "changed, or its file system fails; start the same command again, or format the text anew"
         )
     try:
         return content.decode()
     except UnicodeDecodeError as error:
         raise UserError(
-            f"{file.name}: not UTF-8 at byte {offset + error.start:,} (0x{content[error.start]:02x}): it was changed "
-            "or damaged after formatting, or made elsewhere: convert it, or format it anew"
+            f"{file.name}: not UTF-8 at byte {offset + error.start:,} (0x{content[error.start]:02x}): the file was "
+            "changed or damaged after formatting, or made elsewhere; convert it, or format the text anew"
         ) from None
 
 
@@ -202,8 +202,8 @@ def _require_enough_documents(num_documents: int, settings: ShardingSettings) ->
     hint = "" if num_test else " --fraction_test_set=0 (no held-out text then)"
     raise UserError(
         f"{what} than the {settings.num_training_shards:,} training and {settings.num_test_shards:,} test shards, and "
-        f"a document is never split: ask for fewer shards, such as {fewer}{hint}, or add text; documents in one file "
-        "can be told apart by blank lines between them"
+        f"a document is never split: ask for fewer shards, such as {fewer}{hint}, or add text; put blank lines "
+        "between several documents in one file"
     )
 
 
