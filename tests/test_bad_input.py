@@ -1,7 +1,7 @@
 """A seeded fuzzer over what people type and write: flags, positional arguments, variables and JSON files.
 
 Whatever it is, it works or is refused in one line by a `UserError`, which the programs turn into ``error: ...`` and
-exit code 2 (tests/test_command_line.py). FUZZ_CASES sets how many: 150 by default,
+exit code 2 (tests/test_command_line.py). FUZZ_CASES sets how many: 60 by default,
 of the programs a third.
 """
 
@@ -26,7 +26,7 @@ from bert_tf.launch.__main__ import main as launch
 from bert_tf.launch.prepared_data import find_prepared
 
 ROOT = Path(__file__).resolve().parent.parent
-NUM_CASES = int(os.environ.get("FUZZ_CASES", "150"))
+NUM_CASES = int(os.environ.get("FUZZ_CASES", "60"))
 NUM_PROGRAM_CASES = NUM_CASES // 3  # which take a second each
 TEXTS = (
     *("", " ", "0", "-1", "1", "2", "1_0", "1.5", "1e3", "1e38", "1e-300", "inf", "-inf", "nan", "0x10", "٣", "９"),

@@ -14,6 +14,8 @@ from bert_tf.model.blocks import Blocks
 from bert_tf.model.heads import PretrainingModel, SpanModel
 from bert_tf.model.losses import PretrainingObjective, SpanObjective
 
+pytestmark = pytest.mark.computes
+
 GOLDEN = np.load(Path(__file__).parent / "golden" / "hugging_face_bert.npz")
 WEIGHTS = {
     name[len("weights/") :]: GOLDEN[name].astype(np.float32) for name in GOLDEN.files if name.startswith("weights/")

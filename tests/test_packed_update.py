@@ -11,6 +11,8 @@ from test_train_step import CONFIG, Rank, _state, assert_same_weights, global_ba
 from bert_tf.batches.packing import Places, best_fit, lay_out
 from bert_tf.ranks.workers import Workers
 
+pytestmark = pytest.mark.computes
+
 LENGTH, PREDICTIONS = 16, 8
 WITHOUT_DROPOUT = dataclasses.replace(CONFIG, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
 

@@ -12,6 +12,8 @@ from bert_tf.model.randomness import (
     update_key,
 )
 
+pytestmark = pytest.mark.computes
+
 
 def masks(first_row, shape, *, rate=0.3, site=3, batch_number=7, seed=5, mode="eager"):
     def draw(key, row):

@@ -23,6 +23,8 @@ from bert_tf.ranks.workers import Workers
 from bert_tf.training.loop import has_fast_bf16
 from bert_tf.training.step import StepSettings, TrainState, TrainStep
 
+pytestmark = pytest.mark.computes
+
 CONFIG = BertConfig(
     vocab_size=101,
     hidden_size=32,

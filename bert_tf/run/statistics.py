@@ -6,12 +6,13 @@ import contextlib
 import math
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.batches.batches import Batch
+if TYPE_CHECKING:
+    from bert_tf.batches.batches import Batch
 
 
 class UpdateResult(NamedTuple):
