@@ -336,7 +336,7 @@ def test_a_formatted_file_of_ones_own_is_not_overwritten(prepared, tmp_path):
     folder.mkdir()
     own = folder / "custom_one_document_per_line.txt"
     own.write_text("One. Two.\n" * 9)
-    assert "was not made here" in refused(
+    assert "was not made by this stage" in refused(
         prep(tmp_path, "text_formatting", "custom", "--input_files", prepared / "input.txt")
     )
     done(prep(tmp_path, "sharding", "custom", "--n_training_shards", 2, "--n_test_shards", 1))

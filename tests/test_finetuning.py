@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -232,6 +233,15 @@ def test_a_file_without_answers_is_predicted_and_nothing_else(finished, squad, t
     assert not (tmp_path / "both" / "checkpoints").exists()
     with pytest.raises(UserError, match="bare.json: question 'founded' has no field 'answers'"):
         run("trained", train_file=str(tmp_path / "bare.json"))
+
+
+def test_batches_may_be_read_by_several_threads():
+    """Ranks that wait for each other read the first batch in a thread of its own."""
+    task = finetuning.Task("x", None, None, 4, lambda rows: {"rows": rows}, 1.0, {})
+    batches = finetuning._batches(task, settings(train_batch_size=2, num_accumulation_steps=1), 0, 0)
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(next, batches).result()
+    assert sorted(np.ravel([batch.features["rows"] for batch in (first, next(batches))])) == [0, 1, 2, 3]
 
 
 def test_stopped_by_a_signal_and_started_again_it_ends_with_the_same_bits(finished, squad, tmp_path, monkeypatch):

@@ -56,7 +56,10 @@ def _batches(task: Task, config: FinetuningConfig, rank: int, batch_number: int)
         features = {**task.batch(training_rows(order, batch_number, config, rank)), "example_weights": weights}
         # On the host, which adds up the weights: from a GPU it would have to wait for pending work.
         with tf.device("/CPU:0"):
-            yield Batch({name: tf.constant(values) for name, values in features.items()})
+            tensors = {name: tf.constant(values) for name, values in features.items()}
+        yield Batch(
+            tensors
+        )  # outside the device scope, which belongs to a thread: another one may ask for the next batch
         batch_number += 1
 
 
