@@ -22,15 +22,8 @@ HOROVODRUN = shutil.which("horovodrun", path=os.pathsep.join([str(Path(sys.execu
 needs_horovod = pytest.mark.skipif(HOROVODRUN is None, reason="Horovod is not installed")
 
 
-def run(num_ranks, output, num_accumulation_steps, differ=False, reduce_dtype="float32"):
-    command = [
-        sys.executable,
-        str(HERE / "two_ranks.py"),
-        str(output),
-        str(num_accumulation_steps),
-        "differ" if differ else "agree",
-        reduce_dtype,
-    ]
+def run(num_ranks, output, num_accumulation_steps, *kinds):
+    command = [sys.executable, str(HERE / "two_ranks.py"), str(output), str(num_accumulation_steps), *kinds]
     if num_ranks > 1:
         command = [HOROVODRUN, "--gloo", "-np", str(num_ranks), *command]
     environment = {
@@ -47,26 +40,33 @@ def load(path):
     return [archive[name] for name in archive.files]
 
 
+@pytest.fixture(scope="module")
+def updates(tmp_path_factory):
+    """Metrics and weights after three updates, by type of the gradients' all-reduce: of one process, of two ranks."""
+    folder = tmp_path_factory.mktemp("updates")
+    for num_ranks, name, *arguments in ((1, "alone", 1, "float32"), (2, "two", 4, "float32", "float16")):
+        done = run(num_ranks, folder / name, *arguments)
+        assert done.returncode == 0, done.stdout + done.stderr
+    alone = load(folder / "alone.float32.0.npz")
+    return {
+        kind: (alone, load(folder / f"two.{kind}.0.npz"), load(folder / f"two.{kind}.1.npz"))
+        for kind in ("float32", "float16")
+    }
+
+
 @needs_horovod
 @pytest.mark.slow
-def test_two_ranks_make_the_update_that_one_makes(tmp_path):
-    for num_ranks, accumulation in ((1, 1), (2, 4)):
-        done = run(num_ranks, tmp_path / str(num_ranks), accumulation)
-        assert done.returncode == 0, done.stdout + done.stderr
-    alone, first, second = (load(tmp_path / name) for name in ("1.0.npz", "2.0.npz", "2.1.npz"))
-    for one, left, right in zip(alone, first, second):
+def test_two_ranks_make_the_update_that_one_makes(updates):
+    for one, left, right in zip(*updates["float32"]):
         np.testing.assert_array_equal(left, right)
         np.testing.assert_allclose(left, one, atol=3e-6)
 
 
 @needs_horovod
 @pytest.mark.slow
-def test_compressed_gradients_make_nearly_the_same_update(tmp_path):
+def test_compressed_gradients_make_nearly_the_same_update(updates):
     """Three updates at a rate of 0.01: masters stay float32, so only the gradients' rounding shows."""
-    for num_ranks, accumulation, kind in ((1, 1, "float32"), (2, 4, "float16")):
-        done = run(num_ranks, tmp_path / str(num_ranks), accumulation, reduce_dtype=kind)
-        assert done.returncode == 0, done.stdout + done.stderr
-    alone, first, second = (load(tmp_path / name) for name in ("1.0.npz", "2.0.npz", "2.1.npz"))
+    alone, first, second = updates["float16"]
     for one, left, right in zip(alone, first, second):
         np.testing.assert_array_equal(left, right)
         np.testing.assert_allclose(left, one, atol=3e-4)
@@ -77,7 +77,7 @@ def test_compressed_gradients_make_nearly_the_same_update(tmp_path):
 @needs_horovod
 @pytest.mark.slow
 def test_ranks_with_other_settings_are_stopped_and_named(tmp_path):
-    done = run(2, tmp_path / "x", 1, differ=True)
+    done = run(2, tmp_path / "x", 1, "differ")
     assert done.returncode != 0
     assert "rank 1 has other settings than rank 0" in done.stdout + done.stderr
 

