@@ -38,7 +38,9 @@ def predict_rows(
       batch_size: B, of one rank.
     """
     compiled = tf.function(
-        lambda features: tuple(model(features, dropout=None)), jit_compile=model.blocks.scope == "step", autograph=False
+        lambda features: tuple(tf.nest.flatten(model(features, dropout=None))),
+        jit_compile=model.blocks.scope == "step",
+        autograph=False,
     )
     num_batches = -(-num_rows // (batch_size * workers.size))
     first = workers.rank * num_batches * batch_size
