@@ -205,10 +205,16 @@ def test_importing_the_rest_says_nothing(tmp_path):
 @pytest.mark.parametrize("program", FLAGS)
 def test_flags_are_frozen(program):
     """People's scripts use these names; add the new one here, and think twice before taking one away."""
-    defined = [
-        node.args[0].value
-        for path in (ROOT / program, ROOT / "bert_tf/base/command_line.py")
-        for node in ast.walk(parsed(path))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr.startswith("DEFINE_")
-    ]
+    shared = {
+        node.name: node
+        for node in parsed(ROOT / "bert_tf/base/command_line.py").body
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("define_")
+    }
+    defined, places = [], [parsed(ROOT / program)]
+    while places:
+        for node in ast.walk(places.pop()):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in shared:
+                places.append(shared[node.func.id])
+            elif isinstance(node, ast.Call) and getattr(node.func, "attr", "").startswith("DEFINE_"):
+                defined.append(node.args[0].value)
     assert sorted(defined) == sorted(FLAGS[program].split())

@@ -9,10 +9,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from bert_tf.base.errors import UserError
 from bert_tf.ranks.workers import Workers
-from bert_tf.run.checkpoint import STATE, load_weights, read_state
-from bert_tf.run.initialise import resolve
 from bert_tf.run.run_folder import write_whole
 from bert_tf.run.telemetry import Telemetry
 from bert_tf.tasks.predict import predict_rows
@@ -20,49 +17,10 @@ from bert_tf.tasks.squad.decode import Decoded, DecodeSettings, decode
 from bert_tf.tasks.squad.examples import Example
 from bert_tf.tasks.squad.features import Features
 from bert_tf.tasks.squad.metrics import score, score_version_2
+from bert_tf.tasks.trained import Head
 from bert_tf.text.wordpiece import FullTokenizer
 
-SPAN_HEAD = "cls/squad/output_weights"
-_UNUSED_HERE = "bert/pooler/"
-
-
-def find_span_weights(model_dir: Path, init_checkpoint: str | None) -> Path:
-    """The checkpoint prefix to predict with: `init_checkpoint` if it was fine-tuned, else the run's newest.
-
-    Raises:
-      UserError: neither holds a question answering head.
-    """
-    if init_checkpoint:
-        prefix = resolve(init_checkpoint)
-        if tf.train.load_checkpoint(str(prefix)).has_tensor(SPAN_HEAD):
-            return prefix
-    if (model_dir / "checkpoints").is_dir():
-        return resolve(model_dir, "model_dir")
-    if init_checkpoint:
-        raise UserError(
-            f"--init_checkpoint={init_checkpoint} has no question answering head ({SPAN_HEAD}), and "
-            f"--model_dir={model_dir} holds no checkpoint; fine-tune it first with --mode=train"
-        )
-    raise UserError(
-        f"--model_dir={model_dir} holds no checkpoint to predict with; fine-tune first with --mode=train, "
-        "or name a fine-tuned checkpoint with --init_checkpoint"
-    )
-
-
-def load_span_weights(prefix: Path, model: tf.keras.Model, vocab_size: int) -> int:
-    """Fills a `SpanModel` for prediction; returns the number of updates it was trained for, 0 if not known.
-
-    Raises:
-      UserError: the checkpoint lacks something.
-    """
-    report = load_weights(prefix, model.variables, vocab_size)
-    missing = [name for name in report.missing if not name.startswith(_UNUSED_HERE)]
-    if missing:
-        raise UserError(
-            f"checkpoint {prefix} lacks {', '.join(missing[:3])} ({len(missing)} variables in all), so "
-            "it cannot answer questions; name a checkpoint fine-tuned with run_squad.py"
-        )
-    return read_state(prefix.parent)["updates_applied"] if (prefix.parent / STATE).is_file() else 0
+SPAN_HEAD = Head("question answering", "cls/squad/output_weights")
 
 
 class AnswerSheet(NamedTuple):
