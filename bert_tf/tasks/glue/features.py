@@ -72,7 +72,7 @@ def make_features(
         kept = [np.minimum(tokenized[0][1], room)]
     else:
         kept = list(truncated_pair(tokenized[0][1], tokenized[1][1], room))
-    lengths_F = sum(kept) + 1 + len(texts)
+    lengths_F = np.sum(kept, axis=0) + 1 + len(texts)
     starts_F = np.cumsum(lengths_F) - lengths_F
     cls_id, sep_id = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
     ids_T = np.full(int(lengths_F.sum()), sep_id, np.int32)

@@ -41,7 +41,7 @@ class Layout(NamedTuple):
     num_columns: int
     texts: tuple[int, ...]
     label: int | None
-    index: int | None
+    number: int | None  # of the file's own numbers of its records
 
 
 class Examples(NamedTuple):
@@ -106,7 +106,7 @@ def _collect(
             labels.append(label)
         for sentences, column in zip(texts, layout.texts):
             sentences.append(fields[column])
-        indices.append(str(len(lines)) if layout.index is None else fields[layout.index])
+        indices.append(str(len(lines)) if layout.number is None else fields[layout.number])
         lines.append(line)
     if not lines:
         raise UserError(f"{path} holds no record beside its header; it must hold at least one")
@@ -125,7 +125,7 @@ def _records(path: Path, task: TextTask, wants_labels: bool) -> Iterator[Record]
     if not task.is_custom:
         return _read_plain(path)
     if path.suffix.lower() in JSON_SUFFIXES:
-        return _read_json_lines(path, [*task.text_columns, *([task.label_column] if wants_labels else [])])
+        return _read_json_lines(path, _wanted(task, wants_labels))
     if path.suffix.lower() in _DELIMITERS:
         return _read_csv(path, _DELIMITERS[path.suffix.lower()])
     raise UserError(f"{path}: the name must end in {', '.join([*_DELIMITERS, *JSON_SUFFIXES])}, which says its format")
@@ -203,7 +203,7 @@ def _layout_by_header(path: Path, first: Record, task: TextTask, wants_labels: b
       UserError: a column is missing or occurs twice.
     """
     names = [field.strip().lower() for field in first.fields]
-    wanted = [column.lower() for column in (*task.text_columns, *([task.label_column or ""] if wants_labels else []))]
+    wanted = [column.lower() for column in _wanted(task, wants_labels)]
     missing = [name for name in wanted if name not in names]
     may_have_none = not task.is_custom and len(task.text_columns) == 1
     if may_have_none and (task.text_columns[0] not in names or any(name in task.labels for name in names)):
@@ -219,6 +219,10 @@ def _layout_by_header(path: Path, first: Record, task: TextTask, wants_labels: b
     index = next((names.index(name) for name in _INDEX_COLUMNS if name in names and name not in wanted), None)
     texts = tuple(names.index(name) for name in wanted[: len(task.text_columns)])
     return Layout(len(names), texts, names.index(wanted[-1]) if wants_labels else None, index)
+
+
+def _wanted(task: TextTask, wants_labels: bool) -> list[str]:
+    return [*task.text_columns, *([task.label_column or ""] if wants_labels else [])]
 
 
 def _expected(task: TextTask) -> str:

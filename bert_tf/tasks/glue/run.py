@@ -9,7 +9,7 @@ import io
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -55,6 +55,12 @@ class GlueJob(FinetuningJob):
             )
         if self.max_bad_records is not None and self.max_bad_records < 0:
             raise UserError(f"max_bad_records={self.max_bad_records}: must not be negative")
+
+    def settings(self) -> dict[str, Any]:
+        shared = {field.name: getattr(self, field.name) for field in dataclasses.fields(FinetuningJob)}
+        files = {f"{use}_file": ",".join(map(str, parts.values())) for use, parts in self.files.items()}
+        own = {"task_name": self.task.name, "max_seq_length": self.max_seq_length, **files}
+        return {**FinetuningJob(**shared).settings(), **own}
 
 
 class _Rows(NamedTuple):
@@ -191,7 +197,7 @@ class _Judge:
         for part, rows in parts.items():
             logits_FxC, throughput = self._logits(rows)
             prefix = f"{part}_" if part else ""
-            truths_F = rows.features.labels_F
+            truths_F = np.asarray(rows.features.labels_F)
             predictions_F = logits_FxC[:, 0] if self._task.is_regression else logits_FxC.argmax(axis=1)
             for name in self._task.metrics:
                 scores[prefix + name] = METRICS[name](predictions_F, truths_F)
