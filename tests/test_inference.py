@@ -9,6 +9,7 @@ from squad_data import write_squad
 
 from bert_tf.base.errors import UserError
 from bert_tf.config import BertConfig
+from bert_tf.interchange.initialise import find_weights
 from bert_tf.model.blocks import Blocks
 from bert_tf.model.heads import PretrainingModel, SpanModel
 from bert_tf.ranks.workers import Workers
@@ -80,9 +81,9 @@ def test_which_weights_predict(tmp_path):
     save(tmp_path / "pretrained", PretrainingModel(config, seed=1), config)
     empty = tmp_path / "empty"
     # What was fine-tuned is used; what was only pre-trained is where a run started from.
-    assert find_trained_weights(empty, str(tmp_path / "tuned"), SPAN_HEAD).parent == fine_tuned
-    assert find_trained_weights(tmp_path / "tuned", str(tmp_path / "pretrained"), SPAN_HEAD).parent == fine_tuned
-    assert find_trained_weights(tmp_path / "tuned", None, SPAN_HEAD).parent == fine_tuned
+    assert find_trained_weights(empty, str(tmp_path / "tuned"), SPAN_HEAD).folder == fine_tuned
+    assert find_trained_weights(tmp_path / "tuned", str(tmp_path / "pretrained"), SPAN_HEAD).folder == fine_tuned
+    assert find_trained_weights(tmp_path / "tuned", None, SPAN_HEAD).folder == fine_tuned
     with pytest.raises(UserError, match="has no question answering head"):
         find_trained_weights(empty, str(tmp_path / "pretrained"), SPAN_HEAD)
     with pytest.raises(UserError, match="holds no checkpoint to predict with"):
@@ -93,10 +94,10 @@ def test_weights_must_be_complete(tmp_path):
     config = BertConfig.from_json_file(write_squad(tmp_path) / "bert_config.json")
     trained, model = SpanModel(config, seed=1), SpanModel(config, seed=2)
     path = save(tmp_path / "tuned", trained, config)
-    assert load_trained_weights(path / "bert_model.ckpt", model, config.vocab_size, SPAN_HEAD) == 5
+    assert load_trained_weights(find_weights(path), model, config.vocab_size, SPAN_HEAD) == 5
     for mine, theirs in zip(model.variables, trained.variables):
         np.testing.assert_array_equal(mine, theirs)
     path = save(tmp_path / "pretrained", PretrainingModel(config, seed=1), config)
     with pytest.raises(UserError, match="lacks cls/squad/output_"):
-        load_trained_weights(path / "bert_model.ckpt", model, config.vocab_size, SPAN_HEAD)
+        load_trained_weights(find_weights(path), model, config.vocab_size, SPAN_HEAD)
     assert json.loads((path / "state.json").read_text())["updates_applied"] == 5

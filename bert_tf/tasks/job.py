@@ -16,13 +16,13 @@ from typing import Any, Callable
 import tensorflow as tf
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import check_file
 from bert_tf.config import BatchSplit, BertConfig, FinetuningConfig
+from bert_tf.interchange.initialise import choose_config, choose_vocabulary, find_weights, initialise_from
+from bert_tf.interchange.weights import Weights
 from bert_tf.memory.plan import AUTO, Workload, choose_split, find_device, plan
 from bert_tf.model.blocks import choose_scope
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import CheckpointFolder
-from bert_tf.run.initialise import initialise_from, resolve
 from bert_tf.run.run_folder import RunFolder, provenance
 from bert_tf.run.telemetry import DONE, Telemetry
 from bert_tf.tasks.cache import Arrays, cached_arrays, content_key
@@ -41,7 +41,7 @@ class FinetuningJob:
     init_checkpoint: str | None
     bert_config_file: str | None  # None: beside the checkpoint
     vocab_file: str | None  # None: beside the checkpoint
-    do_lower_case: bool | None  # None: as the vocabulary
+    do_lower_case: bool | None  # None: as the weights say, else as the vocabulary
     training: FinetuningConfig
     predict_batch_size: int  # of one rank
     dllog_path: str | None
@@ -95,10 +95,8 @@ def describe_plan(flags: Mapping[str, Any]) -> str:
 
 
 def _workload(flags: Mapping[str, Any], num_ranks: int) -> Workload:
-    path = flags["bert_config_file"]
-    if not path and not flags["init_checkpoint"]:
-        raise UserError("--bert_config_file is required where no --init_checkpoint is given")
-    config = BertConfig.from_json_file(path or resolve(flags["init_checkpoint"]).parent / "bert_config.json")
+    weights = find_weights(flags["init_checkpoint"]) if flags["init_checkpoint"] else None
+    config = choose_config(flags["bert_config_file"], weights)
     scope = choose_scope(flags["enable_xla"], flags["xla_scope"], flags["recompute"])
     return Workload.from_flags(flags, config, scope, num_ranks)
 
@@ -119,7 +117,7 @@ class TaskRun:
         self.job, self.workers, self._head = job, workers, trained
         # Rank 0 locks before anything is written. What it finds wrong ends all ranks.
         self._folder = RunFolder(job.model_dir) if workers.is_chief else None
-        self._weights: Path | None = None
+        self._weights: Weights | None = None
         if trained:
             self._weights = workers.run_keeping_alive(
                 lambda: find_trained_weights(job.model_dir, job.init_checkpoint, trained)
@@ -138,31 +136,25 @@ class TaskRun:
         return self._weights.parent if self._weights else None
 
     def _find_model_files(self) -> tuple[BertConfig, Path, FullTokenizer]:
-        job, files = self.job, []
-        prefix = self._weights
-        if not prefix and job.init_checkpoint:
-            prefix = resolve(job.init_checkpoint)
-        for flag, given, name in (
-            ("bert_config_file", job.bert_config_file, "bert_config.json"),
-            ("vocab_file", job.vocab_file, "vocab.txt"),
-        ):
-            if given:
-                path = Path(given)
-            elif prefix:
-                path = prefix.parent / name
-            else:
-                raise UserError(f"--{flag} is required where no --init_checkpoint is given")
-            check_file(path, f"give the model's {name} with --{flag}")
-            files.append(path)
-        config, tokenizer = BertConfig.from_json_file(files[0]), FullTokenizer(files[1])
+        job, weights = self.job, self._weights
+        if not weights and job.init_checkpoint:
+            weights = find_weights(job.init_checkpoint)
+        config, path = choose_config(job.bert_config_file, weights), choose_vocabulary(job.vocab_file, weights)
+        tokenizer = FullTokenizer(path)
         if tokenizer.vocab_size != config.vocab_size:
             raise UserError(
-                f"{files[1]} has {tokenizer.vocab_size} pieces, but {files[0]} says vocab_size="
+                f"{path} has {tokenizer.vocab_size} pieces, but the model's configuration says vocab_size="
                 f"{config.vocab_size}; use the vocabulary the model was trained with"
             )
-        do_lower_case = is_lower_case(tokenizer.vocab) if job.do_lower_case is None else job.do_lower_case
-        check_casing(tokenizer.vocab, do_lower_case, files[1])
-        return config, files[1], FullTokenizer(files[1], do_lower_case)
+        said = [job.do_lower_case, weights.do_lower_case if weights else None, is_lower_case(tokenizer.vocab)]
+        do_lower_case = next(casing for casing in said if casing is not None)
+        check_casing(tokenizer.vocab, do_lower_case, path)
+        return config, path, FullTokenizer(path, do_lower_case)
+
+    @property
+    def weights_folder(self) -> Path | None:
+        """Where the weights to predict with lie; None where the job trains."""
+        return self._weights.folder if self._weights else None
 
     def cached(self, kind: type[Arrays], make: Callable[[], Arrays], *key: object) -> Arrays:
         """Rows from the run folder's cache; where it lacks them, what `make` makes.
@@ -199,7 +191,7 @@ class TaskRun:
                 finished = self._train(task, telemetry)
             elif self._weights and self._head:
                 num_updates = load_trained_weights(self._weights, model, self.bert_config.vocab_size, self._head)
-                telemetry.note(f"predicting with {self._weights}")
+                telemetry.note(f"predicting with {self._weights.source}")
             training_secs = time.monotonic() - started
             if finished and afterwards:
                 afterwards(telemetry, num_updates)

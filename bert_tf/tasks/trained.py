@@ -8,8 +8,9 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from bert_tf.base.errors import UserError
+from bert_tf.interchange.initialise import find_weights
+from bert_tf.interchange.weights import Weights
 from bert_tf.run.checkpoint import STATE, load_weights, read_state
-from bert_tf.run.initialise import resolve
 
 
 class Head(NamedTuple):
@@ -19,18 +20,18 @@ class Head(NamedTuple):
     variable: str  # that only the fine-tuned checkpoint has
 
 
-def find_trained_weights(model_dir: Path, init_checkpoint: str | None, head: Head) -> Path:
-    """The checkpoint prefix to predict with: `init_checkpoint` if it was fine-tuned, else the run's newest.
+def find_trained_weights(model_dir: Path, init_checkpoint: str | None, head: Head) -> Weights:
+    """The weights to predict with: `init_checkpoint` if it was fine-tuned, else the run's newest.
 
     Raises:
       UserError: neither has the head.
     """
     if init_checkpoint:
-        prefix = resolve(init_checkpoint)
-        if tf.train.load_checkpoint(str(prefix)).has_tensor(head.variable):
-            return prefix
+        weights = find_weights(init_checkpoint)
+        if head.variable in weights.shapes:
+            return weights
     if (model_dir / "checkpoints").is_dir():
-        return resolve(model_dir, "model_dir")
+        return find_weights(model_dir, "model_dir")
     if init_checkpoint:
         raise UserError(
             f"--init_checkpoint={init_checkpoint} has no {head.name} head ({head.variable}), and "
@@ -42,18 +43,18 @@ def find_trained_weights(model_dir: Path, init_checkpoint: str | None, head: Hea
     )
 
 
-def load_trained_weights(prefix: Path, model: tf.keras.Model, vocab_size: int, head: Head) -> int:
+def load_trained_weights(weights: Weights, model: tf.keras.Model, vocab_size: int, head: Head) -> int:
     """Fills a model for prediction; returns the number of updates it was trained for, 0 if not known.
 
     Raises:
       UserError: the checkpoint lacks something that the model was trained with.
     """
-    report = load_weights(prefix, model.variables, vocab_size)
+    report = load_weights(weights, model.variables, vocab_size)
     used = {variable.name.split(":")[0] for variable in model.trainable_variables}
     missing = [name for name in report.missing if name in used]
     if missing:
         raise UserError(
-            f"checkpoint {prefix} lacks {', '.join(missing[:3])} ({len(missing)} variables in all), so it cannot be "
+            f"{weights.source} lacks {', '.join(missing[:3])} ({len(missing)} variables in all), so it cannot be "
             f"used for {head.name}; name a checkpoint that was fine-tuned for that"
         )
-    return read_state(prefix.parent)["updates_applied"] if (prefix.parent / STATE).is_file() else 0
+    return read_state(weights.folder)["updates_applied"] if (weights.folder / STATE).is_file() else 0
