@@ -130,11 +130,6 @@ class TaskRun:
             )
         self.blocks = make_blocks(job.training)
 
-    @property
-    def weights_folder(self) -> Path | None:
-        """Where the weights to predict with lie; None where the job trains."""
-        return self._weights.parent if self._weights else None
-
     def _find_model_files(self) -> tuple[BertConfig, Path, FullTokenizer]:
         job, weights = self.job, self._weights
         if not weights and job.init_checkpoint:
