@@ -169,8 +169,8 @@ def _make_rows(
 
 
 def _training_task(job: GlueJob, run: TaskRun, task: TextTask, model: ClassifierModel, rows: _Rows) -> Task:
-    columns = {"text_columns": task.text_columns, "label_column": task.label_column} if task.is_custom else {}
-    about = {"task_name": task.name, "labels": task.labels, "is_regression": task.is_regression, **columns}
+    columns = {"text_columns": list(task.text_columns), "label_column": task.label_column} if task.is_custom else {}
+    about = {"task_name": task.name, "labels": list(task.labels), "is_regression": task.is_regression, **columns}
     return Task(
         task.name,
         model,
@@ -235,7 +235,8 @@ def mean_loss(logits_FxC: np.ndarray, labels_F: np.ndarray) -> float:
     logits_FxC = logits_FxC.astype(np.float64)
     if labels_F.dtype == np.float32:
         return float(np.mean((logits_FxC[:, 0] - labels_F) ** 2))
-    return float(-np.mean(np.log(probabilities(logits_FxC)[np.arange(len(labels_F)), labels_F])))
+    label_logits_F = logits_FxC[np.arange(len(labels_F)), labels_F]
+    return float(np.mean(np.logaddexp.reduce(logits_FxC, axis=1) - label_logits_F))
 
 
 def probabilities(logits_FxC: np.ndarray) -> np.ndarray:
@@ -249,7 +250,7 @@ def describe_predictions(task: TextTask, indices: list[str], logits_FxC: np.ndar
     header = ["index", "prediction"]
     lines: list[list[str]]
     if task.is_regression:
-        numbers_F = np.clip(logits_FxC[:, 0], *(task.range or (None, None)))
+        numbers_F = np.clip(logits_FxC[:, 0], *(task.range or (-np.inf, np.inf)))
         lines = [
             [index, f"{number:.3f}" if task.range else f"{number:.6g}"] for index, number in zip(indices, numbers_F)
         ]
