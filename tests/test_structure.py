@@ -49,9 +49,10 @@ FLAGS = {
         plan precision recompute replay_update save_checkpoint_steps seed train_batch_size use_horovod warmup_steps
         xla_scope""",
     "run_squad.py": """
-        bert_config_file continue_with_changes deterministic device display_loss_steps dllog_path do_lower_case
-        doc_stride enable_xla eval global_batch_size gpu_memory_gib init_checkpoint keep_checkpoints
-        learning_rate max_answer_length max_query_length max_seq_length mode model_dir n_best_size
+        bert_config_file context_file continue_with_changes deterministic device display_loss_steps dllog_path
+        do_lower_case doc_stride enable_xla eval export_batch_size global_batch_size gpu_memory_gib init_checkpoint
+        keep_checkpoints learning_rate max_answer_length max_query_length max_seq_length mode model_dir
+        model_export_path n_best_size
         null_score_diff_threshold num_accumulation_steps num_train_epochs plan precision predict_batch_size
         predict_file recompute save_checkpoint_steps seed train_batch_size train_file use_horovod
         version_2_with_negative vocab_file warmup_proportion xla_scope""",
