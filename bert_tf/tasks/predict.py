@@ -48,20 +48,26 @@ class Predicted(NamedTuple):
     throughput_val: float | None  # rows/s of all ranks in these batches; None where there is none
 
     def latencies(self) -> dict[str, float]:
-        """Latency of a batch in ms by the name it is shown under; {} where too few batches ran."""
+        """Latency of a batch in ms, which so many percent of them do not exceed, and on average; {} without batches."""
         if not self.batch_secs:
             return {}
         ms = np.array(self.batch_secs) * 1e3
-        shares = {
-            f"Latency Confidence Level {share} (ms)": float(np.percentile(ms, share, method="higher"))
-            for share in _CONFIDENCES
-        }
-        return {**shares, "Latency Average (ms)": float(ms.mean())}
+        shares = {f"latency_{share}_ms": float(np.percentile(ms, share, method="higher")) for share in _CONFIDENCES}
+        return {**shares, "latency_average_ms": float(ms.mean())}
 
     def describe_speed(self) -> list[str]:
         """Console lines; scripts for NVIDIA's programs parse this exact wording. [] where too few batches ran."""
-        figures = {**self.latencies(), "Throughput Average (sequences/sec)": self.throughput_val}
-        return [f"{name} = {value:.2f}" for name, value in figures.items() if value is not None]
+        if self.throughput_val is None:
+            return []
+        latencies = self.latencies()
+        shares = [
+            f"Latency Confidence Level {share} (ms) = {latencies[f'latency_{share}_ms']:.2f}" for share in _CONFIDENCES
+        ]
+        return [
+            *shares,
+            f"Latency Average (ms) = {latencies['latency_average_ms']:.2f}",
+            f"Throughput Average (sequences/sec) = {self.throughput_val:.2f}",
+        ]
 
 
 def choose_lengths(num_tokens: np.ndarray, max_length: int) -> list[int]:
