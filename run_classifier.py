@@ -27,7 +27,10 @@ flags.DEFINE_string(
     "task_name", None, "CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI (in any case), or custom: your own files."
 )
 flags.DEFINE_enum(
-    "mode", "train_and_eval", ["train_and_eval", "train", "eval", "predict"], "What to do; predict: the test file."
+    "mode",
+    "train_and_eval",
+    ["train_and_eval", "train", "eval", "predict", "export_only"],
+    "What to do; predict: the test file; export_only: write a SavedModel.",
 )
 flags.DEFINE_string(
     "data_dir", None, "Folder with the task's files under their published names: train.tsv, dev.tsv, test.tsv."
@@ -40,13 +43,15 @@ flags.DEFINE_string(
 )
 flags.DEFINE_string("label_column", None, "With --task_name=custom: the column with the label.")
 flags.DEFINE_bool("regression", False, "With --task_name=custom: the labels are numbers, and a number is predicted.")
+flags.DEFINE_string("model_export_path", None, "Folder that export_only writes; default: export in --model_dir.")
+flags.DEFINE_integer("export_batch_size", None, "Fixes the SavedModel's batch; default: any size.", lower_bound=1)
 flags.DEFINE_integer(
     "max_bad_records",
     None,
     "Lines with a wrong number of columns that are left out of training and evaluation; default: 0, for QQP 100.",
 )
 
-_MODES = {"train_and_eval": ("train", "eval"), "train": ("train",), "eval": ("eval",), "predict": ("predict",)}
+_READS = {"train_and_eval": ("train", "eval"), "train": ("train",), "eval": ("eval",), "predict": ("predict",)}
 
 
 def _task():
@@ -60,7 +65,7 @@ def _task():
             if FLAGS[name].value:
                 raise UserError(f"--{name} belongs to --task_name={CUSTOM}; the columns of {task.name} are known")
         return task
-    if FLAGS.mode != "predict" and not FLAGS.label_column:
+    if FLAGS.mode in ("train_and_eval", "train", "eval") and not FLAGS.label_column:
         raise UserError(f"--label_column is required with --mode={FLAGS.mode}")
     return custom_task(FLAGS.text_columns, FLAGS.label_column, FLAGS.regression)
 
@@ -81,13 +86,14 @@ def main(argv: Sequence[str]) -> None:
     if not FLAGS.model_dir:
         raise UserError(f"--model_dir is required with --mode={FLAGS.mode}")
     task = _task()
-    files = {use: find_files(task, use, FLAGS.data_dir, FLAGS[f"{use}_file"].value) for use in _MODES[FLAGS.mode]}
+    files = {
+        use: find_files(task, use, FLAGS.data_dir, FLAGS[f"{use}_file"].value) for use in _READS.get(FLAGS.mode, ())
+    }
     if FLAGS.deterministic:
         make_deterministic(Path(FLAGS.model_dir))
-    from bert_tf.tasks.job import common_settings
-
     from bert_tf.ranks.connect import connect
-    from bert_tf.tasks.glue.run import GlueJob, run_glue
+    from bert_tf.tasks.glue.run import GlueJob, export_glue, run_glue
+    from bert_tf.tasks.job import common_settings
 
     workers = connect(FLAGS.use_horovod)
     job = GlueJob(
@@ -97,7 +103,10 @@ def main(argv: Sequence[str]) -> None:
         max_seq_length=FLAGS.max_seq_length,
         max_bad_records=FLAGS.max_bad_records,
     )
-    if not run_glue(job, workers):
+    if FLAGS.mode == "export_only":
+        folder = Path(FLAGS.model_export_path or job.model_dir / "export")
+        export_glue(job, workers, folder, FLAGS.export_batch_size)
+    elif not run_glue(job, workers):
         sys.exit(STOPPED_EXIT_CODE)
 
 

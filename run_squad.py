@@ -26,11 +26,17 @@ define_finetuning_flags(
 flags.DEFINE_enum(
     "mode",
     "train_and_predict",
-    ["train_and_predict", "train", "predict", "eval"],
-    "What to do; eval: predict and score.",
+    ["train_and_predict", "train", "predict", "eval", "export_only", "sm_predict", "interactive"],
+    "What to do; eval: predict and score; export_only: write a SavedModel; sm_predict: predict with it alone; "
+    "interactive: answer questions at a prompt.",
 )
 flags.DEFINE_string("train_file", None, "SQuAD file to train on, e.g. train-v1.1.json.")
 flags.DEFINE_string("predict_file", None, "SQuAD file to answer, e.g. dev-v1.1.json.")
+flags.DEFINE_string(
+    "model_export_path", None, "Folder that export_only writes and sm_predict reads; default: export in --model_dir."
+)
+flags.DEFINE_integer("export_batch_size", None, "Fixes the SavedModel's batch; default: any size.", lower_bound=1)
+flags.DEFINE_string("context_file", None, "With --mode=interactive: the text; default: it is asked for.")
 flags.DEFINE_bool("eval", None, "Score the predictions by the official rules; default: if the file holds answers.")
 flags.DEFINE_integer(
     "doc_stride",
@@ -49,11 +55,12 @@ _NEEDS = {
     "train": ("train_file",),
     "predict": ("predict_file",),
     "eval": ("predict_file",),
+    "sm_predict": ("predict_file",),
 }
 
 
 def _check_files() -> None:
-    for name in (*_NEEDS[FLAGS.mode], "model_dir"):
+    for name in (*_NEEDS.get(FLAGS.mode, ()), "model_dir"):
         if not FLAGS[name].value:
             raise UserError(f"--{name} is required with --mode={FLAGS.mode}")
     if FLAGS.mode == "eval" and FLAGS.eval is False:
@@ -61,7 +68,7 @@ def _check_files() -> None:
 
 
 def _file_of_mode(name: str):
-    return FLAGS[name].value if name in _NEEDS[FLAGS.mode] else None
+    return FLAGS[name].value if name in _NEEDS.get(FLAGS.mode, ()) else None
 
 
 @exit_on_user_error
@@ -83,6 +90,7 @@ def main(argv: Sequence[str]) -> None:
     from bert_tf.tasks.squad.decode import DecodeSettings
     from bert_tf.tasks.squad.features import FeatureSettings
     from bert_tf.tasks.squad.run import SquadJob, run_squad
+    from bert_tf.tasks.squad.serving import converse, export_squad, predict_with_export
 
     workers = connect(FLAGS.use_horovod)
     job = SquadJob(
@@ -93,9 +101,16 @@ def main(argv: Sequence[str]) -> None:
         decoding=DecodeSettings(
             FLAGS.n_best_size, FLAGS.max_answer_length, FLAGS.version_2_with_negative, FLAGS.null_score_diff_threshold
         ),
-        wants_scores=True if FLAGS.mode == "eval" else FLAGS.eval if FLAGS.mode != "train" else None,
+        wants_scores=True if FLAGS.mode == "eval" else FLAGS.eval if _file_of_mode("predict_file") else None,
     )
-    if not run_squad(job, workers):
+    export_path = Path(FLAGS.model_export_path or job.model_dir / "export")
+    if FLAGS.mode == "export_only":
+        export_squad(job, workers, export_path, FLAGS.export_batch_size)
+    elif FLAGS.mode == "sm_predict":
+        predict_with_export(job, workers, export_path)
+    elif FLAGS.mode == "interactive":
+        converse(job, workers, FLAGS.context_file)
+    elif not run_squad(job, workers):
         sys.exit(STOPPED_EXIT_CODE)
 
 

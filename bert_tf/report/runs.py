@@ -54,7 +54,8 @@ class Run:
     def scores(self) -> dict[str, float]:
         """The numbers of the last evaluation."""
         event = self.evaluations[-1] if self.evaluations else {}
-        return {name: y for name in event if name not in _NOT_SCORES and (y := number(event[name])) is not None}
+        names = [name for name in event if name not in _NOT_SCORES and not name.startswith("latency_")]
+        return {name: y for name in names if (y := number(event[name])) is not None}
 
     @property
     def is_pretraining(self) -> bool:

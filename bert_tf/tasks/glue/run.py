@@ -15,6 +15,7 @@ import numpy as np
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import read_json_object
+from bert_tf.interchange.saved_model import check_no_export, export_model
 from bert_tf.model.heads import ClassifierModel
 from bert_tf.model.losses import ClassificationObjective, RegressionObjective
 from bert_tf.ranks.workers import Workers
@@ -27,7 +28,7 @@ from bert_tf.tasks.glue.metrics import METRICS
 from bert_tf.tasks.glue.read import Examples, find_labels, read_examples, targets
 from bert_tf.tasks.glue.tasks import EVAL, PREDICT, TRAIN, TextTask
 from bert_tf.tasks.job import FinetuningJob, TaskRun
-from bert_tf.tasks.predict import predict_rows
+from bert_tf.tasks.predict import Predicted, Rows, compile_model, predict_rows
 from bert_tf.tasks.trained import Head
 
 # Beside the weights: what their classes mean.
@@ -91,6 +92,39 @@ def run_glue(job: GlueJob, workers: Workers) -> bool:
         return run.carry_out(model, None, afterwards)
     training = rows[TRAIN][""]
     return run.carry_out(model, _training_task(job, run, task, model, training), afterwards)
+
+
+def export_glue(job: GlueJob, workers: Workers, folder: Path, batch_size: int | None) -> None:
+    """Writes the trained model into `folder`, for servers; ``settings.json`` says what its classes mean.
+
+    Args:
+      batch_size: None leaves it free.
+    """
+    check_no_export(folder)
+    # Not compiled by XLA here: servers may lack it, and those that have it compile by themselves.
+    job = dataclasses.replace(job, training=dataclasses.replace(job.training, xla_scope="off"))
+    run = TaskRun(job, workers, job.max_seq_length, trained=CLASSIFIER_HEAD)
+    task = _with_labels(job.task, run.weights_folder, None)
+    model = ClassifierModel(run.bert_config, task.num_classes, run.blocks)
+    settings = {
+        "task": "classification",
+        "batch_size": batch_size,
+        "max_seq_length": job.max_seq_length,
+        "do_lower_case": run.tokenizer.do_lower_case,
+        "precision": job.training.precision,
+        **_about(task),
+    }
+    companions = {
+        "bert_config.json": run.bert_config.to_json(),
+        "vocab.txt": run.vocab_file.read_text(encoding="utf-8"),
+    }
+
+    def write(telemetry: Telemetry, update: int) -> None:
+        if workers.is_chief:
+            export_model(model, folder, ("logits",), {**settings, "updates_applied": update}, companions)
+            telemetry.note(f"SavedModel with Triton's config.pbtxt: {folder}")
+
+    run.carry_out(model, None, write)
 
 
 def _read(job: GlueJob) -> dict[str, dict[str, Examples]]:
@@ -168,9 +202,14 @@ def _make_rows(
     }
 
 
-def _training_task(job: GlueJob, run: TaskRun, task: TextTask, model: ClassifierModel, rows: _Rows) -> Task:
+def _about(task: TextTask) -> dict[str, Any]:
+    """What the model's classes mean, for files beside the weights."""
     columns = {"text_columns": list(task.text_columns), "label_column": task.label_column} if task.is_custom else {}
-    about = {"task_name": task.name, "labels": list(task.labels), "is_regression": task.is_regression, **columns}
+    return {"task_name": task.name, "labels": list(task.labels), "is_regression": task.is_regression, **columns}
+
+
+def _training_task(job: GlueJob, run: TaskRun, task: TextTask, model: ClassifierModel, rows: _Rows) -> Task:
+    about = _about(task)
     return Task(
         task.name,
         model,
@@ -188,32 +227,31 @@ class _Judge:
     """Scores and predicts with a trained model."""
 
     def __init__(self, job: GlueJob, task: TextTask, model: ClassifierModel, workers: Workers, telemetry: Telemetry):
-        self._job, self._task, self._model = job, task, model
+        self._job, self._task, self._compute = job, task, compile_model(model)
         self._workers, self._telemetry = workers, telemetry
 
     def score(self, parts: Mapping[str, _Rows], update: int) -> None:
         """Writes the scores of all parts into ``eval_results.txt`` and the run's metrics, as those of `update`."""
-        scores, throughput = {}, None
+        scores: dict[str, float] = {}
         for part, rows in parts.items():
-            logits_FxC, throughput = self._logits(rows)
+            predicted = self._predict(rows)
+            logits_FxC, truths_F = predicted.outputs[0], np.asarray(rows.features.labels_F)
             prefix = f"{part}_" if part else ""
-            truths_F = np.asarray(rows.features.labels_F)
             predictions_F = logits_FxC[:, 0] if self._task.is_regression else logits_FxC.argmax(axis=1)
             for name in self._task.metrics:
                 scores[prefix + name] = METRICS[name](predictions_F, truths_F)
             scores[f"{prefix}eval_loss"] = mean_loss(logits_FxC, truths_F)
+        speed = predicted.latencies()
+        if predicted.throughput_val is not None:
+            speed["throughput_val"] = predicted.throughput_val
+        self._telemetry.evaluation(update, **scores, global_step=update, **speed)
         if self._workers.is_chief:
-            speed = {} if throughput is None else {"throughput_val": throughput}
-            self._telemetry.evaluation(update, **scores, global_step=update, **speed)
-            lines = {**scores, "global_step": update}
-            write_whole(
-                self._job.model_dir / "eval_results.txt",
-                "".join(f"{name} = {value}\n" for name, value in lines.items()),
-            )
+            text = "".join(f"{name} = {value}\n" for name, value in {**scores, "global_step": update}.items())
+            write_whole(self._job.model_dir / "eval_results.txt", text)
 
     def predict(self, part: str, rows: _Rows) -> None:
         """Writes ``test_results.tsv``, in the benchmark's format: a header, then index and prediction."""
-        logits_FxC, _ = self._logits(rows)
+        logits_FxC = self._predict(rows).outputs[0]
         if not self._workers.is_chief:
             return
         is_first = part in ("", *list(self._task.files[PREDICT])[:1])
@@ -222,12 +260,14 @@ class _Judge:
         name = "".join(f"; for the benchmark, name it {name}" for name in self._task.submissions.get(part, ()))
         self._telemetry.note(f"predictions for {len(logits_FxC):,} rows: {path}{name}")
 
-    def _logits(self, rows: _Rows) -> tuple[np.ndarray, float | None]:
-        """float32 [F, C], and rows/s."""
-        predicted = predict_rows(
-            self._model, rows.features.batch, rows.features.num_rows, self._job.predict_batch_size, self._workers
-        )
-        return predicted.outputs[0], predicted.throughput_val
+    def _predict(self, rows: _Rows) -> Predicted:
+        """The logits, float32 [F, C], and how long they took."""
+        features = rows.features
+        work = Rows(features.batch, features.lengths_F, features.max_seq_length)
+        predicted = predict_rows(self._compute, work, self._job.predict_batch_size, self._workers, by_position=False)
+        for line in predicted.describe_speed():
+            self._telemetry.note(line)
+        return predicted
 
 
 def mean_loss(logits_FxC: np.ndarray, labels_F: np.ndarray) -> float:

@@ -15,6 +15,7 @@ from bert_tf.run.flops import span_flops_per_sequence
 from bert_tf.run.telemetry import Telemetry
 from bert_tf.tasks.finetuning import Task
 from bert_tf.tasks.job import FinetuningJob, TaskRun
+from bert_tf.tasks.predict import Rows, compile_model, predict_rows
 from bert_tf.tasks.squad.answers import SPAN_HEAD, AnswerSheet, answer_questions
 from bert_tf.tasks.squad.decode import DecodeSettings
 from bert_tf.tasks.squad.examples import NAME_A_FILE, Example, check_answers, read_examples
@@ -51,10 +52,11 @@ def run_squad(job: SquadJob, workers: Workers) -> bool:
 
         def answer(telemetry: Telemetry, update: int) -> None:
             features = _features(run, job, predict_file, lambda: questions, is_training=False)
-            sheet = AnswerSheet(
-                questions, features, run.tokenizer, job.decoding, job.wants_scores, job.predict_batch_size
-            )
-            answer_questions(model, sheet, job.model_dir, workers, telemetry, update)
+            rows = Rows(features.batch, features.num_tokens, job.features.max_seq_length)
+            predicted = predict_rows(compile_model(model), rows, job.predict_batch_size, workers, by_position=True)
+            if workers.is_chief:
+                sheet = AnswerSheet(questions, features, run.tokenizer, job.decoding, job.wants_scores, job.model_dir)
+                answer_questions(sheet, predicted, telemetry, update)
 
     return run.carry_out(model, _training_task(run, job, model) if job.train_file else None, answer)
 
