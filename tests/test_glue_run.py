@@ -11,16 +11,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from glue_data import BAD, GOOD, write_cola, write_lines, write_model
 
 from bert_tf.base.errors import UserError
 from bert_tf.config import BertConfig, FinetuningConfig
+from bert_tf.interchange.saved_model import load_exported
 from bert_tf.model.heads import ClassifierModel
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import PREFIX, CheckpointFolder
 from bert_tf.tasks import finetuning
-from bert_tf.tasks.glue.run import GlueJob, describe_predictions, mean_loss, run_glue
+from bert_tf.tasks.glue.features import make_features
+from bert_tf.tasks.glue.run import GlueJob, describe_predictions, export_glue, mean_loss, run_glue
 from bert_tf.tasks.glue.tasks import EVAL, PREDICT, TRAIN, custom_task, find_files, find_task
+from bert_tf.text.wordpiece import FullTokenizer
 
 ROOT = Path(__file__).resolve().parent.parent
 ALL = (TRAIN, EVAL, PREDICT)
@@ -183,6 +187,21 @@ def test_numbers_are_predicted_within_their_range(data, tmp_path):
     assert describe_predictions(task, list("abc"), logits).splitlines()[1:] == ["a\t0.000", "b\t2.346", "c\t5.000"]
     own = custom_task("text", None, True)
     assert describe_predictions(own, ["0"], logits[:1]) == "index\tprediction\n0\t-1\n"
+
+
+def test_export_computes_the_same_logits(data, tmp_path):
+    model_dir = save_untrained(tmp_path / "run", data, find_task("RTE"))
+    about = trained_job(data, model_dir, (), task="RTE")
+    export_glue(about, Workers(), tmp_path / "export", None)
+    exported = load_exported(tmp_path / "export", "classification")
+    assert exported.settings["labels"] == ["entailment", "not_entailment"] and exported.settings["max_seq_length"] == 8
+    tokenizer = FullTokenizer(exported.vocab_file, exported.settings["do_lower_case"])
+    inputs = make_features((GOOD, BAD), None, tokenizer, 8).batch(np.arange(len(GOOD)))
+    model = ClassifierModel(BertConfig.from_json_file(data / "model/bert_config.json"), 2)
+    [logits] = exported({name: tf.constant(values) for name, values in inputs.items()})
+    np.testing.assert_allclose(logits, model(inputs), atol=1e-5)
+    with pytest.raises(UserError, match="already exists"):
+        export_glue(about, Workers(), tmp_path / "export", None)
 
 
 OWN = custom_task("text", "kind", False)

@@ -31,7 +31,7 @@ from bert_tf.launch.environment import (
     shown,
 )
 from bert_tf.launch.squad import check_model, initial_weights
-from bert_tf.tasks.glue.tasks import EVAL, PREDICT, TRAIN, TextTask, find_files, find_task
+from bert_tf.tasks.glue.tasks import CUSTOM, EVAL, PREDICT, TRAIN, TextTask, find_files, find_task
 
 ARGUMENTS = (
     Argument("task_name", "MRPC", text),
@@ -64,7 +64,7 @@ EXTRAS = ("CONTINUE_WITH_CHANGES", "RECOMPUTE")
 def launch(typed: Sequence[str], environment: LaunchEnvironment) -> int:
     """Fine-tuning and scores; returns the ranks' exit code."""
     values = parse_arguments(ARGUMENTS, typed)
-    task, num_ranks = find_task(values["task_name"]), values["num_gpus"]
+    task, num_ranks = choose_task(values), values["num_gpus"]
     global_batch_size = values["batch_size"] * num_ranks
     name = (
         f"tf_bert_finetuning_glue_{task.name.lower()}_{values['bert_model']}_{values['precision']}"
@@ -113,7 +113,7 @@ def launch(typed: Sequence[str], environment: LaunchEnvironment) -> int:
 def launch_inference(typed: Sequence[str], environment: LaunchEnvironment) -> int:
     """Scores on the development file, predictions for the test file where there is one; the first bad exit code."""
     values = parse_arguments(INFERENCE_ARGUMENTS, typed)
-    task = find_task(values["task_name"])
+    task = choose_task(values)
     name = (
         f"tf_bert_glue_inference_{task.name.lower()}_{values['bert_model']}_{values['precision']}"
         f"_bs{values['batch_size']}"
@@ -148,6 +148,15 @@ def launch_inference(typed: Sequence[str], environment: LaunchEnvironment) -> in
     if code == 0:
         show([f"scores: {shown(folder / 'eval_results.txt')}"])
     return code
+
+
+def choose_task(values: Values) -> TextTask:
+    if values["task_name"].lower() == CUSTOM:
+        raise UserError(
+            f"task_name (position 1) is {values['task_name']!r}: for files of your own, see run_classifier.py "
+            f"--task_name={CUSTOM} in docs/fine_tuning.md"
+        )
+    return find_task(values["task_name"])
 
 
 def common_flags(task: TextTask, values: Values, data_dir: Path, model_dir: Path) -> dict[str, Any]:
