@@ -1,5 +1,6 @@
 """Fine-tuning on sentences: files that come out, scores, predictions, resuming, own labels, what is refused."""
 
+import dataclasses
 import json
 import math
 import os
@@ -140,10 +141,10 @@ def test_the_split_into_micro_batches_changes_nothing_but_rounding(finished, dat
     np.testing.assert_allclose(mine, theirs, atol=2e-4)
 
 
-def save_untrained(folder, data, task, task_file="task.json"):
+def save_untrained(folder, data, task, task_file="task.json", seed=0):
     """A run folder with a checkpoint of a model for the task, as new."""
     config = BertConfig.from_json_file(data / "model/bert_config.json")
-    model = ClassifierModel(config, task.num_classes)
+    model = ClassifierModel(config, task.num_classes, seed=seed)
     companions = {name: (data / "model" / name).read_text() for name in ("bert_config.json", "vocab.txt")}
     about = {"task_name": task.name, "labels": task.labels, "is_regression": task.is_regression}
     checkpoints = CheckpointFolder(
@@ -238,6 +239,23 @@ def test_own_labels_are_kept_beside_the_weights(data, tmp_path):
     model_dir = save_untrained(tmp_path / "bare", data, find_task("RTE"), task_file="other.json")
     with pytest.raises(UserError, match="task.json does not exist, so the model's labels are not known"):
         run_glue(trained_job(data, model_dir, (), task=OWN, files=files), Workers())
+
+
+def test_a_classifier_of_other_classes_gives_its_encoder(data, tmp_path, capsys):
+    """From MNLI's three classes to RTE's two."""
+    source = save_untrained(tmp_path / "mnli", data, find_task("MNLI"), seed=9)
+    write_lines(tmp_path / "RTE/train.tsv", "sentence1 | sentence2 | label", *["a | b | entailment"] * 16)
+    once = settings(num_train_epochs=0.25, learning_rate=1e-9)
+    start = trained_job(data, tmp_path / "run", (TRAIN,), task="RTE", folder=tmp_path / "RTE", training=once)
+    assert run_glue(dataclasses.replace(start, init_checkpoint=str(source)), Workers())
+    assert "in the checkpoint, not used: output_bias" in capsys.readouterr().out
+    old, new = (tf.train.load_checkpoint(str(newest(folder))) for folder in (source, start.model_dir))
+    name = "bert/pooler/dense/kernel"
+    np.testing.assert_allclose(new.get_tensor(name), old.get_tensor(name), atol=1e-6)
+
+
+def newest(model_dir):
+    return max((model_dir / "checkpoints").glob("ckpt-*")) / PREFIX
 
 
 def test_a_label_of_evaluation_is_checked_before_the_training(data, tmp_path):

@@ -41,6 +41,7 @@ class Task(NamedTuple):
     identity: Mapping[str, Any]  # settings of model and data that must not change within a run
     files: Sequence[Path] = ()  # that the rows were made from
     companions: Mapping[str, str] = MappingProxyType({})  # texts by file name that belong beside the weights
+    initialised: tf.keras.Model | None = None  # the part that initial weights are for; None: all of the model
 
 
 def training_rows(order: GlobalOrder, batch_number: int, config: FinetuningConfig, rank: int) -> np.ndarray:

@@ -225,7 +225,8 @@ class TaskRun:
                 self._folder.bind(whole_identity, self._record(task), companions, job.continue_with_changes)
 
         def initialise() -> None:
-            initialise_from(job.init_checkpoint, task.model, self.bert_config.vocab_size, telemetry)
+            model = task.initialised or task.model
+            initialise_from(job.init_checkpoint, model, self.bert_config.vocab_size, telemetry)
             bind()  # only now, when no setting can be refused any more
 
         if self._folder:

@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import tensorflow as tf
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import read_json_object
+from bert_tf.interchange.initialise import find_weights
 from bert_tf.interchange.saved_model import check_no_export, export_model
 from bert_tf.model.heads import ClassifierModel
 from bert_tf.model.losses import ClassificationObjective, RegressionObjective
@@ -220,7 +222,15 @@ def _training_task(job: GlueJob, run: TaskRun, task: TextTask, model: Classifier
         {**about, "max_seq_length": job.max_seq_length},
         [rows.examples.path],
         {TASK_FILE: json.dumps(about, indent=2) + "\n"},
+        _initialised(job, model),
     )
+
+
+def _initialised(job: GlueJob, model: ClassifierModel) -> tf.keras.Model:
+    """What takes the initial weights: the encoder alone where their classifier has another number of classes."""
+    shapes = find_weights(job.init_checkpoint).shapes if job.init_checkpoint else {}
+    ours = list(model.classifier.output_weights.shape)
+    return model if shapes.get(CLASSIFIER_HEAD.variable, ours) == ours else model.bert
 
 
 class _Judge:
