@@ -186,7 +186,7 @@ def main(argv: Sequence[str]) -> None:
     split = agree_on_split(
         choose_split(
             FLAGS.train_batch_size,
-            FLAGS.num_accumulation_steps if FLAGS["num_accumulation_steps"].present else None,
+            FLAGS.num_accumulation_steps,
             FLAGS.global_batch_size,
             lambda: _workload(inputs.bert_config, workers.size),
             FLAGS.gpu_memory_gib,

@@ -11,34 +11,33 @@ from bert_tf.base.errors import UserError, exit_on_user_error, require_modules
 require_modules("absl", "numpy", "tensorflow", "tqdm")
 from absl import app, flags  # noqa: E402
 
-from bert_tf.base.command_line import choose_device, define_training_flags, parse_flags  # noqa: E402
+from bert_tf.base.command_line import choose_device, define_finetuning_flags, parse_flags  # noqa: E402
 from bert_tf.base.determinism import make_deterministic  # noqa: E402
 from bert_tf.base.signals import STOPPED_EXIT_CODE, leave_on_stop_signals  # noqa: E402
 
 FLAGS = flags.FLAGS
 
-define_training_flags(train_batch_size="8", learning_rate=5e-6, save_checkpoint_steps=1000)
+define_finetuning_flags(
+    learning_rate=5e-6,
+    max_seq_length=384,
+    init_checkpoint="Run folder, checkpoint folder or bert_model.ckpt to start from; none: "
+    "random weights. To predict: a fine-tuned one, default the newest in --model_dir.",
+)
 flags.DEFINE_enum(
     "mode",
     "train_and_predict",
-    ["train_and_predict", "train", "predict", "eval"],
-    "What to do; eval: predict and score.",
+    ["train_and_predict", "train", "predict", "eval", "export_only", "sm_predict", "interactive"],
+    "What to do; eval: predict and score; export_only: write a SavedModel; sm_predict: predict with it alone; "
+    "interactive: answer questions at a prompt.",
 )
-flags.DEFINE_string("bert_config_file", None, "The model's bert_config.json; default: the one beside the checkpoint.")
-flags.DEFINE_string("vocab_file", None, "The model's vocab.txt; default: the one beside the checkpoint.")
 flags.DEFINE_string("train_file", None, "SQuAD file to train on, e.g. train-v1.1.json.")
 flags.DEFINE_string("predict_file", None, "SQuAD file to answer, e.g. dev-v1.1.json.")
-flags.DEFINE_bool("eval", None, "Score the predictions by the official rules; default: if the file holds answers.")
 flags.DEFINE_string(
-    "init_checkpoint",
-    None,
-    "Run folder, checkpoint folder or bert_model.ckpt to start from; none: "
-    "random weights. To predict: a fine-tuned one, default the newest in --model_dir.",
+    "model_export_path", None, "Folder that export_only writes and sm_predict reads; default: export in --model_dir."
 )
-flags.DEFINE_integer("predict_batch_size", 8, "Prediction batch of one rank.")
-flags.DEFINE_float("num_train_epochs", 3.0, "Passes over the training file; may be fractional.")
-flags.DEFINE_float("warmup_proportion", 0.1, "Share of the updates in which the rate rises.")
-flags.DEFINE_integer("max_seq_length", 384, "Tokens of a row: question and a window of the context.")
+flags.DEFINE_integer("export_batch_size", None, "Fixes the SavedModel's batch; default: any size.", lower_bound=1)
+flags.DEFINE_string("context_file", None, "With --mode=interactive: the text; default: it is asked for.")
+flags.DEFINE_bool("eval", None, "Score the predictions by the official rules; default: if the file holds answers.")
 flags.DEFINE_integer(
     "doc_stride",
     128,
@@ -47,7 +46,6 @@ flags.DEFINE_integer(
 flags.DEFINE_integer("max_query_length", 64, "Tokens of a question; more are cut off.")
 flags.DEFINE_integer("n_best_size", 20, "Length of the list of best answers.")
 flags.DEFINE_integer("max_answer_length", 30, "Tokens of an answer at most.")
-flags.DEFINE_bool("do_lower_case", True, "Lower-case the text; true for uncased models.")
 flags.DEFINE_bool("version_2_with_negative", False, "Some questions have no answer (SQuAD 2.0).")
 flags.DEFINE_float("null_score_diff_threshold", 0.0, "Answer nothing where the null odds are above.")
 
@@ -57,11 +55,12 @@ _NEEDS = {
     "train": ("train_file",),
     "predict": ("predict_file",),
     "eval": ("predict_file",),
+    "sm_predict": ("predict_file",),
 }
 
 
 def _check_files() -> None:
-    for name in (*_NEEDS[FLAGS.mode], "model_dir"):
+    for name in (*_NEEDS.get(FLAGS.mode, ()), "model_dir"):
         if not FLAGS[name].value:
             raise UserError(f"--{name} is required with --mode={FLAGS.mode}")
     if FLAGS.mode == "eval" and FLAGS.eval is False:
@@ -69,48 +68,7 @@ def _check_files() -> None:
 
 
 def _file_of_mode(name: str):
-    return FLAGS[name].value if name in _NEEDS[FLAGS.mode] else None
-
-
-def _workload(num_ranks: int):
-    from bert_tf.config import BertConfig
-    from bert_tf.memory.plan import Workload
-    from bert_tf.model.blocks import choose_scope
-    from bert_tf.run.initialise import resolve
-
-    path = FLAGS.bert_config_file
-    if not path and not FLAGS.init_checkpoint:
-        raise UserError("--bert_config_file is required where no --init_checkpoint is given")
-    bert_config = BertConfig.from_json_file(path or resolve(FLAGS.init_checkpoint).parent / "bert_config.json")
-    scope = choose_scope(FLAGS.enable_xla, FLAGS.xla_scope, FLAGS.recompute)
-    return Workload.from_flags(FLAGS.flag_values_dict(), bert_config, scope, num_ranks)
-
-
-def _split(workers):
-    from bert_tf.config import BatchSplit
-    from bert_tf.memory.plan import AUTO, choose_split
-    from bert_tf.training.loop import agree_on_split
-
-    if not _file_of_mode("train_file"):
-        return BatchSplit(1)
-    num_steps = FLAGS.num_accumulation_steps if FLAGS["num_accumulation_steps"].present else None
-    return agree_on_split(
-        choose_split(
-            FLAGS.train_batch_size,
-            num_steps,
-            FLAGS.global_batch_size,
-            lambda: _workload(workers.size),
-            FLAGS.gpu_memory_gib,
-        ),
-        FLAGS.train_batch_size == AUTO,
-        workers,
-    )
-
-
-def _plan() -> None:
-    from bert_tf.memory.plan import find_device, plan
-
-    print("\n".join(plan(_workload(1), find_device(FLAGS.gpu_memory_gib, 1))))
+    return FLAGS[name].value if name in _NEEDS.get(FLAGS.mode, ()) else None
 
 
 @exit_on_user_error
@@ -120,58 +78,39 @@ def main(argv: Sequence[str]) -> None:
     if len(argv) > 1:
         raise UserError(f"unexpected argument {argv[1]!r}; every setting is a flag, see --help")
     if FLAGS.plan:
-        _plan()
+        from bert_tf.tasks.job import describe_plan
+
+        print(describe_plan(FLAGS.flag_values_dict()))
         return
     _check_files()
     if FLAGS.deterministic:
         make_deterministic(Path(FLAGS.model_dir))
-    from bert_tf.config import FinetuningConfig
-    from bert_tf.memory.plan import AUTO
-    from bert_tf.model.blocks import choose_scope
     from bert_tf.ranks.connect import connect
+    from bert_tf.tasks.job import common_settings
     from bert_tf.tasks.squad.decode import DecodeSettings
     from bert_tf.tasks.squad.features import FeatureSettings
     from bert_tf.tasks.squad.run import SquadJob, run_squad
+    from bert_tf.tasks.squad.serving import converse, export_squad, predict_with_export
 
     workers = connect(FLAGS.use_horovod)
-    split = _split(workers)
     job = SquadJob(
-        model_dir=Path(FLAGS.model_dir),
+        **common_settings(FLAGS.flag_values_dict(), workers, is_training=_file_of_mode("train_file") is not None),
         train_file=_file_of_mode("train_file"),
         predict_file=_file_of_mode("predict_file"),
-        init_checkpoint=FLAGS.init_checkpoint,
-        bert_config_file=FLAGS.bert_config_file,
-        vocab_file=FLAGS.vocab_file,
-        training=FinetuningConfig(
-            learning_rate=FLAGS.learning_rate,
-            num_train_epochs=FLAGS.num_train_epochs,
-            warmup_proportion=FLAGS.warmup_proportion,
-            train_batch_size=split.micro_batch_size,
-            num_accumulation_steps=split.num_accumulation_steps,
-            may_split_more=FLAGS.train_batch_size == AUTO,
-            num_ranks=workers.size,
-            precision=FLAGS.precision,
-            xla_scope=choose_scope(FLAGS.enable_xla, FLAGS.xla_scope, FLAGS.recompute),
-            recompute=FLAGS.recompute,
-            seed=FLAGS.seed,
-            save_checkpoint_steps=FLAGS.save_checkpoint_steps,
-            display_loss_steps=FLAGS.display_loss_steps,
-            keep_checkpoints=FLAGS.keep_checkpoints,
-        ),
         features=FeatureSettings(FLAGS.max_seq_length, FLAGS.doc_stride, FLAGS.max_query_length),
         decoding=DecodeSettings(
-            FLAGS.n_best_size,
-            FLAGS.max_answer_length,
-            FLAGS.version_2_with_negative,
-            FLAGS.null_score_diff_threshold,
-            FLAGS.do_lower_case,
+            FLAGS.n_best_size, FLAGS.max_answer_length, FLAGS.version_2_with_negative, FLAGS.null_score_diff_threshold
         ),
-        predict_batch_size=FLAGS.predict_batch_size,
-        wants_scores=True if FLAGS.mode == "eval" else FLAGS.eval if FLAGS.mode != "train" else None,
-        dllog_path=FLAGS.dllog_path,
-        continue_with_changes=FLAGS.continue_with_changes,
+        wants_scores=True if FLAGS.mode == "eval" else FLAGS.eval if _file_of_mode("predict_file") else None,
     )
-    if not run_squad(job, workers):
+    export_path = Path(FLAGS.model_export_path or job.model_dir / "export")
+    if FLAGS.mode == "export_only":
+        export_squad(job, workers, export_path, FLAGS.export_batch_size)
+    elif FLAGS.mode == "sm_predict":
+        predict_with_export(job, workers, export_path)
+    elif FLAGS.mode == "interactive":
+        converse(job, workers, FLAGS.context_file)
+    elif not run_squad(job, workers):
         sys.exit(STOPPED_EXIT_CODE)
 
 

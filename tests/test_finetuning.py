@@ -62,6 +62,7 @@ def job(folder, model_dir, *, training=None, **changes):
                 vocab_file=str(folder / "vocab.txt"),
                 training=training or settings(),
                 features=FeatureSettings(**GOLDEN["settings"]),
+                do_lower_case=None,
                 decoding=DecodeSettings(version_2_with_negative=True),
                 predict_batch_size=16,
                 wants_scores=None,
@@ -309,10 +310,7 @@ def test_what_does_not_fit_is_refused(squad, tmp_path):
     refused("/dev/null is not a file; give the model's vocab.txt with --vocab_file", vocab_file="/dev/null")
     refused("has no answer; pass --version_2_with_negative", decoding=DecodeSettings())
     refused("do not fill one update", training=settings(train_batch_size=100))
-    refused(
-        "pass --do_lower_case=1 with an uncased model",
-        decoding=DecodeSettings(version_2_with_negative=True, do_lower_case=False),
-    )
+    refused("pass --do_lower_case=1 with an uncased model", do_lower_case=False)
     with pytest.raises(UserError, match="predict_batch_size=0"):
         job(squad, tmp_path, predict_batch_size=0)
     with pytest.raises(UserError, match="no --predict_file"):

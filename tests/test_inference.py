@@ -9,27 +9,14 @@ from squad_data import write_squad
 
 from bert_tf.base.errors import UserError
 from bert_tf.config import BertConfig
-from bert_tf.model.blocks import Blocks
+from bert_tf.interchange.initialise import find_weights
 from bert_tf.model.heads import PretrainingModel, SpanModel
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import CheckpointFolder
-from bert_tf.tasks.predict import predict_rows
-from bert_tf.tasks.squad.answers import find_span_weights, load_span_weights
-
-
-class Doubling:
-    """A model whose outputs tell which rows it saw."""
-
-    blocks = Blocks("off", "float32")
-
-    def __init__(self):
-        self.shapes = []
-
-    def __call__(self, features, dropout):
-        assert dropout is None
-        self.shapes.append(tuple(features["input_ids"].shape))
-        ids = tf.cast(features["input_ids"], tf.float32)
-        return 2 * ids, ids[:, 0] + 1
+from bert_tf.tasks import predict
+from bert_tf.tasks.predict import NO_LOGIT, Predicted, Rows, choose_lengths, compile_model, predict_rows
+from bert_tf.tasks.squad.answers import SPAN_HEAD
+from bert_tf.tasks.trained import find_trained_weights, load_trained_weights
 
 
 class OneOf(Workers):
@@ -43,28 +30,113 @@ class OneOf(Workers):
         return np.zeros([self.size, len(vector)], vector.dtype)
 
 
-def batch_of(rows):
-    ids = np.stack([rows, 10 * rows], axis=-1).astype(np.int32)
-    return {"input_ids": ids, "input_mask": ids, "segment_ids": ids, "start_positions": rows}
+MAX_LENGTH = 96
+NUM_TOKENS = np.random.default_rng(0).integers(3, MAX_LENGTH + 1, 500)
 
 
-@pytest.mark.parametrize("num_rows, batch_size", [(7, 3), (6, 3), (2, 8), (1, 1)])
-def test_every_row_once_in_order_with_one_shape(num_rows, batch_size):
-    model = Doubling()
-    first, second = predict_rows(model, batch_of, num_rows, batch_size, Workers()).outputs
-    np.testing.assert_array_equal(first, [[2 * row, 20 * row] for row in range(num_rows)])
-    np.testing.assert_array_equal(second, np.arange(num_rows) + 1)
-    assert model.shapes == [(batch_size, 2)]  # traced once
+def rows_of(num_rows, **changes):
+    """Row r holds the ids r+1 and then padding."""
+
+    def batch(numbers):
+        is_token = np.arange(MAX_LENGTH) < NUM_TOKENS[numbers, None]
+        ids = np.where(is_token, numbers[:, None] + 1, 0).astype(np.int32)
+        return {"input_ids": ids, "input_mask": is_token.astype(np.int32), "segment_ids": ids, "start_positions": ids}
+
+    return Rows(batch, NUM_TOKENS[:num_rows], MAX_LENGTH, **changes)
 
 
-@pytest.mark.parametrize("num_rows, batch_size, size", [(11, 2, 3), (2, 4, 2)])
-def test_ranks_together_compute_every_row(num_rows, batch_size, size):
+@pytest.fixture
+def several_lengths(monkeypatch):
+    monkeypatch.setattr(predict, "_ROWS_PER_COMPILATION", 8)
+
+
+class Echo:
+    """Computes what tells which rows it saw, and notes the shapes."""
+
+    def __init__(self):
+        self.shapes = []
+
+    def __call__(self, features):
+        assert set(features) == {"input_ids", "input_mask", "segment_ids"}
+        self.shapes.append(tuple(features["input_ids"].shape))
+        ids = tf.cast(features["input_ids"], tf.float32)
+        return 2 * ids, 3 * ids
+
+
+@pytest.mark.parametrize("num_rows, batch_size", [(500, 7), (6, 3), (2, 8), (1, 1)])
+def test_every_row_once_in_order_with_few_shapes(num_rows, batch_size, several_lengths):
+    compute = Echo()
+    predicted = predict_rows(compute, rows_of(num_rows), batch_size, Workers(), by_position=True)
+    for output, factor in zip(predicted.outputs, (2, 3)):
+        is_token = np.arange(MAX_LENGTH) < NUM_TOKENS[:num_rows, None]
+        expected = np.where(is_token, factor * (np.arange(num_rows)[:, None] + 1.0), 0)
+        np.testing.assert_array_equal(np.where(output == NO_LOGIT, 0, output), expected)
+        assert (output[is_token] != NO_LOGIT).all()
+    lengths = choose_lengths(NUM_TOKENS[:num_rows], MAX_LENGTH)
+    assert set(compute.shapes) == {(batch_size, length) for length in lengths}
+    assert len(predicted.batch_secs) == len(compute.shapes) - len(lengths)
+
+
+def test_outputs_that_have_no_positions_and_models_of_one_length():
+    compute = Echo()
+    (pooled,) = predict_rows(
+        lambda features: [compute(features)[0][:, 0]], rows_of(20), 4, Workers(), by_position=False
+    ).outputs
+    np.testing.assert_array_equal(pooled, 2.0 * (np.arange(20) + 1))
+    compute = Echo()
+    predict_rows(compute, rows_of(20, sorted_by_length=False), 4, Workers(), by_position=True)
+    assert set(compute.shapes) == {(4, MAX_LENGTH)}
+
+
+@pytest.mark.parametrize("num_rows, batch_size, size", [(500, 7, 3), (11, 2, 3), (2, 4, 2)])
+def test_ranks_together_compute_every_row(num_rows, batch_size, size, several_lengths):
     sent = [[] for _ in range(size)]
     for rank in range(size):
-        predict_rows(Doubling(), batch_of, num_rows, batch_size, OneOf(rank, size, sent[rank]))
-    everyone = np.concatenate([sent[rank][1] for rank in range(size)])  # rank-major, as `gather` stacks
-    np.testing.assert_array_equal(everyone[:num_rows], np.arange(num_rows) + 1)
-    assert len({len(vectors[0]) for vectors in sent}) == 1  # all ranks alike, or gathering would hang
+        first_ids = lambda features: [tf.cast(features["input_ids"][:, 0], tf.float32)]  # noqa: E731
+        predict_rows(first_ids, rows_of(num_rows), batch_size, OneOf(rank, size, sent[rank]), by_position=False)
+    for vectors in zip(*sent):
+        assert len({len(vector) for vector in vectors}) == 1  # all ranks alike, or gathering would hang
+    everyone = {row for vectors in sent for vector in vectors for row in vector}
+    assert everyone == set(range(1, num_rows + 1))
+
+
+def test_lengths_save_positions_and_are_few():
+    short_and_long = np.array([30] * 900 + [380] * 100)
+    assert choose_lengths(short_and_long, 384) == [32, 384]
+    assert choose_lengths(np.array([30, 380]), 384) == [384]  # not worth a compilation
+    assert choose_lengths(np.array([30] * 5), 384) == [32]
+    assert choose_lengths(np.array([47] * 5), 47) == [47]  # never more than the greatest length
+    lengths = choose_lengths(np.random.default_rng(0).integers(1, 385, 20000), 384)
+    assert lengths == sorted(lengths) and lengths[-1] == 384 and 3 < len(lengths) < 12
+
+
+def test_speed_is_shown_in_words_that_scripts_know():
+    predicted = Predicted((), [0.01 * number for number in range(1, 101)], 12.345)
+    assert predicted.describe_speed() == [
+        "Latency Confidence Level 50 (ms) = 510.00",
+        "Latency Confidence Level 90 (ms) = 910.00",
+        "Latency Confidence Level 95 (ms) = 960.00",
+        "Latency Confidence Level 99 (ms) = 1000.00",
+        "Latency Confidence Level 100 (ms) = 1000.00",
+        "Latency Average (ms) = 505.00",
+        "Throughput Average (sequences/sec) = 12.35",
+    ]
+    assert Predicted((), [], None).describe_speed() == []
+
+
+def test_a_model_answers_alike_in_rows_of_any_length(several_lengths):
+    config = BertConfig(
+        vocab_size=600, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64
+    )
+    model = SpanModel(config, seed=1)
+    assert len(choose_lengths(NUM_TOKENS[:300], MAX_LENGTH)) > 2
+    by_length, whole = (
+        predict_rows(compile_model(model), rows_of(300, sorted_by_length=chosen), 8, Workers(), by_position=True)
+        for chosen in (True, False)
+    )
+    is_token = np.arange(MAX_LENGTH) < NUM_TOKENS[:300, None]
+    for mine, theirs in zip(by_length.outputs, whole.outputs):
+        np.testing.assert_allclose(mine[is_token], theirs[is_token], atol=1e-5)
 
 
 def save(folder, model, config):
@@ -79,23 +151,23 @@ def test_which_weights_predict(tmp_path):
     save(tmp_path / "pretrained", PretrainingModel(config, seed=1), config)
     empty = tmp_path / "empty"
     # What was fine-tuned is used; what was only pre-trained is where a run started from.
-    assert find_span_weights(empty, str(tmp_path / "tuned")).parent == fine_tuned
-    assert find_span_weights(tmp_path / "tuned", str(tmp_path / "pretrained")).parent == fine_tuned
-    assert find_span_weights(tmp_path / "tuned", None).parent == fine_tuned
+    assert find_trained_weights(empty, str(tmp_path / "tuned"), SPAN_HEAD).folder == fine_tuned
+    assert find_trained_weights(tmp_path / "tuned", str(tmp_path / "pretrained"), SPAN_HEAD).folder == fine_tuned
+    assert find_trained_weights(tmp_path / "tuned", None, SPAN_HEAD).folder == fine_tuned
     with pytest.raises(UserError, match="has no question answering head"):
-        find_span_weights(empty, str(tmp_path / "pretrained"))
+        find_trained_weights(empty, str(tmp_path / "pretrained"), SPAN_HEAD)
     with pytest.raises(UserError, match="holds no checkpoint to predict with"):
-        find_span_weights(empty, None)
+        find_trained_weights(empty, None, SPAN_HEAD)
 
 
 def test_weights_must_be_complete(tmp_path):
     config = BertConfig.from_json_file(write_squad(tmp_path) / "bert_config.json")
     trained, model = SpanModel(config, seed=1), SpanModel(config, seed=2)
     path = save(tmp_path / "tuned", trained, config)
-    assert load_span_weights(path / "bert_model.ckpt", model, config.vocab_size) == 5
+    assert load_trained_weights(find_weights(path), model, config.vocab_size, SPAN_HEAD) == 5
     for mine, theirs in zip(model.variables, trained.variables):
         np.testing.assert_array_equal(mine, theirs)
     path = save(tmp_path / "pretrained", PretrainingModel(config, seed=1), config)
     with pytest.raises(UserError, match="lacks cls/squad/output_"):
-        load_span_weights(path / "bert_model.ckpt", model, config.vocab_size)
+        load_trained_weights(find_weights(path), model, config.vocab_size, SPAN_HEAD)
     assert json.loads((path / "state.json").read_text())["updates_applied"] == 5

@@ -18,10 +18,11 @@ from bert_tf.base.errors import UserError
 from bert_tf.base.machine import count_gpus
 from bert_tf.base.signals import STOPPED_EXIT_CODE
 from bert_tf.config import BertConfig
-from bert_tf.launch import adam, environment, lamb, launchers, pretraining, squad
+from bert_tf.launch import adam, environment, finetune_benchmark, lamb, launchers, pretraining, squad
 from bert_tf.launch import rank as rank_wrapper
 from bert_tf.launch.environment import LaunchEnvironment
 from bert_tf.launch.prepared_data import choose_prepared
+from bert_tf.memory.plan import GIB, Device
 
 ROOT = Path(__file__).resolve().parent.parent
 ARTICLE = "64 8 8 7.5e-4 5e-4 fp16 true 8 2000 200 7820 100 128 512 large".split()
@@ -669,6 +670,59 @@ def test_squad_flags(questions):
     assert flags["init_checkpoint"] == questions / "tiny/bert_model.ckpt"
     assert flags["train_file"] == questions / "train-v2.0.json"
     assert flags["version_2_with_negative"] == "true" and flags["num_train_epochs"] == 1.5
+
+
+@pytest.mark.parametrize(
+    "name, batch, rate, precision, ranks",
+    [
+        ("dgxa100_8gpu_fp16", 76, 3e-5, "fp16", 8),
+        ("dgxa100_8gpu_tf32", 38, 7.5e-6, "tf32", 8),
+        ("dgx2_16gpu_fp16", 12, 3.75e-6, "fp16", 16),
+        ("dgx2_16gpu_fp32", 8, 2.5e-6, "fp32", 16),
+        ("dgx1_8gpu_fp16", 6, 5e-6, "fp16", 8),
+        ("dgx1_8gpu_fp32", 3, 5e-6, "fp32", 8),
+    ],
+)
+def test_squad_configurations(name, batch, rate, precision, ranks):
+    config = ROOT / "scripts/configs/squad_config.sh"
+    typed = subprocess.run(
+        ["bash", "-c", f"source '{config}' && SQUAD_VERSION=2.0 {name}"], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert len(typed) == len(squad.ARGUMENTS)
+    values = squad.parse_arguments(squad.ARGUMENTS, typed)
+    assert list(values.values()) == [
+        batch, rate, precision, "true", ranks, 384, 128, "large", "2.0", EXAMPLE[9], 2.0
+    ]  # fmt: skip
+
+
+def test_squad_inference(questions, monkeypatch):
+    commands = []
+    monkeypatch.setattr(squad, "run_program", lambda what, command, *_: commands.append(command) or 0)
+    typed = [str(questions / "tiny/bert_model.ckpt"), "4", "fp32", "false", "128", "64", "tiny", "2.0"]
+    assert squad.launch_inference(typed, LaunchEnvironment(os.environ)) == 0
+    flags = dict(argument[2:].split("=", 1) for argument in commands[0][2:])
+    assert flags["mode"] == "predict" and "train_file" not in flags
+    assert flags["init_checkpoint"] == typed[0] and flags["predict_file"] == str(questions / "dev-v2.0.json")
+    assert (flags["predict_batch_size"], flags["doc_stride"], flags["version_2_with_negative"]) == ("4", "64", "true")
+    with pytest.raises(UserError, match=r"bert_model \(position 7\) is base"):
+        squad.launch_inference([*typed[:6], "base"], LaunchEnvironment(os.environ))
+    with pytest.raises(UserError, match=r"checkpoint \(position 1\) is 'absent'"):
+        squad.launch_inference(["absent"], LaunchEnvironment(os.environ))
+
+
+def test_finetune_benchmarks(monkeypatch, capsys, tmp_path):
+    """Without arguments all that fits is measured; what is typed is measured alone."""
+    monkeypatch.setenv("DRY_RUN", "1")
+    monkeypatch.setattr(finetune_benchmark, "find_device", lambda *_: Device(6 * GIB, "a small card"))
+    here = LaunchEnvironment({**os.environ, "DEVICE": "cpu"})
+    assert finetune_benchmark.launch_train([], here) == 0
+    sweep = [line for line in capsys.readouterr().out.splitlines() if line.startswith("bert_model")]
+    assert any("batch_size 8" in line and "base" in line for line in sweep)
+    assert not any("large" in line and "batch_size 64" in line for line in sweep)
+    assert finetune_benchmark.launch_inference(["base", "2", "fp32", "false"], here) == 0
+    assert "seq_length 384, bert_model base, batch_size 2, precision fp32" in capsys.readouterr().out
+    with pytest.raises(UserError, match=r"num_gpu \(position 2\) is '0'"):
+        finetune_benchmark.launch_train(["base", "0"], here)
 
 
 def test_the_checkpoint_must_be_the_model(questions):

@@ -12,7 +12,7 @@ from bert_tf.base.errors import UserError
 from bert_tf.config import BatchSplit, BertConfig
 from bert_tf.memory import plan as memory
 from bert_tf.memory.plan import AUTO, GIB, Workload, choose_split, find_device, largest_micro_batch, plan, predict
-from bert_tf.model.heads import PretrainingModel, SpanModel
+from bert_tf.model.heads import ClassifierModel, PretrainingModel, SpanModel
 
 pytestmark = pytest.mark.computes
 
@@ -32,11 +32,13 @@ def change(work=LARGE, **changes):
     return dataclasses.replace(work, **changes)
 
 
-@pytest.mark.parametrize("model_class, num_predictions", [(PretrainingModel, 4), (SpanModel, 0)])
-def test_parameters_are_those_that_the_model_trains(model_class, num_predictions):
-    model = model_class(SMALL)
+@pytest.mark.parametrize(
+    "model, num_predictions, classifies",
+    [(PretrainingModel(SMALL), 4, False), (SpanModel(SMALL), 0, False), (ClassifierModel(SMALL, 2), 0, True)],
+)
+def test_parameters_are_those_that_the_model_trains(model, num_predictions, classifies):
     counted = sum(variable.shape.num_elements() for variable in model.trainable_variables)
-    assert Workload(SMALL, 16, num_predictions, "off").num_parameters == counted
+    assert Workload(SMALL, 16, num_predictions, "off", classifies=classifies).num_parameters == counted
 
 
 def test_weights_moments_and_sums_are_float32_in_every_precision():

@@ -174,6 +174,18 @@ def test_both_phases_and_fine_tuning_with_their_numbers(tmp_path):
     assert "MFU" not in text and "TFLOP/s" not in text  # neither was measured
 
 
+def test_scores_of_a_classifier(tmp_path):
+    scores = {"accuracy": 0.8125, "f1": 0.8765, "eval_loss": 0.4321}
+    events = [start(phase="MRPC"), {"event": "train", "update": 5, "total_loss": 0.5}]
+    events += [{"event": "evaluation", "update": 5, "time_unix": 1.0, "global_step": 5, **scores}, end(5)]
+    run = make_run(tmp_path / "run", events, settings={"task_name": "MRPC"})
+    assert read_runs([run])[0].scores == scores
+    write_report([run], tmp_path / "report.html")
+    text = text_of(tmp_path / "report.html")
+    assert "MRPC f1 0.8765" in text and "MRPC eval loss 0.4321" in text and "SQuAD" not in text
+    assert "Fine-tuning loss" in figures_of(tmp_path / "report.html")
+
+
 def test_runs_of_one_name_are_told_apart(tmp_path):
     folders = [
         answering(tmp_path / "finetuned" / "squad", "phase_2", 81.26),

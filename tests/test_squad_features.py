@@ -10,15 +10,7 @@ import pytest
 
 from bert_tf.base.errors import UserError
 from bert_tf.tasks.squad.examples import Answer, Example, Paragraph, read_examples
-from bert_tf.tasks.squad.features import (
-    NO_WORD,
-    FeatureSettings,
-    best_windows,
-    cached_features,
-    content_key,
-    make_features,
-    window_spans,
-)
+from bert_tf.tasks.squad.features import NO_WORD, FeatureSettings, best_windows, make_features, window_spans
 from bert_tf.text.wordpiece import FullTokenizer
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "squad.json").read_text(encoding="utf-8"))
@@ -179,41 +171,3 @@ def test_an_invisible_answer_is_refused_when_training(golden):
 def test_lengths_are_checked(values, message):
     with pytest.raises(UserError, match=message):
         FeatureSettings(*values)
-
-
-def test_cache_is_used_and_damage_to_it_is_mended(golden, tmp_path):
-    examples, tokenizer = golden
-    made = make_features(examples, tokenizer, FeatureSettings(**GOLDEN["settings"]), is_training=False)
-    calls = []
-
-    def make():
-        calls.append(1)
-        return made
-
-    path = tmp_path / "cache" / "features.npz"
-    cached_features(path, make, write=False)
-    assert not path.exists()
-    for _ in range(2):
-        again = cached_features(path, make, write=True)
-        for name, array in made._asdict().items():
-            np.testing.assert_array_equal(getattr(again, name), array)
-            assert getattr(again, name).dtype == array.dtype
-    assert len(calls) == 2  # once without writing, once for the file
-    content = path.read_bytes()
-    path.write_bytes(content[:1000] + b"rubbish" + content[1007:])
-    cached_features(path, make, write=True)
-    path.write_bytes(content[:1000])
-    cached_features(path, make, write=True)
-    assert len(calls) == 4 and path.read_bytes() == content
-    assert [file.name for file in path.parent.iterdir()] == ["features.npz"]
-
-
-def test_content_key_follows_content_not_names(tmp_path):
-    first, second = tmp_path / "a", tmp_path / "b"
-    first.write_text("x")
-    second.write_text("x")
-    settings = FeatureSettings()
-    assert content_key(first, settings) == content_key(second, FeatureSettings())
-    assert content_key(first, settings) != content_key(first, FeatureSettings(doc_stride=64))
-    second.write_text("y")
-    assert content_key(first, settings) != content_key(second, settings)

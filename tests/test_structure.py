@@ -28,9 +28,9 @@ PACKAGES = (
     "ranks",
     "run",
     "report",
+    "interchange",
     "training",
     "tasks",
-    "interchange",
     "launch",
 )
 # Packages that may import TensorFlow, and single modules of the others that may.
@@ -41,6 +41,13 @@ MODULES_WITH_HOROVOD = {"ranks.horovod_workers"}
 FOR_DATA = ("base", "text", "records", "batches.masking")
 
 FLAGS = {
+    "run_classifier.py": """
+        bert_config_file continue_with_changes data_dir deterministic device display_loss_steps dllog_path
+        do_lower_case enable_xla eval_file export_batch_size global_batch_size gpu_memory_gib init_checkpoint
+        keep_checkpoints label_column learning_rate max_bad_records max_seq_length mode model_dir model_export_path
+        num_accumulation_steps num_train_epochs plan precision predict_batch_size predict_file recompute regression
+        save_checkpoint_steps seed task_name text_columns train_batch_size train_file use_horovod vocab_file
+        warmup_proportion xla_scope""",
     "run_pretraining.py": """
         adam_bias_correction allreduce_compression bert_config_file bert_model continue_with_changes continuous_join
         deterministic device display_loss_steps dllog_path enable_xla eval_batch_size eval_files global_batch_size
@@ -49,9 +56,10 @@ FLAGS = {
         plan precision recompute replay_update save_checkpoint_steps seed train_batch_size use_horovod warmup_steps
         xla_scope""",
     "run_squad.py": """
-        bert_config_file continue_with_changes deterministic device display_loss_steps dllog_path do_lower_case
-        doc_stride enable_xla eval global_batch_size gpu_memory_gib init_checkpoint keep_checkpoints
-        learning_rate max_answer_length max_query_length max_seq_length mode model_dir n_best_size
+        bert_config_file context_file continue_with_changes deterministic device display_loss_steps dllog_path
+        do_lower_case doc_stride enable_xla eval export_batch_size global_batch_size gpu_memory_gib init_checkpoint
+        keep_checkpoints learning_rate max_answer_length max_query_length max_seq_length mode model_dir
+        model_export_path n_best_size
         null_score_diff_threshold num_accumulation_steps num_train_epochs plan precision predict_batch_size
         predict_file recompute save_checkpoint_steps seed train_batch_size train_file use_horovod
         version_2_with_negative vocab_file warmup_proportion xla_scope""",
@@ -205,10 +213,16 @@ def test_importing_the_rest_says_nothing(tmp_path):
 @pytest.mark.parametrize("program", FLAGS)
 def test_flags_are_frozen(program):
     """People's scripts use these names; add the new one here, and think twice before taking one away."""
-    defined = [
-        node.args[0].value
-        for path in (ROOT / program, ROOT / "bert_tf/base/command_line.py")
-        for node in ast.walk(parsed(path))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr.startswith("DEFINE_")
-    ]
+    shared = {
+        node.name: node
+        for node in parsed(ROOT / "bert_tf/base/command_line.py").body
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("define_")
+    }
+    defined, places = [], [parsed(ROOT / program)]
+    while places:
+        for node in ast.walk(places.pop()):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in shared:
+                places.append(shared[node.func.id])
+            elif isinstance(node, ast.Call) and getattr(node.func, "attr", "").startswith("DEFINE_"):
+                defined.append(node.args[0].value)
     assert sorted(defined) == sorted(FLAGS[program].split())

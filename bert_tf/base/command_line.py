@@ -37,7 +37,7 @@ def define_training_flags(train_batch_size: str, learning_rate: float, save_chec
     flags.DEFINE_integer(
         "global_batch_size", None, "With --train_batch_size=auto: sequences of all ranks in an update."
     )
-    flags.DEFINE_integer("num_accumulation_steps", 1, "Micro-batches of one rank in an update.")
+    flags.DEFINE_integer("num_accumulation_steps", None, "Micro-batches of one rank in an update; default: 1.")
     flags.DEFINE_float("learning_rate", learning_rate, "Peak rate of one rank; multiplied by the number of ranks.")
     flags.DEFINE_integer("save_checkpoint_steps", save_checkpoint_steps, "Updates between checkpoints.")
     flags.DEFINE_integer("keep_checkpoints", 3, "How many of the newest checkpoints stay.")
@@ -76,6 +76,23 @@ def define_training_flags(train_batch_size: str, learning_rate: float, save_chec
     flags.DEFINE_integer("seed", 12345, "Seed of new weights, data order and dropout.")
     flags.DEFINE_string("dllog_path", None, "File for NVIDIA's DLLogger lines.")
     flags.DEFINE_bool("continue_with_changes", False, "Continue a run although its settings have changed.")
+
+
+def define_finetuning_flags(learning_rate: float, max_seq_length: int, init_checkpoint: str) -> None:
+    """Defines the flags that all fine-tuning programs have; the numbers are defaults, `init_checkpoint` its help."""
+    define_training_flags(train_batch_size="8", learning_rate=learning_rate, save_checkpoint_steps=1000)
+    flags.DEFINE_string(
+        "bert_config_file", None, "The model's bert_config.json; default: the one beside the checkpoint."
+    )
+    flags.DEFINE_string("vocab_file", None, "The model's vocab.txt; default: the one beside the checkpoint.")
+    flags.DEFINE_string("init_checkpoint", None, init_checkpoint)
+    flags.DEFINE_integer("predict_batch_size", 8, "Prediction batch of one rank.")
+    flags.DEFINE_float("num_train_epochs", 3.0, "Passes over the training file; may be fractional.")
+    flags.DEFINE_float("warmup_proportion", 0.1, "Share of the updates in which the rate rises.")
+    flags.DEFINE_integer("max_seq_length", max_seq_length, "Tokens of a row.")
+    flags.DEFINE_bool(
+        "do_lower_case", None, "Lower-case the text; default: if the vocabulary is that of an uncased model."
+    )
 
 
 @exit_on_user_error

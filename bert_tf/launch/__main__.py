@@ -9,7 +9,7 @@ from typing import Callable, NamedTuple
 
 from bert_tf.base.errors import exit_on_user_error
 from bert_tf.base.signals import leave_on_stop_signals
-from bert_tf.launch import adam, lamb, squad
+from bert_tf.launch import adam, finetune_benchmark, glue, lamb, squad
 from bert_tf.launch.arguments import Argument
 from bert_tf.launch.environment import LaunchEnvironment, show
 
@@ -25,6 +25,13 @@ LAUNCHERS: dict[str, Launcher] = {
     "pretraining_lamb_phase2": Launcher(lamb.ARGUMENTS, lamb.launch_phase2),
     "pretraining_adam": Launcher(adam.ARGUMENTS, adam.launch),
     "squad": Launcher(squad.ARGUMENTS, squad.launch),
+    "squad_inference": Launcher(squad.INFERENCE_ARGUMENTS, squad.launch_inference),
+    "glue": Launcher(glue.ARGUMENTS, glue.launch),
+    "glue_inference": Launcher(glue.INFERENCE_ARGUMENTS, glue.launch_inference),
+    "finetune_train_benchmark": Launcher(finetune_benchmark.TRAIN_ARGUMENTS, finetune_benchmark.launch_train),
+    "finetune_inference_benchmark": Launcher(
+        finetune_benchmark.INFERENCE_ARGUMENTS, finetune_benchmark.launch_inference
+    ),
 }
 
 
@@ -34,9 +41,10 @@ def main(argv: Sequence[str]) -> int:
     name, typed = argv[1], argv[2:]
     launcher = LAUNCHERS[name]
     if typed[:1] in (["-h"], ["--help"]):
+        script = name if name.endswith("_benchmark") else f"run_{name}"
         show(
             [
-                f"usage: bash scripts/run_{name}.sh [value ...], by position:",
+                f"usage: bash scripts/{script}.sh [value ...], by position:",
                 *(
                     f"  {number:2} {argument.name}: {argument.parse.__doc__}; default {argument.default}"
                     for number, argument in enumerate(launcher.arguments, 1)

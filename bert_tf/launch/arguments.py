@@ -48,6 +48,14 @@ def positive(text: str) -> float:
     return value
 
 
+def share(text: str) -> float:
+    """a number of at least 0, and below 1"""
+    value = parse_number(text)
+    if not 0 <= value < 1:
+        raise ValueError
+    return value
+
+
 def one_of(*choices: str) -> Callable[[str], str]:
     def parse(text: str) -> str:
         if text not in choices:

@@ -1,4 +1,4 @@
-"""Fine-tuning on SQuAD: eleven arguments, one run of run_squad.py."""
+"""SQuAD: fine-tuning with eleven arguments, predicting with eight; each is one run of run_squad.py."""
 
 from __future__ import annotations
 
@@ -44,6 +44,16 @@ ARGUMENTS = (
     Argument("checkpoint", "data/download/google_pretrained_weights/uncased_L-24_H-1024_A-16/bert_model.ckpt", text),
     Argument("epochs", "1.1", positive),
 )
+INFERENCE_ARGUMENTS = (
+    Argument("checkpoint", "results/tf_bert_finetuning_squad_large_fp16_gbs100/squad", text),
+    Argument("batch_size", "8", whole(1)),
+    Argument("precision", "fp16", one_of(*PRECISIONS)),
+    Argument("use_xla", "true", one_of("true", "false")),
+    Argument("seq_length", "384", whole(8)),
+    Argument("doc_stride", "128", whole(1)),
+    Argument("bert_model", "large", one_of(*PRESETS)),
+    Argument("squad_version", "1.1", one_of("1.1", "2.0")),
+)
 # Switches that are passed on as flags of run_squad.py.
 EXTRAS = ("CONTINUE_WITH_CHANGES", "RECOMPUTE")
 
@@ -55,9 +65,7 @@ def launch(typed: Sequence[str], environment: LaunchEnvironment) -> int:
     global_batch_size = values["batch_size_per_gpu"] * num_ranks
     name = f"tf_bert_finetuning_squad_{values['bert_model']}_{values['precision']}_gbs{global_batch_size}"
     folder = environment.path("RESULTS_DIR", CHECKOUT / "results" / name)
-    squad_dir = environment.path(
-        "SQUAD_DIR", environment.data_dir / "download" / "squad" / f"v{values['squad_version']}"
-    )
+    squad_dir = find_squad_dir(values, environment)
     show(describe_arguments(ARGUMENTS, typed))
     show(
         [
@@ -98,35 +106,85 @@ def squad_flags(values: Values, squad_dir: Path, folder: Path, environment: Laun
     Raises:
       UserError: a file is missing, or the checkpoint is not the model that was asked for.
     """
-    files = {
-        f"{use}_file": squad_dir / f"{split}-v{values['squad_version']}.json"
-        for use, split in (("train", "train"), ("predict", "dev"))
-    }
-    for file in files.values():
-        check_file(
-            file,
-            "download it with data/bertPrep.py --action download --dataset squad, or set SQUAD_DIR to the folder "
-            "that holds it",
-        )
     return {
-        **files,
-        **squad_model(values, folder, environment),
+        "train_file": find_questions("train", values, squad_dir),
+        "predict_file": find_questions("dev", values, squad_dir),
+        **initial_weights(values, ARGUMENTS, folder, environment),
         "mode": "train_and_predict",
-        "model_dir": folder / "squad",
         "train_batch_size": values["batch_size_per_gpu"],
         "predict_batch_size": values["batch_size_per_gpu"],
         "learning_rate": values["learning_rate_per_gpu"],
         "num_train_epochs": values["epochs"],
+        **prediction_flags(values, folder / "squad"),
+    }
+
+
+def prediction_flags(values: Values, model_dir: Path) -> dict[str, Any]:
+    """The flags that fine-tuning and predicting alone have in common."""
+    return {
+        "model_dir": model_dir,
         "max_seq_length": values["seq_length"],
         "doc_stride": values["doc_stride"],
         "version_2_with_negative": "true" if values["squad_version"] == "2.0" else "false",
         "precision": values["precision"],
         "enable_xla": values["use_xla"],
-        "dllog_path": folder / "squad" / "dllogger.json",
+        "dllog_path": model_dir / "dllogger.json",
     }
 
 
-def squad_model(values: Values, folder: Path, environment: LaunchEnvironment) -> dict[str, Any]:
+def find_squad_dir(values: Values, environment: LaunchEnvironment) -> Path:
+    default = environment.data_dir / "download" / "squad" / f"v{values['squad_version']}"
+    return environment.path("SQUAD_DIR", default)
+
+
+def find_questions(split: str, values: Values, squad_dir: Path) -> Path:
+    """SQuAD's file of a split; raises `UserError` where it is missing."""
+    file = squad_dir / f"{split}-v{values['squad_version']}.json"
+    check_file(
+        file,
+        "download it with data/bertPrep.py --action download --dataset squad, or set SQUAD_DIR to the folder "
+        "that holds it",
+    )
+    return file
+
+
+def launch_inference(typed: Sequence[str], environment: LaunchEnvironment) -> int:
+    """Prediction, and scores where the file holds answers; returns the program's exit code."""
+    values = parse_arguments(INFERENCE_ARGUMENTS, typed)
+    name = f"tf_bert_squad_inference_{values['bert_model']}_{values['precision']}_bs{values['batch_size']}"
+    folder = environment.path("RESULTS_DIR", CHECKOUT / "results" / name)
+    squad_dir = find_squad_dir(values, environment)
+    show(
+        [
+            *describe_arguments(INFERENCE_ARGUMENTS, typed),
+            f"device = {environment.describe_device(1)}",
+            f"squad_dir = {shown(squad_dir)}",
+            f"results_dir = {shown(folder)}",
+        ]
+    )
+
+    def prepare() -> dict[str, Any]:
+        return {
+            "mode": "predict",
+            "init_checkpoint": check_model(values, INFERENCE_ARGUMENTS),
+            "predict_file": find_questions("dev", values, squad_dir),
+            "predict_batch_size": values["batch_size"],
+            **prediction_flags(values, folder),
+        }
+
+    if environment.is_dry_run:
+        return end_dry_run(prepare)
+    check_tensorflow()
+    command = program_command("run_squad.py", prepare(), environment.extra_flags(()))
+    code = run_program("SQuAD inference", command, 1, "none", environment, folder / "logs")
+    if code == 0:
+        show([f"predictions: {shown(folder / 'predictions.json')}"])
+    return code
+
+
+def initial_weights(
+    values: Values, arguments: Sequence[Argument], folder: Path, environment: LaunchEnvironment
+) -> dict[str, Any]:
     """Flags for the initial weights: those of a checkpoint, or new ones if the argument is ``none``."""
     if values["checkpoint"] == "none":
         if not environment.environ.get("VOCAB_FILE"):
@@ -140,26 +198,33 @@ def squad_model(values: Values, folder: Path, environment: LaunchEnvironment) ->
             folder.mkdir(parents=True, exist_ok=True)
             config_file.write_text(config.to_json(), encoding="utf-8")
         return {"bert_config_file": config_file, "vocab_file": vocab_file}
-    checkpoint = find_checkpoint(values["checkpoint"])
+    return {"init_checkpoint": check_model(values, arguments)}
+
+
+def check_model(values: Values, arguments: Sequence[Argument]) -> Path:
+    """The checkpoint that was typed; raises `UserError` where there is none or it is another model's."""
+    positions = {argument.name: number for number, argument in enumerate(arguments, 1)}
+    checkpoint = find_checkpoint(values["checkpoint"], positions["checkpoint"])
     config_file = (checkpoint if checkpoint.is_dir() else checkpoint.parent) / "bert_config.json"
     config = BertConfig.from_json_file(config_file)
     if (config.num_hidden_layers, config.hidden_size) != PRESETS[values["bert_model"]]:
         num_layers, hidden_size = PRESETS[values["bert_model"]]
         raise UserError(
-            f"bert_model (position 8) is {values['bert_model']}, {num_layers} layers of {hidden_size}, but "
+            f"bert_model (position {positions['bert_model']}) is {values['bert_model']}, {num_layers} layers of "
+            f"{hidden_size}, but "
             f"{config_file} describes {config.num_hidden_layers} layers of {config.hidden_size}; name the "
             "checkpoint's model"
         )
-    return {"init_checkpoint": checkpoint}
+    return checkpoint
 
 
-def find_checkpoint(typed: str) -> Path:
+def find_checkpoint(typed: str, position: int) -> Path:
     """The folder or prefix that was typed, from here or from the checkout."""
     for base in (Path.cwd(), CHECKOUT):
         path = base / typed
         if path.is_dir() or Path(f"{path}.index").is_file():
             return path
     raise UserError(
-        f"checkpoint (position 10) is {typed!r}: there is neither such a folder nor {typed}.index; name a "
-        "run folder, a checkpoint's folder or a bert_model.ckpt, or 'none' for random weights"
+        f"checkpoint (position {position}) is {typed!r}: there is neither such a folder nor {typed}.index; name a "
+        "run folder, a checkpoint's folder or a bert_model.ckpt; fine-tuning takes 'none', too: random weights"
     )

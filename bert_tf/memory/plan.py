@@ -75,6 +75,7 @@ class Workload:
     precision: str = "fp32"
     recompute: bool = False
     num_ranks: int = 1
+    classifies: bool = False  # with no predictions: a classifier behind the pooler instead of the head for spans
 
     @classmethod
     def from_flags(cls, flags: Mapping[str, Any], bert_config: BertConfig, scope: str, num_ranks: int) -> Workload:
@@ -87,6 +88,7 @@ class Workload:
             precision=flags["precision"],
             recompute=flags["recompute"],
             num_ranks=num_ranks,
+            classifies="task_name" in flags,
         )
 
     @property
@@ -97,7 +99,9 @@ class Workload:
         square = hidden * hidden + hidden
         wide = 2 * hidden * config.intermediate_size + config.intermediate_size + hidden
         layers = config.num_hidden_layers * (4 * square + wide + 4 * hidden)
-        heads = 2 * hidden + 2  # of the next sentence, or of spans, which has no pooler
+        heads = 2 * hidden + 2  # of the next sentence, of spans, which has no pooler, or of two classes
+        if self.classifies:
+            heads += square
         if self.max_predictions_per_seq:
             heads += 2 * square + 2 * hidden + config.padded_vocab_size
         return embeddings + layers + heads
@@ -262,9 +266,9 @@ def check_unpacked(train_batch_size: str | int, packing: bool) -> None:
 def plan(work: Workload, device: Device) -> list[str]:
     """The table that ``--plan`` prints."""
     config, fixed = work.bert_config, predict(work)
-    task = (
-        f"{work.max_predictions_per_seq} predictions, pre-training" if work.max_predictions_per_seq else "finding spans"
-    )
+    task = "classifying" if work.classifies else "finding spans"
+    if work.max_predictions_per_seq:
+        task = f"{work.max_predictions_per_seq} predictions, pre-training"
     lines = [
         f"model: {config.num_hidden_layers} layers x {config.hidden_size}, vocabulary of {config.vocab_size}, "
         f"{work.num_parameters / 1e6:.1f} million parameters",

@@ -138,6 +138,11 @@ def bias_tanh(x_BxH, bias_H, *, dtype: tf.DType) -> tf.Tensor:
     return tf.cast(tf.tanh(_float32(x_BxH) + bias_H), dtype)
 
 
+def apply_dropout(x_BxH, dropout: Dropout | None, *, dtype: tf.DType) -> tf.Tensor:
+    """dropout(x), the last one before a classifier -> compute type [B, H]."""
+    return tf.cast(_drop(_float32(x_BxH), dropout), dtype)
+
+
 def bias_logits(x_RxW, bias_W, num_classes: int) -> tf.Tensor:
     """x + bias without padding columns -> float32 [R, num_classes]."""
     return (_float32(x_RxW) + bias_W)[:, :num_classes]
@@ -297,6 +302,7 @@ class Blocks:
         self.bias_gelu = self._block(bias_gelu, "bias_I")
         self.bias_gelu_norm = self._block(bias_gelu_norm, "bias_H gamma_H beta_H")
         self.bias_tanh = self._block(bias_tanh, "bias_H")
+        self.apply_dropout = self._block(apply_dropout)
         self.bias_logits = _Block(bias_logits, "bias_W") if scope == "blocks" else bias_logits
         # Compiled separately, or XLA would draw the random bits eight times.
         self._draw_decisions = self._compiled(draw_decisions)

@@ -26,8 +26,13 @@ from bert_tf.config import BertConfig
 from bert_tf.model.blocks import Blocks, Dropout
 from bert_tf.model.randomness import DropoutKey, truncated_normal
 
-# Dropouts are numbered by site: 0 is the embeddings', then three for every layer.
+# Dropouts are numbered by site: 0 is the embeddings', then three for every layer, then those of heads.
 _SITES_PER_LAYER = 3
+
+
+def first_free_site(config: BertConfig) -> int:
+    """The number of the first dropout after the encoder's."""
+    return 1 + _SITES_PER_LAYER * config.num_hidden_layers
 
 
 class BertLayer(tf.keras.layers.Layer):

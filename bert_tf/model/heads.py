@@ -1,4 +1,4 @@
-"""The heads on the encoder (masked LM, next sentence, spans) and the models that are trained."""
+"""The heads on the encoder (masked LM, next sentence, spans, classes) and the models that are trained."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.model.blocks import Blocks
-from bert_tf.model.encoder import BertEncoder, BertLayer
+from bert_tf.model.encoder import BertEncoder, BertLayer, first_free_site
 from bert_tf.model.randomness import DropoutKey
+
+# Before the classifier: a constant of Google's run_classifier.py, whatever the encoder's rates are.
+CLASSIFIER_DROPOUT = 0.1
 
 
 class MaskedLanguageModelHead(BertLayer):
@@ -35,13 +38,16 @@ class MaskedLanguageModelHead(BertLayer):
 
 
 class _ClassifierHead(BertLayer):
-    """Linear map to a few classes, stored [classes, H] as in Google's checkpoints: [R, H] -> [R, C]."""
+    """Linear map to a few classes, stored [classes, H] as in Google's checkpoints: [R, H] -> [R, C].
+
+    `scope` begins the variables' names: "cls/squad/", or nothing.
+    """
 
     def __init__(self, config: BertConfig, blocks: Blocks, seed: int, scope: str, num_classes: int):
-        super().__init__(config, blocks, seed, scope.split("/")[-1])
+        super().__init__(config, blocks, seed, scope.rstrip("/").split("/")[-1] or "classifier")
         self.num_classes = num_classes
-        self.output_weights = self._weight(f"{scope}/output_weights", [num_classes, config.hidden_size])
-        self.output_bias = self._zeros(f"{scope}/output_bias", num_classes)
+        self.output_weights = self._weight(f"{scope}output_weights", [num_classes, config.hidden_size])
+        self.output_bias = self._zeros(f"{scope}output_bias", num_classes)
 
     def call(self, x_RxH):
         logits_RxC = self.blocks.dense(x_RxH, tf.transpose(self.output_weights))
@@ -61,7 +67,7 @@ class PretrainingModel(tf.keras.Model):
         self.config, self.blocks = config, blocks
         self.bert = BertEncoder(config, blocks, seed)
         self.masked_language_model = MaskedLanguageModelHead(config, blocks, seed)
-        self.next_sentence = _ClassifierHead(config, blocks, seed, "cls/seq_relationship", 2)
+        self.next_sentence = _ClassifierHead(config, blocks, seed, "cls/seq_relationship/", 2)
 
     def call(self, features: dict[str, tf.Tensor], dropout: DropoutKey | None = None):
         sequence_BxSxH, pooled_RxH = self.bert(features, dropout=dropout)
@@ -80,7 +86,7 @@ class SpanModel(tf.keras.Model):
         self.config, self.blocks = config, blocks
         self.bert = BertEncoder(config, blocks, seed)
         self.bert.pooler.trainable = False  # not used here
-        self.span = _ClassifierHead(config, blocks, seed, "cls/squad", 2)
+        self.span = _ClassifierHead(config, blocks, seed, "cls/squad/", 2)
 
     def call(self, features: dict[str, tf.Tensor], dropout: DropoutKey | None = None):
         sequence_BxSxH = self.bert.hidden_states(features, dropout)[-1]
@@ -88,3 +94,23 @@ class SpanModel(tf.keras.Model):
         logits_Rx2 = self.span(tf.reshape(sequence_BxSxH, [-1, hidden_size]))
         logits_BxSx2 = tf.reshape(logits_Rx2, [-1, sequence_length, 2])
         return logits_BxSx2[:, :, 0], logits_BxSx2[:, :, 1]
+
+
+class ClassifierModel(tf.keras.Model):
+    """Encoder with a classifier on the pooled output: call(features, dropout=None) -> logits float32 [B, C].
+
+    With one class the logit is the predicted number of a regression. The variables are called
+    ``output_weights`` and ``output_bias``, as by Google's run_classifier.py.
+    """
+
+    def __init__(self, config: BertConfig, num_classes: int, blocks: Blocks | None = None, seed: int = 0):
+        super().__init__(name="classifier", autocast=False)
+        blocks = blocks or Blocks()
+        self.config, self.blocks = config, blocks
+        self.bert = BertEncoder(config, blocks, seed)
+        self.classifier = _ClassifierHead(config, blocks, seed, "", num_classes)
+
+    def call(self, features: dict[str, tf.Tensor], dropout: DropoutKey | None = None):
+        _, pooled_BxH = self.bert(features, dropout=dropout)
+        kept = self.blocks.dropout(dropout, first_free_site(self.config), CLASSIFIER_DROPOUT, pooled_BxH.shape)
+        return self.classifier(self.blocks.apply_dropout(pooled_BxH, kept))

@@ -58,16 +58,21 @@ class PretrainingObjective:
         return losses, tf.concat([losses, tf.stack([mlm_correct, nsp_correct])], axis=0)
 
 
-class SpanObjective:
-    """Mean of two cross-entropies over the positions: of an answer's first and of its last token."""
+class _OverInstances:
+    """Base of the objectives whose only denominator is the number of instances."""
 
     denominator_names = ("instances",)
-    metric_names = ("total_loss", "start_accuracy", "end_accuracy")
-    metric_denominators = (0, 0, 0)
 
     def local_denominators(self, features: Features) -> np.ndarray:
         """Instances in features with leading dimensions [A, B]: float32 [1]."""
         return _host_sums(features["example_weights"])
+
+
+class SpanObjective(_OverInstances):
+    """Mean of two cross-entropies over the positions: of an answer's first and of its last token."""
+
+    metric_names = ("total_loss", "start_accuracy", "end_accuracy")
+    metric_denominators = (0, 0, 0)
 
     def __call__(
         self, model: tf.keras.Model, features: Features, dropout: DropoutKey | None
@@ -79,3 +84,33 @@ class SpanObjective:
         end_loss, end_correct = model.blocks.cross_entropy(end_logits_BxS, features["end_positions"], weights_B)
         loss = (start_loss + end_loss) / 2.0
         return loss[tf.newaxis], tf.stack([loss, start_correct, end_correct])
+
+
+class ClassificationObjective(_OverInstances):
+    """Cross-entropy of the class "labels" int32 [B]."""
+
+    metric_names = ("total_loss", "train_accuracy")
+    metric_denominators = (0, 0)
+
+    def __call__(
+        self, model: tf.keras.Model, features: Features, dropout: DropoutKey | None
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Loss sums float32 [1] and metric sums float32 [2] of one micro-batch."""
+        logits_BxC = model(features, dropout=dropout)
+        loss, correct = model.blocks.cross_entropy(logits_BxC, features["labels"], features["example_weights"])
+        return loss[tf.newaxis], tf.stack([loss, correct])
+
+
+class RegressionObjective(_OverInstances):
+    """Squared difference from the number "labels" float32 [B]."""
+
+    metric_names = ("total_loss",)
+    metric_denominators = (0,)
+
+    def __call__(
+        self, model: tf.keras.Model, features: Features, dropout: DropoutKey | None
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Loss sums float32 [1] and metric sums float32 [1] of one micro-batch."""
+        numbers_B = model(features, dropout=dropout)[:, 0]
+        loss = tf.reduce_sum(tf.square(numbers_B - features["labels"]) * features["example_weights"])
+        return loss[tf.newaxis], loss[tf.newaxis]

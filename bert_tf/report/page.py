@@ -34,6 +34,7 @@ def write_report(run_folders: Sequence[str | Path], output: str | Path, title: s
         runs=runs,
         phases=phases,
         answering=answering,
+        classifying=[run for run in runs if run.is_classifying],
         scores={name: [run for run in answering if run.last(name) is not None] for name in ("f1", "exact_match")},
         now=datetime.datetime.now().timestamp(),
         plotly_js=get_plotlyjs(),

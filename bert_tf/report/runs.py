@@ -17,6 +17,10 @@ Point = tuple[int, float]  # update, value
 LARGEST_COUNT = 1e15  # whole numbers up to here are exact as floats; nothing we count is larger
 
 
+# Of an evaluation.
+_NOT_SCORES = ("update", "time_unix", "global_step", "throughput_val")
+
+
 @dataclasses.dataclass
 class Run:
     """One run folder: its configuration and the history of its present state.
@@ -38,8 +42,20 @@ class Run:
     label: str = ""  # set by `read_runs`, unique among the report's runs
 
     @property
+    def is_classifying(self) -> bool:
+        return self.setting("task_name") is not None
+
+    @property
     def is_question_answering(self) -> bool:
-        return self.setting("phase") == "squad" or any("f1" in event for event in self.evaluations)
+        by_scores = any("f1" in event for event in self.evaluations)
+        return not self.is_classifying and (self.setting("phase") == "squad" or by_scores)
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """The numbers of the last evaluation."""
+        event = self.evaluations[-1] if self.evaluations else {}
+        names = [name for name in event if name not in _NOT_SCORES and not name.startswith("latency_")]
+        return {name: y for name in names if (y := number(event[name])) is not None}
 
     @property
     def is_pretraining(self) -> bool:

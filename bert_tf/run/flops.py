@@ -46,6 +46,11 @@ def span_flops_per_sequence(config: BertConfig, seq_length: int) -> float:
     return 3.0 * (_encoder_flops(config, seq_length) + seq_length * 4 * config.hidden_size)
 
 
+def classifier_flops_per_sequence(config: BertConfig, seq_length: int, num_classes: int) -> float:
+    """The same with pooler and classifier."""
+    return 3.0 * (_encoder_flops(config, seq_length) + 2 * config.hidden_size * (config.hidden_size + num_classes))
+
+
 def _encoder_flops(config: BertConfig, seq_length: int) -> int:
     width, inner = config.hidden_size, config.intermediate_size
     a_token = 8 * width**2 + 4 * width * inner + 4 * seq_length * width

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Callable, NamedTuple
 
 import numpy as np
@@ -37,6 +39,9 @@ class Task(NamedTuple):
     batch: Callable[[np.ndarray], dict[str, np.ndarray]]  # row numbers [...] -> inputs and targets [..., S] or [...]
     flops_per_sequence: float
     identity: Mapping[str, Any]  # settings of model and data that must not change within a run
+    files: Sequence[Path] = ()  # that the rows were made from
+    companions: Mapping[str, str] = MappingProxyType({})  # texts by file name that belong beside the weights
+    initialised: tf.keras.Model | None = None  # the part that initial weights are for; None: all of the model
 
 
 def training_rows(order: GlobalOrder, batch_number: int, config: FinetuningConfig, rank: int) -> np.ndarray:

@@ -7,62 +7,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import tensorflow as tf
-
-from bert_tf.base.errors import UserError
-from bert_tf.ranks.workers import Workers
-from bert_tf.run.checkpoint import STATE, load_weights, read_state
-from bert_tf.run.initialise import resolve
 from bert_tf.run.run_folder import write_whole
 from bert_tf.run.telemetry import Telemetry
-from bert_tf.tasks.predict import predict_rows
+from bert_tf.tasks.predict import Predicted
 from bert_tf.tasks.squad.decode import Decoded, DecodeSettings, decode
 from bert_tf.tasks.squad.examples import Example
 from bert_tf.tasks.squad.features import Features
 from bert_tf.tasks.squad.metrics import score, score_version_2
+from bert_tf.tasks.trained import Head
 from bert_tf.text.wordpiece import FullTokenizer
 
-SPAN_HEAD = "cls/squad/output_weights"
-_UNUSED_HERE = "bert/pooler/"
-
-
-def find_span_weights(model_dir: Path, init_checkpoint: str | None) -> Path:
-    """The checkpoint prefix to predict with: `init_checkpoint` if it was fine-tuned, else the run's newest.
-
-    Raises:
-      UserError: neither holds a question answering head.
-    """
-    if init_checkpoint:
-        prefix = resolve(init_checkpoint)
-        if tf.train.load_checkpoint(str(prefix)).has_tensor(SPAN_HEAD):
-            return prefix
-    if (model_dir / "checkpoints").is_dir():
-        return resolve(model_dir, "model_dir")
-    if init_checkpoint:
-        raise UserError(
-            f"--init_checkpoint={init_checkpoint} has no question answering head ({SPAN_HEAD}), and "
-            f"--model_dir={model_dir} holds no checkpoint; fine-tune it first with --mode=train"
-        )
-    raise UserError(
-        f"--model_dir={model_dir} holds no checkpoint to predict with; fine-tune first with --mode=train, "
-        "or name a fine-tuned checkpoint with --init_checkpoint"
-    )
-
-
-def load_span_weights(prefix: Path, model: tf.keras.Model, vocab_size: int) -> int:
-    """Fills a `SpanModel` for prediction; returns the number of updates it was trained for, 0 if not known.
-
-    Raises:
-      UserError: the checkpoint lacks something.
-    """
-    report = load_weights(prefix, model.variables, vocab_size)
-    missing = [name for name in report.missing if not name.startswith(_UNUSED_HERE)]
-    if missing:
-        raise UserError(
-            f"checkpoint {prefix} lacks {', '.join(missing[:3])} ({len(missing)} variables in all), so "
-            "it cannot answer questions; name a checkpoint fine-tuned with run_squad.py"
-        )
-    return read_state(prefix.parent)["updates_applied"] if (prefix.parent / STATE).is_file() else 0
+SPAN_HEAD = Head("question answering", "cls/squad/output_weights")
 
 
 class AnswerSheet(NamedTuple):
@@ -73,30 +28,39 @@ class AnswerSheet(NamedTuple):
     tokenizer: FullTokenizer
     settings: DecodeSettings
     wants_scores: bool | None  # None: if the examples hold answers
-    batch_size: int  # of one rank
+    model_dir: Path  # gets the answers
 
 
-def answer_questions(
-    model: tf.keras.Model, sheet: AnswerSheet, model_dir: Path, workers: Workers, telemetry: Telemetry, update: int
-) -> dict[str, float]:
+def answer_questions(sheet: AnswerSheet, predicted: Predicted, telemetry: Telemetry, update: int) -> dict[str, float]:
     """Writes the answers to a file's questions into ``predictions.json``, ``nbest_predictions.json`` and, for version
-    2.0, ``null_odds.json`` of `model_dir`; scores them by the official rules where wanted.
+    2.0, ``null_odds.json`` of the run folder; scores them by the official rules where wanted.
 
     The scores are printed as one line of JSON, and written to ``eval_results.txt`` and the run's
-    metrics as those of update number `update`. Called by all ranks; only the chief answers.
+    metrics as those of update number `update`. Called by the chief only.
+
+    Args:
+      predicted: start and end logits [F, S] of the sheet's features.
 
     Returns: the scores, {} where there are none.
     """
-    features = sheet.features
-    predicted = predict_rows(model, features.batch, features.num_windows, sheet.batch_size, workers)
-    if not workers.is_chief:
-        return {}
     start_logits, end_logits = predicted.outputs
     decoded = decode(
-        sheet.examples, features, start_logits, end_logits, sheet.tokenizer, sheet.settings, show_progress=True
+        sheet.examples, sheet.features, start_logits, end_logits, sheet.tokenizer, sheet.settings, show_progress=True
     )
-    _write_answers(decoded, sheet.settings.version_2_with_negative, model_dir)
-    telemetry.note(f"answers to {len(sheet.examples):,} questions: {model_dir / 'predictions.json'}")
+    _write_answers(decoded, sheet.settings.version_2_with_negative, sheet.model_dir)
+    telemetry.note(f"answers to {len(sheet.examples):,} questions: {sheet.model_dir / 'predictions.json'}")
+    scores = _score(sheet, decoded, telemetry)
+    for line in predicted.describe_speed():
+        telemetry.note(line)
+    speed = predicted.latencies()
+    if predicted.throughput_val is not None:
+        speed["throughput_val"] = predicted.throughput_val
+    if scores or speed:
+        telemetry.evaluation(update, **scores, global_step=update, **speed)
+    return scores
+
+
+def _score(sheet: AnswerSheet, decoded: Decoded, telemetry: Telemetry) -> dict[str, float]:
     holds_answers = all(example.answers is not None for example in sheet.examples)
     if sheet.wants_scores is False or (sheet.wants_scores is None and not holds_answers):
         telemetry.note("not scored: " + ("--noeval" if holds_answers else "the questions come without answers"))
@@ -110,9 +74,7 @@ def answer_questions(
     else:
         scores = score(sheet.examples, decoded.predictions)
     telemetry.note(json.dumps(scores))
-    speed = {} if predicted.throughput_val is None else {"throughput_val": predicted.throughput_val}
-    telemetry.evaluation(update, **scores, global_step=update, **speed)
-    write_whole(model_dir / "eval_results.txt", "".join(f"{name} = {value}\n" for name, value in scores.items()))
+    write_whole(sheet.model_dir / "eval_results.txt", "".join(f"{name} = {value}\n" for name, value in scores.items()))
     return scores
 
 

@@ -33,7 +33,6 @@ class DecodeSettings:
     max_answer_length: int = 30  # tokens
     version_2_with_negative: bool = False
     null_score_diff_threshold: float = 0.0
-    do_lower_case: bool = True
 
     def __post_init__(self) -> None:
         for name in ("n_best_size", "max_answer_length"):
@@ -92,7 +91,7 @@ def decode(
       start_logits, end_logits: float [F, S] for the rows of `features`.
     """
     decoded = Decoded({}, {}, {})
-    texts = _Texts(features, tokenizer, settings.do_lower_case)
+    texts = _Texts(features, tokenizer)
     # The windows of one question are adjacent, in the order of the questions.
     bounds = np.searchsorted(features.example_index, np.arange(len(examples) + 1))
     for index, example in enumerate(
@@ -188,10 +187,9 @@ def _with_probabilities(entries: Sequence[_Entry]) -> list[dict[str, Any]]:
 class _Texts:
     """Text of a span as the context has it, capitals, accents and all."""
 
-    def __init__(self, features: Features, tokenizer: FullTokenizer, do_lower_case: bool):
+    def __init__(self, features: Features, tokenizer: FullTokenizer):
         self._features = features
         self._tokenizer = tokenizer
-        self._basic = BasicTokenizer(do_lower_case=do_lower_case)
 
     def of_span(self, example: Example, span: _Span) -> str:
         inside = slice(span.start, span.end + 1)
@@ -201,7 +199,7 @@ class _Texts:
         span_text = " ".join(pieces.replace(" ##", "").replace("##", "").split())
         words = self._features.token_to_word[span.window, [span.start, span.end]]
         original = " ".join(example.paragraph.words[words[0] : words[1] + 1])
-        return restore_text(span_text, original, self._basic)
+        return restore_text(span_text, original, self._tokenizer.basic_tokenizer)
 
 
 def restore_text(span_text: str, original: str, basic_tokenizer: BasicTokenizer) -> str:

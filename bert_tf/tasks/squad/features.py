@@ -10,24 +10,16 @@ Shapes: F windows, S tokens in a row, T tokens in a document, K windows of one q
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import warnings
-import zipfile
-import zlib
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, Callable, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import atomic_file
 from bert_tf.base.progress import Progress
 from bert_tf.tasks.squad.examples import Example, Paragraph
 from bert_tf.text.wordpiece import FullTokenizer
 
-# Part of the cache's key: raise it whenever the same inputs would give other arrays.
-CACHE_VERSION = 1
 NO_WORD = -1
 
 
@@ -242,32 +234,3 @@ class _Rows:
             np.zeros(width_0, np.int32) if self._is_training else np.stack(self._words),
             np.zeros(width_0, bool) if self._is_training else np.stack(self._is_max),
         )
-
-
-def content_key(*parts: object) -> str:
-    """Hash over what features depend on: the bytes of each `Path`, the text of anything else."""
-    total = hashlib.sha256(f"version {CACHE_VERSION}".encode())
-    for part in parts:
-        content = part.read_bytes() if isinstance(part, Path) else repr(part).encode("utf-8")
-        total.update(hashlib.sha256(content).digest())
-    return total.hexdigest()[:20]
-
-
-def cached_features(path: Path, make: Callable[[], Features], *, write: bool) -> Features:
-    """What `path` holds, or what `make` makes, kept at `path` if `write`.
-
-    A cache that cannot be read is made again. If it cannot be written, there is a warning: it only saves
-    time.
-    """
-    try:
-        with np.load(path, allow_pickle=False) as arrays:
-            return Features(**{name: arrays[name] for name in Features._fields})
-    except (OSError, ValueError, KeyError, EOFError, zlib.error, zipfile.BadZipFile):
-        features = make()
-    if write:
-        try:
-            with atomic_file(path) as file:
-                np.savez_compressed(file, **features._asdict())
-        except OSError as error:
-            warnings.warn(f"features cannot be kept for the next start: {error}", stacklevel=2)
-    return features

@@ -1,0 +1,118 @@
+"""Speed of fine-tuning and of predicting with SQuAD's head, from random weights, on made-up rows without padding.
+
+    python benchmarks/finetuning.py --mode=predict --bert_model=base --batch_size=8
+
+Started by scripts/finetune_train_benchmark.sh and finetune_inference_benchmark.sh, on several ranks too. A batch counts
+from the end of the copy to the device to its outputs on the host; the first two, which compile, do not count.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import Callable
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from bert_tf.base.command_line import choose_device
+from bert_tf.base.errors import exit_on_user_error
+from bert_tf.config import PRECISIONS, PRESETS, BertConfig, FinetuningConfig
+
+VOCAB_SIZE = 30522
+NUM_WARM_UP = 2
+MIN_BATCHES = 5
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--mode", choices=("train", "predict"), default="predict")
+    parser.add_argument("--bert_model", choices=PRESETS, default="base")
+    parser.add_argument("--batch_size", type=int, default=8, help="of one rank")
+    parser.add_argument("--max_seq_length", type=int, default=384)
+    parser.add_argument("--precision", choices=PRECISIONS, default="fp32")
+    parser.add_argument("--enable_xla", choices=("true", "false"), default="false")
+    parser.add_argument("--secs", type=float, default=30.0, help="how long to measure, five batches at least")
+    parser.add_argument("--device", choices=("auto", "cpu"), default="auto")
+    parser.add_argument("--use_horovod", action="store_true")
+    parser.add_argument("--dllog_path")
+    return parser.parse_args()
+
+
+def make_batch(args: argparse.Namespace, workers) -> Callable[[], object]:
+    """A function that updates, or predicts, once and waits for the result."""
+    from made_up import made_up_rows
+
+    from bert_tf.memory.plan import Workload
+    from bert_tf.model.blocks import choose_scope
+    from bert_tf.model.heads import SpanModel
+    from bert_tf.model.losses import SpanObjective
+    from bert_tf.optimizer.keras_optimizers import make_optimizer
+    from bert_tf.optimizer.loss_scale import LossScale
+    from bert_tf.tasks.predict import INPUTS, compile_model
+    from bert_tf.training.loop import make_blocks
+    from bert_tf.training.step import StepSettings, TrainState, TrainStep
+
+    scope = choose_scope(args.enable_xla == "true", "auto", False)
+    config = FinetuningConfig(5e-6, args.batch_size, 1, workers.size, args.precision, scope, num_train_epochs=1.0)
+    bert_config = BertConfig.preset(args.bert_model, VOCAB_SIZE)
+    model = SpanModel(bert_config, make_blocks(config), seed=1)
+    rows = made_up_rows(
+        Workload(bert_config, args.max_seq_length, 0, scope, args.batch_size, args.precision), num_steps=1
+    )
+    if args.mode == "predict":
+        compute, inputs = compile_model(model), {name: rows[name][0] for name in INPUTS}
+        return lambda: [output.numpy() for output in compute(inputs)]
+    optimizer = make_optimizer("adamw", 5e-6, 1, 10**6, compiled=scope != "off")
+    state = TrainState(model, optimizer, LossScale(enabled=args.precision == "fp16"))
+    state.broadcast(workers)
+    step, number = TrainStep(state, SpanObjective(), workers, StepSettings(seed=1)), iter(range(10**9))
+    return lambda: step(rows, next(number)).metrics.numpy()
+
+
+def measure(batch: Callable[[], object], min_secs: float, workers) -> list[float]:
+    """Seconds of each batch; all ranks run as many."""
+    import numpy as np
+
+    secs: list[float] = []
+    for _ in range(NUM_WARM_UP):
+        started = time.perf_counter()
+        batch()
+        secs.append(time.perf_counter() - started)
+    slowest = float(workers.gather(np.array(secs[-1:])).max())
+    secs.clear()
+    for _ in range(max(MIN_BATCHES, round(min_secs / slowest))):
+        started = time.perf_counter()
+        batch()
+        secs.append(time.perf_counter() - started)
+    return secs
+
+
+@exit_on_user_error
+def main(argv: list[str]) -> None:
+    args = arguments()
+    choose_device(args.device)
+    from bert_tf.ranks.connect import connect
+    from bert_tf.run.sinks import DLLogger
+    from bert_tf.tasks.predict import Predicted
+
+    workers = connect(args.use_horovod)
+    secs = measure(make_batch(args, workers), args.secs, workers)
+    rate = len(secs) * args.batch_size * workers.size / sum(secs)
+    if not workers.is_chief:
+        return
+    speed = Predicted((), secs, rate)
+    print("random weights, made-up questions")
+    print("\n".join(speed.describe_speed()), flush=True)
+    if args.dllog_path:
+        logger = DLLogger(args.dllog_path)
+        name = "throughput_train" if args.mode == "train" else "throughput_val"
+        settings = {name: value for name, value in vars(args).items() if name != "dllog_path"}
+        logger.parameters({**settings, "num_ranks": workers.size})
+        logger.log([], {name: rate, **speed.latencies()})
+        logger.close()
+
+
+if __name__ == "__main__":
+    main(sys.argv)

@@ -1,0 +1,150 @@
+"""A trained model for servers: a SavedModel with a named signature, in the layout of a Triton model repository.
+
+    <folder>/config.pbtxt               what Triton needs to know
+    <folder>/1/model.savedmodel/        version 1 of the model; TensorFlow Serving takes it too
+    <folder>/settings.json              what is needed to make inputs and read outputs, sequence length and casing first
+    <folder>/vocab.txt, bert_config.json
+
+The inputs are ``input_ids``, ``input_mask`` and ``segment_ids``, int32 [batch, max_seq_length]; the outputs
+are float32, with names that the task chooses.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from bert_tf.base.errors import UserError
+from bert_tf.base.files import read_json_object
+
+INPUTS = ("input_ids", "input_mask", "segment_ids")
+SETTINGS, VOCABULARY, TRITON_CONFIG = "settings.json", "vocab.txt", "config.pbtxt"
+MODEL = Path("1") / "model.savedmodel"
+# Of requests that Triton may join into a batch, where the exported batch size is free.
+_MAX_TRITON_BATCH = 64
+
+
+def check_no_export(folder: Path) -> None:
+    """Raises `UserError` where `folder` exists: an export overwrites nothing."""
+    if folder.exists():
+        raise UserError(f"{folder} already exists; name another folder with --model_export_path, or remove it")
+
+
+def export_model(
+    model: tf.keras.Model,
+    folder: Path,
+    output_names: Sequence[str],
+    settings: Mapping[str, Any],
+    companions: Mapping[str, str],
+) -> None:
+    """Writes a model and all that is needed to use it; the folder appears whole or not at all.
+
+    Args:
+      model: in scope "off", so that servers without XLA can load it.
+      output_names: of the model's outputs, in its order.
+      settings: for ``settings.json``: "task", "max_seq_length", "do_lower_case" and what else the task needs;
+        "batch_size" fixes the first dimension, or None leaves it free.
+      companions: texts by file name, ``vocab.txt`` and ``bert_config.json`` among them.
+
+    Raises:
+      UserError: the folder exists or cannot be written.
+    """
+    check_no_export(folder)
+    shape = [settings["batch_size"], settings["max_seq_length"]]
+
+    @tf.function(autograph=False, input_signature=[tf.TensorSpec(shape, tf.int32, name) for name in INPUTS])
+    def serve(*inputs):
+        outputs = tf.nest.flatten(model(dict(zip(INPUTS, inputs)), dropout=None))
+        return {name: tf.identity(output, name) for name, output in zip(output_names, outputs)}
+
+    module = tf.Module()
+    module.weights, module.serve = list(model.variables), serve
+    concrete = serve.get_concrete_function()
+    partial = folder.with_name(f".unfinished-{folder.name}")
+    try:
+        shutil.rmtree(partial, ignore_errors=True)
+        tf.saved_model.save(module, str(partial / MODEL), signatures={"serving_default": concrete})
+        outputs = {name: list(tensor.shape) for name, tensor in concrete.structured_outputs.items()}
+        config = triton_config(settings["batch_size"], settings["max_seq_length"], outputs)
+        recorded = json.dumps({**settings, "outputs": list(output_names)}, indent=2, default=str) + "\n"
+        for name, text in {**companions, TRITON_CONFIG: config, SETTINGS: recorded}.items():
+            (partial / name).write_text(text, encoding="utf-8")
+        os.rename(partial, folder)
+    except (OSError, tf.errors.OpError) as error:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise UserError(
+            f"{folder} cannot be written ({str(error).splitlines()[0]}); make room or name another folder with "
+            "--model_export_path"
+        ) from None
+
+
+def triton_config(batch_size: int | None, max_seq_length: int, outputs: Mapping[str, Sequence[int | None]]) -> str:
+    """The text of Triton's ``config.pbtxt`` (its ModelConfig as a text proto).
+
+    Where the batch is free Triton adds that dimension itself and joins requests; where it is fixed it is one of the
+    dimensions.
+    """
+    leading = [] if batch_size is None else [batch_size]
+    tensors = [
+        *(("input", name, "TYPE_INT32", [*leading, max_seq_length]) for name in INPUTS),
+        *(("output", name, "TYPE_FP32", [*leading, *shape[1:]]) for name, shape in outputs.items()),
+    ]
+    lines = [
+        'platform: "tensorflow_savedmodel"',
+        f"max_batch_size: {_MAX_TRITON_BATCH if batch_size is None else 0}",
+        *(
+            f'{kind} {{ name: "{name}" data_type: {dtype} dims: {json.dumps(dims)} }}'
+            for kind, name, dtype, dims in tensors
+        ),
+        *(["dynamic_batching { }"] if batch_size is None else []),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+@dataclasses.dataclass(frozen=True)
+class ExportedModel:
+    """An exported model, ready to compute; nothing of the run it came from is needed."""
+
+    folder: Path
+    settings: Mapping[str, Any]
+    signature: Any  # TensorFlow's function
+
+    @property
+    def vocab_file(self) -> Path:
+        return self.folder / VOCABULARY
+
+    @property
+    def batch_size(self) -> int | None:
+        """The fixed first dimension; None where it is free."""
+        return self.settings["batch_size"]
+
+    def __call__(self, features: Mapping[str, tf.Tensor]) -> tuple[tf.Tensor, ...]:
+        """The outputs for int32 inputs [batch, max_seq_length], in the order of the model's."""
+        outputs = self.signature(**{name: features[name] for name in INPUTS})
+        return tuple(outputs[name] for name in self.settings["outputs"])
+
+
+def load_exported(folder: Path, task: str) -> ExportedModel:
+    """Reads what `export_model` wrote for `task`.
+
+    Raises:
+      UserError: there is no such thing, it is damaged, or it is another task's.
+    """
+    way_out = "write one with --mode=export_only and name it with --model_export_path"
+    if not folder.is_dir():
+        raise UserError(f"{folder} is no folder with an exported model; {way_out}")
+    settings = read_json_object(folder / SETTINGS, way_out)
+    if settings.get("task") != task:
+        raise UserError(f"{folder} holds a model for {settings.get('task')!r}, not for {task!r}; {way_out}")
+    try:
+        loaded = tf.saved_model.load(str(folder / MODEL))
+    except (OSError, ValueError, tf.errors.OpError) as error:
+        raise UserError(f"{folder / MODEL} cannot be read ({str(error).splitlines()[0]}); export it again") from None
+    return ExportedModel(folder, settings, loaded.signatures["serving_default"])

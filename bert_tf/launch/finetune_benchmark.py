@@ -1,0 +1,128 @@
+"""Speed of fine-tuning and of answering on SQuAD's shapes: one configuration, or all that fit.
+
+Each is a run of benchmarks/finetuning.py, with random weights and made-up questions, so that no data is needed.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bert_tf.config import PRECISIONS, PRESETS, BertConfig
+from bert_tf.launch import launchers
+from bert_tf.launch.arguments import Argument, Values, describe_arguments, one_of, parse_arguments, whole
+from bert_tf.launch.environment import (
+    CHECKOUT,
+    LaunchEnvironment,
+    check_tensorflow,
+    program_command,
+    run_program,
+    show,
+    shown,
+)
+from bert_tf.memory.plan import Workload, find_device, fits
+
+INFERENCE_ARGUMENTS = (
+    Argument("bert_model", "large", one_of(*PRESETS)),
+    Argument("batch_size", "8", whole(1)),
+    Argument("precision", "fp16", one_of(*PRECISIONS)),
+    Argument("use_xla", "true", one_of("true", "false")),
+)
+TRAIN_ARGUMENTS = (INFERENCE_ARGUMENTS[0], Argument("num_gpu", "8", whole(1)), *INFERENCE_ARGUMENTS[1:])
+_VOCAB_SIZE = 30522
+_SEQ_LENGTH = 384
+# What the sweep measures.
+_MODELS, _SEQ_LENGTHS = ("base", "large"), (128, 384)
+_TRAIN_BATCHES, _INFERENCE_BATCHES = (1, 2, 4, 8, 16, 32, 64), (1, 2, 4, 8)
+
+
+def launch_train(typed: Sequence[str], environment: LaunchEnvironment) -> int:
+    return _launch("train", TRAIN_ARGUMENTS, typed, environment)
+
+
+def launch_inference(typed: Sequence[str], environment: LaunchEnvironment) -> int:
+    return _launch("predict", INFERENCE_ARGUMENTS, typed, environment)
+
+
+def _launch(mode: str, arguments: Sequence[Argument], typed: Sequence[str], environment: LaunchEnvironment) -> int:
+    """Measures what was typed, or without arguments all that fits; returns the first exit code that is not 0."""
+    folder = environment.path("RESULTS_DIR", CHECKOUT / "results" / f"finetune_{mode}_benchmark")
+    if typed:
+        values = parse_arguments(arguments, typed)
+        show(describe_arguments(arguments, typed))
+        environment.check_num_gpus(values.get("num_gpu", 1))
+        configurations = [{"seq_length": _SEQ_LENGTH, **values}]
+    else:
+        configurations = list(_sweep(mode, environment))
+    show([f"results_dir = {shown(folder)}", "random weights and made-up questions: only the speed is measured"])
+    show([_line(configuration) for configuration in configurations])
+    if environment.is_dry_run:
+        show(["DRY_RUN: nothing was started"])
+        return 0
+    check_tensorflow()
+    code = 0
+    for configuration in configurations:
+        code = _measure(mode, configuration, environment, folder) or code
+    _show_table(folder, configurations)
+    return code
+
+
+def _sweep(mode: str, environment: LaunchEnvironment) -> Iterator[Values]:
+    """All configurations of which a micro-batch fits into memory. Predicting needs less than training."""
+    num_ranks = max(environment.num_gpus, 1) if mode == "train" else 1
+    precisions, scope = (("fp16", "fp32"), "step") if environment.num_gpus else (("fp32",), "blocks")
+    limit = find_device(None, num_ranks).memory
+    for bert_model in _MODELS:
+        for precision in precisions:
+            for seq_length in _SEQ_LENGTHS:
+                for batch_size in _TRAIN_BATCHES if mode == "train" else _INFERENCE_BATCHES:
+                    config = BertConfig.preset(bert_model, _VOCAB_SIZE)
+                    work = Workload(config, seq_length, 0, scope, batch_size, precision, num_ranks=num_ranks)
+                    if fits(work, limit):
+                        yield {
+                            "bert_model": bert_model,
+                            "num_gpu": num_ranks,
+                            "batch_size": batch_size,
+                            "precision": precision,
+                            "use_xla": "true",
+                            "seq_length": seq_length,
+                        }
+
+
+def _line(configuration: Values) -> str:
+    return ", ".join(f"{name} {value}" for name, value in configuration.items())
+
+
+def _name(configuration: Values) -> str:
+    return "_".join(map(str, configuration.values()))
+
+
+def _measure(mode: str, configuration: Values, environment: LaunchEnvironment, folder: Path) -> int:
+    num_ranks = configuration.get("num_gpu", 1)
+    flags: Mapping[str, Any] = {
+        "mode": mode,
+        "bert_model": configuration["bert_model"],
+        "batch_size": configuration["batch_size"],
+        "precision": configuration["precision"],
+        "enable_xla": configuration["use_xla"],
+        "max_seq_length": configuration["seq_length"],
+        "dllog_path": folder / f"{_name(configuration)}.json",
+    }
+    launcher = launchers.choose_launcher(num_ranks, environment.environ)
+    extra = [*environment.extra_flags(()), *(["--use_horovod"] if launcher != "none" else [])]
+    command = program_command("benchmarks/finetuning.py", flags, extra)
+    return run_program(_line(configuration), command, num_ranks, launcher, environment, folder / "logs")
+
+
+def _show_table(folder: Path, configurations: Sequence[Values]) -> None:
+    """One line a configuration: what was measured last, from DLLogger's lines."""
+    for configuration in configurations:
+        file = folder / f"{_name(configuration)}.json"
+        if not file.is_file():
+            continue
+        data = json.loads(file.read_text(encoding="utf-8").splitlines()[-1].partition(" ")[2])["data"]
+        rate = next((value for name, value in data.items() if name.startswith("throughput")), math.nan)
+        show([f"{_line(configuration)}: {rate:.2f} sequences/s, {data.get('latency_average_ms', math.nan):.2f} ms"])

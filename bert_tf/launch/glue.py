@@ -1,0 +1,186 @@
+"""GLUE: fine-tuning with twelve arguments, scoring and predicting with eight; each is run_classifier.py."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bert_tf.base.errors import UserError
+from bert_tf.config import PRECISIONS, PRESETS
+from bert_tf.launch import launchers
+from bert_tf.launch.arguments import (
+    Argument,
+    Values,
+    describe_arguments,
+    one_of,
+    parse_arguments,
+    positive,
+    share,
+    text,
+    whole,
+)
+from bert_tf.launch.environment import (
+    CHECKOUT,
+    LaunchEnvironment,
+    check_tensorflow,
+    end_dry_run,
+    program_command,
+    run_program,
+    show,
+    shown,
+)
+from bert_tf.launch.squad import check_model, initial_weights
+from bert_tf.tasks.glue.tasks import CUSTOM, EVAL, PREDICT, TRAIN, TextTask, find_files, find_task
+
+ARGUMENTS = (
+    Argument("task_name", "MRPC", text),
+    Argument("batch_size", "16", whole(1)),
+    Argument("learning_rate", "3e-6", positive),
+    Argument("precision", "fp16", one_of(*PRECISIONS)),
+    Argument("use_xla", "true", one_of("true", "false")),
+    Argument("num_gpus", "8", whole(1)),
+    Argument("seq_length", "128", whole(8)),
+    Argument("doc_stride", "64", whole(1)),  # has no effect on sentences; NVIDIA's script takes it
+    Argument("bert_model", "large", one_of(*PRESETS)),
+    Argument("epochs", "3.0", positive),
+    Argument("warmup_proportion", "0.1", share),
+    Argument("checkpoint", "data/download/google_pretrained_weights/uncased_L-24_H-1024_A-16/bert_model.ckpt", text),
+)
+INFERENCE_ARGUMENTS = (
+    Argument("task_name", "MRPC", text),
+    Argument("checkpoint", "results/tf_bert_finetuning_glue_mrpc_large_fp16_gbs128/glue", text),
+    Argument("batch_size", "16", whole(1)),
+    Argument("precision", "fp16", one_of(*PRECISIONS)),
+    Argument("use_xla", "true", one_of("true", "false")),
+    Argument("seq_length", "128", whole(8)),
+    Argument("doc_stride", "64", whole(1)),
+    Argument("bert_model", "large", one_of(*PRESETS)),
+)
+# Switches that are passed on as flags of run_classifier.py.
+EXTRAS = ("CONTINUE_WITH_CHANGES", "RECOMPUTE")
+
+
+def launch(typed: Sequence[str], environment: LaunchEnvironment) -> int:
+    """Fine-tuning and scores; returns the ranks' exit code."""
+    values = parse_arguments(ARGUMENTS, typed)
+    task, num_ranks = choose_task(values), values["num_gpus"]
+    global_batch_size = values["batch_size"] * num_ranks
+    name = (
+        f"tf_bert_finetuning_glue_{task.name.lower()}_{values['bert_model']}_{values['precision']}"
+        f"_gbs{global_batch_size}"
+    )
+    folder = environment.path("RESULTS_DIR", CHECKOUT / "results" / name)
+    model_dir, data_dir = folder / "glue", find_data_dir(task, environment)
+    show(describe_arguments(ARGUMENTS, typed))
+    show(
+        [
+            f"global_batch_size = {global_batch_size}",
+            f"effective_learning_rate = {values['learning_rate'] * num_ranks:g}",
+            f"device = {environment.describe_device(num_ranks)}",
+            f"data_dir = {shown(data_dir)}",
+            f"results_dir = {shown(folder)}",
+        ]
+    )
+    environment.check_num_gpus(num_ranks)
+
+    def prepare():
+        check_files(task, (TRAIN, EVAL), data_dir)
+        flags = {
+            "mode": "train_and_eval",
+            **initial_weights(values, ARGUMENTS, folder, environment),
+            "train_batch_size": values["batch_size"],
+            "learning_rate": values["learning_rate"],
+            "num_train_epochs": values["epochs"],
+            "warmup_proportion": values["warmup_proportion"],
+            **common_flags(task, values, data_dir, model_dir),
+        }
+        launcher = launchers.choose_launcher(num_ranks, environment.environ)
+        show([f"launcher = {launcher}"])
+        return flags, launcher
+
+    if environment.is_dry_run:
+        return end_dry_run(prepare)
+    check_tensorflow()
+    flags, launcher = prepare()
+    command = program_command("run_classifier.py", flags, environment.extra_flags(EXTRAS))
+    code = run_program(task.name, command, num_ranks, launcher, environment, model_dir / "logs")
+    if code == 0:
+        show([f"scores: {shown(model_dir / 'eval_results.txt')}", f"curves: {shown(model_dir / 'report.html')}"])
+    return code
+
+
+def launch_inference(typed: Sequence[str], environment: LaunchEnvironment) -> int:
+    """Scores on the development file, predictions for the test file where there is one; the first bad exit code."""
+    values = parse_arguments(INFERENCE_ARGUMENTS, typed)
+    task = choose_task(values)
+    name = (
+        f"tf_bert_glue_inference_{task.name.lower()}_{values['bert_model']}_{values['precision']}"
+        f"_bs{values['batch_size']}"
+    )
+    folder = environment.path("RESULTS_DIR", CHECKOUT / "results" / name)
+    data_dir = find_data_dir(task, environment)
+    show(
+        [
+            *describe_arguments(INFERENCE_ARGUMENTS, typed),
+            f"device = {environment.describe_device(1)}",
+            f"data_dir = {shown(data_dir)}",
+            f"results_dir = {shown(folder)}",
+        ]
+    )
+
+    def prepare() -> dict[str, Any]:
+        check_files(task, (EVAL,), data_dir)
+        return {
+            "init_checkpoint": check_model(values, INFERENCE_ARGUMENTS),
+            **common_flags(task, values, data_dir, folder),
+        }
+
+    if environment.is_dry_run:
+        return end_dry_run(prepare)
+    check_tensorflow()
+    flags = prepare()
+    code = 0
+    can_predict = all((data_dir / names[0]).is_file() for names in task.files[PREDICT].values())
+    for mode in ("eval", "predict") if can_predict else ("eval",):
+        command = program_command("run_classifier.py", {"mode": mode, **flags}, environment.extra_flags(()))
+        code = code or run_program(f"{task.name}, {mode}", command, 1, "none", environment, folder / "logs" / mode)
+    if code == 0:
+        show([f"scores: {shown(folder / 'eval_results.txt')}"])
+    return code
+
+
+def choose_task(values: Values) -> TextTask:
+    if values["task_name"].lower() == CUSTOM:
+        raise UserError(
+            f"task_name (position 1) is {values['task_name']!r}: for files of your own, see run_classifier.py "
+            f"--task_name={CUSTOM} in docs/fine_tuning.md"
+        )
+    return find_task(values["task_name"])
+
+
+def common_flags(task: TextTask, values: Values, data_dir: Path, model_dir: Path) -> dict[str, Any]:
+    """The flags that fine-tuning and using a fine-tuned model have in common."""
+    return {
+        "task_name": task.name,
+        "data_dir": data_dir,
+        "model_dir": model_dir,
+        "max_seq_length": values["seq_length"],
+        "predict_batch_size": values["batch_size"],
+        "precision": values["precision"],
+        "enable_xla": values["use_xla"],
+        "dllog_path": model_dir / "dllogger.json",
+    }
+
+
+def find_data_dir(task: TextTask, environment: LaunchEnvironment) -> Path:
+    return environment.path("GLUE_DIR", environment.data_dir / "download" / "glue") / task.name
+
+
+def check_files(task: TextTask, uses: Sequence[str], data_dir: Path) -> None:
+    """Raises `UserError` where a file of the task is missing."""
+    for use in uses:
+        try:
+            find_files(task, use, str(data_dir), None)
+        except UserError as error:
+            raise UserError(f"{error}; GLUE_DIR names the folder with the tasks' folders") from None

@@ -1,0 +1,51 @@
+"""Rows of a task, kept in a file so that the next start need not make them again."""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any, Callable, TypeVar
+
+import numpy as np
+
+from bert_tf.base.files import atomic_file
+
+# Part of every key: raise it whenever the same inputs would give other rows, of whatever task.
+CACHE_VERSION = 1
+
+Arrays = TypeVar("Arrays", bound=Any)  # a NamedTuple of NumPy arrays
+
+
+def content_key(*parts: object) -> str:
+    """Hash over what rows depend on: the bytes of each `Path`, the text of anything else."""
+    total = hashlib.sha256(f"version {CACHE_VERSION}".encode())
+    for part in parts:
+        content = part.read_bytes() if isinstance(part, Path) else repr(part).encode("utf-8")
+        total.update(hashlib.sha256(content).digest())
+    return total.hexdigest()[:20]
+
+
+def cached_arrays(path: Path, kind: type[Arrays], make: Callable[[], Arrays], *, write: bool) -> Arrays:
+    """What `path` holds, or what `make` makes, kept at `path` if `write`.
+
+    A cache that cannot be read is made again. If it cannot be written, there is a warning: it only saves
+    time.
+
+    Args:
+      kind: NamedTuple whose fields are arrays, none of them of objects.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            return kind(**{name: arrays[name] for name in kind._fields})
+    except (OSError, ValueError, KeyError, EOFError, zlib.error, zipfile.BadZipFile):
+        made = make()
+    if write:
+        try:
+            with atomic_file(path) as file:
+                np.savez_compressed(file, **made._asdict())
+        except OSError as error:
+            warnings.warn(f"features cannot be kept for the next start: {error}", stacklevel=2)
+    return made

@@ -1,0 +1,113 @@
+"""Turns sentences and pairs of sentences into the model's inputs.
+
+The rules are those of Google's run_classifier.py: ``[CLS] a [SEP]`` or ``[CLS] a [SEP] b [SEP]``, segment 1
+from b on; what is too long loses tokens at the end, of a pair the longer sentence first.
+
+Shapes: F rows, S tokens in a row, T tokens of all rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from bert_tf.base.progress import Progress
+from bert_tf.text.tokenizer import Tokenizer
+
+# Sentences that are tokenised together; between two such batches the progress is shown.
+_BATCH = 10_000
+
+
+class Features(NamedTuple):
+    """All rows of a file, in its order, without padding."""
+
+    ids_T: np.ndarray  # int32, of all rows, [CLS] and [SEP] included
+    starts_F: np.ndarray  # int64, where each row begins
+    lengths_F: np.ndarray  # int64, tokens of each row
+    first_lengths_F: np.ndarray  # int64, of these: [CLS], the first sentence and its [SEP]
+    labels_F: np.ndarray | None  # int32 classes or float32 numbers
+    max_seq_length: int
+
+    @property
+    def num_rows(self) -> int:
+        return len(self.starts_F)
+
+    @property
+    def num_truncated(self) -> int:
+        """An upper bound: rows that are as long as rows may be."""
+        return int(np.sum(self.lengths_F == self.max_seq_length))
+
+    def batch(self, rows: np.ndarray) -> dict[str, np.ndarray]:
+        """The model's inputs, and targets where they are known, for the rows numbered `rows` (any shape [...]).
+
+        Returns: int32 arrays input_ids, input_mask, segment_ids [..., S], and labels [...].
+        """
+        columns_S = np.arange(self.max_seq_length)
+        is_token = columns_S < self.lengths_F[rows][..., None]
+        places = np.minimum(self.starts_F[rows][..., None] + columns_S, len(self.ids_T) - 1)
+        is_second = is_token & (columns_S >= self.first_lengths_F[rows][..., None])
+        targets = {} if self.labels_F is None else {"labels": self.labels_F[rows]}
+        return {
+            "input_ids": np.where(is_token, self.ids_T[places], 0),
+            "input_mask": is_token.astype(np.int32),
+            "segment_ids": is_second.astype(np.int32),
+            **targets,
+        }
+
+
+def make_features(
+    texts: Sequence[Sequence[str]],
+    labels_F: np.ndarray | None,
+    tokenizer: Tokenizer,
+    max_seq_length: int,
+    *,
+    show_progress: bool = False,
+) -> Features:
+    """Tokenises one or two equally long lists of sentences."""
+    tokenized = [_tokenize(sentences, tokenizer, show_progress) for sentences in texts]
+    room = max_seq_length - 1 - len(texts)
+    if len(texts) == 1:
+        kept = [np.minimum(tokenized[0][1], room)]
+    else:
+        kept = list(truncated_pair(tokenized[0][1], tokenized[1][1], room))
+    lengths_F = np.sum(kept, axis=0) + 1 + len(texts)
+    starts_F = np.cumsum(lengths_F) - lengths_F
+    cls_id, sep_id = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
+    ids_T = np.full(int(lengths_F.sum()), sep_id, np.int32)
+    ids_T[starts_F] = cls_id
+    begins_F = starts_F + 1
+    for (ids, sizes_F), kept_F in zip(tokenized, kept):
+        numbers = np.arange(len(ids)) - np.repeat(np.cumsum(sizes_F) - sizes_F, sizes_F)  # of a token in its sentence
+        stays = numbers < np.repeat(kept_F, sizes_F)
+        ids_T[(np.repeat(begins_F, sizes_F) + numbers)[stays]] = ids[stays]
+        begins_F = begins_F + kept_F + 1
+    return Features(ids_T, starts_F, lengths_F, kept[0] + 2, labels_F, max_seq_length)
+
+
+def truncated_pair(first_F: np.ndarray, second_F: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray]:
+    """How many tokens of each sentence stay where both together get `room`.
+
+    Takes tokens one by one from the longer sentence, from the second where they are equal: a sentence of at
+    most its half stays whole, and the other gets the rest.
+    """
+    half_second = room // 2
+    half_first = room - half_second
+    return (
+        np.minimum(first_F, np.maximum(half_first, room - second_F)),
+        np.minimum(second_F, np.maximum(half_second, room - first_F)),
+    )
+
+
+def _tokenize(sentences: Sequence[str], tokenizer: Tokenizer, show_progress: bool) -> tuple[np.ndarray, np.ndarray]:
+    """All tokens, int32, and the number of tokens of each sentence, int64 [F]."""
+    tokenized = []
+    with Progress(total=len(sentences), unit="sentences", description="tokenising", disable=not show_progress) as shown:
+        for start in range(0, len(sentences), _BATCH):
+            batch = sentences[start : start + _BATCH]
+            # JSON may hold a lone UTF-16 surrogate.
+            lines = "".join(sentence.replace("\n", " ") + "\n" for sentence in batch).encode("utf-8", "surrogatepass")
+            tokenized.append(tokenizer.tokenize_lines(lines))
+            shown.update(len(batch))
+    return np.concatenate([lines.ids for lines in tokenized]), np.concatenate([lines.sizes for lines in tokenized])

@@ -1,0 +1,64 @@
+"""The scores of GLUE's tasks, over predictions and truths of equal length: class numbers or numbers, [N]."""
+
+from __future__ import annotations
+
+import math
+from typing import Callable
+
+import numpy as np
+
+
+def accuracy(predicted_N: np.ndarray, true_N: np.ndarray) -> float:
+    return float(np.mean(predicted_N == true_N))
+
+
+def f1(predicted_N: np.ndarray, true_N: np.ndarray, positive: int = 1) -> float:
+    """Harmonic mean of precision and recall of the class `positive`; 0 where it was neither predicted nor true."""
+    num_hits = int(np.sum((predicted_N == positive) & (true_N == positive)))
+    num_either = int(np.sum(predicted_N == positive) + np.sum(true_N == positive))
+    return 2.0 * num_hits / num_either if num_either else 0.0
+
+
+def macro_f1(predicted_N: np.ndarray, true_N: np.ndarray) -> float:
+    """Mean of the F1 of every class that was predicted or is true."""
+    return float(np.mean([f1(predicted_N, true_N, label) for label in np.union1d(predicted_N, true_N)]))
+
+
+def matthews_correlation(predicted_N: np.ndarray, true_N: np.ndarray) -> float:
+    """Matthews' correlation, for more than two classes Gorodkin's R_K (Comput. Biol. Chem. 28, 2004).
+
+    0 where all predictions, or all truths, are one class.
+    """
+    # In Python's whole numbers, which do not overflow and are exact.
+    labels = np.union1d(predicted_N, true_N)
+    predicted = [int(np.sum(predicted_N == label)) for label in labels]
+    true = [int(np.sum(true_N == label)) for label in labels]
+    num, num_right = len(true_N), int(np.sum(predicted_N == true_N))
+    covariance = num_right * num - sum(p * t for p, t in zip(predicted, true))
+    spread = (num**2 - sum(p * p for p in predicted)) * (num**2 - sum(t * t for t in true))
+    return covariance / math.sqrt(spread) if spread else 0.0
+
+
+def pearson(predicted_N: np.ndarray, true_N: np.ndarray) -> float:
+    """Pearson's correlation; NaN where either side is constant."""
+    x, y = (values - values.mean() for values in (predicted_N.astype(np.float64), true_N.astype(np.float64)))
+    x_norm, y_norm = np.linalg.norm(x), np.linalg.norm(y)
+    if not x_norm or not y_norm:
+        return math.nan
+    return float(np.clip(np.dot(x / x_norm, y / y_norm), -1.0, 1.0))
+
+
+def spearman(predicted_N: np.ndarray, true_N: np.ndarray) -> float:
+    """Pearson's correlation of the ranks, ties sharing the mean of theirs."""
+    return pearson(ranks(predicted_N), ranks(true_N))
+
+
+def ranks(values_N: np.ndarray) -> np.ndarray:
+    """float64 [N]: ranks from 1; equal values get the mean of their ranks."""
+    _, place_N, counts = np.unique(values_N, return_inverse=True, return_counts=True)
+    return (np.cumsum(counts) - (counts - 1) / 2.0)[place_N]
+
+
+METRICS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
+    function.__name__: function for function in (accuracy, f1, macro_f1, matthews_correlation, pearson, spearman)
+}

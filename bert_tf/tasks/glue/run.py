@@ -1,0 +1,316 @@
+"""One job on sentences or pairs of them: reads files, fine-tunes, scores, predicts, as its mode says."""
+
+from __future__ import annotations
+
+import collections
+import csv
+import dataclasses
+import io
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.base.errors import UserError
+from bert_tf.base.files import read_json_object
+from bert_tf.interchange.initialise import find_weights
+from bert_tf.interchange.saved_model import check_no_export, export_model
+from bert_tf.model.heads import ClassifierModel
+from bert_tf.model.losses import ClassificationObjective, RegressionObjective
+from bert_tf.ranks.workers import Workers
+from bert_tf.run.flops import classifier_flops_per_sequence
+from bert_tf.run.run_folder import write_whole
+from bert_tf.run.telemetry import Telemetry
+from bert_tf.tasks.finetuning import Task
+from bert_tf.tasks.glue.features import Features, make_features
+from bert_tf.tasks.glue.metrics import METRICS
+from bert_tf.tasks.glue.read import Examples, find_labels, read_examples, targets
+from bert_tf.tasks.glue.tasks import EVAL, PREDICT, TRAIN, TextTask
+from bert_tf.tasks.job import FinetuningJob, TaskRun
+from bert_tf.tasks.predict import Predicted, Rows, compile_model, predict_rows
+from bert_tf.tasks.trained import Head
+
+# Beside the weights: what their classes mean.
+TASK_FILE = "task.json"
+_SHOWN_LABELS = 8
+CLASSIFIER_HEAD = Head("classification", "output_weights")
+
+
+@dataclasses.dataclass(frozen=True)
+class GlueJob(FinetuningJob):
+    """One call of run_classifier.py."""
+
+    task: TextTask  # of one's own: without labels
+    files: Mapping[str, Mapping[str, Path]]  # TRAIN, EVAL, PREDICT, as far as the mode wants them -> part -> file
+    max_seq_length: int
+    max_bad_records: int | None  # None: as many as the published files have
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        least = 1 + 2 * len(self.task.text_columns)
+        if self.max_seq_length < least:
+            raise UserError(
+                f"max_seq_length={self.max_seq_length}: must be at least {least}, room for [CLS] and, for each of the "
+                f"{len(self.task.text_columns)} text(s), a token and [SEP]"
+            )
+        if self.max_bad_records is not None and self.max_bad_records < 0:
+            raise UserError(f"max_bad_records={self.max_bad_records}: must not be negative")
+
+    def settings(self) -> dict[str, Any]:
+        shared = {field.name: getattr(self, field.name) for field in dataclasses.fields(FinetuningJob)}
+        files = {f"{use}_file": ",".join(map(str, parts.values())) for use, parts in self.files.items()}
+        own = {"task_name": self.task.name, "max_seq_length": self.max_seq_length, **files}
+        return {**FinetuningJob(**shared).settings(), **own}
+
+
+class _Rows(NamedTuple):
+    examples: Examples
+    features: Features
+
+
+def run_glue(job: GlueJob, workers: Workers) -> bool:
+    """Trains, scores and predicts as `job` says. Returns False when a signal stopped the training."""
+    run = TaskRun(job, workers, job.max_seq_length, trained=None if TRAIN in job.files else CLASSIFIER_HEAD)
+    # All files are read before the training, which may take days, not after it.
+    examples = workers.run_keeping_alive(lambda: _read(job))
+    if workers.is_chief:
+        for found in (found for parts in examples.values() for found in parts.values()):
+            print("\n".join([*found.notes, describe_examples(found)]), flush=True)
+    task = _with_labels(job.task, run.weights_folder, examples.get(TRAIN))
+    rows = workers.run_keeping_alive(lambda: _make_rows(job, run, task, examples))
+    model = ClassifierModel(run.bert_config, task.num_classes, run.blocks, job.training.seed)
+
+    def afterwards(telemetry: Telemetry, update: int) -> None:
+        judge = _Judge(job, task, model, workers, telemetry)
+        if EVAL in rows:
+            judge.score(rows[EVAL], update)
+        for part, part_rows in rows.get(PREDICT, {}).items():
+            judge.predict(part, part_rows)
+
+    if TRAIN not in rows:
+        return run.carry_out(model, None, afterwards)
+    training = rows[TRAIN][""]
+    return run.carry_out(model, _training_task(job, run, task, model, training), afterwards)
+
+
+def export_glue(job: GlueJob, workers: Workers, folder: Path, batch_size: int | None) -> None:
+    """Writes the trained model into `folder`, for servers; ``settings.json`` says what its classes mean.
+
+    Args:
+      batch_size: None leaves it free.
+    """
+    check_no_export(folder)
+    # Not compiled by XLA here: servers may lack it, and those that have it compile by themselves.
+    job = dataclasses.replace(job, training=dataclasses.replace(job.training, xla_scope="off"))
+    run = TaskRun(job, workers, job.max_seq_length, trained=CLASSIFIER_HEAD)
+    task = _with_labels(job.task, run.weights_folder, None)
+    model = ClassifierModel(run.bert_config, task.num_classes, run.blocks)
+    settings = {
+        "task": "classification",
+        "batch_size": batch_size,
+        "max_seq_length": job.max_seq_length,
+        "do_lower_case": run.tokenizer.do_lower_case,
+        "precision": job.training.precision,
+        **_about(task),
+    }
+    companions = {
+        "bert_config.json": run.bert_config.to_json(),
+        "vocab.txt": run.vocab_file.read_text(encoding="utf-8"),
+    }
+
+    def write(telemetry: Telemetry, update: int) -> None:
+        if workers.is_chief:
+            export_model(model, folder, ("logits",), {**settings, "updates_applied": update}, companions)
+            telemetry.note(f"SavedModel with Triton's config.pbtxt: {folder}")
+
+    run.carry_out(model, None, write)
+
+
+def _read(job: GlueJob) -> dict[str, dict[str, Examples]]:
+    return {
+        use: {
+            part: read_examples(path, job.task, wants_labels=use != PREDICT, max_bad_records=job.max_bad_records)
+            for part, path in files.items()
+        }
+        for use, files in job.files.items()
+    }
+
+
+def describe_examples(examples: Examples) -> str:
+    """One line: how many rows there are, and how many of each label."""
+    counts = collections.Counter(examples.labels or ()).most_common(_SHOWN_LABELS + 1)
+    shown = ", ".join(f"{label}: {count:,}" for label, count in counts[:_SHOWN_LABELS])
+    more = ", ..." if len(counts) > _SHOWN_LABELS else ""
+    return f"{examples.path}: {len(examples.lines):,} rows" + (f" ({shown}{more})" if shown else "")
+
+
+def _with_labels(task: TextTask, weights_folder: Path | None, training: Mapping[str, Examples] | None) -> TextTask:
+    """The task with the labels of the training file, or of what the trained weights were trained on.
+
+    Raises:
+      UserError: the weights have other labels than the task, or it is not known which.
+    """
+    if training:
+        return dataclasses.replace(task, labels=find_labels(training[""])) if _learns_labels(task) else task
+    file = weights_folder / TASK_FILE if weights_folder else Path(TASK_FILE)
+    if not file.is_file():
+        if _learns_labels(task):
+            raise UserError(
+                f"{file} does not exist, so the model's labels are not known; use a checkpoint of this program"
+            )
+        return task
+    trained = read_json_object(file, "use another checkpoint")
+    labels = tuple(trained.get("labels", ()))
+    if bool(trained.get("is_regression")) != task.is_regression or (task.labels and labels != task.labels):
+        wanted = ", ".join(task.labels) or ("numbers" if task.is_regression else "labels")
+        raise UserError(
+            f"{weights_folder} was fine-tuned for {trained.get('task_name')} ({', '.join(labels[:20]) or 'numbers'}), "
+            f"not for {task.name} ({wanted}); name a checkpoint of that task"
+        )
+    return dataclasses.replace(task, labels=labels)
+
+
+def _learns_labels(task: TextTask) -> bool:
+    return task.is_custom and not task.is_regression
+
+
+def _make_rows(
+    job: GlueJob, run: TaskRun, task: TextTask, examples: Mapping[str, Mapping[str, Examples]]
+) -> dict[str, dict[str, _Rows]]:
+    """All labels are checked before the first sentence is tokenised."""
+    labels = {
+        (use, part): None if found.labels is None else targets(found, task)
+        for use, parts in examples.items()
+        for part, found in parts.items()
+    }
+    return {
+        use: {
+            part: _Rows(
+                found,
+                make_features(
+                    found.texts,
+                    labels[use, part],
+                    run.tokenizer,
+                    job.max_seq_length,
+                    show_progress=run.workers.is_chief,
+                ),
+            )
+            for part, found in parts.items()
+        }
+        for use, parts in examples.items()
+    }
+
+
+def _about(task: TextTask) -> dict[str, Any]:
+    """What the model's classes mean, for files beside the weights."""
+    columns = {"text_columns": list(task.text_columns), "label_column": task.label_column} if task.is_custom else {}
+    return {"task_name": task.name, "labels": list(task.labels), "is_regression": task.is_regression, **columns}
+
+
+def _training_task(job: GlueJob, run: TaskRun, task: TextTask, model: ClassifierModel, rows: _Rows) -> Task:
+    about = _about(task)
+    return Task(
+        task.name,
+        model,
+        RegressionObjective() if task.is_regression else ClassificationObjective(),
+        rows.features.num_rows,
+        rows.features.batch,
+        classifier_flops_per_sequence(run.bert_config, job.max_seq_length, task.num_classes),
+        {**about, "max_seq_length": job.max_seq_length},
+        [rows.examples.path],
+        {TASK_FILE: json.dumps(about, indent=2) + "\n"},
+        _initialised(job, model),
+    )
+
+
+def _initialised(job: GlueJob, model: ClassifierModel) -> tf.keras.Model:
+    """What takes the initial weights: the encoder alone where their classifier has another number of classes."""
+    shapes = find_weights(job.init_checkpoint).shapes if job.init_checkpoint else {}
+    ours = list(model.classifier.output_weights.shape)
+    return model if shapes.get(CLASSIFIER_HEAD.variable, ours) == ours else model.bert
+
+
+class _Judge:
+    """Scores and predicts with a trained model."""
+
+    def __init__(self, job: GlueJob, task: TextTask, model: ClassifierModel, workers: Workers, telemetry: Telemetry):
+        self._job, self._task, self._compute = job, task, compile_model(model)
+        self._workers, self._telemetry = workers, telemetry
+
+    def score(self, parts: Mapping[str, _Rows], update: int) -> None:
+        """Writes the scores of all parts into ``eval_results.txt`` and the run's metrics, as those of `update`."""
+        scores: dict[str, float] = {}
+        for part, rows in parts.items():
+            predicted = self._predict(rows)
+            logits_FxC, truths_F = predicted.outputs[0], np.asarray(rows.features.labels_F)
+            prefix = f"{part}_" if part else ""
+            predictions_F = logits_FxC[:, 0] if self._task.is_regression else logits_FxC.argmax(axis=1)
+            for name in self._task.metrics:
+                scores[prefix + name] = METRICS[name](predictions_F, truths_F)
+            scores[f"{prefix}eval_loss"] = mean_loss(logits_FxC, truths_F)
+        speed = predicted.latencies()
+        if predicted.throughput_val is not None:
+            speed["throughput_val"] = predicted.throughput_val
+        self._telemetry.evaluation(update, **scores, global_step=update, **speed)
+        if self._workers.is_chief:
+            text = "".join(f"{name} = {value}\n" for name, value in {**scores, "global_step": update}.items())
+            write_whole(self._job.model_dir / "eval_results.txt", text)
+
+    def predict(self, part: str, rows: _Rows) -> None:
+        """Writes ``test_results.tsv``, in the benchmark's format: a header, then index and prediction."""
+        logits_FxC = self._predict(rows).outputs[0]
+        if not self._workers.is_chief:
+            return
+        is_first = part in ("", *list(self._task.files[PREDICT])[:1])
+        path = self._job.model_dir / f"test_results{'' if is_first else f'_{part}'}.tsv"
+        write_whole(path, describe_predictions(self._task, rows.examples.indices, logits_FxC))
+        name = "".join(f"; for the benchmark, name it {name}" for name in self._task.submissions.get(part, ()))
+        self._telemetry.note(f"predictions for {len(logits_FxC):,} rows: {path}{name}")
+
+    def _predict(self, rows: _Rows) -> Predicted:
+        """The logits, float32 [F, C], and how long they took."""
+        features = rows.features
+        work = Rows(features.batch, features.lengths_F, features.max_seq_length)
+        predicted = predict_rows(self._compute, work, self._job.predict_batch_size, self._workers, by_position=False)
+        for line in predicted.describe_speed():
+            self._telemetry.note(line)
+        return predicted
+
+
+def mean_loss(logits_FxC: np.ndarray, labels_F: np.ndarray) -> float:
+    """Mean cross-entropy of classes, or mean squared error of numbers (float labels)."""
+    logits_FxC = logits_FxC.astype(np.float64)
+    if labels_F.dtype == np.float32:
+        return float(np.mean((logits_FxC[:, 0] - labels_F) ** 2))
+    label_logits_F = logits_FxC[np.arange(len(labels_F)), labels_F]
+    return float(np.mean(np.logaddexp.reduce(logits_FxC, axis=1) - label_logits_F))
+
+
+def probabilities(logits_FxC: np.ndarray) -> np.ndarray:
+    """Softmax over the classes."""
+    weights_FxC = np.exp(logits_FxC - logits_FxC.max(axis=1, keepdims=True))
+    return weights_FxC / weights_FxC.sum(axis=1, keepdims=True)
+
+
+def describe_predictions(task: TextTask, indices: list[str], logits_FxC: np.ndarray) -> str:
+    """The text of ``test_results.tsv``; for classes of one's own with a column of probabilities for each."""
+    header = ["index", "prediction"]
+    lines: list[list[str]]
+    if task.is_regression:
+        numbers_F = np.clip(logits_FxC[:, 0], *(task.range or (-np.inf, np.inf)))
+        lines = [
+            [index, f"{number:.3f}" if task.range else f"{number:.6g}"] for index, number in zip(indices, numbers_F)
+        ]
+    else:
+        lines = [[index, task.labels[number]] for index, number in zip(indices, logits_FxC.argmax(axis=1))]
+    if task.is_custom and not task.is_regression:
+        header += task.labels
+        lines = [
+            [*line, *(f"{value:.6f}" for value in values)] for line, values in zip(lines, probabilities(logits_FxC))
+        ]
+    text = io.StringIO()
+    csv.writer(text, delimiter="\t", lineterminator="\n").writerows([header, *lines])
+    return text.getvalue()

@@ -1,0 +1,159 @@
+"""The tasks, one entry each: which files they have, which columns those have, which labels, how they are scored.
+
+The nine are those of GLUE (arXiv 1804.07461); the order of their labels is that of Google's
+run_classifier.py. ``custom`` stands for files of one's own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Mapping
+from pathlib import Path
+
+from bert_tf.base.errors import UserError
+
+TRAIN, EVAL, PREDICT = "train", "eval", "predict"
+CUSTOM = "custom"
+# Part of a task's files -> their names by preference.
+Files = Mapping[str, tuple[str, ...]]
+_ONE_PART = {TRAIN: {"": ("train.tsv",)}, EVAL: {"": ("dev.tsv",)}, PREDICT: {"": ("test.tsv",)}}
+
+
+@dataclasses.dataclass(frozen=True)
+class TextTask:
+    """What is known of a task before its files are read."""
+
+    name: str
+    text_columns: tuple[str, ...]  # one sentence or a pair
+    label_column: str | None
+    labels: tuple[str, ...]  # in the order of the classes; none for numbers
+    metrics: tuple[str, ...]  # names in `metrics.METRICS`
+    is_regression: bool = False
+    range: tuple[float, float] | None = None  # of the numbers
+    no_label: str | None = None  # stands where the annotators did not agree; such lines are left out
+    max_bad_records: int = 0  # broken lines that the published files may have
+    files: Mapping[str, Files] = dataclasses.field(default_factory=lambda: _ONE_PART)
+    submissions: Files = dataclasses.field(default_factory=dict)  # what the benchmark calls the predictions
+
+    @property
+    def num_classes(self) -> int:
+        return 1 if self.is_regression else len(self.labels)
+
+    @property
+    def is_custom(self) -> bool:
+        return self.name == CUSTOM
+
+
+def _glue(name: str, text_columns: tuple[str, ...], label_column: str, labels: str, metrics: str, **more) -> TextTask:
+    submissions = {"submissions": {"": (f"{name}.tsv",)}}
+    return TextTask(
+        name, text_columns, label_column, tuple(labels.split()), tuple(metrics.split()), **{**submissions, **more}
+    )
+
+
+_SENTENCE, _PAIR = ("sentence",), ("sentence1", "sentence2")
+# Microsoft's own files of MRPC, which data/fetching cuts into train, dev and test.
+_MRPC_FILES = {
+    TRAIN: {"": ("train.tsv", "msr_paraphrase_train.txt")},
+    EVAL: {"": ("dev.tsv", "msr_paraphrase_test.txt")},
+    PREDICT: {"": ("test.tsv", "msr_paraphrase_test.txt")},
+}
+_MNLI_FILES = {
+    TRAIN: {"": ("train.tsv",)},
+    EVAL: {part: (f"dev_{part}.tsv",) for part in ("matched", "mismatched")},
+    PREDICT: {part: (f"test_{part}.tsv",) for part in ("matched", "mismatched")},
+}
+_CUSTOM_FILES = {
+    use: {"": tuple(f"{stem}.{suffix}" for suffix in ("tsv", "csv", "jsonl"))}
+    for use, stem in ((TRAIN, "train"), (EVAL, "dev"), (PREDICT, "test"))
+}
+_ENTAILMENT = "entailment not_entailment"
+
+TASKS = (
+    _glue("CoLA", _SENTENCE, "label", "0 1", "matthews_correlation accuracy"),
+    _glue("SST-2", _SENTENCE, "label", "0 1", "accuracy"),
+    _glue("MRPC", ("#1 string", "#2 string"), "quality", "0 1", "accuracy f1", files=_MRPC_FILES),
+    _glue("STS-B", _PAIR, "score", "", "pearson spearman", is_regression=True, range=(0.0, 5.0)),
+    # The file that was first distributed has some questions with line feeds.
+    _glue("QQP", ("question1", "question2"), "is_duplicate", "0 1", "accuracy f1", max_bad_records=100),
+    _glue(
+        "MNLI",
+        _PAIR,
+        "gold_label",
+        "contradiction entailment neutral",
+        "accuracy",
+        no_label="-",
+        files=_MNLI_FILES,
+        submissions={"matched": ("MNLI-m.tsv",), "mismatched": ("MNLI-mm.tsv",)},
+    ),
+    _glue("QNLI", ("question", "sentence"), "label", _ENTAILMENT, "accuracy"),
+    _glue("RTE", _PAIR, "label", _ENTAILMENT, "accuracy"),
+    _glue("WNLI", _PAIR, "label", "0 1", "accuracy"),
+)
+
+
+def find_task(name: str) -> TextTask:
+    """The GLUE task of this name, in any case, with or without its hyphen.
+
+    Raises:
+      UserError: there is none.
+    """
+    known = {_bare(task.name): task for task in TASKS}
+    if task := known.get(_bare(name)):
+        return task
+    near = difflib.get_close_matches(_bare(name), [*known, CUSTOM], 1)
+    hint = f"; did you mean {known[near[0]].name if near[0] in known else CUSTOM}?" if near else ""
+    raise UserError(f"--task_name={name}: must be one of {', '.join(task.name for task in TASKS)}, {CUSTOM}{hint}")
+
+
+def _bare(name: str) -> str:
+    return name.lower().replace("-", "").replace("_", "")
+
+
+def custom_task(text_columns: str | None, label_column: str | None, is_regression: bool) -> TextTask:
+    """The task of files of one's own.
+
+    Args:
+      text_columns: one name, or two with a comma between.
+      label_column: None where only predictions are wanted.
+
+    Raises:
+      UserError: the columns are not named, or too many.
+    """
+    columns = tuple((text_columns or "").split(","))
+    if not all(columns) or len(columns) > 2 or len({*columns, label_column}) != len(columns) + 1:
+        raise UserError(
+            f"--text_columns={text_columns or ''}: --task_name={CUSTOM} needs the name of one column, or of two with a "
+            "comma between them, other than --label_column"
+        )
+    metrics = ("pearson", "spearman") if is_regression else ("accuracy", "macro_f1", "matthews_correlation")
+    return TextTask(CUSTOM, columns, label_column, (), metrics, is_regression, files=_CUSTOM_FILES)
+
+
+def find_files(task: TextTask, use: str, data_dir: str | None, given: str | None) -> dict[str, Path]:
+    """The files of a `use` by part ("" where there is one part): the one `given`, else those in `data_dir`.
+
+    Raises:
+      UserError: a file is missing, or neither place is given.
+    """
+    flag = f"--{use}_file"
+    if given:
+        if not Path(given).is_file():
+            problem = "is not a file" if Path(given).exists() else "does not exist"
+            raise UserError(f"{given} {problem}; name a file with {flag}")
+        return {"": Path(given)}
+    if not data_dir:
+        raise UserError(f"--data_dir, or {flag}, is required")
+    found = {}
+    for part, names in task.files[use].items():
+        here = [Path(data_dir) / name for name in names if (Path(data_dir) / name).is_file()]
+        if not here:
+            fetch = (
+                "" if task.is_custom else f", or fetch it with data/bertPrep.py --action download --dataset {task.name}"
+            )
+            raise UserError(
+                f"--data_dir={data_dir} has no {' or '.join(names)}; name a file with {flag}, another folder{fetch}"
+            )
+        found[part] = here[0]
+    return found

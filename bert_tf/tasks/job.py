@@ -1,0 +1,250 @@
+"""What the fine-tuning programs share: the model's files, the run folder, training, then what comes after it.
+
+A program makes a job from its flags (`common_settings`), opens a `TaskRun`, makes rows and a model, and
+hands them to `TaskRun.carry_out` with what is to be done after the training.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Callable
+
+import tensorflow as tf
+
+from bert_tf.base.errors import UserError
+from bert_tf.config import BatchSplit, BertConfig, FinetuningConfig
+from bert_tf.interchange.initialise import choose_config, choose_vocabulary, find_weights, initialise_from
+from bert_tf.interchange.weights import Weights
+from bert_tf.memory.plan import AUTO, Workload, choose_split, find_device, plan
+from bert_tf.model.blocks import choose_scope
+from bert_tf.ranks.workers import Workers
+from bert_tf.run.checkpoint import CheckpointFolder
+from bert_tf.run.run_folder import RunFolder, provenance
+from bert_tf.run.telemetry import DONE, Telemetry
+from bert_tf.tasks.cache import Arrays, cached_arrays, content_key
+from bert_tf.tasks.finetuning import Task, finetune
+from bert_tf.tasks.trained import Head, find_trained_weights, load_trained_weights
+from bert_tf.text.vocabulary import check_casing, is_lower_case
+from bert_tf.text.wordpiece import FullTokenizer
+from bert_tf.training.loop import Run, agree_on_split, describe_devices, make_blocks, write_report
+
+
+@dataclasses.dataclass(frozen=True)
+class FinetuningJob:
+    """One call of a fine-tuning program, its values checked where they are used."""
+
+    model_dir: Path
+    init_checkpoint: str | None
+    bert_config_file: str | None  # None: beside the checkpoint
+    vocab_file: str | None  # None: beside the checkpoint
+    do_lower_case: bool | None  # None: as the weights say, else as the vocabulary
+    training: FinetuningConfig
+    predict_batch_size: int  # of one rank
+    dllog_path: str | None
+    continue_with_changes: bool
+
+    def __post_init__(self) -> None:
+        if self.predict_batch_size < 1:
+            raise UserError(f"predict_batch_size={self.predict_batch_size}: must be at least 1")
+
+    def settings(self) -> dict[str, Any]:
+        """All values by name, those of nested settings too."""
+        values: dict[str, Any] = {}
+        for name, value in dataclasses.asdict(self).items():
+            values.update(value if isinstance(value, dict) else {name: value})
+        return values
+
+
+def common_settings(flags: Mapping[str, Any], workers: Workers, is_training: bool) -> dict[str, Any]:
+    """The fields of `FinetuningJob` from the values of `base.command_line.define_finetuning_flags`."""
+    split = BatchSplit(1)
+    if is_training:
+        is_auto = flags["train_batch_size"] == AUTO
+        split = choose_split(
+            flags["train_batch_size"],
+            flags["num_accumulation_steps"],
+            flags["global_batch_size"],
+            lambda: _workload(flags, workers.size),
+            flags["gpu_memory_gib"],
+        )
+        split = agree_on_split(split, is_auto, workers)
+    scope = choose_scope(flags["enable_xla"], flags["xla_scope"], flags["recompute"])
+    same_names = {field.name for field in dataclasses.fields(FinetuningConfig)} & set(flags)
+    training = {
+        **{name: flags[name] for name in same_names},
+        "train_batch_size": split.micro_batch_size,
+        "num_accumulation_steps": split.num_accumulation_steps,
+        "may_split_more": flags["train_batch_size"] == AUTO,
+        "num_ranks": workers.size,
+        "xla_scope": scope,
+    }
+    return {
+        **{field.name: flags[field.name] for field in dataclasses.fields(FinetuningJob) if field.name in flags},
+        "model_dir": Path(flags["model_dir"]),
+        "training": FinetuningConfig(**training),
+    }
+
+
+def describe_plan(flags: Mapping[str, Any]) -> str:
+    """What --plan prints."""
+    return "\n".join(plan(_workload(flags, 1), find_device(flags["gpu_memory_gib"], 1)))
+
+
+def _workload(flags: Mapping[str, Any], num_ranks: int) -> Workload:
+    weights = find_weights(flags["init_checkpoint"]) if flags["init_checkpoint"] else None
+    config = choose_config(flags["bert_config_file"], weights)
+    scope = choose_scope(flags["enable_xla"], flags["xla_scope"], flags["recompute"])
+    return Workload.from_flags(flags, config, scope, num_ranks)
+
+
+class TaskRun:
+    """A job at work: its locked run folder, the model's files, checked against each other and the job.
+
+    Args:
+      max_seq_length: tokens of a row.
+      trained: the head of the weights to predict with, where the job does not train.
+
+    Attributes:
+      bert_config, vocab_file, tokenizer: the model's.
+      blocks: to build the model with.
+    """
+
+    def __init__(self, job: FinetuningJob, workers: Workers, max_seq_length: int, trained: Head | None):
+        self.job, self.workers, self._head = job, workers, trained
+        # Rank 0 locks before anything is written. What it finds wrong ends all ranks.
+        self._folder = RunFolder(job.model_dir) if workers.is_chief else None
+        self._weights: Weights | None = None
+        if trained:
+            self._weights = workers.run_keeping_alive(
+                lambda: find_trained_weights(job.model_dir, job.init_checkpoint, trained)
+            )
+        self.bert_config, self.vocab_file, self.tokenizer = workers.run_keeping_alive(self._find_model_files)
+        if max_seq_length > self.bert_config.max_position_embeddings:
+            raise UserError(
+                f"--max_seq_length={max_seq_length} is more than the model's "
+                f"max_position_embeddings={self.bert_config.max_position_embeddings}"
+            )
+        self.blocks = make_blocks(job.training)
+
+    def _find_model_files(self) -> tuple[BertConfig, Path, FullTokenizer]:
+        job, weights = self.job, self._weights
+        if not weights and job.init_checkpoint:
+            weights = find_weights(job.init_checkpoint)
+        config, path = choose_config(job.bert_config_file, weights), choose_vocabulary(job.vocab_file, weights)
+        tokenizer = FullTokenizer(path)
+        if tokenizer.vocab_size != config.vocab_size:
+            raise UserError(
+                f"{path} has {tokenizer.vocab_size} pieces, but the model's configuration says vocab_size="
+                f"{config.vocab_size}; use the vocabulary the model was trained with"
+            )
+        said = [job.do_lower_case, weights.do_lower_case if weights else None, is_lower_case(tokenizer.vocab)]
+        do_lower_case = next(casing for casing in said if casing is not None)
+        check_casing(tokenizer.vocab, do_lower_case, path)
+        return config, path, FullTokenizer(path, do_lower_case)
+
+    @property
+    def weights_folder(self) -> Path | None:
+        """Where the weights to predict with lie; None where the job trains."""
+        return self._weights.folder if self._weights else None
+
+    def cached(self, kind: type[Arrays], make: Callable[[], Arrays], *key: object) -> Arrays:
+        """Rows from the run folder's cache; where it lacks them, what `make` makes.
+
+        Args:
+          kind: the NamedTuple of arrays that `make` returns.
+          key: what the rows depend on beside vocabulary and casing: files as `Path`, settings.
+        """
+        name = content_key(*key, self.vocab_file, self.tokenizer.do_lower_case)
+        is_chief, path = self.workers.is_chief, self.job.model_dir / "features" / f"{name}.npz"
+        load = functools.partial(cached_arrays, path, kind, make, write=is_chief)
+        made = self.workers.run_keeping_alive(load if is_chief else lambda: None)
+        return self.workers.run_keeping_alive(
+            load if made is None else lambda: made
+        )  # others find the chief's in the cache
+
+    def carry_out(
+        self, model: tf.keras.Model, task: Task | None, afterwards: Callable[[Telemetry, int], None] | None
+    ) -> bool:
+        """Trains the model on `task`, or without one fills it with the trained weights; then calls `afterwards`.
+
+        Args:
+          afterwards: gets the telemetry and the number of updates that the weights were trained for.
+
+        Returns: False when a signal stopped the training; then `afterwards` was not called.
+        """
+        job = self.job
+        num_updates = job.training.num_updates(task.num_rows) if task else 0
+        with Telemetry(
+            job.model_dir, is_chief=self.workers.is_chief, total_updates=num_updates, dllog_path=job.dllog_path
+        ) as telemetry:
+            finished, started = True, time.monotonic()
+            if task:
+                finished = self._train(task, telemetry)
+            elif self._weights and self._head:
+                num_updates = load_trained_weights(self._weights, model, self.bert_config.vocab_size, self._head)
+                telemetry.note(f"predicting with {self._weights.source}")
+            training_secs = time.monotonic() - started
+            if finished and afterwards:
+                afterwards(telemetry, num_updates)
+            if task:
+                telemetry.end(DONE if finished else "signal", total_secs=training_secs)
+                if self.workers.is_chief:
+                    write_report(job.model_dir, telemetry)
+        return finished
+
+    def _train(self, task: Task, telemetry: Telemetry) -> bool:
+        job, config = self.job, self.job.training
+        identity = {
+            "task": task.name,
+            "bert_config": self.bert_config.to_dict(),
+            "init_checkpoint": job.init_checkpoint,
+            "data": content_key(*task.files),
+            "vocabulary": content_key(self.vocab_file),
+            "do_lower_case": self.tokenizer.do_lower_case,
+            **task.identity,
+        }
+        companions = {
+            "bert_config.json": self.bert_config.to_json(),
+            "vocab.txt": self.vocab_file.read_text(encoding="utf-8"),
+            **task.companions,
+        }
+        checkpoints = CheckpointFolder(
+            job.model_dir / "checkpoints",
+            keep=config.keep_checkpoints,
+            vocab_size=self.bert_config.vocab_size,
+            companions=companions,
+        )
+        whole_identity = {**config.identity(), **identity}
+
+        def bind() -> None:
+            if self._folder:
+                self._folder.bind(whole_identity, self._record(task), companions, job.continue_with_changes)
+
+        def initialise() -> None:
+            model = task.initialised or task.model
+            initialise_from(job.init_checkpoint, model, self.bert_config.vocab_size, telemetry)
+            bind()  # only now, when no setting can be refused any more
+
+        if self._folder:
+            self._folder.check(whole_identity, job.continue_with_changes)
+        if checkpoints.list():
+            bind()
+        run = Run(self.workers, checkpoints, telemetry, after_save=lambda: write_report(job.model_dir, telemetry))
+        return finetune(config, task._replace(identity=identity), run, initialise)
+
+    def _record(self, task: Task) -> dict[str, Any]:
+        """What config.json keeps beside the run's identity."""
+        config = self.job.training
+        return {
+            "settings": self.job.settings(),
+            "bert_config": self.bert_config.to_dict(),
+            "data": {"files": len(task.files), "first_file": str(task.files[0]), "instances": task.num_rows},
+            "num_ranks": config.num_ranks,
+            "global_batch_size": config.global_batch_size,
+            **describe_devices(),
+            **provenance(),
+        }

@@ -1,0 +1,47 @@
+"""Small files of each GLUE task in the forms in which they are distributed, for the tests of fine-tuning on them."""
+
+from __future__ import annotations
+
+from bert_tf.config import BertConfig
+
+GOOD = ("the cat sat", "a dog ran home", "she reads books", "they went there")
+BAD = ("cat the sat", "dog a home ran", "reads she books", "there they went")
+VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *sorted({word for text in GOOD for word in text.split()})]
+
+
+def write_model(folder, hidden_size=16, dropout=0.1):
+    """vocab.txt and bert_config.json of a model with one layer."""
+    config = BertConfig(
+        vocab_size=len(VOCAB),
+        hidden_size=hidden_size,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=2 * hidden_size,
+        max_position_embeddings=64,
+        hidden_dropout_prob=dropout,
+        attention_probs_dropout_prob=dropout,
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "vocab.txt").write_text("\n".join(VOCAB) + "\n", encoding="utf-8")
+    (folder / "bert_config.json").write_text(config.to_json(), encoding="utf-8")
+    return folder
+
+
+def write_lines(path, *lines, end="\n", begin=""):
+    """A line per argument; its columns are separated by " | " there, by tabs in the file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes((begin + "".join(line.replace(" | ", "\t") + end for line in lines)).encode("utf-8"))
+    return path
+
+
+def write_cola(folder):
+    """train.tsv, dev.tsv (without headers) and test.tsv (with one) of CoLA: is the sentence in order?"""
+    labelled = [
+        f"x01 | {label} | {'' if label else '*'} | {text}" for label, texts in ((1, GOOD), (0, BAD)) for text in texts
+    ]
+    write_lines(folder / "train.tsv", *labelled * 2)
+    write_lines(folder / "dev.tsv", *labelled)
+    write_lines(
+        folder / "test.tsv", "index | sentence", *(f"{number} | {text}" for number, text in enumerate(GOOD + BAD))
+    )
+    return folder

@@ -1,0 +1,48 @@
+"""Cached rows: kept whole, made again where damaged, found by what they depend on."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from bert_tf.tasks.cache import cached_arrays, content_key
+
+
+class Rows(NamedTuple):
+    ids: np.ndarray
+    is_first: np.ndarray
+
+
+def test_cache_is_used_and_damage_to_it_is_mended(tmp_path):
+    made = Rows(np.random.default_rng(0).integers(0, 99, [70, 9], np.int32), np.arange(70) % 3 == 0)
+    calls = []
+
+    def make():
+        calls.append(1)
+        return made
+
+    path = tmp_path / "cache" / "rows.npz"
+    cached_arrays(path, Rows, make, write=False)
+    assert not path.exists()
+    for _ in range(2):
+        again = cached_arrays(path, Rows, make, write=True)
+        for name, array in made._asdict().items():
+            np.testing.assert_array_equal(getattr(again, name), array)
+            assert getattr(again, name).dtype == array.dtype
+    assert len(calls) == 2  # once without writing, once for the file
+    content = path.read_bytes()
+    path.write_bytes(content[:200] + b"rubbish" + content[207:])
+    cached_arrays(path, Rows, make, write=True)
+    path.write_bytes(content[:200])
+    cached_arrays(path, Rows, make, write=True)
+    assert len(calls) == 4 and path.read_bytes() == content
+    assert [file.name for file in path.parent.iterdir()] == ["rows.npz"]
+
+
+def test_content_key_follows_content_not_names(tmp_path):
+    first, second = tmp_path / "a", tmp_path / "b"
+    first.write_text("x")
+    second.write_text("x")
+    assert content_key(first, (384, 128)) == content_key(second, (384, 128))
+    assert content_key(first, (384, 128)) != content_key(first, (384, 64))
+    second.write_text("y")
+    assert content_key(first) != content_key(second)

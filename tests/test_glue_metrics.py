@@ -1,0 +1,59 @@
+"""Scores against scikit-learn and SciPy."""
+
+import math
+
+import numpy as np
+import pytest
+
+from bert_tf.tasks.glue.metrics import METRICS, f1, matthews_correlation, pearson, ranks, spearman
+
+LAST_DIGIT = dict(rel=4e-16, abs=4e-16)
+
+
+def cases(num_classes):
+    chooser = np.random.default_rng(num_classes)
+    for size in (1, 2, 7, 100, 4093):
+        true = chooser.integers(num_classes, size=size)
+        right = chooser.random(size) < 0.7
+        yield np.where(right, true, chooser.integers(num_classes, size=size)), true
+        yield np.zeros_like(true), true
+        yield true, true
+
+
+@pytest.mark.parametrize("num_classes", [2, 3, 11])
+@pytest.mark.filterwarnings("ignore")
+def test_of_classes(num_classes):
+    theirs = pytest.importorskip("sklearn.metrics")
+    for predicted, true in cases(num_classes):
+        for name, expected in {
+            "accuracy": theirs.accuracy_score(true, predicted),
+            "macro_f1": theirs.f1_score(true, predicted, average="macro", zero_division=0.0),
+            "matthews_correlation": theirs.matthews_corrcoef(true, predicted),
+        }.items():
+            assert METRICS[name](predicted, true) == pytest.approx(expected, **LAST_DIGIT), name
+        if num_classes == 2:
+            assert f1(predicted, true) == pytest.approx(
+                theirs.f1_score(true, predicted, zero_division=0.0), **LAST_DIGIT
+            )
+
+
+def test_matthews_does_not_overflow():
+    num = 2_000_000
+    true = np.arange(num) % 2
+    assert matthews_correlation(true, true) == 1.0 and matthews_correlation(1 - true, true) == -1.0
+
+
+def test_of_numbers():
+    theirs = pytest.importorskip("scipy.stats")
+    chooser = np.random.default_rng(0)
+    for size in (2, 5, 100, 1500):
+        true = np.round(5 * chooser.random(size), 1)  # with ties
+        predicted = (true + chooser.normal(size=size)).astype(np.float32)
+        for values in (predicted, np.round(predicted)):
+            np.testing.assert_array_equal(ranks(values), theirs.rankdata(values))
+            if len(set(values)) > 1 and len(set(true)) > 1:
+                assert pearson(values, true) == pytest.approx(
+                    theirs.pearsonr(values.astype(float), true)[0], **LAST_DIGIT
+                )
+                assert spearman(values, true) == pytest.approx(theirs.spearmanr(values, true)[0], **LAST_DIGIT)
+    assert math.isnan(pearson(np.ones(3), np.arange(3.0))) and math.isnan(spearman(np.ones(3), np.arange(3.0)))

@@ -1,0 +1,206 @@
+"""Files of the nine tasks as they are distributed, and of one's own: what is read, what is refused."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from glue_data import write_cola, write_lines
+
+from bert_tf.base.errors import UserError
+from bert_tf.tasks.glue.read import find_labels, read_examples, targets
+from bert_tf.tasks.glue.tasks import custom_task, find_task
+
+MRPC_HEADER = "#1 ID | #2 ID | #1 String | #2 String"
+MNLI_HEADER = (
+    "index | promptID | pairID | genre | sentence1_binary_parse | sentence2_binary_parse | sentence1_parse | "
+    "sentence2_parse | sentence1 | sentence2 | "
+)
+MNLI_LINE = "7 | 1 | 1e | tv | ( a ) | ( b ) | (S a) | (S b) | a | b | "
+STS_HEADER = "index | genre | filename | year | old_index | source1 | source2 | sentence1 | sentence2"
+PAIR = (["a"], ["b"])
+
+
+def read(tmp_path, task, *lines, labels=True, name="train.tsv", **options):
+    task = find_task(task) if isinstance(task, str) else task
+    path = write_lines(tmp_path / name, *lines, **{key: options.pop(key) for key in ("end", "begin") if key in options})
+    return task, read_examples(path, task, wants_labels=labels, **options)
+
+
+# form: (task, lines, texts, labels)
+FORMS = {
+    "CoLA": ("CoLA", ["gj04 | 1 |  | Sam left.", "gj04 | 0 | * | Left Sam."], (["Sam left.", "Left Sam."],), [1, 0]),
+    "CoLA, two columns": ("CoLA", ["it is 1 o'clock | 1", "0 | 0"], (["it is 1 o'clock", "0"],), [1, 0]),
+    "CoLA, label first": ("CoLA", ["1 | left", "0 | right it"], (["left", "right it"],), [1, 0]),
+    "CoLA, two columns with a header": ("CoLA", ["Sentence | Label", "left | 1"], (["left"],), [1]),
+    "CoLA, header the other way": ("CoLA", ["label | sentence", "1 | left"], (["left"],), [1]),
+    "SST-2": ("SST-2", ["sentence | label", '"great " film  | 1'], (['"great " film '],), [1]),
+    "MRPC": ("MRPC", [f"Quality | {MRPC_HEADER}", '0 | 12 | 13 | "a" said | b'], (['"a" said'], ["b"]), [0]),
+    "STS-B": ("STS-B", [f"{STS_HEADER} | score", "3 | g | f | 2012 | 1 | n | n | a | b | 3.800"], PAIR, [3.8]),
+    "QQP": ("QQP", ["id | qid1 | qid2 | question1 | question2 | is_duplicate", "8 | 1 | 2 | a | b | 1"], PAIR, [1]),
+    "MNLI, train": ("MNLI", [f"{MNLI_HEADER}label1 | gold_label", f"{MNLI_LINE}neutral | neutral"], PAIR, [2]),
+    "MNLI, dev": (
+        "MNLI",
+        [
+            f"{MNLI_HEADER}label1 | label2 | label3 | label4 | label5 | gold_label",
+            f"{MNLI_LINE}neutral | neutral | entailment | entailment | entailment | entailment",
+            f"{MNLI_LINE}neutral | neutral | entailment | entailment | contradiction | -",
+        ],
+        PAIR,
+        [1],
+    ),
+    "QNLI": ("QNLI", ["index | question | sentence | label", "0 | a | b | not_entailment"], PAIR, [1]),
+    "RTE": ("RTE", ["index | sentence1 | sentence2 | label", "0 | a | b | entailment"], PAIR, [0]),
+    "WNLI": ("WNLI", ["index | sentence1 | sentence2 | label", "0 | a | b | 1"], PAIR, [1]),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("end, begin", [("\n", ""), ("\r\n", "\ufeff")])
+def test_files_as_they_are_distributed(tmp_path, form, end, begin):
+    name, lines, texts, labels = FORMS[form]
+    task, examples = read(tmp_path, name, *lines, end=end, begin=begin)
+    assert examples.texts == texts
+    np.testing.assert_array_equal(targets(examples, task), np.array(labels, targets(examples, task).dtype))
+
+
+@pytest.mark.parametrize(
+    "name, lines, texts, indices",
+    [
+        ("CoLA", ["index | sentence", "5 | it left"], (["it left"],), ["5"]),
+        ("CoLA", ["0 | it left", "1 | he left"], (["it left", "he left"],), ["0", "1"]),
+        ("SST-2", ["it left", "he left"], (["it left", "he left"],), ["0", "1"]),
+        ("MRPC", [f"index | {MRPC_HEADER}", "0 | 12 | 13 | a | b"], PAIR, ["0"]),
+        ("MRPC", [f"Quality | {MRPC_HEADER}", "1 | 12 | 13 | a | b"], PAIR, ["0"]),
+        ("QQP", ["id | question1 | question2", "9 | a | b"], PAIR, ["9"]),
+        ("MNLI", [MNLI_HEADER[:-3], MNLI_LINE[:-3]], PAIR, ["7"]),
+        ("STS-B", [STS_HEADER, "3 | g | f | 2012 | 1 | n | n | a | b"], PAIR, ["3"]),
+    ],
+)
+def test_files_to_predict(tmp_path, name, lines, texts, indices):
+    _, examples = read(tmp_path, name, *lines, labels=False)
+    assert (examples.texts, examples.indices, examples.labels) == (texts, indices, None)
+
+
+RTE_HEADER = "index | sentence1 | sentence2 | label"
+WRONG = {
+    "is empty": ("RTE", []),
+    "holds no record": ("RTE", [RTE_HEADER]),
+    "line 1: no column 'sentence2' or 'label' in the header": ("RTE", ["index | sentence1", "1 | a"]),
+    "line 1: no column 'label' .* is it a file of that task": ("CoLA", ["index | sentence", "1 | a"]),
+    "line 3: 3 columns instead of 4; correct": ("RTE", [RTE_HEADER, "0 | a | b | entailment", "1 | a | b"]),
+    "line 2: 5 columns instead of 4; correct": ("RTE", [RTE_HEADER, "0 | a | b | c | entailment"]),
+    "line 2: the label is 'yes': must be one of entailment, not_entailment": ("RTE", [RTE_HEADER, "0 | a | b | yes"]),
+    "line 3: the label is '2': must be one of 0, 1": ("CoLA", ["a | 1", "b | 0", "c | 2"]),
+    "has no header, and no column is 0 or 1": ("CoLA", ["a | b", "c | d"]),
+    "has no header, and columns 2, 3 are 0 or 1": ("CoLA", ["a | 1 | 0", "c | 1 | 1"]),
+    "line 2: the label is '5.5': must be a number from 0 to 5": (
+        "STS-B",
+        ["sentence1 | sentence2 | score", "a | b | 5.5"],
+    ),
+    "line 2: the label is 'nan': must be a number from 0": ("STS-B", ["sentence1 | sentence2 | score", "a | b | nan"]),
+    "the column 'label' occurs twice": ("RTE", ["sentence1 | sentence2 | label | label", "a | b | 0 | 0"]),
+}
+
+
+@pytest.mark.parametrize("message", WRONG)
+def test_what_is_no_file_of_the_task(tmp_path, message):
+    name, lines = WRONG[message]
+    with pytest.raises(UserError, match=f"train.tsv.*{message}"):
+        task, examples = read(tmp_path, name, *lines)
+        targets(examples, task)
+
+
+def test_bytes_that_are_not_utf8(tmp_path):
+    path = write_cola(tmp_path) / "dev.tsv"
+    path.write_bytes(path.read_bytes() + b"x\t1\t\tcaf\xe9\n")
+    with pytest.raises(UserError, match=r"dev.tsv, line 9: byte 8 is not UTF-8"):
+        read_examples(path, find_task("CoLA"), wants_labels=True)
+
+
+def test_broken_lines_are_skipped_up_to_a_limit(tmp_path):
+    lines = [RTE_HEADER, "0 | a | b | entailment", "1 | a", "b | entailment", "2 | c | d | entailment"]
+    with pytest.raises(
+        UserError, match="line 4: 2 columns instead of 4, after 1 other such lines; .*--max_bad_records"
+    ):
+        read(tmp_path, "RTE", *lines, max_bad_records=1)
+    _, examples = read(tmp_path, "RTE", *lines, max_bad_records=2)
+    assert (examples.texts, examples.lines) == ((["a", "c"], ["b", "d"]), [2, 5])
+    assert examples.notes == [f"{tmp_path / 'train.tsv'}: 2 line(s) with a wrong number of columns, left out"]
+    with pytest.raises(UserError, match="line 3: 2 columns instead of 4; correct"):  # each must get its prediction
+        read(tmp_path, "RTE", *lines, labels=False, max_bad_records=2)
+    # The published file of QQP has some.
+    header = "id | qid1 | qid2 | question1 | question2 | is_duplicate"
+    _, examples = read(tmp_path, "QQP", header, "8 | 1 | 2 | a", "b | 1", "8 | 1 | 2 | a | b | 1")
+    assert examples.texts == PAIR
+
+
+# --- Files of one's own --------------------------------------------------------------------------
+
+OWN = custom_task("text", "kind", False)
+OWN_PAIR = custom_task("question,answer", "kind", False)
+
+
+def write(tmp_path, name, content):
+    path = tmp_path / name
+    path.write_bytes(content.encode("utf-8"))
+    return path
+
+
+@pytest.mark.parametrize(
+    "name, content",
+    [
+        ("own.csv", 'kind,n,text\r\nbad,1,"so ""so"", he said"\r\ngood,2,"two\r\nlines"\r\n'),
+        ("own.tsv", '\ufeffn\tText\tKind\n1\t"so ""so"", he said"\tbad\n\n2\t"two\nlines"\tgood\n'),
+        (
+            "own.jsonl",
+            '{"text": "so \\"so\\", he said", "kind": "bad"}\n\n{"kind": "good", "text": "two\\nlines", "x": []}\n',
+        ),
+    ],
+)
+def test_own_files(tmp_path, name, content):
+    examples = read_examples(write(tmp_path, name, content), OWN, wants_labels=True)
+    assert examples.labels == ["bad", "good"] and examples.indices == ["0", "1"]
+    assert [text.replace("\r", "") for text in examples.texts[0]] == ['so "so", he said', "two\nlines"]
+    assert find_labels(examples) == ("bad", "good")
+
+
+def test_pairs_and_numbers_of_ones_own(tmp_path):
+    path = write(
+        tmp_path, "own.jsonl", '{"question": "a", "answer": "b", "kind": 10}\n{"question": "c", "answer": 2, "kind": 9}'
+    )
+    examples = read_examples(path, OWN_PAIR, wants_labels=True)
+    assert examples.texts == (["a", "c"], ["b", "2"]) and find_labels(examples) == ("9", "10")
+    numbers = targets(examples, custom_task("question,answer", "kind", True))
+    assert numbers.dtype == np.float32 and numbers.tolist() == [10.0, 9.0]
+
+
+@pytest.mark.parametrize(
+    "name, content, message",
+    [
+        ("own.txt", "text\tkind", "the name must end in .tsv, .csv, .jsonl"),
+        (
+            "own.csv",
+            "texts,kind\na,b\n",
+            "line 1: no column 'text' in the header 'texts | kind'; name .* --text_columns",
+        ),
+        ("own.csv", 'text,kind\na,b\n"c" d,b\n', "line 3: .*; a field that begins with a quotation mark"),
+        ("own.csv", 'text,kind\na,b\n"c,b\nd,e\n', "line 3: .*; a field that begins with a quotation mark"),
+        ("own.csv", "text,kind\na,b\nc\n", "line 3: 1 columns instead of 2"),
+        ("own.csv", "text,kind\na,b\nc,\n", "line 3: the label is empty"),
+        ("own.csv", "text,kind\na,b\nc,b\n", "all labels are 'b'"),
+        ("own.jsonl", '{"text": "a", "kind": "b"}\n{"text": "a"}\n', "line 2: no field 'kind'"),
+        ("own.jsonl", '{"text": ["a"], "kind": "b"}\n', "line 1: the field 'text' is .*; it must be a text"),
+        ("own.jsonl", '{"text": "a",\n', "line 1: not valid JSON"),
+        ("own.jsonl", "[]\n", "line 1: no JSON object"),
+        ("own.jsonl", "", "holds no record"),
+    ],
+)
+def test_own_files_that_are_refused(tmp_path, name, content, message):
+    with pytest.raises(UserError, match=f"{name}.*{message}"):
+        find_labels(read_examples(write(tmp_path, name, content), OWN, wants_labels=True))
+
+
+def test_own_labels_that_training_did_not_have(tmp_path):
+    examples = read_examples(write(tmp_path, "own.csv", "text,kind\na,x\nb,z\n"), OWN, wants_labels=True)
+    with pytest.raises(UserError, match="line 3: the label is 'z': must be one of x, y, the labels .* trained with"):
+        targets(examples, dataclasses.replace(OWN, labels=("x", "y")))
