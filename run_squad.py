@@ -73,15 +73,13 @@ def _file_of_mode(name: str):
 
 
 def _workload(num_ranks: int):
-    from bert_tf.config import BertConfig
+    from bert_tf.interchange.initialise import choose_config, find_weights
     from bert_tf.memory.plan import Workload
     from bert_tf.model.blocks import choose_scope
-    from bert_tf.run.initialise import resolve
 
-    path = FLAGS.bert_config_file
-    if not path and not FLAGS.init_checkpoint:
-        raise UserError("--bert_config_file is required where no --init_checkpoint is given")
-    bert_config = BertConfig.from_json_file(path or resolve(FLAGS.init_checkpoint).parent / "bert_config.json")
+    bert_config = choose_config(
+        FLAGS.bert_config_file, find_weights(FLAGS.init_checkpoint) if FLAGS.init_checkpoint else None
+    )
     scope = choose_scope(FLAGS.enable_xla, FLAGS.xla_scope, FLAGS.recompute)
     return Workload.from_flags(FLAGS.flag_values_dict(), bert_config, scope, num_ranks)
 

@@ -13,6 +13,7 @@ The packages stand in the order in which the data flows; each imports only from 
     ranks        many processes -> one update
     run          a run -> a folder with checkpoints and metrics that survives kills
     report       a run folder -> a page
+    interchange  others' weights, and ours, under our names
     training     batches -> updates, until a phase is done
     tasks        questions and sentences -> rows; logits -> answers and scores
     launch       positional arguments -> a checked plan and running ranks

@@ -10,10 +10,18 @@ import tensorflow as tf
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import sync
 from bert_tf.config import BertConfig
+from bert_tf.interchange.initialise import find_weights
 from bert_tf.model.heads import PretrainingModel, SpanModel
 from bert_tf.run import checkpoint
-from bert_tf.run.checkpoint import PREFIX, CheckpointFolder, SaveError, find_damage, load_weights, read_state
-from bert_tf.run.initialise import resolve
+from bert_tf.run.checkpoint import (
+    PREFIX,
+    CheckpointFolder,
+    SaveError,
+    find_damage,
+    load_weights,
+    open_checkpoint,
+    read_state,
+)
 
 CONFIG = BertConfig(
     vocab_size=101,
@@ -75,8 +83,8 @@ def test_damaged_newest_is_named_and_the_one_before_used(tmp_path, damage):
     assert newest == good
     assert len(complaints) == 1 and str(bad) in complaints[0]
     with pytest.raises(UserError, match="damaged"):
-        resolve(bad)
-    assert resolve(tmp_path) == good / PREFIX
+        find_weights(bad)
+    assert find_weights(tmp_path).folder == good
 
 
 def test_saving_again_replaces_and_leftovers_are_removed(tmp_path):
@@ -116,7 +124,7 @@ def test_a_kill_while_the_only_checkpoint_is_replaced_leaves_a_sound_one(tmp_pat
     monkeypatch.undo()
     newest, complaints = folder(tmp_path).newest_sound()
     assert newest and not complaints and read_state(newest)["batches_consumed"] in (1, 2)
-    assert resolve(tmp_path).parent == newest, "for a reader who must not change the folder"
+    assert find_weights(tmp_path).folder == newest, "for a reader who must not change the folder"
     folder(tmp_path).remove_leftovers()
     assert os.listdir(tmp_path / "checkpoints") == ["ckpt-00000001"]
     newest, _ = folder(tmp_path).newest_sound()
@@ -173,7 +181,7 @@ def test_failed_save_leaves_older_ones(tmp_path, monkeypatch):
 def test_fine_tuning_reports_what_was_missing_and_unused(tmp_path):
     path = folder(tmp_path).save(1, PretrainingModel(CONFIG, seed=1).variables, {})
     model = SpanModel(CONFIG, seed=2)
-    report = load_weights(path / PREFIX, model.variables, CONFIG.vocab_size)
+    report = load_weights(open_checkpoint(path / PREFIX), model.variables, CONFIG.vocab_size)
     assert report.missing == ["cls/squad/output_weights", "cls/squad/output_bias"]
     assert "cls/predictions/output_bias" in report.unused and "bert/pooler/dense/kernel" in report.loaded
 
@@ -186,17 +194,17 @@ def test_another_models_checkpoint_is_refused_and_nothing_assigned(tmp_path, cha
     other = PretrainingModel(BertConfig(**{**CONFIG.to_dict(), **change}), seed=2)
     before = [variable.numpy() for variable in other.variables]
     with pytest.raises(UserError, match=words):
-        load_weights(path / PREFIX, other.variables, other.config.vocab_size)
+        load_weights(open_checkpoint(path / PREFIX), other.variables, other.config.vocab_size)
     for old, variable in zip(before, other.variables):
         np.testing.assert_array_equal(old, variable)
 
 
 def test_unusable_paths(tmp_path):
     with pytest.raises(UserError, match="bert_model.ckpt.index"):
-        resolve(tmp_path)
+        find_weights(tmp_path)
     (tmp_path / "checkpoints").mkdir()
     with pytest.raises(UserError, match="no checkpoint has been saved"):
-        resolve(tmp_path)
+        find_weights(tmp_path)
     (tmp_path / "x.ckpt.index").write_text(json.dumps("nonsense"))
     with pytest.raises(UserError, match="cannot be read"):
-        load_weights(resolve(tmp_path / "x.ckpt"), PretrainingModel(CONFIG).variables, 101)
+        find_weights(tmp_path / "x.ckpt")

@@ -9,6 +9,7 @@ from squad_data import write_squad
 
 from bert_tf.base.errors import UserError
 from bert_tf.config import BertConfig
+from bert_tf.interchange.initialise import find_weights
 from bert_tf.model.blocks import Blocks
 from bert_tf.model.heads import PretrainingModel, SpanModel
 from bert_tf.ranks.workers import Workers
@@ -79,9 +80,9 @@ def test_which_weights_predict(tmp_path):
     save(tmp_path / "pretrained", PretrainingModel(config, seed=1), config)
     empty = tmp_path / "empty"
     # What was fine-tuned is used; what was only pre-trained is where a run started from.
-    assert find_span_weights(empty, str(tmp_path / "tuned")).parent == fine_tuned
-    assert find_span_weights(tmp_path / "tuned", str(tmp_path / "pretrained")).parent == fine_tuned
-    assert find_span_weights(tmp_path / "tuned", None).parent == fine_tuned
+    assert find_span_weights(empty, str(tmp_path / "tuned")).folder == fine_tuned
+    assert find_span_weights(tmp_path / "tuned", str(tmp_path / "pretrained")).folder == fine_tuned
+    assert find_span_weights(tmp_path / "tuned", None).folder == fine_tuned
     with pytest.raises(UserError, match="has no question answering head"):
         find_span_weights(empty, str(tmp_path / "pretrained"))
     with pytest.raises(UserError, match="holds no checkpoint to predict with"):
@@ -92,10 +93,10 @@ def test_weights_must_be_complete(tmp_path):
     config = BertConfig.from_json_file(write_squad(tmp_path) / "bert_config.json")
     trained, model = SpanModel(config, seed=1), SpanModel(config, seed=2)
     path = save(tmp_path / "tuned", trained, config)
-    assert load_span_weights(path / "bert_model.ckpt", model, config.vocab_size) == 5
+    assert load_span_weights(find_weights(path), model, config.vocab_size) == 5
     for mine, theirs in zip(model.variables, trained.variables):
         np.testing.assert_array_equal(mine, theirs)
     path = save(tmp_path / "pretrained", PretrainingModel(config, seed=1), config)
     with pytest.raises(UserError, match="lacks cls/squad/output_"):
-        load_span_weights(path / "bert_model.ckpt", model, config.vocab_size)
+        load_span_weights(find_weights(path), model, config.vocab_size)
     assert json.loads((path / "state.json").read_text())["updates_applied"] == 5

@@ -28,9 +28,9 @@ PACKAGES = (
     "ranks",
     "run",
     "report",
+    "interchange",
     "training",
     "tasks",
-    "interchange",
     "launch",
 )
 # Packages that may import TensorFlow, and single modules of the others that may.

@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 from pretraining_data import ROOMY, write_dataset
@@ -17,9 +18,10 @@ from pretraining_data import ROOMY, write_dataset
 from bert_tf.base.errors import UserError
 from bert_tf.batches.record_set import RecordSet
 from bert_tf.config import BertConfig, PretrainingConfig
+from bert_tf.interchange.initialise import check_same_vocabulary
+from bert_tf.interchange.weights import Weights
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import PREFIX
-from bert_tf.run.initialise import check_same_vocabulary
 from bert_tf.training.pretraining import PretrainingInputs, pretrain
 from bert_tf.training.replay import replay
 from bert_tf.training.step import TrainStep
@@ -544,9 +546,10 @@ def test_lars_with_compression_and_determinism_goes_on_from_other_weights(finish
 
 def test_another_vocabulary_is_refused(tmp_path):
     (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\ncat\n")
-    check_same_vocabulary(tmp_path / PREFIX, "[PAD]\n[UNK]\ncat\n")
-    check_same_vocabulary(tmp_path / PREFIX, None)
-    check_same_vocabulary(tmp_path / "elsewhere" / PREFIX, "[PAD]\n")
+    weights = Weights("w", {}, np.zeros, tmp_path, None, tmp_path / "vocab.txt", None)
+    check_same_vocabulary(weights, "[PAD]\n[UNK]\ncat\n")
+    check_same_vocabulary(weights, None)
+    check_same_vocabulary(dataclasses.replace(weights, vocab_file=None), "[PAD]\n")
     for other in ("[PAD]\n[UNK]\nCat\n", "[PAD]\n[UNK]\n"):
         with pytest.raises(UserError, match="another vocabulary than the records: piece 2 is 'cat'"):
-            check_same_vocabulary(tmp_path / PREFIX, other)
+            check_same_vocabulary(weights, other)

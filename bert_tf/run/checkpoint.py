@@ -11,13 +11,14 @@ reads ours.
 from __future__ import annotations
 
 import builtins
+import dataclasses
 import json
 import os
 import re
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Callable, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -41,12 +42,21 @@ class SaveError(UserError):
     """A checkpoint could not be written; those written before are untouched."""
 
 
+@dataclasses.dataclass(frozen=True)
+class StoredWeights:
+    """Weights in files: what there is, and what reads it."""
+
+    source: str  # for messages
+    shapes: Mapping[str, list[int]]  # by name
+    read: Callable[[str], np.ndarray]
+
+
 class LoadReport(NamedTuple):
-    """What `load_weights` found: names in file order."""
+    """What `load_weights` found."""
 
     loaded: list[str]
-    missing: list[str]  # wanted, not in the file: left as initialised
-    unused: list[str]  # in the file, not wanted
+    missing: list[str]  # wanted, not stored: left as initialised
+    unused: list[str]  # stored, not wanted
 
 
 def named_variables(variables: Sequence[tf.Variable]) -> dict[str, tf.Variable]:
@@ -55,6 +65,11 @@ def named_variables(variables: Sequence[tf.Variable]) -> dict[str, tf.Variable]:
     if len(named) != len(variables):
         raise ValueError("two variables share a name, so a checkpoint could not hold both")
     return named
+
+
+def is_weight(name: str) -> bool:
+    """Whether a name in a checkpoint is a weight's, and not of the optimizer's state."""
+    return name not in _NOT_WEIGHTS and not name.endswith(_SLOTS)
 
 
 def _base_name(name: str) -> str:
@@ -142,7 +157,7 @@ class CheckpointFolder:
 
     def restore(self, path: Path, variables: Sequence[tf.Variable]) -> dict[str, Any]:
         """Fills all `variables` from a checkpoint of this run and returns its state."""
-        report = load_weights(path / PREFIX, variables, self._vocab_size)
+        report = load_weights(open_checkpoint(path / PREFIX), variables, self._vocab_size)
         if report.missing:
             raise UserError(
                 f"checkpoint {path} lacks {', '.join(report.missing[:3])} "
@@ -199,18 +214,23 @@ def read_state(folder: Path) -> dict[str, Any]:
     return read_json_object(folder / STATE, "use another checkpoint")
 
 
-def load_weights(prefix: str | Path, variables: Sequence[tf.Variable], vocab_size: int) -> LoadReport:
-    """Assigns to `variables` what a TensorFlow checkpoint (ours or Google's) holds under their names.
-
-    Raises:
-      UserError: a variable has another shape in the file; nothing has been assigned then.
-    """
+def open_checkpoint(prefix: str | Path) -> StoredWeights:
+    """A TensorFlow checkpoint, with optimizer state and all. Raises `UserError` where it cannot be read."""
     try:
         reader = tf.train.load_checkpoint(str(prefix))
         shapes = reader.get_variable_to_shape_map()
     except (tf.errors.OpError, ValueError, RuntimeError) as error:
         raise UserError(f"checkpoint {prefix} cannot be read ({str(error).splitlines()[0]})") from None
-    named = named_variables(variables)
+    return StoredWeights(str(prefix), {name: shapes[name] for name in sorted(shapes)}, reader.get_tensor)
+
+
+def load_weights(stored: StoredWeights, variables: Sequence[tf.Variable], vocab_size: int) -> LoadReport:
+    """Assigns to `variables` what is stored under their names.
+
+    Raises:
+      UserError: a variable has another shape there; nothing has been assigned then.
+    """
+    shapes, named = stored.shapes, named_variables(variables)
     for name, variable in named.items():
         expected = list(variable.shape)
         if _base_name(name) in _VOCABULARY_ROWS:
@@ -218,22 +238,18 @@ def load_weights(prefix: str | Path, variables: Sequence[tf.Variable], vocab_siz
         if name in shapes and shapes[name] != expected:
             only_rows = _base_name(name) in _VOCABULARY_ROWS and shapes[name][1:] == expected[1:]
             hint = (
-                "the vocabulary does not belong to this checkpoint"
+                "the vocabulary does not belong to these weights"
                 if only_rows
-                else "it is a checkpoint of another model size"
+                else "they are of another model size, or of a task with other labels"
             )
-            raise UserError(f"checkpoint {prefix}: {name} is {shapes[name]}, the model wants {expected}: {hint}")
+            raise UserError(f"{stored.source}: {name} is {shapes[name]}, the model wants {expected}: {hint}")
     loaded = [name for name in named if name in shapes]
     for name in loaded:
-        value = reader.get_tensor(name)
+        value = stored.read(name)
         missing_rows = named[name].shape[0] - value.shape[0] if value.ndim else 0
         if missing_rows:
             value = np.pad(value, [(0, missing_rows)] + [(0, 0)] * (value.ndim - 1))
         named[name].assign(value)
-    wanted_slots = any(name.endswith(_SLOTS) for name in named)
-    unused = [
-        name
-        for name in sorted(shapes)
-        if name not in named and name not in _NOT_WEIGHTS and (wanted_slots or not name.endswith(_SLOTS))
-    ]
-    return LoadReport(loaded, [name for name in named if name not in shapes], unused)
+    return LoadReport(
+        loaded, [name for name in named if name not in shapes], [name for name in shapes if name not in named]
+    )

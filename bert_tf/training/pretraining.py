@@ -15,6 +15,7 @@ from bert_tf.batches.batches import Batch, evaluation_batches, training_batches
 from bert_tf.batches.data_order import GlobalOrder
 from bert_tf.batches.record_set import RecordSet
 from bert_tf.config import BatchSplit, BertConfig, PretrainingConfig, compute_dtype
+from bert_tf.interchange.initialise import initialise_from
 from bert_tf.model.heads import PretrainingModel
 from bert_tf.model.losses import PretrainingObjective
 from bert_tf.optimizer.keras_optimizers import make_optimizer
@@ -22,7 +23,6 @@ from bert_tf.optimizer.loss_scale import LossScale
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import CheckpointFolder
 from bert_tf.run.flops import peak_tflops, pretraining_flops_per_sequence
-from bert_tf.run.initialise import initialise_from
 from bert_tf.run.loss_watch import LossWatch
 from bert_tf.run.run_folder import RunFolder, provenance, write_whole
 from bert_tf.run.telemetry import Telemetry

@@ -20,10 +20,10 @@ from bert_tf.base.errors import UserError
 from bert_tf.base.progress import Progress
 from bert_tf.batches.record_set import RecordSet
 from bert_tf.config import BertConfig, PretrainingConfig
+from bert_tf.interchange.initialise import initialise_from
 from bert_tf.ranks.workers import Workers
 from bert_tf.report.runs import read_run
 from bert_tf.run.checkpoint import CheckpointFolder, find_damage
-from bert_tf.run.initialise import initialise_from
 from bert_tf.run.run_folder import CONFIG
 from bert_tf.run.statistics import UpdateResult, UpdateStatistics, first_non_finite
 from bert_tf.run.telemetry import Telemetry

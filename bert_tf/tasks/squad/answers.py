@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from bert_tf.base.errors import UserError
+from bert_tf.interchange.initialise import find_weights
+from bert_tf.interchange.weights import Weights
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import STATE, load_weights, read_state
-from bert_tf.run.initialise import resolve
 from bert_tf.run.run_folder import write_whole
 from bert_tf.run.telemetry import Telemetry
 from bert_tf.tasks.predict import predict_rows
@@ -26,18 +27,18 @@ SPAN_HEAD = "cls/squad/output_weights"
 _UNUSED_HERE = "bert/pooler/"
 
 
-def find_span_weights(model_dir: Path, init_checkpoint: str | None) -> Path:
-    """The checkpoint prefix to predict with: `init_checkpoint` if it was fine-tuned, else the run's newest.
+def find_span_weights(model_dir: Path, init_checkpoint: str | None) -> Weights:
+    """The weights to predict with: `init_checkpoint` if it was fine-tuned, else the run's newest.
 
     Raises:
       UserError: neither holds a question answering head.
     """
     if init_checkpoint:
-        prefix = resolve(init_checkpoint)
-        if tf.train.load_checkpoint(str(prefix)).has_tensor(SPAN_HEAD):
-            return prefix
+        weights = find_weights(init_checkpoint)
+        if SPAN_HEAD in weights.shapes:
+            return weights
     if (model_dir / "checkpoints").is_dir():
-        return resolve(model_dir, "model_dir")
+        return find_weights(model_dir, "model_dir")
     if init_checkpoint:
         raise UserError(
             f"--init_checkpoint={init_checkpoint} has no question answering head ({SPAN_HEAD}), and "
@@ -49,20 +50,20 @@ def find_span_weights(model_dir: Path, init_checkpoint: str | None) -> Path:
     )
 
 
-def load_span_weights(prefix: Path, model: tf.keras.Model, vocab_size: int) -> int:
+def load_span_weights(weights: Weights, model: tf.keras.Model, vocab_size: int) -> int:
     """Fills a `SpanModel` for prediction; returns the number of updates it was trained for, 0 if not known.
 
     Raises:
       UserError: the checkpoint lacks something.
     """
-    report = load_weights(prefix, model.variables, vocab_size)
+    report = load_weights(weights, model.variables, vocab_size)
     missing = [name for name in report.missing if not name.startswith(_UNUSED_HERE)]
     if missing:
         raise UserError(
-            f"checkpoint {prefix} lacks {', '.join(missing[:3])} ({len(missing)} variables in all), so "
+            f"{weights.source} lacks {', '.join(missing[:3])} ({len(missing)} variables in all), so "
             "it cannot answer questions; name a checkpoint fine-tuned with run_squad.py"
         )
-    return read_state(prefix.parent)["updates_applied"] if (prefix.parent / STATE).is_file() else 0
+    return read_state(weights.folder)["updates_applied"] if (weights.folder / STATE).is_file() else 0
 
 
 class AnswerSheet(NamedTuple):

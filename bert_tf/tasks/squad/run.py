@@ -11,12 +11,12 @@ from typing import Any, Callable
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import check_file
 from bert_tf.config import BertConfig, FinetuningConfig
+from bert_tf.interchange.initialise import choose_config, choose_vocabulary, find_weights, initialise_from
 from bert_tf.model.heads import SpanModel
 from bert_tf.model.losses import SpanObjective
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import CheckpointFolder
 from bert_tf.run.flops import span_flops_per_sequence
-from bert_tf.run.initialise import initialise_from, resolve
 from bert_tf.run.run_folder import RunFolder, provenance
 from bert_tf.run.telemetry import DONE, Telemetry
 from bert_tf.tasks.finetuning import Task, finetune
@@ -71,31 +71,19 @@ class _SquadRun:
 
     def _find_model_files(self) -> tuple[BertConfig, Path]:
         """The model's shape and its vocabulary, checked against each other and the flags."""
-        job, files = self.job, []
-        prefix = self.weights
-        if not prefix and job.init_checkpoint:
-            prefix = resolve(job.init_checkpoint)
-        for flag, given, name in (
-            ("bert_config_file", job.bert_config_file, "bert_config.json"),
-            ("vocab_file", job.vocab_file, "vocab.txt"),
-        ):
-            if given:
-                path = Path(given)
-            elif prefix:
-                path = prefix.parent / name
-            else:
-                raise UserError(f"--{flag} is required where no --init_checkpoint is given")
-            check_file(path, f"give the model's {name} with --{flag}")
-            files.append(path)
-        config, vocab = BertConfig.from_json_file(files[0]), load_vocab(str(files[1]))
+        job, weights = self.job, self.weights
+        if not weights and job.init_checkpoint:
+            weights = find_weights(job.init_checkpoint)
+        config, vocab_file = choose_config(job.bert_config_file, weights), choose_vocabulary(job.vocab_file, weights)
+        vocab = load_vocab(vocab_file)
         if sum(piece.startswith(WORD_START) for piece in vocab) > 0.1 * len(vocab):
             raise UserError(
-                f"{files[1]} holds SentencePiece's pieces; finding answers in a text needs a model with "
+                f"{vocab_file} holds SentencePiece's pieces; finding answers in a text needs a model with "
                 "a WordPiece vocabulary"
             )
         if len(vocab) != config.vocab_size:
             raise UserError(
-                f"{files[1]} has {len(vocab)} pieces, but {files[0]} says vocab_size="
+                f"{vocab_file} has {len(vocab)} pieces, but the model's configuration says vocab_size="
                 f"{config.vocab_size}; use the vocabulary the model was trained with"
             )
         if job.features.max_seq_length > config.max_position_embeddings:
@@ -103,8 +91,8 @@ class _SquadRun:
                 f"--max_seq_length={job.features.max_seq_length} is more than the model's "
                 f"max_position_embeddings={config.max_position_embeddings}"
             )
-        check_casing(vocab, job.decoding.do_lower_case, files[1])
-        return config, files[1]
+        check_casing(vocab, job.decoding.do_lower_case, vocab_file)
+        return config, vocab_file
 
     def read(self, path: str) -> list[Example]:
         return read_examples(path, version_2_with_negative=self.job.decoding.version_2_with_negative)
@@ -233,7 +221,7 @@ def run_squad(job: SquadJob, workers: Workers) -> bool:
             finished = run.train(telemetry, job.train_file, features)
         elif run.weights:
             num_updates = load_span_weights(run.weights, run.model, run.bert_config.vocab_size)
-            telemetry.note(f"predicting with {run.weights}")
+            telemetry.note(f"predicting with {run.weights.source}")
         training_secs = time.monotonic() - started
         if finished and job.predict_file:
             run.predict(telemetry, job.predict_file, questions, num_updates)

@@ -1,0 +1,180 @@
+"""The weights a run starts from: finding them by their path, checking them, loading them, saying what was missing."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import tensorflow as tf
+
+from bert_tf.base.errors import UserError
+from bert_tf.base.files import check_file
+from bert_tf.config import BertConfig
+from bert_tf.interchange import google, hugging_face
+from bert_tf.interchange.google import CONFIG_FILE
+from bert_tf.interchange.weights import Weights
+from bert_tf.run.checkpoint import MANIFEST, PREFIX, CheckpointFolder, find_damage, load_weights
+from bert_tf.run.telemetry import Telemetry
+
+_INDEX = ".index"
+_ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".7z")
+
+
+def find_weights(path: str | Path, argument: str = "init_checkpoint") -> Weights:
+    """The weights that `path` means.
+
+    `path` may be a run folder of ours (its newest sound checkpoint), a folder with a TensorFlow checkpoint (one of
+    ours, or what Google and NVIDIA publish), the prefix of one, or a folder with a model of Hugging Face's.
+
+    Raises:
+      UserError: nothing of the kind is there, or it is damaged or another architecture's.
+    """
+    path = Path(path)
+    try:
+        if (path / "checkpoints").is_dir():
+            return google.read_checkpoint(_newest_of_run(path))
+        if path.is_dir() and hugging_face.is_folder(path):
+            return hugging_face.read_folder(path)
+        prefix = _prefix_in(path) if path.is_dir() else path
+        if not Path(f"{prefix}{_INDEX}").is_file():
+            raise UserError(_what_is_there(path))
+        if (prefix.parent / MANIFEST).is_file():
+            damage = find_damage(prefix.parent)
+            if damage:
+                raise UserError(f"{prefix.parent} is damaged ({damage}); use another checkpoint")
+        return google.read_checkpoint(prefix)
+    except UserError as error:
+        raise UserError(f"--{argument}={path}: {error}") from None
+
+
+def _newest_of_run(folder: Path) -> Path:
+    newest, complaints = CheckpointFolder(folder / "checkpoints", keep=1, vocab_size=0, companions={}).newest_sound()
+    if newest is None:
+        found = "; ".join(complaints) or "no checkpoint has been saved there yet"
+        raise UserError(f"{found}; train longer or name another checkpoint")
+    return newest / PREFIX
+
+
+def _prefix_in(folder: Path) -> Path:
+    """The one TensorFlow checkpoint in a folder; Google's name goes before others."""
+    found = sorted(folder.glob(f"*{_INDEX}"))
+    if folder / f"{PREFIX}{_INDEX}" in found or not found:
+        return folder / PREFIX
+    if len(found) > 1:
+        raise UserError(f"several checkpoints lie there ({', '.join(file.stem for file in found)}); name one of them")
+    return found[0].with_suffix("")
+
+
+def _what_is_there(path: Path) -> str:
+    if path.is_file() and path.suffix in _ARCHIVES:
+        return "is an archive; unpack it and name the folder with the weights"
+    if path.is_file():
+        return f"is a single file; name its folder, {path.parent}"
+    if (path / hugging_face.CONFIG).is_file():
+        return (
+            f"there is a {hugging_face.CONFIG}, but neither {hugging_face.SAFETENSORS} nor {hugging_face.TORCH}; "
+            "fetch the weights too"
+        )
+    return (
+        f"there is neither {path.name}{_INDEX} nor a folder with a checkpoint; name a run folder, a folder "
+        f"with {PREFIX}{_INDEX} or {hugging_face.SAFETENSORS}, or the path up to and with '.ckpt'"
+    )
+
+
+def choose_config(bert_config_file: str | None, weights: Weights | None) -> BertConfig:
+    """The model's shape: that of the file, which may be Google's or Hugging Face's, else that beside the weights.
+
+    Raises:
+      UserError: there is neither, or the file describes no BERT.
+    """
+    if bert_config_file:
+        path = Path(bert_config_file)
+        if path.name == hugging_face.CONFIG:
+            return hugging_face.read_config(path)
+        return BertConfig.from_json_file(path)
+    if weights is None:
+        raise UserError("--bert_config_file is required where no --init_checkpoint is given")
+    if weights.config is None:
+        raise UserError(f"{weights.folder / CONFIG_FILE} does not exist; give the model's with --bert_config_file")
+    return weights.config
+
+
+def choose_vocabulary(vocab_file: str | None, weights: Weights | None) -> Path:
+    """The model's vocabulary: `vocab_file`, else that beside the weights. Raises `UserError` where there is neither."""
+    way_out = "give the model's vocab.txt with --vocab_file"
+    if vocab_file:
+        check_file(Path(vocab_file), way_out)
+        return Path(vocab_file)
+    if weights is None:
+        raise UserError("--vocab_file is required where no --init_checkpoint is given")
+    if weights.vocab_file is None:
+        raise UserError(f"{weights.folder / 'vocab.txt'} does not exist; {way_out}")
+    return weights.vocab_file
+
+
+def check_same_vocabulary(weights: Weights, vocabulary: str | None) -> None:
+    """Raises `UserError` where a vocab.txt beside the weights does not match that of the records."""
+    if vocabulary is None or weights.vocab_file is None:
+        return
+    theirs, ours = weights.vocab_file.read_text(encoding="utf-8").split("\n"), vocabulary.split("\n")
+    for number, (piece, other) in enumerate(itertools.zip_longest(theirs, ours)):
+        if (piece or "").strip() != (other or "").strip():
+            raise UserError(
+                f"--init_checkpoint={weights.source} has another vocabulary than the records: piece {number} is "
+                f"{piece!r} in {weights.vocab_file}, {other!r} in theirs; make records with the checkpoint's "
+                "vocabulary (bertPrep.py --action create_tfrecord_files --vocab_file)"
+            )
+
+
+def initialise_from(
+    init_checkpoint: str | None,
+    model: tf.keras.Model,
+    vocab_size: int,
+    telemetry: Telemetry,
+    vocabulary: str | None = None,
+) -> None:
+    """Loads all that the weights at `init_checkpoint` and the model share, and reports the rest.
+
+    `vocabulary` is the text of the vocab.txt that the data was made with.
+
+    Raises:
+      UserError: as `find_weights` does; or the weights have another shape, number of heads or vocabulary.
+    """
+    if not init_checkpoint:
+        telemetry.note("starting from random weights")
+        return
+    weights = find_weights(init_checkpoint)
+    check_same_vocabulary(weights, vocabulary)
+    for warning in (*weights.warnings, *_differences(weights, model)):
+        telemetry.warning(warning)
+    loaded, missing, unused = load_weights(weights, model.variables, vocab_size)
+    if not loaded:
+        raise UserError(
+            f"--init_checkpoint={weights.source} holds none of the model's variables; name a BERT checkpoint"
+        )
+    telemetry.note(f"starting from {weights.source}: {len(loaded)} variables loaded")
+    shapes = {**weights.shapes, **{variable.name.split(":")[0]: list(variable.shape) for variable in model.variables}}
+    for what, names in (
+        ("not in the checkpoint, left as initialised", missing),
+        ("in the checkpoint, not used", unused),
+    ):
+        if names:
+            telemetry.note(f"  {what}: {', '.join(f'{name} {shapes[name]}' for name in names)}")
+
+
+def _differences(weights: Weights, model: tf.keras.Model) -> list[str]:
+    """Warnings about settings that no shape shows."""
+    theirs, ours = weights.config, model.config
+    if theirs is None:
+        return []
+    if theirs.num_attention_heads != ours.num_attention_heads:
+        raise UserError(
+            f"--init_checkpoint={weights.source} was trained with num_attention_heads={theirs.num_attention_heads}, "
+            f"the model has {ours.num_attention_heads}; take the configuration beside those weights"
+        )
+    if theirs.hidden_act != ours.hidden_act:
+        return [
+            f"{weights.source} was trained with hidden_act={theirs.hidden_act}, the model computes {ours.hidden_act}: "
+            "a small difference, which training makes up for; the configuration beside the weights has none"
+        ]
+    return []

@@ -1,0 +1,25 @@
+"""What every kind of stored weights is read as."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from bert_tf.config import BertConfig
+from bert_tf.run.checkpoint import StoredWeights
+
+
+@dataclasses.dataclass(frozen=True)
+class Weights(StoredWeights):
+    """Stored weights of a model, with what lies beside them.
+
+    Names and layouts are our model's, which are those of Google's TF1 checkpoints: kernels [in, out], heads
+    ``cls/predictions/...``, ``cls/seq_relationship/...``, ``cls/squad/...``, and ``output_weights`` and ``output_bias``
+    for a classifier.
+    """
+
+    folder: Path
+    config: BertConfig | None  # None: no configuration lies beside the weights
+    vocab_file: Path | None
+    do_lower_case: bool | None  # None: not known
+    warnings: tuple[str, ...] = ()  # in what the model they were trained in differs from ours
