@@ -14,7 +14,7 @@ import safetensors.numpy
 import tensorflow as tf
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import atomic_folder
+from bert_tf.base.files import atomic_folder, read_json_object
 from bert_tf.config import BertConfig
 from bert_tf.interchange.fast_tokenizer import fast_tokenizer, tokenizer_config
 from bert_tf.interchange.hugging_face import ACTIVATIONS, CONFIG, SAFETENSORS, is_transposed, to_their_name
@@ -26,6 +26,8 @@ from bert_tf.model.heads import PretrainingModel
 from bert_tf.report.runs import Run
 from bert_tf.text.vocabulary import has_word_starts, is_lower_case, load_vocab
 
+# Beside the weights of a classifier: what its classes mean.
+TASK_FILE = "task.json"
 CLASSIFIER = "BertForSequenceClassification"
 _POOLER = "bert/pooler/"
 # What the variables of heads begin with, and the class of transformers that has just these heads. The first that is
@@ -53,14 +55,14 @@ def export(path: str, folder: Path, replace: bool) -> list[str]:
         files and `replace` is False, or other files than an export's. Nothing has been written then.
     """
     _check_folder(folder, replace)
-    weights = find_weights(path, "checkpoint")
+    weights = find_weights(path, "RUN")
     config = choose_config(None, weights)
     vocab = _read_vocabulary(weights, config)
     architecture, names = _choose_architecture(weights, config)
     runs = read_history(weights.folder)
     do_lower_case = _choose_casing(weights, runs, vocab)
     texts = {
-        CONFIG: _to_json(_their_config(config, architecture, vocab) | _describe_classes(architecture, weights, runs)),
+        CONFIG: _to_json(_their_config(config, architecture, vocab) | _describe_classes(architecture, weights)),
         "vocab.txt": "".join(f"{token}\n" for token in vocab),
         "tokenizer.json": fast_tokenizer(vocab, do_lower_case).to_str(pretty=True) + "\n",
         "tokenizer_config.json": _to_json(tokenizer_config(do_lower_case, config.max_position_embeddings)),
@@ -142,9 +144,9 @@ def _choose_architecture(weights: Weights, config: BertConfig) -> tuple[str, lis
     for head in ("", "cls/squad/"):
         classes = stored[f"{head}output_weights"][0] if f"{head}output_weights" in stored else 2
         shapes.update({f"{head}output_weights": [classes, width], f"{head}output_bias": [classes]})
-    for heads, architecture in _ARCHITECTURES:
-        if all(any(name.startswith(head) for name in stored) for head in heads):
-            break
+    heads, architecture = next(
+        entry for entry in _ARCHITECTURES if all(any(name.startswith(head) for name in stored) for head in entry[0])
+    )
     names = [name for name in shapes if name.startswith(("bert/", *heads))]
     has_pooler = any(name.startswith(_POOLER) for name in stored)
     if architecture in _WITHOUT_POOLER or (architecture == "BertModel" and not has_pooler):
@@ -186,17 +188,17 @@ def _their_config(config: BertConfig, architecture: str, vocab: Mapping[str, int
     }
 
 
-def _describe_classes(architecture: str, weights: Weights, runs: Sequence[Run]) -> dict[str, Any]:
-    """What ``config.json`` says of a classifier: the task's labels where the run knows them, else numbers."""
+def _describe_classes(architecture: str, weights: Weights) -> dict[str, Any]:
+    """What ``config.json`` says of a classifier: the task's labels, or numbers where they are not known."""
     if architecture != CLASSIFIER:
         return {}
-    num_classes = weights.shapes["output_bias"][0]
-    known = runs[-1].setting("labels") if runs else None
-    labels = [str(label) for label in known or ()]
+    num_classes, file = weights.shapes["output_bias"][0], weights.folder / TASK_FILE
+    task = read_json_object(file, "correct it or take it away") if file.is_file() else {}
+    labels = task.get("labels") or [f"LABEL_{number}" for number in range(num_classes)]
     if len(labels) != num_classes:
-        labels = [f"LABEL_{number}" for number in range(num_classes)]
+        raise UserError(f"{file} names {len(labels)} labels, the weights have {num_classes} classes; correct it")
     return {
-        "id2label": {str(number): label for number, label in enumerate(labels)},
+        "id2label": dict(enumerate(labels)),
         "label2id": {label: number for number, label in enumerate(labels)},
         "problem_type": "regression" if num_classes == 1 else "single_label_classification",
     }
