@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import safetensors.numpy
-import tensorflow as tf
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import atomic_folder, read_json_object
@@ -125,8 +124,7 @@ def _choose_casing(weights: Weights, runs: Sequence[Run], vocab: Mapping[str, in
 
 def _shapes_of(config: BertConfig) -> dict[str, list[int]]:
     """Name and shape in files of all that a pre-trained model of this shape has."""
-    with tf.Graph().as_default():  # where no initial value is computed
-        model = PretrainingModel(dataclasses.replace(config, num_hidden_layers=1))
+    model = PretrainingModel(dataclasses.replace(config, num_hidden_layers=1))
     shapes: dict[str, list[int]] = {}
     for variable in model.variables:
         name, shape = variable.name.split(":")[0], list(variable.shape)

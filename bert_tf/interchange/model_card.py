@@ -57,8 +57,7 @@ _COUNTS = {
 def read_history(checkpoint: Path) -> list[Run]:
     """The runs that led to a checkpoint folder, oldest first, the last one up to this checkpoint.
 
-    None where the checkpoint lies in no run folder. A run that began from a checkpoint of a run that is no longer
-    there is the first.
+    Empty where the checkpoint lies in no run folder. A run is the first one, too, where the one before it is gone.
 
     Raises:
       UserError: the run's ``config.json`` is missing or damaged.
@@ -78,7 +77,7 @@ def read_history(checkpoint: Path) -> list[Run]:
 
 def _run_of(path: Path) -> Path | None:
     """The run folder that a path means or lies in."""
-    for folder in (path, *path.parents[:3]):
+    for folder in (path, *list(path.parents)[:3]):
         if (folder / "checkpoints").is_dir():
             return folder
     return None
@@ -182,7 +181,7 @@ def _curve(run: Run) -> list[list[str]]:
 
 def _scores(run: Run) -> list[list[str]]:
     """A table of the last evaluation."""
-    scores = {name: number(value) for name, value in run.evaluations[-1].items()}
+    last = run.evaluations[-1]
     left_out = ("update", "global_step", "time_unix", "throughput_val")
-    rows = [[name.replace("_", " "), _written(value)] for name, value in scores.items() if name not in left_out]
-    return [["score", f"after {run.last_update:,} updates"], *(row for row in rows if row[1])]
+    rows = [[name.replace("_", " "), _written(number(last[name]))] for name in last if name not in left_out]
+    return [["score", f"after {whole(last.get('update')):,} updates"], *(row for row in rows if row[1])]
