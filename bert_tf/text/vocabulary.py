@@ -99,11 +99,21 @@ def load_vocab(path: str | Path) -> dict[str, int]:
     return vocab
 
 
+def _words(vocab: Iterable[str]) -> list[str]:
+    return [piece for piece in vocab if not piece.startswith("[")]
+
+
+def is_lower_case(vocab: Iterable[str]) -> bool:
+    """Whether a vocabulary was made from lower-cased text, by the number of its capitals."""
+    words = _words(vocab)
+    return sum(piece != piece.lower() for piece in words) <= _MAX_CAPITALS_FRACTION * len(words)
+
+
 def check_casing(vocab: Iterable[str], do_lower_case: bool, path: str | Path) -> None:
     """Raises `UserError` where the vocabulary's capitals and --do_lower_case contradict each other."""
-    words = [piece for piece in vocab if not piece.startswith("[")]
+    words = _words(vocab)
     num_with_capitals = sum(piece != piece.lower() for piece in words)
-    if do_lower_case and num_with_capitals > _MAX_CAPITALS_FRACTION * len(words):
+    if do_lower_case and not is_lower_case(words):
         raise UserError(
             f"{path} has {num_with_capitals} pieces with capital letters, which lower-cased text never "
             "uses; pass --do_lower_case=0 with a cased model"
