@@ -38,7 +38,7 @@ def find_span_weights(model_dir: Path, init_checkpoint: str | None) -> Weights:
         if SPAN_HEAD in weights.shapes:
             return weights
     if (model_dir / "checkpoints").is_dir():
-        return find_weights(model_dir, "model_dir")
+        return find_weights(model_dir, "--model_dir")
     if init_checkpoint:
         raise UserError(
             f"--init_checkpoint={init_checkpoint} has no question answering head ({SPAN_HEAD}), and "
