@@ -7,10 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,6 +16,7 @@ from safetensors.numpy import load_file
 from bert_tf.base.errors import UserError
 from bert_tf.interchange.export import export
 from bert_tf.interchange.initialise import find_weights
+from bert_tf.interchange.to_hugging_face import main
 from bert_tf.model.heads import PretrainingModel, SpanModel
 from tests.exported import CASED_VOCAB, CLASSIFIER, CONFIG, ENCODER_ONLY, VOCAB, make_variables, write_run
 
@@ -198,19 +195,12 @@ def test_damaged_and_missing_runs_are_refused(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.slow
-def test_the_command(tmp_path):
-    root = Path(__file__).resolve().parent.parent
-
-    def run(*arguments):
-        command = [sys.executable, "-m", "bert_tf.interchange.to_hugging_face", *map(str, arguments)]
-        return subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=300, env=dict(os.environ))
-
+def test_the_command(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")  # which the command sets, too
     path = write_run(tmp_path / "run", make_variables(PretrainingModel))
-    answer = run(path, tmp_path / "out")
-    assert (answer.returncode, answer.stderr) == (0, ""), answer.stderr
-    assert answer.stdout.startswith("BertForPreTraining with")
-    for arguments in ((path, tmp_path / "out"), (path,)):
-        answer = run(*arguments)
-        assert (answer.returncode, answer.stdout) == (2, "")
-        assert answer.stderr.startswith("error: ") and answer.stderr.count("\n") == 1
+    for options in ([], ["--replace"]):
+        main(["to_hugging_face", str(path), str(tmp_path / "out"), *options])
+        assert capsys.readouterr().out.startswith("BertForPreTraining with")
+    for arguments, message in (([path, tmp_path / "out"], "--replace"), ([path], "FOLDER; see --help")):
+        with pytest.raises(UserError, match=message):
+            main.__wrapped__(["to_hugging_face", *map(str, arguments)])
