@@ -145,6 +145,34 @@ def test_half_precision_becomes_float32(tmp_path):
         np.testing.assert_allclose(value, tensors["bert.pooler.dense.weight"].T, rtol=1e-2)
 
 
+def test_vocabulary_and_casing_without_a_vocab_txt(tmp_path):
+    copied(tmp_path)
+    pieces = ["[PAD]", "[UNK]", *(f"w{number}" for number in range(20))]
+    tokenizer = {
+        "normalizer": {"type": "BertNormalizer", "lowercase": True, "strip_accents": None},
+        "model": {"type": "WordPiece", "vocab": {piece: number for number, piece in reversed([*enumerate(pieces)])}},
+        "added_tokens": [{"content": "[PAD]", "id": 0}, {"content": "[NEW]", "id": 22}],
+    }
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(tokenizer))
+    weights = read_folder(tmp_path)
+    assert weights.vocab_file.read_text().split() == [*pieces, "[NEW]"]
+    assert weights.do_lower_case is True and weights.warnings == ()
+    for broken in (
+        {"model": {"vocab": [["a", 0.5]]}},
+        {"model": {"vocab": {"a": 3}}, "added_tokens": []},
+        {"model": {}},
+    ):
+        path.write_text(json.dumps(broken))
+        with pytest.raises(UserError, match="tokenizer.json holds no WordPiece vocabulary"):
+            read_folder(tmp_path)
+    path.write_text(json.dumps(tokenizer))
+    settings = {"do_lower_case": True, "strip_accents": False, "tokenize_chinese_chars": False}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    first, second = read_folder(tmp_path).warnings
+    assert "strip_accents=False" in first and "tokenize_chinese_chars=False" in second
+
+
 @pytest.mark.slow
 @pytest.mark.skipif("HUGGING_FACE_MODEL" not in os.environ, reason="HUGGING_FACE_MODEL names no folder with a model")
 def test_a_real_model_gives_the_numbers_of_transformers():

@@ -19,11 +19,12 @@ from bert_tf.run.checkpoint import StoredWeights, open_checkpoint
 
 CONFIG_FILE = "bert_config.json"
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
-_SLOT = ".OPTIMIZER_SLOT"
+# Parts of the places of an optimizer's variables, the last one in Keras before 2.11.
+_OPTIMIZERS = {"optimizer", "_optimizer", ".OPTIMIZER_SLOT"}
 # The state of optimizers and loss scales, in Google's, NVIDIA's and our checkpoints.
 _NOT_WEIGHTS = re.compile(
     r".*/(adam_m|adam_v|momentum|accum|shadow)|(global|local)_step|batch_finite|(current_)?loss_scale|"
-    r"(good|bad)_steps|beta[12]_power"
+    r"(good|bad)_steps|beta[12]_power|save_counter"
 )
 # Keras' names -> ours. Names of outer layers may stand before them.
 _LAYER, _OUR_LAYER = r"transformer/layer_(\d+)", r"bert/encoder/layer_\1"
@@ -80,7 +81,7 @@ def _by_keras_names(stored: StoredWeights) -> StoredWeights:
     keras_names = {
         attribute.checkpoint_key: attribute.full_name
         for attribute in attributes
-        if attribute.full_name and attribute.checkpoint_key in stored.shapes and _SLOT not in attribute.checkpoint_key
+        if attribute.checkpoint_key in stored.shapes and not _OPTIMIZERS & set(attribute.checkpoint_key.split("/"))
     }
     keys = {to_our_name(keras_name): key for key, keras_name in keras_names.items()}
     if _MASKED_WORD_HEAD in keys:  # else these logits are a classifier's or a span head's
