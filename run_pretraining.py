@@ -21,7 +21,7 @@ FLAGS = flags.FLAGS
 EVALUATED_INSTANCES = 10_240
 
 define_training_flags(train_batch_size="32", learning_rate=7.5e-4, save_checkpoint_steps=100)
-flags.DEFINE_string("bert_config_file", None, "Google's bert_config.json of the model.")
+flags.DEFINE_string("bert_config_file", None, "bert_config.json or Hugging Face's config.json.")
 flags.DEFINE_string(
     "bert_model",
     None,
@@ -30,7 +30,9 @@ flags.DEFINE_string(
 )
 flags.DEFINE_string("input_files", None, "Training records: comma-separated folders and globs.")
 flags.DEFINE_string("eval_files", None, "Held-out records; none: no evaluation at the end.")
-flags.DEFINE_string("init_checkpoint", None, "Run folder, checkpoint folder or bert_model.ckpt to start from.")
+flags.DEFINE_string(
+    "init_checkpoint", None, "Run folder, checkpoint, bert_model.ckpt or Hugging Face folder to start from."
+)
 flags.DEFINE_integer("eval_batch_size", 8, "Evaluation batch of one rank.")
 flags.DEFINE_integer(
     "max_eval_steps",
@@ -72,11 +74,18 @@ flags.DEFINE_integer(
 
 def _bert_config(records):
     from bert_tf.config import BertConfig
+    from bert_tf.interchange.initialise import choose_config, find_weights
 
-    if bool(FLAGS.bert_config_file) == bool(FLAGS.bert_model):
-        raise UserError("give either --bert_config_file or --bert_model (large, base, medium, small, mini, tiny)")
+    given = [name for name in ("bert_config_file", "bert_model") if FLAGS[name].value]
+    if len(given) == 2 or not given and not FLAGS.init_checkpoint:
+        raise UserError(
+            "give either --bert_config_file or --bert_model (large, base, medium, small, mini, tiny), or neither where "
+            "--init_checkpoint has a configuration beside it"
+        )
     if FLAGS.bert_config_file:
-        return BertConfig.from_json_file(FLAGS.bert_config_file)
+        return choose_config(FLAGS.bert_config_file, None)
+    if not given:
+        return choose_config(None, find_weights(FLAGS.init_checkpoint))
     if not records:
         raise UserError(
             f"--bert_model={FLAGS.bert_model} needs the size of the vocabulary: name the records with "

@@ -20,3 +20,16 @@ The packages stand in the order in which the data flows; each imports only from 
 
 `data/` prepares the records and uses base, text, records and batches.masking.
 """
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def __getattr__(name: str) -> Any:
+    """`from_pretrained` is imported when it is asked for, so that ``import bert_tf`` imports no TensorFlow."""
+    if name == "from_pretrained":
+        from bert_tf.interchange.pretrained import from_pretrained
+
+        return from_pretrained
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,9 +1,11 @@
-"""What both programs share: common flags, errors about flags, and what is set before TensorFlow is imported."""
+"""What the programs share: common flags, errors about them, and what is set before TensorFlow is imported."""
 
 from __future__ import annotations
 
+import argparse
 import os
 from collections.abc import MutableMapping, Sequence
+from typing import NoReturn
 
 from absl import flags
 
@@ -130,3 +132,10 @@ def choose_device(device: str, environ: MutableMapping[str, str] = os.environ) -
     environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # errors only
     if device == "cpu":
         environ["CUDA_VISIBLE_DEVICES"] = "-1"
+
+
+class CommandParser(argparse.ArgumentParser):
+    """For ``python -m bert_tf...``: raises a mistake as `UserError`, in one line without the usage."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message}; see --help")

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import os
+import shutil
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,6 +44,30 @@ def atomic_file(path: Path) -> Iterator[IO[bytes]]:
             temporary.unlink()
         raise
     sync(path.parent)
+
+
+@contextlib.contextmanager
+def atomic_folder(path: Path) -> Iterator[Path]:
+    """A folder to fill, which then appears under `path`, complete, in place of what was there.
+
+    On an error nothing is left behind, and what was there stays.
+    """
+    temporary, replaced = (path.with_name(f".{path.name}.{uuid.uuid4().hex}{TEMPORARY_SUFFIX}") for _ in range(2))
+    temporary.mkdir(parents=True)
+    try:
+        yield temporary
+        for place in (*temporary.rglob("*"), temporary):
+            sync(place)
+        if path.exists():
+            os.rename(path, replaced)
+        os.rename(temporary, path)
+    except BaseException:
+        if replaced.exists():
+            os.rename(replaced, path)
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    sync(path.parent)
+    shutil.rmtree(replaced, ignore_errors=True)
 
 
 def write_text(path: Path, text: str) -> None:

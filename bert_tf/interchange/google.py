@@ -1,14 +1,54 @@
-"""Weights in TensorFlow's checkpoint format: ours and Google's."""
+"""Weights in TensorFlow's checkpoint format: ours, Google's TF1, NVIDIA's TF1 and TF2, tf-models-official's.
+
+TF1's checkpoints hold variables by name, and so do ours. TF2's (`tf.train.Checkpoint`) hold them by their place among
+Python's objects, with the object graph that gives each variable's Keras name. Those names are NVIDIA's TF2 code's
+and tf-models-official's; they keep heads as axes of their own: query [H, N, D], attention output [N, D, H].
+"""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+
+import numpy as np
+from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
 
 from bert_tf.config import BertConfig
 from bert_tf.interchange.weights import Weights
-from bert_tf.run.checkpoint import is_weight, open_checkpoint
+from bert_tf.run.checkpoint import StoredWeights, open_checkpoint
 
 CONFIG_FILE = "bert_config.json"
+_OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+# Parts of the places of an optimizer's variables, the last one in Keras before 2.11.
+_OPTIMIZERS = {"optimizer", "_optimizer", ".OPTIMIZER_SLOT"}
+# The state of optimizers and loss scales, in Google's, NVIDIA's and our checkpoints.
+_NOT_WEIGHTS = re.compile(
+    r".*/(adam_m|adam_v|momentum|accum|shadow)|(global|local)_step|batch_finite|(current_)?loss_scale|"
+    r"(good|bad)_steps|beta[12]_power|save_counter"
+)
+# Keras' names -> ours. Names of outer layers may stand before them.
+_LAYER, _OUR_LAYER = r"transformer/layer_(\d+)", r"bert/encoder/layer_\1"
+_KERAS_NAMES = {
+    r"word_embeddings/embeddings": "bert/embeddings/word_embeddings",
+    r"position_embedding(?:_\d+)?/embeddings": "bert/embeddings/position_embeddings",
+    r"type_embeddings/embeddings": "bert/embeddings/token_type_embeddings",
+    r"embeddings/layer_norm/(gamma|beta)": r"bert/embeddings/LayerNorm/\1",
+    rf"{_LAYER}/self_attention/(query|key|value)/(kernel|bias)": rf"{_OUR_LAYER}/attention/self/\2/\3",
+    rf"{_LAYER}/self_attention(?:_output|/attention_output)/(kernel|bias)": rf"{_OUR_LAYER}/attention/output/dense/\2",
+    rf"{_LAYER}/self_attention_layer_norm/(gamma|beta)": rf"{_OUR_LAYER}/attention/output/LayerNorm/\2",
+    rf"{_LAYER}/(intermediate|output)/(kernel|bias)": rf"{_OUR_LAYER}/\2/dense/\3",
+    rf"{_LAYER}/output_layer_norm/(gamma|beta)": rf"{_OUR_LAYER}/output/LayerNorm/\2",
+    r"pooler_transform/(kernel|bias)": r"bert/pooler/dense/\1",
+    r"cls/predictions/transform/(dense|LayerNorm)/(\w+)": r"cls/predictions/transform/\1/\2",
+    r"cls/predictions/output_bias/bias": "cls/predictions/output_bias",
+}
+_NSP_LOGITS = re.compile(r"(?:.*/)?predictions/transform/logits/(kernel|bias)")
+_NSP_HEAD = {"kernel": "cls/seq_relationship/output_weights", "bias": "cls/seq_relationship/output_bias"}
+_MASKED_WORD_HEAD = "cls/predictions/transform/dense/kernel"
+_NO_ACTIVATION = (
+    "NVIDIA's TF2 code trains the masked-word head without an activation; the head here has BERT's gelu, so what these "
+    "weights predict for masked words is off until the head has been trained on (the encoder is not affected)"
+)
 
 
 def read_checkpoint(prefix: Path) -> Weights:
@@ -18,13 +58,62 @@ def read_checkpoint(prefix: Path) -> Weights:
       UserError: the checkpoint or the ``bert_config.json`` beside it cannot be read.
     """
     stored, folder = open_checkpoint(prefix), prefix.parent
+    is_keras = _OBJECT_GRAPH in stored.shapes
+    if is_keras:
+        stored = _by_keras_names(stored)
     config_file, vocab_file = folder / CONFIG_FILE, folder / "vocab.txt"
     return Weights(
         source=str(prefix),
-        shapes={name: shape for name, shape in stored.shapes.items() if is_weight(name)},
-        read=stored.read,
+        shapes={name: shape for name, shape in stored.shapes.items() if not _NOT_WEIGHTS.fullmatch(name)},
+        read=lambda name: stored.read(name).astype(np.float32, copy=False),
         folder=folder,
         config=BertConfig.from_json_file(config_file) if config_file.is_file() else None,
         vocab_file=vocab_file if vocab_file.is_file() else None,
         do_lower_case=None,
+        warnings=(_NO_ACTIVATION,) if is_keras and _MASKED_WORD_HEAD in stored.shapes else (),
     )
+
+
+def _by_keras_names(stored: StoredWeights) -> StoredWeights:
+    """The variables of a TF2 checkpoint under our names and in our layouts; others keep their Keras name."""
+    graph = TrackableObjectGraph.FromString(stored.read(_OBJECT_GRAPH))
+    attributes = [attribute for node in graph.nodes for attribute in node.attributes]
+    keras_names = {
+        attribute.checkpoint_key: attribute.full_name
+        for attribute in attributes
+        if attribute.checkpoint_key in stored.shapes and not _OPTIMIZERS & set(attribute.checkpoint_key.split("/"))
+    }
+    keys = {to_our_name(keras_name): key for key, keras_name in keras_names.items()}
+    if _MASKED_WORD_HEAD in keys:  # else these logits are a classifier's or a span head's
+        for keras_name in list(keys):
+            match = _NSP_LOGITS.fullmatch(keras_name)
+            if match:
+                keys[_NSP_HEAD[match[1]]] = keys.pop(keras_name)
+
+    def shape(name: str) -> list[int]:
+        return list(_to_our_layout(name, np.empty(stored.shapes[keys[name]], np.bool_)).shape)
+
+    return StoredWeights(
+        stored.source,
+        {name: shape(name) for name in sorted(keys)},
+        lambda name: _to_our_layout(name, stored.read(keys[name])),
+    )
+
+
+def to_our_name(keras_name: str) -> str:
+    """Our name of a variable of NVIDIA's TF2 code or tf-models-official, or the name itself if we have no such one."""
+    for pattern, ours in _KERAS_NAMES.items():
+        match = re.fullmatch(rf"(?:.*/)?{pattern}", keras_name)
+        if match:
+            return match.expand(ours)
+    return keras_name
+
+
+def _to_our_layout(name: str, array: np.ndarray) -> np.ndarray:
+    if name == _NSP_HEAD["kernel"]:
+        return array.T
+    if name.endswith("/attention/output/dense/kernel"):
+        return array.reshape(-1, array.shape[-1])
+    if name.endswith("/kernel"):
+        return array.reshape(array.shape[0], -1)
+    return array.reshape(-1) if name.endswith("/bias") else array

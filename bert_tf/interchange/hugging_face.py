@@ -7,12 +7,15 @@ Google stores [classes, in].
 
 from __future__ import annotations
 
+import atexit
 import dataclasses
 import functools
 import re
+import shutil
+import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import safetensors
@@ -20,6 +23,7 @@ import safetensors
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import read_json_object
 from bert_tf.config import BertConfig
+from bert_tf.interchange.torch_file import open_torch_file
 from bert_tf.interchange.weights import Weights
 
 CONFIG = "config.json"
@@ -145,23 +149,63 @@ def read_folder(folder: Path) -> Weights:
         array = stored[names[name]][1]().astype(np.float32)
         return array.T if is_transposed(name) else array
 
-    vocab_file = folder / "vocab.txt"
+    tokenizer = _read_tokenizer(folder)
     return Weights(
         source=str(folder),
         shapes=shapes,
         read=read,
         folder=folder,
         config=config,
-        vocab_file=vocab_file if vocab_file.is_file() else None,
-        do_lower_case=_read_casing(folder / "tokenizer_config.json"),
+        vocab_file=tokenizer.vocab_file,
+        do_lower_case=tokenizer.do_lower_case,
+        warnings=tokenizer.warnings,
     )
 
 
-def _read_casing(path: Path) -> bool | None:
-    if not path.is_file():
-        return None
-    casing = read_json_object(path, "correct it or take it away").get("do_lower_case")
-    return casing if isinstance(casing, bool) else None
+class _Tokenizer(NamedTuple):
+    vocab_file: Path | None
+    do_lower_case: bool | None
+    warnings: tuple[str, ...]
+
+
+def _read_tokenizer(folder: Path) -> _Tokenizer:
+    """What the tokenizer's files say; newer folders have ``tokenizer.json`` in place of ``vocab.txt``."""
+    way_out = "fetch the model's tokenizer again"
+    vocab_file, config_file, whole_file = (
+        folder / name for name in ("vocab.txt", "tokenizer_config.json", "tokenizer.json")
+    )
+    config = read_json_object(config_file, way_out) if config_file.is_file() else {}
+    whole = read_json_object(whole_file, way_out) if whole_file.is_file() else {}
+    normalizer = whole.get("normalizer") or {}
+    casing = config.get("do_lower_case", normalizer.get("lowercase"))
+    accents = config.get("strip_accents", normalizer.get("strip_accents"))
+    ideographs = config.get("tokenize_chinese_chars", normalizer.get("handle_chinese_chars", True))
+    warnings = []
+    if accents is not None and accents != casing:
+        warnings.append(f"{folder}: its tokenizer has strip_accents={accents}, ours takes accents away with capitals")
+    if not ideographs:
+        warnings.append(f"{folder}: its tokenizer has tokenize_chinese_chars=False, ours splits at every ideograph")
+    found = vocab_file if vocab_file.is_file() else _write_vocabulary(whole_file, whole) if whole else None
+    return _Tokenizer(found, casing if isinstance(casing, bool) else None, tuple(warnings))
+
+
+def _write_vocabulary(path: Path, tokenizer: Mapping[str, Any]) -> Path:
+    """The tokens of a ``tokenizer.json`` as a vocab.txt, in a folder that is removed when the process ends."""
+    try:
+        ids = {**tokenizer["model"]["vocab"], **{token["content"]: token["id"] for token in tokenizer["added_tokens"]}}
+        tokens = sorted(ids, key=ids.__getitem__)
+        is_vocabulary = [ids[token] for token in tokens] == list(range(len(tokens)))
+    except (AttributeError, KeyError, TypeError):
+        is_vocabulary = False
+    if not is_vocabulary:
+        raise UserError(
+            f"{path} holds no WordPiece vocabulary (tokens with the ids 0, 1, ...); put vocab.txt beside it"
+        )
+    folder = tempfile.mkdtemp(prefix="vocabulary-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    vocab_file = Path(folder) / "vocab.txt"
+    vocab_file.write_text("".join(f"{token}\n" for token in tokens), encoding="utf-8")
+    return vocab_file
 
 
 Stored = tuple[list[int], Callable[[], np.ndarray]]  # shape, and what reads the values
@@ -188,6 +232,8 @@ def _open_files(path: Path) -> dict[str, Stored]:
 def _open_file(path: Path) -> dict[str, Stored]:
     if not path.is_file():
         raise UserError(f"{path}, a part of the weights, does not exist; fetch the model again")
+    if path.suffix == ".bin":
+        return {name: (list(tensor.shape), tensor.read) for name, tensor in open_torch_file(path).items()}
     try:
         file = safetensors.safe_open(path, framework="np")
     except (safetensors.SafetensorError, OSError) as error:

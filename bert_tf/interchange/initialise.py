@@ -20,7 +20,7 @@ _INDEX = ".index"
 _ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".7z")
 
 
-def find_weights(path: str | Path, argument: str = "init_checkpoint") -> Weights:
+def find_weights(path: str | Path, argument: str = "--init_checkpoint") -> Weights:
     """The weights that `path` means.
 
     `path` may be a run folder of ours (its newest sound checkpoint), a folder with a TensorFlow checkpoint (one of
@@ -44,7 +44,7 @@ def find_weights(path: str | Path, argument: str = "init_checkpoint") -> Weights
                 raise UserError(f"{prefix.parent} is damaged ({damage}); use another checkpoint")
         return google.read_checkpoint(prefix)
     except UserError as error:
-        raise UserError(f"--{argument}={path}: {error}") from None
+        raise UserError(f"{argument}={path}: {error}") from None
 
 
 def _newest_of_run(folder: Path) -> Path:

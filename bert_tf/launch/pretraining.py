@@ -230,12 +230,10 @@ def check_warmup(phase: Phase, argument: str) -> None:
 
 def check_init_checkpoint(path: Path) -> None:
     """Raises `UserError` where there is no checkpoint at all; the program checks the rest."""
-    if not any(
-        place.exists() for place in (path / "checkpoints", path / "bert_model.ckpt.index", Path(f"{path}.index"))
-    ):
+    if not path.is_dir() and not Path(f"{path}.index").exists():
         raise UserError(
-            f"INIT_CHECKPOINT={path}: there is no checkpoint; name a run folder, a checkpoint's folder or a prefix "
-            "such as .../bert_model.ckpt"
+            f"INIT_CHECKPOINT={path}: there is no checkpoint; name a run folder, a folder with a checkpoint or with a "
+            "model of Hugging Face's, or a prefix such as .../bert_model.ckpt"
         )
 
 

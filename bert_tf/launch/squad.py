@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import check_file
+from bert_tf.base.files import check_file, read_json_object
 from bert_tf.config import PRECISIONS, PRESETS, BertConfig
 from bert_tf.launch import launchers
 from bert_tf.launch.arguments import (
@@ -205,14 +205,17 @@ def check_model(values: Values, arguments: Sequence[Argument]) -> Path:
     """The checkpoint that was typed; raises `UserError` where there is none or it is another model's."""
     positions = {argument.name: number for number, argument in enumerate(arguments, 1)}
     checkpoint = find_checkpoint(values["checkpoint"], positions["checkpoint"])
-    config_file = (checkpoint if checkpoint.is_dir() else checkpoint.parent) / "bert_config.json"
-    config = BertConfig.from_json_file(config_file)
-    if (config.num_hidden_layers, config.hidden_size) != PRESETS[values["bert_model"]]:
+    model_folder = checkpoint if checkpoint.is_dir() else checkpoint.parent
+    config_file = model_folder / "bert_config.json"
+    if not config_file.is_file() and (model_folder / "config.json").is_file():
+        config_file = model_folder / "config.json"  # Hugging Face's, with the same names for sizes
+    sizes = read_json_object(config_file, "the model's configuration must lie beside its weights")
+    described = sizes.get("num_hidden_layers"), sizes.get("hidden_size")
+    if described != PRESETS[values["bert_model"]]:
         num_layers, hidden_size = PRESETS[values["bert_model"]]
         raise UserError(
             f"bert_model (position {positions['bert_model']}) is {values['bert_model']}, {num_layers} layers of "
-            f"{hidden_size}, but "
-            f"{config_file} describes {config.num_hidden_layers} layers of {config.hidden_size}; name the "
+            f"{hidden_size}, but {config_file} describes {described[0]} layers of {described[1]}; name the "
             "checkpoint's model"
         )
     return checkpoint

@@ -35,7 +35,6 @@ _UNFINISHED, _REPLACED = ".unfinished-", ".replaced-"
 # In the model these are padded to a multiple of 8 rows; in files they have one row for each piece.
 _VOCABULARY_ROWS = ("bert/embeddings/word_embeddings", "cls/predictions/output_bias")
 _SLOTS = ("/adam_m", "/adam_v", "/momentum")
-_NOT_WEIGHTS = ("global_step",)
 
 
 class SaveError(UserError):
@@ -65,11 +64,6 @@ def named_variables(variables: Sequence[tf.Variable]) -> dict[str, tf.Variable]:
     if len(named) != len(variables):
         raise ValueError("two variables share a name, so a checkpoint could not hold both")
     return named
-
-
-def is_weight(name: str) -> bool:
-    """Whether a name in a checkpoint is a weight's, and not of the optimizer's state."""
-    return name not in _NOT_WEIGHTS and not name.endswith(_SLOTS)
 
 
 def _base_name(name: str) -> str:
@@ -167,14 +161,7 @@ class CheckpointFolder:
         return read_state(path)
 
     def _write(self, folder: Path, variables: Sequence[tf.Variable], state: Mapping[str, Any]) -> None:
-        named = named_variables(variables)
-        tensors = [
-            variable.value()[: self._vocab_size] if _base_name(name) in _VOCABULARY_ROWS else variable.value()
-            for name, variable in named.items()
-        ]
-        tf.raw_ops.SaveV2(
-            prefix=str(folder / PREFIX), tensor_names=list(named), shape_and_slices=[""] * len(named), tensors=tensors
-        )
+        _save_tensors(folder / PREFIX, variables, self._vocab_size)
         for name, text in {**self._companions, STATE: json.dumps(state, indent=2) + "\n"}.items():
             (folder / name).write_text(text, encoding="utf-8")
         hashes = {path.name: sha256_of_file(path) for path in sorted(folder.iterdir())}
@@ -193,6 +180,39 @@ class CheckpointFolder:
                 os.rename(path, final)
         for path in self.folder.glob(f"{_UNFINISHED}ckpt-*"):
             shutil.rmtree(path)
+
+
+def _save_tensors(prefix: Path, variables: Sequence[tf.Variable], vocab_size: int) -> None:
+    named = named_variables(variables)
+    tensors = [
+        variable.value()[:vocab_size] if _base_name(name) in _VOCABULARY_ROWS else variable.value()
+        for name, variable in named.items()
+    ]
+    tf.raw_ops.SaveV2(prefix=str(prefix), tensor_names=list(named), shape_and_slices=[""] * len(named), tensors=tensors)
+
+
+def save_encoder(
+    run_folder: Path, variables: Sequence[tf.Variable], vocab_size: int, companions: Mapping[str, str]
+) -> None:
+    """Writes the encoder alone to ``pretrained/bert_model.ckpt-1`` of a run folder, where NVIDIA's TF2 code leaves it.
+
+    The names are Google's TF1 names, as in all files of ours; `companions` (texts by file name) go beside it.
+
+    Raises:
+      SaveError: it could not be written.
+    """
+    folder = run_folder / "pretrained"
+    try:
+        folder.mkdir(exist_ok=True)
+        for name, text in companions.items():
+            (folder / name).write_text(text, encoding="utf-8")
+        encoder = [variable for variable in variables if variable.name.startswith("bert/")]
+        _save_tensors(folder / f"{PREFIX}-1", encoder, vocab_size)
+    except (OSError, tf.errors.OpError) as error:
+        raise SaveError(
+            f"the encoder could not be written to {folder} ({str(error).splitlines()[0]}); the checkpoints are "
+            "untouched: make room or correct the permissions, and start again"
+        ) from None
 
 
 def find_damage(folder: Path) -> str | None:

@@ -21,7 +21,7 @@ from bert_tf.model.losses import PretrainingObjective
 from bert_tf.optimizer.keras_optimizers import make_optimizer
 from bert_tf.optimizer.loss_scale import LossScale
 from bert_tf.ranks.workers import Workers
-from bert_tf.run.checkpoint import CheckpointFolder
+from bert_tf.run.checkpoint import CheckpointFolder, save_encoder
 from bert_tf.run.flops import peak_tflops, pretraining_flops_per_sequence
 from bert_tf.run.loss_watch import LossWatch
 from bert_tf.run.run_folder import RunFolder, provenance, write_whole
@@ -190,6 +190,8 @@ def pretrain(
             LossWatch(bert_config.vocab_size, config.warmup_steps),
         )
         finished = run_updates(training, run, settings)
+        if finished and workers.is_chief:
+            save_encoder(model_dir, state.model.variables, bert_config.vocab_size, inputs.companions)
         if finished and inputs.evaluation:
             _evaluate_phase(config, inputs, state, run, model_dir)
         telemetry.end("done" if finished else "signal", update=state.updates_applied)

@@ -1,0 +1,202 @@
+"""A folder that Hugging Face's `transformers` loads, made from a checkpoint and the run it comes from."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+
+from bert_tf.base.errors import UserError
+from bert_tf.base.files import atomic_folder, read_json_object
+from bert_tf.config import BertConfig
+from bert_tf.interchange.fast_tokenizer import fast_tokenizer, tokenizer_config
+from bert_tf.interchange.hugging_face import ACTIVATIONS, CONFIG, SAFETENSORS, is_transposed, to_their_name
+from bert_tf.interchange.initialise import choose_config, choose_vocabulary, find_weights
+from bert_tf.interchange.model_card import CARD, read_history, write_card
+from bert_tf.interchange.weights import Weights
+from bert_tf.model.blocks import LAYER_NORM_EPSILON
+from bert_tf.model.heads import PretrainingModel
+from bert_tf.report.runs import Run
+from bert_tf.text.vocabulary import has_word_starts, is_lower_case, load_vocab
+
+# Beside the weights of a classifier: what its classes mean.
+TASK_FILE = "task.json"
+CLASSIFIER = "BertForSequenceClassification"
+_POOLER = "bert/pooler/"
+# What the variables of heads begin with, and the class of transformers that has just these heads. The first that is
+# there in full decides; what a checkpoint holds beyond it is left out.
+_ARCHITECTURES = (
+    (("output_",), CLASSIFIER),
+    (("cls/squad/",), "BertForQuestionAnswering"),
+    (("cls/predictions/", "cls/seq_relationship/"), "BertForPreTraining"),
+    (("cls/predictions/",), "BertForMaskedLM"),
+    (("cls/seq_relationship/",), "BertForNextSentencePrediction"),
+    ((), "BertModel"),
+)
+# These have no pooler in transformers; SQuAD does not train it.
+_WITHOUT_POOLER = ("BertForQuestionAnswering", "BertForMaskedLM")
+_FILES = {CONFIG, SAFETENSORS, CARD, "tokenizer.json", "tokenizer_config.json", "vocab.txt"}
+
+
+def export(path: str, folder: Path, replace: bool) -> list[str]:
+    """Writes the weights at `path` (see `find_weights`), and all that `transformers` needs with them, to `folder`.
+
+    Returns: what was done, in lines for the user.
+
+    Raises:
+      UserError: the weights are damaged, incomplete, not finite or have no WordPiece vocabulary; or `folder` holds
+        files and `replace` is False, or other files than an export's. Nothing has been written then.
+    """
+    _check_folder(folder, replace)
+    weights = find_weights(path, "RUN")
+    config = choose_config(None, weights)
+    vocab = _read_vocabulary(weights, config)
+    architecture, names = _choose_architecture(weights, config)
+    runs = read_history(weights.folder)
+    do_lower_case = _choose_casing(weights, runs, vocab)
+    texts = {
+        CONFIG: _to_json(_their_config(config, architecture, vocab) | _describe_classes(architecture, weights)),
+        "vocab.txt": "".join(f"{token}\n" for token in vocab),
+        "tokenizer.json": fast_tokenizer(vocab, do_lower_case).to_str(pretty=True) + "\n",
+        "tokenizer_config.json": _to_json(tokenizer_config(do_lower_case, config.max_position_embeddings)),
+    }
+    tensors = {to_their_name(name): _read(weights, name) for name in names}
+    num_weights = sum(array.size for array in tensors.values())
+    texts[CARD] = write_card(folder.resolve().name, architecture, config, do_lower_case, num_weights, runs)
+    try:
+        with atomic_folder(folder) as made:
+            safetensors.numpy.save_file(tensors, made / SAFETENSORS, metadata={"format": "pt"})
+            for name, text in texts.items():
+                (made / name).write_text(text, encoding="utf-8")
+            shutil.copymode(made / CONFIG, made / SAFETENSORS)  # safetensors makes it readable by its owner only
+    except OSError as error:
+        raise UserError(f"{folder} cannot be written ({error.strerror}); make room or name another folder") from None
+    left_out = [f"{name} {weights.shapes[name]}" for name in weights.shapes if name not in names]
+    return [
+        *(f"warning: {warning}" for warning in weights.warnings),
+        *([f"left out, as no part of {architecture}: {', '.join(left_out)}"] if left_out else []),
+        f"{architecture} with {num_weights:,} weights from {weights.source} is in {folder}; "
+        f"before you publish it, fill in what {CARD} leaves open",
+    ]
+
+
+def _to_json(values: Mapping[str, Any]) -> str:
+    return json.dumps(values, indent=2) + "\n"
+
+
+def _check_folder(folder: Path, replace: bool) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder} is a file; name a folder that does not exist yet")
+    there = sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+    foreign = [name for name in there if name not in _FILES]
+    if foreign:
+        raise UserError(f"{folder} holds other files ({', '.join(foreign[:3])}); name a folder that does not exist yet")
+    if there and not replace:
+        raise UserError(f"{folder} holds a model; replace it with --replace, or name another folder")
+
+
+def _read_vocabulary(weights: Weights, config: BertConfig) -> dict[str, int]:
+    path = choose_vocabulary(None, weights)
+    vocab = load_vocab(path)
+    if has_word_starts(vocab):
+        raise UserError(
+            f"{path} holds the pieces of a SentencePiece model, and Hugging Face's tokenizer for BERT is WordPiece; "
+            "export a checkpoint that was trained with a WordPiece vocabulary"
+        )
+    if len(vocab) != config.vocab_size:
+        raise UserError(
+            f"{path} has {len(vocab)} pieces, the model's configuration says vocab_size={config.vocab_size}; "
+            "put the vocabulary beside the checkpoint that the model was trained with"
+        )
+    return vocab
+
+
+def _choose_casing(weights: Weights, runs: Sequence[Run], vocab: Mapping[str, int]) -> bool:
+    known = [weights.do_lower_case, *(run.setting("do_lower_case") for run in reversed(runs))]
+    return next((casing for casing in known if isinstance(casing, bool)), is_lower_case(vocab))
+
+
+def _shapes_of(config: BertConfig) -> dict[str, list[int]]:
+    """Name and shape in files of all that a pre-trained model of this shape has."""
+    model = PretrainingModel(dataclasses.replace(config, num_hidden_layers=1))
+    shapes: dict[str, list[int]] = {}
+    for variable in model.variables:
+        name, shape = variable.name.split(":")[0], list(variable.shape)
+        if name.endswith(("/word_embeddings", "/predictions/output_bias")):
+            shape[0] = config.vocab_size
+        for layer in range(config.num_hidden_layers):
+            shapes[name.replace("/layer_0/", f"/layer_{layer}/")] = shape
+    return shapes
+
+
+def _choose_architecture(weights: Weights, config: BertConfig) -> tuple[str, list[str]]:
+    """The class of transformers that has the heads of a checkpoint, and our names of its variables."""
+    stored, width = weights.shapes, config.hidden_size
+    shapes = _shapes_of(config)
+    for head in ("", "cls/squad/"):
+        classes = stored[f"{head}output_weights"][0] if f"{head}output_weights" in stored else 2
+        shapes.update({f"{head}output_weights": [classes, width], f"{head}output_bias": [classes]})
+    heads, architecture = next(
+        entry for entry in _ARCHITECTURES if all(any(name.startswith(head) for name in stored) for head in entry[0])
+    )
+    names = [name for name in shapes if name.startswith(("bert/", *heads))]
+    has_pooler = any(name.startswith(_POOLER) for name in stored)
+    if architecture in _WITHOUT_POOLER or (architecture == "BertModel" and not has_pooler):
+        names = [name for name in names if not name.startswith(_POOLER)]
+    wrong = [
+        f"{name} {shapes[name]}" + (f", which is {list(stored[name])} there" if name in stored else "")
+        for name in names
+        if list(stored.get(name, ())) != shapes[name]
+    ]
+    if wrong:
+        raise UserError(
+            f"{weights.source} lacks {'; '.join(wrong[:3])} ({len(wrong)} variables in all) of what a {architecture} "
+            "of its configuration has; name a whole checkpoint, with the bert_config.json that it was trained with"
+        )
+    return architecture, names
+
+
+def _read(weights: Weights, name: str) -> np.ndarray:
+    """A variable in the layout of Hugging Face's."""
+    array = weights.read(name)
+    if not np.isfinite(array).all():
+        raise UserError(f"{weights.source}: {name} holds numbers that are not finite; name an earlier checkpoint")
+    return np.ascontiguousarray(array.T if is_transposed(name) else array)
+
+
+def _their_config(config: BertConfig, architecture: str, vocab: Mapping[str, int]) -> dict[str, Any]:
+    """Hugging Face's ``config.json`` of a model with which `architecture` computes what ours does."""
+    activations = {ours: theirs for theirs, ours in reversed(list(ACTIVATIONS.items()))}
+    return {
+        "architectures": [architecture],
+        "model_type": "bert",
+        **config.to_dict(),
+        "hidden_act": activations[config.hidden_act],
+        "layer_norm_eps": LAYER_NORM_EPSILON,
+        "position_embedding_type": "absolute",
+        "tie_word_embeddings": True,
+        "pad_token_id": vocab["[PAD]"],
+        "torch_dtype": "float32",
+    }
+
+
+def _describe_classes(architecture: str, weights: Weights) -> dict[str, Any]:
+    """What ``config.json`` says of a classifier: the task's labels, or numbers where they are not known."""
+    if architecture != CLASSIFIER:
+        return {}
+    num_classes, file = weights.shapes["output_bias"][0], weights.folder / TASK_FILE
+    task = read_json_object(file, "correct it or take it away") if file.is_file() else {}
+    labels = task.get("labels") or [f"LABEL_{number}" for number in range(num_classes)]
+    if len(labels) != num_classes:
+        raise UserError(f"{file} names {len(labels)} labels, the weights have {num_classes} classes; correct it")
+    return {
+        "id2label": dict(enumerate(labels)),
+        "label2id": {label: number for number, label in enumerate(labels)},
+        "problem_type": "regression" if num_classes == 1 else "single_label_classification",
+    }

@@ -1,0 +1,187 @@
+"""The model card of an exported model: what its runs recorded, and what its author has to add.
+
+Nothing of the machine is in it: of paths only the last part.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from bert_tf.config import BertConfig
+from bert_tf.report.figures import write_value
+from bert_tf.report.runs import Event, Run, number, read_run, whole
+from bert_tf.run.checkpoint import PREFIX, STATE, read_state
+from bert_tf.run.run_folder import read_config
+
+CARD = "README.md"
+_TEMPLATE = "model_card.md"
+_NUM_POINTS = 10  # rows of a table of losses
+_PIPELINES = {
+    "BertForPreTraining": "fill-mask",
+    "BertForMaskedLM": "fill-mask",
+    "BertForQuestionAnswering": "question-answering",
+    "BertForSequenceClassification": "text-classification",
+}
+# Column of the table of settings, and the setting.
+_SETTINGS = {
+    "updates": "num_train_steps",
+    "epochs": "num_train_epochs",
+    "sequences in an update": "global_batch_size",
+    "tokens in a sequence": "max_seq_length",
+    "masked tokens in a sequence": "max_predictions_per_seq",
+    "optimizer": "optimizer_type",
+    "peak learning rate": "effective_learning_rate",
+    "updates of warm-up": "warmup_steps",
+    "share of warm-up": "warmup_proportion",
+    "precision": "precision",
+    "seed": "seed",
+    "ranks": "num_ranks",
+    "device": "device",
+    "code": "commit",
+}
+_COUNTS = {
+    "documents": "num_documents",
+    "sentences": "num_sentences",
+    "tokens": "num_tokens",
+    "instances for training": "num_instances_training",
+    "instances held out": "num_instances_test",
+}
+
+
+def read_history(checkpoint: Path) -> list[Run]:
+    """The runs that led to a checkpoint folder, oldest first, the last one up to this checkpoint.
+
+    Empty where the checkpoint lies in no run folder. A run is the first one, too, where the one before it is gone.
+
+    Raises:
+      UserError: the run's ``config.json`` is missing or damaged.
+    """
+    folder = _run_of(checkpoint)
+    if folder is None:
+        return []
+    read_config(folder)
+    run = read_run(folder)
+    if (checkpoint / STATE).is_file():
+        run = _up_to(run, whole(read_state(checkpoint).get("updates_applied")))
+    runs = [run]
+    while (earlier := _earlier(runs[0])) and earlier.resolve() not in [run.folder.resolve() for run in runs]:
+        runs.insert(0, read_run(earlier))
+    return runs
+
+
+def _run_of(path: Path) -> Path | None:
+    """The run folder that a path means or lies in."""
+    for folder in (path, *list(path.parents)[:3]):
+        if (folder / "checkpoints").is_dir():
+            return folder
+    return None
+
+
+def _earlier(run: Run) -> Path | None:
+    """The folder of the run whose weights `run` began with; beside it where the two were moved together."""
+    origin = run.setting("init_checkpoint")
+    if not isinstance(origin, str):
+        return None
+    return _run_of(Path(origin)) or _run_of(run.folder.resolve().parent / Path(origin).name)
+
+
+def _up_to(run: Run, update: int) -> Run:
+    def kept(events: Sequence[Event]) -> list[Event]:
+        return [event for event in events if whole(event.get("update")) <= update]
+
+    return dataclasses.replace(run, train=kept(run.train), evaluations=kept(run.evaluations))
+
+
+def write_card(
+    name: str, architecture: str, config: BertConfig, do_lower_case: bool, num_weights: int, runs: Sequence[Run]
+) -> str:
+    """The text of ``README.md``, in Markdown. `runs`: from `read_history`."""
+    environment = jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True, keep_trailing_newline=True)
+    template = environment.from_string(Path(__file__).with_name(_TEMPLATE).read_text(encoding="utf-8"))
+    names = _names_of(runs)
+    return template.render(
+        name=name,
+        architecture=architecture,
+        pipeline=_PIPELINES.get(architecture, "feature-extraction"),
+        config=config,
+        do_lower_case=do_lower_case,
+        num_weights=num_weights,
+        origin=_origin(runs),
+        data=_table(names, [{"data": _dataset(run), **_pick(_counts(run), _COUNTS)} for run in runs]),
+        settings=_table(names, [_settings(run) for run in runs]),
+        curves=[(run_name, _curve(run)) for run_name, run in zip(names, runs) if run.train],
+        scores=[(run_name, _scores(run)) for run_name, run in zip(names, runs) if run.evaluations],
+    )
+
+
+def _names_of(runs: Sequence[Run]) -> list[str]:
+    return [run.folder.resolve().name for run in runs]
+
+
+def _origin(runs: Sequence[Run]) -> str:
+    """What the first run began with: "" for random weights."""
+    origin = Path((runs[0].setting("init_checkpoint") if runs else None) or "")
+    return origin.parent.name if origin.name == PREFIX else origin.name
+
+
+def _settings(run: Run) -> dict[str, Any]:
+    settings = {key: run.setting(name) for key, name in _SETTINGS.items()}
+    return {**settings, "seed": str(settings["seed"] or "")}  # a name, not a count
+
+
+def _dataset(run: Run) -> Any:
+    data = run.config.get("data")
+    if not isinstance(data, dict):
+        return None
+    return data.get("dataset") or Path(str(data.get("first_file", ""))).name or None
+
+
+def _counts(run: Run) -> dict[str, Any]:
+    data = run.config.get("data")
+    data = data if isinstance(data, dict) else {}
+    counts = data.get("counts")
+    return counts if isinstance(counts, dict) else {"num_instances_training": data.get("instances")}
+
+
+def _pick(values: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
+    return {key: values.get(name) for key, name in names.items()}
+
+
+def _table(heads: Sequence[str], columns: Sequence[dict[str, Any]]) -> list[list[str]]:
+    """Rows of a table with a column for each run, the first being the heads; rows without a value are left out."""
+    rows = [[key, *(_written(column.get(key)) for column in columns)] for key in (columns[0] if columns else ())]
+    return [["", *heads], *(row for row in rows if any(row[1:]))]
+
+
+def _written(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, int):
+        return f"{value:,}"
+    return write_value(value) if isinstance(value, float) and math.isfinite(value) else str(value)
+
+
+def _curve(run: Run) -> list[list[str]]:
+    """A table of the training's losses at some updates from the first report to the last."""
+    names = [name for name in run.train[-1] if name.endswith(("loss", "accuracy"))]
+    last = len(run.train) - 1
+    chosen = sorted({round(last * point / (_NUM_POINTS - 1)) for point in range(_NUM_POINTS)})
+    rows = [
+        [_written(whole(run.train[index].get("update"))), *(_written(number(run.train[index].get(n))) for n in names)]
+        for index in chosen
+    ]
+    return [["update", *(name.replace("_", " ") for name in names)], *rows]
+
+
+def _scores(run: Run) -> list[list[str]]:
+    """A table of the last evaluation."""
+    last = run.evaluations[-1]
+    left_out = ("update", "global_step", "time_unix", "throughput_val")
+    rows = [[name.replace("_", " "), _written(number(last[name]))] for name in last if name not in left_out]
+    return [["score", f"after {whole(last.get('update')):,} updates"], *(row for row in rows if row[1])]

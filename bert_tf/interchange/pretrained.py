@@ -1,0 +1,75 @@
+"""A pre-trained encoder with its tokenizer, for use in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from bert_tf.base.errors import UserError
+from bert_tf.interchange.initialise import choose_config, choose_vocabulary, find_weights
+from bert_tf.model.blocks import Blocks
+from bert_tf.model.encoder import BertEncoder
+from bert_tf.run.checkpoint import load_weights
+from bert_tf.text.vocabulary import check_casing, is_lower_case, load_vocab
+from bert_tf.text.wordpiece import FullTokenizer
+
+
+class Pretrained(NamedTuple):
+    """An encoder, which is a Keras model, and the tokenizer it was trained with."""
+
+    encoder: BertEncoder
+    tokenizer: FullTokenizer
+
+    def features(self, texts: Sequence[str], max_seq_length: int) -> dict[str, np.ndarray]:
+        """The encoder's input: ``[CLS] text [SEP]`` of each text, cut or padded to `max_seq_length`.
+
+        Returns: input_ids, input_mask, segment_ids, each int32 [texts, max_seq_length].
+        """
+        tokenizer = self.tokenizer
+        first, last = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
+        ids = np.full([len(texts), max_seq_length], tokenizer.vocab["[PAD]"], np.int32)
+        mask = np.zeros_like(ids)
+        for row, text in enumerate(texts):
+            row_ids = [first, *tokenizer.tokenize_to_ids(text)[: max_seq_length - 2], last]
+            ids[row, : len(row_ids)], mask[row, : len(row_ids)] = row_ids, 1
+        return {"input_ids": ids, "input_mask": mask, "segment_ids": np.zeros_like(ids)}
+
+
+def from_pretrained(
+    folder: str | Path, *, vocab_file: str | Path | None = None, do_lower_case: bool | None = None
+) -> Pretrained:
+    """The encoder and tokenizer of a run folder or checkpoint of ours, of Google's or NVIDIA's, or of a Hugging Face
+    folder.
+
+    Args:
+      folder: as ``--init_checkpoint``.
+      vocab_file: where none lies beside the weights.
+      do_lower_case: None: as the folder says, else as the vocabulary looks.
+
+    Raises:
+      UserError: something is missing, damaged, or belongs to another architecture.
+    """
+    weights = find_weights(folder, "folder")
+    config = choose_config(None, weights)
+    vocabulary = choose_vocabulary(None if vocab_file is None else str(vocab_file), weights)
+    vocab = load_vocab(vocabulary)
+    if len(vocab) != config.vocab_size:
+        raise UserError(
+            f"{vocabulary} has {len(vocab)} pieces, the model has {config.vocab_size}; name the model's own"
+        )
+    if do_lower_case is None:
+        do_lower_case = weights.do_lower_case
+    if do_lower_case is None:
+        do_lower_case = is_lower_case(vocab)
+    check_casing(vocab, do_lower_case, vocabulary)
+    encoder = BertEncoder(config, Blocks("off"))
+    missing = load_weights(weights, encoder.variables, config.vocab_size).missing
+    lacking = [name for name in missing if not name.startswith("bert/pooler/")]
+    if lacking:
+        raise UserError(
+            f"{weights.source} lacks {', '.join(lacking[:3])} ({len(lacking)} variables in all); name other weights"
+        )
+    return Pretrained(encoder, FullTokenizer(vocabulary, do_lower_case))

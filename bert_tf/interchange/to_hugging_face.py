@@ -1,0 +1,36 @@
+"""``python -m bert_tf.interchange.to_hugging_face RUN FOLDER``: a model of ours for `transformers`.
+
+RUN is a run folder (its newest sound checkpoint is taken), a checkpoint folder or the prefix of a TensorFlow
+checkpoint, ours or Google's. FOLDER gets the weights, configuration, tokenizer and a model card.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from bert_tf.base.command_line import CommandParser, choose_device
+from bert_tf.base.errors import exit_on_user_error
+
+
+@exit_on_user_error
+def main(argv: Sequence[str]) -> None:
+    parser = CommandParser(
+        "python -m bert_tf.interchange.to_hugging_face",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("run", metavar="RUN")
+    parser.add_argument("folder", metavar="FOLDER", type=Path)
+    parser.add_argument("--replace", action="store_true", help="replace a model that was written there before")
+    options = parser.parse_args(argv[1:])
+    choose_device("cpu")
+    from bert_tf.interchange.export import export  # imports TensorFlow
+
+    print("\n".join(export(options.run, options.folder, options.replace)))
+
+
+if __name__ == "__main__":
+    main(sys.argv)

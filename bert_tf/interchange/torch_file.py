@@ -1,0 +1,115 @@
+"""Reads the tensors of a PyTorch file (``torch.save``) without PyTorch, and without running what it may bring along.
+
+A file is a zip archive: ``<name>/data.pkl`` describes the tensors, ``<name>/data/<key>`` holds the bytes of a storage.
+A pickle may call whatever it names. Here it can name three kinds of things, which only describe tensors; everything
+else is refused before it is called.
+"""
+
+from __future__ import annotations
+
+import collections
+import math
+import operator
+import pickle
+import zipfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.base.errors import UserError
+
+_DTYPES: dict[str, np.dtype] = {
+    "FloatStorage": np.dtype(np.float32),
+    "HalfStorage": np.dtype(np.float16),
+    "BFloat16Storage": np.dtype(tf.bfloat16.as_numpy_dtype),
+    "LongStorage": np.dtype(np.int64),
+}
+_WAY_OUT = "fetch it again, or have the model saved as model.safetensors"
+
+
+class _Storage(NamedTuple):
+    member: str
+    dtype: np.dtype
+
+
+class Tensor(NamedTuple):
+    """Where a tensor's values lie in an open archive."""
+
+    archive: zipfile.ZipFile
+    storage: _Storage
+    offset: int  # in elements, as the strides are
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    def read(self) -> np.ndarray:
+        """The values, in the type they are stored in. Raises `UserError` where the file is damaged there."""
+        member, dtype = self.storage
+        try:
+            data = np.frombuffer(self.archive.read(member), dtype, offset=self.offset * dtype.itemsize)
+        except (zipfile.BadZipFile, EOFError, ValueError) as error:
+            raise UserError(f"{self.archive.filename}: {member} is damaged ({error}); {_WAY_OUT}") from None
+        steps = [stride * dtype.itemsize for stride in self.strides]
+        return np.lib.stride_tricks.as_strided(data, self.shape, steps, writeable=False)
+
+
+class _Unpickler(pickle.Unpickler):
+    """Makes tensors and dictionaries of them, nothing else."""
+
+    def __init__(self, archive: zipfile.ZipFile, description: str):
+        super().__init__(archive.open(description))
+        self._archive, self._folder = archive, description[: -len("data.pkl")]
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) == ("collections", "OrderedDict"):
+            return collections.OrderedDict
+        if (module, name) == ("torch._utils", "_rebuild_tensor_v2"):
+            return self._make_tensor
+        if module == "torch" and name in _DTYPES:
+            return name
+        raise UserError(
+            f"{self._archive.filename} asks for {module}.{name}, which describes no tensor; it is refused and "
+            "nothing in the file has been run; have the model saved as model.safetensors"
+        )
+
+    def persistent_load(self, pid: Any) -> _Storage:
+        _, kind, key, *_ = pid
+        return _Storage(f"{self._folder}data/{key}", _DTYPES[kind])
+
+    def _make_tensor(
+        self, storage: _Storage, offset: int, shape: Iterable[int], strides: Iterable[int], *_: Any
+    ) -> Tensor:
+        tensor = Tensor(
+            self._archive, storage, offset, *(tuple(map(operator.index, axes)) for axes in (shape, strides))
+        )
+        if min((offset, *tensor.shape, *tensor.strides)) < 0 or len(tensor.shape) != len(tensor.strides):
+            raise ValueError(f"no tensor has shape {shape}, strides {strides}")
+        end = 1 + offset + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.strides))
+        if math.prod(tensor.shape) and end * storage.dtype.itemsize > self._archive.getinfo(storage.member).file_size:
+            raise ValueError(f"a tensor lies outside of its storage {storage.member}")
+        return tensor
+
+
+def open_torch_file(path: Path) -> dict[str, Tensor]:
+    """The tensors of a state dict, by name.
+
+    Raises:
+      UserError: the file is damaged, in the format before PyTorch 1.6, or holds more than tensors; nothing that it
+        names has been run then.
+    """
+    try:
+        archive = zipfile.ZipFile(path)
+        (description,) = (name for name in archive.namelist() if name.split("/")[1:] == ["data.pkl"])
+        content = dict(_Unpickler(archive, description).load())
+    except UserError:
+        raise
+    except Exception as error:  # a damaged pickle may raise anything
+        raise UserError(
+            f"{path} cannot be read as a PyTorch file ({type(error).__name__}: {error}); {_WAY_OUT}"
+        ) from None
+    others = [name for name, value in content.items() if not isinstance(value, Tensor)]
+    if others or not content:
+        raise UserError(f"{path} is no dictionary of tensors alone (see {others[:3]}); {_WAY_OUT}")
+    return content

@@ -1,0 +1,210 @@
+"""``python -m bert_tf.tasks.extract_features CHECKPOINT --input FILE --output FILE.jsonl``: texts into vectors.
+
+CHECKPOINT is all that --init_checkpoint may be: a run or checkpoint of ours, Google's, or a Hugging Face folder.
+Every line of the input is a text; the output keeps their order.
+
+FILE.jsonl: a line for each text, {"linex_index": 0, "features": [{"token": "[CLS]", "layers": [{"index": -1,
+"values": [...]}]}, ...]} as Google's extract_features.py writes it; with --vectors cls or mean,
+{"linex_index": 0, "layers": [...]}. It is written text by text, so that its size is bounded by the disk only.
+
+FILE.npz: an array layer_<index> for each layer, [texts, hidden size]; with --vectors tokens [all tokens, hidden size],
+with tokens [all tokens] and ends [texts], the number of tokens up to the end of each text. It is kept in memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Callable, NamedTuple
+
+import numpy as np
+
+from bert_tf.base.command_line import CommandParser, choose_device
+from bert_tf.base.errors import UserError, exit_on_user_error
+from bert_tf.base.files import atomic_file, check_file
+from bert_tf.base.progress import Progress
+from bert_tf.base.values import parse_whole
+
+if TYPE_CHECKING:
+    from bert_tf.interchange.pretrained import Pretrained
+
+TOKENS, CLS, MEAN = VECTORS = ("tokens", "cls", "mean")
+# Texts are sorted by length within so many batches, and rows padded to a multiple of so many tokens, because
+# TensorFlow makes a new graph for each length.
+_BATCHES_SORTED, _LENGTH_STEP = 32, 32
+
+
+class Settings(NamedTuple):
+    """What is extracted. Layer 0 is the embeddings, 1 the first layer; -1 the last."""
+
+    layers: tuple[int, ...] = (-1,)
+    vectors: str = TOKENS
+    max_seq_length: int = 128
+    batch_size: int = 32
+
+
+class Extracted(NamedTuple):
+    """The vectors of one text: of all its tokens [T, H], or one for the text [H], by layer."""
+
+    tokens: list[str]
+    layers: dict[int, np.ndarray]
+
+
+def extract(model: Pretrained, texts: Iterable[str], settings: Settings) -> Iterator[Extracted]:
+    """The vectors of each text, in order.
+
+    Raises:
+      UserError: the model has no such layer, or not so many positions.
+    """
+    config, tokenizer = model.encoder.config, model.tokenizer
+    for layer in settings.layers:
+        if not -config.num_hidden_layers - 1 <= layer <= config.num_hidden_layers:
+            raise UserError(
+                f"--layers: {layer}: the model has layers 1 to {config.num_hidden_layers}, and 0 or -1, -2..."
+            )
+    if not 2 <= settings.max_seq_length <= config.max_position_embeddings:
+        raise UserError(
+            f"--max_seq_length={settings.max_seq_length}: must be at least 2 and at most "
+            f"{config.max_position_embeddings}, the model's positions"
+        )
+    first, last = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
+    compute, lines = _compiled(model, settings), iter(texts)
+    while chunk := list(itertools.islice(lines, settings.batch_size * _BATCHES_SORTED)):
+        rows = [[first, *tokenizer.tokenize_to_ids(text)[: settings.max_seq_length - 2], last] for text in chunk]
+        by_length = sorted(range(len(rows)), key=lambda number: len(rows[number]))
+        found: dict[int, Extracted] = {}
+        for start in range(0, len(rows), settings.batch_size):
+            numbers = by_length[start : start + settings.batch_size]
+            for number, outputs in zip(numbers, zip(*compute([rows[number] for number in numbers]))):
+                kept = [output[: len(rows[number])] if settings.vectors == TOKENS else output for output in outputs]
+                tokens = tokenizer.convert_ids_to_tokens(rows[number])
+                found[number] = Extracted(tokens, dict(zip(settings.layers, kept)))
+        yield from (found[number] for number in range(len(rows)))
+
+
+def _compiled(model: Pretrained, settings: Settings) -> Callable[[list[list[int]]], list[np.ndarray]]:
+    """What computes a batch of ids: for each layer an array [B, S, H], or [B, H] where tokens are pooled."""
+    import tensorflow as tf
+
+    @tf.function(autograph=False)
+    def run(features: dict[str, tf.Tensor]) -> list[tf.Tensor]:
+        states = model.encoder.hidden_states(features)
+        chosen = [states[layer] for layer in settings.layers]
+        if settings.vectors == CLS:
+            return [state[:, 0] for state in chosen]
+        if settings.vectors == MEAN:
+            is_token_BxSx1 = tf.cast(features["input_mask"], tf.float32)[:, :, tf.newaxis]
+            counts_Bx1 = tf.reduce_sum(is_token_BxSx1, axis=1)
+            return [tf.reduce_sum(state * is_token_BxSx1, axis=1) / counts_Bx1 for state in chosen]
+        return chosen
+
+    def compute(rows: list[list[int]]) -> list[np.ndarray]:
+        length = -(-max(map(len, rows)) // _LENGTH_STEP) * _LENGTH_STEP
+        shape = (settings.batch_size, min(length, model.encoder.config.max_position_embeddings))
+        ids, mask = np.full(shape, model.tokenizer.vocab["[PAD]"], np.int32), np.zeros(shape, np.int32)
+        mask[:, 0] = 1  # a row without a token has no mean
+        for number, row in enumerate(rows):
+            ids[number, : len(row)], mask[number, : len(row)] = row, 1
+        inputs = {"input_ids": ids, "input_mask": mask, "segment_ids": np.zeros_like(ids)}
+        outputs = run({name: tf.constant(value) for name, value in inputs.items()})
+        return [output.numpy()[: len(rows)] for output in outputs]
+
+    return compute
+
+
+def _write_json_lines(file: IO[bytes], all_extracted: Iterable[Extracted]) -> None:
+    def layers_of(layers: dict[int, np.ndarray]) -> list[dict]:
+        return [{"index": i, "values": [round(x, 6) for x in vector.tolist()]} for i, vector in layers.items()]
+
+    for number, (tokens, layers) in enumerate(all_extracted):
+        line: dict = {"linex_index": number}
+        if next(iter(layers.values())).ndim == 1:
+            line["layers"] = layers_of(layers)
+        else:
+            line["features"] = [
+                {"token": token, "layers": layers_of({index: vectors[place] for index, vectors in layers.items()})}
+                for place, token in enumerate(tokens)
+            ]
+        file.write((json.dumps(line, ensure_ascii=False) + "\n").encode("utf-8"))
+
+
+def _write_npz(file: IO[bytes], all_extracted: Iterable[Extracted]) -> None:
+    everything = list(all_extracted)
+    layers = everything[0].layers
+    is_pooled = next(iter(layers.values())).ndim == 1
+    join = np.stack if is_pooled else np.concatenate
+    arrays = {f"layer_{index}": join([extracted.layers[index] for extracted in everything]) for index in layers}
+    if not is_pooled:
+        arrays["tokens"] = np.array([token for extracted in everything for token in extracted.tokens])
+        arrays["ends"] = np.cumsum([len(extracted.tokens) for extracted in everything])
+    np.savez(file, **arrays)
+
+
+_WRITERS = {".jsonl": _write_json_lines, ".npz": _write_npz}
+
+
+def _read_lines(path: Path) -> Iterator[str]:
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, 1):
+            try:
+                yield line.decode("utf-8").rstrip("\r\n")
+            except UnicodeDecodeError as error:
+                raise UserError(f"{path}, line {number}: byte {error.start} is not UTF-8; convert the file") from None
+
+
+def _layers(text: str) -> tuple[int, ...]:
+    """layer numbers with commas between"""
+    return tuple(map(parse_whole, text.split(",")))
+
+
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
+    parser = CommandParser(
+        "python -m bert_tf.tasks.extract_features",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("checkpoint", metavar="CHECKPOINT")
+    parser.add_argument("--input", type=Path, required=True, help="a file of UTF-8 with a text in each line")
+    parser.add_argument("--output", type=Path, required=True, help="a file that ends in .jsonl or .npz")
+    parser.add_argument("--replace", action="store_true", help="replace the output where it exists")
+    parser.add_argument("--layers", type=_layers, default=(-1,), help="--layers=-1,-2; 0: the embeddings; default: -1")
+    parser.add_argument("--vectors", choices=VECTORS, default=TOKENS, help="of all tokens, of [CLS], or their mean")
+    parser.add_argument("--max_seq_length", type=parse_whole, default=128, help="tokens of a text; more are cut off")
+    parser.add_argument("--batch_size", type=parse_whole, default=32)
+    parser.add_argument("--device", choices=("auto", "cpu"), default="auto")
+    return parser.parse_args(argv[1:])
+
+
+@exit_on_user_error
+def main(argv: Sequence[str]) -> None:
+    options = _parse(argv)
+    check_file(options.input, "name a file of texts with --input")
+    num_texts = sum(1 for _ in _read_lines(options.input))
+    if not num_texts:
+        raise UserError(f"{options.input} is empty; it must hold a text in each line")
+    if options.output.suffix not in _WRITERS:
+        raise UserError(f"--output={options.output}: must end in {' or '.join(_WRITERS)}")
+    if options.output.exists() and not options.replace:
+        raise UserError(f"{options.output} exists; replace it with --replace, or name another --output")
+    if options.batch_size < 1:
+        raise UserError(f"--batch_size={options.batch_size}: must be at least 1")
+    choose_device(options.device)
+    from bert_tf.interchange.pretrained import from_pretrained  # imports TensorFlow
+
+    settings = Settings(options.layers, options.vectors, options.max_seq_length, options.batch_size)
+    extracted = extract(from_pretrained(options.checkpoint), _read_lines(options.input), settings)
+    try:
+        with atomic_file(options.output) as file:
+            shown = Progress(extracted, total=num_texts, unit="texts", description="extracting")
+            _WRITERS[options.output.suffix](file, shown)
+    except OSError as error:
+        raise UserError(f"{options.output} cannot be written ({error.strerror}); make room or name another") from None
+    print(f"the vectors of {num_texts:,} texts are in {options.output}")
+
+
+if __name__ == "__main__":
+    main(sys.argv)

@@ -1,0 +1,69 @@
+"""A small model with its run folder, for the tests of what is made for Hugging Face's libraries."""
+
+import functools
+import json
+
+import tensorflow as tf
+
+from bert_tf.config import BertConfig
+from bert_tf.model.encoder import BertEncoder
+from bert_tf.model.heads import PretrainingModel, SpanModel
+from bert_tf.run.checkpoint import CheckpointFolder
+
+# Pieces of which English words, accents, kana and punctuation can be made, cased and not.
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+SIGNS = "!\"#$%&'()*+,-./:;<=>?@[]^_`{|}~ßσςд中文の0123456789"
+VOCAB = [
+    *("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"),
+    *("the", "river", "flows", "into", "sea", "cafe", "un", "##aff", "##able"),
+    *LETTERS,
+    *(f"##{letter}" for letter in LETTERS),
+    *SIGNS,
+]
+CASED_VOCAB = [*VOCAB, *LETTERS.upper(), "é", "##é"]
+CONFIG = BertConfig(
+    vocab_size=len(VOCAB),
+    hidden_size=16,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=32,
+    max_position_embeddings=32,
+    initializer_range=0.2,
+)
+ENCODER_ONLY, CLASSIFIER = "encoder", "classifier"
+
+
+@functools.cache
+def make_variables(kind, config=CONFIG, num_classes=3):
+    """The variables of a model with the heads of `kind`: a model class, or one of the names above."""
+    if kind in (PretrainingModel, SpanModel):
+        return kind(config, seed=3).variables
+    variables = BertEncoder(config, seed=3).variables
+    if kind == CLASSIFIER:
+        weights = tf.random.stateless_normal([num_classes, config.hidden_size], [1, 2])
+        variables = [
+            *variables,
+            tf.Variable(weights, name="output_weights"),
+            tf.Variable(weights[:, 0], name="output_bias"),
+        ]
+    return variables
+
+
+def write_run(folder, variables, *, update=20, config=CONFIG, vocab=VOCAB, companions=(), **settings):
+    """Writes a run folder with one checkpoint, and returns the checkpoint's folder."""
+    texts = {"bert_config.json": config.to_json(), "vocab.txt": "\n".join(vocab) + "\n", **dict(companions)}
+    checkpoints = CheckpointFolder(folder / "checkpoints", keep=3, vocab_size=config.vocab_size, companions=texts)
+    path = checkpoints.save(update, variables, {})
+    data = {"dataset": "sample", "counts": {"num_documents": 5000, "num_tokens": 874695}, "first_file": "/x/secret/f"}
+    identity = {"seed": 12345, "max_seq_length": 128, **settings}
+    (folder / "config.json").write_text(json.dumps({"identity": identity, "data": data}), encoding="utf-8")
+    events = [
+        {"event": "start", "update": 0, "global_batch_size": 64},
+        {"event": "train", "update": 10, "total_loss": 8.5, "mlm_accuracy": 0.25, "loss_scaler": 1.0},
+        {"event": "train", "update": 20, "total_loss": 7.25, "mlm_accuracy": 0.5, "loss_scaler": 1.0},
+        {"event": "train", "update": 30, "total_loss": 6.125, "mlm_accuracy": 0.75, "loss_scaler": 1.0},
+        {"event": "evaluation", "update": 20, "masked_lm_loss": 7.5, "global_step": 20},
+        {"event": "evaluation", "update": 30, "masked_lm_loss": 5.5, "global_step": 30},
+    ]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events), encoding="utf-8")
+    return path

@@ -1,0 +1,89 @@
+"""Makes tests/golden/hugging_face/ and hugging_face_old/: two tiny models as `transformers` and PyTorch write them.
+
+    /path/to/environment/bin/python tests/golden/make_hugging_face_folders.py    # torch, transformers, safetensors
+
+hugging_face/      config.json, model.safetensors of a BertForPreTraining; outputs.npz: input_ids, input_mask,
+                   segment_ids, hidden_states [L + 1, B, S, H], pooled, mlm_logits [B, S, V], nsp_logits
+hugging_face_old/  the same encoder as BertModel files of 2019 have it: pytorch_model.bin, no "bert." in the names,
+                   LayerNorm.gamma and .beta, the buffer position_ids, half precision
+tensors.bin        tensors of every supported type, one a transposed view, one a slice of another's storage
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from transformers import BertConfig, BertForPreTraining
+
+FOLDER = Path(__file__).resolve().parent
+CONFIG = BertConfig(
+    vocab_size=23,
+    hidden_size=8,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=12,
+    max_position_embeddings=16,
+    initializer_range=0.3,
+)
+
+
+def main() -> None:
+    torch.manual_seed(5)
+    model = BertForPreTraining(CONFIG).eval()
+    for parameter in model.parameters():  # also biases and LayerNorm's, which start as 0 and 1; half keeps its value
+        parameter.data = (parameter.data + 0.1 * torch.randn_like(parameter)).half().float()
+    model.tie_weights()
+    rng = np.random.default_rng(6)
+    mask = (np.arange(10) < np.array([[10], [6], [3]])).astype(np.int64)
+    inputs = {
+        "input_ids": rng.integers(1, CONFIG.vocab_size, mask.shape) * mask,
+        "input_mask": mask,
+        "segment_ids": (np.arange(10) > 3) * mask,
+    }
+    with torch.no_grad():
+        outputs = model(
+            input_ids=torch.tensor(inputs["input_ids"]),
+            attention_mask=torch.tensor(mask),
+            token_type_ids=torch.tensor(inputs["segment_ids"]),
+            output_hidden_states=True,
+        )
+        pooled = model.bert.pooler(outputs.hidden_states[-1])
+    model.save_pretrained(FOLDER / "hugging_face")
+    (FOLDER / "hugging_face" / "generation_config.json").unlink(missing_ok=True)
+    np.savez_compressed(
+        FOLDER / "hugging_face" / "outputs.npz",
+        **{name: array.astype(np.int32) for name, array in inputs.items()},
+        hidden_states=torch.stack(outputs.hidden_states).numpy(),
+        pooled=pooled.numpy(),
+        mlm_logits=outputs.prediction_logits.numpy(),
+        nsp_logits=outputs.seq_relationship_logits.numpy(),
+    )
+
+    old = FOLDER / "hugging_face_old"
+    old.mkdir(exist_ok=True)
+    (old / "config.json").write_bytes((FOLDER / "hugging_face" / "config.json").read_bytes())
+    state = {
+        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): value.half()
+        for name, value in model.bert.state_dict().items()
+    }
+    state["embeddings.position_ids"] = torch.arange(16)[None]
+    torch.save(state, old / "pytorch_model.bin")
+
+    whole = torch.arange(12, dtype=torch.float32)
+    tensors = {
+        "float32": whole.reshape(3, 4),
+        "transposed": whole.reshape(3, 4).T,
+        "slice": whole[5:8],
+        "float16": whole.half(),
+        "bfloat16": whole.bfloat16(),
+        "int64": torch.arange(3),
+        "scalar": torch.tensor(7.0),
+        "empty": torch.zeros(0, 2),
+    }
+    torch.save(tensors, FOLDER / "tensors.bin")
+
+
+if __name__ == "__main__":
+    main()

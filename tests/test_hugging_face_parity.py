@@ -1,0 +1,111 @@
+"""Exported models, loaded by Hugging Face's transformers on PyTorch, compute what ours do.
+
+Neither library is among this project's requirements: without them these tests are skipped.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.interchange.export import export
+from bert_tf.interchange.pretrained import from_pretrained
+from bert_tf.model.heads import PretrainingModel, SpanModel
+from tests.exported import CLASSIFIER, CONFIG, ENCODER_ONLY, make_variables, write_run
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+pytestmark = [pytest.mark.slow, pytest.mark.computes]
+
+TEXTS = ["The river flows into the sea.", "Café, an unaffable 中 river?", "the"]
+LENGTH = 24
+ACTIVATIONS = ("gelu", "gelu_exact")
+
+
+def make_folder(tmp_path, kind, hidden_act="gelu"):
+    """A checkpoint of ours, and the folder that it was exported to."""
+    config = dataclasses.replace(CONFIG, hidden_act=hidden_act)
+    checkpoint = write_run(tmp_path / "run", make_variables(kind), config=config)
+    export(str(checkpoint), tmp_path / "out", replace=False)
+    return checkpoint, tmp_path / "out"
+
+
+def our_features(checkpoint):
+    return {name: tf.constant(value) for name, value in from_pretrained(checkpoint).features(TEXTS, LENGTH).items()}
+
+
+def filled(model, kind):
+    for variable, value in zip(model.variables, make_variables(kind)):
+        variable.assign(value)
+    return model
+
+
+def their_outputs(auto_class, folder):
+    """The outputs of transformers' model on its own tokenizer's input, the names of which loading complained about."""
+    model, report = auto_class.from_pretrained(folder, output_loading_info=True)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    inputs = tokenizer(TEXTS, padding="max_length", max_length=LENGTH, return_tensors="pt")
+    with torch.no_grad():
+        outputs = model.eval()(**inputs)
+    return outputs, {name for names in report.values() for name in names}
+
+
+def assert_close(ours, theirs):
+    np.testing.assert_allclose(np.asarray(ours), theirs.numpy(), atol=1e-5)
+
+
+@pytest.mark.parametrize("hidden_act", ACTIVATIONS)
+def test_pretraining_and_masked_words(tmp_path, hidden_act):
+    checkpoint, folder = make_folder(tmp_path, PretrainingModel, hidden_act)
+    model = filled(PretrainingModel(dataclasses.replace(CONFIG, hidden_act=hidden_act)), PretrainingModel)
+    positions = tf.tile(tf.range(LENGTH)[tf.newaxis], [len(TEXTS), 1])
+    mlm_logits, nsp_logits = model({**our_features(checkpoint), "masked_lm_positions": positions})
+    outputs, complaints = their_outputs(transformers.AutoModelForPreTraining, folder)
+    assert_close(mlm_logits, outputs.prediction_logits)
+    assert_close(nsp_logits, outputs.seq_relationship_logits)
+    assert complaints == set()
+    outputs, _ = their_outputs(transformers.AutoModelForMaskedLM, folder)
+    assert_close(mlm_logits, outputs.logits)
+
+
+def test_spans(tmp_path):
+    checkpoint, folder = make_folder(tmp_path, SpanModel)
+    start_logits, end_logits = filled(SpanModel(CONFIG), SpanModel)(our_features(checkpoint))
+    outputs, complaints = their_outputs(transformers.AutoModelForQuestionAnswering, folder)
+    assert_close(start_logits, outputs.start_logits)
+    assert_close(end_logits, outputs.end_logits)
+    assert complaints == set()
+
+
+def test_classes(tmp_path):
+    checkpoint, folder = make_folder(tmp_path, CLASSIFIER)
+    _, pooled = from_pretrained(checkpoint).encoder(our_features(checkpoint))
+    *_, weights, bias = make_variables(CLASSIFIER)
+    outputs, complaints = their_outputs(transformers.AutoModelForSequenceClassification, folder)
+    assert_close(tf.matmul(pooled, weights, transpose_b=True) + bias, outputs.logits)
+    assert complaints == set()
+
+
+def test_encoder(tmp_path):
+    checkpoint, folder = make_folder(tmp_path, ENCODER_ONLY)
+    sequence, pooled = from_pretrained(checkpoint).encoder(our_features(checkpoint))
+    outputs, complaints = their_outputs(transformers.AutoModel, folder)
+    assert_close(sequence, outputs.last_hidden_state)
+    assert_close(pooled, outputs.pooler_output)
+    assert complaints == set()
+
+
+def test_the_pipeline_fills_a_mask(tmp_path):
+    checkpoint, folder = make_folder(tmp_path, PretrainingModel)
+    best = transformers.pipeline("fill-mask", model=str(folder))("The river [MASK] into the sea.", top_k=1)[0]
+    model, pretrained = filled(PretrainingModel(CONFIG), PretrainingModel), from_pretrained(checkpoint)
+    features = pretrained.features(["the river x into the sea."], LENGTH)
+    features["input_ids"][0, 3] = pretrained.tokenizer.vocab["[MASK]"]
+    features["masked_lm_positions"] = np.array([[3]], np.int32)
+    logits, _ = model({name: tf.constant(value) for name, value in features.items()})
+    assert best["token"] == np.argmax(logits[0, 0])
+    assert best["score"] == pytest.approx(float(tf.nn.softmax(logits[0, 0])[best["token"]]), abs=1e-5)

@@ -1,0 +1,143 @@
+"""The weights a run starts from: found by any path, checked, loaded, and what was missing said."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from google_checkpoints import CONFIG, HEADS_OF_PRETRAINING, published_names, random_values, write_tf1
+
+from bert_tf.base.errors import UserError
+from bert_tf.config import BertConfig
+from bert_tf.interchange.initialise import choose_config, choose_vocabulary, find_weights, initialise_from
+from bert_tf.model.heads import PretrainingModel, SpanModel
+from bert_tf.run.checkpoint import CheckpointFolder, save_encoder
+
+HUGGING_FACE = Path(__file__).parent / "golden" / "hugging_face"
+
+
+class Notes:
+    """Stands for telemetry."""
+
+    def __init__(self):
+        self.notes, self.warnings = [], []
+        self.note, self.warning = self.notes.append, self.warnings.append
+
+
+@pytest.fixture(scope="module")
+def google(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("google")
+    return write_tf1(folder, random_values({**published_names(2), **HEADS_OF_PRETRAINING}))
+
+
+def test_every_kind_of_path(google, tmp_path):
+    for path in (google, google / "bert_model.ckpt"):
+        assert find_weights(path).source == str(google / "bert_model.ckpt")
+    model = PretrainingModel(CONFIG, seed=3)
+    companions = {"bert_config.json": CONFIG.to_json(), "vocab.txt": "[PAD]\n"}
+    run = CheckpointFolder(tmp_path / "checkpoints", keep=2, vocab_size=CONFIG.vocab_size, companions=companions)
+    saved = run.save(1, model.variables, {})
+    for path in (tmp_path, saved, saved / "bert_model.ckpt"):
+        weights = find_weights(path)
+        assert (weights.folder, weights.config, weights.vocab_file) == (saved, CONFIG, saved / "vocab.txt")
+    assert find_weights(HUGGING_FACE).config.hidden_act == "gelu_exact"
+
+
+def test_the_encoder_alone(tmp_path):
+    model = PretrainingModel(CONFIG, seed=3)
+    save_encoder(tmp_path, model.variables, CONFIG.vocab_size, {"bert_config.json": CONFIG.to_json()})
+    weights = find_weights(tmp_path / "pretrained")
+    assert weights.source.endswith("bert_model.ckpt-1") and weights.config == CONFIG
+    assert weights.shapes == dict(sorted(published_names(2).items()))
+    np.testing.assert_array_equal(weights.read("bert/pooler/dense/kernel"), model.bert.pooler.dense[0])
+
+
+def test_what_is_missing_and_unused_is_said_with_its_shape(google):
+    telemetry = Notes()
+    initialise_from(str(google), SpanModel(CONFIG), CONFIG.vocab_size, telemetry)
+    started, missing, unused = telemetry.notes
+    assert "39 variables loaded" in started and not telemetry.warnings
+    assert "left as initialised: cls/squad/output_weights [2, 8], cls/squad/output_bias [2]" in missing
+    assert "not used: " in unused and "cls/seq_relationship/output_weights [2, 8]" in unused
+    assert "cls/predictions/output_bias [19]" in unused
+    initialise_from(None, SpanModel(CONFIG), CONFIG.vocab_size, telemetry)
+    assert telemetry.notes[-1] == "starting from random weights"
+
+
+def changed(**changes):
+    return BertConfig(**{**CONFIG.to_dict(), **changes})
+
+
+@pytest.mark.parametrize(
+    "changes, words",
+    [
+        ({"num_attention_heads": 4}, "num_attention_heads=2, the model has 4"),
+        ({"vocab_size": 24}, r"word_embeddings is \[19, 8\], the model wants \[24, 8\]: the vocabulary"),
+        ({"intermediate_size": 16}, r"kernel is \[8, 12\], the model wants \[8, 16\]: they are of another model size"),
+    ],
+)
+def test_weights_of_another_model_are_refused(google, changes, words):
+    config = changed(**changes)
+    with pytest.raises(UserError, match=words):
+        initialise_from(str(google), SpanModel(config), config.vocab_size, Notes())
+
+
+def test_another_activation_is_a_warning(google):
+    telemetry, config = Notes(), changed(hidden_act="gelu_exact")
+    initialise_from(str(google), SpanModel(config), config.vocab_size, telemetry)
+    assert len(telemetry.warnings) == 1 and "hidden_act=gelu, the model computes gelu_exact" in telemetry.warnings[0]
+
+
+def test_a_checkpoint_of_something_else(tmp_path):
+    write_tf1(tmp_path, {"my/kernel": np.zeros([2, 2], np.float32)})
+    with pytest.raises(UserError, match="holds none of the model's variables"):
+        initialise_from(str(tmp_path), SpanModel(CONFIG), CONFIG.vocab_size, Notes())
+
+
+def test_records_of_another_vocabulary_are_refused(tmp_path):
+    folder = shutil.copytree(HUGGING_FACE, tmp_path / "model")
+    (folder / "vocab.txt").write_text("[PAD]\ncat\n")
+    model = PretrainingModel(find_weights(folder).config)
+    initialise_from(str(folder), model, 23, Notes(), "[PAD]\ncat\n")
+    with pytest.raises(UserError, match="another vocabulary than the records: piece 1 is 'cat'"):
+        initialise_from(str(folder), model, 23, Notes(), "[PAD]\ndog\n")
+
+
+def test_what_is_no_model_is_named(google, tmp_path):
+    for name in ("model.zip", "model.tar.gz"):
+        (tmp_path / name).write_bytes(b"x")
+        with pytest.raises(UserError, match=f"^--init_checkpoint=.*{name}: is an archive; unpack it"):
+            find_weights(tmp_path / name)
+    with pytest.raises(UserError, match="is a single file; name its folder"):
+        find_weights(HUGGING_FACE / "model.safetensors")
+    shutil.copy(HUGGING_FACE / "config.json", tmp_path)
+    with pytest.raises(UserError, match="config.json, but neither model.safetensors nor pytorch_model.bin"):
+        find_weights(tmp_path)
+    with pytest.raises(UserError, match="there is neither nowhere.index nor a folder"):
+        find_weights(tmp_path / "nowhere")
+    for name in ("model.ckpt-1", "model.ckpt-2"):
+        shutil.copy(google / "bert_model.ckpt.index", tmp_path / f"{name}.index")
+    with pytest.raises(UserError, match="several checkpoints lie there .model.ckpt-1, model.ckpt-2."):
+        find_weights(tmp_path)
+
+
+def test_configuration_and_vocabulary(google, tmp_path):
+    weights = find_weights(google)
+    assert choose_config(None, weights) == CONFIG
+    assert choose_config(str(HUGGING_FACE / "config.json"), weights).vocab_size == 23
+    published = {
+        **CONFIG.to_dict(),
+        "directionality": "bidi",
+        "pooler_fc_size": 768,
+        "pooler_type": "first_token_transform",
+    }
+    (tmp_path / "bert_config.json").write_text(json.dumps(published))
+    assert choose_config(str(tmp_path / "bert_config.json"), None) == CONFIG
+    (tmp_path / "vocab.txt").write_text("[PAD]\n")
+    assert choose_vocabulary(str(tmp_path / "vocab.txt"), weights) == tmp_path / "vocab.txt"
+    for choose, flag in ((choose_config, "bert_config_file"), (choose_vocabulary, "vocab_file")):
+        with pytest.raises(UserError, match=f"--{flag} is required where no --init_checkpoint"):
+            choose(None, None)
+    with pytest.raises(UserError, match="vocab.txt does not exist; give the model's vocab.txt with --vocab_file"):
+        choose_vocabulary(None, weights)

@@ -1,0 +1,90 @@
+"""`bert_tf.from_pretrained`."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from google_checkpoints import CONFIG, published_names, random_values, write_tf1
+
+import bert_tf
+from bert_tf.base.errors import UserError
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+UNCASED = [*SPECIAL, *"the cat dog sat ran a in ##s . 猫 犬 über ñ уж".split()]
+CASED = [*SPECIAL, *"the The Cat dog sat ran a in ##s . 猫 犬 Über Ñ".split()]
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture
+def google(tmp_path):
+    folder = write_tf1(tmp_path, random_values(published_names(2)))
+    (folder / "vocab.txt").write_text("\n".join(UNCASED) + "\n", encoding="utf-8")
+    return folder
+
+
+def test_importing_the_package_imports_no_tensorflow():
+    check = (
+        "import sys, bert_tf\n"
+        "heavy = {'tensorflow', 'keras', 'numpy', 'safetensors'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+        "try: bert_tf.nothing\n"
+        "except AttributeError as error: assert 'nothing' in str(error)\n"
+        "else: raise AssertionError\n"
+    )
+    subprocess.run([sys.executable, "-c", check], cwd=ROOT, check=True)
+
+
+def test_features_and_numbers(google):
+    bert = bert_tf.from_pretrained(google)
+    features = bert.features(["The cats sat in a dog.", "", "cat " * 20], max_seq_length=10)
+    pieces = bert.tokenizer.convert_ids_to_tokens(features["input_ids"][0])
+    assert pieces == "[CLS] the cat ##s sat in a dog . [SEP]".split()
+    assert features["input_mask"].sum(axis=1).tolist() == [10, 2, 10]
+    assert features["input_ids"][2, -1] == bert.tokenizer.vocab["[SEP]"]
+    values = random_values(published_names(2))
+    words = values["bert/embeddings/word_embeddings"][features["input_ids"]]
+    embedded = words + values["bert/embeddings/position_embeddings"][:10]
+    embedded += values["bert/embeddings/token_type_embeddings"][0]
+    centred = embedded - embedded.mean(axis=-1, keepdims=True)
+    expected = centred / np.sqrt(np.square(centred).mean(axis=-1, keepdims=True) + 1e-12)
+    expected = expected * values["bert/embeddings/LayerNorm/gamma"] + values["bert/embeddings/LayerNorm/beta"]
+    np.testing.assert_allclose(bert.encoder.hidden_states(features)[0], expected, atol=1e-5)
+
+
+def test_casing_is_the_vocabularys(google):
+    """Uncased and cased, with ideographs and letters of other scripts, as multilingual vocabularies have them."""
+    assert bert_tf.from_pretrained(google).tokenizer.tokenize("Über 猫犬 Cat") == ["[UNK]", "猫", "犬", "cat"]
+    (google / "vocab.txt").write_text("\n".join(CASED) + "\n", encoding="utf-8")
+    cased = bert_tf.from_pretrained(google)
+    assert cased.tokenizer.tokenize("Über 猫犬 Cat cat") == ["Über", "猫", "犬", "Cat", "[UNK]"]
+    with pytest.raises(UserError, match="pieces with capital letters"):
+        bert_tf.from_pretrained(google, do_lower_case=True)
+
+
+def test_a_folder_of_hugging_face_says_its_casing(tmp_path):
+    folder = shutil.copytree(ROOT / "tests/golden/hugging_face", tmp_path / "model")
+    with pytest.raises(UserError, match="vocab.txt does not exist"):
+        bert_tf.from_pretrained(folder)
+    (folder / "vocab.txt").write_text("\n".join([*CASED, "x", "y", "Z", "w"]) + "\n", encoding="utf-8")
+    (folder / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+    bert = bert_tf.from_pretrained(folder)
+    assert bert.tokenizer.do_lower_case is False and bert.encoder.config.hidden_act == "gelu_exact"
+    (folder / "tokenizer_config.json").write_text('{"do_lower_case": true}')
+    with pytest.raises(UserError, match="pieces with capital letters"):
+        bert_tf.from_pretrained(folder)
+
+
+def test_bad_folders(google, tmp_path):
+    (google / "vocab.txt").write_text("\n".join(UNCASED[:-1]) + "\n", encoding="utf-8")
+    with pytest.raises(UserError, match=f"has 18 pieces, the model has {CONFIG.vocab_size}"):
+        bert_tf.from_pretrained(google)
+    (google / "vocab.txt").write_text("\n".join(UNCASED) + "\n", encoding="utf-8")
+    values = {name: value for name, value in random_values(published_names(2)).items() if "layer_1" not in name}
+    write_tf1(google, values)
+    with pytest.raises(UserError, match=r"lacks bert/encoder/layer_1/.* \(16 variables in all\)"):
+        bert_tf.from_pretrained(google)
+    with pytest.raises(UserError, match="^folder=.*nowhere: there is neither"):
+        bert_tf.from_pretrained(tmp_path / "nowhere")

@@ -1,0 +1,151 @@
+"""PyTorch's files: the tensors that PyTorch wrote, and nothing that a file brings along is run."""
+
+import collections
+import os
+import pickle
+import shutil
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bert_tf.base.errors import UserError
+from bert_tf.interchange.torch_file import open_torch_file
+
+TENSORS = Path(__file__).parent / "golden" / "tensors.bin"  # of make_hugging_face_folders.py
+
+
+def test_tensors_as_pytorch_wrote_them():
+    found = {name: tensor.read() for name, tensor in open_torch_file(TENSORS).items()}
+    numbers = np.arange(12, dtype=np.float32)
+    expected = {
+        "float32": numbers.reshape(3, 4),
+        "transposed": numbers.reshape(3, 4).T,
+        "slice": numbers[5:8],
+        "float16": numbers,
+        "bfloat16": numbers,
+        "int64": np.arange(3),
+        "scalar": np.float32(7.0),
+        "empty": np.zeros([0, 2]),
+    }
+    assert list(found) == list(expected)
+    for name, array in found.items():
+        assert array.shape == expected[name].shape
+        np.testing.assert_array_equal(array.astype(np.float32), expected[name], err_msg=name)
+    assert {name: str(found[name].dtype) for name in ("float16", "bfloat16", "int64")} == {
+        "float16": "float16",
+        "bfloat16": "bfloat16",
+        "int64": "int64",
+    }
+
+
+class Call:
+    """Pickles as a call of `function`."""
+
+    def __init__(self, function, *arguments):
+        self._call = function, arguments
+
+    def __reduce__(self):
+        return self._call
+
+
+def write(path, content, data=b"\0" * 16):
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("archive/data.pkl", content if isinstance(content, bytes) else pickle.dumps(content, 2))
+        archive.writestr("archive/data/0", data)
+    return path
+
+
+@pytest.mark.parametrize("protocol", [0, 2, 4])
+def test_a_file_that_would_run_a_command_is_refused_and_runs_nothing(tmp_path, protocol):
+    made = tmp_path / "made_by_the_file"
+    evil = pickle.dumps({"weight": Call(os.system, f"touch {made}")}, protocol)
+    path = write(tmp_path / "pytorch_model.bin", evil)
+    with pytest.raises(UserError, match=r"asks for posix.system, which describes no tensor; it is refused"):
+        open_torch_file(path)
+    assert not made.exists()
+    pickle.loads(evil)  # what it would have done
+    assert made.exists()
+
+
+@pytest.mark.parametrize(
+    "function, arguments",
+    [
+        (eval, ("1",)),
+        (getattr, ("x", "y")),
+        (open, ("made", "w")),
+        (np.load, ("x",)),
+        (collections.Counter, ("x",)),
+        (shutil.rmtree, ("made",)),
+    ],
+)
+def test_nothing_but_tensors_can_be_named(tmp_path, monkeypatch, function, arguments):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=f"{function.__name__}, which describes no tensor"):
+        open_torch_file(write(tmp_path / "x.bin", [Call(function, *arguments)]))
+    assert os.listdir(tmp_path) == ["x.bin"]
+
+
+def tensor_pickle(storage_size, offset, shape, strides):
+    """A pickle with one float32 tensor, as torch.save writes it (protocol 2)."""
+
+    class Pickler(pickle.Pickler):
+        def persistent_id(self, value):
+            return ("storage", FloatStorage, "0", "cpu", storage_size) if value == "the storage" else None
+
+    class FloatStorage:
+        pass
+
+    class Rebuild:
+        def __reduce__(self):
+            return _rebuild_tensor_v2, ("the storage", offset, shape, strides, False, {})
+
+    FloatStorage.__module__, FloatStorage.__qualname__ = "torch", "FloatStorage"
+    return Pickler, FloatStorage, Rebuild
+
+
+def _rebuild_tensor_v2():
+    pass
+
+
+def write_tensor(path, monkeypatch, *layout):
+    import io
+    import sys
+    import types
+
+    pickler, storage, rebuild = tensor_pickle(4, *layout)
+    torch, utils = types.ModuleType("torch"), types.ModuleType("torch._utils")
+    torch.FloatStorage, utils._rebuild_tensor_v2 = storage, _rebuild_tensor_v2
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.setitem(sys.modules, "torch._utils", utils)
+    monkeypatch.setattr(_rebuild_tensor_v2, "__module__", "torch._utils")
+    stream = io.BytesIO()
+    pickler(stream, 2).dump({"w": rebuild()})
+    monkeypatch.undo()
+    return write(path, stream.getvalue(), np.arange(4, dtype=np.float32).tobytes())
+
+
+def test_a_tensor_outside_of_its_storage_is_refused(tmp_path, monkeypatch):
+    path = tmp_path / "x.bin"
+    sound = open_torch_file(write_tensor(path, monkeypatch, 0, (2, 2), (1, 2)))["w"].read()
+    np.testing.assert_array_equal(sound, [[0, 2], [1, 3]])
+    for layout in ((1, (2, 2), (1, 2)), (0, (5,), (1,)), (-1, (2,), (1,)), (0, (2,), (-1,)), (0, (2, 2), (1,))):
+        with pytest.raises(UserError, match="cannot be read as a PyTorch file"):
+            open_torch_file(write_tensor(path, monkeypatch, *layout))
+
+
+def test_what_is_no_state_dict(tmp_path):
+    path = tmp_path / "x.bin"
+    for content in ({}, {"epoch": 3}, {"model": {}}):
+        with pytest.raises(UserError, match="is no dictionary of tensors alone"):
+            open_torch_file(write(path, content))
+    for damaged in (b"", b"version https://git-lfs.github.com/spec/v1", TENSORS.read_bytes()[:-30]):
+        path.write_bytes(damaged)
+        with pytest.raises(UserError, match="cannot be read as a PyTorch file"):
+            open_torch_file(path)
+    flipped = bytearray(TENSORS.read_bytes())
+    flipped[flipped.index(np.arange(12, dtype=np.float32).tobytes()) + 5] ^= 1
+    path.write_bytes(flipped)
+    with pytest.raises(UserError, match="data/0 is damaged"):
+        open_torch_file(path)["float32"].read()
