@@ -162,7 +162,7 @@ def test_length_that_is_too_long_ends_where_the_file_does(server, tmp_path, wait
     get(server, tmp_path)
     assert is_whole(tmp_path)
     server.add("/file.bin", CONTENT, ranges=False).lie_bytes = 1000
-    with pytest.raises(UserError, match=r"(1,000 more bytes were to come\)|of 1,049,576 bytes), 5 times"):
+    with pytest.raises(UserError, match=r"1,000 more bytes were to come\), 5 times"):
         get(server, tmp_path / "b")
     assert not (tmp_path / "b/file.bin").exists()
 
@@ -207,7 +207,7 @@ def test_no_network_says_so(tmp_path, waits):
     server.stop()
     with pytest.raises(
         UserError,
-        match=r"/file.bin: no answer \(Connection refused\), 5 times.*"
+        match=r"/file.bin: connection failed \(Connection refused\), 5 times.*"
         "put it there as",
     ):
         get(server, tmp_path)
@@ -235,15 +235,12 @@ def test_full_disk_keeps_what_has_come(server, tmp_path, monkeypatch):
     assert is_whole(tmp_path)
 
 
-def test_text_is_tried_again_and_bounded(server, monkeypatch, waits):
+def test_text_is_tried_again(server, waits):
     page = server.add("/list.html", b"<a href='x'>")
     page.statuses, page.drop_after = [(502, {})], [3]
     assert fetch.Client().text(server.url("/list.html"), "way out") == "<a href='x'>"
     with pytest.raises(fetch.NotThereError, match="way out"):
         fetch.Client().text(server.url("/nothing"), "way out")
-    monkeypatch.setattr(fetch, "_LARGEST_TEXT_BYTES", 5)
-    with pytest.raises(UserError, match="too many for a list of files"):
-        fetch.Client().text(server.url("/list.html"), "way out")
 
 
 def test_killed_download_goes_on_with_the_same_bytes(server, tmp_path):
