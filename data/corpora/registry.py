@@ -47,24 +47,6 @@ def open_corpus(options: argparse.Namespace, working_dir: Path) -> Opened:
     return corpus, paths, {"keep_duplicates": options.keep_duplicates, **arguments}
 
 
-def find_dumps(folder: Path, dataset: str, *, needed: bool = True) -> list[Path]:
-    """The files of a wiki's dump; if none has a dump's name, the only .xml or .xml.bz2 file in `folder`.
-
-    Raises:
-      UserError: there are several such files, or none although `needed`.
-    """
-    found = wiki.placed_dumps(folder, dataset)
-    others = sorted(path for path in folder.glob("[!.]*") if path.name.endswith((".xml", ".xml.bz2")))
-    if not found and len(others) > 1:
-        raise UserError(
-            f"{folder}: which of {', '.join(path.name for path in others)} is the dump? Rename it to "
-            f"{dataset}.xml or {dataset}.xml.bz2, or move the others away"
-        )
-    if not found and others:
-        print(f"taking {others[0]} as the dump", flush=True)
-    return found or others or (wiki.find_dumps(folder, dataset) if needed else [])
-
-
 def _encoding(options: argparse.Namespace) -> dict[str, Any]:
     return {name: getattr(options, name) for name in ENCODING_OPTIONS}
 
@@ -77,7 +59,7 @@ def _open_wiki(dataset: str, working_dir: Path, options: argparse.Namespace) -> 
         clean = functools.partial(wiki.clean_extracted, **report)
         corpus = Corpus(functools.partial(wiki.read_extracted, paths), clean, total_size(paths), [])
         return corpus, paths, {"skip_wikiextractor": True, **report}
-    paths = find_dumps(working_dir / "download" / dataset, dataset)
+    paths = wiki.find_dumps(working_dir / "download" / dataset, dataset)
     damages: list[str] = []
     batches = functools.partial(wiki.read_batches, paths, damages, **report)
     clean = functools.partial(wiki.clean_batch, **report)

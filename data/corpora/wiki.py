@@ -18,6 +18,7 @@ from data.corpora.xml_files import XmlFile
 
 # Each dataset's wiki, as in the file names of published dumps.
 WIKIS = {"wikicorpus_en": "enwiki", "wikicorpus_zh": "zhwiki"}
+_PUBLISHED = re.compile(r"-pages-articles.*\.xml(-p\d+p\d+)?(\.bz2)?$")
 _REDIRECT = re.compile(r"\s*#\s*(REDIRECT|重定向|重新導向)", re.IGNORECASE)
 
 
@@ -30,34 +31,33 @@ class Page(NamedTuple):
     text: str
 
 
-def placed_dumps(folder: Path, dataset: str) -> list[Path]:
-    """The dump in `folder`: <dataset>.xml(.bz2), else files with the names of published dumps; perhaps none."""
+def find_dumps(folder: Path, dataset: str, *, needed: bool = True) -> list[Path]:
+    """The dump in `folder`: <dataset>.xml(.bz2), else files named as published, else the only .xml or .xml.bz2 file.
+
+    Raises:
+      UserError: there is none although it is `needed`, or several files may be the dump.
+    """
+    wiki = WIKIS[dataset]
     for name in (f"{dataset}.xml", f"{dataset}.xml.bz2"):
         if (folder / name).is_file():
             return [folder / name]
-    return [
-        path
-        for path in sorted(folder.glob(f"{WIKIS[dataset]}-*-pages-articles*.xml*"))
-        if re.search(r"\.xml(-p\d+p\d+)?(\.bz2)?$", path.name)
-    ]
-
-
-def find_dumps(folder: Path, dataset: str) -> list[Path]:
-    """As `placed_dumps`.
-
-    Raises:
-      UserError: there is no dump.
-    """
-    found = placed_dumps(folder, dataset)
-    if not found:
-        wiki = WIKIS[dataset]
+    published = [path for path in sorted(folder.glob(f"{wiki}-*")) if _PUBLISHED.search(path.name)]
+    others = sorted(path for path in folder.glob("[!.]*") if path.name.endswith((".xml", ".xml.bz2")))
+    if published or (not others and not needed):
+        return published
+    if len(others) > 1:
         raise UserError(
-            f"{folder} holds no Wikipedia dump: bertPrep.py --action=download --dataset={dataset} "
-            f"fetches the newest one; or put {dataset}.xml.bz2 (or .xml, or the published {wiki}-"
-            f"<date>-pages-articles.xml.bz2, in one or several files) there, from "
-            f"dumps.wikimedia.org/{wiki}"
+            f"{folder}: which of {', '.join(path.name for path in others)} is the dump? Rename it to "
+            f"{dataset}.xml or {dataset}.xml.bz2, or move the others away"
         )
-    return found
+    if not others:
+        raise UserError(
+            f"{folder} holds no Wikipedia dump: bertPrep.py --action=download --dataset={dataset} fetches the newest "
+            f"one; or put {dataset}.xml.bz2 (or .xml, or the published {wiki}-<date>-pages-articles.xml.bz2, in one "
+            f"or several files) there, from dumps.wikimedia.org/{wiki}"
+        )
+    print(f"taking {others[0]} as the dump", flush=True)
+    return others
 
 
 class _PageBuilder:
