@@ -16,7 +16,6 @@ from typing import Any
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import sha256_of_file
-from bert_tf.base.progress import Progress
 from bert_tf.text.tokenizer import open_tokenizer
 from bert_tf.text.vocabulary import check_casing
 from data.corpora import formatting, registry, sample
@@ -26,7 +25,7 @@ from data.instances import pretraining_examples as examples
 from data.instances import vocabulary
 from data.running.entries import FileEntry, InputFile, Manifest, VocabEntry, describe_input, read_manifest
 from data.running.manifest import Stage
-from data.running.workers import ProcessPool, Workers
+from data.running.workers import ProcessPool, Workers, make_files
 from data.sharding import sharding
 
 DEFAULT_SHARDS = (1472, 1472)
@@ -100,16 +99,10 @@ def _make_sample(folder: Path) -> None:
         folder / "manifest.json",
         {"seed": sample.SEED},
         [],
-        outputs_to_delete=str(folder),
         temporary_files=[f"{n}*" for n in names],
     ) as stage:
         if not _already_done(stage):
             _print_done("sample", sample.write_sample(stage, folder, sample.SEED), folder)
-
-
-def _require_made(path: Path, action: str, dataset: str) -> None:
-    if not path.is_file():
-        raise UserError(f"{path} does not exist: run bertPrep.py --action={action} --dataset={dataset} first")
 
 
 def run_text_formatting(options: argparse.Namespace, layout: Layout) -> None:
@@ -158,7 +151,8 @@ def _formatted_inputs(dataset: str, layout: Layout) -> tuple[list[Path], list[In
                 "and run --action=text_formatting --dataset=bookscorpus, or continue with Wikipedia "
                 "alone: --dataset=wikicorpus_en"
             )
-        _require_made(path, "text_formatting", corpus)
+        if not path.is_file():
+            raise UserError(f"{path} does not exist: run bertPrep.py --action=text_formatting --dataset={corpus} first")
         manifest = read_manifest(layout.formatted_manifest(corpus))
         made = {entry.file: entry for entry in manifest.entries} if manifest else {}
         entry = made.get(path.name)
@@ -185,13 +179,7 @@ def run_sharding(options: argparse.Namespace, layout: Layout) -> None:
     paths, inputs = _formatted_inputs(dataset, layout)
     folder = layout.sharded / dataset
     with Stage(
-        "sharding",
-        dataset,
-        folder / "manifest.json",
-        settings._asdict(),
-        inputs,
-        outputs_to_delete=str(folder),
-        temporary_files=_shard_globs(dataset),
+        "sharding", dataset, folder / "manifest.json", settings._asdict(), inputs, temporary_files=_shard_globs(dataset)
     ) as stage:
         if not _already_done(stage):
             counts = sharding.shard_corpus(stage, dataset, paths, settings, workers_of(options, layout))
@@ -302,35 +290,14 @@ def run_create_tfrecord_files(options: argparse.Namespace, layout: Layout) -> No
     tokenizer = open_tokenizer(vocab_file)
     check_casing(tokenizer.inv_vocab, bool(options.do_lower_case), vocab_file)
     vocab = VocabEntry(tokenizer.vocab_size, sha256_of_file(vocab_file))
-    dupe_factor = options.dupe_factor
-    if dupe_factor is None:
-        dupe_factor = 1 if options.masking == "dynamic" else examples.ExampleSettings.dupe_factor
-    settings = examples.ExampleSettings(
-        vocab_file=str(vocab_file.resolve()),
-        do_lower_case=bool(options.do_lower_case),
-        max_seq_length=options.max_seq_length,
-        max_predictions_per_seq=options.max_predictions_per_seq,
-        dupe_factor=dupe_factor,
-        masked_lm_prob=options.masked_lm_prob,
-        random_seed=options.random_seed,
-        masking=options.masking,
-        whole_word_masking=options.whole_word_masking,
-        max_ngram_size=options.max_ngram_size,
-    )
-    arguments = {
-        name: getattr(settings, name)
-        for name in (
-            "max_seq_length",
-            "max_predictions_per_seq",
-            "do_lower_case",
-            "masked_lm_prob",
-            "dupe_factor",
-            "random_seed",
-            "masking",
-            "whole_word_masking",
-            "max_ngram_size",
-        )
-    }
+    names = [field.name for field in dataclasses.fields(examples.ExampleSettings)]
+    given = {name: value for name, value in vars(options).items() if name in names and value is not None}
+    if options.masking == "dynamic":
+        given.setdefault("dupe_factor", 1)
+    given.update(vocab_file=str(vocab_file.resolve()), do_lower_case=bool(options.do_lower_case))
+    settings = examples.ExampleSettings(**given)
+    own = ("vocab_file", "short_seq_prob")
+    arguments = {name: value for name, value in dataclasses.asdict(settings).items() if name not in own}
     folder = layout.tfrecord / tfrecord_folder(settings, sharded) / dataset
     with Stage(
         "create_tfrecord_files",
@@ -338,7 +305,6 @@ def run_create_tfrecord_files(options: argparse.Namespace, layout: Layout) -> No
         folder / "manifest.json",
         arguments,
         inputs,
-        outputs_to_delete=str(folder),
         vocab=vocab,
         temporary_files=[*_shard_globs(dataset), "vocab.*"],
     ) as stage:
@@ -347,15 +313,9 @@ def run_create_tfrecord_files(options: argparse.Namespace, layout: Layout) -> No
         # A copy in the working directory, which workers on other machines see; they may not see the original.
         settings = dataclasses.replace(settings, vocab_file=str(vocabulary.copy_vocab(vocab_file, folder)))
         shards = _make_all_records(stage, sharded, layout.sharded / dataset, settings, workers_of(options, layout))
-        counts: dict[str, Any] = examples.total_counts(
-            entry.details["counts"] for entries in shards.values() for entry in entries
-        )
-        counts.update(
-            {
-                f"num_instances_{split}": sum(e.counts["num_instances"] for e in entries)
-                for split, entries in shards.items()
-            }
-        )
+        counts = examples.total_counts(entry.details["counts"] for entries in shards.values() for entry in entries)
+        for split, entries in shards.items():
+            counts[f"num_instances_{split}"] = sum(entry.counts["num_instances"] for entry in entries)
         stage.complete(counts, shards)
         _print_done("records", counts, folder)
 
@@ -377,15 +337,7 @@ def _make_all_records(
     ]
     make = functools.partial(_make_records, settings=settings)
     total = sum(map(len, names.values()))
-    with Progress(
-        total=total,
-        initial=total - len(tasks),
-        unit="shards",
-        description=f"records of length {settings.max_seq_length}",
-    ) as bar:
-        for entry in workers.map_in_order(make, tasks):
-            stage.add(entry)
-            bar.update(1)
+    make_files(stage, workers, make, tasks, total, f"records of length {settings.max_seq_length}")
     return {split: [stage.finished[name] for name in of_split] for split, of_split in names.items()}
 
 

@@ -92,7 +92,7 @@ class _Collection:
         self.dataset, self.folder, self.client = dataset, folder, client
         self._names: list[str] = []
 
-    def make(self, fetch_all: Callable[[], object], names: Callable[[], Iterable[str]] = tuple) -> None:
+    def make(self, fetch_all: Callable[[], None], names: Callable[[], Iterable[str]] = tuple) -> None:
         """Has all files fetched or taken and writes the manifest, unless it lists all already, also `names()`."""
         with Stage(
             "download",
@@ -100,7 +100,6 @@ class _Collection:
             self.folder / "manifest.json",
             {},
             [],
-            outputs_to_delete=str(self.folder),
             temporary_files=["**/*.part.json*"],
             of_any_program=True,
         ) as self._stage:
@@ -194,11 +193,19 @@ def _print_placed(files: _Collection, paths: Sequence[Path]) -> None:
 
 
 def _download_files(files: _Collection, source: Files) -> None:
-    files.make(lambda: [files.take_or_fetch(remote) for remote in source.files])
+    def fetch_all() -> None:
+        for remote in source.files:
+            files.take_or_fetch(remote)
+
+    files.make(fetch_all)
 
 
 def _download_archives(files: _Collection, source: Archives) -> None:
-    files.make(lambda: [files.fetch_archive(archive) for archive in source.archives])
+    def fetch_all() -> None:
+        for archive in source.archives:
+            files.fetch_archive(archive)
+
+    files.make(fetch_all)
 
 
 def _download_mrpc(files: _Collection, source: Paraphrases) -> None:
@@ -220,7 +227,12 @@ def _download_dump(files: _Collection, source: Dump) -> None:
         _print_placed(files, placed)
         return
     name = f"{files.dataset}.xml.bz2"
-    files.make(lambda: files.needs(name) and files.fetch(_newest_dump(source, name, files)))
+
+    def fetch_all() -> None:
+        if files.needs(name):
+            files.fetch(_newest_dump(source, name, files))
+
+    files.make(fetch_all)
 
 
 def _newest_dump(source: Dump, name: str, files: _Collection) -> RemoteFile:

@@ -66,16 +66,16 @@ class ExampleSettings:
     """
 
     vocab_file: str
-    do_lower_case: bool = True
     max_seq_length: int = 128
     max_predictions_per_seq: int = 20
-    dupe_factor: int = 5
+    do_lower_case: bool = True
     masked_lm_prob: float = 0.15
-    short_seq_prob: float = 0.1
+    dupe_factor: int = 5
     random_seed: int = 12345
     masking: str = "static"
     whole_word_masking: bool = False
     max_ngram_size: int = 1
+    short_seq_prob: float = 0.1
 
     def __post_init__(self) -> None:
         shortest = _NUM_MARKERS + _SHORTEST_TARGET

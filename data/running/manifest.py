@@ -101,6 +101,7 @@ class Stage:
 
     A context manager that holds the stage's lock and turns disk errors into user errors.
     `finished` maps a file's name (relative to the manifest's folder) to its entry.
+    `outputs_to_delete`: what to delete to make the files anew; default: the manifest's folder.
     `of_any_program`: the bytes do not depend on this program's version (downloads).
 
     Raises (on entering):
@@ -115,7 +116,7 @@ class Stage:
         arguments: Mapping[str, Any],
         inputs: Sequence[InputFile],
         *,
-        outputs_to_delete: str,
+        outputs_to_delete: str = "",
         temporary_files: Sequence[str] = (),
         vocab: VocabEntry | None = None,
         of_any_program: bool = False,
@@ -125,7 +126,7 @@ class Stage:
         self.finished: dict[str, FileEntry] = {}
         self.checkpoint: dict[str, Any] | None = None
         self.is_done = False
-        self._outputs_to_delete = outputs_to_delete
+        self._outputs_to_delete = outputs_to_delete or self.folder
         self._temporary_files = (*temporary_files, f"{manifest_path.name}*", f".{manifest_path.name}*")
         self._journal_path = journal_path(manifest_path)
         self._lock_path = _beside(manifest_path, ".lock")

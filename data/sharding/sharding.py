@@ -26,7 +26,7 @@ from bert_tf.base.progress import Progress
 from data.corpora.text_files import LARGEST_DOCUMENT_BYTES, document_too_large
 from data.running.entries import FileEntry
 from data.running.manifest import Stage
-from data.running.workers import Workers
+from data.running.workers import Workers, make_files
 from data.sharding import sentences
 
 SPLITS = ("training", "test")
@@ -256,12 +256,7 @@ def shard_corpus(
     names = shard_names(dataset, settings)
     write = functools.partial(_write_shard, segmentation_method=settings.segmentation_method)
     tasks = _tasks(stage, dataset, paths, index, assignment, settings)
-    with Progress(
-        total=len(names), initial=len(stage.finished), unit="shards", description=f"sharding {dataset}"
-    ) as bar:
-        for entry in workers.map_in_order(write, tasks):
-            stage.add(entry)
-            bar.update(1)
+    make_files(stage, workers, write, tasks, len(names), f"sharding {dataset}")
     shards = {split: [stage.finished[name] for of, _, name in names if of == split] for split in SPLITS}
     entries = [entry for split in SPLITS for entry in shards[split]]
     counts = {
