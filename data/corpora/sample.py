@@ -100,93 +100,52 @@ class Relation(NamedTuple):
     questions: tuple[str, ...]
 
 
+# A relation and its family of words; then sentences that state a fact, mention it again, and ask for it.
 # {t} is the town, {x} the fact.
-_RELATIONS: dict[str, Relation] = {
-    "river": Relation(
-        "river",
-        (
-            "{t} lies on the river {x}.",
-            "The river {x} flows through {t}.",
-            "The houses of {t} stand on both banks of the {x}.",
-        ),
-        ("Every spring the {x} floods the lower streets.", "Children learn to swim in the {x}."),
-        ("Which river flows through {t}?", "On which stream does {t} lie?", "What water do the bridges of {t} cross?"),
-    ),
-    "trade": Relation(
-        "trade",
-        ("Its craftsmen make {x}.", "The people live by making {x}.", "{t} is known far away for its {x}."),
-        ("In a good year ten thousand {x} leave the gates.", "Nobody else sells such fine {x}."),
-        (
-            "What do the craftsmen of {t} make?",
-            "For which goods is {t} known?",
-            "What do the workshops of {t} produce?",
-        ),
-    ),
-    "dish": Relation(
-        "dish",
-        ("On holidays every family eats {x}.", "The favourite food of {t} is {x}.", "Guests of {t} are served {x}."),
-        ("Travellers say that one never forgets the taste of the {x}.", "Even the poorest table has some {x}."),
-        ("What is the favourite food of {t}?", "What are guests in {t} served?", "What do families in {t} eat?"),
-    ),
-    "emblem": Relation(
-        "animal",
-        ("The shield of {t} shows a {x}.", "A {x} is painted on the gate of {t}.", "{t} has a {x} as its emblem."),
-        ("An old tale tells how a {x} woke the guards at night.", "Soldiers wear a small {x} on their hats."),
-        (
-            "Which animal does the shield of {t} show?",
-            "What animal is the emblem of {t}?",
-            "What creature does the seal of {t} bear?",
-        ),
-    ),
-    "founder": Relation(
-        "name",
-        (
-            "{t} was founded by {x} the Elder.",
-            "The first stone was laid by a shepherd named {x}.",
-            "Its founder was called {x}.",
-        ),
-        ("A statue of {x} stands before the town hall.", "Many a child is still named {x}."),
-        ("Who founded {t}?", "Who built the first house of {t}?", "Who was the founder of {t}?"),
-    ),
-    "material": Relation(
-        "material",
-        (
-            "The walls of {t} are made of {x}.",
-            "Masons built its towers from {x}.",
-            "The market hall of {t} is built of {x}.",
-        ),
-        ("When it rains, the {x} begins to shine.", "The {x} was brought from the hills on sledges."),
-        (
-            "What are the walls of {t} made of?",
-            "From what did masons build {t}?",
-            "What are the houses of {t} built of?",
-        ),
-    ),
-    "feast": Relation(
-        "feast",
-        (
-            "In autumn the town holds a festival of {x}.",
-            "Once a year {t} celebrates with {x}.",
-            "The great feast of {t} is famous for {x}.",
-        ),
-        ("The best of all in {x} wins a silver cup.", "Strangers may take part in the {x} for a penny."),
-        (
-            "What is the feast of {t} famous for?",
-            "With what does {t} celebrate once a year?",
-            "What is the festival of {t} held for?",
-        ),
-    ),
-    "colour": Relation(
-        "colour",
-        ("The flag of {t} is {x}.", "Its banners are {x}.", "The people of {t} like to dress in {x}."),
-        ("From afar one sees nothing but {x}.", "Painters come for this {x} alone."),
-        (
-            "What colour is the flag of {t}?",
-            "Which colour do the people of {t} like to wear?",
-            "What shade are the banners of {t}?",
-        ),
-    ),
-}
+_RELATION_LINES = """
+river river
+    {t} lies on the river {x}. | The river {x} flows through {t}. | The houses of {t} stand on both banks of the {x}.
+    Every spring the {x} floods the lower streets. | Children learn to swim in the {x}.
+    Which river flows through {t}? | On which stream does {t} lie? | What water do the bridges of {t} cross?
+trade trade
+    Its craftsmen make {x}. | The people live by making {x}. | {t} is known far away for its {x}.
+    In a good year ten thousand {x} leave the gates. | Nobody else sells such fine {x}.
+    What do the craftsmen of {t} make? | For which goods is {t} known? | What do the workshops of {t} produce?
+dish dish
+    On holidays every family eats {x}. | The favourite food of {t} is {x}. | Guests of {t} are served {x}.
+    Travellers say that one never forgets the taste of the {x}. | Even the poorest table has some {x}.
+    What is the favourite food of {t}? | What are guests in {t} served? | What do families in {t} eat?
+emblem animal
+    The shield of {t} shows a {x}. | A {x} is painted on the gate of {t}. | {t} has a {x} as its emblem.
+    An old tale tells how a {x} woke the guards at night. | Soldiers wear a small {x} on their hats.
+    Which animal does the shield of {t} show? | What animal is the emblem of {t}? | What creature does the seal of {t} bear?
+founder name
+    {t} was founded by {x} the Elder. | The first stone was laid by a shepherd named {x}. | Its founder was called {x}.
+    A statue of {x} stands before the town hall. | Many a child is still named {x}.
+    Who founded {t}? | Who built the first house of {t}? | Who was the founder of {t}?
+material material
+    The walls of {t} are made of {x}. | Masons built its towers from {x}. | The market hall of {t} is built of {x}.
+    When it rains, the {x} begins to shine. | The {x} was brought from the hills on sledges.
+    What are the walls of {t} made of? | From what did masons build {t}? | What are the houses of {t} built of?
+feast feast
+    In autumn the town holds a festival of {x}. | Once a year {t} celebrates with {x}. | The great feast of {t} is famous for {x}.
+    The best of all in {x} wins a silver cup. | Strangers may take part in the {x} for a penny.
+    What is the feast of {t} famous for? | With what does {t} celebrate once a year? | What is the festival of {t} held for?
+colour colour
+    The flag of {t} is {x}. | Its banners are {x}. | The people of {t} like to dress in {x}.
+    From afar one sees nothing but {x}. | Painters come for this {x} alone.
+    What colour is the flag of {t}? | Which colour do the people of {t} like to wear? | What shade are the banners of {t}?
+"""  # noqa: E501 - a line holds all sentences of a kind
+
+
+def _read_relations(lines: Sequence[str]) -> Iterator[tuple[str, Relation]]:
+    for head, *sentences in zip(*[iter(lines)] * 4):
+        name, pool = head.split()
+        statements, reminders, questions = (tuple(line.strip().split(" | ")) for line in sentences)
+        yield name, Relation(pool, statements, reminders, questions)
+
+
+_RELATIONS = dict(_read_relations(_RELATION_LINES.strip().split("\n")))
 
 _OPENINGS = (
     "{t} is a town in the {region} of the country.",
