@@ -19,7 +19,6 @@ from bert_tf.base.files import sha256_of_file
 from bert_tf.text.tokenizer import open_tokenizer
 from bert_tf.text.vocabulary import check_casing
 from data.corpora import formatting, registry, sample
-from data.corpora.drop_report import DropReport
 from data.fetching import download
 from data.instances import pretraining_examples as examples
 from data.instances import vocabulary
@@ -126,7 +125,7 @@ def run_text_formatting(options: argparse.Namespace, layout: Layout) -> None:
         outputs_to_delete=f"{output} and {manifest_path}",
     ) as stage:
         if not _already_done(stage):
-            report = DropReport(layout.drop_report(options.dataset)) if options.keep_report else None
+            report = layout.drop_report(options.dataset) if options.keep_report else None
             counts = formatting.format_corpus(
                 stage,
                 output,

@@ -10,20 +10,19 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import itertools
-import os
 import re
 import sys
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, Callable, NamedTuple
+from typing import Any, Callable, NamedTuple
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import sha256_of_file, sync
 from bert_tf.base.progress import Progress
-from data.corpora.drop_report import DropReport, report_line
 from data.running.entries import FileEntry
 from data.running.manifest import Stage
+from data.running.resumable_file import ResumableFile
 from data.running.workers import Workers
 from data.sharding.sentences import PARAGRAPH_SEPARATOR
 
@@ -42,7 +41,7 @@ _BYTES_IN_FLIGHT = 1 << 27
 _WORD = re.compile(r"[^\W_]+")
 _STOP = re.compile("[.!?…。！？｡।॥؟۔]")
 # Text without a full stop (speech, verse) counts if it has more words than a title.
-_MIN_WORDS_WITHOUT_STOP = 8
+MIN_WORDS_WITHOUT_STOP = 8
 
 
 class BadRecord(NamedTuple):
@@ -121,15 +120,23 @@ def in_batches(documents: Iterable[str | BadRecord], total_bytes: int) -> Iterat
     yield Batch(held, {}, left_bytes, bad)
 
 
+def report_line(reason: str, title: str, text: str = "") -> str:
+    """A line of the report of --keep_report, which lists what was dropped: reason, article and text."""
+    return "\t".join((reason, title, " ".join(text.split())))
+
+
+def _encoded(line: str) -> bytes:
+    return line.encode("utf-8", "replace") + b"\n"
+
+
+def has_words(text: str, number: int) -> bool:
+    """Whether there are at least `number` words."""
+    return next(itertools.islice(_WORD.finditer(text), number - 1, None), None) is not None
+
+
 def has_sentence(line: str) -> bool:
     """Whether there is a word, and either a full stop or the like or more words than in a title."""
-    words = _WORD.finditer(line)
-    if next(words, None) is None:
-        return False
-    return (
-        bool(_STOP.search(line))
-        or len(list(itertools.islice(words, _MIN_WORDS_WITHOUT_STOP - 1))) >= _MIN_WORDS_WITHOUT_STOP - 1
-    )
+    return has_words(line, MIN_WORDS_WITHOUT_STOP) or (has_words(line, 1) and bool(_STOP.search(line)))
 
 
 class SeenDocuments:
@@ -184,65 +191,47 @@ def _zeros(count: int) -> array[int]:
 
 
 class _Writer:
-    """The output file being written, with its counts; can be resumed at a checkpoint."""
+    """The text being written, its report if one is wanted, and the counts; can be resumed at a checkpoint."""
 
-    def __init__(
-        self, stage: Stage, output: Path, keep_duplicates: bool, max_bad_records: int, report: DropReport | None
-    ):
+    def __init__(self, stage: Stage, output: Path, keep_duplicates: bool, max_bad_records: int, report: Path | None):
         self._stage = stage
-        self._output = output
-        self._partial = output.with_name(output.name + ".partial")
+        self._text = ResumableFile(output)
+        self._report = ResumableFile(report) if report else None
         self._seen = None if keep_duplicates else SeenDocuments()
         self._max_bad_records = max_bad_records
         self.bad_records: list[str] = []
-        self._report = report
         self.num_batches = 0
         self.counts: dict[str, int] = {"num_read": 0, "num_documents": 0}
-        self._num_bytes = self._checkpoint_bytes = 0
         self.input_bytes = 0
+        # Of the text and the report at the last checkpoint.
+        self._kept_bytes = (0, 0)
 
     def open(self) -> contextlib.ExitStack:
         files, checkpoint = contextlib.ExitStack(), self._usable_checkpoint()
+        if checkpoint:
+            self._kept_bytes = (checkpoint["bytes"], checkpoint["report_bytes"])
+            self.num_batches = checkpoint["num_batches"]
+            self.counts = dict(checkpoint["counts"])
+            self.bad_records = list(checkpoint.get("bad_records", ()))
+            print(f"going on where an earlier run stopped, after {self.counts['num_read']:,} documents", flush=True)
+        text_bytes, report_bytes = self._kept_bytes
         if self._report:
-            files.enter_context(self._report.open(checkpoint["report_bytes"] if checkpoint else 0))
-        files.enter_context(self._open_output(checkpoint))
+            files.enter_context(self._report.open(report_bytes))
+        written = files.enter_context(self._text.open(text_bytes))
+        if self._seen:
+            for line in written:
+                self._seen.add(line)
         return files
 
     def _usable_checkpoint(self) -> dict[str, Any] | None:
         checkpoint = self._stage.checkpoint
-        if checkpoint and not self._partial.exists() and self._output.exists():
-            # The earlier run was killed after the final rename, before it wrote the manifest.
-            os.replace(self._output, self._partial)
         # A checkpoint counts batches, so their size must not have changed.
-        if (
-            checkpoint is None
-            or checkpoint["batch_characters"] != BATCH_CHARACTERS
-            or not self._partial.exists()
-            or self._partial.stat().st_size < checkpoint["bytes"]
-            or (self._report and not self._report.has(checkpoint["report_bytes"]))
-        ):
+        if not checkpoint or checkpoint["batch_characters"] != BATCH_CHARACTERS:
             return None
-        return checkpoint
-
-    def _open_output(self, checkpoint: dict[str, Any] | None) -> IO[bytes]:
-        if checkpoint is None:
-            self._file: IO[bytes] = open(self._partial, "wb")  # noqa: SIM115
-            return self._file
-        self._file = open(self._partial, "r+b")  # noqa: SIM115
-        self._file.truncate(checkpoint["bytes"])
-        self._add_written_lines()
-        self._file.seek(0, os.SEEK_END)
-        self.num_batches = checkpoint["num_batches"]
-        self.counts = dict(checkpoint["counts"])
-        self.bad_records = list(checkpoint.get("bad_records", ()))
-        self._num_bytes = self._checkpoint_bytes = checkpoint["bytes"]
-        print(f"going on where an earlier run stopped, after {self.counts['num_read']:,} documents", flush=True)
-        return self._file
-
-    def _add_written_lines(self) -> None:
-        if self._seen is not None:
-            for line in self._file:
-                self._seen.add(line)
+        is_there = self._text.has(checkpoint["bytes"])
+        if self._report and not self._report.has(checkpoint["report_bytes"]):
+            is_there = False
+        return checkpoint if is_there else None
 
     def write(self, cleaned: Cleaned) -> None:
         for reason, count in cleaned.num_dropped.items():
@@ -253,12 +242,12 @@ class _Writer:
         for reason, count in cleaned.num_removed.items():
             self._count(f"num_removed_{reason}", count)
         if self._report:
-            self._report.write(cleaned.report)
+            self._report.write(b"".join(map(_encoded, cleaned.report)))
         for number, line in enumerate(cleaned.lines):
             self._write_line(line, cleaned.titles[number] if cleaned.titles else "")
         self.num_batches += 1
         self.input_bytes += cleaned.input_bytes
-        if self._num_bytes - self._checkpoint_bytes >= CHECKPOINT_BYTES:
+        if self._text.num_bytes - self._kept_bytes[0] >= CHECKPOINT_BYTES:
             self.checkpoint()
 
     def _drop_bad_record(self, what: str) -> None:
@@ -274,15 +263,14 @@ class _Writer:
 
     def _write_line(self, line: str, title: str) -> None:
         self._count("num_read")
-        encoded = line.encode("utf-8", "replace") + b"\n"
+        encoded = _encoded(line)
         reason = self._reason_to_drop(line, encoded)
         if reason:
             self._count(f"num_dropped_{reason}")
             if self._report:
-                self._report.write([report_line(reason, title, line)])
+                self._report.write(_encoded(report_line(reason, title, line)))
         else:
-            self._file.write(encoded)
-            self._num_bytes += len(encoded)
+            self._text.write(encoded)
             self._count("num_documents")
 
     def _reason_to_drop(self, line: str, encoded: bytes) -> str:
@@ -295,40 +283,35 @@ class _Writer:
         return "" if self._seen.add(encoded) else "duplicates"
 
     def checkpoint(self) -> None:
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self._checkpoint_bytes = self._num_bytes
+        self._text.sync()
+        if self._report:
+            self._report.sync()
+        self._kept_bytes = (self._text.num_bytes, self._report.num_bytes if self._report else 0)
         self._stage.add_checkpoint(
             {
                 "num_batches": self.num_batches,
                 "batch_characters": BATCH_CHARACTERS,
-                "bytes": self._num_bytes,
+                "bytes": self._kept_bytes[0],
                 "input_bytes": self.input_bytes,
                 "counts": self.counts,
                 "bad_records": self.bad_records,
-                "report_bytes": self._report.sync() if self._report else 0,
+                "report_bytes": self._kept_bytes[1],
             }
         )
 
     def finish(self) -> None:
         self.checkpoint()
-        self._file.close()
         if self._report:
             self._report.finish()
-        os.replace(self._partial, self._output)
-        sync(self._output.parent)
+        self._text.finish()
 
     def keep_checkpoint(self) -> None:
         """After a failure: discards what was written since the last checkpoint."""
-        with contextlib.suppress(OSError):
-            self._file.close()
-        with contextlib.suppress(OSError):
-            if self._checkpoint_bytes:
-                os.truncate(self._partial, self._checkpoint_bytes)
-            else:
-                self._partial.unlink()
-                if self._report:
-                    self._report.discard()
+        for file, num_bytes in zip((self._text, self._report), self._kept_bytes):
+            if file:
+                file.keep(num_bytes)
+        if not self._kept_bytes[0]:
+            with contextlib.suppress(OSError):
                 self._stage.forget()
 
     def _count(self, name: str, count: int = 1) -> None:
@@ -364,7 +347,7 @@ def format_corpus(
     workers: Workers,
     keep_duplicates: bool,
     max_bad_records: int,
-    report: DropReport | None = None,
+    report: Path | None = None,
 ) -> dict[str, int]:
     """Writes `output` and, if given, the report, and completes `stage`; returns the counts.
 
@@ -380,6 +363,7 @@ def format_corpus(
             if not writer.counts["num_documents"]:
                 raise UserError(_nothing_left(writer.counts))
             writer.finish()
+            sync(output.parent)
     except (UserError, OSError):
         writer.keep_checkpoint()
         raise

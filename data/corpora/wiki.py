@@ -11,8 +11,7 @@ from xml.parsers import expat
 
 from bert_tf.base.errors import UserError
 from data.corpora import formatting, text_files, xml_files
-from data.corpora.drop_report import report_line
-from data.corpora.formatting import Batch, Cleaned, as_line
+from data.corpora.formatting import Batch, Cleaned, as_line, report_line
 from data.corpora.wikitext import Removed, is_prose, paragraphs_of, unescape
 from data.corpora.xml_files import XmlFile
 
