@@ -11,8 +11,8 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import functools
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import sha256_of_file
@@ -67,11 +67,14 @@ def workers_of(options: argparse.Namespace, layout: Layout) -> Workers:
     return DaskCluster(options.dask_scheduler, layout.root)
 
 
-def _print_done(what: str, counts: dict[str, Any], where: Path) -> None:
-    numbers = ", ".join(
+def counts_in_words(counts: Mapping[str, float]) -> str:
+    return ", ".join(
         f"{name} {count:,}" if isinstance(count, int) else f"{name} {count:.4g}" for name, count in counts.items()
     )
-    print(f"{what}: {numbers}\n{where}", flush=True)
+
+
+def _print_done(what: str, counts: Mapping[str, float], where: Path) -> None:
+    print(f"{what}: {counts_in_words(counts)}\n{where}", flush=True)
 
 
 def _already_done(stage: Stage) -> bool:

@@ -134,30 +134,6 @@ def _inspect_documents(sharded: Prepared, workers: Workers) -> Iterator[str]:
             )
 
 
-def _inspect_sentences(sharded: Prepared) -> Iterator[str]:
-    assert sharded.manifest
-    paths = [sharded.folder / entry.file for entry in sharded.manifest.shards["training"]]
-    sentences = headings.measure_sentences(paths)
-    print(
-        f"\nSentences\n  {sentences.num_sentences:,} looked at: {sentences.mean_characters:.0f} characters on average, "
-        f"{sentences.without_stop:.1%} without a stop",
-        flush=True,
-    )
-    yield from headings.judge_sentences(sentences)
-
-
-def _inspect_fit(sharded: Prepared, tokenizer: Tokenizer) -> Iterator[str]:
-    assert sharded.manifest
-    paths = [sharded.folder / entry.file for entry in sharded.manifest.shards["training"]]
-    fit = vocabulary_fit.measure_fit(paths, tokenizer)
-    case = "lower case" if tokenizer.do_lower_case else "case kept"
-    print(
-        f"\nText and vocabulary ({tokenizer.vocab_size:,} pieces, {case})\n  {vocabulary_fit.describe_fit(fit)}",
-        flush=True,
-    )
-    yield from vocabulary_fit.judge_fit(fit, tokenizer)
-
-
 def _inspect_records(made: Prepared, tokenizer: Tokenizer) -> Iterator[str]:
     """Prints settings, some instances and shares; yields warnings."""
     assert made.manifest
@@ -233,9 +209,11 @@ def run_inspect(options: argparse.Namespace, layout: Layout) -> None:
         wrong += _inspect_records(records, _tokenizer_of_records(records))
     tokenizers = _tokenizers(made, found, options)
     if sharded:
-        wrong += _inspect_sentences(sharded[0])
+        assert sharded[0].manifest
+        texts = [sharded[0].folder / entry.file for entry in sharded[0].manifest.shards["training"]]
+        wrong += headings.inspect_sentences(texts)
         for tokenizer in tokenizers:
-            wrong += _inspect_fit(sharded[0], tokenizer)
+            wrong += vocabulary_fit.inspect_fit(texts, tokenizer)
         wrong += _inspect_documents(sharded[0], workers_of(options, layout))
     print()
     for what in wrong:
