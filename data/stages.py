@@ -113,17 +113,17 @@ def run_text_formatting(options: argparse.Namespace, layout: Layout) -> None:
         raise UserError(
             f"dataset={options.dataset} consists of others: format each of {', '.join(parts)}, then run sharding"
         )
-    corpus, paths, arguments = registry.open_corpus(options, layout.root)
+    corpus = registry.open_corpus(options, layout.root)
     if options.dataset == "custom":
-        print(f"{len(paths):,} input files; input_format={arguments['input_format']}", flush=True)
+        print(f"{len(corpus.paths):,} input files; input_format={corpus.arguments['input_format']}", flush=True)
     output = layout.formatted_file(options.dataset)
     manifest_path = layout.formatted_manifest(options.dataset)
-    inputs = [describe_input(path, layout.root) for path in paths]
+    inputs = [describe_input(path, layout.root) for path in corpus.paths]
     with Stage(
         "text_formatting",
         options.dataset,
         manifest_path,
-        arguments,
+        corpus.arguments,
         inputs,
         outputs_to_delete=f"{output} and {manifest_path}",
     ) as stage:

@@ -13,7 +13,8 @@ import itertools
 import re
 import sys
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Callable, NamedTuple
 
@@ -50,6 +51,13 @@ class BadRecord(NamedTuple):
     what: str
 
 
+class Dropped(NamedTuple):
+    """A document that is left out while reading; one with a title is in the report."""
+
+    reason: str
+    title: str = ""
+
+
 class Batch(NamedTuple):
     """Documents as read, the number of documents dropped while reading (by reason), and the input bytes of both.
 
@@ -57,7 +65,7 @@ class Batch(NamedTuple):
     """
 
     documents: Sequence[Any]
-    num_dropped: dict[str, int]
+    num_dropped: Mapping[str, int]
     input_bytes: int
     bad_records: Sequence[BadRecord] = ()
     report: Sequence[str] = ()
@@ -71,7 +79,7 @@ class Cleaned(NamedTuple):
     """
 
     lines: list[str]
-    num_dropped: dict[str, int]
+    num_dropped: Mapping[str, int]
     input_bytes: int
     bad_records: Sequence[BadRecord] = ()
     titles: Sequence[str] = ()
@@ -80,15 +88,17 @@ class Cleaned(NamedTuple):
 
 
 class Corpus(NamedTuple):
-    """How to read a corpus: `batches()` in a fixed order; `clean` runs in worker processes.
+    """How to read a corpus: `batches()` of its files in a fixed order; `clean` runs in worker processes.
 
-    Reading the batches appends a sentence to `damages` for each damaged file.
+    `arguments` are those that change the result. Reading the batches appends a sentence to `damages` for
+    each damaged file.
     """
 
+    paths: Sequence[Path]
     batches: Callable[[], Iterable[Batch]]
     clean: Callable[[Batch], Cleaned]
-    total_bytes: int
-    damages: list[str]
+    arguments: dict[str, Any]
+    damages: Sequence[str] = ()
 
 
 def as_line(paragraphs: Iterable[str]) -> str:
@@ -100,24 +110,34 @@ def as_line(paragraphs: Iterable[str]) -> str:
     return PARAGRAPH_SEPARATOR.join(normal)
 
 
-def in_batches(documents: Iterable[str | BadRecord], total_bytes: int) -> Iterator[Batch]:
-    """Batches of about equal size, of the documents of a file that has `total_bytes`."""
-    held: list[str] = []
+def in_batches(
+    documents: Iterable[Any], total_bytes: int, position: Callable[[], int] | None = None, factor: int = 1
+) -> Iterator[Batch]:
+    """Batches of about equal size, of the documents of a file that has `total_bytes`.
+
+    Args:
+      documents: also `BadRecord`s, and `Dropped`s in place of those that are left out.
+      position: tells how many bytes of the file have been read; default: as many as the documents have characters.
+      factor: how much larger the batches are, for documents of which little is kept.
+    """
+    held: list[Any] = []
     bad: list[BadRecord] = []
-    num_characters, left_bytes = 0, total_bytes
+    report: list[str] = []
+    dropped: Counter[str] = Counter()
+    size = taken_bytes = 0
     for document in documents:
-        if isinstance(document, BadRecord):
-            bad.append(document)
-            num_characters += len(document.what)
-        else:
-            held.append(document)
-            num_characters += len(document)
-        if num_characters >= BATCH_CHARACTERS:
-            input_bytes = min(left_bytes, num_characters)
-            left_bytes -= input_bytes
-            yield Batch(held, {}, input_bytes, bad)
-            held, bad, num_characters = [], [], 0
-    yield Batch(held, {}, left_bytes, bad)
+        if isinstance(document, Dropped):
+            dropped[document.reason] += 1
+            if document.title:
+                report.append(report_line(*document))
+            continue
+        (bad if isinstance(document, BadRecord) else held).append(document)
+        size += len(document.what if isinstance(document, BadRecord) else document)
+        if size >= factor * BATCH_CHARACTERS:
+            place = position() if position else min(total_bytes, taken_bytes + size)
+            yield Batch(held, dropped, place - taken_bytes, bad, report)
+            held, dropped, bad, report, size, taken_bytes = [], Counter(), [], [], 0, place
+    yield Batch(held, dropped, total_bytes - taken_bytes, bad, report)
 
 
 def report_line(reason: str, title: str, text: str = "") -> str:
@@ -372,7 +392,7 @@ def format_corpus(
     assert counts["num_read"] == counts["num_documents"] + num_dropped, counts
     details: dict[str, Any] = {"num_documents": counts["num_documents"]}
     if corpus.damages:
-        details["damages"] = corpus.damages
+        details["damages"] = list(corpus.damages)
     if writer.bad_records:
         details["bad_records"] = writer.bad_records
     entry = FileEntry(output.name, output.stat().st_size, sha256_of_file(output), details)
@@ -394,7 +414,7 @@ def format_corpus(
 
 def _write_all(writer: _Writer, corpus: Corpus, name: str, workers: Workers) -> None:
     batches: Iterator[Batch] = iter(corpus.batches())
-    with Progress(total=corpus.total_bytes, unit="B", description=f"formatting {name}") as bar:
+    with Progress(total=total_size(corpus.paths), unit="B", description=f"formatting {name}") as bar:
         for skipped in itertools.islice(batches, writer.num_batches):
             writer.input_bytes += skipped.input_bytes
             bar.update(skipped.input_bytes)

@@ -11,7 +11,7 @@ from xml.parsers import expat
 
 from bert_tf.base.errors import UserError
 from data.corpora import formatting, text_files, xml_files
-from data.corpora.formatting import Batch, Cleaned, as_line, report_line
+from data.corpora.formatting import Batch, Cleaned, Dropped, as_line, report_line
 from data.corpora.wikitext import Removed, is_prose, paragraphs_of, unescape
 from data.corpora.xml_files import XmlFile
 
@@ -142,43 +142,31 @@ def _read_pages(file: XmlFile) -> Iterator[Page]:
         file.note_damage(f"XML: {error}")
 
 
-def read_batches(paths: Iterable[Path], damages: list[str], *, keep_report: bool = False) -> Iterator[Batch]:
+def read_batches(paths: Iterable[Path], damages: list[str]) -> Iterator[Batch]:
     """Articles in batches of about equal size, each as its title, a line end and its text.
 
-    Dropped pages (other namespaces, redirects) are counted and, with `keep_report`, listed. If a file
-    ends early or is damaged, the articles before that are kept, and a sentence about it is appended to
-    `damages`.
+    Dropped pages (other namespaces, redirects) are counted and reported. If a file ends early or is
+    damaged, the articles before that are kept, and a sentence about it is appended to `damages`.
 
     Raises:
       UserError: a file holds no page, or is not written in the encoding that it declares.
     """
     for path in paths:
-        file = XmlFile(path)
-        try:
-            yield from _read_file(file, damages, keep_report)
-        finally:
-            file.close()
+        with XmlFile(path) as file:
+            articles = _articles(file, damages)
+            yield from formatting.in_batches(articles, path.stat().st_size, file.position)
 
 
-def _read_file(file: XmlFile, damages: list[str], keep_report: bool) -> Iterator[Batch]:
-    articles: list[str] = []
-    dropped: dict[str, int] = {}
-    report: list[str] = []
-    num_pages = num_characters = position = 0
+def _articles(file: XmlFile, damages: list[str]) -> Iterator[str | Dropped]:
+    num_pages = 0
     for page in _read_pages(file):
         num_pages += 1
-        reason = _reason_to_drop(page)
-        if reason:
-            dropped[reason] = dropped.get(reason, 0) + 1
-            if keep_report:
-                report.append(report_line(reason, page.title))
+        if page.namespace != 0:
+            yield Dropped("other_namespaces", page.title)
+        elif page.is_redirect:
+            yield Dropped("redirects", page.title)
         else:
-            articles.append(f"{page.title}\n{page.text}")
-            num_characters += len(page.text)
-        if num_characters >= formatting.BATCH_CHARACTERS:
-            yield Batch(articles, dropped, file.position - position, report=report)
-            position, num_characters = file.position, 0
-            articles, dropped, report = [], {}, []
+            yield f"{page.title}\n{page.text}"
     if not num_pages:
         raise UserError(
             f"{file.path}: no <page> in it{file.damage and ', ' + file.damage}: not a dump of "
@@ -187,20 +175,12 @@ def _read_file(file: XmlFile, damages: list[str], keep_report: bool) -> Iterator
     if file.damage:
         damages.append(
             f"{file.path.name}: {file.damage}: the {num_pages:,} pages up to there were kept; "
-            "fetch the file again, compare its checksum and format it anew to have "
-            "the rest"
+            "fetch the file again, compare its checksum and format it anew to have the rest"
         )
-    yield Batch(articles, dropped, file.path.stat().st_size - position, report=report)
-
-
-def _reason_to_drop(page: Page) -> str:
-    if page.namespace != 0:
-        return "other_namespaces"
-    return "redirects" if page.is_redirect else ""
 
 
 def _clean(batch: Batch, paragraphs_of: Callable[[str, Removed], Iterable[str]], keep_report: bool) -> Cleaned:
-    titles, lines, report = [], [], list(batch.report)
+    titles, lines, report = [], [], list(batch.report if keep_report else ())
     num_removed: Counter[str] = Counter()
     for document in batch.documents:
         title, _, text = document.partition("\n")

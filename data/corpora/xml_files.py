@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import bz2
 import codecs
+import contextlib
 import gzip
 import itertools
 import re
@@ -37,7 +38,7 @@ _BEGINNING = "<?xml"
 _DECLARED = re.compile(rb"<\?xml\s[^>]*?\bencoding\s*=\s*[\"']([\w.:-]+)")
 
 
-class XmlFile:
+class XmlFile(contextlib.AbstractContextManager):
     """A file being read.
 
     Attributes:
@@ -51,18 +52,17 @@ class XmlFile:
         self._raw = text_files.open_bytes(path)
         self._num_xml_bytes = 0
 
-    @property
     def position(self) -> int:
         """Bytes read from the file, before decompression."""
         return self._raw.tell()
 
-    def close(self) -> None:
+    def __exit__(self, *_: object) -> None:
         self._raw.close()
 
     def note_damage(self, reason: str) -> None:
         """Records where and why the file cannot be read any further; only the first call counts."""
         self.damage = self.damage or (
-            f"cut off or damaged at byte {self.position:,} of {self.path.stat().st_size:,} "
+            f"cut off or damaged at byte {self.position():,} of {self.path.stat().st_size:,} "
             f"({reason}; {self._num_xml_bytes:,} bytes of XML)"
         )
 
