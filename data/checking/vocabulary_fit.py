@@ -11,7 +11,7 @@ from typing import NamedTuple
 from bert_tf.text.basic_tokenizer import BasicTokenizer
 from bert_tf.text.tokenizer import Tokenizer
 from bert_tf.text.vocabulary import SPECIAL_TOKENS, UNKNOWN_TOKEN
-from data.instances.pretraining_examples import not_utf8
+from data.corpora.text_files import decoded
 
 # Enough to measure shares of a thousandth, in a second or two.
 SAMPLE_BYTES = 16 << 20
@@ -55,10 +55,7 @@ def sample_text(paths: Sequence[Path]) -> Iterator[str]:
     for path in paths:
         with open(path, "rb") as file:
             block = file.read(SAMPLE_BYTES // len(paths)) + file.readline(SAMPLE_BYTES)
-        try:
-            yield block.decode()
-        except UnicodeDecodeError as error:
-            raise not_utf8(path, 0, error) from error
+        yield decoded(block, path, 0)
 
 
 def _script(word: str) -> str:

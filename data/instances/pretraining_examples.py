@@ -39,6 +39,7 @@ from bert_tf.batches.masking import Masker, MaskingRules, VocabularyIds
 from bert_tf.records.schema import LONGEST_SEQUENCE, InstanceArrays
 from bert_tf.records.writer import RecordWriter
 from bert_tf.text.tokenizer import Tokenizer, open_tokenizer
+from data.corpora.text_files import decoded
 
 SPLITS = ("training", "test")
 # Masks are drawn when the records are made (static), or each time they are read (dynamic).
@@ -147,14 +148,6 @@ def _blocks_of_lines(file: BinaryIO) -> Iterator[bytes]:
         yield block if block.endswith(b"\n") else block + b"\n"
 
 
-def not_utf8(path: str | Path, place: int, error: UnicodeDecodeError) -> UserError:
-    """The message for a sharded text file; `error` occurred in its block that begins at byte `place`."""
-    return UserError(
-        f"sharded text {path} is not UTF-8 at byte {place + error.start} (0x{error.object[error.start]:02x}); "
-        "delete it and run bertPrep.py --action sharding again"
-    )
-
-
 def _refuse_too_large(
     path: str | Path, settings: ExampleSettings, text_bytes: int, num_tokens: int, num_documents: int
 ) -> None:
@@ -193,7 +186,7 @@ def read_text(path: str | Path, tokenizer: Tokenizer, settings: ExampleSettings)
         _refuse_too_large(path, settings, num_tokens * id_type.itemsize, num_tokens, 0)
         with open(path, "rb") as file:
             for block in _blocks_of_lines(file):
-                block.decode()
+                decoded(block, path, place)
                 ids, sizes = tokenizer.tokenize_lines(block)
                 lines, empty = block.split(b"\n"), np.flatnonzero(sizes == 0)
                 is_blank = [not lines[number].decode().strip() for number in empty.tolist()]
@@ -211,8 +204,6 @@ def read_text(path: str | Path, tokenizer: Tokenizer, settings: ExampleSettings)
         raise UserError(
             f"sharded text {path} cannot be read ({error.strerror}); run bertPrep.py --action sharding first"
         ) from error
-    except UnicodeDecodeError as error:
-        raise not_utf8(path, place, error) from error
     end_documents(np.array([len(sentence_starts) - 1]))
     # np.asarray does not copy.
     return TokenizedText(*map(np.asarray, (tokens, sentence_starts, document_starts)))
