@@ -105,32 +105,24 @@ def _inspect_documents(sharded: Prepared, workers: Workers) -> Iterator[str]:
         f"{corpus.num_training:,} of them for training",
         flush=True,
     )
-    num_test = num - corpus.num_training
     if not sharded.manifest.counts["num_documents_test"]:
         yield (
             "there are no test documents, so no model can be evaluated on text that it was not trained on: shard "
             "again with --n_test_shards and --fraction_test_set over 0"
         )
-    for group, what, way_out in (
-        (
-            later[is_leak],
-            f"of {num_test:,} test documents are in the training split too",
-            "the test's figures would be better than they are",
-        ),
-        (
-            later[~is_leak],
-            f"of {num:,} documents repeat an earlier one",
-            "repeated text can hold pre-training at a loss of 7, and is learned by heart",
-        ),
+    leaks = f"of {num - corpus.num_training:,} test documents are in the training split too"
+    repeated = f"of {num:,} documents repeat an earlier one"
+    for group, what, harm in (
+        (later[is_leak], leaks, "the test's figures would be better than they are"),
+        (later[~is_leak], repeated, "repeated text can hold pre-training at a loss of 7, and is learned by heart"),
     ):
         num_same = int(np.count_nonzero(matches.similarity[group] == 1))
         print(f"  {len(group):,} {what} ({num_same:,} the same, {len(group) - num_same:,} nearly)")
         if len(group):
             _show_pairs(corpus, matches, group, sharded.folder)
             yield (
-                f"{len(group):,} {what}, exactly or nearly: {way_out}. Exact copies go by "
-                "formatting without --keep_duplicates; take the others out of the input files, "
-                "then format and shard again"
+                f"{len(group):,} {what}, exactly or nearly: {harm}. Exact copies go by formatting without "
+                "--keep_duplicates; take the others out of the input files, then format and shard again"
             )
 
 
@@ -175,20 +167,15 @@ def _tokenizers(made: Sequence[Prepared], found: Sequence[Prepared], options: ar
         return list(map(_tokenizer_of_records, different.values()))
     if options.vocab_file:
         return [open_tokenizer(options.vocab_file, bool(options.do_lower_case))]
-    return [
-        open_tokenizer(p.folder / p.entries[0][1].file, p.header.arguments["do_lower_case"])
-        for p in found
-        if p.stage == "create_vocab" and p.manifest
-    ]
+    vocabs = [p for p in found if p.stage == "create_vocab" and p.manifest]
+    return [open_tokenizer(p.folder / p.entries[0][1].file, p.header.arguments["do_lower_case"]) for p in vocabs]
 
 
 def _tokenizer_of_records(made: Prepared) -> Tokenizer:
     path = vocab_copy(made.folder)
     if not path.is_file() or sha256_of_file(path) != made.vocab.sha256:
-        raise UserError(
-            f"{path} is not the vocabulary that the records were made with: run "
-            + command("verify", made.dataset, repair=True)
-        )
+        way_out = command("verify", made.dataset, repair=True)
+        raise UserError(f"{path} is not the vocabulary that the records were made with: run {way_out}")
     return open_tokenizer(path, made.header.arguments["do_lower_case"])
 
 

@@ -145,9 +145,7 @@ class Stage:
             if manifest is not None:
                 self._require_same(manifest)
                 self.finished.update({entry.file: entry for entry in manifest.entries})
-            damaged = self._forget_marked_damaged()
-            self._read_journal()
-            damaged += self._forget_damaged()
+            damaged = self._forget_damaged()
             self.is_done = manifest is not None and not damaged and not is_marked_damaged(self.manifest_path)
             if manifest is not None and damaged:
                 print(
@@ -249,14 +247,12 @@ class Stage:
             else:
                 self.checkpoint = entry.checkpoint
 
-    def _forget_marked_damaged(self) -> list[str]:
-        with contextlib.suppress(FileNotFoundError):
-            names = json.loads(self._broken_path.read_text(encoding="utf-8"))
-            return [name for name in names if self.finished.pop(name, None)]
-        return []
-
     def _forget_damaged(self) -> list[str]:
-        damaged = []
+        """Forgets finished files that are marked as damaged, missing or have another size; returns their names."""
+        # Before the journal, which lists those of them that were made again.
+        marked = json.loads(self._broken_path.read_bytes()) if self._broken_path.exists() else []
+        damaged = [name for name in marked if self.finished.pop(name, None)]
+        self._read_journal()
         for name, entry in list(self.finished.items()):
             path = self.folder / name
             if not path.is_file() or path.stat().st_size != entry.num_bytes:
