@@ -10,6 +10,7 @@ spaces every character starts a window.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -108,18 +109,9 @@ def sketch_file(path: str | Path, one_in: int = 1) -> Sketches:
 
 def read_document(path: str | Path, number: int, num_characters: int) -> str:
     """The beginning of a document of a sharded text file."""
-    found, text = -1, ""
-    was_blank = True
-    with open(path, encoding="utf-8", errors="replace", newline="\n") as lines:
-        for line in lines:
-            is_blank = line == "\n"
-            found += was_blank and not is_blank
-            was_blank = is_blank
-            if found == number and not is_blank:
-                text += line.replace("\n", " ")
-            if found > number or len(text) >= num_characters:
-                break
-    return text[:num_characters].strip()
+    documents = (text for block in _blocks(Path(path)) for text in _BLANK_LINES.split(block) if text.strip())
+    text = next(itertools.islice(documents, number, None)).decode("utf-8", "replace")
+    return text.replace("\n", " ")[:num_characters].strip()
 
 
 class Matches(NamedTuple):

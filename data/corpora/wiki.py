@@ -225,26 +225,24 @@ def read_extracted(paths: Iterable[Path]) -> Iterator[Batch]:
             yield from formatting.in_batches(articles, path.stat().st_size)
 
 
-def _extracted_articles(path: Path, lines: Iterator[str]) -> Iterator[str]:
-    numbered = enumerate(lines, 1)
-    for number, line in numbered:
-        if line.startswith("<doc "):
+def _extracted_articles(path: Path, lines: Iterable[str]) -> Iterator[str]:
+    article: list[str] | None = None
+    for number, line in enumerate(lines, 1):
+        if article is not None and line == "</doc>":
             # The first line inside <doc> is the title.
-            yield "\n".join(text_files.document_lines(path, _extracted_article(path, numbered)))
+            yield "\n".join(text_files.document_lines(path, article))
+            article = None
+        elif article is not None:
+            article.append(line)
+        elif line.startswith("<doc "):
+            article = []
         elif line:
             raise UserError(
-                f"{path}, line {number}: no <doc ...>, with which wikiextractor "
-                "begins an article (for its --json files use --dataset=custom "
-                "--input_format=jsonl)"
+                f"{path}, line {number}: no <doc ...>, with which wikiextractor begins an article (for its --json "
+                "files use --dataset=custom --input_format=jsonl)"
             )
-
-
-def _extracted_article(path: Path, lines: Iterable[tuple[int, str]]) -> Iterator[str]:
-    for _, line in lines:
-        if line == "</doc>":
-            return
-        yield line
-    raise UserError(f"{path}: ends inside an article, without </doc>: run wikiextractor again")
+    if article is not None:
+        raise UserError(f"{path}: ends inside an article, without </doc>: run wikiextractor again")
 
 
 def _extracted_paragraphs(text: str, removed: Removed) -> Iterator[str]:

@@ -24,7 +24,7 @@ from urllib3.util import Retry
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import sync
 from bert_tf.base.progress import Progress
-from data.running.manifest import NO_SPACE, write_json
+from data.running.manifest import write_json
 
 # Small, because an incomplete block is lost when a connection drops.
 _BLOCK_BYTES = 1 << 15
@@ -174,7 +174,7 @@ class Client:
         Raises:
           NotThereError: the server has no such file.
           UserError: the file cannot be fetched, or has another checksum; the message ends in `way_out`.
-            Received bytes are kept for the next run, unless the checksum is wrong.
+            Received bytes are kept for the next run, also where the disk is full, unless the checksum is wrong.
         """
         path.parent.mkdir(parents=True, exist_ok=True)
         part = _Part(path, url)
@@ -266,10 +266,10 @@ class Client:
                     )
                 part.begin(_version(response), _length(response))
                 offset = 0
-            _write_rest(response, part, offset, way_out, what)
+            _write_rest(response, part, offset, what)
 
 
-def _write_rest(response: requests.Response, part: _Part, offset: int, way_out: str, what: str) -> None:
+def _write_rest(response: requests.Response, part: _Part, offset: int, what: str) -> None:
     length = _length(response)
     free = shutil.disk_usage(part.path.parent).free
     if length is not None and length > free:
@@ -278,20 +278,12 @@ def _write_rest(response: requests.Response, part: _Part, offset: int, way_out: 
             f"free on this disk: make room, or set BERT_PREP_WORKING_DIR to another one"
         )
     total = None if length is None else offset + length
-    try:
-        with open(part.path, "ab") as file, Progress(total=total, initial=offset, unit="B", description=what) as bar:
-            for block in response.iter_content(_BLOCK_BYTES):
-                file.write(block)
-                bar.update(len(block))
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        if error.errno not in NO_SPACE:
-            raise
-        raise UserError(
-            f"no space left for {part.path} ({error.strerror}): received bytes are kept; make room and "
-            f"start the same command again, it continues there; or {way_out}"
-        ) from None
+    with open(part.path, "ab") as file, Progress(total=total, initial=offset, unit="B", description=what) as bar:
+        for block in response.iter_content(_BLOCK_BYTES):
+            file.write(block)
+            bar.update(len(block))
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _length(response: requests.Response) -> int | None:

@@ -28,6 +28,7 @@ import functools
 import itertools
 import os
 import random
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -387,40 +388,37 @@ def make_shard(
         text = with_two_documents(text)
     except UserError as error:
         raise UserError(f"sharded text {text_path} {error}") from None
-    counts = {
-        "num_documents": num_documents,
-        "num_documents_cut_in_two": text.num_documents - num_documents,
-        "num_sentences": text.num_sentences,
-        "num_tokens": len(text.token_ids),
-        "num_unknown_tokens": int(np.count_nonzero(text.token_ids == ids.unknown)),
-        "num_instances": 0,
-        "num_random_next": 0,
-        "num_masked_tokens": 0,
-        "num_instance_tokens": 0,
-        "num_padding_tokens": 0,
-    }
+    counts = Counter(
+        num_documents=num_documents,
+        num_documents_cut_in_two=text.num_documents - num_documents,
+        num_sentences=text.num_sentences,
+        num_tokens=len(text.token_ids),
+        num_unknown_tokens=int(np.count_nonzero(text.token_ids == ids.unknown)),
+    )
     seed = (settings.random_seed, SPLITS.index(split), shard)
     with RecordWriter(output_path) as writer:
         for block in create_instances(text, settings, ids, seed):
             writer.write(block)
             num_real = int(np.count_nonzero(block.input_mask))
-            counts["num_instances"] += block.num_instances
-            counts["num_random_next"] += int(block.next_sentence_labels.sum())
-            counts["num_masked_tokens"] += int(np.count_nonzero(block.masked_lm_weights))
-            counts["num_instance_tokens"] += num_real
-            counts["num_padding_tokens"] += block.input_mask.size - num_real
-    return counts
+            counts.update(
+                num_instances=block.num_instances,
+                num_random_next=int(block.next_sentence_labels.sum()),
+                num_masked_tokens=int(np.count_nonzero(block.masked_lm_weights)),
+                num_instance_tokens=num_real,
+                num_padding_tokens=block.input_mask.size - num_real,
+            )
+    return dict(counts)
 
 
 def total_counts(shards: Iterable[Mapping[str, int]]) -> dict[str, float]:
     """The sums of `make_shard`'s counts, and the shares computed from them."""
-    total: dict[str, float] = {}
+    total: Counter[str] = Counter()
     for counts in shards:
-        for name, count in counts.items():
-            total[name] = total.get(name, 0) + count
-    if total:
-        positions = total["num_instance_tokens"] + total["num_padding_tokens"]
-        total["random_next_share"] = total["num_random_next"] / total["num_instances"]
-        total["padding_share"] = total["num_padding_tokens"] / positions
-        total["unknown_share"] = total["num_unknown_tokens"] / total["num_tokens"]
-    return total
+        total.update(counts)
+    positions = total["num_instance_tokens"] + total["num_padding_tokens"]
+    return {
+        **total,
+        "random_next_share": total["num_random_next"] / total["num_instances"],
+        "padding_share": total["num_padding_tokens"] / positions,
+        "unknown_share": total["num_unknown_tokens"] / total["num_tokens"],
+    }

@@ -36,7 +36,7 @@ from data.running.entries import (
 # Incremented when a change of the code makes other bytes from the same arguments.
 FORMAT_VERSION = 2
 _LOCK_TRIALS, _LOCK_PAUSE_SECS = 3, 0.05
-NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def write_json(path: Path, content: object) -> None:
@@ -51,11 +51,10 @@ def clear_disk_errors(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         where = error.filename or folder
-        if error.errno in NO_SPACE:
+        if error.errno in _NO_SPACE:
             raise UserError(
-                f"no space left while writing below {folder} ({error.strerror}): finished files "
-                "stay, the unfinished one is removed; make room, or choose another "
-                "BERT_PREP_WORKING_DIR, and start the same command again"
+                f"no space left while writing below {folder} ({error.strerror}): what is finished or downloaded stays; "
+                "make room, or choose another BERT_PREP_WORKING_DIR, and start the same command again"
             ) from error
         if isinstance(error, PermissionError) or error.errno == errno.EROFS:
             raise UserError(

@@ -30,8 +30,7 @@ from data.running.workers import Workers, make_files
 from data.sharding import sentences
 
 SPLITS = ("training", "test")
-# Tell the random streams of the splits and of `assign_documents` apart, as part of their seeds.
-_SPLIT_NUMBERS = {"training": 0, "test": 1}
+# Tells the random stream of `assign_documents` apart from those of the splits, whose numbers are 0 and 1.
 _TIES = 2
 # Converted to Python integers at once, which take five times the memory of an array's.
 _ASSIGNMENT_BLOCK = 1 << 18
@@ -205,7 +204,7 @@ def _tasks(
         members = order[bounds[shard] : bounds[shard + 1]]
         yield ShardTask(
             str(stage.folder / name),
-            (settings.random_seed, _SPLIT_NUMBERS[split], number),
+            (settings.random_seed, SPLITS.index(split), number),
             tuple(map(str, paths)),
             DocumentIndex(*(column[members] for column in index)),
         )
