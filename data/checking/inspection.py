@@ -48,7 +48,7 @@ class _Corpus(NamedTuple):
 
 def _read_corpus(sharded: Prepared, workers: Workers) -> _Corpus:
     assert sharded.manifest
-    names = [entry.file for _, entry in sharded.entries]
+    names = [entry.file for entry in sharded.entries]
     num_documents = sharded.manifest.counts["num_documents"]
     one_in = -(-num_documents // MOST_DOCUMENTS)
     # Allocated once and filled, because joining pieces would take twice the memory. A sample may not fill it.
@@ -61,7 +61,7 @@ def _read_corpus(sharded: Prepared, workers: Workers) -> _Corpus:
     ends: list[int] = []
     filled = 0
     with Progress(total=sharded.num_bytes, unit="B", description="comparing documents") as bar:
-        for found, (_, entry) in zip(workers.map_in_order(sketch, paths), sharded.entries):
+        for found, entry in zip(workers.map_in_order(sketch, paths), sharded.entries):
             if one_in == 1 and found.num_documents != entry.counts["num_documents"]:
                 raise UserError(
                     f"{sharded.folder / entry.file} holds {found.num_documents:,} documents, its "
@@ -168,7 +168,7 @@ def _tokenizers(made: Sequence[Prepared], found: Sequence[Prepared], options: ar
     if options.vocab_file:
         return [open_tokenizer(options.vocab_file, bool(options.do_lower_case))]
     vocabs = [p for p in found if p.stage == "create_vocab" and p.manifest]
-    return [open_tokenizer(p.folder / p.entries[0][1].file, p.header.arguments["do_lower_case"]) for p in vocabs]
+    return [open_tokenizer(p.folder / p.entries[0].file, p.header.arguments["do_lower_case"]) for p in vocabs]
 
 
 def _tokenizer_of_records(made: Prepared) -> Tokenizer:

@@ -50,14 +50,13 @@ class Prepared(NamedTuple):
         return self.header.vocab
 
     @property
-    def entries(self) -> list[tuple[str, FileEntry]]:
-        """(split, entry) of every file in the manifest."""
-        shards = self.manifest.shards if self.manifest else {}
-        return [(split, entry) for split, of_split in shards.items() for entry in of_split]
+    def entries(self) -> list[FileEntry]:
+        """The files in the manifest."""
+        return list(self.manifest.entries) if self.manifest else []
 
     @property
     def num_bytes(self) -> int:
-        return sum(entry.num_bytes for _, entry in self.entries)
+        return sum(entry.num_bytes for entry in self.entries)
 
 
 def read_stage(stage: str, dataset: str, manifest_path: Path) -> Prepared | None:

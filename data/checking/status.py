@@ -69,7 +69,7 @@ def _progress_in_words(prepared: Prepared, journal: Journal) -> str:
 
 def _damaged(prepared: Prepared) -> Iterator[str]:
     """The files that are missing or do not have the size in the manifest."""
-    for _, entry in prepared.entries:
+    for entry in prepared.entries:
         path = prepared.folder / entry.file
         if not path.is_file() or path.stat().st_size != entry.num_bytes:
             yield entry.file

@@ -92,24 +92,22 @@ def _check_records(path: Path, entry: FileEntry) -> Iterator[Fault]:
         yield Fault(entry.file, what, Repair.MAKE_INDEX)
 
 
-def _check_content(stage: str, path: Path, entry: FileEntry, report: Callable[[int], object]) -> Iterator[Fault]:
+def _check_content(stage: str, path: Path, entry: FileEntry, report: Callable[[int], object]) -> list[Fault]:
     size = path.stat().st_size
     sha256, num_lines = _hash_and_count_lines(path, report)
     expected_lines = _expected_lines(stage, entry)
-    faults = [] if stage != "create_tfrecord_files" else list(_check_records(path, entry))
-    yield from faults
+    faults = list(_check_records(path, entry)) if stage == "create_tfrecord_files" else []
+    wrong = []
     if size != entry.num_bytes:
-        what = f"has {size:,} bytes, its manifest says {entry.num_bytes:,}"
-    elif expected_lines is not None and num_lines != expected_lines:
-        what = f"has {num_lines:,} lines, {expected_lines:,} by its manifest's counts"
-    elif sha256 != entry.sha256 and not any(fault.repair == Repair.MAKE_FILE for fault in faults):
-        what = (
+        wrong.append(f"has {size:,} bytes, its manifest says {entry.num_bytes:,}")
+    if expected_lines is not None and num_lines != expected_lines:
+        wrong.append(f"has {num_lines:,} lines, {expected_lines:,} by its manifest's counts")
+    if sha256 != entry.sha256 and not wrong and not any(fault.repair == Repair.MAKE_FILE for fault in faults):
+        wrong.append(
             f"has other bytes than those that were made: sha256 {sha256[:12]}..., "
             f"its manifest says {entry.sha256[:12]}..."
         )
-    else:
-        return
-    yield Fault(entry.file, what, Repair.MAKE_FILE)
+    return [Fault(entry.file, what, Repair.MAKE_FILE) for what in wrong] + faults
 
 
 def check_file(
@@ -117,7 +115,7 @@ def check_file(
 ) -> list[Fault]:
     """The faults of one file; `report` gets the number of bytes read, block by block."""
     try:
-        return list(_check_content(stage, folder / entry.file, entry, report))
+        return _check_content(stage, folder / entry.file, entry, report)
     except FileNotFoundError:
         what = "is gone"
     except OSError as error:
@@ -134,8 +132,8 @@ def check_counts(prepared: Prepared) -> Iterator[Fault]:
     for key, total in totals.items():
         # "num_documents_training" is the sum of the training files' "num_documents".
         split = next((split for split in prepared.manifest.shards if key.endswith(f"_{split}")), None)
-        counted = key.removesuffix(f"_{split}")
-        parts: list[Any] = [entry.counts.get(counted) for of, entry in prepared.entries if split in (None, of)]
+        files = prepared.manifest.shards[split] if split else prepared.entries
+        parts: list[Any] = [entry.counts.get(key.removesuffix(f"_{split}")) for entry in files]
         if None not in parts and sum(parts) != total:
             yield Fault(name, f"says {key} {total:,}, its files add up to {sum(parts):,}", Repair.WRITE_MANIFEST)
     if "num_read" in totals:
@@ -149,7 +147,7 @@ def check_counts(prepared: Prepared) -> Iterator[Fault]:
 def check_folder(prepared: Prepared) -> Iterator[Fault]:
     """Faults: unknown files, a wrong copy of the vocabulary, an interrupted repair."""
     if prepared.stage in ("sharding", "create_tfrecord_files"):
-        known = {entry.file for _, entry in prepared.entries}
+        known = {entry.file for entry in prepared.entries}
         known |= {name + INDEX_SUFFIX for name in known}
         for split in sorted({name.split("/")[0] for name in known}):
             for path in sorted((prepared.folder / split).glob("*")):
@@ -170,7 +168,7 @@ def check_folder(prepared: Prepared) -> Iterator[Fault]:
 
 def check(prepared: Prepared, workers: Workers) -> list[Fault]:
     """The faults of a finished stage."""
-    entries = [entry for _, entry in prepared.entries]
+    entries = prepared.entries
     check_one = functools.partial(check_file, stage=prepared.stage, folder=prepared.folder)
     faults = [*check_counts(prepared), *check_folder(prepared)]
     with Progress(total=prepared.num_bytes, unit="B", description=f"verifying {prepared.stage}") as bar:
@@ -210,7 +208,7 @@ def _make_again(prepared: Prepared, faults: list[Fault], options: argparse.Names
     """Raises: UserError where the stage fails, or makes other bytes than the first time."""
     names = sorted({fault.file for fault in faults if fault.repair == Repair.MAKE_FILE})
     paths = {name: prepared.folder / name for name in names}
-    wanted = {entry.file: {entry.sha256} for _, entry in prepared.entries}
+    wanted = {entry.file: {entry.sha256} for entry in prepared.entries}
     for name, path in paths.items():
         if path.is_file():
             # The file may be right and the manifest's sha256 wrong.
@@ -223,7 +221,7 @@ def _make_again(prepared: Prepared, faults: list[Fault], options: argparse.Names
     now = read_stage(prepared.stage, prepared.dataset, prepared.manifest_path)
     assert now
     # Only the files of before: a list of downloads may have grown since.
-    other = [entry.file for _, entry in now.entries if entry.file in wanted and entry.sha256 not in wanted[entry.file]]
+    other = [entry.file for entry in now.entries if entry.file in wanted and entry.sha256 not in wanted[entry.file]]
     if other:
         raise UserError(
             f"{prepared.folder / other[0]} now has other bytes than the first time, because its input "
@@ -310,7 +308,7 @@ def run_verify(options: argparse.Namespace, layout: Layout) -> None:
     broken: list[Path] = []
     made: dict[Path, str] = {}
     for prepared in found:
-        made.update({(prepared.folder / e.file).resolve(): e.sha256 for _, e in prepared.entries})
+        made.update({(prepared.folder / e.file).resolve(): e.sha256 for e in prepared.entries})
         left = _verify_and_repair(prepared, {path.resolve() for path in broken}, options, layout)
         broken += [prepared.folder / name for name in dict.fromkeys(f.file for f in left)]
         if prepared.manifest and (stale := _stale_inputs(prepared, made, layout)):

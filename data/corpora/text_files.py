@@ -21,14 +21,14 @@ from typing import IO, Any, BinaryIO
 
 from bert_tf.base.errors import UserError
 
-_BYTE_ORDER_MARKS = (
-    (codecs.BOM_UTF8, "utf-8-sig"),
-    # UTF-32 before UTF-16, because its mark begins with UTF-16's.
+# UTF-32 before UTF-16, because its mark begins with UTF-16's.
+WIDE_BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF32_LE, "utf-32"),
     (codecs.BOM_UTF32_BE, "utf-32"),
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
+_BYTE_ORDER_MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), *WIDE_BYTE_ORDER_MARKS)
 _STATED_ENCODING = re.compile(rb"(?im)^character set encoding:\s*([\w.:-]+)")
 _HEAD_BYTES = 20_000
 _BLOCK_BYTES = 1 << 20

@@ -25,10 +25,7 @@ _HEAD_BYTES = 1 << 10
 _OPENERS: dict[str, Any] = {".bz2": bz2.BZ2File, ".gz": lambda file: gzip.GzipFile(fileobj=file)}
 # How UTF-16 and UTF-32 files begin: a byte-order mark, or "<". UTF-32 first, because UTF-16's begin alike.
 _WIDE = (
-    (codecs.BOM_UTF32_LE, "utf-32"),
-    (codecs.BOM_UTF32_BE, "utf-32"),
-    (codecs.BOM_UTF16_LE, "utf-16"),
-    (codecs.BOM_UTF16_BE, "utf-16"),
+    *text_files.WIDE_BYTE_ORDER_MARKS,
     (b"<\0\0\0", "utf-32-le"),
     (b"\0\0\0<", "utf-32-be"),
     (b"<\0", "utf-16-le"),
