@@ -95,13 +95,9 @@ def run_download(options: argparse.Namespace, layout: Layout) -> None:
 
 def _make_sample(folder: Path) -> None:
     names = (sample.ARTICLES_FILE, *sample.QUESTION_FILES)
+    temporary = [f"{name}*" for name in names]
     with Stage(
-        "download",
-        "sample",
-        folder / "manifest.json",
-        {"seed": sample.SEED},
-        [],
-        temporary_files=[f"{n}*" for n in names],
+        "download", "sample", folder / "manifest.json", {"seed": sample.SEED}, [], temporary_files=temporary
     ) as stage:
         if not _already_done(stage):
             _print_done("sample", sample.write_sample(stage, folder, sample.SEED), folder)
@@ -119,25 +115,14 @@ def run_text_formatting(options: argparse.Namespace, layout: Layout) -> None:
     output = layout.formatted_file(options.dataset)
     manifest_path = layout.formatted_manifest(options.dataset)
     inputs = [describe_input(path, layout.root) for path in corpus.paths]
+    outputs = f"{output} and {manifest_path}"
     with Stage(
-        "text_formatting",
-        options.dataset,
-        manifest_path,
-        corpus.arguments,
-        inputs,
-        outputs_to_delete=f"{output} and {manifest_path}",
+        "text_formatting", options.dataset, manifest_path, corpus.arguments, inputs, outputs_to_delete=outputs
     ) as stage:
         if not _already_done(stage):
             report = layout.drop_report(options.dataset) if options.keep_report else None
-            counts = formatting.format_corpus(
-                stage,
-                output,
-                corpus,
-                workers=workers_of(options, layout),
-                keep_duplicates=options.keep_duplicates,
-                max_bad_records=options.max_bad_records,
-                report=report,
-            )
+            writer = formatting.Writer(stage, output, options.keep_duplicates, options.max_bad_records, report)
+            counts = formatting.format_corpus(writer, corpus, workers_of(options, layout))
             _print_done("formatted", counts, output)
 
 

@@ -43,7 +43,7 @@ def test_any_number_of_processes_and_kills_leave_the_same_bytes(tmp_path, monkey
     assert whole[1].count(b"list_items\t") == 300 and whole[1].count(b"duplicates\t") == 250
     assert formatted(corpus(tmp_path / "two"), "--n_processes", 2) == whole
     folder = corpus(tmp_path / "stopped")
-    write, num_batches = formatting._Writer.write, 0
+    write, num_batches = formatting.Writer.write, 0
 
     def stopping(writer, cleaned):
         nonlocal num_batches
@@ -55,7 +55,7 @@ def test_any_number_of_processes_and_kills_leave_the_same_bytes(tmp_path, monkey
             writer._report.sync()
             raise workers.WorkersError("killed")
 
-    monkeypatch.setattr(formatting._Writer, "write", stopping)
+    monkeypatch.setattr(formatting.Writer, "write", stopping)
     for _ in range(100):
         try:
             assert formatted(folder) == whole

@@ -210,11 +210,11 @@ def _zeros(count: int) -> array[int]:
     return array("Q", [0]) * count
 
 
-class _Writer:
+class Writer:
     """The text being written, its report if one is wanted, and the counts; can be resumed at a checkpoint."""
 
     def __init__(self, stage: Stage, output: Path, keep_duplicates: bool, max_bad_records: int, report: Path | None):
-        self._stage = stage
+        self.stage, self.output = stage, output
         self._text = ResumableFile(output)
         self._report = ResumableFile(report) if report else None
         self._seen = None if keep_duplicates else SeenDocuments()
@@ -244,7 +244,7 @@ class _Writer:
         return files
 
     def _usable_checkpoint(self) -> dict[str, Any] | None:
-        checkpoint = self._stage.checkpoint
+        checkpoint = self.stage.checkpoint
         # A checkpoint counts batches, so their size must not have changed.
         if not checkpoint or checkpoint["batch_characters"] != BATCH_CHARACTERS:
             return None
@@ -307,7 +307,7 @@ class _Writer:
         if self._report:
             self._report.sync()
         self._kept_bytes = (self._text.num_bytes, self._report.num_bytes if self._report else 0)
-        self._stage.add_checkpoint(
+        self.stage.add_checkpoint(
             {
                 "num_batches": self.num_batches,
                 "batch_characters": BATCH_CHARACTERS,
@@ -332,7 +332,7 @@ class _Writer:
                 file.keep(num_bytes)
         if not self._kept_bytes[0]:
             with contextlib.suppress(OSError):
-                self._stage.forget()
+                self.stage.forget()
 
     def _count(self, name: str, count: int = 1) -> None:
         self.counts[name] = self.counts.get(name, 0) + count
@@ -359,24 +359,15 @@ def _require_own_output(stage: Stage, output: Path) -> None:
         )
 
 
-def format_corpus(
-    stage: Stage,
-    output: Path,
-    corpus: Corpus,
-    *,
-    workers: Workers,
-    keep_duplicates: bool,
-    max_bad_records: int,
-    report: Path | None = None,
-) -> dict[str, int]:
-    """Writes `output` and, if given, the report, and completes `stage`; returns the counts.
+def format_corpus(writer: Writer, corpus: Corpus, workers: Workers) -> dict[str, int]:
+    """Writes the text and, if wanted, the report, and completes the writer's stage; returns the counts.
 
     Raises:
       UserError: damaged input, a corpus without a document, a full disk, killed or missing workers.
         The next run resumes at the last checkpoint.
     """
+    stage, output = writer.stage, writer.output
     _require_own_output(stage, output)
-    writer = _Writer(stage, output, keep_duplicates, max_bad_records, report)
     try:
         with writer.open():
             _write_all(writer, corpus, output.name, workers)
@@ -396,23 +387,24 @@ def format_corpus(
     if writer.bad_records:
         details["bad_records"] = writer.bad_records
     entry = FileEntry(output.name, output.stat().st_size, sha256_of_file(output), details)
-    if num_not_kept := counts.get("num_not_kept_for_comparison"):
-        print(
-            f"warning: more than {SeenDocuments.MOST:,} different documents: the last {num_not_kept:,} were "
-            "checked for duplicates of the first ones only, not of each other",
-            file=sys.stderr,
-            flush=True,
+    num_bad, num_not_kept = (
+        counts.get(f"num_{what}", 0) for what in ("dropped_bad_records", "not_kept_for_comparison")
+    )
+    warnings = [*corpus.damages, *(f"left out, because it cannot be read: {what}" for what in writer.bad_records)]
+    if num_bad > len(writer.bad_records):
+        warnings.append(f"and {num_bad - len(writer.bad_records):,} more")
+    if num_not_kept:
+        warnings.append(
+            f"more than {SeenDocuments.MOST:,} different documents: the last {num_not_kept:,} were checked for "
+            "duplicates of the first ones only, not of each other"
         )
-    num_bad = counts.get("num_dropped_bad_records", 0)
-    left_out = [f"left out, because it cannot be read: {what}" for what in writer.bad_records]
-    left_out += [f"and {num_bad - len(left_out):,} more"] if num_bad > len(left_out) else []
-    for warning in (*corpus.damages, *left_out):
+    for warning in warnings:
         print(f"warning: {warning}", file=sys.stderr, flush=True)
     stage.complete(counts, {"documents": [entry]})
     return counts
 
 
-def _write_all(writer: _Writer, corpus: Corpus, name: str, workers: Workers) -> None:
+def _write_all(writer: Writer, corpus: Corpus, name: str, workers: Workers) -> None:
     batches: Iterator[Batch] = iter(corpus.batches())
     with Progress(total=total_size(corpus.paths), unit="B", description=f"formatting {name}") as bar:
         for skipped in itertools.islice(batches, writer.num_batches):

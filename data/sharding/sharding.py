@@ -14,7 +14,7 @@ import functools
 import hashlib
 import heapq
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -185,31 +185,6 @@ def _require_enough_documents(num_documents: int, settings: ShardingSettings) ->
     )
 
 
-def _tasks(
-    stage: Stage,
-    dataset: str,
-    paths: Sequence[Path],
-    index: DocumentIndex,
-    assignment: np.ndarray,
-    settings: ShardingSettings,
-) -> Iterator[ShardTask]:
-    """The shards that are still missing."""
-    order = np.argsort(assignment, kind="stable").astype(np.int32)
-    num_shards = settings.num_training_shards + settings.num_test_shards
-    bounds = np.concatenate([[0], np.cumsum(np.bincount(assignment, minlength=num_shards))])
-    names = shard_names(dataset, settings)
-    for shard, (split, number, name) in enumerate(names):
-        if name in stage.finished:
-            continue
-        members = order[bounds[shard] : bounds[shard + 1]]
-        yield ShardTask(
-            str(stage.folder / name),
-            (settings.random_seed, SPLITS.index(split), number),
-            tuple(map(str, paths)),
-            DocumentIndex(*(column[members] for column in index)),
-        )
-
-
 def shard_names(dataset: str, settings: ShardingSettings) -> list[tuple[str, int, str]]:
     """(split, number in the split, file name) of every shard, in the order of `assign_documents`."""
     counts = zip(SPLITS, (settings.num_training_shards, settings.num_test_shards))
@@ -232,8 +207,20 @@ def shard_corpus(
     for split in SPLITS:
         (stage.folder / split).mkdir(exist_ok=True)
     names = shard_names(dataset, settings)
+    # The documents of each shard.
+    order = np.argsort(assignment, kind="stable").astype(np.int32)
+    members = np.split(order, np.cumsum(np.bincount(assignment, minlength=len(names)))[:-1])
+    tasks = (
+        ShardTask(
+            str(stage.folder / name),
+            (settings.random_seed, SPLITS.index(split), number),
+            tuple(map(str, paths)),
+            DocumentIndex(*(column[own] for column in index)),
+        )
+        for (split, number, name), own in zip(names, members)
+        if name not in stage.finished
+    )
     write = functools.partial(_write_shard, segmentation_method=settings.segmentation_method)
-    tasks = _tasks(stage, dataset, paths, index, assignment, settings)
     make_files(stage, workers, write, tasks, len(names), f"sharding {dataset}")
     shards = {split: [stage.finished[name] for of, _, name in names if of == split] for split in SPLITS}
     entries = [entry for split in SPLITS for entry in shards[split]]
