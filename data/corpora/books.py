@@ -57,16 +57,8 @@ def without_distributor(lines: list[str]) -> list[str]:
 
     A book without header and footer is unchanged.
     """
-    first = 0
-    for number, line in enumerate(lines[:_MAX_HEAD_LINES]):
-        if _START.search(line):
-            first = number + 1
-            break
-    last = len(lines)
-    for number in range(first, len(lines)):
-        if _END.match(lines[number]):
-            last = number
-            break
+    first = next((number + 1 for number, line in enumerate(lines[:_MAX_HEAD_LINES]) if _START.search(line)), 0)
+    last = next((number for number in range(first, len(lines)) if _END.match(lines[number])), len(lines))
     while first < last and not lines[first]:
         first += 1
     if first and first < last and _CREDITS.match(lines[first]):

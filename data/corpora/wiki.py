@@ -67,26 +67,20 @@ class _PageBuilder:
         self.found: list[Page] = []
         self._namespaces: dict[str, int] = {}
         self._key = "0"
-        self._is_inside = False
-        self._begin_page()
+        # The contents of the open page's elements by name; None outside of pages.
+        self._page: dict[str, str] | None = None
         # The character data of the open element; None if it is not needed.
         self._data: list[str] | None = None
         self._num_bytes = 0
 
-    def _begin_page(self) -> None:
-        self._title, self._text = "", ""
-        self._namespace: int | None = None
-        self._is_redirect = False
-
     def start(self, tag: str, attributes: dict[str, str]) -> None:
         name = tag.rpartition(":")[2]
         if name == "page":
-            self._is_inside = True
-            self._begin_page()
-        elif name == "redirect":
-            self._is_redirect = True
+            self._page = {}
         elif name == "namespace":
             self._key = attributes.get("key", "0")
+        elif name == "redirect" and self._page is not None:
+            self._page["redirect"] = ""
         if name in ("namespace", "title", "ns", "text"):
             self._data, self._num_bytes = [], 0
 
@@ -96,30 +90,26 @@ class _PageBuilder:
         self._data.append(text)
         self._num_bytes += text_files.num_utf8_bytes(text)
         if self._num_bytes > text_files.LARGEST_DOCUMENT_BYTES:
-            raise text_files.document_too_large(f"{self._path}, page {self._title!r}")
+            raise text_files.document_too_large(f"{self._path}, page {(self._page or {}).get('title', '')!r}")
 
     def end(self, tag: str) -> None:
         name = tag.rpartition(":")[2]
         content, self._data = "".join(self._data or ()), None
         if name == "namespace" and content:
             self._namespaces[content] = int(self._key)
-        elif name == "title":
-            self._title = content
-        elif name == "ns":
-            self._namespace = int(content or 0)
-        elif name == "text":
-            self._text = content
-        elif name == "page" and self._is_inside:
-            self.found.append(self._page())
-            self._is_inside = False
-            self._begin_page()
+        elif self._page is not None and name in ("title", "ns", "text"):
+            self._page[name] = content
+        elif self._page is not None and name == "page":
+            self.found.append(self._finished(**self._page))
+            self._page = None
 
-    def _page(self) -> Page:
-        namespace, title = self._namespace, self._title
-        if namespace is None:
+    def _finished(self, title: str = "", ns: str | None = None, text: str = "", redirect: str | None = None) -> Page:
+        if ns is None:
             # In dumps from before 2011 only the title tells the namespace: "Talk:Paris".
             namespace = self._namespaces.get(title.partition(":")[0], 0) if ":" in title else 0
-        return Page(title, namespace, self._is_redirect or bool(_REDIRECT.match(self._text)), self._text)
+        else:
+            namespace = int(ns or 0)
+        return Page(title, namespace, redirect is not None or bool(_REDIRECT.match(text)), text)
 
 
 def _read_pages(file: XmlFile) -> Iterator[Page]:
