@@ -204,12 +204,12 @@ def run_create_vocab(options: argparse.Namespace, layout: Layout) -> None:
 def _vocab_file(options: argparse.Namespace, layout: Layout) -> Path:
     if options.vocab_file:
         return Path(options.vocab_file)
-    is_chinese = options.dataset == "wikicorpus_zh"
+    of_google = GOOGLE_VOCABULARIES[bool(options.do_lower_case)]
+    if options.dataset == "wikicorpus_zh":
+        of_google = GOOGLE_CHINESE_VOCABULARY
     candidates = [
         layout.vocab / options.dataset / "vocab.txt",
-        layout.download
-        / "google_pretrained_weights"
-        / (GOOGLE_CHINESE_VOCABULARY if is_chinese else GOOGLE_VOCABULARIES[bool(options.do_lower_case)]),
+        layout.download / "google_pretrained_weights" / of_google,
     ]
     for candidate in candidates:
         if candidate.is_file():
@@ -235,7 +235,7 @@ def _sharded_inputs(dataset: str, layout: Layout) -> tuple[Manifest, list[InputF
     inputs = []
     for entry in manifest.entries:
         path = folder / entry.file
-        if not path.is_file() or path.stat().st_size != entry.num_bytes:
+        if not entry.is_in(folder):
             raise UserError(
                 f"{path} is missing or was changed: run bertPrep.py --action=sharding "
                 f"--dataset={dataset} again with the same arguments"
@@ -259,15 +259,12 @@ def tfrecord_folder(settings: examples.ExampleSettings, sharded: Manifest) -> st
     )
 
 
-RecordTask = tuple[str, str, str, int]  # text file, record file, split, number in the split
-
-
-def _make_records(task: RecordTask, settings: examples.ExampleSettings) -> FileEntry:
+def _make_records(task: tuple[Path, Path, str, int], settings: examples.ExampleSettings) -> FileEntry:
+    """Makes a record file; `task` is the text file, the record file, its split and its number in the split."""
     text, output, split, number = task
     counts = examples.make_shard(text, output, settings, split, number)
-    path = Path(output)
     details = {"num_instances": counts["num_instances"], "counts": counts}
-    return FileEntry(f"{split}/{path.name}", path.stat().st_size, sha256_of_file(path), details)
+    return FileEntry(f"{split}/{output.name}", output.stat().st_size, sha256_of_file(output), details)
 
 
 def run_create_tfrecord_files(options: argparse.Namespace, layout: Layout) -> None:
@@ -317,7 +314,7 @@ def _make_all_records(
     for split in names:
         (stage.folder / split).mkdir(exist_ok=True)
     tasks = [
-        (str((sharded_folder / name).with_suffix(".txt")), str(stage.folder / name), split, number)
+        ((sharded_folder / name).with_suffix(".txt"), stage.folder / name, split, number)
         for split, of_split in names.items()
         for number, name in enumerate(of_split)
         if name not in stage.finished

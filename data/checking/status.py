@@ -67,14 +67,6 @@ def _progress_in_words(prepared: Prepared, journal: Journal) -> str:
     return words + (f", about {time_in_words(secs_left)}{of_work} left" if secs_left else "")
 
 
-def _damaged(prepared: Prepared) -> Iterator[str]:
-    """The files that are missing or do not have the size in the manifest."""
-    for entry in prepared.entries:
-        path = prepared.folder / entry.file
-        if not path.is_file() or path.stat().st_size != entry.num_bytes:
-            yield entry.file
-
-
 def _main_counts(prepared: Prepared) -> dict[str, Any]:
     assert prepared.manifest
     counts = prepared.manifest.counts
@@ -97,7 +89,7 @@ def describe_stage(prepared: Prepared) -> Iterator[str]:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(os.path.getmtime(prepared.manifest_path)))
         files = prepared.entries
         yield (f"done {when}: {len(files):,} file{'s' if len(files) > 1 else ''}, {size_in_words(prepared.num_bytes)}")
-        if damaged := list(_damaged(prepared)):
+        if damaged := [entry.file for entry in files if not entry.is_in(prepared.folder)]:
             yield (
                 f"{len(damaged)} of them are gone or have another size, such as {damaged[0]}: "
                 "--action verify --repair makes them again"

@@ -35,6 +35,11 @@ class FileEntry:
     def counts(self) -> dict[str, Any]:
         return {**self.details, **self.details.get("counts", {})}
 
+    def is_in(self, folder: Path) -> bool:
+        """Whether `folder` holds this file with the same size."""
+        path = folder / self.file
+        return path.is_file() and path.stat().st_size == self.num_bytes
+
     def to_json(self) -> dict[str, Any]:
         return {"file": self.file, "bytes": self.num_bytes, "sha256": self.sha256, **self.details}
 

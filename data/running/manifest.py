@@ -252,12 +252,10 @@ class Stage:
         marked = json.loads(self._broken_path.read_bytes()) if self._broken_path.exists() else []
         damaged = [name for name in marked if self.finished.pop(name, None)]
         self._read_journal()
-        for name, entry in list(self.finished.items()):
-            path = self.folder / name
-            if not path.is_file() or path.stat().st_size != entry.num_bytes:
-                damaged.append(name)
-                del self.finished[name]
-        return damaged
+        gone = [name for name, entry in self.finished.items() if not entry.is_in(self.folder)]
+        for name in gone:
+            del self.finished[name]
+        return damaged + gone
 
     def _open_journal(self, stack: contextlib.ExitStack) -> None:
         # Rewritten as a whole: appending to a last line that was cut short would damage the journal.
