@@ -14,7 +14,7 @@ import functools
 import hashlib
 import heapq
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -185,6 +185,13 @@ def _require_enough_documents(num_documents: int, settings: ShardingSettings) ->
     )
 
 
+def documents_by_shard(index: DocumentIndex, assignment: np.ndarray, num_shards: int) -> Iterator[DocumentIndex]:
+    """The documents of each shard, in the order of the text."""
+    order = np.argsort(assignment, kind="stable").astype(np.int32)
+    for members in np.split(order, np.cumsum(np.bincount(assignment, minlength=num_shards))[:-1]):
+        yield DocumentIndex(*(column[members] for column in index))
+
+
 def shard_names(dataset: str, settings: ShardingSettings) -> list[tuple[str, int, str]]:
     """(split, number in the split, file name) of every shard, in the order of `assign_documents`."""
     counts = zip(SPLITS, (settings.num_training_shards, settings.num_test_shards))
@@ -207,17 +214,11 @@ def shard_corpus(
     for split in SPLITS:
         (stage.folder / split).mkdir(exist_ok=True)
     names = shard_names(dataset, settings)
-    # The documents of each shard.
-    order = np.argsort(assignment, kind="stable").astype(np.int32)
-    members = np.split(order, np.cumsum(np.bincount(assignment, minlength=len(names)))[:-1])
     tasks = (
         ShardTask(
-            str(stage.folder / name),
-            (settings.random_seed, SPLITS.index(split), number),
-            tuple(map(str, paths)),
-            DocumentIndex(*(column[own] for column in index)),
+            str(stage.folder / name), (settings.random_seed, SPLITS.index(split), number), tuple(map(str, paths)), own
         )
-        for (split, number, name), own in zip(names, members)
+        for (split, number, name), own in zip(names, documents_by_shard(index, assignment, len(names)))
         if name not in stage.finished
     )
     write = functools.partial(_write_shard, segmentation_method=settings.segmentation_method)
