@@ -15,6 +15,7 @@ Ends with exit code 1 where anything differs.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
 import os
 import random
@@ -24,13 +25,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
+
+import psutil
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(CHECKOUT))
 
+from benchmarks.killing import differences, flip_bit, numbers  # noqa: E402
 from bert_tf.base.progress import Progress  # noqa: E402
 from data import bertPrep  # noqa: E402
 from data.corpora import formatting  # noqa: E402
@@ -71,18 +74,9 @@ def start(stage: str, working_dir: Path, num_processes: int, corpus: list[str]) 
     dataset = ["--dataset", "custom" if corpus else "sample"]
     if corpus and stage == "text_formatting":
         dataset += ["--input_files", ",".join(corpus)]
+    action = ["--action", stage, *dataset, *STAGES[stage], "--n_processes", str(num_processes)]
     return subprocess.Popen(
-        [
-            sys.executable,
-            __file__,
-            "prepare",
-            "--action",
-            stage,
-            *dataset,
-            *STAGES[stage],
-            "--n_processes",
-            str(num_processes),
-        ],
+        [sys.executable, __file__, "prepare", *action],
         env={**os.environ, "BERT_PREP_WORKING_DIR": str(working_dir)},
         start_new_session=True,
         stdout=subprocess.PIPE,
@@ -106,21 +100,18 @@ def files_below(folder: Path) -> dict[str, str]:
     }
 
 
-def damage(working_dir: Path) -> None:
+def damage(working_dir: Path, generator: random.Random) -> None:
     """Flips one bit in each of some sharded text and record files."""
     for pattern in ("sharded/*/*/*.txt", "tfrecord/*/*/*/*.tfrecord"):
         for path in sorted(working_dir.glob(pattern))[:NUM_BROKEN]:
-            content = bytearray(path.read_bytes())
-            content[len(content) // 2] ^= 1
-            path.write_bytes(content)
+            flip_bit(path, generator)
 
 
 def workers_of(process: subprocess.Popen) -> list[int]:
-    try:
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-        return [int(child) for child in children if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
-    except OSError:
-        return []
+    with contextlib.suppress(psutil.Error):
+        children = psutil.Process(process.pid).children()
+        return [child.pid for child in children if "spawn_main" in " ".join(child.cmdline())]
+    return []
 
 
 def kill(process: subprocess.Popen, generator: random.Random) -> str:
@@ -169,15 +160,6 @@ def is_begun(folder: Path, before: Path) -> bool:
     )
 
 
-def differences(folder: Path, wanted: dict[str, str]) -> Iterator[str]:
-    found = files_below(folder)
-    for name in sorted({*found, *wanted}):
-        if found.get(name) != wanted.get(name):
-            yield f"{name} is " + (
-                "missing" if name not in found else "left over" if name not in wanted else "different"
-            )
-
-
 def torment(
     stage: str,
     before: Path,
@@ -222,7 +204,7 @@ def torment(
                     undisturbed_secs = min(undisturbed_secs, time.monotonic() - started)
             num_ended += 1
             require_dead(groups)
-            found += differences(folder, wanted)
+            found += differences(files_below(folder), wanted)
             if sum(killed.values()) >= options.kills:
                 return Outcome(stage, num_processes, undisturbed_secs, killed, num_at_work, num_ended, found)
 
@@ -240,7 +222,7 @@ def run_all(options: argparse.Namespace, scratch: Path) -> list[Outcome]:
             shutil.copytree(reference, before)
             wanted = files_below(reference)
             if stage == "verify":
-                damage(before)
+                damage(before, generator)
                 shutil.rmtree(reference)
                 shutil.copytree(before, reference)
             started = time.monotonic()
@@ -260,12 +242,7 @@ def run_all(options: argparse.Namespace, scratch: Path) -> list[Outcome]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=20, help="of each stage; %(default)s")
-    parser.add_argument(
-        "--n_processes",
-        type=lambda value: list(map(int, value.split(","))),
-        default=[1, 2, 3],
-        help="one after the other; 1,2,3",
-    )
+    parser.add_argument("--n_processes", type=numbers, default=[1, 2, 3], help="one after the other; 1,2,3")
     parser.add_argument(
         "--corpus", type=lambda value: value.split(","), default=[], help="text files or folders; default: the sample"
     )

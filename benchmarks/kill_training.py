@@ -3,7 +3,7 @@
 First `scripts/run_pretraining_lamb.sh` runs undisturbed, with a tiny model and a checkpoint every
 few updates. Then the same command is started, disturbed and started again, until it finishes. Then
 every file of every remaining checkpoint (weights, moments, position) and the evaluation must have the
-same bytes as the undisturbed ones (but see `differences`), and the next round begins. The
+same bytes as the undisturbed ones (but see `checkpoint_differences`), and the next round begins. The
 disturbances, shuffled:
 
 * kill -9 of the launcher, of one rank's program, or of every process at once;
@@ -44,6 +44,7 @@ import psutil
 CHECKOUT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(CHECKOUT))
 
+from benchmarks.killing import differences, flip_bit, numbers  # noqa: E402
 from bert_tf.base.progress import Progress  # noqa: E402
 from bert_tf.base.signals import STOPPED_EXIT_CODE  # noqa: E402
 
@@ -181,12 +182,6 @@ def wait_for_end(processes: list[psutil.Process]) -> str:
     return "; ".join(names)
 
 
-def flip_byte(path: Path, generator: random.Random) -> None:
-    content = bytearray(path.read_bytes())
-    content[generator.randrange(len(content))] ^= 1 << generator.randrange(8)
-    path.write_bytes(content)
-
-
 def newest_checkpoints(run: Run) -> list[Path]:
     return sorted(run.folder.glob(f"phase_{run.phase}/checkpoints/ckpt-*"))
 
@@ -226,7 +221,7 @@ def disturb(run: Run, kind: str, generator: random.Random, outcome: Outcome) -> 
     outcome.met[run.state()] += 1
     outcome.met_in_phase_2 += run.phase == 2
     if kind == "damage":
-        flip_byte(generator.choice(list(newest_checkpoints(run)[-1].iterdir())), generator)
+        flip_bit(generator.choice(list(newest_checkpoints(run)[-1].iterdir())), generator)
     return True
 
 
@@ -241,7 +236,7 @@ def of_shared_checkpoints(files: dict[str, bytes], others: dict[str, bytes], las
     return {name: content for name, content in files.items() if str(Path(name).parent) in folders}
 
 
-def differences(found: dict[str, bytes], wanted: dict[str, bytes], had_signal: bool) -> list[str]:
+def checkpoint_differences(found: dict[str, bytes], wanted: dict[str, bytes], had_signal: bool) -> list[str]:
     """The files whose bytes differ, or that are missing or left over.
 
     After a signal the run saves an extra checkpoint, so that a different one of the few kept may have
@@ -251,11 +246,7 @@ def differences(found: dict[str, bytes], wanted: dict[str, bytes], had_signal: b
         folders = sorted({str(Path(name).parent) for name in wanted if "ckpt-" in name})
         last = [max(of_phase) for _, of_phase in itertools.groupby(folders, lambda name: name.split("/")[0])]
         found, wanted = (of_shared_checkpoints(found, wanted, last), of_shared_checkpoints(wanted, found, last))
-    return [
-        f"{name} is " + ("missing" if name not in found else "left over" if name not in wanted else "different")
-        for name in sorted({*found, *wanted})
-        if found.get(name) != wanted.get(name)
-    ]
+    return differences(found, wanted)
 
 
 def torment(
@@ -295,7 +286,7 @@ def torment(
             outcome.num_ended += 1
             if is_fresh:  # on a busy machine the first run may have been slow
                 outcome.undisturbed_secs = min(outcome.undisturbed_secs, time.monotonic() - started)
-            outcome.faults += differences(result_files(folder), wanted, had_signal)
+            outcome.faults += checkpoint_differences(result_files(folder), wanted, had_signal)
 
 
 def prepare_sample(data_dir: Path) -> None:
@@ -311,17 +302,8 @@ def prepare_sample(data_dir: Path) -> None:
     prep("sharding", "--n_training_shards", "8", "--n_test_shards", "2", "--fraction_test_set", "0.005")
     prep("create_vocab", "--vocab_size", "1500", "--vocab_file", str(data_dir / "vocab.txt"))
     for length, predictions in ((128, 20), (512, 80)):
-        prep(
-            "create_tfrecord_files",
-            "--max_seq_length",
-            str(length),
-            "--max_predictions_per_seq",
-            str(predictions),
-            "--vocab_file",
-            str(data_dir / "vocab.txt"),
-            "--dupe_factor",
-            "1",
-        )
+        shape = ["--max_seq_length", str(length), "--max_predictions_per_seq", str(predictions)]
+        prep("create_tfrecord_files", *shape, "--dupe_factor", "1", "--vocab_file", str(data_dir / "vocab.txt"))
 
 
 def main() -> None:
@@ -330,12 +312,7 @@ def main() -> None:
     parser.add_argument("--signals", type=int, default=4, help="SIGTERM and SIGUSR1; %(default)s")
     parser.add_argument("--stops", type=int, default=2, help="ranks stopped; %(default)s")
     parser.add_argument("--damages", type=int, default=3, help="damaged checkpoints; %(default)s")
-    parser.add_argument(
-        "--num_ranks",
-        type=lambda value: list(map(int, value.split(","))),
-        default=[1, 2],
-        help="one after the other; 1,2",
-    )
+    parser.add_argument("--num_ranks", type=numbers, default=[1, 2], help="one after the other; 1,2")
     parser.add_argument(
         "--data_dir", type=lambda value: Path(value).absolute(), help="prepared data; default: the sample is prepared"
     )

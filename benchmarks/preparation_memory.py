@@ -127,17 +127,8 @@ class Bench:
         most_records_mb: float = 0,
     ) -> None:
         """`most_records_mb`: the stage is stopped once it has written so many MB; 0: never."""
-        command = [
-            sys.executable,
-            str(CHECKOUT / "data/bertPrep.py"),
-            "--action",
-            stage,
-            "--dataset",
-            dataset,
-            "--n_processes",
-            str(self.num_processes),
-            *map(str, arguments),
-        ]
+        command = [sys.executable, str(CHECKOUT / "data/bertPrep.py"), "--action", stage, "--dataset", dataset]
+        command += ["--n_processes", str(self.num_processes), *map(str, arguments)]
         print(f"{corpus}: {stage} ...", flush=True)
         secs, peaks, largest, stopped = watch(
             command,
@@ -147,18 +138,8 @@ class Bench:
         note = f"stopped after {self._records_mb():,.0f} MB of records" if stopped else f"{megabytes / secs:,.1f} MB/s"
         # multiprocessing's resource tracker is not a worker.
         workers = [kib for kib in peaks.values() if kib > 15_000]
-        self._add(
-            Measured(
-                corpus,
-                stage,
-                megabytes,
-                secs,
-                max(peaks.values()) >> 10,
-                largest >> 10,
-                len(workers),
-                "" if stage == "status" else note,
-            )
-        )
+        peak, note = max(peaks.values()) >> 10, "" if stage == "status" else note
+        self._add(Measured(corpus, stage, megabytes, secs, peak, largest >> 10, len(workers), note))
 
     def _records_mb(self) -> float:
         return sum(path.stat().st_size for path in self.root.glob("tfrecord/*/*/*/*.tfrecord*")) / 1e6
@@ -348,15 +329,7 @@ def assign_index(num_documents: int) -> None:
     settings = sharding.ShardingSettings(256, 256, 0.1, "rules", 12345)
     start = time.monotonic()
     assignment = sharding.assign_documents(index.lengths, settings)
-
-    class NothingFinished:
-        finished: dict[str, object] = {}
-        folder = Path("sharded")
-
-    num = 0
-    for task in sharding._tasks(NothingFinished, "x", [Path("x")], index, assignment, settings):  # type: ignore
-        num += task.documents.num_documents
-    assert num == num_documents
+    assert sum(own.num_documents for own in sharding.documents_by_shard(index, assignment, 512)) == num_documents
     secs = time.monotonic() - start
     print(json.dumps([int(lengths.sum()), secs, _memory_of(os.getpid())["VmHWM"]]))
 

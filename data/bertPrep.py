@@ -52,39 +52,22 @@ ACTIONS = {
 }
 # Without --dataset these actions read all datasets.
 OF_ALL_DATASETS = ("status", "verify")
-_RECORD_OPTIONS = (
-    "max_seq_length",
-    "max_predictions_per_seq",
-    "dupe_factor",
-    "masked_lm_prob",
-    "masking",
-    "whole_word_masking",
-    "max_ngram_size",
-    "vocab_file",
-    "do_lower_case",
-    "random_seed",
-)
 # The options that each action reads, besides `_OF_ALL_ACTIONS`.
-OPTIONS_OF = {
-    "download": (),
-    "text_formatting": (
-        "input_files",
-        "input_format",
-        "text_column",
-        "skip_wikiextractor",
-        "fallback_encoding",
-        "encoding_errors",
-        "max_bad_records",
-        "keep_duplicates",
-        "keep_report",
-    ),
-    "sharding": ("n_training_shards", "n_test_shards", "fraction_test_set", "segmentation_method", "random_seed"),
-    "create_vocab": ("vocab_file", "vocab_size", "do_lower_case"),
-    "create_tfrecord_files": _RECORD_OPTIONS,
-    "status": ("vocab_file",),
-    "verify": ("vocab_file", "repair"),
-    "inspect": ("vocab_file", "do_lower_case"),
+_OPTIONS_READ = {
+    "download": "",
+    "text_formatting": """
+        input_files input_format text_column skip_wikiextractor fallback_encoding encoding_errors max_bad_records
+        keep_duplicates keep_report""",
+    "sharding": "n_training_shards n_test_shards fraction_test_set segmentation_method random_seed",
+    "create_vocab": "vocab_file vocab_size do_lower_case",
+    "create_tfrecord_files": """
+        max_seq_length max_predictions_per_seq dupe_factor masked_lm_prob masking whole_word_masking max_ngram_size
+        vocab_file do_lower_case random_seed""",
+    "status": "vocab_file",
+    "verify": "vocab_file repair",
+    "inspect": "vocab_file do_lower_case",
 }
+OPTIONS_OF = {action: tuple(names.split()) for action, names in _OPTIONS_READ.items()}
 _OF_ALL_ACTIONS = ("help", "action", "dataset", "n_processes", "dask_scheduler")
 _LARGEST_SEED = (1 << 64) - 1
 _INVALID_CHOICE = re.compile(r"argument (--\w+): invalid choice: '?(.*?)'? \(choose from (.*)\)", re.DOTALL)
@@ -126,12 +109,8 @@ def _comma_separated(value: str) -> list[str]:
 
 def _add_common_options(add: Callable[..., Any]) -> None:
     add("--action", required=True, choices=ACTIONS)
-    add(
-        "--dataset",
-        type=str.lower,
-        choices=(*registry.DATASETS, "all"),
-        help="upper or lower case; status and verify: without it, all that exist",
-    )
+    help_text = "upper or lower case; status and verify: without it, all that exist"
+    add("--dataset", type=str.lower, choices=(*registry.DATASETS, "all"), help=help_text)
     add("--n_processes", type=_whole_number, default=count_cores(), help="worker processes; %(default)s")
     add(
         "--dask_scheduler",
@@ -143,13 +122,8 @@ def _add_common_options(add: Callable[..., Any]) -> None:
 
 
 def _add_formatting_options(add: Callable[..., Any]) -> None:
-    add(
-        "--input_files",
-        type=_comma_separated,
-        default=[],
-        help="dataset custom: files and folders of .txt, .jsonl (also .gz, .zst) or .parquet "
-        "files, separated by commas",
-    )
+    files = "dataset custom: files and folders of .txt, .jsonl (also .gz, .zst) or .parquet files, separated by commas"
+    add("--input_files", type=_comma_separated, default=[], help=files)
     add(
         "--input_format",
         choices=custom.INPUT_FORMATS,
@@ -159,22 +133,11 @@ def _add_formatting_options(add: Callable[..., Any]) -> None:
         "a file if there are several files, else paragraph if there are blank lines, else a line",
     )
     add("--text_column", default="text", help="the text's column in Parquet files; %(default)s")
-    add(
-        "--skip_wikiextractor",
-        type=_whole_number,
-        nargs="?",
-        const=1,
-        default=0,
-        choices=(0, 1),
-        help="Wikipedia: read the output of wikiextractor below extracted/ instead of the dump",
-    )
+    extracted = "Wikipedia: read the output of wikiextractor below extracted/ instead of the dump"
+    add("--skip_wikiextractor", type=_whole_number, nargs="?", const=1, default=0, choices=(0, 1), help=extracted)
     add("--fallback_encoding", help="encoding of files that are not UTF-8 and do not state one")
-    add(
-        "--encoding_errors",
-        choices=("strict", "replace"),
-        default="strict",
-        help="replace: U+FFFD for bytes that cannot be decoded, instead of an error",
-    )
+    replace = "replace: U+FFFD for bytes that cannot be decoded, instead of an error"
+    add("--encoding_errors", choices=("strict", "replace"), default="strict", help=replace)
     add(
         "--max_bad_records",
         type=_whole_number,
@@ -183,11 +146,8 @@ def _add_formatting_options(add: Callable[..., Any]) -> None:
         "counted. %(default)s: the first one ends the run; run again with a larger number, it continues from there",
     )
     add("--keep_duplicates", action="store_true", help="keep repeated documents")
-    add(
-        "--keep_report",
-        action="store_true",
-        help="Wikipedia: write all dropped text, with the reasons, to a .dropped.tsv beside the output",
-    )
+    report = "Wikipedia: write all dropped text, with the reasons, to a .dropped.tsv beside the output"
+    add("--keep_report", action="store_true", help=report)
 
 
 def _add_sharding_options(add: Callable[..., Any]) -> None:
@@ -199,62 +159,44 @@ def _add_sharding_options(add: Callable[..., Any]) -> None:
 
 
 def _add_record_options(add: Callable[..., Any]) -> None:
-    add(
-        "--vocab_file",
-        help="create_vocab writes it, create_tfrecord_files reads it; "
-        "a name ending in .model: SentencePiece, else WordPiece",
-    )
+    vocab = "create_vocab writes it, create_tfrecord_files reads it; a name in .model: SentencePiece, else WordPiece"
+    add("--vocab_file", help=vocab)
     add("--vocab_size", type=_whole_number, default=vocabulary.DEFAULT_VOCAB_SIZE, help="%(default)s")
     add("--do_lower_case", type=_whole_number, choices=(0, 1), default=1, help="%(default)s")
     add("--max_seq_length", type=_whole_number, default=512, help="%(default)s")
     add("--max_predictions_per_seq", type=_whole_number, default=20, help="%(default)s")
     add("--dupe_factor", type=_whole_number, help="masked copies of each document; 5, with --masking=dynamic 1")
     add("--masked_lm_prob", type=_number, default=0.15, help="%(default)s")
-    add(
-        "--masking",
-        choices=pretraining_examples.MASKINGS,
-        default="static",
-        help="dynamic: write one unmasked copy; training draws new masks in each epoch",
-    )
+    dynamic = "dynamic: write one unmasked copy; training draws new masks in each epoch"
+    add("--masking", choices=pretraining_examples.MASKINGS, default="static", help=dynamic)
     add("--whole_word_masking", action="store_true", help="mask all pieces of a word or none")
-    add(
-        "--max_ngram_size",
-        type=_whole_number,
-        default=1,
-        help="with --whole_word_masking: mask up to this many words together; %(default)s",
-    )
+    ngrams = "with --whole_word_masking: mask up to this many words together; %(default)s"
+    add("--max_ngram_size", type=_whole_number, default=1, help=ngrams)
 
 
 def _refuse_unused(given: Sequence[str], options: argparse.Namespace) -> None:
     """Raises: UserError if an option was given that the action or dataset does not read."""
-    used = OPTIONS_OF[options.action]
-    for name in given:
-        if name not in used and name not in _OF_ALL_ACTIONS:
-            others = [action for action, of_action in OPTIONS_OF.items() if name in of_action]
-            raise UserError(f"--{name} has no effect on --action={options.action}, only on {', '.join(others)}")
-    if options.action != "text_formatting":
-        return
-    dataset = registry.DATASETS[options.dataset]
-    for name in given:
-        if name in used and name not in (*dataset.options, "keep_duplicates"):
-            others = [other for other, entry in registry.DATASETS.items() if name in entry.options]
-            raise UserError(f"--{name} has no effect on --dataset={options.dataset}, only on {', '.join(others)}")
+    readers = [("action", OPTIONS_OF)]
+    if options.action == "text_formatting":
+        of_dataset = {name: (*entry.options, "keep_duplicates") for name, entry in registry.DATASETS.items()}
+        readers.append(("dataset", of_dataset))
+    for kind, read_by in readers:
+        chosen = getattr(options, kind)
+        for name in given:
+            if name not in (*_OF_ALL_ACTIONS, *read_by[chosen]):
+                others = [other for other, names in read_by.items() if name in names]
+                raise UserError(f"--{name} has no effect on --{kind}={chosen}, only on {', '.join(others)}")
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Raises: UserError if an argument is invalid, unknown, missing or without effect."""
-    parser = _Parser(
-        prog="bertPrep.py",
-        description=__doc__,
-        allow_abbrev=False,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    formatter = argparse.RawDescriptionHelpFormatter
+    parser = _Parser(prog="bertPrep.py", description=__doc__, allow_abbrev=False, formatter_class=formatter)
     _add_common_options(parser.add_argument)
     _add_formatting_options(parser.add_argument_group("text_formatting").add_argument)
     _add_sharding_options(parser.add_argument_group("sharding").add_argument)
     _add_record_options(parser.add_argument_group("create_vocab and create_tfrecord_files").add_argument)
-    repair = parser.add_argument_group("verify")
-    repair.add_argument("--repair", action="store_true", help="make damaged files again")
+    parser.add_argument_group("verify").add_argument("--repair", action="store_true", help="make damaged files again")
     # argparse sets no default for an attribute that exists, so these tell which options were given.
     names = [action.dest for action in parser._actions]
     for argument in arguments:

@@ -11,22 +11,20 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import functools
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import sha256_of_file
-from bert_tf.base.progress import Progress
 from bert_tf.text.tokenizer import open_tokenizer
 from bert_tf.text.vocabulary import check_casing
 from data.corpora import formatting, registry, sample
-from data.corpora.drop_report import DropReport
 from data.fetching import download
 from data.instances import pretraining_examples as examples
 from data.instances import vocabulary
 from data.running.entries import FileEntry, InputFile, Manifest, VocabEntry, describe_input, read_manifest
 from data.running.manifest import Stage
-from data.running.workers import ProcessPool, Workers
+from data.running.workers import ProcessPool, Workers, make_files
 from data.sharding import sharding
 
 DEFAULT_SHARDS = (1472, 1472)
@@ -69,11 +67,14 @@ def workers_of(options: argparse.Namespace, layout: Layout) -> Workers:
     return DaskCluster(options.dask_scheduler, layout.root)
 
 
-def _print_done(what: str, counts: dict[str, Any], where: Path) -> None:
-    numbers = ", ".join(
+def counts_in_words(counts: Mapping[str, float]) -> str:
+    return ", ".join(
         f"{name} {count:,}" if isinstance(count, int) else f"{name} {count:.4g}" for name, count in counts.items()
     )
-    print(f"{what}: {numbers}\n{where}", flush=True)
+
+
+def _print_done(what: str, counts: Mapping[str, float], where: Path) -> None:
+    print(f"{what}: {counts_in_words(counts)}\n{where}", flush=True)
 
 
 def _already_done(stage: Stage) -> bool:
@@ -94,22 +95,12 @@ def run_download(options: argparse.Namespace, layout: Layout) -> None:
 
 def _make_sample(folder: Path) -> None:
     names = (sample.ARTICLES_FILE, *sample.QUESTION_FILES)
+    temporary = [f"{name}*" for name in names]
     with Stage(
-        "download",
-        "sample",
-        folder / "manifest.json",
-        {"seed": sample.SEED},
-        [],
-        outputs_to_delete=str(folder),
-        temporary_files=[f"{n}*" for n in names],
+        "download", "sample", folder / "manifest.json", {"seed": sample.SEED}, [], temporary_files=temporary
     ) as stage:
         if not _already_done(stage):
             _print_done("sample", sample.write_sample(stage, folder, sample.SEED), folder)
-
-
-def _require_made(path: Path, action: str, dataset: str) -> None:
-    if not path.is_file():
-        raise UserError(f"{path} does not exist: run bertPrep.py --action={action} --dataset={dataset} first")
 
 
 def run_text_formatting(options: argparse.Namespace, layout: Layout) -> None:
@@ -118,31 +109,20 @@ def run_text_formatting(options: argparse.Namespace, layout: Layout) -> None:
         raise UserError(
             f"dataset={options.dataset} consists of others: format each of {', '.join(parts)}, then run sharding"
         )
-    corpus, paths, arguments = registry.open_corpus(options, layout.root)
+    corpus = registry.open_corpus(options, layout.root)
     if options.dataset == "custom":
-        print(f"{len(paths):,} input files; input_format={arguments['input_format']}", flush=True)
+        print(f"{len(corpus.paths):,} input files; input_format={corpus.arguments['input_format']}", flush=True)
     output = layout.formatted_file(options.dataset)
     manifest_path = layout.formatted_manifest(options.dataset)
-    inputs = [describe_input(path, layout.root) for path in paths]
+    inputs = [describe_input(path, layout.root) for path in corpus.paths]
+    outputs = f"{output} and {manifest_path}"
     with Stage(
-        "text_formatting",
-        options.dataset,
-        manifest_path,
-        arguments,
-        inputs,
-        outputs_to_delete=f"{output} and {manifest_path}",
+        "text_formatting", options.dataset, manifest_path, corpus.arguments, inputs, outputs_to_delete=outputs
     ) as stage:
         if not _already_done(stage):
-            report = DropReport(layout.drop_report(options.dataset)) if options.keep_report else None
-            counts = formatting.format_corpus(
-                stage,
-                output,
-                corpus,
-                workers=workers_of(options, layout),
-                keep_duplicates=options.keep_duplicates,
-                max_bad_records=options.max_bad_records,
-                report=report,
-            )
+            report = layout.drop_report(options.dataset) if options.keep_report else None
+            writer = formatting.Writer(stage, output, options.keep_duplicates, options.max_bad_records, report)
+            counts = formatting.format_corpus(writer, corpus, workers_of(options, layout))
             _print_done("formatted", counts, output)
 
 
@@ -158,7 +138,8 @@ def _formatted_inputs(dataset: str, layout: Layout) -> tuple[list[Path], list[In
                 "and run --action=text_formatting --dataset=bookscorpus, or continue with Wikipedia "
                 "alone: --dataset=wikicorpus_en"
             )
-        _require_made(path, "text_formatting", corpus)
+        if not path.is_file():
+            raise UserError(f"{path} does not exist: run bertPrep.py --action=text_formatting --dataset={corpus} first")
         manifest = read_manifest(layout.formatted_manifest(corpus))
         made = {entry.file: entry for entry in manifest.entries} if manifest else {}
         entry = made.get(path.name)
@@ -185,13 +166,7 @@ def run_sharding(options: argparse.Namespace, layout: Layout) -> None:
     paths, inputs = _formatted_inputs(dataset, layout)
     folder = layout.sharded / dataset
     with Stage(
-        "sharding",
-        dataset,
-        folder / "manifest.json",
-        settings._asdict(),
-        inputs,
-        outputs_to_delete=str(folder),
-        temporary_files=_shard_globs(dataset),
+        "sharding", dataset, folder / "manifest.json", settings._asdict(), inputs, temporary_files=_shard_globs(dataset)
     ) as stage:
         if not _already_done(stage):
             counts = sharding.shard_corpus(stage, dataset, paths, settings, workers_of(options, layout))
@@ -229,12 +204,12 @@ def run_create_vocab(options: argparse.Namespace, layout: Layout) -> None:
 def _vocab_file(options: argparse.Namespace, layout: Layout) -> Path:
     if options.vocab_file:
         return Path(options.vocab_file)
-    is_chinese = options.dataset == "wikicorpus_zh"
+    of_google = GOOGLE_VOCABULARIES[bool(options.do_lower_case)]
+    if options.dataset == "wikicorpus_zh":
+        of_google = GOOGLE_CHINESE_VOCABULARY
     candidates = [
         layout.vocab / options.dataset / "vocab.txt",
-        layout.download
-        / "google_pretrained_weights"
-        / (GOOGLE_CHINESE_VOCABULARY if is_chinese else GOOGLE_VOCABULARIES[bool(options.do_lower_case)]),
+        layout.download / "google_pretrained_weights" / of_google,
     ]
     for candidate in candidates:
         if candidate.is_file():
@@ -260,7 +235,7 @@ def _sharded_inputs(dataset: str, layout: Layout) -> tuple[Manifest, list[InputF
     inputs = []
     for entry in manifest.entries:
         path = folder / entry.file
-        if not path.is_file() or path.stat().st_size != entry.num_bytes:
+        if not entry.is_in(folder):
             raise UserError(
                 f"{path} is missing or was changed: run bertPrep.py --action=sharding "
                 f"--dataset={dataset} again with the same arguments"
@@ -284,15 +259,12 @@ def tfrecord_folder(settings: examples.ExampleSettings, sharded: Manifest) -> st
     )
 
 
-RecordTask = tuple[str, str, str, int]  # text file, record file, split, number in the split
-
-
-def _make_records(task: RecordTask, settings: examples.ExampleSettings) -> FileEntry:
+def _make_records(task: tuple[Path, Path, str, int], settings: examples.ExampleSettings) -> FileEntry:
+    """Makes a record file; `task` is the text file, the record file, its split and its number in the split."""
     text, output, split, number = task
     counts = examples.make_shard(text, output, settings, split, number)
-    path = Path(output)
     details = {"num_instances": counts["num_instances"], "counts": counts}
-    return FileEntry(f"{split}/{path.name}", path.stat().st_size, sha256_of_file(path), details)
+    return FileEntry(f"{split}/{output.name}", output.stat().st_size, sha256_of_file(output), details)
 
 
 def run_create_tfrecord_files(options: argparse.Namespace, layout: Layout) -> None:
@@ -302,35 +274,14 @@ def run_create_tfrecord_files(options: argparse.Namespace, layout: Layout) -> No
     tokenizer = open_tokenizer(vocab_file)
     check_casing(tokenizer.inv_vocab, bool(options.do_lower_case), vocab_file)
     vocab = VocabEntry(tokenizer.vocab_size, sha256_of_file(vocab_file))
-    dupe_factor = options.dupe_factor
-    if dupe_factor is None:
-        dupe_factor = 1 if options.masking == "dynamic" else examples.ExampleSettings.dupe_factor
-    settings = examples.ExampleSettings(
-        vocab_file=str(vocab_file.resolve()),
-        do_lower_case=bool(options.do_lower_case),
-        max_seq_length=options.max_seq_length,
-        max_predictions_per_seq=options.max_predictions_per_seq,
-        dupe_factor=dupe_factor,
-        masked_lm_prob=options.masked_lm_prob,
-        random_seed=options.random_seed,
-        masking=options.masking,
-        whole_word_masking=options.whole_word_masking,
-        max_ngram_size=options.max_ngram_size,
-    )
-    arguments = {
-        name: getattr(settings, name)
-        for name in (
-            "max_seq_length",
-            "max_predictions_per_seq",
-            "do_lower_case",
-            "masked_lm_prob",
-            "dupe_factor",
-            "random_seed",
-            "masking",
-            "whole_word_masking",
-            "max_ngram_size",
-        )
-    }
+    names = [field.name for field in dataclasses.fields(examples.ExampleSettings)]
+    given = {name: value for name, value in vars(options).items() if name in names and value is not None}
+    if options.masking == "dynamic":
+        given.setdefault("dupe_factor", 1)
+    given.update(vocab_file=str(vocab_file.resolve()), do_lower_case=bool(options.do_lower_case))
+    settings = examples.ExampleSettings(**given)
+    own = ("vocab_file", "short_seq_prob")
+    arguments = {name: value for name, value in dataclasses.asdict(settings).items() if name not in own}
     folder = layout.tfrecord / tfrecord_folder(settings, sharded) / dataset
     with Stage(
         "create_tfrecord_files",
@@ -338,7 +289,6 @@ def run_create_tfrecord_files(options: argparse.Namespace, layout: Layout) -> No
         folder / "manifest.json",
         arguments,
         inputs,
-        outputs_to_delete=str(folder),
         vocab=vocab,
         temporary_files=[*_shard_globs(dataset), "vocab.*"],
     ) as stage:
@@ -347,15 +297,9 @@ def run_create_tfrecord_files(options: argparse.Namespace, layout: Layout) -> No
         # A copy in the working directory, which workers on other machines see; they may not see the original.
         settings = dataclasses.replace(settings, vocab_file=str(vocabulary.copy_vocab(vocab_file, folder)))
         shards = _make_all_records(stage, sharded, layout.sharded / dataset, settings, workers_of(options, layout))
-        counts: dict[str, Any] = examples.total_counts(
-            entry.details["counts"] for entries in shards.values() for entry in entries
-        )
-        counts.update(
-            {
-                f"num_instances_{split}": sum(e.counts["num_instances"] for e in entries)
-                for split, entries in shards.items()
-            }
-        )
+        counts = examples.total_counts(entry.details["counts"] for entries in shards.values() for entry in entries)
+        for split, entries in shards.items():
+            counts[f"num_instances_{split}"] = sum(entry.counts["num_instances"] for entry in entries)
         stage.complete(counts, shards)
         _print_done("records", counts, folder)
 
@@ -370,22 +314,14 @@ def _make_all_records(
     for split in names:
         (stage.folder / split).mkdir(exist_ok=True)
     tasks = [
-        (str((sharded_folder / name).with_suffix(".txt")), str(stage.folder / name), split, number)
+        ((sharded_folder / name).with_suffix(".txt"), stage.folder / name, split, number)
         for split, of_split in names.items()
         for number, name in enumerate(of_split)
         if name not in stage.finished
     ]
     make = functools.partial(_make_records, settings=settings)
     total = sum(map(len, names.values()))
-    with Progress(
-        total=total,
-        initial=total - len(tasks),
-        unit="shards",
-        description=f"records of length {settings.max_seq_length}",
-    ) as bar:
-        for entry in workers.map_in_order(make, tasks):
-            stage.add(entry)
-            bar.update(1)
+    make_files(stage, workers, make, tasks, total, f"records of length {settings.max_seq_length}")
     return {split: [stage.finished[name] for name in of_split] for split, of_split in names.items()}
 
 

@@ -459,7 +459,7 @@ def test_full_disk_harms_nothing_and_leaves_no_rest(prepared, tmp_path, monkeypa
     def no_space(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(formatting._Writer, "write", no_space)
+    monkeypatch.setattr(formatting.Writer, "write", no_space)
     namespace = _parsed(options)
     with pytest.raises(ValueError, match="no space left"):
         stages.run_text_formatting(namespace, stages.Layout(tmp_path))
@@ -558,7 +558,7 @@ def test_an_error_of_the_disk_keeps_the_last_checkpoint(prepared, tmp_path, monk
     namespace = _parsed([*options, "--input_files", str(prepared / "input.txt")])
     monkeypatch.setattr(formatting, "CHECKPOINT_BYTES", 2000)
     monkeypatch.setattr(formatting, "BATCH_CHARACTERS", 500)
-    write = formatting._Writer.write
+    write = formatting.Writer.write
     left = [15]
 
     def failing(self, cleaned):
@@ -567,7 +567,7 @@ def test_an_error_of_the_disk_keeps_the_last_checkpoint(prepared, tmp_path, monk
             raise OSError(code, "the disk says no")
         write(self, cleaned)
 
-    monkeypatch.setattr(formatting._Writer, "write", failing)
+    monkeypatch.setattr(formatting.Writer, "write", failing)
     with pytest.raises(UserError, match="the disk says no"):
         stages.run_text_formatting(namespace, stages.Layout(tmp_path))
     (partial,) = tmp_path.rglob("*.partial")

@@ -17,6 +17,7 @@ import pytest
 
 from bert_tf.base.errors import UserError
 from data.fetching import fetch
+from data.running.manifest import clear_disk_errors
 from tests.http_server import Server
 
 CHECKOUT = Path(__file__).parent.parent
@@ -162,7 +163,7 @@ def test_length_that_is_too_long_ends_where_the_file_does(server, tmp_path, wait
     get(server, tmp_path)
     assert is_whole(tmp_path)
     server.add("/file.bin", CONTENT, ranges=False).lie_bytes = 1000
-    with pytest.raises(UserError, match=r"(1,000 more bytes were to come\)|of 1,049,576 bytes), 5 times"):
+    with pytest.raises(UserError, match=r"1,000 more bytes were to come\), 5 times"):
         get(server, tmp_path / "b")
     assert not (tmp_path / "b/file.bin").exists()
 
@@ -207,7 +208,7 @@ def test_no_network_says_so(tmp_path, waits):
     server.stop()
     with pytest.raises(
         UserError,
-        match=r"/file.bin: no answer \(Connection refused\), 5 times.*"
+        match=r"/file.bin: connection failed \(Connection refused\), 5 times.*"
         "put it there as",
     ):
         get(server, tmp_path)
@@ -228,22 +229,19 @@ def test_full_disk_keeps_what_has_come(server, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(fetch.os, "fsync", no_space)
         patch.setattr(fetch, "write_json", lambda path, note: path.write_text(json.dumps(note)))
-        with pytest.raises(UserError, match="no space left for .*received bytes are kept"):
+        with pytest.raises(UserError, match="no space left .*downloaded stays"), clear_disk_errors(tmp_path):
             get(server, tmp_path)
     assert (tmp_path / "file.bin.part").stat().st_size == len(CONTENT)
     get(server, tmp_path)
     assert is_whole(tmp_path)
 
 
-def test_text_is_tried_again_and_bounded(server, monkeypatch, waits):
+def test_text_is_tried_again(server, waits):
     page = server.add("/list.html", b"<a href='x'>")
     page.statuses, page.drop_after = [(502, {})], [3]
     assert fetch.Client().text(server.url("/list.html"), "way out") == "<a href='x'>"
     with pytest.raises(fetch.NotThereError, match="way out"):
         fetch.Client().text(server.url("/nothing"), "way out")
-    monkeypatch.setattr(fetch, "_LARGEST_TEXT_BYTES", 5)
-    with pytest.raises(UserError, match="too many for a list of files"):
-        fetch.Client().text(server.url("/list.html"), "way out")
 
 
 def test_killed_download_goes_on_with_the_same_bytes(server, tmp_path):

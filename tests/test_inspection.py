@@ -179,7 +179,7 @@ def test_text_that_is_not_utf_8_is_named_with_its_byte(prepared, tmp_path):
     content = bytearray(path.read_bytes())
     content[100] = 0xE9
     path.write_bytes(content)
-    with pytest.raises(UserError, match=r"custom_training_0.txt is not UTF-8 at byte 100 "):
+    with pytest.raises(UserError, match=r"custom_training_0.txt: not UTF-8 at byte 100 "):
         run(tmp_path / "work", "inspect")
 
 

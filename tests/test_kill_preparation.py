@@ -39,7 +39,8 @@ def test_killed_stages_end_with_the_bytes_of_undisturbed_ones(tmp_path):
 
 
 def test_what_differs_is_named(tmp_path):
-    from benchmarks.kill_preparation import differences, files_below
+    from benchmarks.kill_preparation import files_below
+    from benchmarks.killing import differences
 
     for name in ("kept", "changed", "lost"):
         (tmp_path / name).write_text("before")
@@ -48,4 +49,5 @@ def test_what_differs_is_named(tmp_path):
     (tmp_path / "lost").unlink()
     (tmp_path / "x.tmp").write_text("")
     (tmp_path / ".manifest.json.lock").write_text("")
-    assert list(differences(tmp_path, wanted)) == ["changed is different", "lost is missing", "x.tmp is left over"]
+    found = differences(files_below(tmp_path), wanted)
+    assert found == ["changed is different", "lost is missing", "x.tmp is left over"]

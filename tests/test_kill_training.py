@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.kill_training import differences
+from benchmarks.kill_training import checkpoint_differences
 
 UNDISTURBED = {
     f"phase_{phase}/checkpoints/ckpt-{update}/weights": bytes([phase, update])
@@ -18,9 +18,9 @@ def but(changes):
 
 
 def test_bytes_that_are_others_missing_or_too_many_are_named():
-    assert differences(UNDISTURBED, UNDISTURBED, False) == []
+    assert checkpoint_differences(UNDISTURBED, UNDISTURBED, False) == []
     found = but({FIRST: None, OWN: b"?", "phase_1/eval_results.txt": b"other"})
-    assert differences(found, UNDISTURBED, False) == [
+    assert checkpoint_differences(found, UNDISTURBED, False) == [
         f"{FIRST} is missing",
         f"{OWN} is left over",
         "phase_1/eval_results.txt is different",
@@ -28,6 +28,6 @@ def test_bytes_that_are_others_missing_or_too_many_are_named():
 
 
 def test_the_checkpoint_of_a_signal_may_stand_in_another_ones_place():
-    assert differences(but({FIRST: None, OWN: b"?"}), UNDISTURBED, True) == []
-    assert differences(but({FIRST: b"?"}), UNDISTURBED, True) == [f"{FIRST} is different"]
-    assert differences(but({LAST: None}), UNDISTURBED, True) == [f"{LAST} is missing"]
+    assert checkpoint_differences(but({FIRST: None, OWN: b"?"}), UNDISTURBED, True) == []
+    assert checkpoint_differences(but({FIRST: b"?"}), UNDISTURBED, True) == [f"{FIRST} is different"]
+    assert checkpoint_differences(but({LAST: None}), UNDISTURBED, True) == [f"{LAST} is missing"]

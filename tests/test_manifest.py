@@ -240,7 +240,7 @@ def test_a_folder_that_may_not_be_written_to_is_named(tmp_path):
 @pytest.mark.parametrize(
     "content,what",
     [
-        ("[]", "is not a JSON object"),
+        ("[]", "names no stage"),
         ("{}", "names no stage"),
         ('{"stage": "sharding", "dataset": 5}', "names no dataset"),
         (
@@ -251,7 +251,7 @@ def test_a_folder_that_may_not_be_written_to_is_named(tmp_path):
         (
             '{"stage": "sharding", "dataset": "a", "format_version": 2, "arguments": {}, "inputs": [], '
             '"counts": {}, "shards": {"training": 5}}',
-            "has a split without a list of files",
+            "names no training",
         ),
     ],
 )

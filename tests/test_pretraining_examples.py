@@ -447,7 +447,7 @@ def test_a_shard_without_two_sentences_is_refused(tmp_path, shard_text, content)
 def test_text_that_cannot_be_read_is_refused(tmp_path, shard_text):
     shard_text.write_bytes(b"a0\n" * 100_000 + b"b0 \xe9\n")
     for path, message in (
-        (shard_text, r"x_training_0.txt is not UTF-8 at byte 300003 \(0xe9\)"),
+        (shard_text, r"x_training_0.txt: not UTF-8 at byte 300,003 \(0xe9\)"),
         (tmp_path / "none.txt", "sharding"),
     ):
         with pytest.raises(UserError, match=message):

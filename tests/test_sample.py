@@ -67,7 +67,7 @@ def test_question_files_share_no_paragraph_and_articles_do_not_ask_them(sample):
 
 
 def test_question_files_share_no_word_that_is_a_fact(sample):
-    words = [word for pool in module._POOLS.values() for word in pool.split()]
+    words = [word for relation in module._RELATIONS.values() for word in relation.words]
     told = [
         {word for word in words for context, _ in questions_of(file) if re.search(rf"\b{word}\b", context)}
         for file in sample[1].values()
@@ -76,7 +76,7 @@ def test_question_files_share_no_word_that_is_a_fact(sample):
 
 
 def test_no_word_is_in_two_families_or_in_the_grammar():
-    words = [word.lower() for pool in module._POOLS.values() for word in pool.split()]
+    words = [word.lower() for relation in module._RELATIONS.values() for word in relation.words]
     assert len(words) == len(set(words))
     grammar = " ".join(
         part

@@ -294,7 +294,7 @@ def test_other_bytes_than_at_first_are_not_passed_over(prepared, work, capsys, m
     from data.sharding import sharding
 
     change_text(work)
-    monkeypatch.setattr(sharding, "_SPLIT_NUMBERS", {"training": 5, "test": 6})
+    monkeypatch.setattr(sharding.sentences, "get_splitter", lambda _: str.split)
     with pytest.raises(UserError, match="custom_training_2.txt"):
         run(work, "verify", "--repair")
     assert "now has other bytes than the first time" in capsys.readouterr().out

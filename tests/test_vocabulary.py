@@ -237,5 +237,5 @@ def test_text_that_is_not_utf_8_is_named_with_its_byte(tmp_path, name):
     path = tmp_path / "formatted.txt"
     path.write_bytes("Größe und Länge.\n".encode() * 10_000 + b"caf\xe9 au lait\n")
     train = vocabulary.train_sentencepiece if name.endswith(".model") else vocabulary.train_vocabulary
-    with pytest.raises(UserError, match="formatted.txt is not UTF-8 at byte 200003;"):
+    with pytest.raises(UserError, match="formatted.txt: not UTF-8 at byte 200,003 "):
         train([path], 100, True)

@@ -89,7 +89,7 @@ def test_encoding_that_the_xml_declares(tmp_path, monkeypatch, encoding, text, b
 def test_report_of_pages_and_pieces_with_their_titles(tmp_path):
     path = tmp_path / "wikicorpus_en.xml"
     path.write_bytes(dump(*PAGES, page("Four", "Text.\n* An\titem")))
-    (batch,) = wiki.read_batches([path], [], keep_report=True)
+    (batch,) = wiki.read_batches([path], [])
     result = wiki.clean_batch(batch, keep_report=True)
     assert result.titles == ["One", "Three", "Four"]
     assert result.num_removed == {"list_items": 1}

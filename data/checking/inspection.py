@@ -48,7 +48,7 @@ class _Corpus(NamedTuple):
 
 def _read_corpus(sharded: Prepared, workers: Workers) -> _Corpus:
     assert sharded.manifest
-    names = [entry.file for _, entry in sharded.entries]
+    names = [entry.file for entry in sharded.entries]
     num_documents = sharded.manifest.counts["num_documents"]
     one_in = -(-num_documents // MOST_DOCUMENTS)
     # Allocated once and filled, because joining pieces would take twice the memory. A sample may not fill it.
@@ -61,7 +61,7 @@ def _read_corpus(sharded: Prepared, workers: Workers) -> _Corpus:
     ends: list[int] = []
     filled = 0
     with Progress(total=sharded.num_bytes, unit="B", description="comparing documents") as bar:
-        for found, (_, entry) in zip(workers.map_in_order(sketch, paths), sharded.entries):
+        for found, entry in zip(workers.map_in_order(sketch, paths), sharded.entries):
             if one_in == 1 and found.num_documents != entry.counts["num_documents"]:
                 raise UserError(
                     f"{sharded.folder / entry.file} holds {found.num_documents:,} documents, its "
@@ -105,57 +105,25 @@ def _inspect_documents(sharded: Prepared, workers: Workers) -> Iterator[str]:
         f"{corpus.num_training:,} of them for training",
         flush=True,
     )
-    num_test = num - corpus.num_training
     if not sharded.manifest.counts["num_documents_test"]:
         yield (
             "there are no test documents, so no model can be evaluated on text that it was not trained on: shard "
             "again with --n_test_shards and --fraction_test_set over 0"
         )
-    for group, what, way_out in (
-        (
-            later[is_leak],
-            f"of {num_test:,} test documents are in the training split too",
-            "the test's figures would be better than they are",
-        ),
-        (
-            later[~is_leak],
-            f"of {num:,} documents repeat an earlier one",
-            "repeated text can hold pre-training at a loss of 7, and is learned by heart",
-        ),
+    leaks = f"of {num - corpus.num_training:,} test documents are in the training split too"
+    repeated = f"of {num:,} documents repeat an earlier one"
+    for group, what, harm in (
+        (later[is_leak], leaks, "the test's figures would be better than they are"),
+        (later[~is_leak], repeated, "repeated text can hold pre-training at a loss of 7, and is learned by heart"),
     ):
         num_same = int(np.count_nonzero(matches.similarity[group] == 1))
         print(f"  {len(group):,} {what} ({num_same:,} the same, {len(group) - num_same:,} nearly)")
         if len(group):
             _show_pairs(corpus, matches, group, sharded.folder)
             yield (
-                f"{len(group):,} {what}, exactly or nearly: {way_out}. Exact copies go by "
-                "formatting without --keep_duplicates; take the others out of the input files, "
-                "then format and shard again"
+                f"{len(group):,} {what}, exactly or nearly: {harm}. Exact copies go by formatting without "
+                "--keep_duplicates; take the others out of the input files, then format and shard again"
             )
-
-
-def _inspect_sentences(sharded: Prepared) -> Iterator[str]:
-    assert sharded.manifest
-    paths = [sharded.folder / entry.file for entry in sharded.manifest.shards["training"]]
-    sentences = headings.measure_sentences(paths)
-    print(
-        f"\nSentences\n  {sentences.num_sentences:,} looked at: {sentences.mean_characters:.0f} characters on average, "
-        f"{sentences.without_stop:.1%} without a stop",
-        flush=True,
-    )
-    yield from headings.judge_sentences(sentences)
-
-
-def _inspect_fit(sharded: Prepared, tokenizer: Tokenizer) -> Iterator[str]:
-    assert sharded.manifest
-    paths = [sharded.folder / entry.file for entry in sharded.manifest.shards["training"]]
-    fit = vocabulary_fit.measure_fit(paths, tokenizer)
-    case = "lower case" if tokenizer.do_lower_case else "case kept"
-    print(
-        f"\nText and vocabulary ({tokenizer.vocab_size:,} pieces, {case})\n  {vocabulary_fit.describe_fit(fit)}",
-        flush=True,
-    )
-    yield from vocabulary_fit.judge_fit(fit, tokenizer)
 
 
 def _inspect_records(made: Prepared, tokenizer: Tokenizer) -> Iterator[str]:
@@ -199,20 +167,15 @@ def _tokenizers(made: Sequence[Prepared], found: Sequence[Prepared], options: ar
         return list(map(_tokenizer_of_records, different.values()))
     if options.vocab_file:
         return [open_tokenizer(options.vocab_file, bool(options.do_lower_case))]
-    return [
-        open_tokenizer(p.folder / p.entries[0][1].file, p.header.arguments["do_lower_case"])
-        for p in found
-        if p.stage == "create_vocab" and p.manifest
-    ]
+    vocabs = [p for p in found if p.stage == "create_vocab" and p.manifest]
+    return [open_tokenizer(p.folder / p.entries[0].file, p.header.arguments["do_lower_case"]) for p in vocabs]
 
 
 def _tokenizer_of_records(made: Prepared) -> Tokenizer:
     path = vocab_copy(made.folder)
     if not path.is_file() or sha256_of_file(path) != made.vocab.sha256:
-        raise UserError(
-            f"{path} is not the vocabulary that the records were made with: run "
-            + command("verify", made.dataset, repair=True)
-        )
+        way_out = command("verify", made.dataset, repair=True)
+        raise UserError(f"{path} is not the vocabulary that the records were made with: run {way_out}")
     return open_tokenizer(path, made.header.arguments["do_lower_case"])
 
 
@@ -233,9 +196,11 @@ def run_inspect(options: argparse.Namespace, layout: Layout) -> None:
         wrong += _inspect_records(records, _tokenizer_of_records(records))
     tokenizers = _tokenizers(made, found, options)
     if sharded:
-        wrong += _inspect_sentences(sharded[0])
+        assert sharded[0].manifest
+        texts = [sharded[0].folder / entry.file for entry in sharded[0].manifest.shards["training"]]
+        wrong += headings.inspect_sentences(texts)
         for tokenizer in tokenizers:
-            wrong += _inspect_fit(sharded[0], tokenizer)
+            wrong += vocabulary_fit.inspect_fit(texts, tokenizer)
         wrong += _inspect_documents(sharded[0], workers_of(options, layout))
     print()
     for what in wrong:

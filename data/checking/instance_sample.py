@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -92,21 +93,17 @@ def original_ids(instances: InstanceArrays) -> np.ndarray:
 def measure(instances: InstanceArrays, ids: VocabularyIds, vocab_size: int) -> Shares:
     rows, columns = np.nonzero(instances.masked_lm_weights)
     positions = instances.masked_lm_positions[rows, columns]
-    labels = instances.masked_lm_ids[rows, columns]
     seen = instances.input_ids[rows, positions]
     is_real = instances.input_mask > 0
     before = original_ids(instances)
-    num = max(len(rows), 1)
-    is_masked, is_kept = seen == ids.mask, seen == labels
     at = before[rows, positions]
+    is_masked = seen == ids.mask
+    is_kept = (seen == at) & ~is_masked
+    fates = {"masked": is_masked, "kept": is_kept, "replaced": ~is_masked & ~is_kept}
     return Shares(
         lengths=is_real.sum(axis=1),
         num_predictions=len(rows),
-        fates={
-            "masked": is_masked.sum() / num,
-            "kept": (is_kept & ~is_masked).sum() / num,
-            "replaced": (~is_masked & ~is_kept).sum() / num,
-        },
+        fates={fate: found.sum() / max(len(rows), 1) for fate, found in fates.items()},
         predicted=len(rows) / is_real.sum(),
         random_next=float(instances.next_sentence_labels.mean()),
         padding=float(1 - is_real.mean()),
@@ -123,47 +120,41 @@ def _differs(share: float, expected: float, num: int) -> bool:
 
 def judge(shares: Shares, arguments: dict[str, Any]) -> Iterator[str]:
     """Warnings: what looks wrong, and what to do."""
-    num = len(shares.lengths)
     if shares.num_outside:
         yield (
-            f"{shares.num_outside:,} ids are not in the vocabulary: the records were made with "
-            "another one; make them again"
+            f"{shares.num_outside:,} ids are not in the vocabulary: the records were made with another one; make "
+            "them again"
         )
     if shares.num_misplaced:
         yield (
-            f"{shares.num_misplaced:,} predictions are of [CLS], [SEP] or padding: the records "
-            "break the rules of the format; make them again"
+            f"{shares.num_misplaced:,} predictions are of [CLS], [SEP] or padding: the records break the rules of "
+            "the format; make them again"
         )
     for fate, expected in _FATES.items():
         if shares.num_predictions and _differs(shares.fates[fate], expected, shares.num_predictions):
             yield (
-                f"{shares.fates[fate]:.1%} of the predictions are {fate}, where {expected:.0%} "
-                "should be: the records were not made by the usual rules"
+                f"{shares.fates[fate]:.1%} of the predictions are {fate}, where {expected:.0%} should be: the records "
+                "were not made by the usual rules"
             )
     low, high = _RANDOM_NEXT_RANGE
-    chance = 2 / num**0.5
+    chance = 2 / len(shares.lengths) ** 0.5
+    usual = f"{shares.random_next:.0%} of the second passages are random, where 50 to 60 % are usual"
     if shares.random_next < low - chance:
-        yield (
-            f"only {shares.random_next:.0%} of the second passages are random, where 50 to 60 % are usual: is the "
-            "label inverted? 1 is random, 0 is next"
-        )
+        yield f"only {usual}: is the label inverted? 1 is random, 0 is next"
     if shares.random_next > high + chance:
         yield (
-            f"{shares.random_next:.0%} of the second passages are random, where 50 to 60 % are usual: many documents "
-            "have a single sentence; is each line of a longer text taken for a document "
+            f"{usual}: many documents have a single sentence; is each line of a longer text taken for a document "
             "(--input_format), or text without stops for one sentence?"
         )
     if shares.padding > _MUCH_PADDING:
-        shorter = int(np.percentile(shares.lengths, 95))
         yield (
-            f"{shares.padding:.0%} of the positions are padding: documents are short for "
-            f"--max_seq_length {arguments['max_seq_length']}; 95 % of the instances fit "
-            f"{shorter}"
+            f"{shares.padding:.0%} of the positions are padding: documents are short for --max_seq_length "
+            f"{arguments['max_seq_length']}; 95 % of the instances fit {int(np.percentile(shares.lengths, 95))}"
         )
     if shares.unknown > _MANY_UNKNOWN:
         yield (
-            f"{shares.unknown:.1%} of the tokens are [UNK]: the vocabulary does not fit the "
-            "text's language, script or case"
+            f"{shares.unknown:.1%} of the tokens are [UNK]: the vocabulary does not fit the text's language, script "
+            "or case"
         )
 
 
@@ -186,10 +177,6 @@ def length_histogram(lengths: np.ndarray, longest: int) -> Iterator[str]:
         yield f"{low + 1:5}-{high:<5}{count / len(lengths):7.1%} {bar}"
 
 
-def _text(tokens: Sequence[str]) -> str:
-    return " ".join(tokens).replace(" ##", "")
-
-
 def describe_instance(sample: Sample, number: int, tokens: Sequence[str]) -> Iterator[str]:
     """Lines of text: both passages with their [MASK]s, and the tokens to predict."""
     one = sample.instances.rows(slice(number, number + 1))
@@ -202,10 +189,9 @@ def describe_instance(sample: Sample, number: int, tokens: Sequence[str]) -> Ite
         f"record {record:,} of {file}: {length} of {one.input_ids.shape[1]} tokens; B is "
         + ("from elsewhere (label 1)" if label else "what follows A (label 0)")
     )
+    wrap = functools.partial(textwrap.wrap, width=_TEXT_WIDTH, subsequent_indent="   ", break_on_hyphens=False)
     for name, passage in (("A", seen[1 : b_start - 1]), ("B", seen[b_start : length - 1])):
-        yield from textwrap.wrap(
-            f"{name}  {_text(passage)}", _TEXT_WIDTH, subsequent_indent="   ", break_on_hyphens=False
-        )
+        yield from wrap(f"{name}  {' '.join(passage)}".replace(" ##", ""))
     predictions = []
     for column in np.flatnonzero(one.masked_lm_weights[0]).tolist():
         position = int(one.masked_lm_positions[0, column])
@@ -215,10 +201,4 @@ def describe_instance(sample: Sample, number: int, tokens: Sequence[str]) -> Ite
     num_more = len(predictions) - _NUM_PREDICTIONS_SHOWN
     if num_more > 0:
         predictions[_NUM_PREDICTIONS_SHOWN:] = [f"and {num_more} more"]
-    yield from textwrap.wrap(
-        "to predict: " + ", ".join(predictions),
-        _TEXT_WIDTH,
-        initial_indent="   ",
-        subsequent_indent="   ",
-        break_on_hyphens=False,
-    )
+    yield from wrap("   to predict: " + ", ".join(predictions))

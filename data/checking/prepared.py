@@ -50,14 +50,13 @@ class Prepared(NamedTuple):
         return self.header.vocab
 
     @property
-    def entries(self) -> list[tuple[str, FileEntry]]:
-        """(split, entry) of every file in the manifest."""
-        shards = self.manifest.shards if self.manifest else {}
-        return [(split, entry) for split, of_split in shards.items() for entry in of_split]
+    def entries(self) -> list[FileEntry]:
+        """The files in the manifest."""
+        return list(self.manifest.entries) if self.manifest else []
 
     @property
     def num_bytes(self) -> int:
-        return sum(entry.num_bytes for _, entry in self.entries)
+        return sum(entry.num_bytes for entry in self.entries)
 
 
 def read_stage(stage: str, dataset: str, manifest_path: Path) -> Prepared | None:
@@ -72,28 +71,25 @@ def read_stage(stage: str, dataset: str, manifest_path: Path) -> Prepared | None
     return found if manifest or found.journal or found.is_at_work or fault else None
 
 
-def _folders(parent: Path, pattern: str = "*") -> list[Path]:
-    return sorted(path for path in parent.glob(pattern) if path.is_dir())
-
-
 def _places(layout: Layout, vocab_file: str | None) -> Iterator[tuple[str, str, Path]]:
     """(stage, dataset, path of the manifest) of every stage that may have begun, stage by stage."""
     for dataset in registry.DATASETS:
         yield "download", dataset, layout.download_folder(dataset) / "manifest.json"
     for corpus in registry.FORMATTED_FILES:
         yield "text_formatting", corpus, layout.formatted_manifest(corpus)
-    for folder in _folders(layout.sharded):
-        yield "sharding", folder.name, folder / "manifest.json"
-    for folder in _folders(layout.vocab):
-        yield "create_vocab", folder.name, folder / "vocab.txt.manifest.json"
-    if vocab_file:
-        path = Path(vocab_file).absolute()
-        manifest_path = path.with_name(path.name + ".manifest.json")
-        made = read_stage("create_vocab", "", manifest_path)
-        if made and made.manifest and layout.vocab not in path.parents:
-            yield "create_vocab", made.manifest.dataset, manifest_path
-    for folder in _folders(layout.tfrecord, "*/*"):
-        yield "create_tfrecord_files", folder.name, folder / "manifest.json"
+    for stage, parent, pattern, name in (
+        ("sharding", layout.sharded, "*", "manifest.json"),
+        ("create_vocab", layout.vocab, "*", "vocab.txt.manifest.json"),
+        ("create_tfrecord_files", layout.tfrecord, "*/*", "manifest.json"),
+    ):
+        for folder in sorted(filter(Path.is_dir, parent.glob(pattern))):
+            yield stage, folder.name, folder / name
+        if stage == "create_vocab" and vocab_file:
+            path = Path(vocab_file).absolute()
+            manifest_path = path.with_name(path.name + ".manifest.json")
+            made = read_stage("create_vocab", "", manifest_path)
+            if made and made.manifest and layout.vocab not in path.parents:
+                yield "create_vocab", made.manifest.dataset, manifest_path
 
 
 def find_prepared(layout: Layout, dataset: str | None, vocab_file: str | None = None) -> list[Prepared]:
@@ -120,14 +116,13 @@ def vocab_copy(folder: Path) -> Path:
 
 def options_of(prepared: Prepared, layout: Layout) -> dict[str, Any]:
     """The command-line options with which a stage was run."""
-    header = prepared.header
     options = {
         _OPTION_NAMES.get(name, name): int(value) if name == "do_lower_case" else value
-        for name, value in header.arguments.items()
+        for name, value in prepared.header.arguments.items()
     }
     options.update(action=prepared.stage, dataset=prepared.dataset)
     if prepared.stage == "text_formatting" and prepared.dataset == "custom":
-        options["input_files"] = [str(layout.root / entry.file) for entry in header.inputs]
+        options["input_files"] = [str(layout.root / entry.file) for entry in prepared.header.inputs]
     if prepared.manifest and (num_bad := prepared.manifest.counts.get("num_dropped_bad_records")):
         options["max_bad_records"] = num_bad
     if prepared.stage == "create_vocab":

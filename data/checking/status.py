@@ -8,41 +8,19 @@ import textwrap
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from data import stages
 from data.checking.prepared import CORPUS_STAGES, Prepared, command, command_again, find_prepared
 from data.corpora import registry
-from data.stages import Layout
+from data.running.entries import Journal
+from data.stages import Layout, counts_in_words
 
 _STAGE_WIDTH = max(map(len, stages.STAGES)) + 2
 _TEXT_WIDTH = 100
 # The records that the two phases of pre-training need.
 _SHAPE = ("max_seq_length", "max_predictions_per_seq")
 _PHASES = ((128, 20), (512, 80))
-
-
-class Progress(NamedTuple):
-    """The progress of an unfinished stage, from its journal."""
-
-    done: float
-    total: float | None
-    unit: str  # "shards", "files", or "MB" of input
-    per_sec: float | None
-
-    @property
-    def secs_left(self) -> float | None:
-        if not self.per_sec or self.total is None:
-            return None
-        return max(self.total - self.done, 0) / self.per_sec
-
-    def __str__(self) -> str:
-        words = f"{self.done:,.0f}"
-        if self.total:
-            words += f" of {self.total:,.0f} {self.unit} ({self.done / self.total:.0%})"
-        else:
-            words += f" {self.unit}"
-        return words + (f", {self.per_sec:,.3g} {self.unit}/s" if self.per_sec else "")
 
 
 def size_in_words(num_bytes: float) -> str:
@@ -58,60 +36,35 @@ def time_in_words(seconds: float) -> str:
     return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def _total_shards(prepared: Prepared) -> int | None:
-    if prepared.manifest:
-        return len(prepared.entries)
-    if prepared.stage == "create_tfrecord_files":
-        return len(prepared.header.inputs)
-    arguments = prepared.header.arguments
-    if prepared.stage == "sharding":
-        return arguments["num_training_shards"] + arguments["num_test_shards"]
-    return None
+def _units(prepared: Prepared, journal: Journal) -> tuple[str, float, list[float]]:
+    """What an unfinished stage counts, how much that is in all (0: not known), and how much each entry adds."""
+    if prepared.stage == "text_formatting":
+        places = [(entry.checkpoint or {}).get("input_bytes", 0) / 1e6 for entry in journal.entries]
+        total = sum(entry.num_bytes for entry in journal.header.inputs) / 1e6
+        return "MB", total, [place - before for before, place in zip([0, *places], places)]
+    totals = {
+        "create_tfrecord_files": len(journal.header.inputs),
+        "sharding": sum(journal.header.arguments.get(f"num_{split}_shards", 0) for split in ("training", "test")),
+    }
+    # With a manifest this is a repair: the journal names the undamaged files.
+    total = len(prepared.entries) or totals.get(prepared.stage, 0)
+    return "files" if prepared.stage == "download" else "shards", total, [1.0] * len(journal.entries)
 
 
-def progress_of(prepared: Prepared) -> Progress | None:
-    """From the journal; the rate counts only the work since the latest start."""
-    if prepared.journal is None:
-        return None
-    journal = prepared.journal
-    is_formatting = prepared.stage == "text_formatting"
-    done, done_before, latest = 0.0, 0.0, journal.time
-    for entry in journal.entries:
-        if is_formatting:
-            done = (entry.checkpoint or {}).get("input_bytes", 0) / 1e6
-        else:
-            done += 1
-        latest = entry.time or latest
-        if entry.time is None:
-            done_before = done
-    secs = latest - journal.time
-    per_sec = (done - done_before) / secs if secs > 0 else None
-    if is_formatting:
-        total: float | None = sum(entry.num_bytes for entry in journal.header.inputs) / 1e6
-        return Progress(done, total, "MB", per_sec)
-    unit = "files" if prepared.stage == "download" else "shards"
-    if prepared.manifest:
-        # A repair: the journal names the undamaged files.
-        return Progress(done, len(prepared.entries), unit, per_sec)
-    return Progress(done, _total_shards(prepared), unit, per_sec)
-
-
-def _damaged(prepared: Prepared) -> list[str]:
-    """The files that are missing or do not have the size in the manifest."""
-    return [entry.file for _, entry in prepared.entries if not _has_size(prepared.folder / entry.file, entry.num_bytes)]
-
-
-def _has_size(path: Path, num_bytes: int) -> bool:
-    try:
-        return path.stat().st_size == num_bytes
-    except OSError:
-        return False
-
-
-def _counts_in_words(counts: dict[str, Any]) -> str:
-    return ", ".join(
-        f"{name} {count:,}" if isinstance(count, int) else f"{name} {count:.4g}" for name, count in counts.items()
-    )
+def _progress_in_words(prepared: Prepared, journal: Journal) -> str:
+    """How much is done, the rate (of the work since the latest start), and the time left."""
+    unit, total, steps = _units(prepared, journal)
+    done = sum(steps)
+    words = f"{done:,.0f} of {total:,.0f} {unit} ({done / total:.0%})" if total else f"{done:,.0f} {unit}"
+    times = [entry.time for entry in journal.entries]
+    secs = max(filter(None, times), default=journal.time) - journal.time
+    done_since = sum(step for step, time in zip(steps, times) if time is not None)
+    if secs <= 0 or not done_since:
+        return words
+    words += f", {done_since / secs:,.3g} {unit}/s"
+    secs_left = max(total - done, 0) * secs / done_since
+    of_work = "" if prepared.is_at_work else " of work"
+    return words + (f", about {time_in_words(secs_left)}{of_work} left" if secs_left else "")
 
 
 def _main_counts(prepared: Prepared) -> dict[str, Any]:
@@ -126,29 +79,22 @@ def _main_counts(prepared: Prepared) -> dict[str, Any]:
 
 def describe_stage(prepared: Prepared) -> Iterator[str]:
     """Paragraphs: state, sizes and counts, arguments, folder."""
-    progress = progress_of(prepared)
     if prepared.fault:
         yield f"damaged: {prepared.fault}"
-    elif prepared.is_at_work:
-        left = progress and progress.secs_left
-        yield (
-            "running: "
-            + (str(progress) if progress else "nothing is finished yet")
-            + (f", about {time_in_words(left)} left" if left else "")
-        )
-    elif prepared.manifest is None or progress:
-        left = progress and progress.secs_left
-        yield f"stopped: {progress}" + (f", about {time_in_words(left)} of work left" if left else "")
+    elif prepared.is_at_work or prepared.journal or not prepared.manifest:
+        state = "running" if prepared.is_at_work else "stopped"
+        journal = prepared.journal
+        yield f"{state}: {_progress_in_words(prepared, journal) if journal else 'nothing is finished yet'}"
     else:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(os.path.getmtime(prepared.manifest_path)))
         files = prepared.entries
         yield (f"done {when}: {len(files):,} file{'s' if len(files) > 1 else ''}, {size_in_words(prepared.num_bytes)}")
-        if damaged := _damaged(prepared):
+        if damaged := [entry.file for entry in files if not entry.is_in(prepared.folder)]:
             yield (
                 f"{len(damaged)} of them are gone or have another size, such as {damaged[0]}: "
                 "--action verify --repair makes them again"
             )
-        yield _counts_in_words(_main_counts(prepared))
+        yield counts_in_words(_main_counts(prepared))
     arguments = {name: value for name, value in prepared.header.arguments.items() if value is not None}
     if vocab := prepared.header.vocab:
         arguments["vocabulary"] = f"of {vocab.size:,} pieces"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import enum
+import functools
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,14 +44,6 @@ class Fault(NamedTuple):
     repair: Repair
 
 
-class FileTask(NamedTuple):
-    """What a worker needs to check one file."""
-
-    stage: str
-    path: str
-    entry: FileEntry
-
-
 def _hash_and_count_lines(path: Path, report: Callable[[int], object]) -> tuple[str, int]:
     digest, num_lines = hashlib.sha256(), 0
     with open(path, "rb") as file:
@@ -87,110 +80,85 @@ def _check_index(path: Path, offsets: np.ndarray, entry: FileEntry) -> Iterator[
 def _check_records(path: Path, entry: FileEntry) -> Iterator[Fault]:
     try:
         offsets = tfrecord.verify_records(path)
-    except tfrecord.DamagedRecord as error:
-        yield Fault(entry.file, error.args[1], Repair.MAKE_FILE)
-        return
     except UserError as error:
-        yield Fault(entry.file, str(error), Repair.MAKE_FILE)
+        what = error.args[1] if isinstance(error, tfrecord.DamagedRecord) else str(error)
+        yield Fault(entry.file, what, Repair.MAKE_FILE)
         return
-    if len(offsets) - 1 != entry.details["num_instances"]:
-        yield Fault(
-            entry.file,
-            f"holds {len(offsets) - 1:,} records, its manifest says {entry.details['num_instances']:,}",
-            Repair.MAKE_FILE,
-        )
+    num_records, expected = len(offsets) - 1, entry.details["num_instances"]
+    if num_records != expected:
+        what = f"holds {num_records:,} records, its manifest says {expected:,}"
+        yield Fault(entry.file, what, Repair.MAKE_FILE)
     for what in _check_index(path, offsets, entry):
         yield Fault(entry.file, what, Repair.MAKE_INDEX)
 
 
-def _check_file(task: FileTask, report: Callable[[int], object] = lambda _: None) -> list[Fault]:
-    path, entry = Path(task.path), task.entry
-    name, faults = entry.file, []
-    try:
-        size = path.stat().st_size
-        if size != entry.num_bytes:
-            faults.append(Fault(name, f"has {size:,} bytes, its manifest says {entry.num_bytes:,}", Repair.MAKE_FILE))
-        sha256, num_lines = _hash_and_count_lines(path, report)
-    except OSError as error:
-        return [
-            Fault(
-                name,
-                "is gone" if isinstance(error, FileNotFoundError) else f"cannot be read: {error.strerror}",
-                Repair.MAKE_FILE,
-            )
-        ]
-    expected_lines = _expected_lines(task.stage, entry)
-    if task.stage == "create_tfrecord_files":
-        faults += _check_records(path, entry)
-    elif expected_lines is not None and num_lines != expected_lines:
-        faults.append(
-            Fault(name, f"has {num_lines:,} lines, {expected_lines:,} by its manifest's counts", Repair.MAKE_FILE)
+def _check_content(stage: str, path: Path, entry: FileEntry, report: Callable[[int], object]) -> list[Fault]:
+    size = path.stat().st_size
+    sha256, num_lines = _hash_and_count_lines(path, report)
+    expected_lines = _expected_lines(stage, entry)
+    faults = list(_check_records(path, entry)) if stage == "create_tfrecord_files" else []
+    wrong = []
+    if size != entry.num_bytes:
+        wrong.append(f"has {size:,} bytes, its manifest says {entry.num_bytes:,}")
+    if expected_lines is not None and num_lines != expected_lines:
+        wrong.append(f"has {num_lines:,} lines, {expected_lines:,} by its manifest's counts")
+    if sha256 != entry.sha256 and not wrong and not any(fault.repair == Repair.MAKE_FILE for fault in faults):
+        wrong.append(
+            f"has other bytes than those that were made: sha256 {sha256[:12]}..., "
+            f"its manifest says {entry.sha256[:12]}..."
         )
-    if sha256 != entry.sha256 and not any(f.repair == Repair.MAKE_FILE for f in faults):
-        faults.append(
-            Fault(
-                name,
-                f"has other bytes than those that were made: sha256 {sha256[:12]}"
-                f"..., its manifest says {entry.sha256[:12]}...",
-                Repair.MAKE_FILE,
-            )
-        )
-    return faults
+    return [Fault(entry.file, what, Repair.MAKE_FILE) for what in wrong] + faults
 
 
-def check_file(task: FileTask, report: Callable[[int], object] = lambda _: None) -> list[Fault]:
+def check_file(
+    entry: FileEntry, stage: str, folder: Path, report: Callable[[int], object] = lambda _: None
+) -> list[Fault]:
     """The faults of one file; `report` gets the number of bytes read, block by block."""
     try:
-        return _check_file(task, report)
+        return _check_content(stage, folder / entry.file, entry, report)
+    except FileNotFoundError:
+        what = "is gone"
+    except OSError as error:
+        what = f"cannot be read: {error.strerror}"
     except KeyError as error:
-        return [Fault(task.entry.file, f"its manifest does not say its {error.args[0]}", Repair.MAKE_FILE)]
+        what = f"its manifest does not say its {error.args[0]}"
+    return [Fault(entry.file, what, Repair.MAKE_FILE)]
 
 
 def check_counts(prepared: Prepared) -> Iterator[Fault]:
     """Faults where a manifest's totals are not the sums of its files' counts."""
     assert prepared.manifest
     name, totals = prepared.manifest_path.name, prepared.manifest.counts
-    of_all = [entry.counts for _, entry in prepared.entries]
     for key, total in totals.items():
-        parts: list[Any] = [counts.get(key) for counts in of_all]
-        for split in prepared.manifest.shards:
-            if key.endswith(f"_{split}"):
-                parts = [
-                    entry.counts.get(key.removesuffix(f"_{split}")) for of, entry in prepared.entries if of == split
-                ]
+        # "num_documents_training" is the sum of the training files' "num_documents".
+        split = next((split for split in prepared.manifest.shards if key.endswith(f"_{split}")), None)
+        files = prepared.manifest.shards[split] if split else prepared.entries
+        parts: list[Any] = [entry.counts.get(key.removesuffix(f"_{split}")) for entry in files]
         if None not in parts and sum(parts) != total:
             yield Fault(name, f"says {key} {total:,}, its files add up to {sum(parts):,}", Repair.WRITE_MANIFEST)
     if "num_read" in totals:
         dropped = sum(n for key, n in totals.items() if key.startswith("num_dropped_"))
         if totals["num_read"] != totals["num_documents"] + dropped:
-            yield Fault(
-                name,
-                f"says num_read {totals['num_read']:,}, but {totals['num_documents']:,} "
-                f"documents and {dropped:,} dropped",
-                Repair.WRITE_MANIFEST,
-            )
+            documents = f"{totals['num_documents']:,} documents and {dropped:,} dropped"
+            what = f"says num_read {totals['num_read']:,}, but {documents}"
+            yield Fault(name, what, Repair.WRITE_MANIFEST)
 
 
 def check_folder(prepared: Prepared) -> Iterator[Fault]:
     """Faults: unknown files, a wrong copy of the vocabulary, an interrupted repair."""
     if prepared.stage in ("sharding", "create_tfrecord_files"):
-        known = {entry.file for _, entry in prepared.entries}
+        known = {entry.file for entry in prepared.entries}
         known |= {name + INDEX_SUFFIX for name in known}
         for split in sorted({name.split("/")[0] for name in known}):
             for path in sorted((prepared.folder / split).glob("*")):
                 name = f"{split}/{path.name}"
                 if name not in known and path.suffix != TEMPORARY_SUFFIX:
-                    yield Fault(
-                        name, "is not in the manifest: a training would read it too; move it away", Repair.BY_HAND
-                    )
+                    what = "is not in the manifest: a training would read it too; move it away"
+                    yield Fault(name, what, Repair.BY_HAND)
     if prepared.journal or is_marked_damaged(prepared.manifest_path):
-        yield Fault(
-            prepared.manifest_path.name,
-            "must be written again, because a repair was interrupted",
-            Repair.WRITE_MANIFEST,
-        )
-    vocab = prepared.header.vocab
-    if vocab:
+        what = "must be written again, because a repair was interrupted"
+        yield Fault(prepared.manifest_path.name, what, Repair.WRITE_MANIFEST)
+    if vocab := prepared.header.vocab:
         path = vocab_copy(prepared.folder)
         if not path.is_file():
             yield Fault(path.name, "is gone", Repair.WRITE_MANIFEST)
@@ -200,17 +168,18 @@ def check_folder(prepared: Prepared) -> Iterator[Fault]:
 
 def check(prepared: Prepared, workers: Workers) -> list[Fault]:
     """The faults of a finished stage."""
-    tasks = [FileTask(prepared.stage, str(prepared.folder / entry.file), entry) for _, entry in prepared.entries]
+    entries = prepared.entries
+    check_one = functools.partial(check_file, stage=prepared.stage, folder=prepared.folder)
     faults = [*check_counts(prepared), *check_folder(prepared)]
     with Progress(total=prepared.num_bytes, unit="B", description=f"verifying {prepared.stage}") as bar:
-        if workers.are_worth_it(len(tasks)):
-            for task, found in zip(tasks, workers.map_in_order(check_file, tasks)):
+        if workers.are_worth_it(len(entries)):
+            for entry, found in zip(entries, workers.map_in_order(check_one, entries)):
                 faults += found
-                bar.update(task.entry.num_bytes)
+                bar.update(entry.num_bytes)
         else:
             # In this process, so that the bar can show the progress within a large file.
-            for task in tasks:
-                faults += check_file(task, bar.update)
+            for entry in entries:
+                faults += check_one(entry, report=bar.update)
     return faults
 
 
@@ -239,7 +208,7 @@ def _make_again(prepared: Prepared, faults: list[Fault], options: argparse.Names
     """Raises: UserError where the stage fails, or makes other bytes than the first time."""
     names = sorted({fault.file for fault in faults if fault.repair == Repair.MAKE_FILE})
     paths = {name: prepared.folder / name for name in names}
-    wanted = {entry.file: {entry.sha256} for _, entry in prepared.entries}
+    wanted = {entry.file: {entry.sha256} for entry in prepared.entries}
     for name, path in paths.items():
         if path.is_file():
             # The file may be right and the manifest's sha256 wrong.
@@ -252,7 +221,7 @@ def _make_again(prepared: Prepared, faults: list[Fault], options: argparse.Names
     now = read_stage(prepared.stage, prepared.dataset, prepared.manifest_path)
     assert now
     # Only the files of before: a list of downloads may have grown since.
-    other = [entry.file for _, entry in now.entries if entry.file in wanted and entry.sha256 not in wanted[entry.file]]
+    other = [entry.file for entry in now.entries if entry.file in wanted and entry.sha256 not in wanted[entry.file]]
     if other:
         raise UserError(
             f"{prepared.folder / other[0]} now has other bytes than the first time, because its input "
@@ -339,18 +308,14 @@ def run_verify(options: argparse.Namespace, layout: Layout) -> None:
     broken: list[Path] = []
     made: dict[Path, str] = {}
     for prepared in found:
-        made.update({(prepared.folder / e.file).resolve(): e.sha256 for _, e in prepared.entries})
+        made.update({(prepared.folder / e.file).resolve(): e.sha256 for e in prepared.entries})
         left = _verify_and_repair(prepared, {path.resolve() for path in broken}, options, layout)
         broken += [prepared.folder / name for name in dict.fromkeys(f.file for f in left)]
         if prepared.manifest and (stale := _stale_inputs(prepared, made, layout)):
             print(f"  note: made from another {stale} than there is now", flush=True)
     if broken:
         more = f" and {len(broken) - 1} more" if len(broken) > 1 else ""
-        raise UserError(
-            f"broken: {broken[0]}{more}, as said above; "
-            + (
-                "what could not be made again must be repaired by hand"
-                if options.repair
-                else "the same command with --repair makes again exactly what is broken"
-            )
-        )
+        way_out = "the same command with --repair makes again exactly what is broken"
+        if options.repair:
+            way_out = "what could not be made again must be repaired by hand"
+        raise UserError(f"broken: {broken[0]}{more}, as said above; {way_out}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -12,7 +11,7 @@ from typing import NamedTuple
 from bert_tf.text.basic_tokenizer import BasicTokenizer
 from bert_tf.text.tokenizer import Tokenizer
 from bert_tf.text.vocabulary import SPECIAL_TOKENS, UNKNOWN_TOKEN
-from data.instances.pretraining_examples import not_utf8
+from data.corpora.text_files import decoded
 
 # Enough to measure shares of a thousandth, in a second or two.
 SAMPLE_BYTES = 16 << 20
@@ -56,10 +55,7 @@ def sample_text(paths: Sequence[Path]) -> Iterator[str]:
     for path in paths:
         with open(path, "rb") as file:
             block = file.read(SAMPLE_BYTES // len(paths)) + file.readline(SAMPLE_BYTES)
-        try:
-            yield block.decode()
-        except UnicodeDecodeError as error:
-            raise not_utf8(path, 0, error) from error
+        yield decoded(block, path, 0)
 
 
 def _script(word: str) -> str:
@@ -68,12 +64,9 @@ def _script(word: str) -> str:
 
 def measure_fit(paths: Sequence[Path], tokenizer: Tokenizer) -> Fit:
     """Tokenises a sample of sharded text files, each distinct word once."""
-    counts: Counter[str] = collections.Counter()
-    sampled_bytes = 0
-    for text in sample_text(paths):
-        sampled_bytes += len(text.encode())
-        counts.update(text.split())
-    unknown: Counter[str] = collections.Counter()
+    texts = list(sample_text(paths))
+    counts = Counter(chunk for text in texts for chunk in text.split())
+    unknown: Counter[str] = Counter()
     num_words = num_pieces = num_capitals = 0
     unknown_id = tokenizer.vocab[UNKNOWN_TOKEN]
     words_of = BasicTokenizer(tokenizer.do_lower_case)
@@ -89,11 +82,11 @@ def measure_fit(paths: Sequence[Path], tokenizer: Tokenizer) -> Fit:
                 num_pieces += count * len(ids)
         if chunk.lower() != chunk:
             num_capitals += count
-    scripts: Counter[str] = collections.Counter()
+    scripts: Counter[str] = Counter()
     for word, count in unknown.items():
         scripts[_script(word)] += count
     return Fit(
-        sampled_bytes,
+        sum(len(text.encode()) for text in texts),
         sum(path.stat().st_size for path in paths),
         num_words,
         sum(unknown.values()),
@@ -124,6 +117,14 @@ def describe_fit(fit: Fit) -> str:
     if fit.unknown:
         words += ", most often " + ", ".join(f"{word} ({count:,})" for word, count in fit.unknown)
     return words
+
+
+def inspect_fit(paths: Sequence[Path], tokenizer: Tokenizer) -> Iterator[str]:
+    """Prints the measurements; yields warnings."""
+    fit = measure_fit(paths, tokenizer)
+    case = "lower case" if tokenizer.do_lower_case else "case kept"
+    print(f"\nText and vocabulary ({tokenizer.vocab_size:,} pieces, {case})\n  {describe_fit(fit)}", flush=True)
+    yield from judge_fit(fit, tokenizer)
 
 
 def judge_fit(fit: Fit, tokenizer: Tokenizer) -> Iterator[str]:

@@ -31,28 +31,18 @@ _DISTRIBUTOR = re.compile("project gutenberg", re.IGNORECASE)
 _MAX_HEAD_LINES = 2_000
 
 
-def placed_books(folder: Path) -> list[Path]:
-    """The books below `folder`, perhaps none."""
-    return text_files.find_text_files(folder) if folder.is_dir() else []
-
-
-def no_books(folder: Path) -> str:
-    """The error message for a folder without books."""
-    return (
-        f"{folder} holds no .txt file: put your books there, one file per book, in subfolders if you "
-        "like; or prepare only Wikipedia (--dataset=wikicorpus_en in every stage)"
-    )
-
-
 def find_books(folder: Path) -> list[Path]:
     """The books below `folder`.
 
     Raises:
       UserError: there are none.
     """
-    books = placed_books(folder)
+    books = text_files.find_text_files(folder) if folder.is_dir() else []
     if not books:
-        raise UserError(no_books(folder))
+        raise UserError(
+            f"{folder} holds no .txt file: put your books there, one file per book, in subfolders if you "
+            "like; or prepare only Wikipedia (--dataset=wikicorpus_en in every stage)"
+        )
     return books
 
 
@@ -67,16 +57,8 @@ def without_distributor(lines: list[str]) -> list[str]:
 
     A book without header and footer is unchanged.
     """
-    first = 0
-    for number, line in enumerate(lines[:_MAX_HEAD_LINES]):
-        if _START.search(line):
-            first = number + 1
-            break
-    last = len(lines)
-    for number in range(first, len(lines)):
-        if _END.match(lines[number]):
-            last = number
-            break
+    first = next((number + 1 for number, line in enumerate(lines[:_MAX_HEAD_LINES]) if _START.search(line)), 0)
+    last = next((number for number in range(first, len(lines)) if _END.match(lines[number])), len(lines))
     while first < last and not lines[first]:
         first += 1
     if first and first < last and _CREDITS.match(lines[first]):

@@ -157,19 +157,15 @@ def _json_documents(path: Path, lines: Iterator[str]) -> Iterator[str | BadRecor
             continue
         try:
             content = json.loads(line)
+            fault = 'no object with a "text" that is a string'
         except (ValueError, RecursionError) as error:
-            yield BadRecord(
-                f'{path}, line {number}: not JSON ({error}): each line has to be an object like {{"text": "..."}}'
-            )
-            continue
+            content, fault = None, f"not JSON ({error})"
         text = content.get("text") if isinstance(content, dict) else None
         if isinstance(text, str):
             yield text
         else:
-            yield BadRecord(
-                f'{path}, line {number}: no object with a "text" that is a string, like {{"text": "..."}}; '
-                "other fields do not matter"
-            )
+            what = 'each line has to be an object like {"text": "..."}; other fields do not matter'
+            yield BadRecord(f"{path}, line {number}: {fault}: {what}")
 
 
 def _paragraphs(document: str) -> Iterator[str]:

@@ -10,20 +10,20 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import itertools
-import os
 import re
 import sys
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, Callable, NamedTuple
+from typing import Any, Callable, NamedTuple
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import sha256_of_file, sync
 from bert_tf.base.progress import Progress
-from data.corpora.drop_report import DropReport, report_line
 from data.running.entries import FileEntry
 from data.running.manifest import Stage
+from data.running.resumable_file import ResumableFile
 from data.running.workers import Workers
 from data.sharding.sentences import PARAGRAPH_SEPARATOR
 
@@ -42,13 +42,20 @@ _BYTES_IN_FLIGHT = 1 << 27
 _WORD = re.compile(r"[^\W_]+")
 _STOP = re.compile("[.!?…。！？｡।॥؟۔]")
 # Text without a full stop (speech, verse) counts if it has more words than a title.
-_MIN_WORDS_WITHOUT_STOP = 8
+MIN_WORDS_WITHOUT_STOP = 8
 
 
 class BadRecord(NamedTuple):
     """A document that cannot be read; `what` names its place and the fault."""
 
     what: str
+
+
+class Dropped(NamedTuple):
+    """A document that is left out while reading; one with a title is in the report."""
+
+    reason: str
+    title: str = ""
 
 
 class Batch(NamedTuple):
@@ -58,7 +65,7 @@ class Batch(NamedTuple):
     """
 
     documents: Sequence[Any]
-    num_dropped: dict[str, int]
+    num_dropped: Mapping[str, int]
     input_bytes: int
     bad_records: Sequence[BadRecord] = ()
     report: Sequence[str] = ()
@@ -72,7 +79,7 @@ class Cleaned(NamedTuple):
     """
 
     lines: list[str]
-    num_dropped: dict[str, int]
+    num_dropped: Mapping[str, int]
     input_bytes: int
     bad_records: Sequence[BadRecord] = ()
     titles: Sequence[str] = ()
@@ -81,15 +88,17 @@ class Cleaned(NamedTuple):
 
 
 class Corpus(NamedTuple):
-    """How to read a corpus: `batches()` in a fixed order; `clean` runs in worker processes.
+    """How to read a corpus: `batches()` of its files in a fixed order; `clean` runs in worker processes.
 
-    Reading the batches appends a sentence to `damages` for each damaged file.
+    `arguments` are those that change the result. Reading the batches appends a sentence to `damages` for
+    each damaged file.
     """
 
+    paths: Sequence[Path]
     batches: Callable[[], Iterable[Batch]]
     clean: Callable[[Batch], Cleaned]
-    total_bytes: int
-    damages: list[str]
+    arguments: dict[str, Any]
+    damages: Sequence[str] = ()
 
 
 def as_line(paragraphs: Iterable[str]) -> str:
@@ -101,35 +110,53 @@ def as_line(paragraphs: Iterable[str]) -> str:
     return PARAGRAPH_SEPARATOR.join(normal)
 
 
-def in_batches(documents: Iterable[str | BadRecord], total_bytes: int) -> Iterator[Batch]:
-    """Batches of about equal size, of the documents of a file that has `total_bytes`."""
-    held: list[str] = []
+def in_batches(
+    documents: Iterable[Any], total_bytes: int, position: Callable[[], int] | None = None, factor: int = 1
+) -> Iterator[Batch]:
+    """Batches of about equal size, of the documents of a file that has `total_bytes`.
+
+    Args:
+      documents: also `BadRecord`s, and `Dropped`s in place of those that are left out.
+      position: tells how many bytes of the file have been read; default: as many as the documents have characters.
+      factor: how much larger the batches are, for documents of which little is kept.
+    """
+    held: list[Any] = []
     bad: list[BadRecord] = []
-    num_characters, left_bytes = 0, total_bytes
+    report: list[str] = []
+    dropped: Counter[str] = Counter()
+    size = taken_bytes = 0
     for document in documents:
-        if isinstance(document, BadRecord):
-            bad.append(document)
-            num_characters += len(document.what)
-        else:
-            held.append(document)
-            num_characters += len(document)
-        if num_characters >= BATCH_CHARACTERS:
-            input_bytes = min(left_bytes, num_characters)
-            left_bytes -= input_bytes
-            yield Batch(held, {}, input_bytes, bad)
-            held, bad, num_characters = [], [], 0
-    yield Batch(held, {}, left_bytes, bad)
+        if isinstance(document, Dropped):
+            dropped[document.reason] += 1
+            if document.title:
+                report.append(report_line(*document))
+            continue
+        (bad if isinstance(document, BadRecord) else held).append(document)
+        size += len(document.what if isinstance(document, BadRecord) else document)
+        if size >= factor * BATCH_CHARACTERS:
+            place = position() if position else min(total_bytes, taken_bytes + size)
+            yield Batch(held, dropped, place - taken_bytes, bad, report)
+            held, dropped, bad, report, size, taken_bytes = [], Counter(), [], [], 0, place
+    yield Batch(held, dropped, total_bytes - taken_bytes, bad, report)
+
+
+def report_line(reason: str, title: str, text: str = "") -> str:
+    """A line of the report of --keep_report, which lists what was dropped: reason, article and text."""
+    return "\t".join((reason, title, " ".join(text.split())))
+
+
+def _encoded(line: str) -> bytes:
+    return line.encode("utf-8", "replace") + b"\n"
+
+
+def has_words(text: str, number: int) -> bool:
+    """Whether there are at least `number` words."""
+    return next(itertools.islice(_WORD.finditer(text), number - 1, None), None) is not None
 
 
 def has_sentence(line: str) -> bool:
     """Whether there is a word, and either a full stop or the like or more words than in a title."""
-    words = _WORD.finditer(line)
-    if next(words, None) is None:
-        return False
-    return (
-        bool(_STOP.search(line))
-        or len(list(itertools.islice(words, _MIN_WORDS_WITHOUT_STOP - 1))) >= _MIN_WORDS_WITHOUT_STOP - 1
-    )
+    return has_words(line, MIN_WORDS_WITHOUT_STOP) or (has_words(line, 1) and bool(_STOP.search(line)))
 
 
 class SeenDocuments:
@@ -183,66 +210,48 @@ def _zeros(count: int) -> array[int]:
     return array("Q", [0]) * count
 
 
-class _Writer:
-    """The output file being written, with its counts; can be resumed at a checkpoint."""
+class Writer:
+    """The text being written, its report if one is wanted, and the counts; can be resumed at a checkpoint."""
 
-    def __init__(
-        self, stage: Stage, output: Path, keep_duplicates: bool, max_bad_records: int, report: DropReport | None
-    ):
-        self._stage = stage
-        self._output = output
-        self._partial = output.with_name(output.name + ".partial")
+    def __init__(self, stage: Stage, output: Path, keep_duplicates: bool, max_bad_records: int, report: Path | None):
+        self.stage, self.output = stage, output
+        self._text = ResumableFile(output)
+        self._report = ResumableFile(report) if report else None
         self._seen = None if keep_duplicates else SeenDocuments()
         self._max_bad_records = max_bad_records
         self.bad_records: list[str] = []
-        self._report = report
         self.num_batches = 0
         self.counts: dict[str, int] = {"num_read": 0, "num_documents": 0}
-        self._num_bytes = self._checkpoint_bytes = 0
         self.input_bytes = 0
+        # Of the text and the report at the last checkpoint.
+        self._kept_bytes = (0, 0)
 
     def open(self) -> contextlib.ExitStack:
         files, checkpoint = contextlib.ExitStack(), self._usable_checkpoint()
+        if checkpoint:
+            self._kept_bytes = (checkpoint["bytes"], checkpoint["report_bytes"])
+            self.num_batches = checkpoint["num_batches"]
+            self.counts = dict(checkpoint["counts"])
+            self.bad_records = list(checkpoint.get("bad_records", ()))
+            print(f"going on where an earlier run stopped, after {self.counts['num_read']:,} documents", flush=True)
+        text_bytes, report_bytes = self._kept_bytes
         if self._report:
-            files.enter_context(self._report.open(checkpoint["report_bytes"] if checkpoint else 0))
-        files.enter_context(self._open_output(checkpoint))
+            files.enter_context(self._report.open(report_bytes))
+        written = files.enter_context(self._text.open(text_bytes))
+        if self._seen:
+            for line in written:
+                self._seen.add(line)
         return files
 
     def _usable_checkpoint(self) -> dict[str, Any] | None:
-        checkpoint = self._stage.checkpoint
-        if checkpoint and not self._partial.exists() and self._output.exists():
-            # The earlier run was killed after the final rename, before it wrote the manifest.
-            os.replace(self._output, self._partial)
+        checkpoint = self.stage.checkpoint
         # A checkpoint counts batches, so their size must not have changed.
-        if (
-            checkpoint is None
-            or checkpoint["batch_characters"] != BATCH_CHARACTERS
-            or not self._partial.exists()
-            or self._partial.stat().st_size < checkpoint["bytes"]
-            or (self._report and not self._report.has(checkpoint["report_bytes"]))
-        ):
+        if not checkpoint or checkpoint["batch_characters"] != BATCH_CHARACTERS:
             return None
-        return checkpoint
-
-    def _open_output(self, checkpoint: dict[str, Any] | None) -> IO[bytes]:
-        if checkpoint is None:
-            self._file: IO[bytes] = open(self._partial, "wb")  # noqa: SIM115
-            return self._file
-        self._file = open(self._partial, "r+b")  # noqa: SIM115
-        self._file.truncate(checkpoint["bytes"])
-        self._add_written_lines()
-        self._file.seek(0, os.SEEK_END)
-        self.num_batches = checkpoint["num_batches"]
-        self.counts = dict(checkpoint["counts"])
-        self.bad_records = list(checkpoint.get("bad_records", ()))
-        self._num_bytes = self._checkpoint_bytes = checkpoint["bytes"]
-        print(f"going on where an earlier run stopped, after {self.counts['num_read']:,} documents", flush=True)
-        return self._file
-
-    def _add_written_lines(self) -> None:
-        if self._seen is not None:
-            for line in self._file:
-                self._seen.add(line)
+        is_there = self._text.has(checkpoint["bytes"])
+        if self._report and not self._report.has(checkpoint["report_bytes"]):
+            is_there = False
+        return checkpoint if is_there else None
 
     def write(self, cleaned: Cleaned) -> None:
         for reason, count in cleaned.num_dropped.items():
@@ -253,12 +262,12 @@ class _Writer:
         for reason, count in cleaned.num_removed.items():
             self._count(f"num_removed_{reason}", count)
         if self._report:
-            self._report.write(cleaned.report)
+            self._report.write(b"".join(map(_encoded, cleaned.report)))
         for number, line in enumerate(cleaned.lines):
             self._write_line(line, cleaned.titles[number] if cleaned.titles else "")
         self.num_batches += 1
         self.input_bytes += cleaned.input_bytes
-        if self._num_bytes - self._checkpoint_bytes >= CHECKPOINT_BYTES:
+        if self._text.num_bytes - self._kept_bytes[0] >= CHECKPOINT_BYTES:
             self.checkpoint()
 
     def _drop_bad_record(self, what: str) -> None:
@@ -274,15 +283,14 @@ class _Writer:
 
     def _write_line(self, line: str, title: str) -> None:
         self._count("num_read")
-        encoded = line.encode("utf-8", "replace") + b"\n"
+        encoded = _encoded(line)
         reason = self._reason_to_drop(line, encoded)
         if reason:
             self._count(f"num_dropped_{reason}")
             if self._report:
-                self._report.write([report_line(reason, title, line)])
+                self._report.write(_encoded(report_line(reason, title, line)))
         else:
-            self._file.write(encoded)
-            self._num_bytes += len(encoded)
+            self._text.write(encoded)
             self._count("num_documents")
 
     def _reason_to_drop(self, line: str, encoded: bytes) -> str:
@@ -295,41 +303,36 @@ class _Writer:
         return "" if self._seen.add(encoded) else "duplicates"
 
     def checkpoint(self) -> None:
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self._checkpoint_bytes = self._num_bytes
-        self._stage.add_checkpoint(
+        self._text.sync()
+        if self._report:
+            self._report.sync()
+        self._kept_bytes = (self._text.num_bytes, self._report.num_bytes if self._report else 0)
+        self.stage.add_checkpoint(
             {
                 "num_batches": self.num_batches,
                 "batch_characters": BATCH_CHARACTERS,
-                "bytes": self._num_bytes,
+                "bytes": self._kept_bytes[0],
                 "input_bytes": self.input_bytes,
                 "counts": self.counts,
                 "bad_records": self.bad_records,
-                "report_bytes": self._report.sync() if self._report else 0,
+                "report_bytes": self._kept_bytes[1],
             }
         )
 
     def finish(self) -> None:
         self.checkpoint()
-        self._file.close()
         if self._report:
             self._report.finish()
-        os.replace(self._partial, self._output)
-        sync(self._output.parent)
+        self._text.finish()
 
     def keep_checkpoint(self) -> None:
         """After a failure: discards what was written since the last checkpoint."""
-        with contextlib.suppress(OSError):
-            self._file.close()
-        with contextlib.suppress(OSError):
-            if self._checkpoint_bytes:
-                os.truncate(self._partial, self._checkpoint_bytes)
-            else:
-                self._partial.unlink()
-                if self._report:
-                    self._report.discard()
-                self._stage.forget()
+        for file, num_bytes in zip((self._text, self._report), self._kept_bytes):
+            if file:
+                file.keep(num_bytes)
+        if not self._kept_bytes[0]:
+            with contextlib.suppress(OSError):
+                self.stage.forget()
 
     def _count(self, name: str, count: int = 1) -> None:
         self.counts[name] = self.counts.get(name, 0) + count
@@ -356,30 +359,22 @@ def _require_own_output(stage: Stage, output: Path) -> None:
         )
 
 
-def format_corpus(
-    stage: Stage,
-    output: Path,
-    corpus: Corpus,
-    *,
-    workers: Workers,
-    keep_duplicates: bool,
-    max_bad_records: int,
-    report: DropReport | None = None,
-) -> dict[str, int]:
-    """Writes `output` and, if given, the report, and completes `stage`; returns the counts.
+def format_corpus(writer: Writer, corpus: Corpus, workers: Workers) -> dict[str, int]:
+    """Writes the text and, if wanted, the report, and completes the writer's stage; returns the counts.
 
     Raises:
       UserError: damaged input, a corpus without a document, a full disk, killed or missing workers.
         The next run resumes at the last checkpoint.
     """
+    stage, output = writer.stage, writer.output
     _require_own_output(stage, output)
-    writer = _Writer(stage, output, keep_duplicates, max_bad_records, report)
     try:
         with writer.open():
             _write_all(writer, corpus, output.name, workers)
             if not writer.counts["num_documents"]:
                 raise UserError(_nothing_left(writer.counts))
             writer.finish()
+            sync(output.parent)
     except (UserError, OSError):
         writer.keep_checkpoint()
         raise
@@ -388,29 +383,30 @@ def format_corpus(
     assert counts["num_read"] == counts["num_documents"] + num_dropped, counts
     details: dict[str, Any] = {"num_documents": counts["num_documents"]}
     if corpus.damages:
-        details["damages"] = corpus.damages
+        details["damages"] = list(corpus.damages)
     if writer.bad_records:
         details["bad_records"] = writer.bad_records
     entry = FileEntry(output.name, output.stat().st_size, sha256_of_file(output), details)
-    if num_not_kept := counts.get("num_not_kept_for_comparison"):
-        print(
-            f"warning: more than {SeenDocuments.MOST:,} different documents: the last {num_not_kept:,} were "
-            "checked for duplicates of the first ones only, not of each other",
-            file=sys.stderr,
-            flush=True,
+    num_bad, num_not_kept = (
+        counts.get(f"num_{what}", 0) for what in ("dropped_bad_records", "not_kept_for_comparison")
+    )
+    warnings = [*corpus.damages, *(f"left out, because it cannot be read: {what}" for what in writer.bad_records)]
+    if num_bad > len(writer.bad_records):
+        warnings.append(f"and {num_bad - len(writer.bad_records):,} more")
+    if num_not_kept:
+        warnings.append(
+            f"more than {SeenDocuments.MOST:,} different documents: the last {num_not_kept:,} were checked for "
+            "duplicates of the first ones only, not of each other"
         )
-    num_bad = counts.get("num_dropped_bad_records", 0)
-    left_out = [f"left out, because it cannot be read: {what}" for what in writer.bad_records]
-    left_out += [f"and {num_bad - len(left_out):,} more"] if num_bad > len(left_out) else []
-    for warning in (*corpus.damages, *left_out):
+    for warning in warnings:
         print(f"warning: {warning}", file=sys.stderr, flush=True)
     stage.complete(counts, {"documents": [entry]})
     return counts
 
 
-def _write_all(writer: _Writer, corpus: Corpus, name: str, workers: Workers) -> None:
+def _write_all(writer: Writer, corpus: Corpus, name: str, workers: Workers) -> None:
     batches: Iterator[Batch] = iter(corpus.batches())
-    with Progress(total=corpus.total_bytes, unit="B", description=f"formatting {name}") as bar:
+    with Progress(total=total_size(corpus.paths), unit="B", description=f"formatting {name}") as bar:
         for skipped in itertools.islice(batches, writer.num_batches):
             writer.input_bytes += skipped.input_bytes
             bar.update(skipped.input_bytes)

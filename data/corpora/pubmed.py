@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ElementTree
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from bert_tf.base.errors import UserError
 from data.corpora import formatting, text_files
-from data.corpora.formatting import BadRecord, Batch, Cleaned, as_line
+from data.corpora.formatting import BadRecord, Batch, Cleaned, Dropped, as_line
 from data.corpora.xml_files import XmlFile
 
 _FOLDERS = ("baseline", "daily_update")
@@ -139,12 +140,11 @@ class _Plan(NamedTuple):
 
 def _plan(path: Path, seen: _CitationSet) -> _Plan:
     """The first of two passes over a file, because deletions and revisions may be at its end."""
-    file = XmlFile(path)
     latest: dict[int, tuple[int, int]] = {}
     deleted: set[int] = set()
     bad: dict[int, BadRecord] = {}
     place = 0
-    try:
+    with XmlFile(path) as file:
         for element in _elements(file):
             if element.kind == b"DeleteCitation":
                 deleted.update(number for number, _ in element.numbers())
@@ -155,12 +155,11 @@ def _plan(path: Path, seen: _CitationSet) -> _Plan:
             elif number not in latest or version >= latest[number][0]:
                 latest[number] = version, place
             place += 1
-    finally:
-        file.close()
+        damage = file.damage
     kept = {where for number, (_, where) in latest.items() if number not in seen and number not in deleted}
     for number in (*latest, *deleted):
         seen.add(number)
-    return _Plan(kept, bad, place, len(deleted), file.damage)
+    return _Plan(kept, bad, place, len(deleted), damage)
 
 
 def read_batches(paths: Iterable[Path], damages: list[str]) -> Iterator[Batch]:
@@ -177,45 +176,24 @@ def read_batches(paths: Iterable[Path], damages: list[str]) -> Iterator[Batch]:
         if not plan.num_articles and not plan.num_deletions:
             damage = plan.damage and f", {plan.damage}"
             raise UserError(
-                f"{path}: no <PubmedArticle> in it{damage}: not a file of PubMed's, or too "
-                "little of one; fetch it again"
+                f"{path}: no <PubmedArticle> in it{damage}: not a file of PubMed's, or too little of one; fetch "
+                "it again"
             )
         if plan.damage:
             damages.append(
-                f"{path.name}: {plan.damage}: the {plan.num_articles:,} articles up to there "
-                "were kept; fetch the file again, compare its checksum and format anew to "
-                "have the rest"
+                f"{path.name}: {plan.damage}: the {plan.num_articles:,} articles up to there were kept; fetch the file "
+                "again, compare its checksum and format anew to have the rest"
             )
-        yield from _read_file(path, plan)
-
-
-def _read_file(path: Path, plan: _Plan) -> Iterator[Batch]:
-    articles: list[bytes] = []
-    dropped: dict[str, int] = {}
-    bad: list[BadRecord] = []
-    place = num_bytes = position = 0
-    file = XmlFile(path)
-    try:
-        for element in _elements(file):
-            if element.kind == b"DeleteCitation":
-                continue
-            if place in plan.kept:
-                articles.append(element.xml)
-                num_bytes += len(element.xml)
-            elif place in plan.bad:
-                bad.append(plan.bad[place])
-            else:
-                reason = "superseded_or_deleted"
-                dropped[reason] = dropped.get(reason, 0) + 1
-            place += 1
+        with XmlFile(path) as file:
             # An article's XML is about ten times as large as its text: authors, headings, references.
-            if num_bytes >= 4 * formatting.BATCH_CHARACTERS:
-                yield Batch(articles, dropped, file.position - position, bad)
-                position, num_bytes = file.position, 0
-                articles, dropped, bad = [], {}, []
-        yield Batch(articles, dropped, path.stat().st_size - position, bad)
-    finally:
-        file.close()
+            articles = _articles(file, plan)
+            yield from formatting.in_batches(articles, path.stat().st_size, file.position, factor=4)
+
+
+def _articles(file: XmlFile, plan: _Plan) -> Iterator[bytes | BadRecord | Dropped]:
+    articles = (element.xml for element in _elements(file) if element.kind != b"DeleteCitation")
+    for place, xml in enumerate(articles):
+        yield xml if place in plan.kept else plan.bad.get(place, Dropped("superseded_or_deleted"))
 
 
 def _text(element: ElementTree.Element | None) -> str:
@@ -253,8 +231,7 @@ def _paragraphs(xml: bytes) -> list[str]:
 def clean_batch(batch: Batch) -> Cleaned:
     """Titles and abstracts as lines."""
     lines = []
-    bad = list(batch.bad_records)
-    dropped = dict(batch.num_dropped)
+    bad, dropped = list(batch.bad_records), Counter(batch.num_dropped)
     for xml in batch.documents:
         try:
             paragraphs = _paragraphs(xml)
@@ -270,5 +247,5 @@ def clean_batch(batch: Batch) -> Cleaned:
         if paragraphs:
             lines.append(as_line(paragraphs))
         else:
-            dropped["without_abstract"] = dropped.get("without_abstract", 0) + 1
+            dropped["without_abstract"] += 1
     return Cleaned(lines, dropped, batch.input_bytes, bad)

@@ -9,12 +9,10 @@ from typing import Any, Callable, NamedTuple
 
 from bert_tf.base.errors import UserError
 from data.corpora import books, custom, pubmed, sample, wiki
-from data.corpora.formatting import Corpus, total_size
+from data.corpora.formatting import Corpus
 from data.fetching.sources import SOURCES, Source
 
-# The corpus, its files, and the arguments that change the result.
-Opened = tuple[Corpus, list[Path], dict[str, Any]]
-Opener = Callable[[str, Path, argparse.Namespace], Opened]
+Opener = Callable[[str, Path, argparse.Namespace], Corpus]
 ENCODING_OPTIONS = ("fallback_encoding", "encoding_errors")
 
 
@@ -35,7 +33,7 @@ class Dataset(NamedTuple):
     read_with: str | None = None
 
 
-def open_corpus(options: argparse.Namespace, working_dir: Path) -> Opened:
+def open_corpus(options: argparse.Namespace, working_dir: Path) -> Corpus:
     """The corpus `options.dataset`, ready to be read.
 
     Raises:
@@ -43,78 +41,58 @@ def open_corpus(options: argparse.Namespace, working_dir: Path) -> Opened:
     """
     opener = DATASETS[options.dataset].open
     assert opener
-    corpus, paths, arguments = opener(options.dataset, working_dir, options)
-    return corpus, paths, {"keep_duplicates": options.keep_duplicates, **arguments}
-
-
-def find_dumps(folder: Path, dataset: str, *, needed: bool = True) -> list[Path]:
-    """The files of a wiki's dump; if none has a dump's name, the only .xml or .xml.bz2 file in `folder`.
-
-    Raises:
-      UserError: there are several such files, or none although `needed`.
-    """
-    found = wiki.placed_dumps(folder, dataset)
-    others = sorted(path for path in folder.glob("[!.]*") if path.name.endswith((".xml", ".xml.bz2")))
-    if not found and len(others) > 1:
-        raise UserError(
-            f"{folder}: which of {', '.join(path.name for path in others)} is the dump? Rename it to "
-            f"{dataset}.xml or {dataset}.xml.bz2, or move the others away"
-        )
-    if not found and others:
-        print(f"taking {others[0]} as the dump", flush=True)
-    return found or others or (wiki.find_dumps(folder, dataset) if needed else [])
+    corpus = opener(options.dataset, working_dir, options)
+    return corpus._replace(arguments={"keep_duplicates": options.keep_duplicates, **corpus.arguments})
 
 
 def _encoding(options: argparse.Namespace) -> dict[str, Any]:
     return {name: getattr(options, name) for name in ENCODING_OPTIONS}
 
 
-def _open_wiki(dataset: str, working_dir: Path, options: argparse.Namespace) -> Opened:
+def _open_wiki(dataset: str, working_dir: Path, options: argparse.Namespace) -> Corpus:
     # Left out if off, so that text formatted before this option existed has the same arguments.
     report: dict[str, Any] = {"keep_report": True} if options.keep_report else {}
     if options.skip_wikiextractor:
         paths = wiki.find_extracted(working_dir / "extracted" / dataset)
         clean = functools.partial(wiki.clean_extracted, **report)
-        corpus = Corpus(functools.partial(wiki.read_extracted, paths), clean, total_size(paths), [])
-        return corpus, paths, {"skip_wikiextractor": True, **report}
-    paths = find_dumps(working_dir / "download" / dataset, dataset)
+        return Corpus(
+            paths, functools.partial(wiki.read_extracted, paths), clean, {"skip_wikiextractor": True, **report}
+        )
+    paths = wiki.find_dumps(working_dir / "download" / dataset, dataset)
     damages: list[str] = []
-    batches = functools.partial(wiki.read_batches, paths, damages, **report)
-    clean = functools.partial(wiki.clean_batch, **report)
-    return Corpus(batches, clean, total_size(paths), damages), paths, report
+    batches = functools.partial(wiki.read_batches, paths, damages)
+    return Corpus(paths, batches, functools.partial(wiki.clean_batch, **report), report, damages)
 
 
-def _open_pubmed(dataset: str, working_dir: Path, options: argparse.Namespace) -> Opened:
+def _open_pubmed(dataset: str, working_dir: Path, options: argparse.Namespace) -> Corpus:
     paths = pubmed.find_files(working_dir / "download" / "pubmed")
     damages: list[str] = []
-    batches = functools.partial(pubmed.read_batches, paths, damages)
-    return Corpus(batches, pubmed.clean_batch, total_size(paths), damages), paths, {}
+    return Corpus(paths, functools.partial(pubmed.read_batches, paths, damages), pubmed.clean_batch, {}, damages)
 
 
-def _open_books(dataset: str, working_dir: Path, options: argparse.Namespace) -> Opened:
+def _open_books(dataset: str, working_dir: Path, options: argparse.Namespace) -> Corpus:
     paths, encoding = books.find_books(working_dir / "download" / dataset), _encoding(options)
     clean = functools.partial(books.clean_batch, **encoding)
-    return Corpus(functools.partial(books.read_batches, paths), clean, total_size(paths), []), paths, encoding
+    return Corpus(paths, functools.partial(books.read_batches, paths), clean, encoding)
 
 
-def _open_sample(dataset: str, working_dir: Path, options: argparse.Namespace) -> Opened:
+def _open_sample(dataset: str, working_dir: Path, options: argparse.Namespace) -> Corpus:
     articles = working_dir / "download" / "sample" / sample.ARTICLES_FILE
     if not articles.is_file():
         raise UserError(f"{articles} does not exist: run bertPrep.py --action=download --dataset=sample first")
     return _open_text([articles], "paragraph", options)
 
 
-def _open_custom(dataset: str, working_dir: Path, options: argparse.Namespace) -> Opened:
+def _open_custom(dataset: str, working_dir: Path, options: argparse.Namespace) -> Corpus:
     return _open_text(custom.find_inputs(options.input_files), options.input_format, options)
 
 
-def _open_text(paths: list[Path], input_format: str, options: argparse.Namespace) -> Opened:
+def _open_text(paths: list[Path], input_format: str, options: argparse.Namespace) -> Corpus:
     encoding = _encoding(options)
     chosen = custom.choose_format(input_format, paths, **encoding)
     batches = functools.partial(custom.read_batches, paths, chosen, options.text_column, **encoding)
-    corpus = Corpus(batches, custom.clean_batch, total_size(paths), [])
     column = {"text_column": options.text_column} if chosen == "parquet" else {}
-    return corpus, paths, {**encoding, "input_format": chosen, **column}
+    return Corpus(paths, batches, custom.clean_batch, {**encoding, "input_format": chosen, **column})
 
 
 def _wiki_dataset(name: str) -> Dataset:

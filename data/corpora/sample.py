@@ -47,146 +47,79 @@ _VOWELS = "a e i o u ai ea or ar en".split()
 _ENDS = "dal mar ton vik ra len by nor sted wick heim fell".split()
 _NUM_SECOND_NAMES = 160
 
-# Words by family. The model has to find out what a family has in common; no word is in two families.
-_POOLS: dict[str, str] = {
-    "river": (
-        "Alder Arrow Badger Bracken Candle Clover Dove Ember Flint Gull Hazel Holly Kestrel Laurel "
-        "Linden Marten Mist Nettle Otter Pebble Plover Reed Rowan Sage Sorrel Spruce Swift Thrush Trout "
-        "Wolf"
-    ),
-    "trade": (
-        "barrels bells boats brooms buckets candles carpets chairs clocks combs drums felt gloves harps "
-        "kettles knives ladders lenses looms nets paper ploughs pumps ropes saws scissors shovels spoons "
-        "tables toys"
-    ),
-    "dish": (
-        "bacon beets bread cabbage carrots cherries chicken cucumbers dumplings figs grapes herring kale "
-        "leeks melons mushrooms noodles olives oysters pears pepper plums potatoes pumpkins raisins "
-        "sausages spinach syrup veal waffles"
-    ),
-    "animal": (
-        "bat bee boar bull cobra cricket deer donkey duck finch goose hedgehog horse jackal leopard "
-        "lobster mole mouse newt peacock pig pony rat scorpion snake stag tiger turkey vulture weasel"
-    ),
-    "name": (
-        "Abel Albert Anna Beatrice Bertha Clara Daniel Edgar Edward Emma Felix Gabriel Gilbert Harriet "
-        "Herbert Ida Jacob Joan Julia Leonard Margaret Martin Miriam Oliver Paul Rachel Samuel Sophie "
-        "Theodore Victor"
-    ),
-    "material": (
-        "alabaster asphalt basalt brass cement clay copper cork crystal feldspar glass gravel hemp jade "
-        "leather linen marble mortar nickel plaster pumice rubber sandstone shale slate straw teak tin "
-        "walnut wicker"
-    ),
-    "feast": (
-        "apples boxing bowls circles dancing dice fasting fireworks flags games harvests hymns jumping "
-        "lotteries maypoles mysteries parades poems puppets races riddles shouting singing songs storms "
-        "sunrise swings torches tumbling weddings"
-    ),
-    "colour": (
-        "amethyst apricot auburn beige blue brown caramel carmine cerise chocolate crimson emerald "
-        "fuchsia grey khaki lemon lilac maroon mint ochre orange peach plum purple russet scarlet sienna "
-        "taupe umber white"
-    ),
-}
-
 
 class Relation(NamedTuple):
-    """A kind of fact: its family of words, and sentences that state it, mention it again, and ask for it."""
+    """A kind of fact: its words, and sentences that state it, mention it again, and ask for it."""
 
-    pool: str
+    words: tuple[str, ...]
     statements: tuple[str, ...]
     reminders: tuple[str, ...]
     questions: tuple[str, ...]
 
 
-# {t} is the town, {x} the fact.
-_RELATIONS: dict[str, Relation] = {
-    "river": Relation(
-        "river",
-        (
-            "{t} lies on the river {x}.",
-            "The river {x} flows through {t}.",
-            "The houses of {t} stand on both banks of the {x}.",
-        ),
-        ("Every spring the {x} floods the lower streets.", "Children learn to swim in the {x}."),
-        ("Which river flows through {t}?", "On which stream does {t} lie?", "What water do the bridges of {t} cross?"),
-    ),
-    "trade": Relation(
-        "trade",
-        ("Its craftsmen make {x}.", "The people live by making {x}.", "{t} is known far away for its {x}."),
-        ("In a good year ten thousand {x} leave the gates.", "Nobody else sells such fine {x}."),
-        (
-            "What do the craftsmen of {t} make?",
-            "For which goods is {t} known?",
-            "What do the workshops of {t} produce?",
-        ),
-    ),
-    "dish": Relation(
-        "dish",
-        ("On holidays every family eats {x}.", "The favourite food of {t} is {x}.", "Guests of {t} are served {x}."),
-        ("Travellers say that one never forgets the taste of the {x}.", "Even the poorest table has some {x}."),
-        ("What is the favourite food of {t}?", "What are guests in {t} served?", "What do families in {t} eat?"),
-    ),
-    "emblem": Relation(
-        "animal",
-        ("The shield of {t} shows a {x}.", "A {x} is painted on the gate of {t}.", "{t} has a {x} as its emblem."),
-        ("An old tale tells how a {x} woke the guards at night.", "Soldiers wear a small {x} on their hats."),
-        (
-            "Which animal does the shield of {t} show?",
-            "What animal is the emblem of {t}?",
-            "What creature does the seal of {t} bear?",
-        ),
-    ),
-    "founder": Relation(
-        "name",
-        (
-            "{t} was founded by {x} the Elder.",
-            "The first stone was laid by a shepherd named {x}.",
-            "Its founder was called {x}.",
-        ),
-        ("A statue of {x} stands before the town hall.", "Many a child is still named {x}."),
-        ("Who founded {t}?", "Who built the first house of {t}?", "Who was the founder of {t}?"),
-    ),
-    "material": Relation(
-        "material",
-        (
-            "The walls of {t} are made of {x}.",
-            "Masons built its towers from {x}.",
-            "The market hall of {t} is built of {x}.",
-        ),
-        ("When it rains, the {x} begins to shine.", "The {x} was brought from the hills on sledges."),
-        (
-            "What are the walls of {t} made of?",
-            "From what did masons build {t}?",
-            "What are the houses of {t} built of?",
-        ),
-    ),
-    "feast": Relation(
-        "feast",
-        (
-            "In autumn the town holds a festival of {x}.",
-            "Once a year {t} celebrates with {x}.",
-            "The great feast of {t} is famous for {x}.",
-        ),
-        ("The best of all in {x} wins a silver cup.", "Strangers may take part in the {x} for a penny."),
-        (
-            "What is the feast of {t} famous for?",
-            "With what does {t} celebrate once a year?",
-            "What is the festival of {t} held for?",
-        ),
-    ),
-    "colour": Relation(
-        "colour",
-        ("The flag of {t} is {x}.", "Its banners are {x}.", "The people of {t} like to dress in {x}."),
-        ("From afar one sees nothing but {x}.", "Painters come for this {x} alone."),
-        (
-            "What colour is the flag of {t}?",
-            "Which colour do the people of {t} like to wear?",
-            "What shade are the banners of {t}?",
-        ),
-    ),
-}
+# Each relation with its family of words (the model has to find out what they have in common; none is in two families)
+# and a line each of sentences that state a fact, mention it again, and ask for it. {t} is the town, {x} the fact.
+_RELATION_LINES = """
+river:
+    Alder Arrow Badger Bracken Candle Clover Dove Ember Flint Gull Hazel Holly Kestrel Laurel Linden Marten Mist
+    Nettle Otter Pebble Plover Reed Rowan Sage Sorrel Spruce Swift Thrush Trout Wolf
+    {t} lies on the river {x}. | The river {x} flows through {t}. | The houses of {t} stand on both banks of the {x}.
+    Every spring the {x} floods the lower streets. | Children learn to swim in the {x}.
+    Which river flows through {t}? | On which stream does {t} lie? | What water do the bridges of {t} cross?
+trade:
+    barrels bells boats brooms buckets candles carpets chairs clocks combs drums felt gloves harps kettles knives
+    ladders lenses looms nets paper ploughs pumps ropes saws scissors shovels spoons tables toys
+    Its craftsmen make {x}. | The people live by making {x}. | {t} is known far away for its {x}.
+    In a good year ten thousand {x} leave the gates. | Nobody else sells such fine {x}.
+    What do the craftsmen of {t} make? | For which goods is {t} known? | What do the workshops of {t} produce?
+dish:
+    bacon beets bread cabbage carrots cherries chicken cucumbers dumplings figs grapes herring kale leeks melons
+    mushrooms noodles olives oysters pears pepper plums potatoes pumpkins raisins sausages spinach syrup veal waffles
+    On holidays every family eats {x}. | The favourite food of {t} is {x}. | Guests of {t} are served {x}.
+    Travellers say that one never forgets the taste of the {x}. | Even the poorest table has some {x}.
+    What is the favourite food of {t}? | What are guests in {t} served? | What do families in {t} eat?
+emblem:
+    bat bee boar bull cobra cricket deer donkey duck finch goose hedgehog horse jackal leopard lobster mole mouse newt
+    peacock pig pony rat scorpion snake stag tiger turkey vulture weasel
+    The shield of {t} shows a {x}. | A {x} is painted on the gate of {t}. | {t} has a {x} as its emblem.
+    An old tale tells how a {x} woke the guards at night. | Soldiers wear a small {x} on their hats.
+    Which animal does the shield of {t} show? | What animal is the emblem of {t}? | What creature does the seal of {t} bear?
+founder:
+    Abel Albert Anna Beatrice Bertha Clara Daniel Edgar Edward Emma Felix Gabriel Gilbert Harriet Herbert Ida Jacob
+    Joan Julia Leonard Margaret Martin Miriam Oliver Paul Rachel Samuel Sophie Theodore Victor
+    {t} was founded by {x} the Elder. | The first stone was laid by a shepherd named {x}. | Its founder was called {x}.
+    A statue of {x} stands before the town hall. | Many a child is still named {x}.
+    Who founded {t}? | Who built the first house of {t}? | Who was the founder of {t}?
+material:
+    alabaster asphalt basalt brass cement clay copper cork crystal feldspar glass gravel hemp jade leather linen
+    marble mortar nickel plaster pumice rubber sandstone shale slate straw teak tin walnut wicker
+    The walls of {t} are made of {x}. | Masons built its towers from {x}. | The market hall of {t} is built of {x}.
+    When it rains, the {x} begins to shine. | The {x} was brought from the hills on sledges.
+    What are the walls of {t} made of? | From what did masons build {t}? | What are the houses of {t} built of?
+feast:
+    apples boxing bowls circles dancing dice fasting fireworks flags games harvests hymns jumping lotteries maypoles
+    mysteries parades poems puppets races riddles shouting singing songs storms sunrise swings torches tumbling
+    weddings
+    In autumn the town holds a festival of {x}. | Once a year {t} celebrates with {x}. | The great feast of {t} is famous for {x}.
+    The best of all in {x} wins a silver cup. | Strangers may take part in the {x} for a penny.
+    What is the feast of {t} famous for? | With what does {t} celebrate once a year? | What is the festival of {t} held for?
+colour:
+    amethyst apricot auburn beige blue brown caramel carmine cerise chocolate crimson emerald fuchsia grey khaki lemon
+    lilac maroon mint ochre orange peach plum purple russet scarlet sienna taupe umber white
+    The flag of {t} is {x}. | Its banners are {x}. | The people of {t} like to dress in {x}.
+    From afar one sees nothing but {x}. | Painters come for this {x} alone.
+    What colour is the flag of {t}? | Which colour do the people of {t} like to wear? | What shade are the banners of {t}?
+"""  # noqa: E501 - a line holds all sentences of a kind
+
+
+def _read_relations(text: str) -> Iterator[tuple[str, Relation]]:
+    for block in re.split(r"^(?=\w)", text.strip(), flags=re.MULTILINE)[1:]:
+        name, *words, statements, reminders, questions = map(str.strip, block.strip().split("\n"))
+        sentences = (tuple(line.split(" | ")) for line in (statements, reminders, questions))
+        yield name.rstrip(":"), Relation(tuple(" ".join(words).split()), *sentences)
+
+
+_RELATIONS = dict(_read_relations(_RELATION_LINES))
 
 _OPENINGS = (
     "{t} is a town in the {region} of the country.",
@@ -236,7 +169,7 @@ def _make_town(rng: random.Random, name: str, facts: dict[str, str], asks: bool)
 def _make_encyclopedia_town(rng: random.Random, name: str) -> Town:
     """A town of the encyclopedia only: several facts of any relations, with questions and answers."""
     relations = rng.sample(sorted(_RELATIONS), _FACTS_PER_TOWN)
-    facts = {relation: rng.choice(_POOLS[_RELATIONS[relation].pool].split()) for relation in relations}
+    facts = {relation: rng.choice(_RELATIONS[relation].words) for relation in relations}
     return _make_town(rng, name, facts, asks=True)
 
 
@@ -245,16 +178,16 @@ def _make_asked_town(rng: random.Random, name: str, words: dict[str, list[str]])
     others = [relation for relation in sorted(_RELATIONS) if relation not in _ASKED_RELATIONS]
     relations = [rng.choice(_ASKED_RELATIONS), rng.choice(others)]
     rng.shuffle(relations)
-    facts = {relation: rng.choice(words[_RELATIONS[relation].pool]) for relation in relations}
+    facts = {relation: rng.choice(words[relation]) for relation in relations}
     return _make_town(rng, name, facts, asks=False)
 
 
 def _split_words(rng: random.Random) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
     """Two halves of every family: words for the training questions, and for the development questions."""
     training, held_out = {}, {}
-    for pool, text in _POOLS.items():
-        words = rng.sample(text.split(), len(text.split()))
-        training[pool], held_out[pool] = words[: len(words) // 2], words[len(words) // 2 :]
+    for name, relation in _RELATIONS.items():
+        words = rng.sample(relation.words, len(relation.words))
+        training[name], held_out[name] = words[: len(words) // 2], words[len(words) // 2 :]
     return training, held_out
 
 

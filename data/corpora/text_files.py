@@ -21,19 +21,21 @@ from typing import IO, Any, BinaryIO
 
 from bert_tf.base.errors import UserError
 
-_BYTE_ORDER_MARKS = (
-    (codecs.BOM_UTF8, "utf-8-sig"),
-    # UTF-32 before UTF-16, because its mark begins with UTF-16's.
+# UTF-32 before UTF-16, because its mark begins with UTF-16's.
+WIDE_BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF32_LE, "utf-32"),
     (codecs.BOM_UTF32_BE, "utf-32"),
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
+_BYTE_ORDER_MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), *WIDE_BYTE_ORDER_MARKS)
 _STATED_ENCODING = re.compile(rb"(?im)^character set encoding:\s*([\w.:-]+)")
 _HEAD_BYTES = 20_000
 _BLOCK_BYTES = 1 << 20
 # Documents are held in memory in several copies: this keeps a process well below 1 GiB.
 LARGEST_DOCUMENT_BYTES = 32 << 20
+# Formatting puts two spaces between paragraphs, which may make a document a little larger.
+_LARGEST_LINE_BYTES = LARGEST_DOCUMENT_BYTES * 101 // 100
 
 
 def find_text_files(folder: Path, suffixes: Sequence[str] = (".txt",)) -> list[Path]:
@@ -137,33 +139,32 @@ class BinaryFileError(UserError):
     """A file that is not text in any encoding."""
 
 
-def _first_invalid_byte(path: Path, encoding: str) -> int | None:
-    """The offset of the first byte that is invalid in `encoding`, or a NUL, which text never holds."""
+def _first_invalid_byte(path: Path, encoding: str) -> tuple[int, str] | None:
+    """Offset and hexadecimal value of the first byte invalid in `encoding`, or a NUL, which text never holds."""
     decoder = codecs.getincrementaldecoder(encoding)()
     has_wide_units = encoding.startswith(("utf-16", "utf-32", "utf_16", "utf_32"))
     offset = 0
     with _open_unpacked(path) as file:
         while True:
             block = file.read(_BLOCK_BYTES)
-            pending = len(decoder.getstate()[0])
+            pending = decoder.getstate()[0]
             try:
                 decoder.decode(block, final=not block)
             except UnicodeError as error:
                 # Some codecs do not say where.
-                return offset - pending + getattr(error, "start", 0)
+                start = getattr(error, "start", 0)
+                return offset - len(pending) + start, (pending + block)[start : start + 1].hex()
             if not has_wide_units and b"\0" in block:
-                return offset + block.index(b"\0")
+                return offset + block.index(b"\0"), "00"
             if not block:
                 return None
             offset += len(block)
 
 
 def _decodes(path: Path, encoding: str) -> bool:
-    try:
-        codecs.lookup(encoding)
-    except LookupError:
-        return False
-    return _first_invalid_byte(path, encoding) is None
+    with contextlib.suppress(LookupError):
+        return _first_invalid_byte(path, encoding) is None
+    return False
 
 
 def encoding_of(path: Path, fallback: str | None) -> str:
@@ -175,14 +176,9 @@ def encoding_of(path: Path, fallback: str | None) -> str:
     """
     with _open_unpacked(path) as file:
         head = file.read(_HEAD_BYTES)
-    for mark, marked in _BYTE_ORDER_MARKS:
-        if head.startswith(mark):
-            encoding = marked
-            break
-    else:
-        encoding = "utf-8"
-    offset = _first_invalid_byte(path, encoding)
-    if offset is None:
+    encoding = next((marked for mark, marked in _BYTE_ORDER_MARKS if head.startswith(mark)), "utf-8")
+    invalid = _first_invalid_byte(path, encoding)
+    if invalid is None:
         return encoding
     stated = _STATED_ENCODING.search(head)
     for candidate in (stated and stated[1].decode(), fallback):
@@ -193,14 +189,9 @@ def encoding_of(path: Path, fallback: str | None) -> str:
             f"{path}: a binary file, not text (a NUL at byte {head.index(0)}): take it out of the "
             "input; if it is UTF-16 without a byte-order mark, give --fallback_encoding=utf-16-le"
         )
-    with _open_unpacked(path) as file:
-        for _ in range(offset // _BLOCK_BYTES):
-            file.read(_BLOCK_BYTES)
-        file.read(offset % _BLOCK_BYTES)
-        byte = file.read(1)
     others = f" and not {fallback} either" if fallback else ""
     raise UserError(
-        f"{path}: not valid {encoding.upper()} at byte {offset} (0x{byte.hex()}){others}: convert the file, "
+        f"{path}: not valid {encoding.upper()} at byte {invalid[0]} (0x{invalid[1]}){others}: convert the file, "
         "or name the encoding of such files (--fallback_encoding=latin-1), or put U+FFFD where "
         "bytes are wrong (--encoding_errors=replace)"
     )
@@ -235,6 +226,37 @@ def document_too_large(where: str) -> UserError:
         "split it into several; or let --dataset=custom split it at blank lines "
         "(--input_format=paragraph) or at every line (--input_format=line)"
     )
+
+
+def formatted_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """(byte offset, content) of each line of formatted text: a document, or empty.
+
+    Raises:
+      UserError: a document is too large.
+    """
+    offset = 0
+    with open(path, "rb") as file:
+        while line := file.readline(_LARGEST_LINE_BYTES + 2):
+            content = line.rstrip(b"\r\n")
+            if len(content) > _LARGEST_LINE_BYTES:
+                raise document_too_large(f"{path}, the line at byte {offset:,}")
+            yield offset, content
+            offset += len(line)
+
+
+def decoded(content: bytes, path: str | Path, offset: int) -> str:
+    """Formatted or sharded text that stands in a file at a byte offset.
+
+    Raises:
+      UserError: it is not UTF-8.
+    """
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"{path}: not UTF-8 at byte {offset + error.start:,} (0x{content[error.start]:02x}): the file was changed "
+            "or damaged since bertPrep.py made it, or made elsewhere; convert it, or delete it and make it again"
+        ) from None
 
 
 def read_lines(path: Path, file: IO[str]) -> Iterator[str]:

@@ -11,13 +11,13 @@ from xml.parsers import expat
 
 from bert_tf.base.errors import UserError
 from data.corpora import formatting, text_files, xml_files
-from data.corpora.drop_report import report_line
-from data.corpora.formatting import Batch, Cleaned, as_line
+from data.corpora.formatting import Batch, Cleaned, Dropped, as_line, report_line
 from data.corpora.wikitext import Removed, is_prose, paragraphs_of, unescape
 from data.corpora.xml_files import XmlFile
 
 # Each dataset's wiki, as in the file names of published dumps.
 WIKIS = {"wikicorpus_en": "enwiki", "wikicorpus_zh": "zhwiki"}
+_PUBLISHED = re.compile(r"-pages-articles.*\.xml(-p\d+p\d+)?(\.bz2)?$")
 _REDIRECT = re.compile(r"\s*#\s*(REDIRECT|重定向|重新導向)", re.IGNORECASE)
 
 
@@ -30,34 +30,33 @@ class Page(NamedTuple):
     text: str
 
 
-def placed_dumps(folder: Path, dataset: str) -> list[Path]:
-    """The dump in `folder`: <dataset>.xml(.bz2), else files with the names of published dumps; perhaps none."""
+def find_dumps(folder: Path, dataset: str, *, needed: bool = True) -> list[Path]:
+    """The dump in `folder`: <dataset>.xml(.bz2), else files named as published, else the only .xml or .xml.bz2 file.
+
+    Raises:
+      UserError: there is none although it is `needed`, or several files may be the dump.
+    """
+    wiki = WIKIS[dataset]
     for name in (f"{dataset}.xml", f"{dataset}.xml.bz2"):
         if (folder / name).is_file():
             return [folder / name]
-    return [
-        path
-        for path in sorted(folder.glob(f"{WIKIS[dataset]}-*-pages-articles*.xml*"))
-        if re.search(r"\.xml(-p\d+p\d+)?(\.bz2)?$", path.name)
-    ]
-
-
-def find_dumps(folder: Path, dataset: str) -> list[Path]:
-    """As `placed_dumps`.
-
-    Raises:
-      UserError: there is no dump.
-    """
-    found = placed_dumps(folder, dataset)
-    if not found:
-        wiki = WIKIS[dataset]
+    published = [path for path in sorted(folder.glob(f"{wiki}-*")) if _PUBLISHED.search(path.name)]
+    others = sorted(path for path in folder.glob("[!.]*") if path.name.endswith((".xml", ".xml.bz2")))
+    if published or (not others and not needed):
+        return published
+    if len(others) > 1:
         raise UserError(
-            f"{folder} holds no Wikipedia dump: bertPrep.py --action=download --dataset={dataset} "
-            f"fetches the newest one; or put {dataset}.xml.bz2 (or .xml, or the published {wiki}-"
-            f"<date>-pages-articles.xml.bz2, in one or several files) there, from "
-            f"dumps.wikimedia.org/{wiki}"
+            f"{folder}: which of {', '.join(path.name for path in others)} is the dump? Rename it to "
+            f"{dataset}.xml or {dataset}.xml.bz2, or move the others away"
         )
-    return found
+    if not others:
+        raise UserError(
+            f"{folder} holds no Wikipedia dump: bertPrep.py --action=download --dataset={dataset} fetches the newest "
+            f"one; or put {dataset}.xml.bz2 (or .xml, or the published {wiki}-<date>-pages-articles.xml.bz2, in one "
+            f"or several files) there, from dumps.wikimedia.org/{wiki}"
+        )
+    print(f"taking {others[0]} as the dump", flush=True)
+    return others
 
 
 class _PageBuilder:
@@ -68,26 +67,20 @@ class _PageBuilder:
         self.found: list[Page] = []
         self._namespaces: dict[str, int] = {}
         self._key = "0"
-        self._is_inside = False
-        self._begin_page()
+        # The contents of the open page's elements by name; None outside of pages.
+        self._page: dict[str, str] | None = None
         # The character data of the open element; None if it is not needed.
         self._data: list[str] | None = None
         self._num_bytes = 0
 
-    def _begin_page(self) -> None:
-        self._title, self._text = "", ""
-        self._namespace: int | None = None
-        self._is_redirect = False
-
     def start(self, tag: str, attributes: dict[str, str]) -> None:
         name = tag.rpartition(":")[2]
         if name == "page":
-            self._is_inside = True
-            self._begin_page()
-        elif name == "redirect":
-            self._is_redirect = True
+            self._page = {}
         elif name == "namespace":
             self._key = attributes.get("key", "0")
+        elif name == "redirect" and self._page is not None:
+            self._page["redirect"] = ""
         if name in ("namespace", "title", "ns", "text"):
             self._data, self._num_bytes = [], 0
 
@@ -97,30 +90,26 @@ class _PageBuilder:
         self._data.append(text)
         self._num_bytes += text_files.num_utf8_bytes(text)
         if self._num_bytes > text_files.LARGEST_DOCUMENT_BYTES:
-            raise text_files.document_too_large(f"{self._path}, page {self._title!r}")
+            raise text_files.document_too_large(f"{self._path}, page {(self._page or {}).get('title', '')!r}")
 
     def end(self, tag: str) -> None:
         name = tag.rpartition(":")[2]
         content, self._data = "".join(self._data or ()), None
         if name == "namespace" and content:
             self._namespaces[content] = int(self._key)
-        elif name == "title":
-            self._title = content
-        elif name == "ns":
-            self._namespace = int(content or 0)
-        elif name == "text":
-            self._text = content
-        elif name == "page" and self._is_inside:
-            self.found.append(self._page())
-            self._is_inside = False
-            self._begin_page()
+        elif self._page is not None and name in ("title", "ns", "text"):
+            self._page[name] = content
+        elif self._page is not None and name == "page":
+            self.found.append(self._finished(**self._page))
+            self._page = None
 
-    def _page(self) -> Page:
-        namespace, title = self._namespace, self._title
-        if namespace is None:
+    def _finished(self, title: str = "", ns: str | None = None, text: str = "", redirect: str | None = None) -> Page:
+        if ns is None:
             # In dumps from before 2011 only the title tells the namespace: "Talk:Paris".
             namespace = self._namespaces.get(title.partition(":")[0], 0) if ":" in title else 0
-        return Page(title, namespace, self._is_redirect or bool(_REDIRECT.match(self._text)), self._text)
+        else:
+            namespace = int(ns or 0)
+        return Page(title, namespace, redirect is not None or bool(_REDIRECT.match(text)), text)
 
 
 def _read_pages(file: XmlFile) -> Iterator[Page]:
@@ -143,43 +132,31 @@ def _read_pages(file: XmlFile) -> Iterator[Page]:
         file.note_damage(f"XML: {error}")
 
 
-def read_batches(paths: Iterable[Path], damages: list[str], *, keep_report: bool = False) -> Iterator[Batch]:
+def read_batches(paths: Iterable[Path], damages: list[str]) -> Iterator[Batch]:
     """Articles in batches of about equal size, each as its title, a line end and its text.
 
-    Dropped pages (other namespaces, redirects) are counted and, with `keep_report`, listed. If a file
-    ends early or is damaged, the articles before that are kept, and a sentence about it is appended to
-    `damages`.
+    Dropped pages (other namespaces, redirects) are counted and reported. If a file ends early or is
+    damaged, the articles before that are kept, and a sentence about it is appended to `damages`.
 
     Raises:
       UserError: a file holds no page, or is not written in the encoding that it declares.
     """
     for path in paths:
-        file = XmlFile(path)
-        try:
-            yield from _read_file(file, damages, keep_report)
-        finally:
-            file.close()
+        with XmlFile(path) as file:
+            articles = _articles(file, damages)
+            yield from formatting.in_batches(articles, path.stat().st_size, file.position)
 
 
-def _read_file(file: XmlFile, damages: list[str], keep_report: bool) -> Iterator[Batch]:
-    articles: list[str] = []
-    dropped: dict[str, int] = {}
-    report: list[str] = []
-    num_pages = num_characters = position = 0
+def _articles(file: XmlFile, damages: list[str]) -> Iterator[str | Dropped]:
+    num_pages = 0
     for page in _read_pages(file):
         num_pages += 1
-        reason = _reason_to_drop(page)
-        if reason:
-            dropped[reason] = dropped.get(reason, 0) + 1
-            if keep_report:
-                report.append(report_line(reason, page.title))
+        if page.namespace != 0:
+            yield Dropped("other_namespaces", page.title)
+        elif page.is_redirect:
+            yield Dropped("redirects", page.title)
         else:
-            articles.append(f"{page.title}\n{page.text}")
-            num_characters += len(page.text)
-        if num_characters >= formatting.BATCH_CHARACTERS:
-            yield Batch(articles, dropped, file.position - position, report=report)
-            position, num_characters = file.position, 0
-            articles, dropped, report = [], {}, []
+            yield f"{page.title}\n{page.text}"
     if not num_pages:
         raise UserError(
             f"{file.path}: no <page> in it{file.damage and ', ' + file.damage}: not a dump of "
@@ -188,20 +165,12 @@ def _read_file(file: XmlFile, damages: list[str], keep_report: bool) -> Iterator
     if file.damage:
         damages.append(
             f"{file.path.name}: {file.damage}: the {num_pages:,} pages up to there were kept; "
-            "fetch the file again, compare its checksum and format it anew to have "
-            "the rest"
+            "fetch the file again, compare its checksum and format it anew to have the rest"
         )
-    yield Batch(articles, dropped, file.path.stat().st_size - position, report=report)
-
-
-def _reason_to_drop(page: Page) -> str:
-    if page.namespace != 0:
-        return "other_namespaces"
-    return "redirects" if page.is_redirect else ""
 
 
 def _clean(batch: Batch, paragraphs_of: Callable[[str, Removed], Iterable[str]], keep_report: bool) -> Cleaned:
-    titles, lines, report = [], [], list(batch.report)
+    titles, lines, report = [], [], list(batch.report if keep_report else ())
     num_removed: Counter[str] = Counter()
     for document in batch.documents:
         title, _, text = document.partition("\n")
@@ -246,26 +215,24 @@ def read_extracted(paths: Iterable[Path]) -> Iterator[Batch]:
             yield from formatting.in_batches(articles, path.stat().st_size)
 
 
-def _extracted_articles(path: Path, lines: Iterator[str]) -> Iterator[str]:
-    numbered = enumerate(lines, 1)
-    for number, line in numbered:
-        if line.startswith("<doc "):
+def _extracted_articles(path: Path, lines: Iterable[str]) -> Iterator[str]:
+    article: list[str] | None = None
+    for number, line in enumerate(lines, 1):
+        if article is not None and line == "</doc>":
             # The first line inside <doc> is the title.
-            yield "\n".join(text_files.document_lines(path, _extracted_article(path, numbered)))
+            yield "\n".join(text_files.document_lines(path, article))
+            article = None
+        elif article is not None:
+            article.append(line)
+        elif line.startswith("<doc "):
+            article = []
         elif line:
             raise UserError(
-                f"{path}, line {number}: no <doc ...>, with which wikiextractor "
-                "begins an article (for its --json files use --dataset=custom "
-                "--input_format=jsonl)"
+                f"{path}, line {number}: no <doc ...>, with which wikiextractor begins an article (for its --json "
+                "files use --dataset=custom --input_format=jsonl)"
             )
-
-
-def _extracted_article(path: Path, lines: Iterable[tuple[int, str]]) -> Iterator[str]:
-    for _, line in lines:
-        if line == "</doc>":
-            return
-        yield line
-    raise UserError(f"{path}: ends inside an article, without </doc>: run wikiextractor again")
+    if article is not None:
+        raise UserError(f"{path}: ends inside an article, without </doc>: run wikiextractor again")
 
 
 def _extracted_paragraphs(text: str, removed: Removed) -> Iterator[str]:

@@ -7,6 +7,7 @@ Where the right text is not certain nothing is rendered: a number without its un
 from __future__ import annotations
 
 import calendar
+import functools
 import re
 from collections.abc import Iterable
 from typing import Callable, Optional
@@ -150,9 +151,10 @@ def _age(arguments: Arguments) -> str | None:
     return str(numbers[3] - numbers[0] - (numbers[4:] < numbers[1:3]))
 
 
-def _ship_name(prefix: str, rest: list[str]) -> str | None:
-    """`rest`: the ship's name, its disambiguation (a hull number or year), and the number of a display form."""
-    name, number, form = (*rest, "", "", "")[:3]
+def _ship(arguments: Arguments, prefix: str | None = None) -> str | None:
+    """A prefix, the ship's name, its disambiguation (a hull number or year), and the number of a display form."""
+    given = _numbered(arguments)
+    prefix, name, number, form = (*([] if prefix is None else [prefix]), *given, "", "", "", "")[:4]
     whole = f"{prefix} {name}".strip()
     shown = {
         "": f"{whole} ({number})" if number else whole,
@@ -162,15 +164,6 @@ def _ship_name(prefix: str, rest: list[str]) -> str | None:
         "6": whole,
     }
     return shown.get(form)
-
-
-def _ship(arguments: Arguments) -> str | None:
-    prefix, *rest = _numbered(arguments) or [""]
-    return _ship_name(prefix, rest)
-
-
-def _ship_with_prefix(prefix: str) -> Render:
-    return lambda arguments: _ship_name(prefix, _numbered(arguments))
 
 
 def _fraction(arguments: Arguments) -> str | None:
@@ -256,7 +249,7 @@ _SHOWN: dict[str, Render] = {
     **dict.fromkeys(("chem", "chem2"), lambda arguments: "".join(_numbered(arguments))),
     **dict.fromkeys(("circa", "c."), lambda arguments: "c. " + " – c. ".join(_numbered(arguments)[:2])),
     **{
-        prefix.lower(): _ship_with_prefix(prefix)
+        prefix.lower(): functools.partial(_ship, prefix=prefix)
         for prefix in "USS HMS HMAS HMCS HMNZS SS RMS MV SMS USNS USCGC".split()
     },
     **dict.fromkeys(("us$", "usd"), _behind("US$")),

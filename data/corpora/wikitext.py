@@ -11,11 +11,11 @@ brackets are matched in one pass with a stack, so that unbalanced markup cannot 
 from __future__ import annotations
 
 import html
-import itertools
 import re
 from collections.abc import Iterator
 
 from data.corpora import wiki_templates
+from data.corpora.formatting import MIN_WORDS_WITHOUT_STOP, has_words
 
 # (reason, text) of each removed piece.
 Removed = list[tuple[str, str]]
@@ -59,8 +59,8 @@ _TABLE_REMAINS = re.compile(r"[|]|\{[|]|(?:colspan|rowspan|style|class|align|wid
 
 _SENTENCE_STOP = re.compile(r"[.!?…][\"'”’)\]]*(?:\s|$)|[。！？｡।॥؟۔]")
 _WORD = re.compile(r"[^\W_]+")
-# Prose has a full stop or so many words, or introduces a list ("They are:") with so many.
-_MIN_WORDS_WITHOUT_STOP, _MIN_WORDS_BEFORE_COLON = 8, 2
+# Prose has a full stop or many words, or introduces a list ("They are:") with so many.
+_MIN_WORDS_BEFORE_COLON = 2
 _MIN_WORDS_OF_LIST_ITEM = 5
 # Sections whose list items (books, links, notes) have full stops but are not sentences.
 _REFERENCE_SECTIONS = frozenset(
@@ -293,16 +293,12 @@ def _tidy(paragraph: str) -> str:
     return _SPACE_BEFORE_STOP.sub(r"\1", paragraph.replace("( ", "(")).strip()
 
 
-def _has_words(text: str, number: int) -> bool:
-    return next(itertools.islice(_WORD.finditer(text), number - 1, None), None) is not None
-
-
 def is_prose(paragraph: str) -> bool:
     """Whether a paragraph has a sentence end, introduces a list, or has more words than headings and captions."""
     return (
         bool(_SENTENCE_STOP.search(paragraph))
-        or _has_words(paragraph, _MIN_WORDS_WITHOUT_STOP)
-        or (paragraph.endswith((":", "：")) and _has_words(paragraph, _MIN_WORDS_BEFORE_COLON))
+        or has_words(paragraph, MIN_WORDS_WITHOUT_STOP)
+        or (paragraph.endswith((":", "：")) and has_words(paragraph, _MIN_WORDS_BEFORE_COLON))
     )
 
 

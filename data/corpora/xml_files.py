@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import bz2
 import codecs
+import contextlib
 import gzip
 import itertools
 import re
@@ -24,10 +25,7 @@ _HEAD_BYTES = 1 << 10
 _OPENERS: dict[str, Any] = {".bz2": bz2.BZ2File, ".gz": lambda file: gzip.GzipFile(fileobj=file)}
 # How UTF-16 and UTF-32 files begin: a byte-order mark, or "<". UTF-32 first, because UTF-16's begin alike.
 _WIDE = (
-    (codecs.BOM_UTF32_LE, "utf-32"),
-    (codecs.BOM_UTF32_BE, "utf-32"),
-    (codecs.BOM_UTF16_LE, "utf-16"),
-    (codecs.BOM_UTF16_BE, "utf-16"),
+    *text_files.WIDE_BYTE_ORDER_MARKS,
     (b"<\0\0\0", "utf-32-le"),
     (b"\0\0\0<", "utf-32-be"),
     (b"<\0", "utf-16-le"),
@@ -37,7 +35,7 @@ _BEGINNING = "<?xml"
 _DECLARED = re.compile(rb"<\?xml\s[^>]*?\bencoding\s*=\s*[\"']([\w.:-]+)")
 
 
-class XmlFile:
+class XmlFile(contextlib.AbstractContextManager):
     """A file being read.
 
     Attributes:
@@ -51,18 +49,17 @@ class XmlFile:
         self._raw = text_files.open_bytes(path)
         self._num_xml_bytes = 0
 
-    @property
     def position(self) -> int:
         """Bytes read from the file, before decompression."""
         return self._raw.tell()
 
-    def close(self) -> None:
+    def __exit__(self, *_: object) -> None:
         self._raw.close()
 
     def note_damage(self, reason: str) -> None:
         """Records where and why the file cannot be read any further; only the first call counts."""
         self.damage = self.damage or (
-            f"cut off or damaged at byte {self.position:,} of {self.path.stat().st_size:,} "
+            f"cut off or damaged at byte {self.position():,} of {self.path.stat().st_size:,} "
             f"({reason}; {self._num_xml_bytes:,} bytes of XML)"
         )
 

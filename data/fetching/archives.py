@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import lzma
+import re
 import shutil
 import stat
 import tarfile
@@ -33,7 +34,6 @@ class _Member(NamedTuple):
     name: str
     is_folder: bool
     is_plain: bool  # a regular file or a folder, not a link or a device
-    num_bytes: int
 
 
 def stem(archive: Path) -> str:
@@ -53,8 +53,8 @@ def unpack(archive: Path, folder: Path) -> None:
     """Unpacks a .zip, .tar, .tar.gz or .gz into `folder`, which is deleted first.
 
     Raises:
-      UserError: a member is a link or its name leads out of the folder, the file is damaged or not
-        an archive, or the disk has no room. Then `folder` does not exist.
+      UserError: a member is a link or its name leads out of the folder, or the file is damaged or not
+        an archive. Then `folder` does not exist.
     """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -72,25 +72,24 @@ def unpack(archive: Path, folder: Path) -> None:
 def _unpack(archive: Path, folder: Path) -> None:
     if zipfile.is_zipfile(archive):
         with zipfile.ZipFile(archive) as packed:
-            _check(archive, folder, _zip_members(archive, packed))
+            _check(archive, _zip_members(archive, packed))
             packed.extractall(folder)
         return
     with open(archive, "rb") as file:
         is_gzip = file.read(2) == b"\x1f\x8b"
-    num_bytes = 0
     if is_gzip:
         # Reads to the end, where gzip checks its checksum; tarfile may stop before.
         with gzip.open(archive, "rb") as stream:
-            num_bytes = sum(map(len, iter(lambda: stream.read(_BLOCK_BYTES), b"")))
+            while stream.read(_BLOCK_BYTES):
+                pass
     if tarfile.is_tarfile(archive):
         with tarfile.open(archive) as tar:
-            _check(archive, folder, _tar_members(tar))
+            _check(archive, (_Member(i.name, i.isdir(), i.isdir() or i.isreg()) for i in tar.getmembers()))
             # Python's own check, in versions that have it, besides ours.
             if hasattr(tarfile, "data_filter"):
                 tar.extraction_filter = tarfile.data_filter
             tar.extractall(folder)
     elif is_gzip:
-        _check(archive, folder, [_Member(stem(archive), False, True, num_bytes)])
         with gzip.open(archive, "rb") as stream, open(folder / stem(archive), "xb") as output:
             shutil.copyfileobj(stream, output, _BLOCK_BYTES)
     else:
@@ -102,58 +101,29 @@ def _zip_members(archive: Path, file: zipfile.ZipFile) -> Iterator[_Member]:
         if info.flag_bits & 1:
             raise UserError(f"{archive}: {info.filename} needs a password: unpack it by hand")
         kind = stat.S_IFMT(info.external_attr >> 16)
-        is_plain = kind in (0, stat.S_IFREG, stat.S_IFDIR)
         # orig_filename, because zipfile cuts filename at a NUL and replaces this system's separator by "/".
-        yield _Member(info.orig_filename, info.is_dir(), is_plain, info.file_size)
+        yield _Member(info.orig_filename, info.is_dir(), kind in (0, stat.S_IFREG, stat.S_IFDIR))
 
 
-def _tar_members(file: tarfile.TarFile) -> Iterator[_Member]:
-    for info in file.getmembers():
-        yield _Member(info.name, info.isdir(), info.isdir() or info.isreg(), info.size)
-
-
-def _check(archive: Path, folder: Path, found: Iterable[_Member]) -> None:
-    """Raises: UserError if a member leads out of the folder or occurs twice, or the disk has no room."""
-    members = list(found)
+def _check(archive: Path, members: Iterable[_Member]) -> None:
+    """Raises: UserError if a member is a link or leads out of the folder, or is both a file and a folder."""
     files: set[PurePosixPath] = set()
     folders: set[PurePosixPath] = set()
-    for member in members:
-        _require_inside(archive, member)
-        path = PurePosixPath(member.name)
-        if path in files:
-            raise _twice(archive, member.name)
-        (folders if member.is_folder else files).add(path)
+    for name, is_folder, is_plain in members:
+        path = PurePosixPath(name)
+        (folders if is_folder else files).add(path)
         folders.update(path.parents)
-    if both := files & folders:
-        raise _twice(archive, str(min(both)))
-    _require_room(archive, folder, sum(member.num_bytes for member in members))
-
-
-def _twice(archive: Path, name: str) -> UserError:
-    return UserError(f"{archive}: {name!r} occurs twice, or as a file and a folder: unpack it by hand")
-
-
-def _require_inside(archive: Path, member: _Member) -> None:
-    name = member.name
-    parts = PurePosixPath(name).parts
-    if not member.is_plain:
-        reason = "is a link or a device"
-    elif not parts and not member.is_folder:
-        reason = "has no name"
-    elif name.startswith("/") or ".." in parts or "\\" in name or "\0" in name or (len(name) > 1 and name[1] == ":"):
-        reason = "leads out of the folder"
-    else:
-        return
-    raise UserError(
-        f"{archive}: its member {name!r} {reason}: nothing was unpacked; the publisher's archive has no such "
-        "member: delete the file, or inspect it by hand"
-    )
-
-
-def _require_room(archive: Path, folder: Path, num_bytes: int) -> None:
-    free = shutil.disk_usage(folder).free
-    if num_bytes > free:
+        if not is_plain:
+            reason = "is a link or a device"
+        elif not path.parts and not is_folder:
+            reason = "has no name"
+        elif path.is_absolute() or ".." in path.parts or re.search(r"[\\\0]|^.:", name):
+            reason = "leads out of the folder"
+        else:
+            continue
         raise UserError(
-            f"{archive}: needs {num_bytes:,} bytes unpacked, and {free:,} are free at "
-            f"{folder.parent}: make room, or set BERT_PREP_WORKING_DIR to another disk"
+            f"{archive}: its member {name!r} {reason}: nothing was unpacked; the publisher's archive has no such "
+            "member: delete the file, or inspect it by hand"
         )
+    if both := files & folders:
+        raise UserError(f"{archive}: {str(min(both))!r} is both a file and a folder: unpack it by hand")

@@ -6,6 +6,7 @@ stopped at any moment continues with the missing files.
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import shutil
@@ -15,8 +16,7 @@ from typing import Callable
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import sync
-from data.corpora import books, pubmed
-from data.corpora.registry import find_dumps
+from data.corpora import books, pubmed, wiki
 from data.fetching import archives, mrpc
 from data.fetching.fetch import Client, FetchedFile, NotThereError, describe_file
 from data.fetching.sources import (
@@ -46,6 +46,10 @@ class NotDistributedError(UserError):
     """The dataset cannot be downloaded by a program; the message says what to do instead."""
 
 
+class _NotListedError(UserError):
+    """The server does not say which files there are."""
+
+
 def download(dataset: str, root: Path, sources: Mapping[str, Source] = SOURCES, client: Client | None = None) -> None:
     """Downloads `dataset` (or all, if it is ``all``) into its folder below `root`.
 
@@ -59,9 +63,9 @@ def download(dataset: str, root: Path, sources: Mapping[str, Source] = SOURCES, 
     if dataset not in sources:
         raise UserError(f"dataset={dataset} cannot be downloaded; there are {', '.join(sources)}, sample and all")
     source = sources[dataset]
-    folder = root / source.folder
-    with clear_disk_errors(folder):
-        _DOWNLOADERS[type(source)](dataset, source, folder, client)
+    files = _Collection(dataset, root / source.folder, client)
+    with clear_disk_errors(files.folder):
+        _DOWNLOADERS[type(source)](files, source)
 
 
 def _download_all(root: Path, sources: Mapping[str, Source], client: Client) -> None:
@@ -85,49 +89,47 @@ class _Collection:
     """The files of one dataset: finds those that exist, fetches the others, writes the manifest."""
 
     def __init__(self, dataset: str, folder: Path, client: Client):
-        self.folder = folder
-        self.client = client
-        self._dataset = dataset
+        self.dataset, self.folder, self.client = dataset, folder, client
         self._names: list[str] = []
-        self._stage = Stage(
+
+    def make(self, fetch_all: Callable[[], None], names: Callable[[], Iterable[str]] = tuple) -> None:
+        """Has all files fetched or taken and writes the manifest, unless it lists all already, also `names()`."""
+        with Stage(
             "download",
-            dataset,
-            folder / "manifest.json",
+            self.dataset,
+            self.folder / "manifest.json",
             {},
             [],
-            outputs_to_delete=str(folder),
             temporary_files=["**/*.part.json*"],
             of_any_program=True,
-        )
-
-    def __enter__(self) -> _Collection:
-        self._stage.__enter__()
-        manifest = read_manifest(self._stage.manifest_path)
-        made = manifest.entries if manifest else ()
-        self._fetched_before = {entry.file for entry in made if "url" in entry.details}
-        return self
-
-    def __exit__(self, *exception: object) -> bool | None:
-        return self._stage.__exit__(*exception)
-
-    def is_done(self, names: Iterable[str] = ()) -> bool:
-        """Whether a manifest lists all these files; if not, prepares the stage to continue."""
-        if self._stage.is_done and self._stage.finished.keys() >= set(names):
-            print(f"nothing to do: {self._stage.manifest_path} lists all files", flush=True)
-            return True
-        self._stage.resume_from_journal()
-        return False
+        ) as self._stage:
+            if self._stage.is_done and self._stage.finished.keys() >= set(names()):
+                print(f"nothing to do: {self._stage.manifest_path} lists all files", flush=True)
+                return
+            manifest = read_manifest(self._stage.manifest_path)
+            made = manifest.entries if manifest else ()
+            self._fetched_before = {entry.file for entry in made if "url" in entry.details}
+            self._stage.resume_from_journal()
+            fetch_all()
+            entries = [self._stage.finished[name] for name in self._names]
+            num_bytes = sum(entry.num_bytes for entry in entries)
+            self._stage.complete({"num_files": len(entries), "num_bytes": num_bytes}, {"files": entries})
+            print(f"{self.dataset}: {len(entries):,} files, {num_bytes / 1e6:,.1f} MB\n{self.folder}", flush=True)
 
     def needs(self, name: str) -> bool:
         """Whether a file must be fetched; one that the user has placed is used as it is."""
         if name in self._stage.finished:
             self._names.append(name)
         elif name not in self._fetched_before and (self.folder / name).is_file():
-            print(f"{self._dataset}: taking {self.folder / name} as placed there", flush=True)
+            print(f"{self.dataset}: taking {self.folder / name} as placed there", flush=True)
             self.add(name, describe_file(self.folder / name))
         else:
             return True
         return False
+
+    def take_or_fetch(self, remote: RemoteFile) -> None:
+        if self.needs(remote.name):
+            self.fetch(remote)
 
     def fetch(self, remote: RemoteFile, what: str = "") -> None:
         path = self.folder / remote.name
@@ -136,17 +138,15 @@ class _Collection:
 
     def fetch_archive(self, archive: Archive) -> None:
         """Unpacks the missing files of an archive, which is fetched if the user has not placed it."""
-        missing = {}
-        for name, sha256 in archive.files.items():
-            placed = PurePosixPath(archive.into, name).as_posix()
-            if self.needs(placed):
-                missing[placed] = PurePosixPath(archive.top, name), sha256
+        # The name below the dataset's folder of each missing file, with its name in the archive.
+        names = {PurePosixPath(archive.into, name).as_posix(): name for name in archive.files}
+        missing = {placed: name for placed, name in names.items() if self.needs(placed)}
         if not missing:
             return
         packed_name = archive.url.rpartition("/")[2]
         by_hand, fetched = self.folder / packed_name, self.folder / f".{packed_name}"
         if by_hand.is_file():
-            print(f"{self._dataset}: unpacking {by_hand} as placed there", flush=True)
+            print(f"{self.dataset}: unpacking {by_hand} as placed there", flush=True)
         elif not fetched.is_file():
             way_out = f"fetch it by other means and put it there as {by_hand}"
             self.client.fetch(archive.url, fetched, archive.checksum, way_out, packed_name)
@@ -154,15 +154,16 @@ class _Collection:
         unpacked = self.folder / f".{packed_name}.unpacked"
         try:
             archives.unpack(packed, unpacked)
+            top = unpacked / archive.top
             entries = {
-                name: _checked_member(unpacked / member, packed, sha256) for name, (member, sha256) in missing.items()
+                placed: _checked_member(top / name, packed, archive.files[name]) for placed, name in missing.items()
             }
-            for name, entry in entries.items():
-                path = self.folder / name
+            for placed, entry in entries.items():
+                path = self.folder / placed
                 path.parent.mkdir(parents=True, exist_ok=True)
-                os.replace(unpacked / missing[name][0], path)
+                os.replace(top / missing[placed], path)
                 sync(path.parent)
-                self.add(name, entry._replace(url=archive.url))
+                self.add(placed, entry._replace(url=archive.url))
         finally:
             shutil.rmtree(unpacked, ignore_errors=True)
         fetched.unlink(missing_ok=True)
@@ -171,12 +172,6 @@ class _Collection:
         url = {"url": described.url} if described.url else {}
         self._stage.add(FileEntry(name, described.num_bytes, described.sha256, url))
         self._names.append(name)
-
-    def complete(self) -> None:
-        entries = [self._stage.finished[name] for name in self._names]
-        num_bytes = sum(entry.num_bytes for entry in entries)
-        self._stage.complete({"num_files": len(entries), "num_bytes": num_bytes}, {"files": entries})
-        print(f"{self._dataset}: {len(entries):,} files, {num_bytes / 1e6:,.1f} MB\n{self.folder}", flush=True)
 
 
 def _checked_member(path: Path, packed: Path, sha256: str | None) -> FetchedFile:
@@ -191,70 +186,65 @@ def _checked_member(path: Path, packed: Path, sha256: str | None) -> FetchedFile
     )
 
 
-def _print_placed(dataset: str, paths: Sequence[Path]) -> None:
+def _print_placed(files: _Collection, paths: Sequence[Path]) -> None:
     num_bytes = sum(path.stat().st_size for path in paths)
     more = f" and {len(paths) - 1:,} more" if len(paths) > 1 else ""
-    print(f"{dataset}: taking {paths[0]}{more} as placed there, {num_bytes / 1e6:,.1f} MB", flush=True)
+    print(f"{files.dataset}: taking {paths[0]}{more} as placed there, {num_bytes / 1e6:,.1f} MB", flush=True)
 
 
-def _download_files(dataset: str, source: Files, folder: Path, client: Client) -> None:
-    with _Collection(dataset, folder, client) as files:
-        if files.is_done():
-            return
+def _download_files(files: _Collection, source: Files) -> None:
+    def fetch_all() -> None:
         for remote in source.files:
-            if files.needs(remote.name):
-                files.fetch(remote)
-        files.complete()
+            files.take_or_fetch(remote)
+
+    files.make(fetch_all)
 
 
-def _download_archives(dataset: str, source: Archives, folder: Path, client: Client) -> None:
-    with _Collection(dataset, folder, client) as files:
-        if files.is_done():
-            return
+def _download_archives(files: _Collection, source: Archives) -> None:
+    def fetch_all() -> None:
         for archive in source.archives:
             files.fetch_archive(archive)
-        files.complete()
+
+    files.make(fetch_all)
 
 
-def _download_mrpc(dataset: str, source: Paraphrases, folder: Path, client: Client) -> None:
-    with _Collection(dataset, folder, client) as files:
-        if files.is_done():
-            return
-        if not all((folder / name).is_file() for name in mrpc.MADE_FILES):
+def _download_mrpc(files: _Collection, source: Paraphrases) -> None:
+    def make_all() -> None:
+        if not all((files.folder / name).is_file() for name in mrpc.MADE_FILES):
             remotes = (source.training, source.test, source.held_out)
             for remote in remotes:
-                if files.needs(remote.name):
-                    files.fetch(remote)
-            mrpc.make_files(folder, *(folder / remote.name for remote in remotes))
+                files.take_or_fetch(remote)
+            mrpc.make_files(files.folder, *(files.folder / remote.name for remote in remotes))
         for name in mrpc.MADE_FILES:
-            files.add(name, describe_file(folder / name))
-        files.complete()
+            files.add(name, describe_file(files.folder / name))
+
+    files.make(make_all)
 
 
-def _download_dump(dataset: str, source: Dump, folder: Path, client: Client) -> None:
-    placed = find_dumps(folder, dataset, needed=False)
-    if placed and not (folder / "manifest.json").exists():
-        _print_placed(dataset, placed)
+def _download_dump(files: _Collection, source: Dump) -> None:
+    placed = wiki.find_dumps(files.folder, files.dataset, needed=False)
+    if placed and not (files.folder / "manifest.json").exists():
+        _print_placed(files, placed)
         return
-    name = f"{dataset}.xml.bz2"
-    with _Collection(dataset, folder, client) as files:
-        if files.is_done():
-            return
+    name = f"{files.dataset}.xml.bz2"
+
+    def fetch_all() -> None:
         if files.needs(name):
-            files.fetch(_newest_dump(source, name, folder, client))
-        files.complete()
+            files.fetch(_newest_dump(source, name, files))
+
+    files.make(fetch_all)
 
 
-def _newest_dump(source: Dump, name: str, folder: Path, client: Client) -> RemoteFile:
+def _newest_dump(source: Dump, name: str, files: _Collection) -> RemoteFile:
     """The newest complete dump: the first whose published checksums include the articles."""
-    way_out = f"fetch a dump by other means and put it there as {folder / name}"
-    dates = sorted(set(_DATE_LINK.findall(client.text(source.base_url, way_out))), reverse=True)
+    way_out = f"fetch a dump by other means and put it there as {files.folder / name}"
+    dates = sorted(set(_DATE_LINK.findall(files.client.text(source.base_url, way_out))), reverse=True)
     for date in dates[:_NUM_DUMPS_TRIED]:
         articles = f"{source.wiki}-{date}-pages-articles.xml.bz2"
         for algorithm in ("sha1", "md5"):
             address = f"{source.base_url}{date}/{source.wiki}-{date}-{algorithm}sums.txt"
             try:
-                sums = client.text(address, way_out)
+                sums = files.client.text(address, way_out)
             except NotThereError:
                 continue
             found = re.search(rf"^([0-9a-f]+)\s+{re.escape(articles)}$", sums, re.MULTILINE)
@@ -267,47 +257,54 @@ def _newest_dump(source: Dump, name: str, folder: Path, client: Client) -> Remot
     )
 
 
-def _download_pubmed(dataset: str, source: PubMed, folder: Path, client: Client) -> None:
-    way_out = f"fetch the files by other means and put them into {folder}"
-    with _Collection(dataset, folder, client) as files:
-        if not source.grows and files.is_done():
-            return
-        try:
-            listing = client.text(source.base_url, way_out)
-        except UserError as error:
-            placed = pubmed.files_in(folder)
-            if not placed:
-                raise
-            print(f"{error}\nUntil then:", flush=True)
-            _print_placed(dataset, placed)
-            return
-        names = sorted(set(_PUBMED_LINK.findall(listing)))
-        if not names:
-            raise UserError(f"{source.base_url} lists no .xml.gz file; {way_out}")
-        if files.is_done(names):
-            return
-        for number, name in enumerate(names, 1):
+def _download_pubmed(files: _Collection, source: PubMed) -> None:
+    way_out = f"fetch the files by other means and put them into {files.folder}"
+    names = functools.cache(lambda: _list_pubmed(files, source, way_out))
+
+    def fetch_all() -> None:
+        for number, name in enumerate(names(), 1):
             if files.needs(name):
-                files.fetch(_pubmed_file(source, name, client, way_out), f"{name} ({number:,} of {len(names):,})")
-        files.complete()
+                files.fetch(_pubmed_file(files, source, name, way_out), f"{name} ({number:,} of {len(names()):,})")
+
+    try:
+        files.make(fetch_all, names if source.grows else tuple)
+    except _NotListedError as error:
+        placed = pubmed.files_in(files.folder)
+        if not placed:
+            raise
+        print(f"{error}\nUntil then:", flush=True)
+        _print_placed(files, placed)
 
 
-def _pubmed_file(source: PubMed, name: str, client: Client, way_out: str) -> RemoteFile:
+def _list_pubmed(files: _Collection, source: PubMed, way_out: str) -> list[str]:
+    try:
+        listing = files.client.text(source.base_url, way_out)
+    except UserError as error:
+        raise _NotListedError(str(error)) from None
+    names = sorted(set(_PUBMED_LINK.findall(listing)))
+    if not names:
+        raise UserError(f"{source.base_url} lists no .xml.gz file; {way_out}")
+    return names
+
+
+def _pubmed_file(files: _Collection, source: PubMed, name: str, way_out: str) -> RemoteFile:
     address = f"{source.base_url}{name}.md5"
-    found = _MD5.search(client.text(address, way_out))
+    found = _MD5.search(files.client.text(address, way_out))
     if found is None:
         raise UserError(f"{address} holds no checksum; {way_out}")
     return RemoteFile(f"{source.base_url}{name}", name, f"md5:{found[0]}")
 
 
-def _download_books(dataset: str, source: Books, folder: Path, client: Client) -> None:
-    placed = books.placed_books(folder)
-    if not placed:
-        raise NotDistributedError(f"BookCorpus is no longer distributed, and {books.no_books(folder)}")
-    _print_placed(dataset, placed)
+def _take_books(files: _Collection, source: Books) -> None:
+    try:
+        placed = books.find_books(files.folder)
+    except UserError as error:
+        raise NotDistributedError(f"BookCorpus is no longer distributed, and {error}") from None
+    _print_placed(files, placed)
 
 
-def _download_by_hand(dataset: str, source: Catalogue, folder: Path, client: Client) -> None:
+def _unpack_by_hand(files: _Collection, source: Catalogue) -> None:
+    folder = files.folder
     folder.mkdir(parents=True, exist_ok=True)
     for packed in sorted(filter(archives.is_archive, folder.iterdir())):
         unpacked = folder / archives.stem(packed)
@@ -315,7 +312,7 @@ def _download_by_hand(dataset: str, source: Catalogue, folder: Path, client: Cli
             temporary = folder / f".{packed.name}.unpacked"
             archives.unpack(packed, temporary)
             os.replace(temporary, unpacked)
-            print(f"{dataset}: unpacked {packed}", flush=True)
+            print(f"{files.dataset}: unpacked {packed}", flush=True)
     checkpoints = sorted(folder.rglob("*.ckpt*.index"))
     if not checkpoints:
         raise NotDistributedError(
@@ -324,7 +321,7 @@ def _download_by_hand(dataset: str, source: Catalogue, folder: Path, client: Cli
             "command again, which unpacks it there"
         )
     for index in checkpoints:
-        print(f"{dataset}: checkpoint {index.with_suffix('')}", flush=True)
+        print(f"{files.dataset}: checkpoint {index.with_suffix('')}", flush=True)
 
 
 _DOWNLOADERS: dict[type, Callable[..., None]] = {
@@ -333,6 +330,6 @@ _DOWNLOADERS: dict[type, Callable[..., None]] = {
     Paraphrases: _download_mrpc,
     Dump: _download_dump,
     PubMed: _download_pubmed,
-    Books: _download_books,
-    Catalogue: _download_by_hand,
+    Books: _take_books,
+    Catalogue: _unpack_by_hand,
 }

@@ -7,14 +7,13 @@ The file gets its own name only when it is complete and its checksum is right.
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import json
 import os
 import re
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Callable, NamedTuple, TypeVar
 
@@ -32,9 +31,7 @@ _BLOCK_BYTES = 1 << 15
 _TIMEOUT_SECS = 60.0
 # If a server asks for a longer pause, the program ends instead of waiting.
 _LONGEST_WAIT_SECS = 600.0
-_LARGEST_TEXT_BYTES = 32 << 20
 _TRY_AGAIN_LATER = frozenset({408, 425, 429, 500, 502, 503, 504})
-_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-\d+|\*)/(\d+|\*)")
 
 Answer = TypeVar("Answer")
@@ -45,15 +42,11 @@ class NotThereError(UserError):
 
 
 class _TryAgain(Exception):
-    """A failure that a retry may cure; the server's `answer` may ask for a certain pause."""
+    """An answer that a retry may cure; it may ask for a certain pause."""
 
-    def __init__(self, reason: str, answer: requests.Response | None = None):
+    def __init__(self, reason: str, answer: requests.Response):
         super().__init__(reason)
-        self._answer = answer
-
-    def wait_secs(self, retry: Retry) -> float:
-        asked = retry.get_retry_after(self._answer.raw) if self._answer is not None else None
-        return retry.get_backoff_time() if asked is None else asked
+        self.answer = answer
 
 
 class FetchedFile(NamedTuple):
@@ -90,7 +83,10 @@ def describe_file(path: Path, checksum: str | None = None) -> FetchedFile:
 
 
 class _Part:
-    """The received bytes of one file, with a note of its URL and version."""
+    """The received bytes of one file, with a note of their URL and version.
+
+    `is_pieced`: they come from several answers or an earlier run.
+    """
 
     def __init__(self, path: Path, url: str):
         self.path = path.with_name(path.name + ".part")
@@ -99,8 +95,8 @@ class _Part:
         self._note: dict[str, Any] = {}
         with contextlib.suppress(FileNotFoundError, ValueError):
             note = json.loads(self._note_path.read_text(encoding="utf-8"))
-            if note["url"] == url:
-                self._note = note
+            self._note = note if note["url"] == url else {}
+        self.is_pieced = self.num_bytes > 0
 
     @property
     def num_bytes(self) -> int:
@@ -119,18 +115,12 @@ class _Part:
     def is_whole(self) -> bool:
         return bool(self._note) and self.num_bytes == self.total_bytes
 
-    @property
-    def was_resumed(self) -> bool:
-        return self._note.get("was_resumed", False)
-
     def begin(self, version: str | None, total_bytes: int | None) -> None:
-        self._write_note({"url": self._url, "version": version, "total_bytes": total_bytes})
-        with open(self.path, "wb"):
-            pass
-
-    def resume(self) -> None:
-        if not self.was_resumed:
-            self._write_note({**self._note, "was_resumed": True})
+        # The note before the bytes: a fetch never resumes from bytes without a note or of another version.
+        self._note = {"url": self._url, "version": version, "total_bytes": total_bytes}
+        write_json(self._note_path, self._note)
+        self.path.write_bytes(b"")
+        self.is_pieced = False
 
     def forget(self) -> None:
         self._note = {}
@@ -141,11 +131,6 @@ class _Part:
         os.replace(self.path, path)
         self._note_path.unlink(missing_ok=True)
         sync(path.parent)
-
-    def _write_note(self, note: dict[str, Any]) -> None:
-        # Before the bytes: a fetch never resumes from bytes without a note or of another version.
-        write_json(self._note_path, note)
-        self._note = note
 
 
 class Client:
@@ -174,16 +159,8 @@ class Client:
         """
 
         def attempt() -> str:
-            with self._open(url, {}, way_out) as response, _dropped("connection dropped"):
-                content = b""
-                for block in response.iter_content(_BLOCK_BYTES):
-                    content += block
-                    if len(content) > _LARGEST_TEXT_BYTES:
-                        raise UserError(
-                            f"{url}: more than {_LARGEST_TEXT_BYTES:,} bytes, too many for a list of files; {way_out}"
-                        )
-                _require_length(response, len(content))
-            return content.decode("utf-8", "replace")
+            with self._open(url, {}, way_out) as response:
+                return response.content.decode("utf-8", "replace")
 
         return self._patiently(url, attempt, lambda: 0, way_out)
 
@@ -197,7 +174,7 @@ class Client:
         Raises:
           NotThereError: the server has no such file.
           UserError: the file cannot be fetched, or has another checksum; the message ends in `way_out`.
-            Received bytes are kept for the next run, unless the checksum is wrong.
+            Received bytes are kept for the next run, also where the disk is full, unless the checksum is wrong.
         """
         path.parent.mkdir(parents=True, exist_ok=True)
         part = _Part(path, url)
@@ -210,9 +187,8 @@ class Client:
                 described = describe_file(part.path, checksum)
                 break
             except UserError as error:
-                was_resumed = part.was_resumed
                 part.forget()
-                if not was_resumed:
+                if not part.is_pieced:
                     raise UserError(
                         f"{url}: {error}: removed, because it was damaged in transit or "
                         f"is not the published file; {way_out}"
@@ -228,7 +204,8 @@ class Client:
         while True:
             try:
                 return attempt()
-            except _TryAgain as error:
+            except (requests.RequestException, _TryAgain) as error:
+                reason = _in_words(error)
                 # Compared with the most ever received, because a server may begin anew with each attempt.
                 if progress_made() > most:
                     retry, most = self._retry, progress_made()
@@ -236,23 +213,23 @@ class Client:
                     retry = retry.increment("GET", url)
                 except MaxRetryError:
                     raise UserError(
-                        f"{url}: {error}, {len(retry.history) + 1} times in a row; start the same "
-                        f"command again later, it continues where it stopped; or {way_out}"
+                        f"{url}: {reason}, {len(retry.history) + 1} times in a row; start the same command again "
+                        f"later, it continues where it stopped; or {way_out}"
                     ) from None
-                wait_secs = error.wait_secs(retry)
+                asked = retry.get_retry_after(error.answer.raw) if isinstance(error, _TryAgain) else None
+                wait_secs = retry.get_backoff_time() if asked is None else asked
                 if wait_secs > _LONGEST_WAIT_SECS:
                     raise UserError(
-                        f"{url}: {error}, and asks for a pause of at least {wait_secs:,.0f} s; "
+                        f"{url}: {reason}, and asks for a pause of at least {wait_secs:,.0f} s; "
                         f"start the same command again after that; or {way_out}"
                     ) from None
-                print(f"{url}: {error}; trying again in {wait_secs:.0f} s", flush=True)
+                print(f"{url}: {reason}; trying again in {wait_secs:.0f} s", flush=True)
                 time.sleep(wait_secs)
 
     def _open(self, url: str, headers: Mapping[str, str], way_out: str) -> requests.Response:
-        try:
-            response = self._session.get(url, headers=headers, stream=True, timeout=_TIMEOUT_SECS)
-        except requests.RequestException as error:
-            raise _TryAgain(f"no answer ({_in_words(error)})") from None
+        response = self._session.get(url, headers=headers, stream=True, timeout=_TIMEOUT_SECS)
+        # An error if fewer bytes come than announced: the default only since version 2 of urllib3.
+        response.raw.enforce_content_length = True
         status = f"{response.status_code} {response.reason}"
         if response.status_code < 400 or response.status_code == 416:
             return response
@@ -264,22 +241,22 @@ class Client:
         raise UserError(f"{url}: {status}; {way_out}")
 
     def _fetch_rest(self, part: _Part, url: str, checksum: str | None, way_out: str, what: str) -> None:
-        offset = part.num_bytes
         # With neither version nor checksum, a rest of another version would go unnoticed.
-        if part.version is None and checksum is None:
-            offset = 0
+        offset = part.num_bytes if part.version or checksum else 0
         headers = {"Range": f"bytes={offset}-"} if offset else {}
         if offset and part.version:
             headers["If-Range"] = part.version
         with self._open(url, headers, way_out) as response:
-            if response.status_code == 206:
-                _require_rest(response, part, offset)
-                part.resume()
-            elif response.status_code == 416:
-                if _content_range(response)[1] != offset:
-                    part.forget()
-                    raise _TryAgain(f"nothing after byte {offset:,}")
+            start, total = _content_range(response)
+            if response.status_code == 416 and total == offset:
                 return
+            if response.status_code in (206, 416):
+                # Compared, because some servers ignore If-Range.
+                pairs = ((_version(response), part.version), (total, part.total_bytes))
+                if start != offset or any(None not in pair and pair[0] != pair[1] for pair in pairs):
+                    part.forget()
+                    raise _TryAgain("the file has changed since", response)
+                part.is_pieced = True
             else:
                 if offset:
                     print(
@@ -289,65 +266,24 @@ class Client:
                     )
                 part.begin(_version(response), _length(response))
                 offset = 0
-            _write_rest(response, part, offset, way_out, what)
+            _write_rest(response, part, offset, what)
 
 
-def _require_rest(response: requests.Response, part: _Part, offset: int) -> None:
-    """Checks that an answer 206 holds the requested range and version; some servers ignore If-Range."""
-    start, total = _content_range(response)
-    version = _version(response)
-    same_version = None in (version, part.version) or version == part.version
-    same_total = None in (total, part.total_bytes) or total == part.total_bytes
-    if start != offset or not same_version or not same_total:
-        part.forget()
-        raise _TryAgain("the file has changed since")
-
-
-def _write_rest(response: requests.Response, part: _Part, offset: int, way_out: str, what: str) -> None:
+def _write_rest(response: requests.Response, part: _Part, offset: int, what: str) -> None:
     length = _length(response)
-    total = None if length is None else offset + length
     free = shutil.disk_usage(part.path.parent).free
     if length is not None and length > free:
         raise UserError(
             f"{part.path.parent}: {length:,} bytes are still to come and {free:,} are "
             f"free on this disk: make room, or set BERT_PREP_WORKING_DIR to another one"
         )
-    num_bytes = offset
-    try:
-        with (
-            open(part.path, "ab") as file,
-            _dropped("connection dropped"),
-            Progress(total=total, initial=offset, unit="B", description=what) as bar,
-        ):
-            for block in response.iter_content(_BLOCK_BYTES):
-                file.write(block)
-                num_bytes += len(block)
-                bar.update(len(block))
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        if error.errno not in _NO_SPACE:
-            raise
-        raise UserError(
-            f"no space left for {part.path} ({error.strerror}): received bytes are kept; make room and "
-            f"start the same command again, it continues there; or {way_out}"
-        ) from None
-    _require_length(response, num_bytes - offset)
-
-
-@contextlib.contextmanager
-def _dropped(what: str) -> Iterator[None]:
-    try:
-        yield
-    except requests.RequestException as error:
-        raise _TryAgain(f"{what} ({_in_words(error)})") from None
-
-
-def _require_length(response: requests.Response, num_bytes: int) -> None:
-    # requests does not compare the two lengths, and urllib3 only does since version 2.
-    length = _length(response)
-    if length is not None and num_bytes != length:
-        raise _TryAgain(f"ended after {num_bytes:,} of {length:,} bytes")
+    total = None if length is None else offset + length
+    with open(part.path, "ab") as file, Progress(total=total, initial=offset, unit="B", description=what) as bar:
+        for block in response.iter_content(_BLOCK_BYTES):
+            file.write(block)
+            bar.update(len(block))
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _length(response: requests.Response) -> int | None:
@@ -369,11 +305,13 @@ def _content_range(response: requests.Response) -> tuple[int | None, int | None]
     return start, total
 
 
-def _in_words(error: BaseException) -> str:
-    """The innermost cause, such as "Connection refused", without the exceptions around it."""
-    while error.__context__ is not None:
-        error = error.__context__
-    expected = getattr(error, "expected", None)
-    if expected:
-        return f"{expected:,} more bytes were to come"
-    return getattr(error, "strerror", None) or str(error) or type(error).__name__
+def _in_words(error: Exception) -> str:
+    """The reason of a failure; of a connection's the innermost cause, such as "Connection refused"."""
+    if isinstance(error, _TryAgain):
+        return str(error)
+    cause: BaseException = error
+    while cause.__context__ is not None:
+        cause = cause.__context__
+    missing = getattr(cause, "expected", None)
+    words = f"{missing:,} more bytes were to come" if missing else getattr(cause, "strerror", None) or str(cause)
+    return f"connection failed ({words or type(cause).__name__})"

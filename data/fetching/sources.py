@@ -87,32 +87,29 @@ class Catalogue(NamedTuple):
 
 Source = Union[Files, Archives, Paraphrases, Dump, PubMed, Books, Catalogue]
 
-_KINDS: dict[str, type] = {
-    "files": Files,
-    "archives": Archives,
-    "paraphrases": Paraphrases,
-    "dump": Dump,
-    "pubmed": PubMed,
-    "books": Books,
-    "catalogue": Catalogue,
-}
+_KINDS = {kind.__name__.lower(): kind for kind in (Files, Archives, Paraphrases, Dump, PubMed, Books, Catalogue)}
 
 
-def _source(content: dict[str, Any]) -> Source:
-    fields = dict(content)
-    kind = _KINDS[fields.pop("kind")]
-    if kind is Files:
+def _archive(content: dict[str, Any]) -> Archive:
+    """In sources.json `into` is left out where it is `top`, and `files` are a list where no checksums are published."""
+    files = content["files"]
+    named = files if isinstance(files, dict) else dict.fromkeys(files)
+    return Archive(**{"into": content["top"], **content, "files": named})
+
+
+def _source(kind: str, fields: dict[str, Any]) -> Source:
+    if kind == "files":
         fields["files"] = tuple(RemoteFile(**file) for file in fields["files"])
-    elif kind is Archives:
-        fields["archives"] = tuple(Archive(**archive) for archive in fields["archives"])
-    elif kind is Paraphrases:
+    elif kind == "archives":
+        fields["archives"] = tuple(map(_archive, fields["archives"]))
+    elif kind == "paraphrases":
         fields.update({name: RemoteFile(**file) for name, file in fields.items() if name != "folder"})
-    return kind(**fields)
+    return _KINDS[kind](**fields)
 
 
 def _read() -> dict[str, Source]:
     content = json.loads(Path(__file__).with_name("sources.json").read_bytes())
-    return {name: _source(source) for name, source in content.items()}
+    return {name: _source(source.pop("kind"), source) for name, source in content.items()}
 
 
 # Keys are lower-case names of datasets; "all" downloads them in this order.

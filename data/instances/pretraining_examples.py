@@ -28,6 +28,7 @@ import functools
 import itertools
 import os
 import random
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -39,6 +40,7 @@ from bert_tf.batches.masking import Masker, MaskingRules, VocabularyIds
 from bert_tf.records.schema import LONGEST_SEQUENCE, InstanceArrays
 from bert_tf.records.writer import RecordWriter
 from bert_tf.text.tokenizer import Tokenizer, open_tokenizer
+from data.corpora.text_files import decoded
 
 SPLITS = ("training", "test")
 # Masks are drawn when the records are made (static), or each time they are read (dynamic).
@@ -66,16 +68,16 @@ class ExampleSettings:
     """
 
     vocab_file: str
-    do_lower_case: bool = True
     max_seq_length: int = 128
     max_predictions_per_seq: int = 20
-    dupe_factor: int = 5
+    do_lower_case: bool = True
     masked_lm_prob: float = 0.15
-    short_seq_prob: float = 0.1
+    dupe_factor: int = 5
     random_seed: int = 12345
     masking: str = "static"
     whole_word_masking: bool = False
     max_ngram_size: int = 1
+    short_seq_prob: float = 0.1
 
     def __post_init__(self) -> None:
         shortest = _NUM_MARKERS + _SHORTEST_TARGET
@@ -147,14 +149,6 @@ def _blocks_of_lines(file: BinaryIO) -> Iterator[bytes]:
         yield block if block.endswith(b"\n") else block + b"\n"
 
 
-def not_utf8(path: str | Path, place: int, error: UnicodeDecodeError) -> UserError:
-    """The message for a sharded text file; `error` occurred in its block that begins at byte `place`."""
-    return UserError(
-        f"sharded text {path} is not UTF-8 at byte {place + error.start} (0x{error.object[error.start]:02x}); "
-        "delete it and run bertPrep.py --action sharding again"
-    )
-
-
 def _refuse_too_large(
     path: str | Path, settings: ExampleSettings, text_bytes: int, num_tokens: int, num_documents: int
 ) -> None:
@@ -193,7 +187,7 @@ def read_text(path: str | Path, tokenizer: Tokenizer, settings: ExampleSettings)
         _refuse_too_large(path, settings, num_tokens * id_type.itemsize, num_tokens, 0)
         with open(path, "rb") as file:
             for block in _blocks_of_lines(file):
-                block.decode()
+                decoded(block, path, place)
                 ids, sizes = tokenizer.tokenize_lines(block)
                 lines, empty = block.split(b"\n"), np.flatnonzero(sizes == 0)
                 is_blank = [not lines[number].decode().strip() for number in empty.tolist()]
@@ -211,8 +205,6 @@ def read_text(path: str | Path, tokenizer: Tokenizer, settings: ExampleSettings)
         raise UserError(
             f"sharded text {path} cannot be read ({error.strerror}); run bertPrep.py --action sharding first"
         ) from error
-    except UnicodeDecodeError as error:
-        raise not_utf8(path, place, error) from error
     end_documents(np.array([len(sentence_starts) - 1]))
     # np.asarray does not copy.
     return TokenizedText(*map(np.asarray, (tokens, sentence_starts, document_starts)))
@@ -396,40 +388,37 @@ def make_shard(
         text = with_two_documents(text)
     except UserError as error:
         raise UserError(f"sharded text {text_path} {error}") from None
-    counts = {
-        "num_documents": num_documents,
-        "num_documents_cut_in_two": text.num_documents - num_documents,
-        "num_sentences": text.num_sentences,
-        "num_tokens": len(text.token_ids),
-        "num_unknown_tokens": int(np.count_nonzero(text.token_ids == ids.unknown)),
-        "num_instances": 0,
-        "num_random_next": 0,
-        "num_masked_tokens": 0,
-        "num_instance_tokens": 0,
-        "num_padding_tokens": 0,
-    }
+    counts = Counter(
+        num_documents=num_documents,
+        num_documents_cut_in_two=text.num_documents - num_documents,
+        num_sentences=text.num_sentences,
+        num_tokens=len(text.token_ids),
+        num_unknown_tokens=int(np.count_nonzero(text.token_ids == ids.unknown)),
+    )
     seed = (settings.random_seed, SPLITS.index(split), shard)
     with RecordWriter(output_path) as writer:
         for block in create_instances(text, settings, ids, seed):
             writer.write(block)
             num_real = int(np.count_nonzero(block.input_mask))
-            counts["num_instances"] += block.num_instances
-            counts["num_random_next"] += int(block.next_sentence_labels.sum())
-            counts["num_masked_tokens"] += int(np.count_nonzero(block.masked_lm_weights))
-            counts["num_instance_tokens"] += num_real
-            counts["num_padding_tokens"] += block.input_mask.size - num_real
-    return counts
+            counts.update(
+                num_instances=block.num_instances,
+                num_random_next=int(block.next_sentence_labels.sum()),
+                num_masked_tokens=int(np.count_nonzero(block.masked_lm_weights)),
+                num_instance_tokens=num_real,
+                num_padding_tokens=block.input_mask.size - num_real,
+            )
+    return dict(counts)
 
 
 def total_counts(shards: Iterable[Mapping[str, int]]) -> dict[str, float]:
     """The sums of `make_shard`'s counts, and the shares computed from them."""
-    total: dict[str, float] = {}
+    total: Counter[str] = Counter()
     for counts in shards:
-        for name, count in counts.items():
-            total[name] = total.get(name, 0) + count
-    if total:
-        positions = total["num_instance_tokens"] + total["num_padding_tokens"]
-        total["random_next_share"] = total["num_random_next"] / total["num_instances"]
-        total["padding_share"] = total["num_padding_tokens"] / positions
-        total["unknown_share"] = total["num_unknown_tokens"] / total["num_tokens"]
-    return total
+        total.update(counts)
+    positions = total["num_instance_tokens"] + total["num_padding_tokens"]
+    return {
+        **total,
+        "random_next_share": total["num_random_next"] / total["num_instances"],
+        "padding_share": total["num_padding_tokens"] / positions,
+        "unknown_share": total["num_unknown_tokens"] / total["num_tokens"],
+    }

@@ -10,7 +10,6 @@ number of threads, because its sums depend on that number.
 
 from __future__ import annotations
 
-import collections
 import hashlib
 import io
 import re
@@ -24,7 +23,7 @@ from bert_tf.base.progress import Progress
 from bert_tf.text.basic_tokenizer import is_ideograph, to_lower_case
 from bert_tf.text.tokenizer import open_tokenizer
 from bert_tf.text.vocabulary import CONTINUATION, SPECIAL_TOKENS, is_sentencepiece_model
-from data.corpora.text_files import read_lines
+from data.corpora.text_files import decoded, formatted_lines
 from data.running.entries import FileEntry
 from data.running.manifest import Stage
 from data.sharding.sentences import PARAGRAPH_SEPARATOR, split_by_rules
@@ -55,37 +54,15 @@ def _sampled_lines(paths: Sequence[Path], description: str, max_bytes: int) -> I
     step = -(-total_bytes // max_bytes)
     with Progress(total=total_bytes, unit="B", description=description) as bar:
         for path in paths:
-            done = 0
-            with open(path, "rb") as raw, io.TextIOWrapper(raw, "utf-8", newline="\n") as file:
-                try:
-                    for number, line in enumerate(read_lines(path, file)):
-                        bar.update(raw.tell() - done)
-                        done = raw.tell()
-                        if number % step == 0:
-                            # The trainer buffers 256 texts, so they should be paragraphs, not large documents.
-                            yield from line.split(PARAGRAPH_SEPARATOR)
-                except UnicodeDecodeError:
-                    raise _not_utf8(path) from None
-
-
-def _not_utf8(path: Path) -> UserError:
-    place = 0
-    with open(path, "rb") as file:
-        for line in file:
-            try:
-                line.decode()
-            except UnicodeDecodeError as error:
-                place += error.start
-                break
-            place += len(line)
-    return UserError(
-        f"formatted text {path} is not UTF-8 at byte {place}; convert it, or delete it and run bertPrep.py --action "
-        "text_formatting again"
-    )
+            for number, (offset, line) in enumerate(formatted_lines(path)):
+                bar.update(len(line) + 1)
+                if number % step == 0:
+                    # The trainer buffers 256 texts, so they should be paragraphs, not large documents.
+                    yield from decoded(line, path, offset).strip().split(PARAGRAPH_SEPARATOR)
 
 
 def _count_characters(paths: Sequence[Path], max_bytes: int) -> Counter[str]:
-    counts: Counter[str] = collections.Counter()
+    counts: Counter[str] = Counter()
     for line in _sampled_lines(paths, "counting characters", max_bytes):
         counts.update(line)
     return counts
@@ -93,7 +70,7 @@ def _count_characters(paths: Sequence[Path], max_bytes: int) -> Counter[str]:
 
 def _normal_counts(counts: Counter[str], normalize) -> Counter[str]:
     """Counts of the characters after normalisation, without white space."""
-    normal: Counter[str] = collections.Counter()
+    normal: Counter[str] = Counter()
     for character, count in counts.items():
         for part in normalize(character):
             if not part.isspace():
@@ -120,7 +97,7 @@ def _replacements(counts: Counter[str], alphabet: set[str], normalize) -> dict[i
 
 def _frequent_words(lines: Iterable[str]) -> set[str] | None:
     """The `MOST_WORDS` most frequent words; None if there are no more words than that."""
-    counts: Counter[str] = collections.Counter()
+    counts: Counter[str] = Counter()
     floor = 0
     for line in lines:
         counts.update(_WORD.findall(line))
@@ -128,18 +105,10 @@ def _frequent_words(lines: Iterable[str]) -> set[str] | None:
             # Drops rare words to bound the memory; a frequent word that is dropped is soon counted again.
             while len(counts) > 2 * MOST_WORDS:
                 floor += 1
-                counts = collections.Counter({word: count for word, count in counts.items() if count > floor})
+                counts = Counter({word: count for word, count in counts.items() if count > floor})
     if not floor and len(counts) <= MOST_WORDS:
         return None
     return set(sorted(counts, key=lambda word: (-counts[word], word))[:MOST_WORDS])
-
-
-def _without_rare_words(lines: Iterable[str], frequent: set[str] | None) -> Iterator[str]:
-    if frequent is None:
-        yield from lines
-        return
-    for line in lines:
-        yield _WORD.sub(lambda word: word[0] if word[0] in frequent else " ", line)
 
 
 def train_vocabulary(paths: Sequence[Path], vocab_size: int, do_lower_case: bool) -> list[str]:
@@ -174,8 +143,10 @@ def train_vocabulary(paths: Sequence[Path], vocab_size: int, do_lower_case: bool
         show_progress=False,
     )
     frequent = _frequent_words(_sampled_lines(paths, "counting words", MAX_TRAINING_BYTES))
-    text = _without_rare_words(_sampled_lines(paths, "training", MAX_TRAINING_BYTES), frequent)
-    lines = (line.translate(replacements) for line in text)
+    lines: Iterable[str] = _sampled_lines(paths, "training", MAX_TRAINING_BYTES)
+    if frequent is not None:
+        lines = (_WORD.sub(lambda word: word[0] if word[0] in frequent else " ", line) for line in lines)
+    lines = (line.translate(replacements) for line in lines)
     tokenizer.train_from_iterator(lines, trainer)
     vocab = tokenizer.get_vocab()
     return sorted(vocab, key=vocab.__getitem__)

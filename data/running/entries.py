@@ -35,6 +35,11 @@ class FileEntry:
     def counts(self) -> dict[str, Any]:
         return {**self.details, **self.details.get("counts", {})}
 
+    def is_in(self, folder: Path) -> bool:
+        """Whether `folder` holds this file with the same size."""
+        path = folder / self.file
+        return path.is_file() and path.stat().st_size == self.num_bytes
+
     def to_json(self) -> dict[str, Any]:
         return {"file": self.file, "bytes": self.num_bytes, "sha256": self.sha256, **self.details}
 
@@ -122,16 +127,14 @@ class Header:
         return content if vocab is None else {**content, "vocab": dataclasses.asdict(vocab)}
 
     @staticmethod
-    def fields_of(content: Mapping[str, Any]) -> dict[str, Any]:
+    def fields_of(content: Any) -> dict[str, Any]:
+        """The arguments of `Header` in a JSON object. Raises: ValueError if one is missing or of a wrong type."""
+        kinds = {"stage": str, "dataset": str, "format_version": int, "arguments": dict, "inputs": list}
+        fields = {name: _typed(content, name, kind) for name, kind in kinds.items()}
+        fields["inputs"] = tuple(map(InputFile.from_json, fields["inputs"]))
         vocab = content.get("vocab")
-        return {
-            "stage": _typed(content, "stage", str),
-            "dataset": _typed(content, "dataset", str),
-            "format_version": _typed(content, "format_version", int),
-            "arguments": _typed(content, "arguments", dict),
-            "inputs": tuple(map(InputFile.from_json, _typed(content, "inputs", list))),
-            "vocab": None if vocab is None else VocabEntry(_typed(vocab, "size", int), _typed(vocab, "sha256", str)),
-        }
+        fields["vocab"] = vocab and VocabEntry(_typed(vocab, "size", int), _typed(vocab, "sha256", str))
+        return fields
 
     def differences(self, here: Header, *, is_finished: bool) -> list[str]:
         """The differences between this stored header and `here`, the one of the current command, in words.
@@ -139,15 +142,13 @@ class Header:
         Modification times of inputs are compared only for an unfinished stage: a finished one may
         have been copied to another disk together with its inputs, which changes them.
         """
+        names = ("stage", "dataset", "format_version")
+        there, now = ({**{name: getattr(h, name) for name in names}, **h.arguments} for h in (self, here))
         found = [
-            f"{key} is {getattr(self, key)} there, {getattr(here, key)} here"
-            for key in ("stage", "dataset", "format_version")
-            if getattr(self, key) != getattr(here, key)
+            f"{name} is {there.get(name)} there, {now.get(name)} here"
+            for name in dict.fromkeys((*names, *sorted({*there, *now})))
+            if there.get(name) != now.get(name)
         ]
-        old, new = self.arguments, here.arguments
-        for name in sorted({*old, *new}):
-            if old.get(name) != new.get(name):
-                found.append(f"{name} is {old.get(name)} there, {new.get(name)} here")
         if self.vocab != here.vocab:
             found.append(f"the vocabulary is {self.vocab or 'none'} there, {here.vocab or 'none'} here")
         return found + _input_differences(self.inputs, here.inputs, is_finished)
@@ -155,18 +156,16 @@ class Header:
 
 def _input_differences(there: tuple[InputFile, ...], here: tuple[InputFile, ...], is_finished: bool) -> list[str]:
     old, new = ({entry.file: entry for entry in entries} for entries in (there, here))
+    changed = [
+        name
+        for name in old.keys() & new.keys()
+        if not old[name].has_same_content(new[name]) or not (is_finished or old[name].has_same_time(new[name]))
+    ]
     found = []
     for names, what in (
         (old.keys() - new.keys(), "was an input there"),
         (new.keys() - old.keys(), "is an input only here"),
-        (
-            {
-                name
-                for name in old.keys() & new.keys()
-                if not old[name].has_same_content(new[name]) or not (is_finished or old[name].has_same_time(new[name]))
-            },
-            "has changed since",
-        ),
+        (changed, "has changed since"),
     ):
         if names:
             more = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
@@ -197,16 +196,9 @@ class Manifest(Header):
     @classmethod
     def from_json(cls, content: Any) -> Manifest:
         """Raises: ValueError if a field is missing or of a wrong type."""
-        if not isinstance(content, dict):
-            raise ValueError("is not a JSON object")
         header = Header.fields_of(content)
-        try:
-            shards = {
-                split: list(map(FileEntry.from_json, entries))
-                for split, entries in _typed(content, "shards", dict).items()
-            }
-        except (TypeError, AttributeError):
-            raise ValueError("has a split without a list of files") from None
+        shards = _typed(content, "shards", dict)
+        shards = {split: list(map(FileEntry.from_json, _typed(shards, split, list))) for split in shards}
         found = cls(**header, counts=_typed(content, "counts", dict), shards=shards)
         if found.stage == "create_tfrecord_files" and found.vocab is None:
             raise ValueError("names no vocab")
@@ -255,6 +247,11 @@ class JournalEntry(NamedTuple):
     checkpoint: dict[str, Any] | None
     time: float | None  # seconds since 1970; None: copied from an earlier run's journal
 
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> JournalEntry:
+        finished = FileEntry.from_json(content["finished"]) if "finished" in content else None
+        return cls(finished, content.get("checkpoint"), content.get("time"))
+
 
 class Journal(NamedTuple):
     """The notes of an unfinished stage: its header, start time and program versions, then its finished steps."""
@@ -281,14 +278,7 @@ def read_journal(path: Path) -> Journal | None:
         # A run that ended before its first step does not restrict the arguments of the next one.
         if not others:
             return None
-        entries = [
-            JournalEntry(
-                FileEntry.from_json(entry["finished"]) if "finished" in entry else None,
-                entry.get("checkpoint"),
-                entry.get("time"),
-            )
-            for entry in others
-        ]
+        entries = list(map(JournalEntry.from_json, others))
         program = _typed(first, "program", dict) if "program" in first else None
         return Journal(Header(**Header.fields_of(first)), _typed(first, "time", float), program, entries)
     except (ValueError, KeyError, TypeError, AttributeError) as error:

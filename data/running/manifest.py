@@ -53,9 +53,8 @@ def clear_disk_errors(folder: Path) -> Iterator[None]:
         where = error.filename or folder
         if error.errno in _NO_SPACE:
             raise UserError(
-                f"no space left while writing below {folder} ({error.strerror}): finished files "
-                "stay, the unfinished one is removed; make room, or choose another "
-                "BERT_PREP_WORKING_DIR, and start the same command again"
+                f"no space left while writing below {folder} ({error.strerror}): what is finished or downloaded stays; "
+                "make room, or choose another BERT_PREP_WORKING_DIR, and start the same command again"
             ) from error
         if isinstance(error, PermissionError) or error.errno == errno.EROFS:
             raise UserError(
@@ -101,6 +100,7 @@ class Stage:
 
     A context manager that holds the stage's lock and turns disk errors into user errors.
     `finished` maps a file's name (relative to the manifest's folder) to its entry.
+    `outputs_to_delete`: what to delete to make the files anew; default: the manifest's folder.
     `of_any_program`: the bytes do not depend on this program's version (downloads).
 
     Raises (on entering):
@@ -115,7 +115,7 @@ class Stage:
         arguments: Mapping[str, Any],
         inputs: Sequence[InputFile],
         *,
-        outputs_to_delete: str,
+        outputs_to_delete: str = "",
         temporary_files: Sequence[str] = (),
         vocab: VocabEntry | None = None,
         of_any_program: bool = False,
@@ -125,7 +125,7 @@ class Stage:
         self.finished: dict[str, FileEntry] = {}
         self.checkpoint: dict[str, Any] | None = None
         self.is_done = False
-        self._outputs_to_delete = outputs_to_delete
+        self._outputs_to_delete = outputs_to_delete or self.folder
         self._temporary_files = (*temporary_files, f"{manifest_path.name}*", f".{manifest_path.name}*")
         self._journal_path = journal_path(manifest_path)
         self._lock_path = _beside(manifest_path, ".lock")
@@ -144,9 +144,7 @@ class Stage:
             if manifest is not None:
                 self._require_same(manifest)
                 self.finished.update({entry.file: entry for entry in manifest.entries})
-            damaged = self._forget_marked_damaged()
-            self._read_journal()
-            damaged += self._forget_damaged()
+            damaged = self._forget_damaged()
             self.is_done = manifest is not None and not damaged and not is_marked_damaged(self.manifest_path)
             if manifest is not None and damaged:
                 print(
@@ -248,20 +246,16 @@ class Stage:
             else:
                 self.checkpoint = entry.checkpoint
 
-    def _forget_marked_damaged(self) -> list[str]:
-        with contextlib.suppress(FileNotFoundError):
-            names = json.loads(self._broken_path.read_text(encoding="utf-8"))
-            return [name for name in names if self.finished.pop(name, None)]
-        return []
-
     def _forget_damaged(self) -> list[str]:
-        damaged = []
-        for name, entry in list(self.finished.items()):
-            path = self.folder / name
-            if not path.is_file() or path.stat().st_size != entry.num_bytes:
-                damaged.append(name)
-                del self.finished[name]
-        return damaged
+        """Forgets finished files that are marked as damaged, missing or have another size; returns their names."""
+        # Before the journal, which lists those of them that were made again.
+        marked = json.loads(self._broken_path.read_bytes()) if self._broken_path.exists() else []
+        damaged = [name for name in marked if self.finished.pop(name, None)]
+        self._read_journal()
+        gone = [name for name, entry in self.finished.items() if not entry.is_in(self.folder)]
+        for name in gone:
+            del self.finished[name]
+        return damaged + gone
 
     def _open_journal(self, stack: contextlib.ExitStack) -> None:
         # Rewritten as a whole: appending to a last line that was cut short would damage the journal.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import abc
 import collections
 import concurrent.futures
+import functools
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -18,6 +19,9 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import Any, Callable, TypeVar
 
 from bert_tf.base.errors import UserError
+from bert_tf.base.progress import Progress
+from data.running.entries import FileEntry
+from data.running.manifest import Stage
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -81,6 +85,22 @@ def in_order(
         yield get_result(waiting.popleft()[0])
 
 
+def make_files(
+    stage: Stage,
+    workers: Workers,
+    make: Callable[[Item], FileEntry],
+    tasks: Iterable[Item],
+    num_files: int,
+    description: str,
+) -> None:
+    """Has workers make the missing ones of `num_files` files, each by ``make(task)``, and notes them as finished."""
+    initial = len(stage.finished)
+    with Progress(total=num_files, initial=initial, unit="shards", description=description) as bar:
+        for entry in workers.map_in_order(make, tasks):
+            stage.add(entry)
+            bar.update(1)
+
+
 class ProcessPool(Workers):
     """Processes on this machine; if `num_processes` is 1, this process makes the calls."""
 
@@ -91,12 +111,8 @@ class ProcessPool(Workers):
         return num_items >= self._num_processes > 1
 
     def map_in_order(
-        self,
-        function: Callable[[Item], Result],
-        items: Iterable[Item],
-        size_of: Callable[[Item], int] = lambda _: 0,
-        largest_in_flight: int = 1,
-    ) -> Generator[Result, None, None]:
+        self, function: Callable, items: Iterable, size_of: Callable = lambda _: 0, largest_in_flight: int = 1
+    ) -> Generator[Any, None, None]:
         if self._num_processes <= 1:
             yield from map(function, items)
             return
@@ -106,14 +122,9 @@ class ProcessPool(Workers):
         )
         most_in_flight = self._num_processes * ITEMS_IN_FLIGHT_PER_PROCESS
         try:
-            yield from in_order(
-                items,
-                lambda item: executor.submit(function, item),
-                lambda future: future.result(),
-                lambda: most_in_flight,
-                size_of,
-                largest_in_flight,
-            )
+            submit = functools.partial(executor.submit, function)
+            get_result = concurrent.futures.Future.result
+            yield from in_order(items, submit, get_result, lambda: most_in_flight, size_of, largest_in_flight)
         except BrokenProcessPool as error:
             raise WorkersError(
                 f"one of {self._num_processes} worker processes was killed, perhaps because memory ran out: "

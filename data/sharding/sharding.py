@@ -16,27 +16,24 @@ import heapq
 from array import array
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO, Callable, NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import atomic_file
 from bert_tf.base.progress import Progress
-from data.corpora.text_files import LARGEST_DOCUMENT_BYTES, document_too_large
+from data.corpora.text_files import decoded, formatted_lines
 from data.running.entries import FileEntry
 from data.running.manifest import Stage
-from data.running.workers import Workers
+from data.running.workers import Workers, make_files
 from data.sharding import sentences
 
 SPLITS = ("training", "test")
-# Tell the random streams of the splits and of `assign_documents` apart, as part of their seeds.
-_SPLIT_NUMBERS = {"training": 0, "test": 1}
+# Tells the random stream of `assign_documents` apart from those of the splits, whose numbers are 0 and 1.
 _TIES = 2
 # Converted to Python integers at once, which take five times the memory of an array's.
 _ASSIGNMENT_BLOCK = 1 << 18
-# Formatting puts two spaces between paragraphs, which may make a document a little larger.
-_LARGEST_LINE_BYTES = LARGEST_DOCUMENT_BYTES * 101 // 100
 _REPORT_BYTES = 1 << 20
 
 
@@ -90,23 +87,6 @@ class ShardTask(NamedTuple):
     documents: DocumentIndex
 
 
-def _index_file(path: Path, report: Callable[[int], object]) -> Iterator[tuple[int, int]]:
-    """(offset, length) of each document."""
-    offset = reported = 0
-    with open(path, "rb") as file:
-        while line := file.readline(_LARGEST_LINE_BYTES + 2):
-            length = len(line.rstrip(b"\r\n"))
-            if length > _LARGEST_LINE_BYTES:
-                raise document_too_large(f"{path}, the line at byte {offset:,}")
-            if length:
-                yield offset, length
-            offset += len(line)
-            if offset - reported >= _REPORT_BYTES:
-                report(offset - reported)
-                reported = offset
-    report(offset - reported)
-
-
 def index_documents(paths: Sequence[Path]) -> DocumentIndex:
     """Reads the formatted files once; empty lines are not documents.
 
@@ -114,13 +94,19 @@ def index_documents(paths: Sequence[Path]) -> DocumentIndex:
       UserError: a document is too large.
     """
     files, offsets, lengths = array("H"), array("Q"), array("I")
+    unreported = 0
     total_bytes = sum(path.stat().st_size for path in paths)
     with Progress(total=total_bytes, unit="B", description="indexing documents") as bar:
         for number, path in enumerate(paths):
-            for offset, length in _index_file(path, bar.update):
-                files.append(number)
-                offsets.append(offset)
-                lengths.append(length)
+            for offset, document in formatted_lines(path):
+                if document:
+                    files.append(number)
+                    offsets.append(offset)
+                    lengths.append(len(document))
+                unreported += len(document) + 1
+                if unreported >= _REPORT_BYTES:
+                    bar.update(unreported)
+                    unreported = 0
     return DocumentIndex(
         np.frombuffer(files, np.uint16), np.frombuffer(offsets, np.uint64), np.frombuffer(lengths, np.uint32)
     )
@@ -159,13 +145,7 @@ def _read_document(file: BinaryIO, offset: int, length: int) -> str:
             f"{file.name}: only {len(content):,} of {length:,} bytes can be read at byte {offset:,}: the file was "
             "changed, or its file system fails; start the same command again, or format the text anew"
         )
-    try:
-        return content.decode()
-    except UnicodeDecodeError as error:
-        raise UserError(
-            f"{file.name}: not UTF-8 at byte {offset + error.start:,} (0x{content[error.start]:02x}): the file was "
-            "changed or damaged after formatting, or made elsewhere; convert it, or format the text anew"
-        ) from None
+    return decoded(content, file.name, offset)
 
 
 def _write_shard(task: ShardTask, *, segmentation_method: str) -> FileEntry:
@@ -179,10 +159,8 @@ def _write_shard(task: ShardTask, *, segmentation_method: str) -> FileEntry:
         inputs = [stack.enter_context(open(name, "rb")) for name in task.inputs]
         file = stack.enter_context(atomic_file(path))
         for number in map(int, order):
-            text = _read_document(
-                inputs[documents.files[number]], int(documents.offsets[number]), int(documents.lengths[number])
-            )
-            found = split(text)
+            input_number, offset, length = (int(column[number]) for column in documents)
+            found = split(_read_document(inputs[input_number], offset, length))
             block = "\n".join([*found, "", ""]).encode()
             file.write(block)
             digest.update(block)
@@ -207,29 +185,11 @@ def _require_enough_documents(num_documents: int, settings: ShardingSettings) ->
     )
 
 
-def _tasks(
-    stage: Stage,
-    dataset: str,
-    paths: Sequence[Path],
-    index: DocumentIndex,
-    assignment: np.ndarray,
-    settings: ShardingSettings,
-) -> Iterator[ShardTask]:
-    """The shards that are still missing."""
+def documents_by_shard(index: DocumentIndex, assignment: np.ndarray, num_shards: int) -> Iterator[DocumentIndex]:
+    """The documents of each shard, in the order of the text."""
     order = np.argsort(assignment, kind="stable").astype(np.int32)
-    num_shards = settings.num_training_shards + settings.num_test_shards
-    bounds = np.concatenate([[0], np.cumsum(np.bincount(assignment, minlength=num_shards))])
-    names = shard_names(dataset, settings)
-    for shard, (split, number, name) in enumerate(names):
-        if name in stage.finished:
-            continue
-        members = order[bounds[shard] : bounds[shard + 1]]
-        yield ShardTask(
-            str(stage.folder / name),
-            (settings.random_seed, _SPLIT_NUMBERS[split], number),
-            tuple(map(str, paths)),
-            DocumentIndex(*(column[members] for column in index)),
-        )
+    for members in np.split(order, np.cumsum(np.bincount(assignment, minlength=num_shards))[:-1]):
+        yield DocumentIndex(*(column[members] for column in index))
 
 
 def shard_names(dataset: str, settings: ShardingSettings) -> list[tuple[str, int, str]]:
@@ -254,14 +214,15 @@ def shard_corpus(
     for split in SPLITS:
         (stage.folder / split).mkdir(exist_ok=True)
     names = shard_names(dataset, settings)
+    tasks = (
+        ShardTask(
+            str(stage.folder / name), (settings.random_seed, SPLITS.index(split), number), tuple(map(str, paths)), own
+        )
+        for (split, number, name), own in zip(names, documents_by_shard(index, assignment, len(names)))
+        if name not in stage.finished
+    )
     write = functools.partial(_write_shard, segmentation_method=settings.segmentation_method)
-    tasks = _tasks(stage, dataset, paths, index, assignment, settings)
-    with Progress(
-        total=len(names), initial=len(stage.finished), unit="shards", description=f"sharding {dataset}"
-    ) as bar:
-        for entry in workers.map_in_order(write, tasks):
-            stage.add(entry)
-            bar.update(1)
+    make_files(stage, workers, write, tasks, len(names), f"sharding {dataset}")
     shards = {split: [stage.finished[name] for of, _, name in names if of == split] for split in SPLITS}
     entries = [entry for split in SPLITS for entry in shards[split]]
     counts = {

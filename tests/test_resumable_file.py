@@ -1,4 +1,4 @@
-"""The report of --keep_report goes on where the text does, and is there only when it is whole."""
+"""The text and the report of --keep_report goes on where the text does, and is there only when it is whole."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from test_wiki import dump, page
 
 from bert_tf.base.errors import UserError
 from data.corpora import formatting
-from data.corpora.drop_report import report_line
-from data.running import workers
+from data.corpora.formatting import report_line
+from data.running import resumable_file, workers
 
 NAMES = (".txt", ".dropped.tsv", ".manifest.json")
 
@@ -43,7 +43,7 @@ def test_any_number_of_processes_and_kills_leave_the_same_bytes(tmp_path, monkey
     assert whole[1].count(b"list_items\t") == 300 and whole[1].count(b"duplicates\t") == 250
     assert formatted(corpus(tmp_path / "two"), "--n_processes", 2) == whole
     folder = corpus(tmp_path / "stopped")
-    write, num_batches = formatting._Writer.write, 0
+    write, num_batches = formatting.Writer.write, 0
 
     def stopping(writer, cleaned):
         nonlocal num_batches
@@ -51,11 +51,11 @@ def test_any_number_of_processes_and_kills_leave_the_same_bytes(tmp_path, monkey
         write(writer, cleaned)
         if num_batches % 7 == 0:
             # Written behind the checkpoint, as by a run that is killed before the next one.
-            writer._report.write(["behind"])
+            writer._report.write(b"behind\n")
             writer._report.sync()
             raise workers.WorkersError("killed")
 
-    monkeypatch.setattr(formatting._Writer, "write", stopping)
+    monkeypatch.setattr(formatting.Writer, "write", stopping)
     for _ in range(100):
         try:
             assert formatted(folder) == whole
@@ -75,7 +75,7 @@ def test_a_kill_between_the_renames_costs_nothing(tmp_path, monkeypatch):
     with monkeypatch.context() as patched, pytest.raises(workers.WorkersError):
         # After the report has its name, and before the text has.
         patched.setattr(
-            formatting.os, "replace", lambda old, new: killed() if str(new).endswith(".txt") else old.rename(new)
+            resumable_file.os, "replace", lambda old, new: killed() if str(new).endswith(".txt") else old.rename(new)
         )
         formatted(folder)
     assert list(folder.glob("formatted*/*.dropped.tsv")) and not list(folder.glob("formatted*/*.txt"))
