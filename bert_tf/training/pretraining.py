@@ -25,7 +25,7 @@ from bert_tf.run.flops import peak_tflops, pretraining_flops_per_sequence
 from bert_tf.run.initialise import initialise_from
 from bert_tf.run.loss_watch import LossWatch
 from bert_tf.run.run_folder import RunFolder, provenance, write_whole
-from bert_tf.run.telemetry import Telemetry
+from bert_tf.run.telemetry import DONE, Telemetry
 from bert_tf.training.loop import (
     LoopSettings,
     Run,
@@ -192,7 +192,7 @@ def pretrain(
         finished = run_updates(training, run, settings)
         if finished and inputs.evaluation:
             _evaluate_phase(config, inputs, state, run, model_dir)
-        telemetry.end("done" if finished else "signal", update=state.updates_applied)
+        telemetry.end(DONE if finished else "signal")
         if workers.is_chief:
             write_report(model_dir, telemetry)
     return finished
