@@ -90,14 +90,6 @@ def _bert_config(records):
     return BertConfig.preset(FLAGS.bert_model, records.vocab_size)
 
 
-def _make_missing_indexes() -> None:
-    from bert_tf.batches.record_set import make_missing_indexes
-
-    for argument, patterns in (("input_files", FLAGS.input_files), ("eval_files", FLAGS.eval_files)):
-        if patterns:
-            make_missing_indexes(patterns, argument)
-
-
 def _inputs():
     from bert_tf.batches.record_set import RecordSet
     from bert_tf.records.schema import RecordSchema
@@ -181,8 +173,9 @@ def main(argv: Sequence[str]) -> None:
 
     check_unpacked(FLAGS.train_batch_size, FLAGS.packing)
     workers = connect(FLAGS.use_horovod)
-    workers.run_keeping_alive(_make_missing_indexes if workers.is_chief else lambda: None)
-    inputs = workers.run_keeping_alive(_inputs)
+    # The other ranks read after the chief, which makes missing indexes and unpacks GZIP shards.
+    found = workers.run_keeping_alive(_inputs if workers.is_chief else lambda: None)
+    inputs = workers.run_keeping_alive(lambda: found or _inputs())
     split = agree_on_split(
         choose_split(
             FLAGS.train_batch_size,

@@ -8,19 +8,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from pretraining_data import ROOMY, SCHEMA, VOCAB_SIZE, instances, make_instance_arrays, write_dataset
+from pretraining_data import ROOMY, SCHEMA, VOCAB_SIZE, instances, make_instance_arrays, write_dataset, write_records
 from test_packing import Instance
 
 from bert_tf.base.errors import UserError
 from bert_tf.batches.batches import evaluation_batches, training_batches
 from bert_tf.batches.data_order import GlobalOrder
 from bert_tf.batches.masking import Masker, MaskingRules, VocabularyIds
-from bert_tf.batches.record_set import RecordSet, find_shards, make_missing_indexes
+from bert_tf.batches.record_set import RecordSet, find_shards
 from bert_tf.config import BatchSplit
 from bert_tf.records import index
 from bert_tf.records.index import load_index, write_index
 from bert_tf.records.schema import RecordSchema
-from bert_tf.records.writer import write_records
 from bert_tf.text.vocabulary import load_vocab
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -388,18 +387,17 @@ def test_gzip_shards_are_read(tmp_path, dataset):
     folder.mkdir()
     for path in find_shards(str(dataset / "training"), "x"):
         (folder / f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
-    make_missing_indexes(str(folder), "input_files")
     records = RecordSet(str(folder), "input_files")
     assert [path.suffix for path in records.files] == [".gz"] * 3, "neither indexes nor unpacked copies are shards"
     ranges = GlobalOrder(records.records_per_file, seed=1).ranges(0, 137)
     assert records.read(ranges) == RecordSet(str(dataset / "training"), "input_files").read(ranges)
 
 
-def test_one_rank_makes_missing_indexes_for_all(tmp_path, monkeypatch):
+def test_missing_indexes_are_made_once(tmp_path, monkeypatch):
     folder = write_dataset(tmp_path / "data")
     for path in (folder / "training").glob("*.index"):
         path.unlink()
-    make_missing_indexes(str(folder / "training"), "input_files")
+    RecordSet(str(folder / "training"), "input_files")
     monkeypatch.setattr(index.ExampleFrames, "scan", None)
     assert RecordSet(str(folder / "training"), "input_files").num_instances == 137
 

@@ -5,13 +5,12 @@ import json
 
 import numpy as np
 import pytest
-from pretraining_data import ROOMY, VOCAB_SIZE, instances, make_instance_arrays, write_dataset
+from pretraining_data import ROOMY, VOCAB_SIZE, instances, make_instance_arrays, write_dataset, write_records
 
 from bert_tf.base.errors import UserError
 from bert_tf.batches.record_set import RecordSet
 from bert_tf.config import BertConfig, PretrainingConfig
 from bert_tf.ranks.workers import Workers
-from bert_tf.records.writer import write_records
 from bert_tf.training.pretraining import PretrainingInputs, pretrain
 from bert_tf.training.replay import replay
 
