@@ -78,7 +78,7 @@ def main(argv: Sequence[str]) -> int:
         code = shell_code(child.wait())
     if code - 128 in received and code - 128 != signal.SIGINT:
         code = STOPPED_EXIT_CODE  # killed by the signal before it handled it, when there was nothing to save yet
-    _note_exit(folder, rank, code)
+    write_text(folder / f"rank_{rank}.exit", f"{code} {time.time()}")
     _wait_for_others(folder, num_ranks, code)
     for file in (pid_file, rendezvous.arrival_file(folder, rank)):
         file.unlink(missing_ok=True)
@@ -107,16 +107,10 @@ def slurm_place(environ: Mapping[str, str]) -> dict[str, str]:
 
 def start_child(command: Sequence[str], output, environment: Mapping[str, str], death_signal: int) -> subprocess.Popen:
     """A child in a session of its own, which gets `death_signal` if this process is killed."""
-    try:
-        libc = ctypes.CDLL(None)
-    except OSError:
-        libc = None
-
-    parent = os.getpid()
+    libc, parent = ctypes.CDLL(None), os.getpid()
 
     def ask_for_signal() -> None:
-        if libc is not None and hasattr(libc, "prctl"):
-            libc.prctl(1, death_signal)  # PR_SET_PDEATHSIG
+        libc.prctl(1, death_signal)  # PR_SET_PDEATHSIG
         if os.getppid() != parent:  # the parent was killed before the call above, which then has no effect
             os._exit(128 + signal.SIGKILL)
 
@@ -187,10 +181,6 @@ def _is_running(process: str) -> bool:
     except OSError:
         return False
     return state != "Z"
-
-
-def _note_exit(folder: Path, rank: int, code: int) -> None:
-    write_text(folder / f"rank_{rank}.exit", f"{code} {time.time()}")
 
 
 def _wait_for_others(folder: Path, num_ranks: int, code: int) -> None:
