@@ -15,7 +15,7 @@ import concurrent.futures
 import functools
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import Callable, Generic, NamedTuple, TypeVar
+from typing import Callable, NamedTuple, TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -69,32 +69,16 @@ def _parser(schema: RecordSchema) -> Callable[[tf.Tensor], Features]:
     return parse
 
 
-class Batches(Generic[Item]):
-    """Iterates over batches that a thread reads, parses and masks ahead of the caller.
+def read_ahead(batches: Iterator[Item]) -> Iterator[Item]:
+    """The batches, which a thread reads, parses and masks ahead of the caller.
 
     The thread belongs to an executor, because Python waits for those at exit instead of killing them.
     """
-
-    def __init__(self, batches: Iterator[Item]):
-        self._batches = batches
-        self._pool = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="input")
-        self._ahead: collections.deque[concurrent.futures.Future] = collections.deque()
-        for _ in range(PREFETCHED_BATCHES):
-            self._read_one_more()
-
-    def __iter__(self) -> Iterator[Item]:
-        return self
-
-    def __next__(self) -> Item:
-        batch = self._ahead[0].result()
-        if batch is None:
-            raise StopIteration
-        self._ahead.popleft()
-        self._read_one_more()
-        return batch
-
-    def _read_one_more(self) -> None:
-        self._ahead.append(self._pool.submit(next, self._batches, None))
+    with concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="input") as thread:
+        ahead = collections.deque(thread.submit(next, batches, None) for _ in range(PREFETCHED_BATCHES))
+        while (batch := ahead.popleft().result()) is not None:
+            ahead.append(thread.submit(next, batches, None))
+            yield batch
 
 
 def parse_records(records: RecordSet, serialized: list[bytes], ranges: Sequence[RecordRange], mask_seed: int) -> Arrays:
@@ -177,7 +161,7 @@ def training_batches(
     first_batch: int,
     vocab_size: int,
     packing: bool = False,
-) -> Batches[Batch]:
+) -> Iterator[Batch]:
     """One rank's (`split`) batches, for update `first_batch` and all later ones, without end.
 
     Update u holds positions [u*G, (u+1)*G) of the order, G = A * B * ranks; a rank's rows are
@@ -208,12 +192,12 @@ def training_batches(
                 num_tokens = num_ranks * int(np.count_nonzero(features["input_mask"]))
             yield Batch(features, num_micro_batches, num_tokens, own_rows * num_ranks)
 
-    return Batches(batches())
+    return read_ahead(batches())
 
 
 def evaluation_batches(
     records: RecordSet, *, batch_size: int, max_batches: int, rank: int, num_ranks: int, vocab_size: int
-) -> Batches[Features]:
+) -> Iterator[Features]:
     """One rank's batches of a single pass over the records in file order; yields features [B, ...].
 
     All ranks get the same number of batches; rows past the end repeat the first record with weight 0.
@@ -233,4 +217,4 @@ def evaluation_batches(
             part = _Part(records.ranges_in_file_order(first, num_real) + filling, _weighted(weights))
             yield _read_part(records, part, (batch_size,), records.random_seed, vocab_size)
 
-    return Batches(batches())
+    return read_ahead(batches())

@@ -15,13 +15,12 @@ from __future__ import annotations
 import dataclasses
 import os
 import resource
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Callable, NamedTuple
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.machine import count_gpus
+from bert_tf.base.machine import ask_nvidia_smi, count_gpus
 from bert_tf.config import BatchSplit, BertConfig, compute_dtype
 
 GIB = 1 << 30
@@ -185,16 +184,8 @@ def _cards() -> list[float]:
     """Bytes of each GPU, where any may be used."""
     if not count_gpus(os.environ):
         return []
-    try:
-        answer = subprocess.run(
-            ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"],
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return []
-    return [float(line) * (1 << 20) for line in answer.stdout.split() if line.isdigit()]
+    answer = ask_nvidia_smi("--query-gpu=memory.total", "--format=csv,noheader,nounits")
+    return [float(line) * (1 << 20) for line in answer if line.isdigit()]
 
 
 def _free_memory() -> float:

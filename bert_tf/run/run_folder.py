@@ -141,10 +141,6 @@ def _commit() -> str | None:
 
 
 def _processor() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    except OSError:
-        pass
-    return platform.machine()
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))  # none on ARM
+    return next(names, platform.machine())
