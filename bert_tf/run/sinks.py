@@ -91,26 +91,15 @@ class LineFile:
 
     def __init__(self, path: Path):
         self._path = path
-        self._descriptor: int | None = None
-        self._torn = False
 
     def write(self, line: str) -> None:
-        if self._descriptor is None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-            size = os.fstat(self._descriptor).st_size
-            self._torn = size > 0 and os.pread(self._descriptor, 1, size - 1) != b"\n"
-        remaining = (b"\n" if self._torn else b"") + line.encode("utf-8")
-        while remaining:
-            # Unbuffered: a buffer would report a full disk lines later, or never.
-            num_written = os.write(self._descriptor, remaining)
-            remaining = remaining[num_written:]
-            self._torn = bool(remaining)
-
-    def close(self) -> None:
-        if self._descriptor is not None:
-            descriptor, self._descriptor = self._descriptor, None
-            os.close(descriptor)
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with open(self._path, "a+b") as file:  # and closed at once: a full disk is an error of this line
+            if file.seek(0, os.SEEK_END):
+                file.seek(-1, os.SEEK_END)
+                if file.read() != b"\n":
+                    line = "\n" + line
+            file.write(line.encode("utf-8"))
 
 
 class DLLogger:
@@ -137,9 +126,6 @@ class DLLogger:
         }
         # NaN is written as a number, as DLLogger does, because its readers compute with it.
         self._file.write(f"DLLL {json.dumps({**header, **fields})}\n")
-
-    def close(self) -> None:
-        self._file.close()
 
 
 class TensorBoard:

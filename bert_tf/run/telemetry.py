@@ -72,7 +72,7 @@ class Telemetry:
         self._static: dict[str, Any] = {}
         self._last_train: dict[str, Any] = {}
         self._last_evaluation: dict[str, Any] = {}
-        self._throughput = _Throughput()
+        self._rates: list[tuple[int, float]] = []  # of each report: its updates, sequences/s
 
     def __enter__(self) -> Telemetry:
         return self
@@ -130,7 +130,9 @@ class Telemetry:
         ``model_tflops`` (all ranks together) and ``mfu`` where they can be known.
         """
         self._complete(metrics)
-        self._throughput.add(update - self._last_update, metrics, self._static.get("global_batch_size"))
+        rate = metrics.get("throughput_train", math.nan)
+        if update > self._last_update and 0 < rate < math.inf:
+            self._rates.append((update - self._last_update, rate))
         self._last_update, self._last_train = update, metrics
         self._record("train", dict(update=update, **metrics))
         self._write("TensorBoard", self._tensorboard.write, "train", update, metrics)
@@ -189,7 +191,9 @@ class Telemetry:
         `reason` is "done" or says why the run stopped early. `total_secs` is the time since `start`
         if not given; time and sequences are those of this start of the program, not of earlier ones.
         """
-        average = self._throughput.average()
+        # The first report, with the compilation, counts only where there is no other.
+        rates = self._rates[1:] or self._rates
+        average = sum(num for num, _ in rates) / sum(num / rate for num, rate in rates) if rates else None
         record = dict(
             reason=reason,
             update=self._last_update,
@@ -222,12 +226,9 @@ class Telemetry:
         write_text(path, json.dumps(_strict(summary), indent=4) + "\n")
 
     def close(self) -> None:
-        """Closes the bar and the files. `end` calls it, and so does the end of a ``with`` block."""
+        """Closes the bar and TensorBoard's files. `end` calls it, and so does the end of a ``with`` block."""
         self._console.close()
-        self._write("metrics.jsonl", self._metrics.close)
         self._write("TensorBoard", self._tensorboard.close)
-        if self._dllogger:
-            self._write("DLLogger", self._dllogger.close)
 
     def _record(self, event: str, fields: dict[str, Any]) -> None:
         record = {"event": event, "time_unix": round(time.time(), 3), **fields}
@@ -269,29 +270,6 @@ def _closing_lines(record: dict[str, Any]) -> list[str]:
     if record["throughput_train"] is not None:
         lines.append(f"Throughput Average (sequences/sec) = {record['throughput_train']:0.2f}")
     return lines
-
-
-class _Throughput:
-    """Average of the steady state: the first report, with the compilation, does not count."""
-
-    def __init__(self) -> None:
-        self._first: float | None = None
-        self._sequences = 0.0
-        self._secs = 0.0
-
-    def add(self, num_updates: int, metrics: dict[str, Any], global_batch_size: int | None) -> None:
-        rate = metrics.get("throughput_train")
-        if rate is None or not rate > 0 or not math.isfinite(rate):
-            return
-        if self._first is None:
-            self._first = rate
-        elif num_updates > 0:
-            sequences = num_updates * (global_batch_size or 1)
-            self._sequences += sequences
-            self._secs += sequences / rate
-
-    def average(self) -> float | None:
-        return self._sequences / self._secs if self._secs else self._first
 
 
 def _strict(value: Any) -> Any:
