@@ -16,11 +16,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from pretraining_data import write_dataset
+from pretraining_data import TINY, write_dataset
 from squad_data import write_squad
 
 from bert_tf.base.errors import as_user_error
-from bert_tf.config import BertConfig
 from bert_tf.launch.__main__ import LAUNCHERS
 from bert_tf.launch.__main__ import main as launch
 from bert_tf.launch.prepared_data import find_prepared
@@ -145,8 +144,7 @@ def is_slow(name, text):
 @pytest.fixture(scope="module")
 def pretraining_flags(tmp_path_factory):
     folder = write_dataset(tmp_path_factory.mktemp("records"))
-    config = BertConfig(40, 16, 1, 2, 32, max_position_embeddings=16)
-    (folder / "bert_config.json").write_text(config.to_json())
+    (folder / "bert_config.json").write_text(TINY.to_json())
     return dict(
         bert_config_file=folder / "bert_config.json",
         input_files=folder / "training",

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import psutil
 import pytest
-from pretraining_data import ROOMY, write_dataset
+from pretraining_data import ROOMY, TINY, write_dataset
 
 from bert_tf.base.errors import UserError
 from bert_tf.batches.record_set import RecordSet
-from bert_tf.config import BertConfig, PretrainingConfig
+from bert_tf.config import PretrainingConfig
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import PREFIX
 from bert_tf.run.initialise import check_same_vocabulary
@@ -26,20 +26,12 @@ from bert_tf.training.step import TrainStep
 
 ROOT = Path(__file__).resolve().parent.parent
 HOROVODRUN = shutil.which("horovodrun", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
-CONFIG = BertConfig(
-    vocab_size=40,
-    hidden_size=16,
-    num_hidden_layers=1,
-    num_attention_heads=2,
-    intermediate_size=32,
-    max_position_embeddings=16,
-)
 
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory):
     folder = write_dataset(tmp_path_factory.mktemp("records"))
-    (folder / "bert_config.json").write_text(CONFIG.to_json())
+    (folder / "bert_config.json").write_text(TINY.to_json())
     return folder
 
 
@@ -157,7 +149,7 @@ def test_killed_with_9_and_started_again_it_ends_with_the_same_bits(finished, da
 @pytest.fixture(scope="module")
 def roomy_dataset(tmp_path_factory):
     folder = write_dataset(tmp_path_factory.mktemp("roomy"), schema=ROOMY)
-    (folder / "bert_config.json").write_text(dataclasses.replace(CONFIG, max_position_embeddings=40).to_json())
+    (folder / "bert_config.json").write_text(dataclasses.replace(TINY, max_position_embeddings=40).to_json())
     return folder
 
 
@@ -263,7 +255,7 @@ def test_one_process_finishes_the_update_in_which_a_signal_comes_and_no_more(dat
         max_seq_length=16,
         max_predictions_per_seq=3,
     )
-    inputs = PretrainingInputs(CONFIG, None, RecordSet(str(dataset / "training"), "input_files"), None, None)
+    inputs = PretrainingInputs(TINY, None, RecordSet(str(dataset / "training"), "input_files"), None, None)
     assert pretrain(config, inputs, tmp_path, Workers()) is False
     assert os.listdir(tmp_path / "checkpoints") == ["ckpt-00000003"]
 
@@ -315,7 +307,7 @@ def test_mistakes_are_one_line_and_exit_2(dataset, tmp_path, changes, words):
 def test_a_refused_start_does_not_block_the_corrected_one(finished, dataset, tmp_path):
     """What is refused late, too: weights of another size are noticed when they are loaded."""
     other = tmp_path / "bert_config.json"
-    other.write_text(dataclasses.replace(CONFIG, intermediate_size=16).to_json())
+    other.write_text(dataclasses.replace(TINY, intermediate_size=16).to_json())
     flags = dict(num_train_steps=1, warmup_steps=0, init_checkpoint=finished[1])
     run(dataset, tmp_path / "run", expect=2, **{**flags, "init_checkpoint": "nowhere"})
     refused = run(dataset, tmp_path / "run", expect=2, bert_config_file=other, **flags)
@@ -340,7 +332,7 @@ def test_another_run_in_the_folder_is_refused_and_unharmed(finished, dataset):
 
 def test_damaged_record_in_mid_run_stops_with_its_name(tmp_path):
     folder = write_dataset(tmp_path / "data")
-    (folder / "bert_config.json").write_text(CONFIG.to_json())
+    (folder / "bert_config.json").write_text(TINY.to_json())
     victim = folder / "training" / "x_training_0.tfrecord"
     data = bytearray(victim.read_bytes())
     data[len(data) // 2] ^= 1
@@ -509,7 +501,7 @@ def test_two_ranks_then_one_then_two_again_see_the_same_examples(dataset, tmp_pa
 @pytest.mark.skipif(HOROVODRUN is None, reason="Horovod is not installed")
 def test_a_damaged_record_of_one_rank_stops_all_of_them(tmp_path):
     folder = write_dataset(tmp_path / "data")
-    (folder / "bert_config.json").write_text(CONFIG.to_json())
+    (folder / "bert_config.json").write_text(TINY.to_json())
     victim = folder / "training" / "x_training_1.tfrecord"
     data = bytearray(victim.read_bytes())
     data[len(data) // 2] ^= 1

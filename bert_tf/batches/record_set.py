@@ -162,28 +162,22 @@ class RecordSet:
 
     def ranges_in_file_order(self, start: int, count: int) -> list[RecordRange]:
         """The records at places [start, start + count) of all shards, one after the other."""
-        ends = np.cumsum(self.records_per_file)
         found: list[RecordRange] = []
         while count > 0:
-            file = int(np.searchsorted(ends, start, side="right"))
-            taken = min(count, int(ends[file]) - start)
-            found.append(RecordRange(file, self.records_per_file[file] - (int(ends[file]) - start), taken))
+            file = int(np.searchsorted(self._first_records, start, side="right")) - 1
+            first = start - int(self._first_records[file])
+            taken = min(count, self.records_per_file[file] - first)
+            found.append(RecordRange(file, first, taken))
             start, count = start + taken, count - taken
         return found
 
     def name(self, ranges: Sequence[RecordRange]) -> list[str]:
-        """The ranges' files and record numbers (from 0) for messages; adjoining ranges are joined."""
-        names: list[str] = []
-        start = 0
-        for place, record_range in enumerate(ranges):
-            following = ranges[place + 1] if place + 1 < len(ranges) else None
-            end = record_range.first + record_range.num_records
-            if following and (following.file, following.first) == (record_range.file, end):
-                continue
-            first, last = ranges[start].first, end - 1
-            names.append(f"{self.files[record_range.file]} {first}" + (f" to {last}" if last > first else ""))
-            start = place + 1
-        return names
+        """The ranges' files and record numbers (from 0), for messages."""
+        return [
+            f"{self.files[part.file]} {part.first}"
+            + (f" to {part.first + part.num_records - 1}" if part.num_records > 1 else "")
+            for part in ranges
+        ]
 
     @property
     def predictions_per_packed_row(self) -> int:
