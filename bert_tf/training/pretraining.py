@@ -248,13 +248,15 @@ def _run_record(config: PretrainingConfig, inputs: PretrainingInputs) -> dict[st
 
 
 def _telemetry_facts(config: PretrainingConfig, bert_config: BertConfig) -> dict[str, Any]:
-    peak = peak_tflops(describe_devices()["device"], config.precision)
-    flops = pretraining_flops_per_sequence(bert_config, config.max_seq_length, config.max_predictions_per_seq)
-    facts = {
-        **describe_devices(),
+    devices = describe_devices()
+    peak = peak_tflops(devices["device"], config.precision)
+    return {
+        **devices,
         "num_ranks": config.num_ranks,
         "global_batch_size": config.global_batch_size,
-        "flops_per_sequence": flops,
+        "flops_per_sequence": pretraining_flops_per_sequence(
+            bert_config, config.max_seq_length, config.max_predictions_per_seq
+        ),
         "warmup_steps": config.warmup_steps,
+        **({"peak_tflops": peak * config.num_ranks} if peak else {}),
     }
-    return {**facts, "peak_tflops": peak * config.num_ranks} if peak else facts

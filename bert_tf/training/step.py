@@ -177,14 +177,26 @@ class TrainStep:
         self, features: Features, batch_number: int, stop_requested: bool = False, num_micro_batches: int | None = None
     ) -> AgreedUpdate:
         """Adds up the denominators of all ranks; arguments and errors as in `__call__`."""
-        local = self._objective.local_denominators(features)
+        local, is_long = self._objective.local_denominators(features), self._last_secs > LONG_UPDATE_SECS
         started = time.monotonic()
-        totals, stop_requested, is_long = self._exchange(local, batch_number, stop_requested)
+        everyone = self._workers.gather(
+            np.array([self._fingerprint, batch_number, stop_requested, is_long, *local], np.float64)
+        )
         gather_secs = time.monotonic() - started
+        for column, what in ((0, "settings"), (1, "position in the data")):
+            differing = np.flatnonzero(everyone[:, column] != everyone[0, column])
+            if differing.size:
+                raise UserError(
+                    f"rank {differing[0]} has other {what} than rank 0 "
+                    f"({everyone[differing[0], column]:.0f}, not {everyone[0, column]:.0f}); "
+                    "start all ranks with the same arguments in the same run folder"
+                )
+        any_stops, any_is_long = everyone[:, 2:4].any(axis=0).tolist()
+        totals = np.maximum(everyone[:, 4:].sum(axis=0), 1.0)
         # Made now, while the device is idle: later the copy, and the host, would wait for pending work.
         metric_totals = tf.constant(totals[list(self._objective.metric_denominators)], tf.float32)
         return AgreedUpdate(
-            features, batch_number, num_micro_batches, totals, metric_totals, stop_requested, is_long, gather_secs
+            features, batch_number, num_micro_batches, totals, metric_totals, any_stops, any_is_long, gather_secs
         )
 
     def sum_gradients(self, update: AgreedUpdate) -> GradientSums:
@@ -221,22 +233,6 @@ class TrainStep:
         except tf.errors.ResourceExhaustedError as error:
             raise out_of_memory(micro_batch_size, error) from None
         return UpdateResult(update.stop_requested, update.gather_secs, *results)
-
-    def _exchange(self, local: np.ndarray, batch_number: int, stop_requested: bool) -> tuple[np.ndarray, bool, bool]:
-        """Denominators over all ranks, whether any rank wants to stop, and whether any was slow."""
-        is_long = self._last_secs > LONG_UPDATE_SECS
-        mine = np.array([self._fingerprint, batch_number, stop_requested, is_long, *local], np.float64)
-        everyone = self._workers.gather(mine)
-        for column, what in ((0, "settings"), (1, "position in the data")):
-            differing = np.flatnonzero(everyone[:, column] != everyone[0, column])
-            if differing.size:
-                raise UserError(
-                    f"rank {differing[0]} has other {what} than rank 0 "
-                    f"({everyone[differing[0], column]:.0f}, not {everyone[0, column]:.0f}); "
-                    "start all ranks with the same arguments in the same run folder"
-                )
-        any_stops, any_is_long = everyone[:, 2:4].any(axis=0)
-        return np.maximum(everyone[:, 4:].sum(axis=0), 1.0), bool(any_stops), bool(any_is_long)
 
     def _accumulate_micro_batches(
         self,
