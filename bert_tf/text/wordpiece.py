@@ -21,7 +21,7 @@ follow the Unicode version of the running Python.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, TypeVar, Union
 
@@ -45,39 +45,6 @@ class TokenizedLines(NamedTuple):
 
     ids: np.ndarray  # int32, of all lines
     sizes: np.ndarray  # int64, tokens of each line
-
-
-class WordpieceTokenizer:
-    """Words to pieces of the vocabulary: step 6 of the module's docstring."""
-
-    def __init__(self, vocab: Mapping[str, int]):
-        self._first = dict(vocab)
-        self._continuing = {
-            token[len(CONTINUATION) :]: token_id for token, token_id in vocab.items() if token.startswith(CONTINUATION)
-        }
-        self._longest = max(map(len, vocab), default=0)
-        self._unknown = (vocab[UNKNOWN_TOKEN],)
-
-    def word_to_ids(self, word: str) -> tuple[int, ...]:
-        """Ids of one word's pieces, or only the unknown token's where they cannot cover the word."""
-        whole = self._first.get(word)
-        num_chars = len(word)
-        if num_chars > MAX_WORD_CHARS:
-            return self._unknown
-        if whole is not None:
-            return (whole,)
-        ids = []
-        pieces, start = self._first, 0
-        while start < num_chars:
-            for end in range(min(num_chars, start + self._longest), start, -1):
-                token_id = pieces.get(word[start:end])
-                if token_id is not None:
-                    break
-            else:
-                return self._unknown
-            ids.append(token_id)
-            pieces, start = self._continuing, end
-        return tuple(ids)
 
 
 _Key = TypeVar("_Key", bound=Union[bytes, str])
@@ -127,7 +94,12 @@ class FullTokenizer(TokenIds):
         self.inv_vocab = tuple(self.vocab)
         self.do_lower_case = do_lower_case
         self.basic_tokenizer = BasicTokenizer(do_lower_case)
-        self.wordpiece_tokenizer = WordpieceTokenizer(self.vocab)
+        self._continuing = {
+            token[len(CONTINUATION) :]: token_id
+            for token, token_id in self.vocab.items()
+            if token.startswith(CONTINUATION)
+        }
+        self._longest, self._unknown = max(map(len, self.vocab)), (self.vocab[UNKNOWN_TOKEN],)
         self._chunk_ids: _WordCache[bytes] = _WordCache(self._compute_chunk_ids, max_cached_words)
         # For scripts without spaces, such as Chinese, where a whole sentence is a single chunk.
         self._word_ids: _WordCache[str] = _WordCache(self._compute_word_ids, max_cached_words)
@@ -155,4 +127,23 @@ class FullTokenizer(TokenIds):
 
     def _compute_word_ids(self, word: str) -> tuple[int, ...]:
         parts = split_at_punctuation(word, self.do_lower_case)
-        return tuple(itertools.chain.from_iterable(map(self.wordpiece_tokenizer.word_to_ids, parts)))
+        return tuple(itertools.chain.from_iterable(map(self._word_to_ids, parts)))
+
+    def _word_to_ids(self, word: str) -> tuple[int, ...]:
+        """Step 6: ids of one word's pieces, or only the unknown token's where they cannot cover the word."""
+        if len(word) > MAX_WORD_CHARS:
+            return self._unknown
+        if word in self.vocab:
+            return (self.vocab[word],)
+        ids = []
+        pieces, start = self.vocab, 0
+        while start < len(word):
+            for end in range(min(len(word), start + self._longest), start, -1):
+                token_id = pieces.get(word[start:end])
+                if token_id is not None:
+                    break
+            else:
+                return self._unknown
+            ids.append(token_id)
+            pieces, start = self._continuing, end
+        return tuple(ids)
