@@ -290,9 +290,11 @@ class TrainStep:
         num_accumulation_steps: int,
     ) -> tuple[tf.Tensor, ...]:
         """All-reduces, clips, and applies the update if it is finite."""
-        # In half precision means over the micro-batches are sent, not sums, which may exceed its range.
-        divisor = 1.0 if self._reduce_dtype == tf.float32 else float(num_accumulation_steps)
-        sent = [self._to_reduce_dtype(gradient, divisor) for gradient in gradients]
+        sent, divisor = gradients, 1.0
+        if self._reduce_dtype != tf.float32:
+            # Means over the micro-batches are sent, not sums, which may exceed the range of half precision.
+            divisor = float(num_accumulation_steps)
+            sent = [tf.cast(gradient / divisor, self._reduce_dtype) for gradient in gradients]
         # The metrics travel with the gradients: every reduction by itself costs some milliseconds.
         (*means, metric_means_M), reduce_secs = self._timed_mean([*sent, metric_sums_M])
         gradients = [tf.cast(mean, tf.float32) for mean in means]
@@ -306,11 +308,6 @@ class TrainStep:
         changes_Vx3 = self._optimizer.apply_update(gradients, self.variables, unscale * clip, is_finite)
         self._loss_scale.update(is_finite)
         return metrics_M, norm, is_finite, learning_rate, scale, norms_V, changes_Vx3, reduce_secs
-
-    def _to_reduce_dtype(self, gradient: tf.Tensor, divisor: float) -> tf.Tensor:
-        if self._reduce_dtype == tf.float32:
-            return gradient
-        return tf.cast(gradient / divisor, self._reduce_dtype)
 
     def _timed_mean(self, sent: Sequence[tf.Tensor]) -> tuple[list[tf.Tensor], tf.Tensor]:
         """Means over the ranks, and the seconds that took. One rank does without the clock, a call back to the host."""
