@@ -193,24 +193,13 @@ OF_SQUAD = (
 
 
 @pytest.mark.slow
-def test_flags_of_pretraining(pretraining_flags, tmp_path):
-    chooser = random.Random(1)
+@pytest.mark.parametrize("name, flags", [("pretraining", OF_PRETRAINING), ("squad", OF_SQUAD)])
+def test_flags_of_programs(request, name, flags, tmp_path):
+    chooser, right = random.Random(name), request.getfixturevalue(f"{name}_flags")
     cases = [
-        mutated(chooser, {**pretraining_flags, "model_dir": tmp_path / str(number)}, OF_PRETRAINING)
-        for number in range(NUM_PROGRAM_CASES)
+        mutated(chooser, {**right, "model_dir": tmp_path / str(number)}, flags) for number in range(NUM_PROGRAM_CASES)
     ]
-    given = check("run_pretraining", [spelled(pretraining_flags), *map(spelled, cases)])
-    assert given[0] == [0, ""], "what is right is not refused"
-
-
-@pytest.mark.slow
-def test_flags_of_squad(squad_flags, tmp_path):
-    chooser = random.Random(2)
-    cases = [
-        mutated(chooser, {**squad_flags, "model_dir": tmp_path / str(number)}, OF_SQUAD)
-        for number in range(NUM_PROGRAM_CASES)
-    ]
-    given = check("run_squad", [spelled(squad_flags), *map(spelled, cases)])
+    given = check(f"run_{name}", [spelled(right), *map(spelled, cases)])
     assert given[0] == [0, ""], "what is right is not refused"
 
 

@@ -70,20 +70,23 @@ def test_shapes_types_and_equality_with_a_plain_reader(dataset):
 
 
 @pytest.mark.parametrize("accumulation, micro_batch, ranks", [(8, 1, 1), (1, 8, 1), (2, 2, 2), (1, 2, 4)])
-def test_an_update_has_the_same_rows_however_it_is_split(dataset, accumulation, micro_batch, ranks):
-    expected = [ids(batch) for batch in batches(dataset, 20)]  # more than one epoch of 137
+@pytest.mark.parametrize("name", ["dataset", "unmasked_dataset"])
+def test_an_update_has_the_same_rows_and_masks_however_it_is_split(request, name, accumulation, micro_batch, ranks):
+    data = request.getfixturevalue(name)
+    expected = map(masks, batches(data, 20))  # more than one epoch of 137
     parts = [
-        batches(dataset, 20, accumulation=accumulation, micro_batch=micro_batch, rank=rank, ranks=ranks)
+        batches(data, 20, accumulation=accumulation, micro_batch=micro_batch, rank=rank, ranks=ranks)
         for rank in range(ranks)
     ]
     for number, rows in enumerate(expected):
-        np.testing.assert_array_equal(rows, np.concatenate([ids(part[number]) for part in parts]))
+        np.testing.assert_array_equal(rows, np.concatenate([masks(part[number]) for part in parts]))
 
 
-def test_going_on_gives_what_would_have_come(dataset):
-    whole = batches(dataset, 30)
-    for number, batch in enumerate(batches(dataset, 5, first_batch=25)):
-        np.testing.assert_array_equal(ids(whole[25 + number]), ids(batch))
+@pytest.mark.parametrize("name", ["dataset", "unmasked_dataset"])
+def test_going_on_gives_what_would_have_come(request, name):
+    whole = batches(request.getfixturevalue(name), 30)
+    for number, batch in enumerate(batches(request.getfixturevalue(name), 5, first_batch=25)):
+        np.testing.assert_array_equal(masks(whole[25 + number]), masks(batch))
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])
@@ -198,23 +201,6 @@ def test_masks_come_from_the_run_s_seed_the_epoch_and_the_record_s_place_among_a
     found = np.concatenate([ids(batch) for batch in batches(unmasked_dataset, 20)])
     expected = masker.mask(np.array(rows), np.array(rows) != 0, 1, np.array(numbered))
     np.testing.assert_array_equal(found, expected.input_ids)
-
-
-@pytest.mark.parametrize("accumulation, micro_batch, ranks", [(8, 1, 1), (2, 2, 2), (1, 2, 4)])
-def test_masks_do_not_know_the_split(unmasked_dataset, accumulation, micro_batch, ranks):
-    expected = [masks(batch) for batch in batches(unmasked_dataset, 20)]
-    parts = [
-        batches(unmasked_dataset, 20, accumulation=accumulation, micro_batch=micro_batch, rank=rank, ranks=ranks)
-        for rank in range(ranks)
-    ]
-    for number, rows in enumerate(expected):
-        np.testing.assert_array_equal(rows, np.concatenate([masks(part[number]) for part in parts]))
-
-
-def test_masks_are_the_same_after_a_restart(unmasked_dataset):
-    whole = batches(unmasked_dataset, 30)
-    for number, batch in enumerate(batches(unmasked_dataset, 5, first_batch=25)):
-        np.testing.assert_array_equal(masks(whole[25 + number]), masks(batch))
 
 
 def test_evaluation_always_has_the_same_masks(unmasked_dataset):

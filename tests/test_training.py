@@ -330,13 +330,16 @@ def test_another_run_in_the_folder_is_refused_and_unharmed(finished, dataset):
     assert (weights(model_dir), (model_dir / "config.json").read_bytes()) == before
 
 
+def damage(file):
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+
+
 def test_damaged_record_in_mid_run_stops_with_its_name(tmp_path):
     folder = write_dataset(tmp_path / "data")
     (folder / "bert_config.json").write_text(TINY.to_json())
-    victim = folder / "training" / "x_training_0.tfrecord"
-    data = bytearray(victim.read_bytes())
-    data[len(data) // 2] ^= 1
-    victim.write_bytes(data)
+    damage(folder / "training" / "x_training_0.tfrecord")
     done = run(folder, tmp_path / "run", expect=2)
     assert "x_training_0.tfrecord: record " in done.stderr and " at byte " in done.stderr
     assert "Traceback" not in done.stderr
@@ -502,10 +505,7 @@ def test_two_ranks_then_one_then_two_again_see_the_same_examples(dataset, tmp_pa
 def test_a_damaged_record_of_one_rank_stops_all_of_them(tmp_path):
     folder = write_dataset(tmp_path / "data")
     (folder / "bert_config.json").write_text(TINY.to_json())
-    victim = folder / "training" / "x_training_1.tfrecord"
-    data = bytearray(victim.read_bytes())
-    data[len(data) // 2] ^= 1
-    victim.write_bytes(data)
+    damage(folder / "training" / "x_training_1.tfrecord")
     process = launched(2, folder, tmp_path / "run")
     output, _ = process.communicate(timeout=300)
     assert process.returncode == 2 and "x_training_1.tfrecord: record " in output, output
