@@ -187,7 +187,7 @@ from bert_tf.report import write_report
 write_report(sys.argv[2:], f"{sys.argv[1]}/report.html", title=sys.argv[1].rpartition("/")[2])' \
   "$results" "${runs[@]/#/$results/}"
 for run in "${runs[@]}"; do # the scores, with three decimals
-  printf '%s: %s\n' "$run" "$(sed -n 's/ = \([0-9]*\.[0-9]\{0,3\}\).*/ \1/p' "$results/$run/eval_results.txt" | paste -sd,)"
+  printf '%s: %s\n' "$run" "$(sed -n 's/ = \([0-9]*\.[0-9]\{0,3\}\).*/ \1/p' "$results/$run/eval_results.txt" | paste -sd, | sed "s/,/, /g")"
 done
 shown=$(realpath --relative-to=. "$results")
 cat <<TEXT
