@@ -99,14 +99,6 @@ def _bert_config(records):
     return BertConfig.preset(FLAGS.bert_model, records.vocab_size)
 
 
-def _make_missing_indexes() -> None:
-    from bert_tf.batches.record_set import make_missing_indexes
-
-    for argument, patterns in (("input_files", FLAGS.input_files), ("eval_files", FLAGS.eval_files)):
-        if patterns:
-            make_missing_indexes(patterns, argument)
-
-
 def _inputs():
     from bert_tf.batches.record_set import RecordSet
     from bert_tf.records.schema import RecordSchema
@@ -190,8 +182,9 @@ def main(argv: Sequence[str]) -> None:
 
     check_unpacked(FLAGS.train_batch_size, FLAGS.packing)
     workers = connect(FLAGS.use_horovod)
-    workers.run_keeping_alive(_make_missing_indexes if workers.is_chief else lambda: None)
-    inputs = workers.run_keeping_alive(_inputs)
+    # The other ranks read after the chief, which makes missing indexes and unpacks GZIP shards.
+    found = workers.run_keeping_alive(_inputs if workers.is_chief else lambda: None)
+    inputs = workers.run_keeping_alive(lambda: found or _inputs())
     split = agree_on_split(
         choose_split(
             FLAGS.train_batch_size,
@@ -203,31 +196,14 @@ def main(argv: Sequence[str]) -> None:
         FLAGS.train_batch_size == AUTO,
         workers,
     )
-    config = PretrainingConfig(
-        num_train_steps=FLAGS.num_train_steps,
-        warmup_steps=FLAGS.warmup_steps,
-        learning_rate=FLAGS.learning_rate,
+    config = PretrainingConfig.from_flags(
+        FLAGS.flag_values_dict(),
         train_batch_size=split.micro_batch_size,
         num_accumulation_steps=split.num_accumulation_steps,
         may_split_more=FLAGS.train_batch_size == AUTO,
         num_ranks=workers.size,
-        max_seq_length=FLAGS.max_seq_length,
-        max_predictions_per_seq=FLAGS.max_predictions_per_seq,
-        eval_batch_size=FLAGS.eval_batch_size,
         max_eval_steps=_max_eval_steps(workers.size),
-        optimizer_type=FLAGS.optimizer_type,
-        lamb_adapt_excluded=FLAGS.lamb_adapt_excluded,
-        adam_bias_correction=FLAGS.adam_bias_correction,
-        continuous_join=FLAGS.continuous_join,
-        packing=FLAGS.packing,
-        precision=FLAGS.precision,
         xla_scope=_xla_scope(),
-        allreduce_compression=FLAGS.allreduce_compression,
-        recompute=FLAGS.recompute,
-        seed=FLAGS.seed,
-        save_checkpoint_steps=FLAGS.save_checkpoint_steps,
-        display_loss_steps=FLAGS.display_loss_steps,
-        keep_checkpoints=FLAGS.keep_checkpoints,
     )
     finished = pretrain(
         config,

@@ -34,6 +34,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from gpu_report import write_report
 
+from bert_tf.base.machine import ask_nvidia_smi
 from bert_tf.config import BertConfig
 from bert_tf.memory.plan import GIB, Workload, find_device, largest_micro_batch
 from bert_tf.run.run_folder import provenance, write_whole
@@ -201,16 +202,7 @@ def run_process(what: dict[str, Any], flags: str, limit_secs: float, log: Path, 
 
 
 def driver_version() -> str:
-    try:
-        answer = subprocess.run(
-            ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"],
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return "unknown"
-    return answer.stdout.split("\n")[0].strip() or "unknown"
+    return next(iter(ask_nvidia_smi("--query-gpu=driver_version", "--format=csv,noheader")), "unknown")
 
 
 def find_facts(args: argparse.Namespace, logs: Path) -> dict[str, Any]:

@@ -28,7 +28,7 @@ import tensorflow as tf
 from bert_tf.config import BertConfig
 from bert_tf.model.heads import PretrainingModel
 from bert_tf.optimizer.keras_optimizers import NVLAMB
-from bert_tf.optimizer.update_rules import global_norm
+from bert_tf.optimizer.update_rules import gradient_norms
 from bert_tf.run.run_folder import provenance
 
 try:
@@ -47,7 +47,7 @@ def our_update(weights: dict[str, np.ndarray], gradients: list[tf.Tensor], compi
 
     @tf.function
     def update() -> tf.Tensor:
-        norm = global_norm(gradients)
+        norm, _ = gradient_norms(gradients)
         optimizer.apply_update(gradients, variables, 1.0 / tf.maximum(norm, 1.0), tf.math.is_finite(norm))
         return norm
 

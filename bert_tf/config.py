@@ -9,7 +9,7 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import read_json_object
@@ -91,11 +91,11 @@ class BertConfig:
             )
         for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
             rate = getattr(self, name)
-            if not isinstance(rate, (int, float)) or not 0 <= rate < 1:
+            if not 0 <= rate < 1:
                 raise UserError(f"{name}={rate!r}: a dropout rate must lie in [0, 1)")
-        if not isinstance(self.initializer_range, (int, float)) or not 0 < self.initializer_range <= 1:
+        if not 0 < self.initializer_range <= 1:
             raise UserError(
-                f"initializer_range={self.initializer_range!r}: the weights' standard deviation must lie in (0, 1]"
+                f"initializer_range={self.initializer_range}: the weights' standard deviation must lie in (0, 1]"
             )
         check_choices(self, hidden_act=ACTIVATIONS)
 
@@ -173,6 +173,9 @@ class BatchSplit(NamedTuple):
         return self._replace(micro_batch_size=size, num_accumulation_steps=self.rows_per_rank // size)
 
 
+_Config = TypeVar("_Config", bound="TrainingConfig")
+
+
 @dataclasses.dataclass(frozen=True)
 class TrainingConfig:
     """Settings that pre-training and fine-tuning share. Batch size and learning rate are per rank, as the flags are."""
@@ -206,6 +209,12 @@ class TrainingConfig:
         if self.seed < 0:
             raise UserError(f"seed={self.seed}: must not be negative")
         check_choices(self, precision=PRECISIONS, xla_scope=XLA_SCOPES)
+
+    @classmethod
+    def from_flags(cls: type[_Config], flags: Mapping[str, Any], **computed: Any) -> _Config:
+        """The settings that the flags of a program give, by name, and those that are `computed` from them."""
+        typed = {field.name: flags[field.name] for field in dataclasses.fields(cls) if field.name in flags}
+        return cls(**{**typed, **computed})
 
     @property
     def global_batch_size(self) -> int:

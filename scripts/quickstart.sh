@@ -20,18 +20,16 @@ vocab_size=1500
 num_training_shards=8
 num_test_shards=2
 dupe_factor=3
-batch_size_phase1=16 # per rank
+batch_size_phase1=16 # of each of two ranks; one rank accumulates two
 batch_size_phase2=8
-num_accumulation_phase1=1
-num_accumulation_phase2=1
-learning_rate_phase1=7.5e-3 # per rank
-learning_rate_phase2=4e-3
+learning_rate_phase1=15e-3 # rates are those of all ranks together
+learning_rate_phase2=8e-3
 warmup_steps_phase1=120
 warmup_steps_phase2=30
 train_steps=1800 # nine tenths in phase 1
 save_checkpoint_steps=200
 squad_batch_size=16
-squad_learning_rate=3e-4 # for one rank; divided by the number of ranks
+squad_learning_rate=3e-4
 squad_seq_length=128
 squad_doc_stride=64
 squad_epochs=5
@@ -92,6 +90,7 @@ started=$SECONDS
 num_steps=7
 step() { printf '\n=== %s/%s (%d:%02d) %s\n' "$1" "$num_steps" $(((SECONDS - started) / 60)) $(((SECONDS - started) % 60)) "$2"; }
 prep() { python data/bertPrep.py "$@"; }
+per_rank() { awk "BEGIN{print $1 / $num_ranks}"; }
 
 # --- 1 Set-up ----------------------------------------------------------------------------------
 
@@ -101,16 +100,12 @@ bash scripts/setup.sh
 source .venv/bin/activate
 export TF_CPP_MIN_LOG_LEVEL="${TF_CPP_MIN_LOG_LEVEL:-3}" CUDA_VISIBLE_DEVICES="" PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
 mkdir -p "$results"
-num_ranks=1
-if python -c 'import sys; from bert_tf.launch.launchers import horovod_library; sys.exit(not horovod_library())'; then
-  num_ranks=2
-else
+num_ranks=2
+if ! python -c 'import sys; from bert_tf.launch.launchers import horovod_library; sys.exit(not horovod_library())'; then
+  num_ranks=1
   echo "Without Horovod one rank does the work of two."
-  num_accumulation_phase1=$((2 * num_accumulation_phase1))
-  num_accumulation_phase2=$((2 * num_accumulation_phase2))
-  learning_rate_phase1=$(awk "BEGIN{print 2 * $learning_rate_phase1}")
-  learning_rate_phase2=$(awk "BEGIN{print 2 * $learning_rate_phase2}")
 fi
+num_accumulation=$((2 / num_ranks))
 
 # --- 2 Text ------------------------------------------------------------------------------------
 
@@ -159,9 +154,9 @@ done
 
 step 4 "Pre-training in two phases on $num_ranks rank(s)"
 DATASET=$dataset RESULTS_DIR="$results/pretraining" bash scripts/run_pretraining_lamb.sh \
-  "$batch_size_phase1" "$batch_size_phase2" 8 "$learning_rate_phase1" "$learning_rate_phase2" "$precision" true \
-  "$num_ranks" "$warmup_steps_phase1" "$warmup_steps_phase2" "$train_steps" "$save_checkpoint_steps" \
-  "$num_accumulation_phase1" "$num_accumulation_phase2" "$bert_model"
+  "$batch_size_phase1" "$batch_size_phase2" 8 "$(per_rank "$learning_rate_phase1")" "$(per_rank "$learning_rate_phase2")" \
+  "$precision" true "$num_ranks" "$warmup_steps_phase1" "$warmup_steps_phase2" "$train_steps" "$save_checkpoint_steps" \
+  "$num_accumulation" "$num_accumulation" "$bert_model"
 
 # --- 5, 6 Fine-tuning --------------------------------------------------------------------------
 
@@ -175,8 +170,8 @@ else
 fi
 finetune() { # <results> <checkpoint>
   SQUAD_DIR="$squad_dir" VOCAB_FILE="$vocab_file" RESULTS_DIR="$results/$1" bash scripts/run_squad.sh \
-    $((squad_batch_size / num_ranks)) "$(awk "BEGIN{print $squad_learning_rate / $num_ranks}")" "$precision" true \
-    "$num_ranks" "$squad_seq_length" "$squad_doc_stride" "$bert_model" "$squad_version" "$2" "$squad_epochs"
+    "$(per_rank "$squad_batch_size")" "$(per_rank "$squad_learning_rate")" "$precision" true "$num_ranks" \
+    "$squad_seq_length" "$squad_doc_stride" "$bert_model" "$squad_version" "$2" "$squad_epochs"
 }
 step 5 "Fine-tuning on questions, from the pre-trained weights"
 finetune finetuned "$results/pretraining/phase_2"
@@ -186,29 +181,14 @@ finetune finetuned_from_random none
 # --- 7 Report ----------------------------------------------------------------------------------
 
 step 7 "Report"
-python - "$results" <<'PY'
-import sys
-from pathlib import Path
+runs=(pretraining/phase_1 pretraining/phase_2 finetuned/squad finetuned_from_random/squad)
+python -c 'import sys
 from bert_tf.report import write_report
-
-results = Path(sys.argv[1])
-runs = ["pretraining/phase_1", "pretraining/phase_2", "finetuned/squad", "finetuned_from_random/squad"]
-write_report([results / run for run in runs], results / "report.html", title=results.name)
-
-
-def values(run):
-    lines = (results / run / "eval_results.txt").read_text(encoding="utf-8").splitlines()
-    return dict(line.split(" = ", 1) for line in lines)
-
-
-for phase in ("phase_1", "phase_2"):
-    scores = values(f"pretraining/{phase}")
-    print(f"{phase}, held-out text: masked_lm_accuracy {float(scores['masked_lm_accuracy']):.3f}, "
-          f"next_sentence_accuracy {float(scores['next_sentence_accuracy']):.3f}, loss {float(scores['loss']):.3f}")
-for run, start in (("finetuned", "pre-trained"), ("finetuned_from_random", "random")):
-    scores = values(f"{run}/squad")
-    print(f"questions, from {start} weights: exact_match {float(scores['exact_match']):.1f}, f1 {float(scores['f1']):.1f}")
-PY
+write_report(sys.argv[2:], f"{sys.argv[1]}/report.html", title=sys.argv[1].rpartition("/")[2])' \
+  "$results" "${runs[@]/#/$results/}"
+for run in "${runs[@]}"; do # the scores, with three decimals
+  printf '%s: %s\n' "$run" "$(sed -n 's/ = \([0-9]*\.[0-9]\{0,3\}\).*/ \1/p' "$results/$run/eval_results.txt" | paste -sd, | sed "s/,/, /g")"
+done
 shown=$(realpath --relative-to=. "$results")
 cat <<TEXT
 

@@ -21,7 +21,6 @@ python="$venv/bin/python"
 state="$root/.venv-setup" # beside .venv, so that it survives when .venv is made again
 log="$state/setup.log"
 cache="${XDG_CACHE_HOME:-$HOME/.cache}/bert_tf"
-tensorflow_version=2.15.1
 horovod_version=0.28.1
 started=$SECONDS
 child=""
@@ -67,73 +66,41 @@ step() {
 explain() {
   local output
   output=$(awk '/^== /{text=""} {text=text $0 "\n"} END{printf "%s", text}' "$log")
+  tail -n 20 <<<"$output" >&2
   if grep -qiE 'no space left on device|disk quota exceeded' <<<"$output"; then
     fail "the disk is full: $(df -Ph "$root" | awk 'NR==2{print $4}') left at $root," \
       "$(df -Ph "${TMPDIR:-/tmp}" | awk 'NR==2{print $4}') at ${TMPDIR:-/tmp}. Free some, then type the same command again."
-  elif grep -qiE 'name resolution|name or service not known|newconnectionerror|connection (refused|reset|aborted)|network is unreachable|timed out|max retries|proxyerror|no matching distribution|dns error|failed to (fetch|download)' <<<"$output"; then
-    tail -n 3 <<<"$output" >&2
+  elif grep -qiE 'name resolution|newconnectionerror|connection (refused|reset|aborted)|unreachable|timed out|max retries|proxyerror|no matching distribution|dns error|failed to (fetch|download)' <<<"$output"; then
     fail "the Python package index did not deliver the packages: no network, or another index in pip's settings?" \
       "Run the same command again when it is reachable. Log: $log"
   fi
-  tail -n 20 <<<"$output" >&2
   fail "$1. The whole log is in $log"
 }
 
-# --- Which interpreter -------------------------------------------------------------------------
+# --- Python ------------------------------------------------------------------------------------
 
 supported() { "$1" -c 'import sys; sys.exit(not (3, 9) <= sys.version_info[:2] <= (3, 11))' 2>/dev/null; }
-can_make_venvs() { "$1" -c 'import venv, ensurepip' 2>/dev/null; }
-full_path() { "$1" -c 'import sys; print(sys.executable)'; }
+can_make_venvs() { "$1" -c 'import venv, ensurepip' 2>/dev/null; } # Debian's needs the package python3-venv
 
-candidates() {
-  local name versions="${PYENV_ROOT:-$HOME/.pyenv}/versions"
-  for name in 3.11 3.10 3.9; do
-    printf '%s\n' "python$name" "/usr/bin/python$name" "/usr/local/bin/python$name"
-    compgen -G "$versions/$name.*/bin/python" || true
-  done
-  printf '%s\n' python3 python
-}
-
-# Sets `interpreter`, empty if none was found; `without_venv` is one that only lacks Debian's python3-venv.
+# Prints an interpreter that can make .venv: PYTHON if set, else one on PATH; nothing if there is none.
 find_interpreter() {
   local candidate
-  interpreter="" without_venv=""
-  if [[ -n "${PYTHON:-}" ]]; then
-    supported "$PYTHON" || fail "PYTHON=$PYTHON is not Python 3.9, 3.10 or 3.11, which TensorFlow $tensorflow_version needs"
-    can_make_venvs "$PYTHON" || fail "PYTHON=$PYTHON has no venv module; on Debian and Ubuntu: apt-get install python3-venv"
-    interpreter=$(full_path "$PYTHON")
-    return
-  fi
-  while read -r candidate; do
-    supported "$candidate" || continue
-    if can_make_venvs "$candidate"; then
-      interpreter=$(full_path "$candidate")
+  for candidate in ${PYTHON:-python3.11 python3.10 python3.9 python3 python}; do
+    if supported "$candidate" && can_make_venvs "$candidate"; then
+      "$candidate" -c 'import sys; print(sys.executable)'
       return
     fi
-    without_venv=${without_venv:-$(full_path "$candidate")}
-  done < <(candidates)
-}
-
-install_uv() { # <python> <folder>
-  { "$1" -m venv "$2" && "$2/bin/python" -m pip install -q uv; } || "$1" -m pip install -q --target "$2" uv
-}
-
-# Sets `uv` to the uv program; if there is none, installs it into our cache with whichever pip works.
-find_uv() {
-  local any tools="$cache/uv"
-  for uv in uv "$HOME/.local/bin/uv" "$tools/bin/uv"; do
-    if command -v "$uv" >/dev/null; then return 0; fi
   done
-  uv="$tools/bin/uv"
-  any=$(command -v python3 || command -v python) || return 1
-  mkdir -p "$cache"
-  # Not with --user, which Debian's Python 3.11 refuses.
-  step "uv, which can fetch a Python 3.11" \
-    install_uv "$any" "$tools" || return 1
-  command -v "$uv" >/dev/null
+  [[ -z "${PYTHON:-}" ]] ||
+    fail "PYTHON=$PYTHON is not Python 3.9, 3.10 or 3.11 with the module venv (Debian, Ubuntu: apt-get install python3-venv)"
+}
+
+install_uv() { # <folder>; not with --user, which Debian's Python 3.11 refuses
+  { python3 -m venv "$1" && "$1/bin/python" -m pip install -q uv; } || python3 -m pip install -q --target "$1" uv
 }
 
 make_venv() {
+  local interpreter uv=uv
   touch "$state/dirty"
   rm -rf "$venv"
   if in_container; then
@@ -141,17 +108,19 @@ make_venv() {
     step "virtual environment" python3 -m venv --system-site-packages "$venv" || explain "python3 -m venv failed"
     return
   fi
-  find_interpreter
+  interpreter=$(find_interpreter)
   if [[ -n "$interpreter" ]]; then
     step "virtual environment with $interpreter" "$interpreter" -m venv "$venv" || explain "making the virtual environment failed"
-  elif find_uv && step "virtual environment with uv" "$uv" venv --quiet --seed --python "${without_venv:-3.11}" "$venv"; then
-    say "uv made .venv with $("$python" -V)"
-  else
-    [[ -z "$without_venv" ]] ||
-      fail "$without_venv cannot make virtual environments; on Debian and Ubuntu: apt-get install python3-venv"
-    fail "no Python 3.9, 3.10 or 3.11 was found (python3 is $(python3 -V 2>/dev/null || echo absent)), and uv could not fetch" \
-      "one. Install it, e.g. 'apt-get install python3.11 python3.11-venv' or 'pyenv install 3.11', and type the same command again."
+    return
   fi
+  # uv makes environments without the module venv, and fetches a Python where there is none.
+  if ! command -v uv >/dev/null; then
+    uv="$cache/uv/bin/uv"
+    [[ -x "$uv" ]] || step "uv, which can fetch a Python" install_uv "$cache/uv" || true
+  fi
+  step "virtual environment with uv" "$uv" venv --quiet --seed --python '>=3.9,<3.12' "$venv" ||
+    fail "no Python 3.9, 3.10 or 3.11 with the module venv was found, and uv could not fetch one (log: $log). Install one, e.g." \
+      "'apt-get install python3.11 python3.11-venv' or 'pyenv install 3.11', and type the same command again."
 }
 
 # --- Packages ----------------------------------------------------------------------------------
@@ -159,12 +128,6 @@ make_venv() {
 in_container() { [[ -n "${NVIDIA_TENSORFLOW_VERSION:-}" || "${NVIDIA_PRODUCT_NAME:-}" == TensorFlow ]]; }
 have_driver() { command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep -q '^GPU'; }
 have_compiler() { command -v "${CXX:-g++}" >/dev/null && command -v make >/dev/null; }
-
-need_disk() { # <MiB>
-  local free
-  free=$(df -Pk "$root" | awk 'NR==2{print int($4 / 1024)}')
-  ((free >= $1)) || fail "$free MiB are free at $root; the set-up needs about $1. Free some, then type the same command again."
-}
 
 # A killed pip leaves an incomplete package that pip takes for complete. The file `dirty` marks that.
 install() { # <what> <pip arguments...>
@@ -177,10 +140,13 @@ install() { # <what> <pip arguments...>
 
 install_packages() {
   local -a wanted=(-r requirements.txt)
+  local free needed=2500 # MiB
+  [[ $flavour != gpu ]] || needed=9000
   if in_container; then
     "$want_tests" && wanted+=(-r requirements-dask.txt pytest pytest-timeout ruff mypy)
   else
-    need_disk "$([[ $flavour == gpu ]] && echo 9000 || echo 2500)"
+    free=$(df -Pk "$root" | awk 'NR==2{print int($4 / 1024)}')
+    ((free >= needed)) || fail "$free MiB are free at $root; the set-up needs about $needed. Free some, then type the same command again."
     wanted+=(-r "requirements-$flavour.txt" -r requirements-horovod.txt -c requirements-lock.txt)
     "$want_tests" && wanted+=(-r requirements-test.txt)
   fi
@@ -224,39 +190,32 @@ build_horovod() { # <folder for the wheel>
     mkdir -p "$1" && mv -f "$scratch"/horovod-*.whl "$1/" && rm -rf "$scratch"
 }
 
+# Where this fails, `without` says why, and the set-up goes on.
 install_horovod() {
   local wheels
   horovod_settings
-  installed_tensorflow=$("$python" -c 'import tensorflow; print(tensorflow.__version__)' 2>>"$log") ||
-    explain "TensorFlow does not import"
-  wheels="$cache/wheels/horovod-$horovod_version.1-tf$installed_tensorflow-$flavour-$controllers-$("$python" -c \
-    'import sys, platform; print("py%d%d-%s-%s" % (*sys.version_info[:2], platform.machine(), "".join(platform.libc_ver())))')"
+  wheels=$("$python" -c 'import platform, sys, tensorflow
+version, libc = "py%d%d" % sys.version_info[:2], "".join(platform.libc_ver())
+print("-".join(["tf" + tensorflow.__version__, sys.argv[1], version, platform.machine(), libc]))' \
+    "$flavour-$controllers" 2>>"$log") || explain "TensorFlow does not import"
+  wheels="$cache/wheels/horovod-$horovod_version.1-$wheels"
   if compgen -G "$wheels/horovod-*.whl" >/dev/null; then
     install "Horovod $horovod_version (built earlier)" --no-deps --force-reinstall "$wheels"/horovod-*.whl
     if horovod_works; then return; fi
     say "the Horovod built earlier does not load here; building it again"
   fi
-  if ! have_compiler; then
-    no_horovod "there is no C++ compiler ('apt-get install g++ make' installs one)"
-    return
-  fi
+  without="there is no C++ compiler ('apt-get install g++ make' installs one)"
+  have_compiler || return
   in_container && install "CMake" -r requirements-horovod.txt
   rm -rf "$state"/horovod.*
+  without="building Horovod failed (log: $log)"
   step "Horovod $horovod_version ($controllers), compiled once, a few minutes" build_horovod "$wheels" || {
     tail -n 15 "$log" >&2
-    no_horovod "building Horovod failed (log: $log)"
-    horovod_failed=true
-    return
+    return 1
   }
   install "Horovod $horovod_version" --no-deps --force-reinstall "$wheels"/horovod-*.whl
-  horovod_works || {
-    no_horovod "the Horovod just built does not load (log: $log)"
-    horovod_failed=true
-  }
-}
-
-no_horovod() {
-  say "continuing without Horovod: $1. Training then runs in one process: num_gpus must be 1."
+  without="the Horovod just built does not load (log: $log)"
+  horovod_works
 }
 
 # --- Main --------------------------------------------------------------------------------------
@@ -282,15 +241,6 @@ print(f"TensorFlow {tensorflow.__version__}, {horovod}")
 PY
 }
 
-choose_flavour() { # sets flavour
-  flavour=cpu
-  if in_container; then
-    flavour=container
-  elif have_driver; then
-    flavour=gpu
-  fi
-}
-
 lock() {
   if ! { mkdir -p "$state" && : >>"$log"; } 2>/dev/null; then
     fail "$root cannot be written to: no right to write there, or the disk is full"
@@ -305,26 +255,24 @@ lock() {
 
 discard_unusable_venv() {
   [[ -e "$venv" ]] || return 0
-  if [[ -e "$state/dirty" ]]; then
-    say "an earlier set-up was interrupted: .venv is made again"
-  elif [[ "$(sed -n 's/^ *VIRTUAL_ENV=//p' "$venv/bin/activate" 2>/dev/null | head -n 1 | tr -d "\"'")" != "$venv" ]]; then
-    say ".venv was made in another folder: it is made again"
-  elif ! "$python" -m pip --version >/dev/null 2>&1 || { ! in_container && ! supported "$python"; }; then
-    say ".venv is damaged or has an unsupported Python: it is made again"
-  else
-    return 0
+  local made_in
+  made_in=$(sed -n 's/^ *VIRTUAL_ENV=//p' "$venv/bin/activate" 2>/dev/null | head -n 1 | tr -d "\"'") || true
+  if [[ -e "$state/dirty" || "$made_in" != "$venv" ]] || ! "$python" -m pip --version >/dev/null 2>&1 ||
+    { ! in_container && ! supported "$python"; }; then
+    say ".venv is incomplete, damaged, from another folder or of an unsupported Python: it is made again"
+    rm -rf "$venv"
   fi
-  rm -rf "$venv"
 }
 
 main() {
-  local argument want_tests=false level=runtime versions
+  local argument want_tests=false level=runtime versions without
   for argument in "$@"; do
     [[ "$argument" == --test ]] || fail "unknown argument '$argument'; usage: bash scripts/setup.sh [--test]"
     want_tests=true level=test
   done
   lock
-  choose_flavour
+  flavour=cpu
+  if in_container; then flavour=container; elif have_driver; then flavour=gpu; fi
   discard_unusable_venv
   if [[ -e "$state/stamp" && -x "$python" ]]; then
     versions=$(verify) || versions=broken
@@ -337,10 +285,11 @@ main() {
   : >"$log"
   [[ -x "$python" ]] || make_venv
   install_packages
-  horovod_failed=false
-  horovod_works || install_horovod
+  horovod_works || install_horovod ||
+    say "continuing without Horovod: $without. Training then runs in one process: num_gpus must be 1."
   versions=$(verify) || explain "TensorFlow does not import"
-  "$horovod_failed" || echo "$level $(key) $versions" >"$state/stamp"
+  # Without a stamp the next set-up tries again to build Horovod.
+  if ! have_compiler || [[ "$versions" != *"no Horovod"* ]]; then echo "$level $(key) $versions" >"$state/stamp"; fi
   say "ready: $versions, set up in $((SECONDS - started)) s. Activate: source .venv/bin/activate"
 }
 

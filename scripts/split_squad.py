@@ -20,18 +20,20 @@ from bert_tf.base.files import write_text
 HELD_OUT_EVERY = 5
 
 
+def questions(articles: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [question for article in articles for paragraph in article["paragraphs"] for question in paragraph["qas"]]
+
+
 def read(path: Path) -> list[dict[str, Any]]:
     """The file's articles; raises `UserError` where it is not in SQuAD's format."""
     try:
         articles = json.loads(path.read_text(encoding="utf-8"))["data"]
-        questions = [
-            question for article in articles for paragraph in article["paragraphs"] for question in paragraph["qas"]
-        ]
+        has_answers = any(question.get("answers") for question in questions(articles))
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}; name a JSON file in SQuAD's format") from None
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path} is not in SQuAD's format ({type(error).__name__}: {error})") from None
-    if not any(question.get("answers") for question in questions):
+    if not has_answers:
         raise UserError(f"{path} holds no question with an answer; nothing can be learned from it")
     return articles
 
@@ -52,20 +54,10 @@ def split(articles: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]
     return parts
 
 
-def version_of(articles: Sequence[dict[str, Any]]) -> str:
-    unanswerable = any(
-        question.get("is_impossible")
-        for article in articles
-        for paragraph in article["paragraphs"]
-        for question in paragraph["qas"]
-    )
-    return "2.0" if unanswerable else "1.1"
-
-
 @exit_on_user_error
 def main(argv: Sequence[str]) -> int:
     articles, folder = read(Path(argv[1])), Path(argv[2])
-    version = version_of(articles)
+    version = "2.0" if any(question.get("is_impossible") for question in questions(articles)) else "1.1"
     for name, part in split(articles).items():
         write_text(folder / f"{name}-v{version}.json", json.dumps({"version": version, "data": part}))
     print(version)

@@ -7,13 +7,15 @@ from pathlib import Path
 
 import numpy as np
 
-from bert_tf.records.schema import RecordSchema
-from bert_tf.records.writer import write_records
+from bert_tf.config import BertConfig
+from bert_tf.records.schema import InstanceArrays, RecordSchema
+from bert_tf.records.writer import RecordWriter
 
 SCHEMA = RecordSchema(max_seq_length=16, max_predictions_per_seq=3)
 # Lengths from 10 on, so that up to three instances fit a row.
 ROOMY = RecordSchema(max_seq_length=40, max_predictions_per_seq=3)
 VOCAB_SIZE = 40
+TINY = BertConfig(VOCAB_SIZE, 16, 1, 2, 32, max_position_embeddings=16)  # a layer of width 16
 
 
 def instances(count: int, seed: int = 0, schema: RecordSchema = SCHEMA) -> dict[str, np.ndarray]:
@@ -80,7 +82,11 @@ def write_dataset(
     return folder
 
 
-def make_instance_arrays(arrays: dict[str, np.ndarray]):
-    from bert_tf.records.schema import InstanceArrays
-
+def make_instance_arrays(arrays: dict[str, np.ndarray]) -> InstanceArrays:
     return InstanceArrays(**arrays)
+
+
+def write_records(path: str | Path, rows: InstanceArrays) -> None:
+    """Writes a shard and its index."""
+    with RecordWriter(path) as writer:
+        writer.write(rows)

@@ -16,11 +16,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from pretraining_data import write_dataset
+from pretraining_data import TINY, write_dataset
 from squad_data import write_squad
 
 from bert_tf.base.errors import as_user_error
-from bert_tf.config import BertConfig
 from bert_tf.launch.__main__ import LAUNCHERS
 from bert_tf.launch.__main__ import main as launch
 from bert_tf.launch.prepared_data import find_prepared
@@ -145,8 +144,7 @@ def is_slow(name, text):
 @pytest.fixture(scope="module")
 def pretraining_flags(tmp_path_factory):
     folder = write_dataset(tmp_path_factory.mktemp("records"))
-    config = BertConfig(40, 16, 1, 2, 32, max_position_embeddings=16)
-    (folder / "bert_config.json").write_text(config.to_json())
+    (folder / "bert_config.json").write_text(TINY.to_json())
     return dict(
         bert_config_file=folder / "bert_config.json",
         input_files=folder / "training",
@@ -195,24 +193,13 @@ OF_SQUAD = (
 
 
 @pytest.mark.slow
-def test_flags_of_pretraining(pretraining_flags, tmp_path):
-    chooser = random.Random(1)
+@pytest.mark.parametrize("name, flags", [("pretraining", OF_PRETRAINING), ("squad", OF_SQUAD)])
+def test_flags_of_programs(request, name, flags, tmp_path):
+    chooser, right = random.Random(name), request.getfixturevalue(f"{name}_flags")
     cases = [
-        mutated(chooser, {**pretraining_flags, "model_dir": tmp_path / str(number)}, OF_PRETRAINING)
-        for number in range(NUM_PROGRAM_CASES)
+        mutated(chooser, {**right, "model_dir": tmp_path / str(number)}, flags) for number in range(NUM_PROGRAM_CASES)
     ]
-    given = check("run_pretraining", [spelled(pretraining_flags), *map(spelled, cases)])
-    assert given[0] == [0, ""], "what is right is not refused"
-
-
-@pytest.mark.slow
-def test_flags_of_squad(squad_flags, tmp_path):
-    chooser = random.Random(2)
-    cases = [
-        mutated(chooser, {**squad_flags, "model_dir": tmp_path / str(number)}, OF_SQUAD)
-        for number in range(NUM_PROGRAM_CASES)
-    ]
-    given = check("run_squad", [spelled(squad_flags), *map(spelled, cases)])
+    given = check(f"run_{name}", [spelled(right), *map(spelled, cases)])
     assert given[0] == [0, ""], "what is right is not refused"
 
 

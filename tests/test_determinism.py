@@ -34,8 +34,3 @@ def test_each_rank_has_its_own(tmp_path):
         for rank, variable in enumerate(("HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"))
     }
     assert len(names) == 3
-
-
-def test_a_run_begun_with_one_file_for_all_ranks_goes_on_with_it(tmp_path):
-    (tmp_path / "xla_autotune_results.txt").touch()
-    assert flags_of(tmp_path).endswith(f"--xla_gpu_load_autotune_results_from={tmp_path}/xla_autotune_results.txt")

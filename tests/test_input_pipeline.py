@@ -8,19 +8,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from pretraining_data import ROOMY, SCHEMA, VOCAB_SIZE, instances, make_instance_arrays, write_dataset
+from pretraining_data import ROOMY, SCHEMA, VOCAB_SIZE, instances, make_instance_arrays, write_dataset, write_records
 from test_packing import Instance
 
 from bert_tf.base.errors import UserError
 from bert_tf.batches.batches import evaluation_batches, training_batches
 from bert_tf.batches.data_order import GlobalOrder
 from bert_tf.batches.masking import Masker, MaskingRules, VocabularyIds
-from bert_tf.batches.record_set import RecordSet, find_shards, make_missing_indexes
+from bert_tf.batches.record_set import RecordSet, find_shards
 from bert_tf.config import BatchSplit
 from bert_tf.records import index
 from bert_tf.records.index import load_index, write_index
 from bert_tf.records.schema import RecordSchema
-from bert_tf.records.writer import write_records
 from bert_tf.text.vocabulary import load_vocab
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -71,20 +70,23 @@ def test_shapes_types_and_equality_with_a_plain_reader(dataset):
 
 
 @pytest.mark.parametrize("accumulation, micro_batch, ranks", [(8, 1, 1), (1, 8, 1), (2, 2, 2), (1, 2, 4)])
-def test_an_update_has_the_same_rows_however_it_is_split(dataset, accumulation, micro_batch, ranks):
-    expected = [ids(batch) for batch in batches(dataset, 20)]  # more than one epoch of 137
+@pytest.mark.parametrize("name", ["dataset", "unmasked_dataset"])
+def test_an_update_has_the_same_rows_and_masks_however_it_is_split(request, name, accumulation, micro_batch, ranks):
+    data = request.getfixturevalue(name)
+    expected = map(masks, batches(data, 20))  # more than one epoch of 137
     parts = [
-        batches(dataset, 20, accumulation=accumulation, micro_batch=micro_batch, rank=rank, ranks=ranks)
+        batches(data, 20, accumulation=accumulation, micro_batch=micro_batch, rank=rank, ranks=ranks)
         for rank in range(ranks)
     ]
     for number, rows in enumerate(expected):
-        np.testing.assert_array_equal(rows, np.concatenate([ids(part[number]) for part in parts]))
+        np.testing.assert_array_equal(rows, np.concatenate([masks(part[number]) for part in parts]))
 
 
-def test_going_on_gives_what_would_have_come(dataset):
-    whole = batches(dataset, 30)
-    for number, batch in enumerate(batches(dataset, 5, first_batch=25)):
-        np.testing.assert_array_equal(ids(whole[25 + number]), ids(batch))
+@pytest.mark.parametrize("name", ["dataset", "unmasked_dataset"])
+def test_going_on_gives_what_would_have_come(request, name):
+    whole = batches(request.getfixturevalue(name), 30)
+    for number, batch in enumerate(batches(request.getfixturevalue(name), 5, first_batch=25)):
+        np.testing.assert_array_equal(masks(whole[25 + number]), masks(batch))
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])
@@ -199,23 +201,6 @@ def test_masks_come_from_the_run_s_seed_the_epoch_and_the_record_s_place_among_a
     found = np.concatenate([ids(batch) for batch in batches(unmasked_dataset, 20)])
     expected = masker.mask(np.array(rows), np.array(rows) != 0, 1, np.array(numbered))
     np.testing.assert_array_equal(found, expected.input_ids)
-
-
-@pytest.mark.parametrize("accumulation, micro_batch, ranks", [(8, 1, 1), (2, 2, 2), (1, 2, 4)])
-def test_masks_do_not_know_the_split(unmasked_dataset, accumulation, micro_batch, ranks):
-    expected = [masks(batch) for batch in batches(unmasked_dataset, 20)]
-    parts = [
-        batches(unmasked_dataset, 20, accumulation=accumulation, micro_batch=micro_batch, rank=rank, ranks=ranks)
-        for rank in range(ranks)
-    ]
-    for number, rows in enumerate(expected):
-        np.testing.assert_array_equal(rows, np.concatenate([masks(part[number]) for part in parts]))
-
-
-def test_masks_are_the_same_after_a_restart(unmasked_dataset):
-    whole = batches(unmasked_dataset, 30)
-    for number, batch in enumerate(batches(unmasked_dataset, 5, first_batch=25)):
-        np.testing.assert_array_equal(masks(whole[25 + number]), masks(batch))
 
 
 def test_evaluation_always_has_the_same_masks(unmasked_dataset):
@@ -388,18 +373,17 @@ def test_gzip_shards_are_read(tmp_path, dataset):
     folder.mkdir()
     for path in find_shards(str(dataset / "training"), "x"):
         (folder / f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
-    make_missing_indexes(str(folder), "input_files")
     records = RecordSet(str(folder), "input_files")
     assert [path.suffix for path in records.files] == [".gz"] * 3, "neither indexes nor unpacked copies are shards"
     ranges = GlobalOrder(records.records_per_file, seed=1).ranges(0, 137)
     assert records.read(ranges) == RecordSet(str(dataset / "training"), "input_files").read(ranges)
 
 
-def test_one_rank_makes_missing_indexes_for_all(tmp_path, monkeypatch):
+def test_missing_indexes_are_made_once(tmp_path, monkeypatch):
     folder = write_dataset(tmp_path / "data")
     for path in (folder / "training").glob("*.index"):
         path.unlink()
-    make_missing_indexes(str(folder / "training"), "input_files")
+    RecordSet(str(folder / "training"), "input_files")
     monkeypatch.setattr(index.ExampleFrames, "scan", None)
     assert RecordSet(str(folder / "training"), "input_files").num_instances == 137
 

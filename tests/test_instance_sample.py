@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from pretraining_data import write_records
 
 from bert_tf.batches.masking import VocabularyIds
 from bert_tf.records.schema import InstanceArrays
-from bert_tf.records.writer import write_records
 from data.checking import instance_sample
 from data.checking.instance_sample import judge, length_histogram, measure, original_ids, read_sample
 from data.running.entries import FileEntry

@@ -500,9 +500,9 @@ def test_switches_of_the_programs_are_passed_on(checkout, monkeypatch):
 
 def test_phases_one_by_one(checkout):
     with pytest.raises(UserError, match="phase 2 starts from the end of phase 1"):
-        lamb.launch_phase2(SMALL, LaunchEnvironment(os.environ))
-    assert lamb.launch_phase1(SMALL, LaunchEnvironment(os.environ)) == 0
-    assert lamb.launch_phase2(SMALL, LaunchEnvironment(os.environ)) == 0
+        lamb.launch(SMALL, LaunchEnvironment(os.environ), only="phase_2")
+    assert lamb.launch(SMALL, LaunchEnvironment(os.environ), only="phase_1") == 0
+    assert lamb.launch(SMALL, LaunchEnvironment(os.environ), only="phase_2") == 0
     folders = [dict(flag.split("=", 1) for flag in call[1:])["--model_dir"] for call in calls(checkout)]
     assert [Path(folder).name for folder in folders] == ["phase_1", "phase_2"]
 
@@ -525,9 +525,9 @@ def test_without_a_test_split_there_is_training_and_no_evaluation(checkout, capf
 
 
 def test_a_phase_killed_in_its_evaluation_is_evaluated_and_the_next_one_may_begin(checkout):
-    assert lamb.launch_phase1(SMALL, LaunchEnvironment(os.environ)) == 0
+    assert lamb.launch(SMALL, LaunchEnvironment(os.environ), only="phase_1") == 0
     (checkout / "run/phase_1/eval_results.txt").unlink()
-    assert lamb.launch_phase2(SMALL, LaunchEnvironment(os.environ)) == 0
+    assert lamb.launch(SMALL, LaunchEnvironment(os.environ), only="phase_2") == 0
     assert launch() == 0
     folders = [dict(flag.split("=", 1) for flag in call[1:])["--model_dir"] for call in calls(checkout)]
     assert [Path(folder).name for folder in folders] == ["phase_1", "phase_2", "phase_1"]

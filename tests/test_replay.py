@@ -5,27 +5,17 @@ import json
 
 import numpy as np
 import pytest
-from pretraining_data import ROOMY, VOCAB_SIZE, instances, make_instance_arrays, write_dataset
+from pretraining_data import ROOMY, TINY, instances, make_instance_arrays, write_dataset, write_records
 
 from bert_tf.base.errors import UserError
 from bert_tf.batches.record_set import RecordSet
-from bert_tf.config import BertConfig, PretrainingConfig
+from bert_tf.config import PretrainingConfig
 from bert_tf.ranks.workers import Workers
-from bert_tf.records.writer import write_records
 from bert_tf.training.pretraining import PretrainingInputs, pretrain
 from bert_tf.training.replay import replay
 
-BERT = BertConfig(
-    vocab_size=VOCAB_SIZE,
-    hidden_size=16,
-    num_hidden_layers=1,
-    num_attention_heads=2,
-    intermediate_size=32,
-    max_position_embeddings=16,
-)
 
-
-def train(records, model_dir, bert_config=BERT, **changes):
+def train(records, model_dir, bert_config=TINY, **changes):
     config = PretrainingConfig(
         **{
             **dict(
@@ -97,7 +87,7 @@ def test_a_packed_update_gives_the_bits_that_were_logged(tmp_path):
     train(
         records,
         tmp_path / "run",
-        dataclasses.replace(BERT, max_position_embeddings=ROOMY.max_seq_length),
+        dataclasses.replace(TINY, max_position_embeddings=ROOMY.max_seq_length),
         packing=True,
         max_seq_length=ROOMY.max_seq_length,
         train_batch_size=2,

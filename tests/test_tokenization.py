@@ -16,7 +16,7 @@ from bert_tf.base.errors import UserError
 from bert_tf.text.basic_tokenizer import BasicTokenizer
 from bert_tf.text.tokenizer import open_tokenizer
 from bert_tf.text.vocabulary import check_casing, load_vocab
-from bert_tf.text.wordpiece import FullTokenizer, WordpieceTokenizer
+from bert_tf.text.wordpiece import FullTokenizer
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 LETTERS = string.ascii_letters + string.digits
@@ -195,9 +195,8 @@ def test_half_a_character_of_utf_16_is_a_character(vocab_file):
     assert FullTokenizer(vocab_file).tokenize("a\ud83d b \ude00.") == ["[UNK]", "b", "[UNK]", "."]
 
 
-def test_word_pieces_are_the_longest_that_fit():
-    vocab = {token: number for number, token in enumerate(VOCABULARY)}
-    tokenizer = WordpieceTokenizer(vocab)
+def test_word_pieces_are_the_longest_that_fit(vocab_file):
+    tokenizer = FullTokenizer(vocab_file)
     assert tokenizer.tokenize("unaffable running") == ["un", "##aff", "##able", "run", "##n", "##ing"]
     assert tokenizer.tokenize("abcd") == ["abc", "##d"]  # not ab ##cd: greedy from the left
     assert tokenizer.tokenize("ab€ ab") == ["[UNK]", "ab"]

@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-from pretraining_data import ROOMY, write_dataset
+from pretraining_data import ROOMY, TINY, write_dataset
 
 from bert_tf.base.errors import UserError
 from bert_tf.batches.record_set import RecordSet
-from bert_tf.config import BertConfig, PretrainingConfig
+from bert_tf.config import PretrainingConfig
 from bert_tf.interchange.initialise import check_same_vocabulary
 from bert_tf.interchange.weights import Weights
 from bert_tf.ranks.workers import Workers
@@ -29,20 +29,12 @@ from bert_tf.training.step import TrainStep
 
 ROOT = Path(__file__).resolve().parent.parent
 HOROVODRUN = shutil.which("horovodrun", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
-CONFIG = BertConfig(
-    vocab_size=40,
-    hidden_size=16,
-    num_hidden_layers=1,
-    num_attention_heads=2,
-    intermediate_size=32,
-    max_position_embeddings=16,
-)
 
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory):
     folder = write_dataset(tmp_path_factory.mktemp("records"))
-    (folder / "bert_config.json").write_text(CONFIG.to_json())
+    (folder / "bert_config.json").write_text(TINY.to_json())
     return folder
 
 
@@ -160,7 +152,7 @@ def test_killed_with_9_and_started_again_it_ends_with_the_same_bits(finished, da
 @pytest.fixture(scope="module")
 def roomy_dataset(tmp_path_factory):
     folder = write_dataset(tmp_path_factory.mktemp("roomy"), schema=ROOMY)
-    (folder / "bert_config.json").write_text(dataclasses.replace(CONFIG, max_position_embeddings=40).to_json())
+    (folder / "bert_config.json").write_text(dataclasses.replace(TINY, max_position_embeddings=40).to_json())
     return folder
 
 
@@ -266,7 +258,7 @@ def test_one_process_finishes_the_update_in_which_a_signal_comes_and_no_more(dat
         max_seq_length=16,
         max_predictions_per_seq=3,
     )
-    inputs = PretrainingInputs(CONFIG, None, RecordSet(str(dataset / "training"), "input_files"), None, None)
+    inputs = PretrainingInputs(TINY, None, RecordSet(str(dataset / "training"), "input_files"), None, None)
     assert pretrain(config, inputs, tmp_path, Workers()) is False
     assert os.listdir(tmp_path / "checkpoints") == ["ckpt-00000003"]
 
@@ -318,7 +310,7 @@ def test_mistakes_are_one_line_and_exit_2(dataset, tmp_path, changes, words):
 def test_a_refused_start_does_not_block_the_corrected_one(finished, dataset, tmp_path):
     """What is refused late, too: weights of another size are noticed when they are loaded."""
     other = tmp_path / "bert_config.json"
-    other.write_text(dataclasses.replace(CONFIG, intermediate_size=16).to_json())
+    other.write_text(dataclasses.replace(TINY, intermediate_size=16).to_json())
     flags = dict(num_train_steps=1, warmup_steps=0, init_checkpoint=finished[1])
     run(dataset, tmp_path / "run", expect=2, **{**flags, "init_checkpoint": "nowhere"})
     refused = run(dataset, tmp_path / "run", expect=2, bert_config_file=other, **flags)
@@ -341,13 +333,16 @@ def test_another_run_in_the_folder_is_refused_and_unharmed(finished, dataset):
     assert (weights(model_dir), (model_dir / "config.json").read_bytes()) == before
 
 
+def damage(file):
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+
+
 def test_damaged_record_in_mid_run_stops_with_its_name(tmp_path):
     folder = write_dataset(tmp_path / "data")
-    (folder / "bert_config.json").write_text(CONFIG.to_json())
-    victim = folder / "training" / "x_training_0.tfrecord"
-    data = bytearray(victim.read_bytes())
-    data[len(data) // 2] ^= 1
-    victim.write_bytes(data)
+    (folder / "bert_config.json").write_text(TINY.to_json())
+    damage(folder / "training" / "x_training_0.tfrecord")
     done = run(folder, tmp_path / "run", expect=2)
     assert "x_training_0.tfrecord: record " in done.stderr and " at byte " in done.stderr
     assert "Traceback" not in done.stderr
@@ -521,11 +516,8 @@ def test_two_ranks_then_one_then_two_again_see_the_same_examples(dataset, tmp_pa
 @pytest.mark.skipif(HOROVODRUN is None, reason="Horovod is not installed")
 def test_a_damaged_record_of_one_rank_stops_all_of_them(tmp_path):
     folder = write_dataset(tmp_path / "data")
-    (folder / "bert_config.json").write_text(CONFIG.to_json())
-    victim = folder / "training" / "x_training_1.tfrecord"
-    data = bytearray(victim.read_bytes())
-    data[len(data) // 2] ^= 1
-    victim.write_bytes(data)
+    (folder / "bert_config.json").write_text(TINY.to_json())
+    damage(folder / "training" / "x_training_1.tfrecord")
     process = launched(2, folder, tmp_path / "run")
     output, _ = process.communicate(timeout=300)
     assert process.returncode == 2 and "x_training_1.tfrecord: record " in output, output

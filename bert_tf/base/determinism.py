@@ -16,11 +16,9 @@ def make_deterministic(run_folder: Path, environ: MutableMapping[str, str] = os.
     On GPUs XLA chooses among matmul kernels by timing them. So each rank's choice is kept in the run folder
     (`keep_autotune_results`) and used when the run is started again.
     """
-    own, unfinished = _autotune_files(run_folder, environ)
+    known, unfinished = _autotune_files(run_folder, environ)
     options = ["--xla_gpu_deterministic_ops=true"]
-    # Runs of earlier versions have the second file, written by all ranks.
-    known = next((file for file in (own, run_folder / "xla_autotune_results.txt") if file.exists()), None)
-    if known:
+    if known.exists():
         options.append(f"--xla_gpu_load_autotune_results_from={known}")
     else:
         options.append(f"--xla_gpu_dump_autotune_results_to={unfinished}")

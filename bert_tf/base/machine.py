@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 from collections.abc import Mapping
@@ -23,20 +24,23 @@ def count_gpus(environ: Mapping[str, str]) -> int:
     visible = environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         return present
+    chosen = (entry.strip() for entry in visible.split(",") if entry.strip())
     # As CUDA reads it: an index below zero ends the list.
-    chosen = [entry.strip() for entry in visible.split(",") if entry.strip()]
-    if any(entry.startswith("-") for entry in chosen):
-        chosen = chosen[: next(i for i, entry in enumerate(chosen) if entry.startswith("-"))]
-    return min(present, len(chosen))
+    return min(present, len(list(itertools.takewhile(lambda entry: not entry.startswith("-"), chosen))))
 
 
 def list_gpus() -> list[str]:
     """One line with model and UUID for each GPU that nvidia-smi lists; none where there is no nvidia-smi."""
+    return [line for line in ask_nvidia_smi("-L") if line.startswith("GPU ")]
+
+
+def ask_nvidia_smi(*arguments: str) -> list[str]:
+    """The lines that nvidia-smi answers; none where there is none, or it fails."""
     try:
-        answer = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=60)
+        answer = subprocess.run(["nvidia-smi", *arguments], capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.TimeoutExpired):
         return []
-    return [line for line in answer.stdout.splitlines() if line.startswith("GPU ")]
+    return answer.stdout.splitlines()
 
 
 def count_cores(cgroups: Path = CGROUPS, membership: Path = Path("/proc/self/cgroup")) -> int:

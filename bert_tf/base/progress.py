@@ -14,12 +14,15 @@ from tqdm import tqdm
 PLAIN_LINE_INTERVAL_SECS = 10.0
 
 
+# Set by the launchers for the rank whose output, a pipe, they copy to a terminal of so many columns.
+COLUMNS_VARIABLE = "BERT_TF_TERMINAL_COLUMNS"
+
+
 def _has_terminal() -> bool:
-    """Whether stderr is a terminal that can hold a bar: tqdm hides it where no size is set."""
-    try:
-        return sys.stderr.isatty() and os.get_terminal_size(sys.stderr.fileno()).lines > 1
-    except OSError:
-        return False
+    """Whether stderr is shown at a terminal that can hold a bar: tqdm hides it where no size is set."""
+    with contextlib.suppress(OSError):
+        return os.get_terminal_size(sys.stderr.fileno()).lines > 1
+    return COLUMNS_VARIABLE in os.environ
 
 
 class Progress:
@@ -57,7 +60,8 @@ class Progress:
             unit_scale=unit == "B",
             initial=initial,
             disable=disable or not _has_terminal(),
-            dynamic_ncols=True,
+            ncols=int(os.environ[COLUMNS_VARIABLE]) if COLUMNS_VARIABLE in os.environ else None,
+            dynamic_ncols=COLUMNS_VARIABLE not in os.environ,
             **bar_options,
         )
 

@@ -23,6 +23,13 @@ def parse_whole(text: str) -> int:
     return int(text)
 
 
+def parse_count(text: str) -> int:
+    """Raises ValueError for what is no whole number, or a negative one."""
+    if parse_whole(text) < 0:
+        raise ValueError("must not be negative")
+    return parse_whole(text)
+
+
 def parse_number(text: str) -> float:
     """Raises ValueError for what is no decimal number; inf and nan are none."""
     if not _NUMBER.fullmatch(text):

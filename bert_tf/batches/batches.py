@@ -15,7 +15,7 @@ import concurrent.futures
 import functools
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import Callable, Generic, NamedTuple, TypeVar
+from typing import Callable, NamedTuple, TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -43,13 +43,6 @@ class Batch(NamedTuple):
     num_rows: int = 0  # of all ranks, including those that only fill the last micro-batch
 
 
-class _Part(NamedTuple):
-    """The records of a batch, and the function that makes rows of their features."""
-
-    ranges: list[RecordRange]
-    arrange: Callable[[Arrays], Arrays]  # [n, ...] -> [rows, ...]
-
-
 @functools.cache
 def _parser(schema: RecordSchema) -> Callable[[tf.Tensor], Features]:
     """Parses serialised records [n] of one schema; traced once."""
@@ -69,32 +62,16 @@ def _parser(schema: RecordSchema) -> Callable[[tf.Tensor], Features]:
     return parse
 
 
-class Batches(Generic[Item]):
-    """Iterates over batches that a thread reads, parses and masks ahead of the caller.
+def read_ahead(batches: Iterator[Item]) -> Iterator[Item]:
+    """The batches, which a thread reads, parses and masks ahead of the caller.
 
     The thread belongs to an executor, because Python waits for those at exit instead of killing them.
     """
-
-    def __init__(self, batches: Iterator[Item]):
-        self._batches = batches
-        self._pool = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="input")
-        self._ahead: collections.deque[concurrent.futures.Future] = collections.deque()
-        for _ in range(PREFETCHED_BATCHES):
-            self._read_one_more()
-
-    def __iter__(self) -> Iterator[Item]:
-        return self
-
-    def __next__(self) -> Item:
-        batch = self._ahead[0].result()
-        if batch is None:
-            raise StopIteration
-        self._ahead.popleft()
-        self._read_one_more()
-        return batch
-
-    def _read_one_more(self) -> None:
-        self._ahead.append(self._pool.submit(next, self._batches, None))
+    with concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="input") as thread:
+        ahead = collections.deque(thread.submit(next, batches, None) for _ in range(PREFETCHED_BATCHES))
+        while (batch := ahead.popleft().result()) is not None:
+            ahead.append(thread.submit(next, batches, None))
+            yield batch
 
 
 def parse_records(records: RecordSet, serialized: list[bytes], ranges: Sequence[RecordRange], mask_seed: int) -> Arrays:
@@ -112,39 +89,34 @@ def parse_records(records: RecordSet, serialized: list[bytes], ranges: Sequence[
     return features
 
 
-def _read_part(records: RecordSet, part: _Part, leading: tuple[int, ...], mask_seed: int, vocab_size: int) -> Features:
-    """The features of one batch, on the host, their rows reshaped to the `leading` dimensions.
+def _read(records: RecordSet, ranges: Sequence[RecordRange], mask_seed: int, vocab_size: int) -> Arrays:
+    """The features [n, ...] of the records, masked.
 
     Raises: UserError for a record that is damaged or does not fit the vocabulary.
     """
-    features = parse_records(records, records.read(part.ranges), part.ranges, mask_seed)
+    features = parse_records(records, records.read(ranges), ranges, mask_seed)
     largest_id = max(features["input_ids"].max(), features["masked_lm_ids"].max())
     if largest_id >= vocab_size:
         raise UserError(
             f"the records hold token id {largest_id}, but the model's vocabulary has only "
             f"{vocab_size} pieces; use the vocabulary the records were made with"
         )
-    with tf.device("/CPU:0"):
-        return {
-            name: tf.constant(value.reshape(*leading, *value.shape[1:]))
-            for name, value in part.arrange(features).items()
-        }
+    return features
 
 
-def _weighted(example_weights: np.ndarray) -> Callable[[Arrays], Arrays]:
+def _weighted(features: Arrays, example_weights: np.ndarray) -> Arrays:
     """One instance per row, each with the weight with which it counts."""
-
-    def arrange(features: Arrays) -> Arrays:
-        return {
-            **features,
-            "masked_lm_weights": features["masked_lm_weights"] * example_weights[:, np.newaxis],
-            "example_weights": example_weights,
-        }
-
-    return arrange
+    weights = features["masked_lm_weights"] * example_weights[:, np.newaxis]
+    return {**features, "masked_lm_weights": weights, "example_weights": example_weights}
 
 
-def _packed_part(records: RecordSet, ranges: Sequence[RecordRange], rows: np.ndarray, num_rows: int) -> _Part:
+def _read_packed(
+    records: RecordSet,
+    ranges: Sequence[RecordRange],
+    rows: np.ndarray,
+    num_rows: int,
+    read: Callable[[Sequence[RecordRange]], Arrays],
+) -> Arrays:
     """The instances in `rows` [r, K], given by their positions in `ranges`, laid out in `num_rows` rows.
 
     Rows past the r given ones stay empty.
@@ -160,13 +132,16 @@ def _packed_part(records: RecordSet, ranges: Sequence[RecordRange], rows: np.nda
         )
         for number, before_end in zip(of, ends[of] - wanted)
     ]
+    features = read(own)
+    records.check_lengths(features["input_mask"], own)
+    features = {name: values[: len(places.row_N)] for name, values in features.items()}
+    return lay_out(features, places, num_rows, records.predictions_per_packed_row)
 
-    def arrange(features: Arrays) -> Arrays:
-        records.check_lengths(features["input_mask"], own)
-        features = {name: values[: len(places.row_N)] for name, values in features.items()}
-        return lay_out(features, places, num_rows, records.predictions_per_packed_row)
 
-    return _Part(own, arrange)
+def _to_tensors(features: Arrays, *leading: int) -> Features:
+    """The features on the host, their rows reshaped to the `leading` dimensions."""
+    with tf.device("/CPU:0"):
+        return {name: tf.constant(value.reshape(*leading, *value.shape[1:])) for name, value in features.items()}
 
 
 def training_batches(
@@ -177,7 +152,7 @@ def training_batches(
     first_batch: int,
     vocab_size: int,
     packing: bool = False,
-) -> Batches[Batch]:
+) -> Iterator[Batch]:
     """One rank's (`split`) batches, for update `first_batch` and all later ones, without end.
 
     Update u holds positions [u*G, (u+1)*G) of the order, G = A * B * ranks; a rank's rows are
@@ -186,6 +161,7 @@ def training_batches(
     """
     micro_batch_size, num_accumulation_steps, num_ranks, rank = split
     per_rank = split.rows_per_rank
+    read = functools.partial(_read, records, mask_seed=order.seed, vocab_size=vocab_size)
 
     def batches() -> Iterator[Batch]:
         for number in itertools.count(first_batch):
@@ -198,22 +174,21 @@ def training_batches(
                 rows = best_fit(lengths, records.schema.max_seq_length)
                 num_micro_batches = -(-len(rows) // (micro_batch_size * num_ranks))
                 own_rows = num_micro_batches * micro_batch_size
-                part = _packed_part(records, ranges, rows[rank * own_rows : (rank + 1) * own_rows], per_rank)
+                features = _read_packed(records, ranges, rows[rank * own_rows : (rank + 1) * own_rows], per_rank, read)
                 num_tokens = int(lengths.sum())
             else:
-                ranges = order.ranges(start + rank * per_rank, per_rank)
-                part = _Part(ranges, _weighted(np.ones([per_rank], np.float32)))
-            features = _read_part(records, part, (num_accumulation_steps, micro_batch_size), order.seed, vocab_size)
-            if not packing:
+                read_features = read(order.ranges(start + rank * per_rank, per_rank))
+                features = _weighted(read_features, np.ones([per_rank], np.float32))
                 num_tokens = num_ranks * int(np.count_nonzero(features["input_mask"]))
-            yield Batch(features, num_micro_batches, num_tokens, own_rows * num_ranks)
+            tensors = _to_tensors(features, num_accumulation_steps, micro_batch_size)
+            yield Batch(tensors, num_micro_batches, num_tokens, own_rows * num_ranks)
 
-    return Batches(batches())
+    return read_ahead(batches())
 
 
 def evaluation_batches(
     records: RecordSet, *, batch_size: int, max_batches: int, rank: int, num_ranks: int, vocab_size: int
-) -> Batches[Features]:
+) -> Iterator[Features]:
     """One rank's batches of a single pass over the records in file order; yields features [B, ...].
 
     All ranks get the same number of batches; rows past the end repeat the first record with weight 0.
@@ -230,7 +205,8 @@ def evaluation_batches(
             weights = np.zeros([batch_size], np.float32)
             weights[:num_real] = 1.0
             filling = records.ranges_in_file_order(0, 1) * (batch_size - num_real)
-            part = _Part(records.ranges_in_file_order(first, num_real) + filling, _weighted(weights))
-            yield _read_part(records, part, (batch_size,), records.random_seed, vocab_size)
+            ranges = records.ranges_in_file_order(first, num_real) + filling
+            features = _weighted(_read(records, ranges, records.random_seed, vocab_size), weights)
+            yield _to_tensors(features, batch_size)
 
-    return Batches(batches())
+    return read_ahead(batches())

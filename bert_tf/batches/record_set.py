@@ -20,7 +20,7 @@ from bert_tf.base.progress import Progress
 from bert_tf.batches.data_order import RecordRange
 from bert_tf.batches.masking import Masker, MaskingRules, VocabularyIds
 from bert_tf.batches.packing import predictions_per_row
-from bert_tf.records.index import INDEX_SUFFIX, RecordIndex, load_index, open_index
+from bert_tf.records.index import INDEX_SUFFIX, RecordIndex, index_path, load_index, open_index
 from bert_tf.records.reader import RecordFile, describe
 from bert_tf.records.schema import RecordSchema
 from bert_tf.records.tfrecord import UNPACKED_SUFFIX
@@ -63,21 +63,8 @@ def find_shards(patterns: str, argument: str) -> list[Path]:
     return found
 
 
-def make_missing_indexes(patterns: str, argument: str) -> None:
-    """Makes missing indexes and unpacks GZIP shards. One rank calls it before the other ranks open the shards.
-
-    Raises: UserError as `find_shards` and `load_index` do.
-    """
-    paths = find_shards(patterns, argument)
-    if missing := [path for path in paths if open_index(path) is None]:
-        for path in Progress(missing, unit="shards", description="making indexes"):
-            load_index(path)
-    for path in paths:
-        load_index(path)  # remakes an index that does not fit its shard
-
-
 class RecordSet:
-    """Shards of pre-training records with their manifest.
+    """Shards of pre-training records with their manifest. Missing indexes are made (`load_index`).
 
     Attributes:
       files: the shards.
@@ -93,7 +80,9 @@ class RecordSet:
     def __init__(self, patterns: str, argument: str):
         self.files = find_shards(patterns, argument)
         self.patterns = ",".join(str(Path(part.strip()).absolute()) for part in patterns.split(",") if part.strip())
-        indexes = list(map(load_index, self.files))
+        has_all = all(index_path(path).exists() for path in self.files)
+        shown = Progress(self.files, unit="shards", description="making indexes", disable=has_all)
+        indexes = [load_index(path) for path in shown]
         self.records_per_file = [index.num_records for index in indexes]
         # Indexes that could not be stored; stored ones are opened when needed.
         self._unstored = {number: index for number, index in enumerate(indexes) if not index.is_stored}
@@ -173,28 +162,22 @@ class RecordSet:
 
     def ranges_in_file_order(self, start: int, count: int) -> list[RecordRange]:
         """The records at places [start, start + count) of all shards, one after the other."""
-        ends = np.cumsum(self.records_per_file)
         found: list[RecordRange] = []
         while count > 0:
-            file = int(np.searchsorted(ends, start, side="right"))
-            taken = min(count, int(ends[file]) - start)
-            found.append(RecordRange(file, self.records_per_file[file] - (int(ends[file]) - start), taken))
+            file = int(np.searchsorted(self._first_records, start, side="right")) - 1
+            first = start - int(self._first_records[file])
+            taken = min(count, self.records_per_file[file] - first)
+            found.append(RecordRange(file, first, taken))
             start, count = start + taken, count - taken
         return found
 
     def name(self, ranges: Sequence[RecordRange]) -> list[str]:
-        """The ranges' files and record numbers (from 0) for messages; adjoining ranges are joined."""
-        names: list[str] = []
-        start = 0
-        for place, record_range in enumerate(ranges):
-            following = ranges[place + 1] if place + 1 < len(ranges) else None
-            end = record_range.first + record_range.num_records
-            if following and (following.file, following.first) == (record_range.file, end):
-                continue
-            first, last = ranges[start].first, end - 1
-            names.append(f"{self.files[record_range.file]} {first}" + (f" to {last}" if last > first else ""))
-            start = place + 1
-        return names
+        """The ranges' files and record numbers (from 0), for messages."""
+        return [
+            f"{self.files[part.file]} {part.first}"
+            + (f" to {part.first + part.num_records - 1}" if part.num_records > 1 else "")
+            for part in ranges
+        ]
 
     @property
     def predictions_per_packed_row(self) -> int:

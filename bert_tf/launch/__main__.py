@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import Callable, NamedTuple
 
 from bert_tf.base.errors import exit_on_user_error
@@ -21,8 +22,8 @@ class Launcher(NamedTuple):
 
 LAUNCHERS: dict[str, Launcher] = {
     "pretraining_lamb": Launcher(lamb.ARGUMENTS, lamb.launch),
-    "pretraining_lamb_phase1": Launcher(lamb.ARGUMENTS, lamb.launch_phase1),
-    "pretraining_lamb_phase2": Launcher(lamb.ARGUMENTS, lamb.launch_phase2),
+    "pretraining_lamb_phase1": Launcher(lamb.ARGUMENTS, partial(lamb.launch, only="phase_1")),
+    "pretraining_lamb_phase2": Launcher(lamb.ARGUMENTS, partial(lamb.launch, only="phase_2")),
     "pretraining_adam": Launcher(adam.ARGUMENTS, adam.launch),
     "squad": Launcher(squad.ARGUMENTS, squad.launch),
     "squad_inference": Launcher(squad.INFERENCE_ARGUMENTS, squad.launch_inference),

@@ -47,5 +47,4 @@ def launch(typed: Sequence[str], environment: LaunchEnvironment) -> int:
         values["train_steps"],
     )
     check_warmup(phase, "warmup_steps (position 7)")
-    recipe = Recipe("adam", "adamw", ARGUMENTS, typed, values, [phase], f"gbs{phase.global_batch_size}")
-    return recipe.launch(environment)
+    return Recipe("adam", "adamw", ARGUMENTS, typed, values, [phase]).launch(environment)

@@ -98,9 +98,6 @@ def parse_arguments(arguments: Sequence[Argument], typed: Sequence[str]) -> Valu
 
 
 def describe_arguments(arguments: Sequence[Argument], typed: Sequence[str]) -> list[str]:
-    return [
-        f"{argument.name} = {typed[position]}"
-        if position < len(typed)
-        else f"{argument.name} = {argument.default} (default)"
-        for position, argument in enumerate(arguments)
-    ]
+    """A line for each argument with the text that was typed, or its default."""
+    shown = [*typed, *(f"{argument.default} (default)" for argument in arguments[len(typed) :])]
+    return [f"{argument.name} = {text}" for argument, text in zip(arguments, shown)]

@@ -13,7 +13,7 @@ from typing import Any, Callable
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.machine import count_cores, count_gpus
-from bert_tf.base.values import parse_switch, parse_whole
+from bert_tf.base.values import parse_count, parse_switch
 from bert_tf.launch import launchers
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -32,12 +32,12 @@ class LaunchEnvironment:
 
     def __init__(self, environ: Mapping[str, str]):
         self.environ = environ
-        self._switched_on = [name for name in SWITCHES if self._is_on(name)]
+        self._switched_on = [name for name in SWITCHES if self._parsed(name, parse_switch)]
         self.data_dir = self.path("DATA_DIR", self.path("BERT_PREP_WORKING_DIR", CHECKOUT / "data"))
         self.is_dry_run = self.is_set("DRY_RUN")
         self.may_change = self.is_set("CONTINUE_WITH_CHANGES")
         self.init_checkpoint = os.path.abspath(environ["INIT_CHECKPOINT"]) if environ.get("INIT_CHECKPOINT") else None
-        self.max_eval_steps = self._count("MAX_EVAL_STEPS")
+        self.max_eval_steps = self._parsed("MAX_EVAL_STEPS", parse_count)
         device = environ.get("DEVICE") or "auto"
         if device not in ("auto", "cpu"):
             raise UserError(f"DEVICE={device}: must be auto or cpu")
@@ -48,23 +48,13 @@ class LaunchEnvironment:
         """Whether one of `SWITCHES` is on."""
         return name in self._switched_on
 
-    def _is_on(self, name: str) -> bool:
+    def _parsed(self, name: str, parse: Callable[[str], Any]) -> Any:
+        """The value of a variable; None where it is not set or empty."""
         text = self.environ.get(name, "")
         try:
-            return bool(text) and parse_switch(text)
+            return parse(text) if text else None
         except ValueError as error:
             raise UserError(f"{name}={text}: {error}") from None
-
-    def _count(self, name: str) -> int | None:
-        """The number that a variable holds, None where it is not set or empty."""
-        text = self.environ.get(name, "")
-        try:
-            value = parse_whole(text) if text else None
-        except ValueError as error:
-            raise UserError(f"{name}={text}: {error}") from None
-        if value is not None and value < 0:
-            raise UserError(f"{name}={text}: must not be negative")
-        return value
 
     def extra_flags(self, switches: Sequence[str]) -> list[str]:
         """The flags for those of `switches` that are on (--packing for PACKING), and --device=cpu for DEVICE=cpu."""

@@ -35,34 +35,28 @@ def make_phases(values: Values) -> list[Phase]:
     Raises:
       UserError: a phase has no update, or a warm-up that is longer than it.
     """
-    first_batch = rows_in(values["train_batch_size_phase1"]) * values["num_accumulation_phase1"]
-    second_batch = rows_in(values["train_batch_size_phase2"]) * values["num_accumulation_steps_phase2"]
-    steps = values["train_steps"]
-    num_ranks = values["num_gpus"]
+    steps, num_ranks = values["train_steps"], values["num_gpus"]
+    accumulations = (values["num_accumulation_phase1"], values["num_accumulation_steps_phase2"])
+    first_batch, second_batch = (
+        rows_in(values[f"train_batch_size_phase{number}"]) * accumulation
+        for number, accumulation in enumerate(accumulations, 1)
+    )
     phases = [
         Phase(
-            "phase_1",
-            128,
-            20,
-            values["train_batch_size_phase1"],
-            values["num_accumulation_phase1"],
+            f"phase_{number}",
+            *lengths,
+            values[f"train_batch_size_phase{number}"],
+            accumulations[number - 1],
             num_ranks,
-            values["learning_rate_phase1"],
-            values["warmup_steps_phase1"],
-            steps * 9 // 10,
-        ),
-        Phase(
-            "phase_2",
-            512,
-            80,
-            values["train_batch_size_phase2"],
-            values["num_accumulation_steps_phase2"],
-            num_ranks,
-            values["learning_rate_phase2"],
-            values["warmup_steps_phase2"],
-            steps // 10 * first_batch // second_batch,
-            starts_after="phase_1",
-        ),
+            values[f"learning_rate_phase{number}"],
+            values[f"warmup_steps_phase{number}"],
+            num_updates,
+            starts_after,
+        )
+        for number, lengths, num_updates, starts_after in (
+            (1, (128, 20), steps * 9 // 10, None),
+            (2, (512, 80), steps // 10 * first_batch // second_batch, "phase_1"),
+        )
     ]
     for number, phase in enumerate(phases, 1):
         if phase.num_updates < 1:
@@ -90,14 +84,4 @@ def parse(typed: Sequence[str]) -> Values:
 def launch(typed: Sequence[str], environment: LaunchEnvironment, only: str | None = None) -> int:
     """Both phases, or one of them; returns the ranks' exit code."""
     values = parse(typed)
-    phases = make_phases(values)
-    batches = "_".join(f"gbs{number}{phase.global_batch_size}" for number, phase in enumerate(phases, 1))
-    return Recipe("lamb", "lamb", ARGUMENTS, typed, values, phases, batches).launch(environment, only)
-
-
-def launch_phase1(typed: Sequence[str], environment: LaunchEnvironment) -> int:
-    return launch(typed, environment, only="phase_1")
-
-
-def launch_phase2(typed: Sequence[str], environment: LaunchEnvironment) -> int:
-    return launch(typed, environment, only="phase_2")
+    return Recipe("lamb", "lamb", ARGUMENTS, typed, values, make_phases(values)).launch(environment, only)

@@ -30,6 +30,7 @@ from typing import Any
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.machine import count_cores
+from bert_tf.base.progress import COLUMNS_VARIABLE
 from bert_tf.base.signals import STOP_SIGNALS, STOPPED_EXIT_CODE
 from bert_tf.launch.rank import FORWARDED_SIGNALS, LAUNCHER_VARIABLE, POLL_SECS, shell_code, start_child
 
@@ -150,20 +151,12 @@ def launcher_command(launcher: str, num_ranks: int, num_per_node: int, variables
             "--cpu-bind=none",
         ]
     command = ["mpirun", "-np", str(num_ranks)]
-    if "Open MPI" in _output_of(["mpirun", "--version"]):
+    if "Open MPI" in subprocess.run(["mpirun", "--version"], capture_output=True, text=True).stdout:
         command += ["--oversubscribe", "--bind-to", "none", "--map-by", "slot"]
         if os.geteuid() == 0:
             command.append("--allow-run-as-root")
         command += [part for name in variables for part in ("-x", name)]
     return command
-
-
-def _output_of(command: Sequence[str]) -> str:
-    try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return answer.stdout + answer.stderr
 
 
 def serve_addresses() -> int:
@@ -208,7 +201,7 @@ def run(job: Job) -> int:
         variables[LAUNCHER_VARIABLE] = str(os.getpid())
     environment = {**os.environ, **variables}
     if sys.stdout.isatty() and sys.stderr.isatty():
-        environment["BERT_TF_TERMINAL_COLUMNS"] = str(shutil.get_terminal_size().columns)
+        environment[COLUMNS_VARIABLE] = str(shutil.get_terminal_size().columns)
     wrapper = [sys.executable, "-m", "bert_tf.launch.rank", str(folder), str(job.num_ranks)]
     program = [*job.command, *([] if job.launcher == "none" else ["--use_horovod"])]
     passed_on = [*variables, *(name for name in ("PATH", "PYTHONPATH") if name in os.environ)]

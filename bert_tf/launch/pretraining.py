@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import read_json_object, write_text
+from bert_tf.base.files import read_json_object
 from bert_tf.launch import launchers
 from bert_tf.launch.arguments import Argument, Values, describe_arguments
 from bert_tf.launch.environment import (
@@ -25,11 +25,13 @@ from bert_tf.launch.environment import (
 )
 from bert_tf.launch.prepared_data import Prepared, choose_prepared
 from bert_tf.memory.plan import AUTO, check_unpacked
+from bert_tf.run.run_folder import CONFIG, describe_differences, write_whole
 
 # Switches that are passed on as flags of run_pretraining.py.
 EXTRAS = ("CONTINUE_WITH_CHANGES", "PACKING", "RECOMPUTE")
 # The largest ever published is 90,112; a number beyond this is mistyped.
 MAX_GLOBAL_BATCH_SIZE = 1_000_000
+PLAN, WAY_OUT = "plan.json", "set RESULTS_DIR to another folder"
 _CHECKPOINT = re.compile(r"ckpt-(\d{8,})")
 
 
@@ -90,102 +92,97 @@ class Phase:
         return [f"{name}{suffix} = {value}" for name, value in lines.items()]
 
 
+@dataclasses.dataclass(frozen=True)
 class Recipe:
-    """A recipe with its arguments, and the phases that follow from them.
+    """A recipe with its arguments, and the phases that follow from them."""
 
-    Args:
-      name: part of the folder's name.
-      optimizer_type: of run_pretraining.py.
-      arguments, typed: the positional arguments, and the texts typed for the first of them.
-      values: of all arguments, typed or default.
-      phases: in their order.
-      batches: the global batches, part of the folder's name.
-    """
+    name: str  # part of the folder's name
+    optimizer_type: str  # of run_pretraining.py
+    arguments: Sequence[Argument]
+    typed: Sequence[str]  # texts for the first of the arguments
+    values: Values  # of all arguments, typed or default
+    phases: Sequence[Phase]  # in their order
 
-    def __init__(
-        self,
-        name: str,
-        optimizer_type: str,
-        arguments: Sequence[Argument],
-        typed: Sequence[str],
-        values: Values,
-        phases: Sequence[Phase],
-        batches: str,
-    ):
-        self._optimizer_type, self._arguments, self._typed = optimizer_type, arguments, typed
-        self._values, self._phases = values, phases
-        self._name = f"tf_bert_pretraining_{name}_{values['bert_model']}_{values['precision']}_{batches}"
+    @property
+    def default_folder(self) -> Path:
+        model, precision = self.values["bert_model"], self.values["precision"]
+        numbers = range(1, len(self.phases) + 1) if len(self.phases) > 1 else [""]
+        batches = "_".join(f"gbs{number}{phase.global_batch_size}" for number, phase in zip(numbers, self.phases))
+        return CHECKOUT / "results" / f"tf_bert_pretraining_{self.name}_{model}_{precision}_{batches}"
 
     def launch(self, environment: LaunchEnvironment, only: str | None = None) -> int:
         """Runs the phases, or the one that is called `only`; returns the ranks' exit code."""
-        folder = environment.path("RESULTS_DIR", CHECKOUT / "results" / self._name)
-        num_ranks = self._values["num_gpus"]
-        packing = environment.is_set("PACKING")
+        folder = environment.path("RESULTS_DIR", self.default_folder)
         self._show_plan(environment, folder)
-        environment.check_num_gpus(num_ranks)
-        wanted = [phase for phase in self._phases if only in (None, phase.name)]
+        environment.check_num_gpus(self.values["num_gpus"])
+        wanted = [phase for phase in self.phases if only in (None, phase.name)]
         for phase in wanted:
-            check_unpacked(phase.train_batch_size, packing)
-
-        def prepare():
-            dataset = environment.environ.get("DATASET") or None
-            data = choose_prepared(
-                environment.data_dir,
-                dataset,
-                [(phase.max_seq_length, phase.max_predictions_per_seq) for phase in wanted],
-            )
-            launcher = launchers.choose_launcher(num_ranks, environment.environ)
-            show([f"dataset = {data[0].dataset}", f"launcher = {launcher}"])
-            if not all(records.has_test for records in data):
-                show(["evaluation = none, because the dataset has no test split"])
-            if environment.init_checkpoint:
-                check_init_checkpoint(Path(environment.init_checkpoint))
-            plan = {
-                **self._values,
-                "dataset": data[0].dataset,
-                "init_checkpoint": environment.init_checkpoint,
-                "packing": packing or None,
-            }
-            if not environment.may_change and any(
-                (folder / phase.name / "config.json").exists() for phase in self._phases
-            ):
-                check_same_plan(folder, plan)
-            return data, launcher, plan
-
+            check_unpacked(phase.train_batch_size, environment.is_set("PACKING"))
         if environment.is_dry_run:
-            return end_dry_run(prepare)
+            return end_dry_run(lambda: self._prepare(wanted, environment, folder))
         check_tensorflow()
-        data, launcher, plan = prepare()
+        data, launcher, plan = self._prepare(wanted, environment, folder)
         self._check_start(wanted[0], folder)
-        write_plan(folder, plan)
+        write_whole(folder / PLAN, json.dumps(plan, indent=2) + "\n", WAY_OUT)
         for phase, records in zip(wanted, data):
             run_folder = folder / phase.name
             if is_finished(phase, run_folder) and (is_evaluated(phase, run_folder) or not records.has_test):
                 show([f"{phase.title}: finished already, {shown(run_folder)}"])
                 continue
             command = self._command(phase, records, folder, environment)
-            code = run_program(phase.title, command, num_ranks, launcher, environment, run_folder / "logs")
+            code = run_program(
+                phase.title, command, self.values["num_gpus"], launcher, environment, run_folder / "logs"
+            )
             if code:
                 return code
-        write_joint_report(folder, [folder / phase.name for phase in self._phases])
+        write_joint_report(folder, [folder / phase.name for phase in self.phases])
         return 0
 
+    def _prepare(
+        self, wanted: Sequence[Phase], environment: LaunchEnvironment, folder: Path
+    ) -> tuple[list[Prepared], str, dict[str, Any]]:
+        """The records of the `wanted` phases, the launcher, and what must not change while they run.
+
+        Raises:
+          UserError: something is missing, or the run in `folder` was started with other values.
+        """
+        data = choose_prepared(
+            environment.data_dir,
+            environment.environ.get("DATASET") or None,
+            [(phase.max_seq_length, phase.max_predictions_per_seq) for phase in wanted],
+        )
+        launcher = launchers.choose_launcher(self.values["num_gpus"], environment.environ)
+        show([f"dataset = {data[0].dataset}", f"launcher = {launcher}"])
+        if not all(records.has_test for records in data):
+            show(["evaluation = none, because the dataset has no test split"])
+        if environment.init_checkpoint:
+            check_init_checkpoint(Path(environment.init_checkpoint))
+        plan = {
+            **self.values,
+            "dataset": data[0].dataset,
+            "init_checkpoint": environment.init_checkpoint,
+            "packing": environment.is_set("PACKING") or None,
+        }
+        if not environment.may_change and any((folder / phase.name / CONFIG).exists() for phase in self.phases):
+            check_same_plan(folder, plan)
+        return data, launcher, plan
+
     def _show_plan(self, environment: LaunchEnvironment, folder: Path) -> None:
-        show(describe_arguments(self._arguments, self._typed))
-        for phase in self._phases:
-            show(phase.describe("_" + phase.name.replace("_", "") if len(self._phases) > 1 else ""))
+        show(describe_arguments(self.arguments, self.typed))
+        for phase in self.phases:
+            show(phase.describe("_" + phase.name.replace("_", "") if len(self.phases) > 1 else ""))
         show(
             [
-                f"sequences_in_all = {sum(phase.num_sequences for phase in self._phases)}",
+                f"sequences_in_all = {sum(phase.num_sequences for phase in self.phases)}",
                 f"init_checkpoint = {environment.init_checkpoint or 'none (random weights)'}",
                 f"packing = {str(environment.is_set('PACKING')).lower()}",
-                f"device = {environment.describe_device(self._values['num_gpus'])}",
+                f"device = {environment.describe_device(self.values['num_gpus'])}",
                 f"results_dir = {shown(folder)}",
             ]
         )
 
     def _check_start(self, phase: Phase, folder: Path) -> None:
-        earlier = next((other for other in self._phases if other.name == phase.starts_after), None)
+        earlier = next((other for other in self.phases if other.name == phase.starts_after), None)
         if earlier and not is_finished(earlier, folder / earlier.name):
             raise UserError(
                 f"{phase.title} starts from the end of {earlier.title}, which "
@@ -194,7 +191,7 @@ class Recipe:
             )
 
     def _command(self, phase: Phase, data: Prepared, folder: Path, environment: LaunchEnvironment) -> list[str]:
-        values, run_folder = self._values, folder / phase.name
+        values, run_folder = self.values, folder / phase.name
         flags: dict[str, Any] = {
             "bert_model": values["bert_model"],
             "input_files": data.training,
@@ -202,7 +199,7 @@ class Recipe:
             **phase.split_flags,
             "eval_batch_size": values["eval_batch_size"],
             "learning_rate": phase.learning_rate,
-            "optimizer_type": self._optimizer_type,
+            "optimizer_type": self.optimizer_type,
             "num_train_steps": phase.num_updates,
             "warmup_steps": phase.warmup_steps,
             "save_checkpoint_steps": values["save_checkpoint_steps"],
@@ -238,37 +235,19 @@ def check_init_checkpoint(path: Path) -> None:
 
 
 def check_same_plan(folder: Path, plan: Mapping[str, Any]) -> None:
-    """Compares `plan` with that of the run in `folder`, if there is one.
-
-    Raises:
-      UserError: it was started with other values; names each difference.
-    """
-    file = folder / "plan.json"
+    """Raises `UserError` where the run in `folder`, if there is one, was started with another plan."""
+    file = folder / PLAN
     if not file.exists():
         return
     way_out = "delete it, and the run goes on if its settings are the same"
     earlier = read_json_object(file, way_out)
     if not earlier:
         raise UserError(f"{file} is empty; {way_out}")
-    differences = [
-        f"{name}: {earlier.get(name)!r} there, {plan.get(name)!r} now"
-        for name in {**earlier, **plan}
-        if earlier.get(name) != plan.get(name)
-    ]
-    if differences:
+    if differences := describe_differences(earlier, plan):
         raise UserError(
-            f"{folder} holds a run with other arguments ({'; '.join(differences)}); use the same again, "
+            f"{folder} holds a run with other arguments ({differences}); use the same again, "
             "another RESULTS_DIR, or CONTINUE_WITH_CHANGES=1 to go on with the new ones"
         )
-
-
-def write_plan(folder: Path, plan: Mapping[str, Any]) -> None:
-    try:
-        write_text(folder / "plan.json", json.dumps(plan, indent=2) + "\n")
-    except OSError as error:
-        raise UserError(
-            f"{folder} cannot be written to ({error.strerror}); set RESULTS_DIR to another folder"
-        ) from None
 
 
 def is_finished(phase: Phase, run_folder: Path) -> bool:

@@ -7,25 +7,22 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import fcntl
 import io
 import os
 import platform
-import pty
 import re
 import select
 import signal
-import struct
 import subprocess
 import sys
-import termios
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bert_tf.base.files import write_text
 from bert_tf.base.machine import rank_number
+from bert_tf.base.progress import COLUMNS_VARIABLE
 from bert_tf.base.signals import STOPPED_EXIT_CODE
 from bert_tf.ranks import rendezvous
 
@@ -62,23 +59,20 @@ def main(argv: Sequence[str]) -> int:
     for forwarded in FORWARDED_SIGNALS:
         signal.signal(forwarded, forward)
     write_text(pid_file, f"{os.getpid()} {platform.node()}")
-    columns = os.environ.pop("BERT_TF_TERMINAL_COLUMNS", None)
+    if rank:
+        os.environ.pop(COLUMNS_VARIABLE, None)  # the terminal shows only what rank 0 prints
     if num_ranks > 1:
         os.environ[rendezvous.VARIABLE] = f"{rank} {num_ranks} {folder.absolute()}"
-    with (
-        open(folder / f"rank_{rank}.log", "wb", buffering=0) as log,
-        _ends_of_output(columns if rank == 0 else None) as (reader, writer),
-    ):
-        child = start_child(command, writer, os.environ, signal.SIGKILL)
-        os.close(writer)
+    with open(folder / f"rank_{rank}.log", "wb", buffering=0) as log:
+        child = start_child(command, subprocess.PIPE, os.environ, signal.SIGKILL)
         for number in received:
             child.send_signal(number)
         threading.Thread(target=_end_after_others, args=(child, folder), daemon=True).start()
-        _copy_until_end(reader, log, child)
+        _copy_until_end(log, child)
         code = shell_code(child.wait())
     if code - 128 in received and code - 128 != signal.SIGINT:
         code = STOPPED_EXIT_CODE  # killed by the signal before it handled it, when there was nothing to save yet
-    _note_exit(folder, rank, code)
+    write_text(folder / f"rank_{rank}.exit", f"{code} {time.time()}")
     _wait_for_others(folder, num_ranks, code)
     for file in (pid_file, rendezvous.arrival_file(folder, rank)):
         file.unlink(missing_ok=True)
@@ -107,16 +101,10 @@ def slurm_place(environ: Mapping[str, str]) -> dict[str, str]:
 
 def start_child(command: Sequence[str], output, environment: Mapping[str, str], death_signal: int) -> subprocess.Popen:
     """A child in a session of its own, which gets `death_signal` if this process is killed."""
-    try:
-        libc = ctypes.CDLL(None)
-    except OSError:
-        libc = None
-
-    parent = os.getpid()
+    libc, parent = ctypes.CDLL(None), os.getpid()
 
     def ask_for_signal() -> None:
-        if libc is not None and hasattr(libc, "prctl"):
-            libc.prctl(1, death_signal)  # PR_SET_PDEATHSIG
+        libc.prctl(1, death_signal)  # PR_SET_PDEATHSIG
         if os.getppid() != parent:  # the parent was killed before the call above, which then has no effect
             os._exit(128 + signal.SIGKILL)
 
@@ -136,34 +124,18 @@ def shell_code(code: int) -> int:
     return code if code >= 0 else 128 - code
 
 
-@contextlib.contextmanager
-def _ends_of_output(columns: str | None) -> Iterator[tuple[int, int]]:
-    """Where a rank's output is read, and where it writes: a pseudo-terminal for the bar of rank 0, else a pipe."""
-    if columns is None:
-        reader, writer = os.pipe()
-    else:
-        reader, writer = pty.openpty()
-        fcntl.ioctl(writer, termios.TIOCSWINSZ, struct.pack("4H", 24, int(columns), 0, 0))
-    try:
-        yield reader, writer
-    finally:
-        os.close(reader)
-
-
-def _copy_until_end(reader: int, log: io.FileIO, child: subprocess.Popen) -> None:
+def _copy_until_end(log: io.FileIO, child: subprocess.Popen) -> None:
+    """Copies the child's output, until it has ended and all is read; its own children may live longer."""
+    assert child.stdout
+    reader = child.stdout.fileno()
     while True:
         ended = child.poll() is not None
         ready, _, _ = select.select([reader], [], [], 0 if ended else POLL_SECS)
-        if ready:
-            try:
-                text = os.read(reader, 1 << 16)
-            except OSError:  # EIO: the other end of a pseudo-terminal is closed
-                return
-            if not text:
-                return
+        text = os.read(reader, 1 << 16) if ready else b""
+        if text:
             with contextlib.suppress(OSError):  # a full disk, which the rank notices by itself
                 log.write(_NOISE.sub(b"", text))
-        elif ended:
+        elif ready or ended:
             return
 
 
@@ -187,10 +159,6 @@ def _is_running(process: str) -> bool:
     except OSError:
         return False
     return state != "Z"
-
-
-def _note_exit(folder: Path, rank: int, code: int) -> None:
-    write_text(folder / f"rank_{rank}.exit", f"{code} {time.time()}")
 
 
 def _wait_for_others(folder: Path, num_ranks: int, code: int) -> None:

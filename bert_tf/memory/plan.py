@@ -15,13 +15,12 @@ from __future__ import annotations
 import dataclasses
 import os
 import resource
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Callable, NamedTuple
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.machine import count_gpus
+from bert_tf.base.machine import ask_nvidia_smi, count_gpus
 from bert_tf.config import BatchSplit, BertConfig, compute_dtype
 
 GIB = 1 << 30
@@ -189,16 +188,8 @@ def _cards() -> list[float]:
     """Bytes of each GPU, where any may be used."""
     if not count_gpus(os.environ):
         return []
-    try:
-        answer = subprocess.run(
-            ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"],
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return []
-    return [float(line) * (1 << 20) for line in answer.stdout.split() if line.isdigit()]
+    answer = ask_nvidia_smi("--query-gpu=memory.total", "--format=csv,noheader,nounits")
+    return [float(line) * (1 << 20) for line in answer if line.isdigit()]
 
 
 def _free_memory() -> float:
@@ -277,43 +268,33 @@ def plan(work: Workload, device: Device) -> list[str]:
         "",
         "whatever the micro-batch, GiB:",
     ]
-    lines += [
-        f"  {name:<15}{getattr(fixed, field) / GIB:8.2f}"
-        for name, field in (
-            ("parameters", "weights"),
-            ("gradients", "gradients"),
-            ("m", "first_moments"),
-            ("v", "second_moments"),
+    for name, size in zip(("parameters", "gradients", "m", "v"), dataclasses.astuple(fixed)):
+        lines.append(f"  {name:<15}{size / GIB:8.2f}")
+    variants = {
+        f"{name}{', recompute' if recompute else ''}": dataclasses.replace(
+            work,
+            precision=precision,
+            recompute=recompute,
+            scope="blocks" if recompute and work.scope == "step" else work.scope,  # as in `choose_scope`
         )
-    ]
-    scopes = {False: work.scope, True: "blocks" if work.scope == "step" else work.scope}  # as in `choose_scope`
-    variants = [
-        (
-            f"{'16 bit' if precision == 'bf16' else 'fp32'}{', recompute' if recompute else ''}",
-            dataclasses.replace(work, precision=precision, recompute=recompute, scope=scope),
-        )
-        for precision in ("fp32", "bf16")
-        for recompute, scope in scopes.items()
-    ]
+        for name, precision in (("fp32", "fp32"), ("16 bit", "bf16"))
+        for recompute in (False, True)
+    }
     lines += [
         "",
         "activations + workspace = total with the program, GiB; * fits:",
-        "micro-batch" + "".join(f"{name:>28}" for name, _ in variants),
+        "micro-batch" + "".join(f"{name:>28}" for name in variants),
     ]
-    size = 1
-    while True:
-        memories = [predict(dataclasses.replace(variant, micro_batch_size=size)) for _, variant in variants]
-        marks = ["*" if memory.total + PROGRAM <= device.memory else " " for memory in memories]
-        lines.append(
-            f"{size:>11}"
-            + "".join(
-                f"{memory.activations / GIB:>12.2f} +{memory.workspace / GIB:>5.2f} ="
-                f"{(memory.total + PROGRAM) / GIB:>6.2f}{mark}"
-                for memory, mark in zip(memories, marks)
-            )
-        )
-        if "*" not in marks or size == LARGEST_MICRO_BATCH:
-            break
+    any_fits, size = True, 1
+    while any_fits and size <= LARGEST_MICRO_BATCH:
+        line, any_fits = f"{size:>11}", False
+        for variant in variants.values():
+            memory = predict(dataclasses.replace(variant, micro_batch_size=size))
+            total = memory.total + PROGRAM
+            any_fits |= total <= device.memory
+            line += f"{memory.activations / GIB:>12.2f} +{memory.workspace / GIB:>5.2f} ={total / GIB:>6.2f}"
+            line += "*" if total <= device.memory else " "
+        lines.append(line)
         size *= 2
     lines += ["", "16 bit: fp16 or bf16; tf32 takes as much as fp32. Accumulation takes no memory."]
     return lines

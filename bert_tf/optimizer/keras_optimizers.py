@@ -45,6 +45,14 @@ def _check_range(low: float, high: float, open_below: bool, **values: float) -> 
 class _BertOptimizer(tf.keras.optimizers.Optimizer):
     """Base class: slot variables, Keras' interface and `apply_update`.
 
+    Args:
+      learning_rate: number or schedule.
+      weight_decay: of all variables but biases and LayerNorm parameters.
+      global_clipnorm: global norm to which an update's gradients are clipped. Keras does so in `fit`;
+        callers of `apply_update` clip by its multiplier.
+      compiled: whether XLA compiles the update.
+      keras_arguments: of `tf.keras.optimizers.Optimizer`.
+
     Raises:
       ValueError: weight_decay is negative.
     """
@@ -52,9 +60,17 @@ class _BertOptimizer(tf.keras.optimizers.Optimizer):
     # The slot variables of each variable; the last part of their names in checkpoints.
     slot_names: tuple[str, ...] = ()
 
-    def __init__(self, learning_rate: Any, weight_decay: float, compiled: bool, **keras_arguments: Any):
+    def __init__(
+        self,
+        learning_rate: Any,
+        weight_decay: float = 0.01,
+        global_clipnorm: float | None = 1.0,
+        compiled: bool = True,
+        **keras_arguments: Any,
+    ):
+        keras_arguments.setdefault("name", type(self).__name__)
         # Keras' own weight_decay would be applied outside the trust ratio, so it is not passed on to Keras.
-        super().__init__(**keras_arguments)
+        super().__init__(global_clipnorm=global_clipnorm, **keras_arguments)
         _check_range(0, math.inf, False, weight_decay=weight_decay)
         self._learning_rate = self._build_learning_rate(learning_rate)
         self.weight_decay_rate, self.compiled = weight_decay, compiled
@@ -164,6 +180,10 @@ def _sound(g: tf.Tensor, multiplier: tf.Tensor, is_finite: tf.Tensor) -> tf.Tens
 class _MomentsOptimizer(_BertOptimizer):
     """Base class of optimizers that keep running means of the gradient and of its square.
 
+    Args:
+      beta_1, beta_2, epsilon: as in Adam.
+      arguments: of `_BertOptimizer`.
+
     Raises:
       ValueError: a beta is not within (0, 1), or epsilon or weight_decay is negative.
     """
@@ -171,33 +191,21 @@ class _MomentsOptimizer(_BertOptimizer):
     slot_names = ("adam_m", "adam_v")
 
     def __init__(
-        self,
-        learning_rate: Any,
-        beta_1: float,
-        beta_2: float,
-        epsilon: float,
-        weight_decay: float,
-        compiled: bool,
-        **keras_arguments: Any,
+        self, learning_rate: Any, beta_1: float = 0.9, beta_2: float = 0.999, epsilon: float = 1e-6, **arguments: Any
     ):
-        super().__init__(learning_rate, weight_decay, compiled, **keras_arguments)
+        super().__init__(learning_rate, **arguments)
         _check_range(0, 1, True, beta_1=beta_1, beta_2=beta_2)
         _check_range(0, math.inf, False, epsilon=epsilon)
         self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
 
-    @property
-    def _bias_correction(self) -> str:
-        """The `bias_correction` of `AdamRule`."""
-        raise NotImplementedError
-
-    def _adapts(self, excluded: bool) -> bool:
-        """Whether the variable has a trust ratio."""
+    def _variant(self, excluded: bool) -> tuple[str, bool]:
+        """The `bias_correction` of `AdamRule`, and whether the variable has a trust ratio."""
         raise NotImplementedError
 
     def _make_kernel(self, excluded: bool) -> Callable[..., tf.Tensor]:
+        bias_correction, adapts = self._variant(excluded)
         weight_decay = 0.0 if excluded else self.weight_decay_rate
-        rule = AdamRule(self.beta_1, self.beta_2, self.epsilon, weight_decay, self._bias_correction)
-        adapts = self._adapts(excluded)
+        rule = AdamRule(self.beta_1, self.beta_2, self.epsilon, weight_decay, bias_correction)
 
         def prepare(w, m, v, g, multiplier, step, is_finite):
             u, new_m, new_v = adam_direction(rule, w, (m, v), _sound(g, multiplier, is_finite), step, is_finite)
@@ -229,95 +237,37 @@ class NVLAMB(_MomentsOptimizer):
     """The optimizer of the large-batch recipe; the module's docstring describes this variant of LAMB.
 
     Args:
-      learning_rate: number or schedule.
-      beta_1, beta_2, epsilon: as in Adam.
-      weight_decay: of all variables but biases and LayerNorm parameters.
       adapt_excluded: whether biases and LayerNorm parameters have a trust ratio, too.
-      global_clipnorm: global norm to which an update's gradients are clipped. Keras does so in `fit`;
-        callers of `apply_update` clip by its multiplier.
-      compiled: whether XLA compiles the update.
-      keras_arguments: of `tf.keras.optimizers.Optimizer`.
+      arguments: of the base classes.
     """
 
-    def __init__(
-        self,
-        learning_rate: Any = 1e-3,
-        beta_1: float = 0.9,
-        beta_2: float = 0.999,
-        epsilon: float = 1e-6,
-        weight_decay: float = 0.01,
-        adapt_excluded: bool = True,
-        global_clipnorm: float | None = 1.0,
-        compiled: bool = True,
-        name: str = "NVLAMB",
-        **keras_arguments: Any,
-    ):
-        super().__init__(
-            learning_rate,
-            beta_1,
-            beta_2,
-            epsilon,
-            weight_decay,
-            compiled,
-            global_clipnorm=global_clipnorm,
-            name=name,
-            **keras_arguments,
-        )
+    def __init__(self, learning_rate: Any = 1e-3, adapt_excluded: bool = True, **arguments: Any):
+        super().__init__(learning_rate, **arguments)
         self.adapt_excluded = adapt_excluded
 
-    @property
-    def _bias_correction(self) -> str:
-        return "moments"
-
-    def _adapts(self, excluded: bool) -> bool:
-        return self.adapt_excluded or not excluded
+    def _variant(self, excluded: bool) -> tuple[str, bool]:
+        return "moments", self.adapt_excluded or not excluded
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "adapt_excluded": self.adapt_excluded}
 
 
 class AdamW(_MomentsOptimizer):
-    """BERT's Adam with decoupled decay. Arguments: those of `NVLAMB`, and `bias_correction`."""
+    """BERT's Adam with decoupled decay. Arguments: those of the base classes, and `bias_correction`."""
 
-    def __init__(
-        self,
-        learning_rate: Any = 1e-4,
-        beta_1: float = 0.9,
-        beta_2: float = 0.999,
-        epsilon: float = 1e-6,
-        weight_decay: float = 0.01,
-        bias_correction: bool = False,
-        global_clipnorm: float | None = 1.0,
-        compiled: bool = True,
-        name: str = "AdamW",
-        **keras_arguments: Any,
-    ):
-        super().__init__(
-            learning_rate,
-            beta_1,
-            beta_2,
-            epsilon,
-            weight_decay,
-            compiled,
-            global_clipnorm=global_clipnorm,
-            name=name,
-            **keras_arguments,
-        )
+    def __init__(self, learning_rate: Any = 1e-4, bias_correction: bool = False, **arguments: Any):
+        super().__init__(learning_rate, **arguments)
         self.bias_correction = bias_correction
 
-    @property
-    def _bias_correction(self) -> str:
-        return "rate" if self.bias_correction else "none"
-
-    def _adapts(self, excluded: bool) -> bool:
-        return False
+    def _variant(self, excluded: bool) -> tuple[str, bool]:
+        return "rate" if self.bias_correction else "none", False
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "bias_correction": self.bias_correction}
 
 
 class LARS(_BertOptimizer):
-    """Momentum with a layer-wise learning rate. Arguments: those of `NVLAMB`, and those of `LarsRule`.
+    """Momentum with a layer-wise learning rate. Arguments: those of the base class, and of `LarsRule`.
 
     Biases and LayerNorm parameters have no layer-wise rate, as in the paper's code.
     """
@@ -325,19 +275,9 @@ class LARS(_BertOptimizer):
     slot_names = ("momentum",)
 
     def __init__(
-        self,
-        learning_rate: Any = 1.0,
-        momentum: float = 0.9,
-        trust_coefficient: float = 0.001,
-        weight_decay: float = 0.01,
-        global_clipnorm: float | None = 1.0,
-        compiled: bool = True,
-        name: str = "LARS",
-        **keras_arguments: Any,
+        self, learning_rate: Any = 1.0, momentum: float = 0.9, trust_coefficient: float = 0.001, **arguments: Any
     ):
-        super().__init__(
-            learning_rate, weight_decay, compiled, global_clipnorm=global_clipnorm, name=name, **keras_arguments
-        )
+        super().__init__(learning_rate, **arguments)
         _check_range(0, 1, False, momentum=momentum)
         _check_range(0, math.inf, True, trust_coefficient=trust_coefficient)
         self.momentum, self.trust_coefficient = momentum, trust_coefficient

@@ -28,11 +28,6 @@ def gradient_norms(gradients: Sequence[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor
     return tf.sqrt(2.0 * tf.add_n(halves)), tf.sqrt(2.0 * tf.stack(halves))
 
 
-def global_norm(gradients: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Euclidean norm of all `gradients` together: scalar."""
-    return gradient_norms(gradients)[0]
-
-
 def norm(x: tf.Tensor) -> tf.Tensor:
     return tf.sqrt(2.0 * tf.nn.l2_loss(x))
 

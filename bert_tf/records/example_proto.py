@@ -12,7 +12,7 @@ import functools
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
-from google.protobuf import descriptor_pb2, descriptor_pool, message, message_factory
+from google.protobuf import descriptor_pb2, descriptor_pool, message, message_factory, text_format
 
 # Keys of the wire format: field number << 3 | wire type; type 2 is a length followed by that many bytes.
 _BYTES = 2
@@ -138,41 +138,44 @@ def _rows(columns: Sequence[np.ndarray]) -> list[bytes]:
     return _slices(matrix.tobytes(), np.full(len(matrix), matrix.shape[1]))
 
 
+# tf.train.Example without its bytes lists: none of our features is one.
+_EXAMPLE_PROTO = """
+name: "example.proto" package: "bert_tf" syntax: "proto3"
+message_type {
+  name: "FloatList"
+  field { name: "value" number: 1 label: LABEL_REPEATED type: TYPE_FLOAT }
+}
+message_type {
+  name: "Int64List"
+  field { name: "value" number: 1 label: LABEL_REPEATED type: TYPE_INT64 }
+}
+message_type {
+  name: "Feature"
+  field { name: "float_list" number: 2 type_name: "FloatList" oneof_index: 0 }
+  field { name: "int64_list" number: 3 type_name: "Int64List" oneof_index: 0 }
+  oneof_decl { name: "kind" }
+}
+message_type {
+  name: "Example"
+  field { name: "features" number: 1 type_name: "Features" }
+}
+message_type {
+  name: "Features"
+  field { name: "feature" number: 1 label: LABEL_REPEATED type_name: "FeatureEntry" }
+  nested_type {
+    name: "FeatureEntry" options { map_entry: true }
+    field { name: "key" number: 1 type: TYPE_STRING }
+    field { name: "value" number: 2 type_name: "Feature" }
+  }
+}
+"""
+
+
 @functools.cache
 def _example_class() -> type[message.Message]:
-    """The class of tf.train.Example, without its bytes lists: none of our features is one."""
-    kind = descriptor_pb2.FieldDescriptorProto
-    file = descriptor_pb2.FileDescriptorProto(name="example.proto", package="bert_tf", syntax="proto3")
-
-    def add(scope, name: str, *fields: tuple[str, int, int, int | str]) -> descriptor_pb2.DescriptorProto:
-        """Adds a message type; each field is (name, number, label, type or message name)."""
-        made = scope.add(name=name)
-        for field_name, number, label, value_type in fields:
-            is_message = isinstance(value_type, str)
-            made.field.add(
-                name=field_name,
-                number=number,
-                label=label,
-                type=kind.TYPE_MESSAGE if is_message else value_type,
-                type_name=f".bert_tf.{value_type}" if is_message else None,
-            )
-        return made
-
-    one, many = kind.LABEL_OPTIONAL, kind.LABEL_REPEATED
-    messages = file.message_type
-    add(messages, "FloatList", ("value", 1, many, kind.TYPE_FLOAT))
-    add(messages, "Int64List", ("value", 1, many, kind.TYPE_INT64))
-    feature = add(messages, "Feature", ("float_list", 2, one, "FloatList"), ("int64_list", 3, one, "Int64List"))
-    feature.oneof_decl.add(name="kind")
-    for either in feature.field:
-        either.oneof_index = 0
-    features = add(messages, "Features", ("feature", 1, many, "Features.FeatureEntry"))
-    entry = add(features.nested_type, "FeatureEntry", ("key", 1, one, kind.TYPE_STRING), ("value", 2, one, "Feature"))
-    entry.options.map_entry = True
-    add(messages, "Example", ("features", 1, one, "Features"))
     # A separate pool, because TensorFlow registers its own tf.train.Example in the default pool.
     pool = descriptor_pool.DescriptorPool()
-    pool.AddSerializedFile(file.SerializeToString())
+    pool.Add(text_format.Parse(_EXAMPLE_PROTO, descriptor_pb2.FileDescriptorProto()))
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("bert_tf.Example"))
 
 

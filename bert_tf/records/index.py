@@ -21,7 +21,6 @@ from pathlib import Path
 import google_crc32c
 import numpy as np
 
-from bert_tf.base.errors import UserError
 from bert_tf.base.files import atomic_file
 from bert_tf.records import example_proto
 from bert_tf.records.raw_file import RawBytes, RawFile
@@ -33,8 +32,6 @@ INDEX_SUFFIX = ".index"
 _INDEX_HEADER = struct.Struct("<8sQ")
 _INDEX_CHECKSUM = struct.Struct("<I")
 _INDEX_MAGIC = b"BERTidx1"
-# Records compared where an index is older than its shard.
-_SPOT_CHECKS = 4
 
 
 class RecordIndex:
@@ -43,24 +40,20 @@ class RecordIndex:
     Attributes:
       num_records: of the shard.
       data_bytes: size of the shard.
-      modified_ns: when the index was written; 0 for an index in memory only.
+      is_stored: whether it lies beside its shard; else in memory only.
 
     Raises: ValueError where the source is not a complete index.
     """
 
     def __init__(self, source: RawFile | RawBytes):
         self._source = source
-        self.modified_ns = source.modified_ns if isinstance(source, RawFile) else 0
+        self.is_stored = isinstance(source, RawFile)
         header = source.read(0, _INDEX_HEADER.size)
         magic, self.num_records = _INDEX_HEADER.unpack(header.ljust(_INDEX_HEADER.size))
         self._lengths_start = _INDEX_HEADER.size + 8 * (self.num_records + 1)
         if magic != _INDEX_MAGIC or source.size != self._lengths_start + 2 * self.num_records + _INDEX_CHECKSUM.size:
             raise ValueError("not a complete index")
         self.data_bytes = int(self.offsets(self.num_records, 0)[0])
-
-    @property
-    def is_stored(self) -> bool:
-        return isinstance(self._source, RawFile)
 
     def offsets(self, first: int = 0, count: int | None = None) -> np.ndarray:
         """uint64 [count + 1]: the first byte of each record from `first` on, and the byte after the last."""
@@ -108,15 +101,15 @@ def open_index(path: Path) -> RecordIndex | None:
 def load_index(path: str | Path) -> RecordIndex:
     """The index of a shard; where none fits, it is made in one pass over the shard.
 
-    A new index is stored beside the shard if the folder can be written. An index older than its shard
-    (copying may cause that) is used if it agrees with a few records.
+    A new index is stored beside the shard if the folder can be written. An index fits if it was made for a
+    shard of this size; if it is that of another one nevertheless, reading the records notices it.
 
     Raises: UserError where the shard is missing, truncated, or not a TFRecord.
     """
     path = Path(path)
     with ExampleFrames(path) as frames:
         index = open_index(path)
-        if index is not None and frames.fit(index):
+        if index is not None and index.data_bytes == frames.size:
             return index
         offsets, lengths = frames.scan()
     # A read-only folder or a full disk must not end the run: it only costs this pass at every start.
@@ -144,23 +137,6 @@ class ExampleFrames(RecordFrames):
             raise self.fault(
                 record.number, record.offset, f"has no input_mask, but {', '.join(features.names)}"
             ) from None
-
-    def fit(self, index: RecordIndex) -> bool:
-        """Whether a stored index belongs to this file."""
-        if index.data_bytes != self.size:
-            return False
-        if index.modified_ns >= self.modified_ns:
-            return True
-        numbers = np.linspace(0, index.num_records - 1, min(_SPOT_CHECKS, index.num_records))
-        return all(self._agrees(index, number) for number in numbers.astype(np.int64).tolist())
-
-    def _agrees(self, index: RecordIndex, number: int) -> bool:
-        offset, end = index.offsets(number, 1).tolist()
-        try:
-            record = self.read(number, offset)
-            return record.end == end and self.num_tokens(record) == index.lengths(number, 1)[0]
-        except UserError:
-            return False
 
     def scan(self) -> tuple[np.ndarray, np.ndarray]:
         """Offsets and lengths, from one pass over the file."""

@@ -105,7 +105,7 @@ class RecordFrames:
                 f"record file {path} cannot be read ({error.strerror}); check the path, or prepare "
                 "the data with bertPrep.py"
             ) from error
-        self.size, self.modified_ns = self._file.size, self._file.modified_ns
+        self.size = self._file.size
 
     def __enter__(self: _Self) -> _Self:
         return self

@@ -96,12 +96,3 @@ class RecordWriter:
                 f"{self._path} cannot be written ({error.strerror}); no incomplete file is left: free space or "
                 "choose a folder you may write to, and start again, which makes only the missing shards"
             ) from error
-
-
-def write_records(path: str | Path, instances: InstanceArrays) -> None:
-    """Writes ``path`` and ``path.index`` at once.
-
-    Raises: UserError and ValueError as `RecordWriter` does.
-    """
-    with RecordWriter(path) as writer:
-        writer.write(instances)

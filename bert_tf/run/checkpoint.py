@@ -67,10 +67,7 @@ def named_variables(variables: Sequence[tf.Variable]) -> dict[str, tf.Variable]:
 
 
 def _base_name(name: str) -> str:
-    for slot in _SLOTS:
-        if name.endswith(slot):
-            return name[: -len(slot)]
-    return name
+    return next((name[: -len(slot)] for slot in _SLOTS if name.endswith(slot)), name)
 
 
 class CheckpointFolder:
@@ -122,9 +119,8 @@ class CheckpointFolder:
         if not self.folder.is_dir():
             return []
         found: dict[int, Path] = {}
-        for path in sorted(
-            self.folder.iterdir()
-        ):  # one being replaced sorts first, so that it counts only where it is alone
+        # One being replaced sorts first, so that it counts only where it is alone.
+        for path in sorted(self.folder.iterdir()):
             name = _NAME.fullmatch(path.name)
             if name and path.is_dir():
                 found[int(name[2])] = path

@@ -65,17 +65,20 @@ class RunFolder:
         previous = read_config(self.path)
         if previous is None or continue_with_changes:
             return
-        old = previous["identity"]
-        changed = [
-            f"{name}: {old.get(name)!r} there, {identity.get(name)!r} now"
-            for name in sorted({*old, *identity})
-            if old.get(name) != identity.get(name)
-        ]
-        if changed:
+        if differences := describe_differences(previous["identity"], identity):
             raise UserError(
-                f"run folder {self.path} holds a run with other settings ({'; '.join(changed)}); "
+                f"run folder {self.path} holds a run with other settings ({differences}); "
                 "continue anyway with --continue_with_changes, or choose another folder"
             )
+
+
+def describe_differences(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Names every setting that is not the same, with both values; empty where all are."""
+    return "; ".join(
+        f"{name}: {earlier.get(name)!r} there, {now.get(name)!r} now"
+        for name in {**earlier, **now}
+        if earlier.get(name) != now.get(name)
+    )
 
 
 def read_config(folder: Path) -> dict[str, Any] | None:
@@ -94,14 +97,12 @@ def read_config(folder: Path) -> dict[str, Any] | None:
     return config
 
 
-def write_whole(path: Path, text: str) -> None:
+def write_whole(path: Path, text: str, way_out: str = "make room or choose another --model_dir") -> None:
     """Writes a text file so that a reader finds it whole or not at all. Raises `UserError` where it cannot."""
     try:
         write_text(path, text)
     except OSError as error:
-        raise UserError(
-            f"{path} cannot be written ({error.strerror}); make room or choose another --model_dir"
-        ) from None
+        raise UserError(f"{path} cannot be written ({error.strerror}); {way_out}") from None
 
 
 def provenance() -> dict[str, Any]:
@@ -140,10 +141,6 @@ def _commit() -> str | None:
 
 
 def _processor() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    except OSError:
-        pass
-    return platform.machine()
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))  # none on ARM
+    return next(names, platform.machine())

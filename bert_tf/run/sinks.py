@@ -34,6 +34,8 @@ _DLLOGGER_UNITS = {
 class Console(Progress):
     """The training's bar or lines. Without a phase neither: before the training it only prints what `say` gets."""
 
+    total: int  # is always known here
+
     def __init__(self, total_updates: int, phase: str = "", update: int = 0):
         super().__init__(
             total=total_updates,
@@ -43,21 +45,20 @@ class Console(Progress):
             disable=not phase,
             bar_format="{desc} {n_fmt}/{total_fmt} ETA {remaining}{postfix} |{bar}|",
         )
-        self._total_updates = total_updates
         self._metrics: dict[str, Any] = {}
         self._printed_at = -math.inf  # the first line is printed at once
 
     def train(self, update: int, metrics: dict[str, Any]) -> None:
         self._metrics = metrics
-        self.update(update - self.done, _bar_text(metrics))
-        if not self._bar.disable or update >= self._total_updates:
+        self.update(update - self.done, " ".join(_texts(metrics, 1)))
+        if not self._bar.disable or update >= self.total:
             self.flush()
 
     def _line(self) -> str:
-        line = f"update {self.done:,} of {self._total_updates:,}: {_line_text(self._metrics)}"
-        if self.initial < self.done < self._total_updates:
+        line = f"update {self.done:,} of {self.total:,}: {', '.join(_texts(self._metrics, 2))}"
+        if self.initial < self.done < self.total:
             average_secs = (time.monotonic() - self.started_at) / (self.done - self.initial)
-            left = (self._metrics.get("update_secs") or average_secs) * (self._total_updates - self.done)
+            left = (self._metrics.get("update_secs") or average_secs) * (self.total - self.done)
             line += f", {tqdm.format_interval(left)} left"
         return line
 
@@ -75,22 +76,14 @@ _SHOWN: tuple[tuple[str, str, str], ...] = (
 )
 
 
-def _bar_text(metrics: dict[str, Any]) -> str:
-    return " ".join(short.format(value) for value, short, _ in _shown(metrics))
-
-
-def _line_text(metrics: dict[str, Any]) -> str:
-    return ", ".join(long.format(value) for value, _, long in _shown(metrics))
-
-
-def _shown(metrics: dict[str, Any]) -> Iterator[tuple[float, str, str]]:
-    for name, short, long in _SHOWN:
-        value = metrics.get(name)
+def _texts(metrics: dict[str, Any], form: int) -> Iterator[str]:
+    """The metrics of `_SHOWN`, in its short form (1) or in its long one (2)."""
+    for row in _SHOWN:
+        name, text, value = row[0], row[form], metrics.get(row[0])
         if isinstance(value, (int, float)):
             if name == "model_tflops" and abs(value) < 0.1:
-                value *= 1000
-                short, long = (form.replace("TFLOP", "GFLOP") for form in (short, long))
-            yield value, short, long
+                value, text = 1000 * value, text.replace("TFLOP", "GFLOP")
+            yield text.format(value)
 
 
 class LineFile:
@@ -98,26 +91,15 @@ class LineFile:
 
     def __init__(self, path: Path):
         self._path = path
-        self._descriptor: int | None = None
-        self._torn = False
 
     def write(self, line: str) -> None:
-        if self._descriptor is None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-            size = os.fstat(self._descriptor).st_size
-            self._torn = size > 0 and os.pread(self._descriptor, 1, size - 1) != b"\n"
-        remaining = (b"\n" if self._torn else b"") + line.encode("utf-8")
-        while remaining:
-            # Unbuffered: a buffer would report a full disk lines later, or never.
-            num_written = os.write(self._descriptor, remaining)
-            remaining = remaining[num_written:]
-            self._torn = bool(remaining)
-
-    def close(self) -> None:
-        if self._descriptor is not None:
-            descriptor, self._descriptor = self._descriptor, None
-            os.close(descriptor)
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with open(self._path, "a+b") as file:  # and closed at once: a full disk is an error of this line
+            if file.seek(0, os.SEEK_END):
+                file.seek(-1, os.SEEK_END)
+                if file.read() != b"\n":
+                    line = "\n" + line
+            file.write(line.encode("utf-8"))
 
 
 class DLLogger:
@@ -144,9 +126,6 @@ class DLLogger:
         }
         # NaN is written as a number, as DLLogger does, because its readers compute with it.
         self._file.write(f"DLLL {json.dumps({**header, **fields})}\n")
-
-    def close(self) -> None:
-        self._file.close()
 
 
 class TensorBoard:

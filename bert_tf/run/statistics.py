@@ -86,6 +86,7 @@ class UpdateStatistics:
         metrics = np.array([result.metrics.numpy() for result in results])
         norms = np.array([float(result.gradient_norm) for result in results])
         shown = applied if applied.any() else ~applied
+        last_applied = results[np.flatnonzero(applied)[-1]] if applied.any() else None
         seconds = time.monotonic() - self._started - self._secs.pop("saving")
         shares, row_usage = self._time_shares(seconds), self._row_usage(global_batch_size, seconds)
         self._clear()
@@ -99,9 +100,7 @@ class UpdateStatistics:
             "update_secs": seconds / len(results),
             "skipped": int((~applied).sum()),
             "norm_by_variable": last.norm_by_variable.numpy(),
-            "change_by_variable": results[np.flatnonzero(applied)[-1]].change_by_variable.numpy()
-            if applied.any()
-            else None,
+            "change_by_variable": last_applied.change_by_variable.numpy() if last_applied else None,
             **shares,
         }
 

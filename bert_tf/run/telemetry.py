@@ -7,14 +7,13 @@ stop the training: the weights are worth more than the log.
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import json
 import math
-import os
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +24,7 @@ from bert_tf.run.sinks import Console, DLLogger, LineFile, TensorBoard
 
 DONE = "done"  # the reason given to `Telemetry.end` by a run that reached its last update
 
-_DLLOGGER_TRAIN_NAMES = (
-    "throughput_train",
-    "mlm_loss",
-    "nsp_loss",
-    "total_loss",
-    "avg_loss_step",
-    "learning_rate",
-    "loss_scaler",
-)
+_DLLOGGER_TRAIN_NAMES = ("throughput_train", "mlm_loss", "nsp_loss", "total_loss", "learning_rate", "loss_scaler")
 
 
 def memory_peak_mib() -> float:
@@ -43,8 +34,19 @@ def memory_peak_mib() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024  # Linux counts in KiB
 
 
+def _on_chief(method: Callable[..., None]) -> Callable[..., None]:
+    """Makes a method of `Telemetry` do nothing on the other ranks."""
+
+    @functools.wraps(method)
+    def wrapped(self: Telemetry, *arguments: Any, **named: Any) -> None:
+        if self.is_chief:
+            method(self, *arguments, **named)
+
+    return wrapped
+
+
 class Telemetry:
-    """Shows and records one training run.
+    """Shows and records one training run. Metrics and fields are plain numbers and texts.
 
     Args:
       run_folder: gets ``metrics.jsonl`` (appended to), ``summaries/{train,eval}`` and
@@ -58,7 +60,7 @@ class Telemetry:
         self, run_folder: str | Path, *, is_chief: bool, total_updates: int, dllog_path: str | Path | None = None
     ):
         self.run_folder = Path(run_folder)
-        self._is_chief = is_chief
+        self.is_chief = is_chief
         self._total_updates = total_updates
         self._console = Console(total_updates)
         self._metrics = LineFile(self.run_folder / "metrics.jsonl")
@@ -70,7 +72,7 @@ class Telemetry:
         self._static: dict[str, Any] = {}
         self._last_train: dict[str, Any] = {}
         self._last_evaluation: dict[str, Any] = {}
-        self._throughput = _Throughput()
+        self._rates: list[tuple[int, float]] = []  # of each report: its updates, sequences/s
 
     def __enter__(self) -> Telemetry:
         return self
@@ -78,6 +80,7 @@ class Telemetry:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @_on_chief
     def start(
         self, *, update: int = 0, resumed_from: Path | None = None, phase: str = "training", **fields: Any
     ) -> None:
@@ -87,22 +90,19 @@ class Telemetry:
         ``global_batch_size``, ``flops_per_sequence`` (for TFLOP/s) and ``peak_tflops`` (of all
         devices together, for MFU).
         """
-        if not self._is_chief:
-            return
         self._first_update = self._last_update = update
-        self._static = _plain(fields)
+        self._static = fields
         self._started_at = time.monotonic()
         record = dict(
             phase=phase,
             update=update,
             total_updates=self._total_updates,
             resumed_from=str(resumed_from) if resumed_from else None,
-            **self._static,
+            **fields,
         )
         self._record("start", record)
         if self._dllogger:
-            with self._guard("DLLogger"):
-                self._dllogger.parameters(record)
+            self._write("DLLogger", self._dllogger.parameters, record)
         self._console = Console(self._total_updates, phase, update)
         self.note(self._opening_line(phase, update, resumed_from))
 
@@ -122,115 +122,90 @@ class Telemetry:
             line += f" of {self._static['global_batch_size']:,} sequences"
         return f"{line}{where}; everything goes to {self.run_folder}"
 
+    @_on_chief
     def train(self, update: int, **metrics: Any) -> None:
         """Records the state after `update` updates; names as in metrics.jsonl.
 
-        ``throughput_train`` is global sequences/s since the last call. Adds ``model_tflops`` (all
-        ranks together), ``mfu`` and ``memory_peak_mib`` where they are not given and can be known.
+        ``throughput_train`` is global sequences/s since the last call. Adds ``memory_peak_mib``, and
+        ``model_tflops`` (all ranks together) and ``mfu`` where they can be known.
         """
-        if not self._is_chief:
-            return
-        metrics = _plain(metrics)
         self._complete(metrics)
-        self._throughput.add(update - self._last_update, metrics, self._static.get("global_batch_size"))
+        rate = metrics.get("throughput_train", math.nan)
+        if update > self._last_update and 0 < rate < math.inf:
+            self._rates.append((update - self._last_update, rate))
         self._last_update, self._last_train = update, metrics
         self._record("train", dict(update=update, **metrics))
-        with self._guard("TensorBoard"):
-            self._tensorboard.write("train", update, metrics)
-        if self._dllogger:
-            data = {name: metrics[name] for name in _DLLOGGER_TRAIN_NAMES if name in metrics}
-            if "total_loss" in metrics:
-                data.setdefault("avg_loss_step", metrics["total_loss"])
-            with self._guard("DLLogger"):
-                self._dllogger.log([update], data)
+        self._write("TensorBoard", self._tensorboard.write, "train", update, metrics)
+        data = {name: metrics[name] for name in _DLLOGGER_TRAIN_NAMES if name in metrics}
+        if "total_loss" in metrics:
+            data["avg_loss_step"] = metrics["total_loss"]
+        self._log([update], data)
         self._console.train(update, metrics)
 
     def _complete(self, metrics: dict[str, Any]) -> None:
         rate, flops = metrics.get("throughput_train"), self._static.get("flops_per_sequence")
         if rate is not None and flops:
             # Instances that share a row share its work.
-            rows = rate / metrics.get("instances_per_row", 1.0)
-            metrics.setdefault("model_tflops", rows * flops / 1e12)
-        peak = self._static.get("peak_tflops")
-        if peak and "model_tflops" in metrics:
-            metrics.setdefault("mfu", metrics["model_tflops"] / peak)
-        metrics.setdefault("memory_peak_mib", round(memory_peak_mib(), 1))
+            metrics["model_tflops"] = rate / metrics.get("instances_per_row", 1.0) * flops / 1e12
+            if peak := self._static.get("peak_tflops"):
+                metrics["mfu"] = metrics["model_tflops"] / peak
+        metrics["memory_peak_mib"] = round(memory_peak_mib(), 1)
 
+    @_on_chief
     def by_variable(self, update: int, values: dict[str, float]) -> None:
         """Records figures of single variables (``figure/variable``) only in TensorBoard, since there are hundreds."""
-        if self._is_chief:
-            with self._guard("TensorBoard"):
-                self._tensorboard.write("variables", update, values)
+        self._write("TensorBoard", self._tensorboard.write, "variables", update, values)
 
+    @_on_chief
     def evaluation(self, update: int, **metrics: Any) -> None:
         """Records held-out results after `update` updates (accuracies, losses, f1, ...)."""
-        if not self._is_chief:
-            return
-        metrics = _plain(metrics)
         self._last_evaluation = metrics
         self._record("evaluation", dict(update=update, **metrics))
-        with self._guard("TensorBoard"):
-            self._tensorboard.write("eval", update, metrics)
-        if self._dllogger:
-            with self._guard("DLLogger"):
-                self._dllogger.log([update], metrics)
+        self._write("TensorBoard", self._tensorboard.write, "eval", update, metrics)
+        self._log([update], metrics)
         shown = ", ".join(f"{name} = {_short(value)}" for name, value in metrics.items() if name != "global_step")
         self._console.flush()
         self.note(f"evaluation at update {update:,}: {shown}")
 
+    @_on_chief
     def checkpoint(self, update: int, path: str | Path, secs: float) -> None:
         """Records that a checkpoint was written and how long the training waited for it."""
-        if self._is_chief:
-            self._record("checkpoint", {"update": update, "path": str(path), "secs": round(float(secs), 3)})
-            self.note(f"checkpoint of update {update:,} saved in {secs:.1f} s: {path}")
+        self._record("checkpoint", {"update": update, "path": str(path), "secs": round(secs, 3)})
+        self.note(f"checkpoint of update {update:,} saved in {secs:.1f} s: {path}")
 
+    @_on_chief
     def warning(self, message: str) -> None:
         """Shows `message` on stderr and records it."""
-        if self._is_chief:
-            self._record("warning", {"update": self._last_update, "message": message})
-            self._console.say(f"warning: {message}", sys.stderr)
+        self._record("warning", {"update": self._last_update, "message": message})
+        self._console.say(f"warning: {message}", sys.stderr)
 
+    @_on_chief
     def note(self, message: str) -> None:
         """Prints a line without tearing the bar. Not recorded."""
-        if self._is_chief:
-            self._console.say(message, sys.stdout)
+        self._console.say(message, sys.stdout)
 
-    def end(self, reason: str = DONE, **fields: Any) -> None:
+    @_on_chief
+    def end(self, reason: str = DONE, *, total_secs: float | None = None) -> None:
         """Closes the run: the last console lines, ``training_summary.txt``, the final record.
 
-        `reason` is "done" or says why the run stopped early. ``update``, ``total_secs`` and
-        ``num_sequences`` (of this start of the program, not of earlier ones) are filled in where
-        they are not given.
+        `reason` is "done" or says why the run stopped early. `total_secs` is the time since `start`
+        if not given; time and sequences are those of this start of the program, not of earlier ones.
         """
-        if not self._is_chief:
-            return
-        fields = _plain(fields)
-        update = fields.pop("update", self._last_update)
-        total_secs = fields.pop("total_secs", time.monotonic() - self._started_at)
-        num_sequences = fields.pop(
-            "num_sequences", (update - self._first_update) * self._static.get("global_batch_size", 0)
-        )
-        average = self._throughput.average()
+        # The first report, with the compilation, counts only where there is no other.
+        rates = self._rates[1:] or self._rates
+        average = sum(num for num, _ in rates) / sum(num / rate for num, rate in rates) if rates else None
         record = dict(
             reason=reason,
-            update=update,
-            total_secs=round(total_secs, 3),
-            num_sequences=num_sequences,
+            update=self._last_update,
+            total_secs=round(time.monotonic() - self._started_at if total_secs is None else total_secs, 3),
+            num_sequences=(self._last_update - self._first_update) * self._static.get("global_batch_size", 0),
             throughput_train=average,
-            **fields,
         )
         self._console.close()
         self._record("end", record)
-        with self._guard("training_summary.txt"):
-            self._write_summary(record)
-        if self._dllogger:
-            final = {
-                "throughput_train": average,
-                "total_loss": self._last_train.get("total_loss"),
-                **self._last_evaluation,
-            }
-            with self._guard("DLLogger"):
-                self._dllogger.log([], {name: value for name, value in final.items() if value is not None})
+        self._write("training_summary.txt", self._write_summary, record)
+        final = {"throughput_train": average, "total_loss": self._last_train.get("total_loss"), **self._last_evaluation}
+        self._log([], {name: value for name, value in final.items() if value is not None})
         for line in _closing_lines(record):
             self.note(line)
         self.close()
@@ -251,27 +226,22 @@ class Telemetry:
         write_text(path, json.dumps(_strict(summary), indent=4) + "\n")
 
     def close(self) -> None:
-        """Closes the bar and the files. `end` calls it, and so does the end of a ``with`` block."""
+        """Closes the bar and TensorBoard's files. `end` calls it, and so does the end of a ``with`` block."""
         self._console.close()
-        for name, sink in (
-            ("metrics.jsonl", self._metrics),
-            ("DLLogger", self._dllogger),
-            ("TensorBoard", self._tensorboard),
-        ):
-            if sink is not None:
-                with self._guard(name):
-                    sink.close()
+        self._write("TensorBoard", self._tensorboard.close)
 
     def _record(self, event: str, fields: dict[str, Any]) -> None:
         record = {"event": event, "time_unix": round(time.time(), 3), **fields}
-        with self._guard("metrics.jsonl"):
-            self._metrics.write(json.dumps(_strict(record)) + "\n")
+        self._write("metrics.jsonl", self._metrics.write, json.dumps(_strict(record)) + "\n")
 
-    @contextlib.contextmanager
-    def _guard(self, sink: str) -> Iterator[None]:
-        """Turns a failed write into one warning for each sink; later writes are tried again."""
+    def _log(self, step: list[int], data: dict[str, Any]) -> None:
+        if self._dllogger:
+            self._write("DLLogger", self._dllogger.log, step, data)
+
+    def _write(self, sink: str, write: Callable[..., None], *arguments: Any) -> None:
+        """write(*arguments); a failure becomes one warning for each `sink`, and later writes are tried again."""
         try:
-            yield
+            write(*arguments)
         except (OSError, tf.errors.OpError) as error:
             if sink not in self._failed:
                 self._failed.append(sink)
@@ -302,56 +272,10 @@ def _closing_lines(record: dict[str, Any]) -> list[str]:
     return lines
 
 
-class _Throughput:
-    """Average of the steady state: the first report, with the compilation, does not count."""
-
-    def __init__(self) -> None:
-        self._first: float | None = None
-        self._sequences = 0.0
-        self._secs = 0.0
-
-    def add(self, num_updates: int, metrics: dict[str, Any], global_batch_size: int | None) -> None:
-        rate = metrics.get("throughput_train")
-        if rate is None or not rate > 0 or not math.isfinite(rate):
-            return
-        if self._first is None:
-            self._first = rate
-        elif num_updates > 0:
-            sequences = num_updates * (global_batch_size or 1)
-            self._sequences += sequences
-            self._secs += sequences / rate
-
-    def average(self) -> float | None:
-        return self._sequences / self._secs if self._secs else self._first
-
-
-def _plain(fields: dict[str, Any]) -> dict[str, Any]:
-    """Tensors and numpy scalars to Python numbers, paths to text."""
-    return {name: _convert(value, _to_python) for name, value in fields.items()}
-
-
-def _strict(record: dict[str, Any]) -> dict[str, Any]:
-    """JSON has no NaN: non-finite numbers become the texts "NaN", "Infinity" and "-Infinity"."""
-    return {name: _convert(value, _finite_or_text) for name, value in record.items()}
-
-
-def _convert(value: Any, leaf: Callable[[Any], Any]) -> Any:
+def _strict(value: Any) -> Any:
+    """JSON has no NaN: non-finite numbers become the texts "NaN", "Infinity" and "-Infinity", at any depth."""
     if isinstance(value, dict):
-        return {str(key): _convert(item, leaf) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_convert(item, leaf) for item in value]
-    return leaf(value)
-
-
-def _to_python(value: Any) -> Any:
-    if isinstance(value, (tf.Tensor, tf.Variable)):
-        value = value.numpy()
-    if hasattr(value, "tolist"):
-        value = value.tolist()
-    return str(value) if isinstance(value, os.PathLike) else value
-
-
-def _finite_or_text(value: Any) -> Any:
+        return {name: _strict(item) for name, item in value.items()}
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     return value

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from bert_tf.base.errors import UserError
 from bert_tf.text.basic_tokenizer import to_lower_case
-from bert_tf.text.vocabulary import SPECIAL_TOKENS, UNKNOWN_TOKEN
+from bert_tf.text.vocabulary import SPECIAL_TOKENS, UNKNOWN_TOKEN, TokenIds
 from bert_tf.text.wordpiece import TokenizedLines
 
 
-class SentencePieceTokenizer:
+class SentencePieceTokenizer(TokenIds):
     """Text to the pieces of a SentencePiece model, with the interface of `FullTokenizer`.
 
     The padding and unknown pieces are called [PAD] and [UNK] here, whatever the model calls them.
@@ -25,7 +24,7 @@ class SentencePieceTokenizer:
         """Raises: UserError where the model or the library is missing, or a special token is."""
         self._model = _load_sentencepiece(model_file)
         self.do_lower_case = do_lower_case
-        self.inv_vocab: Sequence[str] = tuple(map(self._name, range(self._model.get_piece_size())))
+        self.inv_vocab = tuple(map(self._name, range(self._model.get_piece_size())))
         self.vocab = {token: token_id for token_id, token in enumerate(self.inv_vocab)}
         missing = [token for token in SPECIAL_TOKENS if token not in self.vocab]
         if missing or len(self.vocab) < len(self.inv_vocab):
@@ -36,14 +35,6 @@ class SentencePieceTokenizer:
                 "--action create_vocab --vocab_file <name>.model"
             )
 
-    @property
-    def vocab_size(self) -> int:
-        return len(self.inv_vocab)
-
-    def tokenize(self, text: str) -> list[str]:
-        """The pieces of `text`, those that begin a word marked with `WORD_START`."""
-        return self.convert_ids_to_tokens(self.tokenize_to_ids(text))
-
     def tokenize_to_ids(self, text: str) -> list[int]:
         return self._model.encode(to_lower_case(text) if self.do_lower_case else text)
 
@@ -52,13 +43,6 @@ class SentencePieceTokenizer:
         found = list(map(self.tokenize_to_ids, lines.decode().split("\n")[:-1]))
         sizes = np.fromiter(map(len, found), np.int64, len(found))
         return TokenizedLines(np.fromiter(itertools.chain.from_iterable(found), np.int32, sizes.sum()), sizes)
-
-    def convert_tokens_to_ids(self, tokens: Iterable[str]) -> list[int]:
-        """Raises: KeyError for a token outside the vocabulary."""
-        return [self.vocab[token] for token in tokens]
-
-    def convert_ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
-        return [self.inv_vocab[token_id] for token_id in ids]
 
     def _name(self, token_id: int) -> str:
         model, piece = self._model, self._model.id_to_piece(token_id)

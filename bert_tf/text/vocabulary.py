@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +18,36 @@ CONTINUATION = "##"
 SENTENCEPIECE_SUFFIX = ".model"
 # SentencePiece marks the token that begins a word, WordPiece (CONTINUATION) those that continue it.
 WORD_START = "\u2581"
+
+
+class TokenIds:
+    """Tokens and ids of a vocabulary: what all tokenizers have in common.
+
+    Attributes:
+      vocab: token to id.
+      inv_vocab: the tokens by id.
+    """
+
+    vocab: Mapping[str, int]
+    inv_vocab: Sequence[str]
+
+    @property
+    def vocab_size(self) -> int:
+        return len(self.inv_vocab)
+
+    def tokenize_to_ids(self, text: str) -> list[int]:
+        raise NotImplementedError
+
+    def tokenize(self, text: str) -> list[str]:
+        """The pieces of `text`; those that continue a word, or those that begin one, are marked (`continues_word`)."""
+        return self.convert_ids_to_tokens(self.tokenize_to_ids(text))
+
+    def convert_tokens_to_ids(self, tokens: Iterable[str]) -> list[int]:
+        """Raises: KeyError for a token outside the vocabulary."""
+        return [self.vocab[token] for token in tokens]
+
+    def convert_ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
+        return [self.inv_vocab[token_id] for token_id in ids]
 
 
 def is_sentencepiece_model(path: str | Path) -> bool:

@@ -21,14 +21,14 @@ follow the Unicode version of the running Python.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, TypeVar, Union
 
 import numpy as np
 
 from bert_tf.text.basic_tokenizer import CAPITAL_SIGMA, BasicTokenizer, split_at_punctuation, split_words
-from bert_tf.text.vocabulary import CONTINUATION, UNKNOWN_TOKEN, has_word_starts, load_vocab, not_wordpiece
+from bert_tf.text.vocabulary import CONTINUATION, UNKNOWN_TOKEN, TokenIds, has_word_starts, load_vocab, not_wordpiece
 
 MAX_WORD_CHARS = 200
 
@@ -45,48 +45,6 @@ class TokenizedLines(NamedTuple):
 
     ids: np.ndarray  # int32, of all lines
     sizes: np.ndarray  # int64, tokens of each line
-
-
-class WordpieceTokenizer:
-    """Words to pieces of the vocabulary: step 6 of the module's docstring."""
-
-    def __init__(
-        self, vocab: Mapping[str, int], unk_token: str = UNKNOWN_TOKEN, max_input_chars_per_word: int = MAX_WORD_CHARS
-    ):
-        self.unk_token = unk_token
-        self.max_input_chars_per_word = max_input_chars_per_word
-        self._first = dict(vocab)
-        self._continuing = {
-            token[len(CONTINUATION) :]: token_id for token, token_id in vocab.items() if token.startswith(CONTINUATION)
-        }
-        self._tokens = {token_id: token for token, token_id in vocab.items()}
-        self._longest = max(map(len, vocab), default=0)
-        self._unknown = (vocab[unk_token],)
-
-    def tokenize(self, text: str) -> list[str]:
-        """Pieces of every word of `text`, which is split at white space only."""
-        return [self._tokens[token_id] for word in text.split() for token_id in self.word_to_ids(word)]
-
-    def word_to_ids(self, word: str) -> tuple[int, ...]:
-        """Ids of one word's pieces, or only the unknown token's where they cannot cover the word."""
-        whole = self._first.get(word)
-        num_chars = len(word)
-        if num_chars > self.max_input_chars_per_word:
-            return self._unknown
-        if whole is not None:
-            return (whole,)
-        ids = []
-        pieces, start = self._first, 0
-        while start < num_chars:
-            for end in range(min(num_chars, start + self._longest), start, -1):
-                token_id = pieces.get(word[start:end])
-                if token_id is not None:
-                    break
-            else:
-                return self._unknown
-            ids.append(token_id)
-            pieces, start = self._continuing, end
-        return tuple(ids)
 
 
 _Key = TypeVar("_Key", bound=Union[bytes, str])
@@ -125,35 +83,26 @@ def _split_chunks(text: bytes) -> list[bytes]:
     return text.split(b" ")
 
 
-class FullTokenizer:
-    """Text to WordPiece tokens or ids, for preparing data and for fine-tuning.
-
-    Attributes:
-      vocab: token to id, in the order of the file.
-      inv_vocab: the tokens by id.
-      vocab_size: number of tokens.
-    """
+class FullTokenizer(TokenIds):
+    """Text to WordPiece tokens or ids, for preparing data and for fine-tuning."""
 
     def __init__(self, vocab_file: str | Path, do_lower_case: bool = True, *, max_cached_words: int = CACHE_WORDS):
         """Raises: UserError as `load_vocab` does, or where the tokens are SentencePiece's."""
         self.vocab = load_vocab(vocab_file)
         if has_word_starts(self.vocab):
             raise not_wordpiece(vocab_file)
-        self.inv_vocab: Sequence[str] = tuple(self.vocab)
+        self.inv_vocab = tuple(self.vocab)
         self.do_lower_case = do_lower_case
         self.basic_tokenizer = BasicTokenizer(do_lower_case)
-        self.wordpiece_tokenizer = WordpieceTokenizer(self.vocab)
+        self._continuing = {
+            token[len(CONTINUATION) :]: token_id
+            for token, token_id in self.vocab.items()
+            if token.startswith(CONTINUATION)
+        }
+        self._longest, self._unknown = max(map(len, self.vocab)), (self.vocab[UNKNOWN_TOKEN],)
         self._chunk_ids: _WordCache[bytes] = _WordCache(self._compute_chunk_ids, max_cached_words)
         # For scripts without spaces, such as Chinese, where a whole sentence is a single chunk.
         self._word_ids: _WordCache[str] = _WordCache(self._compute_word_ids, max_cached_words)
-
-    @property
-    def vocab_size(self) -> int:
-        return len(self.vocab)
-
-    def tokenize(self, text: str) -> list[str]:
-        """The pieces of `text`, continuations marked with ``##``."""
-        return self.convert_ids_to_tokens(self.tokenize_to_ids(text))
 
     def tokenize_to_ids(self, text: str) -> list[int]:
         """The ids of ``tokenize(text)``, at the speed of a look-up per word."""
@@ -168,13 +117,6 @@ class FullTokenizer:
         ends = np.flatnonzero(ids == _LINE_END_ID)
         return TokenizedLines(np.delete(ids, ends), np.diff(ends, prepend=-1) - 1)
 
-    def convert_tokens_to_ids(self, tokens: Iterable[str]) -> list[int]:
-        """Raises: KeyError for a token outside the vocabulary."""
-        return [self.vocab[token] for token in tokens]
-
-    def convert_ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
-        return [self.inv_vocab[token_id] for token_id in ids]
-
     def _compute_chunk_ids(self, chunk: bytes) -> tuple[int, ...]:
         if chunk == b"\n":
             return (_LINE_END_ID,)
@@ -185,4 +127,23 @@ class FullTokenizer:
 
     def _compute_word_ids(self, word: str) -> tuple[int, ...]:
         parts = split_at_punctuation(word, self.do_lower_case)
-        return tuple(itertools.chain.from_iterable(map(self.wordpiece_tokenizer.word_to_ids, parts)))
+        return tuple(itertools.chain.from_iterable(map(self._word_to_ids, parts)))
+
+    def _word_to_ids(self, word: str) -> tuple[int, ...]:
+        """Step 6: ids of one word's pieces, or only the unknown token's where they cannot cover the word."""
+        if len(word) > MAX_WORD_CHARS:
+            return self._unknown
+        if word in self.vocab:
+            return (self.vocab[word],)
+        ids = []
+        pieces, start = self.vocab, 0
+        while start < len(word):
+            for end in range(min(len(word), start + self._longest), start, -1):
+                token_id = pieces.get(word[start:end])
+                if token_id is not None:
+                    break
+            else:
+                return self._unknown
+            ids.append(token_id)
+            pieces, start = self._continuing, end
+        return tuple(ids)

@@ -25,7 +25,7 @@ from bert_tf.run.checkpoint import CheckpointFolder, save_encoder
 from bert_tf.run.flops import peak_tflops, pretraining_flops_per_sequence
 from bert_tf.run.loss_watch import LossWatch
 from bert_tf.run.run_folder import RunFolder, provenance, write_whole
-from bert_tf.run.telemetry import Telemetry
+from bert_tf.run.telemetry import DONE, Telemetry
 from bert_tf.training.loop import (
     LoopSettings,
     Run,
@@ -194,7 +194,7 @@ def pretrain(
             save_encoder(model_dir, state.model.variables, bert_config.vocab_size, inputs.companions)
         if finished and inputs.evaluation:
             _evaluate_phase(config, inputs, state, run, model_dir)
-        telemetry.end("done" if finished else "signal", update=state.updates_applied)
+        telemetry.end(DONE if finished else "signal")
         if workers.is_chief:
             write_report(model_dir, telemetry)
     return finished
@@ -250,13 +250,15 @@ def _run_record(config: PretrainingConfig, inputs: PretrainingInputs) -> dict[st
 
 
 def _telemetry_facts(config: PretrainingConfig, bert_config: BertConfig) -> dict[str, Any]:
-    peak = peak_tflops(describe_devices()["device"], config.precision)
-    flops = pretraining_flops_per_sequence(bert_config, config.max_seq_length, config.max_predictions_per_seq)
-    facts = {
-        **describe_devices(),
+    devices = describe_devices()
+    peak = peak_tflops(devices["device"], config.precision)
+    return {
+        **devices,
         "num_ranks": config.num_ranks,
         "global_batch_size": config.global_batch_size,
-        "flops_per_sequence": flops,
+        "flops_per_sequence": pretraining_flops_per_sequence(
+            bert_config, config.max_seq_length, config.max_predictions_per_seq
+        ),
         "warmup_steps": config.warmup_steps,
+        **({"peak_tflops": peak * config.num_ranks} if peak else {}),
     }
-    return {**facts, "peak_tflops": peak * config.num_ranks} if peak else facts

@@ -8,7 +8,6 @@ other, so that only the rounding of sums differs. Nothing in the folder is chang
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.base.errors import UserError
+from bert_tf.base.files import read_json_object
 from bert_tf.base.progress import Progress
 from bert_tf.batches.record_set import RecordSet
 from bert_tf.config import BertConfig, PretrainingConfig
@@ -134,18 +134,13 @@ class _Training:
 
 def _read_run_folder(model_dir: Path, input_files: str | None) -> tuple[PretrainingConfig, PretrainingInputs]:
     path = model_dir / CONFIG
+    record = read_json_object(path, "name the folder of a pre-training run by --model_dir")
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
         identity = record["identity"]
         config = PretrainingConfig(**record["settings"])
         bert_config = BertConfig.from_dict(identity["bert_config"], str(path))
         patterns = input_files or record["data"]["input_files"]
-    except OSError as error:
-        raise UserError(
-            f"--replay_update needs the folder of a pre-training run, but {path} cannot be read "
-            f"({error.strerror}); give it with --model_dir"
-        ) from None
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise UserError(
             f"{path} is not what this version writes for a pre-training run "
             f"({type(error).__name__}: {error}); replay with the version the run was made with"

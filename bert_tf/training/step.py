@@ -177,14 +177,26 @@ class TrainStep:
         self, features: Features, batch_number: int, stop_requested: bool = False, num_micro_batches: int | None = None
     ) -> AgreedUpdate:
         """Adds up the denominators of all ranks; arguments and errors as in `__call__`."""
-        local = self._objective.local_denominators(features)
+        local, is_long = self._objective.local_denominators(features), self._last_secs > LONG_UPDATE_SECS
         started = time.monotonic()
-        totals, stop_requested, is_long = self._exchange(local, batch_number, stop_requested)
+        everyone = self._workers.gather(
+            np.array([self._fingerprint, batch_number, stop_requested, is_long, *local], np.float64)
+        )
         gather_secs = time.monotonic() - started
+        for column, what in ((0, "settings"), (1, "position in the data")):
+            differing = np.flatnonzero(everyone[:, column] != everyone[0, column])
+            if differing.size:
+                raise UserError(
+                    f"rank {differing[0]} has other {what} than rank 0 "
+                    f"({everyone[differing[0], column]:.0f}, not {everyone[0, column]:.0f}); "
+                    "start all ranks with the same arguments in the same run folder"
+                )
+        any_stops, any_is_long = everyone[:, 2:4].any(axis=0).tolist()
+        totals = np.maximum(everyone[:, 4:].sum(axis=0), 1.0)
         # Made now, while the device is idle: later the copy, and the host, would wait for pending work.
         metric_totals = tf.constant(totals[list(self._objective.metric_denominators)], tf.float32)
         return AgreedUpdate(
-            features, batch_number, num_micro_batches, totals, metric_totals, stop_requested, is_long, gather_secs
+            features, batch_number, num_micro_batches, totals, metric_totals, any_stops, any_is_long, gather_secs
         )
 
     def sum_gradients(self, update: AgreedUpdate) -> GradientSums:
@@ -221,22 +233,6 @@ class TrainStep:
         except tf.errors.ResourceExhaustedError as error:
             raise out_of_memory(micro_batch_size, error) from None
         return UpdateResult(update.stop_requested, update.gather_secs, *results)
-
-    def _exchange(self, local: np.ndarray, batch_number: int, stop_requested: bool) -> tuple[np.ndarray, bool, bool]:
-        """Denominators over all ranks, whether any rank wants to stop, and whether any was slow."""
-        is_long = self._last_secs > LONG_UPDATE_SECS
-        mine = np.array([self._fingerprint, batch_number, stop_requested, is_long, *local], np.float64)
-        everyone = self._workers.gather(mine)
-        for column, what in ((0, "settings"), (1, "position in the data")):
-            differing = np.flatnonzero(everyone[:, column] != everyone[0, column])
-            if differing.size:
-                raise UserError(
-                    f"rank {differing[0]} has other {what} than rank 0 "
-                    f"({everyone[differing[0], column]:.0f}, not {everyone[0, column]:.0f}); "
-                    "start all ranks with the same arguments in the same run folder"
-                )
-        any_stops, any_is_long = everyone[:, 2:4].any(axis=0)
-        return np.maximum(everyone[:, 4:].sum(axis=0), 1.0), bool(any_stops), bool(any_is_long)
 
     def _accumulate_micro_batches(
         self,
@@ -294,9 +290,11 @@ class TrainStep:
         num_accumulation_steps: int,
     ) -> tuple[tf.Tensor, ...]:
         """All-reduces, clips, and applies the update if it is finite."""
-        # In half precision means over the micro-batches are sent, not sums, which may exceed its range.
-        divisor = 1.0 if self._reduce_dtype == tf.float32 else float(num_accumulation_steps)
-        sent = [self._to_reduce_dtype(gradient, divisor) for gradient in gradients]
+        sent, divisor = gradients, 1.0
+        if self._reduce_dtype != tf.float32:
+            # Means over the micro-batches are sent, not sums, which may exceed the range of half precision.
+            divisor = float(num_accumulation_steps)
+            sent = [tf.cast(gradient / divisor, self._reduce_dtype) for gradient in gradients]
         # The metrics travel with the gradients: every reduction by itself costs some milliseconds.
         (*means, metric_means_M), reduce_secs = self._timed_mean([*sent, metric_sums_M])
         gradients = [tf.cast(mean, tf.float32) for mean in means]
@@ -310,11 +308,6 @@ class TrainStep:
         changes_Vx3 = self._optimizer.apply_update(gradients, self.variables, unscale * clip, is_finite)
         self._loss_scale.update(is_finite)
         return metrics_M, norm, is_finite, learning_rate, scale, norms_V, changes_Vx3, reduce_secs
-
-    def _to_reduce_dtype(self, gradient: tf.Tensor, divisor: float) -> tf.Tensor:
-        if self._reduce_dtype == tf.float32:
-            return gradient
-        return tf.cast(gradient / divisor, self._reduce_dtype)
 
     def _timed_mean(self, sent: Sequence[tf.Tensor]) -> tuple[list[tf.Tensor], tf.Tensor]:
         """Means over the ranks, and the seconds that took. One rank does without the clock, a call back to the host."""
