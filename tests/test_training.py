@@ -560,7 +560,7 @@ def test_the_configuration_beside_the_weights_is_taken(finished, dataset, tmp_pa
         warmup_steps=0,
     )
     assert "left as initialised: cls/predictions/transform/dense/kernel" in done.stdout
-    assert json.loads((tmp_path / "bert_config.json").read_text()) == CONFIG.to_dict()
+    assert json.loads((tmp_path / "bert_config.json").read_text()) == TINY.to_dict()
 
 
 def test_another_vocabulary_is_refused(tmp_path):
