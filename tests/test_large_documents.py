@@ -86,7 +86,7 @@ def test_extracted_articles(tmp_path):
 
 
 def test_formatted_elsewhere(tmp_path, monkeypatch):
-    monkeypatch.setattr("data.sharding.sharding._LARGEST_LINE_BYTES", LIMIT)
+    monkeypatch.setattr("data.corpora.text_files._LARGEST_LINE_BYTES", LIMIT)
     path = tmp_path / "formatted_one_article_per_line" / "custom_one_document_per_line.txt"
     path.parent.mkdir()
     path.write_text(f"First one.\n{sentences(LIMIT)}\n{sentences(LIMIT + 1)}\n")

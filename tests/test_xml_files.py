@@ -15,11 +15,8 @@ TEXT = "<a>é 北京 " + "x" * 3000 + "</a>"
 
 
 def read(path):
-    file = XmlFile(path)
-    try:
+    with XmlFile(path) as file:
         return b"".join(file.blocks()).decode(), file
-    finally:
-        file.close()
 
 
 @pytest.mark.parametrize(

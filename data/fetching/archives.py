@@ -38,11 +38,7 @@ class _Member(NamedTuple):
 
 def stem(archive: Path) -> str:
     """The archive's name without its suffixes."""
-    name = archive.name
-    for suffix in (".gz", ".tgz", ".tar", ".zip"):
-        if name.lower().endswith(suffix):
-            name = name[: -len(suffix)]
-    return name
+    return re.sub(r"\.(zip|tgz|tar|(tar\.)?gz)$", "", archive.name, flags=re.IGNORECASE)
 
 
 def is_archive(path: Path) -> bool:

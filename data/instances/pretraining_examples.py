@@ -415,6 +415,8 @@ def total_counts(shards: Iterable[Mapping[str, int]]) -> dict[str, float]:
     total: Counter[str] = Counter()
     for counts in shards:
         total.update(counts)
+    if not total:
+        return {}
     positions = total["num_instance_tokens"] + total["num_padding_tokens"]
     return {
         **total,
