@@ -183,7 +183,7 @@ def test_refused(tmp_path, variables, options, message):
 
 def test_damaged_and_missing_runs_are_refused(tmp_path):
     path = write_run(tmp_path / "run", make_variables(ENCODER_ONLY))
-    with pytest.raises(UserError, match="run=.*nothing: there is neither"):
+    with pytest.raises(UserError, match="RUN=.*nothing: there is neither"):
         export(str(tmp_path / "nothing"), tmp_path / "out", replace=False)
     (tmp_path / "run" / "config.json").write_text('{"identity":', encoding="utf-8")
     with pytest.raises(UserError, match=r"config.json is not valid JSON"):

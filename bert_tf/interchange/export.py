@@ -54,7 +54,7 @@ def export(path: str, folder: Path, replace: bool) -> list[str]:
         files and `replace` is False, or other files than an export's. Nothing has been written then.
     """
     _check_folder(folder, replace)
-    weights = find_weights(path, "run")
+    weights = find_weights(path, "RUN")
     config = choose_config(None, weights)
     vocab = _read_vocabulary(weights, config)
     architecture, names = _choose_architecture(weights, config)
