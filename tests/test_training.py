@@ -111,6 +111,9 @@ def test_a_run_leaves_what_is_promised(finished, dataset):
         "training_summary.txt",
         "bert_config.json",
         "vocab.txt",
+        "pretrained/bert_model.ckpt-1.index",
+        "pretrained/bert_config.json",
+        "pretrained/vocab.txt",
     ):
         assert (model_dir / name).stat().st_size > 0
     checkpoints = sorted(path.name for path in (model_dir / "checkpoints").iterdir())
@@ -542,6 +545,20 @@ def test_lars_with_compression_and_determinism_goes_on_from_other_weights(finish
     assert first["loss_scaler"] == 2.0**15, "half precision gradients need a scale"
     record = json.loads((tmp_path / "run/config.json").read_text())["identity"]
     assert (record["optimizer_type"], record["allreduce_compression"]) == ("lars", "fp16")
+
+
+@pytest.mark.slow
+def test_the_configuration_beside_the_weights_is_taken(finished, dataset, tmp_path):
+    done = run(
+        dataset,
+        tmp_path,
+        bert_config_file=None,
+        init_checkpoint=finished[1] / "pretrained",
+        num_train_steps=2,
+        warmup_steps=0,
+    )
+    assert "left as initialised: cls/predictions/transform/dense/kernel" in done.stdout
+    assert json.loads((tmp_path / "bert_config.json").read_text()) == CONFIG.to_dict()
 
 
 def test_another_vocabulary_is_refused(tmp_path):
