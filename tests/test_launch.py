@@ -586,6 +586,8 @@ def test_a_start_that_was_refused_does_not_bind_the_next_one(checkout, monkeypat
     (checkout / "gogle/bert_model.ckpt.index").touch()
     monkeypatch.setenv("STAND_IN_CODE_phase_1", "2")
     assert launch() == 2
+    (checkout / "gogle/bert_model.ckpt.index").rename(checkout / "gogle/model.safetensors")
+    assert launch() == 2
     monkeypatch.delenv("INIT_CHECKPOINT")
     monkeypatch.delenv("STAND_IN_CODE_phase_1")
     assert launch() == 0
@@ -676,6 +678,22 @@ def test_the_checkpoint_must_be_the_model(questions):
         squad_flags(squad_values(questions / "tiny/bert_model.ckpt", model="base"), questions)
     with pytest.raises(UserError, match="checkpoint .* neither such a folder"):
         squad_flags(squad_values(questions / "absent.ckpt"), questions)
+
+
+def test_a_folder_of_hugging_face_is_a_checkpoint(questions):
+    folder = questions / "theirs"
+    folder.mkdir()
+    (folder / "config.json").write_text('{"num_hidden_layers": 2, "hidden_size": 128}')
+    assert squad_flags(squad_values(folder), questions)["init_checkpoint"] == folder
+    with pytest.raises(
+        UserError, match="bert_model .* is base, 12 layers of 768, but .*config.json .* 2 layers of 128"
+    ):
+        squad_flags(squad_values(folder, model="base"), questions)
+    (folder / "config.json").unlink()
+    with pytest.raises(
+        UserError, match="bert_config.json cannot be read .*; the model's configuration must lie beside"
+    ):
+        squad_flags(squad_values(folder), questions)
 
 
 def test_random_weights_need_a_vocabulary(questions, monkeypatch):

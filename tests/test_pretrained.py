@@ -73,8 +73,9 @@ def test_a_folder_of_hugging_face_says_its_casing(tmp_path):
     bert = bert_tf.from_pretrained(folder)
     assert bert.tokenizer.do_lower_case is False and bert.encoder.config.hidden_act == "gelu_exact"
     (folder / "tokenizer_config.json").write_text('{"do_lower_case": true}')
+    assert bert_tf.from_pretrained(folder).tokenizer.do_lower_case is True
     with pytest.raises(UserError, match="pieces with capital letters"):
-        bert_tf.from_pretrained(folder)
+        bert_tf.from_pretrained(folder, do_lower_case=True)
 
 
 def test_bad_folders(google, tmp_path):

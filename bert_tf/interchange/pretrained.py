@@ -60,11 +60,14 @@ def from_pretrained(
         raise UserError(
             f"{vocabulary} has {len(vocab)} pieces, the model has {config.vocab_size}; name the model's own"
         )
-    if do_lower_case is None:
-        do_lower_case = weights.do_lower_case
-    if do_lower_case is None:
+    if do_lower_case is not None:
+        check_casing(vocab, do_lower_case, vocabulary)
+    elif weights.do_lower_case is not None:
+        do_lower_case = (
+            weights.do_lower_case
+        )  # unchecked: Hugging Face's Chinese model says cased, of a lower-case vocabulary
+    else:
         do_lower_case = is_lower_case(vocab)
-    check_casing(vocab, do_lower_case, vocabulary)
     encoder = BertEncoder(config, Blocks("off"))
     missing = load_weights(weights, encoder.variables, config.vocab_size).missing
     lacking = [name for name in missing if not name.startswith("bert/pooler/")]
