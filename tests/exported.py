@@ -58,7 +58,7 @@ def write_run(folder, variables, *, update=20, config=CONFIG, vocab=VOCAB, compa
     identity = {"seed": 12345, "max_seq_length": 128, **settings}
     (folder / "config.json").write_text(json.dumps({"identity": identity, "data": data}), encoding="utf-8")
     events = [
-        {"event": "start", "update": 0, "global_batch_size": 64},
+        {"event": "start", "update": 0, "global_batch_size": 64, "total_updates": 40},
         {"event": "train", "update": 10, "total_loss": 8.5, "mlm_accuracy": 0.25, "loss_scaler": 1.0},
         {"event": "train", "update": 20, "total_loss": 7.25, "mlm_accuracy": 0.5, "loss_scaler": 1.0},
         {"event": "train", "update": 30, "total_loss": 6.125, "mlm_accuracy": 0.75, "loss_scaler": 1.0},

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from bert_tf.base.files import atomic_file, sha256_of_file, write_text
+from bert_tf.base.files import atomic_file, atomic_folder, sha256_of_file, write_text
 
 
 def test_a_file_appears_when_it_is_whole_and_its_folder_with_it(tmp_path):
@@ -47,3 +47,17 @@ def test_text_is_utf_8_and_hashes_are_sha256(tmp_path):
     content = ("größer\n" * 300_000).encode("utf-8")
     assert path.read_bytes() == content
     assert sha256_of_file(path) == hashlib.sha256(content).hexdigest()
+
+
+def test_a_folder_appears_when_it_is_whole_in_place_of_the_old_one(tmp_path):
+    folder = tmp_path / "new" / "folder"
+    for text in ("first", "second"):
+        with atomic_folder(folder) as made:
+            (made / text).write_text(text, encoding="utf-8")
+            assert not (folder / text).exists()
+        assert [path.name for path in folder.iterdir()] == [text]
+    with pytest.raises(KeyboardInterrupt), atomic_folder(folder) as made:
+        (made / "third").write_text("half", encoding="utf-8")
+        raise KeyboardInterrupt
+    assert (folder / "second").read_text(encoding="utf-8") == "second"
+    assert os.listdir(tmp_path / "new") == ["folder"]

@@ -38,6 +38,8 @@ def test_history_and_figures(phase_2):
         "| tokens | 874,695 | 874,695 |",
         "| seed | 12345 | 12345 |",
         "| sequences in an update | 64 | 64 |",
+        "| updates | 40 | 40 |",
+        "| updates done | 30 | 20 |",
         "| update | total loss | mlm accuracy |",
         "| 10 | 8.5 | 0.25 |",
         "| masked lm loss | 5.5 |",

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import safetensors
 import safetensors.numpy
 
 from bert_tf.base.errors import UserError
@@ -75,8 +76,8 @@ def export(path: str, folder: Path, replace: bool) -> list[str]:
             for name, text in texts.items():
                 (made / name).write_text(text, encoding="utf-8")
             shutil.copymode(made / CONFIG, made / SAFETENSORS)  # safetensors makes it readable by its owner only
-    except OSError as error:
-        raise UserError(f"{folder} cannot be written ({error.strerror}); make room or name another folder") from None
+    except (OSError, safetensors.SafetensorError) as error:
+        raise UserError(f"{folder} cannot be written ({error}); make room or name another folder") from None
     left_out = [f"{name} {weights.shapes[name]}" for name in weights.shapes if name not in names]
     return [
         *(f"warning: {warning}" for warning in weights.warnings),

@@ -30,7 +30,8 @@ _PIPELINES = {
 }
 # Column of the table of settings, and the setting.
 _SETTINGS = {
-    "updates": "num_train_steps",
+    "task": "task",
+    "updates": "total_updates",
     "epochs": "num_train_epochs",
     "sequences in an update": "global_batch_size",
     "tokens in a sequence": "max_seq_length",
@@ -95,7 +96,9 @@ def _up_to(run: Run, update: int) -> Run:
     def kept(events: Sequence[Event]) -> list[Event]:
         return [event for event in events if whole(event.get("update")) <= update]
 
-    return dataclasses.replace(run, train=kept(run.train), evaluations=kept(run.evaluations))
+    return dataclasses.replace(
+        run, starts=kept(run.starts), train=kept(run.train), evaluations=kept(run.evaluations), end=None
+    )
 
 
 def write_card(
@@ -132,7 +135,12 @@ def _origin(runs: Sequence[Run]) -> str:
 
 def _settings(run: Run) -> dict[str, Any]:
     settings = {key: run.setting(name) for key, name in _SETTINGS.items()}
-    return {**settings, "seed": str(settings["seed"] or "")}  # a name, not a count
+    return {
+        **settings,
+        "updates done": run.last_update,
+        "optimizer": settings["optimizer"] or "adamw",  # of fine-tuning, which has no other
+        "seed": str(settings["seed"]),  # not a count
+    }
 
 
 def _dataset(run: Run) -> Any:
@@ -182,6 +190,6 @@ def _curve(run: Run) -> list[list[str]]:
 def _scores(run: Run) -> list[list[str]]:
     """A table of the last evaluation."""
     last = run.evaluations[-1]
-    left_out = ("update", "global_step", "time_unix", "throughput_val")
-    rows = [[name.replace("_", " "), _written(number(last[name]))] for name in last if name not in left_out]
+    left_out = ("update", "global_step", "time_unix", "throughput", "latency")
+    rows = [[name.replace("_", " "), _written(number(last[name]))] for name in last if not name.startswith(left_out)]
     return [["score", f"after {whole(last.get('update')):,} updates"], *(row for row in rows if row[1])]
