@@ -204,3 +204,55 @@ def test_own_labels_that_training_did_not_have(tmp_path):
     examples = read_examples(write(tmp_path, "own.csv", "text,kind\na,x\nb,z\n"), OWN, wants_labels=True)
     with pytest.raises(UserError, match="line 3: the label is 'z': must be one of x, y, the labels .* trained with"):
         targets(examples, dataclasses.replace(OWN, labels=("x", "y")))
+
+
+# --- Anything else -------------------------------------------------------------------------------
+
+JUNK = (
+    b"",
+    b"\n",
+    b"\t",
+    b"\t\t\n",
+    b'"',
+    b"{",
+    b"[]",
+    b"null\n",
+    b"\xff\xfe",
+    b"\x00",
+    b"\xef\xbb\xbf",
+    b"1\t0\n" * 3,
+    b"\r",
+)
+
+
+def changed(chooser, good):
+    """The bytes with a piece of junk in place of a few of them."""
+    start = int(chooser.integers(len(good)))
+    return good[:start] + chooser.choice(np.array(JUNK, object)) + good[start + int(chooser.integers(9)) :]
+
+
+@pytest.mark.parametrize(
+    "task, name", [("CoLA", "x.tsv"), ("RTE", "x.tsv"), (OWN, "x.csv"), (OWN, "x.tsv"), (OWN, "x.jsonl")]
+)
+def test_damaged_files_are_refused_or_read(tmp_path, task, name):
+    good = {
+        "CoLA": "a\t1\tx\tthe cat\nb\t0\t*\tcat the\n",
+        "RTE": "index\tsentence1\tsentence2\tlabel\n0\ta\tb\tentailment\n1\tc\td\tnot_entailment\n",
+        "x.csv": 'kind,text\ngood,"a ""b"", c"\nbad,d\n',
+        "x.tsv": 'kind\ttext\ngood\t"a ""b"", c"\nbad\td\n',
+        "x.jsonl": '{"text": "a", "kind": "good"}\n{"text": "b", "kind": "bad"}\n',
+    }[task if isinstance(task, str) else name].encode()
+    chooser, num_refused = np.random.default_rng(0), 0
+    task = find_task(task) if isinstance(task, str) else task
+    cases = [*JUNK, *(changed(chooser, good) for _ in range(200))]
+    for content in cases:
+        (tmp_path / name).write_bytes(content)
+        for wants_labels in (True, False):
+            try:
+                examples = read_examples(tmp_path / name, task, wants_labels=wants_labels)
+                if wants_labels:
+                    targets(examples, dataclasses.replace(task, labels=task.labels or find_labels(examples)))
+            except UserError as error:
+                assert str(tmp_path / name) in str(error) and "\n" not in str(error)
+                num_refused += 1
+    assert 0.1 < num_refused / len(cases) / 2 < 1

@@ -13,7 +13,6 @@ from bert_tf.interchange.initialise import find_weights
 from bert_tf.model.heads import PretrainingModel, SpanModel
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import CheckpointFolder
-from bert_tf.tasks import predict
 from bert_tf.tasks.predict import NO_LOGIT, Predicted, Rows, choose_lengths, compile_model, predict_rows
 from bert_tf.tasks.squad.answers import SPAN_HEAD
 from bert_tf.tasks.trained import find_trained_weights, load_trained_weights
@@ -34,7 +33,7 @@ MAX_LENGTH = 96
 NUM_TOKENS = np.random.default_rng(0).integers(3, MAX_LENGTH + 1, 500)
 
 
-def rows_of(num_rows, **changes):
+def rows_of(num_rows, rows_per_compilation=8):
     """Row r holds the ids r+1 and then padding."""
 
     def batch(numbers):
@@ -42,12 +41,7 @@ def rows_of(num_rows, **changes):
         ids = np.where(is_token, numbers[:, None] + 1, 0).astype(np.int32)
         return {"input_ids": ids, "input_mask": is_token.astype(np.int32), "segment_ids": ids, "start_positions": ids}
 
-    return Rows(batch, NUM_TOKENS[:num_rows], MAX_LENGTH, **changes)
-
-
-@pytest.fixture
-def several_lengths(monkeypatch):
-    monkeypatch.setattr(predict, "_ROWS_PER_COMPILATION", 8)
+    return Rows(batch, NUM_TOKENS[:num_rows], MAX_LENGTH, rows_per_compilation)
 
 
 class Echo:
@@ -64,7 +58,7 @@ class Echo:
 
 
 @pytest.mark.parametrize("num_rows, batch_size", [(500, 7), (6, 3), (2, 8), (1, 1)])
-def test_every_row_once_in_order_with_few_shapes(num_rows, batch_size, several_lengths):
+def test_every_row_once_in_order_with_few_shapes(num_rows, batch_size):
     compute = Echo()
     predicted = predict_rows(compute, rows_of(num_rows), batch_size, Workers(), by_position=True)
     for output, factor in zip(predicted.outputs, (2, 3)):
@@ -72,7 +66,7 @@ def test_every_row_once_in_order_with_few_shapes(num_rows, batch_size, several_l
         expected = np.where(is_token, factor * (np.arange(num_rows)[:, None] + 1.0), 0)
         np.testing.assert_array_equal(np.where(output == NO_LOGIT, 0, output), expected)
         assert (output[is_token] != NO_LOGIT).all()
-    lengths = choose_lengths(NUM_TOKENS[:num_rows], MAX_LENGTH)
+    lengths = choose_lengths(rows_of(num_rows), batch_size)
     assert set(compute.shapes) == {(batch_size, length) for length in lengths}
     assert len(predicted.batch_secs) == len(compute.shapes) - len(lengths)
 
@@ -84,12 +78,12 @@ def test_outputs_that_have_no_positions_and_models_of_one_length():
     ).outputs
     np.testing.assert_array_equal(pooled, 2.0 * (np.arange(20) + 1))
     compute = Echo()
-    predict_rows(compute, rows_of(20, sorted_by_length=False), 4, Workers(), by_position=True)
+    predict_rows(compute, rows_of(20, None), 4, Workers(), by_position=True)
     assert set(compute.shapes) == {(4, MAX_LENGTH)}
 
 
 @pytest.mark.parametrize("num_rows, batch_size, size", [(500, 7, 3), (11, 2, 3), (2, 4, 2)])
-def test_ranks_together_compute_every_row(num_rows, batch_size, size, several_lengths):
+def test_ranks_together_compute_every_row(num_rows, batch_size, size):
     sent = [[] for _ in range(size)]
     for rank in range(size):
         first_ids = lambda features: [tf.cast(features["input_ids"][:, 0], tf.float32)]  # noqa: E731
@@ -101,13 +95,17 @@ def test_ranks_together_compute_every_row(num_rows, batch_size, size, several_le
 
 
 def test_lengths_save_positions_and_are_few():
-    short_and_long = np.array([30] * 900 + [380] * 100)
-    assert choose_lengths(short_and_long, 384) == [32, 384]
-    assert choose_lengths(np.array([30, 380]), 384) == [384]  # not worth a compilation
-    assert choose_lengths(np.array([30] * 5), 384) == [32]
-    assert choose_lengths(np.array([47] * 5), 47) == [47]  # never more than the greatest length
-    lengths = choose_lengths(np.random.default_rng(0).integers(1, 385, 20000), 384)
-    assert lengths == sorted(lengths) and lengths[-1] == 384 and 3 < len(lengths) < 12
+    def lengths(num_tokens, rows_per_compilation, max_length=384, global_batch_size=8):
+        return choose_lengths(Rows(None, np.array(num_tokens), max_length, rows_per_compilation), global_batch_size)
+
+    assert lengths([30] * 900 + [380] * 100, 256) == [32, 384]
+    assert lengths([30] * 90 + [380] * 10, 256) == [384]  # not worth a compilation
+    assert lengths([30] * 7 + [380], 0) == [384]  # not worth another batch
+    assert lengths([30] * 5, 256) == [32]
+    assert lengths([47] * 5, 256, max_length=47) == [47]  # never more than the greatest length
+    assert lengths([30] * 900 + [380] * 100, None) == [384]
+    many = lengths(np.random.default_rng(0).integers(1, 385, 20000), 256)
+    assert many == sorted(many) and many[-1] == 384 and 3 < len(many) < 8
 
 
 def test_speed_is_shown_in_words_that_scripts_know():
@@ -124,15 +122,14 @@ def test_speed_is_shown_in_words_that_scripts_know():
     assert Predicted((), [], None).describe_speed() == []
 
 
-def test_a_model_answers_alike_in_rows_of_any_length(several_lengths):
+def test_a_model_answers_alike_in_rows_of_any_length():
     config = BertConfig(
         vocab_size=600, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64
     )
     model = SpanModel(config, seed=1)
-    assert len(choose_lengths(NUM_TOKENS[:300], MAX_LENGTH)) > 2
+    assert len(choose_lengths(rows_of(300), 8)) > 2
     by_length, whole = (
-        predict_rows(compile_model(model), rows_of(300, sorted_by_length=chosen), 8, Workers(), by_position=True)
-        for chosen in (True, False)
+        predict_rows(compile_model(model), rows_of(300, cost), 8, Workers(), by_position=True) for cost in (8, None)
     )
     is_token = np.arange(MAX_LENGTH) < NUM_TOKENS[:300, None]
     for mine, theirs in zip(by_length.outputs, whole.outputs):

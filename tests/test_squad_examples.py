@@ -125,6 +125,13 @@ def test_mistakes_in_the_file_are_named_with_their_place(tmp_path, text, message
     assert str(path) in str(error.value)
 
 
+def test_answers_that_are_not_in_their_context_are_counted_and_named(tmp_path):
+    questions = [question(f"q{number}", answers=(("Anna", 3),)) for number in range(8)]
+    examples = read_examples(squad_file(tmp_path, [question("right"), *questions]))
+    with pytest.raises(UserError, match=r"train.json: 8 of 9 questions .*'q0'.*; so it is with 'q1', .*'q5', \.\.\."):
+        check_answers(examples, "train.json")
+
+
 def test_ids_must_differ(tmp_path):
     with pytest.raises(UserError, match=r"qas\[1\]: id 'q' is already used at .*qas\[0\]"):
         read_examples(squad_file(tmp_path, [question("q"), question("q")]))

@@ -39,11 +39,24 @@ def serve(make_update: Callable[[dict[str, Any]], Callable[[], float]], versions
     """Runs the protocol; `make_update(settings)` returns a function that makes an update and waits for it."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print goes to stderr
-    update = make_update(json.loads(sys.stdin.readline()))
+    settings = json.loads(sys.stdin.readline())
+    clock = time.process_time if settings.get("clock") == "processor" else time.perf_counter
+    update = make_update(settings)
     update()
     update()
     print(json.dumps(versions()), file=answers, flush=True)
     for _ in sys.stdin:
-        started = time.perf_counter()
+        started = clock()
         update()
-        print(time.perf_counter() - started, file=answers, flush=True)
+        print(clock() - started, file=answers, flush=True)
+
+
+def read_questions(settings: dict[str, Any]) -> list[tuple[str, str]]:
+    """(question, text) of every question in a file of `settings`."""
+    with open(settings["questions"], encoding="utf-8") as file:
+        return [tuple(pair) for pair in json.load(file)]
+
+
+def span_head(hidden_size: int) -> np.ndarray:
+    """Weights [2, H] of a question answering head, the same for everybody: the model has none."""
+    return np.random.default_rng(0).normal(0, 0.5, [2, hidden_size]).astype(np.float32)

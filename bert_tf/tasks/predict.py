@@ -21,8 +21,8 @@ from bert_tf.ranks.workers import Workers
 INPUTS = ("input_ids", "input_mask", "segment_ids")
 # Lengths are multiples of this: tensor cores and vector units want multiples of 8 at least.
 _LENGTH_STEP = 16
-# What compiling the model for one more length costs, in rows of the greatest length.
-_ROWS_PER_COMPILATION = 256
+# What tracing or compiling a model for one more length costs, in rows of the greatest length, by XLA scope.
+_ROWS_PER_COMPILATION = {"step": 2048, "blocks": 32, "off": 16}
 # The logit of a position that was not computed, since no row of its batch reaches it.
 NO_LOGIT = -np.inf
 # The shares of batches, in percent, whose latency is shown; NVIDIA's programs show the same.
@@ -37,7 +37,8 @@ class Rows(NamedTuple):
     batch: Callable[[np.ndarray], dict[str, np.ndarray]]  # row numbers [B] -> at least the model's inputs [B, S]
     num_tokens: np.ndarray  # int [F]: real tokens of each row, the rest is padding
     max_length: int  # S
-    sorted_by_length: bool = True  # False: all rows have S positions, for a model that takes no others
+    # What one more length costs, in rows of S positions; None: all have S, for a model that takes no others.
+    rows_per_compilation: int | None
 
 
 class Predicted(NamedTuple):
@@ -70,24 +71,32 @@ class Predicted(NamedTuple):
         ]
 
 
-def choose_lengths(num_tokens: np.ndarray, max_length: int) -> list[int]:
-    """The lengths, rising, to which rows are padded: as few positions in all as they allow, but for the compilations.
+def choose_lengths(rows: Rows, global_batch_size: int) -> list[int]:
+    """The lengths, rising, to which rows are padded: those with which whole batches and compilations cost least.
 
     Each row goes to the shortest length that holds it. A dynamic programme over multiples of `_LENGTH_STEP`.
     """
+    num_tokens, max_length = np.asarray(rows.num_tokens), rows.max_length
+    if rows.rows_per_compilation is None:
+        return [max_length]
     steps = range(_LENGTH_STEP, max_length + _LENGTH_STEP, _LENGTH_STEP)
     lengths = [min(step, max_length) for step in steps if step - _LENGTH_STEP < num_tokens.max()]
     num_up_to = [0, *np.searchsorted(np.sort(num_tokens), lengths, side="right")]
-    compilation = _ROWS_PER_COMPILATION * max_length
+    compilation = rows.rows_per_compilation * max_length
     best: list[tuple[float, list[int]]] = [(0.0, [])]  # cost of the rows up to each length, and the lengths chosen
     for number, length in enumerate(lengths, 1):
-        costs = [
-            best[before][0] + int(num_up_to[number] - num_up_to[before]) * length + compilation
-            for before in range(number)
-        ]
+        costs = []
+        for before in range(number):
+            num_batches = -(-int(num_up_to[number] - num_up_to[before]) // global_batch_size)
+            costs.append(best[before][0] + num_batches * global_batch_size * length + compilation)
         before = int(np.argmin(costs))
         best.append((costs[before], [*best[before][1], length]))
     return best[-1][1]
+
+
+def rows_per_compilation(model: tf.keras.Model) -> int:
+    """For `Rows`, where the function that predicts is `compile_model`'s."""
+    return _ROWS_PER_COMPILATION[model.blocks.scope]
 
 
 def compile_model(model: tf.keras.Model) -> Compute:
@@ -111,7 +120,7 @@ def predict_rows(compute: Compute, rows: Rows, batch_size: int, workers: Workers
       by_position: whether the outputs are [B, L], a logit for each position; they are filled with `NO_LOGIT` to S.
     """
     num_rows, num_tokens = len(rows.num_tokens), np.asarray(rows.num_tokens)
-    lengths = choose_lengths(num_tokens, rows.max_length) if rows.sorted_by_length else [rows.max_length]
+    lengths = choose_lengths(rows, batch_size * workers.size)
     length_of_row = np.searchsorted(lengths, num_tokens)
     groups = [(length, np.flatnonzero(length_of_row == number)) for number, length in enumerate(lengths)]
     work = [  # this rank's batches of each length: row numbers [batches, B]

@@ -30,7 +30,7 @@ from bert_tf.tasks.glue.metrics import METRICS
 from bert_tf.tasks.glue.read import Examples, find_labels, read_examples, targets
 from bert_tf.tasks.glue.tasks import EVAL, PREDICT, TRAIN, TextTask
 from bert_tf.tasks.job import FinetuningJob, TaskRun
-from bert_tf.tasks.predict import Predicted, Rows, compile_model, predict_rows
+from bert_tf.tasks.predict import Predicted, Rows, compile_model, predict_rows, rows_per_compilation
 from bert_tf.tasks.trained import Head
 
 # Beside the weights: what their classes mean.
@@ -238,6 +238,7 @@ class _Judge:
 
     def __init__(self, job: GlueJob, task: TextTask, model: ClassifierModel, workers: Workers, telemetry: Telemetry):
         self._job, self._task, self._compute = job, task, compile_model(model)
+        self._rows_per_compilation = rows_per_compilation(model)
         self._workers, self._telemetry = workers, telemetry
 
     def score(self, parts: Mapping[str, _Rows], update: int) -> None:
@@ -273,7 +274,7 @@ class _Judge:
     def _predict(self, rows: _Rows) -> Predicted:
         """The logits, float32 [F, C], and how long they took."""
         features = rows.features
-        work = Rows(features.batch, features.lengths_F, features.max_seq_length)
+        work = Rows(features.batch, features.lengths_F, features.max_seq_length, self._rows_per_compilation)
         predicted = predict_rows(self._compute, work, self._job.predict_batch_size, self._workers, by_position=False)
         for line in predicted.describe_speed():
             self._telemetry.note(line)

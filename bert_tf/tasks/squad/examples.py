@@ -18,6 +18,8 @@ from bert_tf.base.errors import UserError
 from bert_tf.base.files import check_file
 
 NAME_A_FILE = "name a SQuAD file such as train-v1.1.json"
+# Of the questions with a wrong answer an error names so many.
+_NUM_NAMED = 6
 # The characters on which Google's reader splits a context into words. Other Unicode spaces stay
 # inside their word; the tokenizer splits there later.
 _WORD = re.compile("[^ \t\r\n\u202f]+")
@@ -144,8 +146,9 @@ def read_examples(path: str | Path, *, version_2_with_negative: bool = False) ->
 def check_answers(examples: list[Example], path: str | Path) -> None:
     """Checks before training that every question of `path` has its answers, at the places given.
 
-    Raises: UserError naming the question.
+    Raises: UserError with the number of questions for which that is not so, naming the first ones.
     """
+    wrong: list[tuple[str, UserError]] = []
     for example in examples:
         if example.answers is None:
             raise UserError(
@@ -156,7 +159,16 @@ def check_answers(examples: list[Example], path: str | Path) -> None:
             try:
                 example.answer_words()
             except UserError as error:
-                raise UserError(f"{path}: {error}") from None
+                wrong.append((example.question_id, error))
+    if len(wrong) == 1:
+        raise UserError(f"{path}: {wrong[0][1]}")
+    if wrong:
+        others = ", ".join(repr(question_id) for question_id, _ in wrong[1:_NUM_NAMED])
+        more = ", ..." if len(wrong) > _NUM_NAMED else ""
+        raise UserError(
+            f"{path}: {len(wrong):,} of {len(examples):,} questions have an answer that is not in their context; "
+            f"{wrong[0][1]}; so it is with {others}{more}"
+        )
 
 
 def _read_json(path: str | Path) -> Any:

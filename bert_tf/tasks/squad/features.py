@@ -150,6 +150,8 @@ def best_windows(spans: Sequence[tuple[int, int]], num_tokens: int) -> np.ndarra
 
     Longer windows win by a hundredth a token, then earlier ones.
     """
+    if len(spans) == 1:  # as for most questions
+        return np.zeros(num_tokens, np.int64)
     starts_Kx1, lengths_Kx1 = np.array(spans, np.int64).T[..., None]
     left_KxT = np.arange(num_tokens) - starts_Kx1
     right_KxT = lengths_Kx1 - 1 - left_KxT

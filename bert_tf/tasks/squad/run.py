@@ -15,7 +15,7 @@ from bert_tf.run.flops import span_flops_per_sequence
 from bert_tf.run.telemetry import Telemetry
 from bert_tf.tasks.finetuning import Task
 from bert_tf.tasks.job import FinetuningJob, TaskRun
-from bert_tf.tasks.predict import Rows, compile_model, predict_rows
+from bert_tf.tasks.predict import Rows, compile_model, predict_rows, rows_per_compilation
 from bert_tf.tasks.squad.answers import SPAN_HEAD, AnswerSheet, answer_questions
 from bert_tf.tasks.squad.decode import DecodeSettings
 from bert_tf.tasks.squad.examples import NAME_A_FILE, Example, check_answers, read_examples
@@ -52,7 +52,7 @@ def run_squad(job: SquadJob, workers: Workers) -> bool:
 
         def answer(telemetry: Telemetry, update: int) -> None:
             features = _features(run, job, predict_file, lambda: questions, is_training=False)
-            rows = Rows(features.batch, features.num_tokens, job.features.max_seq_length)
+            rows = Rows(features.batch, features.num_tokens, job.features.max_seq_length, rows_per_compilation(model))
             predicted = predict_rows(compile_model(model), rows, job.predict_batch_size, workers, by_position=True)
             if workers.is_chief:
                 sheet = AnswerSheet(questions, features, run.tokenizer, job.decoding, job.wants_scores, job.model_dir)

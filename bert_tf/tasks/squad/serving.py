@@ -95,7 +95,7 @@ def predict_with_export(job: SquadJob, workers: Workers, folder: Path) -> None:
     features = make_features(
         questions, export.tokenizer, export.features, is_training=False, show_progress=workers.is_chief
     )
-    rows = Rows(features.batch, features.num_tokens, export.features.max_seq_length, sorted_by_length=False)
+    rows = Rows(features.batch, features.num_tokens, export.features.max_seq_length, None)
     batch_size = export.compute.batch_size or job.predict_batch_size
     with Telemetry(job.model_dir, is_chief=workers.is_chief, total_updates=0, dllog_path=job.dllog_path) as telemetry:
         telemetry.note(f"predicting with {folder}: {export.features}, {export.decoding}")
