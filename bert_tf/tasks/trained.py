@@ -31,7 +31,7 @@ def find_trained_weights(model_dir: Path, init_checkpoint: str | None, head: Hea
         if head.variable in weights.shapes:
             return weights
     if (model_dir / "checkpoints").is_dir():
-        return find_weights(model_dir, "model_dir")
+        return find_weights(model_dir, "--model_dir")
     if init_checkpoint:
         raise UserError(
             f"--init_checkpoint={init_checkpoint} has no {head.name} head ({head.variable}), and "

@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import read_json_object
+from bert_tf.interchange.export import TASK_FILE
 from bert_tf.interchange.initialise import find_weights
 from bert_tf.interchange.saved_model import check_no_export, export_model
 from bert_tf.model.heads import ClassifierModel
@@ -34,7 +35,6 @@ from bert_tf.tasks.predict import Predicted, Rows, compile_model, predict_rows, 
 from bert_tf.tasks.trained import Head
 
 # Beside the weights: what their classes mean.
-TASK_FILE = "task.json"
 _SHOWN_LABELS = 8
 CLASSIFIER_HEAD = Head("classification", "output_weights")
 
