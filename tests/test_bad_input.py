@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from glue_data import write_cola, write_model
 from pretraining_data import TINY, write_dataset
 from squad_data import write_squad
 
@@ -173,27 +174,52 @@ def squad_flags(tmp_path_factory):
     )
 
 
-OF_BOTH = (
+@pytest.fixture(scope="module")
+def classifier_flags(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("classifier")
+    write_model(folder)
+    write_cola(folder)
+    return dict(
+        bert_config_file=folder / "bert_config.json",
+        vocab_file=folder / "vocab.txt",
+        task_name="CoLA",
+        data_dir=folder,
+        model_dir=folder / "run",
+        max_seq_length=16,
+    )
+
+
+OF_ALL = (
     *("bert_config_file", "init_checkpoint", "learning_rate", "precision", "xla_scope", "enable_xla", "recompute"),
     *("seed", "save_checkpoint_steps", "keep_checkpoints", "display_loss_steps", "device", "gpu_memory_gib", "plan"),
     *("train_batch_size", "num_accumulation_steps", "global_batch_size", "max_seq_length", "no_such_flag"),
 )
 OF_PRETRAINING = (
-    *OF_BOTH,
+    *OF_ALL,
     *("input_files", "eval_files", "eval_batch_size", "max_eval_steps", "optimizer_type", "num_train_steps", "packing"),
     *("warmup_steps", "max_predictions_per_seq", "allreduce_compression", "replay_update", "bert_model"),
     *("lamb_adapt_excluded", "adam_bias_correction", "continuous_join"),
 )
+OF_FINETUNING = (
+    *OF_ALL,
+    *("mode", "vocab_file", "train_file", "predict_file", "predict_batch_size", "num_train_epochs", "do_lower_case"),
+    *("warmup_proportion", "model_export_path", "export_batch_size"),
+)
 OF_SQUAD = (
-    *OF_BOTH,
-    *("mode", "vocab_file", "train_file", "predict_file", "eval", "predict_batch_size", "num_train_epochs"),
-    *("warmup_proportion", "doc_stride", "max_query_length", "n_best_size", "max_answer_length", "do_lower_case"),
+    *OF_FINETUNING,
+    *("eval", "doc_stride", "max_query_length", "n_best_size", "max_answer_length"),
     *("version_2_with_negative", "null_score_diff_threshold"),
+)
+OF_CLASSIFIER = (
+    *OF_FINETUNING,
+    *("task_name", "data_dir", "eval_file", "text_columns", "label_column", "regression", "max_bad_records"),
 )
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name, flags", [("pretraining", OF_PRETRAINING), ("squad", OF_SQUAD)])
+@pytest.mark.parametrize(
+    "name, flags", [("pretraining", OF_PRETRAINING), ("squad", OF_SQUAD), ("classifier", OF_CLASSIFIER)]
+)
 def test_flags_of_programs(request, name, flags, tmp_path):
     chooser, right = random.Random(name), request.getfixturevalue(f"{name}_flags")
     cases = [
@@ -267,3 +293,33 @@ def test_json_files_of_squad(squad_flags, tmp_path):
         for bad in junk_files(chooser, squad_flags[flag], tmp_path / flag, NUM_PROGRAM_CASES // 3)
     ]
     check("run_squad", lines)
+
+
+LINES = (
+    *(b"", b"\n", b"\t", b"x", b"1\t1", b"\xff\xfe\t1\n", b"\x00", b"a b\t1\na b\t2\n", b"a b\t1\nb a\n", b"a\t\n" * 3),
+    *(b"sentence\tlabel\n", b"sentence\tlabel\na b\tx\n", b"label\tlabel\n1\t0\n", b'"a\t1\n', b"a b\t1\r\nb\t0\r\n"),
+)
+OBJECTS = (
+    b"{",
+    b"[]",
+    b"1",
+    b'{"a": 1}',
+    b'{"a": "x", "b": null}',
+    b'{"a": [], "b": 1}',
+    b"[" * 100_000,
+    b'{"b": "y"}',
+)
+
+
+@pytest.mark.slow
+def test_files_of_the_classifier(classifier_flags, tmp_path):
+    lines = []
+    for name, contents in (("x.tsv", LINES), ("x.csv", LINES), ("x.jsonl", OBJECTS)):
+        for number, content in enumerate(contents):
+            bad = tmp_path / name / str(number) / name
+            bad.parent.mkdir(parents=True)
+            bad.write_bytes(content)
+            own = {"task_name": "custom", "data_dir": None, "text_columns": "a", "label_column": "b", "mode": "train"}
+            flags = {**classifier_flags, "train_file": bad, "model_dir": bad.parent / "run"}
+            lines += [spelled({**flags, **own}), *([spelled(flags)] if name == "x.tsv" else [])]
+    check("run_classifier", lines)
