@@ -18,7 +18,7 @@ from bert_tf.batches.record_set import RecordSet
 from bert_tf.records.example_proto import ExampleReader
 from bert_tf.records.reader import RecordFile
 from bert_tf.text.tokenizer import open_tokenizer
-from bert_tf.text.vocabulary import SPECIAL_TOKENS, load_vocab
+from bert_tf.text.vocabulary import SPECIAL_TOKENS, is_lower_case, load_vocab
 from bert_tf.text.wordpiece import FullTokenizer
 from data.instances import vocabulary
 
@@ -239,3 +239,9 @@ def test_text_that_is_not_utf_8_is_named_with_its_byte(tmp_path, name):
     train = vocabulary.train_sentencepiece if name.endswith(".model") else vocabulary.train_vocabulary
     with pytest.raises(UserError, match="formatted.txt: not UTF-8 at byte 200,003 "):
         train([path], 100, True)
+
+
+def test_casing_of_a_vocabulary_shows_in_its_capitals():
+    assert is_lower_case(["[CLS]", "a", "##b", "42"])
+    assert is_lower_case([*map(str, range(200)), "A"])  # a stray one
+    assert not is_lower_case(["[CLS]", "a", "Anna", "Rome"])

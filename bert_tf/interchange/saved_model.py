@@ -11,11 +11,13 @@ are float32, with names that the task chooses.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
+import logging
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +72,8 @@ def export_model(
     partial = folder.with_name(f".unfinished-{folder.name}")
     try:
         shutil.rmtree(partial, ignore_errors=True)
-        tf.saved_model.save(module, str(partial / MODEL), signatures={"serving_default": concrete})
+        with _without_notes():  # which name the temporary folder
+            tf.saved_model.save(module, str(partial / MODEL), signatures={"serving_default": concrete})
         outputs = {name: list(tensor.shape) for name, tensor in concrete.structured_outputs.items()}
         config = triton_config(settings["batch_size"], settings["max_seq_length"], outputs)
         recorded = json.dumps({**settings, "outputs": list(output_names)}, indent=2, default=str) + "\n"
@@ -83,6 +86,17 @@ def export_model(
             f"{folder} cannot be written ({str(error).splitlines()[0]}); make room or name another folder with "
             "--model_export_path"
         ) from None
+
+
+@contextlib.contextmanager
+def _without_notes() -> Iterator[None]:
+    logger = tf.get_logger()
+    level = logger.level
+    logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def triton_config(batch_size: int | None, max_seq_length: int, outputs: Mapping[str, Sequence[int | None]]) -> str:

@@ -52,9 +52,7 @@ def answer_questions(sheet: AnswerSheet, predicted: Predicted, telemetry: Teleme
     scores = _score(sheet, decoded, telemetry)
     for line in predicted.describe_speed():
         telemetry.note(line)
-    speed = predicted.latencies()
-    if predicted.throughput_val is not None:
-        speed["throughput_val"] = predicted.throughput_val
+    speed = {} if predicted.throughput_val is None else {"throughput_val": predicted.throughput_val}
     if scores or speed:
         telemetry.evaluation(update, **scores, global_step=update, **speed)
     return scores
