@@ -7,7 +7,7 @@ import json
 import pytest
 
 from bert_tf.base.errors import UserError
-from bert_tf.tasks.squad.examples import Answer, Paragraph, check_answers, read_examples
+from bert_tf.tasks.squad.examples import Answer, Paragraph, read_examples, sound_answers
 
 ONE_QUESTION = '{"data": [{"paragraphs": [{"context": "c", "qas": [{"id": "q", "question": "?", %s}]}]}]}'
 
@@ -65,7 +65,7 @@ def test_version_2_unanswerable_questions(tmp_path):
         read_examples(path)
     answerable, unanswerable = read_examples(path, version_2_with_negative=True)
     assert not answerable.is_impossible and unanswerable.is_impossible
-    check_answers([answerable, unanswerable], path)
+    assert sound_answers([answerable, unanswerable], path) == ([answerable, unanswerable], "")
 
 
 def test_a_file_without_answers_can_be_read_but_not_trained_on(tmp_path):
@@ -73,7 +73,7 @@ def test_a_file_without_answers_can_be_read_but_not_trained_on(tmp_path):
     examples = read_examples(path)
     assert (examples[0].question_id, examples[0].answers, examples[0].is_impossible) == ("7", None, False)
     with pytest.raises(UserError, match="squad.json: question '7' has no field 'answers'"):
-        check_answers(examples, path)
+        sound_answers(examples, path)
 
 
 @pytest.mark.parametrize(
@@ -89,8 +89,20 @@ def test_a_file_without_answers_can_be_read_but_not_trained_on(tmp_path):
 def test_an_answer_must_stand_at_its_place(tmp_path, answer, message):
     examples = read_examples(squad_file(tmp_path, [question(answers=(answer,))]))
     with pytest.raises(UserError, match=message) as error:
-        check_answers(examples, "train.json")
+        sound_answers(examples, "train.json")
     assert str(error.value).startswith("train.json: question 'q': its context")
+
+
+def test_one_wrong_answer_in_a_hundred_is_left_out(tmp_path):
+    wrong, right = question("w", answers=(("Rolf", 0),)), [question(f"q{number}") for number in range(99)]
+    examples = read_examples(squad_file(tmp_path, [*right[:7], wrong, *right[7:]]))
+    sound, note = sound_answers(examples, "train.json")
+    assert [example.question_id for example in sound] == [f"q{number}" for number in range(99)]
+    assert note.startswith(
+        "left out of training: train.json: question 'w': its context does not hold the answer 'Rolf'"
+    )
+    with pytest.raises(UserError, match="question 'w'"):
+        sound_answers(examples[:-1], "train.json")
 
 
 @pytest.mark.parametrize(
@@ -129,7 +141,7 @@ def test_answers_that_are_not_in_their_context_are_counted_and_named(tmp_path):
     questions = [question(f"q{number}", answers=(("Anna", 3),)) for number in range(8)]
     examples = read_examples(squad_file(tmp_path, [question("right"), *questions]))
     with pytest.raises(UserError, match=r"train.json: 8 of 9 questions .*'q0'.*; so it is with 'q1', .*'q5', \.\.\."):
-        check_answers(examples, "train.json")
+        sound_answers(examples, "train.json")
 
 
 def test_ids_must_differ(tmp_path):

@@ -143,11 +143,15 @@ def read_examples(path: str | Path, *, version_2_with_negative: bool = False) ->
     return examples
 
 
-def check_answers(examples: list[Example], path: str | Path) -> None:
-    """Checks before training that every question of `path` has its answers, at the places given.
+def sound_answers(examples: list[Example], path: str | Path) -> tuple[list[Example], str]:
+    """The questions of `path` that can be trained on, and a line about those that cannot, "" if there are none.
 
-    Raises: UserError with the number of questions for which that is not so, naming the first ones.
+    Google's code leaves out questions whose context does not hold the answer at its place. So does this, up to
+    one in a hundred; more than that is not carelessness but another format.
+
+    Raises: UserError where there are more, with their number, or where a question has no field for answers.
     """
+    sound: list[Example] = []
     wrong: list[tuple[str, UserError]] = []
     for example in examples:
         if example.answers is None:
@@ -155,20 +159,25 @@ def check_answers(examples: list[Example], path: str | Path) -> None:
                 f"{path}: question {example.question_id!r} has no field 'answers'; training needs the answers, "
                 "and a file without them can only be predicted"
             )
-        if example.answers:
-            try:
+        try:
+            if example.answers:
                 example.answer_words()
-            except UserError as error:
-                wrong.append((example.question_id, error))
-    if len(wrong) == 1:
-        raise UserError(f"{path}: {wrong[0][1]}")
-    if wrong:
+            sound.append(example)
+        except UserError as error:
+            wrong.append((example.question_id, error))
+    if not wrong:
+        return sound, ""
+    message = f"{path}: {wrong[0][1]}"
+    if len(wrong) > 1:
         others = ", ".join(repr(question_id) for question_id, _ in wrong[1:_NUM_NAMED])
         more = ", ..." if len(wrong) > _NUM_NAMED else ""
-        raise UserError(
+        message = (
             f"{path}: {len(wrong):,} of {len(examples):,} questions have an answer that is not in their context; "
             f"{wrong[0][1]}; so it is with {others}{more}"
         )
+    if 100 * len(wrong) > len(examples):
+        raise UserError(message)
+    return sound, f"left out of training: {message}"
 
 
 def _read_json(path: str | Path) -> Any:

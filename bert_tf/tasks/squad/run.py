@@ -18,7 +18,7 @@ from bert_tf.tasks.job import FinetuningJob, TaskRun
 from bert_tf.tasks.predict import Rows, compile_model, predict_rows, rows_per_compilation
 from bert_tf.tasks.squad.answers import SPAN_HEAD, AnswerSheet, answer_questions
 from bert_tf.tasks.squad.decode import DecodeSettings
-from bert_tf.tasks.squad.examples import NAME_A_FILE, Example, check_answers, read_examples
+from bert_tf.tasks.squad.examples import NAME_A_FILE, Example, read_examples, sound_answers
 from bert_tf.tasks.squad.features import Features, FeatureSettings, make_features
 from bert_tf.tasks.squad.metrics import check_answers_known
 
@@ -88,7 +88,9 @@ def _features(
     def make() -> Features:
         examples = read()
         if is_training:
-            check_answers(examples, path)
+            examples, note = sound_answers(examples, path)
+            if note and run.workers.is_chief:
+                print(note, flush=True)
         return make_features(
             examples, run.tokenizer, job.features, is_training=is_training, show_progress=run.workers.is_chief
         )
