@@ -1,4 +1,6 @@
-"""Started by test_bad_input: one program, called again and again in one process with the command lines on stdin.
+"""One program, called again and again in one process: what it says to many command lines.
+
+`answers` starts this file as a process, which takes the command lines from stdin.
 
 Each line of stdin is a JSON list of arguments; each of stdout ``[exit code, message]``. What is no mistake gets as far
 as the training, which does nothing here. The exit code of what would end in a traceback is -1.
@@ -6,13 +8,34 @@ as the training, which does nothing here. The exit code of what would end in a t
 
 import importlib
 import json
+import os
+import subprocess
 import sys
 import traceback
+from pathlib import Path
 
 from absl import flags
 
 from bert_tf.base import command_line
 from bert_tf.base.errors import as_user_error
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def answers(program, command_lines):
+    """What a program says to each of the command lines: [exit code, message]."""
+    done = subprocess.run(
+        [sys.executable, __file__, program],
+        input="".join(json.dumps(line) + "\n" for line in command_lines),
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""},
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    if "-1" in done.stdout:
+        print(done.stderr)
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def do_nothing(*_, **__):
@@ -56,4 +79,5 @@ def main():
         print(json.dumps(answer), file=shown, flush=True)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -11,11 +11,10 @@ import json
 import os
 import random
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from fuzz_program import answers
 from glue_data import write_cola, write_model
 from pretraining_data import TINY, write_dataset
 from squad_data import write_squad
@@ -101,22 +100,6 @@ def test_manifests_of_prepared_records(tmp_path, junk):
 
 
 # --- Programs ------------------------------------------------------------------------------------
-
-
-def answers(program, command_lines):
-    """What a program says to each of the command lines."""
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "tests" / "fuzz_program.py"), program],
-        input="".join(json.dumps(line) + "\n" for line in command_lines),
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""},
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    if "-1" in done.stdout:
-        print(done.stderr)
-    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def check(program, command_lines):

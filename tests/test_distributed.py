@@ -157,14 +157,14 @@ def test_work_of_one_rank_may_take_longer_than_the_stall_limit(tmp_path):
         "import time\n"
         "from bert_tf.ranks.connect import connect\n"
         "workers = connect(use_horovod=True)\n"
-        "print('together', workers.run_keeping_alive(lambda: time.sleep(25) if workers.is_chief else None))\n"
+        "print('together', workers.run_keeping_alive(lambda: time.sleep(12) if workers.is_chief else None))\n"
     )
     environment = {
         **os.environ,
         "PYTHONPATH": str(HERE.parent),
         "TF_CPP_MIN_LOG_LEVEL": "3",
         "HOROVOD_STALL_CHECK_TIME_SECONDS": "2",
-        "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "10",
+        "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "5",
         "HOROVOD_CACHE_CAPACITY": "0",
     }
     command = [HOROVODRUN, "--gloo", "-np", "2", sys.executable, str(program)]
