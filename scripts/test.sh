@@ -22,7 +22,7 @@ if command -v shellcheck >/dev/null; then
 else
   echo "[test] shellcheck is not installed: shell scripts are not checked"
 fi
-num_workers=$(($(nproc) < 4 ? $(nproc) : 4)) # each takes a GiB or two
+num_workers=$(($(nproc) < 3 ? $(nproc) + 1 : 4)) # each takes a GiB or two; some tests wait
 echo "[test] pytest"
 python -m pytest -n "$num_workers" --dist worksteal "$@"
 if (($# == 0)); then

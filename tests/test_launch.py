@@ -914,9 +914,16 @@ def processes_of(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
-@pytest.mark.parametrize("moment", ["at once", "launcher", "one rank", "both ranks"])
-def test_a_signal_while_two_ranks_start_is_a_stop(tmp_path, number, moment):
+@pytest.mark.parametrize(
+    "moment, number",
+    [
+        ("at once", signal.SIGTERM),
+        ("launcher", signal.SIGUSR1),
+        ("one rank", signal.SIGTERM),
+        ("both ranks", signal.SIGUSR1),
+    ],
+)
+def test_a_signal_while_two_ranks_start_is_a_stop(tmp_path, moment, number):
     pytest.importorskip("horovod.tensorflow")
     process = start_two_ranks(tmp_path, WAITING_PROGRAM)
     if moment == "at once":

@@ -14,8 +14,6 @@ from bert_tf.memory import plan as memory
 from bert_tf.memory.plan import AUTO, GIB, Workload, choose_split, find_device, largest_micro_batch, plan, predict
 from bert_tf.model.heads import ClassifierModel, PretrainingModel, SpanModel
 
-pytestmark = pytest.mark.computes
-
 ROOT = Path(__file__).resolve().parent.parent
 SMALL = BertConfig(
     vocab_size=101,

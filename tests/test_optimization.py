@@ -12,8 +12,6 @@ from bert_tf.optimizer.schedule import WarmupPolynomialDecay
 from bert_tf.optimizer.update_rules import excluded_from_weight_decay, gradient_norms
 from bert_tf.optimizer.update_rules import norm as tensor_norm
 
-pytestmark = pytest.mark.computes
-
 BETA_1, BETA_2, EPSILON, DECAY = 0.9, 0.999, 1e-6, 0.01
 # Name -> shape. Two decay, two do not; "zeros" and the bias start at 0, so their first ratio is 1.
 SHAPES = {"block/kernel": (6, 8), "block/bias": (8,), "block/LayerNorm/gamma": (8,), "zeros/kernel": (6, 8)}
