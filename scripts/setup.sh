@@ -106,7 +106,8 @@ make_venv() {
   rm -rf "$venv"
   if in_container; then
     say "NVIDIA's container: its own Python and TensorFlow are used"
-    step "virtual environment" python3 -m venv --system-site-packages "$venv" || explain "python3 -m venv failed"
+    # With the container's pip: Ubuntu's Python cannot install one without its package python3-venv.
+    step "virtual environment" python3 -m venv --system-site-packages --without-pip "$venv" || explain "python3 -m venv failed"
     return
   fi
   interpreter=$(find_interpreter)
@@ -263,7 +264,7 @@ discard_unusable_venv() {
   made_in=$(sed -n 's/^ *VIRTUAL_ENV=//p' "$venv/bin/activate" 2>/dev/null | head -n 1 | tr -d "\"'") || true
   if [[ -e "$state/dirty" || "$made_in" != "$venv" ]] || ! "$python" -m pip --version >/dev/null 2>&1 ||
     { ! in_container && ! supported "$python"; }; then
-    say ".venv is incomplete, damaged, from another folder or of an unsupported Python: it is made again"
+    say "$venv is incomplete, damaged, from another folder or of an unsupported Python: it is made again"
     rm -rf "$venv"
   fi
 }
