@@ -46,20 +46,7 @@ esac
 inside_container() { [[ -e /.dockerenv || -n "${NVIDIA_PRODUCT_NAME:-}${SINGULARITY_CONTAINER:-}" ]]; }
 if ! inside_container && command -v docker >/dev/null && docker image inspect bert >/dev/null 2>&1; then
   mkdir -p "$BERT_PREP_WORKING_DIR"
-  variables=(-e "BERT_PREP_WORKING_DIR=/data")
-  for name in VOCAB_SIZE N_PROCESSES SHARDS DUPE_FACTOR http_proxy https_proxy no_proxy; do
-    variables+=(-e "$name")
-  done
-  mounts=(-v "$root:/workspace/bert" -v "$(realpath "$BERT_PREP_WORKING_DIR"):/data")
-  if [[ -n "${VOCAB_FILE:-}" ]]; then
-    mounts+=(-v "$(realpath "$VOCAB_FILE"):/vocab.txt:ro")
-    variables+=(-e VOCAB_FILE=/vocab.txt)
-  fi
-  terminal=()
-  [[ ! -t 0 || ! -t 1 ]] || terminal=(-it)
-  exec docker run --rm ${terminal[@]+"${terminal[@]}"} --net=host --ipc=host --shm-size=1g --ulimit memlock=-1 \
-    --ulimit stack=67108864 "${mounts[@]}" "${variables[@]}" -w /workspace/bert bert \
-    bash scripts/data_download.sh ${arguments[@]+"${arguments[@]}"}
+  exec bash "$root/scripts/docker/launch.sh" bash scripts/data_download.sh "${arguments[@]}"
 fi
 
 # --- Directly ----------------------------------------------------------------------------------

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Runs the checkout's Python: .venv's if scripts/setup.sh has made one, else python3 on PATH.
+# Runs the checkout's Python: .venv's (or BERT_VENV's) if scripts/setup.sh has made one, else python3 on PATH.
 #   bash scripts/python.sh -m bert_tf.launch squad --help
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-python="$root/.venv/bin/python"
+python="${BERT_VENV:-$root/.venv}/bin/python"
 [[ -x "$python" ]] || python=python3
 export PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}"
 exec "$python" "$@"

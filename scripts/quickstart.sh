@@ -97,7 +97,7 @@ per_rank() { awk "BEGIN{print $1 / $num_ranks}"; }
 step 1 "Set-up"
 bash scripts/setup.sh
 # shellcheck disable=SC1091  # made by the line above
-source .venv/bin/activate
+source "${BERT_VENV:-.venv}/bin/activate"
 export TF_CPP_MIN_LOG_LEVEL="${TF_CPP_MIN_LOG_LEVEL:-3}" CUDA_VISIBLE_DEVICES="" PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
 mkdir -p "$results"
 num_ranks=2

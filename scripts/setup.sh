@@ -4,21 +4,22 @@
 #   bash scripts/setup.sh [--test]     --test adds the packages for the tests
 #   source scripts/setup.sh [--test]   the same, and activates .venv in this shell
 #
-# Environment: PYTHON=/path/to/python chooses the interpreter; the Horovod that was built is kept below
-# XDG_CACHE_HOME (default ~/.cache). Running it again checks .venv and repairs it.
+# Environment: PYTHON=/path/to/python chooses the interpreter, BERT_VENV=/folder another place than .venv
+# (container images have theirs in /opt, because the checkout is mounted over their own); the Horovod that
+# was built is kept below XDG_CACHE_HOME (default ~/.cache). Running it again checks .venv and repairs it.
 
 if [[ "${BASH_SOURCE[0]}" != "$0" ]]; then
   # shellcheck disable=SC1091  # made by the first command of the line
-  bash "${BASH_SOURCE[0]}" "$@" && source "$(dirname "${BASH_SOURCE[0]}")/../.venv/bin/activate"
+  bash "${BASH_SOURCE[0]}" "$@" && source "${BERT_VENV:-$(dirname "${BASH_SOURCE[0]}")/../.venv}/bin/activate"
   return
 fi
 
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
-venv="$root/.venv"
+venv="${BERT_VENV:-$root/.venv}"
 python="$venv/bin/python"
-state="$root/.venv-setup" # beside .venv, so that it survives when .venv is made again
+state="$venv-setup" # beside .venv, so that it survives when .venv is made again
 log="$state/setup.log"
 cache="${XDG_CACHE_HOME:-$HOME/.cache}/bert_tf"
 horovod_version=0.28.1
@@ -105,7 +106,8 @@ make_venv() {
   rm -rf "$venv"
   if in_container; then
     say "NVIDIA's container: its own Python and TensorFlow are used"
-    step "virtual environment" python3 -m venv --system-site-packages "$venv" || explain "python3 -m venv failed"
+    # With the container's pip: Ubuntu's Python cannot install one without its package python3-venv.
+    step "virtual environment" python3 -m venv --system-site-packages --without-pip "$venv" || explain "python3 -m venv failed"
     return
   fi
   interpreter=$(find_interpreter)
@@ -165,7 +167,7 @@ horovod_settings() {
   else
     export HOROVOD_WITHOUT_MPI=1
   fi
-  if [[ $flavour == gpu ]] && command -v nvcc >/dev/null && nvcc --version | grep -q 'release 12' &&
+  if [[ $flavour != cpu ]] && command -v nvcc >/dev/null && nvcc --version | grep -q 'release 12' &&
     [[ -n "${HOROVOD_NCCL_HOME:-}" || -e /usr/include/nccl.h ]]; then
     export HOROVOD_GPU_OPERATIONS=NCCL
     controllers+=-nccl
@@ -222,7 +224,7 @@ print("-".join(["tf" + tensorflow.__version__, sys.argv[1], version, platform.ma
 
 # Identifies the requirements and the machine: if unchanged, and the packages import, nothing needs to be done.
 key() {
-  { cat requirements*.txt scripts/setup.sh && echo "$root $flavour $(have_compiler && echo compiler)" \
+  { cat requirements*.txt scripts/setup.sh && echo "$root $venv $flavour" \
     "$(command -v mpicxx || true) $("$python" -V 2>&1)"; } | cksum | tr ' ' -
 }
 
@@ -241,9 +243,12 @@ print(f"TensorFlow {tensorflow.__version__}, {horovod}")
 PY
 }
 
+# Whether the next set-up should try to build Horovod.
+can_add_horovod() { [[ "$versions" == *"no Horovod"* ]] && have_compiler; }
+
 lock() {
   if ! { mkdir -p "$state" && : >>"$log"; } 2>/dev/null; then
-    fail "$root cannot be written to: no right to write there, or the disk is full"
+    fail "$venv cannot be written to: no right to write there, or the disk is full"
   fi
   # Children inherit the lock, so that a pip that outlives a killed set-up makes the next set-up wait.
   exec 9>"$state/lock"
@@ -259,7 +264,7 @@ discard_unusable_venv() {
   made_in=$(sed -n 's/^ *VIRTUAL_ENV=//p' "$venv/bin/activate" 2>/dev/null | head -n 1 | tr -d "\"'") || true
   if [[ -e "$state/dirty" || "$made_in" != "$venv" ]] || ! "$python" -m pip --version >/dev/null 2>&1 ||
     { ! in_container && ! supported "$python"; }; then
-    say ".venv is incomplete, damaged, from another folder or of an unsupported Python: it is made again"
+    say "$venv is incomplete, damaged, from another folder or of an unsupported Python: it is made again"
     rm -rf "$venv"
   fi
 }
@@ -270,17 +275,23 @@ main() {
     [[ "$argument" == --test ]] || fail "unknown argument '$argument'; usage: bash scripts/setup.sh [--test]"
     want_tests=true level=test
   done
-  lock
   flavour=cpu
   if in_container; then flavour=container; elif have_driver; then flavour=gpu; fi
-  discard_unusable_venv
+  if [[ -e "$state/stamp" && ! -w "$state" ]]; then
+    log=/dev/null # another user's, as in a container image: it can be checked, not repaired
+  else
+    lock
+    discard_unusable_venv
+  fi
   if [[ -e "$state/stamp" && -x "$python" ]]; then
     versions=$(verify) || versions=broken
-    if grep -qxF -e "test $(key) $versions" -e "$level $(key) $versions" "$state/stamp"; then
-      say "ready: $versions (checked in $((SECONDS - started)) s). Activate: source .venv/bin/activate"
+    if ! can_add_horovod && grep -qxF -e "test $(key) $versions" -e "$level $(key) $versions" "$state/stamp"; then
+      say "ready: $versions (checked in $((SECONDS - started)) s). Activate: source ${venv#"$root/"}/bin/activate"
       return
     fi
   fi
+  [[ "$log" != /dev/null ]] || fail "$venv has not what this checkout and machine ask for, and belongs to another user;" \
+    "in a container: build its image again (bash scripts/docker/build.sh)"
   rm -f "$state/stamp"
   : >"$log"
   [[ -x "$python" ]] || make_venv
@@ -288,9 +299,8 @@ main() {
   horovod_works || install_horovod ||
     say "continuing without Horovod: $without. Training then runs in one process: num_gpus must be 1."
   versions=$(verify) || explain "TensorFlow does not import"
-  # Without a stamp the next set-up tries again to build Horovod.
-  if ! have_compiler || [[ "$versions" != *"no Horovod"* ]]; then echo "$level $(key) $versions" >"$state/stamp"; fi
-  say "ready: $versions, set up in $((SECONDS - started)) s. Activate: source .venv/bin/activate"
+  can_add_horovod || echo "$level $(key) $versions" >"$state/stamp"
+  say "ready: $versions, set up in $((SECONDS - started)) s. Activate: source ${venv#"$root/"}/bin/activate"
 }
 
 main "$@"

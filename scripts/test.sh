@@ -7,7 +7,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 bash scripts/setup.sh --test
 # shellcheck disable=SC1091  # made by the line above
-source .venv/bin/activate
+source "${BERT_VENV:-.venv}/bin/activate"
 export TF_CPP_MIN_LOG_LEVEL="${TF_CPP_MIN_LOG_LEVEL:-3}" # or oneDNN prints a notice in every process
 
 echo "[test] ruff"

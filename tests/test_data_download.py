@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -22,6 +23,7 @@ def checkout(tmp_path):
     script = (CHECKOUT / "scripts/data_download.sh").read_text()
     assert "/.dockerenv" in script
     (root / "scripts/data_download.sh").write_text(script.replace("/.dockerenv", str(tmp_path / "dockerenv")))
+    shutil.copytree(CHECKOUT / "scripts/docker", root / "scripts/docker")
     (root / "scripts/python.sh").write_text(
         'echo "$BERT_PREP_WORKING_DIR ${*:2}" >>"$LOG"; [[ " ${FAIL:-} " != *" ${*: -1} "* ]]\n'
     )
@@ -32,7 +34,9 @@ def checkout(tmp_path):
 
 def run(checkout, *arguments, image=False, **environment):
     docker = checkout.parent / "bin/docker"
-    docker.write_text('#!/bin/bash\n[[ $1 != image ]] || exit $IMAGE\nprintf "%s\\n" "docker" "$@" >>"$LOG"\n')
+    docker.write_text(
+        '#!/bin/bash\ncase $1 in image) exit $IMAGE ;; info) exit ;; esac\nprintf "%s\\n" "docker" "$@" >>"$LOG"\n'
+    )
     docker.chmod(0o755)
     log = checkout.parent / "log"
     log.write_text("")
@@ -101,9 +105,10 @@ def test_container_gets_the_checkout_the_data_and_the_vocabulary(checkout, tmp_p
     )
     assert result.returncode == 0, result.stderr
     assert lines[:3] == ["docker", "run", "--rm"] and "-it" not in lines
-    for mount in (f"{checkout}:/workspace/bert", f"{tmp_path}/work:/data", f"{tmp_path}/my vocab.txt:/vocab.txt:ro"):
+    folder, vocabulary = f"{tmp_path}/work", f"{tmp_path}/my vocab.txt"
+    for mount in (f"{checkout}:/workspace/bert", f"{folder}:{folder}", f"{vocabulary}:{vocabulary}"):
         assert lines[lines.index(mount) - 1] == "-v"
-    assert "BERT_PREP_WORKING_DIR=/data" in lines and "VOCAB_FILE=/vocab.txt" in lines
+    assert f"BERT_PREP_WORKING_DIR={folder}" in lines and f"VOCAB_FILE={vocabulary}" in lines
     assert lines[-5:] == ["bert", "bash", "scripts/data_download.sh", "all", "wiki_only"]
 
 

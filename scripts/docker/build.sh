@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Builds the Docker image "bert" of this checkout.
+#
+#   bash scripts/docker/build.sh                        from NVIDIA's container, for machines with GPUs
+#   bash scripts/docker/build.sh -f Dockerfile.cpu      for machines without
+#
+# Options go to docker build, e.g. --build-arg FROM_IMAGE_NAME=nvcr.io/nvidia/tensorflow:23.12-tf2-py3.
+# DRY_RUN=1 prints docker's command and stops there.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+# shellcheck source=scripts/docker/docker.sh
+source scripts/docker/docker.sh
+
+command=(docker build --network=host)
+for name in "${proxies[@]}"; do
+  [[ -z "${!name:-}" ]] || command+=(--build-arg "$name")
+done
+command+=(-t "$image" -f Dockerfile "$@" .)
+stop_if_dry_run
+need_docker
+[[ $# != 0 ]] || have_gpu ||
+  echo "There is no NVIDIA GPU here. The image for machines without one: bash scripts/docker/build.sh -f Dockerfile.cpu"
+exec "${command[@]}"

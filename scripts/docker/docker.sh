@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# What build.sh and launch.sh share; they source it.
+# shellcheck disable=SC2034,SC2154  # variables of the one are used in the other
+image=bert
+proxies=(http_proxy https_proxy no_proxy)
+
+fail() {
+  echo "error: $*" >&2
+  exit 2
+}
+
+have_gpu() { command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep -q '^GPU'; }
+
+need_docker() {
+  command -v docker >/dev/null || fail "there is no docker on PATH. Everything also runs without it after" \
+    "'bash scripts/setup.sh'; for clusters with Apptainer see docs/containers.md"
+}
+
+# With DRY_RUN=1: prints the array `command` as it would be typed in a shell.
+stop_if_dry_run() {
+  case ${DRY_RUN:-0} in
+    0 | false | no) return ;;
+    1 | true | yes) ;;
+    *) fail "DRY_RUN=$DRY_RUN: must be one of 1, 0, true, false, yes, no" ;;
+  esac
+  local word line=""
+  for word in "${command[@]}"; do
+    [[ "$word" =~ ^[A-Za-z0-9_./:=,@%+-]+$ ]] || word=${word@Q}
+    line+=" $word"
+  done
+  echo "${line# }"
+  exit 0
+}

@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# Runs a command, or a shell, in a container of the image "bert", with this checkout at /workspace/bert.
+#
+#   bash scripts/docker/launch.sh [command]
+#   bash scripts/docker/launch.sh bash scripts/run_pretraining_lamb.sh
+#
+# It runs as the user who calls it. NVIDIA_VISIBLE_DEVICES chooses the GPUs: 0,1 or their UUIDs; all (default
+# where there are GPUs) or none. The variables of the scripts have their meaning inside, too:
+#   RESULTS_DIR                                            mounted at /results (default: the checkout's results)
+#   BERT_PREP_WORKING_DIR, DATA_DIR, SQUAD_DIR, VOCAB_FILE  mounted under their own paths
+#   DATASET, N_PROCESSES, http_proxy, ...                  passed on
+# DRY_RUN=1 prints docker's command and stops there.
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P)
+# shellcheck source=scripts/docker/docker.sh
+source "$root/scripts/docker/docker.sh"
+
+# --- GPUs --------------------------------------------------------------------------------------
+
+devices=${NVIDIA_VISIBLE_DEVICES-all}
+gpus=()
+case $devices in
+  "" | none | void) ;;
+  all) ! have_gpu || gpus=(--gpus all) ;;
+  *)
+    [[ "$devices" =~ ^[[:alnum:]:/-]+(,[[:alnum:]:/-]+)*$ ]] ||
+      fail "NVIDIA_VISIBLE_DEVICES='$devices': must be all, none, or GPUs separated by commas without blanks, as in 0,1"
+    have_gpu || fail "NVIDIA_VISIBLE_DEVICES=$devices, but nvidia-smi lists no GPU on this machine; unset it to run on the CPU"
+    gpus=(--gpus "\"device=$devices\"") # docker takes a comma outside of these quotes for its own
+    ;;
+esac
+
+# --- Folders and variables ---------------------------------------------------------------------
+
+results=$(realpath -m -- "${RESULTS_DIR:-$root/results}")
+mounts=(-v "$root:/workspace/bert" -v "$results:/results")
+variables=()
+[[ -z "${RESULTS_DIR:-}" ]] || variables+=(-e RESULTS_DIR=/results)
+for name in BERT_PREP_WORKING_DIR DATA_DIR SQUAD_DIR VOCAB_FILE; do
+  [[ -n "${!name:-}" ]] || continue
+  path=$(realpath -m -- "${!name}")
+  [[ -e "$path" ]] || fail "$name=${!name}: there is no such file or folder"
+  mounts+=(-v "$path:$path")
+  variables+=(-e "$name=$path")
+done
+for name in DATASET LAUNCHER DEVICE MAX_EVAL_STEPS CONTINUE_WITH_CHANGES PACKING RECOMPUTE \
+  VOCAB_SIZE N_PROCESSES DASK_SCHEDULER SHARDS DUPE_FACTOR "${proxies[@]}"; do
+  [[ -z "${!name:-}" ]] || variables+=(-e "$name")
+done
+
+# --- The command -------------------------------------------------------------------------------
+
+terminal=()
+[[ ! -t 0 || ! -t 1 ]] || terminal=(-it)
+user=(--user "$(id -u):$(id -g)")
+# To an engine without root's rights its caller is the container's root; other users may not write to the mounts.
+[[ "$(docker info --format '{{.SecurityOptions}}' 2>/dev/null)" != *rootless* ]] || user=()
+command=(docker run --rm "${terminal[@]}" "${gpus[@]}" --net=host --ipc=host --shm-size=1g --ulimit memlock=-1
+  --ulimit stack=67108864 "${user[@]}" "${mounts[@]}" "${variables[@]}" -w /workspace/bert
+  "$image" "${@:-bash}")
+stop_if_dry_run
+
+need_docker
+answer=$(docker image inspect "$image" 2>&1 >/dev/null) || case $answer in
+  *[Nn]o\ such\ image*) fail "there is no image '$image' yet: bash scripts/docker/build.sh makes it" ;;
+  *) fail "docker does not answer: $answer" ;;
+esac
+mkdir -p "$results" || fail "the results folder $results cannot be made; RESULTS_DIR names another"
+[[ -w "$results" ]] || fail "the results folder $results cannot be written to; RESULTS_DIR names another"
+exec "${command[@]}"
