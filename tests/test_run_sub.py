@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from bert_tf.base.errors import UserError
-from bert_tf.launch import container, lamb, launchers, pretraining, run_sub
+from bert_tf.launch import container, environment, lamb, launchers, pretraining, run_sub
 from bert_tf.launch.addresses import serve_addresses
 from bert_tf.launch.environment import LaunchEnvironment
 from tests.test_launch import RECIPE_VARIABLES, prepare
@@ -242,6 +242,13 @@ def test_a_container_needs_pyxis(job, monkeypatch, changed, expected):
         monkeypatch.setenv(name, value)
     with pytest.raises(UserError, match=expected):
         launchers.choose_launcher(1, os.environ)
+
+
+def test_what_writes_the_report_has_to_be_outside_of_the_container(monkeypatch):
+    monkeypatch.setenv("CONTAINER_IMAGE", "image.sqsh")
+    monkeypatch.setattr(environment.importlib.util, "find_spec", lambda name: None if name == "plotly" else name)
+    with pytest.raises(UserError, match="has no plotly: '.* -m pip install plotly'"):
+        environment.check_tensorflow()
 
 
 def test_without_an_image_there_is_no_container(job):

@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Callable, NamedTuple
 
-from bert_tf.base.errors import exit_on_user_error
-from bert_tf.base.signals import leave_on_stop_signals
-from bert_tf.launch import adam, finetune_benchmark, glue, lamb, run_sub, squad
-from bert_tf.launch.arguments import Argument
-from bert_tf.launch.environment import LaunchEnvironment, show
+from bert_tf.base.errors import exit_on_user_error, require_modules
+
+require_modules("tqdm")
+from bert_tf.base.signals import leave_on_stop_signals  # noqa: E402
+from bert_tf.launch import adam, finetune_benchmark, glue, lamb, run_sub, squad  # noqa: E402
+from bert_tf.launch.arguments import Argument  # noqa: E402
+from bert_tf.launch.environment import LaunchEnvironment, show  # noqa: E402
 
 
 class Launcher(NamedTuple):

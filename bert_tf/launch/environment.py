@@ -19,6 +19,7 @@ from bert_tf.launch.container import CHECKOUT, rank_python, uses_container
 
 # Variables that are on or off.
 SWITCHES = ("CONTINUE_WITH_CHANGES", "DRY_RUN", "PACKING", "RECOMPUTE")
+_FOR_REPORTS = ("jinja2", "numpy", "plotly")
 # More ranks than this on one machine are a mistyped number, unless it has as many cores.
 _MAX_RANKS_PER_MACHINE = 64
 
@@ -104,7 +105,14 @@ def end_dry_run(prepare: Callable[[], Any]) -> int:
 
 
 def check_tensorflow() -> None:
-    if not uses_container(os.environ) and importlib.util.find_spec("tensorflow") is None:
+    """Raises `UserError` where there is none; around a container, where what writes the report is missing."""
+    if uses_container(os.environ):
+        if missing := [name for name in _FOR_REPORTS if importlib.util.find_spec(name) is None]:
+            raise UserError(
+                f"{sys.executable}, which writes the reports, has no {', '.join(missing)}: "
+                f"'{sys.executable} -m pip install {' '.join(missing)}'"
+            )
+    elif importlib.util.find_spec("tensorflow") is None:
         raise UserError(f"{sys.executable} has no TensorFlow; 'bash scripts/setup.sh' sets everything up")
 
 
