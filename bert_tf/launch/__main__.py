@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Callable, NamedTuple
 
-from bert_tf.base.errors import exit_on_user_error
-from bert_tf.base.signals import leave_on_stop_signals
-from bert_tf.launch import adam, finetune_benchmark, glue, lamb, squad
-from bert_tf.launch.arguments import Argument
-from bert_tf.launch.environment import LaunchEnvironment, show
+from bert_tf.base.errors import exit_on_user_error, require_modules
+
+require_modules("tqdm")
+from bert_tf.base.signals import leave_on_stop_signals  # noqa: E402
+from bert_tf.launch import adam, finetune_benchmark, glue, lamb, run_sub, squad  # noqa: E402
+from bert_tf.launch.arguments import Argument  # noqa: E402
+from bert_tf.launch.environment import LaunchEnvironment, show  # noqa: E402
 
 
 class Launcher(NamedTuple):
@@ -25,6 +27,7 @@ LAUNCHERS: dict[str, Launcher] = {
     "pretraining_lamb_phase1": Launcher(lamb.ARGUMENTS, partial(lamb.launch, only="phase_1")),
     "pretraining_lamb_phase2": Launcher(lamb.ARGUMENTS, partial(lamb.launch, only="phase_2")),
     "pretraining_adam": Launcher(adam.ARGUMENTS, adam.launch),
+    "run_sub": Launcher((), run_sub.launch),  # variables only
     "squad": Launcher(squad.ARGUMENTS, squad.launch),
     "squad_inference": Launcher(squad.INFERENCE_ARGUMENTS, squad.launch_inference),
     "glue": Launcher(glue.ARGUMENTS, glue.launch),
@@ -41,7 +44,7 @@ def main(argv: Sequence[str]) -> int:
     leave_on_stop_signals()
     name, typed = argv[1], argv[2:]
     launcher = LAUNCHERS[name]
-    if typed[:1] in (["-h"], ["--help"]):
+    if launcher.arguments and typed[:1] in (["-h"], ["--help"]):
         script = name if name.endswith("_benchmark") else f"run_{name}"
         show(
             [

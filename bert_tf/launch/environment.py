@@ -15,10 +15,11 @@ from bert_tf.base.errors import UserError
 from bert_tf.base.machine import count_cores, count_gpus
 from bert_tf.base.values import parse_count, parse_switch
 from bert_tf.launch import launchers
+from bert_tf.launch.container import CHECKOUT, rank_python, uses_container
 
-CHECKOUT = Path(__file__).resolve().parents[2]
 # Variables that are on or off.
 SWITCHES = ("CONTINUE_WITH_CHANGES", "DRY_RUN", "PACKING", "RECOMPUTE")
+_FOR_REPORTS = ("jinja2", "numpy", "plotly")
 # More ranks than this on one machine are a mistyped number, unless it has as many cores.
 _MAX_RANKS_PER_MACHINE = 64
 
@@ -32,12 +33,12 @@ class LaunchEnvironment:
 
     def __init__(self, environ: Mapping[str, str]):
         self.environ = environ
-        self._switched_on = [name for name in SWITCHES if self._parsed(name, parse_switch)]
+        self._switched_on = [name for name in SWITCHES if self.parsed(name, parse_switch)]
         self.data_dir = self.path("DATA_DIR", self.path("BERT_PREP_WORKING_DIR", CHECKOUT / "data"))
         self.is_dry_run = self.is_set("DRY_RUN")
         self.may_change = self.is_set("CONTINUE_WITH_CHANGES")
         self.init_checkpoint = os.path.abspath(environ["INIT_CHECKPOINT"]) if environ.get("INIT_CHECKPOINT") else None
-        self.max_eval_steps = self._parsed("MAX_EVAL_STEPS", parse_count)
+        self.max_eval_steps = self.parsed("MAX_EVAL_STEPS", parse_count)
         device = environ.get("DEVICE") or "auto"
         if device not in ("auto", "cpu"):
             raise UserError(f"DEVICE={device}: must be auto or cpu")
@@ -48,7 +49,7 @@ class LaunchEnvironment:
         """Whether one of `SWITCHES` is on."""
         return name in self._switched_on
 
-    def _parsed(self, name: str, parse: Callable[[str], Any]) -> Any:
+    def parsed(self, name: str, parse: Callable[[str], Any]) -> Any:
         """The value of a variable; None where it is not set or empty."""
         text = self.environ.get(name, "")
         try:
@@ -104,13 +105,20 @@ def end_dry_run(prepare: Callable[[], Any]) -> int:
 
 
 def check_tensorflow() -> None:
-    if importlib.util.find_spec("tensorflow") is None:
+    """Raises `UserError` where there is none; around a container, where what writes the report is missing."""
+    if uses_container(os.environ):
+        if missing := [name for name in _FOR_REPORTS if importlib.util.find_spec(name) is None]:
+            raise UserError(
+                f"{sys.executable}, which writes the reports, has no {', '.join(missing)}: "
+                f"'{sys.executable} -m pip install {' '.join(missing)}'"
+            )
+    elif importlib.util.find_spec("tensorflow") is None:
         raise UserError(f"{sys.executable} has no TensorFlow; 'bash scripts/setup.sh' sets everything up")
 
 
 def program_command(program: str, flags: Mapping[str, Any], extra_flags: Sequence[str]) -> list[str]:
     return [
-        sys.executable,
+        rank_python(os.environ),
         str(CHECKOUT / program),
         *(f"--{name}={value}" for name, value in flags.items()),
         *extra_flags,

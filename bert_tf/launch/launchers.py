@@ -32,6 +32,8 @@ from bert_tf.base.errors import UserError
 from bert_tf.base.machine import count_cores
 from bert_tf.base.progress import COLUMNS_VARIABLE
 from bert_tf.base.signals import STOP_SIGNALS, STOPPED_EXIT_CODE
+from bert_tf.launch.addresses import serve_addresses
+from bert_tf.launch.container import check_container, container_options, rank_python, uses_container
 from bert_tf.launch.rank import FORWARDED_SIGNALS, LAUNCHER_VARIABLE, POLL_SECS, shell_code, start_child
 
 LAUNCHERS = ("srun", "mpirun", "horovodrun", "none")
@@ -64,6 +66,9 @@ def choose_launcher(num_ranks: int, environ: Mapping[str, str]) -> str:
     Raises:
       UserError: LAUNCHER is unknown, not installed, or does not fit; or there is no Horovod.
     """
+    if uses_container(environ):
+        check_container(environ)
+        return "srun"
     forced = environ.get("LAUNCHER", "")
     if forced:
         if forced not in LAUNCHERS:
@@ -159,17 +164,6 @@ def launcher_command(launcher: str, num_ranks: int, num_per_node: int, variables
     return command
 
 
-def serve_addresses() -> int:
-    """Starts the server at which the ranks of Horovod's Gloo find each other; returns its port."""
-    from horovod.runner.http.http_server import OK, RendezvousHandler, RendezvousServer
-
-    class Handler(RendezvousHandler):
-        def do_DELETE(self) -> None:
-            self.send_status_code(OK)  # but keep the address: a slower rank may still need it
-
-    return RendezvousServer().start(Handler)
-
-
 @dataclasses.dataclass(frozen=True)
 class Job:
     """A program and how many ranks of it to start."""
@@ -202,10 +196,11 @@ def run(job: Job) -> int:
     environment = {**os.environ, **variables}
     if sys.stdout.isatty() and sys.stderr.isatty():
         environment[COLUMNS_VARIABLE] = str(shutil.get_terminal_size().columns)
-    wrapper = [sys.executable, "-m", "bert_tf.launch.rank", str(folder), str(job.num_ranks)]
+    wrapper = [rank_python(os.environ), "-m", "bert_tf.launch.rank", str(folder), str(job.num_ranks)]
     program = [*job.command, *([] if job.launcher == "none" else ["--use_horovod"])]
     passed_on = [*variables, *(name for name in ("PATH", "PYTHONPATH") if name in os.environ)]
-    command = [*launcher_command(job.launcher, job.num_ranks, num_per_node, passed_on), *wrapper, *program]
+    starter = [*launcher_command(job.launcher, job.num_ranks, num_per_node, passed_on), *container_options(os.environ)]
+    command = [*starter, *wrapper, *program]
     with open(folder / "launcher.log", "wb") as launcher_log, _Signals(job) as signals:
         signals.launcher = start_child(command, launcher_log, environment, signal.SIGTERM)
         _show(folder / "rank_0.log", signals)

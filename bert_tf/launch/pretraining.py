@@ -163,8 +163,9 @@ class Recipe:
             "init_checkpoint": environment.init_checkpoint,
             "packing": environment.is_set("PACKING") or None,
         }
-        if not environment.may_change and any((folder / phase.name / CONFIG).exists() for phase in self.phases):
-            check_same_plan(folder, plan)
+        unbegun = [phase for phase in self.phases if not (folder / phase.name / CONFIG).exists()]
+        if not environment.may_change and len(unbegun) < len(self.phases):
+            check_same_plan(folder, plan, unbegun)
         return data, launcher, plan
 
     def _show_plan(self, environment: LaunchEnvironment, folder: Path) -> None:
@@ -234,8 +235,11 @@ def check_init_checkpoint(path: Path) -> None:
         )
 
 
-def check_same_plan(folder: Path, plan: Mapping[str, Any]) -> None:
-    """Raises `UserError` where the run in `folder`, if there is one, was started with another plan."""
+def check_same_plan(folder: Path, plan: Mapping[str, Any], unbegun: Sequence[Phase]) -> None:
+    """Raises `UserError` where the run in `folder`, if there is one, was started with another plan.
+
+    The arguments of phases that have not begun may change.
+    """
     file = folder / PLAN
     if not file.exists():
         return
@@ -243,7 +247,9 @@ def check_same_plan(folder: Path, plan: Mapping[str, Any]) -> None:
     earlier = read_json_object(file, way_out)
     if not earlier:
         raise UserError(f"{file} is empty; {way_out}")
-    if differences := describe_differences(earlier, plan):
+    endings = tuple(phase.name.replace("_", "") for phase in unbegun)
+    fixed = [name for name in {**earlier, **plan} if not name.endswith(endings)]
+    if differences := describe_differences(*({name: of.get(name) for name in fixed} for of in (earlier, plan))):
         raise UserError(
             f"{folder} holds a run with other arguments ({differences}); use the same again, "
             "another RESULTS_DIR, or CONTINUE_WITH_CHANGES=1 to go on with the new ones"

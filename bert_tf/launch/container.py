@@ -1,0 +1,56 @@
+"""Ranks in a container, by NVIDIA's Pyxis plugin of Slurm: CONTAINER_IMAGE names the image of every rank.
+
+The launcher itself stays outside, so that it can call srun, and every path is the same inside and outside.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from bert_tf.base.errors import UserError
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+# Folders outside of the checkout; others are named by CONTAINER_MOUNTS.
+_FOLDERS = ("DATA_DIR", "BERT_PREP_WORKING_DIR", "RESULTS_DIR")
+
+
+def uses_container(environ: Mapping[str, str]) -> bool:
+    return bool(environ.get("CONTAINER_IMAGE"))
+
+
+def rank_python(environ: Mapping[str, str]) -> str:
+    """The Python that runs the ranks."""
+    return "python3" if uses_container(environ) else sys.executable
+
+
+def container_options(environ: Mapping[str, str]) -> list[str]:
+    """srun's options; none where CONTAINER_IMAGE is not set."""
+    if not uses_container(environ):
+        return []
+    folders = [str(CHECKOUT), *(os.path.abspath(environ[name]) for name in _FOLDERS if environ.get(name))]
+    mounts = [f"{folder}:{folder}" for folder in dict.fromkeys(folders)]
+    if environ.get("CONTAINER_MOUNTS"):
+        mounts.append(environ["CONTAINER_MOUNTS"])
+    return [
+        f"--container-image={environ['CONTAINER_IMAGE']}",
+        f"--container-mounts={','.join(mounts)}",
+        f"--container-workdir={CHECKOUT}",
+    ]
+
+
+def check_container(environ: Mapping[str, str]) -> None:
+    """Raises `UserError` where ranks cannot be started in a container."""
+    if environ.get("LAUNCHER", "srun") != "srun":
+        raise UserError(f"LAUNCHER={environ['LAUNCHER']}: only srun starts ranks in CONTAINER_IMAGE; unset one of them")
+    if not shutil.which("srun"):
+        raise UserError("CONTAINER_IMAGE is set, but there is no srun on this machine's PATH; unset it")
+    if b"--container-image" not in subprocess.run(["srun", "--help"], capture_output=True).stdout:
+        raise UserError(
+            "CONTAINER_IMAGE is set, but this Slurm has no Pyxis (srun --help lists no --container-image); unset it to "
+            "run without a container"
+        )

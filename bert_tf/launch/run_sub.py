@@ -1,0 +1,134 @@
+"""run.sub, the Slurm job of one phase: variables into the LAMB recipe's arguments, and back into the queue."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bert_tf.base.errors import UserError
+from bert_tf.base.files import read_json_object
+from bert_tf.base.signals import STOP_SIGNALS, STOPPED_EXIT_CODE
+from bert_tf.base.values import parse_count
+from bert_tf.launch import lamb, launchers
+from bert_tf.launch.container import container_options
+from bert_tf.launch.environment import CHECKOUT, LaunchEnvironment, show
+from bert_tf.launch.pretraining import PLAN, WAY_OUT
+from bert_tf.launch.rank import shell_code
+
+# Variables that belong to the job's phase, and their arguments in phases 1 and 2. Each of the other arguments is set
+# by its name in capitals.
+_OF_PHASE = {
+    "BATCHSIZE": ("train_batch_size_phase1", "train_batch_size_phase2"),
+    "LEARNING_RATE": ("learning_rate_phase1", "learning_rate_phase2"),
+    "NUM_ACCUMULATION_STEPS": ("num_accumulation_phase1", "num_accumulation_steps_phase2"),
+    "WARMUP_STEPS": ("warmup_steps_phase1", "warmup_steps_phase2"),
+}
+# As in NVIDIA's file, for four nodes of eight GPUs, where they differ from the recipe's.
+_DEFAULTS = {
+    "train_batch_size_phase1": "16",
+    "train_batch_size_phase2": "2",
+    "learning_rate_phase1": "1.875e-4",
+    "learning_rate_phase2": "1.25e-4",
+}
+_USAGE = "BATCHSIZE=16 PHASE=1 sbatch -N4 --ntasks-per-node=8 run.sub"
+
+
+def launch(typed: Sequence[str], environment: LaunchEnvironment) -> int:
+    """Runs one phase on all tasks of the job; returns the exit code of the ranks.
+
+    Raises:
+      UserError: a variable has an invalid value, or this is no Slurm job.
+    """
+    if typed:
+        raise UserError(
+            f"run.sub takes no arguments, but variables, as in {_USAGE}; the first argument is {typed[0]!r}"
+        )
+    environ = dict(environment.environ)
+    phase = environ.get("PHASE") or "1"
+    if phase not in ("1", "2"):
+        raise UserError(f"PHASE={phase}: must be 1 or 2")
+    if "SLURM_JOB_ID" not in environ and not environment.is_dry_run:
+        raise UserError(f"this is no Slurm job; type {_USAGE}, or DRY_RUN=1 bash run.sub to see what it would do")
+    folder = environment.path("RESULTS_DIR", CHECKOUT / "results" / "slurm")
+    num_ranks = count_tasks(environment)
+    texts = argument_texts(int(phase), environ, folder, num_ranks)
+    environ["RESULTS_DIR"] = str(folder)
+    if num_ranks > 1:
+        environ.setdefault("LAUNCHER", "srun")
+    num_per_node = launchers.ranks_per_node(num_ranks, "srun", environ)
+    srun = [*launchers.launcher_command("srun", num_ranks, num_per_node, []), *container_options(environ)]
+    script = f"pretraining_lamb_phase{phase}"
+    show([f"+ bash scripts/run_{script}.sh {shlex.join(texts)}", f"srun = {shlex.join(srun)}"])
+    run_folder = folder / f"phase_{phase}"
+    before = _checkpoints(run_folder)
+    code, received = _run([sys.executable, "-m", "bert_tf.launch", script, *texts], environ)
+    if code == STOPPED_EXIT_CODE and signal.SIGUSR1 in received:  # SIGTERM: cancelled, or Slurm itself requeues
+        if _checkpoints(run_folder) <= before:
+            raise UserError("this start has saved nothing, and nor would the next: not requeued; a longer --time helps")
+        show([f"run.sub: saved; back into the queue: scontrol requeue {environ['SLURM_JOB_ID']}"])
+        subprocess.run(["scontrol", "requeue", environ["SLURM_JOB_ID"]])
+    return code
+
+
+def count_tasks(environment: LaunchEnvironment) -> int:
+    """The tasks of the job; outside of one those that sbatch would give it, of which NVIDIA's nodes have 8 each."""
+    num_tasks = environment.parsed("SLURM_NTASKS", parse_count)
+    num_nodes = environment.parsed("SLURM_JOB_NUM_NODES", parse_count) or 1
+    num_per_node = environment.parsed("SLURM_NTASKS_PER_NODE", parse_count)
+    if not num_tasks and not num_per_node and not environment.is_dry_run:
+        raise UserError(f"sbatch lacks --ntasks-per-node, the GPUs of a node, as in {_USAGE}")
+    return num_tasks or num_nodes * (num_per_node or 8)
+
+
+def argument_texts(phase: int, environ: Mapping[str, str], folder: Path, num_ranks: int) -> list[str]:
+    """The recipe's fifteen arguments, each by its variable, as the run in `folder` was begun, or the default.
+
+    Raises:
+      UserError: a value is invalid.
+    """
+    begun: dict[str, Any] = read_json_object(folder / PLAN, WAY_OUT) if (folder / PLAN).exists() else {}
+    variables = {argument.name: argument.name.upper() for argument in lamb.ARGUMENTS}
+    for variable, names in _OF_PHASE.items():
+        variables[names[phase - 1]] = variable
+        del variables[names[2 - phase]]
+    texts = []
+    for argument in lamb.ARGUMENTS:
+        variable = variables.get(argument.name, "")
+        text = environ.get(variable) or str(begun.get(argument.name, _DEFAULTS.get(argument.name, argument.default)))
+        if argument.name == "num_gpus":
+            text = str(num_ranks)
+        try:
+            argument.parse(text)
+        except ValueError:
+            where = variable if environ.get(variable) else f"{folder / PLAN}: {argument.name}"
+            raise UserError(f"{where}={text}: must be {argument.parse.__doc__}") from None
+        texts.append(text)
+    return texts
+
+
+def _checkpoints(run_folder: Path) -> set[str]:
+    return {path.name for path in (run_folder / "checkpoints").glob("ckpt-*")}
+
+
+def _run(command: Sequence[str], environ: Mapping[str, str]) -> tuple[int, list[int]]:
+    """Runs a launcher; returns its exit code and the signals to stop that were passed on to it."""
+    received: list[int] = []
+    child: subprocess.Popen | None = None
+
+    def forward(number: int, _: object) -> None:
+        received.append(number)
+        if child is not None:
+            child.send_signal(number)
+
+    for stop_signal in STOP_SIGNALS:
+        signal.signal(stop_signal, forward)
+    child = subprocess.Popen(command, env=dict(environ))
+    for number in received:
+        child.send_signal(number)
+    code = shell_code(child.wait())
+    return STOPPED_EXIT_CODE if code - 128 in received else code, received
