@@ -60,7 +60,7 @@ VARIABLES = (
 )
 
 
-@pytest.mark.parametrize("recipe", LAUNCHERS)
+@pytest.mark.parametrize("recipe", [name for name, launcher in LAUNCHERS.items() if launcher.arguments])
 def test_positional_arguments_and_variables(recipe, tmp_path, monkeypatch, capfd):
     chooser = random.Random(recipe)
     arguments = LAUNCHERS[recipe].arguments
