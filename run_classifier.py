@@ -43,8 +43,6 @@ flags.DEFINE_string(
 )
 flags.DEFINE_string("label_column", None, "With --task_name=custom: the column with the label.")
 flags.DEFINE_bool("regression", False, "With --task_name=custom: the labels are numbers, and a number is predicted.")
-flags.DEFINE_string("model_export_path", None, "Folder that export_only writes; default: export in --model_dir.")
-flags.DEFINE_integer("export_batch_size", None, "Fixes the SavedModel's batch; default: any size.", lower_bound=1)
 flags.DEFINE_integer(
     "max_bad_records",
     None,
@@ -71,11 +69,9 @@ def _task():
 
 
 @exit_on_user_error
-def main(argv: Sequence[str]) -> None:
+def main(_: Sequence[str]) -> None:
     leave_on_stop_signals()
     choose_device(FLAGS.device)
-    if len(argv) > 1:
-        raise UserError(f"unexpected argument {argv[1]!r}; every setting is a flag, see --help")
     if FLAGS.plan:
         from bert_tf.tasks.job import describe_plan
 

@@ -158,11 +158,9 @@ def _plan() -> None:
 
 
 @exit_on_user_error
-def main(argv: Sequence[str]) -> None:
+def main(_: Sequence[str]) -> None:
     leave_on_stop_signals()
     choose_device(FLAGS.device)
-    if len(argv) > 1:
-        raise UserError(f"unexpected argument {argv[1]!r}; every setting is a flag, see --help")
     if FLAGS.replay_update is not None:
         _replay()
         return

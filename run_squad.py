@@ -32,10 +32,6 @@ flags.DEFINE_enum(
 )
 flags.DEFINE_string("train_file", None, "SQuAD file to train on, e.g. train-v1.1.json.")
 flags.DEFINE_string("predict_file", None, "SQuAD file to answer, e.g. dev-v1.1.json.")
-flags.DEFINE_string(
-    "model_export_path", None, "Folder that export_only writes and sm_predict reads; default: export in --model_dir."
-)
-flags.DEFINE_integer("export_batch_size", None, "Fixes the SavedModel's batch; default: any size.", lower_bound=1)
 flags.DEFINE_string("context_file", None, "With --mode=interactive: the text; default: it is asked for.")
 flags.DEFINE_bool("eval", None, "Score the predictions by the official rules; default: if the file holds answers.")
 flags.DEFINE_integer(
@@ -72,11 +68,9 @@ def _file_of_mode(name: str):
 
 
 @exit_on_user_error
-def main(argv: Sequence[str]) -> None:
+def main(_: Sequence[str]) -> None:
     leave_on_stop_signals()
     choose_device(FLAGS.device)
-    if len(argv) > 1:
-        raise UserError(f"unexpected argument {argv[1]!r}; every setting is a flag, see --help")
     if FLAGS.plan:
         from bert_tf.tasks.job import describe_plan
 

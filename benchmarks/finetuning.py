@@ -44,13 +44,14 @@ def make_batch(args: argparse.Namespace, workers) -> Callable[[], object]:
     """A function that updates, or predicts, once and waits for the result."""
     from made_up import made_up_rows
 
+    from bert_tf.interchange.saved_model import INPUTS
     from bert_tf.memory.plan import Workload
     from bert_tf.model.blocks import choose_scope
     from bert_tf.model.heads import SpanModel
     from bert_tf.model.losses import SpanObjective
     from bert_tf.optimizer.keras_optimizers import make_optimizer
     from bert_tf.optimizer.loss_scale import LossScale
-    from bert_tf.tasks.predict import INPUTS, compile_model
+    from bert_tf.tasks.predict import compile_model
     from bert_tf.training.loop import make_blocks
     from bert_tf.training.step import StepSettings, TrainState, TrainStep
 

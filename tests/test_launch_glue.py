@@ -11,7 +11,7 @@ from glue_data import write_cola, write_model
 from bert_tf.base.errors import UserError
 from bert_tf.config import BertConfig
 from bert_tf.launch import environment as launch_environment
-from bert_tf.launch import glue
+from bert_tf.launch import finetuning, glue
 from bert_tf.launch.environment import LaunchEnvironment
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -42,7 +42,8 @@ def started(monkeypatch):
         calls.append((what, command, num_ranks))
         return 0
 
-    monkeypatch.setattr(glue, "run_program", run_program)
+    for module in (finetuning, glue):
+        monkeypatch.setattr(module, "run_program", run_program)
     return calls
 
 

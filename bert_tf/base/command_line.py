@@ -89,6 +89,8 @@ def define_finetuning_flags(learning_rate: float, max_seq_length: int, init_chec
     flags.DEFINE_string("vocab_file", None, "The model's vocab.txt; default: the one beside the checkpoint.")
     flags.DEFINE_string("init_checkpoint", None, init_checkpoint)
     flags.DEFINE_integer("predict_batch_size", 8, "Prediction batch of one rank.")
+    flags.DEFINE_string("model_export_path", None, "The exported model's folder; default: export in --model_dir.")
+    flags.DEFINE_integer("export_batch_size", None, "Fixes the SavedModel's batch; default: any size.", lower_bound=1)
     flags.DEFINE_float("num_train_epochs", 3.0, "Passes over the training file; may be fractional.")
     flags.DEFINE_float("warmup_proportion", 0.1, "Share of the updates in which the rate rises.")
     flags.DEFINE_integer("max_seq_length", max_seq_length, "Tokens of a row.")
@@ -99,9 +101,10 @@ def define_finetuning_flags(learning_rate: float, max_seq_length: int, init_chec
 
 @exit_on_user_error
 def parse_flags(argv: Sequence[str]) -> list[str]:
-    """For ``app.run(main, flags_parser=parse_flags)``: sets FLAGS, returns the other arguments.
+    """For ``app.run(main, flags_parser=parse_flags)``: sets FLAGS, returns the program's name.
 
-    Raises `UserError` for any mistake; for a flag of NVIDIA's programs it names the flag to use here.
+    Raises `UserError` for any mistake and for arguments that are no flags; for a flag of NVIDIA's programs it names
+    the flag to use here.
     """
     arguments: list[str] = [argv[0]]
     for argument, following in zip(argv[1:], [*argv[2:], ""]):
@@ -112,9 +115,12 @@ def parse_flags(argv: Sequence[str]) -> list[str]:
             _check_number(name, value if equals else following)
         arguments.append(_ALIASES.get(name, argument))
     try:
-        return flags.FLAGS(arguments)
+        left = flags.FLAGS(arguments)
     except flags.Error as error:
         raise UserError(f"{str(error).splitlines()[0]}; see --help") from None
+    if len(left) > 1:
+        raise UserError(f"unexpected argument {left[1]!r}; every setting is a flag, see --help")
+    return left
 
 
 def _check_number(name: str, text: str) -> None:

@@ -127,23 +127,18 @@ def check_same_vocabulary(weights: Weights, vocabulary: str | None) -> None:
 
 
 def initialise_from(
-    init_checkpoint: str | None,
-    model: tf.keras.Model,
-    vocab_size: int,
-    telemetry: Telemetry,
-    vocabulary: str | None = None,
+    weights: Weights | None, model: tf.keras.Model, vocab_size: int, telemetry: Telemetry, vocabulary: str | None = None
 ) -> None:
-    """Loads all that the weights at `init_checkpoint` and the model share, and reports the rest.
+    """Loads all that the weights and the model share, and reports the rest. None: the model's stay random.
 
     `vocabulary` is the text of the vocab.txt that the data was made with.
 
     Raises:
-      UserError: as `find_weights` does; or the weights have another shape, number of heads or vocabulary.
+      UserError: the weights have another shape, number of heads or vocabulary.
     """
-    if not init_checkpoint:
+    if weights is None:
         telemetry.note("starting from random weights")
         return
-    weights = find_weights(init_checkpoint)
     check_same_vocabulary(weights, vocabulary)
     for warning in (*weights.warnings, *_differences(weights, model)):
         telemetry.warning(warning)

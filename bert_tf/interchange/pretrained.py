@@ -28,13 +28,19 @@ class Pretrained(NamedTuple):
 
         Returns: input_ids, input_mask, segment_ids, each int32 [texts, max_seq_length].
         """
-        tokenizer = self.tokenizer
-        first, last = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
-        ids = np.full([len(texts), max_seq_length], tokenizer.vocab["[PAD]"], np.int32)
+        return self.pad([self.encode(text, max_seq_length) for text in texts], (len(texts), max_seq_length))
+
+    def encode(self, text: str, max_seq_length: int) -> list[int]:
+        """The ids of ``[CLS] text [SEP]``, at most `max_seq_length`."""
+        first, last = self.tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
+        return [first, *self.tokenizer.tokenize_to_ids(text)[: max_seq_length - 2], last]
+
+    def pad(self, rows: Sequence[Sequence[int]], shape: tuple[int, int]) -> dict[str, np.ndarray]:
+        """The encoder's input of `shape`, whose first rows hold the ids of `rows`."""
+        ids = np.full(shape, self.tokenizer.vocab["[PAD]"], np.int32)
         mask = np.zeros_like(ids)
-        for row, text in enumerate(texts):
-            row_ids = [first, *tokenizer.tokenize_to_ids(text)[: max_seq_length - 2], last]
-            ids[row, : len(row_ids)], mask[row, : len(row_ids)] = row_ids, 1
+        for number, row in enumerate(rows):
+            ids[number, : len(row)], mask[number, : len(row)] = row, 1
         return {"input_ids": ids, "input_mask": mask, "segment_ids": np.zeros_like(ids)}
 
 

@@ -15,8 +15,6 @@ import contextlib
 import dataclasses
 import json
 import logging
-import os
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,7 +22,7 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import read_json_object
+from bert_tf.base.files import atomic_folder, read_json_object
 
 INPUTS = ("input_ids", "input_mask", "segment_ids")
 SETTINGS, VOCABULARY, TRITON_CONFIG = "settings.json", "vocab.txt", "config.pbtxt"
@@ -69,19 +67,16 @@ def export_model(
     module = tf.Module()
     module.weights, module.serve = list(model.variables), serve
     concrete = serve.get_concrete_function()
-    partial = folder.with_name(f".unfinished-{folder.name}")
+    outputs = {name: list(tensor.shape) for name, tensor in concrete.structured_outputs.items()}
+    config = triton_config(settings["batch_size"], settings["max_seq_length"], outputs)
+    recorded = json.dumps({**settings, "outputs": list(output_names)}, indent=2, default=str) + "\n"
     try:
-        shutil.rmtree(partial, ignore_errors=True)
-        with _without_notes():  # which name the temporary folder
-            tf.saved_model.save(module, str(partial / MODEL), signatures={"serving_default": concrete})
-        outputs = {name: list(tensor.shape) for name, tensor in concrete.structured_outputs.items()}
-        config = triton_config(settings["batch_size"], settings["max_seq_length"], outputs)
-        recorded = json.dumps({**settings, "outputs": list(output_names)}, indent=2, default=str) + "\n"
-        for name, text in {**companions, TRITON_CONFIG: config, SETTINGS: recorded}.items():
-            (partial / name).write_text(text, encoding="utf-8")
-        os.rename(partial, folder)
+        with atomic_folder(folder) as made:
+            with _without_notes():  # which name the temporary folder
+                tf.saved_model.save(module, str(made / MODEL), signatures={"serving_default": concrete})
+            for name, text in {**companions, TRITON_CONFIG: config, SETTINGS: recorded}.items():
+                (made / name).write_text(text, encoding="utf-8")
     except (OSError, tf.errors.OpError) as error:
-        shutil.rmtree(partial, ignore_errors=True)
         raise UserError(
             f"{folder} cannot be written ({str(error).splitlines()[0]}); make room or name another folder with "
             "--model_export_path"

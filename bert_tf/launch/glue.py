@@ -8,7 +8,6 @@ from typing import Any
 
 from bert_tf.base.errors import UserError
 from bert_tf.config import PRECISIONS, PRESETS
-from bert_tf.launch import launchers
 from bert_tf.launch.arguments import (
     Argument,
     Values,
@@ -30,7 +29,7 @@ from bert_tf.launch.environment import (
     show,
     shown,
 )
-from bert_tf.launch.squad import check_model, initial_weights
+from bert_tf.launch.finetuning import check_model, fine_tune, initial_weights
 from bert_tf.tasks.glue.tasks import CUSTOM, EVAL, PREDICT, TRAIN, TextTask, find_files, find_task
 
 ARGUMENTS = (
@@ -57,8 +56,6 @@ INFERENCE_ARGUMENTS = (
     Argument("doc_stride", "64", whole(1)),
     Argument("bert_model", "large", one_of(*PRESETS)),
 )
-# Switches that are passed on as flags of run_classifier.py.
-EXTRAS = ("CONTINUE_WITH_CHANGES", "RECOMPUTE")
 
 
 def launch(typed: Sequence[str], environment: LaunchEnvironment) -> int:
@@ -82,11 +79,10 @@ def launch(typed: Sequence[str], environment: LaunchEnvironment) -> int:
             f"results_dir = {shown(folder)}",
         ]
     )
-    environment.check_num_gpus(num_ranks)
 
-    def prepare():
+    def prepare() -> dict[str, Any]:
         check_files(task, (TRAIN, EVAL), data_dir)
-        flags = {
+        return {
             "mode": "train_and_eval",
             **initial_weights(values, ARGUMENTS, folder, environment),
             "train_batch_size": values["batch_size"],
@@ -95,17 +91,9 @@ def launch(typed: Sequence[str], environment: LaunchEnvironment) -> int:
             "warmup_proportion": values["warmup_proportion"],
             **common_flags(task, values, data_dir, model_dir),
         }
-        launcher = launchers.choose_launcher(num_ranks, environment.environ)
-        show([f"launcher = {launcher}"])
-        return flags, launcher
 
-    if environment.is_dry_run:
-        return end_dry_run(prepare)
-    check_tensorflow()
-    flags, launcher = prepare()
-    command = program_command("run_classifier.py", flags, environment.extra_flags(EXTRAS))
-    code = run_program(task.name, command, num_ranks, launcher, environment, model_dir / "logs")
-    if code == 0:
+    code = fine_tune(task.name, "run_classifier.py", prepare, num_ranks, environment)
+    if code == 0 and not environment.is_dry_run:
         show([f"scores: {shown(model_dir / 'eval_results.txt')}", f"curves: {shown(model_dir / 'report.html')}"])
     return code
 

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from bert_tf.base.files import write_text
@@ -41,6 +41,30 @@ _NOISE = re.compile(
 WAIT_FOR_SAVING_SECS, WAIT_AFTER_FAILURE_SECS = 600.0, 5.0
 
 
+class ForwardedSignals:
+    """Passes signals on to a child process, those that come before it is started too.
+
+    Attributes:
+      received: their numbers.
+    """
+
+    def __init__(self, numbers: Iterable[int]):
+        self.received: list[int] = []
+        self._child: subprocess.Popen | None = None
+        for number in numbers:
+            signal.signal(number, self._forward)
+
+    def _forward(self, number: int, _: object) -> None:
+        self.received.append(number)
+        if self._child is not None:
+            self._child.send_signal(number)
+
+    def pass_to(self, child: subprocess.Popen) -> None:
+        self._child = child
+        for number in self.received:
+            child.send_signal(number)
+
+
 def main(argv: Sequence[str]) -> int:
     """`argv`: log folder, number of ranks, the program's command line."""
     folder, num_ranks, command = Path(argv[1]), int(argv[2]), argv[3:]
@@ -48,16 +72,7 @@ def main(argv: Sequence[str]) -> int:
     if "SLURM_PROCID" in os.environ and "HOROVOD_GLOO_RENDEZVOUS_PORT" in os.environ:
         os.environ.update(slurm_place(os.environ))
     pid_file = folder / f"rank_{rank}.pid"
-    received: list[int] = []
-    child: subprocess.Popen | None = None
-
-    def forward(number: int, _: object) -> None:
-        received.append(number)
-        if child is not None:
-            child.send_signal(number)
-
-    for forwarded in FORWARDED_SIGNALS:
-        signal.signal(forwarded, forward)
+    signals = ForwardedSignals(FORWARDED_SIGNALS)
     write_text(pid_file, f"{os.getpid()} {platform.node()}")
     if rank:
         os.environ.pop(COLUMNS_VARIABLE, None)  # the terminal shows only what rank 0 prints
@@ -65,12 +80,11 @@ def main(argv: Sequence[str]) -> int:
         os.environ[rendezvous.VARIABLE] = f"{rank} {num_ranks} {folder.absolute()}"
     with open(folder / f"rank_{rank}.log", "wb", buffering=0) as log:
         child = start_child(command, subprocess.PIPE, os.environ, signal.SIGKILL)
-        for number in received:
-            child.send_signal(number)
+        signals.pass_to(child)
         threading.Thread(target=_end_after_others, args=(child, folder), daemon=True).start()
         _copy_until_end(log, child)
         code = shell_code(child.wait())
-    if code - 128 in received and code - 128 != signal.SIGINT:
+    if code - 128 in signals.received and code - 128 != signal.SIGINT:
         code = STOPPED_EXIT_CODE  # killed by the signal before it handled it, when there was nothing to save yet
     write_text(folder / f"rank_{rank}.exit", f"{code} {time.time()}")
     _wait_for_others(folder, num_ranks, code)

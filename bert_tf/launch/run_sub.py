@@ -18,7 +18,7 @@ from bert_tf.launch import lamb, launchers
 from bert_tf.launch.container import container_options
 from bert_tf.launch.environment import CHECKOUT, LaunchEnvironment, show
 from bert_tf.launch.pretraining import PLAN, WAY_OUT
-from bert_tf.launch.rank import shell_code
+from bert_tf.launch.rank import ForwardedSignals, shell_code
 
 # Variables that belong to the job's phase, and their arguments in phases 1 and 2. Each of the other arguments is set
 # by its name in capitals.
@@ -117,18 +117,8 @@ def _checkpoints(run_folder: Path) -> set[str]:
 
 def _run(command: Sequence[str], environ: Mapping[str, str]) -> tuple[int, list[int]]:
     """Runs a launcher; returns its exit code and the signals to stop that were passed on to it."""
-    received: list[int] = []
-    child: subprocess.Popen | None = None
-
-    def forward(number: int, _: object) -> None:
-        received.append(number)
-        if child is not None:
-            child.send_signal(number)
-
-    for stop_signal in STOP_SIGNALS:
-        signal.signal(stop_signal, forward)
+    signals = ForwardedSignals(STOP_SIGNALS)
     child = subprocess.Popen(command, env=dict(environ))
-    for number in received:
-        child.send_signal(number)
+    signals.pass_to(child)
     code = shell_code(child.wait())
-    return STOPPED_EXIT_CODE if code - 128 in received else code, received
+    return STOPPED_EXIT_CODE if code - 128 in signals.received else code, signals.received

@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bert_tf.base.errors import UserError
-from bert_tf.base.files import check_file, read_json_object
-from bert_tf.config import PRECISIONS, PRESETS, BertConfig
-from bert_tf.launch import launchers
+from bert_tf.base.files import check_file
+from bert_tf.config import PRECISIONS, PRESETS
 from bert_tf.launch.arguments import (
     Argument,
     Values,
@@ -30,6 +28,7 @@ from bert_tf.launch.environment import (
     show,
     shown,
 )
+from bert_tf.launch.finetuning import check_model, fine_tune, initial_weights
 
 ARGUMENTS = (
     Argument("batch_size_per_gpu", "10", whole(1)),
@@ -54,8 +53,6 @@ INFERENCE_ARGUMENTS = (
     Argument("bert_model", "large", one_of(*PRESETS)),
     Argument("squad_version", "1.1", one_of("1.1", "2.0")),
 )
-# Switches that are passed on as flags of run_squad.py.
-EXTRAS = ("CONTINUE_WITH_CHANGES", "RECOMPUTE")
 
 
 def launch(typed: Sequence[str], environment: LaunchEnvironment) -> int:
@@ -76,21 +73,12 @@ def launch(typed: Sequence[str], environment: LaunchEnvironment) -> int:
             f"results_dir = {shown(folder)}",
         ]
     )
-    environment.check_num_gpus(num_ranks)
 
-    def prepare():
-        flags = squad_flags(values, squad_dir, folder, environment)
-        launcher = launchers.choose_launcher(num_ranks, environment.environ)
-        show([f"launcher = {launcher}"])
-        return flags, launcher
+    def prepare() -> dict[str, Any]:
+        return squad_flags(values, squad_dir, folder, environment)
 
-    if environment.is_dry_run:
-        return end_dry_run(prepare)
-    check_tensorflow()
-    flags, launcher = prepare()
-    command = program_command("run_squad.py", flags, environment.extra_flags(EXTRAS))
-    code = run_program("SQuAD", command, num_ranks, launcher, environment, folder / "squad" / "logs")
-    if code == 0:
+    code = fine_tune("SQuAD", "run_squad.py", prepare, num_ranks, environment)
+    if code == 0 and not environment.is_dry_run:
         show(
             [
                 f"predictions: {shown(folder / 'squad' / 'predictions.json')}",
@@ -180,54 +168,3 @@ def launch_inference(typed: Sequence[str], environment: LaunchEnvironment) -> in
     if code == 0:
         show([f"predictions: {shown(folder / 'predictions.json')}"])
     return code
-
-
-def initial_weights(
-    values: Values, arguments: Sequence[Argument], folder: Path, environment: LaunchEnvironment
-) -> dict[str, Any]:
-    """Flags for the initial weights: those of a checkpoint, or new ones if the argument is ``none``."""
-    if values["checkpoint"] == "none":
-        if not environment.environ.get("VOCAB_FILE"):
-            raise UserError("checkpoint is 'none' (random weights), which needs VOCAB_FILE=<a vocab.txt>")
-        vocab_file = environment.path("VOCAB_FILE", Path())
-        check_file(vocab_file, "set VOCAB_FILE to a vocab.txt")
-        with open(vocab_file, encoding="utf-8") as file:
-            config = BertConfig.preset(values["bert_model"], sum(1 for _ in file))
-        config_file = folder / "bert_config.json"
-        if not environment.is_dry_run:
-            folder.mkdir(parents=True, exist_ok=True)
-            config_file.write_text(config.to_json(), encoding="utf-8")
-        return {"bert_config_file": config_file, "vocab_file": vocab_file}
-    return {"init_checkpoint": check_model(values, arguments)}
-
-
-def check_model(values: Values, arguments: Sequence[Argument]) -> Path:
-    """The checkpoint that was typed; raises `UserError` where there is none or it is another model's."""
-    positions = {argument.name: number for number, argument in enumerate(arguments, 1)}
-    checkpoint = find_checkpoint(values["checkpoint"], positions["checkpoint"])
-    model_folder = checkpoint if checkpoint.is_dir() else checkpoint.parent
-    config_file = model_folder / "bert_config.json"
-    if not config_file.is_file() and (model_folder / "config.json").is_file():
-        config_file = model_folder / "config.json"  # Hugging Face's, with the same names for sizes
-    sizes = read_json_object(config_file, "the model's configuration must lie beside its weights")
-    described = sizes.get("num_hidden_layers"), sizes.get("hidden_size")
-    if described != PRESETS[values["bert_model"]]:
-        num_layers, hidden_size = PRESETS[values["bert_model"]]
-        raise UserError(
-            f"bert_model (position {positions['bert_model']}) is {values['bert_model']}, {num_layers} layers of "
-            f"{hidden_size}, but {config_file} describes {described[0]} layers of {described[1]}; name the "
-            "checkpoint's model"
-        )
-    return checkpoint
-
-
-def find_checkpoint(typed: str, position: int) -> Path:
-    """The folder or prefix that was typed, from here or from the checkout."""
-    for base in (Path.cwd(), CHECKOUT):
-        path = base / typed
-        if path.is_dir() or Path(f"{path}.index").is_file():
-            return path
-    raise UserError(
-        f"checkpoint (position {position}) is {typed!r}: there is neither such a folder nor {typed}.index; name a "
-        "run folder, a checkpoint's folder or a bert_model.ckpt; fine-tuning takes 'none', too: random weights"
-    )

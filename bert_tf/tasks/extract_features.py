@@ -71,10 +71,9 @@ def extract(model: Pretrained, texts: Iterable[str], settings: Settings) -> Iter
             f"--max_seq_length={settings.max_seq_length}: must be at least 2 and at most "
             f"{config.max_position_embeddings}, the model's positions"
         )
-    first, last = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
     compute, lines = _compiled(model, settings), iter(texts)
     while chunk := list(itertools.islice(lines, settings.batch_size * _BATCHES_SORTED)):
-        rows = [[first, *tokenizer.tokenize_to_ids(text)[: settings.max_seq_length - 2], last] for text in chunk]
+        rows = [model.encode(text, settings.max_seq_length) for text in chunk]
         by_length = sorted(range(len(rows)), key=lambda number: len(rows[number]))
         found: dict[int, Extracted] = {}
         for start in range(0, len(rows), settings.batch_size):
@@ -105,11 +104,8 @@ def _compiled(model: Pretrained, settings: Settings) -> Callable[[list[list[int]
     def compute(rows: list[list[int]]) -> list[np.ndarray]:
         length = -(-max(map(len, rows)) // _LENGTH_STEP) * _LENGTH_STEP
         shape = (settings.batch_size, min(length, model.encoder.config.max_position_embeddings))
-        ids, mask = np.full(shape, model.tokenizer.vocab["[PAD]"], np.int32), np.zeros(shape, np.int32)
-        mask[:, 0] = 1  # a row without a token has no mean
-        for number, row in enumerate(rows):
-            ids[number, : len(row)], mask[number, : len(row)] = row, 1
-        inputs = {"input_ids": ids, "input_mask": mask, "segment_ids": np.zeros_like(ids)}
+        inputs = model.pad(rows, shape)
+        inputs["input_mask"][:, 0] = 1  # a row without a token has no mean
         outputs = run({name: tf.constant(value) for name, value in inputs.items()})
         return [output.numpy()[: len(rows)] for output in outputs]
 

@@ -9,15 +9,16 @@ from __future__ import annotations
 import dataclasses
 import functools
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any, Callable, TypeVar
 
 import tensorflow as tf
 
 from bert_tf.base.errors import UserError
 from bert_tf.config import BatchSplit, BertConfig, FinetuningConfig
 from bert_tf.interchange.initialise import choose_config, choose_vocabulary, find_weights, initialise_from
+from bert_tf.interchange.saved_model import export_model
 from bert_tf.interchange.weights import Weights
 from bert_tf.memory.plan import AUTO, Workload, choose_split, find_device, plan
 from bert_tf.model.blocks import choose_scope
@@ -59,6 +60,9 @@ class FinetuningJob:
         return values
 
 
+Job = TypeVar("Job", bound=FinetuningJob)
+
+
 def common_settings(flags: Mapping[str, Any], workers: Workers, is_training: bool) -> dict[str, Any]:
     """The fields of `FinetuningJob` from the values of `base.command_line.define_finetuning_flags`."""
     split = BatchSplit(1)
@@ -73,19 +77,18 @@ def common_settings(flags: Mapping[str, Any], workers: Workers, is_training: boo
         )
         split = agree_on_split(split, is_auto, workers)
     scope = choose_scope(flags["enable_xla"], flags["xla_scope"], flags["recompute"])
-    same_names = {field.name for field in dataclasses.fields(FinetuningConfig)} & set(flags)
-    training = {
-        **{name: flags[name] for name in same_names},
-        "train_batch_size": split.micro_batch_size,
-        "num_accumulation_steps": split.num_accumulation_steps,
-        "may_split_more": flags["train_batch_size"] == AUTO,
-        "num_ranks": workers.size,
-        "xla_scope": scope,
-    }
+    training = FinetuningConfig.from_flags(
+        flags,
+        train_batch_size=split.micro_batch_size,
+        num_accumulation_steps=split.num_accumulation_steps,
+        may_split_more=flags["train_batch_size"] == AUTO,
+        num_ranks=workers.size,
+        xla_scope=scope,
+    )
     return {
         **{field.name: flags[field.name] for field in dataclasses.fields(FinetuningJob) if field.name in flags},
         "model_dir": Path(flags["model_dir"]),
-        "training": FinetuningConfig(**training),
+        "training": training,
     }
 
 
@@ -101,6 +104,11 @@ def _workload(flags: Mapping[str, Any], num_ranks: int) -> Workload:
     return Workload.from_flags(flags, config, scope, num_ranks)
 
 
+def for_export(job: Job) -> Job:
+    """The job with a model that XLA does not compile: servers may lack it; those that have it compile by themselves."""
+    return dataclasses.replace(job, training=dataclasses.replace(job.training, xla_scope="off"))
+
+
 class TaskRun:
     """A job at work: its locked run folder, the model's files, checked against each other and the job.
 
@@ -109,6 +117,7 @@ class TaskRun:
       trained: the head of the weights to predict with, where the job does not train.
 
     Attributes:
+      weights: those to train from or to predict with; None: random ones.
       bert_config, vocab_file, tokenizer: the model's.
       blocks: to build the model with.
     """
@@ -117,11 +126,7 @@ class TaskRun:
         self.job, self.workers, self._head = job, workers, trained
         # Rank 0 locks before anything is written. What it finds wrong ends all ranks.
         self._folder = RunFolder(job.model_dir) if workers.is_chief else None
-        self._weights: Weights | None = None
-        if trained:
-            self._weights = workers.run_keeping_alive(
-                lambda: find_trained_weights(job.model_dir, job.init_checkpoint, trained)
-            )
+        self.weights: Weights | None = workers.run_keeping_alive(self._find_weights)
         self.bert_config, self.vocab_file, self.tokenizer = workers.run_keeping_alive(self._find_model_files)
         if max_seq_length > self.bert_config.max_position_embeddings:
             raise UserError(
@@ -130,10 +135,13 @@ class TaskRun:
             )
         self.blocks = make_blocks(job.training)
 
+    def _find_weights(self) -> Weights | None:
+        if self._head:
+            return find_trained_weights(self.job.model_dir, self.job.init_checkpoint, self._head)
+        return find_weights(self.job.init_checkpoint) if self.job.init_checkpoint else None
+
     def _find_model_files(self) -> tuple[BertConfig, Path, FullTokenizer]:
-        job, weights = self.job, self._weights
-        if not weights and job.init_checkpoint:
-            weights = find_weights(job.init_checkpoint)
+        job, weights = self.job, self.weights
         config, path = choose_config(job.bert_config_file, weights), choose_vocabulary(job.vocab_file, weights)
         tokenizer = FullTokenizer(path)
         if tokenizer.vocab_size != config.vocab_size:
@@ -147,9 +155,17 @@ class TaskRun:
         return config, path, FullTokenizer(path, do_lower_case)
 
     @property
-    def weights_folder(self) -> Path | None:
+    def trained_folder(self) -> Path | None:
         """Where the weights to predict with lie; None where the job trains."""
-        return self._weights.folder if self._weights else None
+        return self.weights.folder if self.weights and self._head else None
+
+    @property
+    def model_files(self) -> dict[str, str]:
+        """The texts that lie beside every copy of the weights, by file name."""
+        return {
+            "bert_config.json": self.bert_config.to_json(),
+            "vocab.txt": self.vocab_file.read_text(encoding="utf-8"),
+        }
 
     def cached(self, kind: type[Arrays], make: Callable[[], Arrays], *key: object) -> Arrays:
         """Rows from the run folder's cache; where it lacks them, what `make` makes.
@@ -184,9 +200,9 @@ class TaskRun:
             finished, started = True, time.monotonic()
             if task:
                 finished = self._train(task, telemetry)
-            elif self._weights and self._head:
-                num_updates = load_trained_weights(self._weights, model, self.bert_config.vocab_size, self._head)
-                telemetry.note(f"predicting with {self._weights.source}")
+            elif self.weights and self._head:
+                num_updates = load_trained_weights(self.weights, model, self.bert_config.vocab_size, self._head)
+                telemetry.note(f"predicting with {self.weights.source}")
             training_secs = time.monotonic() - started
             if finished and afterwards:
                 afterwards(telemetry, num_updates)
@@ -195,6 +211,20 @@ class TaskRun:
                 if self.workers.is_chief:
                     write_report(job.model_dir, telemetry)
         return finished
+
+    def export(
+        self, model: tf.keras.Model, folder: Path, output_names: Sequence[str], settings: Mapping[str, Any]
+    ) -> None:
+        """Writes the trained model into `folder`, for servers; arguments as for `export_model`."""
+        settings = {**settings, "do_lower_case": self.tokenizer.do_lower_case, "precision": self.job.training.precision}
+
+        def write(telemetry: Telemetry, update: int) -> None:
+            if self.workers.is_chief:
+                described = {**settings, "updates_applied": update}
+                export_model(model, folder, output_names, described, self.model_files)
+                telemetry.note(f"SavedModel with Triton's config.pbtxt: {folder}")
+
+        self.carry_out(model, None, write)
 
     def _train(self, task: Task, telemetry: Telemetry) -> bool:
         job, config = self.job, self.job.training
@@ -207,11 +237,7 @@ class TaskRun:
             "do_lower_case": self.tokenizer.do_lower_case,
             **task.identity,
         }
-        companions = {
-            "bert_config.json": self.bert_config.to_json(),
-            "vocab.txt": self.vocab_file.read_text(encoding="utf-8"),
-            **task.companions,
-        }
+        companions = {**self.model_files, **task.companions}
         checkpoints = CheckpointFolder(
             job.model_dir / "checkpoints",
             keep=config.keep_checkpoints,
@@ -226,7 +252,7 @@ class TaskRun:
 
         def initialise() -> None:
             model = task.initialised or task.model
-            initialise_from(job.init_checkpoint, model, self.bert_config.vocab_size, telemetry)
+            initialise_from(self.weights, model, self.bert_config.vocab_size, telemetry)
             bind()  # only now, when no setting can be refused any more
 
         if self._folder:

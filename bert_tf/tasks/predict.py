@@ -16,9 +16,9 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.base.progress import Progress
+from bert_tf.interchange.saved_model import INPUTS
 from bert_tf.ranks.workers import Workers
 
-INPUTS = ("input_ids", "input_mask", "segment_ids")
 # Lengths are multiples of this: tensor cores and vector units want multiples of 8 at least.
 _LENGTH_STEP = 16
 # What tracing or compiling a model for one more length costs, in rows of the greatest length, by XLA scope.

@@ -15,7 +15,7 @@ from bert_tf.batches.batches import Batch, evaluation_batches, training_batches
 from bert_tf.batches.data_order import GlobalOrder
 from bert_tf.batches.record_set import RecordSet
 from bert_tf.config import BatchSplit, BertConfig, PretrainingConfig, compute_dtype
-from bert_tf.interchange.initialise import initialise_from
+from bert_tf.interchange.initialise import find_weights, initialise_from
 from bert_tf.model.heads import PretrainingModel
 from bert_tf.model.losses import PretrainingObjective
 from bert_tf.optimizer.keras_optimizers import make_optimizer
@@ -164,7 +164,11 @@ def pretrain(
             state,
             run,
             lambda: initialise_from(
-                inputs.init_checkpoint, state.model, bert_config.vocab_size, telemetry, inputs.vocabulary
+                find_weights(inputs.init_checkpoint) if inputs.init_checkpoint else None,
+                state.model,
+                bert_config.vocab_size,
+                telemetry,
+                inputs.vocabulary,
             ),
         )
         if workers.is_chief:  # only now, when no setting can be refused any more

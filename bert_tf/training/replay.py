@@ -20,7 +20,7 @@ from bert_tf.base.files import read_json_object
 from bert_tf.base.progress import Progress
 from bert_tf.batches.record_set import RecordSet
 from bert_tf.config import BertConfig, PretrainingConfig
-from bert_tf.interchange.initialise import initialise_from
+from bert_tf.interchange.initialise import find_weights, initialise_from
 from bert_tf.ranks.workers import Workers
 from bert_tf.report.runs import read_run
 from bert_tf.run.checkpoint import CheckpointFolder, find_damage
@@ -115,7 +115,8 @@ class _Training:
                 self.state.restore(checkpoints, path)
                 return str(path)
         silent = Telemetry(model_dir, is_chief=False, total_updates=0)
-        initialise_from(self.inputs.init_checkpoint, self.state.model, self.inputs.bert_config.vocab_size, silent)
+        weights = find_weights(self.inputs.init_checkpoint) if self.inputs.init_checkpoint else None
+        initialise_from(weights, self.state.model, self.inputs.bert_config.vocab_size, silent)
         return "the start of the run, since no sound checkpoint before it is left"
 
     def advance(self) -> UpdateResult:

@@ -17,8 +17,7 @@ import tensorflow as tf
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import read_json_object
 from bert_tf.interchange.export import TASK_FILE
-from bert_tf.interchange.initialise import find_weights
-from bert_tf.interchange.saved_model import check_no_export, export_model
+from bert_tf.interchange.saved_model import check_no_export
 from bert_tf.model.heads import ClassifierModel
 from bert_tf.model.losses import ClassificationObjective, RegressionObjective
 from bert_tf.ranks.workers import Workers
@@ -30,11 +29,10 @@ from bert_tf.tasks.glue.features import Features, make_features
 from bert_tf.tasks.glue.metrics import METRICS
 from bert_tf.tasks.glue.read import Examples, find_labels, read_examples, targets
 from bert_tf.tasks.glue.tasks import EVAL, PREDICT, TRAIN, TextTask
-from bert_tf.tasks.job import FinetuningJob, TaskRun
+from bert_tf.tasks.job import FinetuningJob, TaskRun, for_export
 from bert_tf.tasks.predict import Predicted, Rows, compile_model, predict_rows, rows_per_compilation
 from bert_tf.tasks.trained import Head
 
-# Beside the weights: what their classes mean.
 _SHOWN_LABELS = 8
 CLASSIFIER_HEAD = Head("classification", "output_weights")
 
@@ -79,7 +77,7 @@ def run_glue(job: GlueJob, workers: Workers) -> bool:
     if workers.is_chief:
         for found in (found for parts in examples.values() for found in parts.values()):
             print("\n".join([*found.notes, describe_examples(found)]), flush=True)
-    task = _with_labels(job.task, run.weights_folder, examples.get(TRAIN))
+    task = _with_labels(job.task, run.trained_folder, examples.get(TRAIN))
     rows = workers.run_keeping_alive(lambda: _make_rows(job, run, task, examples))
     model = ClassifierModel(run.bert_config, task.num_classes, run.blocks, job.training.seed)
 
@@ -103,30 +101,16 @@ def export_glue(job: GlueJob, workers: Workers, folder: Path, batch_size: int | 
       batch_size: None leaves it free.
     """
     check_no_export(folder)
-    # Not compiled by XLA here: servers may lack it, and those that have it compile by themselves.
-    job = dataclasses.replace(job, training=dataclasses.replace(job.training, xla_scope="off"))
-    run = TaskRun(job, workers, job.max_seq_length, trained=CLASSIFIER_HEAD)
-    task = _with_labels(job.task, run.weights_folder, None)
+    run = TaskRun(for_export(job), workers, job.max_seq_length, trained=CLASSIFIER_HEAD)
+    task = _with_labels(job.task, run.trained_folder, None)
     model = ClassifierModel(run.bert_config, task.num_classes, run.blocks)
     settings = {
         "task": "classification",
         "batch_size": batch_size,
         "max_seq_length": job.max_seq_length,
-        "do_lower_case": run.tokenizer.do_lower_case,
-        "precision": job.training.precision,
         **_about(task),
     }
-    companions = {
-        "bert_config.json": run.bert_config.to_json(),
-        "vocab.txt": run.vocab_file.read_text(encoding="utf-8"),
-    }
-
-    def write(telemetry: Telemetry, update: int) -> None:
-        if workers.is_chief:
-            export_model(model, folder, ("logits",), {**settings, "updates_applied": update}, companions)
-            telemetry.note(f"SavedModel with Triton's config.pbtxt: {folder}")
-
-    run.carry_out(model, None, write)
+    run.export(model, folder, ("logits",), settings)
 
 
 def _read(job: GlueJob) -> dict[str, dict[str, Examples]]:
@@ -147,7 +131,7 @@ def describe_examples(examples: Examples) -> str:
     return f"{examples.path}: {len(examples.lines):,} rows" + (f" ({shown}{more})" if shown else "")
 
 
-def _with_labels(task: TextTask, weights_folder: Path | None, training: Mapping[str, Examples] | None) -> TextTask:
+def _with_labels(task: TextTask, trained_folder: Path | None, training: Mapping[str, Examples] | None) -> TextTask:
     """The task with the labels of the training file, or of what the trained weights were trained on.
 
     Raises:
@@ -155,7 +139,7 @@ def _with_labels(task: TextTask, weights_folder: Path | None, training: Mapping[
     """
     if training:
         return dataclasses.replace(task, labels=find_labels(training[""])) if _learns_labels(task) else task
-    file = weights_folder / TASK_FILE if weights_folder else Path(TASK_FILE)
+    file = trained_folder / TASK_FILE if trained_folder else Path(TASK_FILE)
     if not file.is_file():
         if _learns_labels(task):
             raise UserError(
@@ -167,7 +151,7 @@ def _with_labels(task: TextTask, weights_folder: Path | None, training: Mapping[
     if bool(trained.get("is_regression")) != task.is_regression or (task.labels and labels != task.labels):
         wanted = ", ".join(task.labels) or ("numbers" if task.is_regression else "labels")
         raise UserError(
-            f"{weights_folder} was fine-tuned for {trained.get('task_name')} ({', '.join(labels[:20]) or 'numbers'}), "
+            f"{trained_folder} was fine-tuned for {trained.get('task_name')} ({', '.join(labels[:20]) or 'numbers'}), "
             f"not for {task.name} ({wanted}); name a checkpoint of that task"
         )
     return dataclasses.replace(task, labels=labels)
@@ -222,13 +206,13 @@ def _training_task(job: GlueJob, run: TaskRun, task: TextTask, model: Classifier
         {**about, "max_seq_length": job.max_seq_length},
         [rows.examples.path],
         {TASK_FILE: json.dumps(about, indent=2) + "\n"},
-        _initialised(job, model),
+        _initialised(run, model),
     )
 
 
-def _initialised(job: GlueJob, model: ClassifierModel) -> tf.keras.Model:
+def _initialised(run: TaskRun, model: ClassifierModel) -> tf.keras.Model:
     """What takes the initial weights: the encoder alone where their classifier has another number of classes."""
-    shapes = find_weights(job.init_checkpoint).shapes if job.init_checkpoint else {}
+    shapes = run.weights.shapes if run.weights else {}
     ours = list(model.classifier.output_weights.shape)
     return model if shapes.get(CLASSIFIER_HEAD.variable, ours) == ours else model.bert
 

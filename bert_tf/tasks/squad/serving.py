@@ -13,13 +13,13 @@ import tensorflow as tf
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import check_file
-from bert_tf.interchange.saved_model import ExportedModel, check_no_export, export_model, load_exported
+from bert_tf.interchange.saved_model import INPUTS, ExportedModel, check_no_export, load_exported
 from bert_tf.model.heads import SpanModel
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.run_folder import RunFolder
 from bert_tf.run.telemetry import Telemetry
-from bert_tf.tasks.job import TaskRun
-from bert_tf.tasks.predict import INPUTS, Compute, Rows, compile_model, predict_rows
+from bert_tf.tasks.job import TaskRun, for_export
+from bert_tf.tasks.predict import Compute, Rows, compile_model, predict_rows
 from bert_tf.tasks.squad.answers import SPAN_HEAD, AnswerSheet, answer_questions
 from bert_tf.tasks.squad.decode import DecodeSettings, decode
 from bert_tf.tasks.squad.examples import Example, Paragraph, read_examples
@@ -39,30 +39,14 @@ def export_squad(job: SquadJob, workers: Workers, folder: Path, batch_size: int 
       batch_size: None leaves it free.
     """
     check_no_export(folder)
-    # Not compiled by XLA here: servers may lack it, and those that have it compile by themselves.
-    job = dataclasses.replace(job, training=dataclasses.replace(job.training, xla_scope="off"))
-    run = TaskRun(job, workers, job.features.max_seq_length, trained=SPAN_HEAD)
-    model = SpanModel(run.bert_config, run.blocks)
+    run = TaskRun(for_export(job), workers, job.features.max_seq_length, trained=SPAN_HEAD)
     settings = {
         "task": TASK,
         "batch_size": batch_size,
         **dataclasses.asdict(job.features),
         **dataclasses.asdict(job.decoding),
-        "do_lower_case": run.tokenizer.do_lower_case,
-        "precision": job.training.precision,
     }
-    companions = {
-        "bert_config.json": run.bert_config.to_json(),
-        "vocab.txt": run.vocab_file.read_text(encoding="utf-8"),
-    }
-
-    def write(telemetry: Telemetry, update: int) -> None:
-        if not workers.is_chief:
-            return
-        export_model(model, folder, OUTPUTS, {**settings, "updates_applied": update}, companions)
-        telemetry.note(f"SavedModel with Triton's config.pbtxt: {folder}")
-
-    run.carry_out(model, None, write)
+    run.export(SpanModel(run.bert_config, run.blocks), folder, OUTPUTS, settings)
 
 
 class _Export(NamedTuple):
