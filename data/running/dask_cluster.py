@@ -106,7 +106,8 @@ def _run_file(folder: Path) -> Iterator[Path]:
 def _connect(scheduler: str) -> Iterator[distributed.Client]:
     """A client of the scheduler at an address or in a scheduler file; closing the client drops its tasks."""
     # What Dask logs, the errors raised here say in a sentence.
-    for name in ("distributed", "distributed.client"):
+    # Tornado logs what still runs on a connection that an interrupt closes.
+    for name in ("distributed", "distributed.client", "tornado.application"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     is_file = scheduler.endswith(".json") or os.path.isfile(scheduler)
     options = {"scheduler_file" if is_file else "address": scheduler, "timeout": _CONNECT_SECS}
