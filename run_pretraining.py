@@ -28,8 +28,8 @@ flags.DEFINE_string(
     "Built-in size instead of --bert_config_file: large, base, medium, "
     "small, mini or tiny; the vocabulary is the one beside the records.",
 )
-flags.DEFINE_string("input_files", None, "Training records: comma-separated folders and globs.")
-flags.DEFINE_string("eval_files", None, "Held-out records; none: no evaluation at the end.")
+flags.DEFINE_string("input_files", None, "Training records or token files: comma-separated folders and globs.")
+flags.DEFINE_string("eval_files", None, "Held-out records or token files; none: no evaluation at the end.")
 flags.DEFINE_string(
     "init_checkpoint", None, "Run folder, checkpoint, bert_model.ckpt or Hugging Face folder to start from."
 )
@@ -54,8 +54,13 @@ flags.DEFINE_bool(
 )
 flags.DEFINE_integer("num_train_steps", None, "Updates in this phase.")
 flags.DEFINE_integer("warmup_steps", 0, "Updates until the rate reaches its peak.")
-flags.DEFINE_integer("max_seq_length", 128, "Length of the records.")
-flags.DEFINE_integer("max_predictions_per_seq", 20, "Masked positions in a record.")
+flags.DEFINE_integer("max_seq_length", 128, "Tokens of an instance; records have one length, token files any.")
+flags.DEFINE_integer("max_predictions_per_seq", 20, "Masked positions of an instance.")
+flags.DEFINE_float("masked_lm_prob", 0.15, "Token files: share of the tokens that are predicted.")
+flags.DEFINE_bool("whole_word_masking", False, "Token files: mask all pieces of a word or none.")
+flags.DEFINE_integer(
+    "max_ngram_size", 1, "Token files, with --whole_word_masking: mask up to this many words together."
+)
 flags.DEFINE_bool(
     "packing",
     False,
@@ -100,11 +105,15 @@ def _bert_config(records):
 
 
 def _inputs():
-    from bert_tf.batches.record_set import RecordSet
+    from bert_tf.batches.masking import MaskingRules
+    from bert_tf.batches.open import open_instances
     from bert_tf.records.schema import RecordSchema
     from bert_tf.training.pretraining import PretrainingInputs
 
-    training = RecordSet(FLAGS.input_files, "input_files")
+    rules = MaskingRules(
+        FLAGS.masked_lm_prob, FLAGS.max_predictions_per_seq, FLAGS.whole_word_masking, FLAGS.max_ngram_size
+    )
+    training = open_instances(FLAGS.input_files, "input_files", FLAGS.max_seq_length, rules)
     bert_config = _bert_config(training)
     schema = RecordSchema(FLAGS.max_seq_length, FLAGS.max_predictions_per_seq)
     training.check(schema, bert_config.vocab_size, "input_files")
@@ -113,9 +122,9 @@ def _inputs():
             f"--max_seq_length={FLAGS.max_seq_length} is more than the model's "
             f"max_position_embeddings={bert_config.max_position_embeddings}"
         )
-    evaluation: RecordSet | None = None
+    evaluation = None
     if FLAGS.eval_files:
-        evaluation = RecordSet(FLAGS.eval_files, "eval_files")
+        evaluation = open_instances(FLAGS.eval_files, "eval_files", FLAGS.max_seq_length, rules)
         evaluation.check(schema, bert_config.vocab_size, "eval_files")
     vocabulary = training.vocab_file.read_text(encoding="utf-8") if training.vocab_file else None
     return PretrainingInputs(bert_config, vocabulary, training, evaluation, FLAGS.init_checkpoint)
@@ -150,10 +159,10 @@ def _workload(bert_config, num_ranks: int):
 
 
 def _plan() -> None:
-    from bert_tf.batches.record_set import RecordSet
+    from bert_tf.batches.instance_set import InstanceSet
     from bert_tf.memory.plan import find_device, plan
 
-    records = RecordSet(FLAGS.input_files, "input_files") if FLAGS.input_files else None
+    records = InstanceSet(FLAGS.input_files, "input_files") if FLAGS.input_files else None
     print("\n".join(plan(_workload(_bert_config(records), 1), find_device(FLAGS.gpu_memory_gib, 1))))
 
 
@@ -180,7 +189,7 @@ def main(_: Sequence[str]) -> None:
 
     check_unpacked(FLAGS.train_batch_size, FLAGS.packing)
     workers = connect(FLAGS.use_horovod)
-    # The other ranks read after the chief, which makes missing indexes and unpacks GZIP shards.
+    # The other ranks read after the chief, which makes missing indexes and pairs and unpacks GZIP shards.
     found = workers.run_keeping_alive(_inputs if workers.is_chief else lambda: None)
     inputs = workers.run_keeping_alive(lambda: found or _inputs())
     split = agree_on_split(

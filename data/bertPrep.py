@@ -5,6 +5,10 @@
     python3 data/bertPrep.py --action text_formatting --dataset sample
     python3 data/bertPrep.py --action sharding --dataset sample
     python3 data/bertPrep.py --action create_vocab --dataset sample --vocab_size 4000
+    python3 data/bertPrep.py --action create_token_files --dataset sample
+
+Training reads token files at any length. The published recipe's TFRecords have one length each:
+
     python3 data/bertPrep.py --action create_tfrecord_files --dataset sample --max_seq_length 128
 
 --action status lists what exists, --action verify [--repair] finds (and repairs) damaged files,
@@ -34,7 +38,7 @@ try:
     from data import stages
     from data.checking import inspection, status, verification
     from data.corpora import custom, registry, text_files
-    from data.instances import pretraining_examples, vocabulary
+    from data.instances import vocabulary
     from data.sharding import sentences
 except ModuleNotFoundError as error:
     print(
@@ -46,6 +50,7 @@ except ModuleNotFoundError as error:
 
 ACTIONS = {
     **stages.STAGES,
+    **stages.FROM_TOKEN_FILES,
     "status": status.run_status,
     "verify": verification.run_verify,
     "inspect": inspection.run_inspect,
@@ -53,6 +58,9 @@ ACTIONS = {
 # Without --dataset these actions read all datasets.
 OF_ALL_DATASETS = ("status", "verify")
 # The options that each action reads, besides `_OF_ALL_ACTIONS`.
+_INSTANCE_OPTIONS = (
+    "max_seq_length max_predictions_per_seq dupe_factor masked_lm_prob whole_word_masking max_ngram_size"
+)
 _OPTIONS_READ = {
     "download": "",
     "text_formatting": """
@@ -60,9 +68,10 @@ _OPTIONS_READ = {
         keep_duplicates keep_report""",
     "sharding": "n_training_shards n_test_shards fraction_test_set segmentation_method random_seed",
     "create_vocab": "vocab_file vocab_size do_lower_case",
-    "create_tfrecord_files": """
-        max_seq_length max_predictions_per_seq dupe_factor masked_lm_prob masking whole_word_masking max_ngram_size
-        vocab_file do_lower_case random_seed""",
+    "create_token_files": "vocab_file do_lower_case",
+    "create_pairs": "do_lower_case max_seq_length dupe_factor random_seed",
+    "create_tfrecord_files": f"{_INSTANCE_OPTIONS} vocab_file do_lower_case random_seed",
+    "export_tfrecord": f"{_INSTANCE_OPTIONS} do_lower_case random_seed",
     "status": "vocab_file",
     "verify": "vocab_file repair",
     "inspect": "vocab_file do_lower_case",
@@ -159,16 +168,18 @@ def _add_sharding_options(add: Callable[..., Any]) -> None:
 
 
 def _add_record_options(add: Callable[..., Any]) -> None:
-    vocab = "create_vocab writes it, create_tfrecord_files reads it; a name in .model: SentencePiece, else WordPiece"
+    vocab = "create_vocab writes it, the others read it; a name in .model: SentencePiece, else WordPiece"
     add("--vocab_file", help=vocab)
     add("--vocab_size", type=_whole_number, default=vocabulary.DEFAULT_VOCAB_SIZE, help="%(default)s")
     add("--do_lower_case", type=_whole_number, choices=(0, 1), default=1, help="%(default)s")
     add("--max_seq_length", type=_whole_number, default=512, help="%(default)s")
     add("--max_predictions_per_seq", type=_whole_number, default=20, help="%(default)s")
-    add("--dupe_factor", type=_whole_number, help="masked copies of each document; 5, with --masking=dynamic 1")
+    add(
+        "--dupe_factor",
+        type=_whole_number,
+        help="passes over the text, each with pairs (records: and masks) of its own; 5",
+    )
     add("--masked_lm_prob", type=_number, default=0.15, help="%(default)s")
-    dynamic = "dynamic: write one unmasked copy; training draws new masks in each epoch"
-    add("--masking", choices=pretraining_examples.MASKINGS, default="static", help=dynamic)
     add("--whole_word_masking", action="store_true", help="mask all pieces of a word or none")
     ngrams = "with --whole_word_masking: mask up to this many words together; %(default)s"
     add("--max_ngram_size", type=_whole_number, default=1, help=ngrams)
@@ -195,7 +206,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     _add_common_options(parser.add_argument)
     _add_formatting_options(parser.add_argument_group("text_formatting").add_argument)
     _add_sharding_options(parser.add_argument_group("sharding").add_argument)
-    _add_record_options(parser.add_argument_group("create_vocab and create_tfrecord_files").add_argument)
+    group = "create_vocab, create_token_files, create_pairs, create_tfrecord_files and export_tfrecord"
+    _add_record_options(parser.add_argument_group(group).add_argument)
     parser.add_argument_group("verify").add_argument("--repair", action="store_true", help="make damaged files again")
     # argparse sets no default for an attribute that exists, so these tell which options were given.
     names = [action.dest for action in parser._actions]
@@ -206,6 +218,11 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     options, unknown = parser.parse_known_args(arguments, argparse.Namespace(**dict.fromkeys(names, not_given)))
     if unknown:
         word = unknown[0].partition("=")[0]
+        if word == "--masking":
+            parser.error(
+                "--masking: records are masked when they are made; training masks token files anew in each "
+                "epoch: --action create_token_files"
+            )
         parser.error(f"unknown argument {word}{_nearest(word, [f'--{name}' for name in names])}")
     given = [name for name in names if getattr(options, name) is not not_given]
     for name in set(names) - set(given):

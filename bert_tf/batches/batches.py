@@ -1,9 +1,8 @@
 """Batches in the global order: reads, parses and masks a whole batch at a time, ahead of its use.
 
-A rank reads its own rows of each update, 64 consecutive records at a time, and parses them with one
-`tf.io.parse_example`, which is six times faster than parsing one by one. Unmasked records are masked
-then, as a function of (seed, epoch, record), so every reader draws the same masks. Packed updates
-(`packing`) are planned from the indexes, before any record is read, identically on every rank.
+A rank reads its own rows of each update, 64 consecutive instances at a time. Records are parsed with one
+`tf.io.parse_example`, which is six times faster than parsing one by one; token files need no parsing. Packed updates
+(`packing`) are planned from the indexes or pairs, before any instance is read, identically on every rank.
 
 Shape letters: A micro-batches of an update, B micro-batch, S sequence, P masked positions.
 """
@@ -22,8 +21,10 @@ import tensorflow as tf
 
 from bert_tf.base.errors import UserError
 from bert_tf.batches.data_order import GlobalOrder, RecordRange
+from bert_tf.batches.instance_set import InstanceSet
 from bert_tf.batches.packing import Places, best_fit, lay_out
 from bert_tf.batches.record_set import RecordSet
+from bert_tf.batches.token_set import TokenSet
 from bert_tf.config import BatchSplit
 from bert_tf.records.schema import RecordSchema
 
@@ -74,32 +75,35 @@ def read_ahead(batches: Iterator[Item]) -> Iterator[Item]:
             yield batch
 
 
-def parse_records(records: RecordSet, serialized: list[bytes], ranges: Sequence[RecordRange], mask_seed: int) -> Arrays:
-    """The serialised records [n] of `ranges` -> features [n, ...], int32 and float32, masked by `mask_seed`."""
+def parse_records(records: RecordSet, serialized: list[bytes], ranges: Sequence[RecordRange]) -> Arrays:
+    """The serialised records [n] of `ranges` -> features [n, ...], int32 and float32."""
+    schema = records.schema
     try:
-        parsed = _parser(records.stored_schema)(tf.constant(serialized))
+        parsed = _parser(schema)(tf.constant(serialized))
     except tf.errors.InvalidArgumentError as error:
         raise UserError(
-            f"one of the records {', '.join(records.name(ranges))} does not hold {records.stored_schema}, as the "
+            f"one of the records {', '.join(records.name(ranges))} does not hold {schema}, as the "
             "first record of its file does; use records that were made with the same settings"
         ) from error
     # .numpy() would copy; these arrays share the tensors' memory and are read-only.
-    features = {name: np.asarray(value) for name, value in parsed.items()}
-    records.add_masks(features, ranges, mask_seed)
-    return features
+    return {name: np.asarray(value) for name, value in parsed.items()}
 
 
-def _read(records: RecordSet, ranges: Sequence[RecordRange], mask_seed: int, vocab_size: int) -> Arrays:
-    """The features [n, ...] of the records, masked.
+def _read(instances: InstanceSet, ranges: Sequence[RecordRange], mask_seed: int, vocab_size: int) -> Arrays:
+    """The features [n, ...] of the instances, masked.
 
-    Raises: UserError for a record that is damaged or does not fit the vocabulary.
+    Raises: UserError for an instance that is damaged or does not fit the vocabulary.
     """
-    features = parse_records(records, records.read(ranges), ranges, mask_seed)
+    if isinstance(instances, TokenSet):
+        features = instances.features(ranges, mask_seed)
+    else:
+        assert isinstance(instances, RecordSet)
+        features = parse_records(instances, instances.read(ranges), ranges)
     largest_id = max(features["input_ids"].max(), features["masked_lm_ids"].max())
     if largest_id >= vocab_size:
         raise UserError(
-            f"the records hold token id {largest_id}, but the model's vocabulary has only "
-            f"{vocab_size} pieces; use the vocabulary the records were made with"
+            f"the data hold token id {largest_id}, but the model's vocabulary has only "
+            f"{vocab_size} pieces; use the vocabulary the data were made with"
         )
     return features
 
@@ -111,7 +115,7 @@ def _weighted(features: Arrays, example_weights: np.ndarray) -> Arrays:
 
 
 def _read_packed(
-    records: RecordSet,
+    instances: InstanceSet,
     ranges: Sequence[RecordRange],
     rows: np.ndarray,
     num_rows: int,
@@ -122,7 +126,7 @@ def _read_packed(
     Rows past the r given ones stay empty.
     """
     places = Places.of(rows)
-    # A rank without a row still reads a record, to know the shapes of the features.
+    # A rank without a row still reads an instance, to know the shapes of the features.
     wanted = rows[places] if len(rows) else np.zeros([1], np.int64)
     ends = np.cumsum([record_range.num_records for record_range in ranges])
     of = np.searchsorted(ends, wanted, side="right")
@@ -133,9 +137,10 @@ def _read_packed(
         for number, before_end in zip(of, ends[of] - wanted)
     ]
     features = read(own)
-    records.check_lengths(features["input_mask"], own)
+    if isinstance(instances, RecordSet):
+        instances.check_lengths(features["input_mask"], own)
     features = {name: values[: len(places.row_N)] for name, values in features.items()}
-    return lay_out(features, places, num_rows, records.predictions_per_packed_row)
+    return lay_out(features, places, num_rows, instances.predictions_per_packed_row)
 
 
 def _to_tensors(features: Arrays, *leading: int) -> Features:
@@ -145,7 +150,7 @@ def _to_tensors(features: Arrays, *leading: int) -> Features:
 
 
 def training_batches(
-    records: RecordSet,
+    instances: InstanceSet,
     order: GlobalOrder,
     split: BatchSplit,
     *,
@@ -161,7 +166,7 @@ def training_batches(
     """
     micro_batch_size, num_accumulation_steps, num_ranks, rank = split
     per_rank = split.rows_per_rank
-    read = functools.partial(_read, records, mask_seed=order.seed, vocab_size=vocab_size)
+    read = functools.partial(_read, instances, mask_seed=order.seed, vocab_size=vocab_size)
 
     def batches() -> Iterator[Batch]:
         for number in itertools.count(first_batch):
@@ -170,11 +175,13 @@ def training_batches(
             own_rows = per_rank
             if packing:
                 ranges = order.ranges(start, num_ranks * per_rank)
-                lengths = records.lengths(ranges)
-                rows = best_fit(lengths, records.schema.max_seq_length)
+                lengths = instances.lengths(ranges)
+                rows = best_fit(lengths, instances.schema.max_seq_length)
                 num_micro_batches = -(-len(rows) // (micro_batch_size * num_ranks))
                 own_rows = num_micro_batches * micro_batch_size
-                features = _read_packed(records, ranges, rows[rank * own_rows : (rank + 1) * own_rows], per_rank, read)
+                features = _read_packed(
+                    instances, ranges, rows[rank * own_rows : (rank + 1) * own_rows], per_rank, read
+                )
                 num_tokens = int(lengths.sum())
             else:
                 read_features = read(order.ranges(start + rank * per_rank, per_rank))
@@ -187,15 +194,15 @@ def training_batches(
 
 
 def evaluation_batches(
-    records: RecordSet, *, batch_size: int, max_batches: int, rank: int, num_ranks: int, vocab_size: int
+    instances: InstanceSet, *, batch_size: int, max_batches: int, rank: int, num_ranks: int, vocab_size: int
 ) -> Iterator[Features]:
-    """One rank's batches of a single pass over the records in file order; yields features [B, ...].
+    """One rank's batches of a single pass over the instances in file order; yields features [B, ...].
 
-    All ranks get the same number of batches; rows past the end repeat the first record with weight 0.
-    `max_batches` > 0 limits the batches of each rank. Dynamic masks are drawn for epoch 0 with the
-    records' own seed, so they are the same in every evaluation of every run.
+        All ranks get the same number of batches; rows past the end repeat the first instance with weight 0.
+    `max_batches` > 0 limits the batches of each rank. Token files are passed as in epoch 0, with masks drawn from their
+    pairs' own seed, so that they are the same in every evaluation of every run.
     """
-    num_instances = records.num_instances
+    num_instances = instances.num_instances
 
     def batches() -> Iterator[Features]:
         num_batches = -(-num_instances // (batch_size * num_ranks))
@@ -204,9 +211,9 @@ def evaluation_batches(
             num_real = min(max(num_instances - first, 0), batch_size)
             weights = np.zeros([batch_size], np.float32)
             weights[:num_real] = 1.0
-            filling = records.ranges_in_file_order(0, 1) * (batch_size - num_real)
-            ranges = records.ranges_in_file_order(first, num_real) + filling
-            features = _weighted(_read(records, ranges, records.random_seed, vocab_size), weights)
+            filling = instances.ranges_in_file_order(0, 1) * (batch_size - num_real)
+            ranges = instances.ranges_in_file_order(first, num_real) + filling
+            features = _weighted(_read(instances, ranges, instances.random_seed, vocab_size), weights)
             yield _to_tensors(features, batch_size)
 
     return read_ahead(batches())

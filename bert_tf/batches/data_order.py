@@ -1,7 +1,8 @@
 """Which instances an update uses: a function of (files, seed, epoch), not of ranks or batch split.
 
-Of n instances, position p in the global order is place p % n of epoch p // n. An epoch is a
-permutation of *blocks* of up to 64 consecutive records of one shard: instances were shuffled within
+Epoch e is a pass over copy e % c of the c copies of the data (records: one; token files: as many as there are
+different pairs), and positions in the global order count on from epoch to epoch. An epoch is a
+permutation of *blocks* of up to 64 consecutive instances of one shard: instances were shuffled within
 their shard when they were made, and reading 64 consecutive records costs one seek. Every instance
 occurs exactly once per epoch. Any position is found by binary search, so resuming costs nothing.
 """
@@ -20,7 +21,7 @@ _BLOCKS_SORTED_AT_ONCE = 1 << 20
 
 
 class RecordRange(NamedTuple):
-    """`num_records` consecutive records of shard number `file`, from record `first` on, in an epoch."""
+    """`num_records` consecutive instances of shard number `file`, from number `first` on, in an epoch."""
 
     file: int
     first: int
@@ -29,36 +30,35 @@ class RecordRange(NamedTuple):
 
 
 class GlobalOrder:
-    """The endless order of all records of some shards.
+    """The endless order of all instances of some shards.
 
-    It holds 4 bytes per block, 63 MB for 10^9 records: a block's file and first record follow from its
-    number, because all blocks of a shard but the last have the same size.
+    It holds 4 bytes per block of an epoch, 63 MB for 10^9 instances: a block's file and first instance follow from
+    its number, because all blocks of a shard but the last have the same size.
 
     Args:
-      records_per_file: number of records of each shard, in the order of the manifest.
+      copies: [copies][files], number of instances of each copy of each shard, in the order of the manifest.
       seed: an epoch's permutation is a function of (seed, epoch).
 
     Raises:
-      UserError: the shards hold no record.
+      UserError: the shards hold no instance.
     """
 
-    def __init__(self, records_per_file: Sequence[int], seed: int):
-        self._records = np.asarray(records_per_file, np.int64)
-        self.num_instances = int(self._records.sum())
-        if self.num_instances == 0:
-            raise UserError(f"the {len(self._records)} shard(s) hold no instances; prepare the data again")
+    def __init__(self, copies: Sequence[Sequence[int]], seed: int):
+        self._copies = [np.asarray(per_file, np.int64) for per_file in copies]
+        # The first position of each copy's epoch in a cycle through all copies; last: the length of the cycle.
+        self._begins = np.cumsum([0, *(int(per_file.sum()) for per_file in self._copies)])
+        if not np.all(np.diff(self._begins)):
+            raise UserError(f"the {len(self._copies[0])} shard(s) hold no instances; prepare the data again")
         self.seed = seed
-        # The number of each shard's first block; last: the number of blocks.
-        self._first_blocks = np.concatenate([[0], np.cumsum(-(-self._records // BLOCK_RECORDS))])
         self._epoch = -1
         self._permutation = np.empty(0, np.uint32)
-        self._short_ends = self._missing = np.empty(0, np.int64)
+        self._records = self._first_blocks = self._short_ends = self._missing = np.empty(0, np.int64)
 
     def ranges(self, start: int, count: int) -> list[RecordRange]:
-        """The records at positions [start, start + count), in order."""
+        """The instances at positions [start, start + count), in order."""
         found: list[RecordRange] = []
         while count > 0:
-            epoch, place = divmod(start, self.num_instances)
+            epoch, place = self._find(start)
             self._draw(epoch)
             # The place it would be if the short blocks before it were full.
             place += int(self._missing[np.searchsorted(self._short_ends, place, side="right")])
@@ -74,13 +74,22 @@ class GlobalOrder:
                 start, count, skipped = start + taken, count - taken, 0
         return found
 
+    def _find(self, position: int) -> tuple[int, int]:
+        """The epoch of a position, and its place there."""
+        cycle, place = divmod(position, int(self._begins[-1]))
+        copy = int(np.searchsorted(self._begins, place, side="right")) - 1
+        return cycle * len(self._copies) + copy, place - int(self._begins[copy])
+
     def _draw(self, epoch: int) -> None:
         if epoch == self._epoch:
             return
+        self._records = self._copies[epoch % len(self._copies)]
+        # The number of each shard's first block; last: the number of blocks.
+        self._first_blocks = np.concatenate([[0], np.cumsum(-(-self._records // BLOCK_RECORDS))])
         num_blocks = int(self._first_blocks[-1])
         self._permutation = np.empty(0, np.uint32)  # frees the memory before the next one is made
         self._permutation = _permutation(self.seed, epoch, num_blocks)
-        # A shard's last block may be short: where do such blocks lie in this epoch, and how many records do they lack?
+        # A shard's last block may be short: where do such blocks lie in this epoch, and how much do they lack?
         lacking = -self._records % BLOCK_RECORDS
         lacks = np.zeros(num_blocks, np.uint8)
         lacks[self._first_blocks[1:][lacking > 0] - 1] = lacking[lacking > 0]

@@ -25,9 +25,10 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_tf.base.errors import UserError
+from bert_tf.records.assembly import MarkerIds
+from bert_tf.records.schema import NUM_MARKERS
 from bert_tf.text.vocabulary import SPECIAL_TOKENS, UNKNOWN_TOKEN, continues_word
 
-NUM_MARKERS = 3  # [CLS] A [SEP] B [SEP]
 _UNUSED_TOKEN = re.compile(r"\[unused\d+\]")
 # 32 random bits decide: below the first number the token becomes [MASK], below the second it stays.
 _MASK_BELOW, _KEEP_BELOW = np.uint32(round(0.8 * 2**32)), np.uint32(round(0.9 * 2**32))
@@ -47,8 +48,8 @@ class MaskingRules:
     Raises: UserError for a value out of range.
     """
 
-    masked_lm_prob: float
-    max_predictions_per_seq: int
+    masked_lm_prob: float = 0.15
+    max_predictions_per_seq: int = 20
     whole_word_masking: bool = False
     max_ngram_size: int = 1  # words that may be masked together
 
@@ -75,6 +76,10 @@ class VocabularyIds(NamedTuple):
     unknown: int
     replacements: np.ndarray  # int32, the ids that may replace a token at random
     continues: np.ndarray  # bool by id: whether the token continues the word of the token before it
+
+    @property
+    def markers(self) -> MarkerIds:
+        return MarkerIds(self.pad, self.cls, self.sep)
 
     @classmethod
     def of(cls, vocab: Mapping[str, int]) -> VocabularyIds:

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_tf.base.errors import UserError
-from bert_tf.batches.masking import NUM_MARKERS
+from bert_tf.records.schema import NUM_MARKERS
 
 MAX_INSTANCES_PER_ROW = 3
 EMPTY = -1

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 LONGEST_SEQUENCE = np.iinfo(np.uint16).max
+NUM_MARKERS = 3  # [CLS] A [SEP] B [SEP]
 V2_NAMES = {"input_ids": "input_word_ids", "segment_ids": "input_type_ids"}
 
 

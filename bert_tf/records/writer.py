@@ -10,6 +10,7 @@ Shape letters: N instances, S sequence, P masked positions.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
@@ -46,7 +47,7 @@ def encode_records(instances: InstanceArrays) -> tuple[bytes, np.ndarray]:
 class RecordWriter:
     """Writes one shard and its index, block by block; a context manager.
 
-    The files get their names only when the context is left without an exception.
+    The files get their names only when the context is left without an exception; `sha256` is then that of the shard.
 
     Raises: UserError where the disk is full or the folder cannot be written.
     """
@@ -56,6 +57,11 @@ class RecordWriter:
         self._sizes: list[np.ndarray] = []
         self._lengths: list[np.ndarray] = []
         self._stack = contextlib.ExitStack()
+        self._digest = hashlib.sha256()
+
+    @property
+    def sha256(self) -> str:
+        return self._digest.hexdigest()
 
     def __enter__(self) -> RecordWriter:
         with self._user_errors():
@@ -74,6 +80,7 @@ class RecordWriter:
             records, sizes = encode_records(block)
             with self._user_errors():
                 self._file.write(records)
+            self._digest.update(records)
             self._sizes.append(sizes.astype(np.uint32))
             self._lengths.append(block.input_mask.sum(axis=1, dtype=np.uint16))
 

@@ -55,7 +55,7 @@ def _batches(task: Task, config: FinetuningConfig, rank: int, batch_number: int)
     """One rank's features [A, B, ...] of update `batch_number` and all that follow, without end."""
     # The order moves blocks within files; with one record in every file it permutes single rows, as
     # it must here, where neighbours are questions to the same text.
-    order = GlobalOrder([1] * task.num_rows, config.seed)
+    order = GlobalOrder([[1] * task.num_rows], config.seed)
     weights = np.ones([config.num_accumulation_steps, config.train_batch_size], np.float32)
     while True:
         features = {**task.batch(training_rows(order, batch_number, config, rank)), "example_weights": weights}

@@ -13,7 +13,7 @@ import numpy as np
 from bert_tf.base.progress import Progress
 from bert_tf.batches.batches import Batch, evaluation_batches, training_batches
 from bert_tf.batches.data_order import GlobalOrder
-from bert_tf.batches.record_set import RecordSet
+from bert_tf.batches.instance_set import InstanceSet
 from bert_tf.config import BatchSplit, BertConfig, PretrainingConfig, compute_dtype
 from bert_tf.interchange.initialise import find_weights, initialise_from
 from bert_tf.model.heads import PretrainingModel
@@ -59,8 +59,8 @@ class PretrainingInputs:
 
     bert_config: BertConfig
     vocabulary: str | None  # text of vocab.txt, saved with the weights; None for records made elsewhere
-    training: RecordSet
-    evaluation: RecordSet | None
+    training: InstanceSet
+    evaluation: InstanceSet | None
     init_checkpoint: str | None
 
     @property
@@ -81,8 +81,8 @@ def run_identity(config: PretrainingConfig, inputs: PretrainingInputs) -> dict[s
 
 
 def global_batch_records(config: PretrainingConfig, inputs: PretrainingInputs, batch_number: int) -> list[str]:
-    """The records of a global batch (files and numbers), for messages."""
-    order, size = GlobalOrder(inputs.training.records_per_file, config.seed), config.global_batch_size
+    """The instances of a global batch (files and numbers), for messages."""
+    order, size = GlobalOrder(inputs.training.copies, config.seed), config.global_batch_size
     return inputs.training.name(order.ranges(batch_number * size, size))
 
 
@@ -114,7 +114,7 @@ def make_training(config: PretrainingConfig, inputs: PretrainingInputs, workers:
         workers.size,
         workers.rank,
     )
-    order = GlobalOrder(inputs.training.records_per_file, config.seed)
+    order = GlobalOrder(inputs.training.copies, config.seed)
 
     def batches_from(batch_number: int) -> Iterator[Batch]:
         return training_batches(

@@ -18,7 +18,8 @@ import tensorflow as tf
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import read_json_object
 from bert_tf.base.progress import Progress
-from bert_tf.batches.record_set import RecordSet
+from bert_tf.batches.masking import MaskingRules
+from bert_tf.batches.open import open_instances
 from bert_tf.config import BertConfig, PretrainingConfig
 from bert_tf.interchange.initialise import find_weights, initialise_from
 from bert_tf.ranks.workers import Workers
@@ -141,12 +142,14 @@ def _read_run_folder(model_dir: Path, input_files: str | None) -> tuple[Pretrain
         config = PretrainingConfig(**record["settings"])
         bert_config = BertConfig.from_dict(identity["bert_config"], str(path))
         patterns = input_files or record["data"]["input_files"]
+        default = {"max_predictions_per_seq": config.max_predictions_per_seq}
+        rules = MaskingRules(**record["data"].get("masking_rules", default))
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(
             f"{path} is not what this version writes for a pre-training run "
             f"({type(error).__name__}: {error}); replay with the version the run was made with"
         ) from None
-    training = RecordSet(patterns, "input_files")
+    training = open_instances(patterns, "input_files", config.max_seq_length, rules)
     inputs = PretrainingInputs(bert_config, None, training, None, identity["init_checkpoint"])
     now = run_identity(config, inputs)
     changed = [name for name in identity if identity[name] != now.get(name)]

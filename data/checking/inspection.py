@@ -21,9 +21,10 @@ from bert_tf.batches.masking import VocabularyIds
 from bert_tf.text.tokenizer import Tokenizer, open_tokenizer
 from data.checking import headings, instance_sample, near_duplicates, vocabulary_fit
 from data.checking.near_duplicates import Sketches
-from data.checking.prepared import Prepared, command, find_prepared, vocab_copy
+from data.checking.prepared import Prepared, command, find_prepared
+from data.instances.vocabulary import vocab_copy
+from data.layout import Layout, workers_of
 from data.running.workers import Workers
-from data.stages import Layout, workers_of
 
 # The sketches of so many documents take 0.9 GiB while they are compared.
 MOST_DOCUMENTS = 8_000_000

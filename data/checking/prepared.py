@@ -10,12 +10,16 @@ from typing import Any, NamedTuple
 
 from bert_tf.base.errors import UserError
 from data.corpora import registry
+from data.instances.stages import OF_SHARDS
+from data.instances.vocabulary import vocab_copy
+from data.layout import Layout
 from data.running.entries import FileEntry, Header, Journal, Manifest, VocabEntry, read_journal, read_manifest
 from data.running.manifest import FORMAT_VERSION, is_at_work, journal_path
-from data.stages import Layout
 
 # These stages work on a corpus; the later ones on a dataset, which may consist of several corpora.
 CORPUS_STAGES = ("download", "text_formatting")
+# These stages name their vocabulary, and keep a copy of it beside their files.
+WITH_VOCABULARY = ("create_token_files", "create_tfrecord_files")
 _OPTION_NAMES = {"num_training_shards": "n_training_shards", "num_test_shards": "n_test_shards"}
 
 
@@ -45,7 +49,7 @@ class Prepared(NamedTuple):
 
     @property
     def vocab(self) -> VocabEntry:
-        """The vocabulary of records; only for create_tfrecord_files."""
+        """The vocabulary of token files or records."""
         assert self.header.vocab
         return self.header.vocab
 
@@ -80,6 +84,7 @@ def _places(layout: Layout, vocab_file: str | None) -> Iterator[tuple[str, str, 
     for stage, parent, pattern, name in (
         ("sharding", layout.sharded, "*", "manifest.json"),
         ("create_vocab", layout.vocab, "*", "vocab.txt.manifest.json"),
+        ("create_token_files", layout.tokens, "*/*", "manifest.json"),
         ("create_tfrecord_files", layout.tfrecord, "*/*", "manifest.json"),
     ):
         for folder in sorted(filter(Path.is_dir, parent.glob(pattern))):
@@ -108,17 +113,14 @@ def find_prepared(layout: Layout, dataset: str | None, vocab_file: str | None = 
     return [prepared for prepared in found if prepared]
 
 
-def vocab_copy(folder: Path) -> Path:
-    """The vocabulary beside a dataset's records."""
-    model = folder / "vocab.model"
-    return model if model.is_file() else folder / "vocab.txt"
-
-
 def options_of(prepared: Prepared, layout: Layout) -> dict[str, Any]:
     """The command-line options with which a stage was run."""
+    # Not an option: records are masked when they are made.
+    not_options = ("masking", *(OF_SHARDS if prepared.stage == "create_token_files" else ()))
     options = {
         _OPTION_NAMES.get(name, name): int(value) if name == "do_lower_case" else value
         for name, value in prepared.header.arguments.items()
+        if name not in not_options
     }
     options.update(action=prepared.stage, dataset=prepared.dataset)
     if prepared.stage == "text_formatting" and prepared.dataset == "custom":
@@ -127,7 +129,7 @@ def options_of(prepared: Prepared, layout: Layout) -> dict[str, Any]:
         options["max_bad_records"] = num_bad
     if prepared.stage == "create_vocab":
         options["vocab_file"] = str(prepared.folder / prepared.manifest_path.name.removesuffix(".manifest.json"))
-    elif prepared.stage == "create_tfrecord_files":
+    elif prepared.stage in WITH_VOCABULARY:
         options["vocab_file"] = str(vocab_copy(prepared.folder))
     return options
 

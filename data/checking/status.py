@@ -6,15 +6,17 @@ import argparse
 import os
 import textwrap
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from bert_tf.records.pair_file import PAIRS_SUFFIX
 from data import stages
 from data.checking.prepared import CORPUS_STAGES, Prepared, command, command_again, find_prepared
 from data.corpora import registry
+from data.layout import Layout, counts_in_words
 from data.running.entries import Journal
-from data.stages import Layout, counts_in_words
 
 _STAGE_WIDTH = max(map(len, stages.STAGES)) + 2
 _TEXT_WIDTH = 100
@@ -43,6 +45,7 @@ def _units(prepared: Prepared, journal: Journal) -> tuple[str, float, list[float
         total = sum(entry.num_bytes for entry in journal.header.inputs) / 1e6
         return "MB", total, [place - before for before, place in zip([0, *places], places)]
     totals = {
+        "create_token_files": len(journal.header.inputs),
         "create_tfrecord_files": len(journal.header.inputs),
         "sharding": sum(journal.header.arguments.get(f"num_{split}_shards", 0) for split in ("training", "test")),
     }
@@ -77,6 +80,18 @@ def _main_counts(prepared: Prepared) -> dict[str, Any]:
     }
 
 
+def _pairs_in_words(prepared: Prepared) -> str:
+    """Of which lengths the token files have pairs."""
+    names = [path.name for path in prepared.folder.glob(f"*/*{PAIRS_SUFFIX}")]
+    of_length = Counter(int(name.removesuffix(PAIRS_SUFFIX).rsplit(".", 1)[1]) for name in names)
+    num_files = len(prepared.entries)
+    lengths = [
+        f"{length}" + (f" ({num:,} of {num_files:,} files)" if num < num_files else "")
+        for length, num in sorted(of_length.items())
+    ]
+    return f"pairs of length {', '.join(lengths)}" if lengths else "no pairs yet; training draws those that it needs"
+
+
 def describe_stage(prepared: Prepared) -> Iterator[str]:
     """Paragraphs: state, sizes and counts, arguments, folder."""
     if prepared.fault:
@@ -95,6 +110,8 @@ def describe_stage(prepared: Prepared) -> Iterator[str]:
                 "--action verify --repair makes them again"
             )
         yield counts_in_words(_main_counts(prepared))
+        if prepared.stage == "create_token_files":
+            yield _pairs_in_words(prepared)
     arguments = {name: value for name, value in prepared.header.arguments.items() if value is not None}
     if vocab := prepared.header.vocab:
         arguments["vocabulary"] = f"of {vocab.size:,} pieces"
@@ -152,20 +169,19 @@ def _next_steps(dataset: str, found: list[Prepared], layout: Layout) -> list[str
 
 
 def _next_records(dataset: str, found: list[Prepared], layout: Layout) -> list[str]:
+    launch = f"DATASET={dataset} bash scripts/run_pretraining_lamb.sh"
     records = [p for p in found if p.stage == "create_tfrecord_files" and p.manifest]
+    if not records and any(p.stage == "create_token_files" and p.manifest for p in found):
+        return [command("verify", dataset), command("inspect", dataset), launch]
     made = [tuple(p.header.arguments[name] for name in _SHAPE) for p in records]
     missing = [dict(zip(_SHAPE, phase)) for phase in _PHASES if phase not in made]
     if not missing:
-        return [
-            command("verify", dataset),
-            command("inspect", dataset),
-            f"DATASET={dataset} bash scripts/run_pretraining_lamb.sh",
-        ]
+        return [command("verify", dataset), command("inspect", dataset), launch]
     if records:
         return [command_again(records[0], layout, **shape) for shape in missing]
     has_vocab = any(p.stage == "create_vocab" and p.manifest for p in found)
     first = [] if has_vocab else [command("create_vocab", dataset) + "  # or name your own with --vocab_file below"]
-    return first + [command("create_tfrecord_files", dataset, **shape) for shape in missing]
+    return [*first, command("create_token_files", dataset)]
 
 
 def _print_block(stage: str, paragraphs: Iterable[str]) -> None:

@@ -17,12 +17,17 @@ from bert_tf.base.files import TEMPORARY_SUFFIX, sha256_of_file
 from bert_tf.base.progress import Progress
 from bert_tf.records import tfrecord
 from bert_tf.records.index import INDEX_SUFFIX, load_index, open_index
+from bert_tf.records.pair_file import PAIRS_SUFFIX, PairFile, ensure_pairs
+from bert_tf.records.pairs import PairSettings
+from bert_tf.records.token_file import TokenFile
 from data import stages
-from data.checking.prepared import Prepared, find_prepared, namespace_of, read_stage, vocab_copy
+from data.checking.prepared import WITH_VOCABULARY, Prepared, find_prepared, namespace_of, read_stage
+from data.instances.stages import GOOGLE_CHINESE_VOCABULARY, GOOGLE_VOCABULARIES
+from data.instances.vocabulary import vocab_copy
+from data.layout import Layout, workers_of
 from data.running.entries import FileEntry
 from data.running.manifest import clear_disk_errors, is_marked_damaged, mark_damaged
 from data.running.workers import Workers
-from data.stages import Layout, workers_of
 
 _BLOCK_BYTES = 1 << 20
 
@@ -32,6 +37,7 @@ class Repair(enum.Enum):
 
     MAKE_FILE = "the stage makes the file again"
     MAKE_INDEX = "the index of the records is made again"
+    MAKE_PAIRS = "the pairs of the token file are drawn again"
     WRITE_MANIFEST = "the stage writes its manifest, and its copy of the vocabulary, again"
     BY_HAND = "only the user can repair it"
 
@@ -92,11 +98,31 @@ def _check_records(path: Path, entry: FileEntry) -> Iterator[Fault]:
         yield Fault(entry.file, what, Repair.MAKE_INDEX)
 
 
+def _check_tokens(path: Path, entry: FileEntry) -> Iterator[Fault]:
+    try:
+        tokens = TokenFile(path)
+        tokens.verify()
+    except UserError as error:
+        # The message names the way out, which is this action.
+        yield Fault(entry.file, str(error).rsplit("; ", 1)[0], Repair.MAKE_FILE)
+        return
+    for pairs in sorted(path.parent.glob(f"{path.name}.*{PAIRS_SUFFIX}")):
+        try:
+            found = PairFile(pairs)
+            found.verify()
+            what = "" if found.token_checksum == tokens.checksum else "were drawn from another token file"
+        except (UserError, ValueError):
+            what = "are damaged"
+        if what:
+            yield Fault(f"{entry.file}{pairs.name.removeprefix(path.name)}", what, Repair.MAKE_PAIRS)
+
+
 def _check_content(stage: str, path: Path, entry: FileEntry, report: Callable[[int], object]) -> list[Fault]:
     size = path.stat().st_size
     sha256, num_lines = _hash_and_count_lines(path, report)
     expected_lines = _expected_lines(stage, entry)
-    faults = list(_check_records(path, entry)) if stage == "create_tfrecord_files" else []
+    check = {"create_tfrecord_files": _check_records, "create_token_files": _check_tokens}.get(stage)
+    faults = list(check(path, entry)) if check else []
     wrong = []
     if size != entry.num_bytes:
         wrong.append(f"has {size:,} bytes, its manifest says {entry.num_bytes:,}")
@@ -146,13 +172,14 @@ def check_counts(prepared: Prepared) -> Iterator[Fault]:
 
 def check_folder(prepared: Prepared) -> Iterator[Fault]:
     """Faults: unknown files, a wrong copy of the vocabulary, an interrupted repair."""
-    if prepared.stage in ("sharding", "create_tfrecord_files"):
+    if prepared.stage in ("sharding", *WITH_VOCABULARY):
         known = {entry.file for entry in prepared.entries}
         known |= {name + INDEX_SUFFIX for name in known}
         for split in sorted({name.split("/")[0] for name in known}):
             for path in sorted((prepared.folder / split).glob("*")):
                 name = f"{split}/{path.name}"
-                if name not in known and path.suffix != TEMPORARY_SUFFIX:
+                is_own = path.suffix in (TEMPORARY_SUFFIX, PAIRS_SUFFIX) or path.name.startswith(".")
+                if name not in known and not is_own:
                     what = "is not in the manifest: a training would read it too; move it away"
                     yield Fault(name, what, Repair.BY_HAND)
     if prepared.journal or is_marked_damaged(prepared.manifest_path):
@@ -192,7 +219,7 @@ def _find_vocab(prepared: Prepared, options: argparse.Namespace, layout: Layout)
         layout.vocab / prepared.dataset / "vocab.txt",
         *(
             layout.download / "google_pretrained_weights" / name
-            for name in (*stages.GOOGLE_VOCABULARIES.values(), stages.GOOGLE_CHINESE_VOCABULARY)
+            for name in (*GOOGLE_VOCABULARIES.values(), GOOGLE_CHINESE_VOCABULARY)
         ),
     ]
     for path in candidates:
@@ -214,7 +241,7 @@ def _make_again(prepared: Prepared, faults: list[Fault], options: argparse.Names
             # The file may be right and the manifest's sha256 wrong.
             wanted[name].add(sha256_of_file(path))
     own = namespace_of(prepared, layout, options)
-    if prepared.stage == "create_tfrecord_files":
+    if prepared.stage in WITH_VOCABULARY:
         own.vocab_file = str(_find_vocab(prepared, options, layout))
     mark_damaged(prepared.manifest_path, names)
     stages.STAGES[prepared.stage](own, layout)
@@ -249,6 +276,15 @@ def _repair(
         path.with_name(path.name + INDEX_SUFFIX).unlink(missing_ok=True)
         load_index(path)
         print(f"  indexed again: {name}", flush=True)
+    for name in sorted({f.file for f in faults if f.repair == Repair.MAKE_PAIRS}):
+        path = prepared.folder / name
+        path.unlink(missing_ok=True)
+        length = int(path.name.removesuffix(PAIRS_SUFFIX).rsplit(".", 1)[1])
+        files = [prepared.folder / entry.file for entry in prepared.entries]
+        of_split = [file for file in files if file.parent == path.parent]
+        # Drawn with the settings of the other files' pairs.
+        ensure_pairs(of_split, PairSettings(length))
+        print(f"  drawn again: {name}", flush=True)
 
 
 def _verify_and_repair(

@@ -220,6 +220,12 @@ def copy_vocab(vocab_file: Path, folder: Path) -> Path:
     return copied
 
 
+def vocab_copy(folder: Path) -> Path:
+    """The vocabulary beside token files or records."""
+    model = folder / "vocab.model"
+    return model if model.is_file() else folder / "vocab.txt"
+
+
 def _lines(pieces: Sequence[str]) -> bytes:
     return "".join(piece + "\n" for piece in pieces).encode()
 

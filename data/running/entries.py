@@ -100,7 +100,7 @@ def describe_input(path: Path, base: Path, sha256: str | None = None) -> InputFi
 
 @dataclasses.dataclass(frozen=True)
 class VocabEntry:
-    """The vocabulary of a set of records."""
+    """The vocabulary of token files or records."""
 
     size: int
     sha256: str
@@ -200,7 +200,7 @@ class Manifest(Header):
         shards = _typed(content, "shards", dict)
         shards = {split: list(map(FileEntry.from_json, _typed(shards, split, list))) for split in shards}
         found = cls(**header, counts=_typed(content, "counts", dict), shards=shards)
-        if found.stage == "create_tfrecord_files" and found.vocab is None:
+        if found.stage in ("create_token_files", "create_tfrecord_files") and found.vocab is None:
             raise ValueError("names no vocab")
         return found
 

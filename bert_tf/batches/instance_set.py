@@ -1,0 +1,186 @@
+"""What record sets and token sets have in common: their files and manifest, checked against flags, in one order."""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bert_tf.base.errors import UserError
+from bert_tf.base.files import TEMPORARY_SUFFIX, read_json_object
+from bert_tf.batches.data_order import RecordRange
+from bert_tf.batches.packing import predictions_per_row
+from bert_tf.records.index import INDEX_SUFFIX
+from bert_tf.records.pair_file import PAIRS_SUFFIX
+from bert_tf.records.schema import RecordSchema
+from bert_tf.records.tfrecord import UNPACKED_SUFFIX
+from bert_tf.records.token_file import TOKENS_SUFFIX
+
+MANIFEST_NAME = "manifest.json"
+_NOT_SHARDS = (INDEX_SUFFIX, PAIRS_SUFFIX, UNPACKED_SUFFIX, TEMPORARY_SUFFIX)
+# Shards kept open, with the file beside each: below the usual limit of 1024 open files.
+OPEN_FILES = 256
+
+
+def _natural_key(path: Path) -> list[Any]:
+    """Sorts shard_2 before shard_10."""
+    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", str(path))]
+
+
+def find_shards(patterns: str, argument: str) -> list[Path]:
+    """The record files, or the token files, that comma-separated globs, folders and files name, in natural order.
+
+    Raises:
+      UserError: a pattern names no file, or there are files of both kinds; `argument` is the flag that the message
+        names.
+    """
+    found: list[Path] = []
+    for pattern in filter(None, (part.strip() for part in patterns.split(","))):
+        if Path(pattern).is_dir():
+            files = [*Path(pattern).glob("*.tfrecord*"), *Path(pattern).glob(f"*{TOKENS_SUFFIX}")]
+        else:
+            files = list(map(Path, glob.glob(pattern)))
+        files = sorted((path for path in files if path.is_file() and path.suffix not in _NOT_SHARDS), key=_natural_key)
+        if not files:
+            raise UserError(
+                f"--{argument}: {pattern!r} names no record or token file; give a folder of .tfrecord or .tokens files "
+                "or a glob (data/bertPrep.py --action create_token_files or create_tfrecord_files makes them)"
+            )
+        found += files
+    if not found:
+        raise UserError(f"--{argument} is empty; name a folder of .tfrecord or .tokens files")
+    if len(set(found)) != len(found):
+        raise UserError(f"--{argument}={patterns!r} names some files twice; every shard counts once")
+    tokens = [path for path in found if path.suffix == TOKENS_SUFFIX]
+    if tokens and len(tokens) < len(found):
+        record = next(path for path in found if path.suffix != TOKENS_SUFFIX)
+        raise UserError(f"--{argument} names records ({record}) and token files ({tokens[0]}); name one kind")
+    return found
+
+
+class InstanceSet:
+    """Shards of pre-training instances with their manifest.
+
+    Attributes:
+      files: the shards.
+      patterns: the globs, folders and files that named them, with absolute paths.
+      manifest: that bertPrep.py wrote, {} for shards without one.
+      folder: where the manifest and its vocab.txt lie, or None.
+      schema: of the features of an instance (set by the subclasses).
+      copies: numbers of instances [copies][files]; epoch e is a pass over copy e % copies (set by the subclasses).
+    """
+
+    schema: RecordSchema
+    copies: list[list[int]]
+
+    def __init__(self, patterns: str, argument: str):
+        self.files = find_shards(patterns, argument)
+        self.patterns = ",".join(str(Path(part.strip()).absolute()) for part in patterns.split(",") if part.strip())
+        self.folder, self.manifest = self._find_manifest()
+
+    @property
+    def num_instances(self) -> int:
+        """Of the first copy."""
+        return sum(self.copies[0])
+
+    def check(self, schema: RecordSchema, vocab_size: int, argument: str) -> None:
+        """Raises `UserError` where the instances do not fit the flags or the model's vocabulary."""
+        for name in ("max_seq_length", "max_predictions_per_seq"):
+            wanted, found = getattr(schema, name), getattr(self.schema, name)
+            if wanted != found:
+                raise UserError(
+                    f"--{name}={wanted}, but the records of --{argument} ({self.files[0]}) have "
+                    f"{found}; use --{name}={found} or records made with {wanted}"
+                )
+        recorded = self.vocab_size
+        if recorded is not None and recorded != vocab_size:
+            raise UserError(
+                f"the model's vocabulary has {vocab_size} pieces, but the data of --{argument} were "
+                f"made with one of {recorded} ({self.vocab_file or self.folder}); use the same "
+                "vocabulary for both"
+            )
+
+    @property
+    def vocab_size(self) -> int | None:
+        """Size of the vocabulary the shards were made with; None without a manifest."""
+        return self.manifest.get("vocab", {}).get("size")
+
+    @property
+    def vocab_file(self) -> Path | None:
+        path = self.folder / "vocab.txt" if self.folder else None
+        return path if path and path.is_file() else None
+
+    def facts(self) -> dict[str, Any]:
+        """The description of the data in a run's config.json."""
+        manifest_file = self.folder / MANIFEST_NAME if self.folder else None
+        return {
+            "input_files": self.patterns,
+            "files": len(self.files),
+            "first_file": str(self.files[0]),
+            "instances": self.num_instances,
+            "max_seq_length": self.schema.max_seq_length,
+            "max_predictions_per_seq": self.schema.max_predictions_per_seq,
+            "manifest_sha256": hashlib.sha256(manifest_file.read_bytes()).hexdigest() if manifest_file else None,
+            "dataset": self.manifest.get("dataset"),
+            "counts": self.manifest.get("counts", {}),
+        }
+
+    def ranges_in_file_order(self, start: int, count: int) -> list[RecordRange]:
+        """The instances at places [start, start + count) of all shards, one after the other."""
+        firsts = np.cumsum([0, *self.copies[0]])
+        found: list[RecordRange] = []
+        while count > 0:
+            file = int(np.searchsorted(firsts, start, side="right")) - 1
+            first = start - int(firsts[file])
+            taken = min(count, self.copies[0][file] - first)
+            found.append(RecordRange(file, first, taken))
+            start, count = start + taken, count - taken
+        return found
+
+    def name(self, ranges: Sequence[RecordRange]) -> list[str]:
+        """The ranges' files and instances in them (counted from 0), for messages."""
+        return [
+            f"{self.files[part.file]} {part.first}"
+            + (f" to {part.first + part.num_records - 1}" if part.num_records > 1 else "")
+            + (f" of copy {part.epoch % len(self.copies)}" if len(self.copies) > 1 else "")
+            for part in ranges
+        ]
+
+    @property
+    def predictions_per_packed_row(self) -> int:
+        """Masked positions that a packed row has room for."""
+        size, length = self.schema.max_predictions_per_seq, self.schema.max_seq_length
+        return predictions_per_row(size, length, self.masked_lm_prob)
+
+    @property
+    def masked_lm_prob(self) -> float | None:
+        """The share of tokens that are predicted; None if it is not known."""
+        return self.manifest.get("arguments", {}).get("masked_lm_prob")
+
+    @property
+    def random_seed(self) -> int:
+        """The seed the instances were made with; 0 without a manifest."""
+        return self.manifest.get("arguments", {}).get("random_seed", 0)
+
+    def fingerprint(self, packing: bool = False) -> str:
+        """sha256 of what determines the batches; with `packing`, the lengths of the instances belong to it."""
+        raise NotImplementedError
+
+    def lengths(self, ranges: Sequence[RecordRange]) -> np.ndarray:
+        """int64 [n]: real tokens of each instance of the ranges, without reading the instances."""
+        raise NotImplementedError
+
+    def _find_manifest(self) -> tuple[Path | None, dict[str, Any]]:
+        for folder in (self.files[0].parent.parent, self.files[0].parent):
+            path = folder / MANIFEST_NAME
+            if path.is_file():
+                manifest = read_json_object(path, "prepare the data again")
+                if not all(isinstance(manifest.get(name, {}), dict) for name in ("arguments", "vocab", "counts")):
+                    raise UserError(f"{path} is not what bertPrep.py writes; prepare the data again")
+                return folder, manifest
+        return None, {}

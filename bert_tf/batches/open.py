@@ -1,0 +1,33 @@
+"""Opens the pre-training data that a flag names: records or token files."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from bert_tf.base.errors import UserError
+from bert_tf.batches.instance_set import InstanceSet, find_shards
+from bert_tf.batches.masking import MaskingRules
+from bert_tf.batches.record_set import RecordSet
+from bert_tf.batches.token_set import TokenSet
+from bert_tf.records.token_file import TOKENS_SUFFIX
+
+
+def open_instances(patterns: str, argument: str, max_seq_length: int, rules: MaskingRules) -> InstanceSet:
+    """The shards that `patterns` name.
+
+    Args:
+      argument: the flag, for messages.
+      rules: for token files; records were masked when they were made.
+
+    Raises: UserError where files are missing or of both kinds, or `rules` ask for what records cannot give.
+    """
+    if find_shards(patterns, argument)[0].suffix == TOKENS_SUFFIX:
+        return TokenSet(patterns, argument, max_seq_length, rules)
+    default = MaskingRules(max_predictions_per_seq=rules.max_predictions_per_seq)
+    for field in dataclasses.fields(MaskingRules):
+        if getattr(rules, field.name) != getattr(default, field.name):
+            raise UserError(
+                f"--{field.name} has no effect on --{argument}={patterns}: records were masked when they were made. "
+                "Give it to --action create_tfrecord_files, or use token files"
+            )
+    return RecordSet(patterns, argument)

@@ -1,0 +1,180 @@
+"""A set of token files: instances of any length, assembled and masked while they are read.
+
+An instance is a pair of ranges of its shard's tokens (`records.pairs`); its masks are a function of (seed, epoch,
+number of the instance). So any process can make any instance at any time, and every epoch has new masks.
+
+Before a shard is used for the first time, the checksums of its token file and pairs are compared, which also brings
+them into the page cache: later its tokens are read in many small pieces.
+
+Shape letters: N instances, S sequence.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bert_tf.base.errors import UserError
+from bert_tf.batches.data_order import RecordRange
+from bert_tf.batches.instance_set import MANIFEST_NAME, OPEN_FILES, InstanceSet
+from bert_tf.batches.masking import Masker, MaskingRules, VocabularyIds
+from bert_tf.records.assembly import Assembler
+from bert_tf.records.pair_file import PairFile, decode_pairs, ensure_pairs, open_pairs, pairs_path
+from bert_tf.records.pairs import BLOCK_TOKENS, Pairs, PairSettings
+from bert_tf.records.schema import NUM_MARKERS, InstanceArrays, RecordSchema
+from bert_tf.records.token_file import TokenFile, choose_id_type
+from bert_tf.text.vocabulary import load_vocab
+
+# Tokens between A and B that are read with them, because a second read would take longer.
+_LONGEST_GAP = 256
+
+
+class _Shard(NamedTuple):
+    tokens: TokenFile
+    pairs: PairFile
+
+
+class TokenSet(InstanceSet):
+    """Token files with the pairs of one sequence length, which are made where they are missing.
+
+    Attributes:
+      masker: draws the masks.
+      pair_settings: with which the pairs were drawn.
+    """
+
+    def __init__(self, patterns: str, argument: str, max_seq_length: int, rules: MaskingRules):
+        super().__init__(patterns, argument)
+        most = max_seq_length - NUM_MARKERS
+        if rules.max_predictions_per_seq > most:
+            given = f"--max_predictions_per_seq={rules.max_predictions_per_seq}"
+            raise UserError(f"{given} with --max_seq_length={max_seq_length}: at most {most} tokens can be masked")
+        self.schema = RecordSchema(max_seq_length, rules.max_predictions_per_seq)
+        self.masker = Masker(rules, self._vocabulary_ids(argument))
+        self.pair_settings = ensure_pairs(self.files, PairSettings(max_seq_length))[0]
+        self._verified: dict[int, tuple[Any, ...]] = {}
+        shards = [self._open_unverified(number) for number in range(len(self.files))]
+        per_file = [shard.pairs.num_instances for shard in shards]
+        if len(set(map(len, per_file))) > 1:
+            raise UserError(f"--{argument} names token files of the training and of the test split; name one split")
+        self.copies = [list(of_copy) for of_copy in zip(*per_file)]
+        self._checksums = [shard.pairs.checksum for shard in shards]
+        self._first_instances = np.cumsum(np.pad(np.array(self.copies, np.int64), [(0, 0), (1, 0)]), axis=1)
+
+    @property
+    def random_seed(self) -> int:
+        return self.pair_settings.random_seed
+
+    @property
+    def masked_lm_prob(self) -> float:
+        return self.masker.rules.masked_lm_prob
+
+    def facts(self) -> dict[str, Any]:
+        rules = dataclasses.asdict(self.masker.rules)
+        return {**super().facts(), "pairs": self.pair_settings._asdict(), "masking_rules": rules}
+
+    def fingerprint(self, packing: bool = False) -> str:
+        # The checksums cover the lengths, and the checksums of the token files.
+        names = [path.name for path in self.files]
+        facts = [*zip(names, self._checksums), dataclasses.asdict(self.masker.rules)]
+        return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+
+    def lengths(self, ranges: Sequence[RecordRange]) -> np.ndarray:
+        return self._pairs(ranges).lengths
+
+    def features(self, ranges: Sequence[RecordRange], mask_seed: int) -> dict[str, np.ndarray]:
+        """The instances [N] of the ranges, masked by `mask_seed`: integers and float32 [N, ...].
+
+        Raises: UserError where a file is damaged or cannot be read.
+        """
+        tokens, pairs = self._read_tokens(ranges, self._pairs(ranges))
+        assembler = Assembler(tokens, self.schema.max_seq_length, self._markers)
+        size = max(1, BLOCK_TOKENS // self.schema.max_seq_length)
+        blocks = [
+            assembler.assemble(pairs.rows(slice(first, first + size))) for first in range(0, len(pairs.a_start), size)
+        ]
+        instances = InstanceArrays(*map(np.concatenate, zip(*blocks)))
+        numbers = [
+            (part.epoch, self._first_instances[part.epoch % len(self.copies), part.file] + part.first, part.num_records)
+            for part in ranges
+        ]
+        masked = self.masker.mask(instances.input_ids, instances.input_mask, mask_seed, np.array(numbers, np.int64))
+        return {
+            **masked._asdict(),
+            "input_mask": instances.input_mask.astype(np.int32),
+            "segment_ids": instances.segment_ids.astype(np.int32),
+            "next_sentence_labels": instances.next_sentence_labels.astype(np.int32)[:, np.newaxis],
+        }
+
+    def _pairs(self, ranges: Sequence[RecordRange]) -> Pairs:
+        num_copies = len(self.copies)
+        rows = [
+            self._open(part.file).pairs.rows(part.epoch % num_copies, part.first, part.num_records) for part in ranges
+        ]
+        return decode_pairs(b"".join(rows))
+
+    def _read_tokens(self, ranges: Sequence[RecordRange], pairs: Pairs) -> tuple[np.ndarray, Pairs]:
+        """The tokens of the pairs, one after the other, and where in them the pairs are."""
+        gap = pairs.b_start - pairs.a_end
+        apart = np.flatnonzero((gap < 0) | (gap > _LONGEST_GAP))
+        begins, ends = pairs.a_start, pairs.b_end.copy()
+        ends[apart] = pairs.a_end[apart]
+        file_of = np.repeat([part.file for part in ranges], [part.num_records for part in ranges])
+        # First one piece of each instance, A or A and B; then the B of those that are read in two pieces.
+        files = np.concatenate([file_of, file_of[apart]]).tolist()
+        starts = np.concatenate([begins, pairs.b_start[apart]])
+        sizes = np.concatenate([ends - begins, (pairs.b_end - pairs.b_start)[apart]])
+        readers = {file: self._open(file).tokens.read for file in dict.fromkeys(files)}
+        pieces = [readers[file](start, size) for file, start, size in zip(files, starts.tolist(), sizes.tolist())]
+        place = np.cumsum(sizes) - sizes
+        num = len(file_of)
+        moved_a = place[:num] - begins
+        moved_b = moved_a.copy()
+        moved_b[apart] = place[num:] - pairs.b_start[apart]
+        return np.frombuffer(b"".join(pieces), self._id_type), Pairs(
+            pairs.a_start + moved_a,
+            pairs.a_end + moved_a,
+            pairs.b_start + moved_b,
+            pairs.b_end + moved_b,
+            pairs.is_random_next,
+        )
+
+    @functools.lru_cache(maxsize=OPEN_FILES)  # noqa: B019 - the set lives as long as the run
+    def _open(self, number: int) -> _Shard:
+        shard = self._open_unverified(number)
+        state = (shard.tokens.modified_ns, shard.tokens.checksum, shard.pairs.checksum)
+        if self._verified.get(number) != state:
+            shard.tokens.verify()
+            shard.pairs.verify()
+            self._verified[number] = state
+        return shard
+
+    def _open_unverified(self, number: int) -> _Shard:
+        tokens = TokenFile(self.files[number])
+        if tokens.vocab_size != self._num_pieces:
+            raise UserError(
+                f"token file {tokens.path} was made with a vocabulary of {tokens.vocab_size:,} pieces, but "
+                f"{self.vocab_file} has {self._num_pieces:,}; keep them in the folder where bertPrep.py made them"
+            )
+        pairs = open_pairs(tokens, self.schema.max_seq_length)
+        if pairs is None:
+            path = pairs_path(tokens.path, self.schema.max_seq_length)
+            raise UserError(f"{path} is gone or was changed while it was in use; start again")
+        return _Shard(tokens, pairs)
+
+    def _vocabulary_ids(self, argument: str) -> VocabularyIds:
+        if self.folder is None:
+            raise UserError(
+                f"--{argument}: there is no {MANIFEST_NAME} beside the token files ({self.files[0]}); keep token files "
+                "in the folder where bertPrep.py made them"
+            )
+        vocab = load_vocab(self.folder / "vocab.txt")
+        self._num_pieces = len(vocab)
+        ids = VocabularyIds.of(vocab)
+        self._markers, self._id_type = ids.markers, choose_id_type(len(vocab))
+        return ids

@@ -1,0 +1,238 @@
+"""The pairs of a token file for one sequence length, beside it.
+
+``<shard>.tokens.<length>.pairs`` holds, little-endian: a header with the settings and the checksum of the token file;
+the number of instances of each copy (uint64); 12 bytes an instance, copy by copy; and a CRC32C of all that. Copy 0
+holds the instances of records made with the same seed and a dupe_factor of 1, in the same order; the others are
+further passes over the text. Segments are stored truncated, so that their sizes fit 16 bits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import struct
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Callable
+
+import google_crc32c
+import numpy as np
+
+from bert_tf.base.errors import UserError
+from bert_tf.base.files import atomic_file
+from bert_tf.base.locks import FileLock, LockedError
+from bert_tf.base.progress import Progress
+from bert_tf.records.pairs import Draws, Pairs, PairSettings, shuffled_pairs, with_two_documents
+from bert_tf.records.raw_file import RawFile
+from bert_tf.records.token_file import SPLITS, TokenFile
+
+PAIRS_SUFFIX = ".pairs"
+_MAGIC = b"BERTprs1"
+# Magic, max_seq_length, number of copies, random_seed, short_seq_prob, checksum of the token file.
+_HEADER = struct.Struct("<8s2IQdI4x")
+_COUNT_BYTES, _CHECKSUM_BYTES = 8, 4
+_ROW = np.dtype([("a_start", "<u4"), ("b_start_and_label", "<u4"), ("a_size", "<u2"), ("b_size", "<u2")])
+_LABEL_BIT = np.uint32(1 << 31)
+
+
+def pairs_path(tokens: Path, max_seq_length: int) -> Path:
+    return tokens.with_name(f"{tokens.name}.{max_seq_length}{PAIRS_SUFFIX}")
+
+
+class PairFile:
+    """The pairs beside a token file, read piece by piece.
+
+    Attributes:
+      settings: with which they were drawn.
+      num_instances: of each copy.
+      token_checksum: of the token file that they were made for.
+      checksum: of the whole content.
+
+    Raises: OSError where it cannot be opened; ValueError where it is incomplete.
+    """
+
+    def __init__(self, path: Path):
+        self.path = path
+        self._file = RawFile(path)
+        header = self._file.read(0, _HEADER.size).ljust(_HEADER.size, b"\0")
+        magic, length, num_copies, seed, short_seq_prob, self.token_checksum = _HEADER.unpack(header)
+        counts = self._file.read(_HEADER.size, _COUNT_BYTES * num_copies) if magic == _MAGIC else b""
+        if not num_copies or len(counts) != _COUNT_BYTES * num_copies:
+            raise ValueError("not a complete pair file")
+        self.settings = PairSettings(length, num_copies, seed, short_seq_prob)
+        self.num_instances: list[int] = np.frombuffer(counts, "<u8").tolist()
+        begin = _HEADER.size + len(counts)
+        self._copies_at = [begin + _ROW.itemsize * sum(self.num_instances[:copy]) for copy in range(num_copies)]
+        self._body_bytes = begin + _ROW.itemsize * sum(self.num_instances)
+        if self._file.size != self._body_bytes + _CHECKSUM_BYTES:
+            raise ValueError("not a complete pair file")
+        self.checksum = int.from_bytes(self._file.read(self._body_bytes, _CHECKSUM_BYTES), "little")
+
+    def close(self) -> None:
+        self._file.close()
+
+    def verify(self) -> None:
+        """Raises: UserError where the content does not have its checksum."""
+        if google_crc32c.value(self._file.read(0, self._body_bytes)) != self.checksum:
+            raise UserError(f"{self.path} is damaged; delete it, and it is made again from its token file")
+
+    def rows(self, copy: int, first: int = 0, count: int | None = None) -> bytes:
+        """The pairs [first, first + count) of a copy, for `decode_pairs`."""
+        count = self.num_instances[copy] - first if count is None else count
+        return self._file.read(self._copies_at[copy] + _ROW.itemsize * first, _ROW.itemsize * count)
+
+
+def decode_pairs(rows: bytes) -> Pairs:
+    """Pairs as they are stored -> int64."""
+    columns = np.frombuffer(rows, _ROW)
+    a_start, a_size, b_size = (columns[name].astype(np.int64) for name in ("a_start", "a_size", "b_size"))
+    b_start = (columns["b_start_and_label"] & ~_LABEL_BIT).astype(np.int64)
+    is_random = (columns["b_start_and_label"] >= _LABEL_BIT).astype(np.int64)
+    return Pairs(a_start, a_start + a_size, b_start, b_start + b_size, is_random)
+
+
+def open_pairs(tokens: TokenFile, max_seq_length: int) -> PairFile | None:
+    """The pairs beside a token file; None where there are none, or not complete ones for this token file."""
+    with contextlib.suppress(FileNotFoundError, ValueError):
+        found = PairFile(pairs_path(tokens.path, max_seq_length))
+        if found.token_checksum == tokens.checksum:
+            return found
+    return None
+
+
+def settings_of(settings: PairSettings, tokens: TokenFile) -> PairSettings:
+    """The settings for one token file: held-out text is passed only once."""
+    return settings if SPLITS[tokens.shard.split] == "training" else settings._replace(dupe_factor=1)
+
+
+def encode_pairs(pairs: Pairs) -> np.ndarray:
+    """Truncated pairs -> as they are stored."""
+    rows = np.empty(len(pairs.a_start), _ROW)
+    rows["a_start"], rows["a_size"] = pairs.a_start, pairs.a_end - pairs.a_start
+    rows["b_start_and_label"] = pairs.b_start | (pairs.is_random_next.astype(np.uint32) * _LABEL_BIT)
+    rows["b_size"] = pairs.b_end - pairs.b_start
+    return rows
+
+
+def write_pairs(tokens: TokenFile, settings: PairSettings, copies: Sequence[np.ndarray]) -> None:
+    """Writes the copies, from `encode_pairs`, beside their token file. Raises: OSError."""
+    length, _, seed, short_seq_prob = settings
+    parts = (
+        _HEADER.pack(_MAGIC, length, len(copies), seed, short_seq_prob, tokens.checksum),
+        np.array(list(map(len, copies)), "<u8").tobytes(),
+        *(rows.tobytes() for rows in copies),
+    )
+    checksum = functools.reduce(google_crc32c.extend, parts, 0)
+    with atomic_file(pairs_path(tokens.path, length)) as file:
+        file.writelines((*parts, struct.pack("<I", checksum)))
+
+
+def make_pairs(path: str | Path, settings: PairSettings) -> dict[str, int]:
+    """Draws and stores the pairs of a token file; returns counts.
+
+    Raises: UserError where the token file is damaged or holds too little, or the folder cannot be written.
+    """
+    tokens = TokenFile(path)
+    settings = settings_of(settings, tokens)
+    try:
+        text = with_two_documents(tokens.boundaries())
+    except UserError as error:
+        raise UserError(f"token file {path} {error}") from None
+    copies, counts = [], Counter(num_instances=0)
+    for copy in range(settings.dupe_factor):
+        draws = Draws.of((settings.random_seed, *tokens.shard, *([copy] if copy else [])))
+        blocks = []
+        for pairs in shuffled_pairs(text, settings._replace(dupe_factor=1), draws):
+            blocks.append(encode_pairs(pairs))
+            counts.update(
+                num_instances=len(pairs.a_start),
+                num_random_next=int(pairs.is_random_next.sum()),
+                num_instance_tokens=int(pairs.lengths.sum()),
+            )
+        copies.append(np.concatenate(blocks))
+    with _user_errors(Path(path).parent, settings.max_seq_length):
+        write_pairs(tokens, settings, copies)
+    tokens.close()
+    return dict(counts)
+
+
+def find_pair_settings(paths: Sequence[Path], max_seq_length: int) -> tuple[PairSettings | None, list[Path]]:
+    """The settings of the pairs beside these token files, and the files that have none yet.
+
+    Raises: UserError where the pairs of two files were drawn differently.
+    """
+    common: tuple[PairSettings, Path] | None = None
+    missing = []
+    for path in paths:
+        tokens = TokenFile(path)
+        pairs = open_pairs(tokens, max_seq_length)
+        if pairs is None:
+            missing.append(path)
+        elif common is None:
+            common = pairs.settings, pairs.path
+        elif pairs.settings != common[0]:
+            raise UserError(
+                f"{pairs.path} was made with {describe(pairs.settings)}, but {common[1]} with {describe(common[0])}; "
+                "delete those that are not wanted"
+            )
+        tokens.close()
+    return (common[0] if common else None), missing
+
+
+def describe(settings: PairSettings) -> str:
+    return ", ".join(f"{name} {value}" for name, value in settings._asdict().items())
+
+
+def ensure_pairs(
+    files: Sequence[Path], default: PairSettings, map_in_order: Callable[..., Iterable[Any]] = map
+) -> tuple[PairSettings, Counter[str]]:
+    """Draws the pairs that are missing beside token files of one split, with the settings of those that exist.
+
+    Args:
+      default: the length, and the other settings where no file has pairs yet.
+      map_in_order: makes the calls; `map`: this process.
+    Returns: the settings of all pairs, and the counts of those that were drawn now.
+    Raises: UserError where a file holds too little, the folder cannot be written, or pairs differ.
+    """
+    default.check()
+    length = default.max_seq_length
+    settings, missing = find_pair_settings(files, length)
+    counts: Counter[str] = Counter()
+    if missing:
+        with _lock(files[0].parent, length):
+            # Another process may have made some until it released the lock.
+            settings, missing = find_pair_settings(files, length)
+            make = functools.partial(make_pairs, settings=settings or default)
+            shown = Progress(total=len(missing), unit="shards", description=f"drawing pairs of length {length}")
+            with shown as bar:
+                for of_file in map_in_order(make, missing):
+                    counts.update(of_file)
+                    bar.update(1)
+        settings, _ = find_pair_settings(files, length)
+    assert settings
+    return settings, counts
+
+
+@contextlib.contextmanager
+def _lock(folder: Path, max_seq_length: int) -> Iterator[None]:
+    try:
+        with _user_errors(folder, max_seq_length):
+            lock = FileLock(folder / f".pairs_{max_seq_length}.lock")
+    except LockedError as error:
+        raise UserError(
+            f"another process draws the pairs of length {max_seq_length} in {folder} ({error.holder}): wait for its end"
+        ) from None
+    with lock:
+        yield
+
+
+@contextlib.contextmanager
+def _user_errors(folder: Path, max_seq_length: int) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UserError(
+            f"the pairs of length {max_seq_length} cannot be written in {folder} ({error.strerror}); make them where "
+            f"it can be written to, by data/bertPrep.py --action create_pairs --max_seq_length {max_seq_length}"
+        ) from error

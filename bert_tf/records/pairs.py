@@ -1,0 +1,181 @@
+"""Segments A and B of pre-training instances, drawn from tokenised text by the algorithm of Google's BERT.
+
+A document is read in chunks of sentences that fill the target length. Each chunk is split into A and
+B at a random sentence end. Half of the time, and always if the chunk is one sentence, B is instead a
+passage from another document of the shard, and the next chunk begins with the sentences that it
+replaced (Devlin et al. 2018, section 3.1 and appendix A.2; the label is 1 for random).
+
+A and B are ranges of the shard's tokens: chunks are found by bisection, and truncating works on hundreds of pairs at
+once. Nor does the garbage collector have to visit millions of small lists, which would take longer than the pairing
+itself.
+
+Shape letters: N instances, S sequence.
+"""
+
+from __future__ import annotations
+
+import array
+import bisect
+import itertools
+import random
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from bert_tf.base.errors import UserError
+from bert_tf.records.schema import LONGEST_SEQUENCE, NUM_MARKERS
+from bert_tf.records.token_file import TokenizedText
+
+SHORTEST_TARGET = 2
+SHORTEST_SEQUENCE = NUM_MARKERS + SHORTEST_TARGET
+# Tokens truncated and assembled at once, to fit the CPU cache. Changing it changes the random choices of truncation.
+BLOCK_TOKENS = 1 << 17
+
+
+class PairSettings(NamedTuple):
+    """What pairs depend on, besides the text."""
+
+    max_seq_length: int
+    dupe_factor: int = 5  # passes over the text, each with pairs of its own
+    random_seed: int = 12345
+    short_seq_prob: float = 0.1
+
+    @property
+    def token_budget(self) -> int:
+        """The maximum number of tokens of A and B together."""
+        return self.max_seq_length - NUM_MARKERS
+
+    def check(self) -> None:
+        """Raises: UserError for a value out of range."""
+        for name, low, high in (
+            ("max_seq_length", SHORTEST_SEQUENCE, LONGEST_SEQUENCE),
+            ("dupe_factor", 1, None),
+            ("random_seed", 0, None),
+            ("short_seq_prob", 0, 1),
+        ):
+            value = getattr(self, name)
+            if value < low or (high is not None and value > high):
+                limit = f">= {low}" if high is None else f"from {low} to {high}"
+                raise UserError(f"--{name}={value} is out of range; give a value {limit}")
+
+
+class Pairs(NamedTuple):
+    """Segments A and B of N instances as ranges of the shard's tokens, integers [N]."""
+
+    a_start: np.ndarray
+    a_end: np.ndarray
+    b_start: np.ndarray
+    b_end: np.ndarray
+    is_random_next: np.ndarray  # 0 or 1
+
+    def rows(self, selection: slice | np.ndarray) -> Pairs:
+        return Pairs(*(column[selection] for column in self))
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Tokens of each instance, with [CLS] and [SEP]."""
+        return self.a_end - self.a_start + self.b_end - self.b_start + NUM_MARKERS
+
+
+class Draws(NamedTuple):
+    """Independent random choices of one shard's instances."""
+
+    pair_seed: int
+    generator: np.random.Generator  # of the order and the truncation
+    mask_key: int
+
+    @classmethod
+    def of(cls, seed: Iterable[int]) -> Draws:
+        """`seed`: non-negative integers, which determine all choices."""
+        pair_seed, other_seed, mask_seed = np.random.SeedSequence(list(seed)).spawn(3)
+        keys = (int(one.generate_state(1, np.uint64)[0]) for one in (pair_seed, mask_seed))
+        return cls(next(keys), np.random.default_rng(other_seed), next(keys))
+
+
+def with_two_documents(text: TokenizedText) -> TokenizedText:
+    """The text itself; a single document is split into two at its middle sentence.
+
+    A random B must come from another document than A. If a shard holds only one (a novel), the other
+    half of it serves as one: a passage from there is rarely A's continuation.
+
+    Raises: UserError where there are fewer than two sentences.
+    """
+    if text.num_sentences < 2:
+        raise UserError(
+            f"has {text.num_sentences} sentence(s) with a token; a pair needs two: use fewer "
+            "shards (--n_training_shards, --n_test_shards) or more text"
+        )
+    if text.num_documents > 1:
+        return text
+    return text._replace(document_starts=np.array([0, text.num_sentences // 2, text.num_sentences]))
+
+
+def draw_pairs(text: TokenizedText, settings: PairSettings, seed: int) -> Pairs:
+    """The pairs of all documents, `dupe_factor` times, by Google's algorithm; neither shuffled nor truncated.
+
+    `text` must have at least two documents.
+    """
+    draw = random.Random(seed).random
+    # Memoryviews, because lists of Python integers would take five times the memory.
+    starts, documents = text.sentence_starts.data, text.document_starts.data
+    budget, num_documents = settings.token_budget, text.num_documents
+    found = array.array("i")
+    passes = itertools.repeat(range(num_documents), settings.dupe_factor)
+    for document in itertools.chain.from_iterable(passes):
+        place, document_end = documents[document : document + 2]
+        # The target is drawn once per document, not once per chunk.
+        target = budget
+        if draw() < settings.short_seq_prob:
+            target = SHORTEST_TARGET + int(draw() * (budget - SHORTEST_TARGET + 1))
+        while place < document_end:
+            chunk_start = starts[place]
+            # The first sentence end that reaches the target, or the document's end.
+            end = bisect.bisect_left(starts, chunk_start + target, place + 1, document_end)
+            num_sentences = end - place
+            split = place + 1 + int(draw() * (num_sentences - 1))
+            split_start = starts[split]
+            if num_sentences > 1 and draw() < 0.5:
+                found.extend((chunk_start, split_start, split_start, starts[end], 0))
+                place = end
+                continue
+            other = int(draw() * (num_documents - 1))
+            other += other >= document
+            other_start, other_end = documents[other : other + 2]
+            first = other_start + int(draw() * (other_end - other_start))
+            wanted = starts[first] + target - (split_start - chunk_start)
+            last = bisect.bisect_left(starts, wanted, first + 1, other_end)
+            found.extend((chunk_start, split_start, starts[first], starts[last], 1))
+            # The sentences after the split were not used: the next chunk starts with them.
+            place = split
+    return Pairs(*np.asarray(found).reshape(-1, len(Pairs._fields)).T)
+
+
+def truncate(pairs: Pairs, budget: int, generator: np.random.Generator) -> Pairs:
+    """Shortens A and B together to `budget` tokens.
+
+    Google removes tokens one by one from the longer segment (from B if they are equally long), from
+    its front or back with equal probability. So the final sizes follow from the original ones, and of
+    k removed tokens a binomial (k, 1/2) number is from the front.
+    """
+    a_size, b_size = pairs.a_end - pairs.a_start, pairs.b_end - pairs.b_start
+    a_lost = a_size - np.minimum(a_size, np.maximum(budget - b_size, (budget + 1) // 2))
+    b_lost = b_size - np.minimum(b_size, np.maximum(budget - a_size, budget // 2))
+    a_front, b_front = generator.binomial(a_lost, 0.5), generator.binomial(b_lost, 0.5)
+    return Pairs(
+        pairs.a_start + a_front,
+        pairs.a_end - (a_lost - a_front),
+        pairs.b_start + b_front,
+        pairs.b_end - (b_lost - b_front),
+        pairs.is_random_next,
+    )
+
+
+def shuffled_pairs(text: TokenizedText, settings: PairSettings, draws: Draws) -> Iterator[Pairs]:
+    """All pairs of a shard, shuffled and truncated, in blocks; `text` must have at least two documents."""
+    pairs = draw_pairs(text, settings, draws.pair_seed)
+    order = draws.generator.permutation(len(pairs.a_start))
+    block_size = max(1, BLOCK_TOKENS // settings.max_seq_length)
+    for first in range(0, len(order), block_size):
+        block = pairs.rows(order[first : first + block_size])
+        yield truncate(block, settings.token_budget, draws.generator)

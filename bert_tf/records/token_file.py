@@ -1,0 +1,178 @@
+"""A shard of text as its tokens, from which instances of any length are made while they are read.
+
+``<shard>.tokens`` holds, little-endian: a header; the ids of all tokens (uint16, or int32 for vocabularies over
+65,536); the first token of each sentence, and the number of tokens (uint32); the first sentence of each document,
+and the number of sentences (uint32); a CRC32C of every 64 KiB of all that; and a CRC32C of these.
+
+Shape letter: T tokens of the shard.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import google_crc32c
+import numpy as np
+
+from bert_tf.base.errors import UserError
+from bert_tf.base.files import atomic_file
+from bert_tf.records.raw_file import RawFile
+
+TOKENS_SUFFIX = ".tokens"
+SPLITS = ("training", "test")
+WAY_OUT = "find all such files with data/bertPrep.py --action verify, and make them again with --action verify --repair"
+_MAGIC = b"BERTtok1"
+# Magic, bytes of an id, split, shard's number in the split, pieces of the vocabulary; tokens, sentences, documents.
+_HEADER = struct.Struct("<8s4I3Q")
+_BLOCK_BYTES = 1 << 16
+_CHECKSUM_BYTES = 4
+_LARGEST_UINT16_VOCABULARY = 1 << 16
+_MOST_TOKENS = (1 << 31) - 1  # the highest bit of a start in a pair file is the label
+
+
+class TokenizedText(NamedTuple):
+    """The tokens of documents and sentences in one flat array; no sentence and no document is empty."""
+
+    token_ids: np.ndarray  # uint16 or int32 [T]
+    sentence_starts: np.ndarray  # integers [sentences + 1] first token of each; then T
+    document_starts: np.ndarray  # integers [documents + 1] first sentence of each; then the number of sentences
+
+    @property
+    def num_documents(self) -> int:
+        return len(self.document_starts) - 1
+
+    @property
+    def num_sentences(self) -> int:
+        return len(self.sentence_starts) - 1
+
+
+class Shard(NamedTuple):
+    """Which shard of a dataset a token file is: `number` of the split ``SPLITS[split]``."""
+
+    split: int
+    number: int
+
+
+def choose_id_type(vocab_size: int) -> np.dtype:
+    return np.dtype("<u2" if vocab_size <= _LARGEST_UINT16_VOCABULARY else "<i4")
+
+
+def write_tokens(path: Path, text: TokenizedText, shard: Shard, vocab_size: int) -> str:
+    """Writes a token file; returns its sha256.
+
+    Raises: UserError where there are too many tokens for one file; OSError.
+    """
+    if len(text.token_ids) > _MOST_TOKENS:
+        raise UserError(f"{path} would hold {len(text.token_ids):,} tokens, at most {_MOST_TOKENS:,}: make more shards")
+    ids = text.token_ids.astype(choose_id_type(vocab_size), copy=False)
+    sizes = (len(text.token_ids), text.num_sentences, text.num_documents)
+    parts = (
+        _HEADER.pack(_MAGIC, ids.itemsize, *shard, vocab_size, *sizes),
+        ids.data.cast("B"),
+        text.sentence_starts.astype("<u4", copy=False).data.cast("B"),
+        text.document_starts.astype("<u4", copy=False).data.cast("B"),
+    )
+    digest = hashlib.sha256()
+    with atomic_file(path) as file:
+        for part in (*parts, _checksums(parts)):
+            file.write(part)
+            digest.update(part)
+    return digest.hexdigest()
+
+
+def _checksums(parts: Sequence[bytes | memoryview]) -> bytes:
+    """A checksum of every block of the concatenated parts, and one of these checksums."""
+    found, crc, room = bytearray(), 0, _BLOCK_BYTES
+    for part in parts:
+        place = 0
+        while place < len(part):
+            piece = part[place : place + room]
+            crc = google_crc32c.extend(crc, bytes(piece))
+            place, room = place + len(piece), room - len(piece)
+            if not room:
+                found += struct.pack("<I", crc)
+                crc, room = 0, _BLOCK_BYTES
+    if room < _BLOCK_BYTES:
+        found += struct.pack("<I", crc)
+    return bytes(found) + struct.pack("<I", google_crc32c.value(bytes(found)))
+
+
+class TokenFile:
+    """A token file open for reading.
+
+    Attributes:
+      path, shard, vocab_size, num_tokens, num_sentences, num_documents.
+      id_type: of the ids.
+      modified_ns: when it was written last.
+      checksum: of the whole content.
+
+    Raises: UserError where it cannot be read or is incomplete.
+    """
+
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
+        try:
+            self._file = RawFile(self.path)
+        except OSError as error:
+            raise UserError(f"token file {path} cannot be read ({error.strerror}); {WAY_OUT}") from error
+        self.modified_ns, self.num_bytes = self._file.modified_ns, self._file.size
+        header = self._file.read(0, _HEADER.size).ljust(_HEADER.size, b"\0")
+        magic, id_bytes, split, number, self.vocab_size, *sizes = _HEADER.unpack(header)
+        if magic != _MAGIC:
+            raise UserError(f"{path} is not a token file of data/bertPrep.py --action create_token_files")
+        self.shard = Shard(split, number)
+        self.num_tokens, self.num_sentences, self.num_documents = sizes
+        self.id_type = np.dtype("<u2" if id_bytes == 2 else "<i4")
+        self._sentences_at = _HEADER.size + id_bytes * self.num_tokens
+        self._documents_at = self._sentences_at + 4 * (self.num_sentences + 1)
+        self._body_bytes = self._documents_at + 4 * (self.num_documents + 1)
+        num_blocks = -(-self._body_bytes // _BLOCK_BYTES)
+        expected = self._body_bytes + _CHECKSUM_BYTES * (num_blocks + 1)
+        if self.num_bytes != expected:
+            raise UserError(
+                f"token file {path} has {self.num_bytes:,} bytes where its header wants {expected:,}: it was cut short "
+                f"or damaged; {WAY_OUT}"
+            )
+        self.checksum = int.from_bytes(self._file.read(expected - _CHECKSUM_BYTES, _CHECKSUM_BYTES), "little")
+
+    def close(self) -> None:
+        self._file.close()
+
+    def verify(self) -> None:
+        """Compares every block with its checksum. Raises: UserError that names the first damaged block."""
+        checksums = self._file.read(self._body_bytes, self.num_bytes - self._body_bytes - _CHECKSUM_BYTES)
+        if google_crc32c.value(checksums) != self.checksum:
+            raise UserError(f"token file {self.path}: its checksums are damaged; {WAY_OUT}")
+        for number, expected in enumerate(np.frombuffer(checksums, "<u4").tolist()):
+            first = number * _BLOCK_BYTES
+            block = self._file.read(first, min(_BLOCK_BYTES, self._body_bytes - first))
+            if google_crc32c.value(block) != expected:
+                raise UserError(
+                    f"token file {self.path}: block {number} (bytes {first:,} to {first + len(block) - 1:,}) is "
+                    f"damaged; {WAY_OUT}"
+                )
+
+    def text(self) -> TokenizedText:
+        """All of it, verified."""
+        self.verify()
+        return TokenizedText(
+            np.frombuffer(self._file.read(_HEADER.size, self._sentences_at - _HEADER.size), self.id_type),
+            np.frombuffer(self._file.read(self._sentences_at, 4 * (self.num_sentences + 1)), "<u4"),
+            np.frombuffer(self._file.read(self._documents_at, 4 * (self.num_documents + 1)), "<u4"),
+        )
+
+    def boundaries(self) -> TokenizedText:
+        """As `text`, but without the ids (an empty array), which drawing pairs does not need."""
+        self.verify()
+        starts = np.frombuffer(self._file.read(self._sentences_at, 4 * (self.num_sentences + 1)), "<u4")
+        documents = np.frombuffer(self._file.read(self._documents_at, 4 * (self.num_documents + 1)), "<u4")
+        return TokenizedText(np.zeros(0, self.id_type), starts, documents)
+
+    def read(self, start: int, count: int) -> bytes:
+        """The ids of tokens [start, start + count), of `id_type`, not verified."""
+        size = self.id_type.itemsize
+        return self._file.read(_HEADER.size + size * start, size * count)

@@ -1,0 +1,287 @@
+"""The last stages of data preparation: from sharded text to token files, pairs and records."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import functools
+from collections import Counter
+from pathlib import Path
+from typing import Callable, NamedTuple
+
+from bert_tf.base.errors import UserError
+from bert_tf.base.files import sha256_of_file
+from bert_tf.records.pair_file import PAIRS_SUFFIX, describe, ensure_pairs, find_pair_settings, settings_of
+from bert_tf.records.pairs import PairSettings
+from bert_tf.records.token_file import SPLITS, TOKENS_SUFFIX, Shard, TokenFile
+from bert_tf.text.tokenizer import open_tokenizer
+from bert_tf.text.vocabulary import check_casing
+from data.corpora import registry
+from data.instances import pretraining_examples as examples
+from data.instances import tokens, vocabulary
+from data.layout import Layout, already_done, print_done, shard_globs, workers_of
+from data.running.entries import FileEntry, InputFile, Manifest, VocabEntry, describe_input, read_manifest
+from data.running.manifest import Stage, clear_disk_errors
+from data.running.workers import Workers, make_files
+
+GOOGLE_VOCABULARIES = {True: "uncased_L-24_H-1024_A-16/vocab.txt", False: "cased_L-24_H-1024_A-16/vocab.txt"}
+GOOGLE_CHINESE_VOCABULARY = "chinese_L-12_H-768_A-12/vocab.txt"
+# In the manifests of token files too, so that records can be made when the sharded text is gone.
+OF_SHARDS = ("num_training_shards", "fraction_test_set")
+
+
+def find_vocab_file(options: argparse.Namespace, layout: Layout) -> Path:
+    if options.vocab_file:
+        return Path(options.vocab_file)
+    of_google = GOOGLE_VOCABULARIES[bool(options.do_lower_case)]
+    if options.dataset == "wikicorpus_zh":
+        of_google = GOOGLE_CHINESE_VOCABULARY
+    candidates = [
+        layout.vocab / options.dataset / "vocab.txt",
+        layout.download / "google_pretrained_weights" / of_google,
+    ]
+    for candidate in candidates:
+        if candidate.is_file():
+            print(f"vocab_file={candidate}", flush=True)
+            return candidate
+    raise UserError(
+        f"vocab_file is not given and none of {', '.join(map(str, candidates))} exists: name one, "
+        f"or make one from the text by --action=create_vocab --dataset={options.dataset}"
+    )
+
+
+def sharded_inputs(dataset: str, layout: Layout) -> tuple[Manifest, list[InputFile]]:
+    registry.corpora_of(dataset)
+    folder = layout.sharded / dataset
+    manifest = read_manifest(folder / "manifest.json")
+    if manifest is None:
+        raise UserError(
+            f"{folder} holds no finished shards: run bertPrep.py --action=sharding --dataset={dataset} first"
+        )
+    for name in ("num_training_shards", "fraction_test_set"):
+        if not isinstance(manifest.arguments.get(name), (int, float)):
+            raise UserError(f"{folder}/manifest.json names no {name}: delete {folder} and make it again")
+    inputs = []
+    for entry in manifest.entries:
+        path = folder / entry.file
+        if not entry.is_in(folder):
+            raise UserError(
+                f"{path} is missing or was changed: run bertPrep.py --action=sharding "
+                f"--dataset={dataset} again with the same arguments"
+            )
+        inputs.append(describe_input(path, layout.root, entry.sha256))
+    return manifest, inputs
+
+
+def _parameters_of_shards(sharded: Manifest) -> str:
+    made = sharded.arguments
+    return f"shard_{made['num_training_shards']}_test_split_{100 * made['fraction_test_set']:g}"
+
+
+def tfrecord_folder(settings: examples.ExampleSettings, sharded: Manifest) -> str:
+    """The folder's name: NVIDIA's format, followed by the parameters that only this project has."""
+    own = "_whole_word_masking" if settings.whole_word_masking else ""
+    own += f"_max_ngram_size_{settings.max_ngram_size}" if settings.max_ngram_size > 1 else ""
+    return (
+        f"lower_case_{int(settings.do_lower_case)}_seq_len_{settings.max_seq_length}"
+        f"_max_pred_{settings.max_predictions_per_seq}"
+        f"_masked_lm_prob_{settings.masked_lm_prob}_random_seed_{settings.random_seed}"
+        f"_dupe_factor_{settings.dupe_factor}_{_parameters_of_shards(sharded)}{own}"
+    )
+
+
+def _tokens_folder(do_lower_case: bool, sharded: Manifest) -> str:
+    return f"lower_case_{int(do_lower_case)}_{_parameters_of_shards(sharded)}"
+
+
+class _Source(NamedTuple):
+    """Finished files from which others are made, one from each."""
+
+    folder: Path
+    manifest: Manifest
+    inputs: list[InputFile]  # the sharded text, even where token files take its place
+
+
+class _ShardTask(NamedTuple):
+    """What to make one output file from."""
+
+    source: Path
+    output: Path
+    shard: Shard
+
+
+def _sharded(options: argparse.Namespace, layout: Layout) -> _Source:
+    return _Source(layout.sharded / options.dataset, *sharded_inputs(options.dataset, layout))
+
+
+def _make_all(
+    stage: Stage,
+    source: _Source,
+    suffix: str,
+    make: Callable[[_ShardTask], FileEntry],
+    others: tuple[Workers, str],
+) -> dict[str, list[FileEntry]]:
+    """Makes a file with `suffix` of each file of `source`; `others`: the workers, and what is made, in words."""
+    workers, description = others
+    names = {
+        split: [Path(entry.file).with_suffix(suffix).as_posix() for entry in entries]
+        for split, entries in source.manifest.shards.items()
+    }
+    for split in names:
+        (stage.folder / split).mkdir(exist_ok=True)
+    tasks = [
+        _ShardTask(source.folder / entry.file, stage.folder / name, Shard(SPLITS.index(split), number))
+        for split, entries in source.manifest.shards.items()
+        for number, (entry, name) in enumerate(zip(entries, names[split]))
+        if name not in stage.finished
+    ]
+    make_files(stage, workers, make, tasks, sum(map(len, names.values())), description)
+    return {split: [stage.finished[name] for name in of_split] for split, of_split in names.items()}
+
+
+def _entry(task: _ShardTask, made: tokens.MadeFile) -> FileEntry:
+    name = f"{task.output.parent.name}/{task.output.name}"
+    return FileEntry(name, task.output.stat().st_size, made.sha256, {"counts": made.counts})
+
+
+def _make_tokens(task: _ShardTask, settings: tokens.TokenSettings) -> FileEntry:
+    return _entry(task, tokens.make_token_file(task.source, task.output, settings, task.shard))
+
+
+def _make_records(task: _ShardTask, settings: examples.ExampleSettings) -> FileEntry:
+    entry = _entry(task, examples.make_shard(task.source, task.output, settings, task.shard))
+    return dataclasses.replace(entry, details={"num_instances": entry.counts["num_instances"], **entry.details})
+
+
+def _check_vocab(vocab_file: Path, do_lower_case: bool) -> VocabEntry:
+    tokenizer = open_tokenizer(vocab_file)
+    check_casing(tokenizer.inv_vocab, do_lower_case, vocab_file)
+    return VocabEntry(tokenizer.vocab_size, sha256_of_file(vocab_file))
+
+
+def run_create_token_files(options: argparse.Namespace, layout: Layout) -> None:
+    dataset, do_lower_case = options.dataset, bool(options.do_lower_case)
+    source = _sharded(options, layout)
+    vocab_file = find_vocab_file(options, layout)
+    vocab = _check_vocab(vocab_file, do_lower_case)
+    arguments = {"do_lower_case": do_lower_case, **{name: source.manifest.arguments[name] for name in OF_SHARDS}}
+    folder = layout.tokens / _tokens_folder(do_lower_case, source.manifest) / dataset
+    with Stage(
+        "create_token_files",
+        dataset,
+        folder / "manifest.json",
+        arguments,
+        source.inputs,
+        vocab=vocab,
+        temporary_files=[*shard_globs(dataset), "vocab.*"],
+    ) as stage:
+        if already_done(stage):
+            return
+        # A copy in the working directory, which workers on other machines see; they may not see the original.
+        settings = tokens.TokenSettings(str(vocabulary.copy_vocab(vocab_file, folder)), do_lower_case)
+        make = functools.partial(_make_tokens, settings=settings)
+        shards = _make_all(stage, source, TOKENS_SUFFIX, make, (workers_of(options, layout), "token files"))
+        counts = Counter[str]()
+        for split, entries in shards.items():
+            for entry in entries:
+                counts.update(entry.details["counts"])
+            counts[f"num_tokens_{split}"] = sum(entry.counts["num_tokens"] for entry in entries)
+        shares = {"unknown_share": counts["num_unknown_tokens"] / max(counts["num_tokens"], 1)}
+        stage.complete({**counts, **shares}, shards)
+        print_done("token files", {**counts, **shares}, folder)
+
+
+def _finished_tokens(options: argparse.Namespace, layout: Layout) -> _Source:
+    """Raises: UserError where the dataset has no token files, some are missing, or there are several sets."""
+    dataset, case = options.dataset, f"lower_case_{options.do_lower_case}"
+    found = sorted(layout.tokens.glob(f"{case}_*/{dataset}/manifest.json"))
+    if len(found) > 1:
+        raise UserError(f"{dataset} has token files in {' and '.join(map(str, found))}: move away those not wanted")
+    manifest = read_manifest(found[0]) if found else None
+    if manifest is None:
+        raise UserError(
+            f"{dataset} has no finished token files with do_lower_case={options.do_lower_case} below {layout.tokens}: "
+            f"run bertPrep.py --action=create_token_files --dataset={dataset} first"
+        )
+    folder = found[0].parent
+    for entry in manifest.entries:
+        if not entry.is_in(folder):
+            raise UserError(
+                f"{folder / entry.file} is missing or was changed: run bertPrep.py --action=verify "
+                f"--dataset={dataset} --repair"
+            )
+    return _Source(folder, manifest, list(manifest.inputs))
+
+
+def run_create_pairs(options: argparse.Namespace, layout: Layout) -> None:
+    source, length = _finished_tokens(options, layout), options.max_seq_length
+    given = {} if options.dupe_factor is None else {"dupe_factor": options.dupe_factor}
+    wanted = PairSettings(length, random_seed=options.random_seed, **given)
+    wanted.check()
+    workers = workers_of(options, layout)
+    counts = Counter[str]()
+    with clear_disk_errors(source.folder):
+        for entries in filter(None, source.manifest.shards.values()):
+            files = [source.folder / entry.file for entry in entries]
+            there, _ = find_pair_settings(files, length)
+            of_split = settings_of(wanted, TokenFile(files[0]))
+            if there not in (None, of_split):
+                raise UserError(
+                    f"{files[0].parent} holds pairs that were drawn differently: with {describe(there)}, not "
+                    f"{describe(of_split)}. Use those, or delete {files[0].parent}/*.{length}{PAIRS_SUFFIX}"
+                )
+            counts += ensure_pairs(files, of_split, workers.map_in_order)[1]
+    if not counts:
+        print(f"nothing to do: all token files below {source.folder} have such pairs of length {length}", flush=True)
+        return
+    num = counts["num_instances"]
+    shares = {
+        "random_next_share": counts["num_random_next"] / num,
+        "padding_share": 1 - counts["num_instance_tokens"] / (num * length),
+    }
+    print_done("pairs", {"num_instances": num, **shares}, source.folder)
+
+
+def run_create_tfrecord_files(options: argparse.Namespace, layout: Layout) -> None:
+    _create_records(options, layout, _sharded(options, layout), find_vocab_file(options, layout))
+
+
+def run_export_tfrecord(options: argparse.Namespace, layout: Layout) -> None:
+    """Makes the very files of `run_create_tfrecord_files`, but from token files."""
+    source = _finished_tokens(options, layout)
+    _create_records(options, layout, source, vocabulary.vocab_copy(source.folder))
+
+
+def _create_records(options: argparse.Namespace, layout: Layout, source: _Source, vocab_file: Path) -> None:
+    dataset = options.dataset
+    vocab = _check_vocab(vocab_file, bool(options.do_lower_case))
+    names = [field.name for field in dataclasses.fields(examples.ExampleSettings)]
+    given = {name: value for name, value in vars(options).items() if name in names and value is not None}
+    given.update(vocab_file=str(vocab_file.resolve()), do_lower_case=bool(options.do_lower_case))
+    settings = examples.ExampleSettings(**given)
+    own = ("vocab_file", "short_seq_prob")
+    arguments = {name: value for name, value in dataclasses.asdict(settings).items() if name not in own}
+    # Records that earlier versions made name it, too.
+    arguments["masking"] = "static"
+    folder = layout.tfrecord / tfrecord_folder(settings, source.manifest) / dataset
+    with Stage(
+        "create_tfrecord_files",
+        dataset,
+        folder / "manifest.json",
+        arguments,
+        source.inputs,
+        vocab=vocab,
+        temporary_files=[*shard_globs(dataset), "vocab.*"],
+    ) as stage:
+        if already_done(stage):
+            return
+        # A copy in the working directory, which workers on other machines see; they may not see the original.
+        settings = dataclasses.replace(settings, vocab_file=str(vocabulary.copy_vocab(vocab_file, folder)))
+        make = functools.partial(_make_records, settings=settings)
+        what = f"records of length {settings.max_seq_length}"
+        shards = _make_all(stage, source, ".tfrecord", make, (workers_of(options, layout), what))
+        counts = examples.total_counts(entry.details["counts"] for entries in shards.values() for entry in entries)
+        for split, entries in shards.items():
+            counts[f"num_instances_{split}"] = sum(entry.counts["num_instances"] for entry in entries)
+        stage.complete(counts, shards)
+        print_done("records", counts, folder)
