@@ -96,7 +96,7 @@ def this_project(records, batch_size: int, micro_batch_size: int) -> Turn:
     vocab_size = records.vocab_size or 1 << 30
     batches = training_batches(
         records,
-        GlobalOrder(records.records_per_file, 1),
+        GlobalOrder(records.copies, 1),
         BatchSplit(micro_batch_size, batch_size // micro_batch_size),
         first_batch=0,
         vocab_size=vocab_size,
@@ -107,7 +107,7 @@ def this_project(records, batch_size: int, micro_batch_size: int) -> Turn:
 def reading(records, batch_size: int, _: int) -> Turn:
     from bert_tf.batches.data_order import GlobalOrder
 
-    order, numbers = GlobalOrder(records.records_per_file, 1), itertools.count()
+    order, numbers = GlobalOrder(records.copies, 1), itertools.count()
 
     def turn(num_batches: int) -> int:
         return sum(len(records.read(order.ranges(next(numbers) * batch_size, batch_size))) for _ in range(num_batches))
@@ -119,17 +119,27 @@ def parsing(records, batch_size: int, _: int) -> Turn:
     from bert_tf.batches.batches import parse_records
     from bert_tf.batches.data_order import GlobalOrder
 
-    order = GlobalOrder(records.records_per_file, 1)
+    order = GlobalOrder(records.copies, 1)
     runs = [order.ranges(number * batch_size, batch_size) for number in range(2 * AHEAD)]
     made = itertools.cycle([(each, records.read(each)) for each in runs])
 
     def turn(num_batches: int) -> int:
         return sum(
-            len(parse_records(records, serialized, each, 1)["input_ids"])
+            len(parse_records(records, serialized, each)["input_ids"])
             for each, serialized in itertools.islice(made, num_batches)
         )
 
     return turn
+
+
+def open_set(folder: str):
+    """Records; or token files, whose folder is followed by @ and the length: .../training@128."""
+    from bert_tf.batches.masking import MaskingRules
+    from bert_tf.batches.open import open_instances
+
+    patterns, _, length = folder.partition("@")
+    num = max(1, round(0.15 * int(length or 0)))
+    return open_instances(patterns, "input_files", int(length or 0), MaskingRules(0.15, num))
 
 
 VARIANTS: dict[str, Callable[..., Turn]] = {
@@ -137,7 +147,7 @@ VARIANTS: dict[str, Callable[..., Turn]] = {
     "tf.data, batch then parse": tf_data_by_batch,
     "this project": this_project,
     "of that: reading, checksums verified": reading,
-    "of that: parsing, casts, masks where they are drawn": parsing,
+    "of that: parsing, casts": parsing,
 }
 
 
@@ -145,9 +155,7 @@ def serve(args: argparse.Namespace) -> None:
     """The process of one variant: each line on stdin asks for a turn, and is answered with its times."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print goes to stderr
-    from bert_tf.batches.record_set import RecordSet
-
-    turn = VARIANTS[args.here](RecordSet(args.input_files, "input_files"), args.batch_size, args.micro_batch_size)
+    turn = VARIANTS[args.here](open_set(args.input_files), args.batch_size, args.micro_batch_size)
     for _ in sys.stdin:
         turn(AHEAD)
         started = time.perf_counter(), time.process_time()
@@ -196,8 +204,8 @@ def measure(folder: str, variants: list[str], args: argparse.Namespace) -> dict[
     return rates
 
 
-def table(name: str, folder: str, is_dynamic: bool, args: argparse.Namespace) -> None:
-    variants = list(VARIANTS)[2 if is_dynamic else 0 :]  # nobody else draws masks
+def table(name: str, folder: str, is_records: bool, args: argparse.Namespace) -> None:
+    variants = list(VARIANTS) if is_records else ["this project"]  # nobody else reads token files
     rates = measure(folder, variants, args)
     for variant, found in rates.items():
         wall, processor = (statistics.median(each[kind] for each in found) for kind in (0, 1))
@@ -227,7 +235,7 @@ def main() -> None:
 
     folders = args.input_files.split(",")
     names = args.names.split(",") if args.names else folders
-    sets = {name: RecordSet(folder, "input_files") for name, folder in zip(names, folders)}
+    sets = {name: open_set(folder) for name, folder in zip(names, folders)}
     facts = provenance()
     versions = facts["versions"]
     print("# Reading records\n")
@@ -246,7 +254,7 @@ def main() -> None:
         flush=True,
     )
     for (name, records), folder in zip(sets.items(), folders):
-        table(name, folder, records.masker is not None, args)
+        table(name, folder, isinstance(records, RecordSet), args)
 
 
 if __name__ == "__main__":

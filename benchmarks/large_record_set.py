@@ -68,7 +68,7 @@ def serve_as_rank(folder: Path) -> None:
     before, started = peak_mib(), time.perf_counter()
     records = RecordSet(str(folder), "input_files")
     opened = time.perf_counter()
-    order = GlobalOrder(records.records_per_file, seed=1)
+    order = GlobalOrder(records.copies, seed=1)
     order.ranges(0, GLOBAL_BATCH)
     ready = time.perf_counter()
     print(

@@ -40,7 +40,7 @@ PLANS = 5  # of each size, for the median
 
 
 def plan_rows(name: str, records: RecordSet) -> None:
-    order, row_length = GlobalOrder(records.records_per_file, 1), records.schema.max_seq_length
+    order, row_length = GlobalOrder(records.copies, 1), records.schema.max_seq_length
     for size in RECIPE_BATCHES:
         seconds, rows, tokens = [], 0, 0
         for number in range(PLANS):
@@ -76,7 +76,7 @@ def compare(name: str, records: RecordSet, config: BertConfig, args: argparse.Na
     sources = {
         packing: training_batches(
             records,
-            GlobalOrder(records.records_per_file, 1),
+            GlobalOrder(records.copies, 1),
             BatchSplit(args.micro_batch_size, args.num_accumulation_steps),
             first_batch=0,
             vocab_size=config.vocab_size,

@@ -1,14 +1,21 @@
-"""Small pre-training records for tests, with a pattern that a model can learn."""
+"""Small pre-training records and token files for tests, with a pattern that a model can learn."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
+from bert_tf.batches.instance_set import InstanceSet
+from bert_tf.batches.masking import MaskingRules
+from bert_tf.batches.open import open_instances
 from bert_tf.config import BertConfig
+from bert_tf.records.pair_file import encode_pairs, write_pairs
+from bert_tf.records.pairs import Pairs, PairSettings
 from bert_tf.records.schema import InstanceArrays, RecordSchema
+from bert_tf.records.token_file import SPLITS, Shard, TokenFile, TokenizedText, write_tokens
 from bert_tf.records.writer import RecordWriter
 
 SCHEMA = RecordSchema(max_seq_length=16, max_predictions_per_seq=3)
@@ -39,47 +46,64 @@ def instances(count: int, seed: int = 0, schema: RecordSchema = SCHEMA) -> dict[
     }
 
 
-def unmasked(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The same rows as ``[CLS] A [SEP] B [SEP]``, to be masked when they are read."""
-    ids, mask = arrays["input_ids"].copy(), arrays["input_mask"]
-    np.put_along_axis(ids, arrays["masked_lm_positions"], arrays["masked_lm_ids"], axis=1)
-    ids[:, 0], ids[:, 6], ids[np.arange(len(ids)), mask.sum(axis=1) - 1] = 2, 3, 3
-    nothing = np.zeros([len(ids), 0], np.int64)
-    return {
-        **arrays,
-        "input_ids": ids,
-        "masked_lm_positions": nothing,
-        "masked_lm_ids": nothing,
-        "masked_lm_weights": nothing.astype(np.float32),
-    }
-
-
 def write_dataset(
-    folder: Path, shards=(70, 64, 3), seed: int = 0, masking: str = "static", schema: RecordSchema = SCHEMA
+    folder: Path, shards=(70, 64, 3), seed: int = 0, data_format: str = "records", schema: RecordSchema = SCHEMA
 ) -> Path:
     """`folder`/{training,test} with manifest and vocabulary, as bertPrep leaves them."""
     for split, sizes in (("training", shards), ("test", (9, 4))):
         (folder / split).mkdir(parents=True)
         for number, size in enumerate(sizes):
             rows = instances(size, seed + number, schema)
-            write_records(
-                folder / split / f"x_{split}_{number}.tfrecord",
-                make_instance_arrays(unmasked(rows) if masking == "dynamic" else rows),
-            )
+            if data_format == "records":
+                write_records(folder / split / f"x_{split}_{number}.tfrecord", make_instance_arrays(rows))
+            else:
+                path = folder / split / f"x_{split}_{number}.tokens"
+                write_token_shard(path, Shard(SPLITS.index(split), number), rows, schema)
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"] + [f"w{number}" for number in range(VOCAB_SIZE - 5)]
     (folder / "vocab.txt").write_text("\n".join(pieces) + "\n")
-    arguments = {
-        "masking": masking,
-        "masked_lm_prob": 0.2,
-        "max_predictions_per_seq": schema.max_predictions_per_seq,
-        "whole_word_masking": False,
-        "max_ngram_size": 1,
-        "random_seed": 7,
-    }
+    arguments = {"masked_lm_prob": 0.2, "random_seed": 7}
     (folder / "manifest.json").write_text(
         json.dumps({"dataset": "x", "vocab": {"size": VOCAB_SIZE}, "arguments": arguments, "counts": {}})
     )
     return folder
+
+
+def write_token_shard(path: Path, shard: Shard, rows: dict[str, np.ndarray], schema: RecordSchema) -> None:
+    """The unmasked rows as ``[CLS] A [SEP] B [SEP]``, A of 5 tokens: a sentence each, two rows a document.
+
+    The training split has two copies of the pairs, the second one of fewer instances.
+    """
+    ids = rows["input_ids"].copy()
+    np.put_along_axis(ids, rows["masked_lm_positions"], rows["masked_lm_ids"], axis=1)
+    texts = [row[1 : length - 1] for row, length in zip(ids, rows["input_mask"].sum(axis=1))]
+    tokens = np.concatenate([np.delete(text, 5) for text in texts]).astype(np.uint16)
+    ends = np.cumsum([len(text) - 1 for text in texts])
+    starts = ends - [len(text) - 1 for text in texts]
+    sentences = np.sort(np.concatenate([starts, starts + 5, ends[-1:]]))
+    documents = np.unique([*range(0, len(sentences) - 1, 4), len(sentences) - 1])
+    write_tokens(path, TokenizedText(tokens, sentences, documents), shard, VOCAB_SIZE)
+    pairs = Pairs(starts, starts + 5, starts + 5, ends, rows["next_sentence_labels"])
+    copies = [pairs, pairs.rows(slice(1, None))] if SPLITS[shard.split] == "training" else [pairs]
+    settings = PairSettings(schema.max_seq_length, len(copies), 7)
+    write_pairs(TokenFile(path), settings, list(map(encode_pairs, copies)))
+
+
+def unmasked_ids(features: Mapping[str, np.ndarray]) -> np.ndarray:
+    """The tokens [N, S] before masking."""
+    rows, columns = np.nonzero(features["masked_lm_weights"])
+    ids = features["input_ids"].copy()
+    ids[rows, features["masked_lm_positions"][rows, columns]] = features["masked_lm_ids"][rows, columns]
+    return ids
+
+
+def open_dataset(
+    folder: Path, split: str = "training", schema: RecordSchema = SCHEMA, prob: float = 0.2
+) -> InstanceSet:
+    """The records or token files of a split, as a run opens them."""
+    is_records = any((folder / split).glob("*.tfrecord"))
+    rules = MaskingRules(0.15 if is_records else prob, schema.max_predictions_per_seq)
+    argument = "input_files" if split == "training" else "eval_files"
+    return open_instances(str(folder / split), argument, schema.max_seq_length, rules)
 
 
 def make_instance_arrays(arrays: dict[str, np.ndarray]) -> InstanceArrays:

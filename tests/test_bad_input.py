@@ -56,7 +56,16 @@ def is_refusal(code, message):
 
 VARIABLES = (
     *("DATA_DIR", "BERT_PREP_WORKING_DIR", "DATASET", "INIT_CHECKPOINT", "SQUAD_DIR", "VOCAB_FILE", "RESULTS_DIR"),
-    *("LAUNCHER", "DEVICE", "MAX_EVAL_STEPS", "CONTINUE_WITH_CHANGES", "PACKING", "RECOMPUTE"),
+    *(
+        "LAUNCHER",
+        "DEVICE",
+        "MAX_EVAL_STEPS",
+        "CONTINUE_WITH_CHANGES",
+        "PACKING",
+        "RECOMPUTE",
+        "WHOLE_WORD_MASKING",
+        "DATA_FORMAT",
+    ),
 )
 
 

@@ -15,7 +15,7 @@ def positions(order, start, count):
 
 
 def test_every_instance_once_an_epoch():
-    order = GlobalOrder(SHARDS, seed=1)
+    order = GlobalOrder([SHARDS], seed=1)
     everything = {(file, record) for file, count in enumerate(SHARDS) for record in range(count)}
     for epoch in range(3):
         epoch_positions = positions(order, epoch * sum(SHARDS), sum(SHARDS))
@@ -23,18 +23,18 @@ def test_every_instance_once_an_epoch():
 
 
 def test_epochs_and_seeds_differ_and_repeat():
-    order, again = GlobalOrder(SHARDS, seed=1), GlobalOrder(SHARDS, seed=1)
+    order, again = GlobalOrder([SHARDS], seed=1), GlobalOrder([SHARDS], seed=1)
     first = positions(order, 0, sum(SHARDS))
     second = positions(order, sum(SHARDS), sum(SHARDS))
     assert first != second
     assert positions(again, sum(SHARDS), sum(SHARDS)) == second
     assert positions(again, 0, sum(SHARDS)) == first
-    assert positions(GlobalOrder(SHARDS, seed=2), 0, sum(SHARDS)) != first
+    assert positions(GlobalOrder([SHARDS], seed=2), 0, sum(SHARDS)) != first
 
 
 @pytest.mark.parametrize("piece", [1, 7, 64, 395, 1000])
 def test_any_cut_gives_the_same_sequence(piece):
-    order = GlobalOrder(SHARDS, seed=3)
+    order = GlobalOrder([SHARDS], seed=3)
     total = 1000
     whole = positions(order, 0, total)
     pieces = [row for start in range(0, total, piece) for row in positions(order, start, min(piece, total - start))]
@@ -55,7 +55,7 @@ def literal_order(shards, seed, epoch):
 @pytest.mark.parametrize("at_once", [1 << 20, 7, 1])
 def test_the_order_is_the_literal_one_however_it_is_sorted(monkeypatch, shards, at_once):
     monkeypatch.setattr(data_order, "_BLOCKS_SORTED_AT_ONCE", at_once)
-    order, total = GlobalOrder(shards, seed=9), sum(shards)
+    order, total = GlobalOrder([shards], seed=9), sum(shards)
     for epoch in (0, 3):
         expected = literal_order(shards, 9, epoch)
         assert positions(order, epoch * total, total) == expected
@@ -64,7 +64,7 @@ def test_the_order_is_the_literal_one_however_it_is_sorted(monkeypatch, shards, 
 
 
 def test_ranges_stay_within_blocks():
-    for run in GlobalOrder(SHARDS, seed=3).ranges(0, 2 * sum(SHARDS)):
+    for run in GlobalOrder([SHARDS], seed=3).ranges(0, 2 * sum(SHARDS)):
         assert 0 < run.num_records <= BLOCK_RECORDS
         assert run.first // BLOCK_RECORDS == (run.first + run.num_records - 1) // BLOCK_RECORDS
         assert run.first + run.num_records <= SHARDS[run.file]
@@ -72,4 +72,19 @@ def test_ranges_stay_within_blocks():
 
 def test_no_records_is_an_error():
     with pytest.raises(UserError, match="no instances"):
-        GlobalOrder([0, 0], seed=1)
+        GlobalOrder([[0, 0]], seed=1)
+
+
+def test_epochs_pass_over_the_copies_in_turn():
+    copies = [SHARDS, [129, 3, 0, 64, 7], [1, 0, 0, 0, 0]]
+    sizes = list(map(sum, copies))
+    order, start = GlobalOrder(copies, seed=9), 0
+    for epoch in range(7):
+        expected = literal_order(copies[epoch % 3], 9, epoch)
+        assert positions(order, start, sizes[epoch % 3]) == expected
+        assert {part.epoch for part in order.ranges(start, sizes[epoch % 3])} == {epoch}
+        start += sizes[epoch % 3]
+    whole = positions(order, 0, start)
+    assert [row for at in range(0, start, 111) for row in positions(order, at, min(111, start - at))] == whole
+    with pytest.raises(UserError, match="no instances"):
+        GlobalOrder([[5], [0]], seed=1)

@@ -8,14 +8,27 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from pretraining_data import ROOMY, SCHEMA, VOCAB_SIZE, instances, make_instance_arrays, write_dataset, write_records
+from pretraining_data import (
+    ROOMY,
+    SCHEMA,
+    VOCAB_SIZE,
+    instances,
+    make_instance_arrays,
+    open_dataset,
+    unmasked_ids,
+    write_dataset,
+    write_records,
+)
 from test_packing import Instance
 
 from bert_tf.base.errors import UserError
 from bert_tf.batches.batches import evaluation_batches, training_batches
-from bert_tf.batches.data_order import GlobalOrder
+from bert_tf.batches.data_order import GlobalOrder, RecordRange
+from bert_tf.batches.instance_set import find_shards
 from bert_tf.batches.masking import Masker, MaskingRules, VocabularyIds
-from bert_tf.batches.record_set import RecordSet, find_shards
+from bert_tf.batches.open import open_instances
+from bert_tf.batches.record_set import RecordSet
+from bert_tf.batches.token_set import TokenSet
 from bert_tf.config import BatchSplit
 from bert_tf.records import index
 from bert_tf.records.index import load_index, write_index
@@ -31,16 +44,15 @@ def dataset(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def unmasked_dataset(tmp_path_factory):
-    return write_dataset(tmp_path_factory.mktemp("unmasked"), masking="dynamic")
+def token_dataset(tmp_path_factory):
+    return write_dataset(tmp_path_factory.mktemp("tokens"), data_format="tokens")
 
 
 def batches(dataset, count, first_batch=0, accumulation=2, micro_batch=4, rank=0, ranks=1):
-    records = RecordSet(str(dataset / "training"), "input_files")
-    order = GlobalOrder(records.records_per_file, seed=1)
+    data = open_dataset(dataset)
     iterator = training_batches(
-        records,
-        order,
+        data,
+        GlobalOrder(data.copies, seed=1),
         BatchSplit(micro_batch, accumulation, ranks, rank),
         first_batch=first_batch,
         vocab_size=VOCAB_SIZE,
@@ -70,7 +82,7 @@ def test_shapes_types_and_equality_with_a_plain_reader(dataset):
 
 
 @pytest.mark.parametrize("accumulation, micro_batch, ranks", [(8, 1, 1), (1, 8, 1), (2, 2, 2), (1, 2, 4)])
-@pytest.mark.parametrize("name", ["dataset", "unmasked_dataset"])
+@pytest.mark.parametrize("name", ["dataset", "token_dataset"])
 def test_an_update_has_the_same_rows_and_masks_however_it_is_split(request, name, accumulation, micro_batch, ranks):
     data = request.getfixturevalue(name)
     expected = map(masks, batches(data, 20))  # more than one epoch of 137
@@ -82,7 +94,7 @@ def test_an_update_has_the_same_rows_and_masks_however_it_is_split(request, name
         np.testing.assert_array_equal(rows, np.concatenate([masks(part[number]) for part in parts]))
 
 
-@pytest.mark.parametrize("name", ["dataset", "unmasked_dataset"])
+@pytest.mark.parametrize("name", ["dataset", "token_dataset"])
 def test_going_on_gives_what_would_have_come(request, name):
     whole = batches(request.getfixturevalue(name), 30)
     for number, batch in enumerate(batches(request.getfixturevalue(name), 5, first_batch=25)):
@@ -90,8 +102,9 @@ def test_going_on_gives_what_would_have_come(request, name):
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])
-def test_evaluation_sees_every_instance_once(dataset, ranks):
-    records = RecordSet(str(dataset / "test"), "eval_files")
+@pytest.mark.parametrize("name", ["dataset", "token_dataset"])
+def test_evaluation_sees_every_instance_once(request, name, ranks):
+    records = open_dataset(request.getfixturevalue(name), "test")
     seen, lengths = [], set()
     for rank in range(ranks):
         own = list(
@@ -114,7 +127,7 @@ def test_natural_order_of_shards(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "pattern, words", [("nowhere/*.tfrecord", "names no record file"), ("", "is empty"), ("{0},{0}", "twice")]
+    "pattern, words", [("nowhere/*.tfrecord", "names no record or token file"), ("", "is empty"), ("{0},{0}", "twice")]
 )
 def test_bad_patterns(dataset, pattern, words):
     with pytest.raises(UserError, match=words):
@@ -149,7 +162,7 @@ def test_damaged_record_is_named_with_its_file(tmp_path):
         batches(folder, 18)
 
 
-# Records whose masks are drawn while they are read.
+# Token files, whose instances are assembled and masked while they are read.
 
 MASKS = ("input_ids", "masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
 
@@ -170,41 +183,56 @@ def originals(batch):
     return [tuple(row) for row in rows]
 
 
-def test_unmasked_records_are_masked_anew_in_each_epoch(unmasked_dataset):
-    (batch,) = batches(unmasked_dataset, 1, accumulation=1, micro_batch=137)
-    (again,) = batches(unmasked_dataset, 1, first_batch=1, accumulation=1, micro_batch=137)
-    assert batch["masked_lm_ids"].shape == [1, 137, 3] and batch["input_ids"].shape == [1, 137, 16]
-    assert {name: value.dtype for name, value in batch.items() if value.dtype != tf.int32} == {
-        "masked_lm_weights": tf.float32,
-        "example_weights": tf.float32,
-    }
-    assert Counter(originals(batch)) == Counter(originals(again)), "the same instances"
-    first, second = (Counter(map(tuple, masks(rows))) for rows in (batch, again))
-    assert sum((first & second).values()) < 15
-    lengths = batch["input_mask"].numpy()[0].sum(axis=1)
-    np.testing.assert_array_equal(
-        batch["masked_lm_weights"].numpy()[0].sum(axis=1), np.minimum(3, np.round(0.2 * lengths))
-    )
+def test_each_epoch_has_its_own_pairs_until_the_copies_begin_again_with_other_masks(token_dataset):
+    data = open_dataset(token_dataset)
+    assert data.copies == [[70, 64, 3], [69, 63, 2]]
+    order = GlobalOrder(data.copies, seed=1)
+    starts = (0, 137, 137 + 134)
+    passes = [data.features(order.ranges(start, size), 1) for start, size in zip(starts, (137, 134, 137))]
+    assert [{part.epoch for part in order.ranges(start, 134)} for start in starts] == [{0}, {1}, {2}]
+    assert passes[0]["masked_lm_ids"].shape == (137, 3) and passes[0]["input_ids"].shape == (137, 16)
+    assert {name for name, value in passes[0].items() if value.dtype != np.int32} == {"masked_lm_weights"}
+    lengths = passes[0]["input_mask"].sum(axis=1)
+    np.testing.assert_array_equal(passes[0]["masked_lm_weights"].sum(axis=1), np.minimum(3, np.round(0.2 * lengths)))
+    plain = [Counter(map(tuple, unmasked_ids(rows).tolist())) for rows in passes]
+    assert plain[0] == plain[2] and not plain[1] - plain[0] and sum((plain[0] - plain[1]).values()) == 3
+    masked = [Counter(map(tuple, rows["input_ids"].tolist())) for rows in passes]
+    assert sum((masked[0] & masked[2]).values()) < 15
 
 
-def test_masks_come_from_the_run_s_seed_the_epoch_and_the_record_s_place_among_all(unmasked_dataset):
-    records = RecordSet(str(unmasked_dataset / "training"), "input_files")
-    ids_of = VocabularyIds.of(load_vocab(unmasked_dataset / "vocab.txt"))
+def test_rows_are_the_segments_between_their_markers(token_dataset):
+    data = open_dataset(token_dataset)
+    # The second copy leaves out the first instance of each shard.
+    features = data.features([RecordRange(0, 3, 5), RecordRange(2, 0, 2, epoch=1)], 1)
+    for row, (shard, number) in enumerate([(0, 3), (0, 4), (0, 5), (0, 6), (0, 7), (2, 1), (2, 2)]):
+        source = instances(70 if shard == 0 else 3, shard)
+        plain, length = source["input_ids"][number].copy(), source["input_mask"][number].sum()
+        plain[source["masked_lm_positions"][number]] = source["masked_lm_ids"][number]
+        plain[[0, 6, length - 1]] = 2, 3, 3
+        np.testing.assert_array_equal(unmasked_ids(features)[row], plain)
+        np.testing.assert_array_equal(features["input_mask"][row], source["input_mask"][number])
+        np.testing.assert_array_equal(features["segment_ids"][row], source["segment_ids"][number])
+        assert features["next_sentence_labels"][row, 0] == source["next_sentence_labels"][number]
+
+
+def test_masks_come_from_the_run_s_seed_the_epoch_and_the_instance_s_place_among_all(token_dataset):
+    data = open_dataset(token_dataset)
+    ids_of = VocabularyIds.of(load_vocab(token_dataset / "vocab.txt"))
     masker = Masker(MaskingRules(0.2, SCHEMA.max_predictions_per_seq), ids_of)
-    first_of = [0, 70, 134]  # shards of 70, 64 and 3
+    first_of = [[0, 70, 134], [0, 69, 132]]  # shards of 70, 64 and 3, and one less in the second copy
     numbered = [
-        (run.epoch, first_of[run.file] + run.first, run.num_records)
-        for run in GlobalOrder(records.records_per_file, seed=1).ranges(0, 160)
+        (part.epoch, first_of[part.epoch][part.file] + part.first, part.num_records)
+        for part in GlobalOrder(data.copies, seed=1).ranges(0, 160)
     ]
     assert {epoch for epoch, _, _ in numbered} == {0, 1}
-    rows = [row for batch in batches(unmasked_dataset, 20) for row in originals(batch)]
-    found = np.concatenate([ids(batch) for batch in batches(unmasked_dataset, 20)])
+    rows = [row for batch in batches(token_dataset, 20) for row in originals(batch)]
+    found = np.concatenate([ids(batch) for batch in batches(token_dataset, 20)])
     expected = masker.mask(np.array(rows), np.array(rows) != 0, 1, np.array(numbered))
     np.testing.assert_array_equal(found, expected.input_ids)
 
 
-def test_evaluation_always_has_the_same_masks(unmasked_dataset):
-    records = RecordSet(str(unmasked_dataset / "test"), "eval_files")
+def test_evaluation_always_has_the_same_masks(token_dataset):
+    records = open_dataset(token_dataset, "test")
     seen = []
     for batch_size, ranks in ((4, 1), (4, 1), (3, 2)):
         rows = []
@@ -219,40 +247,88 @@ def test_evaluation_always_has_the_same_masks(unmasked_dataset):
     assert len(seen[0]) == 13 and seen[0] == seen[1] == seen[2]
 
 
-def test_masking_is_part_of_what_a_run_depends_on(unmasked_dataset, dataset, tmp_path):
-    records = RecordSet(str(unmasked_dataset / "training"), "input_files")
-    assert records.schema == SCHEMA and records.facts()["masking"] == "dynamic"
-    assert RecordSet(str(dataset / "training"), "input_files").facts()["masking"] == "static"
-    folder = write_dataset(tmp_path / "other", masking="dynamic")
-    text = (folder / "manifest.json").read_text().replace('"masked_lm_prob": 0.2', '"masked_lm_prob": 0.3')
-    (folder / "manifest.json").write_text(text)
-    other = RecordSet(str(folder / "training"), "input_files")
-    assert other.fingerprint() != records.fingerprint()
+def test_masking_and_pairs_are_part_of_what_a_run_depends_on(token_dataset, tmp_path):
+    data = open_dataset(token_dataset)
+    assert data.schema == SCHEMA and data.facts()["masking_rules"]["masked_lm_prob"] == 0.2
+    assert open_dataset(token_dataset, prob=0.3).fingerprint() != data.fingerprint()
+    assert open_dataset(write_dataset(tmp_path / "same", data_format="tokens")).fingerprint() == data.fingerprint()
+    other = write_dataset(tmp_path / "other", data_format="tokens", seed=1)
+    assert open_dataset(other).fingerprint() != data.fingerprint()
 
 
-def test_unmasked_records_without_their_manifest_are_refused(tmp_path):
-    folder = write_dataset(tmp_path / "data", masking="dynamic")
+def test_rules_for_masking_are_refused_for_records(dataset):
+    with pytest.raises(UserError, match="--whole_word_masking has no effect on --input_files=.*records were masked"):
+        open_instances(str(dataset / "training"), "input_files", 16, MaskingRules(0.15, 3, True))
+
+
+def test_records_without_masks_are_refused_with_the_way_out(tmp_path):
+    rows = instances(5)
+    nothing = np.zeros([5, 0], np.int64)
+    masks = dict(masked_lm_positions=nothing, masked_lm_ids=nothing, masked_lm_weights=nothing.astype(np.float32))
+    write_records(tmp_path / "x.tfrecord", make_instance_arrays({**rows, **masks}))
+    with pytest.raises(UserError, match="x.tfrecord hold no masked tokens; .*create_token_files"):
+        RecordSet(str(tmp_path), "input_files")
+
+
+def test_records_and_token_files_do_not_mix(dataset, token_dataset):
+    both = f"{dataset / 'training'},{token_dataset / 'training'}"
+    with pytest.raises(UserError, match=r"--input_files names records \(.*tfrecord\) and token files \(.*tokens\)"):
+        find_shards(both, "input_files")
+
+
+def test_token_files_without_what_lies_beside_them_are_refused(tmp_path):
+    folder = write_dataset(tmp_path / "data", data_format="tokens")
+    pieces = (folder / "vocab.txt").read_text()
+    (folder / "vocab.txt").write_text(pieces + "another\n")
+    with pytest.raises(UserError, match="with a vocabulary of 40 pieces, but .*vocab.txt has 41; keep"):
+        open_dataset(folder)
     (folder / "vocab.txt").rename(folder / "v.txt")
     with pytest.raises(UserError, match="vocab.txt cannot be read"):
-        RecordSet(str(folder / "training"), "input_files")
+        open_dataset(folder)
     (folder / "manifest.json").unlink()
-    with pytest.raises(UserError, match="--input_files .*are unmasked, but no manifest.json.*keep records"):
-        RecordSet(str(folder / "training"), "input_files")
+    with pytest.raises(UserError, match="--input_files: there is no manifest.json beside the token files"):
+        open_dataset(folder)
+
+
+@pytest.mark.parametrize("suffix, place", [("", 200), ("", 40), (".16.pairs", 60)])
+def test_a_flipped_byte_is_named_when_the_shard_is_first_read(tmp_path, suffix, place):
+    folder = write_dataset(tmp_path / "data", data_format="tokens")
+    victim = folder / "training" / f"x_training_1.tokens{suffix}"
+    data = bytearray(victim.read_bytes())
+    data[place if suffix else -place] ^= 1
+    victim.write_bytes(data)
+    words = "pairs is damaged; delete it" if suffix else "damaged.*--action verify --repair"
+    with pytest.raises(UserError, match=f"x_training_1.*{words}"):
+        batches(folder, 18)
+
+
+def test_a_token_file_cut_short_is_refused_at_the_start(tmp_path):
+    folder = write_dataset(tmp_path / "data", data_format="tokens")
+    victim = folder / "training" / "x_training_2.tokens"
+    victim.write_bytes(victim.read_bytes()[:-7])
+    with pytest.raises(UserError, match="x_training_2.tokens has .* bytes where its header wants"):
+        open_dataset(folder)
+
+
+def test_token_files_of_both_splits_are_refused(token_dataset):
+    both = f"{token_dataset / 'training'},{token_dataset / 'test'}"
+    with pytest.raises(UserError, match="is of another split than"):
+        TokenSet(both, "input_files", 16, MaskingRules(0.2, 3))
 
 
 # Rows of several instances.
 
 
-@pytest.fixture(scope="module", params=["static", "dynamic"])
+@pytest.fixture(scope="module", params=["records", "tokens"])
 def roomy_dataset(request, tmp_path_factory):
-    return write_dataset(tmp_path_factory.mktemp("roomy"), masking=request.param, schema=ROOMY)
+    return write_dataset(tmp_path_factory.mktemp("roomy"), data_format=request.param, schema=ROOMY)
 
 
 def updates(dataset, count, packing, first_batch=0, accumulation=8, micro_batch=2, rank=0, ranks=1):
-    records = RecordSet(str(dataset / "training"), "input_files")
+    data = open_dataset(dataset, schema=ROOMY)
     iterator = training_batches(
-        records,
-        GlobalOrder(records.records_per_file, seed=1),
+        data,
+        GlobalOrder(data.copies, seed=1),
         BatchSplit(micro_batch, accumulation, ranks, rank),
         first_batch=first_batch,
         vocab_size=VOCAB_SIZE,
@@ -318,7 +394,7 @@ def test_packing_goes_by_the_lengths_in_the_indexes(tmp_path):
     write_index(folder / "training" / "x_training_0.tfrecord", right.offsets(), lengths)
     records = RecordSet(str(folder / "training"), "input_files")
     iterator = training_batches(
-        records, GlobalOrder([40], seed=1), BatchSplit(10, 4), first_batch=0, vocab_size=VOCAB_SIZE, packing=True
+        records, GlobalOrder([[40]], seed=1), BatchSplit(10, 4), first_batch=0, vocab_size=VOCAB_SIZE, packing=True
     )
     with pytest.raises(UserError, match="record 7 does not hold.*delete x_training_0.tfrecord.index"):
         next(iterator)
@@ -360,7 +436,7 @@ def test_a_shard_without_records_is_no_fault_unless_all_are(tmp_path):
     for number in (0, 2):
         write_records(folder / "training" / f"x_training_{number}.tfrecord", nothing)
     records = RecordSet(str(folder / "training"), "input_files")
-    assert records.stored_schema == SCHEMA and records.records_per_file == [0, 40, 0, 24]
+    assert records.schema == SCHEMA and records.copies == [[0, 40, 0, 24]]
     assert len(batches(folder, 9)) == 9
     for number in (1, 3):
         write_records(folder / "training" / f"x_training_{number}.tfrecord", nothing)
@@ -375,7 +451,7 @@ def test_gzip_shards_are_read(tmp_path, dataset):
         (folder / f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
     records = RecordSet(str(folder), "input_files")
     assert [path.suffix for path in records.files] == [".gz"] * 3, "neither indexes nor unpacked copies are shards"
-    ranges = GlobalOrder(records.records_per_file, seed=1).ranges(0, 137)
+    ranges = GlobalOrder(records.copies, seed=1).ranges(0, 137)
     assert records.read(ranges) == RecordSet(str(dataset / "training"), "input_files").read(ranges)
 
 
@@ -415,16 +491,17 @@ def test_lengths_are_read_only_where_rows_are_packed(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_batches_that_nobody_takes_do_not_keep_a_program_from_ending(unmasked_dataset):
+def test_batches_that_nobody_takes_do_not_keep_a_program_from_ending(token_dataset):
     program = f"""
 import sys
-from bert_tf.batches.data_order import GlobalOrder
+from bert_tf.batches.data_order import GlobalOrder, RecordRange
 from bert_tf.batches.batches import training_batches
-from bert_tf.batches.record_set import RecordSet
+from bert_tf.batches.masking import MaskingRules
+from bert_tf.batches.token_set import TokenSet
 from bert_tf.config import BatchSplit
-records = RecordSet({str(unmasked_dataset / "training")!r}, "input_files")
-order = GlobalOrder(records.records_per_file, seed=1)
-batches = training_batches(records, order, BatchSplit(8), first_batch=0, vocab_size={VOCAB_SIZE})
+data = TokenSet({str(token_dataset / "training")!r}, "input_files", 16, MaskingRules(0.2, 3))
+order = GlobalOrder(data.copies, seed=1)
+batches = training_batches(data, order, BatchSplit(8), first_batch=0, vocab_size={VOCAB_SIZE})
 next(batches)
 sys.exit(3)
 """

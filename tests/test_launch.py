@@ -39,6 +39,8 @@ RECIPE_VARIABLES = (
     "CONTINUE_WITH_CHANGES",
     "PACKING",
     "RECOMPUTE",
+    "WHOLE_WORD_MASKING",
+    "DATA_FORMAT",
     "DEVICE",
     "INIT_CHECKPOINT",
     "MAX_EVAL_STEPS",
@@ -356,6 +358,39 @@ def test_one_dataset_prepared_twice(tmp_path):
     prepare(tmp_path, lengths=[(128, 20)], parameters="_dupe_factor_9")
     with pytest.raises(UserError, match="sample is prepared more than once"):
         choose_prepared(tmp_path, None, LENGTHS)
+
+
+def prepare_tokens(data_dir, dataset="sample", sha="a"):
+    folder = data_dir / "tokens" / "lower_case_1" / dataset
+    for split in ("training", "test"):
+        (folder / split).mkdir(parents=True)
+        (folder / split / f"{dataset}_{split}_0.tokens").touch()
+    manifest = {"arguments": {"do_lower_case": 1}, "vocab": {"size": 100, "sha256": sha}}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    return folder
+
+
+def test_token_files_serve_both_phases(tmp_path):
+    folder = prepare_tokens(tmp_path / "data")
+    prepare(tmp_path / "data", lengths=[(128, 20)])
+    assert [item.folder for item in choose_prepared(tmp_path / "data", None, LENGTHS)] == [folder, folder]
+    answer = dry("pretraining_lamb", *SMALL, RESULTS_DIR=str(tmp_path / "run"), DATA_DIR=str(tmp_path / "data"))
+    assert values_of(answer.stdout)["data_format"] == "tokens", answer.stdout
+    with pytest.raises(UserError, match=r"as records; found below .*_20/sample \(128/20\), .*/sample \(all lengths\)"):
+        choose_prepared(tmp_path / "data", None, LENGTHS, "records")
+
+
+def test_records_and_token_files_of_a_dataset_need_a_choice(tmp_path):
+    prepare(tmp_path)
+    folder = prepare_tokens(tmp_path)
+    with pytest.raises(
+        UserError, match="sample .* as records and as tokens; choose DATA_FORMAT=records or DATA_FORMAT"
+    ):
+        choose_prepared(tmp_path, None, LENGTHS)
+    assert [item.lengths for item in choose_prepared(tmp_path, None, LENGTHS, "records")] == LENGTHS
+    assert choose_prepared(tmp_path, None, LENGTHS, "tokens")[1].training == folder / "training"
+    with pytest.raises(UserError, match="DATA_FORMAT=text: must be records or tokens"):
+        choose_prepared(tmp_path, None, LENGTHS, "text")
 
 
 def test_dry_run_says_what_a_real_run_would_stop_with(tmp_path):

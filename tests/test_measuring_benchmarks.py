@@ -118,13 +118,16 @@ def test_the_profile_has_its_parts():
 
 @pytest.mark.slow
 def test_reading_records_gives_its_table(tmp_path):
-    folders = [write_dataset(tmp_path / masking, masking=masking) / "training" for masking in ("static", "dynamic")]
+    folders = [
+        f"{write_dataset(tmp_path / kind, data_format=kind) / 'training'}{at}"
+        for kind, at in (("records", ""), ("tokens", "@16"))
+    ]
     text = run(
         "input_pipeline.py",
         "--input_files",
-        ",".join(map(str, folders)),
+        ",".join(folders),
         "--names",
-        "static,drawn",
+        "records,tokens",
         "--rounds",
         1,
         "--batch_size",
@@ -134,4 +137,4 @@ def test_reading_records_gives_its_table(tmp_path):
         "--num_batches",
         2,
     )
-    assert text.count("\n| static | ") == 5 and text.count("\n| drawn | ") == 3
+    assert text.count("\n| records | ") == 5 and text.count("\n| tokens | ") == 1

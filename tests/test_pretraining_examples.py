@@ -12,12 +12,15 @@ from bert_tf.base.errors import UserError
 from bert_tf.batches.masking import VocabularyIds
 from bert_tf.records.example_proto import ExampleReader
 from bert_tf.records.index import load_index
-from bert_tf.records.reader import RecordFile, describe
-from bert_tf.records.schema import InstanceArrays, RecordSchema
+from bert_tf.records.pairs import BLOCK_TOKENS, Pairs, PairSettings, draw_pairs, truncate, with_two_documents
+from bert_tf.records.reader import RecordFile
+from bert_tf.records.schema import InstanceArrays
+from bert_tf.records.token_file import Shard
 from bert_tf.text.tokenizer import open_tokenizer
 from bert_tf.text.vocabulary import SPECIAL_TOKENS
-from data.instances import pretraining_examples as examples
-from data.instances.pretraining_examples import ExampleSettings, Pairs, create_instances, make_shard, total_counts
+from data.instances import tokens
+from data.instances.pretraining_examples import ExampleSettings, create_instances, make_shard, total_counts
+from data.instances.tokens import read_text
 from tests.tokenized import tokenized
 
 WORDS = [f"{letter}{number}" for number in range(10) for letter in "abcdefghij"]
@@ -160,7 +163,7 @@ def test_every_pair_keeps_the_rules():
 def test_without_short_targets_every_sentence_is_an_a_or_the_actual_b_once_a_pass():
     documents = numbered_documents(20, longest_sentence=5)
     text = tokenized(documents)
-    pairs = examples.draw_pairs(text, settings(short_seq_prob=0), seed=3)
+    pairs = draw_pairs(text, settings(short_seq_prob=0).pair_settings, seed=3)
     covered = Counter()
     for a_start, a_end, b_start, b_end, label in zip(*pairs):
         covered.update(range(a_start, a_end if label else b_end))
@@ -192,7 +195,7 @@ def test_short_targets_are_drawn_once_a_document():
     text = tokenized(documents)
     targets = Counter()
     for seed in range(800):
-        pairs = examples.draw_pairs(text, settings(max_seq_length=13, short_seq_prob=1), seed)
+        pairs = draw_pairs(text, settings(max_seq_length=13, short_seq_prob=1).pair_settings, seed)
         actual = (pairs.is_random_next == 0) & (pairs.b_end < 400)
         sizes = set((pairs.b_end - pairs.a_start)[actual].tolist())
         assert len(sizes) == 1, "all chunks of a document have the same target"
@@ -206,7 +209,7 @@ def test_truncation_leaves_the_sizes_that_dropping_one_by_one_leaves(budget):
     sizes = [(a, b) for a in range(1, 15) for b in range(1, 15)]
     a, b = np.array(sizes).T
     pairs = Pairs(a * 0, a, a * 0 + 100, b + 100, a * 0)
-    after = examples.truncate(pairs, budget, np.random.default_rng(0))
+    after = truncate(pairs, budget, np.random.default_rng(0))
     for number, (left_a, left_b) in enumerate(sizes):
         while left_a + left_b > budget:
             if left_a > left_b:
@@ -222,7 +225,7 @@ def test_truncation_leaves_the_sizes_that_dropping_one_by_one_leaves(budget):
 def test_truncation_drops_at_either_end_by_a_fair_coin():
     many = np.full(20000, 8)
     pairs = Pairs(many * 0, many, many * 0, many * 0 + 2, many * 0)
-    lost_in_front = examples.truncate(pairs, 6, np.random.default_rng(0)).a_start
+    lost_in_front = truncate(pairs, 6, np.random.default_rng(0)).a_start
     shares = np.bincount(lost_in_front, minlength=5) / len(many)
     np.testing.assert_allclose(shares, np.array([1, 4, 6, 4, 1]) / 16, atol=0.015)
 
@@ -310,7 +313,7 @@ def test_seed_decides_everything_and_every_part_of_it_counts():
 def test_long_sentences_and_long_shards_do_not_matter():
     documents = [[[1000] * 5000], [[2000]], [[3000] * 3, [3001] * 70000]]
     rows = all_instances(documents, settings(dupe_factor=2000))
-    assert rows.num_instances * 32 > examples._BLOCK_TOKENS
+    assert rows.num_instances * 32 > BLOCK_TOKENS
     assert max(len(a) + len(b) for a, b, _ in unmasked(rows)) == 29
 
 
@@ -338,7 +341,7 @@ def shard_settings(tmp_path, **changes) -> ExampleSettings:
 
 def test_a_shard_is_written_with_its_index_and_counted(tmp_path, shard_text):
     output = tmp_path / "x.tfrecord"
-    counts = make_shard(shard_text, output, shard_settings(tmp_path, dupe_factor=3), "training", 0)
+    counts = make_shard(shard_text, output, shard_settings(tmp_path, dupe_factor=3), Shard(0, 0)).counts
     index = load_index(output)
     with RecordFile(output, index) as file:
         readers = [ExampleReader(message) for message in file.read_block(0, file.num_records)]
@@ -364,20 +367,20 @@ def test_a_shard_is_written_with_its_index_and_counted(tmp_path, shard_text):
 
 
 def test_a_shard_is_the_same_bytes_again_and_differs_by_split_shard_and_seed(tmp_path, shard_text):
-    def made(split="training", shard=0, **changes) -> bytes:
-        make_shard(shard_text, tmp_path / "x.tfrecord", shard_settings(tmp_path, **changes), split, shard)
+    def made(split=0, shard=0, **changes) -> bytes:
+        make_shard(shard_text, tmp_path / "x.tfrecord", shard_settings(tmp_path, **changes), Shard(split, shard))
         return (tmp_path / "x.tfrecord").read_bytes() + (tmp_path / "x.tfrecord.index").read_bytes()
 
     first = made()
     assert made() == first
-    others = {made("test"), made(shard=1), made("test", 1), made(random_seed=1)}
+    others = {made(1), made(shard=1), made(1, 1), made(random_seed=1)}
     assert len(others | {first}) == 5
 
 
 def test_text_is_read_by_line_feeds_alone_and_empty_sentences_are_left_out(tmp_path, shard_text):
     shard_text.write_bytes("\n\na0\ra1\nb0\x85b1\u2028b2\n \t\n\n\u200b\n\x01\n\nc0\n\u200b\nd0\r\nXX é".encode())
     tokenizer = open_tokenizer(tmp_path / "vocab.txt")
-    text = examples.read_text(shard_text, tokenizer, settings())
+    text = read_text(shard_text, tokenizer)
     assert [tokenizer.inv_vocab[token] for token in text.token_ids] == [
         "a0",
         "a1",
@@ -390,17 +393,17 @@ def test_text_is_read_by_line_feeds_alone_and_empty_sentences_are_left_out(tmp_p
     ]
     assert text.sentence_starts.tolist() == [0, 2, 4, 5, 6, 8]
     assert text.document_starts.tolist() == [0, 2, 5], "a document without a sentence is left out"
-    counts = make_shard(shard_text, tmp_path / "x.tfrecord", shard_settings(tmp_path), "test", 0)
+    counts = make_shard(shard_text, tmp_path / "x.tfrecord", shard_settings(tmp_path), Shard(1, 0)).counts
     assert (counts["num_documents"], counts["num_sentences"], counts["num_unknown_tokens"]) == (2, 5, 3)
 
 
 def test_a_single_document_is_cut_in_two(tmp_path, shard_text):
     shard_text.write_text("\n".join(WORDS[:40]), encoding="utf-8")
     output = tmp_path / "x.tfrecord"
-    counts = make_shard(shard_text, output, shard_settings(tmp_path, dupe_factor=50), "test", 0)
+    counts = make_shard(shard_text, output, shard_settings(tmp_path, dupe_factor=50), Shard(1, 0)).counts
     assert (counts["num_documents"], counts["num_documents_cut_in_two"]) == (1, 1)
     text = tokenized([[[1000 + number] for number in range(40)]])
-    rows = list(create_instances(examples.with_two_documents(text), settings(dupe_factor=50), IDS, (1,)))
+    rows = list(create_instances(with_two_documents(text), settings(dupe_factor=50), IDS, (1,)))
     labels = Counter()
     for a, b, label in unmasked(InstanceArrays(*(np.concatenate(arrays) for arrays in zip(*rows)))):
         assert ((a[0] < 1020) != (b[0] < 1020)) == label, "the random next is from the other half"
@@ -412,34 +415,34 @@ def test_a_shard_too_large_for_memory_is_refused_by_its_size_before_it_is_read(t
     own = shard_settings(tmp_path)
     with open(shard_text, "r+b") as file:
         file.truncate(2_000_000_000)  # a hole, which takes no room
-    monkeypatch.setattr(examples, "_blocks_of_lines", None)
+    monkeypatch.setattr(tokens, "_blocks_of_lines", None)
     with pytest.raises(UserError, match="x_training_0.txt .2,000,000,000 bytes.* more shards, by --n_training_shards"):
-        make_shard(shard_text, tmp_path / "x.tfrecord", own, "training", 0)
+        make_shard(shard_text, tmp_path / "x.tfrecord", own, Shard(0, 0))
     assert not (tmp_path / "x.tfrecord").exists()
 
 
 def test_text_with_more_tokens_than_its_size_says_is_refused_while_it_is_read(tmp_path, shard_text, monkeypatch):
     own = shard_settings(tmp_path, dupe_factor=2)
     shard_text.write_text("].[.\n" * 1000, encoding="utf-8")
-    monkeypatch.setattr(examples, "MOST_WORKING_BYTES", 11_000)
+    monkeypatch.setattr(tokens, "MOST_WORKING_BYTES", 11_000)
     with pytest.raises(UserError, match="x_training_0.txt .*more shards"):
-        make_shard(shard_text, tmp_path / "x.tfrecord", own, "training", 0)
+        make_shard(shard_text, tmp_path / "x.tfrecord", own, Shard(0, 0))
     shard_text.write_text("a0\n" * 1000, encoding="utf-8")
-    monkeypatch.setattr(examples, "MOST_WORKING_BYTES", 50_000)
-    make_shard(shard_text, tmp_path / "x.tfrecord", own, "training", 0)
+    monkeypatch.setattr(tokens, "MOST_WORKING_BYTES", 50_000)
+    make_shard(shard_text, tmp_path / "x.tfrecord", own, Shard(0, 0))
 
 
 def test_half_a_gigabyte_of_english_is_not_refused():
     english = int(500e6)
-    num_tokens = english // examples._TEXT_BYTES_PER_TOKEN
-    examples._refuse_too_large("x", settings(max_seq_length=128, dupe_factor=5), 2 * num_tokens, num_tokens, 0)
+    num_tokens = english // tokens._TEXT_BYTES_PER_TOKEN
+    tokens._refuse_too_large("x", PairSettings(128), 2 * num_tokens, num_tokens, 0)
 
 
 @pytest.mark.parametrize("content", ["", "\n\n", "\u200b\n\n\u200b", "a0"])
 def test_a_shard_without_two_sentences_is_refused(tmp_path, shard_text, content):
     shard_text.write_text(content, encoding="utf-8")
     with pytest.raises(UserError, match="fewer shards") as error:
-        make_shard(shard_text, tmp_path / "x.tfrecord", shard_settings(tmp_path), "test", 0)
+        make_shard(shard_text, tmp_path / "x.tfrecord", shard_settings(tmp_path), Shard(1, 0))
     assert str(shard_text) in str(error.value)
     assert not (tmp_path / "x.tfrecord").exists()
 
@@ -451,7 +454,7 @@ def test_text_that_cannot_be_read_is_refused(tmp_path, shard_text):
         (tmp_path / "none.txt", "sharding"),
     ):
         with pytest.raises(UserError, match=message):
-            make_shard(path, tmp_path / "x.tfrecord", shard_settings(tmp_path), "test", 0)
+            make_shard(path, tmp_path / "x.tfrecord", shard_settings(tmp_path), Shard(1, 0))
 
 
 @pytest.mark.parametrize(
@@ -470,28 +473,6 @@ def test_text_that_cannot_be_read_is_refused(tmp_path, shard_text):
 def test_settings_out_of_range_are_refused(changes):
     with pytest.raises(UserError, match=f"--{next(iter(changes))}={next(iter(changes.values()))} "):
         settings(**changes)
-
-
-def test_dynamic_records_are_the_static_ones_before_masking(tmp_path, shard_text):
-    documents = numbered_documents(20)
-    static = all_instances(documents, settings())
-    dynamic = all_instances(documents, settings(masking="dynamic"))
-    assert dynamic.schema == RecordSchema(32, 0)
-    originals = static.input_ids.copy()
-    np.put_along_axis(
-        originals, static.masked_lm_positions, np.where(static.masked_lm_weights > 0, static.masked_lm_ids, CLS), axis=1
-    )
-    np.testing.assert_array_equal(dynamic.input_ids, originals)
-    np.testing.assert_array_equal(dynamic.segment_ids, static.segment_ids)
-    output = tmp_path / "x.tfrecord"
-    counts = make_shard(shard_text, output, shard_settings(tmp_path, masking="dynamic"), "training", 0)
-    assert describe(output) == RecordSchema(32, 0)
-    assert counts["num_masked_tokens"] == 0 and counts["num_instances"] == load_index(output).num_records
-
-
-def test_copies_of_dynamic_records_are_refused_with_the_reason():
-    with pytest.raises(UserError, match="--dupe_factor=5 with --masking=dynamic: .*anyway; leave"):
-        settings(masking="dynamic", dupe_factor=5)
 
 
 def test_whole_words_are_masked_in_static_records():

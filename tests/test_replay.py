@@ -2,20 +2,21 @@
 
 import dataclasses
 import json
+import re
 
 import numpy as np
 import pytest
-from pretraining_data import ROOMY, TINY, instances, make_instance_arrays, write_dataset, write_records
+from pretraining_data import ROOMY, TINY, instances, make_instance_arrays, open_dataset, write_dataset, write_records
 
 from bert_tf.base.errors import UserError
-from bert_tf.batches.record_set import RecordSet
 from bert_tf.config import PretrainingConfig
 from bert_tf.ranks.workers import Workers
+from bert_tf.records.schema import RecordSchema
 from bert_tf.training.pretraining import PretrainingInputs, pretrain
 from bert_tf.training.replay import replay
 
 
-def train(records, model_dir, bert_config=TINY, **changes):
+def train(dataset, model_dir, bert_config=TINY, **changes):
     config = PretrainingConfig(
         **{
             **dict(
@@ -34,15 +35,18 @@ def train(records, model_dir, bert_config=TINY, **changes):
             **changes,
         }
     )
-    inputs = PretrainingInputs(bert_config, None, RecordSet(str(records / "training"), "input_files"), None, None)
+    inputs = PretrainingInputs(
+        bert_config, None, open_dataset(dataset, schema=RecordSchema(config.max_seq_length, 3)), None, None
+    )
     pretrain(config, inputs, model_dir, Workers())
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
+@pytest.fixture(scope="module", params=["records", "tokens"])
+def run(request, tmp_path_factory):
     """Eight updates; lines at 2, 3, 4, 6, 8; the checkpoints 6 and 8 are left."""
-    records, model_dir = write_dataset(tmp_path_factory.mktemp("records")), tmp_path_factory.mktemp("run")
-    train(records, model_dir)
+    dataset = write_dataset(tmp_path_factory.mktemp("dataset"), data_format=request.param)
+    model_dir = tmp_path_factory.mktemp("run")
+    train(dataset, model_dir)
     return model_dir
 
 
@@ -101,7 +105,7 @@ def test_a_packed_update_gives_the_bits_that_were_logged(tmp_path):
 
 
 def num_records(name):
-    first, _, last = name.rsplit(".tfrecord ", 1)[1].partition(" to ")
+    first, last = re.search(r" (\d+)(?: to (\d+))?( of copy [01])?$", name).groups()[:2]
     return int(last or first) - int(first) + 1
 
 
@@ -145,7 +149,9 @@ def test_updates_that_are_none(run, update, words):
 def test_folders_and_records_that_are_not_the_run_s(run, tmp_path):
     with pytest.raises(UserError, match="cannot be read"):
         replay(tmp_path, 1)
-    other = write_dataset(tmp_path / "other", shards=(5, 6))
+    first_file = json.loads((run / "config.json").read_text())["data"]["first_file"]
+    data_format = "tokens" if first_file.endswith(".tokens") else "records"
+    other = write_dataset(tmp_path / "other", shards=(5, 6), data_format=data_format)
     with pytest.raises(UserError, match=r"\(data differ\); name the run's own records with --input_files"):
         replay(run, 1, str(other / "training"))
     (tmp_path / "config.json").write_text("{}")

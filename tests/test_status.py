@@ -42,11 +42,17 @@ def test_the_commands_lead_through_all_stages(tmp_path, capsys):
     shard(tmp_path, documents(20), "--n_training_shards", 2, "--n_test_shards", 1)
     output = said(capsys, tmp_path)
     assert "num_documents_training 18" in output and "with num_training_shards 2" in output
-    vocab, short, long = next_commands(output)
-    assert "create_vocab" in vocab
-    assert "--max_seq_length 128" in short and "--max_seq_length 512" in long
+    vocab, tokens = next_commands(output)
+    assert "create_vocab" in vocab and "create_token_files" in tokens
     run(tmp_path, "create_vocab", "--vocab_size", 200)
-    assert len(next_commands(said(capsys, tmp_path))) == 2
+    assert next_commands(said(capsys, tmp_path)) == [tokens]
+    run(tmp_path, "create_token_files")
+    assert "no pairs yet; training draws those" in said(capsys, tmp_path)
+    assert "bash scripts/run_pretraining_lamb.sh" in said(capsys, tmp_path)
+    run(tmp_path, "create_pairs", "--max_seq_length", 64)
+    assert "pairs of length 64\n" in said(capsys, tmp_path)
+    next(tmp_path.glob("tokens/*/*/test/*.64.pairs")).unlink()
+    assert "pairs of length 64 (2 of 3 files)" in said(capsys, tmp_path)
     run(tmp_path, "create_tfrecord_files", *RECORDS)
     (long,) = next_commands(said(capsys, tmp_path))
     # With what the records at 128 were made with.

@@ -38,7 +38,7 @@ WITH_TENSORFLOW = {"model", "optimizer", "memory", "ranks", "run", "training", "
 MODULES_WITH_TENSORFLOW = {"batches.batches"}
 MODULES_WITH_HOROVOD = {"ranks.horovod_workers"}
 # What data/ may use of the library.
-FOR_DATA = ("base", "text", "records", "batches.masking")
+FOR_DATA = ("base", "text", "records", "batches.masking", "batches.token_set")
 
 FLAGS = {
     "run_classifier.py": """
@@ -51,10 +51,10 @@ FLAGS = {
     "run_pretraining.py": """
         adam_bias_correction allreduce_compression bert_config_file bert_model continue_with_changes continuous_join
         deterministic device display_loss_steps dllog_path enable_xla eval_batch_size eval_files global_batch_size
-        gpu_memory_gib init_checkpoint input_files keep_checkpoints lamb_adapt_excluded learning_rate max_eval_steps
-        max_predictions_per_seq max_seq_length model_dir num_accumulation_steps num_train_steps optimizer_type packing
-        plan precision recompute replay_update save_checkpoint_steps seed train_batch_size use_horovod warmup_steps
-        xla_scope""",
+        gpu_memory_gib init_checkpoint input_files keep_checkpoints lamb_adapt_excluded learning_rate masked_lm_prob
+        max_eval_steps max_ngram_size max_predictions_per_seq max_seq_length model_dir num_accumulation_steps
+        num_train_steps optimizer_type packing plan precision recompute replay_update save_checkpoint_steps seed
+        train_batch_size use_horovod warmup_steps whole_word_masking xla_scope""",
     "run_squad.py": """
         bert_config_file context_file continue_with_changes deterministic device display_loss_steps dllog_path
         do_lower_case doc_stride enable_xla eval export_batch_size global_batch_size gpu_memory_gib init_checkpoint

@@ -15,10 +15,9 @@ import numpy as np
 import psutil
 import pytest
 from fuzz_program import answers
-from pretraining_data import ROOMY, TINY, write_dataset
+from pretraining_data import ROOMY, TINY, open_dataset, write_dataset
 
 from bert_tf.base.errors import UserError
-from bert_tf.batches.record_set import RecordSet
 from bert_tf.config import PretrainingConfig
 from bert_tf.interchange.initialise import check_same_vocabulary
 from bert_tf.interchange.weights import Weights
@@ -258,7 +257,7 @@ def test_one_process_finishes_the_update_in_which_a_signal_comes_and_no_more(dat
         max_seq_length=16,
         max_predictions_per_seq=3,
     )
-    inputs = PretrainingInputs(TINY, None, RecordSet(str(dataset / "training"), "input_files"), None, None)
+    inputs = PretrainingInputs(TINY, None, open_dataset(dataset), None, None)
     assert pretrain(config, inputs, tmp_path, Workers()) is False
     assert os.listdir(tmp_path / "checkpoints") == ["ckpt-00000003"]
 
@@ -273,7 +272,7 @@ def test_phase_2_starts_from_all_weights_of_phase_1_and_loses_nothing(finished, 
 
 def test_mistakes_are_one_line_and_exit_2(dataset, tmp_path):
     mistakes = [
-        (dict(input_files="nowhere"), "names no record file"),
+        (dict(input_files="nowhere"), "names no record or token file"),
         (dict(max_seq_length=128), "use --max_seq_length=16"),
         (dict(bert_config_file=None), "give either --bert_config_file or --bert_model"),
         (dict(bert_config_file="none.json"), "No such file"),

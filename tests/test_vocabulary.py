@@ -13,10 +13,9 @@ import numpy as np
 import pytest
 
 from bert_tf.base.errors import UserError
-from bert_tf.batches.masking import VocabularyIds
-from bert_tf.batches.record_set import RecordSet
-from bert_tf.records.example_proto import ExampleReader
-from bert_tf.records.reader import RecordFile
+from bert_tf.batches.masking import MaskingRules, VocabularyIds
+from bert_tf.batches.token_set import TokenSet
+from bert_tf.records.token_file import TokenFile
 from bert_tf.text.tokenizer import open_tokenizer
 from bert_tf.text.vocabulary import SPECIAL_TOKENS, is_lower_case, load_vocab
 from bert_tf.text.wordpiece import FullTokenizer
@@ -71,21 +70,18 @@ def sharded(folder: Path, text: str) -> Path:
 
 
 def the_manifest(folder: Path) -> tuple[Path, dict]:
-    (path,) = folder.glob("tfrecord/*/custom/manifest.json")
+    (path,) = folder.glob("tokens/*/custom/manifest.json")
     return path.parent, json.loads(path.read_text())
 
 
 def originals(folder: Path, vocab) -> list[str]:
-    """The tokens of all unmasked training records."""
-    names, tokens = list(vocab), []
-    for path in sorted((folder / "training").glob("*.tfrecord")):
-        with RecordFile(path) as file:
-            for message in file.read_block(0, file.num_records):
-                tokens += [names[token] for token in ExampleReader(message)["input_ids"]]
-    return tokens
+    """The tokens of all training shards."""
+    names = list(vocab)
+    paths = sorted((folder / "training").glob("*.tokens"))
+    return [names[token] for path in paths for token in TokenFile(path).text().token_ids.tolist()]
 
 
-def test_chinese_from_text_to_records(tmp_path):
+def test_chinese_from_text_to_token_files(tmp_path):
     sharded(tmp_path, CHINESE)
     sentences = [
         line
@@ -95,16 +91,7 @@ def test_chinese_from_text_to_records(tmp_path):
     ]
     assert len(sentences) == 33 and "“慢一点！”" in sentences and "雪下了整整一夜。" in sentences
     prep(tmp_path, "create_vocab", "--vocab_size", 600)
-    prep(
-        tmp_path,
-        "create_tfrecord_files",
-        "--max_seq_length",
-        32,
-        "--max_predictions_per_seq",
-        5,
-        "--masking",
-        "dynamic",
-    )
+    prep(tmp_path, "create_token_files")
     folder, manifest = the_manifest(tmp_path)
     assert manifest["counts"]["unknown_share"] == 0
     vocab = load_vocab(folder / "vocab.txt")
@@ -170,39 +157,24 @@ def test_sentencepiece_too_small_for_the_characters_is_refused(model):
 
 
 @pytest.mark.slow
-def test_sentencepiece_from_text_to_records(tmp_path, english):
+def test_sentencepiece_from_text_to_token_files(tmp_path, english):
     pytest.importorskip("sentencepiece")
     sharded(tmp_path, english)
     own = tmp_path / "vocab/own.model"
     prep(tmp_path, "create_vocab", "--vocab_size", 60, "--vocab_file", own)
-    prep(
-        tmp_path,
-        "create_tfrecord_files",
-        "--max_seq_length",
-        32,
-        "--max_predictions_per_seq",
-        5,
-        "--vocab_file",
-        own,
-        "--masking",
-        "dynamic",
-        "--whole_word_masking",
-        "--max_ngram_size",
-        "2",
-    )
+    prep(tmp_path, "create_token_files", "--vocab_file", own)
     folder, manifest = the_manifest(tmp_path)
-    assert folder.parent.name.endswith("_test_split_10_whole_word_masking_max_ngram_size_2_masking_dynamic")
-    assert {
-        name: manifest["arguments"][name] for name in ("masking", "whole_word_masking", "max_ngram_size", "dupe_factor")
-    } == {"masking": "dynamic", "whole_word_masking": True, "max_ngram_size": 2, "dupe_factor": 1}
     assert (folder / "vocab.model").read_bytes() == own.read_bytes()
     vocab = load_vocab(folder / "vocab.txt")
     assert vocab == open_tokenizer(own).vocab and manifest["vocab"]["size"] == len(vocab)
     assert manifest["counts"]["unknown_share"] == 0
     text = "".join(originals(folder, vocab)).replace("▁", " ")
     assert " the river" in text and "##" not in text
-    records = RecordSet(str(folder / "training"), "input_files")
-    assert records.vocab_size == len(vocab) and records.masker.rules.max_ngram_size == 2
+    data = TokenSet(str(folder / "training"), "input_files", 32, MaskingRules(0.15, 5, True, 2))
+    assert data.vocab_size == len(vocab) and data.features(data.ranges_in_file_order(0, 9), 1)["input_ids"].shape == (
+        9,
+        32,
+    )
     starts = ~VocabularyIds.of(vocab).continues
     assert all(starts[number] for token, number in vocab.items() if token.startswith("▁"))
     assert np.count_nonzero(~starts) > 5

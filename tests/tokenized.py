@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from data.instances.pretraining_examples import TokenizedText
+from bert_tf.records.token_file import TokenizedText
 
 
 def tokenized(documents: Iterable[list[list[int]]]) -> TokenizedText:

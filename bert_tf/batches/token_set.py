@@ -28,7 +28,7 @@ from bert_tf.records.assembly import Assembler
 from bert_tf.records.pair_file import PairFile, decode_pairs, ensure_pairs, open_pairs, pairs_path
 from bert_tf.records.pairs import BLOCK_TOKENS, Pairs, PairSettings
 from bert_tf.records.schema import NUM_MARKERS, InstanceArrays, RecordSchema
-from bert_tf.records.token_file import TokenFile, choose_id_type
+from bert_tf.records.token_file import TokenFile, read_tokens
 from bert_tf.text.vocabulary import load_vocab
 
 # Tokens between A and B that are read with them, because a second read would take longer.
@@ -59,10 +59,7 @@ class TokenSet(InstanceSet):
         self.pair_settings = ensure_pairs(self.files, PairSettings(max_seq_length))[0]
         self._verified: dict[int, tuple[Any, ...]] = {}
         shards = [self._open_unverified(number) for number in range(len(self.files))]
-        per_file = [shard.pairs.num_instances for shard in shards]
-        if len(set(map(len, per_file))) > 1:
-            raise UserError(f"--{argument} names token files of the training and of the test split; name one split")
-        self.copies = [list(of_copy) for of_copy in zip(*per_file)]
+        self.copies = [list(of_copy) for of_copy in zip(*(shard.pairs.num_instances for shard in shards))]
         self._checksums = [shard.pairs.checksum for shard in shards]
         self._first_instances = np.cumsum(np.pad(np.array(self.copies, np.int64), [(0, 0), (1, 0)]), axis=1)
 
@@ -129,14 +126,14 @@ class TokenSet(InstanceSet):
         files = np.concatenate([file_of, file_of[apart]]).tolist()
         starts = np.concatenate([begins, pairs.b_start[apart]])
         sizes = np.concatenate([ends - begins, (pairs.b_end - pairs.b_start)[apart]])
-        readers = {file: self._open(file).tokens.read for file in dict.fromkeys(files)}
-        pieces = [readers[file](start, size) for file, start, size in zip(files, starts.tolist(), sizes.tolist())]
+        opened = {file: self._open(file).tokens for file in dict.fromkeys(files)}
+        tokens = read_tokens([opened[file] for file in files], starts, sizes)
         place = np.cumsum(sizes) - sizes
         num = len(file_of)
         moved_a = place[:num] - begins
         moved_b = moved_a.copy()
         moved_b[apart] = place[num:] - pairs.b_start[apart]
-        return np.frombuffer(b"".join(pieces), self._id_type), Pairs(
+        return tokens, Pairs(
             pairs.a_start + moved_a,
             pairs.a_end + moved_a,
             pairs.b_start + moved_b,
@@ -176,5 +173,5 @@ class TokenSet(InstanceSet):
         vocab = load_vocab(self.folder / "vocab.txt")
         self._num_pieces = len(vocab)
         ids = VocabularyIds.of(vocab)
-        self._markers, self._id_type = ids.markers, choose_id_type(len(vocab))
+        self._markers = ids.markers
         return ids

@@ -3,7 +3,7 @@
 ``scripts/run_pretraining_*.sh`` and ``scripts/run_squad.sh`` only forward to
 ``python -m bert_tf.launch <recipe> <arguments>``. Nothing here imports TensorFlow, so a mistake is
 reported at once. The documented environment variables: DATA_DIR or
-BERT_PREP_WORKING_DIR, DATASET, INIT_CHECKPOINT, SQUAD_DIR, VOCAB_FILE, RESULTS_DIR, LAUNCHER, DEVICE,
+BERT_PREP_WORKING_DIR, DATASET, DATA_FORMAT, INIT_CHECKPOINT, SQUAD_DIR, VOCAB_FILE, RESULTS_DIR, LAUNCHER, DEVICE,
 MAX_EVAL_STEPS, CONTAINER_IMAGE, CONTAINER_MOUNTS, and the switches DRY_RUN, CONTINUE_WITH_CHANGES, PACKING,
-RECOMPUTE; ``run.sub``'s are in `run_sub`.
+RECOMPUTE, WHOLE_WORD_MASKING; ``run.sub``'s are in `run_sub`.
 """

@@ -18,7 +18,7 @@ from bert_tf.launch import launchers
 from bert_tf.launch.container import CHECKOUT, rank_python, uses_container
 
 # Variables that are on or off.
-SWITCHES = ("CONTINUE_WITH_CHANGES", "DRY_RUN", "PACKING", "RECOMPUTE")
+SWITCHES = ("CONTINUE_WITH_CHANGES", "DRY_RUN", "PACKING", "RECOMPUTE", "WHOLE_WORD_MASKING")
 _FOR_REPORTS = ("jinja2", "numpy", "plotly")
 # More ranks than this on one machine are a mistyped number, unless it has as many cores.
 _MAX_RANKS_PER_MACHINE = 64

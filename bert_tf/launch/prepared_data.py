@@ -1,4 +1,4 @@
-"""Finds the prepared records of a pre-training phase by the manifests that bertPrep writes."""
+"""Finds the prepared data of the pre-training phases, records or token files, by the manifests that bertPrep writes."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ from bert_tf.base.errors import UserError
 from bert_tf.base.files import read_json_object
 
 Lengths = tuple[int, int]  # max_seq_length, max_predictions_per_seq
+# What DATA_FORMAT may be -> the folder below the working directory, and the ending of the shards.
+FORMATS = {"records": ("tfrecord", ".tfrecord"), "tokens": ("tokens", ".tokens")}
 
 
 @dataclasses.dataclass(frozen=True)
 class Prepared:
-    """A folder ``tfrecord/<parameters>/<dataset>`` whose records are complete."""
+    """A folder ``tfrecord/<parameters>/<dataset>`` or ``tokens/...`` whose shards are complete."""
 
     folder: Path
     dataset: str
-    lengths: Lengths
+    data_format: str  # one of FORMATS
+    lengths: Lengths | None  # None: token files, which serve all lengths
     vocabulary: str  # sha256 of vocab.txt and casing; equal for both phases of a run
 
     @property
@@ -31,34 +34,49 @@ class Prepared:
 
     @property
     def has_test(self) -> bool:
-        return any(self.test.glob("*.tfrecord"))
+        return any(self.test.glob(f"*{FORMATS[self.data_format][1]}"))
+
+    @property
+    def kind(self) -> tuple[str, str, str]:
+        """What all phases of a run must have in common."""
+        return self.dataset, self.vocabulary, self.data_format
 
 
 def find_prepared(data_dir: Path) -> tuple[list[Prepared], list[Path]]:
     """All complete datasets below `data_dir`, and the folders that have no manifest (yet)."""
     complete: list[Prepared] = []
     unfinished: list[Path] = []
-    for folder in sorted((data_dir / "tfrecord").glob("*/*")):
-        if not (folder / "training").is_dir():
-            continue
-        try:
-            manifest = read_json_object(folder / "manifest.json", "")
-            arguments = manifest["arguments"]
-            lengths = (int(arguments["max_seq_length"]), int(arguments["max_predictions_per_seq"]))
-            vocabulary = f"{manifest['vocab']['sha256']} {arguments['do_lower_case']}"
-        except (UserError, KeyError, TypeError, ValueError):
-            unfinished.append(folder)
-            continue
-        complete.append(Prepared(folder, folder.name, lengths, vocabulary))
+    for data_format, (root, _) in FORMATS.items():
+        for folder in sorted((data_dir / root).glob("*/*")):
+            if not (folder / "training").is_dir():
+                continue
+            try:
+                manifest = read_json_object(folder / "manifest.json", "")
+                arguments = manifest["arguments"]
+                lengths = None
+                if data_format == "records":
+                    lengths = int(arguments["max_seq_length"]), int(arguments["max_predictions_per_seq"])
+                vocabulary = f"{manifest['vocab']['sha256']} {arguments['do_lower_case']}"
+            except (UserError, KeyError, TypeError, ValueError):
+                unfinished.append(folder)
+                continue
+            complete.append(Prepared(folder, folder.name, data_format, lengths, vocabulary))
     return complete, unfinished
 
 
-def choose_prepared(data_dir: Path, dataset: str | None, phases: Sequence[Lengths]) -> list[Prepared]:
-    """The records for each of `phases`: of `dataset`, or of the only dataset that has them all.
+def choose_prepared(
+    data_dir: Path, dataset: str | None, phases: Sequence[Lengths], data_format: str | None = None
+) -> list[Prepared]:
+    """The data for each of `phases`: of `dataset`, or of the only dataset that is prepared for them all.
+
+    Args:
+      data_format: one of FORMATS; None: that in which the data are.
 
     Raises:
       UserError: there is none, or more than one; says what was found.
     """
+    if data_format not in (None, *FORMATS):
+        raise UserError(f"DATA_FORMAT={data_format}: must be {' or '.join(FORMATS)}")
     complete, unfinished = find_prepared(data_dir)
     choices: list[list[Prepared]] = [[]]
     for lengths in phases:
@@ -66,10 +84,13 @@ def choose_prepared(data_dir: Path, dataset: str | None, phases: Sequence[Length
             [*chosen, candidate]
             for chosen in choices
             for candidate in complete
-            if candidate.lengths == lengths
+            if candidate.lengths in (None, lengths)
             and (dataset is None or candidate.dataset.lower() == dataset.lower())
-            and all((candidate.dataset, candidate.vocabulary) == (other.dataset, other.vocabulary) for other in chosen)
+            and data_format in (None, candidate.data_format)
+            and all(candidate.kind == other.kind for other in chosen)
         ]
+    # Token files come once for all phases; records once for each.
+    choices = [chosen for chosen in choices if chosen[0].data_format == "records" or len(set(chosen)) == 1]
     if len(choices) == 1:
         return choices[0]
     wanted = " and ".join(f"max_seq_length {length} with max_predictions_per_seq {num}" for length, num in phases)
@@ -77,24 +98,31 @@ def choose_prepared(data_dir: Path, dataset: str | None, phases: Sequence[Length
     if not choices:
         whose = f"DATASET={dataset}" if dataset else "no dataset"
         raise UserError(
-            f"{whose} {'is not' if dataset else 'is'} prepared for {wanted} with one vocabulary; {found}; "
-            "make them with data/bertPrep.py --action create_tfrecord_files, or set DATA_DIR to the "
-            "working directory that holds them"
+            f"{whose} {'is not' if dataset else 'is'} prepared for {wanted} with one vocabulary"
+            f"{f' as {data_format}' if data_format else ''}; {found}; "
+            "make them with data/bertPrep.py --action create_token_files (or create_tfrecord_files), or set DATA_DIR "
+            "to the working directory that holds them"
         )
     names = sorted({chosen[0].dataset for chosen in choices})
     if len(names) > 1:
         raise UserError(f"{' and '.join(names)} are prepared for {wanted}; choose one by DATASET=<name>; {found}")
+    formats = sorted({chosen[0].data_format for chosen in choices})
+    if len(formats) > 1:
+        ways = " or ".join(f"DATA_FORMAT={name}" for name in formats)
+        raise UserError(f"{names[0]} is prepared for {wanted} as {' and as '.join(formats)}; choose {ways}; {found}")
     raise UserError(
         f"{names[0]} is prepared more than once for {wanted}; move the folders that are not wanted out "
-        f"of {data_dir / 'tfrecord'}; {found}"
+        f"of {data_dir}; {found}"
     )
 
 
 def _listing(data_dir: Path, complete: Sequence[Prepared], unfinished: Sequence[Path]) -> str:
-    root = data_dir / "tfrecord"
-    lines = [f"{item.folder.relative_to(root)} ({item.lengths[0]}/{item.lengths[1]})" for item in complete]
+    lines = [
+        f"{item.folder.relative_to(data_dir)} ({'/'.join(map(str, item.lengths)) if item.lengths else 'all lengths'})"
+        for item in complete
+    ]
     lines += [
-        f"{folder.relative_to(root)} (no manifest.json: unfinished, or not made by bertPrep.py)"
+        f"{folder.relative_to(data_dir)} (no manifest.json: unfinished, or not made by bertPrep.py)"
         for folder in unfinished
     ]
-    return f"found below {root}: {', '.join(lines) if lines else 'nothing'}"
+    return f"found below {data_dir}: {', '.join(lines) if lines else 'nothing'}"

@@ -28,7 +28,7 @@ from bert_tf.memory.plan import AUTO, check_unpacked
 from bert_tf.run.run_folder import CONFIG, describe_differences, write_whole
 
 # Switches that are passed on as flags of run_pretraining.py.
-EXTRAS = ("CONTINUE_WITH_CHANGES", "PACKING", "RECOMPUTE")
+EXTRAS = ("CONTINUE_WITH_CHANGES", "PACKING", "RECOMPUTE", "WHOLE_WORD_MASKING")
 # The largest ever published is 90,112; a number beyond this is mistyped.
 MAX_GLOBAL_BATCH_SIZE = 1_000_000
 PLAN, WAY_OUT = "plan.json", "set RESULTS_DIR to another folder"
@@ -141,7 +141,7 @@ class Recipe:
     def _prepare(
         self, wanted: Sequence[Phase], environment: LaunchEnvironment, folder: Path
     ) -> tuple[list[Prepared], str, dict[str, Any]]:
-        """The records of the `wanted` phases, the launcher, and what must not change while they run.
+        """The data of the `wanted` phases, the launcher, and what must not change while they run.
 
         Raises:
           UserError: something is missing, or the run in `folder` was started with other values.
@@ -150,9 +150,11 @@ class Recipe:
             environment.data_dir,
             environment.environ.get("DATASET") or None,
             [(phase.max_seq_length, phase.max_predictions_per_seq) for phase in wanted],
+            environment.environ.get("DATA_FORMAT") or None,
         )
         launcher = launchers.choose_launcher(self.values["num_gpus"], environment.environ)
-        show([f"dataset = {data[0].dataset}", f"launcher = {launcher}"])
+        data_format = data[0].data_format
+        show([f"dataset = {data[0].dataset}", f"data_format = {data_format}", f"launcher = {launcher}"])
         if not all(records.has_test for records in data):
             show(["evaluation = none, because the dataset has no test split"])
         if environment.init_checkpoint:
@@ -162,6 +164,8 @@ class Recipe:
             "dataset": data[0].dataset,
             "init_checkpoint": environment.init_checkpoint,
             "packing": environment.is_set("PACKING") or None,
+            # None, because the plans of earlier versions do not name it.
+            "data_format": data_format if data_format != "records" else None,
         }
         unbegun = [phase for phase in self.phases if not (folder / phase.name / CONFIG).exists()]
         if not environment.may_change and len(unbegun) < len(self.phases):

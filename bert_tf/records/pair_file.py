@@ -40,6 +40,12 @@ def pairs_path(tokens: Path, max_seq_length: int) -> Path:
     return tokens.with_name(f"{tokens.name}.{max_seq_length}{PAIRS_SUFFIX}")
 
 
+def pair_lengths(folder: Path) -> dict[int, int]:
+    """Of which sequence lengths there are pairs in the splits below `folder`, and in how many files."""
+    names = [path.name.removesuffix(PAIRS_SUFFIX) for path in folder.glob(f"*/*.tokens.*{PAIRS_SUFFIX}")]
+    return dict(sorted(Counter(int(name.rsplit(".", 1)[1]) for name in names).items()))
+
+
 class PairFile:
     """The pairs beside a token file, read piece by piece.
 
@@ -160,12 +166,15 @@ def make_pairs(path: str | Path, settings: PairSettings) -> dict[str, int]:
 def find_pair_settings(paths: Sequence[Path], max_seq_length: int) -> tuple[PairSettings | None, list[Path]]:
     """The settings of the pairs beside these token files, and the files that have none yet.
 
-    Raises: UserError where the pairs of two files were drawn differently.
+    Raises: UserError where the pairs of two files were drawn differently, or the files are of both splits.
     """
     common: tuple[PairSettings, Path] | None = None
-    missing = []
+    missing, splits = [], set()
     for path in paths:
         tokens = TokenFile(path)
+        splits.add(tokens.shard.split)
+        if len(splits) > 1:
+            raise UserError(f"{paths[0]} is of another split than {path}; name the token files of one split")
         pairs = open_pairs(tokens, max_seq_length)
         if pairs is None:
             missing.append(path)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import weakref
+from collections.abc import Sequence
 from pathlib import Path
 
 from bert_tf.base.errors import UserError
@@ -23,7 +24,7 @@ class RawFile:
         self.path = path
         descriptor = os.open(path, os.O_RDONLY)
         self.close = weakref.finalize(self, os.close, descriptor)
-        self._descriptor = descriptor
+        self.descriptor = descriptor
         status = os.fstat(descriptor)
         self.size, self.modified_ns = status.st_size, status.st_mtime_ns
 
@@ -33,9 +34,9 @@ class RawFile:
         Raises: UserError where the file cannot be read.
         """
         try:
-            data = os.pread(self._descriptor, size, offset)
+            data = os.pread(self.descriptor, size, offset)
             # A network file system may return fewer bytes than requested.
-            while len(data) < size and (more := os.pread(self._descriptor, size - len(data), offset + len(data))):
+            while len(data) < size and (more := os.pread(self.descriptor, size - len(data), offset + len(data))):
                 data += more
         except OSError as error:
             raise UserError(
@@ -43,6 +44,21 @@ class RawFile:
                 "file system that it lies on, and start again"
             ) from error
         return data
+
+
+def read_pieces(files: Sequence[RawFile], offsets: Sequence[int], sizes: Sequence[int]) -> bytes:
+    """Thousands of small pieces, one after the other: `sizes[i]` bytes of `files[i]` from `offsets[i]` on.
+
+    Raises: UserError as `RawFile.read` does.
+    """
+    try:
+        data = b"".join(map(os.pread, [file.descriptor for file in files], sizes, offsets))
+    except OSError:
+        data = b""
+    if len(data) == sum(sizes):
+        return data
+    # With an error that names file and byte, and pieces that a network file system gives in parts.
+    return b"".join(file.read(offset, size) for file, offset, size in zip(files, offsets, sizes))
 
 
 class RawBytes:

@@ -20,7 +20,7 @@ import numpy as np
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import atomic_file
-from bert_tf.records.raw_file import RawFile
+from bert_tf.records.raw_file import RawFile, read_pieces
 
 TOKENS_SUFFIX = ".tokens"
 SPLITS = ("training", "test")
@@ -68,13 +68,13 @@ def write_tokens(path: Path, text: TokenizedText, shard: Shard, vocab_size: int)
     """
     if len(text.token_ids) > _MOST_TOKENS:
         raise UserError(f"{path} would hold {len(text.token_ids):,} tokens, at most {_MOST_TOKENS:,}: make more shards")
-    ids = text.token_ids.astype(choose_id_type(vocab_size), copy=False)
+    kind = choose_id_type(vocab_size)
     sizes = (len(text.token_ids), text.num_sentences, text.num_documents)
     parts = (
-        _HEADER.pack(_MAGIC, ids.itemsize, *shard, vocab_size, *sizes),
-        ids.data.cast("B"),
-        text.sentence_starts.astype("<u4", copy=False).data.cast("B"),
-        text.document_starts.astype("<u4", copy=False).data.cast("B"),
+        _HEADER.pack(_MAGIC, kind.itemsize, *shard, vocab_size, *sizes),
+        np.ascontiguousarray(text.token_ids, kind).data.cast("B"),
+        np.ascontiguousarray(text.sentence_starts, "<u4").data.cast("B"),
+        np.ascontiguousarray(text.document_starts, "<u4").data.cast("B"),
     )
     digest = hashlib.sha256()
     with atomic_file(path) as file:
@@ -107,6 +107,7 @@ class TokenFile:
     Attributes:
       path, shard, vocab_size, num_tokens, num_sentences, num_documents.
       id_type: of the ids.
+      raw: its bytes.
       modified_ns: when it was written last.
       checksum: of the whole content.
 
@@ -116,11 +117,11 @@ class TokenFile:
     def __init__(self, path: str | Path):
         self.path = Path(path)
         try:
-            self._file = RawFile(self.path)
+            self.raw = RawFile(self.path)
         except OSError as error:
             raise UserError(f"token file {path} cannot be read ({error.strerror}); {WAY_OUT}") from error
-        self.modified_ns, self.num_bytes = self._file.modified_ns, self._file.size
-        header = self._file.read(0, _HEADER.size).ljust(_HEADER.size, b"\0")
+        self.modified_ns, self.num_bytes = self.raw.modified_ns, self.raw.size
+        header = self.raw.read(0, _HEADER.size).ljust(_HEADER.size, b"\0")
         magic, id_bytes, split, number, self.vocab_size, *sizes = _HEADER.unpack(header)
         if magic != _MAGIC:
             raise UserError(f"{path} is not a token file of data/bertPrep.py --action create_token_files")
@@ -137,19 +138,19 @@ class TokenFile:
                 f"token file {path} has {self.num_bytes:,} bytes where its header wants {expected:,}: it was cut short "
                 f"or damaged; {WAY_OUT}"
             )
-        self.checksum = int.from_bytes(self._file.read(expected - _CHECKSUM_BYTES, _CHECKSUM_BYTES), "little")
+        self.checksum = int.from_bytes(self.raw.read(expected - _CHECKSUM_BYTES, _CHECKSUM_BYTES), "little")
 
     def close(self) -> None:
-        self._file.close()
+        self.raw.close()
 
     def verify(self) -> None:
         """Compares every block with its checksum. Raises: UserError that names the first damaged block."""
-        checksums = self._file.read(self._body_bytes, self.num_bytes - self._body_bytes - _CHECKSUM_BYTES)
+        checksums = self.raw.read(self._body_bytes, self.num_bytes - self._body_bytes - _CHECKSUM_BYTES)
         if google_crc32c.value(checksums) != self.checksum:
             raise UserError(f"token file {self.path}: its checksums are damaged; {WAY_OUT}")
         for number, expected in enumerate(np.frombuffer(checksums, "<u4").tolist()):
             first = number * _BLOCK_BYTES
-            block = self._file.read(first, min(_BLOCK_BYTES, self._body_bytes - first))
+            block = self.raw.read(first, min(_BLOCK_BYTES, self._body_bytes - first))
             if google_crc32c.value(block) != expected:
                 raise UserError(
                     f"token file {self.path}: block {number} (bytes {first:,} to {first + len(block) - 1:,}) is "
@@ -160,19 +161,24 @@ class TokenFile:
         """All of it, verified."""
         self.verify()
         return TokenizedText(
-            np.frombuffer(self._file.read(_HEADER.size, self._sentences_at - _HEADER.size), self.id_type),
-            np.frombuffer(self._file.read(self._sentences_at, 4 * (self.num_sentences + 1)), "<u4"),
-            np.frombuffer(self._file.read(self._documents_at, 4 * (self.num_documents + 1)), "<u4"),
+            np.frombuffer(self.raw.read(_HEADER.size, self._sentences_at - _HEADER.size), self.id_type),
+            np.frombuffer(self.raw.read(self._sentences_at, 4 * (self.num_sentences + 1)), "<u4"),
+            np.frombuffer(self.raw.read(self._documents_at, 4 * (self.num_documents + 1)), "<u4"),
         )
 
     def boundaries(self) -> TokenizedText:
         """As `text`, but without the ids (an empty array), which drawing pairs does not need."""
         self.verify()
-        starts = np.frombuffer(self._file.read(self._sentences_at, 4 * (self.num_sentences + 1)), "<u4")
-        documents = np.frombuffer(self._file.read(self._documents_at, 4 * (self.num_documents + 1)), "<u4")
+        starts = np.frombuffer(self.raw.read(self._sentences_at, 4 * (self.num_sentences + 1)), "<u4")
+        documents = np.frombuffer(self.raw.read(self._documents_at, 4 * (self.num_documents + 1)), "<u4")
         return TokenizedText(np.zeros(0, self.id_type), starts, documents)
 
-    def read(self, start: int, count: int) -> bytes:
-        """The ids of tokens [start, start + count), of `id_type`, not verified."""
-        size = self.id_type.itemsize
-        return self._file.read(_HEADER.size + size * start, size * count)
+
+def read_tokens(files: Sequence[TokenFile], starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """The ids of many ranges of tokens, one after the other, not verified: `counts[i]` of `files[i]` from `starts[i]`.
+
+    All files must have the same type of ids.
+    """
+    kind = files[0].id_type
+    offsets, sizes = (_HEADER.size + kind.itemsize * starts).tolist(), (kind.itemsize * counts).tolist()
+    return np.frombuffer(read_pieces([file.raw for file in files], offsets, sizes), kind)

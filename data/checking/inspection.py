@@ -18,10 +18,11 @@ from bert_tf.base.errors import UserError
 from bert_tf.base.files import sha256_of_file
 from bert_tf.base.progress import Progress
 from bert_tf.batches.masking import VocabularyIds
+from bert_tf.records.pair_file import pair_lengths
 from bert_tf.text.tokenizer import Tokenizer, open_tokenizer
 from data.checking import headings, instance_sample, near_duplicates, vocabulary_fit
 from data.checking.near_duplicates import Sketches
-from data.checking.prepared import Prepared, command, find_prepared
+from data.checking.prepared import WITH_VOCABULARY, Prepared, command, find_prepared
 from data.instances.vocabulary import vocab_copy
 from data.layout import Layout, workers_of
 from data.running.workers import Workers
@@ -127,21 +128,37 @@ def _inspect_documents(sharded: Prepared, workers: Workers) -> Iterator[str]:
             )
 
 
-def _inspect_records(made: Prepared, tokenizer: Tokenizer) -> Iterator[str]:
-    """Prints settings, some instances and shares; yields warnings."""
+def _inspect_made(made: Prepared, tokenizer: Tokenizer) -> Iterator[str]:
+    """Prints settings, and what `_inspect_sample` prints, for token files of each length; yields warnings."""
     assert made.manifest
-    arguments, vocab = made.manifest.arguments, made.vocab
-    print(f"\nRecords below {made.folder}")
+    arguments, vocab, training = made.manifest.arguments, made.vocab, made.manifest.shards["training"]
+    is_records = made.stage == "create_tfrecord_files"
+    print(f"\n{'Records' if is_records else 'Token files'} below {made.folder}")
     print("  " + ", ".join(f"{name} {value}" for name, value in arguments.items()))
+    unit = "instances" if is_records else "tokens"
     print(
         f"  vocabulary of {vocab.size:,} pieces, sha256 {vocab.sha256[:12]}...; "
         + ", ".join(
-            f"{len(entries):,} {split} shards with {sum(e.counts['num_instances'] for e in entries):,} instances"
+            f"{len(entries):,} {split} shards with {sum(e.counts[f'num_{unit}'] for e in entries):,} {unit}"
             for split, entries in made.manifest.shards.items()
         ),
         flush=True,
     )
-    sample = instance_sample.read_sample(made.folder, made.manifest.shards["training"])
+    if is_records:
+        sample = instance_sample.read_sample(made.folder, training)
+        yield from _inspect_sample(sample, arguments["max_seq_length"], tokenizer)
+        return
+    lengths = pair_lengths(made.folder)
+    if not lengths:
+        print(f"  no pairs yet: {command('create_pairs', made.dataset, max_seq_length=128)} makes instances to look at")
+    for length in lengths:
+        sample = instance_sample.read_token_sample(made.folder / "training", length)
+        print(f"\n  Length {length}, masked as training does by default:")
+        yield from _inspect_sample(sample, length, tokenizer)
+
+
+def _inspect_sample(sample: instance_sample.Sample, max_seq_length: int, tokenizer: Tokenizer) -> Iterator[str]:
+    """Prints some instances and shares; yields warnings."""
     num = sample.instances.num_instances
     labels = sample.instances.next_sentence_labels
     # One of each label, and one from the middle.
@@ -155,28 +172,28 @@ def _inspect_records(made: Prepared, tokenizer: Tokenizer) -> Iterator[str]:
     for line in instance_sample.describe_shares(shares):
         print(f"    {line}")
     print("    tokens, share of the instances")
-    for line in instance_sample.length_histogram(shares.lengths, arguments["max_seq_length"]):
+    for line in instance_sample.length_histogram(shares.lengths, max_seq_length):
         print(f"    {line}", flush=True)
-    for warning in instance_sample.judge(shares, arguments):
-        yield f"max_seq_length {arguments['max_seq_length']}: {warning}"
+    for warning in instance_sample.judge(shares, max_seq_length):
+        yield f"max_seq_length {max_seq_length}: {warning}"
 
 
 def _tokenizers(made: Sequence[Prepared], found: Sequence[Prepared], options: argparse.Namespace) -> list[Tokenizer]:
-    """Tokenizers of the records' vocabularies; without records, of --vocab_file; else of those made by create_vocab."""
+    """Of the vocabularies of `made`; without any, of --vocab_file; else of those made by create_vocab."""
     if made:
         different = {(p.vocab.sha256, p.header.arguments["do_lower_case"]): p for p in made}
-        return list(map(_tokenizer_of_records, different.values()))
+        return list(map(_tokenizer_of, different.values()))
     if options.vocab_file:
         return [open_tokenizer(options.vocab_file, bool(options.do_lower_case))]
     vocabs = [p for p in found if p.stage == "create_vocab" and p.manifest]
     return [open_tokenizer(p.folder / p.entries[0].file, p.header.arguments["do_lower_case"]) for p in vocabs]
 
 
-def _tokenizer_of_records(made: Prepared) -> Tokenizer:
+def _tokenizer_of(made: Prepared) -> Tokenizer:
     path = vocab_copy(made.folder)
     if not path.is_file() or sha256_of_file(path) != made.vocab.sha256:
         way_out = command("verify", made.dataset, repair=True)
-        raise UserError(f"{path} is not the vocabulary that the records were made with: run {way_out}")
+        raise UserError(f"{path} is not the vocabulary that the files beside it were made with: run {way_out}")
     return open_tokenizer(path, made.header.arguments["do_lower_case"])
 
 
@@ -184,17 +201,20 @@ def run_inspect(options: argparse.Namespace, layout: Layout) -> None:
     """Prints instances, text and documents of one dataset, and warnings about them.
 
     Raises:
-      UserError: the dataset has neither sharded text nor records, or they are damaged.
+      UserError: the dataset has neither sharded text, token files nor records, or they are damaged.
     """
     found = find_prepared(layout, options.dataset, options.vocab_file)
     sharded = [p for p in found if p.stage == "sharding" and p.manifest]
-    made = [p for p in found if p.stage == "create_tfrecord_files" and p.manifest]
+    made = [p for p in found if p.stage in WITH_VOCABULARY and p.manifest]
     wrong = [p.fault for p in found if p.fault]
     if not sharded and not made:
-        reason = "; ".join(wrong) or f"neither sharded text nor records of {options.dataset} are below {layout.root}"
+        reason = (
+            "; ".join(wrong)
+            or f"neither sharded text, token files nor records of {options.dataset} are below {layout.root}"
+        )
         raise UserError(f"{reason}: " + command("status", options.dataset) + " says what to type first")
-    for records in made:
-        wrong += _inspect_records(records, _tokenizer_of_records(records))
+    for of_stage in made:
+        wrong += _inspect_made(of_stage, _tokenizer_of(of_stage))
     tokenizers = _tokenizers(made, found, options)
     if sharded:
         assert sharded[0].manifest
@@ -206,7 +226,11 @@ def run_inspect(options: argparse.Namespace, layout: Layout) -> None:
     print()
     for what in wrong:
         print(f"looks wrong: {what}")
-    for missing, is_missing in (("sharded text", not sharded), ("vocabulary", not tokenizers), ("records", not made)):
+    for missing, is_missing in (
+        ("sharded text", not sharded),
+        ("vocabulary", not tokenizers),
+        ("token files or records", not made),
+    ):
         if is_missing:
             print(f"not looked at, because not there or damaged: {missing}")
     if not wrong:

@@ -6,13 +6,14 @@ import functools
 import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from bert_tf.batches.masking import VocabularyIds
+from bert_tf.batches.masking import MaskingRules, VocabularyIds
+from bert_tf.batches.token_set import TokenSet
 from bert_tf.records.example_proto import ExampleReader
-from bert_tf.records.reader import RecordFile, describe
+from bert_tf.records.reader import RecordFile
 from bert_tf.records.schema import InstanceArrays
 from data.running.entries import FileEntry
 
@@ -68,18 +69,32 @@ def read_sample(folder: Path, entries: Sequence[FileEntry]) -> Sample:
         here = wanted[(wanted >= first) & (wanted < ends[number])] - first
         if not len(here):
             continue
-        file_is_masked = describe(folder / entry.file).max_predictions_per_seq > 0
         with RecordFile(folder / entry.file) as file:
             for record in here.tolist():
                 features = ExampleReader(file.read(record))
                 for name, column in columns.items():
-                    # Unmasked records (dynamic masking) hold no masks.
-                    has_it = file_is_masked or not name.startswith("masked_lm_")
-                    column.append(features[name].astype(np.int32) if has_it else np.zeros(0, np.int32))
+                    column.append(features[name].astype(np.int32))
                 places.append((entry.file, record))
     arrays = {name: np.stack(column) for name, column in columns.items()}
     arrays["next_sentence_labels"] = arrays["next_sentence_labels"][:, 0]
     return Sample(InstanceArrays(**arrays), places, num_total)
+
+
+def read_token_sample(folder: Path, max_seq_length: int) -> Sample:
+    """As `read_sample`, of the token files in `folder`: the first copy, masked as training does by default.
+
+    Raises: UserError where a file is damaged.
+    """
+    default = MaskingRules()
+    most = max(1, round(default.masked_lm_prob * max_seq_length))
+    files = TokenSet(str(folder), "input_files", max_seq_length, MaskingRules(max_predictions_per_seq=most))
+    num_total = files.num_instances
+    wanted = np.unique(np.linspace(0, num_total - 1, min(num_total, SAMPLE_INSTANCES)).astype(int))
+    ranges = [of_one for number in wanted.tolist() for of_one in files.ranges_in_file_order(number, 1)]
+    features = files.features(ranges, files.random_seed)
+    features["next_sentence_labels"] = features["next_sentence_labels"][:, 0]
+    places = [(f"{folder.name}/{files.files[part.file].name}", part.first) for part in ranges]
+    return Sample(InstanceArrays(**features), places, num_total)
 
 
 def original_ids(instances: InstanceArrays) -> np.ndarray:
@@ -118,7 +133,7 @@ def _differs(share: float, expected: float, num: int) -> bool:
     return abs(share - expected) > _TOLERANCE + 4 * (expected * (1 - expected) / max(num, 1)) ** 0.5
 
 
-def judge(shares: Shares, arguments: dict[str, Any]) -> Iterator[str]:
+def judge(shares: Shares, max_seq_length: int) -> Iterator[str]:
     """Warnings: what looks wrong, and what to do."""
     if shares.num_outside:
         yield (
@@ -149,7 +164,7 @@ def judge(shares: Shares, arguments: dict[str, Any]) -> Iterator[str]:
     if shares.padding > _MUCH_PADDING:
         yield (
             f"{shares.padding:.0%} of the positions are padding: documents are short for --max_seq_length "
-            f"{arguments['max_seq_length']}; 95 % of the instances fit {int(np.percentile(shares.lengths, 95))}"
+            f"{max_seq_length}; 95 % of the instances fit {int(np.percentile(shares.lengths, 95))}"
         )
     if shares.unknown > _MANY_UNKNOWN:
         yield (

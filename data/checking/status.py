@@ -6,12 +6,11 @@ import argparse
 import os
 import textwrap
 import time
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from bert_tf.records.pair_file import PAIRS_SUFFIX
+from bert_tf.records.pair_file import pair_lengths
 from data import stages
 from data.checking.prepared import CORPUS_STAGES, Prepared, command, command_again, find_prepared
 from data.corpora import registry
@@ -82,9 +81,7 @@ def _main_counts(prepared: Prepared) -> dict[str, Any]:
 
 def _pairs_in_words(prepared: Prepared) -> str:
     """Of which lengths the token files have pairs."""
-    names = [path.name for path in prepared.folder.glob(f"*/*{PAIRS_SUFFIX}")]
-    of_length = Counter(int(name.removesuffix(PAIRS_SUFFIX).rsplit(".", 1)[1]) for name in names)
-    num_files = len(prepared.entries)
+    of_length, num_files = pair_lengths(prepared.folder), len(prepared.entries)
     lengths = [
         f"{length}" + (f" ({num:,} of {num_files:,} files)" if num < num_files else "")
         for length, num in sorted(of_length.items())

@@ -115,11 +115,7 @@ def _sharded(options: argparse.Namespace, layout: Layout) -> _Source:
 
 
 def _make_all(
-    stage: Stage,
-    source: _Source,
-    suffix: str,
-    make: Callable[[_ShardTask], FileEntry],
-    others: tuple[Workers, str],
+    stage: Stage, source: _Source, suffix: str, make: Callable[[_ShardTask], FileEntry], others: tuple[Workers, str]
 ) -> dict[str, list[FileEntry]]:
     """Makes a file with `suffix` of each file of `source`; `others`: the workers, and what is made, in words."""
     workers, description = others
