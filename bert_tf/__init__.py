@@ -5,7 +5,7 @@ The packages stand in the order in which the data flows; each imports only from 
     base         errors, signals, whole-or-not-at-all files, progress: what has no domain
     config       Google's bert_config.json and the flags -> checked, frozen settings
     text         text -> ids of a vocabulary, exactly by Google's rules
-    records      ids -> instances on disk (TFRecord) and back
+    records      ids -> instances on disk (token files, TFRecords) and back
     batches      (shards, seed, epoch) -> masked, packed batches [A, B, ...]
     model        batches -> sums of losses
     optimizer    gradients -> weights
@@ -18,7 +18,7 @@ The packages stand in the order in which the data flows; each imports only from 
     tasks        questions and sentences -> rows; logits -> answers and scores
     launch       positional arguments -> a checked plan and running ranks
 
-`data/` prepares the records and uses base, text, records and batches.masking.
+`data/` prepares token files and records with base, text, records and parts of batches.
 """
 
 from __future__ import annotations

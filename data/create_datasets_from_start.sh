@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the stages of bertPrep.py in order, from the raw text to the records of both phases.
+# Runs the stages of bertPrep.py in order, from the raw text to the data of both phases.
 #
 #   bash data/create_datasets_from_start.sh [wiki_only|wiki_books|sample]
 #
@@ -11,7 +11,9 @@
 #   N_PROCESSES   worker processes; default: all cores
 #   DASK_SCHEDULER  address or file of a Dask scheduler, whose workers are used instead
 #   SHARDS        further arguments of the sharding, such as "--n_training_shards 64 --n_test_shards 8"
-#   DUPE_FACTOR   how often each document is masked; default 5
+#   DATA_FORMAT   records (default): TFRecords of both lengths, as the published recipe; tokens: token files, which
+#                 take a thirtieth of the disk (docs/preparing_data.md)
+#   DUPE_FACTOR   passes over the text, each with pairs of its own; default 5
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
@@ -26,6 +28,8 @@ prep() {
     ${N_PROCESSES:+--n_processes "$N_PROCESSES"} ${DASK_SCHEDULER:+--dask_scheduler "$DASK_SCHEDULER"} "${@:3}"
 }
 
+data_format=${DATA_FORMAT:-records}
+[[ "$data_format" == records || "$data_format" == tokens ]] || fail "DATA_FORMAT=$data_format: must be records or tokens"
 (($# <= 1)) || fail "one argument at most: wiki_only, wiki_books or sample"
 corpora=${1:-wiki_only}
 vocab_file=${VOCAB_FILE:-}
@@ -63,10 +67,14 @@ if [[ -z "$vocab_file" ]]; then
   vocab_file="$BERT_PREP_WORKING_DIR/vocab/$dataset/vocab.txt"
   prep create_vocab "$dataset" --vocab_size "$vocab_size" --vocab_file "$vocab_file"
 fi
+[[ "$data_format" == records ]] || prep create_token_files "$dataset" --vocab_file "$vocab_file"
 for lengths in "128 20" "512 80"; do
   read -r max_seq_length max_predictions_per_seq <<<"$lengths"
-  prep create_tfrecord_files "$dataset" --max_seq_length "$max_seq_length" \
-    --max_predictions_per_seq "$max_predictions_per_seq" --vocab_file "$vocab_file" \
+  stage=(create_tfrecord_files --max_predictions_per_seq "$max_predictions_per_seq" --vocab_file "$vocab_file")
+  [[ "$data_format" == records ]] || stage=(create_pairs)
+  prep "${stage[0]}" "$dataset" --max_seq_length "$max_seq_length" "${stage[@]:1}" \
     ${DUPE_FACTOR:+--dupe_factor "$DUPE_FACTOR"}
 done
-echo "The records are below $BERT_PREP_WORKING_DIR/tfrecord"
+folder=tfrecord
+[[ "$data_format" == records ]] || folder=tokens
+echo "The data are below $BERT_PREP_WORKING_DIR/$folder"
