@@ -3,6 +3,8 @@
 - Instances, from sharded text to TFRecords: against tf-models-official's create_pretraining_data.py on
   the same text, in a new process each time, so that no cache is warm; imports are not counted.
   Lengths 128 and 512, dupe_factor 5, and other settings of ours.
+- Text to what both phases can train from: token files with five passes of pairs of both lengths, against both runs of
+  create_pretraining_data.py.
 - Formatting a dump of Wikipedia (--dump): against wikiextractor, as whole commands, on unpacked XML.
 - Sharding: against copying the same bytes to the same disk, with fsync.
 - create_tfrecord_files: in one process and in two, on two cores.
@@ -39,10 +41,13 @@ from typing import Callable, NamedTuple
 CHECKOUT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(CHECKOUT))
 
-from bert_tf.base.files import sha256_of_file  # noqa: E402
 from bert_tf.base.progress import Progress  # noqa: E402
+from bert_tf.records.pair_file import make_pairs  # noqa: E402
+from bert_tf.records.pairs import PairSettings  # noqa: E402
+from bert_tf.records.token_file import Shard  # noqa: E402
 from bert_tf.run.run_folder import provenance  # noqa: E402
 from data.instances.pretraining_examples import ExampleSettings, make_shard  # noqa: E402
+from data.instances.tokens import TokenSettings, make_token_file  # noqa: E402
 from data.sharding.sentences import split_by_rules  # noqa: E402
 
 DUPE_FACTOR = 5
@@ -52,7 +57,6 @@ OTHER_SETTINGS = {
     "whole words": {"whole_word_masking": True},
     "up to 3 words": {"whole_word_masking": True, "max_ngram_size": 3},
     "case kept": {"do_lower_case": False},
-    "dynamic masks (one copy)": {"masking": "dynamic", "dupe_factor": 1},
 }
 PEER = """
 import json, random, resource, sys, time
@@ -88,19 +92,23 @@ Variant = Callable[[], Sample]
 def make_instances(text: str, output: str, settings: str) -> None:
     """Makes one shard as a process of create_tfrecord_files does, and measures itself."""
     wall, cpu = time.perf_counter(), time.process_time()
-    counts = make_shard(text, output, ExampleSettings(**json.loads(settings)), "training", 0)
-    sha256_of_file(Path(output))
+    made = make_shard(Path(text), Path(output), ExampleSettings(**json.loads(settings)), Shard(0, 0))
+    print_sample(wall, cpu, made.counts["num_instances"])
+
+
+def make_tokens_and_pairs(text: str, output: str, vocab_file: str) -> None:
+    """Makes a token file and its pairs of both lengths as bertPrep.py does, and measures itself."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    make_token_file(Path(text), Path(output), TokenSettings(vocab_file, True), Shard(0, 0))
+    pairs = [make_pairs(output, PairSettings(length, DUPE_FACTOR)) for length, _ in LENGTHS]
+    print_sample(wall, cpu, sum(counts["num_instances"] for counts in pairs))
+
+
+def print_sample(wall: float, cpu: float, num_instances: int) -> None:
+    """Prints what was used since the two times were taken, for `run`."""
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    print(
-        json.dumps(
-            {
-                "wall": wall,
-                "cpu": cpu,
-                "num": counts["num_instances"],
-                "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
-            }
-        )
-    )
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    print(json.dumps({"wall": wall, "cpu": cpu, "num": num_instances, "peak": peak}))
 
 
 def run(command: list[str], cores: list[int], **environment: str) -> Sample:
@@ -177,6 +185,8 @@ def instance_variants(args: argparse.Namespace, folder: Path) -> dict[tuple[str,
             variants[f"{length} / {predictions}", name] = lambda settings=settings: run(
                 [sys.executable, __file__, "instances", str(text), str(output), json.dumps(settings)], [args.core]
             )
+    tokens = [sys.executable, __file__, "tokens", str(text), str(folder / "x.tokens"), args.vocab_file]
+    variants["both", "this project, token files"] = lambda: run(tokens, [args.core])
     return variants
 
 
@@ -309,8 +319,12 @@ def print_instances(megabytes: float, found: dict[tuple[str, str], Sample]) -> N
         "\n## Instances, one core\n\n| length / predictions | | MB/s | times the peer's rate | "
         "MB/s of processor time | times the peer's | instances/s | peak MiB |\n|---|---|---|---|---|---|---|---|"
     )
+    peers = {lengths: sample for (lengths, name), sample in found.items() if name == "tf-models-official"}
+    if peers:
+        # Text to both lengths takes them both runs.
+        peers["both"] = Sample(*(sum(values) for values in zip(*peers.values())))
     for (lengths, name), sample in found.items():
-        peer = found.get((lengths, "tf-models-official"))
+        peer = peers.get(lengths)
         print(
             f"| {lengths} | {name} | {megabytes / sample.wall_secs:.2f} | {times(peer, sample, 'wall_secs')} | "
             f"{megabytes / sample.cpu_secs:.2f} | {times(peer, sample, 'cpu_secs')} | "
@@ -375,5 +389,7 @@ def main() -> None:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["instances"]:
         make_instances(*sys.argv[2:])
+    elif sys.argv[1:2] == ["tokens"]:
+        make_tokens_and_pairs(*sys.argv[2:])
     else:
         main()

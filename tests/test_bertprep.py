@@ -31,6 +31,7 @@ CHAIN = (
     ("text_formatting",),
     ("sharding", "--n_training_shards", "4", "--n_test_shards", "2"),
     ("create_vocab", "--vocab_size", "300"),
+    ("create_token_files",),
     ("create_tfrecord_files", "--max_seq_length", "32", "--max_predictions_per_seq", "5", "--dupe_factor", "2"),
 )
 WORDS = "the a river flows into sea from mountain and town where people live by trade".split()
@@ -320,7 +321,7 @@ def test_chinese_from_the_dump_to_sentences(tmp_path):
 def test_missing_inputs_say_what_to_do(tmp_path, action, dataset, message):
     with pytest.raises(UserError, match=message):
         options = _parsed(["--action", action, "--dataset", dataset])
-        getattr(stages, f"run_{action}")(options, stages.Layout(tmp_path))
+        stages.STAGES[action](options, stages.Layout(tmp_path))
 
 
 def test_errors_of_the_program_are_one_line(tmp_path):
@@ -388,7 +389,8 @@ if __name__ == "__main__":
     [
         (0, "data.corpora.custom.clean_batch", '"checkpoint"'),
         (1, "data.sharding.sharding._write_shard", '"finished"'),
-        (3, "data.stages._make_records", '"finished"'),
+        (3, "data.instances.stages._make_tokens", '"finished"'),
+        (4, "data.instances.stages._make_records", '"finished"'),
     ],
 )
 def test_killed_stage_goes_on_and_ends_with_the_same_bytes(prepared, tmp_path, number, target, mark):

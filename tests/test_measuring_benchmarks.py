@@ -137,4 +137,4 @@ def test_reading_records_gives_its_table(tmp_path):
         "--num_batches",
         2,
     )
-    assert text.count("\n| records | ") == 5 and text.count("\n| tokens | ") == 1
+    assert text.count("\n| records | ") == 6 and text.count("\n| tokens | ") == 1
