@@ -45,6 +45,8 @@ STAGES: dict[str, tuple[str, ...]] = {
     "text_formatting": (),
     "sharding": ("--n_training_shards", "20", "--n_test_shards", "4"),
     "create_vocab": ("--vocab_size", "3000"),
+    "create_token_files": (),
+    "create_pairs": ("--max_seq_length", "64"),
     "create_tfrecord_files": ("--max_seq_length", "64", "--max_predictions_per_seq", "10", "--dupe_factor", "2"),
     "verify": ("--repair",),
 }
@@ -101,8 +103,8 @@ def files_below(folder: Path) -> dict[str, str]:
 
 
 def damage(working_dir: Path, generator: random.Random) -> None:
-    """Flips one bit in each of some sharded text and record files."""
-    for pattern in ("sharded/*/*/*.txt", "tfrecord/*/*/*/*.tfrecord"):
+    """Flips one bit in each of some files of sharded text, tokens, pairs and records."""
+    for pattern in ("sharded/*/*/*.txt", "tokens/*/*/*/*.tokens", "tokens/*/*/*/*.pairs", "tfrecord/*/*/*/*.tfrecord"):
         for path in sorted(working_dir.glob(pattern))[:NUM_BROKEN]:
             flip_bit(path, generator)
 

@@ -20,7 +20,7 @@ import google_crc32c
 import numpy as np
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import atomic_file
+from bert_tf.base.files import TEMPORARY_SUFFIX, atomic_file
 from bert_tf.base.locks import FileLock, LockedError
 from bert_tf.base.progress import Progress
 from bert_tf.records.pairs import Draws, Pairs, PairSettings, shuffled_pairs, with_two_documents
@@ -212,6 +212,8 @@ def ensure_pairs(
         with _lock(files[0].parent, length):
             # Another process may have made some until it released the lock.
             settings, missing = find_pair_settings(files, length)
+            for left in files[0].parent.glob(f"*.{length}{PAIRS_SUFFIX}.*{TEMPORARY_SUFFIX}"):
+                left.unlink()  # by a killed process
             make = functools.partial(make_pairs, settings=settings or default)
             shown = Progress(total=len(missing), unit="shards", description=f"drawing pairs of length {length}")
             with shown as bar:
