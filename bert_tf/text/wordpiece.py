@@ -23,12 +23,20 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple, TypeVar, Union
+from typing import TypeVar, Union
 
 import numpy as np
 
 from bert_tf.text.basic_tokenizer import CAPITAL_SIGMA, BasicTokenizer, split_at_punctuation, split_words
-from bert_tf.text.vocabulary import CONTINUATION, UNKNOWN_TOKEN, TokenIds, has_word_starts, load_vocab, not_wordpiece
+from bert_tf.text.vocabulary import (
+    CONTINUATION,
+    UNKNOWN_TOKEN,
+    TokenIds,
+    TokenizedLines,
+    has_word_starts,
+    load_vocab,
+    not_wordpiece,
+)
 
 MAX_WORD_CHARS = 200
 
@@ -38,13 +46,6 @@ CACHE_WORDS = 1 << 18
 CACHE_WORD_LENGTH = 64
 # Marks the end of a line among the ids.
 _LINE_END_ID = -1
-
-
-class TokenizedLines(NamedTuple):
-    """The tokens of some lines."""
-
-    ids: np.ndarray  # int32, of all lines
-    sizes: np.ndarray  # int64, tokens of each line
 
 
 _Key = TypeVar("_Key", bound=Union[bytes, str])
@@ -111,7 +112,6 @@ class FullTokenizer(TokenIds):
         return list(itertools.chain.from_iterable(map(self._chunk_ids.__getitem__, chunks)))
 
     def tokenize_lines(self, lines: bytes) -> TokenizedLines:
-        """Tokenises lines of UTF-8, each of which ends with a line feed."""
         chunk_ids = map(self._chunk_ids.__getitem__, _split_chunks(lines))
         ids = np.fromiter(itertools.chain.from_iterable(chunk_ids), np.int32)
         ends = np.flatnonzero(ids == _LINE_END_ID)
