@@ -11,7 +11,6 @@ import ctypes
 import functools
 import hashlib
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -49,9 +48,8 @@ def compile_code(path: Path) -> None:
     """Raises: OSError or CalledProcessError, for example without a compiler."""
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = path.with_suffix(f".{os.getpid()}")
-    compiler = os.environ.get("CXX") or shutil.which("c++") or "g++"
     # Without -march=native: several machines may share an environment.
-    subprocess.run([compiler, "-O2", "-shared", "-fPIC", _SOURCE, "-o", scratch], check=True)
+    subprocess.run([os.environ.get("CXX") or "c++", "-O2", "-shared", "-fPIC", _SOURCE, "-o", scratch], check=True)
     scratch.replace(path)
 
 
