@@ -14,7 +14,7 @@ struct Scan {
   // Place 0: where the next entry goes; place 1: the number of entries. An entry is its number of bytes and
   // of ids (<< 8), its ids, its bytes.
   uint32_t* entries;
-  int64_t size, num_slots, entries_size;
+  int64_t size, num_slots, entries_size;  // num_slots: a power of 2
   int64_t start, stop;  // of the chunk that is looked up
   int64_t num_ids, num_lines, new_character;
 };
@@ -41,7 +41,7 @@ inline uint32_t* find(const Scan& scan) {
   uint64_t hash = 0xCBF29CE484222325u;  // FNV-1a
   for (uint32_t i = 0; i < size; ++i) hash = (hash ^ chunk[i]) * 0x100000001B3u;
   for (hash ^= hash >> 32;; ++hash) {
-    uint32_t* slot = scan.slots + hash % scan.num_slots;
+    uint32_t* slot = scan.slots + (hash & (scan.num_slots - 1));
     const uint32_t* entry = scan.entries + *slot;
     if (!*slot || ((*entry & 0xFF) == size && !std::memcmp(entry + 1 + (*entry >> 8), chunk, size))) return slot;
   }

@@ -71,7 +71,7 @@ class ChunkTable:
         self._scan_chunks, self._compute_ids, self._kind_of = scan_chunks, compute_ids, kind_of
         # Zeros take no memory until they are written to.
         self._kinds = np.zeros((2, sys.maxunicode + 1), np.uint8)
-        self._slots = np.zeros(2 * max_chunks, np.uint32)
+        self._slots = np.zeros(1 << max_chunks.bit_length(), np.uint32)
         self._entries = np.zeros(max(_ENTRY_SIZE * max_chunks, _LONGEST_ENTRY), np.uint32)
         self._entries[0] = 2
 
