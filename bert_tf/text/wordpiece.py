@@ -14,7 +14,8 @@ The rules (Devlin et al. 2018, and the tokenizer published with it), in order:
    cannot be covered, or that is longer than 200 characters, is one ``[UNK]``.
 
 No step looks past a space, so the ids of each chunk between two spaces can be cached: text costs a
-split and a dictionary look-up per chunk, and only new chunks are computed. Character categories
+split and a look-up per chunk, and only new chunks are computed. Lines of text are split and looked up
+by compiled code where there is any (`chunk_ids`), else by Python's dictionary. Character categories
 follow the Unicode version of the running Python.
 """
 
