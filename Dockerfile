@@ -20,3 +20,4 @@ RUN install -d -m 1777 "$HOME" /results \
  && rm -rf "$HOME/.cache"
 
 COPY . .
+RUN python -m bert_tf.text.chunk_ids

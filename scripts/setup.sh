@@ -220,6 +220,15 @@ print("-".join(["tf" + tensorflow.__version__, sys.argv[1], version, platform.ma
   horovod_works
 }
 
+# Its name holds the digest of its source, so that checkouts of several versions can share an environment.
+compile_tokenizer() {
+  local file
+  [[ -d bert_tf ]] || return 0 # images get the packages before the checkout
+  file=$("$python" -c 'from bert_tf.text import chunk_ids; print(chunk_ids.compiled_file())')
+  [[ -e "$file" ]] || step "the tokenizer's C++" "$python" -m bert_tf.text.chunk_ids ||
+    say "continuing without compiled tokenising (no C++ compiler? log: $log): it gives the same ids, several times slower"
+}
+
 # --- Main --------------------------------------------------------------------------------------
 
 # Identifies the requirements and the machine: if unchanged, and the packages import, nothing needs to be done.
@@ -286,6 +295,7 @@ main() {
   if [[ -e "$state/stamp" && -x "$python" ]]; then
     versions=$(verify) || versions=broken
     if ! can_add_horovod && grep -qxF -e "test $(key) $versions" -e "$level $(key) $versions" "$state/stamp"; then
+      compile_tokenizer
       say "ready: $versions (checked in $((SECONDS - started)) s). Activate: source ${venv#"$root/"}/bin/activate"
       return
     fi
@@ -299,6 +309,7 @@ main() {
   horovod_works || install_horovod ||
     say "continuing without Horovod: $without. Training then runs in one process: num_gpus must be 1."
   versions=$(verify) || explain "TensorFlow does not import"
+  compile_tokenizer
   can_add_horovod || echo "$level $(key) $versions" >"$state/stamp"
   say "ready: $versions, set up in $((SECONDS - started)) s. Activate: source ${venv#"$root/"}/bin/activate"
 }

@@ -353,12 +353,12 @@ def test_the_journal_of_a_version_that_named_no_program_is_refused(tmp_path):
 def test_the_digest_of_the_code_sees_subfolders_and_the_tokenizer(tmp_path, monkeypatch):
     monkeypatch.setattr(entries, "CHECKOUT", tmp_path)
     digests = set()
-    for name in ("data/corpora/deep/a.py", "bert_tf/text/b.py"):
-        (tmp_path / name).parent.mkdir(parents=True)
+    for name in ("data/corpora/deep/a.py", "bert_tf/text/b.py", "bert_tf/text/c.cpp"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         for content in ("one", "two"):
             (tmp_path / name).write_text(content)
             digests.add(entries.code_digest.__wrapped__())
-    assert len(digests) == 4
+    assert len(digests) == 6
 
 
 def test_a_damaged_journal_is_named(tmp_path):

@@ -10,6 +10,7 @@ import sys
 import unicodedata
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from bert_tf.base.errors import UserError
@@ -191,7 +192,19 @@ def test_lines_are_tokenized_as_one_by_one(vocab_file, do_lower_case):
         assert tokenizer.convert_ids_to_tokens(found.ids) == [token for tokens in expected for token in tokens]
 
 
+@pytest.mark.parametrize("kind", ["WordPiece", "SentencePiece"])
+def test_strings_are_encoded_as_one_by_one(vocab_file, model, kind):
+    tokenizer = open_tokenizer(vocab_file if kind == "WordPiece" else model)
+    lines = ["The river\nflows", "", "runs!", "\n", "into the sea"]
+    ids, ends = tokenizer.encode_lines(lines)
+    assert (ids.dtype, ends.dtype) == (np.int32, np.int64)
+    assert [part.tolist() for part in np.split(ids, ends)] == [*map(tokenizer.tokenize_to_ids, lines), []]
+    ids, ends = tokenizer.encode_lines([])
+    assert (ids.dtype, ends.dtype, len(ids), len(ends)) == (np.int32, np.int64, 0, 0)
+
+
 def test_half_a_character_of_utf_16_is_a_character(vocab_file):
+    assert FullTokenizer(vocab_file).encode_lines(["a\ud83d", "b"])[0].tolist() == [1, VOCABULARY.index("b")]
     assert FullTokenizer(vocab_file).tokenize("a\ud83d b \ude00.") == ["[UNK]", "b", "[UNK]", "."]
 
 

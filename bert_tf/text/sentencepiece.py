@@ -9,8 +9,7 @@ import numpy as np
 
 from bert_tf.base.errors import UserError
 from bert_tf.text.basic_tokenizer import to_lower_case
-from bert_tf.text.vocabulary import SPECIAL_TOKENS, UNKNOWN_TOKEN, TokenIds
-from bert_tf.text.wordpiece import TokenizedLines
+from bert_tf.text.vocabulary import SPECIAL_TOKENS, UNKNOWN_TOKEN, TokenIds, TokenizedLines
 
 
 class SentencePieceTokenizer(TokenIds):
@@ -39,7 +38,6 @@ class SentencePieceTokenizer(TokenIds):
         return self._model.encode(to_lower_case(text) if self.do_lower_case else text)
 
     def tokenize_lines(self, lines: bytes) -> TokenizedLines:
-        """Tokenises lines of UTF-8, each of which ends with a line feed."""
         found = list(map(self.tokenize_to_ids, lines.decode().split("\n")[:-1]))
         sizes = np.fromiter(map(len, found), np.int64, len(found))
         return TokenizedLines(np.fromiter(itertools.chain.from_iterable(found), np.int32, sizes.sum()), sizes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,6 +19,13 @@ CONTINUATION = "##"
 SENTENCEPIECE_SUFFIX = ".model"
 # SentencePiece marks the token that begins a word, WordPiece (CONTINUATION) those that continue it.
 WORD_START = "\u2581"
+
+
+class TokenizedLines(NamedTuple):
+    """The tokens of some lines."""
+
+    ids: np.ndarray  # int32, of all lines
+    sizes: np.ndarray  # int64, tokens of each line
 
 
 class TokenIds:
@@ -37,6 +45,21 @@ class TokenIds:
 
     def tokenize_to_ids(self, text: str) -> list[int]:
         raise NotImplementedError
+
+    def tokenize_lines(self, lines: bytes) -> TokenizedLines:
+        """Tokenises lines of UTF-8, each of which ends with a line feed."""
+        raise NotImplementedError
+
+    def encode_lines(self, lines: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """The ids of all lines, int32, and where each line's ids end among them, int64 [lines].
+
+        A line feed inside a line is a space. Text that is bytes already need not become strings:
+        `tokenize_lines`.
+        """
+        # JSON may hold a lone UTF-16 surrogate.
+        text = "".join(line.replace("\n", " ") + "\n" for line in lines).encode("utf-8", "surrogatepass")
+        ids, sizes = self.tokenize_lines(text)
+        return ids, np.cumsum(sizes)
 
     def tokenize(self, text: str) -> list[str]:
         """The pieces of `text`; those that continue a word, or those that begin one, are marked (`continues_word`)."""

@@ -228,9 +228,10 @@ def read_manifest(path: Path) -> Manifest | None:
 
 @functools.cache
 def code_digest() -> str:
-    """sha256 of the modules that prepare data, at the time of the first call."""
+    """sha256 of the code that prepares data, at the time of the first call."""
     digest = hashlib.sha256()
-    for path in sorted(path for folder in _CODE for path in CHECKOUT.joinpath(folder).rglob("*.py")):
+    paths = (path for folder in _CODE for path in CHECKOUT.joinpath(folder).rglob("*"))
+    for path in sorted(path for path in paths if path.suffix in (".py", ".cpp")):
         digest.update(f"{path.relative_to(CHECKOUT)}\0".encode() + path.read_bytes())
     return digest.hexdigest()
 
