@@ -222,7 +222,8 @@ def test_verify_names_what_is_damaged_and_repair_makes_the_same_bytes(work, caps
     before = contents(folder)
     preparation.run(work, "verify")
     flip(folder / "training/custom_training_1.tokens")
-    flip(folder / "training/custom_training_2.tokens.64.pairs")
+    for number in (1, 2):
+        flip(folder / f"training/custom_training_{number}.tokens.64.pairs")
     (folder / "test/custom_test_0.tokens").unlink()
     with pytest.raises(UserError, match="broken: "):
         preparation.run(work, "verify")
@@ -230,6 +231,7 @@ def test_verify_names_what_is_damaged_and_repair_makes_the_same_bytes(work, caps
     assert "training/custom_training_1.tokens: token file" in said and "block 0 (bytes 0 to" in said
     assert "training/custom_training_2.tokens.64.pairs: are damaged" in said and "custom_test_0.tokens: is gone" in said
     preparation.run(work, "verify", "--repair")
+    assert "drawn again: training/custom_training_1.tokens.64.pairs" in capsys.readouterr().out
     assert contents(folder) == before
     preparation.run(work, "verify")
 

@@ -99,18 +99,19 @@ def _check_records(path: Path, entry: FileEntry) -> Iterator[Fault]:
 
 
 def _check_tokens(path: Path, entry: FileEntry) -> Iterator[Fault]:
+    checksum = None
     try:
         tokens = TokenFile(path)
+        checksum = tokens.checksum
         tokens.verify()
     except UserError as error:
         # The message names the way out, which is this action.
         yield Fault(entry.file, str(error).rsplit("; ", 1)[0], Repair.MAKE_FILE)
-        return
     for pairs in sorted(path.parent.glob(f"{path.name}.*{PAIRS_SUFFIX}")):
         try:
             found = PairFile(pairs)
             found.verify()
-            what = "" if found.token_checksum == tokens.checksum else "were drawn from another token file"
+            what = "" if checksum in (None, found.token_checksum) else "were drawn from another token file"
         except (UserError, ValueError):
             what = "are damaged"
         if what:

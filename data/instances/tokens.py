@@ -30,6 +30,8 @@ MOST_WORKING_BYTES = 3 << 28
 _TEXT_BYTES_PER_TOKEN = 3
 # Five 32-bit numbers, and a place in the shuffled order.
 _PAIR_BYTES = 28
+# Besides two arrays, the list of Python's numbers from which pairs are drawn.
+_SENTENCE_BYTES = 36
 
 
 def _blocks_of_lines(file: BinaryIO) -> Iterator[bytes]:
@@ -92,6 +94,7 @@ def read_text(path: str | Path, tokenizer: Tokenizer, pairs: PairSettings | None
                 end_documents(document_ends)
                 # Checked again, because unusual text has more tokens than estimated from its size.
                 num_bytes = sum(len(part) * part.itemsize for part in (tokens, sentence_starts, document_starts))
+                num_bytes += _SENTENCE_BYTES * len(sentence_starts)
                 _refuse_too_large(path, pairs, num_bytes, len(tokens), len(document_starts))
                 place += len(block)
     except OSError as error:
