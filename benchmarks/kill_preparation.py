@@ -19,6 +19,7 @@ import contextlib
 import hashlib
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -51,6 +52,7 @@ STAGES: dict[str, tuple[str, ...]] = {
     "verify": ("--repair",),
 }
 NUM_BROKEN = 6
+INPUT_TIME = re.compile(rb'"modified_ns": \d+')
 SECS_TO_DIE = 20
 
 
@@ -94,9 +96,9 @@ def finish(process: subprocess.Popen) -> None:
 
 
 def files_below(folder: Path) -> dict[str, str]:
-    """sha256 by file name, without locks, which remain."""
+    """sha256 by file name, without locks, which remain, and without the times of input files in manifests."""
     return {
-        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        str(path.relative_to(folder)): hashlib.sha256(INPUT_TIME.sub(b"", path.read_bytes())).hexdigest()
         for path in sorted(folder.rglob("*"))
         if path.is_file() and path.suffix != ".lock"
     }
