@@ -154,7 +154,8 @@ def test_killed_with_9_and_started_again_it_ends_with_the_same_bits(finished, da
 
 @pytest.fixture(scope="module")
 def roomy_dataset(tmp_path_factory):
-    folder = write_dataset(tmp_path_factory.mktemp("roomy"), schema=ROOMY)
+    """Token files, which the packed runs read."""
+    folder = write_dataset(tmp_path_factory.mktemp("roomy"), data_format="tokens", schema=ROOMY)
     (folder / "bert_config.json").write_text(dataclasses.replace(TINY, max_position_embeddings=40).to_json())
     return folder
 
@@ -470,10 +471,12 @@ def losses_by_update(model_dir):
 @pytest.mark.slow
 @pytest.mark.skipif(HOROVODRUN is None, reason="Horovod is not installed")
 def test_one_rank_then_two_then_one_again_see_the_same_examples(dataset, tmp_path):
-    """Each stopped by a signal to its launcher, which ends with 75."""
+    """Each stopped by a signal to its launcher, which ends with 75. The examples are of token files."""
+    tokens = write_dataset(tmp_path / "tokens", data_format="tokens")
 
     def train_until(update, num_ranks, model_dir, number):
-        process = launched(num_ranks, dataset, model_dir, num_train_steps=100_000, display_loss_steps=1)
+        own = dict(input_files=tokens / "training", eval_files=tokens / "test")
+        process = launched(num_ranks, dataset, model_dir, num_train_steps=100_000, display_loss_steps=1, **own)
         while max(losses_by_update(model_dir), default=0) < update:
             assert process.poll() is None, process.communicate()[0]
             time.sleep(0.05)
