@@ -154,8 +154,8 @@ def assign_documents(lengths: np.ndarray, settings: ShardingSettings) -> np.ndar
     return assignment
 
 
-def _read_documents(inputs: Sequence[str], documents: DocumentIndex, order: np.ndarray) -> Iterator[str]:
-    """The documents in the given order, read in that of the files, up to twice `PIECE_BYTES` at a time.
+def _read_documents(inputs: Sequence[str], documents: DocumentIndex, order: np.ndarray) -> Iterator[tuple[bytes, str]]:
+    """The documents in the given order, as bytes and text; read by `2 * PIECE_BYTES` in that of the files.
 
     Raises:
       UserError: the bytes cannot be read or are not UTF-8.
@@ -164,7 +164,8 @@ def _read_documents(inputs: Sequence[str], documents: DocumentIndex, order: np.n
     for own in np.split(order, np.flatnonzero(np.diff(held)) + 1):
         texts = _read_together(inputs, documents, np.sort(own))
         for number in own.tolist():
-            yield decoded(texts.pop(number), inputs[documents.files[number]], int(documents.offsets[number]))
+            content = texts.pop(number)
+            yield content, decoded(content, inputs[documents.files[number]], int(documents.offsets[number]))
 
 
 def _read_together(inputs: Sequence[str], documents: DocumentIndex, numbers: np.ndarray) -> dict[int, bytes]:
@@ -190,8 +191,8 @@ def _read_together(inputs: Sequence[str], documents: DocumentIndex, numbers: np.
 
 def _write_piece(task: PieceTask) -> None:
     with atomic_file(Path(task.output)) as file:
-        for text in _read_documents(task.inputs, task.documents, task.order):
-            file.write(text.encode())
+        for content, _ in _read_documents(task.inputs, task.documents, task.order):
+            file.write(content)
 
 
 def piece_names(dataset: str) -> str:
@@ -236,7 +237,7 @@ def _write_shard(task: ShardTask, *, segmentation_method: str) -> FileEntry:
     num_sentences = num_bytes = 0
     path = Path(task.output)
     with atomic_file(path) as file:
-        for text in _read_documents(task.inputs, documents, order):
+        for _, text in _read_documents(task.inputs, documents, order):
             found = split(text)
             block = "\n".join([*found, "", ""]).encode()
             file.write(block)
