@@ -142,7 +142,7 @@ def _add_formatting_options(add: Callable[..., Any]) -> None:
         "--max_bad_records",
         type=_whole_number,
         default=0,
-        help="skip up to this many JSON lines or PubMed citations that cannot be read; they are named and "
+        help="skip up to this many JSON lines, rows or PubMed citations that cannot be read; they are named and "
         "counted. %(default)s: the first one ends the run; run again with a larger number, it continues from there",
     )
     add("--keep_duplicates", action="store_true", help="keep repeated documents")
