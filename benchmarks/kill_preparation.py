@@ -7,7 +7,7 @@ no extra files, and the next round begins. A kill ends the main program, one of 
 or all of them. The last "stage" is --action verify --repair on damaged files.
 
     python benchmarks/kill_preparation.py --kills 20 --n_processes 1,2,3
-    python benchmarks/kill_preparation.py --corpus FILE_OR_FOLDER_OF_TEXT
+    python benchmarks/kill_preparation.py --corpus FILE_OR_FOLDER_OF_TEXT      # or a dump of Wikipedia, .xml.bz2
 
 Ends with exit code 1 where anything differs.
 """
@@ -38,9 +38,11 @@ from benchmarks.killing import differences, flip_bit, numbers  # noqa: E402
 from bert_tf.base.progress import Progress  # noqa: E402
 from data import bertPrep  # noqa: E402
 from data.corpora import formatting  # noqa: E402
+from data.sharding import sharding  # noqa: E402
 
 # Small, so that even a small corpus can be killed between two checkpoints.
-CHECKPOINT_BYTES, BATCH_CHARACTERS = 100_000, 20_000
+CHECKPOINT_BYTES, BATCH_CHARACTERS, PIECE_BYTES = 100_000, 20_000, 300_000
+DUMP = Path("download/wikicorpus_en/wikicorpus_en.xml.bz2")
 STAGES: dict[str, tuple[str, ...]] = {
     "download": (),
     "text_formatting": (),
@@ -69,14 +71,16 @@ class Outcome(NamedTuple):
 
 
 def prepare(arguments: list[str]) -> None:
-    """Runs bertPrep.py with small checkpoints; the other functions start and kill this."""
+    """Runs bertPrep.py with small checkpoints and pieces; the other functions start and kill this."""
     formatting.CHECKPOINT_BYTES, formatting.BATCH_CHARACTERS = CHECKPOINT_BYTES, BATCH_CHARACTERS
+    sharding.PIECE_BYTES = PIECE_BYTES
     bertPrep.main(arguments)
 
 
 def start(stage: str, working_dir: Path, num_processes: int, corpus: list[str]) -> subprocess.Popen:
-    dataset = ["--dataset", "custom" if corpus else "sample"]
-    if corpus and stage == "text_formatting":
+    is_dump = corpus and corpus[0].endswith(".xml.bz2")
+    dataset = ["--dataset", "wikicorpus_en" if is_dump else "custom" if corpus else "sample"]
+    if corpus and not is_dump and stage == "text_formatting":
         dataset += ["--input_files", ",".join(corpus)]
     action = ["--action", stage, *dataset, *STAGES[stage], "--n_processes", str(num_processes)]
     return subprocess.Popen(
@@ -221,6 +225,9 @@ def run_all(options: argparse.Namespace, scratch: Path) -> list[Outcome]:
         reference, before = scratch / "undisturbed", scratch / "before"
         shutil.rmtree(reference, ignore_errors=True)
         reference.mkdir()
+        if options.corpus and options.corpus[0].endswith(".xml.bz2"):
+            (reference / DUMP).parent.mkdir(parents=True)
+            shutil.copy2(options.corpus[0], reference / DUMP)
         for stage in stages:
             shutil.rmtree(before, ignore_errors=True)
             shutil.copytree(reference, before)
@@ -248,7 +255,10 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=20, help="of each stage; %(default)s")
     parser.add_argument("--n_processes", type=numbers, default=[1, 2, 3], help="one after the other; 1,2,3")
     parser.add_argument(
-        "--corpus", type=lambda value: value.split(","), default=[], help="text files or folders; default: the sample"
+        "--corpus",
+        type=lambda value: value.split(","),
+        default=[],
+        help="files or folders of text, or a dump; default: the sample",
     )
     parser.add_argument("--seed", type=int, default=0, help="of the moments; %(default)s")
     options = parser.parse_args()

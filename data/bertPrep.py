@@ -137,11 +137,11 @@ def _add_formatting_options(add: Callable[..., Any]) -> None:
         "--input_format",
         choices=custom.INPUT_FORMATS,
         default="auto",
-        help="dataset custom: a document is a file, a line, between blank lines (paragraph), or the "
-        "text of a JSON object on its line (jsonl) or of a row (parquet); auto: jsonl and parquet by the suffix, else "
-        "a file if there are several files, else paragraph if there are blank lines, else a line",
+        help="dataset custom: a document is a file, a line, between blank lines (paragraph), the text of a JSON object "
+        "on its line (jsonl) or of a row (parquet); auto: jsonl and parquet by the suffix, of others a file if there "
+        "are several, else paragraph if there are blank lines, else a line; kinds may be mixed",
     )
-    add("--text_column", default="text", help="the text's column in Parquet files; %(default)s")
+    add("--text_column", default="text", help="the text's column in Parquet files, or field of JSON lines; %(default)s")
     extracted = "Wikipedia: read the output of wikiextractor below extracted/ instead of the dump"
     add("--skip_wikiextractor", type=_whole_number, nargs="?", const=1, default=0, choices=(0, 1), help=extracted)
     add("--fallback_encoding", help="encoding of files that are not UTF-8 and do not state one")
@@ -151,7 +151,7 @@ def _add_formatting_options(add: Callable[..., Any]) -> None:
         "--max_bad_records",
         type=_whole_number,
         default=0,
-        help="skip up to this many JSON lines or PubMed citations that cannot be read; they are named and "
+        help="skip up to this many JSON lines, rows or PubMed citations that cannot be read; they are named and "
         "counted. %(default)s: the first one ends the run; run again with a larger number, it continues from there",
     )
     add("--keep_duplicates", action="store_true", help="keep repeated documents")

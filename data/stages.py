@@ -108,7 +108,12 @@ def run_sharding(options: argparse.Namespace, layout: Layout) -> None:
     paths, inputs = _formatted_inputs(dataset, layout)
     folder = layout.sharded / dataset
     with Stage(
-        "sharding", dataset, folder / "manifest.json", settings._asdict(), inputs, temporary_files=shard_globs(dataset)
+        "sharding",
+        dataset,
+        folder / "manifest.json",
+        settings._asdict(),
+        inputs,
+        temporary_files=[*shard_globs(dataset), sharding.piece_names(dataset)],
     ) as stage:
         if not already_done(stage):
             counts = sharding.shard_corpus(stage, dataset, paths, settings, workers_of(options, layout))

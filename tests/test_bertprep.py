@@ -563,11 +563,11 @@ def test_an_error_of_the_disk_keeps_the_last_checkpoint(prepared, tmp_path, monk
     write = formatting.Writer.write
     left = [15]
 
-    def failing(self, cleaned):
+    def failing(self, cleaned, begins_at):
         left[0] -= 1
         if left[0] == 0:
             raise OSError(code, "the disk says no")
-        write(self, cleaned)
+        write(self, cleaned, begins_at)
 
     monkeypatch.setattr(formatting.Writer, "write", failing)
     with pytest.raises(UserError, match="the disk says no"):

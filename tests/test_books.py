@@ -190,7 +190,8 @@ def test_no_book_says_where_they_go_and_the_other_way_out(tmp_path):
 
 
 def documents(path, input_format):
-    batches = custom.read_batches([path], input_format, fallback_encoding=None, encoding_errors="strict")
+    sources = [custom.Source(path, input_format)]
+    batches = custom.read_batches(sources, {}, fallback_encoding=None, encoding_errors="strict")
     return [line for batch in batches for line in custom.clean_batch(batch).lines]
 
 
@@ -209,9 +210,10 @@ def test_custom_format_chosen_by_what_is_there(tmp_path):
     lines.write_text("One.\nTwo.\n")
 
     def chosen(*paths):
-        return custom.choose_format("auto", paths, fallback_encoding=None, encoding_errors="strict")
+        found = custom.choose_formats("auto", paths, fallback_encoding=None, encoding_errors="strict")
+        return [source.input_format for source in found]
 
-    assert [chosen(wrapped), chosen(lines), chosen(wrapped, lines)] == ["paragraph", "line", "file"]
+    assert [chosen(wrapped), chosen(lines), chosen(wrapped, lines)] == [["paragraph"], ["line"], ["file", "file"]]
 
 
 JSON_LINES = """{"text": "One is\\nwrapped.", "id": 7}
@@ -265,18 +267,20 @@ def test_a_fallback_that_does_not_fit_is_named(tmp_path):
             text_files.encoding_of(path, fallback)
 
 
-def test_json_lines_are_told_by_their_suffix_and_not_mixed(tmp_path):
-    for name in ("a.jsonl", "b.NDJSON", "c.txt"):
+@pytest.mark.parametrize(
+    "num_texts,asked,of_texts,of_lines",
+    [(1, "auto", "line", "jsonl"), (2, "auto", "file", "jsonl"), (2, "paragraph", "paragraph", "paragraph")],
+)
+def test_each_file_has_its_format_by_its_suffix(tmp_path, num_texts, asked, of_texts, of_lines):
+    (tmp_path / "deep/er").mkdir(parents=True)
+    kinds = {"a.jsonl": of_lines, "b.NDJSON.gz": of_lines, "deep/c.Parquet": "parquet"}
+    kinds |= {f"deep/er/{number}.txt": of_texts for number in range(num_texts)}
+    for name in kinds:
         (tmp_path / name).write_text("x")
-    found = custom.find_inputs([str(tmp_path)])
-    assert [path.name for path in found] == ["a.jsonl", "b.NDJSON", "c.txt"]
-
-    def chosen(*paths):
-        return custom.choose_format("auto", paths, fallback_encoding=None, encoding_errors="strict")
-
-    assert chosen(*found[:2]) == "jsonl" and chosen(found[0]) == "jsonl"
-    with pytest.raises(UserError, match="a.jsonl holds JSON lines, .*c.txt does not"):
-        chosen(*found)
+    found = custom.choose_formats(
+        asked, custom.find_inputs([str(tmp_path)]), fallback_encoding=None, encoding_errors="strict"
+    )
+    assert {str(path.relative_to(tmp_path)): chosen for path, chosen in found} == kinds
 
 
 def test_custom_inputs_must_exist(tmp_path):
@@ -286,7 +290,7 @@ def test_custom_inputs_must_exist(tmp_path):
         custom.find_inputs([str(tmp_path / "nowhere")])
     with pytest.raises(UserError, match="/dev/null is not a file; give --input_files files or folders"):
         custom.find_inputs(["/dev/null"])
-    with pytest.raises(UserError, match="holds no .txt file and no .jsonl"):
+    with pytest.raises(UserError, match="holds no .txt, .jsonl or .parquet file"):
         custom.find_inputs([str(tmp_path)])
 
 

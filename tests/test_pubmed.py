@@ -45,7 +45,7 @@ def write(folder, name, *elements, end="</PubmedArticleSet>\n"):
 
 def cleaned(paths, damages=None):
     damages = [] if damages is None else damages
-    results = [pubmed.clean_batch(batch) for batch in pubmed.read_batches(paths, damages)]
+    results = [pubmed.clean_batch(batch) for batch in pubmed.read_batches(paths, damages, {})]
     dropped = {}
     for result in results:
         for reason, count in result.num_dropped.items():
@@ -131,7 +131,7 @@ def test_small_batches_give_the_same(tmp_path, monkeypatch):
     whole = cleaned([path])
     monkeypatch.setattr(formatting, "BATCH_CHARACTERS", 200)
     assert cleaned([path]) == whole
-    assert len(list(pubmed.read_batches([path], []))) > 5
+    assert len(list(pubmed.read_batches([path], [], {}))) > 5
 
 
 def test_cut_file_keeps_its_articles_and_says_so(tmp_path):

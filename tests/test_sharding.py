@@ -28,9 +28,8 @@ def write_documents(path, num_documents: int, seed: int = 0):
 
 
 def shard(folder, paths, settings=SETTINGS, num_processes=1):
-    with Stage(
-        "sharding", "custom", folder / "manifest.json", settings._asdict(), [], outputs_to_delete=str(folder)
-    ) as stage:
+    pieces = [sharding.piece_names("custom")]
+    with Stage("sharding", "custom", folder / "manifest.json", settings._asdict(), [], temporary_files=pieces) as stage:
         return shard_corpus(stage, "custom", paths, settings, ProcessPool(num_processes))
 
 
@@ -141,3 +140,49 @@ def test_no_test_split_when_asked_for_none(tmp_path):
     write_documents(tmp_path / "a", 20)
     settings = SETTINGS._replace(num_test_shards=0, fraction_test_set=0.0).validated()
     assert shard(tmp_path / "out", [tmp_path / "a"], settings)["num_documents_test"] == 0
+
+
+def test_text_larger_than_a_piece_gives_the_same_bytes(tmp_path, monkeypatch):
+    paths = [tmp_path / "a", tmp_path / "b"]
+    write_documents(paths[0], 150)
+    # Blank lines and documents larger than a piece.
+    paths[1].write_text("\n\n" + "Large. " * 2000 + "\r\n\nÉ京 is it. Small.\n" + "Last. " * 900)
+    shard(tmp_path / "whole", paths)
+    write_shard, num_left = sharding._write_shard, [3]
+
+    def killed(task, **options):
+        num_left[0] -= 1
+        if num_left[0] == 0:
+            raise UserError("killed")
+        return write_shard(task, **options)
+
+    monkeypatch.setattr(sharding, "PIECE_BYTES", 2500)
+    monkeypatch.setattr(sharding, "_LARGEST_GAP_BYTES", 600)
+    shard(tmp_path / "pieces", paths)
+    shard(tmp_path / "two", paths, num_processes=2)
+    with monkeypatch.context() as patched, pytest.raises(UserError, match="killed"):
+        patched.setattr(sharding, "_write_shard", killed)
+        shard(tmp_path / "killed", paths)
+    counts = shard(tmp_path / "killed", paths)
+    assert counts == json.loads((tmp_path / "whole/manifest.json").read_text())["counts"]
+    for name in ("pieces", "two", "killed"):
+        assert contents(tmp_path / name) == contents(tmp_path / "whole")
+        assert not list((tmp_path / name).glob("*piece*"))
+
+
+def test_each_document_is_read_once_and_in_order(tmp_path, monkeypatch):
+    write_documents(tmp_path / "a", 400)
+    monkeypatch.setattr(sharding, "PIECE_BYTES", 40_000)
+    reads = []
+    read = sharding._read_together
+    monkeypatch.setattr(
+        sharding,
+        "_read_together",
+        lambda inputs, documents, numbers: (
+            reads.append((inputs[0], documents.offsets[numbers].tolist())) or read(inputs, documents, numbers)
+        ),
+    )
+    shard(tmp_path / "out", [tmp_path / "a"])
+    from_text = [offset for name, offsets in reads if name.endswith("/a") for offset in offsets]
+    assert len(from_text) == 400 and from_text == sorted(from_text)
+    assert sum(len(offsets) for _, offsets in reads) == 800

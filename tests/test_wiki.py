@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import bz2
+import json
+import random
 
 import pytest
 
 from bert_tf.base.errors import UserError
-from data.corpora import wiki, xml_files
+from data.corpora import formatting, wiki, xml_files
 
 HEAD = (
     '<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.10/"><siteinfo><namespaces>'
@@ -38,7 +40,7 @@ PAGES = (
 
 def cleaned(path, damages=None) -> tuple:
     damages = [] if damages is None else damages
-    results = [wiki.clean_batch(batch) for batch in wiki.read_batches([path], damages)]
+    results = [wiki.clean_batch(batch) for batch in wiki.read_batches([path], damages, {})]
     return (
         [line for result in results for line in result.lines],
         {name: sum(r.num_dropped.get(name, 0) for r in results) for name in ("redirects", "other_namespaces")},
@@ -89,7 +91,7 @@ def test_encoding_that_the_xml_declares(tmp_path, monkeypatch, encoding, text, b
 def test_report_of_pages_and_pieces_with_their_titles(tmp_path):
     path = tmp_path / "wikicorpus_en.xml"
     path.write_bytes(dump(*PAGES, page("Four", "Text.\n* An\titem")))
-    (batch,) = wiki.read_batches([path], [])
+    (batch,) = wiki.read_batches([path], [], {})
     result = wiki.clean_batch(batch, keep_report=True)
     assert result.titles == ["One", "Three", "Four"]
     assert result.num_removed == {"list_items": 1}
@@ -99,7 +101,7 @@ def test_report_of_pages_and_pieces_with_their_titles(tmp_path):
         "redirects\tTwo\t",
         "list_items\tFour\tAn item",
     ]
-    assert wiki.clean_batch(next(wiki.read_batches([path], []))).report == []
+    assert wiki.clean_batch(next(wiki.read_batches([path], [], {}))).report == []
 
 
 def test_namespace_from_the_title_where_old_dumps_say_nothing(tmp_path):
@@ -185,11 +187,11 @@ def test_what_wikiextractor_has_written_is_read(tmp_path):
     path = tmp_path / "AA/wiki_00"
     path.write_text(EXTRACTED)
     assert wiki.find_extracted(tmp_path) == [path]
-    results = [wiki.clean_extracted(batch) for batch in wiki.read_extracted([path])]
+    results = [wiki.clean_extracted(batch) for batch in wiki.read_extracted([path], {})]
     assert [line for result in results for line in result.lines] == ["The one is large <or not>.  It ends.", ""]
     assert sum(result.input_bytes for result in results) == path.stat().st_size
     assert results[0].titles == ["One", "Empty"] and results[0].num_removed == {"fragments": 1}
-    (batch,) = wiki.read_extracted([path])
+    (batch,) = wiki.read_extracted([path], {})
     assert wiki.clean_extracted(batch, keep_report=True).report == ["fragments\tOne\tSection heading"]
 
 
@@ -204,4 +206,35 @@ def test_what_wikiextractor_has_not_written_is_refused(tmp_path, content, messag
     path = tmp_path / "wiki_00"
     path.write_text(content)
     with pytest.raises(UserError, match=message):
-        list(wiki.read_extracted([path]))
+        list(wiki.read_extracted([path], {}))
+
+
+@pytest.mark.parametrize("name", ["a.xml", "a.xml.bz2"])
+@pytest.mark.parametrize("damage", [None, "cut", "xml"])
+def test_reading_begins_at_any_batch(tmp_path, monkeypatch, name, damage):
+    monkeypatch.setattr(xml_files, "BLOCK_BYTES", 50_000)
+    monkeypatch.setattr(formatting, "BATCH_CHARACTERS", 30_000)
+    rng = random.Random(0)
+    paths = [tmp_path / f"{number}{name}" for number in range(3)]
+    for path in paths:
+        texts = ("".join(rng.choices("abé京 ", k=rng.randrange(9_000))) for _ in range(40))
+        pages = [page(f"Talk:{n}" if n % 7 == 0 else f"{n}", text, ns="") for n, text in enumerate(texts)]
+        content = dump(*pages)
+        if damage == "xml" and path == paths[1]:
+            content = content[:-5000] + b"<&" + content[-5000:]
+        content = bz2.compress(content, 1) if name.endswith("bz2") else content
+        path.write_bytes(content[:-9000] if damage == "cut" and path != paths[2] else content)
+
+    def read(place, num_threads=1):
+        damages = []
+        batches = [
+            batch._replace(input_bytes=0) for batch in wiki.read_batches(paths, damages, place, num_threads=num_threads)
+        ]
+        return batches, damages
+
+    batches, damages = read({})
+    assert len(batches) > 12 and len(damages) == {None: 0, "cut": 2, "xml": 1}[damage]
+    assert read({}, num_threads=3) == (batches, damages)
+    for number, batch in enumerate(batches):
+        assert read(json.loads(json.dumps(batch.begins_at))) == (batches[number:], damages)
+    assert any(batch.begins_at["block"].in_xml > 0 for batch in batches if "block" in batch.begins_at)

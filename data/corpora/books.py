@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from bert_tf.base.errors import UserError
-from data.corpora import text_files
+from data.corpora import formatting, text_files
 from data.corpora.formatting import Batch, Cleaned, as_line
 
 # "*** START OF THIS PROJECT GUTENBERG EBOOK X ***", or how the header ends in files from before 2004.
@@ -46,10 +47,9 @@ def find_books(folder: Path) -> list[Path]:
     return books
 
 
-def read_batches(books: Iterable[Path]) -> Iterator[Batch]:
+def read_batches(books: Sequence[Path], place: Mapping[str, Any]) -> Iterator[Batch]:
     """One batch per book, with the file's name: the worker reads the text."""
-    for book in books:
-        yield Batch([str(book)], {}, book.stat().st_size)
+    return formatting.read_files(books, place, lambda book: [Batch([str(book)], {}, book.stat().st_size)])
 
 
 def without_distributor(lines: list[str]) -> list[str]:

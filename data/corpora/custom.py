@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import check_file
@@ -16,7 +17,17 @@ INPUT_FORMATS = ("auto", "file", "line", "paragraph", "jsonl", "parquet")
 _COMPRESSION_SUFFIXES = ("", ".gz", ".zst")
 JSON_LINES_SUFFIXES = tuple(f"{kind}{packed}" for kind in (".jsonl", ".ndjson") for packed in _COMPRESSION_SUFFIXES)
 TEXT_SUFFIXES = tuple(f".txt{packed}" for packed in _COMPRESSION_SUFFIXES)
-_ROWS_AT_ONCE = 256
+TABLE_SUFFIX = ".parquet"
+# Rows of a table are unpacked so many at once, but one by one where they are large.
+_ROWS_AT_ONCE, _LARGE_ROW_BYTES = 256, 1 << 15
+_COLUMN_BUFFER_BYTES = 1 << 20
+
+
+class Source(NamedTuple):
+    """A file and how it is read."""
+
+    path: Path
+    input_format: str
 
 
 def find_inputs(names: Sequence[str]) -> list[Path]:
@@ -27,17 +38,18 @@ def find_inputs(names: Sequence[str]) -> list[Path]:
     """
     if not names:
         raise UserError(
-            "dataset=custom needs --input_files: text files or folders of .txt or .jsonl files, separated by commas"
+            "dataset=custom needs --input_files: text files or folders of .txt, .jsonl or .parquet files, separated by "
+            "commas"
         )
     found: list[Path] = []
     for name in names:
         path = Path(name).expanduser()
         if path.is_dir():
-            inside = text_files.find_text_files(path, (*TEXT_SUFFIXES, *JSON_LINES_SUFFIXES, ".parquet"))
+            inside = text_files.find_text_files(path, (*TEXT_SUFFIXES, *JSON_LINES_SUFFIXES, TABLE_SUFFIX))
             if not inside:
                 raise UserError(
-                    f"input_files: the folder {path} holds no .txt file and no .jsonl "
-                    "file; name the files themselves if they have other suffixes"
+                    f"input_files: the folder {path} holds no .txt, .jsonl or .parquet file; name the files themselves "
+                    "if they have other suffixes"
                 )
             found.extend(inside)
         else:
@@ -46,32 +58,29 @@ def find_inputs(names: Sequence[str]) -> list[Path]:
     return list(dict.fromkeys(path.resolve() for path in found))
 
 
-def choose_format(
+def choose_formats(
     input_format: str, paths: Sequence[Path], *, fallback_encoding: str | None, encoding_errors: str
-) -> str:
-    """Resolves ``auto``: JSON lines and Parquet by their suffixes. Of text files, several are one document
-    each; a single one is split into documents at its blank lines or, if it has none, at every line.
+) -> list[Source]:
+    """Each file with its format: Parquet always by its suffix, all others as `input_format` says.
 
-    Raises:
-      UserError: files of different kinds.
+    Where it is ``auto``, JSON lines are told by their suffixes. Of text files, several are one document
+    each; a single one is split into documents at its blank lines or, if it has none, at every line.
     """
-    if input_format != "auto":
-        return input_format
-    for kind, what, suffixes in (("jsonl", "JSON lines", JSON_LINES_SUFFIXES), ("parquet", "a table", (".parquet",))):
-        of_kind = [path for path in paths if path.name.lower().endswith(suffixes)]
-        if of_kind and len(of_kind) < len(paths):
-            other = next(path for path in paths if path not in of_kind)
-            raise UserError(
-                f"input_files: {of_kind[0]} holds {what}, {other} does not: name files of "
-                "one kind, or say what they are by --input_format"
-            )
-        if of_kind:
-            return kind
-    if len(paths) > 1:
-        return "file"
-    path = paths[0]
-    with text_files.open_text(path, fallback_encoding, encoding_errors) as file:
-        return "paragraph" if _has_blank_line_inside(text_files.read_lines(path, file)) else "line"
+
+    def by_suffix(path: Path) -> str:
+        name = path.name.lower()
+        if name.endswith(TABLE_SUFFIX):
+            return "parquet"
+        return "jsonl" if input_format == "auto" and name.endswith(JSON_LINES_SUFFIXES) else input_format
+
+    sources = [Source(path, by_suffix(path)) for path in paths]
+    texts = [path for path, chosen in sources if chosen == "auto"]
+    of_texts = "file"
+    if len(texts) == 1:
+        with text_files.open_text(texts[0], fallback_encoding, encoding_errors) as file:
+            has_paragraphs = _has_blank_line_inside(text_files.read_lines(texts[0], file))
+        of_texts = "paragraph" if has_paragraphs else "line"
+    return [Source(path, of_texts if chosen == "auto" else chosen) for path, chosen in sources]
 
 
 def _has_blank_line_inside(lines: Iterable[str]) -> bool:
@@ -90,27 +99,34 @@ def _has_blank_line_inside(lines: Iterable[str]) -> bool:
 
 
 def read_batches(
-    paths: Iterable[Path],
-    input_format: str,
-    text_column: str = "text",
+    sources: Sequence[Source],
+    place: Mapping[str, Any],
     *,
+    text_column: str = "text",
     fallback_encoding: str | None,
     encoding_errors: str,
 ) -> Iterator[Batch]:
     """Batches of documents, their line breaks kept."""
-    for path in paths:
-        if input_format == "parquet":
+    formats = dict(sources)
+
+    def read_file(path: Path) -> Iterator[Batch]:
+        if formats[path] == "parquet":
             yield from formatting.in_batches(_table_documents(path, text_column), path.stat().st_size)
-            continue
+            return
         with text_files.open_text(path, fallback_encoding, encoding_errors) as file:
-            documents = _documents(path, text_files.read_lines(path, file), input_format)
+            lines = text_files.read_lines(path, file)
+            documents = (
+                _json_documents(path, lines, text_column)
+                if formats[path] == "jsonl"
+                else _text_documents(path, lines, formats[path])
+            )
             yield from formatting.in_batches(documents, path.stat().st_size)
 
+    return formatting.read_files([path for path, _ in sources], place, read_file)
 
-def _documents(path: Path, lines: Iterator[str], input_format: str) -> Iterator[str | BadRecord]:
-    if input_format == "jsonl":
-        yield from _json_documents(path, lines)
-    elif input_format == "file":
+
+def _text_documents(path: Path, lines: Iterator[str], input_format: str) -> Iterator[str]:
+    if input_format == "file":
         yield "\n".join(text_files.document_lines(path, lines))
     elif input_format == "paragraph":
         for line in filter(None, lines):
@@ -124,47 +140,62 @@ def _table_documents(path: Path, column: str) -> Iterator[str | BadRecord]:
     """The texts in a Parquet file's column.
 
     Raises:
-      UserError: the file is not Parquet or has no such column, or a text is too large.
+      UserError: the file is not Parquet, is damaged or has no such column, or a text is too large.
     """
     pyarrow = text_files.import_pyarrow(path)
     try:
-        with pyarrow.parquet.ParquetFile(path) as table:
+        # With a buffer a column is read piece by piece, not a whole row group of it.
+        with pyarrow.parquet.ParquetFile(
+            path, buffer_size=_COLUMN_BUFFER_BYTES, page_checksum_verification=True
+        ) as table:
             if column not in table.schema_arrow.names:
                 raise UserError(
                     f"{path}: has no column {column!r} but {', '.join(table.schema_arrow.names)}: "
                     "name one by --text_column"
                 )
             row = 0
-            for batch in table.iter_batches(_ROWS_AT_ONCE, columns=[column]):
-                for text in batch.column(0).to_pylist():
-                    row += 1
-                    if not isinstance(text, str):
-                        yield BadRecord(f"{path}, row {row:,}: no text in column {column!r}")
-                    elif text_files.num_utf8_bytes(text) > text_files.LARGEST_DOCUMENT_BYTES:
-                        raise text_files.document_too_large(f"{path}, row {row:,}")
-                    else:
-                        yield text
-    except (pyarrow.ArrowInvalid, OSError) as error:
+            for group in range(table.num_row_groups):
+                sizes = table.metadata.row_group(group)
+                is_large = sizes.total_byte_size > sizes.num_rows * _LARGE_ROW_BYTES
+                for batch in table.iter_batches(1 if is_large else _ROWS_AT_ONCE, [group], [column]):
+                    for text in batch.column(0):
+                        row += 1
+                        yield _row_text(text, f"{path}, row {row:,}", column)
+    except (pyarrow.ArrowException, OSError) as error:
         if getattr(error, "errno", None) is not None:
             raise
-        raise UserError(f"{path}: not a Parquet file, or damaged ({error}): fetch or make it again") from None
+        reason = " ".join(str(error).split())
+        raise UserError(f"{path}: not a Parquet file, or damaged ({reason}): fetch or make it again") from None
 
 
-def _json_documents(path: Path, lines: Iterator[str]) -> Iterator[str | BadRecord]:
+def _row_text(cell: Any, where: str, column: str) -> str | BadRecord:
+    """Raises: UserError where the text is too large."""
+    try:
+        text = cell.as_py()
+    except UnicodeDecodeError:
+        return BadRecord(f"{where}: column {column!r} is not UTF-8")
+    if not isinstance(text, str):
+        return BadRecord(f"{where}: no text in column {column!r}")
+    if text_files.num_utf8_bytes(text) > text_files.LARGEST_DOCUMENT_BYTES:
+        raise text_files.document_too_large(where)
+    return text
+
+
+def _json_documents(path: Path, lines: Iterator[str], field: str) -> Iterator[str | BadRecord]:
     """The texts of the non-blank lines."""
     for number, line in enumerate(lines, 1):
         if not line:
             continue
         try:
             content = json.loads(line)
-            fault = 'no object with a "text" that is a string'
+            fault = f'no object with a "{field}" that is a string'
         except (ValueError, RecursionError) as error:
             content, fault = None, f"not JSON ({error})"
-        text = content.get("text") if isinstance(content, dict) else None
+        text = content.get(field) if isinstance(content, dict) else None
         if isinstance(text, str):
             yield text
         else:
-            what = 'each line has to be an object like {"text": "..."}; other fields do not matter'
+            what = f'each line has to be an object like {{"{field}": "..."}}; other fields do not matter'
             yield BadRecord(f"{path}, line {number}: {fault}: {what}")
 
 

@@ -7,6 +7,7 @@ can resume after any batch and produces the same bytes.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import hashlib
 import itertools
@@ -61,7 +62,8 @@ class Dropped(NamedTuple):
 class Batch(NamedTuple):
     """Documents as read, the number of documents dropped while reading (by reason), and the input bytes of both.
 
-    `report` has a line for each dropped document.
+    `report` has a line for each dropped document. From `begins_at` the corpus can be read with this batch as the
+    first, so that a resumed run need not read what is before; empty where that cannot be done.
     """
 
     documents: Sequence[Any]
@@ -69,6 +71,7 @@ class Batch(NamedTuple):
     input_bytes: int
     bad_records: Sequence[BadRecord] = ()
     report: Sequence[str] = ()
+    begins_at: Mapping[str, Any] = {}
 
 
 class Cleaned(NamedTuple):
@@ -88,14 +91,15 @@ class Cleaned(NamedTuple):
 
 
 class Corpus(NamedTuple):
-    """How to read a corpus: `batches()` of its files in a fixed order; `clean` runs in worker processes.
+    """How to read a corpus: `batches` of its files in a fixed order, from a batch's `begins_at` on or, if that is
+    empty, all; `clean` runs in worker processes.
 
     `arguments` are those that change the result. Reading the batches appends a sentence to `damages` for
     each damaged file.
     """
 
     paths: Sequence[Path]
-    batches: Callable[[], Iterable[Batch]]
+    batches: Callable[[Mapping[str, Any]], Iterable[Batch]]
     clean: Callable[[Batch], Cleaned]
     arguments: dict[str, Any]
     damages: Sequence[str] = ()
@@ -111,7 +115,12 @@ def as_line(paragraphs: Iterable[str]) -> str:
 
 
 def in_batches(
-    documents: Iterable[Any], total_bytes: int, position: Callable[[], int] | None = None, factor: int = 1
+    documents: Iterable[Any],
+    total_bytes: int,
+    position: Callable[[], int] | None = None,
+    *,
+    factor: int = 1,
+    begins_at: Callable[[], Mapping[str, Any]] = dict,
 ) -> Iterator[Batch]:
     """Batches of about equal size, of the documents of a file that has `total_bytes`.
 
@@ -119,12 +128,14 @@ def in_batches(
       documents: also `BadRecord`s, and `Dropped`s in place of those that are left out.
       position: tells how many bytes of the file have been read; default: as many as the documents have characters.
       factor: how much larger the batches are, for documents of which little is kept.
+      begins_at: tells where the next document begins, as `Batch.begins_at`.
     """
     held: list[Any] = []
     bad: list[BadRecord] = []
     report: list[str] = []
     dropped: Counter[str] = Counter()
     size = taken_bytes = 0
+    place = begins_at()
     for document in documents:
         if isinstance(document, Dropped):
             dropped[document.reason] += 1
@@ -134,10 +145,22 @@ def in_batches(
         (bad if isinstance(document, BadRecord) else held).append(document)
         size += len(document.what if isinstance(document, BadRecord) else document)
         if size >= factor * BATCH_CHARACTERS:
-            place = position() if position else min(total_bytes, taken_bytes + size)
-            yield Batch(held, dropped, place - taken_bytes, bad, report)
-            held, dropped, bad, report, size, taken_bytes = [], Counter(), [], [], 0, place
-    yield Batch(held, dropped, total_bytes - taken_bytes, bad, report)
+            read_bytes = position() if position else min(total_bytes, taken_bytes + size)
+            yield Batch(held, dropped, read_bytes - taken_bytes, bad, report, place)
+            held, dropped, bad, report, size, taken_bytes = [], Counter(), [], [], 0, read_bytes
+            place = begins_at()
+    yield Batch(held, dropped, total_bytes - taken_bytes, bad, report, place)
+
+
+def read_files(
+    paths: Sequence[Path], place: Mapping[str, Any], read: Callable[[Path], Iterable[Batch]]
+) -> Iterator[Batch]:
+    """The batches that `read` makes of each file; reading can begin at the first of each."""
+    for number in range(place.get("file", 0), len(paths)):
+        begins_at = {"file": number}
+        for batch in read(paths[number]):
+            yield batch._replace(begins_at=begins_at)
+            begins_at = {}
 
 
 def report_line(reason: str, title: str, text: str = "") -> str:
@@ -220,6 +243,8 @@ class Writer:
         self._seen = None if keep_duplicates else SeenDocuments()
         self._max_bad_records = max_bad_records
         self.bad_records: list[str] = []
+        # The next batch is so many after the one that begins at `place`.
+        self.place: Mapping[str, Any] = {}
         self.num_batches = 0
         self.counts: dict[str, int] = {"num_read": 0, "num_documents": 0}
         self.input_bytes = 0
@@ -230,7 +255,8 @@ class Writer:
         files, checkpoint = contextlib.ExitStack(), self._usable_checkpoint()
         if checkpoint:
             self._kept_bytes = (checkpoint["bytes"], checkpoint["report_bytes"])
-            self.num_batches = checkpoint["num_batches"]
+            self.place, self.num_batches = checkpoint["place"], checkpoint["num_batches"]
+            self.input_bytes = checkpoint["input_bytes"]
             self.counts = dict(checkpoint["counts"])
             self.bad_records = list(checkpoint.get("bad_records", ()))
             print(f"going on where an earlier run stopped, after {self.counts['num_read']:,} documents", flush=True)
@@ -246,14 +272,16 @@ class Writer:
     def _usable_checkpoint(self) -> dict[str, Any] | None:
         checkpoint = self.stage.checkpoint
         # A checkpoint counts batches, so their size must not have changed.
-        if not checkpoint or checkpoint["batch_characters"] != BATCH_CHARACTERS:
+        if not checkpoint or checkpoint["batch_characters"] != BATCH_CHARACTERS or "place" not in checkpoint:
             return None
         is_there = self._text.has(checkpoint["bytes"])
         if self._report and not self._report.has(checkpoint["report_bytes"]):
             is_there = False
         return checkpoint if is_there else None
 
-    def write(self, cleaned: Cleaned) -> None:
+    def write(self, cleaned: Cleaned, begins_at: Mapping[str, Any]) -> None:
+        if begins_at:
+            self.place, self.num_batches = begins_at, 0
         for reason, count in cleaned.num_dropped.items():
             self._count("num_read", count)
             self._count(f"num_dropped_{reason}", count)
@@ -309,6 +337,7 @@ class Writer:
         self._kept_bytes = (self._text.num_bytes, self._report.num_bytes if self._report else 0)
         self.stage.add_checkpoint(
             {
+                "place": self.place,
                 "num_batches": self.num_batches,
                 "batch_characters": BATCH_CHARACTERS,
                 "bytes": self._kept_bytes[0],
@@ -405,15 +434,20 @@ def format_corpus(writer: Writer, corpus: Corpus, workers: Workers) -> dict[str,
 
 
 def _write_all(writer: Writer, corpus: Corpus, name: str, workers: Workers) -> None:
-    batches: Iterator[Batch] = iter(corpus.batches())
-    with Progress(total=total_size(corpus.paths), unit="B", description=f"formatting {name}") as bar:
-        for skipped in itertools.islice(batches, writer.num_batches):
-            writer.input_bytes += skipped.input_bytes
-            bar.update(skipped.input_bytes)
-        results = workers.map_in_order(corpus.clean, batches, _size_of_batch, _BYTES_IN_FLIGHT)
+    # Of the batches being cleaned.
+    places: collections.deque[Mapping[str, Any]] = collections.deque()
+
+    def batches() -> Iterator[Batch]:
+        for batch in itertools.islice(corpus.batches(writer.place), writer.num_batches, None):
+            places.append(batch.begins_at)
+            yield batch._replace(begins_at={})
+
+    total_bytes = total_size(corpus.paths)
+    with Progress(total=total_bytes, initial=writer.input_bytes, unit="B", description=f"formatting {name}") as bar:
+        results = workers.map_in_order(corpus.clean, batches(), _size_of_batch, _BYTES_IN_FLIGHT)
         with contextlib.closing(results):
             for cleaned in results:
-                writer.write(cleaned)
+                writer.write(cleaned, places.popleft())
                 bar.update(cleaned.input_bytes, f"{writer.counts['num_documents']:,} documents")
 
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bert_tf.base.errors import UserError
 from data.corpora import formatting, text_files
@@ -162,14 +162,17 @@ def _plan(path: Path, seen: _CitationSet) -> _Plan:
     return _Plan(kept, bad, place, len(deleted), damage)
 
 
-def read_batches(paths: Iterable[Path], damages: list[str]) -> Iterator[Batch]:
+def read_batches(paths: Iterable[Path], damages: list[str], place: Mapping[str, Any]) -> Iterator[Batch]:
     """Articles as XML in batches of about equal size, with the numbers of dropped articles.
 
     If a file ends early, the articles before that are kept, and a sentence about it is appended to `damages`.
 
+    There is no `place` inside to begin at, because the citations before it have to be known.
+
     Raises:
       UserError: a file holds no article.
     """
+    assert not place
     seen = _CitationSet()
     for path in paths:
         plan = _plan(path, seen)

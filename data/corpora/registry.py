@@ -60,7 +60,7 @@ def _open_wiki(dataset: str, working_dir: Path, options: argparse.Namespace) -> 
         )
     paths = wiki.find_dumps(working_dir / "download" / dataset, dataset)
     damages: list[str] = []
-    batches = functools.partial(wiki.read_batches, paths, damages)
+    batches = functools.partial(wiki.read_batches, paths, damages, num_threads=options.n_processes)
     return Corpus(paths, batches, functools.partial(wiki.clean_batch, **report), report, damages)
 
 
@@ -89,10 +89,12 @@ def _open_custom(dataset: str, working_dir: Path, options: argparse.Namespace) -
 
 def _open_text(paths: list[Path], input_format: str, options: argparse.Namespace) -> Corpus:
     encoding = _encoding(options)
-    chosen = custom.choose_format(input_format, paths, **encoding)
-    batches = functools.partial(custom.read_batches, paths, chosen, options.text_column, **encoding)
-    column = {"text_column": options.text_column} if chosen == "parquet" else {}
-    return Corpus(paths, batches, custom.clean_batch, {**encoding, "input_format": chosen, **column})
+    sources = custom.choose_formats(input_format, paths, **encoding)
+    formats = sorted({source.input_format for source in sources})
+    # Left out where all text is in the lines themselves, and as before this option was for JSON lines, too.
+    column = {"text_column": options.text_column} if "parquet" in formats or options.text_column != "text" else {}
+    batches = functools.partial(custom.read_batches, sources, text_column=options.text_column, **encoding)
+    return Corpus(paths, batches, custom.clean_batch, {**encoding, "input_format": "+".join(formats), **column})
 
 
 def _wiki_dataset(name: str) -> Dataset:

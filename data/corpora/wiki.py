@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Callable, NamedTuple
+from typing import Any, Callable, NamedTuple
 from xml.parsers import expat
 
 from bert_tf.base.errors import UserError
 from data.corpora import formatting, text_files, xml_files
 from data.corpora.formatting import Batch, Cleaned, Dropped, as_line, report_line
 from data.corpora.wikitext import Removed, is_prose, paragraphs_of, unescape
-from data.corpora.xml_files import XmlFile
+from data.corpora.xml_files import Place, XmlFile
 
 # Each dataset's wiki, as in the file names of published dumps.
 WIKIS = {"wikicorpus_en": "enwiki", "wikicorpus_zh": "zhwiki"}
 _PUBLISHED = re.compile(r"-pages-articles.*\.xml(-p\d+p\d+)?(\.bz2)?$")
+_PAGE_START = re.compile(rb"<(?:[\w.-]+:)?page[\s>]")
 _REDIRECT = re.compile(r"\s*#\s*(REDIRECT|重定向|重新導向)", re.IGNORECASE)
 
 
@@ -60,18 +61,20 @@ def find_dumps(folder: Path, dataset: str, *, needed: bool = True) -> list[Path]
 
 
 class _PageBuilder:
-    """Collects pages from the parser's events."""
+    """Collects pages, and where each ends, from the parser's events."""
 
-    def __init__(self, path: Path):
-        self._path = path
-        self.found: list[Page] = []
+    def __init__(self, path: Path, parser: expat.XMLParserType):
+        self._path, self._parser = path, parser
+        parser.StartElementHandler, parser.EndElementHandler = self.start, self.end
+        parser.CharacterDataHandler = self.data
+        self.found: list[tuple[Page, int]] = []
         self._namespaces: dict[str, int] = {}
         self._key = "0"
         # The contents of the open page's elements by name; None outside of pages.
         self._page: dict[str, str] | None = None
         # The character data of the open element; None if it is not needed.
         self._data: list[str] | None = None
-        self._num_bytes = 0
+        self._num_characters = 0
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
         name = tag.rpartition(":")[2]
@@ -82,14 +85,17 @@ class _PageBuilder:
         elif name == "redirect" and self._page is not None:
             self._page["redirect"] = ""
         if name in ("namespace", "title", "ns", "text"):
-            self._data, self._num_bytes = [], 0
+            self._data, self._num_characters = [], 0
 
     def data(self, text: str) -> None:
         if self._data is None:
             return
         self._data.append(text)
-        self._num_bytes += text_files.num_utf8_bytes(text)
-        if self._num_bytes > text_files.LARGEST_DOCUMENT_BYTES:
+        self._num_characters += len(text)
+        # A character has four bytes at most.
+        if 4 * self._num_characters > text_files.LARGEST_DOCUMENT_BYTES and (
+            text_files.num_utf8_bytes("".join(self._data)) > text_files.LARGEST_DOCUMENT_BYTES
+        ):
             raise text_files.document_too_large(f"{self._path}, page {(self._page or {}).get('title', '')!r}")
 
     def end(self, tag: str) -> None:
@@ -100,7 +106,8 @@ class _PageBuilder:
         elif self._page is not None and name in ("title", "ns", "text"):
             self._page[name] = content
         elif self._page is not None and name == "page":
-            self.found.append(self._finished(**self._page))
+            end = self._parser.CurrentByteIndex + len(f"</{tag}>".encode())
+            self.found.append((self._finished(**self._page), end))
             self._page = None
 
     def _finished(self, title: str = "", ns: str | None = None, text: str = "", redirect: str | None = None) -> Page:
@@ -112,27 +119,74 @@ class _PageBuilder:
         return Page(title, namespace, redirect is not None or bool(_REDIRECT.match(text)), text)
 
 
-def _read_pages(file: XmlFile) -> Iterator[Page]:
-    # XmlFile gives UTF-8, whatever the file declares.
-    parser, builder = expat.ParserCreate("utf-8"), _PageBuilder(file.path)
-    parser.buffer_text, parser.buffer_size = True, xml_files.BLOCK_BYTES
-    parser.StartElementHandler, parser.EndElementHandler = builder.start, builder.end
-    parser.CharacterDataHandler = builder.data
-    try:
+class _PageReader:
+    """Reads the pages of an open dump, from the start or from a place on that `place` told of the same file."""
+
+    def __init__(self, file: XmlFile, place: Mapping[str, Any]):
+        self._file = file
+        self.num_pages = place.get("num_pages", 0)
+        self._end = place.get("in_xml", 0)
+        self._block = Place(*place["block"]) if "block" in place else None
+
+    def place(self) -> dict[str, Any]:
+        """Where the page after the last one begins; empty where reading cannot begin there."""
+        block = (self._file.place_of(self._end) or self._block) if self.num_pages else None
+        return {"num_pages": self.num_pages, "in_xml": self._end, "block": block} if block else {}
+
+    def _blocks(self) -> Iterator[tuple[bytes, int]]:
+        """What the parser gets, and by how many bytes the places that it tells differ from those in the XML."""
+        if self._block is None:
+            yield from ((block, 0) for block in self._file.blocks())
+            return
+        head = _head(self._file.path)
+        yield head, 0
+        passed_over, moved = self._end - self._block.in_xml, self._end - len(head)
+        for block in self._file.blocks_from(self._block):
+            yield block[passed_over:], moved
+            passed_over = max(0, passed_over - len(block))
+
+    def __iter__(self) -> Iterator[Page]:
+        # XmlFile gives UTF-8, whatever the file declares.
+        parser = expat.ParserCreate("utf-8")
+        builder = _PageBuilder(self._file.path, parser)
+        parser.buffer_text, parser.buffer_size = True, xml_files.BLOCK_BYTES
+        moved = 0
+        try:
+            for block, moved in self._blocks():
+                parser.Parse(block, False)
+                yield from self._taken(builder, moved)
+            parser.Parse(b"", True)
+        except UserError:
+            raise
+        except (expat.ExpatError, ValueError) as error:
+            # ValueError: a namespace that is not a number. The pages before the damage are complete.
+            yield from self._taken(builder, moved)
+            # Without the line, which would not be the file's where reading began inside.
+            reason = expat.ErrorString(error.code) if isinstance(error, expat.ExpatError) else error
+            self._file.note_damage(f"XML: {reason}")
+
+    def _taken(self, builder: _PageBuilder, moved: int) -> Iterator[Page]:
+        found, builder.found = builder.found, []
+        for page, end in found:
+            self.num_pages += 1
+            self._end = end + moved
+            yield page
+
+
+def _head(path: Path) -> bytes:
+    """A dump's XML before its first page."""
+    head = b""
+    with XmlFile(path) as file:
         for block in file.blocks():
-            parser.Parse(block, False)
-            yield from builder.found
-            builder.found.clear()
-        parser.Parse(b"", True)
-    except UserError:
-        raise
-    except (expat.ExpatError, ValueError) as error:
-        # ValueError: a namespace that is not a number. The pages before the damage are complete.
-        yield from builder.found
-        file.note_damage(f"XML: {error}")
+            head += block
+            if first := _PAGE_START.search(head):
+                return head[: first.start()]
+    raise AssertionError(f"{path} has no page any more")
 
 
-def read_batches(paths: Iterable[Path], damages: list[str]) -> Iterator[Batch]:
+def read_batches(
+    paths: Sequence[Path], damages: list[str], place: Mapping[str, Any], *, num_threads: int = 1
+) -> Iterator[Batch]:
     """Articles in batches of about equal size, each as its title, a line end and its text.
 
     Dropped pages (other namespaces, redirects) are counted and reported. If a file ends early or is
@@ -141,30 +195,36 @@ def read_batches(paths: Iterable[Path], damages: list[str]) -> Iterator[Batch]:
     Raises:
       UserError: a file holds no page, or is not written in the encoding that it declares.
     """
-    for path in paths:
-        with XmlFile(path) as file:
-            articles = _articles(file, damages)
-            yield from formatting.in_batches(articles, path.stat().st_size, file.position)
+    damages += place.get("damages", ())
+    first = place.get("file", 0)
+    for number in range(first, len(paths)):
+        with XmlFile(paths[number], num_threads) as file:
+            pages = _PageReader(file, place if number == first else {})
+
+            def begins_at(number: int = number, pages: _PageReader = pages) -> dict[str, Any]:
+                inside = pages.place()
+                return {"file": number, "damages": list(damages), **inside} if inside or not pages.num_pages else {}
+
+            articles = _articles(file, pages, damages)
+            yield from formatting.in_batches(articles, paths[number].stat().st_size, file.position, begins_at=begins_at)
 
 
-def _articles(file: XmlFile, damages: list[str]) -> Iterator[str | Dropped]:
-    num_pages = 0
-    for page in _read_pages(file):
-        num_pages += 1
+def _articles(file: XmlFile, pages: _PageReader, damages: list[str]) -> Iterator[str | Dropped]:
+    for page in pages:
         if page.namespace != 0:
             yield Dropped("other_namespaces", page.title)
         elif page.is_redirect:
             yield Dropped("redirects", page.title)
         else:
             yield f"{page.title}\n{page.text}"
-    if not num_pages:
+    if not pages.num_pages:
         raise UserError(
             f"{file.path}: no <page> in it{file.damage and ', ' + file.damage}: not a dump of "
             "Wikipedia's articles, or too little of one; fetch it again"
         )
     if file.damage:
         damages.append(
-            f"{file.path.name}: {file.damage}: the {num_pages:,} pages up to there were kept; "
+            f"{file.path.name}: {file.damage}: the {pages.num_pages:,} pages up to there were kept; "
             "fetch the file again, compare its checksum and format it anew to have the rest"
         )
 
@@ -203,16 +263,19 @@ def find_extracted(folder: Path) -> list[Path]:
     return found
 
 
-def read_extracted(paths: Iterable[Path]) -> Iterator[Batch]:
+def read_extracted(paths: Sequence[Path], place: Mapping[str, Any]) -> Iterator[Batch]:
     """Batches of articles, each the lines between wikiextractor's ``<doc ...>`` and ``</doc>``, its title first.
 
     Raises:
       UserError: a file is something else, or ends inside an article.
     """
-    for path in paths:
-        with text_files.open_text(path) as file:
-            articles = _extracted_articles(path, text_files.read_lines(path, file))
-            yield from formatting.in_batches(articles, path.stat().st_size)
+    return formatting.read_files(paths, place, _read_extracted_file)
+
+
+def _read_extracted_file(path: Path) -> Iterator[Batch]:
+    with text_files.open_text(path) as file:
+        articles = _extracted_articles(path, text_files.read_lines(path, file))
+        yield from formatting.in_batches(articles, path.stat().st_size)
 
 
 def _extracted_articles(path: Path, lines: Iterable[str]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""XML files as blocks of UTF-8: compressed or not, in any encoding, and up to where they are damaged.
+"""XML files as blocks of UTF-8: compressed or not, in any encoding, from any place, and up to where they are damaged.
 
 expat itself reads only UTF-8, UTF-16 and single-byte encodings. Others (GB18030, Big5, Shift_JIS,
 UTF-32 ...) are decoded here, so that readers always get UTF-8.
@@ -6,8 +6,8 @@ UTF-32 ...) are decoded here, so that readers always get UTF-8.
 
 from __future__ import annotations
 
-import bz2
 import codecs
+import collections
 import contextlib
 import gzip
 import itertools
@@ -15,14 +15,13 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bert_tf.base.errors import UserError
-from data.corpora import text_files
+from data.corpora import bzip2, text_files
 
 BLOCK_BYTES = 1 << 18
 _HEAD_BYTES = 1 << 10
-_OPENERS: dict[str, Any] = {".bz2": bz2.BZ2File, ".gz": lambda file: gzip.GzipFile(fileobj=file)}
 # How UTF-16 and UTF-32 files begin: a byte-order mark, or "<". UTF-32 first, because UTF-16's begin alike.
 _WIDE = (
     *text_files.WIDE_BYTE_ORDER_MARKS,
@@ -35,23 +34,41 @@ _BEGINNING = "<?xml"
 _DECLARED = re.compile(rb"<\?xml\s[^>]*?\bencoding\s*=\s*[\"']([\w.:-]+)")
 
 
+class Place(NamedTuple):
+    """Where a block begins: in the file (in bits of a .bz2 file, in bytes of another) and in its XML (in bytes)."""
+
+    in_file: int
+    in_xml: int
+
+
 class XmlFile(contextlib.AbstractContextManager):
-    """A file being read.
+    """A file being read, a .bz2 file by several threads.
 
     Attributes:
       damage: why it could not be read to its end; empty if it could so far.
     """
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path, num_threads: int = 1):
         """Raises: UserError where it may not be read."""
         self.path = path
         self.damage = ""
         self._raw = text_files.open_bytes(path)
-        self._num_xml_bytes = 0
+        self._num_threads = num_threads
+        self._num_file_bytes = self._num_xml_bytes = 0
+        # Of the blocks read, from the one that holds the byte asked for last; None where reading cannot begin inside.
+        self._places: collections.deque[Place] | None = None if path.suffix == ".gz" else collections.deque()
 
     def position(self) -> int:
-        """Bytes read from the file, before decompression."""
-        return self._raw.tell()
+        """Bytes of the file up to the end of the block read last, before decompression."""
+        return self._num_file_bytes
+
+    def place_of(self, xml_byte: int) -> Place | None:
+        """The place of the block that holds a byte of the XML, a later one each time; None where it cannot be told."""
+        if not self._places:
+            return None
+        while len(self._places) > 1 and self._places[1].in_xml <= xml_byte:
+            self._places.popleft()
+        return self._places[0]
 
     def __exit__(self, *_: object) -> None:
         self._raw.close()
@@ -63,13 +80,18 @@ class XmlFile(contextlib.AbstractContextManager):
             f"({reason}; {self._num_xml_bytes:,} bytes of XML)"
         )
 
+    def blocks_from(self, place: Place) -> Iterator[bytes]:
+        """As `blocks`, from a place on that `place_of` told."""
+        self._num_xml_bytes = place.in_xml
+        return self._unpacked(place.in_file)
+
     def blocks(self) -> Iterator[bytes]:
         """The text as UTF-8 up to the file's end or its damage.
 
         Raises:
           UserError: the file declares an unknown encoding, or is not written in the one it declares.
         """
-        blocks = self._unpacked()
+        blocks = self._unpacked(0)
         head = b""
         for block in blocks:
             head += block
@@ -77,20 +99,38 @@ class XmlFile(contextlib.AbstractContextManager):
                 break
         encoding = self._encoding(head)
         blocks = itertools.chain([head], blocks)
-        return self._decoded(blocks, encoding) if encoding else blocks
+        if encoding:
+            self._places = None
+            return self._decoded(blocks, encoding)
+        return blocks
 
-    def _unpacked(self) -> Iterator[bytes]:
-        unpack = _OPENERS.get(self.path.suffix)
-        stream: Any = unpack(self._raw) if unpack else self._raw
+    def _unpacked(self, start: int) -> Iterator[bytes]:
         try:
-            # Not read(), which discards the bytes before the damage.
-            while block := stream.read1(BLOCK_BYTES):
+            for in_file, end, block in self._packed_blocks(start):
+                self._num_file_bytes = end
+                if self._places is not None:
+                    self._places.append(Place(in_file, self._num_xml_bytes))
                 self._num_xml_bytes += len(block)
                 yield block
         except (EOFError, OSError, zlib.error) as error:
             if getattr(error, "errno", None) is not None:
                 raise
+            if isinstance(error, EOFError):
+                self._num_file_bytes = self._raw.tell()
             self.note_damage(str(error))
+
+    def _packed_blocks(self, start: int) -> Iterator[tuple[int, int, bytes]]:
+        """Each block's place in the file, its end in bytes, and its XML."""
+        if self.path.suffix == ".bz2":
+            for block in bzip2.read_blocks(self._raw, start, self._num_threads):
+                yield block.bit, block.end // 8, block.text
+            return
+        self._raw.seek(start)
+        # Not read(), which discards the bytes before the damage.
+        stream: Any = gzip.GzipFile(fileobj=self._raw) if self.path.suffix == ".gz" else self._raw
+        while content := stream.read1(BLOCK_BYTES):
+            yield start, self._raw.tell(), content
+            start += len(content)
 
     def _encoding(self, head: bytes) -> str:
         """The encoding to decode; empty for UTF-8."""

@@ -1,27 +1,29 @@
 """Distributes documents to training and test shards, one sentence per line.
 
-Three steps: the formatted files are streamed into an index of (file, offset, length); documents are
-assigned from the largest down, each to the shard that is least full relative to its capacity; each
-shard is then written independently, its documents shuffled. The whole text is never in memory, a
-document is never split, and for given text and arguments the bytes depend only on the seed, not on
-the number of processes.
+The formatted files are streamed into an index of (file, offset, length); documents are assigned from the
+largest down, each to the shard that is least full relative to its capacity; each shard is then written
+independently, its documents shuffled. The whole text is never in memory, a document is never split, and
+for given text and arguments the bytes depend only on the seed, not on the number of processes.
+
+A shard's documents stand all over the text, and a disk takes fifty times as long for millions of single
+documents as for the text from beginning to end. So that is read once, in large pieces, each of which is
+written with its documents ordered by shard; a shard then reads one range of each piece.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
 import heapq
 from array import array
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import atomic_file
+from bert_tf.base.files import TEMPORARY_SUFFIX, atomic_file
 from bert_tf.base.progress import Progress
 from data.corpora.text_files import decoded, formatted_lines
 from data.running.entries import FileEntry
@@ -35,6 +37,10 @@ _TIES = 2
 # Converted to Python integers at once, which take five times the memory of an array's.
 _ASSIGNMENT_BLOCK = 1 << 18
 _REPORT_BYTES = 1 << 20
+# A worker holds up to twice as much text. Text that is one piece is in the disk's cache: it is not ordered first.
+PIECE_BYTES = 128 << 20
+# Documents that stand no further apart are read together.
+_LARGEST_GAP_BYTES = 1 << 14
 
 
 class ShardingSettings(NamedTuple):
@@ -67,7 +73,7 @@ class ShardingSettings(NamedTuple):
 
 
 class DocumentIndex(NamedTuple):
-    """Each document's file number [n], byte offset [n] and length [n] without line end."""
+    """Each document's file number [n], byte offset [n] and length [n] without line end; in the order of the files."""
 
     files: np.ndarray
     offsets: np.ndarray
@@ -76,6 +82,18 @@ class DocumentIndex(NamedTuple):
     @property
     def num_documents(self) -> int:
         return len(self.offsets)
+
+    def select(self, which: np.ndarray | slice) -> DocumentIndex:
+        return DocumentIndex(*(column[which] for column in self))
+
+
+class PieceTask(NamedTuple):
+    """What a worker needs to write one piece, with its documents in `order`."""
+
+    output: str
+    order: np.ndarray
+    inputs: tuple[str, ...]
+    documents: DocumentIndex
 
 
 class ShardTask(NamedTuple):
@@ -136,16 +154,79 @@ def assign_documents(lengths: np.ndarray, settings: ShardingSettings) -> np.ndar
     return assignment
 
 
-def _read_document(file: BinaryIO, offset: int, length: int) -> str:
-    """Raises: UserError where the bytes cannot be read or are not UTF-8."""
-    file.seek(offset)
-    content = file.read(length)
-    if len(content) < length:
-        raise UserError(
-            f"{file.name}: only {len(content):,} of {length:,} bytes can be read at byte {offset:,}: the file was "
-            "changed, or its file system fails; start the same command again, or format the text anew"
-        )
-    return decoded(content, file.name, offset)
+def _read_documents(inputs: Sequence[str], documents: DocumentIndex, order: np.ndarray) -> Iterator[tuple[bytes, str]]:
+    """The documents in the given order, as bytes and text; read by `2 * PIECE_BYTES` in that of the files.
+
+    Raises:
+      UserError: the bytes cannot be read or are not UTF-8.
+    """
+    held = np.cumsum(documents.lengths[order], dtype=np.uint64) // (2 * PIECE_BYTES)
+    for own in np.split(order, np.flatnonzero(np.diff(held)) + 1):
+        texts = _read_together(inputs, documents, np.sort(own))
+        for number in own.tolist():
+            content = texts.pop(number)
+            yield content, decoded(content, inputs[documents.files[number]], int(documents.offsets[number]))
+
+
+def _read_together(inputs: Sequence[str], documents: DocumentIndex, numbers: np.ndarray) -> dict[int, bytes]:
+    """The documents of these numbers, which rise."""
+    texts: dict[int, bytes] = {}
+    files, starts, lengths = documents.select(numbers)
+    ends = starts + lengths
+    is_apart = (starts[1:] > ends[:-1] + _LARGEST_GAP_BYTES) | (np.diff(files) != 0)
+    for group in np.split(np.arange(len(numbers)), np.flatnonzero(is_apart) + 1):
+        name, start, end = inputs[files[group[0]]], int(starts[group[0]]), int(ends[group[-1]])
+        with open(name, "rb") as file:
+            file.seek(start)
+            content = memoryview(file.read(end - start))
+        for number, offset, length in zip(*(column[group].tolist() for column in (numbers, starts, lengths))):
+            texts[number] = bytes(content[offset - start : offset - start + length])
+            if len(texts[number]) < length:
+                raise UserError(
+                    f"{name}: only {len(texts[number]):,} of {length:,} bytes can be read at byte {offset:,}: the file "
+                    "was changed, or its file system fails; start the same command again, or format the text anew"
+                )
+    return texts
+
+
+def _write_piece(task: PieceTask) -> None:
+    with atomic_file(Path(task.output)) as file:
+        for content, _ in _read_documents(task.inputs, task.documents, task.order):
+            file.write(content)
+
+
+def piece_names(dataset: str) -> str:
+    """What the names of the pieces match, without the suffix of temporary files."""
+    return f"{dataset}_piece_*"
+
+
+def order_by_shard(
+    index: DocumentIndex, assignment: np.ndarray, paths: Sequence[Path], name: str, workers: Workers
+) -> tuple[DocumentIndex, list[Path]]:
+    """Writes the text in pieces, each with its documents ordered by shard; returns where they stand then.
+
+    Args:
+      name: a path in which * stands for a piece's number.
+    """
+    ends = np.cumsum(index.lengths, dtype=np.uint64)
+    starts = [0, *(np.flatnonzero(np.diff(ends // PIECE_BYTES)) + 1).tolist(), index.num_documents]
+    files, offsets = np.empty_like(index.files), np.empty_like(index.offsets)
+    outputs = [Path(name.replace("*", str(number))) for number in range(len(starts) - 1)]
+
+    def tasks() -> Iterator[PieceTask]:
+        for number, output in enumerate(outputs):
+            own = slice(starts[number], starts[number + 1])
+            documents = index.select(own)
+            order = np.argsort(assignment[own], kind="stable").astype(np.int32)
+            moved = np.cumsum(documents.lengths[order], dtype=np.uint64)
+            offsets[own][order] = moved - documents.lengths[order]
+            files[own] = number
+            yield PieceTask(str(output), order, tuple(map(str, paths)), documents)
+
+    with Progress(total=len(outputs), unit="pieces", description="ordering documents by shard") as bar:
+        for _ in workers.map_in_order(_write_piece, tasks()):
+            bar.update(1)
+    return DocumentIndex(files, offsets, index.lengths), outputs
 
 
 def _write_shard(task: ShardTask, *, segmentation_method: str) -> FileEntry:
@@ -155,12 +236,9 @@ def _write_shard(task: ShardTask, *, segmentation_method: str) -> FileEntry:
     digest = hashlib.sha256()
     num_sentences = num_bytes = 0
     path = Path(task.output)
-    with contextlib.ExitStack() as stack:
-        inputs = [stack.enter_context(open(name, "rb")) for name in task.inputs]
-        file = stack.enter_context(atomic_file(path))
-        for number in map(int, order):
-            input_number, offset, length = (int(column[number]) for column in documents)
-            found = split(_read_document(inputs[input_number], offset, length))
+    with atomic_file(path) as file:
+        for _, text in _read_documents(task.inputs, documents, order):
+            found = split(text)
             block = "\n".join([*found, "", ""]).encode()
             file.write(block)
             digest.update(block)
@@ -189,7 +267,7 @@ def documents_by_shard(index: DocumentIndex, assignment: np.ndarray, num_shards:
     """The documents of each shard, in the order of the text."""
     order = np.argsort(assignment, kind="stable").astype(np.int32)
     for members in np.split(order, np.cumsum(np.bincount(assignment, minlength=num_shards))[:-1]):
-        yield DocumentIndex(*(column[members] for column in index))
+        yield index.select(members)
 
 
 def shard_names(dataset: str, settings: ShardingSettings) -> list[tuple[str, int, str]]:
@@ -214,6 +292,12 @@ def shard_corpus(
     for split in SPLITS:
         (stage.folder / split).mkdir(exist_ok=True)
     names = shard_names(dataset, settings)
+    num_documents, text_bytes = index.num_documents, int(index.lengths.sum())
+    is_missing = np.array([name not in stage.finished for _, _, name in names])[assignment]
+    index, assignment = index.select(is_missing), assignment[is_missing]
+    if index.lengths.sum() > PIECE_BYTES:
+        name = str(stage.folder / piece_names(dataset)) + TEMPORARY_SUFFIX
+        index, paths = order_by_shard(index, assignment, paths, name, workers)
     tasks = (
         ShardTask(
             str(stage.folder / name), (settings.random_seed, SPLITS.index(split), number), tuple(map(str, paths)), own
@@ -226,12 +310,12 @@ def shard_corpus(
     shards = {split: [stage.finished[name] for of, _, name in names if of == split] for split in SPLITS}
     entries = [entry for split in SPLITS for entry in shards[split]]
     counts = {
-        "num_documents": index.num_documents,
+        "num_documents": num_documents,
         "num_documents_training": sum(e.counts["num_documents"] for e in shards["training"]),
         "num_documents_test": sum(e.counts["num_documents"] for e in shards["test"]),
         "num_sentences": sum(e.counts["num_sentences"] for e in entries),
-        "text_bytes": int(index.lengths.sum()),
+        "text_bytes": text_bytes,
     }
-    assert sum(e.counts["num_documents"] for e in entries) == index.num_documents, counts
+    assert sum(e.counts["num_documents"] for e in entries) == num_documents, counts
     stage.complete(counts, shards)
     return counts

@@ -1,0 +1,136 @@
+"""Tables, JSON lines and text in one folder: read in the same order, from any file on, and refused where damaged."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sys
+
+import preparation
+import pytest
+
+from bert_tf.base.errors import UserError
+from data.corpora import custom, formatting
+
+pyarrow = pytest.importorskip("pyarrow")
+parquet = pytest.importorskip("pyarrow.parquet")
+
+ENCODING = {"fallback_encoding": None, "encoding_errors": "strict"}
+DOCUMENTS = preparation.documents(90, words=60)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """The documents in files of all kinds."""
+    (tmp_path / "texts/deep/er").mkdir(parents=True)
+    lines = [json.dumps({"text": document}) + "\n" for document in DOCUMENTS]
+    write_table(tmp_path / "texts/a.parquet", DOCUMENTS[:30], row_group_size=7)
+    (tmp_path / "texts/b.jsonl").write_text("".join(lines[30:45]))
+    (tmp_path / "texts/deep/c.jsonl.gz").write_bytes(gzip.compress("".join(lines[45:60]).encode()))
+    packed = pyarrow.compress("".join(lines[60:75]).encode(), "zstd", asbytes=True)
+    (tmp_path / "texts/deep/er/d.ndjson.zst").write_bytes(packed)
+    (tmp_path / "texts/deep/er/e.txt").write_text("\n\n".join(DOCUMENTS[75:]))
+    return tmp_path / "texts"
+
+
+def write_table(path, texts, **options):
+    parquet.write_table(pyarrow.table({"title": ["A"] * len(texts), "text": texts}), path, **options)
+
+
+def formatted(working_dir, *arguments):
+    preparation.run(working_dir, "text_formatting", *arguments)
+    folder = working_dir / "formatted_one_article_per_line"
+    manifest = json.loads((folder / "custom_one_document_per_line.manifest.json").read_text())
+    return (folder / "custom_one_document_per_line.txt").read_text().splitlines(), manifest
+
+
+def test_files_of_all_kinds_in_one_folder(folder, tmp_path):
+    lines, manifest = formatted(tmp_path, "--input_files", folder)
+    assert lines == DOCUMENTS
+    assert manifest["arguments"]["input_format"] == "jsonl+paragraph+parquet"
+
+
+def test_reading_begins_at_any_file(folder, monkeypatch):
+    monkeypatch.setattr(formatting, "BATCH_CHARACTERS", 2000)
+    sources = custom.choose_formats("auto", custom.find_inputs([str(folder)]), **ENCODING)
+    batches = list(custom.read_batches(sources, {}, **ENCODING))
+    begins = [number for number, batch in enumerate(batches) if batch.begins_at]
+    assert len(begins) == 5 and len(batches) > 10
+    for number in begins:
+        assert list(custom.read_batches(sources, batches[number].begins_at, **ENCODING)) == batches[number:]
+
+
+def test_a_killed_run_goes_on_with_the_same_bytes(folder, tmp_path, monkeypatch):
+    whole = formatted(tmp_path / "whole", "--input_files", folder)
+    monkeypatch.setattr(formatting, "BATCH_CHARACTERS", 2000)
+    monkeypatch.setattr(formatting, "CHECKPOINT_BYTES", 1)
+    write, reads, num_written = formatting.Writer.write, [], 0
+
+    def stopping(writer, cleaned, begins_at):
+        nonlocal num_written
+        num_written += 1
+        write(writer, cleaned, begins_at)
+        if num_written % 4 == 0:
+            raise UserError("killed")
+
+    table_documents = custom._table_documents
+    monkeypatch.setattr(custom, "_table_documents", lambda *a: reads.append(a) or table_documents(*a))
+    monkeypatch.setattr(formatting.Writer, "write", stopping)
+    num_killed = 0
+    while True:
+        try:
+            assert formatted(tmp_path / "killed", "--input_files", folder) == whole
+            break
+        except UserError as error:
+            assert "killed" in str(error)
+            num_killed += 1
+    assert num_killed >= 3 and len(reads) < num_killed, "the table is not read again when it is done"
+
+
+def test_field_of_json_lines(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"body": "It is one.", "text": 1}\n')
+    lines, manifest = formatted(tmp_path, "--input_files", tmp_path / "a.jsonl", "--text_column", "body")
+    assert lines == ["It is one."] and manifest["arguments"]["text_column"] == "body"
+
+
+def test_a_row_group_that_is_damaged_is_an_error_and_what_was_before_it_stays(tmp_path, monkeypatch):
+    monkeypatch.setattr(formatting, "BATCH_CHARACTERS", 500)
+    monkeypatch.setattr(formatting, "CHECKPOINT_BYTES", 1)
+    path = tmp_path / "a.parquet"
+    plain = {"compression": "none", "use_dictionary": False, "write_statistics": False}
+    write_table(path, DOCUMENTS, row_group_size=10, write_page_checksum=True, **plain)
+    content = path.read_bytes()
+    place = content.index(DOCUMENTS[55].encode()) + 9
+    path.write_bytes(content[:place] + b"\0" + content[place + 1 :])
+    with pytest.raises(
+        UserError, match=r"a\.parquet: not a Parquet file, or damaged \(.*CRC.*\): fetch or make it"
+    ) as error:
+        formatted(tmp_path, "--input_files", path)
+    assert "\n" not in str(error.value)
+    (partial,) = tmp_path.rglob("*.partial")
+    assert partial.read_text().splitlines() == DOCUMENTS[:50]
+
+
+def test_text_that_is_not_utf8_is_a_bad_record(tmp_path):
+    texts = pyarrow.array([b"It is one.", b"Caf\xe9.", b"It is two."], pyarrow.binary()).view(pyarrow.string())
+    parquet.write_table(pyarrow.table({"text": texts}), tmp_path / "a.parquet")
+    with pytest.raises(UserError, match="a.parquet, row 2: column 'text' is not UTF-8"):
+        formatted(tmp_path, "--input_files", tmp_path / "a.parquet")
+    lines, _ = formatted(tmp_path, "--input_files", tmp_path / "a.parquet", "--max_bad_records", 1)
+    assert lines == ["It is one.", "It is two."]
+
+
+def test_a_large_row_is_refused_by_name(tmp_path, monkeypatch):
+    monkeypatch.setattr(custom.text_files, "LARGEST_DOCUMENT_BYTES", 100)
+    monkeypatch.setattr(custom, "_LARGE_ROW_BYTES", 10)
+    write_table(tmp_path / "a.parquet", ["It is small.", "é" * 51])
+    with pytest.raises(UserError, match="a.parquet, row 2: a document of more than 100 bytes"):
+        formatted(tmp_path, "--input_files", tmp_path / "a.parquet")
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "deep/er/d.ndjson.zst"])
+def test_without_the_package_it_is_named(folder, tmp_path, monkeypatch, name):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.delitem(sys.modules, "pyarrow.parquet", raising=False)
+    with pytest.raises(UserError, match="needs the package pyarrow .*: .* -m pip install -r requirements-parquet.txt"):
+        formatted(tmp_path, "--input_files", folder / name)
