@@ -256,6 +256,7 @@ class PretrainingConfig(TrainingConfig):
     def __post_init__(self) -> None:
         check_counts(self, "num_train_steps", "max_seq_length", "max_predictions_per_seq", "eval_batch_size")
         super().__post_init__()
+        check_at_most(self, eval_batch_size=MAX_GLOBAL_BATCH)
         for name in ("warmup_steps", "max_eval_steps"):
             if getattr(self, name) < 0:
                 raise UserError(f"{name}={getattr(self, name)}: must not be negative")

@@ -108,7 +108,7 @@ def _comma_separated(value: str) -> list[str]:
 
 
 def _add_common_options(add: Callable[..., Any]) -> None:
-    add("--action", required=True, choices=ACTIONS)
+    add("--action", choices=ACTIONS)
     help_text = "upper or lower case; status and verify: without it, all that exist"
     add("--dataset", type=str.lower, choices=(*registry.DATASETS, "all"), help=help_text)
     add("--n_processes", type=_whole_number, default=count_cores(), help="worker processes; %(default)s")
@@ -210,6 +210,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     given = [name for name in names if getattr(options, name) is not not_given]
     for name in set(names) - set(given):
         setattr(options, name, parser.get_default(name))
+    if options.action is None:  # not by argparse, which would not name a mistyped option before that
+        parser.error(f"--action is missing: one of {', '.join(ACTIONS)}")
     if options.dataset is None and options.action not in OF_ALL_DATASETS:
         parser.error(f"--action={options.action} needs --dataset")
     if options.dataset == "all" and options.action != "download":

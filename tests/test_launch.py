@@ -127,7 +127,7 @@ def test_one_phase_takes_the_same_arguments(phase):
         (ARTICLE[:7] + ARTICLE[8:], "num_gpus seems to be missing (position 8)"),
         (["0"], "train_batch_size_phase1 (position 1) is '0'"),
         (["6_4"], "train_batch_size_phase1 (position 1) is '6_4'"),
-        (ARTICLE[:3] + ["1e38"], "learning_rate_phase1 (position 4) is '1e38'"),
+        (ARTICLE[:3] + ["11"], "learning_rate_phase1 (position 4) is '11': must be a number above 0, and at most 10"),
         (["1", "1", *ARTICLE[2:7], "999999", *ARTICLE[8:12], "1", "1"], "num_gpus is 999999, but at most"),
         (["8", "100000000"], "phase 2: 409,600,000,000 sequences in an update"),
         (ARTICLE[:2] + ["x"], "eval_batch_size (position 3) is 'x'"),

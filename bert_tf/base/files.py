@@ -76,6 +76,17 @@ def write_text(path: Path, text: str) -> None:
         file.write(text.encode("utf-8"))
 
 
+@contextlib.contextmanager
+def naming_unreadable(path: str | Path) -> Iterator[None]:
+    """Raises an `OSError` inside as a `UserError` that names the file, which errors of reading do not."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(
+            f"{path} cannot be read ({error.strerror}); look at its permissions and the disk that it lies on"
+        ) from None
+
+
 def check_file(path: Path, way_out: str) -> None:
     """Raises `UserError`, ending with the `way_out`, where `path` is not a regular file."""
     if not path.is_file():

@@ -16,7 +16,7 @@ from typing import Any, Callable, TypeVar
 import tensorflow as tf
 
 from bert_tf.base.errors import UserError
-from bert_tf.config import BatchSplit, BertConfig, FinetuningConfig
+from bert_tf.config import MAX_GLOBAL_BATCH, BatchSplit, BertConfig, FinetuningConfig, check_at_most, check_counts
 from bert_tf.interchange.initialise import choose_config, choose_vocabulary, find_weights, initialise_from
 from bert_tf.interchange.saved_model import export_model
 from bert_tf.interchange.weights import Weights
@@ -49,8 +49,8 @@ class FinetuningJob:
     continue_with_changes: bool
 
     def __post_init__(self) -> None:
-        if self.predict_batch_size < 1:
-            raise UserError(f"predict_batch_size={self.predict_batch_size}: must be at least 1")
+        check_counts(self, "predict_batch_size")
+        check_at_most(self, predict_batch_size=MAX_GLOBAL_BATCH)
 
     def settings(self) -> dict[str, Any]:
         """All values by name, those of nested settings too."""
