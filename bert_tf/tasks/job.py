@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from bert_tf.base.errors import UserError
 from bert_tf.config import MAX_GLOBAL_BATCH, BatchSplit, BertConfig, FinetuningConfig, check_at_most, check_counts
-from bert_tf.interchange.initialise import choose_config, choose_vocabulary, find_weights, initialise_from
+from bert_tf.interchange.initialise import choose_config, choose_tokenizer, find_weights, initialise_from
 from bert_tf.interchange.saved_model import export_model
 from bert_tf.interchange.weights import Weights
 from bert_tf.memory.plan import AUTO, Workload, choose_split, find_device, plan
@@ -29,7 +29,6 @@ from bert_tf.run.telemetry import DONE, Telemetry
 from bert_tf.tasks.cache import Arrays, cached_arrays, content_key
 from bert_tf.tasks.finetuning import Task, finetune
 from bert_tf.tasks.trained import Head, find_trained_weights, load_trained_weights
-from bert_tf.text.vocabulary import check_casing, is_lower_case
 from bert_tf.text.wordpiece import FullTokenizer
 from bert_tf.training.loop import Run, agree_on_split, describe_devices, make_blocks, write_report
 
@@ -142,17 +141,8 @@ class TaskRun:
 
     def _find_model_files(self) -> tuple[BertConfig, Path, FullTokenizer]:
         job, weights = self.job, self.weights
-        config, path = choose_config(job.bert_config_file, weights), choose_vocabulary(job.vocab_file, weights)
-        tokenizer = FullTokenizer(path)
-        if tokenizer.vocab_size != config.vocab_size:
-            raise UserError(
-                f"{path} has {tokenizer.vocab_size} pieces, but the model's configuration says vocab_size="
-                f"{config.vocab_size}; use the vocabulary the model was trained with"
-            )
-        said = [job.do_lower_case, weights.do_lower_case if weights else None, is_lower_case(tokenizer.vocab)]
-        do_lower_case = next(casing for casing in said if casing is not None)
-        check_casing(tokenizer.vocab, do_lower_case, path)
-        return config, path, FullTokenizer(path, do_lower_case)
+        config = choose_config(job.bert_config_file, weights)
+        return config, *choose_tokenizer(job.vocab_file, job.do_lower_case, config, weights)
 
     @property
     def trained_folder(self) -> Path | None:
