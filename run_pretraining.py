@@ -73,7 +73,7 @@ flags.DEFINE_integer(
 
 
 def _bert_config(records):
-    from bert_tf.config import BertConfig
+    from bert_tf.config import GOOGLE_VOCAB_SIZE, BertConfig
     from bert_tf.interchange.initialise import choose_config, find_weights
 
     given = [name for name in ("bert_config_file", "bert_model") if FLAGS[name].value]
@@ -86,11 +86,9 @@ def _bert_config(records):
         return choose_config(FLAGS.bert_config_file, None)
     if not given:
         return choose_config(None, find_weights(FLAGS.init_checkpoint))
-    if not records:
-        raise UserError(
-            f"--bert_model={FLAGS.bert_model} needs the size of the vocabulary: name the records with "
-            "--input_files, or give --bert_config_file instead"
-        )
+    if not records:  # a plan
+        print(f"without --input_files: Google's vocabulary of {GOOGLE_VOCAB_SIZE:,} pieces")
+        return BertConfig.preset(FLAGS.bert_model, GOOGLE_VOCAB_SIZE)
     if records.vocab_size is None:
         raise UserError(
             f"--bert_model={FLAGS.bert_model} needs the size of the vocabulary, but there is no "
@@ -128,9 +126,10 @@ def _max_eval_steps(num_ranks: int) -> int:
 
 
 def _xla_scope() -> str:
+    from bert_tf.memory.plan import names_card
     from bert_tf.model.blocks import choose_scope
 
-    return choose_scope(FLAGS.enable_xla, FLAGS.xla_scope, FLAGS.recompute)
+    return choose_scope(FLAGS.enable_xla, FLAGS.xla_scope, FLAGS.recompute, names_card(FLAGS.flag_values_dict()))
 
 
 def _replay() -> None:

@@ -30,6 +30,7 @@ sys.path[0] = str(CHECKOUT)
 
 try:
     from bert_tf.base.errors import UserError, exit_on_user_error
+    from bert_tf.base.files import split_paths
     from bert_tf.base.machine import count_cores
     from data import stages
     from data.checking import inspection, status, verification
@@ -103,10 +104,6 @@ def _number(text: str) -> float:
     return float(text)
 
 
-def _comma_separated(value: str) -> list[str]:
-    return [part for part in value.split(",") if part]
-
-
 def _add_common_options(add: Callable[..., Any]) -> None:
     add("--action", choices=ACTIONS)
     help_text = "upper or lower case; status and verify: without it, all that exist"
@@ -123,7 +120,7 @@ def _add_common_options(add: Callable[..., Any]) -> None:
 
 def _add_formatting_options(add: Callable[..., Any]) -> None:
     files = "dataset custom: files and folders of .txt, .jsonl (also .gz, .zst) or .parquet files, separated by commas"
-    add("--input_files", type=_comma_separated, default=[], help=files)
+    add("--input_files", type=split_paths, default=[], help=files)
     add(
         "--input_format",
         choices=custom.INPUT_FORMATS,

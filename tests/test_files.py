@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import atomic_file, atomic_folder, sha256_of_file, write_text
+from bert_tf.base.files import atomic_file, atomic_folder, sha256_of_file, split_paths, write_text
 from bert_tf.tasks.cache import content_key
 from bert_tf.tasks.glue import read as glue
 from bert_tf.tasks.glue.tasks import find_task
@@ -76,3 +76,12 @@ def test_a_folder_appears_when_it_is_whole_in_place_of_the_old_one(tmp_path):
 def test_an_error_while_reading_names_the_file(read):
     with pytest.raises(UserError, match="/proc/self/mem cannot be read .Input/output error."):
         read(Path("/proc/self/mem"))
+
+
+def test_a_comma_in_a_path_that_stands_alone(tmp_path):
+    folder = tmp_path / "a,b"
+    folder.mkdir()
+    (folder / "c,1.txt").touch()
+    for text in (str(folder), f"{folder}/c,1.txt", f"{folder}/*.txt"):
+        assert split_paths(text) == [text]
+    assert split_paths(f"{tmp_path}/x, {tmp_path}/y,") == [f"{tmp_path}/x", f"{tmp_path}/y"]

@@ -175,6 +175,24 @@ def test_configurations(name, batches):
     assert tuple(phase.global_batch_size for phase in phases) == batches
 
 
+@pytest.mark.parametrize("recipe, config", [("pretraining_lamb", "pretrain"), ("squad", "squad")])
+def test_a_misspelt_configuration_is_refused(recipe, config):
+    """It must not become no arguments, which would mean all defaults."""
+    name = "dgx1_8gpu_fp61"
+    typed = f"$(source scripts/configs/{config}_config.sh && {name})"
+    answer = subprocess.run(
+        ["bash", "-c", f"bash scripts/run_{recipe}.sh {typed}"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "DRY_RUN": "1"},
+    )
+    named, refused = answer.stderr.splitlines()
+    assert answer.returncode == 2 and not answer.stdout
+    assert named.startswith(f"error: there is no configuration {name}, but: dgx1_8gpu_fp16 dgx1_8gpu_fp32 dgx2_")
+    assert f"'no-configuration:{name}'" in refused
+
+
 def test_help_lists_the_arguments():
     answer = script("squad", "--help")
     assert answer.returncode == 0

@@ -255,6 +255,12 @@ def test_without_an_image_there_is_no_container(job):
     assert container.container_options({**job, "CONTAINER_IMAGE": "", "CONTAINER_MOUNTS": "/a:/a"}) == []
 
 
+@pytest.mark.parametrize("folder", ["/raid/a,b", "/raid/a:b"])
+def test_what_pyxis_cannot_mount(job, folder):
+    with pytest.raises(UserError, match=f"{folder}: Pyxis mounts no folder with a comma or a colon"):
+        container.container_options({**job, "DATA_DIR": folder})
+
+
 @pytest.mark.parametrize(
     "sent, saved, code, requeued",
     [

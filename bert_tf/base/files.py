@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import hashlib
 import json
 import os
@@ -74,6 +75,13 @@ def write_text(path: Path, text: str) -> None:
     """Replaces a file by UTF-8 `text` atomically. Raises OSError."""
     with atomic_file(path) as file:
         file.write(text.encode("utf-8"))
+
+
+def split_paths(text: str) -> list[str]:
+    """The paths and globs of a comma-separated list; a text that exists as it stands is one, commas and all."""
+    if os.path.exists(text) or glob.glob(text):
+        return [text]
+    return [part.strip() for part in text.split(",") if part.strip()]
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import TEMPORARY_SUFFIX, read_json_object
+from bert_tf.base.files import TEMPORARY_SUFFIX, read_json_object, split_paths
 from bert_tf.base.progress import Progress
 from bert_tf.batches.data_order import RecordRange
 from bert_tf.batches.masking import Masker, MaskingRules, VocabularyIds
@@ -44,7 +44,7 @@ def find_shards(patterns: str, argument: str) -> list[Path]:
       UserError: a pattern names no file; `argument` is the flag that the message names.
     """
     found: list[Path] = []
-    for pattern in filter(None, (part.strip() for part in patterns.split(","))):
+    for pattern in split_paths(patterns):
         if Path(pattern).is_dir():
             files = sorted(Path(pattern).glob("*.tfrecord*"), key=_natural_key)
         else:
@@ -53,7 +53,8 @@ def find_shards(patterns: str, argument: str) -> list[Path]:
         if not files:
             raise UserError(
                 f"--{argument}: {pattern!r} names no record file; give a folder of .tfrecord "
-                "files or a glob (data/bertPrep.py --action create_tfrecord_files makes them)"
+                "files or a glob (data/bertPrep.py --action create_tfrecord_files makes them); "
+                "a path that holds a comma stands alone"
             )
         found += files
     if not found:
@@ -79,7 +80,7 @@ class RecordSet:
 
     def __init__(self, patterns: str, argument: str):
         self.files = find_shards(patterns, argument)
-        self.patterns = ",".join(str(Path(part.strip()).absolute()) for part in patterns.split(",") if part.strip())
+        self.patterns = ",".join(str(Path(part).absolute()) for part in split_paths(patterns))
         has_all = all(index_path(path).exists() for path in self.files)
         shown = Progress(self.files, unit="shards", description="making indexes", disable=has_all)
         indexes = [load_index(path) for path in shown]

@@ -20,7 +20,7 @@ from bert_tf.config import MAX_GLOBAL_BATCH, BatchSplit, BertConfig, FinetuningC
 from bert_tf.interchange.initialise import choose_config, choose_tokenizer, find_weights, initialise_from
 from bert_tf.interchange.saved_model import export_model
 from bert_tf.interchange.weights import Weights
-from bert_tf.memory.plan import AUTO, Workload, choose_split, find_device, plan
+from bert_tf.memory.plan import AUTO, Workload, choose_split, find_device, names_card, plan
 from bert_tf.model.blocks import choose_scope
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import CheckpointFolder
@@ -99,7 +99,7 @@ def describe_plan(flags: Mapping[str, Any]) -> str:
 def _workload(flags: Mapping[str, Any], num_ranks: int) -> Workload:
     weights = find_weights(flags["init_checkpoint"]) if flags["init_checkpoint"] else None
     config = choose_config(flags["bert_config_file"], weights)
-    scope = choose_scope(flags["enable_xla"], flags["xla_scope"], flags["recompute"])
+    scope = choose_scope(flags["enable_xla"], flags["xla_scope"], flags["recompute"], names_card(flags))
     return Workload.from_flags(flags, config, scope, num_ranks)
 
 
@@ -246,11 +246,15 @@ class TaskRun:
             bind()  # only now, when no setting can be refused any more
 
         if self._folder:
-            self._folder.check(whole_identity, job.continue_with_changes)
+            self._folder.check(whole_identity, job.continue_with_changes, self._sources(task))
         if checkpoints.list():
             bind()
         run = Run(self.workers, checkpoints, telemetry, after_save=lambda: write_report(job.model_dir, telemetry))
         return finetune(config, task._replace(identity=identity), run, initialise)
+
+    def _sources(self, task: Task) -> dict[str, str]:
+        """The files that hashes in the run's identity stand for."""
+        return {"data": ", ".join(map(str, task.files)), "vocabulary": str(self.vocab_file)}
 
     def _record(self, task: Task) -> dict[str, Any]:
         """What config.json keeps beside the run's identity."""
@@ -259,6 +263,7 @@ class TaskRun:
             "settings": self.job.settings(),
             "bert_config": self.bert_config.to_dict(),
             "data": {"files": len(task.files), "first_file": str(task.files[0]), "instances": task.num_rows},
+            "sources": self._sources(task),
             "num_ranks": config.num_ranks,
             "global_batch_size": config.global_batch_size,
             **describe_devices(),
