@@ -67,7 +67,7 @@ class PretrainingInputs:
     def sources(self) -> dict[str, str]:
         """The files that a hash in `run_identity` stands for."""
         data = self.training
-        return {"data": f"{len(data.files)} files, first {data.files[0]}, {data.num_instances:,} instances"}
+        return {"data": f"{data.num_instances:,} instances in {len(data.files)} file(s), first {data.files[0]}"}
 
     @property
     def companions(self) -> dict[str, str]:
