@@ -28,7 +28,9 @@ flags.DEFINE_string(
     "Built-in size instead of --bert_config_file: large, base, medium, "
     "small, mini or tiny; the vocabulary is the one beside the records.",
 )
-flags.DEFINE_string("input_files", None, "Training records: comma-separated folders and globs.")
+flags.DEFINE_string(
+    "input_files", None, "Training records: comma-separated folders and globs, or one whose path holds a comma."
+)
 flags.DEFINE_string("eval_files", None, "Held-out records; none: no evaluation at the end.")
 flags.DEFINE_string(
     "init_checkpoint", None, "Run folder, checkpoint, bert_model.ckpt or Hugging Face folder to start from."

@@ -119,7 +119,10 @@ def _add_common_options(add: Callable[..., Any]) -> None:
 
 
 def _add_formatting_options(add: Callable[..., Any]) -> None:
-    files = "dataset custom: files and folders of .txt, .jsonl (also .gz, .zst) or .parquet files, separated by commas"
+    files = (
+        "dataset custom: files and folders of .txt, .jsonl (also .gz, .zst) or .parquet files, separated by commas; "
+        "or one that holds a comma"
+    )
     add("--input_files", type=split_paths, default=[], help=files)
     add(
         "--input_format",

@@ -159,3 +159,13 @@ def test_the_time_is_said_beforehand(tmp_path, monkeypatch, capsys):
     assert own_vocabulary.main.__wrapped__(["", str(tmp_path / "vocab.txt"), *typed]) == 0
     said = capsys.readouterr()
     assert said.out == "0\n" and said.err == "pre-training with 7 pieces will take about 4 minutes here\n"
+
+
+@pytest.mark.slow
+def test_an_update_is_really_timed(tmp_path):
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nthe\n")
+    typed = "1 1 1 1e-3 1e-3 fp32 false 1 0 0 20 1 1 1 tiny".split()
+    command = [sys.executable, "scripts/own_vocabulary.py", str(tmp_path / "vocab.txt"), *typed]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=120)
+    assert done.stdout == "1\n" and "pre-training with 6 pieces will take about " in done.stderr
