@@ -28,7 +28,11 @@ flags.DEFINE_string(
     "Built-in size instead of --bert_config_file: large, base, medium, "
     "small, mini or tiny; the vocabulary is the one beside the records.",
 )
-flags.DEFINE_string("input_files", None, "Training records or token files: comma-separated folders and globs.")
+flags.DEFINE_string(
+    "input_files",
+    None,
+    "Training records or token files: comma-separated folders and globs, or one whose path holds a comma.",
+)
 flags.DEFINE_string("eval_files", None, "Held-out records or token files; none: no evaluation at the end.")
 flags.DEFINE_string(
     "init_checkpoint", None, "Run folder, checkpoint, bert_model.ckpt or Hugging Face folder to start from."
@@ -78,7 +82,7 @@ flags.DEFINE_integer(
 
 
 def _bert_config(records):
-    from bert_tf.config import BertConfig
+    from bert_tf.config import GOOGLE_VOCAB_SIZE, BertConfig
     from bert_tf.interchange.initialise import choose_config, find_weights
 
     given = [name for name in ("bert_config_file", "bert_model") if FLAGS[name].value]
@@ -91,11 +95,9 @@ def _bert_config(records):
         return choose_config(FLAGS.bert_config_file, None)
     if not given:
         return choose_config(None, find_weights(FLAGS.init_checkpoint))
-    if not records:
-        raise UserError(
-            f"--bert_model={FLAGS.bert_model} needs the size of the vocabulary: name the records with "
-            "--input_files, or give --bert_config_file instead"
-        )
+    if not records:  # a plan
+        print(f"without --input_files: Google's vocabulary of {GOOGLE_VOCAB_SIZE:,} pieces")
+        return BertConfig.preset(FLAGS.bert_model, GOOGLE_VOCAB_SIZE)
     if records.vocab_size is None:
         raise UserError(
             f"--bert_model={FLAGS.bert_model} needs the size of the vocabulary, but there is no "
@@ -137,9 +139,10 @@ def _max_eval_steps(num_ranks: int) -> int:
 
 
 def _xla_scope() -> str:
+    from bert_tf.memory.plan import names_card
     from bert_tf.model.blocks import choose_scope
 
-    return choose_scope(FLAGS.enable_xla, FLAGS.xla_scope, FLAGS.recompute)
+    return choose_scope(FLAGS.enable_xla, FLAGS.xla_scope, FLAGS.recompute, names_card(FLAGS.flag_values_dict()))
 
 
 def _replay() -> None:

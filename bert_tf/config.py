@@ -24,6 +24,7 @@ PRESETS: dict[str, tuple] = {
     "mini": (4, 256),
     "tiny": (2, 128),
 }
+GOOGLE_VOCAB_SIZE = 30_522  # of the uncased English models
 # "gelu" is the tanh form, which Google's and NVIDIA's code computes under that name;
 # "gelu_exact" is the erf form, which Hugging Face calls "gelu".
 ACTIVATIONS = ("gelu", "gelu_exact")
@@ -256,6 +257,7 @@ class PretrainingConfig(TrainingConfig):
     def __post_init__(self) -> None:
         check_counts(self, "num_train_steps", "max_seq_length", "max_predictions_per_seq", "eval_batch_size")
         super().__post_init__()
+        check_at_most(self, eval_batch_size=MAX_GLOBAL_BATCH)
         for name in ("warmup_steps", "max_eval_steps"):
             if getattr(self, name) < 0:
                 raise UserError(f"{name}={getattr(self, name)}: must not be negative")

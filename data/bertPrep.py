@@ -34,6 +34,7 @@ sys.path[0] = str(CHECKOUT)
 
 try:
     from bert_tf.base.errors import UserError, exit_on_user_error
+    from bert_tf.base.files import split_paths
     from bert_tf.base.machine import count_cores
     from data import stages
     from data.checking import inspection, status, verification
@@ -112,12 +113,8 @@ def _number(text: str) -> float:
     return float(text)
 
 
-def _comma_separated(value: str) -> list[str]:
-    return [part for part in value.split(",") if part]
-
-
 def _add_common_options(add: Callable[..., Any]) -> None:
-    add("--action", required=True, choices=ACTIONS)
+    add("--action", choices=ACTIONS)
     help_text = "upper or lower case; status and verify: without it, all that exist"
     add("--dataset", type=str.lower, choices=(*registry.DATASETS, "all"), help=help_text)
     add("--n_processes", type=_whole_number, default=count_cores(), help="worker processes; %(default)s")
@@ -131,8 +128,11 @@ def _add_common_options(add: Callable[..., Any]) -> None:
 
 
 def _add_formatting_options(add: Callable[..., Any]) -> None:
-    files = "dataset custom: files and folders of .txt, .jsonl (also .gz, .zst) or .parquet files, separated by commas"
-    add("--input_files", type=_comma_separated, default=[], help=files)
+    files = (
+        "dataset custom: files and folders of .txt, .jsonl (also .gz, .zst) or .parquet files, separated by commas; "
+        "or one that holds a comma"
+    )
+    add("--input_files", type=split_paths, default=[], help=files)
     add(
         "--input_format",
         choices=custom.INPUT_FORMATS,
@@ -227,6 +227,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     given = [name for name in names if getattr(options, name) is not not_given]
     for name in set(names) - set(given):
         setattr(options, name, parser.get_default(name))
+    if options.action is None:  # not by argparse, which would not name a mistyped option before that
+        parser.error(f"--action is missing: one of {', '.join(ACTIONS)}")
     if options.dataset is None and options.action not in OF_ALL_DATASETS:
         parser.error(f"--action={options.action} needs --dataset")
     if options.dataset == "all" and options.action != "download":

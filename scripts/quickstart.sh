@@ -5,7 +5,7 @@
 #   bash scripts/quickstart.sh [--corpus PATH] [--squad FILE] [--vocab_file FILE]
 #
 #   --corpus PATH      your text instead of the sample: a Wikipedia dump (.xml, .xml.bz2), a text file,
-#                      or a folder of .txt files
+#                      or a folder of .txt files; books are told from other text
 #   --squad FILE       your questions in SQuAD's format; a fifth of the paragraphs is held out for the scores
 #   --vocab_file FILE  your vocab.txt; by default one is made from the text
 #
@@ -106,6 +106,22 @@ if ! python -c 'import sys; from bert_tf.launch.launchers import horovod_library
   echo "Without Horovod one rank does the work of two."
 fi
 num_accumulation=$((2 / num_ranks))
+pretraining=(
+  "$batch_size_phase1" "$batch_size_phase2" 8 "$(per_rank "$learning_rate_phase1")" "$(per_rank "$learning_rate_phase2")"
+  "$precision" true "$num_ranks" "$warmup_steps_phase1" "$warmup_steps_phase2" "$train_steps" "$save_checkpoint_steps"
+  "$num_accumulation" "$num_accumulation" "$bert_model"
+)
+# Your questions and vocabulary, before anything is made with them.
+squad_dir="$results/questions" squad_version=1.1
+if [[ -n "$squad" ]]; then
+  squad_version=$(python scripts/split_squad.py "$squad" "$squad_dir")
+fi
+do_lower_case=1
+if [[ -n "$vocab_file" ]]; then
+  echo "Trying $vocab_file, to say how long it will take"
+  do_lower_case=$(python scripts/own_vocabulary.py "$vocab_file" "${pretraining[@]}" \
+    2> >(grep -v "absl::InitializeLog\|Compiled cluster using XLA" >&2))
+fi
 
 # --- 2 Text ------------------------------------------------------------------------------------
 
@@ -124,15 +140,26 @@ case $corpus in
     prep --action text_formatting --dataset wikicorpus_en
     ;;
   *)
-    dataset=custom
-    prep --action text_formatting --dataset custom --input_files "$(absolute "$corpus")"
+    dataset=$(python scripts/own_text.py dataset "$corpus")
+    if [[ "$dataset" == custom ]]; then
+      prep --action text_formatting --dataset custom --input_files "$(absolute "$corpus")"
+    else
+      books="$BERT_PREP_WORKING_DIR/download/bookscorpus"
+      mkdir -p "$books"
+      ln -sfn "$(absolute "$corpus")" "$books/$(basename -- "${corpus%.txt}").txt"
+      prep --action text_formatting --dataset bookscorpus
+      formatted="$BERT_PREP_WORKING_DIR/formatted_one_article_per_line"
+      parts="$formatted/custom_one_document_per_line.txt"
+      python scripts/own_text.py parts "$formatted/bookscorpus_one_book_per_line.txt" "$parts"
+      [[ ! -f "$parts" ]] || dataset=custom
+    fi
     ;;
 esac
 
 # --- 3 Shards, vocabulary, records -------------------------------------------------------------
 
 step 3 "Shards, vocabulary and training records"
-num_documents=$(cat "$BERT_PREP_WORKING_DIR"/formatted_one_article_per_line/*.txt | wc -l)
+num_documents=$(cat "$BERT_PREP_WORKING_DIR/formatted_one_article_per_line/$dataset"_one_*.txt | wc -l)
 if ((num_documents < num_training_shards + num_test_shards)); then
   num_test_shards=1
   num_training_shards=$((num_documents > 8 ? num_documents / 4 : 1))
@@ -147,26 +174,19 @@ for lengths in "128 20" "512 80"; do
   read -r max_seq_length max_predictions_per_seq <<<"$lengths"
   prep --action create_tfrecord_files --dataset "$dataset" --max_seq_length "$max_seq_length" \
     --max_predictions_per_seq "$max_predictions_per_seq" --vocab_file "$vocab_file" --dupe_factor "$dupe_factor" \
-    --n_processes "$(nproc)"
+    --do_lower_case "$do_lower_case" --n_processes "$(nproc)"
 done
 
 # --- 4 Pre-training ----------------------------------------------------------------------------
 
 step 4 "Pre-training in two phases on $num_ranks rank(s)"
-DATASET=$dataset RESULTS_DIR="$results/pretraining" bash scripts/run_pretraining_lamb.sh \
-  "$batch_size_phase1" "$batch_size_phase2" 8 "$(per_rank "$learning_rate_phase1")" "$(per_rank "$learning_rate_phase2")" \
-  "$precision" true "$num_ranks" "$warmup_steps_phase1" "$warmup_steps_phase2" "$train_steps" "$save_checkpoint_steps" \
-  "$num_accumulation" "$num_accumulation" "$bert_model"
+DATASET=$dataset RESULTS_DIR="$results/pretraining" bash scripts/run_pretraining_lamb.sh "${pretraining[@]}"
 
 # --- 5, 6 Fine-tuning --------------------------------------------------------------------------
 
-if [[ -n "$squad" ]]; then
-  squad_dir="$results/questions"
-  squad_version=$(python scripts/split_squad.py "$squad" "$squad_dir")
-else
+if [[ -z "$squad" ]]; then
   [[ "$dataset" == sample ]] || prep --action download --dataset sample
   squad_dir="$BERT_PREP_WORKING_DIR/download/sample"
-  squad_version=1.1
 fi
 finetune() { # <results> <checkpoint>
   SQUAD_DIR="$squad_dir" VOCAB_FILE="$vocab_file" RESULTS_DIR="$results/$1" bash scripts/run_squad.sh \
@@ -183,17 +203,24 @@ finetune finetuned_from_random none
 step 7 "Report"
 runs=(pretraining/phase_1 pretraining/phase_2 finetuned/squad finetuned_from_random/squad)
 python -c 'import sys
-from bert_tf.report import write_report
-write_report(sys.argv[2:], f"{sys.argv[1]}/report.html", title=sys.argv[1].rpartition("/")[2])' \
+from bert_tf.report import write_curve, write_report
+write_report(sys.argv[2:], f"{sys.argv[1]}/report.html", title=sys.argv[1].rpartition("/")[2])
+write_curve(sys.argv[2:4], f"{sys.argv[1]}/curve.svg")' \
   "$results" "${runs[@]/#/$results/}"
-for run in "${runs[@]}"; do # the scores, with three decimals
+score() { sed -n "s/^$2 = \([0-9]*\.[0-9]\{0,3\}\).*/\1/p" "$results/$1/eval_results.txt"; } # <run> <name>
+for run in "${runs[@]}"; do # with three decimals
   printf '%s: %s\n' "$run" "$(sed -n 's/ = \([0-9]*\.[0-9]\{0,3\}\).*/ \1/p' "$results/$run/eval_results.txt" | paste -sd, | sed "s/,/, /g")"
+  if [[ -n "$(score "$run" NoAns_f1)" ]]; then
+    printf '  F1 with an answer (HasAns) %s, without one (NoAns) %s' "$(score "$run" HasAns_f1)" "$(score "$run" NoAns_f1)"
+    awk "BEGIN{exit !($(score "$run" HasAns_f1) < 1)}" && printf ': no question is answered, so nothing was learned'
+    echo
+  fi
 done
 shown=$(realpath --relative-to=. "$results")
 cat <<TEXT
 
 Done in $(((SECONDS - started) / 60)) min $(((SECONDS - started) % 60)) s.
-  curves        $shown/report.html  (TensorBoard: tensorboard --logdir $shown)
+  curves        $shown/report.html, as a picture $shown/curve.svg  (TensorBoard: tensorboard --logdir $shown)
   checkpoints   $shown/pretraining/phase_2/checkpoints, $shown/finetuned/squad/checkpoints
   predictions   $shown/finetuned/squad/predictions.json
   data          $shown/data

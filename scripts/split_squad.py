@@ -16,6 +16,8 @@ from typing import Any
 
 from bert_tf.base.errors import UserError, exit_on_user_error
 from bert_tf.base.files import write_text
+from bert_tf.tasks.squad.examples import read_examples, sound_answers
+from bert_tf.tasks.squad.metrics import check_answers_known
 
 HELD_OUT_EVERY = 5
 
@@ -25,7 +27,7 @@ def questions(articles: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """The file's articles; raises `UserError` where it is not in SQuAD's format."""
+    """The file's articles; raises `UserError` where they are none or no question has an answer."""
     try:
         articles = json.loads(path.read_text(encoding="utf-8"))["data"]
         has_answers = any(question.get("answers") for question in questions(articles))
@@ -58,6 +60,10 @@ def split(articles: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]
 def main(argv: Sequence[str]) -> int:
     articles, folder = read(Path(argv[1])), Path(argv[2])
     version = "2.0" if any(question.get("is_impossible") for question in questions(articles)) else "1.1"
+    # What run_squad.py would refuse, perhaps hours later.
+    examples = read_examples(argv[1], version_2_with_negative=version == "2.0")
+    sound_answers(examples, argv[1])
+    check_answers_known(examples)
     for name, part in split(articles).items():
         write_text(folder / f"{name}-v{version}.json", json.dumps({"version": version, "data": part}))
     print(version)

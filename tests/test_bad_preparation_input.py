@@ -146,7 +146,8 @@ def test_a_working_directory_that_is_a_file_or_below_one(tmp_path, action, monke
         ("--action download --dataset sample --repair", "--repair has no effect on --action=download, only on verify"),
         ("--action text_formatting --dataset custom --input_files x --fallback_encoding base64", "base64: not a text encoding"),
         ("--action create_tfrecord_files --dataset sample --masked_lm_prob 0", "masked_lm_prob=0.0"),
-        ("--dataset sample", "required: --action"),
+        ("--dataset sample", "--action is missing: one of download, text_formatting"),
+        ("--acton sharding", "unknown argument --acton; did you mean --action?"),
         ("--action sharding", "--action=sharding needs --dataset"),
     ],
 )  # fmt: skip

@@ -6,6 +6,7 @@ import errno
 import gzip
 import json
 import os
+from pathlib import Path
 
 import preparation
 import pytest
@@ -157,6 +158,11 @@ def test_unreadable_folder_and_file_are_named(tmp_path, monkeypatch):
     monkeypatch.setattr("builtins.open", refuse)
     with pytest.raises(UserError, match=f"{tmp_path}/a.txt: cannot be read"):
         books.book_line(tmp_path / "a.txt", None, "strict")
+
+
+def test_an_error_while_reading_names_the_file():
+    with pytest.raises(UserError, match="/proc/self/mem: cannot be read .Input/output error.: look at the disk"):
+        books.book_line(Path("/proc/self/mem"), None, "strict")
 
 
 @pytest.mark.parametrize("errors", ["strict", "replace"])

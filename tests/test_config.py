@@ -123,6 +123,7 @@ def test_identity_does_not_depend_on_the_split():
         ({"learning_rate": float("nan")}, "learning_rate=nan"),
         ({"num_ranks": 999_999}, "num_ranks=999999: must be at most 16384"),
         ({"train_batch_size": 10**8}, "global_batch_size=1600000000: must be at most 1048576"),
+        ({"eval_batch_size": 10**8}, "eval_batch_size=100000000: must be at most 1048576"),
         ({"seed": 1 << 64}, "seed=18446744073709551616: must be at most"),
         ({"max_seq_length": 0}, "max_seq_length=0"),
         ({"num_train_steps": 0}, "num_train_steps"),

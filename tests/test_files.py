@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import os
+from pathlib import Path
 
 import pytest
 
-from bert_tf.base.files import atomic_file, atomic_folder, sha256_of_file, write_text
+from bert_tf.base.errors import UserError
+from bert_tf.base.files import atomic_file, atomic_folder, sha256_of_file, split_paths, write_text
+from bert_tf.tasks.cache import content_key
+from bert_tf.tasks.glue import read as glue
+from bert_tf.tasks.glue.tasks import find_task
+from bert_tf.tasks.squad import examples as squad
 
 
 def test_a_file_appears_when_it_is_whole_and_its_folder_with_it(tmp_path):
@@ -61,3 +67,21 @@ def test_a_folder_appears_when_it_is_whole_in_place_of_the_old_one(tmp_path):
         raise KeyboardInterrupt
     assert (folder / "second").read_text(encoding="utf-8") == "second"
     assert os.listdir(tmp_path / "new") == ["folder"]
+
+
+@pytest.mark.parametrize(
+    "read",
+    [squad.read_examples, content_key, lambda path: glue.read_examples(path, find_task("CoLA"), wants_labels=True)],
+)
+def test_an_error_while_reading_names_the_file(read):
+    with pytest.raises(UserError, match="/proc/self/mem cannot be read .Input/output error."):
+        read(Path("/proc/self/mem"))
+
+
+def test_a_comma_in_a_path_that_stands_alone(tmp_path):
+    folder = tmp_path / "a,b"
+    folder.mkdir()
+    (folder / "c,1.txt").touch()
+    for text in (str(folder), f"{folder}/c,1.txt", f"{folder}/*.txt"):
+        assert split_paths(text) == [text]
+    assert split_paths(f"{tmp_path}/x, {tmp_path}/y,") == [f"{tmp_path}/x", f"{tmp_path}/y"]

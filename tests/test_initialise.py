@@ -10,7 +10,13 @@ from google_checkpoints import CONFIG, HEADS_OF_PRETRAINING, published_names, ra
 
 from bert_tf.base.errors import UserError
 from bert_tf.config import BertConfig
-from bert_tf.interchange.initialise import choose_config, choose_vocabulary, find_weights, initialise_from
+from bert_tf.interchange.initialise import (
+    choose_config,
+    choose_tokenizer,
+    choose_vocabulary,
+    find_weights,
+    initialise_from,
+)
 from bert_tf.model.heads import PretrainingModel, SpanModel
 from bert_tf.run.checkpoint import CheckpointFolder, save_encoder
 
@@ -141,3 +147,25 @@ def test_configuration_and_vocabulary(google, tmp_path):
             choose(None, None)
     with pytest.raises(UserError, match="vocab.txt does not exist; give the model's vocab.txt with --vocab_file"):
         choose_vocabulary(None, weights)
+
+
+def test_one_rule_for_the_casing(tmp_path):
+    """Weights may contradict their vocabulary (bert-base-chinese: cased, of lower-case pieces); a user may not."""
+    folder = shutil.copytree(HUGGING_FACE, tmp_path / "model")
+    config = find_weights(folder).config
+    specials = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    pieces = [*specials, *(f"p{number}" for number in range(config.vocab_size - len(specials)))]
+    (folder / "vocab.txt").write_text("\n".join(pieces) + "\n")
+    for stated, text in ((False, '{"do_lower_case": false}'), (True, '{"do_lower_case": true}'), (True, "{}")):
+        (folder / "tokenizer_config.json").write_text(text)
+        for vocab_file in (None, str(folder / "vocab.txt")):
+            path, tokenizer = choose_tokenizer(vocab_file, None, config, find_weights(folder))
+            assert path == folder / "vocab.txt" and tokenizer.do_lower_case is stated
+    with pytest.raises(UserError, match="pass --do_lower_case=1 with an uncased model"):
+        choose_tokenizer(None, False, config, find_weights(folder))
+
+
+def test_a_fine_tuned_checkpoint_says_its_casing(tmp_path):
+    run = CheckpointFolder(tmp_path / "checkpoints", keep=2, vocab_size=CONFIG.vocab_size, companions={})
+    run.save(1, PretrainingModel(CONFIG, seed=3).variables, {"identity": {"do_lower_case": False}})
+    assert find_weights(tmp_path).do_lower_case is False

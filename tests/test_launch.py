@@ -129,7 +129,7 @@ def test_one_phase_takes_the_same_arguments(phase):
         (ARTICLE[:7] + ARTICLE[8:], "num_gpus seems to be missing (position 8)"),
         (["0"], "train_batch_size_phase1 (position 1) is '0'"),
         (["6_4"], "train_batch_size_phase1 (position 1) is '6_4'"),
-        (ARTICLE[:3] + ["1e38"], "learning_rate_phase1 (position 4) is '1e38'"),
+        (ARTICLE[:3] + ["11"], "learning_rate_phase1 (position 4) is '11': must be a number above 0, and at most 10"),
         (["1", "1", *ARTICLE[2:7], "999999", *ARTICLE[8:12], "1", "1"], "num_gpus is 999999, but at most"),
         (["8", "100000000"], "phase 2: 409,600,000,000 sequences in an update"),
         (ARTICLE[:2] + ["x"], "eval_batch_size (position 3) is 'x'"),
@@ -175,6 +175,24 @@ def test_configurations(name, batches):
     assert len(typed) == 15
     phases = lamb.make_phases(lamb.parse(typed))
     assert tuple(phase.global_batch_size for phase in phases) == batches
+
+
+@pytest.mark.parametrize("recipe, config", [("pretraining_lamb", "pretrain"), ("squad", "squad")])
+def test_a_misspelt_configuration_is_refused(recipe, config):
+    """It must not become no arguments, which would mean all defaults."""
+    name = "dgx1_8gpu_fp61"
+    typed = f"$(source scripts/configs/{config}_config.sh && {name})"
+    answer = subprocess.run(
+        ["bash", "-c", f"bash scripts/run_{recipe}.sh {typed}"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "DRY_RUN": "1"},
+    )
+    named, refused = answer.stderr.splitlines()
+    assert answer.returncode == 2 and not answer.stdout
+    assert named.startswith(f"error: there is no configuration {name}, but: dgx1_8gpu_fp16 dgx1_8gpu_fp32 dgx2_")
+    assert f"'no-configuration:{name}'" in refused
 
 
 def test_help_lists_the_arguments():

@@ -150,6 +150,23 @@ def run(program, *flags):
     )
 
 
+def test_a_plan_for_a_named_card_has_the_cards_scope_and_needs_no_records():
+    card = ("--plan", "--enable_xla", "--gpu_memory_gib=32")
+    done = run("run_pretraining.py", *card, "--bert_model=large")
+    assert done.returncode == 0, done.stderr
+    vocabulary, model, work, *_ = done.stdout.splitlines()
+    assert vocabulary == "without --input_files: Google's vocabulary of 30,522 pieces"
+    assert model.startswith("model: 24 layers x 1024, vocabulary of 30522") and "scope step" in work
+
+
+@pytest.mark.parametrize(
+    "changes, expected",
+    [({}, True), ({"plan": False}, False), ({"gpu_memory_gib": None}, False), ({"device": "cpu"}, False)],
+)
+def test_what_names_a_card(changes, expected):
+    assert memory.names_card({"plan": True, "gpu_memory_gib": 32.0, "device": "auto", **changes}) is expected
+
+
 @pytest.mark.parametrize("program", ["run_pretraining.py", "run_squad.py"])
 def test_the_programs_plan_without_records(program, tmp_path):
     (tmp_path / "bert_config.json").write_text(SMALL.to_json())

@@ -169,4 +169,5 @@ def test_scope_choice():
     assert choose_scope(True, "auto", True) == choose_scope(True, "blocks", True) == "blocks"
     with pytest.raises(UserError, match="--recompute saves no memory .* leave out --xla_scope=step"):
         choose_scope(True, "step", True)
+    assert choose_scope(True, "auto", False, for_gpu=True) == "step"
     assert choose_scope(True, "auto", False) == ("step" if tf.config.list_physical_devices("GPU") else "blocks")

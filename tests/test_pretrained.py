@@ -80,7 +80,7 @@ def test_a_folder_of_hugging_face_says_its_casing(tmp_path):
 
 def test_bad_folders(google, tmp_path):
     (google / "vocab.txt").write_text("\n".join(UNCASED[:-1]) + "\n", encoding="utf-8")
-    with pytest.raises(UserError, match=f"has 18 pieces, the model has {CONFIG.vocab_size}"):
+    with pytest.raises(UserError, match=f"has 18 pieces, but .* says vocab_size={CONFIG.vocab_size}"):
         bert_tf.from_pretrained(google)
     (google / "vocab.txt").write_text("\n".join(UNCASED) + "\n", encoding="utf-8")
     values = {name: value for name, value in random_values(published_names(2)).items() if "layer_1" not in name}

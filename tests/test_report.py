@@ -174,6 +174,23 @@ def test_both_phases_and_fine_tuning_with_their_numbers(tmp_path):
     assert "MFU" not in text and "TFLOP/s" not in text  # neither was measured
 
 
+def test_questions_with_and_without_an_answer_apart(tmp_path):
+    scores = {
+        "f1": 48.12,
+        "exact_match": 48.12,
+        "HasAns_f1": 0.25,
+        "HasAns_exact": 0.0,
+        "NoAns_f1": 99.5,
+        "NoAns_exact": 99.5,
+    }
+    events = [start(), {"event": "train", "update": 5, "total_loss": 2.5}]
+    folder = make_run(tmp_path / "squad", [*events, {"event": "evaluation", "update": 5, **scores}, end(5)])
+    write_report([folder], tmp_path / "report.html")
+    text = text_of(tmp_path / "report.html")
+    assert "48.12 from random weights; with an answer 0.25, without one 99.50" in text
+    assert "with an answer 0.00, without one 99.50" in text
+
+
 def test_scores_of_a_classifier(tmp_path):
     scores = {"accuracy": 0.8125, "f1": 0.8765, "eval_loss": 0.4321}
     events = [start(phase="MRPC"), {"event": "train", "update": 5, "total_loss": 0.5}]

@@ -39,6 +39,24 @@ def test_other_settings_are_refused_with_the_difference(tmp_path):
     folder.bind({"seed": 3, "size": 2}, {}, {}, False)
 
 
+def test_other_files_are_named_and_not_their_hashes(tmp_path):
+    """Also in a nested setting only what differs."""
+    folder, model = RunFolder(tmp_path), {"layers": 2, "width": 8}
+
+    def refused(identity, files):
+        with pytest.raises(UserError) as caught:
+            folder.check({"model": model, "data": "a1", **identity}, False, {"data": files})
+        return str(caught.value).partition("other settings (")[2].partition("); continue")[0]
+
+    folder.bind({"model": model, "data": "a1"}, {"sources": {"data": "/a/train.json"}}, {}, False)
+    folder.check({"model": model, "data": "a1"}, False, {"data": "/moved/train.json"})
+    assert refused({"data": "b2"}, "/b/train.json") == "data: '/a/train.json' there, '/b/train.json' now"
+    assert refused({"data": "b2"}, "/a/train.json") == "data: '/a/train.json, as then' there, 'changed since' now"
+    assert refused({"model": {"layers": 4, "width": 8}}, "/a/train.json") == "model: layers: 2 there, 4 now"
+    folder.bind({"model": model, "data": "a1"}, {}, {}, True)  # as earlier versions wrote it
+    assert refused({"data": "b2"}, "/b/train.json") == "data: 'other files' there, '/b/train.json' now"
+
+
 @pytest.mark.parametrize("content", ["", "[]", "{}", "null", '{"identity": []}', "\xff"])
 def test_a_damaged_config_is_named(tmp_path, content):
     (tmp_path / "config.json").write_text(content, encoding="latin-1")

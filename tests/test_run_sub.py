@@ -169,6 +169,13 @@ def test_number_of_ranks(environ, expected):
         ([], {"NUM_ACCUMULATION_STEPS": "x"}, "NUM_ACCUMULATION_STEPS=x: must be"),
         ([], {"BERT_MODEL": "huge"}, "BERT_MODEL=huge: must be one of"),
         ([], {"USE_XLA": "yes"}, "USE_XLA=yes: must be one of true, false"),
+        ([], {"WARMUP_STEPS": "30"}, "WARMUP_STEPS is 30: must be at most the phase's 18 updates"),
+        ([], {"WARMUP_STEPS": "30", "PHASE": "2"}, "WARMUP_STEPS is 30: must be at most the phase's 4 updates"),
+        ([], {"TRAIN_STEPS": "1"}, "TRAIN_STEPS is 1: phase 1 would have no update"),
+        ([], {"BATCH_SIZE": "32"}, "BATCH_SIZE=32: run.sub reads no such variable; did you mean BATCHSIZE?"),
+        ([], {"TRAIN_BATCH_SIZE": "32"}, "did you mean BATCHSIZE?"),
+        ([], {"LEARNING_RATE_PHASE2": "1e-4", "PHASE": "2"}, "did you mean LEARNING_RATE?"),
+        ([], {"RESULT_DIR": "/x"}, "did you mean RESULTS_DIR?"),
         ([], {"SLURM_NTASKS": "4x"}, "SLURM_NTASKS=4x: must be a whole number"),
         ([], {"SLURM_NTASKS": ""}, "sbatch lacks --ntasks-per-node"),
         (["64", "8"], {}, "the first argument is '64'"),
@@ -180,6 +187,14 @@ def test_wrong_values_are_refused(job, typed, changed, expected):
         run_sub.launch(typed, LaunchEnvironment({**job, **changed}))
     assert expected in str(error.value) and "\n" not in str(error.value)
     assert not calls(job)
+
+
+def test_other_programs_variables_are_none_of_ours():
+    others = (
+        "CONTAINER_NAME DATASET_DIR DEVICE_ID XDG_DATA_DIRS SLURM_CONTAINER_IMAGE SLURM_JOB_ID NUM_GPUS HOSTNAME PATH"
+    )
+    run_sub.refuse_mistyped(dict.fromkeys(others.split(), "x"), phase=1)
+    run_sub.refuse_mistyped({"BATCH_SIZE": ""}, phase=1)
 
 
 def test_a_value_of_the_plan_that_is_wrong_is_named(tmp_path):
@@ -253,6 +268,12 @@ def test_what_writes_the_report_has_to_be_outside_of_the_container(monkeypatch):
 
 def test_without_an_image_there_is_no_container(job):
     assert container.container_options({**job, "CONTAINER_IMAGE": "", "CONTAINER_MOUNTS": "/a:/a"}) == []
+
+
+@pytest.mark.parametrize("folder", ["/raid/a,b", "/raid/a:b"])
+def test_what_pyxis_cannot_mount(job, folder):
+    with pytest.raises(UserError, match=f"{folder}: Pyxis mounts no folder with a comma or a colon"):
+        container.container_options({**job, "DATA_DIR": folder})
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import hashlib
 import json
 import os
@@ -74,6 +75,24 @@ def write_text(path: Path, text: str) -> None:
     """Replaces a file by UTF-8 `text` atomically. Raises OSError."""
     with atomic_file(path) as file:
         file.write(text.encode("utf-8"))
+
+
+def split_paths(text: str) -> list[str]:
+    """The paths and globs of a comma-separated list; a text that exists as it stands is one, commas and all."""
+    if os.path.exists(text) or glob.glob(text):
+        return [text]
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+@contextlib.contextmanager
+def naming_unreadable(path: str | Path) -> Iterator[None]:
+    """Raises an `OSError` inside as a `UserError` that names the file, which errors of reading do not."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(
+            f"{path} cannot be read ({error.strerror}); look at its permissions and the disk that it lies on"
+        ) from None
 
 
 def check_file(path: Path, way_out: str) -> None:

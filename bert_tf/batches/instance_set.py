@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import TEMPORARY_SUFFIX, read_json_object
+from bert_tf.base.files import TEMPORARY_SUFFIX, read_json_object, split_paths
 from bert_tf.batches.data_order import RecordRange
 from bert_tf.batches.packing import predictions_per_row
 from bert_tf.records.index import INDEX_SUFFIX
@@ -40,7 +40,7 @@ def find_shards(patterns: str, argument: str) -> list[Path]:
         names.
     """
     found: list[Path] = []
-    for pattern in filter(None, (part.strip() for part in patterns.split(","))):
+    for pattern in split_paths(patterns):
         if Path(pattern).is_dir():
             files = [*Path(pattern).glob("*.tfrecord*"), *Path(pattern).glob(f"*{TOKENS_SUFFIX}")]
         else:
@@ -49,7 +49,8 @@ def find_shards(patterns: str, argument: str) -> list[Path]:
         if not files:
             raise UserError(
                 f"--{argument}: {pattern!r} names no record or token file; give a folder of .tfrecord or .tokens files "
-                "or a glob (data/bertPrep.py --action create_token_files or create_tfrecord_files makes them)"
+                "or a glob (data/bertPrep.py --action create_token_files or create_tfrecord_files makes them); "
+                "a path that holds a comma stands alone"
             )
         found += files
     if not found:
@@ -80,7 +81,7 @@ class InstanceSet:
 
     def __init__(self, patterns: str, argument: str):
         self.files = find_shards(patterns, argument)
-        self.patterns = ",".join(str(Path(part.strip()).absolute()) for part in patterns.split(",") if part.strip())
+        self.patterns = ",".join(str(Path(part).absolute()) for part in split_paths(patterns))
         self.folder, self.manifest = self._find_manifest()
 
     @property

@@ -15,7 +15,7 @@ from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectG
 
 from bert_tf.config import BertConfig
 from bert_tf.interchange.weights import Weights
-from bert_tf.run.checkpoint import StoredWeights, open_checkpoint
+from bert_tf.run.checkpoint import STATE, StoredWeights, open_checkpoint, read_state
 
 CONFIG_FILE = "bert_config.json"
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
@@ -69,9 +69,14 @@ def read_checkpoint(prefix: Path) -> Weights:
         folder=folder,
         config=BertConfig.from_json_file(config_file) if config_file.is_file() else None,
         vocab_file=vocab_file if vocab_file.is_file() else None,
-        do_lower_case=None,
+        do_lower_case=_casing_of_run(folder),
         warnings=(_NO_ACTIVATION,) if is_keras and _MASKED_WORD_HEAD in stored.shapes else (),
     )
+
+
+def _casing_of_run(folder: Path) -> bool | None:
+    """Whether the run that saved a checkpoint of ours lower-cased; None: another's checkpoint, or pre-training."""
+    return read_state(folder).get("identity", {}).get("do_lower_case") if (folder / STATE).is_file() else None
 
 
 def _by_keras_names(stored: StoredWeights) -> StoredWeights:

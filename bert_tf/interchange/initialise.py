@@ -15,6 +15,8 @@ from bert_tf.interchange.google import CONFIG_FILE
 from bert_tf.interchange.weights import Weights
 from bert_tf.run.checkpoint import MANIFEST, PREFIX, CheckpointFolder, find_damage, load_weights
 from bert_tf.run.telemetry import Telemetry
+from bert_tf.text.vocabulary import check_casing, is_lower_case, load_vocab
+from bert_tf.text.wordpiece import FullTokenizer
 
 _INDEX = ".index"
 _ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".7z")
@@ -110,6 +112,31 @@ def choose_vocabulary(vocab_file: str | None, weights: Weights | None) -> Path:
     if weights.vocab_file is None:
         raise UserError(f"{weights.folder / 'vocab.txt'} does not exist; {way_out}")
     return weights.vocab_file
+
+
+def choose_tokenizer(
+    vocab_file: str | None, do_lower_case: bool | None, config: BertConfig, weights: Weights | None
+) -> tuple[Path, FullTokenizer]:
+    """The model's vocabulary (`choose_vocabulary`) and its tokenizer.
+
+    The casing is the one asked for, else what the weights say of their own vocabulary, else as the vocabulary looks.
+    What the weights say stands unchecked: Hugging Face's bert-base-chinese says cased, and has no capitals.
+
+    Raises:
+      UserError: the vocabulary is not the model's, or its capitals and the casing asked for contradict each other.
+    """
+    path = choose_vocabulary(vocab_file, weights)
+    vocab = load_vocab(path)
+    if len(vocab) != config.vocab_size:
+        raise UserError(
+            f"{path} has {len(vocab)} pieces, but the model's configuration says vocab_size="
+            f"{config.vocab_size}; use the vocabulary the model was trained with"
+        )
+    if do_lower_case is None and weights and weights.do_lower_case is not None and path == weights.vocab_file:
+        return path, FullTokenizer(path, weights.do_lower_case)
+    casing = is_lower_case(vocab) if do_lower_case is None else do_lower_case
+    check_casing(vocab, casing, path)
+    return path, FullTokenizer(path, casing)
 
 
 def check_same_vocabulary(weights: Weights, vocabulary: str | None) -> None:

@@ -9,11 +9,10 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_tf.base.errors import UserError
-from bert_tf.interchange.initialise import choose_config, choose_vocabulary, find_weights
+from bert_tf.interchange.initialise import choose_config, choose_tokenizer, find_weights
 from bert_tf.model.blocks import Blocks
 from bert_tf.model.encoder import BertEncoder
 from bert_tf.run.checkpoint import load_weights
-from bert_tf.text.vocabulary import check_casing, is_lower_case, load_vocab
 from bert_tf.text.wordpiece import FullTokenizer
 
 
@@ -60,20 +59,7 @@ def from_pretrained(
     """
     weights = find_weights(folder, "folder")
     config = choose_config(None, weights)
-    vocabulary = choose_vocabulary(None if vocab_file is None else str(vocab_file), weights)
-    vocab = load_vocab(vocabulary)
-    if len(vocab) != config.vocab_size:
-        raise UserError(
-            f"{vocabulary} has {len(vocab)} pieces, the model has {config.vocab_size}; name the model's own"
-        )
-    if do_lower_case is not None:
-        check_casing(vocab, do_lower_case, vocabulary)
-    elif weights.do_lower_case is not None:
-        do_lower_case = (
-            weights.do_lower_case
-        )  # unchecked: Hugging Face's Chinese model says cased, of a lower-case vocabulary
-    else:
-        do_lower_case = is_lower_case(vocab)
+    _, tokenizer = choose_tokenizer(None if vocab_file is None else str(vocab_file), do_lower_case, config, weights)
     encoder = BertEncoder(config, Blocks("off"))
     missing = load_weights(weights, encoder.variables, config.vocab_size).missing
     lacking = [name for name in missing if not name.startswith("bert/pooler/")]
@@ -81,4 +67,4 @@ def from_pretrained(
         raise UserError(
             f"{weights.source} lacks {', '.join(lacking[:3])} ({len(lacking)} variables in all); name other weights"
         )
-    return Pretrained(encoder, FullTokenizer(vocabulary, do_lower_case))
+    return Pretrained(encoder, tokenizer)

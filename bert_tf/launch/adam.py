@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bert_tf.base.errors import UserError
-from bert_tf.config import PRECISIONS, PRESETS
+from bert_tf.config import MAX_LEARNING_RATE, PRECISIONS, PRESETS
 from bert_tf.launch.arguments import Argument, one_of, parse_arguments, positive, whole
 from bert_tf.launch.environment import LaunchEnvironment
 from bert_tf.launch.pretraining import Phase, Recipe, check_warmup
@@ -13,7 +13,7 @@ from bert_tf.launch.pretraining import Phase, Recipe, check_warmup
 ARGUMENTS = (
     Argument("train_batch_size", "16", whole(1)),
     Argument("eval_batch_size", "8", whole(1)),
-    Argument("learning_rate", "1e-4", positive),
+    Argument("learning_rate", "1e-4", positive(MAX_LEARNING_RATE)),
     Argument("precision", "fp16", one_of(*PRECISIONS)),
     Argument("use_xla", "true", one_of("true", "false")),
     Argument("num_gpus", "8", whole(1)),

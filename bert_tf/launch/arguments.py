@@ -40,12 +40,15 @@ def size_or_auto(text: str) -> int | str:
     return AUTO if text == AUTO else whole(1)(text)
 
 
-def positive(text: str) -> float:
-    """a number above 0, and at most 1000"""
-    value = parse_number(text)
-    if not 0 < value <= 1000:
-        raise ValueError
-    return value
+def positive(most: float) -> Callable[[str], float]:
+    def parse(text: str) -> float:
+        value = parse_number(text)
+        if not 0 < value <= most:
+            raise ValueError
+        return value
+
+    parse.__doc__ = f"a number above 0, and at most {most:g}"
+    return parse
 
 
 def share(text: str) -> float:

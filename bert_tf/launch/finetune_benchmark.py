@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bert_tf.config import PRECISIONS, PRESETS, BertConfig
+from bert_tf.config import GOOGLE_VOCAB_SIZE, PRECISIONS, PRESETS, BertConfig
 from bert_tf.launch import launchers
 from bert_tf.launch.arguments import Argument, Values, describe_arguments, one_of, parse_arguments, whole
 from bert_tf.launch.environment import (
@@ -32,7 +32,6 @@ INFERENCE_ARGUMENTS = (
     Argument("use_xla", "true", one_of("true", "false")),
 )
 TRAIN_ARGUMENTS = (INFERENCE_ARGUMENTS[0], Argument("num_gpu", "8", whole(1)), *INFERENCE_ARGUMENTS[1:])
-_VOCAB_SIZE = 30522
 _SEQ_LENGTH = 384
 # What the sweep measures.
 _MODELS, _SEQ_LENGTHS = ("base", "large"), (128, 384)
@@ -79,7 +78,7 @@ def _sweep(mode: str, environment: LaunchEnvironment) -> Iterator[Values]:
         for precision in precisions:
             for seq_length in _SEQ_LENGTHS:
                 for batch_size in _TRAIN_BATCHES if mode == "train" else _INFERENCE_BATCHES:
-                    config = BertConfig.preset(bert_model, _VOCAB_SIZE)
+                    config = BertConfig.preset(bert_model, GOOGLE_VOCAB_SIZE)
                     work = Workload(config, seq_length, 0, scope, batch_size, precision, num_ranks=num_ranks)
                     if fits(work, limit):
                         yield {

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_tf.base.errors import UserError
-from bert_tf.config import PRECISIONS, PRESETS
+from bert_tf.config import MAX_EPOCHS, MAX_LEARNING_RATE, PRECISIONS, PRESETS
 from bert_tf.launch.arguments import (
     Argument,
     Values,
@@ -35,14 +35,14 @@ from bert_tf.tasks.glue.tasks import CUSTOM, EVAL, PREDICT, TRAIN, TextTask, fin
 ARGUMENTS = (
     Argument("task_name", "MRPC", text),
     Argument("batch_size", "16", whole(1)),
-    Argument("learning_rate", "3e-6", positive),
+    Argument("learning_rate", "3e-6", positive(MAX_LEARNING_RATE)),
     Argument("precision", "fp16", one_of(*PRECISIONS)),
     Argument("use_xla", "true", one_of("true", "false")),
     Argument("num_gpus", "8", whole(1)),
     Argument("seq_length", "128", whole(8)),
     Argument("doc_stride", "64", whole(1)),  # has no effect on sentences; NVIDIA's script takes it
     Argument("bert_model", "large", one_of(*PRESETS)),
-    Argument("epochs", "3.0", positive),
+    Argument("epochs", "3.0", positive(MAX_EPOCHS)),
     Argument("warmup_proportion", "0.1", share),
     Argument("checkpoint", "data/download/google_pretrained_weights/uncased_L-24_H-1024_A-16/bert_model.ckpt", text),
 )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from bert_tf.base.errors import UserError
-from bert_tf.config import PRECISIONS, PRESETS
+from bert_tf.config import MAX_LEARNING_RATE, PRECISIONS, PRESETS
 from bert_tf.launch.arguments import Argument, Values, one_of, parse_arguments, positive, size_or_auto, whole
 from bert_tf.launch.environment import LaunchEnvironment
 from bert_tf.launch.pretraining import Phase, Recipe, check_warmup, rows_in
@@ -14,8 +14,8 @@ ARGUMENTS = (
     Argument("train_batch_size_phase1", "64", size_or_auto),
     Argument("train_batch_size_phase2", "8", size_or_auto),
     Argument("eval_batch_size", "8", whole(1)),
-    Argument("learning_rate_phase1", "7.5e-4", positive),
-    Argument("learning_rate_phase2", "5e-4", positive),
+    Argument("learning_rate_phase1", "7.5e-4", positive(MAX_LEARNING_RATE)),
+    Argument("learning_rate_phase2", "5e-4", positive(MAX_LEARNING_RATE)),
     Argument("precision", "fp16", one_of(*PRECISIONS)),
     Argument("use_xla", "true", one_of("true", "false")),
     Argument("num_gpus", "8", whole(1)),
@@ -29,10 +29,14 @@ ARGUMENTS = (
 )
 
 
-def make_phases(values: Values, only: str | None = None) -> list[Phase]:
+POSITIONS = {argument.name: f"{argument.name} (position {number})" for number, argument in enumerate(ARGUMENTS, 1)}
+
+
+def make_phases(values: Values, only: str | None = None, names: Mapping[str, str] = POSITIONS) -> list[Phase]:
     """Both phases of the recipe, nine tenths and one tenth of the sequences' updates.
 
-    The number of updates and the warm-up are checked in both, or in the one that is called `only`.
+    The number of updates and the warm-up are checked in both, or in the one that is called `only`; `names` says what
+    errors call the arguments.
 
     Raises:
       UserError: a phase has no update, or a warm-up that is longer than it.
@@ -65,11 +69,11 @@ def make_phases(values: Values, only: str | None = None) -> list[Phase]:
             continue
         if phase.num_updates < 1:
             raise UserError(
-                f"train_steps (position 11) is {steps}: phase {number} would have no update (phase 1 "
+                f"{names['train_steps']} is {steps}: phase {number} would have no update (phase 1 "
                 "has train_steps*9//10, phase 2 train_steps//10 times the ratio of the global batches, "
                 f"here {first_batch * num_ranks} to {second_batch * num_ranks}); raise train_steps"
             )
-        check_warmup(phase, f"warmup_steps_phase{number} (position {8 + number})")
+        check_warmup(phase, names[f"warmup_steps_phase{number}"])
     return phases
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import shlex
 import signal
 import subprocess
@@ -16,7 +17,7 @@ from bert_tf.base.signals import STOP_SIGNALS, STOPPED_EXIT_CODE
 from bert_tf.base.values import parse_count
 from bert_tf.launch import lamb, launchers
 from bert_tf.launch.container import container_options
-from bert_tf.launch.environment import CHECKOUT, LaunchEnvironment, show
+from bert_tf.launch.environment import CHECKOUT, SWITCHES, LaunchEnvironment, show
 from bert_tf.launch.pretraining import PLAN, WAY_OUT
 from bert_tf.launch.rank import ForwardedSignals, shell_code
 
@@ -38,6 +39,16 @@ _DEFAULTS = {
 _USAGE = "BATCHSIZE=16 PHASE=1 sbatch -N4 --ntasks-per-node=8 run.sub"
 
 
+# Variables that do not stand for an argument.
+_OTHERS = (
+    *SWITCHES,
+    *("BERT_PREP_WORKING_DIR", "CONTAINER_IMAGE", "CONTAINER_MOUNTS", "DATASET", "DATA_DIR", "DEVICE"),
+    *("INIT_CHECKPOINT", "LAUNCHER", "MAX_EVAL_STEPS", "PHASE", "RESULTS_DIR"),
+)
+# How alike a name has to be to be taken for a mistyped one; other programs' variables are about to 0.85.
+_ALIKE = 0.88
+
+
 def launch(typed: Sequence[str], environment: LaunchEnvironment) -> int:
     """Runs one phase on all tasks of the job; returns the exit code of the ranks.
 
@@ -54,15 +65,17 @@ def launch(typed: Sequence[str], environment: LaunchEnvironment) -> int:
         raise UserError(f"PHASE={phase}: must be 1 or 2")
     if "SLURM_JOB_ID" not in environ and not environment.is_dry_run:
         raise UserError(f"this is no Slurm job; type {_USAGE}, or DRY_RUN=1 bash run.sub to see what it would do")
+    refuse_mistyped(environ, int(phase))
     folder = environment.path("RESULTS_DIR", CHECKOUT / "results" / "slurm")
     num_ranks = count_tasks(environment)
     texts = argument_texts(int(phase), environ, folder, num_ranks)
+    script = f"pretraining_lamb_phase{phase}"
+    lamb.make_phases(lamb.parse(texts), f"phase_{phase}", variables_of(int(phase)))
     environ["RESULTS_DIR"] = str(folder)
     if num_ranks > 1:
         environ.setdefault("LAUNCHER", "srun")
     num_per_node = launchers.ranks_per_node(num_ranks, "srun", environ)
     srun = [*launchers.launcher_command("srun", num_ranks, num_per_node, []), *container_options(environ)]
-    script = f"pretraining_lamb_phase{phase}"
     show([f"+ bash scripts/run_{script}.sh {shlex.join(texts)}", f"srun = {shlex.join(srun)}"])
     run_folder = folder / f"phase_{phase}"
     before = _checkpoints(run_folder)
@@ -85,6 +98,30 @@ def count_tasks(environment: LaunchEnvironment) -> int:
     return num_tasks or num_nodes * (num_per_node or 8)
 
 
+def variables_of(phase: int) -> dict[str, str]:
+    """The variable of each of the recipe's arguments that can be set in a phase."""
+    variables = {argument.name: argument.name.upper() for argument in lamb.ARGUMENTS if argument.name != "num_gpus"}
+    for variable, names in _OF_PHASE.items():
+        variables[names[phase - 1]] = variable
+        del variables[names[2 - phase]]
+    return variables
+
+
+def refuse_mistyped(environ: Mapping[str, str], phase: int) -> None:
+    """Raises `UserError` for a variable that must be meant for another one, such as BATCH_SIZE for BATCHSIZE."""
+    read = {*variables_of(phase).values(), *_OTHERS}
+    meant = {name.replace("_", ""): name for name in read}
+    for variable, names in _OF_PHASE.items():  # under the arguments' names, with and without their phase
+        for name in names:
+            meant.update(dict.fromkeys((name.upper().replace("_", ""), name.upper()[:-7].replace("_", "")), variable))
+    for name in sorted(set(environ) - read):
+        if environ[name] and (close := difflib.get_close_matches(name.replace("_", ""), meant, 1, _ALIKE)):
+            raise UserError(
+                f"{name}={environ[name]}: run.sub reads no such variable; did you mean {meant[close[0]]}? "
+                f"Else take it out: env -u {name} sbatch ..."
+            )
+
+
 def argument_texts(phase: int, environ: Mapping[str, str], folder: Path, num_ranks: int) -> list[str]:
     """The recipe's fifteen arguments, each by its variable, as the run in `folder` was begun, or the default.
 
@@ -92,11 +129,7 @@ def argument_texts(phase: int, environ: Mapping[str, str], folder: Path, num_ran
       UserError: a value is invalid.
     """
     begun: dict[str, Any] = read_json_object(folder / PLAN, WAY_OUT) if (folder / PLAN).exists() else {}
-    variables = {argument.name: argument.name.upper() for argument in lamb.ARGUMENTS}
-    for variable, names in _OF_PHASE.items():
-        variables[names[phase - 1]] = variable
-        del variables[names[2 - phase]]
-    texts = []
+    variables, texts = variables_of(phase), []
     for argument in lamb.ARGUMENTS:
         variable = variables.get(argument.name, "")
         text = environ.get(variable) or str(begun.get(argument.name, _DEFAULTS.get(argument.name, argument.default)))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_tf.base.files import check_file
-from bert_tf.config import PRECISIONS, PRESETS
+from bert_tf.config import MAX_EPOCHS, MAX_LEARNING_RATE, PRECISIONS, PRESETS
 from bert_tf.launch.arguments import (
     Argument,
     Values,
@@ -32,7 +32,7 @@ from bert_tf.launch.finetuning import check_model, fine_tune, initial_weights
 
 ARGUMENTS = (
     Argument("batch_size_per_gpu", "10", whole(1)),
-    Argument("learning_rate_per_gpu", "5e-6", positive),
+    Argument("learning_rate_per_gpu", "5e-6", positive(MAX_LEARNING_RATE)),
     Argument("precision", "fp16", one_of(*PRECISIONS)),
     Argument("use_xla", "true", one_of("true", "false")),
     Argument("num_gpus", "10", whole(1)),
@@ -41,7 +41,7 @@ ARGUMENTS = (
     Argument("bert_model", "large", one_of(*PRESETS)),
     Argument("squad_version", "1.1", one_of("1.1", "2.0")),
     Argument("checkpoint", "data/download/google_pretrained_weights/uncased_L-24_H-1024_A-16/bert_model.ckpt", text),
-    Argument("epochs", "1.1", positive),
+    Argument("epochs", "1.1", positive(MAX_EPOCHS)),
 )
 INFERENCE_ARGUMENTS = (
     Argument("checkpoint", "results/tf_bert_finetuning_squad_large_fp16_gbs100/squad", text),

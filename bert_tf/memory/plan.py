@@ -184,6 +184,11 @@ def find_device(gpu_memory_gib: float | None, num_ranks: int) -> Device:
     return Device(_free_memory() / num_ranks, f"free memory of this machine, for {num_ranks} rank(s)")
 
 
+def names_card(flags: Mapping[str, Any]) -> bool:
+    """Whether --plan is for a GPU that is named by its memory, and need not be in this machine."""
+    return flags["plan"] and flags["gpu_memory_gib"] is not None and flags["device"] != "cpu"
+
+
 def _cards() -> list[float]:
     """Bytes of each GPU, where any may be used."""
     if not count_gpus(os.environ):

@@ -174,8 +174,10 @@ def cross_entropy_gradient(gradient, logits_RxC, labels_R, weights_R, log_sum_R)
     return difference * (weights_R * gradient)[:, tf.newaxis]
 
 
-def choose_scope(enable_xla: bool, wanted: str, recompute: bool) -> str:
+def choose_scope(enable_xla: bool, wanted: str, recompute: bool, for_gpu: bool = False) -> str:
     """The scope for the flags: "off" without XLA; "auto" is "step" on GPUs, "blocks" on CPUs and with `recompute`.
+
+    `for_gpu`: a GPU is planned for, which this machine may lack.
 
     Raises:
       UserError: `recompute` with scope "step", where it was measured to save no memory.
@@ -191,7 +193,7 @@ def choose_scope(enable_xla: bool, wanted: str, recompute: bool) -> str:
         return "blocks"
     if wanted != "auto":
         return wanted
-    return "step" if tf.config.list_physical_devices("GPU") else "blocks"
+    return "step" if for_gpu or tf.config.list_physical_devices("GPU") else "blocks"
 
 
 def _keep_arguments_only(function: Callable, gradient: Callable, arguments: Sequence[Any]) -> tf.Tensor:

@@ -53,7 +53,7 @@ def draw(chart: Chart, runs: Sequence[Run]) -> Item | None:
         points = run.series(chart.metric)
         if chart.smooth and len(points) >= SMOOTH_FROM:
             means = {"hoverinfo": "skip", "hovertemplate": None, "customdata": None}
-            traces.append({**_trace(name, start, _means(points)), **look, **means})
+            traces.append({**_trace(name, start, smoothed(points)), **look, **means})
             look.update(line={"color": colour, "width": 1}, opacity=0.4)
         traces.append({**_trace(name, start, thin_out(points)), **look})
         traces.append({**_trace("held-out text", start, thin_out(run.series(chart.held_out_metric))), **dots})
@@ -129,7 +129,8 @@ def thin_out(points: Sequence[Point], limit: int = MAX_POINTS) -> list[Point]:
     return [points[index] for index in sorted(kept)]
 
 
-def _means(points: Sequence[Point]) -> list[tuple[float, float]]:
+def smoothed(points: Sequence[Point]) -> list[tuple[float, float]]:
+    """`NUM_MEANS` means of neighbouring finite points."""
     finite = np.array([point for point in points if abs(point[1]) < TOO_LARGE]).reshape(-1, 2)
     return [tuple(bucket.mean(axis=0).tolist()) for bucket in np.array_split(finite, NUM_MEANS) if len(bucket)]
 

@@ -49,23 +49,33 @@ class RunFolder:
 
         Args:
           identity: the settings that must not change within a run.
-          record: everything else worth keeping; replaced at each start.
+          record: everything else worth keeping; replaced at each start. Its "sources", if any, say by setting which
+            files a hash in `identity` stands for.
           companions: texts by file name that users of the model need (bert_config.json, vocab.txt).
 
         Raises:
           UserError: the folder holds another run, or files that are no run at all.
         """
-        self.check(identity, continue_with_changes)
+        self.check(identity, continue_with_changes, record.get("sources", {}))
         text = json.dumps({"identity": dict(identity), **record}, indent=2, default=str) + "\n"
         for name, contents in {**companions, CONFIG: text}.items():
             write_whole(self.path / name, contents)
 
-    def check(self, identity: Mapping[str, Any], continue_with_changes: bool) -> None:
+    def check(
+        self, identity: Mapping[str, Any], continue_with_changes: bool, sources: Mapping[str, str] | None = None
+    ) -> None:
         """Raises `UserError` where `bind` would, for the run that the folder was begun with."""
         previous = read_config(self.path)
         if previous is None or continue_with_changes:
             return
-        if differences := describe_differences(previous["identity"], identity):
+        there, now = dict(previous["identity"]), dict(identity)
+        for name, files in (sources or {}).items():
+            if there.get(name) != now.get(name):
+                earlier = previous.get("sources", {}).get(name, "other files")
+                there[name], now[name] = (
+                    (earlier, files) if earlier != files else (f"{files}, as then", "changed since")
+                )
+        if differences := describe_differences(there, now):
             raise UserError(
                 f"run folder {self.path} holds a run with other settings ({differences}); "
                 "continue anyway with --continue_with_changes, or choose another folder"
@@ -73,12 +83,15 @@ class RunFolder:
 
 
 def describe_differences(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """Names every setting that is not the same, with both values; empty where all are."""
-    return "; ".join(
-        f"{name}: {earlier.get(name)!r} there, {now.get(name)!r} now"
-        for name in {**earlier, **now}
-        if earlier.get(name) != now.get(name)
-    )
+    """Names every setting, also within settings, that is not the same, with both values; empty where all are."""
+    parts = []
+    for name in {**earlier, **now}:
+        there, here = earlier.get(name), now.get(name)
+        if isinstance(there, Mapping) and isinstance(here, Mapping) and there != here:
+            parts.append(f"{name}: {describe_differences(there, here)}")
+        elif there != here:
+            parts.append(f"{name}: {there!r} there, {here!r} now")
+    return "; ".join(parts)
 
 
 def read_config(folder: Path) -> dict[str, Any] | None:

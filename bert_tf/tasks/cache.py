@@ -11,7 +11,7 @@ from typing import Any, Callable, TypeVar
 
 import numpy as np
 
-from bert_tf.base.files import atomic_file
+from bert_tf.base.files import atomic_file, naming_unreadable
 
 # Part of every key: raise it whenever the same inputs would give other rows, of whatever task.
 CACHE_VERSION = 1
@@ -23,7 +23,8 @@ def content_key(*parts: object) -> str:
     """Hash over what rows depend on: the bytes of each `Path`, the text of anything else."""
     total = hashlib.sha256(f"version {CACHE_VERSION}".encode())
     for part in parts:
-        content = part.read_bytes() if isinstance(part, Path) else repr(part).encode("utf-8")
+        with naming_unreadable(str(part)):
+            content = part.read_bytes() if isinstance(part, Path) else repr(part).encode("utf-8")
         total.update(hashlib.sha256(content).digest())
     return total.hexdigest()[:20]
 

@@ -25,7 +25,7 @@ import numpy as np
 
 from bert_tf.base.command_line import CommandParser, choose_device
 from bert_tf.base.errors import UserError, exit_on_user_error
-from bert_tf.base.files import atomic_file, check_file
+from bert_tf.base.files import atomic_file, check_file, naming_unreadable
 from bert_tf.base.progress import Progress
 from bert_tf.base.values import parse_whole
 
@@ -144,7 +144,7 @@ _WRITERS = {".jsonl": _write_json_lines, ".npz": _write_npz}
 
 
 def _read_lines(path: Path) -> Iterator[str]:
-    with open(path, "rb") as file:
+    with naming_unreadable(path), open(path, "rb") as file:
         for number, line in enumerate(file, 1):
             try:
                 yield line.decode("utf-8").rstrip("\r\n")

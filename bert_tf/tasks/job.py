@@ -16,11 +16,11 @@ from typing import Any, Callable, TypeVar
 import tensorflow as tf
 
 from bert_tf.base.errors import UserError
-from bert_tf.config import BatchSplit, BertConfig, FinetuningConfig
-from bert_tf.interchange.initialise import choose_config, choose_vocabulary, find_weights, initialise_from
+from bert_tf.config import MAX_GLOBAL_BATCH, BatchSplit, BertConfig, FinetuningConfig, check_at_most, check_counts
+from bert_tf.interchange.initialise import choose_config, choose_tokenizer, find_weights, initialise_from
 from bert_tf.interchange.saved_model import export_model
 from bert_tf.interchange.weights import Weights
-from bert_tf.memory.plan import AUTO, Workload, choose_split, find_device, plan
+from bert_tf.memory.plan import AUTO, Workload, choose_split, find_device, names_card, plan
 from bert_tf.model.blocks import choose_scope
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import CheckpointFolder
@@ -29,7 +29,6 @@ from bert_tf.run.telemetry import DONE, Telemetry
 from bert_tf.tasks.cache import Arrays, cached_arrays, content_key
 from bert_tf.tasks.finetuning import Task, finetune
 from bert_tf.tasks.trained import Head, find_trained_weights, load_trained_weights
-from bert_tf.text.vocabulary import check_casing, is_lower_case
 from bert_tf.text.wordpiece import FullTokenizer
 from bert_tf.training.loop import Run, agree_on_split, describe_devices, make_blocks, write_report
 
@@ -49,8 +48,8 @@ class FinetuningJob:
     continue_with_changes: bool
 
     def __post_init__(self) -> None:
-        if self.predict_batch_size < 1:
-            raise UserError(f"predict_batch_size={self.predict_batch_size}: must be at least 1")
+        check_counts(self, "predict_batch_size")
+        check_at_most(self, predict_batch_size=MAX_GLOBAL_BATCH)
 
     def settings(self) -> dict[str, Any]:
         """All values by name, those of nested settings too."""
@@ -100,7 +99,7 @@ def describe_plan(flags: Mapping[str, Any]) -> str:
 def _workload(flags: Mapping[str, Any], num_ranks: int) -> Workload:
     weights = find_weights(flags["init_checkpoint"]) if flags["init_checkpoint"] else None
     config = choose_config(flags["bert_config_file"], weights)
-    scope = choose_scope(flags["enable_xla"], flags["xla_scope"], flags["recompute"])
+    scope = choose_scope(flags["enable_xla"], flags["xla_scope"], flags["recompute"], names_card(flags))
     return Workload.from_flags(flags, config, scope, num_ranks)
 
 
@@ -142,17 +141,8 @@ class TaskRun:
 
     def _find_model_files(self) -> tuple[BertConfig, Path, FullTokenizer]:
         job, weights = self.job, self.weights
-        config, path = choose_config(job.bert_config_file, weights), choose_vocabulary(job.vocab_file, weights)
-        tokenizer = FullTokenizer(path)
-        if tokenizer.vocab_size != config.vocab_size:
-            raise UserError(
-                f"{path} has {tokenizer.vocab_size} pieces, but the model's configuration says vocab_size="
-                f"{config.vocab_size}; use the vocabulary the model was trained with"
-            )
-        said = [job.do_lower_case, weights.do_lower_case if weights else None, is_lower_case(tokenizer.vocab)]
-        do_lower_case = next(casing for casing in said if casing is not None)
-        check_casing(tokenizer.vocab, do_lower_case, path)
-        return config, path, FullTokenizer(path, do_lower_case)
+        config = choose_config(job.bert_config_file, weights)
+        return config, *choose_tokenizer(job.vocab_file, job.do_lower_case, config, weights)
 
     @property
     def trained_folder(self) -> Path | None:
@@ -256,11 +246,15 @@ class TaskRun:
             bind()  # only now, when no setting can be refused any more
 
         if self._folder:
-            self._folder.check(whole_identity, job.continue_with_changes)
+            self._folder.check(whole_identity, job.continue_with_changes, self._sources(task))
         if checkpoints.list():
             bind()
         run = Run(self.workers, checkpoints, telemetry, after_save=lambda: write_report(job.model_dir, telemetry))
         return finetune(config, task._replace(identity=identity), run, initialise)
+
+    def _sources(self, task: Task) -> dict[str, str]:
+        """The files that hashes in the run's identity stand for."""
+        return {"data": ", ".join(map(str, task.files)), "vocabulary": str(self.vocab_file)}
 
     def _record(self, task: Task) -> dict[str, Any]:
         """What config.json keeps beside the run's identity."""
@@ -269,6 +263,7 @@ class TaskRun:
             "settings": self.job.settings(),
             "bert_config": self.bert_config.to_dict(),
             "data": {"files": len(task.files), "first_file": str(task.files[0]), "instances": task.num_rows},
+            "sources": self._sources(task),
             "num_ranks": config.num_ranks,
             "global_batch_size": config.global_batch_size,
             **describe_devices(),

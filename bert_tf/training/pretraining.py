@@ -64,6 +64,12 @@ class PretrainingInputs:
     init_checkpoint: str | None
 
     @property
+    def sources(self) -> dict[str, str]:
+        """The files that a hash in `run_identity` stands for."""
+        data = self.training
+        return {"data": f"{data.num_instances:,} instances in {len(data.files)} file(s), first {data.files[0]}"}
+
+    @property
     def companions(self) -> dict[str, str]:
         """Files saved with the weights, so that a checkpoint is a complete model."""
         texts = {"bert_config.json": self.bert_config.to_json()}
@@ -146,7 +152,7 @@ def pretrain(
     bert_config, identity = inputs.bert_config, run_identity(config, inputs)
     if workers.is_chief:
         folder = RunFolder(model_dir)
-        folder.check(identity, continue_with_changes)
+        folder.check(identity, continue_with_changes, inputs.sources)
     telemetry = Telemetry(
         model_dir, is_chief=workers.is_chief, total_updates=config.num_train_steps, dllog_path=dllog_path
     )
@@ -247,6 +253,7 @@ def _run_record(config: PretrainingConfig, inputs: PretrainingInputs) -> dict[st
         "num_ranks": config.num_ranks,
         "global_batch_size": config.global_batch_size,
         "data": inputs.training.facts(),
+        "sources": inputs.sources,
         "evaluation_data": inputs.evaluation.facts() if inputs.evaluation else None,
         **describe_devices(),
         **provenance(),

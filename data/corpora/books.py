@@ -30,6 +30,8 @@ _NOTE = re.compile(r"\[(?:Illustration|Transcriber['’]s Note|Project Gutenberg
 _UNSPACED_BREAK = re.compile(r"(?<=--)\n(?=\S)|(?<=[^\W\d_]-)\n(?!(?:and|or|to)\b)(?=[a-z])")
 _DISTRIBUTOR = re.compile("project gutenberg", re.IGNORECASE)
 _MAX_HEAD_LINES = 2_000
+_CHAPTER = re.compile(r"^[ \t]*chapter +(?:[ivxlc]+|[0-9]+|one|two|three|four|five)\b", re.IGNORECASE | re.MULTILINE)
+_HEAD_BYTES = 1 << 20
 
 
 def find_books(folder: Path) -> list[Path]:
@@ -45,6 +47,13 @@ def find_books(folder: Path) -> list[Path]:
             "like; or prepare only Wikipedia (--dataset=wikicorpus_en in every stage)"
         )
     return books
+
+
+def is_book(path: Path) -> bool:
+    """Whether a text file is one book rather than several documents, by its distributor's header or its chapters."""
+    with text_files.open_bytes(path) as file:
+        head = file.read(_HEAD_BYTES).replace(b"\0", b"").decode("latin-1")  # NULs: UTF-16
+    return bool(_START.search(head)) or len(set(_CHAPTER.findall(head))) >= 3
 
 
 def read_batches(books: Sequence[Path], place: Mapping[str, Any]) -> Iterator[Batch]:

@@ -53,7 +53,7 @@ def find_inputs(names: Sequence[str]) -> list[Path]:
                 )
             found.extend(inside)
         else:
-            check_file(path, "give --input_files files or folders, separated by commas")
+            check_file(path, "give --input_files files or folders, separated by commas; one that holds a comma, alone")
             found.append(path)
     return list(dict.fromkeys(path.resolve() for path in found))
 

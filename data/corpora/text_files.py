@@ -70,7 +70,8 @@ def _refuse_unreadable(error: OSError) -> None:
 
 
 def unreadable(path: Path, error: OSError) -> UserError:
-    return UserError(f"{path}: cannot be read ({error.strerror}): change its permissions, or take it out of the input")
+    repair = "change its permissions" if isinstance(error, PermissionError) else "look at the disk that it lies on"
+    return UserError(f"{path}: cannot be read ({error.strerror}): {repair}, or take it out of the input")
 
 
 def open_bytes(path: Path) -> BinaryIO:
@@ -112,8 +113,8 @@ def _open_unpacked(path: Path) -> Iterator[Any]:
             else:
                 yield raw
     except (EOFError, OSError, zlib.error) as error:
-        if getattr(error, "errno", None) is not None:
-            raise
+        if isinstance(error, OSError) and error.errno is not None:
+            raise unreadable(path, error) from None
         raise UserError(
             f"{path}: damaged, or not compressed as its name says ({error}): fetch or compress it again"
         ) from None

@@ -5,6 +5,9 @@
 # Micro-batches fill 32 or 40 GB cards. About 512 million sequences in all, whatever the global batch
 # (the comment: phase 1 / phase 2). Batches, rates, warm-ups and steps are those NVIDIA published.
 
+# shellcheck source=scripts/configs/unknown.sh
+source "$(dirname "${BASH_SOURCE[0]}")/unknown.sh"
+
 # <train_batch_size 1, 2> <eval_batch_size> <learning_rate 1, 2> <precision> <use_xla> <num_gpus>
 # <warmup_steps 1, 2> <train_steps> <save_checkpoint_steps> <num_accumulation 1, 2> <bert_model>
 dgxa100_8gpu_fp16() { # 79,872 / 30,720

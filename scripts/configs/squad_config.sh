@@ -5,6 +5,9 @@
 # Batches and rates are those NVIDIA published (16 GB cards in a DGX-1, 32 in a DGX-2, 40 in a DGX A100), and
 # so are two epochs of SQuAD 1.1. SQUAD_VERSION=2.0 and CHECKPOINT=<folder> change the questions and the weights.
 
+# shellcheck source=scripts/configs/unknown.sh
+source "$(dirname "${BASH_SOURCE[0]}")/unknown.sh"
+
 # <batch_size_per_gpu> <learning_rate_per_gpu> <precision> <use_xla> <num_gpus>, then what all have in common
 _squad_arguments() {
   local weights="data/download/google_pretrained_weights/uncased_L-24_H-1024_A-16/bert_model.ckpt"

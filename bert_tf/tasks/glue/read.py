@@ -20,6 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_tf.base.errors import UserError
+from bert_tf.base.files import naming_unreadable
 from bert_tf.base.values import parse_number
 from bert_tf.tasks.glue.tasks import TextTask
 
@@ -140,7 +141,7 @@ def _read_plain(path: Path) -> Iterator[Record]:
 
 def _decoded_lines(path: Path) -> Iterator[tuple[int, str]]:
     # By line feeds alone: what Unicode calls a line end occurs within sentences.
-    with open(path, "rb") as file:
+    with naming_unreadable(path), open(path, "rb") as file:
         for number, line in enumerate(file, 1):
             try:
                 yield number, line.decode("utf-8-sig" if number == 1 else "utf-8")

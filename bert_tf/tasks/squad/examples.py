@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import check_file
+from bert_tf.base.files import check_file, naming_unreadable
 
 NAME_A_FILE = "name a SQuAD file such as train-v1.1.json"
 # Of the questions with a wrong answer an error names so many.
@@ -182,8 +182,10 @@ def sound_answers(examples: list[Example], path: str | Path) -> tuple[list[Examp
 
 def _read_json(path: str | Path) -> Any:
     check_file(Path(path), NAME_A_FILE)
+    with naming_unreadable(path):
+        content = Path(path).read_bytes()
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8-sig"))
+        return json.loads(content.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise UserError(
             f"{path} is not valid JSON ({error}); if the download was interrupted, download it again"

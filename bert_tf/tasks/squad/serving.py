@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import check_file
+from bert_tf.base.files import check_file, naming_unreadable
 from bert_tf.interchange.saved_model import INPUTS, ExportedModel, check_no_export, load_exported
 from bert_tf.model.heads import SpanModel
 from bert_tf.ranks.workers import Workers
@@ -146,7 +146,8 @@ def converse(job: SquadJob, workers: Workers, context_file: str | None) -> None:
 def _read_text(path: Path) -> str:
     check_file(path, "name a text file with --context_file")
     try:
-        return path.read_text(encoding="utf-8-sig")
+        with naming_unreadable(path):
+            return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not UTF-8 (byte {error.start}); convert it") from None
 

@@ -1,0 +1,62 @@
+"""A user's own text, for quickstart.sh.
+
+    bash scripts/python.sh scripts/own_text.py dataset PATH            prints bookscorpus or custom: how PATH is read
+    bash scripts/python.sh scripts/own_text.py parts FORMATTED OUTPUT  few documents into parts, if they are few
+
+A book is one document, and of two documents only a half could be held out. So where there are fewer than a hundred,
+each is cut between paragraphs into parts of about a hundredth of the whole text, which are documents then.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from bert_tf.base.errors import exit_on_user_error
+from bert_tf.base.files import write_text
+from data.corpora.books import is_book
+from data.corpora.text_files import find_text_files
+from data.sharding.sentences import PARAGRAPH_SEPARATOR, get_splitter
+
+FEW = 100
+
+
+def dataset_of(path: Path) -> str:
+    """Text with a book in it, and a folder of a few files, of which each is a document either way, is read as books."""
+    files = find_text_files(path) if path.is_dir() else [path]
+    return "bookscorpus" if 1 < len(files) < FEW or any(map(is_book, files)) else "custom"
+
+
+def parts(document: str, num_characters: int) -> Iterator[str]:
+    """Runs of paragraphs, of sentences where a paragraph is longer, of at least `num_characters` but for the last."""
+    held, size, split = [], 0, get_splitter("rules")
+    for paragraph in document.split(PARAGRAPH_SEPARATOR):
+        for piece in [paragraph] if len(paragraph) < num_characters else split(paragraph):
+            held.append(piece)
+            size += len(piece)
+            if size >= num_characters:
+                yield PARAGRAPH_SEPARATOR.join(held)
+                held, size = [], 0
+    if held:
+        yield PARAGRAPH_SEPARATOR.join(held)
+
+
+@exit_on_user_error
+def main(argv: Sequence[str]) -> int:
+    if argv[1] == "dataset":
+        print(dataset_of(Path(argv[2])))
+        return 0
+    documents = [line for line in Path(argv[2]).read_text(encoding="utf-8").split("\n") if line]
+    if len(documents) < FEW:
+        size = sum(map(len, documents)) // FEW
+        cut = [part for document in documents for part in parts(document, size)]
+        text, output = "".join(f"{part}\n" for part in cut), Path(argv[3])
+        if not output.exists() or output.read_text(encoding="utf-8") != text:  # a new one would be another input
+            write_text(output, text)
+        print(f"{len(documents)} documents cut into {len(cut)}, so that a tenth can be held out: {output}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))
