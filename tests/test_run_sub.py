@@ -30,11 +30,11 @@ echo "$*" >>"$CALLS"
 while [[ "$1" != bert_tf.launch.rank ]]; do shift; done
 code=0
 trap 'mkdir -p "$RESULTS_DIR/phase_1/checkpoints/$SAVED"; code=75; kill $!' USR1 TERM
-echo ready >"$2/rank_0.log"
 if [[ -n "$SAVED" ]]; then
-  sleep 60 &
-  wait
+  sleep 60 >/dev/null 2>&1 &
 fi
+echo ready >"$2/rank_0.log"
+wait
 for ((rank = 0; rank < $3; rank++)); do echo "$code 0.0" >"$2/rank_$rank.exit"; done
 exit $code
 """
