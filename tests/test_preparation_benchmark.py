@@ -51,3 +51,17 @@ def test_every_part_gives_its_table(tmp_path):
     assert len(titles) == 4
     # Heads and rules of the tables, six kinds of instances, and the variants of the three other parts.
     assert sum(line.startswith("| ") for line in done.stdout.splitlines()) == 4 + 6 + 1 + 3 + 2
+
+
+@pytest.mark.slow
+def test_formatting_gives_its_table(tmp_path):
+    pages = "".join(
+        f"<page>\n<title>{number}</title><ns>0</ns><revision><text>{text}</text></revision>\n</page>\n"
+        for number, text in enumerate(documents(5))
+    )
+    (tmp_path / "dump.xml.bz2").write_bytes(bz2.compress(f"<mediawiki>\n{pages}</mediawiki>\n".encode()))
+    options = ["--dump", str(tmp_path / "dump.xml.bz2"), "--copies", "2", "--rounds", "1"]
+    command = [sys.executable, str(CHECKOUT / "benchmarks/formatting.py"), *options]
+    done = subprocess.run(command, text=True, capture_output=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert sum(line.startswith("| ") for line in done.stdout.splitlines()) == 1 + 5
