@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import resource
 import shutil
 import tempfile
 from pathlib import Path
@@ -14,7 +13,7 @@ from bert_tf.base.files import atomic_file, atomic_folder
 from bert_tf.base.locks import WITHOUT_FLOCK
 from bert_tf.doctor.finding import OK, PROBLEM, WARNING, Findings
 from bert_tf.launch.container import CHECKOUT
-from bert_tf.launch.prepared_data import FORMATS, Prepared, find_prepared
+from bert_tf.launch.prepared_data import FORMATS, find_prepared
 
 GB = 10**9
 # Bytes on disk for a byte of text (docs/preparing_data.md).
@@ -99,27 +98,15 @@ def check_data(folder: Folder) -> Findings:
     """What is prepared."""
     complete, unfinished = find_prepared(folder.path)
     for item in complete:
-        yield _judge_prepared(item)
+        lengths = "/".join(map(str, item.lengths)) if item.lengths else "all lengths"
+        num_shards = len(list(item.training.glob(f"*{FORMATS[item.data_format][1]}")))
+        yield OK, f"{item.dataset} as {item.data_format} ({lengths}), {num_shards} training shard(s)"
     for path in unfinished:
         way_out = "'python3 data/bertPrep.py --action status' says how to go on"
         yield WARNING, f"{path} is unfinished, or not made by bertPrep.py: {way_out}"
     if not complete and not unfinished:
         way_out = "'bash scripts/quickstart.sh' makes its own; docs/preparing_data.md; DATA_DIR names another place"
         yield WARNING, f"nothing is prepared below {folder.path}: {way_out}"
-
-
-def _judge_prepared(item: Prepared) -> tuple[str, str]:
-    num_shards = len(list(item.training.glob(f"*{FORMATS[item.data_format][1]}")))
-    lengths = "/".join(map(str, item.lengths)) if item.lengths else "all lengths"
-    message = f"{item.dataset} as {item.data_format} ({lengths}), {num_shards} training shard(s)"
-    # When a training starts, all token files and their pairs are open at once (batches.token_set).
-    needed, allowed = 2 * num_shards + 200, resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    if item.data_format == "tokens" and allowed != resource.RLIM_INFINITY and needed > allowed:
-        return (
-            PROBLEM,
-            f"{message} need {needed} open files, {allowed} are allowed: 'ulimit -n {needed}' before the start",
-        )
-    return OK, message
 
 
 def check_room_for_data(folder: Folder) -> Findings:
