@@ -1,4 +1,4 @@
-"""Cores by affinity and cgroup quotas. (GPUs: test_launch.)"""
+"""Cores by affinity and cgroup quotas, memory by cgroups. (GPUs: test_launch.)"""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from bert_tf.base.machine import count_cores
+from bert_tf.base.machine import count_cores, memory_limit
 
 
 @pytest.fixture(autouse=True)
@@ -48,3 +48,19 @@ def test_version_1(tmp_path, quota, expected):
 
 def test_without_cgroups_the_affinity_counts(tmp_path):
     assert count_cores(tmp_path / "absent", tmp_path / "absent") == 8
+
+
+@pytest.mark.parametrize(
+    "membership, files, expected",
+    [
+        ("0::/a/b\n", {"a/b/memory.max": "max\n", "a/memory.max": "3000\n", "memory.max": "4000\n"}, 3000),
+        ("0::/a\n", {"a/memory.max": "max\n"}, None),
+        ("3:memory:/job\n2:cpu:/\n", {"memory/job/memory.limit_in_bytes": "5000\n"}, 5000),
+    ],
+)
+def test_memory(tmp_path, membership, files, expected):
+    for name, text in files.items():
+        (tmp_path / "cgroup" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "cgroup" / name).write_text(text)
+    (tmp_path / "membership").write_text(membership)
+    assert memory_limit(tmp_path / "cgroup", tmp_path / "membership") == expected

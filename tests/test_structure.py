@@ -32,6 +32,7 @@ PACKAGES = (
     "training",
     "tasks",
     "launch",
+    "doctor",
 )
 # Packages that may import TensorFlow, and single modules of the others that may.
 WITH_TENSORFLOW = {"model", "optimizer", "memory", "ranks", "run", "training", "tasks", "interchange"}

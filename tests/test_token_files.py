@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import resource
 import shutil
 from pathlib import Path
 
@@ -188,6 +189,24 @@ def test_lengths_and_predictions_out_of_range_are_refused(work):
         TokenSet(folder, "input_files", 70_000, MaskingRules())
     with pytest.raises(UserError, match="--max_predictions_per_seq=20 with --max_seq_length=16: at most 13"):
         TokenSet(folder, "input_files", 16, MaskingRules())
+
+
+def test_shards_are_opened_one_after_the_other(work):
+    """The recipe has 1,472 of them, and a process mostly may have 1,024 open files."""
+    limits, highest = resource.getrlimit(resource.RLIMIT_NOFILE), max(map(int, os.listdir("/proc/self/fd")))
+    filling = [os.dup(0)]
+    while filling[-1] < highest:  # so that no number below the limit is free but the last ones
+        filling.append(os.dup(0))
+    resource.setrlimit(
+        resource.RLIMIT_NOFILE, (filling[-1] + 4, limits[1])
+    )  # a shard has two files, and there are three
+    try:
+        data = TokenSet(str(tokens_folder(work) / "training"), "input_files", 64, MaskingRules())
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        for descriptor in filling:
+            os.close(descriptor)
+    assert len(data.files) == 3 and [len(of_copy) for of_copy in data.copies] == [3, 3]
 
 
 def test_a_folder_that_cannot_be_written_or_is_in_use(work, monkeypatch):

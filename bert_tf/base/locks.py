@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 # What flock says on file systems that have none: some NFS, Lustre without -o flock, FUSE.
-_WITHOUT_FLOCK = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
+WITHOUT_FLOCK = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
 # Files that stand for locks of this process.
 _held: set[Path] = set()
 
@@ -56,7 +56,7 @@ class FileLock:
             self._file.seek(0)
             raise LockedError(self._file.read().strip() or "another process") from None
         except OSError as error:
-            if error.errno not in _WITHOUT_FLOCK:
+            if error.errno not in WITHOUT_FLOCK:
                 raise
             print(
                 f"warning: the file system of {self._held_path.parent} has no locks ({error.strerror}); "

@@ -1,16 +1,23 @@
-"""The GPUs and cores that a program may use on this machine."""
+"""The GPUs, cores and memory that a program may use on this machine."""
 
 from __future__ import annotations
 
 import itertools
 import os
+import re
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 CGROUPS = Path("/sys/fs/cgroup")
 # Where launchers tell a process the number of its rank.
 _RANK_VARIABLES = ("HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
+# Lines of TensorFlow's log that say why it found no GPU.
+_GPU_COMPLAINT = re.compile(
+    r"could not load dynamic library|cannot dlopen|cuda drivers|cuInit|CUDA_ERROR|multiprocessor count|"
+    r"compute capability|cannot register",
+    re.IGNORECASE,
+)
 
 
 def rank_number(environ: Mapping[str, str]) -> int:
@@ -43,6 +50,12 @@ def ask_nvidia_smi(*arguments: str) -> list[str]:
     return answer.stdout.splitlines()
 
 
+def gpu_complaints(log: str) -> list[str]:
+    """Why TensorFlow found no GPU, by what it has logged with TF_CPP_MIN_LOG_LEVEL=0."""
+    lines = (line.rpartition("] ")[2].strip() for line in log.splitlines() if _GPU_COMPLAINT.search(line))
+    return list(dict.fromkeys(lines))
+
+
 def count_cores(cgroups: Path = CGROUPS, membership: Path = Path("/proc/self/cgroup")) -> int:
     """Cores that this process may keep busy: its CPU affinity, or its cgroups' quota of CPU time where that is less.
 
@@ -54,24 +67,40 @@ def count_cores(cgroups: Path = CGROUPS, membership: Path = Path("/proc/self/cgr
     return max(1, int(min([len(os.sched_getaffinity(0)), *_quotas(cgroups, membership)])))
 
 
+def memory_limit(cgroups: Path = CGROUPS, membership: Path = Path("/proc/self/cgroup")) -> int | None:
+    """Bytes of memory that the cgroups of this process may hold; None where no limit is set.
+
+    Version 1 without a limit shows more than any machine has.
+    """
+    names = {True: "memory.limit_in_bytes", False: "memory.max"}
+    texts = (_read(place / names[is_first]).strip() for place, is_first in _places("memory", cgroups, membership))
+    return min((int(text) for text in texts if text.isdigit()), default=None)
+
+
 def _quotas(cgroups: Path, membership: Path) -> list[float]:
-    """Every limit, in cores, on the way from this process' cgroups up to their root, version 1 and 2."""
+    """Every limit, in cores, on the way from this process' cgroups up to their root."""
     quotas: list[float] = []
+    for place, is_first in _places("cpu", cgroups, membership):
+        if is_first:
+            words = [_read(place / f"cpu.cfs_{what}_us").strip() for what in ("quota", "period")]
+        else:
+            words = _read(place / "cpu.max").split()
+        if len(words) == 2 and all(word.isdigit() and int(word) for word in words):  # no limit: "max", or -1
+            quotas.append(int(words[0]) / int(words[1]))
+    return quotas
+
+
+def _places(controller: str, cgroups: Path, membership: Path) -> Iterator[tuple[Path, bool]]:
+    """The folders of this process' cgroups up to their root, and whether they are of version 1."""
     for line in _read(membership).splitlines():
         _, controllers, name = line.split(":", 2)
-        if controllers and "cpu" not in controllers.split(","):
+        if controllers and controller not in controllers.split(","):
             continue
         # Version 2 names no controllers. Inside a container the name may be one of the host's, which is not there.
-        root = cgroups / "cpu" if controllers else cgroups
+        root = cgroups / controller if controllers else cgroups
         folder = root / name.lstrip("/")
         for place in {root, *(place for place in (folder, *folder.parents) if root in place.parents)}:
-            if controllers:
-                words = [_read(place / f"cpu.cfs_{what}_us").strip() for what in ("quota", "period")]
-            else:
-                words = _read(place / "cpu.max").split()
-            if len(words) == 2 and all(word.isdigit() and int(word) for word in words):  # no limit: "max", or -1
-                quotas.append(int(words[0]) / int(words[1]))
-    return quotas
+            yield place, bool(controllers)
 
 
 def _read(file: Path) -> str:

@@ -58,9 +58,12 @@ class TokenSet(InstanceSet):
         self.masker = Masker(rules, self._vocabulary_ids(argument))
         self.pair_settings = ensure_pairs(self.files, PairSettings(max_seq_length))[0]
         self._verified: dict[int, tuple[Any, ...]] = {}
-        shards = [self._open_unverified(number) for number in range(len(self.files))]
-        self.copies = [list(of_copy) for of_copy in zip(*(shard.pairs.num_instances for shard in shards))]
-        self._checksums = [shard.pairs.checksum for shard in shards]
+        sizes, self._checksums = [], []
+        for number in range(len(self.files)):  # one shard after the other: all at once may be too many open files
+            pairs = self._open_unverified(number).pairs
+            sizes.append(pairs.num_instances)
+            self._checksums.append(pairs.checksum)
+        self.copies = [list(of_copy) for of_copy in zip(*sizes)]
         self._first_instances = np.cumsum(np.pad(np.array(self.copies, np.int64), [(0, 0), (1, 0)]), axis=1)
 
     @property

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
-import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -15,17 +14,10 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.machine import count_gpus, list_gpus
+from bert_tf.base.machine import count_gpus, gpu_complaints, list_gpus
 from bert_tf.ranks.horovod_workers import connect_horovod
 from bert_tf.ranks.rendezvous import await_ranks
 from bert_tf.ranks.workers import Workers
-
-# Lines of TensorFlow's log that say why it found no GPU.
-_REASON = re.compile(
-    r"could not load dynamic library|cannot dlopen|cuda drivers|cuInit|CUDA_ERROR|multiprocessor count|"
-    r"compute capability|cannot register",
-    re.IGNORECASE,
-)
 
 
 def connect(use_horovod: bool) -> Workers:
@@ -70,8 +62,8 @@ def _explain_no_gpu() -> str:
     look = "import tensorflow as tf; tf.config.list_physical_devices('GPU')"
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "0"}
     answer = subprocess.run([sys.executable, "-c", look], env=environment, capture_output=True, text=True)
-    lines = [line.rpartition("] ")[2].strip() for line in answer.stderr.splitlines() if _REASON.search(line)]
-    return "it says: " + "; ".join(dict.fromkeys(lines)) if lines else "it gives no reason"
+    complaints = gpu_complaints(answer.stderr)
+    return "it says: " + "; ".join(complaints) if complaints else "it gives no reason"
 
 
 def _gpu_number(gpus: Sequence[Any], workers: Workers) -> int:

@@ -1,0 +1,63 @@
+"""``python -m bert_tf.doctor [--hosts a:4,b:4] [--json]``: what ``scripts/doctor.sh`` calls."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterator, Sequence
+
+from bert_tf.base.errors import exit_on_user_error
+from bert_tf.doctor import folders, hosts, machine, software
+from bert_tf.doctor.finding import OK, PROBLEM, WARNING, Findings
+
+_DESCRIPTION = """Says what would keep a training from working on this machine, and on other hosts, and the way out.
+Exit code: 0; 1 where there is a problem; 2 for a wrong argument."""
+
+
+@exit_on_user_error
+def main(argv: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser("doctor", description=_DESCRIPTION, allow_abbrev=False)
+    parser.add_argument(
+        "--hosts", default=os.environ.get("HOSTS", ""), help="hosts and their ranks, as a:4,b:4 (default: $HOSTS)"
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of lines")
+    arguments = parser.parse_args(argv[1:])
+    found = []
+    for check, findings in _checks(hosts.parse_hosts(arguments.hosts) if arguments.hosts else {}):
+        for state, message in findings:
+            found.append({"check": check, "state": state, "message": message})
+            if not arguments.json:
+                print(f"{state:<7}  {check}: {message}", flush=True)
+    counts = {state: sum(finding["state"] == state for finding in found) for state in (OK, WARNING, PROBLEM)}
+    if arguments.json:
+        print(json.dumps({"counts": counts, "findings": found}, indent=2))
+    else:
+        print(f"{counts[PROBLEM]} problem(s), {counts[WARNING]} warning(s)")
+    return int(counts[PROBLEM] > 0)
+
+
+def _checks(ranks_of_hosts: dict[str, int]) -> Iterator[tuple[str, Findings]]:
+    data, results = folders.data_folder(), folders.results_folder()
+    yield "Python", software.check_python()
+    yield "packages", software.check_packages()
+    yield "GPU", machine.check_gpus()
+    yield "TensorFlow", software.check_tensorflow()
+    yield "Horovod", software.check_horovod()
+    yield "launcher", software.check_launcher()
+    yield "tokenizer", software.check_chunk_ids()
+    yield "shared memory", machine.check_shared_memory()
+    yield "limits", machine.check_limits()
+    yield "machine", machine.check_cores_and_memory()
+    for folder in (data, results):
+        yield "file system", folders.check_file_system(folder)
+    yield "disk", folders.check_room_for_data(data)
+    yield "disk", folders.check_room_for_results(results)
+    yield "data", folders.check_data(data)
+    for name, num_ranks in ranks_of_hosts.items():
+        yield f"host {name}", hosts.check_host(name, num_ranks, results)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))

@@ -1,0 +1,70 @@
+"""What a check says, and how one asks another program."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from bert_tf.launch.container import CHECKOUT
+
+# Of a finding: a training works; it works, but not as well as it could; it does not work.
+OK, WARNING, PROBLEM = "OK", "warning", "problem"
+# What a check yields: one of these, and what was found; where it is not OK, also the way out.
+Findings = Iterator[tuple[str, str]]
+
+
+class Answer(NamedTuple):
+    """How a program ended, and what it printed."""
+
+    code: int | None  # None: it was ended at its time limit
+    out: str
+    err: str
+
+    @property
+    def reason(self) -> str:
+        """Why it failed, in one line."""
+        if self.code is None:
+            return "it did not end in time"
+        lines = [line.strip() for line in f"{self.out}\n{self.err}".splitlines() if line.strip()]
+        said = next((line for line in reversed(lines) if "Error" in line), lines[-1] if lines else f"code {self.code}")
+        return f"{signal.Signals(-self.code).name}: {said}" if self.code < 0 else said
+
+    def json(self) -> Any:
+        """What its last line holds. Raises ValueError where it failed."""
+        if self.code != 0:
+            raise ValueError(self.reason)
+        return json.loads(self.out.strip().rpartition("\n")[2])
+
+
+def ask(command: Sequence[str], limit_secs: float, text: str = "", **variables: str) -> Answer:
+    """Runs a program, which reads `text`, for at most `limit_secs`, with `variables` in its environment."""
+    environment = {**os.environ, "PYTHONPATH": f"{CHECKOUT}:{os.environ.get('PYTHONPATH', '')}", **variables}
+    pipe = subprocess.PIPE
+    try:
+        # In a session of its own, so that its children can be ended with it.
+        child = subprocess.Popen(
+            command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=environment, start_new_session=True
+        )
+    except OSError as error:
+        return Answer(127, "", f"{command[0]}: {error.strerror}")
+    try:
+        out, err = child.communicate(text, limit_secs)
+        return Answer(child.returncode, out, err)
+    except subprocess.TimeoutExpired:
+        return Answer(None, "", "")
+    finally:
+        for number in (signal.SIGTERM, signal.SIGKILL) if child.poll() is None else ():
+            with contextlib.suppress(ProcessLookupError, subprocess.TimeoutExpired):
+                os.killpg(child.pid, number)
+                child.wait(5)
+
+
+def ask_python(code: str) -> Answer:
+    """Runs Python code that may import TensorFlow, which on a slow network drive takes minutes."""
+    return ask([sys.executable, "-c", code], 300.0, TF_CPP_MIN_LOG_LEVEL="0")

@@ -1,0 +1,141 @@
+"""Checks of the folders of data and results: their file systems, room, and what is prepared."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+from bert_tf.base.files import atomic_file, atomic_folder
+from bert_tf.base.locks import WITHOUT_FLOCK
+from bert_tf.doctor.finding import OK, PROBLEM, WARNING, Findings
+from bert_tf.launch.container import CHECKOUT
+from bert_tf.launch.prepared_data import FORMATS, find_prepared
+
+GB = 10**9
+# Bytes on disk for a byte of text (docs/preparing_data.md).
+_SHARDED, _TOKENS, _RECORDS = 1.0, 0.7, 19.0
+# English Wikipedia and books: 25 GB packed, 22 formatted, 22 sharded, and 15 or 420.
+_WIKIPEDIA_TOKENS, _WIKIPEDIA_RECORDS = 84 * GB, 489 * GB
+# Both phases of BERT-Large: seven checkpoints (three stay, one is being saved) of 336 M weights and their two moments.
+_LARGE_RUN = 28 * GB
+
+
+class Folder(NamedTuple):
+    """A folder that a training uses, which need not exist yet."""
+
+    path: Path
+    variable: str  # which names another one
+
+    @property
+    def existing(self) -> Path:
+        """It, or the closest folder above it that exists."""
+        return next(place for place in (self.path, *self.path.parents) if place.exists())
+
+    @property
+    def free(self) -> int:
+        return shutil.disk_usage(self.existing).free
+
+    @property
+    def way_out(self) -> str:
+        return f"free some, or name a folder on another disk by {self.variable}="
+
+
+def data_folder() -> Folder:
+    variable = next((name for name in ("DATA_DIR", "BERT_PREP_WORKING_DIR") if os.environ.get(name)), "DATA_DIR")
+    return Folder(Path(os.path.abspath(os.environ.get(variable) or CHECKOUT / "data")), variable)
+
+
+def results_folder() -> Folder:
+    return Folder(Path(os.path.abspath(os.environ.get("RESULTS_DIR") or CHECKOUT / "results")), "RESULTS_DIR")
+
+
+def check_file_system(folder: Folder) -> Findings:
+    """Whether files and folders can be written, replaced by a rename, and locked."""
+    try:
+        with tempfile.TemporaryDirectory(prefix=".doctor-", dir=folder.existing) as scratch:
+            place = Path(scratch)
+            for text in (b"first", b"second"):
+                with atomic_file(place / "file") as file:
+                    file.write(text)
+                with atomic_folder(place / "folder") as inside:
+                    (inside / "file").write_bytes(text)
+            kept = (place / "file").read_bytes(), (place / "folder" / "file").read_bytes()
+            fault = _lock_fault(place / "lock")
+    except OSError as error:
+        way_out = f"ask for the right to, or name another folder by {folder.variable}="
+        yield PROBLEM, f"{folder.path} cannot be written ({error.strerror}): {way_out}"
+        return
+    if kept != (b"second", b"second"):
+        way_out = f"checkpoints could be lost, name a folder on another file system by {folder.variable}="
+        yield PROBLEM, f"{folder.path}: a rename does not replace what was there: {way_out}"
+    elif fault:
+        way_out = "never start two runs in one folder; after a kill on another machine delete .lock.held by hand"
+        yield WARNING, f"{folder.path} has no locks ({fault}): {way_out}"
+    else:
+        yield OK, f"{folder.path}: writing, renaming and locks work"
+
+
+def _lock_fault(path: Path) -> str:
+    """What is wrong with flock; empty where it works. Raises OSError where our locks fail too."""
+    with open(path, "w") as first, open(path, "w") as second:
+        try:
+            for file in (first, second):
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return ""
+        except OSError as error:
+            if error.errno not in WITHOUT_FLOCK:
+                raise
+            return str(error.strerror)
+    return "two get the same one"
+
+
+def check_data(folder: Folder) -> Findings:
+    """What is prepared."""
+    complete, unfinished = find_prepared(folder.path)
+    for item in complete:
+        lengths = "/".join(map(str, item.lengths)) if item.lengths else "all lengths"
+        num_shards = len(list(item.training.glob(f"*{FORMATS[item.data_format][1]}")))
+        yield OK, f"{item.dataset} as {item.data_format} ({lengths}), {num_shards} training shard(s)"
+    for path in unfinished:
+        way_out = "'python3 data/bertPrep.py --action status' says how to go on"
+        yield WARNING, f"{path} is unfinished, or not made by bertPrep.py: {way_out}"
+    if not complete and not unfinished:
+        way_out = "'bash scripts/quickstart.sh' makes its own; docs/preparing_data.md; DATA_DIR names another place"
+        yield WARNING, f"nothing is prepared below {folder.path}: {way_out}"
+
+
+def check_room_for_data(folder: Folder) -> Findings:
+    """What is free, beside what is still to be made of the text, or of Wikipedia's where there is no text yet."""
+    free, room = folder.free, f"{folder.free / GB:.1f} GB free for data"
+    text = _size_of(folder.path / "formatted_one_article_per_line", "*.txt")
+    if find_prepared(folder.path)[0]:
+        yield OK, f"{room}, which is prepared"
+    elif text:
+        sharding = max(_SHARDED * text - _size_of(folder.path / "sharded", "*/*/*.txt"), 0.0)
+        tokens, records = (sharding + share * text for share in (_TOKENS, _RECORDS))
+        message = (
+            f"{room}; {text / GB:.1f} GB of text take {tokens / GB:.1f} as token files, {records / GB:.1f} as records"
+        )
+        yield (OK, message) if free >= tokens else (PROBLEM, f"{message}: {folder.way_out}")
+    elif free >= _WIKIPEDIA_TOKENS:
+        not_too = "and" if free >= _WIKIPEDIA_RECORDS else "not"
+        yield OK, f"{room}: enough for English Wikipedia and books as token files (84), {not_too} as records (489)"
+    else:
+        own = f"enough for {free / (1 + _SHARDED + _TOKENS) / GB:.1f} GB of your own text"
+        message = f"{room}: {own}, but English Wikipedia and books take 84 as token files: {folder.way_out}"
+        yield WARNING if free >= GB else PROBLEM, message
+
+
+def _size_of(folder: Path, pattern: str) -> int:
+    return sum(path.stat().st_size for path in folder.glob(pattern))
+
+
+def check_room_for_results(folder: Folder) -> Findings:
+    message = f"{folder.free / GB:.1f} GB free for results; both phases of BERT-Large take up to 28, of base 9"
+    state = OK if folder.free >= _LARGE_RUN else WARNING if folder.free >= GB else PROBLEM
+    yield state, message if state == OK else f"{message}: {folder.way_out}"

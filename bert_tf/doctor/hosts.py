@@ -1,0 +1,110 @@
+"""Checks of the other hosts of a training: names, ssh, clocks, the shared folder, ports and GPUs."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import shutil
+import socket
+import sys
+import time
+import uuid
+
+from bert_tf.base.errors import UserError
+from bert_tf.base.machine import count_gpus
+from bert_tf.base.values import parse_whole
+from bert_tf.doctor.finding import OK, PROBLEM, WARNING, Findings, ask
+from bert_tf.doctor.folders import Folder
+from bert_tf.launch.container import CHECKOUT
+
+_MOST_SKEW_SECS = 2.0
+# Read by bash on the other host; each line of its answer is a name and, where that went well, a value.
+_LOOK = """
+echo "clock $(date +%s.%N)"
+echo "mark $(cat {mark} 2>/dev/null)"
+echo "checkout $(test -f {checkout}/run_pretraining.py && echo yes)"
+echo "python $(test -x {python} && echo yes)"
+echo "port $(timeout 10 bash -c "exec 3<>/dev/tcp/${{SSH_CONNECTION%% *}}/{port}" 2>/dev/null && echo yes)"
+echo "gpus $(nvidia-smi -L 2>/dev/null | grep -c ^GPU)"
+"""
+
+
+def parse_hosts(text: str) -> dict[str, int]:
+    """``a:4,b:4`` -> the number of ranks by host, 1 where it is left out. Raises `UserError`."""
+    hosts: dict[str, int] = {}
+    for entry in text.split(","):
+        name, _, number = entry.strip().partition(":")
+        with contextlib.suppress(ValueError):
+            # A name that begins with a dash would be an option of ssh.
+            if name and name[0] != "-" and name not in hosts and parse_whole(number or "1") > 0:
+                hosts[name] = parse_whole(number or "1")
+                continue
+        raise UserError(f"hosts {text!r}: {entry!r} is not a host's name and number of ranks, once each, as in a:4,b:4")
+    return hosts
+
+
+def check_host(name: str, num_ranks: int, results: Folder) -> Findings:
+    """Whether `num_ranks` could be started on a host, and work with those here in one folder."""
+    try:
+        address = str(socket.getaddrinfo(name, None, socket.AF_INET)[0][4][0])  # Horovod has IPv4 alone
+    except OSError as error:
+        yield PROBLEM, f"the name has no address ({error.strerror}): correct it, or add it to DNS or /etc/hosts"
+        return
+    found, num_gpus = f"{address} is this machine", count_gpus(os.environ)
+    if not _is_here(address):
+        if not shutil.which("ssh"):
+            yield PROBLEM, "there is no ssh on PATH: apt-get install openssh-client, or start by srun, which needs none"
+            return
+        before = time.time()
+        answer, is_shared = _look(name, results)
+        after = time.time()
+        if not answer.get("clock"):
+            way_out = f"'ssh {name} true' must work without a question (ssh-copy-id; known_hosts)"
+            yield PROBLEM, f"ssh fails ({answer['reason']}): {way_out}"
+            return
+        clock = float(answer["clock"])
+        skew = max(before - clock, clock - after)
+        if skew > _MOST_SKEW_SECS:
+            yield WARNING, f"its clock is {skew:.0f} s off, and so are times in logs: set both by chrony or ntpd"
+        for path, has in ((CHECKOUT, answer["checkout"]), (sys.executable, answer["python"])):
+            if not has:
+                yield (
+                    PROBLEM,
+                    f"it has no {path}: share the checkout with its .venv, or set it up there at the same path",
+                )
+        if not is_shared:
+            way_out = "RESULTS_DIR= must name one on a file system that both share"
+            yield PROBLEM, f"a file written here in {results.existing} is not seen there: {way_out}"
+        if not answer["port"]:
+            yield PROBLEM, "it cannot connect to a port of this machine: open all ports between the two in the firewall"
+        found, num_gpus = f"{address} answers by ssh", int(answer["gpus"] or 0)
+    if 0 < num_gpus < num_ranks:
+        yield PROBLEM, f"{found} and has {num_gpus} GPU(s) for {num_ranks} ranks: ask for {num_gpus}"
+    else:
+        yield OK, f"{found}, {num_gpus or 'no'} GPU(s)"
+
+
+def _is_here(address: str) -> bool:
+    with socket.socket() as own, contextlib.suppress(OSError):
+        own.bind((address, 0))
+        return True
+    return False
+
+
+def _look(name: str, results: Folder) -> tuple[dict[str, str], bool]:
+    """The other host's answers by name, and whether it reads what is written here; "reason": why there are none."""
+    mark, value = results.existing / f".doctor-{uuid.uuid4().hex}", uuid.uuid4().hex
+    paths = {"mark": mark, "checkout": CHECKOUT, "python": sys.executable}
+    try:
+        with contextlib.suppress(OSError):  # `check_file_system` reports it
+            mark.write_text(value)
+        with socket.create_server(("", 0)) as server:
+            port = server.getsockname()[1]
+            script = _LOOK.format(port=port, **{key: shlex.quote(str(path)) for key, path in paths.items()})
+            options = ["-4", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10"]
+            answer = ask(["ssh", *options, name, "bash", "-s"], 60.0, script)
+    finally:
+        mark.unlink(missing_ok=True)
+    found = dict(line.partition(" ")[::2] for line in answer.out.splitlines())
+    return {"reason": answer.reason, **found}, found.get("mark") == value

@@ -1,0 +1,113 @@
+"""Checks of the GPUs, and of the limits that the system puts on a process."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+from pathlib import Path
+from typing import NamedTuple
+
+from bert_tf.base.machine import ask_nvidia_smi, count_cores, count_gpus, memory_limit
+from bert_tf.doctor.finding import OK, PROBLEM, WARNING, Findings
+
+GIB = 1 << 30
+PCI, SHM, INFINIBAND = Path("/sys/bus/pci/devices"), Path("/dev/shm"), Path("/sys/class/infiniband")
+# ulimit's letter, the limit, the least that serves, ulimit's unit in bytes, what it is.
+_UNLIMITED = resource.RLIM_INFINITY
+_LIMITS = (
+    ("n", resource.RLIMIT_NOFILE, 1024, 1, "open files"),
+    ("s", resource.RLIMIT_STACK, 8192, 1024, "KiB of stack"),
+    ("u", resource.RLIMIT_NPROC, 1024, 1, "processes and threads, of which a rank has hundreds"),
+    ("t", resource.RLIMIT_CPU, _UNLIMITED, 1, "s of CPU time, after which a process is killed (a login node?)"),
+    ("v", resource.RLIMIT_AS, _UNLIMITED, 1024, "KiB of addresses, of which CUDA reserves far more than memory"),
+    ("l", resource.RLIMIT_MEMLOCK, _UNLIMITED, 1024, "KiB of locked memory, which InfiniBand needs"),
+)
+
+
+class Card(NamedTuple):
+    total: float  # GiB
+    used: float
+    driver: str
+    name: str
+
+
+def list_cards() -> list[Card]:
+    """The GPUs that nvidia-smi lists; one that shares the machine's memory has 0 GiB."""
+    query = "--query-gpu=memory.total,memory.used,driver_version,name"
+    lines = ask_nvidia_smi(query, "--format=csv,noheader,nounits")
+    rows = [line.split(", ", 3) for line in lines if line.count(", ") > 2]
+    gib = {text: int(text) / 1024 for row in rows for text in row[:2] if text.isdigit()}
+    return [Card(gib.get(total, 0.0), gib.get(used, 0.0), driver, name) for total, used, driver, name in rows]
+
+
+def check_gpus() -> Findings:
+    cards = list_cards()
+    for number, card in enumerate(cards):
+        message = f"{number}: {card.name}, {card.total:.1f} GiB, driver {card.driver}"
+        if card.used > 0.1 * card.total:
+            way_out = "nvidia-smi names them; CUDA_VISIBLE_DEVICES chooses another GPU"
+            yield WARNING, f"{message}; other processes hold {card.used:.1f} GiB: {way_out}"
+        else:
+            yield OK, message
+    if count_gpus(os.environ) < len(cards):
+        given = f"CUDA_VISIBLE_DEVICES={os.environ['CUDA_VISIBLE_DEVICES']}"
+        yield WARNING, f"{given} leaves {count_gpus(os.environ)} of {len(cards)} GPU(s): unset it to use all"
+    if cards:
+        return
+    # PCI's vendor 10de is NVIDIA, class 03 a display controller.
+    classes = [file for file in PCI.glob("*/class") if file.read_text().startswith("0x03")]
+    if shutil.which("nvidia-smi"):
+        said = (ask_nvidia_smi() or ["nothing"])[0]
+        way_out = "install the driver again, or reboot where it was updated; on a login node look from within a job"
+        yield (
+            WARNING if "No devices" in said else PROBLEM,
+            f"nvidia-smi lists none and says: {said}. Way out: {way_out}",
+        )
+    elif any((file.parent / "vendor").read_text().strip() == "0x10de" for file in classes):
+        way_out = "install the driver; start a container with the GPUs (scripts/docker/launch.sh)"
+        yield WARNING, f"there is an NVIDIA card, but no nvidia-smi, so it will not be used: {way_out}"
+    else:
+        yield OK, "none: trains on the CPU, which is enough for the quickstart and small models"
+
+
+def check_shared_memory() -> Findings:
+    """/dev/shm, by which NCCL and MPI pass data between the ranks of a machine."""
+    size = shutil.disk_usage(SHM).total / GIB if SHM.is_dir() else 0.0
+    if size >= 0.5:
+        yield OK, f"{size:.1f} GiB"
+    else:
+        way_out = "docker run --ipc=host (or --shm-size=1g), as scripts/docker/launch.sh does"
+        message = f"{SHM} has {size * 1024:.0f} MiB, and ranks on several GPUs fail with less than 512: {way_out}"
+        yield PROBLEM if count_gpus(os.environ) > 1 else WARNING, message
+
+
+def check_limits() -> Findings:
+    """What ``ulimit`` shows."""
+    has_infiniband = any(INFINIBAND.glob("*"))
+    low = []
+    for letter, kind, wanted, unit, what in _LIMITS:
+        soft = resource.getrlimit(kind)[0]
+        if soft != _UNLIMITED and (wanted == _UNLIMITED or soft // unit < wanted) and (letter != "l" or has_infiniband):
+            value = "unlimited" if wanted == _UNLIMITED else wanted
+            way_out = f"'ulimit -{letter} {value}', or ask the administrator (limits.conf; docker --ulimit)"
+            low.append(f"{soft // unit} {what}: {way_out}")
+    for message in low:
+        yield WARNING, message
+    if not low:
+        yield OK, "ulimits are large enough"
+
+
+def check_cores_and_memory() -> Findings:
+    """What cgroups (containers, batch jobs) leave of the machine."""
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    limit = min(memory_limit() or total, total)
+    message = f"{count_cores()} of {os.cpu_count()} cores, {limit / GIB:.1f} of {total / GIB:.1f} GiB"
+    if limit < total:
+        message += " (a container's or job's limit; the memory plan does not know it: give --gpu_memory_gib)"
+    if limit >= 8 * GIB:
+        yield OK, message
+    else:
+        # README: 0.9 GiB for a rank of the quickstart; docs/training.md: 7 GiB for BERT-Large.
+        way_out = "enough for small models only; BERT-Large takes 8 (docker --memory, sbatch --mem)"
+        yield WARNING if limit >= GIB else PROBLEM, f"{message}: {way_out}"

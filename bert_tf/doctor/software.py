@@ -1,0 +1,147 @@
+"""Checks of Python, its packages, TensorFlow, Horovod and what starts the ranks."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import re
+import shutil
+import sys
+
+from bert_tf.base.errors import UserError
+from bert_tf.base.machine import count_gpus, gpu_complaints
+from bert_tf.doctor.finding import OK, PROBLEM, WARNING, Findings, ask, ask_python
+from bert_tf.doctor.machine import list_cards
+
+_SETUP = "'bash scripts/setup.sh'"
+# Modules of requirements.txt.
+_PACKAGES = "absl google_crc32c jinja2 numpy plotly google.protobuf requests safetensors sentencepiece tokenizers tqdm"
+# The oldest driver for each major version of CUDA (NVIDIA, "CUDA Compatibility", minor version compatibility).
+_OLDEST_DRIVERS = {"11": "450.80", "12": "525.60"}
+_TENSORFLOW = """
+import json, tensorflow as tf
+cuda = tf.sysconfig.get_build_info().get("cuda_version", "")
+print(json.dumps([tf.__version__, str(cuda), len(tf.config.list_physical_devices("GPU"))]))
+"""
+_HOROVOD = """
+import json, horovod, horovod.tensorflow as hvd
+print(json.dumps([horovod.__version__, bool(hvd.nccl_built()), bool(hvd.mpi_built()), bool(hvd.gloo_built())]))
+"""
+_ALL_REDUCE = """
+import horovod.tensorflow as hvd, tensorflow as tf
+hvd.init()
+gpus = tf.config.list_physical_devices("GPU")
+tf.config.set_visible_devices(gpus[hvd.local_rank()] if len(gpus) > 1 else [], "GPU")
+total = hvd.allreduce(tf.constant([hvd.rank() + 1.0]), op=hvd.Sum).numpy().tolist()
+assert total == [3.0], f"1 + 2 = {total}"
+"""
+_CHUNK_IDS = "from bert_tf.text import chunk_ids as c; print('true' if c.load_code(c.compiled_file()) else 'false')"
+
+
+def check_python() -> Findings:
+    version = ".".join(map(str, sys.version_info[:3]))
+    if (3, 9) <= sys.version_info[:2] <= (3, 11):
+        yield OK, f"{version}, {sys.executable}"
+    else:
+        yield PROBLEM, f"{version} is not 3.9, 3.10 or 3.11: {_SETUP} finds or fetches one"
+
+
+def check_packages() -> Findings:
+    missing = [name for name in _PACKAGES.split() if not _is_installed(name)]
+    if missing:
+        yield PROBLEM, f"{sys.executable} has no {', '.join(missing)}: {_SETUP} installs them"
+    elif not importlib.metadata.version("numpy").startswith("1."):
+        yield PROBLEM, f"numpy is {importlib.metadata.version('numpy')}, TensorFlow needs 1: {_SETUP} installs it"
+    else:
+        yield OK, "all of requirements.txt"
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:  # the package around it
+        return False
+
+
+def check_tensorflow() -> Findings:
+    """TensorFlow, its version beside the driver's, and whether it sees the GPUs that nvidia-smi lists."""
+    if not _is_installed("tensorflow"):
+        yield PROBLEM, f"{sys.executable} has none: {_SETUP} installs 2.15.1"
+        return
+    answer = ask_python(_TENSORFLOW)
+    try:
+        version, cuda, num_seen = answer.json()
+    except ValueError:
+        yield PROBLEM, f"it cannot be imported ({answer.reason}): {_SETUP} repairs that"
+        return
+    if version.startswith("2.15."):
+        yield OK, f"{version}, built {f'for CUDA {cuda}' if cuda else 'without CUDA'}"
+    else:
+        yield WARNING, f"{version} was never tried, 2.15.1 is what works: {_SETUP} installs it"
+    num_cards = count_gpus(os.environ)
+    driver = next((card.driver for card in list_cards()), "")
+    oldest = _OLDEST_DRIVERS.get(cuda.split(".")[0], "")
+    if driver and _numbers(driver) < _numbers(oldest):
+        yield PROBLEM, f"the driver {driver} is too old for CUDA {cuda}: install {oldest} or newer, then reboot"
+    if num_cards > num_seen:
+        said = "; ".join(gpu_complaints(answer.err)) if cuda else "it is tensorflow-cpu"
+        way_out = f"{_SETUP} installs the CUDA libraries that fit; DEVICE=cpu (--device=cpu) trains on the CPU"
+        yield PROBLEM, f"it sees {num_seen} of {num_cards} GPU(s) ({said or 'it gives no reason'}): {way_out}"
+    elif num_cards:
+        yield OK, f"it sees {num_seen} GPU(s)"
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", version)]
+
+
+def check_horovod() -> Findings:
+    """Horovod, and a sum over two ranks by each way that it was built with."""
+    if not _is_installed("horovod"):
+        way_out = f"{_SETUP} builds it where there is a C++ compiler (apt-get install g++ make)"
+        yield WARNING, f"there is none, so num_gpus must be 1: {way_out}"
+        return
+    answer = ask_python(_HOROVOD)
+    try:
+        version, nccl, mpi, gloo = answer.json()
+    except ValueError:
+        yield PROBLEM, f"it cannot be imported ({answer.reason}): {_SETUP} builds it again"
+        return
+    names = ", ".join(name for name, is_there in (("NCCL", nccl), ("MPI", mpi), ("Gloo", gloo)) if is_there)
+    if count_gpus(os.environ) > 1 and not nccl:
+        way_out = f"{_SETUP} builds it with NCCL where nvcc and libnccl-dev are; NVIDIA's container has it"
+        yield WARNING, f"{version} with {names}: without NCCL gradients go by way of the CPU, slowly: {way_out}"
+    else:
+        yield OK, f"{version} with {names}"
+    for way in ("gloo",) * gloo + ("mpi",) * (mpi and shutil.which("mpirun") is not None):
+        command = [sys.executable, "-m", "horovod.runner.launch", f"--{way}", "-np", "2", sys.executable, "-c"]
+        answer = ask([*command, _ALL_REDUCE], 120.0, TF_CPP_MIN_LOG_LEVEL="2")
+        if answer.code == 0:
+            yield OK, f"two ranks have added their numbers by {way}"
+        else:
+            way_out = "a firewall or VPN may be in the way; num_gpus=1 works without"
+            yield PROBLEM, f"two ranks cannot add their numbers by {way} ({answer.reason}): {way_out}"
+
+
+def check_launcher() -> Findings:
+    """What would start several ranks here."""
+    if _is_installed("tqdm") and _is_installed("horovod"):  # else the lines above have said so
+        from bert_tf.launch.launchers import choose_launcher  # imports tqdm
+
+        try:
+            yield OK, f"several ranks would be started by {choose_launcher(2, os.environ)}"
+        except UserError as error:
+            yield WARNING, str(error)
+    if shutil.which("sbatch") and "SLURM_JOB_ID" not in os.environ:
+        yield OK, "this is no Slurm job; 'srun -N1 bash scripts/doctor.sh' looks at a node that computes"
+
+
+def check_chunk_ids() -> Findings:
+    """The tokenizer's compiled part, in versions of this project that have one."""
+    if _is_installed("bert_tf.text.chunk_ids"):
+        answer = ask_python(_CHUNK_IDS)
+        if answer.out.strip() == "true":
+            yield OK, "compiled"
+        elif answer.code == 0:
+            yield WARNING, f"not compiled: same ids, several times slower; {_SETUP} compiles it"
