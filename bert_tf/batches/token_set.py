@@ -33,6 +33,8 @@ from bert_tf.text.vocabulary import load_vocab
 
 # Tokens between A and B that are read with them, because a second read would take longer.
 _LONGEST_GAP = 256
+# A large batch has ranges of more shards than may be open at once.
+_RANGES_AT_ONCE = 128
 
 
 class _Shard(NamedTuple):
@@ -92,12 +94,14 @@ class TokenSet(InstanceSet):
 
         Raises: UserError where a file is damaged or cannot be read.
         """
-        tokens, pairs = self._read_tokens(ranges, self._pairs(ranges))
-        assembler = Assembler(tokens, self.schema.max_seq_length, self._markers)
-        size = max(1, BLOCK_TOKENS // self.schema.max_seq_length)
-        blocks = [
-            assembler.assemble(pairs.rows(slice(first, first + size))) for first in range(0, len(pairs.a_start), size)
-        ]
+        blocks = []
+        for number in range(0, len(ranges), _RANGES_AT_ONCE):
+            some = ranges[number : number + _RANGES_AT_ONCE]
+            tokens, pairs = self._read_tokens(some, self._pairs(some))
+            assembler = Assembler(tokens, self.schema.max_seq_length, self._markers)
+            size = max(1, BLOCK_TOKENS // self.schema.max_seq_length)
+            for first in range(0, len(pairs.a_start), size):
+                blocks.append(assembler.assemble(pairs.rows(slice(first, first + size))))
         instances = InstanceArrays(*map(np.concatenate, zip(*blocks)))
         numbers = [
             (part.epoch, self._first_instances[part.epoch % len(self.copies), part.file] + part.first, part.num_records)
