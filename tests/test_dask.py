@@ -136,6 +136,8 @@ def test_same_bytes_as_from_a_pool_though_workers_are_killed_at_work(scheduler, 
             ("text_formatting", "--input_files", source),
             ("create_vocab", "--vocab_size", 300, "--vocab_file", vocab),
             ("sharding", "--n_training_shards", 6, "--n_test_shards", 2),
+            ("create_token_files", "--vocab_file", vocab),
+            ("create_pairs", "--max_seq_length", 64),
             ("create_tfrecord_files", "--vocab_file", vocab, "--max_seq_length", 64),
             ("verify",),
         ):
@@ -144,8 +146,8 @@ def test_same_bytes_as_from_a_pool_though_workers_are_killed_at_work(scheduler, 
             run(folder, stage, *arguments, *workers)
             if workers and stage in ("sharding", "create_tfrecord_files") and not kill_one.exists():
                 killed.append(stage)
-        # Verified by the cluster: shards and records.
-        assert capfd.readouterr().out.count("Dask scheduler") == (5 if workers else 0)
+        # Pairs by split; verified by the cluster: shards, token files and records.
+        assert capfd.readouterr().out.count("Dask scheduler") == (9 if workers else 0)
     assert killed == ["sharding", "create_tfrecord_files"]
     assert contents(tmp_path / "dask") == contents(tmp_path / "pool")
 

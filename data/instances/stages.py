@@ -26,6 +26,7 @@ from data.running.workers import Workers, make_files
 
 GOOGLE_VOCABULARIES = {True: "uncased_L-24_H-1024_A-16/vocab.txt", False: "cased_L-24_H-1024_A-16/vocab.txt"}
 GOOGLE_CHINESE_VOCABULARY = "chinese_L-12_H-768_A-12/vocab.txt"
+_MUCH_PADDING = 0.5
 # In the manifests of token files too, so that records can be made when the sharded text is gone.
 OF_SHARDS = ("num_training_shards", "fraction_test_set")
 
@@ -236,6 +237,8 @@ def run_create_pairs(options: argparse.Namespace, layout: Layout) -> None:
         "padding_share": 1 - counts["num_instance_tokens"] / (num * length),
     }
     print_done("pairs", {"num_instances": num, **shares}, source.folder)
+    if shares["padding_share"] > _MUCH_PADDING:
+        print(f"note: more than half of length {length} is padding; the documents are short for it", flush=True)
 
 
 def run_create_tfrecord_files(options: argparse.Namespace, layout: Layout) -> None:
