@@ -16,6 +16,7 @@ from types import SimpleNamespace
 import pytest
 
 from bert_tf.base.errors import UserError
+from bert_tf.doctor import __main__ as doctor_program
 from bert_tf.doctor import folders, hosts, machine, software
 from bert_tf.doctor.finding import OK, PROBLEM, WARNING, ask
 from bert_tf.doctor.folders import GB, Folder
@@ -99,6 +100,14 @@ def test_an_old_python_is_named_by_the_script(tmp_path):
     environ = {**os.environ, "BERT_VENV": str(tmp_path)}
     answer = subprocess.run(["bash", ROOT / "scripts/doctor.sh"], capture_output=True, text=True, env=environ)
     assert answer.returncode == 1 and "there is no Python 3.9" in answer.stderr
+
+
+def test_where_nothing_can_be_looked_at():
+    def check():
+        yield OK, "so far"
+        raise PermissionError(errno.EACCES, "Permission denied", "/secret")
+
+    holds(doctor_program._guarded(check()), (OK, "so far"), (PROBLEM, "/secret: Permission denied: ask"))
 
 
 @pytest.mark.slow
@@ -417,7 +426,7 @@ RUN = "SSH_CONNECTION='127.0.0.1 1 127.0.0.1 22' bash"
         (RUN, [(OK, "192.0.2.1 answers by ssh, no GPU(s)")]),
         (
             "echo 'Permission denied (publickey).' >&2; exit 255",
-            [(PROBLEM, "(Permission denied (publickey).): 'ssh b")],
+            [(PROBLEM, "(Permission denied (publickey).): sshd must")],
         ),
         ("echo 'Host key verification failed.' >&2; exit 255", [(PROBLEM, "Host key verification failed.")]),
         (

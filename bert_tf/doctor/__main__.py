@@ -26,7 +26,7 @@ def main(argv: Sequence[str]) -> int:
     arguments = parser.parse_args(argv[1:])
     found = []
     for check, findings in _checks(hosts.parse_hosts(arguments.hosts) if arguments.hosts else {}):
-        for state, message in findings:
+        for state, message in _guarded(findings):
             found.append({"check": check, "state": state, "message": message})
             if not arguments.json:
                 print(f"{state:<7}  {check}: {message}", flush=True)
@@ -36,6 +36,14 @@ def main(argv: Sequence[str]) -> int:
     else:
         print(f"{counts[PROBLEM]} problem(s), {counts[WARNING]} warning(s)")
     return int(counts[PROBLEM] > 0)
+
+
+def _guarded(findings: Findings) -> Findings:
+    """The findings; a place where nothing can be looked at is one, too."""
+    try:
+        yield from findings
+    except OSError as error:
+        yield PROBLEM, f"{error.filename}: {error.strerror}: ask for the right to look there, or name another place"
 
 
 def _checks(ranks_of_hosts: dict[str, int]) -> Iterator[tuple[str, Findings]]:

@@ -8,6 +8,7 @@ import shlex
 import shutil
 import socket
 import sys
+import tempfile
 import time
 import uuid
 
@@ -60,19 +61,16 @@ def check_host(name: str, num_ranks: int, results: Folder) -> Findings:
         answer, is_shared = _look(name, results)
         after = time.time()
         if not answer.get("clock"):
-            way_out = f"'ssh {name} true' must work without a question (ssh-copy-id; known_hosts)"
+            way_out = f"sshd must run there, and 'ssh {name} true' work without a question (ssh-copy-id, known_hosts)"
             yield PROBLEM, f"ssh fails ({answer['reason']}): {way_out}"
             return
         clock = float(answer["clock"])
         skew = max(before - clock, clock - after)
         if skew > _MOST_SKEW_SECS:
             yield WARNING, f"its clock is {skew:.0f} s off, and so are times in logs: set both by chrony or ntpd"
-        for path, has in ((CHECKOUT, answer["checkout"]), (sys.executable, answer["python"])):
-            if not has:
-                yield (
-                    PROBLEM,
-                    f"it has no {path}: share the checkout with its .venv, or set it up there at the same path",
-                )
+        for key, path in (("checkout", CHECKOUT), ("python", sys.executable)):
+            if not answer[key]:
+                yield PROBLEM, f"it has no {path}: share the checkout with its .venv, or set it up there, same path"
         if not is_shared:
             way_out = "RESULTS_DIR= must name one on a file system that both share"
             yield PROBLEM, f"a file written here in {results.existing} is not seen there: {way_out}"
@@ -94,17 +92,17 @@ def _is_here(address: str) -> bool:
 
 def _look(name: str, results: Folder) -> tuple[dict[str, str], bool]:
     """The other host's answers by name, and whether it reads what is written here; "reason": why there are none."""
-    mark, value = results.existing / f".doctor-{uuid.uuid4().hex}", uuid.uuid4().hex
-    paths = {"mark": mark, "checkout": CHECKOUT, "python": sys.executable}
-    try:
-        with contextlib.suppress(OSError):  # `check_file_system` reports it
-            mark.write_text(value)
-        with socket.create_server(("", 0)) as server:
-            port = server.getsockname()[1]
-            script = _LOOK.format(port=port, **{key: shlex.quote(str(path)) for key, path in paths.items()})
-            options = ["-4", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10"]
-            answer = ask(["ssh", *options, name, "bash", "-s"], 60.0, script)
-    finally:
-        mark.unlink(missing_ok=True)
+    value, place = uuid.uuid4().hex, results.existing
+    with (
+        socket.create_server(("", 0)) as server,
+        tempfile.NamedTemporaryFile("w", prefix=".doctor-", dir=place) as mark,
+    ):
+        mark.write(value)
+        mark.flush()
+        paths = {"mark": mark.name, "checkout": CHECKOUT, "python": sys.executable}
+        quoted = {key: shlex.quote(str(path)) for key, path in paths.items()}
+        script = _LOOK.format(port=server.getsockname()[1], **quoted)
+        options = ["-4", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10"]
+        answer = ask(["ssh", *options, name, "bash", "-s"], 60.0, script)
     found = dict(line.partition(" ")[::2] for line in answer.out.splitlines())
     return {"reason": answer.reason, **found}, found.get("mark") == value
