@@ -12,6 +12,7 @@ import json
 import math
 import resource
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -35,12 +36,13 @@ def memory_peak_mib() -> float:
 
 
 def _on_chief(method: Callable[..., None]) -> Callable[..., None]:
-    """Makes a method of `Telemetry` do nothing on the other ranks."""
+    """Makes a method of `Telemetry` do nothing on the other ranks, and wait for those that run in other threads."""
 
     @functools.wraps(method)
     def wrapped(self: Telemetry, *arguments: Any, **named: Any) -> None:
         if self.is_chief:
-            method(self, *arguments, **named)
+            with self._lock:
+                method(self, *arguments, **named)
 
     return wrapped
 
@@ -61,6 +63,7 @@ class Telemetry:
     ):
         self.run_folder = Path(run_folder)
         self.is_chief = is_chief
+        self._lock = threading.RLock()  # checkpoints are reported from the thread that writes them
         self._total_updates = total_updates
         self._console = Console(total_updates)
         self._metrics = LineFile(self.run_folder / "metrics.jsonl")
@@ -168,10 +171,11 @@ class Telemetry:
         self.note(f"evaluation at update {update:,}: {shown}")
 
     @_on_chief
-    def checkpoint(self, update: int, path: str | Path, secs: float) -> None:
-        """Records that a checkpoint was written and how long the training waited for it."""
-        self._record("checkpoint", {"update": update, "path": str(path), "secs": round(secs, 3)})
-        self.note(f"checkpoint of update {update:,} saved in {secs:.1f} s: {path}")
+    def checkpoint(self, update: int, path: str | Path, secs: float, write_secs: float) -> None:
+        """Records that a checkpoint was written, how long the training waited for it and how long writing took."""
+        times = {"secs": round(secs, 3), "write_secs": round(write_secs, 3)}
+        self._record("checkpoint", {"update": update, "path": str(path), **times})
+        self.note(f"checkpoint of update {update:,} saved in {write_secs:.1f} s, training waited {secs:.1f} s: {path}")
 
     @_on_chief
     def warning(self, message: str) -> None:

@@ -7,6 +7,7 @@ import itertools
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Callable
 
@@ -63,7 +64,7 @@ class Run:
     workers: Workers
     checkpoints: CheckpointFolder
     telemetry: Telemetry
-    after_save: Callable[[], None] = lambda: None  # called on the chief after each checkpoint
+    after_save: Callable[[], None] = lambda: None  # called on the chief after each checkpoint, in any thread
 
 
 @dataclasses.dataclass
@@ -85,7 +86,8 @@ class Training:
 def run_updates(training: Training, run: Run, settings: LoopSettings) -> bool:
     """Updates until `settings.num_updates` have been applied; saves at intervals and at the end.
 
-    The host reads the device only where it logs or saves.
+    The host reads the device only where it logs or saves. The updates wait until a checkpoint is copied, not until
+    the chief has written it; only the last one is waited for.
 
     Returns:
       True when the end was reached, False when a signal stopped the run (it was saved).
@@ -105,6 +107,8 @@ class _Loop:
         self._num_skipped = training.state.batches_consumed - self._applied
         self._statistics = UpdateStatistics()
         self._stops = False
+        self._writer = ThreadPoolExecutor(1, "checkpoints")
+        self._write: Future[None] | None = None  # of the newest checkpoint
         self._changes_Vx3: np.ndarray | None = None  # of the last update that was logged and applied
 
     @property
@@ -117,7 +121,8 @@ class _Loop:
         if not self._is_at_end:  # the first read may take a rank long on a remote file system
             first = self._run.workers.run_keeping_alive(lambda: next(batches))
             batches = itertools.chain([first], batches)
-        with StopSignals().watched() as signals:
+        # However the updates end, a checkpoint that is being written is finished first.
+        with StopSignals().watched() as signals, self._writer:
             while not self._is_at_end and not self._stops:
                 self._update(batches, signals)
                 is_due = self._stops or self._applied % settings.save_checkpoint_steps == 0
@@ -156,6 +161,7 @@ class _Loop:
         figures = {**metrics, "skipped_updates": self._num_skipped, **figures}
         telemetry.train(self._applied, batches_consumed=state.batches_consumed, **figures)
         if state.loss_scale.num_consecutive_skips() >= max_skips(state.loss_scale):
+            self._wait_for_write()
             raise UserError(_describe_skips(training, self._run, self._settings, norms_V))
         for warning in watch.add(self._applied, metrics["total_loss"]) if watch else ():
             telemetry.warning(warning)
@@ -166,18 +172,35 @@ class _Loop:
         if not run.workers.is_chief:
             return
         started = time.monotonic()
-        try:
-            path = training.state.save(run.checkpoints, self._settings.identity)
-        except SaveError as error:
-            if self._stops or self._is_at_end:
-                raise
-            run.telemetry.warning(str(error))
-            return
-        run.telemetry.checkpoint(self._applied, path, time.monotonic() - started)
-        if self._changes_Vx3 is not None:
-            figures = variable_figures(training.step.variables, self._changes_Vx3)
-            run.telemetry.by_variable(self._applied, figures)
-        run.after_save()
+        self._wait_for_write()  # of the checkpoint before, so that there are never two copies
+        snapshot = training.state.copy(run.checkpoints, self._settings.identity)
+        changes, is_last = self._changes_Vx3, self._stops or self._is_at_end
+        copied_secs = time.monotonic() - started
+
+        def write() -> None:
+            began = time.monotonic()
+            try:
+                path = run.checkpoints.write(snapshot)
+            except SaveError as error:
+                if is_last:
+                    raise
+                run.telemetry.warning(str(error))
+                return
+            write_secs = time.monotonic() - began
+            waited_secs = copied_secs + write_secs if is_last else copied_secs
+            run.telemetry.checkpoint(snapshot.update, path, waited_secs, write_secs)
+            if changes is not None:
+                run.telemetry.by_variable(snapshot.update, variable_figures(training.step.variables, changes))
+            run.after_save()
+
+        self._write = self._writer.submit(write)
+        if is_last:
+            self._wait_for_write()
+
+    def _wait_for_write(self) -> None:
+        if self._write:
+            self._write.result()
+            self._write = None
 
 
 def _describe_skips(training: Training, run: Run, settings: LoopSettings, norms_V: np.ndarray) -> str:
