@@ -7,6 +7,7 @@ stop the training: the weights are worth more than the log.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import math
@@ -21,6 +22,7 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.base.files import write_text
+from bert_tf.run.goodput import Goodput, measure_goodput
 from bert_tf.run.sinks import Console, DLLogger, LineFile, TensorBoard
 
 DONE = "done"  # the reason given to `Telemetry.end` by a run that reached its last update
@@ -205,14 +207,28 @@ class Telemetry:
             num_sequences=(self._last_update - self._first_update) * self._static.get("global_batch_size", 0),
             throughput_train=average,
         )
+        goodput = self._goodput()
+        if goodput:
+            record["goodput"] = round(goodput.useful_share, 4)
         self._console.close()
         self._record("end", record)
         self._write("training_summary.txt", self._write_summary, record)
         final = {"throughput_train": average, "total_loss": self._last_train.get("total_loss"), **self._last_evaluation}
         self._log([], {name: value for name, value in final.items() if value is not None})
+        if goodput:
+            self.note(f"Useful share of the training time = {goodput.describe()}")
         for line in _closing_lines(record):
             self.note(line)
         self.close()
+
+    def _goodput(self) -> Goodput | None:
+        """Of all starts, as metrics.jsonl has them; None where it cannot be read."""
+        events = []
+        with contextlib.suppress(OSError), open(self.run_folder / "metrics.jsonl", "rb") as file:
+            for line in file:
+                with contextlib.suppress(ValueError):  # cut short by a kill
+                    events.append(json.loads(line))
+        return measure_goodput(events)
 
     def _write_summary(self, record: dict[str, Any]) -> None:
         # JSON under this name, with the first two keys, is what NVIDIA's and Google's TF2 code
