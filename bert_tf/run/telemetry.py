@@ -223,8 +223,10 @@ class Telemetry:
 
     def _goodput(self) -> Goodput | None:
         """Of all starts, as metrics.jsonl has them; None where it cannot be read."""
-        events = []
-        with contextlib.suppress(OSError), open(self.run_folder / "metrics.jsonl", "rb") as file:
+        path, events = self.run_folder / "metrics.jsonl", []
+        if not path.is_file():  # never written, or a device
+            return None
+        with contextlib.suppress(OSError), open(path, "rb") as file:
             for line in file:
                 with contextlib.suppress(ValueError):  # cut short by a kill
                     events.append(json.loads(line))
