@@ -11,7 +11,7 @@ import pytest
 from test_training import ROOT, command, lines, run, wait_for, weights
 from test_training import dataset as dataset  # a fixture
 
-LONG = dict(num_train_steps=60, save_checkpoint_steps=2, eval_files=None)
+LONG = dict(num_train_steps=40, save_checkpoint_steps=2, eval_files=None)
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,7 @@ def test_killed_with_9_while_it_writes_it_ends_with_the_same_bits(whole, dataset
     assert done.returncode == 0, done.stdout + done.stderr
     assert int(done.stdout.split()[-1]) >= 3, "few kills came while a checkpoint was written"
     assert len(lines(tmp_path, "start")) == 11 and not lines(tmp_path, "warning")
-    assert weights(tmp_path, 60) == weights(whole, 60)
+    assert weights(tmp_path, 40) == weights(whole, 40)
 
 
 SUPERVISE = """
@@ -94,13 +94,13 @@ def test_killed_with_9_twice_it_ends_by_itself_with_the_same_bits(whole, dataset
         env={**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "RESTARTS": "1"},
     )
     seen: set[int] = set()
-    for update in (10, 30):
+    for update in (10, 20):
         program = wait_for_program(process, seen)
         wait_for(tmp_path / "checkpoints" / f"ckpt-{update:08d}", process)
         program.kill()
     output, _ = process.communicate(timeout=300)
     assert process.returncode == 0 and output.count("ended with code 137 (SIGKILL); in 2 s it goes on") == 2, output
-    assert weights(tmp_path, 60) == weights(whole, 60)
+    assert weights(tmp_path, 40) == weights(whole, 40)
     assert "in 3 starts" in output and len(lines(tmp_path, "start")) == 3
 
 

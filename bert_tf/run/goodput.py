@@ -45,6 +45,10 @@ class _Report(NamedTuple):
     update_secs: float
     is_first: bool  # of a start, so that compilation is in it
 
+    def secs(self, usual_secs: float) -> float:
+        """Of the updates, without compilation: an update of a first report takes `usual_secs` at most."""
+        return self.num_updates * (min(self.update_secs, usual_secs) if self.is_first else self.update_secs)
+
 
 def measure_goodput(events: Iterable[Mapping[str, Any]]) -> Goodput | None:
     """None where nothing has been trained.
@@ -56,7 +60,8 @@ def measure_goodput(events: Iterable[Mapping[str, Any]]) -> Goodput | None:
     while timed and timed[-1].get("event") not in _OF_TRAINING:
         timed.pop()
     reports: dict[int, _Report] = {}  # by update, ascending
-    repeated = saving = pauses = 0.0
+    repeated: list[_Report] = []
+    saving = pauses = 0.0
     num_starts, is_first = 0, True
     for before, event in zip([{}, *timed], timed):
         kind, update = event.get("event"), event["update"]
@@ -64,8 +69,7 @@ def measure_goodput(events: Iterable[Mapping[str, Any]]) -> Goodput | None:
             num_starts, is_first = num_starts + 1, True
             if before:
                 pauses += max(event["time_unix"] - before["time_unix"], 0.0)
-            lost = [number for number in reports if number > update]
-            repeated += sum(reports[number].num_updates * reports[number].update_secs for number in lost)
+            repeated += [report for number, report in reports.items() if number > update]
             reports = {number: report for number, report in reports.items() if number <= update}
             if num_starts == 1:
                 reports[update] = _Report(0, 0.0, is_first=True)  # where a run whose log is lost goes on
@@ -78,13 +82,12 @@ def measure_goodput(events: Iterable[Mapping[str, Any]]) -> Goodput | None:
     wall = timed[-1]["time_unix"] - timed[0]["time_unix"] if timed else 0.0
     if wall <= 0 or not any(report.num_updates for report in reports.values()):
         return None
-    usual = [report.update_secs for report in reports.values() if not report.is_first]
+    usual = [report.update_secs for report in (*reports.values(), *repeated) if not report.is_first]
     usual_secs = statistics.median(usual) if usual else math.inf
-    useful = sum(
-        report.num_updates * (min(report.update_secs, usual_secs) if report.is_first else report.update_secs)
-        for report in reports.values()
+    useful_secs, repeated_secs = (
+        sum(report.secs(usual_secs) for report in kind) for kind in (reports.values(), repeated)
     )
-    return Goodput(wall, useful, repeated, saving, pauses, max(num_starts - 1, 0))
+    return Goodput(wall, useful_secs, repeated_secs, saving, pauses, max(num_starts - 1, 0))
 
 
 def _is_number(value: Any) -> bool:
