@@ -36,9 +36,6 @@ def hash_slowly(path):
     time.sleep(0.05)
     return hash_file(path)
 
-def is_writing():
-    return any(folder.glob(".unfinished-*"))
-
 for kill in range(num_kills + 1):
     known = set(os.listdir(folder)) if folder.exists() else set()
     child = os.fork()
@@ -51,10 +48,12 @@ for kill in range(num_kills + 1):
         while not (folder.exists() and set(os.listdir(folder)) - known):
             assert os.waitpid(child, os.WNOHANG) == (0, 0), "ended too early"
             time.sleep(0.005)
-        time.sleep(generator.uniform(0, 0.6))
+        time.sleep(generator.uniform(0, 0.45))
         os.kill(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)
-    num_caught += is_writing()
+    for left in folder.glob(".unfinished-*"):  # renamed, so that the next start's own one is new to this loop
+        num_caught += 1
+        left.rename(folder / f".unfinished-ckpt-{9000 + kill:08d}")
 print("caught", num_caught)
 sys.exit(os.waitstatus_to_exitcode(status))
 """
