@@ -31,19 +31,22 @@ class OneOfSeveral(Workers):
         return in_buckets(tensors, lambda _, flat: flat * 1.0)
 
 
-def make_step(work: Workload, optimizer_type: str = "lamb") -> TrainStep:
-    """A training step as in a run, from random weights."""
+def make_state(work: Workload, optimizer_type: str = "lamb") -> TrainState:
+    """Random weights and an optimizer, as in a run."""
     blocks = Blocks(work.scope, compute_dtype(work.precision), work.recompute)
-    model_class, objective = (
-        (PretrainingModel, PretrainingObjective()) if work.max_predictions_per_seq else (SpanModel, SpanObjective())
-    )
-    state = TrainState(
+    model_class = PretrainingModel if work.max_predictions_per_seq else SpanModel
+    return TrainState(
         model_class(work.bert_config, blocks, seed=1),
         make_optimizer(optimizer_type, 1e-4, 1, 10**6, compiled=work.scope != "off"),
         LossScale(enabled=work.precision == "fp16"),
     )
+
+
+def make_step(work: Workload, optimizer_type: str = "lamb", state: TrainState | None = None) -> TrainStep:
+    """A training step as in a run, of `state` or from random weights."""
+    objective = PretrainingObjective() if work.max_predictions_per_seq else SpanObjective()
     workers = OneOfSeveral(work.num_ranks) if work.num_ranks > 1 else Workers()
-    return TrainStep(state, objective, workers, StepSettings(seed=1))
+    return TrainStep(state or make_state(work, optimizer_type), objective, workers, StepSettings(seed=1))
 
 
 def made_up_rows(work: Workload, num_steps: int) -> dict[str, tf.Tensor]:

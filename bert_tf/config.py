@@ -34,7 +34,7 @@ XLA_SCOPES = ("step", "blocks", "off")
 COMPRESSIONS = ("none", "fp16")
 # Far beyond what anybody trains with, so that a typing error does not start a run that never ends.
 MAX_RANKS, MAX_GLOBAL_BATCH = 16384, 1 << 20
-MAX_LEARNING_RATE, MAX_EPOCHS = 10.0, 10_000.0
+MAX_LEARNING_RATE, MAX_EPOCHS, MAX_HOURS = 10.0, 10_000.0, 100_000.0
 MAX_SEED = (1 << 64) - 1  # NumPy's random generators and ours take 64 bits
 
 
@@ -193,6 +193,7 @@ class TrainingConfig:
     save_checkpoint_steps: int = 100
     display_loss_steps: int = 10
     keep_checkpoints: int = 3
+    max_hours: float | None = None  # stop so long after the start of the program; None: at the end only
 
     def __post_init__(self) -> None:
         check_counts(
@@ -207,6 +208,8 @@ class TrainingConfig:
         check_at_most(self, num_ranks=MAX_RANKS, global_batch_size=MAX_GLOBAL_BATCH, seed=MAX_SEED)
         if not 0 < self.learning_rate <= MAX_LEARNING_RATE:  # refuses NaN, too
             raise UserError(f"learning_rate={self.learning_rate}: must be positive and at most {MAX_LEARNING_RATE:g}")
+        if self.max_hours is not None and not 0 < self.max_hours <= MAX_HOURS:
+            raise UserError(f"max_hours={self.max_hours}: must be positive and at most {MAX_HOURS:g}")
         if self.seed < 0:
             raise UserError(f"seed={self.seed}: must not be negative")
         check_choices(self, precision=PRECISIONS, xla_scope=XLA_SCOPES)

@@ -60,6 +60,8 @@ VARIABLES = (
         "LAUNCHER",
         "DEVICE",
         "MAX_EVAL_STEPS",
+        "MAX_HOURS",
+        "RESTARTS",
         "CONTINUE_WITH_CHANGES",
         "PACKING",
         "RECOMPUTE",

@@ -17,6 +17,7 @@ from test_train_step import Rank, global_batch, make_step, rows_of
 
 from bert_tf.optimizer.loss_scale import LossScale
 from bert_tf.ranks.workers import Workers
+from bert_tf.run.checkpoint import Snapshot
 from bert_tf.run.statistics import UpdateResult, UpdateStatistics
 from bert_tf.training.loop import LoopSettings, Run, Training, run_updates
 
@@ -172,11 +173,14 @@ def test_the_loop_reads_results_only_where_it_logs(monkeypatch):
             reads.append(self.batches_consumed)
             return self.batches_consumed
 
-        def save(self, *_):
-            return "here"
+        def copy(self, *_):
+            return Snapshot(10, {}, {})
 
     class Checkpoints:
         folder = Path("a folder that is not there/checkpoints")
+
+        def write(self, _):
+            return self.folder
 
     class Telemetry:
         train = checkpoint = by_variable = staticmethod(lambda *_, **__: None)
@@ -197,6 +201,6 @@ def test_the_loop_reads_results_only_where_it_logs(monkeypatch):
     training = Training(
         step, State(), batches_from=lambda _: iter([Batch()] * 10), name_metrics=lambda _: {"total_loss": 1.0}
     )
-    assert run_updates(training, Run(Workers(), Checkpoints(), Telemetry()), settings)
+    assert run_updates(training, Run(Workers(), Checkpoints(), Telemetry()), settings) is None
     # Where the run stands at its start, and then each log line: five results, and where it stands.
     assert reads == [0, 5, 5, 5, 10]

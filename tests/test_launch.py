@@ -44,6 +44,8 @@ RECIPE_VARIABLES = (
     "DEVICE",
     "INIT_CHECKPOINT",
     "MAX_EVAL_STEPS",
+    "MAX_HOURS",
+    "RESTARTS",
     "CUDA_VISIBLE_DEVICES",
     "SLURM_JOB_ID",
     "SLURM_JOB_NUM_NODES",
@@ -600,6 +602,16 @@ def test_the_size_of_the_evaluation_is_passed_on(checkout, monkeypatch, steps):
     assert all(f"--max_eval_steps={steps}" in call for call in calls(checkout))
 
 
+def test_restarts_and_hours_are_shown_and_the_hours_of_all_phases_passed_on(checkout, monkeypatch, capfd):
+    monkeypatch.setenv("RESTARTS", "3")
+    monkeypatch.setenv("MAX_HOURS", "1.5")
+    assert launch() == 0
+    shown = values_of(capfd.readouterr().out)
+    assert (shown["restarts"], shown["max_hours"]) == ("3", "1.5")
+    hours = [float(flag.split("=")[1]) for call in calls(checkout) for flag in call if flag.startswith("--max_hours")]
+    assert len(hours) == 2 and 1.4 < hours[1] <= hours[0] <= 1.5
+
+
 @pytest.mark.parametrize("name", ["PACKING", "RECOMPUTE", "DRY_RUN", "CONTINUE_WITH_CHANGES"])
 def test_switches_are_on_off_or_refused_by_name(name):
     for text, expected in (("1", True), ("True", True), ("YES", True), ("0", False), ("no", False), ("", False)):
@@ -614,6 +626,9 @@ def test_switches_are_on_off_or_refused_by_name(name):
     [
         ({"MAX_EVAL_STEPS": "1_0"}, "MAX_EVAL_STEPS=1_0: must be a whole number"),
         ({"MAX_EVAL_STEPS": "-1"}, "MAX_EVAL_STEPS=-1: must not be negative"),
+        ({"RESTARTS": "yes"}, "RESTARTS=yes: must be a whole number"),
+        ({"MAX_HOURS": "0"}, "MAX_HOURS=0: must be positive and at most 100000"),
+        ({"MAX_HOURS": "1:30"}, "MAX_HOURS=1:30: must be a number"),
         ({"DEVICE": "tpu"}, "DEVICE=tpu: must be auto or cpu"),
     ],
 )

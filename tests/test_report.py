@@ -464,3 +464,13 @@ def test_a_line_of_means_lies_over_many_reports(tmp_path):
     means, logged = draw(Chart("Gradient norm", "gradient_norm"), [run])["data"]
     assert set(means["y"]) == {1.5} and set(logged["y"]) == {1.0, 2.0}
     assert draw(Chart("MLM loss", "mlm_loss", usual=3.0), [run]) is None
+
+
+def test_the_useful_share_of_the_time_is_told(tmp_path):
+    """Killed after update 20 and gone on from 10: ten updates of 0.5 s are made twice."""
+    events = [train(update, update_secs=0.5) for update in (10, 20)]
+    run = make_run(tmp_path / "phase_1", [start(), *events, start(10), events[1], train(40, update_secs=0.5)])
+    write_report([run], tmp_path / "report.html")
+    assert "Useful share of the training time 50.0% of 0.7 min in 2 starts; updates lost and repeated 12.5%" in text_of(
+        tmp_path / "report.html"
+    )

@@ -43,7 +43,7 @@ def run(folder, **kwargs) -> None:
     logs.start(update=0, phase="phase_1", num_ranks=2, global_batch_size=64, flops_per_sequence=2e9)
     logs.train(10, **{**TRAIN, "throughput_train": 10.0})
     logs.train(20, **TRAIN)
-    logs.checkpoint(20, "checkpoints/ckpt-00000020", 1.5)
+    logs.checkpoint(20, "checkpoints/ckpt-00000020", 0.25, 1.5)
     logs.evaluation(20, **EVALUATION)
     logs.end()
 
@@ -101,7 +101,7 @@ def test_metrics_file_holds_every_event_with_its_numbers(tmp_path):
     assert second["model_tflops"] == pytest.approx(100 * 2e9 / 1e12)
     assert second["memory_peak_mib"] > 10
     assert "mfu" not in second  # no peak was given
-    assert (checkpoint["event"], checkpoint["secs"]) == ("checkpoint", 1.5)
+    assert (checkpoint["event"], checkpoint["secs"], checkpoint["write_secs"]) == ("checkpoint", 0.25, 1.5)
     assert evaluation["event"] == "evaluation"
     assert {name: evaluation[name] for name in EVALUATION} == EVALUATION
     assert (end["event"], end["reason"], end["update"]) == ("end", "done", 20)

@@ -43,6 +43,9 @@ def define_training_flags(train_batch_size: str, learning_rate: float, save_chec
     flags.DEFINE_float("learning_rate", learning_rate, "Peak rate of one rank; multiplied by the number of ranks.")
     flags.DEFINE_integer("save_checkpoint_steps", save_checkpoint_steps, "Updates between checkpoints.")
     flags.DEFINE_integer("keep_checkpoints", 3, "How many of the newest checkpoints stay.")
+    flags.DEFINE_float(
+        "max_hours", None, "Stop as on a signal, saved and with exit code 75, so many hours after this start."
+    )
     flags.DEFINE_integer("display_loss_steps", 10, "Updates between two log lines.")
     flags.DEFINE_enum(
         "device", "auto", ["auto", "cpu"], "auto: the GPUs of this machine where it has some, else the CPU."

@@ -6,12 +6,15 @@ import contextlib
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from typing import Any
 
 from bert_tf.base.locks import release_all
 
-# EX_TEMPFAIL of sysexits.h: stopped by a signal, saved, to be started again.
+# Of this process, nearly: the programs import this module first. --max_hours counts from here.
+STARTED_AT = time.monotonic()
+# EX_TEMPFAIL of sysexits.h: stopped by a signal or --max_hours, saved, to be started again.
 STOPPED_EXIT_CODE = 75
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 

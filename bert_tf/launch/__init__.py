@@ -4,6 +4,6 @@
 ``python -m bert_tf.launch <recipe> <arguments>``. Nothing here imports TensorFlow, so a mistake is
 reported at once. The documented environment variables: DATA_DIR or
 BERT_PREP_WORKING_DIR, DATASET, DATA_FORMAT, INIT_CHECKPOINT, SQUAD_DIR, VOCAB_FILE, RESULTS_DIR, LAUNCHER, DEVICE,
-MAX_EVAL_STEPS, CONTAINER_IMAGE, CONTAINER_MOUNTS, and the switches DRY_RUN, CONTINUE_WITH_CHANGES, PACKING,
-RECOMPUTE, WHOLE_WORD_MASKING; ``run.sub``'s are in `run_sub`.
+MAX_EVAL_STEPS, MAX_HOURS, RESTARTS, CONTAINER_IMAGE, CONTAINER_MOUNTS, and the switches DRY_RUN,
+CONTINUE_WITH_CHANGES, PACKING, RECOMPUTE, WHOLE_WORD_MASKING; ``run.sub``'s are in `run_sub`.
 """

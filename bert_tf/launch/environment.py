@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import os
 import shlex
@@ -13,7 +14,8 @@ from typing import Any, Callable
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.machine import count_cores, count_gpus
-from bert_tf.base.values import parse_count, parse_switch
+from bert_tf.base.values import parse_count, parse_number, parse_switch
+from bert_tf.config import MAX_HOURS
 from bert_tf.launch import launchers
 from bert_tf.launch.container import CHECKOUT, rank_python, uses_container
 
@@ -39,6 +41,9 @@ class LaunchEnvironment:
         self.may_change = self.is_set("CONTINUE_WITH_CHANGES")
         self.init_checkpoint = os.path.abspath(environ["INIT_CHECKPOINT"]) if environ.get("INIT_CHECKPOINT") else None
         self.max_eval_steps = self.parsed("MAX_EVAL_STEPS", parse_count)
+        self.restarts: int = self.parsed("RESTARTS", parse_count) or 0
+        self.max_hours: float | None = self.parsed("MAX_HOURS", _parse_hours)
+        self._started_at = time.monotonic()
         device = environ.get("DEVICE") or "auto"
         if device not in ("auto", "cpu"):
             raise UserError(f"DEVICE={device}: must be auto or cpu")
@@ -61,6 +66,17 @@ class LaunchEnvironment:
         """The flags for those of `switches` that are on (--packing for PACKING), and --device=cpu for DEVICE=cpu."""
         return [f"--{name.lower()}" for name in switches if self.is_set(name)] + ["--device=cpu"] * self._uses_cpu
 
+    def hours_left(self) -> float | None:
+        """Of MAX_HOURS since this object was made; None where it is not set."""
+        return None if self.max_hours is None else self.max_hours - (time.monotonic() - self._started_at) / 3600
+
+    def describe_limits(self) -> list[str]:
+        """The variables that say how long a training goes on, where they are set."""
+        return [
+            *([f"restarts = {self.restarts}"] if self.restarts else []),
+            *([] if self.max_hours is None else [f"max_hours = {self.max_hours:g}"]),
+        ]
+
     def path(self, name: str, default: Path) -> Path:
         return Path(os.path.abspath(self.environ[name])) if self.environ.get(name) else default
 
@@ -82,6 +98,13 @@ class LaunchEnvironment:
         threads = max(1, count_cores() // num_ranks)
         reason = "DEVICE=cpu" if self._uses_cpu else "no GPU can be used here"
         return f"CPU ({num_ranks} rank(s) with {threads} thread(s) each; {reason})"
+
+
+def _parse_hours(text: str) -> float:
+    hours = parse_number(text)
+    if not 0 < hours <= MAX_HOURS:
+        raise ValueError(f"must be positive and at most {MAX_HOURS:g}")
+    return hours
 
 
 def shown(path: Path) -> str:
@@ -128,9 +151,18 @@ def program_command(program: str, flags: Mapping[str, Any], extra_flags: Sequenc
 def run_program(
     what: str, command: Sequence[str], num_ranks: int, launcher: str, environment: LaunchEnvironment, logs: Path
 ) -> int:
-    log_folder = logs / time.strftime("%Y%m%d-%H%M%S")
-    show([f"--- {what}: logs in {shown(log_folder)}", "+ " + shlex.join(command)])
+    return run_job(what, launchers.Job(command, num_ranks, environment.num_gpus, launcher, logs), [])
+
+
+def run_job(what: str, job: launchers.Job, signals: list[int]) -> int:
+    """Runs a job, with a new folder of its log folder for the logs; returns the ranks' exit code.
+
+    Args:
+      signals: gets the numbers of those that came meanwhile.
+    """
+    log_folder = job.log_folder / time.strftime("%Y%m%d-%H%M%S")
+    show([f"--- {what}: logs in {shown(log_folder)}", "+ " + shlex.join(job.command)])
     started = time.monotonic()
-    code = launchers.run(launchers.Job(command, num_ranks, environment.num_gpus, launcher, log_folder))
+    code = launchers.run(dataclasses.replace(job, log_folder=log_folder), signals)
     show([f"--- {what}: ended with code {code} after {time.monotonic() - started:.0f} s"])
     return code

@@ -11,15 +11,8 @@ from bert_tf.base.files import check_file, read_json_object
 from bert_tf.config import PRESETS, BertConfig
 from bert_tf.launch import launchers
 from bert_tf.launch.arguments import Argument, Values
-from bert_tf.launch.environment import (
-    CHECKOUT,
-    LaunchEnvironment,
-    check_tensorflow,
-    end_dry_run,
-    program_command,
-    run_program,
-    show,
-)
+from bert_tf.launch.environment import CHECKOUT, LaunchEnvironment, check_tensorflow, end_dry_run, program_command, show
+from bert_tf.launch.supervisor import train
 
 # Switches that are passed on as flags of the programs.
 _EXTRAS = ("CONTINUE_WITH_CHANGES", "RECOMPUTE")
@@ -32,6 +25,8 @@ def fine_tune(
 
     The logs go to ``logs`` below the flags' model_dir.
     """
+    if limits := environment.describe_limits():
+        show(limits)
     environment.check_num_gpus(num_ranks)
 
     def prepare_all() -> tuple[dict[str, Any], str]:
@@ -44,7 +39,8 @@ def fine_tune(
     check_tensorflow()
     flags, launcher = prepare_all()
     command = program_command(program, flags, environment.extra_flags(_EXTRAS))
-    return run_program(what, command, num_ranks, launcher, environment, flags["model_dir"] / "logs")
+    job = launchers.Job(command, num_ranks, environment.num_gpus, launcher, flags["model_dir"] / "logs")
+    return train(what, job, environment)
 
 
 def initial_weights(

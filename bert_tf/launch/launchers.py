@@ -175,8 +175,10 @@ class Job:
     log_folder: Path
 
 
-def run(job: Job) -> int:
+def run(job: Job, received: list[int] | None = None) -> int:
     """Runs the job to its end; returns the exit code of the rank that failed first, or 0.
+
+    `received` gets the numbers of the signals that came meanwhile.
 
     The program is called with ``--use_horovod`` where a launcher is used. Its logs are
     ``rank_<r>.log`` in the log folder; rank 0's is shown as it grows.
@@ -201,7 +203,7 @@ def run(job: Job) -> int:
     passed_on = [*variables, *(name for name in ("PATH", "PYTHONPATH") if name in os.environ)]
     starter = [*launcher_command(job.launcher, job.num_ranks, num_per_node, passed_on), *container_options(os.environ)]
     command = [*starter, *wrapper, *program]
-    with open(folder / "launcher.log", "wb") as launcher_log, _Signals(job) as signals:
+    with open(folder / "launcher.log", "wb") as launcher_log, _Signals(job, received) as signals:
         signals.launcher = start_child(command, launcher_log, environment, signal.SIGTERM)
         _show(folder / "rank_0.log", signals)
     return _exit_code(job, signals)
@@ -215,10 +217,10 @@ class _Signals:
       stop_requested: whether one of the signals asks for a stop that is no failure.
     """
 
-    def __init__(self, job: Job):
+    def __init__(self, job: Job, received: list[int] | None):
         self._job = job
         self._previous: dict[int, Any] = {}
-        self._received: list[int] = []
+        self._received = [] if received is None else received
         self._passed_on: dict[Path, int] = {}  # pid file -> how many of the received signals its rank has got
         self.launcher: subprocess.Popen | None = None
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,11 +18,11 @@ from bert_tf.launch.environment import (
     check_tensorflow,
     end_dry_run,
     program_command,
-    run_program,
     show,
     shown,
 )
 from bert_tf.launch.prepared_data import Prepared, choose_prepared
+from bert_tf.launch.supervisor import newest_update, train
 from bert_tf.memory.plan import AUTO, check_unpacked
 from bert_tf.run.run_folder import CONFIG, describe_differences, write_whole
 
@@ -32,7 +31,6 @@ EXTRAS = ("CONTINUE_WITH_CHANGES", "PACKING", "RECOMPUTE", "WHOLE_WORD_MASKING")
 # The largest ever published is 90,112; a number beyond this is mistyped.
 MAX_GLOBAL_BATCH_SIZE = 1_000_000
 PLAN, WAY_OUT = "plan.json", "set RESULTS_DIR to another folder"
-_CHECKPOINT = re.compile(r"ckpt-(\d{8,})")
 
 
 def rows_in(train_batch_size: int | str) -> int:
@@ -130,9 +128,8 @@ class Recipe:
                 show([f"{phase.title}: finished already, {shown(run_folder)}"])
                 continue
             command = self._command(phase, records, folder, environment)
-            code = run_program(
-                phase.title, command, self.values["num_gpus"], launcher, environment, run_folder / "logs"
-            )
+            job = launchers.Job(command, self.values["num_gpus"], environment.num_gpus, launcher, run_folder / "logs")
+            code = train(phase.title, job, environment)
             if code:
                 return code
         write_joint_report(folder, [folder / phase.name for phase in self.phases])
@@ -183,6 +180,7 @@ class Recipe:
                 f"packing = {str(environment.is_set('PACKING')).lower()}",
                 f"device = {environment.describe_device(self.values['num_gpus'])}",
                 f"results_dir = {shown(folder)}",
+                *environment.describe_limits(),
             ]
         )
 
@@ -262,8 +260,7 @@ def check_same_plan(folder: Path, plan: Mapping[str, Any], unbegun: Sequence[Pha
 
 def is_finished(phase: Phase, run_folder: Path) -> bool:
     """Whether there is a checkpoint of the phase's last update."""
-    saved = (_CHECKPOINT.fullmatch(path.name) for path in (run_folder / "checkpoints").glob("ckpt-*"))
-    return any(name and int(name[1]) >= phase.num_updates for name in saved)
+    return newest_update(run_folder) >= phase.num_updates
 
 
 def is_evaluated(phase: Phase, run_folder: Path) -> bool:

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from bert_tf.run.goodput import Goodput, measure_goodput
+
 Event = dict[str, Any]
 Point = tuple[int, float]  # update, value
 
@@ -38,6 +40,7 @@ class Run:
     end: Event | None = None
     elapsed_secs: float = 0.0  # without pauses between a stop and the next start
     last_time_unix: float | None = None
+    goodput: Goodput | None = None  # None where nothing has been trained
     _series: dict[str, list[Point]] = dataclasses.field(default_factory=dict)
     label: str = ""  # set by `read_runs`, unique among the report's runs
 
@@ -117,8 +120,9 @@ def read_run(folder: str | Path) -> Run:
     config, metrics = (path.read_text(encoding="utf-8", errors="replace") if path.exists() else "" for path in paths)
     run = Run(Path(folder), _json_object(config))
     histories: dict[Any, dict[int, Event]] = {"train": {}, "evaluation": {}}
-    for line in metrics.splitlines():
-        event = _json_object(line)  # empty where a kill cut the line short
+    events = [_json_object(line) for line in metrics.splitlines()]  # empty where a kill cut a line short
+    run.goodput = measure_goodput(events)
+    for event in events:
         update, kind, time = whole(event.get("update")), event.get("event"), number(event.get("time_unix"))
         if kind in ("train", "evaluation"):
             histories[kind][update] = event

@@ -1,4 +1,4 @@
-"""Checkpoints: written under a temporary name, fsynced, renamed, verified, found again.
+"""Checkpoints: copied to the host, written under a temporary name, fsynced, renamed, verified, found again.
 
 One folder a checkpoint, laid out as Google publishes a model: ``bert_config.json``, ``vocab.txt``
 and a TensorFlow checkpoint ``bert_model.ckpt`` with Google's variable names (optimizer slots are
@@ -50,6 +50,14 @@ class StoredWeights:
     read: Callable[[str], np.ndarray]
 
 
+class Snapshot(NamedTuple):
+    """What a checkpoint will hold, copied to the host: later updates do not change it."""
+
+    update: int
+    tensors: Mapping[str, tf.Tensor]  # by the name in files
+    state: Mapping[str, Any]
+
+
 class LoadReport(NamedTuple):
     """What `load_weights` found."""
 
@@ -85,17 +93,28 @@ class CheckpointFolder:
         self._companions = dict(companions)
 
     def save(self, update: int, variables: Sequence[tf.Variable], state: Mapping[str, Any]) -> Path:
-        """Writes checkpoint `update` and drops the oldest ones.
+        """Writes checkpoint `update` of the variables as they are now; errors as of `write`."""
+        return self.write(self.copy(update, variables, state))
+
+    def copy(self, update: int, variables: Sequence[tf.Variable], state: Mapping[str, Any]) -> Snapshot:
+        """Copies the variables to the host, for `write`; takes as much memory there as they do."""
+        tensors = _file_tensors(variables, self._vocab_size)
+        with tf.device("CPU:0"):
+            copies = {name: tf.raw_ops.DeepCopy(x=tensor) for name, tensor in tensors.items()}
+        return Snapshot(update, copies, dict(state, updates_applied=update))
+
+    def write(self, snapshot: Snapshot) -> Path:
+        """Writes a checkpoint and then drops the oldest ones. May run in any thread, but in one at a time.
 
         Raises:
           SaveError: it could not be written (a full disk, no permission); older ones stay.
         """
-        final = self.folder / f"ckpt-{update:08d}"
+        final = self.folder / f"ckpt-{snapshot.update:08d}"
         partial, replaced = (self.folder / f"{prefix}{final.name}" for prefix in (_UNFINISHED, _REPLACED))
         try:
             self.remove_leftovers()
             partial.mkdir(parents=True)
-            self._write(partial, variables, dict(state, updates_applied=update))
+            self._write(partial, snapshot)
             if final.exists():  # damaged, or this update was saved before a restart from an older one
                 os.rename(final, replaced)  # if killed before the next line, `list` finds it under this name
             os.rename(partial, final)
@@ -156,9 +175,9 @@ class CheckpointFolder:
             )
         return read_state(path)
 
-    def _write(self, folder: Path, variables: Sequence[tf.Variable], state: Mapping[str, Any]) -> None:
-        _save_tensors(folder / PREFIX, variables, self._vocab_size)
-        for name, text in {**self._companions, STATE: json.dumps(state, indent=2) + "\n"}.items():
+    def _write(self, folder: Path, snapshot: Snapshot) -> None:
+        _save_tensors(folder / PREFIX, snapshot.tensors)
+        for name, text in {**self._companions, STATE: json.dumps(snapshot.state, indent=2) + "\n"}.items():
             (folder / name).write_text(text, encoding="utf-8")
         hashes = {path.name: sha256_of_file(path) for path in sorted(folder.iterdir())}
         (folder / MANIFEST).write_text(json.dumps({"sha256": hashes}, indent=2) + "\n", encoding="utf-8")
@@ -178,13 +197,21 @@ class CheckpointFolder:
             shutil.rmtree(path)
 
 
-def _save_tensors(prefix: Path, variables: Sequence[tf.Variable], vocab_size: int) -> None:
-    named = named_variables(variables)
-    tensors = [
-        variable.value()[:vocab_size] if _base_name(name) in _VOCABULARY_ROWS else variable.value()
-        for name, variable in named.items()
-    ]
-    tf.raw_ops.SaveV2(prefix=str(prefix), tensor_names=list(named), shape_and_slices=[""] * len(named), tensors=tensors)
+def _file_tensors(variables: Sequence[tf.Variable], vocab_size: int) -> dict[str, tf.Tensor]:
+    """The variables' values as they stand in files, by name."""
+    return {
+        name: variable.value()[:vocab_size] if _base_name(name) in _VOCABULARY_ROWS else variable.value()
+        for name, variable in named_variables(variables).items()
+    }
+
+
+def _save_tensors(prefix: Path, tensors: Mapping[str, tf.Tensor]) -> None:
+    tf.raw_ops.SaveV2(
+        prefix=str(prefix),
+        tensor_names=list(tensors),
+        shape_and_slices=[""] * len(tensors),
+        tensors=list(tensors.values()),
+    )
 
 
 def save_encoder(
@@ -203,7 +230,7 @@ def save_encoder(
         for name, text in companions.items():
             (folder / name).write_text(text, encoding="utf-8")
         encoder = [variable for variable in variables if variable.name.startswith("bert/")]
-        _save_tensors(folder / f"{PREFIX}-1", encoder, vocab_size)
+        _save_tensors(folder / f"{PREFIX}-1", _file_tensors(encoder, vocab_size))
     except (OSError, tf.errors.OpError) as error:
         raise SaveError(
             f"the encoder could not be written to {folder} ({str(error).splitlines()[0]}); the checkpoints are "

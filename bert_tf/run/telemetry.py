@@ -7,11 +7,13 @@ stop the training: the weights are worth more than the log.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import math
 import resource
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +22,7 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.base.files import write_text
+from bert_tf.run.goodput import Goodput, measure_goodput
 from bert_tf.run.sinks import Console, DLLogger, LineFile, TensorBoard
 
 DONE = "done"  # the reason given to `Telemetry.end` by a run that reached its last update
@@ -35,12 +38,13 @@ def memory_peak_mib() -> float:
 
 
 def _on_chief(method: Callable[..., None]) -> Callable[..., None]:
-    """Makes a method of `Telemetry` do nothing on the other ranks."""
+    """Makes a method of `Telemetry` do nothing on the other ranks, and wait for those that run in other threads."""
 
     @functools.wraps(method)
     def wrapped(self: Telemetry, *arguments: Any, **named: Any) -> None:
         if self.is_chief:
-            method(self, *arguments, **named)
+            with self._lock:
+                method(self, *arguments, **named)
 
     return wrapped
 
@@ -61,6 +65,7 @@ class Telemetry:
     ):
         self.run_folder = Path(run_folder)
         self.is_chief = is_chief
+        self._lock = threading.RLock()  # checkpoints are reported from the thread that writes them
         self._total_updates = total_updates
         self._console = Console(total_updates)
         self._metrics = LineFile(self.run_folder / "metrics.jsonl")
@@ -168,10 +173,11 @@ class Telemetry:
         self.note(f"evaluation at update {update:,}: {shown}")
 
     @_on_chief
-    def checkpoint(self, update: int, path: str | Path, secs: float) -> None:
-        """Records that a checkpoint was written and how long the training waited for it."""
-        self._record("checkpoint", {"update": update, "path": str(path), "secs": round(secs, 3)})
-        self.note(f"checkpoint of update {update:,} saved in {secs:.1f} s: {path}")
+    def checkpoint(self, update: int, path: str | Path, secs: float, write_secs: float) -> None:
+        """Records that a checkpoint was written, how long the training waited for it and how long writing took."""
+        times = {"secs": round(secs, 3), "write_secs": round(write_secs, 3)}
+        self._record("checkpoint", {"update": update, "path": str(path), **times})
+        self.note(f"checkpoint of update {update:,} saved in {write_secs:.1f} s, training waited {secs:.1f} s: {path}")
 
     @_on_chief
     def warning(self, message: str) -> None:
@@ -201,14 +207,30 @@ class Telemetry:
             num_sequences=(self._last_update - self._first_update) * self._static.get("global_batch_size", 0),
             throughput_train=average,
         )
+        goodput = self._goodput()
+        if goodput:
+            record["goodput"] = round(goodput.useful_share, 4)
         self._console.close()
         self._record("end", record)
         self._write("training_summary.txt", self._write_summary, record)
         final = {"throughput_train": average, "total_loss": self._last_train.get("total_loss"), **self._last_evaluation}
         self._log([], {name: value for name, value in final.items() if value is not None})
+        if goodput:
+            self.note(f"Useful share of the training time = {goodput.describe()}")
         for line in _closing_lines(record):
             self.note(line)
         self.close()
+
+    def _goodput(self) -> Goodput | None:
+        """Of all starts, as metrics.jsonl has them; None where it cannot be read."""
+        path, events = self.run_folder / "metrics.jsonl", []
+        if not path.is_file():  # never written, or a device
+            return None
+        with contextlib.suppress(OSError), open(path, "rb") as file:
+            for line in file:
+                with contextlib.suppress(ValueError):  # cut short by a kill
+                    events.append(json.loads(line))
+        return measure_goodput(events)
 
     def _write_summary(self, record: dict[str, Any]) -> None:
         # JSON under this name, with the first two keys, is what NVIDIA's and Google's TF2 code

@@ -72,14 +72,14 @@ def _name_metrics(objective: Any, means: np.ndarray) -> dict[str, float]:
     return dict(zip(objective.metric_names, map(float, means)))
 
 
-def finetune(config: FinetuningConfig, task: Task, run: Run, initialise: Callable[[], None]) -> bool:
+def finetune(config: FinetuningConfig, task: Task, run: Run, initialise: Callable[[], None]) -> str | None:
     """Trains the task's model in place, from its newest checkpoint to the end of its epochs.
 
     Args:
       initialise: fills the model where there is no checkpoint yet.
 
     Returns:
-      True when the end was reached, False when a signal stopped the run (it was saved).
+      None when the end was reached, else what stopped the run, as `run_updates` does.
     """
     num_updates, workers = config.num_updates(task.num_rows), run.workers
     warmup_steps = int(num_updates * config.warmup_proportion)
@@ -103,7 +103,12 @@ def finetune(config: FinetuningConfig, task: Task, run: Run, initialise: Callabl
         facts["peak_tflops"] = peak * workers.size
     run.telemetry.start(update=state.updates_applied, resumed_from=resumed_from, phase=task.name, **facts)
     settings = LoopSettings(
-        num_updates, config.global_batch_size, config.save_checkpoint_steps, config.display_loss_steps, identity
+        num_updates,
+        config.global_batch_size,
+        config.save_checkpoint_steps,
+        config.display_loss_steps,
+        identity,
+        max_hours=config.max_hours,
     )
     training = Training(
         with_halving(step, config, run),

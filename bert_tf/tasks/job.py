@@ -180,27 +180,27 @@ class TaskRun:
         Args:
           afterwards: gets the telemetry and the number of updates that the weights were trained for.
 
-        Returns: False when a signal stopped the training; then `afterwards` was not called.
+        Returns: False when a signal or --max_hours stopped the training; then `afterwards` was not called.
         """
         job = self.job
         num_updates = job.training.num_updates(task.num_rows) if task else 0
         with Telemetry(
             job.model_dir, is_chief=self.workers.is_chief, total_updates=num_updates, dllog_path=job.dllog_path
         ) as telemetry:
-            finished, started = True, time.monotonic()
+            stopped_by, started = None, time.monotonic()
             if task:
-                finished = self._train(task, telemetry)
+                stopped_by = self._train(task, telemetry)
             elif self.weights and self._head:
                 num_updates = load_trained_weights(self.weights, model, self.bert_config.vocab_size, self._head)
                 telemetry.note(f"predicting with {self.weights.source}")
             training_secs = time.monotonic() - started
-            if finished and afterwards:
+            if not stopped_by and afterwards:
                 afterwards(telemetry, num_updates)
             if task:
-                telemetry.end(DONE if finished else "signal", total_secs=training_secs)
+                telemetry.end(stopped_by or DONE, total_secs=training_secs)
                 if self.workers.is_chief:
                     write_report(job.model_dir, telemetry)
-        return finished
+        return not stopped_by
 
     def export(
         self, model: tf.keras.Model, folder: Path, output_names: Sequence[str], settings: Mapping[str, Any]
@@ -216,7 +216,7 @@ class TaskRun:
 
         self.carry_out(model, None, write)
 
-    def _train(self, task: Task, telemetry: Telemetry) -> bool:
+    def _train(self, task: Task, telemetry: Telemetry) -> str | None:
         job, config = self.job, self.job.training
         identity = {
             "task": task.name,

@@ -7,6 +7,7 @@ import itertools
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Callable
 
@@ -16,7 +17,7 @@ import tensorflow as tf
 from bert_tf import report
 from bert_tf.base.determinism import keep_autotune_results
 from bert_tf.base.errors import UserError
-from bert_tf.base.signals import StopSignals
+from bert_tf.base.signals import STARTED_AT, StopSignals
 from bert_tf.batches.batches import Batch
 from bert_tf.config import BatchSplit, TrainingConfig, compute_dtype
 from bert_tf.memory.halving import HalvingStep
@@ -49,6 +50,7 @@ class LoopSettings:
     identity: Mapping[str, Any]  # written into each checkpoint
     name_records: Callable[[int], list[str]] = lambda _: []  # of a global batch, for messages
     watch: LossWatch | None = None  # None: no warnings about the loss
+    max_hours: float | None = None  # since the program's start; None: no limit
 
 
 def max_skips(loss_scale: LossScale) -> int:
@@ -63,7 +65,7 @@ class Run:
     workers: Workers
     checkpoints: CheckpointFolder
     telemetry: Telemetry
-    after_save: Callable[[], None] = lambda: None  # called on the chief after each checkpoint
+    after_save: Callable[[], None] = lambda: None  # called on the chief after each checkpoint, in any thread
 
 
 @dataclasses.dataclass
@@ -82,13 +84,14 @@ class Training:
     name_metrics: Callable[[np.ndarray], dict[str, float]]
 
 
-def run_updates(training: Training, run: Run, settings: LoopSettings) -> bool:
+def run_updates(training: Training, run: Run, settings: LoopSettings) -> str | None:
     """Updates until `settings.num_updates` have been applied; saves at intervals and at the end.
 
-    The host reads the device only where it logs or saves.
+    The host reads the device only where it logs or saves. The updates wait until a checkpoint is copied, not until
+    the chief has written it; only the last one is waited for.
 
     Returns:
-      True when the end was reached, False when a signal stopped the run (it was saved).
+      None when the end was reached, else what stopped the run, which was saved: "signal" or "max_hours".
 
     Raises:
       UserError: too many updates in a row had a non-finite gradient, or the last save failed.
@@ -104,46 +107,61 @@ class _Loop:
         self._applied = training.state.updates_applied
         self._num_skipped = training.state.batches_consumed - self._applied
         self._statistics = UpdateStatistics()
-        self._stops = False
+        self._stopped_by: str | None = None
+        self._writer = ThreadPoolExecutor(1, "checkpoints")
+        self._write: Future[None] | None = None  # of the newest checkpoint
         self._changes_Vx3: np.ndarray | None = None  # of the last update that was logged and applied
 
     @property
     def _is_at_end(self) -> bool:
         return self._applied >= self._settings.num_updates
 
-    def run(self) -> bool:
+    def run(self) -> str | None:
         training, settings = self._training, self._settings
         batches = training.batches_from(training.state.batches_consumed)
         if not self._is_at_end:  # the first read may take a rank long on a remote file system
             first = self._run.workers.run_keeping_alive(lambda: next(batches))
             batches = itertools.chain([first], batches)
-        with StopSignals().watched() as signals:
-            while not self._is_at_end and not self._stops:
+        # However the updates end, a checkpoint that is being written is finished first.
+        with StopSignals().watched() as signals, self._writer:
+            while not self._is_at_end and not self._stopped_by:
                 self._update(batches, signals)
-                is_due = self._stops or self._applied % settings.save_checkpoint_steps == 0
+                is_due = self._stopped_by or self._applied % settings.save_checkpoint_steps == 0
                 if is_due or self._is_at_end or self._applied % settings.display_loss_steps == 0:
                     self._log()  # corrects the number applied, so that the end may not be reached yet
                 if is_due or self._is_at_end:
                     with self._statistics.timed("saving"):
                         self._run.workers.run_keeping_alive(self._save)
-        return not self._stops
+        return self._stopped_by
+
+    def _stop_wanted(self, signals: StopSignals) -> str | None:
+        """Why this rank asks all to stop, if it does."""
+        if signals.received is not None:
+            return "signal"
+        max_hours = self._settings.max_hours
+        is_over = max_hours is not None and time.monotonic() - STARTED_AT > 3600 * max_hours
+        return "max_hours" if is_over else None
 
     def _update(self, batches: Iterator[Batch], signals: StopSignals) -> None:
         training, state = self._training, self._training.state
         with self._statistics.timed("input"):
             batch = next(batches)
+        wanted = self._stop_wanted(signals)
         with self._statistics.timed("compute"):
             result = training.step(
                 batch.features,
                 state.batches_consumed,
                 num_micro_batches=batch.num_micro_batches,
-                stop_requested=signals.received is not None,
+                stop_requested=wanted is not None,
             )
         state.batches_consumed += 1
         self._statistics.add(result, batch)
         self._applied += 1  # unless it was skipped, which only the device knows; `_log` corrects it
         # Several ranks agree to stop at the beginning of an update; a single one can stop at once.
-        self._stops = result.stop_requested or (self._run.workers.size == 1 and signals.received is not None)
+        if self._run.workers.size == 1:
+            self._stopped_by = self._stop_wanted(signals)
+        elif result.stop_requested:
+            self._stopped_by = wanted or "signal"
 
     def _log(self) -> None:
         training, telemetry = self._training, self._run.telemetry
@@ -156,6 +174,7 @@ class _Loop:
         figures = {**metrics, "skipped_updates": self._num_skipped, **figures}
         telemetry.train(self._applied, batches_consumed=state.batches_consumed, **figures)
         if state.loss_scale.num_consecutive_skips() >= max_skips(state.loss_scale):
+            self._wait_for_write()
             raise UserError(_describe_skips(training, self._run, self._settings, norms_V))
         for warning in watch.add(self._applied, metrics["total_loss"]) if watch else ():
             telemetry.warning(warning)
@@ -166,18 +185,35 @@ class _Loop:
         if not run.workers.is_chief:
             return
         started = time.monotonic()
-        try:
-            path = training.state.save(run.checkpoints, self._settings.identity)
-        except SaveError as error:
-            if self._stops or self._is_at_end:
-                raise
-            run.telemetry.warning(str(error))
-            return
-        run.telemetry.checkpoint(self._applied, path, time.monotonic() - started)
-        if self._changes_Vx3 is not None:
-            figures = variable_figures(training.step.variables, self._changes_Vx3)
-            run.telemetry.by_variable(self._applied, figures)
-        run.after_save()
+        self._wait_for_write()  # of the checkpoint before, so that there are never two copies
+        snapshot = training.state.copy(run.checkpoints, self._settings.identity)
+        changes, is_last = self._changes_Vx3, bool(self._stopped_by) or self._is_at_end
+        copied_secs = time.monotonic() - started
+
+        def write() -> None:
+            began = time.monotonic()
+            try:
+                path = run.checkpoints.write(snapshot)
+            except SaveError as error:
+                if is_last:
+                    raise
+                run.telemetry.warning(str(error))
+                return
+            write_secs = time.monotonic() - began
+            waited_secs = copied_secs + write_secs if is_last else copied_secs
+            run.telemetry.checkpoint(snapshot.update, path, waited_secs, write_secs)
+            if changes is not None:
+                run.telemetry.by_variable(snapshot.update, variable_figures(training.step.variables, changes))
+            run.after_save()
+
+        self._write = self._writer.submit(write)
+        if is_last:
+            self._wait_for_write()
+
+    def _wait_for_write(self) -> None:
+        if self._write:
+            self._write.result()
+            self._write = None
 
 
 def _describe_skips(training: Training, run: Run, settings: LoopSettings, norms_V: np.ndarray) -> str:

@@ -147,7 +147,7 @@ def pretrain(
 ) -> bool:
     """Runs or continues one phase in `model_dir`, and evaluates at its end.
 
-    Returns True when the phase is finished, False when a signal stopped it.
+    Returns True when the phase is finished, False when a signal or --max_hours stopped it.
     """
     bert_config, identity = inputs.bert_config, run_identity(config, inputs)
     if workers.is_chief:
@@ -198,13 +198,15 @@ def pretrain(
             identity,
             functools.partial(global_batch_records, config, inputs),
             LossWatch(bert_config.vocab_size, config.warmup_steps),
+            config.max_hours,
         )
-        finished = run_updates(training, run, settings)
+        stopped_by = run_updates(training, run, settings)
+        finished = stopped_by is None
         if finished and workers.is_chief:
             save_encoder(model_dir, state.model.variables, bert_config.vocab_size, inputs.companions)
         if finished and inputs.evaluation:
             _evaluate_phase(config, inputs, state, run, model_dir)
-        telemetry.end(DONE if finished else "signal")
+        telemetry.end(stopped_by or DONE)
         if workers.is_chief:
             write_report(model_dir, telemetry)
     return finished

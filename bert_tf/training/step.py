@@ -38,7 +38,7 @@ from bert_tf.model.randomness import DropoutKey, update_key
 from bert_tf.optimizer.loss_scale import LossScale
 from bert_tf.optimizer.update_rules import gradient_norms
 from bert_tf.ranks.workers import Workers
-from bert_tf.run.checkpoint import CheckpointFolder
+from bert_tf.run.checkpoint import CheckpointFolder, Snapshot
 from bert_tf.run.statistics import UpdateResult
 
 Features = dict[str, tf.Tensor]
@@ -70,13 +70,14 @@ class TrainState:
     def updates_applied(self) -> int:
         return int(self.optimizer.iterations.numpy())
 
-    def save(self, checkpoints: CheckpointFolder, identity: Mapping[str, Any]) -> Path:
+    def copy(self, checkpoints: CheckpointFolder, identity: Mapping[str, Any]) -> Snapshot:
+        """For `CheckpointFolder.write`."""
         state = {
             "batches_consumed": self.batches_consumed,
             "loss_scale": self.loss_scale.state(),
             "identity": dict(identity),
         }
-        return checkpoints.save(self.updates_applied, self.variables, state)
+        return checkpoints.copy(self.updates_applied, self.variables, state)
 
     def restore(self, checkpoints: CheckpointFolder, path: Path) -> None:
         state = checkpoints.restore(path, self.variables)

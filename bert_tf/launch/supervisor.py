@@ -1,0 +1,72 @@
+"""A training that is started again after a crash (RESTARTS), and stops in time (MAX_HOURS)."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import signal
+import time
+from pathlib import Path
+
+from bert_tf.base.errors import USER_ERROR_EXIT_CODE
+from bert_tf.base.signals import STOPPED_EXIT_CODE
+from bert_tf.launch.environment import LaunchEnvironment, run_job, show, shown
+from bert_tf.launch.launchers import Job
+
+# What a fresh start would not change: the end, the user's mistake, and what the user or the system has stopped.
+_FINAL_CODES = (
+    0,
+    USER_ERROR_EXIT_CODE,
+    STOPPED_EXIT_CODE,
+    *(128 + number for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)),
+)
+# A pause before each restart, twice as long after each one that has made no progress.
+_FIRST_PAUSE_SECS, _LONGEST_PAUSE_SECS = 2.0, 300.0
+_CHECKPOINT = re.compile(r"ckpt-(\d{8,})")
+
+
+def newest_update(run_folder: Path) -> int:
+    """The update of the newest checkpoint, of which only the name is looked at; 0 where there is none."""
+    names = (_CHECKPOINT.fullmatch(path.name) for path in (run_folder / "checkpoints").glob("ckpt-*"))
+    return max((int(name[1]) for name in names if name), default=0)
+
+
+def train(what: str, job: Job, environment: LaunchEnvironment) -> int:
+    """Runs a training to its end; returns the exit code of the last start.
+
+    After a crash it is started again, as long as fewer than RESTARTS starts in a row have ended without a new
+    checkpoint. A mistake of the user's, a signal and MAX_HOURS end it.
+
+    Args:
+      job: of a program that goes on from its checkpoints; its log folder lies in the run folder.
+    """
+    run_folder, num_fruitless = job.log_folder.parent, 0
+    while True:
+        flags = []
+        if (left := environment.hours_left()) is not None:
+            if left < 1e-4:
+                show([f"MAX_HOURS={environment.max_hours:g} are over: stopped; the same command goes on"])
+                return STOPPED_EXIT_CODE
+            flags = [f"--max_hours={left:.4f}"]
+        reached = newest_update(run_folder)
+        signals: list[int] = []
+        code = run_job(what, dataclasses.replace(job, command=[*job.command, *flags]), signals)
+        if code in _FINAL_CODES or signals or not environment.restarts:
+            return code
+        update = newest_update(run_folder)
+        num_fruitless = 0 if update > reached else num_fruitless + 1
+        ended = f"RESTARTS={environment.restarts}: {what} ended with code {code}{describe_signal(code)}"
+        if num_fruitless > environment.restarts:
+            way_out = f"{shown(job.log_folder)} says why; once that is put right, the same command goes on"
+            fruitless = f"{num_fruitless} starts in a row made no checkpoint after update {update}"
+            show([f"{ended}; {fruitless}: given up. {way_out}"])
+            return code
+        pause_secs = min(_FIRST_PAUSE_SECS * 2**num_fruitless, _LONGEST_PAUSE_SECS)
+        tries = f" ({num_fruitless} in a row without a new checkpoint)" if num_fruitless else ""
+        show([f"{ended}{tries}; in {pause_secs:.0f} s it goes on from update {update}"])
+        time.sleep(pause_secs)
+
+
+def describe_signal(code: int) -> str:
+    """The signal that an exit code of 128 + n stands for, such as " (SIGKILL)", or nothing."""
+    return f" ({signal.Signals(code - 128).name})" if code - 128 in set(signal.Signals) else ""

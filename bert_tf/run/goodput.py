@@ -1,0 +1,94 @@
+"""How much of a run's time made updates that count, from the events of metrics.jsonl. No TensorFlow."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+# Events after the last of these, evaluation and predictions, are no part of the training.
+_OF_TRAINING = ("train", "checkpoint")
+
+
+class Goodput(NamedTuple):
+    """Where the time of a training went, in seconds, from its first start to its last report or checkpoint."""
+
+    wall_secs: float
+    useful_secs: float  # updates that are part of the result, without compilation
+    repeated_secs: float  # updates that were logged and made again, because the run went on from before them
+    saving_secs: float  # for which the updates waited
+    pause_secs: float  # between the last sign of one start and the first of the next
+    num_restarts: int
+
+    @property
+    def useful_share(self) -> float:
+        return min(self.useful_secs / self.wall_secs, 1.0)
+
+    def describe(self) -> str:
+        """The useful share, and what took the rest, for people."""
+        parts = {
+            "updates lost and repeated": self.repeated_secs,
+            "waiting for checkpoints": self.saving_secs,
+            "between starts": self.pause_secs,
+        }
+        rest = self.wall_secs - self.useful_secs - sum(parts.values())
+        parts["starting, compiling and the rest"] = max(rest, 0.0)
+        shares = [f"{name} {secs / self.wall_secs:.1%}" for name, secs in parts.items() if secs]
+        starts = f"{self.num_restarts + 1} start{'s' if self.num_restarts else ''}"
+        time = f"{self.wall_secs / 3600:,.1f} h" if self.wall_secs >= 3600 else f"{self.wall_secs / 60:.1f} min"
+        return f"{self.useful_share:.1%} of {time} in {starts}; {', '.join(shares)}"
+
+
+class _Report(NamedTuple):
+    num_updates: int  # since the report before
+    update_secs: float
+    is_first: bool  # of a start, so that compilation is in it
+
+    def secs(self, usual_secs: float) -> float:
+        """Of the updates, without compilation: an update of a first report takes `usual_secs` at most."""
+        return self.num_updates * (min(self.update_secs, usual_secs) if self.is_first else self.update_secs)
+
+
+def measure_goodput(events: Iterable[Mapping[str, Any]]) -> Goodput | None:
+    """None where nothing has been trained.
+
+    An event with a value that is missing or no number is left out. What a killed start has done after its last line
+    counts as a pause.
+    """
+    timed = [event for event in events if all(_is_number(event.get(name)) for name in ("time_unix", "update"))]
+    while timed and timed[-1].get("event") not in _OF_TRAINING:
+        timed.pop()
+    reports: dict[int, _Report] = {}  # by update, ascending
+    repeated: list[_Report] = []
+    saving = pauses = 0.0
+    num_starts, is_first = 0, True
+    for before, event in zip([{}, *timed], timed):
+        kind, update = event.get("event"), event["update"]
+        if kind == "start":
+            num_starts, is_first = num_starts + 1, True
+            if before:
+                pauses += max(event["time_unix"] - before["time_unix"], 0.0)
+            repeated += [report for number, report in reports.items() if number > update]
+            reports = {number: report for number, report in reports.items() if number <= update}
+            if num_starts == 1:
+                reports[update] = _Report(0, 0.0, is_first=True)  # where a run whose log is lost goes on
+        elif kind == "train" and _is_number(event.get("update_secs")):
+            num_updates = update - max(reports, default=0)
+            reports[update] = _Report(max(num_updates, 0), event["update_secs"], is_first)
+            is_first = False
+        elif kind == "checkpoint" and _is_number(event.get("secs")):
+            saving += event["secs"]
+    wall = timed[-1]["time_unix"] - timed[0]["time_unix"] if timed else 0.0
+    if wall <= 0 or not any(report.num_updates for report in reports.values()):
+        return None
+    usual = [report.update_secs for report in (*reports.values(), *repeated) if not report.is_first]
+    usual_secs = statistics.median(usual) if usual else math.inf
+    useful_secs, repeated_secs = (
+        sum(report.secs(usual_secs) for report in kind) for kind in (reports.values(), repeated)
+    )
+    return Goodput(wall, useful_secs, repeated_secs, saving, pauses, max(num_starts - 1, 0))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and math.isfinite(value)
