@@ -43,7 +43,7 @@ _USAGE = "BATCHSIZE=16 PHASE=1 sbatch -N4 --ntasks-per-node=8 run.sub"
 _OTHERS = (
     *SWITCHES,
     *("BERT_PREP_WORKING_DIR", "CONTAINER_IMAGE", "CONTAINER_MOUNTS", "DATASET", "DATA_DIR", "DEVICE"),
-    *("INIT_CHECKPOINT", "LAUNCHER", "MAX_EVAL_STEPS", "PHASE", "RESULTS_DIR"),
+    *("DATA_FORMAT", "INIT_CHECKPOINT", "LAUNCHER", "MAX_EVAL_STEPS", "MAX_HOURS", "PHASE", "RESTARTS", "RESULTS_DIR"),
 )
 # How alike a name has to be to be taken for a mistyped one; other programs' variables are about to 0.85.
 _ALIKE = 0.88
