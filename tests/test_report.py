@@ -464,3 +464,14 @@ def test_a_line_of_means_lies_over_many_reports(tmp_path):
     means, logged = draw(Chart("Gradient norm", "gradient_norm"), [run])["data"]
     assert set(means["y"]) == {1.5} and set(logged["y"]) == {1.0, 2.0}
     assert draw(Chart("MLM loss", "mlm_loss", usual=3.0), [run]) is None
+
+
+def test_command_writes_a_page_or_says_what_is_no_run(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/metrics.jsonl").write_text('{"event": "start", "update": 0}\n')
+    command = [sys.executable, "-m", "bert_tf.report", "--output", str(tmp_path / "page.html"), str(tmp_path / "run")]
+    refused = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True)
+    assert refused.returncode == 2 and f"{tmp_path}: not a run folder" in refused.stderr
+    assert not (tmp_path / "page.html").exists()
+    subprocess.run(command, check=True)
+    read_page(tmp_path / "page.html")
