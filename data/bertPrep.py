@@ -14,7 +14,8 @@ Training reads token files at any length. The published recipe's TFRecords have 
 --action status lists what exists, --action verify [--repair] finds (and repairs) damaged files,
 --action inspect shows samples and warns of what looks wrong.
 
-All files are below BERT_PREP_WORKING_DIR, by default the checkout's data/.
+All files are below BERT_PREP_WORKING_DIR, by default the checkout's data/, or ./data where
+it was installed without a checkout.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ sys.path[0] = str(CHECKOUT)
 
 try:
     from bert_tf.base.errors import UserError, exit_on_user_error
-    from bert_tf.base.files import split_paths
+    from bert_tf.base.files import checkout, split_paths
     from bert_tf.base.machine import count_cores
     from data import stages
     from data.checking import inspection, status, verification
@@ -254,7 +255,7 @@ def _check(options: argparse.Namespace) -> None:
 
 def _working_dir() -> Path:
     """Raises: UserError if a part of its path is not a folder."""
-    folder = Path(os.environ.get("BERT_PREP_WORKING_DIR") or CHECKOUT / "data").absolute()
+    folder = Path(os.environ.get("BERT_PREP_WORKING_DIR") or (checkout() or Path()) / "data").absolute()
     for place in (folder, *folder.parents):
         if place.exists() and not place.is_dir():
             raise UserError(f"BERT_PREP_WORKING_DIR={folder}: {place} is a file, and must be a folder")
@@ -262,8 +263,8 @@ def _working_dir() -> Path:
 
 
 @exit_on_user_error
-def main(arguments: Sequence[str] | None = None) -> None:
-    options = parse(sys.argv[1:] if arguments is None else arguments)
+def main(arguments: Sequence[str]) -> None:
+    options = parse(arguments)
     _check(options)
     ACTIONS[options.action](options, stages.Layout(_working_dir()))
 

@@ -149,8 +149,8 @@ install_packages() {
   else
     free=$(df -Pk "$root" | awk 'NR==2{print int($4 / 1024)}')
     ((free >= needed)) || fail "$free MiB are free at $root; the set-up needs about $needed. Free some, then type the same command again."
-    wanted+=(-r "requirements-$flavour.txt" -r requirements-horovod.txt -c requirements-lock.txt)
-    "$want_tests" && wanted+=(-r requirements-test.txt)
+    wanted=(-r "requirements-lock-$flavour.txt")
+    "$want_tests" && wanted+=(-r requirements-lock-test.txt)
   fi
   install "Python packages ($flavour)" "${wanted[@]}"
 }

@@ -474,3 +474,14 @@ def test_the_useful_share_of_the_time_is_told(tmp_path):
     assert "Useful share of the training time 50.0% of 0.7 min in 2 starts; updates lost and repeated 12.5%" in text_of(
         tmp_path / "report.html"
     )
+
+
+def test_command_writes_a_page_or_says_what_is_no_run(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/metrics.jsonl").write_text('{"event": "start", "update": 0}\n')
+    command = [sys.executable, "-m", "bert_tf.report", "--output", str(tmp_path / "page.html"), str(tmp_path / "run")]
+    refused = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True)
+    assert refused.returncode == 2 and f"{tmp_path}: not a run folder" in refused.stderr
+    assert not (tmp_path / "page.html").exists()
+    subprocess.run(command, check=True)
+    read_page(tmp_path / "page.html")

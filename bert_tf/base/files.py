@@ -19,6 +19,12 @@ TEMPORARY_SUFFIX = ".tmp"
 _BLOCK_BYTES = 1 << 20
 
 
+def checkout() -> Path | None:
+    """The checkout that holds this code; None where `pip install` has put it among an environment's packages."""
+    folder = Path(__file__).resolve().parents[2]
+    return folder if (folder / "pyproject.toml").is_file() else None
+
+
 def sync(path: Path) -> None:
     """Waits until a file's bytes, or the renames inside a folder, are on the disk."""
     descriptor = os.open(path, os.O_RDONLY)

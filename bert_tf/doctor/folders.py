@@ -9,10 +9,9 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-from bert_tf.base.files import atomic_file, atomic_folder
+from bert_tf.base.files import atomic_file, atomic_folder, checkout
 from bert_tf.base.locks import WITHOUT_FLOCK
 from bert_tf.doctor.finding import OK, PROBLEM, WARNING, Findings
-from bert_tf.launch.container import CHECKOUT
 from bert_tf.launch.prepared_data import FORMATS, find_prepared
 
 GB = 10**9
@@ -46,11 +45,13 @@ class Folder(NamedTuple):
 
 def data_folder() -> Folder:
     variable = next((name for name in ("DATA_DIR", "BERT_PREP_WORKING_DIR") if os.environ.get(name)), "DATA_DIR")
-    return Folder(Path(os.path.abspath(os.environ.get(variable) or CHECKOUT / "data")), variable)
+    return Folder(Path(os.path.abspath(os.environ.get(variable) or (checkout() or Path()) / "data")), variable)
 
 
 def results_folder() -> Folder:
-    return Folder(Path(os.path.abspath(os.environ.get("RESULTS_DIR") or CHECKOUT / "results")), "RESULTS_DIR")
+    return Folder(
+        Path(os.path.abspath(os.environ.get("RESULTS_DIR") or (checkout() or Path()) / "results")), "RESULTS_DIR"
+    )
 
 
 def check_file_system(folder: Folder) -> Findings:

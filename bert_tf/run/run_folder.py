@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import read_json_object, write_text
+from bert_tf.base.files import checkout, read_json_object, write_text
 from bert_tf.base.locks import FileLock, LockedError
 from bert_tf.base.machine import count_cores
 
@@ -123,7 +123,7 @@ def provenance() -> dict[str, Any]:
     from importlib import metadata
 
     versions = {"python": platform.python_version()}
-    for package in ("tensorflow", "tensorflow-cpu", "keras", "numpy", "horovod"):
+    for package in ("bert-tf", "tensorflow", "tensorflow-cpu", "keras", "numpy", "horovod"):
         try:
             versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
@@ -139,10 +139,12 @@ def provenance() -> dict[str, Any]:
 
 
 def _commit() -> str | None:
-    checkout = Path(__file__).resolve().parent.parent
+    folder = checkout()
+    if folder is None:
+        return None
     try:
         answer = subprocess.run(
-            ["git", "-C", str(checkout), "describe", "--always", "--dirty", "--abbrev=12"],
+            ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=12"],
             capture_output=True,
             text=True,
             timeout=10,

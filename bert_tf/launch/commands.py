@@ -1,0 +1,19 @@
+"""The commands that ``pip install`` adds: each runs its program as ``python PROGRAM`` does in a checkout."""
+
+from __future__ import annotations
+
+import functools
+import runpy
+
+
+def _run(module: str) -> None:
+    # As __main__: absl's --help shows the flags and the docstring of the main program.
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+bertprep = functools.partial(_run, "data.bertPrep")
+bert_pretrain = functools.partial(_run, "run_pretraining")
+bert_squad = functools.partial(_run, "run_squad")
+bert_classify = functools.partial(_run, "run_classifier")
+bert_report = functools.partial(_run, "bert_tf.report")
+bert_doctor = functools.partial(_run, "bert_tf.doctor")

@@ -1,0 +1,28 @@
+"""``python -m bert_tf.report RUN [RUN ...]``: one page about the runs; RUN is a run folder."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from bert_tf.base.command_line import CommandParser
+from bert_tf.base.errors import UserError, exit_on_user_error
+from bert_tf.report.page import write_report
+
+
+@exit_on_user_error
+def main(argv: Sequence[str]) -> None:
+    parser = CommandParser("report", description=__doc__, allow_abbrev=False)
+    parser.add_argument("runs", metavar="RUN", nargs="+", type=Path, help="a folder with metrics.jsonl")
+    parser.add_argument("--output", type=Path, default=Path("report.html"), help="the page; %(default)s")
+    options = parser.parse_args(argv[1:])
+    for run in options.runs:
+        if not (run / "metrics.jsonl").is_file():
+            raise UserError(f"{run}: not a run folder, it has no metrics.jsonl; name the --model_dir of a run")
+    write_report(options.runs, options.output)
+    print(options.output)
+
+
+if __name__ == "__main__":
+    main(sys.argv)
