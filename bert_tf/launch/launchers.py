@@ -217,7 +217,7 @@ class _Signals:
       stop_requested: whether one of the signals asks for a stop that is no failure.
     """
 
-    def __init__(self, job: Job, received: list[int] | None):
+    def __init__(self, job: Job, received: list[int] | None = None):
         self._job = job
         self._previous: dict[int, Any] = {}
         self._received = [] if received is None else received
