@@ -249,6 +249,10 @@ def _check(options: argparse.Namespace) -> None:
         raise UserError(f"random_seed={options.random_seed}: must be at most {_LARGEST_SEED} (64 bits)")
     if not 0 < options.masked_lm_prob <= 1:
         raise UserError(f"masked_lm_prob={options.masked_lm_prob}: must be over 0 and at most 1")
+    try:
+        Path(options.vocab_file or "").exists()
+    except OSError as error:
+        raise UserError(f"vocab_file={options.vocab_file[:40]}...: {error.strerror}") from None
     if options.fallback_encoding:
         text_files.known_encoding(options.fallback_encoding)
 
