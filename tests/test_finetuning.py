@@ -113,7 +113,7 @@ def test_settings_are_checked(values, message):
 
 def all_rows(config, num_rows, num_updates):
     """[updates, G]: the global batches that the ranks make together, rank-major."""
-    order = GlobalOrder(np.ones(num_rows, np.int64), config.seed)
+    order = GlobalOrder([np.ones(num_rows, np.int64)], config.seed)
     return np.array(
         [
             np.concatenate([training_rows(order, update, config, rank).ravel() for rank in range(config.num_ranks)])
