@@ -7,7 +7,7 @@ import dataclasses
 import functools
 from collections import Counter
 from pathlib import Path
-from typing import Callable, NamedTuple
+from typing import Any, Callable, NamedTuple
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import sha256_of_file
@@ -115,6 +115,19 @@ def _sharded(options: argparse.Namespace, layout: Layout) -> _Source:
     return _Source(layout.sharded / options.dataset, *sharded_inputs(options.dataset, layout))
 
 
+def _stage(name: str, folder: Path, arguments: dict[str, Any], source: _Source, vocab: VocabEntry) -> Stage:
+    """A stage that writes into `folder`, which is named for the dataset."""
+    return Stage(
+        name,
+        folder.name,
+        folder / "manifest.json",
+        arguments,
+        source.inputs,
+        vocab=vocab,
+        temporary_files=[*shard_globs(folder.name), "vocab.*"],
+    )
+
+
 def _make_all(
     stage: Stage, source: _Source, suffix: str, make: Callable[[_ShardTask], FileEntry], others: tuple[Workers, str]
 ) -> dict[str, list[FileEntry]]:
@@ -163,15 +176,7 @@ def run_create_token_files(options: argparse.Namespace, layout: Layout) -> None:
     vocab = _check_vocab(vocab_file, do_lower_case)
     arguments = {"do_lower_case": do_lower_case, **{name: source.manifest.arguments[name] for name in OF_SHARDS}}
     folder = layout.tokens / _tokens_folder(do_lower_case, source.manifest) / dataset
-    with Stage(
-        "create_token_files",
-        dataset,
-        folder / "manifest.json",
-        arguments,
-        source.inputs,
-        vocab=vocab,
-        temporary_files=[*shard_globs(dataset), "vocab.*"],
-    ) as stage:
+    with _stage("create_token_files", folder, arguments, source, vocab) as stage:
         if already_done(stage):
             return
         # A copy in the working directory, which workers on other machines see; they may not see the original.
@@ -263,15 +268,7 @@ def _create_records(options: argparse.Namespace, layout: Layout, source: _Source
     # Records that earlier versions made name it, too.
     arguments["masking"] = "static"
     folder = layout.tfrecord / tfrecord_folder(settings, source.manifest) / dataset
-    with Stage(
-        "create_tfrecord_files",
-        dataset,
-        folder / "manifest.json",
-        arguments,
-        source.inputs,
-        vocab=vocab,
-        temporary_files=[*shard_globs(dataset), "vocab.*"],
-    ) as stage:
+    with _stage("create_tfrecord_files", folder, arguments, source, vocab) as stage:
         if already_done(stage):
             return
         # A copy in the working directory, which workers on other machines see; they may not see the original.
