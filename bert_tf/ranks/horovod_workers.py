@@ -20,6 +20,15 @@ KEEP_ALIVE_SECS = 5.0
 _BUSY, _DONE, _FAILED = range(3)
 
 
+# What Horovod says where another rank is gone; then what Gloo says where it was in the midst of a collective operation.
+_LOST_RANK = (
+    "Horovod has been shut down",
+    "Timed out waiting",
+    "Connection closed by peer",
+    "Connection reset by peer",
+)
+
+
 class HorovodWorkers(Workers):
     """Ranks of a Horovod job."""
 
@@ -51,7 +60,7 @@ class HorovodWorkers(Workers):
         try:
             yield
         except tf.errors.OpError as error:
-            if "Horovod has been shut down" not in str(error.message):
+            if not any(words in str(error.message) for words in _LOST_RANK):
                 raise
             raise LostRankError(
                 f"rank {self.rank} cannot go on: another rank has ended or does not answer any more; its log says why. "
