@@ -83,9 +83,8 @@ class PairFile:
         if google_crc32c.value(self._file.read(0, self._body_bytes)) != self.checksum:
             raise UserError(f"{self.path} is damaged; delete it, and it is made again from its token file")
 
-    def rows(self, copy: int, first: int = 0, count: int | None = None) -> bytes:
+    def rows(self, copy: int, first: int, count: int) -> bytes:
         """The pairs [first, first + count) of a copy, for `decode_pairs`."""
-        count = self.num_instances[copy] - first if count is None else count
         return self._file.read(self._copies_at[copy] + _ROW.itemsize * first, _ROW.itemsize * count)
 
 

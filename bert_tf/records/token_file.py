@@ -159,12 +159,8 @@ class TokenFile:
 
     def text(self) -> TokenizedText:
         """All of it, verified."""
-        self.verify()
-        return TokenizedText(
-            np.frombuffer(self.raw.read(_HEADER.size, self._sentences_at - _HEADER.size), self.id_type),
-            np.frombuffer(self.raw.read(self._sentences_at, 4 * (self.num_sentences + 1)), "<u4"),
-            np.frombuffer(self.raw.read(self._documents_at, 4 * (self.num_documents + 1)), "<u4"),
-        )
+        content = self.raw.read(_HEADER.size, self._sentences_at - _HEADER.size)
+        return self.boundaries()._replace(token_ids=np.frombuffer(content, self.id_type))
 
     def boundaries(self) -> TokenizedText:
         """As `text`, but without the ids (an empty array), which drawing pairs does not need."""

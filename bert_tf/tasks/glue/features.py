@@ -106,8 +106,8 @@ def _tokenize(sentences: Sequence[str], tokenizer: Tokenizer, show_progress: boo
     with Progress(total=len(sentences), unit="sentences", description="tokenising", disable=not show_progress) as shown:
         for start in range(0, len(sentences), _BATCH):
             batch = sentences[start : start + _BATCH]
-            # JSON may hold a lone UTF-16 surrogate.
-            lines = "".join(sentence.replace("\n", " ") + "\n" for sentence in batch).encode("utf-8", "surrogatepass")
-            tokenized.append(tokenizer.tokenize_lines(lines))
+            ids, ends = tokenizer.encode_lines(batch)
+            tokenized.append((ids, np.diff(ends, prepend=0)))
             shown.update(len(batch))
-    return np.concatenate([lines.ids for lines in tokenized]), np.concatenate([lines.sizes for lines in tokenized])
+    ids, sizes_F = map(np.concatenate, zip(*tokenized))
+    return ids, sizes_F
