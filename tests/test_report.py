@@ -12,10 +12,11 @@ from html.parser import HTMLParser
 import pytest
 
 from bert_tf.config import BertConfig
+from bert_tf.memory.plan import GIB, PROGRAM, Workload, predict
 from bert_tf.report import write_report
 from bert_tf.report.figures import Chart, draw, thin_out, write_value
 from bert_tf.report.page import num_parameters
-from bert_tf.report.runs import read_run, read_runs
+from bert_tf.report.runs import differing_settings, read_run, read_runs
 
 VOID = {"meta", "br", "link", "img", "input", "hr"}
 
@@ -211,7 +212,7 @@ def test_runs_of_one_name_are_told_apart(tmp_path):
     ]
     labels = [run.label for run in read_runs(folders)]
     assert labels[1] == "SQuAD, from random weights"
-    assert labels[0] == f"SQuAD, from the checkpoint ({folders[0]})" and len(set(labels)) == 3
+    assert labels[0] == "SQuAD, from the checkpoint (finetuned/squad)" and len(set(labels)) == 3
     write_report(folders[:2], tmp_path / "report.html")
     text = text_of(tmp_path / "report.html")
     assert "SQuAD, from the checkpoint 81.26" in text and "SQuAD, from random weights 22.40" in text
@@ -474,6 +475,51 @@ def test_the_useful_share_of_the_time_is_told(tmp_path):
     assert "Useful share of the training time 50.0% of 0.7 min in 2 starts; updates lost and repeated 12.5%" in text_of(
         tmp_path / "report.html"
     )
+
+
+def test_a_comparison_lays_runs_over_each_other_and_shows_what_differs(tmp_path):
+    slow = dict(settings={**config()["settings"], "warmup_steps": 50}, commit="abc")
+    folders = [whole_phase(tmp_path / "a" / "phase_1"), whole_phase(tmp_path / "b" / "phase_1", **slow)]
+    folders += [answering(tmp_path / "c" / "squad", None, 81.26), answering(tmp_path / "d" / "squad", None, 22.4)]
+    runs = read_runs(folders[:2])
+    assert differing_settings(runs) == {"warmup_steps": [20, 50], "commit": [None, "abc"]}
+    write_report(folders, tmp_path / "report.html", "Mine", comparing=True)
+    text = text_of(tmp_path / "report.html")
+    for shown in ("warmup_steps 20 50", "masked lm loss 6.125 6.125 - -", "f1 - - 81.26 22.4", "Phase 1 (b/phase_1)"):
+        assert shown in text, shown
+    assert "guessing costs" not in text  # no cards, which are of one run
+    figure = figures_of(tmp_path / "report.html")["Total loss (MLM + NSP)"]
+    lines = {(trace["name"], trace["line"]["color"]) for trace in figure["data"] if "line" in trace}
+    assert lines == {("Phase 1 (a/phase_1)", "var(--c1)"), ("Phase 1 (b/phase_1)", "var(--c2)")}
+    assert figure["layout"]["xaxis"]["range"] == [0, 100] and len(figure["data"]) == 4  # two lines, two held-out values
+    write_report(folders[:1] * 2, tmp_path / "same.html", comparing=True)
+    assert "All settings are the same" in text_of(tmp_path / "same.html")
+
+
+def test_a_fifth_run_has_its_own_kind_of_line(tmp_path):
+    runs = read_runs([make_run(tmp_path / str(number), [start(), train(10)]) for number in range(5)])
+    looks = [tuple(trace["line"].values()) for trace in draw(Chart("", "mlm_loss", overlaid=True), runs)["data"]]
+    assert len(set(looks)) == 5
+
+
+def test_memory_and_the_rate_of_a_rank_stand_beside_the_plan_and_the_whole(tmp_path):
+    scope = dict(xla_scope="blocks", recompute=False, train_batch_size=8)
+    run = make_run(tmp_path / "run", [start(), train(10)], device="CPU", settings={**config()["settings"], **scope})
+    write_report([run], tmp_path / "report.html")
+    work = Workload(BertConfig.preset("tiny", 8192), 128, 20, "blocks", 8, num_ranks=2)
+    planned = (predict(work).total + PROGRAM) / GIB
+    text = text_of(tmp_path / "report.html")
+    assert f"Highest memory use 2.00 GiB of rank 0, planned {planned:.2f}" in text
+    assert "Throughput of a rank 25 sequences/s" in text
+
+
+def test_command_compares_several_runs(tmp_path):
+    runs = [str(whole_phase(tmp_path / name)) for name in "ab"]
+    command = [sys.executable, "-m", "bert_tf.report", "--output", str(tmp_path / "page.html")]
+    subprocess.run([*command, *runs], check=True)
+    assert "2 runs compared" in text_of(tmp_path / "page.html")
+    refused = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True)
+    assert refused.returncode == 2 and f"here {runs[0]} or {runs[1]}" in refused.stderr
 
 
 def test_command_writes_a_page_or_says_what_is_no_run(tmp_path):

@@ -27,6 +27,18 @@ def test_two_processes_in_one_folder_are_refused_until_the_first_dies(tmp_path):
     RunFolder(tmp_path)
 
 
+def test_what_a_kill_left_of_a_file_is_removed(tmp_path):
+    (tmp_path / "notes.tmp").write_text("mine")
+    killed = (
+        "import os, sys, pathlib; from bert_tf.base.files import atomic_file\n"
+        "with atomic_file(pathlib.Path(sys.argv[1]) / 'report.html') as file: file.write(b'<ht'); os._exit(9)"
+    )
+    subprocess.run([sys.executable, "-c", killed, str(tmp_path)])
+    assert len(list(tmp_path.glob("report.html.*"))) == 1
+    RunFolder(tmp_path)
+    assert sorted(path.name for path in tmp_path.glob("[!.]*")) == ["notes.tmp"]
+
+
 def test_other_settings_are_refused_with_the_difference(tmp_path):
     folder = RunFolder(tmp_path)
     folder.bind({"seed": 1, "size": 2}, {"command": ["a"]}, {"vocab.txt": "x"}, False)

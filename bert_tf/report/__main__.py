@@ -1,4 +1,7 @@
-"""``python -m bert_tf.report RUN [RUN ...]``: one page about the runs; RUN is a run folder."""
+"""``python -m bert_tf.report RUN [RUN ...]``: a page about a run, or one that compares several.
+
+RUN is a run folder, the --model_dir of a run.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +22,15 @@ def main(argv: Sequence[str]) -> None:
     options = parser.parse_args(argv[1:])
     for run in options.runs:
         if not (run / "metrics.jsonl").is_file():
-            raise UserError(f"{run}: not a run folder, it has no metrics.jsonl; name the --model_dir of a run")
-    write_report(options.runs, options.output)
+            below = sorted(str(file.parent) for file in run.glob("*/metrics.jsonl"))
+            raise UserError(
+                f"{run}: not a run folder, it has no metrics.jsonl; name the --model_dir of a run"
+                + (f", here {' or '.join(below)}" if below else "")
+            )
+    if len(options.runs) > 1:
+        write_report(options.runs, options.output, f"{len(options.runs)} runs compared", comparing=True)
+    else:
+        write_report(options.runs, options.output)
     print(options.output)
 
 

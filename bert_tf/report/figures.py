@@ -15,12 +15,16 @@ Item = dict[str, Any]  # a part of a figure, by Plotly's names
 
 MAX_POINTS = 400  # per line: a screen cannot show many more
 SMOOTH_FROM, NUM_MEANS = 90, 60  # a series this long also gets a line of so many means
+DASHES = ("solid", "dash", "dot", "dashdot")  # of overlaid runs, four colours each
 TOO_LARGE = 1e30  # values from here on are marked as not finite: they have overflowed or are about to
 
 
 @dataclasses.dataclass
 class Chart:
-    """A metric of several runs, one after the other on a common axis of updates or, `overlaid`, all from update 0."""
+    """A metric of several runs, one after the other on a common axis of updates or, `overlaid`, all from update 0.
+
+    Phases that follow each other have a colour for each kind of value, overlaid runs one for each run.
+    """
 
     title: str
     metric: str
@@ -42,21 +46,24 @@ def draw(chart: Chart, runs: Sequence[Run]) -> Item | None:
     for index, run in enumerate(runs):
         start = 0 if chart.overlaid else end
         end = max(end, start + max(run.last_update, 1))
-        name, colour = "training" if chart.held_out_metric else chart.title.lower(), "var(--c1)"
+        name, colour, dash = "training" if chart.held_out_metric else chart.title.lower(), "var(--c1)", "solid"
+        held_out, dots_colour = "held-out text", "var(--c2)"
         if chart.overlaid:
-            name, colour = run.label, f"var(--c{index % 4 + 1})"
+            name = held_out = run.label
+            colour = dots_colour = f"var(--c{index % 4 + 1})"
+            dash = DASHES[index // 4 % len(DASHES)]
         else:
             _add_phase(run, start, shapes, annotations)
         look: Item = {"hovertemplate": f"%{{y:{y_format}}} ({escape(run.label)}, update %{{customdata:,}})"}
-        dots = {**look, **_markers("circle", "var(--c2)")}
-        look.update(mode="lines", line={"color": colour})
+        dots = {**look, **_markers("circle", dots_colour)}
+        look.update(mode="lines", line={"color": colour, "dash": dash})
         points = run.series(chart.metric)
         if chart.smooth and len(points) >= SMOOTH_FROM:
             means = {"hoverinfo": "skip", "hovertemplate": None, "customdata": None}
             traces.append({**_trace(name, start, smoothed(points)), **look, **means})
-            look.update(line={"color": colour, "width": 1}, opacity=0.4)
+            look.update(line={"color": colour, "dash": dash, "width": 1}, opacity=0.4)
         traces.append({**_trace(name, start, thin_out(points)), **look})
-        traces.append({**_trace("held-out text", start, thin_out(run.series(chart.held_out_metric))), **dots})
+        traces.append({**_trace(held_out, start, thin_out(run.series(chart.held_out_metric))), **dots})
         broken = [(x, 1.0) for x, y in points if not abs(y) < TOO_LARGE]
         resumed = [(update, 0.0) for update in run.restarts if not chart.overlaid]
         for what, marks, dots in (
@@ -83,7 +90,7 @@ def draw(chart: Chart, runs: Sequence[Run]) -> Item | None:
     if len(ends) == 2:  # one above the other, however close they are
         for item, anchor in zip(sorted(ends, key=lambda item: item["y"]), ("top", "bottom")):
             item["yanchor"] = anchor
-    annotations += ends
+    annotations += ends if len(ends) <= 2 or not chart.overlaid else []
     named: set[str] = set()
     for item in (*traces, *(shape for shape in shapes if "name" in shape)):
         item.update(legendgroup=item["name"], showlegend=item["name"] not in named)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import functools
 import json
@@ -14,14 +15,21 @@ from typing import Any
 import jinja2
 
 from bert_tf.base.files import write_text
+from bert_tf.config import BertConfig
+from bert_tf.memory.plan import PROGRAM, Workload, predict
 from bert_tf.report.figures import Chart, draw, write_value
-from bert_tf.report.runs import Run, number, read_runs, whole
+from bert_tf.report.runs import Run, differing_settings, number, read_runs, whole
 
 
-def write_report(run_folders: Sequence[str | Path], output: str | Path, title: str = "BERT training report") -> None:
+def write_report(
+    run_folders: Sequence[str | Path], output: str | Path, title: str = "BERT training report", comparing: bool = False
+) -> None:
     """Writes one self-contained HTML page about the runs; an older page is replaced atomically.
 
-    `run_folders`: pre-training phases in order, and fine-tuning runs; missing folders are left out.
+    Args:
+      run_folders: pre-training phases in order, and fine-tuning runs; missing folders are left out.
+      comparing: draws the runs over each other, and shows where their settings differ.
+
     Raises OSError where the page cannot be written; an older page stays as it was.
     """
     from plotly.offline import get_plotlyjs  # imported late, because nothing else needs it
@@ -35,6 +43,8 @@ def write_report(run_folders: Sequence[str | Path], output: str | Path, title: s
         phases=phases,
         answering=answering,
         classifying=[run for run in runs if run.is_classifying],
+        comparing=comparing,
+        differences=differing_settings(runs),
         scores={name: [run for run in answering if run.last(name) is not None] for name in ("f1", "exact_match")},
         now=datetime.datetime.now().timestamp(),
         plotly_js=get_plotlyjs(),
@@ -45,7 +55,7 @@ def write_report(run_folders: Sequence[str | Path], output: str | Path, title: s
 @functools.lru_cache
 def _template() -> jinja2.Template:
     environment = jinja2.Environment(undefined=jinja2.ChainableUndefined, autoescape=True, trim_blocks=True)
-    functions = (Chart, draw, flop_rate, num_parameters, state, time_shares, write_value)
+    functions = (Chart, draw, flop_rate, num_parameters, planned_memory, state, time_shares, write_value)
     environment.globals.update({function.__name__: function for function in functions}, ln=math.log)
     filters: dict[str, Callable[[float], Any]] = {"count": "{:,.0f}".format, "number": float, "value": write_value}
     filters.update(percent=lambda value: write_value(value, percent=True), duration=_duration, clock=_clock)
@@ -92,6 +102,20 @@ def flop_rate(run: Run) -> str:
     if tflops is not None:
         parts.insert(0, f"{tflops:,.3g} TFLOP/s" if tflops >= 0.1 else f"{1000 * tflops:,.3g} GFLOP/s")
     return ", ".join(parts)
+
+
+def planned_memory(run: Run) -> float | None:
+    """Bytes that the memory plan foretells for what `memory_peak_mib` counts: on a CPU the program, too."""
+    if run.setting("packing"):
+        return None  # the plan knows nothing of packed rows
+    try:
+        settings, num_ranks = run.config["settings"], run.setting("num_ranks", 1)
+        config = BertConfig.from_dict(run.config["bert_config"])
+        work = Workload.from_flags(settings, config, settings["xla_scope"], num_ranks)
+        memory = predict(dataclasses.replace(work, micro_batch_size=settings["train_batch_size"]))
+        return memory.total + (PROGRAM if run.config["device"] == "CPU" else 0)
+    except (ArithmeticError, LookupError, TypeError, ValueError):  # another program's or a damaged config.json
+        return None
 
 
 def time_shares(run: Run) -> str:

@@ -6,8 +6,9 @@ import collections
 import dataclasses
 import json
 import math
+import os
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,18 @@ LARGEST_COUNT = 1e15  # whole numbers up to here are exact as floats; nothing we
 
 # Of an evaluation.
 _NOT_SCORES = ("update", "time_unix", "global_step", "throughput_val")
+# In config.json, what is no setting, or follows from one.
+_NOT_SETTINGS = {
+    "command",
+    "counts",
+    "dllog_path",
+    "evaluation_data",
+    "first_file",
+    "input_files",
+    "manifest_sha256",
+    "model_dir",
+    "sources",
+}
 
 
 @dataclasses.dataclass
@@ -109,9 +122,28 @@ def read_runs(folders: Iterable[str | Path]) -> list[Run]:
         name = run.folder.resolve().name.replace("_", " ").capitalize().replace("Squad", "SQuAD")
         run.label = f"{name}, {run.origin}" if run.is_question_answering else name
     num_of_label = collections.Counter(run.label for run in runs)
-    for run in runs:
-        run.label += f" ({run.folder})" if num_of_label[run.label] > 1 else ""
+    alike = [run for run in runs if num_of_label[run.label] > 1]
+    above = os.path.commonpath([run.folder.resolve() for run in alike]) if alike else ""
+    for run in alike:
+        run.label += f" ({os.path.relpath(run.folder.resolve(), above)})"
     return runs
+
+
+def differing_settings(runs: Sequence[Run]) -> dict[str, list[Any]]:
+    """Name -> values, in the order of the runs, of what config.json has otherwise in one of them; None: not there."""
+    settings = [dict(_flatten(run.config)) for run in runs]
+    names = dict.fromkeys(name for flat in settings for name in flat)
+    values = {name: [flat.get(name) for flat in settings] for name in names}
+    return {name: row for name, row in values.items() if any(value != row[0] for value in row)}
+
+
+def _flatten(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The settings in all sections, each under its own name."""
+    for name, value in config.items():
+        if isinstance(value, Mapping) and name not in _NOT_SETTINGS:
+            yield from _flatten(value)
+        elif name not in _NOT_SETTINGS and value is not None:
+            yield name, value
 
 
 def read_run(folder: str | Path) -> Run:

@@ -11,16 +11,18 @@ from pathlib import Path
 from typing import Any
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import checkout, read_json_object, write_text
+from bert_tf.base.files import TEMPORARY_SUFFIX, checkout, read_json_object, write_text
 from bert_tf.base.locks import FileLock, LockedError
 from bert_tf.base.machine import count_cores
 
 CONFIG = "config.json"
 _LOCK = ".lock"
+# What a start that was killed while it replaced a file has left of the new one (`base.files.atomic_file`).
+_LEFTOVERS = f"*.{'[0-9a-f]' * 32}{TEMPORARY_SUFFIX}"
 
 
 class RunFolder:
-    """Holds the lock of a run folder until the process ends, however it ends.
+    """Holds the lock of a run folder until the process ends, however it ends, and removes what a kill has left there.
 
     Raises:
       UserError: another process works in the folder, or it cannot be written.
@@ -31,6 +33,8 @@ class RunFolder:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = FileLock(self.path / _LOCK)
+            for leftover in self.path.glob(_LEFTOVERS):
+                leftover.unlink()
         except OSError as error:
             raise UserError(f"run folder {self.path} cannot be used ({error.strerror}); choose another one") from None
         except LockedError as error:
