@@ -1,4 +1,4 @@
-"""What a running training prints and records: console, metrics.jsonl, TensorBoard, DLLogger.
+"""What a running training prints and records: console, metrics.jsonl, TensorBoard, DLLogger, MLflow.
 
 All sinks carry the same numbers under the same names (NVIDIA's where it has one). Only the chief
 rank writes. A sink that cannot be written, a full disk for instance, is reported once and does not
@@ -23,7 +23,7 @@ import tensorflow as tf
 
 from bert_tf.base.files import write_text
 from bert_tf.run.goodput import Goodput, measure_goodput
-from bert_tf.run.sinks import Console, DLLogger, LineFile, TensorBoard
+from bert_tf.run.sinks import Console, DLLogger, LineFile, MLflow, TensorBoard
 
 DONE = "done"  # the reason given to `Telemetry.end` by a run that reached its last update
 
@@ -71,6 +71,7 @@ class Telemetry:
         self._metrics = LineFile(self.run_folder / "metrics.jsonl")
         self._dllogger = DLLogger(dllog_path) if dllog_path else None
         self._tensorboard = TensorBoard(self.run_folder / "summaries")
+        self._mlflow, self._mlflow_status = MLflow(self.run_folder), "FAILED"  # until `end` says otherwise
         self._failed: list[str] = []
         self._started_at = time.monotonic()
         self._first_update = self._last_update = 0
@@ -141,6 +142,7 @@ class Telemetry:
         self._last_update, self._last_train = update, metrics
         self._record("train", dict(update=update, **metrics))
         self._write("TensorBoard", self._tensorboard.write, "train", update, metrics)
+        self._write("MLflow", self._mlflow.write, update, metrics)
         data = {name: metrics[name] for name in _DLLOGGER_TRAIN_NAMES if name in metrics}
         if "total_loss" in metrics:
             data["avg_loss_step"] = metrics["total_loss"]
@@ -167,6 +169,7 @@ class Telemetry:
         self._last_evaluation = metrics
         self._record("evaluation", dict(update=update, **metrics))
         self._write("TensorBoard", self._tensorboard.write, "eval", update, metrics)
+        self._write("MLflow", self._mlflow.write, update, metrics)
         self._log([update], metrics)
         shown = ", ".join(f"{name} = {_short(value)}" for name, value in metrics.items() if name != "global_step")
         self._console.flush()
@@ -211,6 +214,7 @@ class Telemetry:
         if goodput:
             record["goodput"] = round(goodput.useful_share, 4)
         self._console.close()
+        self._mlflow_status = "FINISHED" if reason == DONE else "KILLED"
         self._record("end", record)
         self._write("training_summary.txt", self._write_summary, record)
         final = {"throughput_train": average, "total_loss": self._last_train.get("total_loss"), **self._last_evaluation}
@@ -248,9 +252,10 @@ class Telemetry:
         write_text(path, json.dumps(_strict(summary), indent=4) + "\n")
 
     def close(self) -> None:
-        """Closes the bar and TensorBoard's files. `end` calls it, and so does the end of a ``with`` block."""
+        """Closes the bar, TensorBoard's files and MLflow's run. Called by `end` and the end of a ``with`` block."""
         self._console.close()
         self._write("TensorBoard", self._tensorboard.close)
+        self._write("MLflow", self._mlflow.close, self._mlflow_status)
 
     def _record(self, event: str, fields: dict[str, Any]) -> None:
         record = {"event": event, "time_unix": round(time.time(), 3), **fields}
