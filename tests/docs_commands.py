@@ -1,0 +1,75 @@
+"""Reads commands (JSON: lists of [words, environment]) from standard input, and tries each as far as a test can.
+
+A plan (--plan, launchers under DRY_RUN=1) is really made; of any other call the arguments are parsed by its program.
+The first one that is refused ends this process with its message. One process for all, because TensorFlow is slow.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import runpy
+import sys
+from pathlib import Path
+
+from absl import flags
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+class Parsed(Exception):
+    """Raised in place of what a program would do with its arguments."""
+
+
+def run_absl(program: str, arguments: list[str]) -> None:
+    """run_pretraining.py and the like, each with flags of its own."""
+    before = set(flags.FLAGS)
+    names = runpy.run_path(str(ROOT / program))
+    names["parse_flags"]([program, *arguments])
+    if flags.FLAGS.plan:
+        names["main"]([program])
+    for name in set(flags.FLAGS) - before:
+        delattr(flags.FLAGS, name)
+
+
+def run_argparse(run, *place: str) -> None:
+    """A module or file with an argparse parser, up to its arguments; launchers, which have none, to their end."""
+    try:
+        run(*place, run_name="__main__")
+    except Parsed:
+        pass
+    except SystemExit as ended:
+        if ended.code not in (0, None):
+            raise
+
+
+def stop_after_parsing(parse):
+    def parse_args(*arguments, **named):
+        raise Parsed(parse(*arguments, **named))
+
+    return parse_args
+
+
+def main() -> None:
+    argparse.ArgumentParser.parse_args = stop_after_parsing(argparse.ArgumentParser.parse_args)
+    clean = dict(os.environ)
+    for words, environment in json.load(sys.stdin):
+        os.environ.clear()
+        os.environ.update({**clean, **environment})
+        print("+", *words, file=sys.stderr, flush=True)
+        sys.argv = words
+        if words[0] == "-m":
+            sys.argv = words[1:]
+            run_argparse(runpy.run_module, words[1])
+        elif words[0].startswith("run_"):
+            run_absl(words[0], words[1:])
+        elif words[0] == "data/bertPrep.py":
+            runpy.run_path(str(ROOT / words[0]))["parse"](words[1:])
+        else:
+            sys.path.insert(0, str((ROOT / words[0]).parent))
+            run_argparse(runpy.run_path, str(ROOT / words[0]))
+
+
+if __name__ == "__main__":
+    main()
