@@ -13,17 +13,14 @@ PAGE = Path(__file__).with_suffix(".md")
 BEGIN, END = "<!-- from here on written by docs/one_gpu.py -->\n\n", "\n<!-- up to here -->\n"
 CARDS = (8, 11, 16, 24, 40, 80)  # GiB
 # What is trained, its length and predictions, and the sequences of an update, which the micro-batch must divide.
-WORK = (("pre-training", 128, 20, 65536), ("pre-training", 512, 80, 32768), ("SQuAD", 384, 0, 80))
+WORK = (("", 128, 20, 65536), ("", 512, 80, 32768), (" SQuAD", 384, 0, 80))
 
 
 def write_table() -> str:
     """A line for each model, precision and work; for each card the largest micro-batch, kept and recomputed."""
-    lines = [
-        "| model | precision | work | " + " | ".join(f"{card} GB" for card in CARDS) + " |",
-        "|---" * (3 + len(CARDS)) + "|",
-    ]
+    lines = ["| model | length | " + " | ".join(f"{card} GB" for card in CARDS) + " |", "|---" * (2 + len(CARDS)) + "|"]
     for model in ("large", "base"):
-        for precision, name in (("fp16", "fp16, bf16"), ("fp32", "fp32, tf32")):
+        for precision, name in (("fp16", "16 bit"), ("fp32", "32 bit")):
             for task, length, num_predictions, num_rows in WORK:
                 cells = []
                 for card in CARDS:
@@ -34,7 +31,7 @@ def write_table() -> str:
                         found = largest_micro_batch(work, card * GIB, num_rows)
                         sizes.append(str(found) if fits(work, card * GIB) else "-")
                     cells.append(" / ".join(sizes))
-                lines.append(f"| {model} | {name} | {task}, {length} | {' | '.join(cells)} |")
+                lines.append(f"| {model}, {name} | {length}{task} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
