@@ -23,17 +23,9 @@ LARGEST_COUNT = 1e15  # whole numbers up to here are exact as floats; nothing we
 # Of an evaluation.
 _NOT_SCORES = ("update", "time_unix", "global_step", "throughput_val")
 # In config.json, what is no setting, or follows from one.
-_NOT_SETTINGS = {
-    "command",
-    "counts",
-    "dllog_path",
-    "evaluation_data",
-    "first_file",
-    "input_files",
-    "manifest_sha256",
-    "model_dir",
-    "sources",
-}
+_NOT_SETTINGS = (
+    "command counts dllog_path evaluation_data first_file input_files manifest_sha256 model_dir sources".split()
+)
 
 
 @dataclasses.dataclass
