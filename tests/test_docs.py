@@ -172,6 +172,7 @@ def what_to_try(words: list[str]) -> list[str] | None:
     return called_by_script(arguments[0], arguments[1:])
 
 
+@pytest.mark.slow
 def test_commands_can_be_typed(sandbox):
     calls = []
     for page in PAGES:
