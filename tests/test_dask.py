@@ -29,7 +29,7 @@ from data.running.dask_cluster import DaskCluster, code_digest, run_task
 from data.running.workers import WorkersError
 
 ROOT = Path(__file__).resolve().parent.parent
-SECS = 60
+SECS = 240
 
 
 def dask(*arguments, **environment):
@@ -273,7 +273,9 @@ def test_ctrl_c_takes_back_what_was_handed_out(scheduler, tmp_path):
             "-c",
             (
                 f"import sys; sys.path[:0] = [{str(ROOT)!r}, {str(ROOT / 'tests')!r}]\n"
-                "import itertools\n"
+                "import itertools, signal\n"
+                # Programs that a shell starts in the background ignore it, and so do theirs.
+                "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
                 "from bert_tf.base.errors import exit_on_user_error\n"
                 "from data.running.dask_cluster import DaskCluster\n"
                 "import dask_tasks\n"
