@@ -4,7 +4,8 @@
   the same text, in a new process each time, so that no cache is warm; imports are not counted.
   Lengths 128 and 512, dupe_factor 5, and other settings of ours.
 - Text to what both phases can train from: token files with five passes of pairs of both lengths, against both runs of
-  create_pretraining_data.py.
+  create_pretraining_data.py; in a new process, and in one that has tokenised other text of that size before, as most
+  shards of a corpus are made.
 - Formatting a dump of Wikipedia (--dump): against wikiextractor, as whole commands, on unpacked XML.
 - Sharding: against copying the same bytes to the same disk, with fsync.
 - create_tfrecord_files: in one process and in two, on two cores.
@@ -96,10 +97,16 @@ def make_instances(text: str, output: str, settings: str) -> None:
     print_sample(wall, cpu, made.counts["num_instances"])
 
 
-def make_tokens_and_pairs(text: str, output: str, vocab_file: str) -> None:
-    """Makes a token file and its pairs of both lengths as bertPrep.py does, and measures itself."""
+def make_tokens_and_pairs(output: str, vocab_file: str, text: str, *texts_before: str) -> None:
+    """Makes a token file and its pairs of both lengths as bertPrep.py does, and measures itself.
+
+    `texts_before` are tokenised first, which is not measured.
+    """
+    settings = TokenSettings(vocab_file, True)
+    for before in texts_before:
+        make_token_file(Path(before), Path(output), settings, Shard(0, 0))
     wall, cpu = time.perf_counter(), time.process_time()
-    make_token_file(Path(text), Path(output), TokenSettings(vocab_file, True), Shard(0, 0))
+    make_token_file(Path(text), Path(output), settings, Shard(0, 0))
     pairs = [make_pairs(output, PairSettings(length, DUPE_FACTOR)) for length, _ in LENGTHS]
     print_sample(wall, cpu, sum(counts["num_instances"] for counts in pairs))
 
@@ -146,10 +153,11 @@ def afresh(folder: Path, links: dict[str, Path]) -> Path:
     return folder
 
 
-def write_text(texts: list[Path], num_bytes: int, path: Path, *, is_split: bool) -> None:
+def write_text(texts: list[Path], num_bytes: int, path: Path, *, is_split: bool, skip_bytes: float = 0) -> None:
     """Writes whole documents until there are enough bytes, repeating them if they do not suffice.
 
-    One document per line; with `is_split` one sentence per line and a blank line after each document.
+    One document per line; with `is_split` one sentence per line and a blank line after each document. Leaves out the
+    documents that a call for `skip_bytes` has written.
     """
 
     def documents():
@@ -162,7 +170,11 @@ def write_text(texts: list[Path], num_bytes: int, path: Path, *, is_split: bool)
     with open(path, "wb") as file:
         for document in itertools.chain.from_iterable(documents() for _ in itertools.count()):
             lines = [*split_by_rules(document), ""] if is_split else [document]
-            file.write("".join(line + "\n" for line in lines).encode())
+            content = "".join(line + "\n" for line in lines).encode()
+            if skip_bytes > 0:
+                skip_bytes -= len(content)
+                continue
+            file.write(content)
             if file.tell() >= num_bytes:
                 return
 
@@ -185,8 +197,11 @@ def instance_variants(args: argparse.Namespace, folder: Path) -> dict[tuple[str,
             variants[f"{length} / {predictions}", name] = lambda settings=settings: run(
                 [sys.executable, __file__, "instances", str(text), str(output), json.dumps(settings)], [args.core]
             )
-    tokens = [sys.executable, __file__, "tokens", str(text), str(folder / "x.tokens"), args.vocab_file]
-    variants["both", "this project, token files"] = lambda: run(tokens, [args.core])
+    other_text = folder / "other_sentences.txt"
+    write_text(args.text, args.megabytes * 10**6, other_text, is_split=True, skip_bytes=args.megabytes * 10**6)
+    tokens = [sys.executable, __file__, "tokens", str(folder / "x.tokens"), args.vocab_file, str(text)]
+    variants["both", "token files"] = lambda: run(tokens, [args.core])
+    variants["both", "token files, second shard"] = lambda: run([*tokens, str(other_text)], [args.core])
     return variants
 
 

@@ -134,7 +134,7 @@ def calls_of(page: Path, sandbox: Path) -> list[tuple[list[str], dict[str, str]]
         text=True,
         capture_output=True,
         stdin=subprocess.DEVNULL,
-        timeout=60,
+        timeout=300,
     )
     assert done.returncode == 0, f"{page.name}: {done.stderr}"
     found = []
@@ -189,7 +189,7 @@ def test_commands_can_be_typed(sandbox):
         input=json.dumps(once),
         text=True,
         capture_output=True,
-        timeout=120,
+        timeout=300,
     )
     assert done.returncode == 0, "\n".join(done.stderr.splitlines()[-8:])
     assert "whatever the micro-batch" in done.stdout and "DRY_RUN: nothing was started" in done.stdout

@@ -379,7 +379,7 @@ def test_killed_and_started_again_it_learns_the_answers_by_heart(tmp_path):
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 400
     while not (tmp_path / "killed" / "checkpoints" / "ckpt-00000040").exists():
         assert killed.poll() is None and time.monotonic() < deadline
         time.sleep(0.02)

@@ -24,7 +24,7 @@ def test_killed_stages_end_with_the_bytes_of_undisturbed_ones(tmp_path):
             "--kills",
             "1",
             "--n_processes",
-            "2",
+            "1",
             "--corpus",
             str(corpus),
         ],

@@ -206,18 +206,18 @@ def test_a_value_of_the_plan_that_is_wrong_is_named(tmp_path):
 def test_outside_of_slurm_it_is_refused(job):
     del job["SLURM_JOB_ID"]
     program = start(job)
-    _, errors = program.communicate(timeout=60)
+    _, errors = program.communicate(timeout=300)
     assert program.returncode == 2 and errors.startswith("error: this is no Slurm job; type BATCHSIZE=16 ")
     assert len(errors.splitlines()) == 1
     program = start(job, SLURM_SUBMIT_DIR=job["RESULTS_DIR"])
-    assert "is not the checkout: type sbatch in the checkout" in program.communicate(timeout=60)[1]
+    assert "is not the checkout: type sbatch in the checkout" in program.communicate(timeout=300)[1]
 
 
 def test_a_dry_run_shows_what_would_run(job, tmp_path):
     for name in ("SLURM_JOB_ID", "SLURM_NTASKS", "SLURM_SUBMIT_DIR", "CONTAINER_IMAGE"):
         del job[name]
     program = start(job, **FOUR_NODES, DRY_RUN="1", LAUNCHER="srun")
-    output, errors = program.communicate(timeout=60)
+    output, errors = program.communicate(timeout=300)
     assert program.returncode == 0, errors
     first, srun, *plan = output.splitlines()
     assert first == (
@@ -230,7 +230,7 @@ def test_a_dry_run_shows_what_would_run(job, tmp_path):
 
 def test_ranks_in_a_container(job):
     program = start(job, CONTAINER_MOUNTS="/raid/weights:/weights")
-    output, errors = program.communicate(timeout=60)
+    output, errors = program.communicate(timeout=300)
     assert program.returncode == 0, output + errors
     (call,) = calls(job)
     data, results = job["DATA_DIR"], job["RESULTS_DIR"]
@@ -289,7 +289,7 @@ def test_ahead_of_the_time_limit_the_job_goes_back_into_the_queue(job, sent, sav
     while program.poll() is None and not list(Path(job["RESULTS_DIR"]).glob("phase_1/logs/*/rank_0.log")):
         time.sleep(0.05)
     program.send_signal(sent)
-    output, errors = program.communicate(timeout=60)
+    output, errors = program.communicate(timeout=300)
     assert program.returncode == code, output + errors
     assert calls(job)[1:] == requeued
     assert ("this start has saved nothing" in errors) == (code == 2)

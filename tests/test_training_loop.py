@@ -71,7 +71,7 @@ class Counter:
 
     def wait_for_update(self, number):
         with self.made:
-            assert self.made.wait_for(lambda: self.updates_applied >= number, timeout=60)
+            assert self.made.wait_for(lambda: self.updates_applied >= number, timeout=300)
 
 
 class Batch:
