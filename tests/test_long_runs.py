@@ -63,14 +63,14 @@ sys.exit(os.waitstatus_to_exitcode(status))
 def test_killed_with_9_while_it_writes_it_ends_with_the_same_bits(whole, dataset, tmp_path):
     arguments = command(dataset, tmp_path, **LONG)
     done = subprocess.run(
-        [arguments[0], "-c", KILLER, "5", str(tmp_path / "checkpoints"), *arguments[1:]],
+        [arguments[0], "-c", KILLER, "3", str(tmp_path / "checkpoints"), *arguments[1:]],
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"},
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert int(done.stdout.split()[-1]) >= 2, "few kills came while a checkpoint was written"
-    assert len(lines(tmp_path, "start")) == 6 and not lines(tmp_path, "warning")
+    assert int(done.stdout.split()[-1]) >= 1, "no kill came while a checkpoint was written"
+    assert len(lines(tmp_path, "start")) == 4 and not lines(tmp_path, "warning")
     assert weights(tmp_path, 40) == weights(whole, 40)
 
 
