@@ -65,7 +65,7 @@ class Row:
     @property
     def title(self) -> str:
         words = [self.part, self.card, self.bert_model, self.precision, f"{self.length}", f"x {self.micro_batch_size}"]
-        return " ".join(words + ["packed"] * self.packing)
+        return " ".join([*words, "packed" if self.packing else "plain"])
 
     @property
     def num_layers(self) -> int:
@@ -309,7 +309,6 @@ def measure(row: Row, program: Path, peer: str | None, scratch: Path) -> dict[st
         "figures": rounded(whole),
         **({"compiled_whole": rounded(summaries[2])} if row.part == "check" else {}),
         "memory": held + memory.first_moments + memory.second_moments,
-        "planned": memory.total,
         "sequences_per_sec": row.micro_batch_size / whole["each secs"],
         "compile_secs": round(secs, 1),
     }
@@ -360,9 +359,17 @@ def main() -> None:
             found = measure(row, program, args.peer, Path(scratch))
         print(f"{row.title}: {found.get('failed') or found.get('sequences_per_sec') or found['figures']}", flush=True)
         lines[row.title] = {"row": dataclasses.asdict(row), "commit": provenance()["commit"], **found}
-        ordered = {each.title: lines[each.title] for each in rows if each.title in lines}
-        write_whole(args.results, json.dumps({"versions": provenance()["versions"], "rows": ordered}, indent=1) + "\n")
-    write_report(args.results)
+        write_results(args.results, {each.title: lines[each.title] for each in rows if each.title in lines})
+    write_results(args.results, lines)
+
+
+def write_results(path: Path, lines: dict[str, Any]) -> None:
+    for line in lines.values():
+        if "memory" in line:
+            row = Row(**line["row"])
+            line["planned"] = predict(row.workload(row.num_layers)).total
+    write_whole(path, json.dumps({"versions": provenance()["versions"], "rows": lines}, indent=1) + "\n")
+    write_report(path)
 
 
 if __name__ == "__main__":
