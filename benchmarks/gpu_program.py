@@ -7,10 +7,10 @@ benchmarks/results/gpu_program.json and .md. Nothing runs on a GPU and no matmul
 
     python benchmarks/gpu_program.py [--only WORDS] [--peer PYTHON]
 
-Rows that the JSON has are not made again, so that the command can be interrupted; --again makes them again. PYTHON is
-that of an environment with tf-models-official==2.15.0, whose step checks the roofline against NVIDIA's published
-figures. Programs of 2 and 4 layers are compiled, and what the other layers add is the difference between them; `check`
-rows compile all layers as well. The compiler's environment (1.3 GB) is installed into ~/.cache/bert_tf/gpu_compiler.
+Rows that the JSON has are not made again; to make one again, delete it there. PYTHON is that of an environment with
+tf-models-official==2.15.0, whose step checks the roofline against NVIDIA's published figures. Programs of 2 and 4
+layers are compiled, and what the other layers add is the difference between them; `check` rows compile all layers as
+well. The compiler's environment (1.3 GB) is installed into ~/.cache/bert_tf/gpu_compiler.
 """
 
 from __future__ import annotations
@@ -268,8 +268,6 @@ def array_of(kernel: Kernel, row: Row) -> str:
         row.micro_batch_size * masked * config.vocab_size: "logits",
         config.padded_vocab_size * config.hidden_size: "table",
     }
-    if kernel.dtype == "u32":
-        return "random bits"
     return known.get(kernel.shape[0], "weights" if kernel.shape[0] % config.hidden_size == 0 else "rest")
 
 
@@ -337,7 +335,6 @@ def measure_optimizer(row: Row, program: Path, scratch: Path) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="only rows with this in their titles, such as 'V100 large fp16'")
-    parser.add_argument("--again", action="store_true", help="make rows again that are there")
     parser.add_argument("--peer", metavar="PYTHON", help="of an environment with tf-models-official")
     parser.add_argument("--results", type=Path, default=RESULTS, help="%(default)s")
     parser.add_argument("--lower", help=argparse.SUPPRESS)
@@ -349,11 +346,7 @@ def main() -> None:
     program, rows = prepare_compiler(), plan_rows()
     lines = json.loads(args.results.read_text())["rows"] if args.results.exists() else {}
     for row in rows:
-        if (
-            args.only not in row.title
-            or (row.title in lines and not args.again)
-            or (row.part == "peer" and not args.peer)
-        ):
+        if args.only not in row.title or row.title in lines or (row.part == "peer" and not args.peer):
             continue
         with tempfile.TemporaryDirectory() as scratch:
             found = measure(row, program, args.peer, Path(scratch))

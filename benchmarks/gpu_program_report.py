@@ -80,7 +80,7 @@ def peer(line: Line) -> str:
 
 
 def parts(line: Line) -> str:
-    found, kinds = line["figures"], ("feed-forward", "hidden", "scores", "logits", "table", "weights", "random bits")
+    found, kinds = line["figures"], ("feed-forward", "hidden", "scores", "logits", "table", "weights")
     secs = [f"{1000 * found.get(f'each {kind} secs', 0):.1f}" for kind in kinds]
     return " | ".join([name(line), f"{1000 * found['each matmul secs']:.1f}", *secs])
 
@@ -138,11 +138,11 @@ def render(lines: list[Line]) -> str:
     text += table("predicted | published | error", map(peer, of("peer")))
     text += ["## Where the time of a micro-batch goes (predicted ms)", ""]
     text += table(
-        "matmuls | feed-forward | hidden | scores | logits | table | weights | random bits", map(parts, programs)
+        "matmuls | feed-forward | hidden | scores | logits | table | weights, random bits", map(parts, programs)
     )
     text += ["By the largest array that a kernel touches. The same of tf-models-official:", ""]
     text += table(
-        "matmuls | feed-forward | hidden | scores | logits | table | weights | random bits", map(parts, of("peer"))
+        "matmuls | feed-forward | hidden | scores | logits | table | weights, random bits", map(parts, of("peer"))
     )
     text += ["## Matmuls", "", *(matmuls(programs[0]) if programs else []), "", "## LAMB", ""]
     text += [*map(optimizer, of("optimizer")), "", "## Extrapolated and compiled whole", ""]
