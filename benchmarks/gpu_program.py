@@ -29,7 +29,6 @@ from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-os.environ["CUDA_VISIBLE_DEVICES"] = ""
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from gpu_kernels import Kernel, kernels
@@ -118,6 +117,7 @@ def plan_rows() -> list[Row]:
 
 def lower(row: Row, folder: Path) -> None:
     """Writes the row's programs into `folder`. In a process of its own, which gives its memory back."""
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
     import tensorflow as tf
     from gpu_row import packed_rows
     from made_up import made_up_rows, make_step
