@@ -160,6 +160,16 @@ def test_the_compiled_loop_knows_how_often_it_runs():
     assert conditions == ["8"]
 
 
+def test_the_optimizer_launches_five_operations_a_variable():
+    """Two compiled functions and three norms; its scalars are computed inside."""
+    step, *_ = make_step(Workers(), scope="blocks", precision="fp16")
+    gradients = [tf.zeros(variable.shape) for variable in step.variables]
+    concrete = step._apply.get_concrete_function(gradients, tf.zeros([4]), tf.zeros([4]), 2)
+    nothing = {"Const", "Placeholder", "Identity", "ReadVariableOp", "NoOp"}
+    launched = [operation for operation in concrete.graph.get_operations() if operation.type not in nothing]
+    assert len(launched) < 5 * len(step.variables) + 100
+
+
 def test_the_loop_reads_results_only_where_it_logs(monkeypatch):
     reads = []
 

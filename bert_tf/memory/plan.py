@@ -29,9 +29,6 @@ FLOAT = 4
 BUCKET = 128 << 20
 # What libraries, driver and compiled code take beside tensors.
 PROGRAM = 0.75 * GIB
-# Short-lived tensors take more than their bytes: the allocator hands out blocks of up to twice the requested
-# size.
-FRAGMENTATION = 1.1
 # Copies of the word table's gradient: of the head, of the embeddings, their sum, and the sum over the
 # micro-batches.
 TABLE_COPIES = 4
@@ -42,23 +39,27 @@ AUTO = "auto"
 class _Kept(NamedTuple):
     """Elements of the compute type, and further bytes, kept per element of a shape."""
 
-    rows_elements: float  # by a layer for its backward pass, per element of R*H
+    rows_elements: float  # by a layer for its backward pass, per element of R*H, beside 2 per element of R*I
     rows_bytes: float
     scores_elements: float  # the same per element of B*N*S*S
     scores_bytes: float
     logits_elements: float  # by the head and its gradient, per element of B*P*V
     logits_bytes: float
     optimizer_copies: float  # of the largest variable, while it is updated
+    # Short-lived tensors take more than their bytes where the allocator hands out blocks for each, of up to twice
+    # the requested size. XLA asks for all memory of a step at once.
+    fragmentation: float
 
 
-# In "blocks" these are the tensors that go from matmul to block and back: 20 of R*H (the feed-forward
-# part counts as 8) and two dropouts of a byte each; of the scores the float32 softmax, what dropout leaves
-# of it, and the dropout. The plain graph keeps every intermediate value of the blocks. Those of "step" are
-# estimates: one configuration has been measured against them.
+# In "blocks" these are the tensors that go from matmul to block and back, and two dropouts of a byte each; of the
+# scores the float32 softmax, what dropout leaves of it, and the dropout. The plain graph keeps every
+# intermediate value of the blocks. In "step" XLA's program for GPUs keeps query, key, value, context and the results of
+# both LayerNorms, their arguments in float32, and an eighth of a byte for each dropout; the scores and what dropout
+# leaves of the softmax. benchmarks/gpu_program.py compares with XLA's own figures.
 _KEPT = {
-    "blocks": _Kept(20, 2, 1, 5, 2, 20, 3),
-    "off": _Kept(20, 88, 1, 5, 1, 9, 10),
-    "step": _Kept(20, 10, 1, 5, 1, 8, 3),
+    "blocks": _Kept(12, 2, 1, 5, 2, 20, 3, 1.1),
+    "off": _Kept(12, 88, 1, 5, 1, 9, 10, 1.1),
+    "step": _Kept(6, 8.25, 2, 0.125, 2, 0, 3, 1.0),
 }
 
 
@@ -133,8 +134,8 @@ def predict(work: Workload) -> Memory:
     table = FLOAT * config.padded_vocab_size * config.hidden_size
     rows = work.micro_batch_size * work.max_seq_length * config.hidden_size
     scores = work.micro_batch_size * config.num_attention_heads * work.max_seq_length**2
-    wide = config.intermediate_size / config.hidden_size / 4  # 1 in all published sizes
-    layer = rows * (kept.rows_elements * (0.6 + 0.4 * wide) * size + kept.rows_bytes) + scores * (
+    wide = config.intermediate_size / config.hidden_size
+    layer = rows * ((kept.rows_elements + 2 * wide) * size + kept.rows_bytes) + scores * (
         kept.scores_elements * size + kept.scores_bytes
     )
     layers = config.num_hidden_layers * (rows * size if work.recompute else layer)
@@ -148,7 +149,7 @@ def predict(work: Workload) -> Memory:
         layers + casts + (table if logits else 0) + (layer if work.recompute else 0),
         TABLE_COPIES * table,
     )
-    passing = FRAGMENTATION * max(moments)
+    passing = kept.fragmentation * max(moments)
     # The means beside the sums, and one bucket that is sent. What comes back is split up without a copy.
     reduced = parameters + min(max(BUCKET, table), parameters) if work.num_ranks > 1 else 0
     applying = kept.optimizer_copies * table + reduced

@@ -30,6 +30,7 @@ from collections.abc import Sequence
 from typing import Any, Callable, NamedTuple
 
 import tensorflow as tf
+from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
 from bert_tf.base.errors import UserError
 from bert_tf.config import XLA_SCOPES
@@ -274,6 +275,33 @@ class _Block:
         return tape.gradient(result, watched, result_gradient)
 
 
+def _separate(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """Copies that XLA takes for other values: what is computed from them is not merged with what was before."""
+    return gen_xla_ops.xla_optimization_barrier(list(tensors))
+
+
+def _computed_again(function: Callable) -> Callable:
+    """`function` within a program that XLA compiles as a whole, keeping only its arguments for the backward pass.
+
+    Without this XLA keeps what the gradient needs in float32. Each gradient has copies of its own: with the same
+    copies XLA writes, in float32 again, what two gradients have in common.
+    """
+
+    def gradient(result_gradient: tf.Tensor, inputs: Sequence[Any]) -> list[tf.Tensor | None]:
+        places = [place for place, value in enumerate(inputs) if tf.is_tensor(value)]
+        found = []
+        for number, place in enumerate(places):
+            order = places[number:] + places[:number]  # so that no two copies are made alike, which would be merged
+            again = dict(zip(order, _separate([inputs[other] for other in order])))
+            with tf.GradientTape(watch_accessed_variables=False) as tape:
+                tape.watch(again[place])
+                result = function(*(again.get(other, value) for other, value in enumerate(inputs)))
+            found.append(tape.gradient(result, again[place], result_gradient))
+        return found
+
+    return lambda *arguments: _keep_arguments_only(function, gradient, arguments)
+
+
 def _sum_over_rows(copies: tf.Tensor, shape: tf.TensorShape) -> tf.Tensor:
     """Sum of the copies -> `shape`, by a matmul: XLA's sum over the first axis is 20 times slower on a CPU."""
     copies = tf.reshape(copies, [-1, shape.num_elements()])
@@ -302,11 +330,13 @@ class Blocks:
         self.merge_heads = self._block(merge_heads)
         self.residual_norm = self._block(residual_norm, "bias_H gamma_H beta_H")
         self.bias_gelu = self._block(bias_gelu, "bias_I")
+        if scope == "step":
+            self.bias_gelu = _computed_again(self.bias_gelu)
         self.bias_gelu_norm = self._block(bias_gelu_norm, "bias_H gamma_H beta_H")
         self.bias_tanh = self._block(bias_tanh, "bias_H")
         self.apply_dropout = self._block(apply_dropout)
         self.bias_logits = _Block(bias_logits, "bias_W") if scope == "blocks" else bias_logits
-        # Compiled separately, or XLA would draw the random bits eight times.
+        # Compiled separately, or XLA would draw the random bits eight times; in "step" `_separate` is for that.
         self._draw_decisions = self._compiled(draw_decisions)
         self._keep_mask = self._compiled(keep_mask)
         self._masked_softmax = self._compiled(functools.partial(masked_softmax, dtype=self.compute_dtype))
@@ -353,7 +383,9 @@ class Blocks:
             return None
         if self.scope == "off":
             return Dropout(draw_mask(rate, *key.at(site), tuple(shape)), keep_scale(rate))
-        decisions = self._draw_decisions(rate, *key.at(site), tuple(shape), self.scope == "blocks")
+        decisions = self._draw_decisions(rate, *key.at(site), tuple(shape))
+        if self.scope == "step":
+            (decisions,) = _separate([decisions])
         return Dropout(self._keep_mask(decisions, tuple(shape)), keep_scale(rate))
 
     def dense(self, x_RxI: tf.Tensor, kernel_IxO: tf.Tensor) -> tf.Tensor:

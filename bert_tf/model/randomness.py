@@ -5,9 +5,10 @@ eagerly, as a graph or under XLA, and after resuming. There is no generator stat
 
 The counter-based generator Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2,
 3", SC 2011) gives 128 bits per count, 16 for each of eight elements. TensorFlow's own op draws them,
-or, in blocks that XLA compiles for a CPU, the same arithmetic written out: the same bits in a fifth of
-the time, because XLA fuses it. `tf.nn.experimental.stateless_dropout` cannot be used: its masks
-differ between graph and XLA if the seed is a tensor.
+or, in code that XLA compiles, the same arithmetic written out: the same bits, but XLA fuses it, so that
+it takes a fifth of the time on a CPU, and on a GPU only decisions are written, not the bits.
+`tf.nn.experimental.stateless_dropout` cannot be used: its masks differ between graph and XLA if the
+seed is a tensor.
 
 The key is a function of (seed, batch number, site). The counter starts at the row's number in the
 update's global order times the counts per row.
@@ -16,6 +17,7 @@ update's global order times the counts per row.
 from __future__ import annotations
 
 import functools
+import math
 import zlib
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -80,7 +82,17 @@ def _words_by_arithmetic(key: tf.Tensor, start: tf.Tensor, shape: Sequence[int])
     def xor(*values: tf.Tensor) -> tf.Tensor:
         return functools.reduce(tf.bitwise.bitwise_xor, values)
 
-    counts = start + tf.cast(tf.reshape(tf.range(shape[0] * shape[1]), shape), tf.uint64)
+    def every(step: int, count: int) -> tf.Tensor:
+        return tf.range(count, dtype=tf.int64) * step
+
+    # Added up from short ranges, because XLA would keep a long one as a constant.
+    low = math.gcd(shape[1], 1024)
+    parts = (
+        every(shape[1], shape[0])[:, tf.newaxis, tf.newaxis],
+        every(low, shape[1] // low)[:, tf.newaxis],
+        every(1, low),
+    )
+    counts = tf.reshape(sum((tf.cast(part, tf.uint64) for part in parts), start), shape)
     (a, b), c, d = halves(counts), tf.zeros(shape, tf.uint32), tf.zeros(shape, tf.uint32)
     keys = halves(key)
     for _ in range(_ROUNDS):
@@ -114,9 +126,7 @@ def draw_mask(rate: float, site_key: tf.Tensor, first_row: tf.Tensor, shape: Seq
     return tf.reshape(mask[:, : int(np.prod(shape[1:], dtype=np.int64))], shape)
 
 
-def draw_decisions(
-    rate: float, site_key: tf.Tensor, first_row: tf.Tensor, shape: Sequence[int], by_arithmetic: bool
-) -> tf.Tensor:
+def draw_decisions(rate: float, site_key: tf.Tensor, first_row: tf.Tensor, shape: Sequence[int]) -> tf.Tensor:
     """The elements that a dropout keeps, one bit each, for code that XLA compiles: uint8 [rows, counts].
 
     Element i * counts + q of a row is kept if bit i of its byte q is set, which is so if its 16 random
@@ -125,13 +135,9 @@ def draw_decisions(
     Args:
       rate, shape: of the dropout, static; the shape is [rows, ...].
       first_row: the number of the first row; the others follow.
-      by_arithmetic: without TensorFlow's op; changes the time, not the bits.
     """
     start, counted = _first_count(first_row, shape), [int(shape[0]), _counts_per_row(shape)]
-    if by_arithmetic:
-        words = _words_by_arithmetic(site_key, start, counted)
-    else:
-        words = tf.unstack(_words_by_op(site_key, start, counted), axis=-1)
+    words = _words_by_arithmetic(site_key, start, counted)
     threshold = _threshold(rate) << 16  # of the upper half of a signed word
     decisions = [half >= threshold for word in words for half in (tf.bitwise.left_shift(word, 16), word)]
     return tf.cast(tf.add_n([tf.where(kept, 1 << bit, 0) for bit, kept in enumerate(decisions)]), tf.uint8)

@@ -143,9 +143,9 @@ class _BertOptimizer(tf.keras.optimizers.Optimizer):
           float32 [V, 3]: each variable's norm before the update, the norm of the change, and the trust
           ratio. Meaningless where `is_finite` is False.
         """
-        rate = self.current_learning_rate()
+        rate, step = self.current_learning_rate(), self.iterations + 1
         rows = [
-            self._update(variable, gradient, multiplier, rate, self.iterations + 1, is_finite)
+            self._update(variable, gradient, multiplier, rate, step, is_finite)
             for gradient, variable in zip(gradients, variables)
         ]
         self.iterations.assign_add(tf.cast(is_finite, tf.int64))
@@ -159,8 +159,8 @@ class _BertOptimizer(tf.keras.optimizers.Optimizer):
         key = (tuple(variable.shape), variable.dtype, excluded)
         if key not in self._kernels:
             self._kernels[key] = self._make_kernel(excluded)
-        scalars = (tf.cast(scalar, variable.dtype) for scalar in (multiplier, rate, step))
-        return self._kernels[key](variable, slots, gradient, *scalars, is_finite)
+        multiplier, rate = (tf.cast(scalar, variable.dtype) for scalar in (multiplier, rate))
+        return self._kernels[key](variable, slots, gradient, multiplier, rate, step, is_finite)
 
     def get_config(self) -> dict[str, Any]:
         """Keras' configuration, from which `from_config` makes the same optimizer."""
@@ -208,24 +208,25 @@ class _MomentsOptimizer(_BertOptimizer):
         rule = AdamRule(self.beta_1, self.beta_2, self.epsilon, weight_decay, bias_correction)
 
         def prepare(w, m, v, g, multiplier, step, is_finite):
-            u, new_m, new_v = adam_direction(rule, w, (m, v), _sound(g, multiplier, is_finite), step, is_finite)
+            g, step = _sound(g, multiplier, is_finite), tf.cast(step, w.dtype)
+            u, new_m, new_v = adam_direction(rule, w, (m, v), g, step, is_finite)
             m.assign(new_m)
             v.assign(new_v)
             return u
 
-        def finish(w, u, rate, is_finite):
+        # The scalars are computed here, too: outside, every one of them would be a launch on a GPU.
+        def finish(w, u, w_half_square, u_half_square, rate, is_finite):
+            w_norm, u_norm = tf.sqrt(2.0 * w_half_square), tf.sqrt(2.0 * u_half_square)
+            ratio = nvlamb_trust_ratio(w_norm, u_norm) if adapts else tf.ones_like(w_norm)
+            rate = rate * ratio
             w.assign(tf.where(is_finite, w - rate * u, w))
+            return tf.cast(tf.stack([w_norm, rate * u_norm, ratio]), tf.float32)
 
         prepare, finish = self._compiled(prepare), self._compiled(finish)
 
         def update(w, slots, g, multiplier, rate, step, is_finite):
             u = prepare(w, *slots, g, multiplier, step, is_finite)
-            w_norm, u_norm = norm(w), norm(u)
-            ratio = nvlamb_trust_ratio(w_norm, u_norm) if adapts else tf.ones_like(w_norm)
-            rate = rate * ratio
-            # w_norm is the norm before the update: the enclosing tf.function keeps the order of reads and writes.
-            finish(w, u, rate, is_finite)
-            return tf.cast(tf.stack([w_norm, rate * u_norm, ratio]), tf.float32)
+            return finish(w, u, tf.nn.l2_loss(w), tf.nn.l2_loss(u), rate, is_finite)
 
         return update
 
