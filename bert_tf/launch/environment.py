@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib.util
+import itertools
 import os
 import shlex
 import sys
@@ -154,13 +156,23 @@ def run_program(
     return run_job(what, launchers.Job(command, num_ranks, environment.num_gpus, launcher, logs), [])
 
 
+def _new_folder(path: Path) -> Path:
+    """Makes a folder that nobody else has: another launcher may have started in the same second, on another host."""
+    for number in itertools.count(2):
+        with contextlib.suppress(FileExistsError):
+            path.mkdir(parents=True)
+            break
+        path = path.with_name(f"{path.name.partition('_')[0]}_{number}")
+    return path
+
+
 def run_job(what: str, job: launchers.Job, signals: list[int]) -> int:
     """Runs a job, with a new folder of its log folder for the logs; returns the ranks' exit code.
 
     Args:
       signals: gets the numbers of those that came meanwhile.
     """
-    log_folder = job.log_folder / time.strftime("%Y%m%d-%H%M%S")
+    log_folder = _new_folder(job.log_folder / time.strftime("%Y%m%d-%H%M%S"))
     show([f"--- {what}: logs in {shown(log_folder)}", "+ " + shlex.join(job.command)])
     started = time.monotonic()
     code = launchers.run(dataclasses.replace(job, log_folder=log_folder), signals)

@@ -129,6 +129,11 @@ def rank_environment(num_ranks: int, num_gpus: int) -> dict[str, str]:
         # Reading another process's memory is forbidden in most containers, and Open MPI says so in
         # every message.
         "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
+        # MPI waits for ever for a host that cannot be reached any more; mpirun looks whether it lives, here every 10 s,
+        # and after four times 5 s without an answer ends all ranks.
+        "OMPI_MCA_oob_tcp_keepalive_time": "10",
+        "OMPI_MCA_oob_tcp_keepalive_intvl": "5",
+        "OMPI_MCA_oob_tcp_keepalive_probes": "4",
         "TF_CPP_MIN_LOG_LEVEL": "2",
         "PYTHONUNBUFFERED": "1",
     }
