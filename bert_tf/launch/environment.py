@@ -97,7 +97,7 @@ class LaunchEnvironment:
     def describe_device(self, num_ranks: int) -> str:
         if self.num_gpus:
             return f"GPU ({self.num_gpus} on this machine)"
-        threads = max(1, count_cores() // num_ranks)
+        threads = max(1, count_cores() * launchers.count_nodes(self.environ) // num_ranks)
         reason = "DEVICE=cpu" if self._uses_cpu else "no GPU can be used here"
         return f"CPU ({num_ranks} rank(s) with {threads} thread(s) each; {reason})"
 
