@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 PATH = f"{os.environ['PATH']}:/usr/sbin:/sbin"
 TOOLS = {name: shutil.which(name, path=PATH) for name in ("ip", "ssh", "ssh-keygen", "sshd", "unshare")}
 ADDRESSES = ("198.18.0.1", "198.18.0.2")
-NUM_UPDATES = 200
+NUM_UPDATES = 100
 # What the documents promise: all ranks have ended.
 LIMIT_SECS = 60
 # As ssh is used without a question: by a key, and with the other's in known_hosts.
@@ -59,6 +59,8 @@ class Hosts:
         (self.folder / "sshd_config").write_text(SSHD.format(key=key))
         (self.folder / "ssh").write_text(SSH.format(ssh=TOOLS["ssh"], key=key))
         (self.folder / "ssh").chmod(0o755)
+        names = [f"{address} {name}\n" for address, name in zip(ADDRESSES, self.names)]
+        (self.folder / "hosts").write_text("".join(["127.0.0.1 localhost\n", *names]))
         os.makedirs("/run/sshd", exist_ok=True)
         for number, address in enumerate(ADDRESSES):
             self.ip("-n", self.names[number], "address", "add", f"{address}/30", "dev", "eth0")
@@ -69,7 +71,8 @@ class Hosts:
     def on(self, number, arguments, **options):
         """A process on a host, which has the host's name."""
         name = self.names[number]
-        rename = [TOOLS["unshare"], "--uts", "sh", "-c", f'hostname {name} && exec "$@"', "sh"]
+        become = f'hostname {name} && mount --bind {self.folder / "hosts"} /etc/hosts && exec "$@"'
+        rename = [TOOLS["unshare"], "--uts", "--mount", "sh", "-c", become, "sh"]
         return subprocess.Popen([TOOLS["ip"], "netns", "exec", name, *rename, *map(str, arguments)], **options)
 
     def link(self, state):
@@ -89,7 +92,7 @@ class Hosts:
             **os.environ,
             "CUDA_VISIBLE_DEVICES": "",
             "LAUNCHER": launcher,
-            "HOSTS": ",".join(f"{address}:1" for address in ADDRESSES),
+            "HOSTS": ",".join(f"{name}:1" for name in self.names),
             "OMP_NUM_THREADS": "1",
             "TF_NUM_INTRAOP_THREADS": "1",
             "TF_NUM_INTEROP_THREADS": "1",
