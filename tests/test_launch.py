@@ -166,6 +166,12 @@ def test_places_in_a_slurm_step(task, expected):
     assert place["HOROVOD_GLOO_RENDEZVOUS_ADDR"] == "10.0.0.1"
 
 
+def test_the_interface_towards_another_host():
+    """Gloo shall use it, and not the address of the host's own name."""
+    assert rank_wrapper.interface_towards("127.0.0.1") == "lo"
+    assert rank_wrapper.interface_towards("no address") == ""
+
+
 def test_srun_and_hosts_spread_ranks_over_machines():
     environ = {"SLURM_JOB_NUM_NODES": "2"}
     assert launchers.ranks_per_node(3, "srun", environ) == 2

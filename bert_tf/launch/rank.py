@@ -13,6 +13,7 @@ import platform
 import re
 import select
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -107,6 +108,7 @@ def slurm_place(environ: Mapping[str, str]) -> dict[str, str]:
         tasks_per_node += [int(tasks)] * int(times or 1)
     node, local_rank = int(environ["SLURM_NODEID"]), int(environ["SLURM_LOCALID"])
     alike = [number for number, tasks in enumerate(tasks_per_node) if tasks > local_rank]
+    server = environ["SLURM_LAUNCH_NODE_IPADDR"]
     return {
         "HOROVOD_RANK": environ["SLURM_PROCID"],
         "HOROVOD_SIZE": str(sum(tasks_per_node)),
@@ -115,8 +117,25 @@ def slurm_place(environ: Mapping[str, str]) -> dict[str, str]:
         "HOROVOD_CROSS_RANK": str(alike.index(node)),
         "HOROVOD_CROSS_SIZE": str(len(alike)),
         "HOROVOD_HOSTNAME": environ["SLURMD_NODENAME"],
-        "HOROVOD_GLOO_RENDEZVOUS_ADDR": environ["SLURM_LAUNCH_NODE_IPADDR"],
+        "HOROVOD_GLOO_RENDEZVOUS_ADDR": server,
+        "HOROVOD_GLOO_IFACE": environ.get("HOROVOD_GLOO_IFACE") or interface_towards(server),
     }
+
+
+def interface_towards(address: str) -> str:
+    """The network interface that leads to an IPv4 address, such as eth0; empty where that is not known.
+
+    Without one Gloo tells the others the address of the host's own name, which on many hosts is that of loopback.
+    """
+    import psutil  # which comes with Horovod
+
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((address, 9))  # sends nothing
+        own = probe.getsockname()[0]
+        for name, addresses in psutil.net_if_addrs().items():
+            if any(entry.address == own for entry in addresses):
+                return name
+    return ""
 
 
 def start_child(command: Sequence[str], output, environment: Mapping[str, str], death_signal: int) -> subprocess.Popen:
