@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from pretraining_data import TINY, write_dataset
@@ -26,6 +27,10 @@ ADDRESSES = ("198.18.0.1", "198.18.0.2")
 NUM_UPDATES = 100
 # What the documents promise: all ranks have ended.
 LIMIT_SECS = 60
+REASONS = {
+    "horovodrun": "another rank has ended or does not answer any more",
+    "mpirun": "ORTE has lost communication with a remote daemon",
+}
 # As ssh is used without a question: by a key, and with the other's in known_hosts.
 SSH = """#!/bin/sh
 exec {ssh} -i {key} -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR "$@"
@@ -61,18 +66,24 @@ class Hosts:
         (self.folder / "ssh").chmod(0o755)
         names = [f"{address} {name}\n" for address, name in zip(ADDRESSES, self.names)]
         (self.folder / "hosts").write_text("".join(["127.0.0.1 localhost\n", *names]))
-        os.makedirs("/run/sshd", exist_ok=True)
+        for folder in (self.folder / "own", self.own(0), self.own(1), Path("/run/sshd")):
+            folder.mkdir(exist_ok=True)
         for number, address in enumerate(ADDRESSES):
             self.ip("-n", self.names[number], "address", "add", f"{address}/30", "dev", "eth0")
             for device in ("lo", "eth0"):
                 self.ip("-n", self.names[number], "link", "set", device, "up")
             self._servers.append(self.on(number, [TOOLS["sshd"], "-D", "-e", "-f", self.folder / "sshd_config"]))
 
+    def own(self, number):
+        """What a host sees as the folder "own"."""
+        return self.folder / f"own_{number}"
+
     def on(self, number, arguments, **options):
         """A process on a host, which has the host's name."""
         name = self.names[number]
-        become = f'hostname {name} && mount --bind {self.folder / "hosts"} /etc/hosts && exec "$@"'
-        rename = [TOOLS["unshare"], "--uts", "--mount", "sh", "-c", become, "sh"]
+        mounts = {self.folder / "hosts": "/etc/hosts", self.own(number): self.folder / "own"}
+        become = " && ".join([f"hostname {name}", *(f"mount --bind {there} {here}" for there, here in mounts.items())])
+        rename = [TOOLS["unshare"], "--uts", "--mount", "sh", "-c", f'{become} && exec "$@"', "sh"]
         return subprocess.Popen([TOOLS["ip"], "netns", "exec", name, *rename, *map(str, arguments)], **options)
 
     def link(self, state):
@@ -147,7 +158,7 @@ def test_a_run_on_two_hosts_whose_link_is_cut(hosts, dataset, tmp_path, launcher
     started = time.monotonic()
     try:
         output, _ = process.communicate(timeout=LIMIT_SECS)
-        assert process.returncode == 1 and "another rank has ended or does not answer any more" in output, output
+        assert process.returncode not in (0, 75) and REASONS[launcher] in output, output
         while processes_of(cut):
             assert time.monotonic() - started < LIMIT_SECS, processes_of(cut)
             time.sleep(0.5)
@@ -159,3 +170,15 @@ def test_a_run_on_two_hosts_whose_link_is_cut(hosts, dataset, tmp_path, launcher
     assert weights(cut, NUM_UPDATES) == weights(undisturbed, NUM_UPDATES)
     losses = [{record["update"]: record["total_loss"] for record in lines(run, "train")} for run in (cut, undisturbed)]
     assert losses[0] == losses[1]
+
+
+def test_hosts_that_see_other_files_under_the_same_path(hosts, dataset, tmp_path):
+    for number in range(2):
+        write_dataset(hosts.own(number) / "records", shards=(70, 64, 3 + number))
+        shutil.copy(dataset / "bert_config.json", hosts.own(number) / "records")
+    process = hosts.launch("horovodrun", tmp_path / "run", hosts.folder / "own/records")
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == 2 and "error: rank 1 has other settings than rank 0" in output, output
+    process = hosts.launch("horovodrun", hosts.folder / "own/run", dataset)
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == 1 and f"error: rank 1 on {hosts.names[1]} does not see" in output, output
