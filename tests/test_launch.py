@@ -194,7 +194,9 @@ def test_a_host_that_does_not_share_the_results_folder(tmp_path):
     command = [sys.executable, "-m", "bert_tf.launch.rank", str(tmp_path / "elsewhere"), "2", "true"]
     answer = subprocess.run(command, env={**os.environ, "HOROVOD_RANK": "1"}, capture_output=True, text=True)
     assert answer.returncode == 2 and len(answer.stderr.splitlines()) == 1
-    assert answer.stderr.startswith(f"error: rank 1 on {platform.node()} does not see {tmp_path / 'elsewhere'}, which")
+    assert answer.stderr.startswith(
+        f"error: no log of rank 1 on {platform.node()}: it does not see {tmp_path / 'elsewhere'}, which"
+    )
 
 
 def test_srun_is_told_how_many_ranks_a_machine_gets():
@@ -760,6 +762,20 @@ def test_tensorflows_greetings_are_left_out_of_the_logs_and_all_else_is_there(tm
     said = "update 1\nW0000 00:00:1732.5 17 file.cc:1] a real warning\nhalf a line"
     assert run_job(tmp_path, f"import sys; sys.stderr.write({noise!r}); sys.stderr.write({said!r})") == 0
     assert capfd.readouterr().out == said == (tmp_path / "logs/rank_0.log").read_text()
+
+
+@pytest.mark.parametrize("received, code", [([], 1), ([signal.SIGUSR1], STOPPED_EXIT_CODE)])
+def test_a_rank_that_could_not_even_write_its_code(tmp_path, capsys, received, code):
+    """The launcher has then stopped the others: no stop that somebody asked for, and the reason is in its log."""
+    (tmp_path / "rank_0.exit").write_text(f"{STOPPED_EXIT_CODE} 1.0")
+    (tmp_path / "launcher.log").write_text(
+        "[1]<stderr>:error: no log of rank 1 on b: it does not see it\n" + "x\n" * 30
+    )
+    signals = launchers._Signals(launchers.Job([], 2, 0, "horovodrun", tmp_path), list(received))
+    signals.launcher = subprocess.Popen(["false"])
+    signals.launcher.wait()
+    assert launchers._exit_code(signals._job, signals) == code
+    assert ("no log of rank 1 on b" in capsys.readouterr().err) == (code == 1)
 
 
 WAITING_PROGRAM = """

@@ -181,4 +181,4 @@ def test_hosts_that_see_other_files_under_the_same_path(hosts, dataset, tmp_path
     assert process.returncode == 2 and "error: rank 1 has other settings than rank 0" in output, output
     process = hosts.launch("horovodrun", hosts.folder / "own/run", dataset)
     output, _ = process.communicate(timeout=300)
-    assert process.returncode == 1 and f"error: rank 1 on {hosts.names[1]} does not see" in output, output
+    assert process.returncode == 1 and f"error: no log of rank 1 on {hosts.names[1]}: it does not see" in output, output

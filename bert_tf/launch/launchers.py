@@ -36,7 +36,15 @@ from bert_tf.base.signals import STOP_SIGNALS, STOPPED_EXIT_CODE
 from bert_tf.launch.addresses import serve_addresses
 from bert_tf.launch.container import check_container, container_options, rank_python, uses_container
 from bert_tf.launch.hosts import check_hosts, hosts_of
-from bert_tf.launch.rank import FORWARDED_SIGNALS, LAUNCHER_VARIABLE, POLL_SECS, SIGNALS, shell_code, start_child
+from bert_tf.launch.rank import (
+    ERROR_OF_RANK,
+    FORWARDED_SIGNALS,
+    LAUNCHER_VARIABLE,
+    POLL_SECS,
+    SIGNALS,
+    shell_code,
+    start_child,
+)
 
 LAUNCHERS = ("srun", "mpirun", "horovodrun", "none")
 # What mpirun passes on to other machines; horovodrun and srun pass on everything.
@@ -300,7 +308,9 @@ def _exit_code(job: Job, signals: _Signals) -> int:
         written, _, ended_at = file.read_text().partition(" ")
         ends[int(file.stem[len("rank_") :])] = (float(ended_at), int(written))
         file.unlink()
-    failures = sorted((ended_at, rank, code) for rank, (ended_at, code) in ends.items() if code)
+    # Where one has left no code, and nobody asked for a stop, the launcher has stopped the others.
+    final = (0,) if signals.stop_requested or len(ends) == job.num_ranks else (0, STOPPED_EXIT_CODE)
+    failures = sorted((ended_at, rank, code) for rank, (ended_at, code) in ends.items() if code not in final)
     if failures:
         _, rank, code = failures[0]
         if rank != 0 and code != STOPPED_EXIT_CODE:
@@ -321,4 +331,5 @@ def _exit_code(job: Job, signals: _Signals) -> int:
 def _print_end(log: Path, num_lines: int = 20) -> None:
     with contextlib.suppress(OSError):
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-        print("\n".join(f"  {line}" for line in lines[-num_lines:]), file=sys.stderr, flush=True)
+        shown = [line for line in lines if ERROR_OF_RANK in line] or lines[-num_lines:]
+        print("\n".join(f"  {line}" for line in shown), file=sys.stderr, flush=True)

@@ -34,6 +34,8 @@ POLL_SECS, WATCH_SECS = 0.2, 0.5
 LAUNCHER_VARIABLE = "BERT_TF_LAUNCHER"
 # In the log folder: the numbers of the signals that the launcher has got.
 SIGNALS = "signals.txt"
+# How a rank begins what it can say only to the launcher, for want of the log folder.
+ERROR_OF_RANK = "no log of rank"
 # Unhelpful lines that TensorFlow prints whatever its log level.
 _NOISE = re.compile(
     rb"(WARNING: All log messages before absl::InitializeLog\(\) is called are written to STDERR"
@@ -79,8 +81,8 @@ def main(argv: Sequence[str]) -> int:
     signals = ForwardedSignals(FORWARDED_SIGNALS)
     if not folder.is_dir():
         raise UserError(
-            f"rank {rank} on {platform.node()} does not see {folder}, which the launcher has made: all hosts must "
-            "share the results' folder; name one on a shared file system by RESULTS_DIR="
+            f"{ERROR_OF_RANK} {rank} on {platform.node()}: it does not see {folder}, which the launcher has made; "
+            "all hosts must share the results' folder: name one on a shared file system by RESULTS_DIR="
         )
     if rank:
         os.environ.pop(COLUMNS_VARIABLE, None)  # the terminal shows only what rank 0 prints
