@@ -174,9 +174,10 @@ horovod_settings() {
   fi
 }
 
-# Built from source with three changes: Gloo's controller resizes the list of ranks (it only reserved memory,
-# so the check for stalled ranks never found one); Gloo is compiled for TensorFlow only; and without debugging
-# information, which takes less time and a sixteenth of the space.
+# Built from source with four changes: Gloo's controller resizes the list of ranks (it only reserved memory,
+# so the check for stalled ranks never found one); all of Gloo's connections use the network interface that was chosen
+# (the later ones asked for the host's own name, which may have no address, or that of loopback); Gloo is compiled for
+# TensorFlow only; and without debugging information, which takes less time and a sixteenth of the space.
 build_horovod() { # <folder for the wheel>
   local scratch source
   scratch=$(mktemp -d "$state/horovod.XXXXXX")
@@ -186,6 +187,8 @@ build_horovod() { # <folder for the wheel>
   "$python" -m pip download --no-deps --no-build-isolation --no-binary horovod -d "$scratch" "horovod==$horovod_version" &&
     tar -xzf "$source.tar.gz" -C "$scratch" &&
     sed -i 's/global_ranks_\.reserve(size_)/global_ranks_.resize(size_)/' "$source/horovod/common/gloo/gloo_controller.cc" &&
+    sed -i '/::InitializeForProcessSet(/,/CreateDevice/ s/iface = gloo_iface_/iface = global_context.gloo_iface_/' \
+      "$source/horovod/common/gloo/gloo_context.cc" &&
     sed -i 's,add_subdirectory(third_party/gloo),add_subdirectory(third_party/gloo EXCLUDE_FROM_ALL),' "$source/CMakeLists.txt" &&
     sed -i "s/'RelWithDebInfo'/'Release'/" "$source/setup.py" &&
     "$python" -m pip wheel --no-deps --no-build-isolation --no-cache-dir -w "$scratch" "$source" &&
@@ -200,7 +203,7 @@ install_horovod() {
 version, libc = "py%d%d" % sys.version_info[:2], "".join(platform.libc_ver())
 print("-".join(["tf" + tensorflow.__version__, sys.argv[1], version, platform.machine(), libc]))' \
     "$flavour-$controllers" 2>>"$log") || explain "TensorFlow does not import"
-  wheels="$cache/wheels/horovod-$horovod_version.1-$wheels"
+  wheels="$cache/wheels/horovod-$horovod_version.2-$wheels"
   if compgen -G "$wheels/horovod-*.whl" >/dev/null; then
     install "Horovod $horovod_version (built earlier)" --no-deps --force-reinstall "$wheels"/horovod-*.whl
     if horovod_works; then return; fi

@@ -16,7 +16,7 @@ import tensorflow as tf
 from bert_tf.base.errors import LostRankError, UserError
 from bert_tf.launch import launchers
 from bert_tf.ranks import connect as module
-from bert_tf.ranks import rendezvous
+from bert_tf.ranks import horovod_workers, rendezvous
 from bert_tf.ranks.connect import connect
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -103,6 +103,26 @@ def test_a_rank_that_sees_all_cards_takes_its_own(monkeypatch):
         gpu_number(["a", "b"], [True, True, True], 2, monkeypatch)
 
 
+# --- Ranks that do not fit -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("clocks, warned", [([100.0, 101.9], False), ([100.0, 161.0], True)])
+def test_clocks_that_are_apart(clocks, warned, capsys):
+    module._compare_clocks(SimpleNamespace(gather=lambda _: np.array(clocks)[:, np.newaxis], is_chief=True))
+    assert ("clocks are up to 61 s apart" in capsys.readouterr().err) == warned
+
+
+def test_processes_that_horovod_does_not_join(monkeypatch):
+    """mpirun beside a Horovod without MPI: each process would be a run of its own."""
+    alone = SimpleNamespace(init=lambda: None, size=lambda: 1, rank=lambda: 0, local_rank=lambda: 0)
+    monkeypatch.setitem(sys.modules, "horovod", SimpleNamespace(tensorflow=alone))
+    monkeypatch.setitem(sys.modules, "horovod.tensorflow", alone)
+    assert horovod_workers.connect_horovod().size == 1
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
+    with pytest.raises(UserError, match="2 processes were started, but Horovod sees this one alone"):
+        horovod_workers.connect_horovod()
+
+
 # --- Ranks that never come -----------------------------------------------------------------------
 
 
@@ -165,4 +185,4 @@ def test_two_ranks_of_which_one_never_comes(tmp_path, monkeypatch, absent):
         assert code == 1 and f"error: rank {absent} of 2 has not started within 1 s" in present.read_text()
     else:
         assert code == 0 and "connected as one of 2" in (logs / "rank_0.log").read_text()
-        assert not list(logs.glob("*.here")) and not list(logs.glob("*.pid"))
+        assert not list(logs.glob("*.here"))

@@ -20,6 +20,7 @@ from bert_tf.doctor import __main__ as doctor_program
 from bert_tf.doctor import folders, hosts, machine, software
 from bert_tf.doctor.finding import OK, PROBLEM, WARNING, ask
 from bert_tf.doctor.folders import GB, Folder
+from bert_tf.launch.hosts import parse_hosts
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -398,9 +399,9 @@ def test_prepared_data(tmp_path):
 
 
 def test_hosts():
-    assert hosts.parse_hosts("a:4, b.example:2,c") == {"a": 4, "b.example": 2, "c": 1}
+    assert parse_hosts("a:4, b.example:2,c") == {"a": 4, "b.example": 2, "c": 1}
     with pytest.raises(UserError, match="'b:x' is not a host's name"):
-        hosts.parse_hosts("a:4,b:x")
+        parse_hosts("a:4,b:x")
 
 
 def test_this_host_and_one_that_does_not_exist(tmp_path, monkeypatch):

@@ -25,7 +25,6 @@ from bert_tf.launch.prepared_data import choose_prepared
 from bert_tf.memory.plan import GIB, Device
 
 ROOT = Path(__file__).resolve().parent.parent
-ARTICLE = "64 8 8 7.5e-4 5e-4 fp16 true 8 2000 200 7820 100 128 512 large".split()
 SMALL = "4 2 2 1e-3 1e-3 fp32 false 1 1 1 20 5 1 2 tiny".split()
 RECIPE_VARIABLES = (
     "DATA_DIR",
@@ -35,6 +34,7 @@ RECIPE_VARIABLES = (
     "SQUAD_DIR",
     "VOCAB_FILE",
     "LAUNCHER",
+    "HOSTS",
     "DRY_RUN",
     "CONTINUE_WITH_CHANGES",
     "PACKING",
@@ -92,141 +92,6 @@ def prepare(data_dir, dataset="sample", lengths=((128, 20), (512, 80)), paramete
         (folder / "manifest.json").write_text(json.dumps(manifest))
 
 
-# --- Arguments -----------------------------------------------------------------------------------
-
-
-def test_the_articles_command():
-    answer = dry("pretraining_lamb", *ARTICLE)
-    assert answer.returncode == 0, answer.stderr
-    shown = values_of(answer.stdout)
-    assert list(shown)[:15] == [argument.name for argument in lamb.ARGUMENTS]
-    assert [shown[argument.name] for argument in lamb.ARGUMENTS] == ARTICLE
-    assert (shown["global_batch_size_phase1"], shown["global_batch_size_phase2"]) == ("65536", "32768")
-    assert (shown["effective_learning_rate_phase1"], shown["effective_learning_rate_phase2"]) == ("0.006", "0.004")
-    assert (shown["updates_phase1"], shown["updates_phase2"]) == ("7038", "1564")
-    assert shown["sequences_in_all"] == str(7038 * 65536 + 1564 * 32768)
-    assert shown["results_dir"].endswith("results/tf_bert_pretraining_lamb_large_fp16_gbs165536_gbs232768")
-
-
-def test_missing_arguments_are_shown_as_defaulted():
-    none = values_of(dry("pretraining_lamb").stdout)
-    assert [none[argument.name] for argument in lamb.ARGUMENTS] == [f"{value} (default)" for value in ARTICLE]
-    two = values_of(dry("pretraining_lamb", 32, 4).stdout)
-    assert (two["train_batch_size_phase1"], two["train_batch_size_phase2"], two["eval_batch_size"]) == (
-        "32",
-        "4",
-        "8 (default)",
-    )
-
-
-@pytest.mark.parametrize("phase", ["phase1", "phase2"])
-def test_one_phase_takes_the_same_arguments(phase):
-    assert values_of(dry(f"pretraining_lamb_{phase}", *ARTICLE).stdout)["updates_phase2"] == "1564"
-
-
-@pytest.mark.parametrize(
-    "typed, expected",
-    [
-        (ARTICLE + ["more"], "'more'"),
-        (ARTICLE[:7] + ARTICLE[8:], "num_gpus seems to be missing (position 8)"),
-        (["0"], "train_batch_size_phase1 (position 1) is '0'"),
-        (["6_4"], "train_batch_size_phase1 (position 1) is '6_4'"),
-        (ARTICLE[:3] + ["11"], "learning_rate_phase1 (position 4) is '11': must be a number above 0, and at most 10"),
-        (["1", "1", *ARTICLE[2:7], "999999", *ARTICLE[8:12], "1", "1"], "num_gpus is 999999, but at most"),
-        (["8", "100000000"], "phase 2: 409,600,000,000 sequences in an update"),
-        (ARTICLE[:2] + ["x"], "eval_batch_size (position 3) is 'x'"),
-        (ARTICLE[:3] + ["-1"], "learning_rate_phase1 (position 4) is '-1'"),
-        (ARTICLE[:4] + ["nan"], "learning_rate_phase2 (position 5) is 'nan'"),
-        (ARTICLE[:5] + ["fp8"], "precision (position 6) is 'fp8'"),
-        (ARTICLE[:6] + ["yes"], "use_xla (position 7) is 'yes'"),
-        (ARTICLE[:7] + ["1.5"], "num_gpus (position 8) is '1.5'"),
-        (ARTICLE[:8] + ["8000"], "warmup_steps_phase1 (position 9) is 8000"),
-        (ARTICLE[:9] + ["1565"], "warmup_steps_phase2 (position 10) is 1565"),
-        (ARTICLE[:8] + ["0", "0", "9"], "phase 2 would have no update"),
-        (ARTICLE[:14] + ["huge"], "bert_model (position 15) is 'huge'"),
-    ],
-)
-def test_wrong_arguments_name_the_argument(typed, expected):
-    answer = dry("pretraining_lamb", *typed)
-    assert answer.returncode == 2
-    assert answer.stderr.startswith("error: ") and expected in answer.stderr
-    assert len(answer.stderr.splitlines()) == 1
-
-
-def test_the_other_published_length():
-    phases = lamb.make_phases(lamb.parse(ARTICLE[:10] + ["8341"]))
-    assert [phase.num_updates for phase in phases] == [7506, 1668]
-
-
-@pytest.mark.parametrize(
-    "name, batches",
-    [
-        ("dgxa100_8gpu_fp16", (79872, 30720)),
-        ("dgxa100_8gpu_tf32", (90112, 33792)),
-        ("dgx2_16gpu_fp16", (61440, 30720)),
-        ("dgx2_16gpu_fp32", (65536, 30720)),
-        ("dgx1_8gpu_fp16", (61440, 30720)),
-        ("dgx1_8gpu_fp32", (65536, 30720)),
-    ],
-)
-def test_configurations(name, batches):
-    config = ROOT / "scripts/configs/pretrain_config.sh"
-    typed = subprocess.run(
-        ["bash", "-c", f"source '{config}' && {name}"], capture_output=True, text=True, check=True
-    ).stdout.split()
-    assert len(typed) == 15
-    phases = lamb.make_phases(lamb.parse(typed))
-    assert tuple(phase.global_batch_size for phase in phases) == batches
-
-
-@pytest.mark.parametrize("recipe, config", [("pretraining_lamb", "pretrain"), ("squad", "squad")])
-def test_a_misspelt_configuration_is_refused(recipe, config):
-    """It must not become no arguments, which would mean all defaults."""
-    name = "dgx1_8gpu_fp61"
-    typed = f"$(source scripts/configs/{config}_config.sh && {name})"
-    answer = subprocess.run(
-        ["bash", "-c", f"bash scripts/run_{recipe}.sh {typed}"],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env={**os.environ, "DRY_RUN": "1"},
-    )
-    named, refused = answer.stderr.splitlines()
-    assert answer.returncode == 2 and not answer.stdout
-    assert named.startswith(f"error: there is no configuration {name}, but: dgx1_8gpu_fp16 dgx1_8gpu_fp32 dgx2_")
-    assert f"'no-configuration:{name}'" in refused
-
-
-def test_help_lists_the_arguments():
-    answer = script("squad", "--help")
-    assert answer.returncode == 0
-    assert all(argument.name in answer.stdout for argument in squad.ARGUMENTS)
-
-
-def test_the_adam_recipe():
-    answer = dry("pretraining_adam")
-    assert answer.returncode == 0, answer.stderr
-    shown = values_of(answer.stdout)
-    published = "16 8 1e-4 fp16 true 8 10000 1144000 5000 large 1 512 80".split()
-    assert [shown[argument.name] for argument in adam.ARGUMENTS] == [f"{value} (default)" for value in published]
-    assert (shown["global_batch_size"], shown["effective_learning_rate"]) == ("128", "0.0008")
-    assert shown["updates"] == "1144000"
-    assert shown["results_dir"].endswith("results/tf_bert_pretraining_adam_large_fp16_gbs128")
-
-
-@pytest.mark.parametrize(
-    "typed, expected",
-    [
-        ("16 8 1e-4 fp16 true 8 11 10", "warmup_steps (position 7) is 11"),
-        ("16 8 1e-4 fp16 true 8 0 10 5 tiny 1 64 80", "max_pred_per_seq (position 13) is 80"),
-        ("16 8 1e-4 fp16 true 8 0 10 5 tiny 1 64 20 more", "'more'"),
-    ],
-)
-def test_wrong_arguments_of_the_adam_recipe(typed, expected):
-    answer = dry("pretraining_adam", *typed.split())
-    assert answer.returncode == 2 and expected in answer.stderr and len(answer.stderr.splitlines()) == 1
-
-
 # --- GPUs and launchers --------------------------------------------------------------------------
 
 
@@ -238,19 +103,6 @@ def with_gpus(tmp_path, number):
     return {"PATH": f"{tool.parent}:{os.environ['PATH']}"}
 
 
-def test_fewer_gpus_than_asked_for(tmp_path, monkeypatch):
-    environment = with_gpus(tmp_path, 4)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    answer = dry("pretraining_lamb", *ARTICLE, **environment)
-    assert answer.returncode == 2
-    assert "num_gpus is 8, but 4 GPU(s)" in answer.stderr
-    assert dry("pretraining_lamb", *ARTICLE[:7], 4, **environment).returncode == 0
-    answer = dry("pretraining_lamb", *ARTICLE[:7], 4, CUDA_VISIBLE_DEVICES="0,3", **environment)
-    assert "num_gpus is 4, but 2 GPU(s)" in answer.stderr
-    answer = dry("pretraining_lamb", *ARTICLE[:7], 4, CUDA_VISIBLE_DEVICES="", **environment)
-    assert values_of(answer.stdout)["device"].startswith("CPU (4 rank(s)")
-
-
 @pytest.mark.parametrize(
     "visible, number", [(None, 4), ("", 0), ("-1", 0), ("2", 1), ("0,1,-1,2", 2), ("0,1,2,3,4", 4)]
 )
@@ -259,7 +111,7 @@ def test_visible_gpus(tmp_path, monkeypatch, visible, number):
     assert count_gpus({} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}) == number
 
 
-def fake_machine(monkeypatch, horovod=True, mpi=True, tools=("mpirun", "srun")):
+def fake_machine(monkeypatch, horovod=True, mpi=True, tools=("mpirun", "srun", "ssh")):
     monkeypatch.setattr(launchers, "horovod_library", lambda: Path("mpi_lib.so") if horovod else None)
     monkeypatch.setattr(launchers, "horovod_has_mpi", lambda: horovod and mpi)
     monkeypatch.setattr(launchers.shutil, "which", lambda name: name if name in tools else None)
@@ -272,6 +124,8 @@ def test_choice_of_launcher(monkeypatch):
     assert launchers.choose_launcher(2, {"SLURM_JOB_ID": "7"}) == "srun"
     assert launchers.choose_launcher(2, {"LAUNCHER": "horovodrun"}) == "horovodrun"
     fake_machine(monkeypatch, mpi=False)
+    with pytest.raises(UserError, match="LAUNCHER=mpirun needs a Horovod with MPI"):
+        launchers.choose_launcher(2, {"LAUNCHER": "mpirun"})
     assert launchers.choose_launcher(2, {"SLURM_JOB_ID": "7"}) == "srun"
     assert launchers.choose_launcher(2, {}) == "horovodrun"
     fake_machine(monkeypatch, tools=())
@@ -279,6 +133,7 @@ def test_choice_of_launcher(monkeypatch):
     for environ, expected in (
         ({"LAUNCHER": "ssh"}, "must be one of"),
         ({"LAUNCHER": "srun"}, "there is no srun"),
+        ({"HOSTS": "a,b"}, "HOSTS needs ssh, which is not on this machine's PATH"),
         ({"LAUNCHER": "none"}, "num_gpus is 2"),
     ):
         with pytest.raises(UserError, match=expected):
@@ -311,10 +166,37 @@ def test_places_in_a_slurm_step(task, expected):
     assert place["HOROVOD_GLOO_RENDEZVOUS_ADDR"] == "10.0.0.1"
 
 
-def test_only_srun_spreads_ranks_over_machines():
+def test_the_interface_towards_another_host():
+    """Gloo shall use it, and not the address of the host's own name."""
+    assert rank_wrapper.interface_towards("127.0.0.1") == "lo"
+    assert rank_wrapper.interface_towards("no address") == ""
+
+
+def test_srun_and_hosts_spread_ranks_over_machines():
     environ = {"SLURM_JOB_NUM_NODES": "2"}
     assert launchers.ranks_per_node(3, "srun", environ) == 2
     assert launchers.ranks_per_node(3, "mpirun", environ) == 3
+    assert launchers.ranks_per_node(3, "mpirun", {"HOSTS": "a:2,b"}) == 2
+
+
+@pytest.mark.parametrize("launcher", ["horovodrun", "mpirun"])
+def test_launchers_are_told_the_hosts(launcher, monkeypatch):
+    answer = subprocess.CompletedProcess([], 0, "mpirun (Open MPI) 4.1.4", "")
+    monkeypatch.setattr(launchers.subprocess, "run", lambda *_, **__: answer)
+    command = " ".join(launchers.launcher_command(launcher, 3, 2, ["NCCL_DEBUG"], {"a": 2, "b": 1}))
+    assert " -np 3 " in command and " -H a:2,b:1" in command
+    assert (" -x NCCL_DEBUG" in command) == (launcher == "mpirun")  # horovodrun passes everything on
+    assert " -H " not in " ".join(launchers.launcher_command(launcher, 3, 3, []))
+
+
+def test_a_host_that_does_not_share_the_results_folder(tmp_path):
+    """The launcher has made the folder of the logs; whoever does not see it sees other files."""
+    command = [sys.executable, "-m", "bert_tf.launch.rank", str(tmp_path / "elsewhere"), "2", "true"]
+    answer = subprocess.run(command, env={**os.environ, "HOROVOD_RANK": "1"}, capture_output=True, text=True)
+    assert answer.returncode == 2 and len(answer.stderr.splitlines()) == 1
+    assert answer.stderr.startswith(
+        f"error: no log of rank 1 on {platform.node()}: it does not see {tmp_path / 'elsewhere'}, which"
+    )
 
 
 def test_srun_is_told_how_many_ranks_a_machine_gets():
@@ -478,6 +360,17 @@ def test_both_phases_run_and_a_repetition_does_nothing(checkout, capfd):
     assert launch() == 0
     assert len(calls(checkout)) == 2
     assert "phase 1: finished already" in capfd.readouterr().out
+
+
+def test_launchers_that_start_in_the_same_second_have_logs_of_their_own(checkout, monkeypatch):
+    monkeypatch.setattr(environment.time, "strftime", lambda _: "20261122-101112")
+    assert launch() == 0
+    (checkout / "run/phase_1/eval_results.txt").unlink()
+    assert launch() == 0
+    assert sorted(path.name for path in (checkout / "run/phase_1/logs").iterdir()) == [
+        "20261122-101112",
+        "20261122-101112_2",
+    ]
 
 
 def test_continued_pretraining_starts_from_a_checkpoint(checkout, monkeypatch):
@@ -678,38 +571,6 @@ def test_without_tensorflow(checkout, monkeypatch):
 
 # --- SQuAD ---------------------------------------------------------------------------------------
 
-EXAMPLE = (
-    "10 5e-6 fp16 true 10 384 128 large 1.1 "
-    "data/download/google_pretrained_weights/uncased_L-24_H-1024_A-16/bert_model.ckpt 1.1"
-).split()
-
-
-def test_squad_defaults_are_the_example():
-    shown = values_of(dry("squad").stdout)
-    assert [shown[argument.name] for argument in squad.ARGUMENTS] == [f"{value} (default)" for value in EXAMPLE]
-    typed = values_of(dry("squad", *EXAMPLE).stdout)
-    assert [typed[argument.name] for argument in squad.ARGUMENTS] == EXAMPLE
-    assert typed["global_batch_size"] == "100" and typed["effective_learning_rate"] == "5e-05"
-
-
-@pytest.mark.parametrize(
-    "typed, expected",
-    [
-        (EXAMPLE + ["x"], "the surplus begins with 'x'"),
-        (EXAMPLE[:8] + ["1.2"], "squad_version (position 9) is '1.2'"),
-        (EXAMPLE[:10] + ["0"], "epochs (position 11) is '0'"),
-    ],
-)
-def test_wrong_squad_arguments(typed, expected):
-    answer = dry("squad", *typed)
-    assert answer.returncode == 2 and expected in answer.stderr
-
-
-def test_a_doc_stride_beyond_the_window_is_accepted():
-    """The program advances by a window at most, so no text is left out."""
-    answer = dry("squad", *EXAMPLE[:5], "384", "500")
-    assert answer.returncode == 0 and "doc_stride" not in answer.stderr
-
 
 @pytest.fixture
 def questions(checkout, monkeypatch):
@@ -740,29 +601,6 @@ def test_squad_flags(questions):
     assert flags["init_checkpoint"] == questions / "tiny/bert_model.ckpt"
     assert flags["train_file"] == questions / "train-v2.0.json"
     assert flags["version_2_with_negative"] == "true" and flags["num_train_epochs"] == 1.5
-
-
-@pytest.mark.parametrize(
-    "name, batch, rate, precision, ranks",
-    [
-        ("dgxa100_8gpu_fp16", 76, 3e-5, "fp16", 8),
-        ("dgxa100_8gpu_tf32", 38, 7.5e-6, "tf32", 8),
-        ("dgx2_16gpu_fp16", 12, 3.75e-6, "fp16", 16),
-        ("dgx2_16gpu_fp32", 8, 2.5e-6, "fp32", 16),
-        ("dgx1_8gpu_fp16", 6, 5e-6, "fp16", 8),
-        ("dgx1_8gpu_fp32", 3, 5e-6, "fp32", 8),
-    ],
-)
-def test_squad_configurations(name, batch, rate, precision, ranks):
-    config = ROOT / "scripts/configs/squad_config.sh"
-    typed = subprocess.run(
-        ["bash", "-c", f"source '{config}' && SQUAD_VERSION=2.0 {name}"], capture_output=True, text=True, check=True
-    ).stdout.split()
-    assert len(typed) == len(squad.ARGUMENTS)
-    values = squad.parse_arguments(squad.ARGUMENTS, typed)
-    assert list(values.values()) == [
-        batch, rate, precision, "true", ranks, 384, 128, "large", "2.0", EXAMPLE[9], 2.0
-    ]  # fmt: skip
 
 
 def test_squad_inference(questions, monkeypatch):
@@ -926,20 +764,18 @@ def test_tensorflows_greetings_are_left_out_of_the_logs_and_all_else_is_there(tm
     assert capfd.readouterr().out == said == (tmp_path / "logs/rank_0.log").read_text()
 
 
-def test_a_process_number_is_one_of_its_host(tmp_path, monkeypatch):
-    """A folder that two machines share must not make one of them signal a stranger."""
-    (tmp_path / "rank_0.pid").write_text(f"{os.getpid()} elsewhere")
-    (tmp_path / "rank_1.pid").write_text(f"4711 {platform.node()}")
-    signalled = []
-    monkeypatch.setattr(os, "kill", lambda *arguments: signalled.append(arguments))
-    signals = launchers._Signals(launchers.Job([], 2, 0, "mpirun", tmp_path))
-    signals._note(signal.SIGTERM, None)
-    for _ in range(2):  # a rank gets it once
-        signals.pass_on()
-    assert signalled == [(4711, signal.SIGTERM)]
-    (tmp_path / "rank_2.pid").write_text(f"4712 {platform.node()}")
-    signals.pass_on()
-    assert signalled[1:] == [(4712, signal.SIGTERM)], "a rank that starts later gets it, too"
+@pytest.mark.parametrize("received, code", [([], 1), ([signal.SIGUSR1], STOPPED_EXIT_CODE)])
+def test_a_rank_that_could_not_even_write_its_code(tmp_path, capsys, received, code):
+    """The launcher has then stopped the others: no stop that somebody asked for, and the reason is in its log."""
+    (tmp_path / "rank_0.exit").write_text(f"{STOPPED_EXIT_CODE} 1.0")
+    (tmp_path / "launcher.log").write_text(
+        "[1]<stderr>:error: no log of rank 1 on b: it does not see it\n" + "x\n" * 30
+    )
+    signals = launchers._Signals(launchers.Job([], 2, 0, "horovodrun", tmp_path), list(received))
+    signals.launcher = subprocess.Popen(["false"])
+    signals.launcher.wait()
+    assert launchers._exit_code(signals._job, signals) == code
+    assert ("no log of rank 1 on b" in capsys.readouterr().err) == (code == 1)
 
 
 WAITING_PROGRAM = """

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from bert_tf.base.errors import exit_on_user_error
 from bert_tf.doctor import folders, hosts, machine, software
 from bert_tf.doctor.finding import OK, PROBLEM, WARNING, Findings
+from bert_tf.launch.hosts import parse_hosts
 
 _DESCRIPTION = """Says what would keep a training from working on this machine, and on other hosts, and the way out.
 Exit code: 0; 1 where there is a problem; 2 for a wrong argument."""
@@ -25,7 +26,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--json", action="store_true", help="one JSON object instead of lines")
     arguments = parser.parse_args(argv[1:])
     found = []
-    for check, findings in _checks(hosts.parse_hosts(arguments.hosts) if arguments.hosts else {}):
+    for check, findings in _checks(parse_hosts(arguments.hosts)):
         for state, message in _guarded(findings):
             found.append({"check": check, "state": state, "message": message})
             if not arguments.json:

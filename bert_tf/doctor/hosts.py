@@ -12,14 +12,12 @@ import tempfile
 import time
 import uuid
 
-from bert_tf.base.errors import UserError
 from bert_tf.base.machine import count_gpus
-from bert_tf.base.values import parse_whole
 from bert_tf.doctor.finding import OK, PROBLEM, WARNING, Findings, ask
 from bert_tf.doctor.folders import Folder
 from bert_tf.launch.container import CHECKOUT
+from bert_tf.ranks.rendezvous import MOST_SKEW_SECS
 
-_MOST_SKEW_SECS = 2.0
 # Read by bash on the other host; each line of its answer is a name and, where that went well, a value.
 _LOOK = """
 echo "clock $(date +%s.%N)"
@@ -29,20 +27,6 @@ echo "python $(test -x {python} && echo yes)"
 echo "port $(timeout 10 bash -c "exec 3<>/dev/tcp/${{SSH_CONNECTION%% *}}/{port}" 2>/dev/null && echo yes)"
 echo "gpus $(nvidia-smi -L 2>/dev/null | grep -c ^GPU)"
 """
-
-
-def parse_hosts(text: str) -> dict[str, int]:
-    """``a:4,b:4`` -> the number of ranks by host, 1 where it is left out. Raises `UserError`."""
-    hosts: dict[str, int] = {}
-    for entry in text.split(","):
-        name, _, number = entry.strip().partition(":")
-        with contextlib.suppress(ValueError):
-            # A name that begins with a dash would be an option of ssh.
-            if name and name[0] != "-" and name not in hosts and parse_whole(number or "1") > 0:
-                hosts[name] = parse_whole(number or "1")
-                continue
-        raise UserError(f"hosts {text!r}: {entry!r} is not a host's name and number of ranks, once each, as in a:4,b:4")
-    return hosts
 
 
 def check_host(name: str, num_ranks: int, results: Folder) -> Findings:
@@ -66,7 +50,7 @@ def check_host(name: str, num_ranks: int, results: Folder) -> Findings:
             return
         clock = float(answer["clock"])
         skew = max(before - clock, clock - after)
-        if skew > _MOST_SKEW_SECS:
+        if skew > MOST_SKEW_SECS:
             yield WARNING, f"its clock is {skew:.0f} s off, and so are times in logs: set both by chrony or ntpd"
         for key, path in (("checkout", CHECKOUT), ("python", sys.executable)):
             if not answer[key]:

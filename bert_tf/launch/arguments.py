@@ -66,6 +66,7 @@ def one_of(*choices: str) -> Callable[[str], str]:
         return text
 
     parse.__doc__ = "one of " + ", ".join(choices)
+    parse.words = frozenset(choices)  # type: ignore[attr-defined]
     return parse
 
 
@@ -96,8 +97,31 @@ def parse_arguments(arguments: Sequence[Argument], typed: Sequence[str]) -> Valu
         except ValueError:
             raise UserError(
                 f"{argument.name} (position {position + 1}) is {given!r}: must be {argument.parse.__doc__}"
+                f"{_misplaced(arguments, typed)}"
             ) from None
     return values
+
+
+def _misplaced(arguments: Sequence[Argument], typed: Sequence[str]) -> str:
+    """A hint at the first word (fp16, true, large) that stands at another argument's place, or nothing.
+
+    NVIDIA's scripts for other frameworks have the same arguments in other orders.
+    """
+    places = {
+        word: place
+        for place, argument in enumerate(arguments, 1)
+        for word in getattr(argument.parse, "words", ())
+        if word[0].isalpha()  # a number such as SQuAD's 1.1 may be anything
+    }
+    for position, given in enumerate(typed, 1):
+        place = places.get(given, position)
+        if place != position:
+            surplus = position - place
+            values = f"{abs(surplus)} value(s) {'too many' if surplus > 0 else 'missing'} before it"
+            order = " ".join(argument.name for argument in arguments)
+            name = arguments[place - 1].name
+            return f"; {given!r} is a value of {name} (position {place}), and there are {values}. The order: {order}"
+    return ""
 
 
 def describe_arguments(arguments: Sequence[Argument], typed: Sequence[str]) -> list[str]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib.util
+import itertools
 import os
 import shlex
 import sys
@@ -95,7 +97,7 @@ class LaunchEnvironment:
     def describe_device(self, num_ranks: int) -> str:
         if self.num_gpus:
             return f"GPU ({self.num_gpus} on this machine)"
-        threads = max(1, count_cores() // num_ranks)
+        threads = max(1, count_cores() * launchers.count_nodes(self.environ) // num_ranks)
         reason = "DEVICE=cpu" if self._uses_cpu else "no GPU can be used here"
         return f"CPU ({num_ranks} rank(s) with {threads} thread(s) each; {reason})"
 
@@ -154,13 +156,23 @@ def run_program(
     return run_job(what, launchers.Job(command, num_ranks, environment.num_gpus, launcher, logs), [])
 
 
+def _new_folder(path: Path) -> Path:
+    """Makes a folder that nobody else has: another launcher may have started in the same second, on another host."""
+    for number in itertools.count(2):
+        with contextlib.suppress(FileExistsError):
+            path.mkdir(parents=True)
+            break
+        path = path.with_name(f"{path.name.partition('_')[0]}_{number}")
+    return path
+
+
 def run_job(what: str, job: launchers.Job, signals: list[int]) -> int:
     """Runs a job, with a new folder of its log folder for the logs; returns the ranks' exit code.
 
     Args:
       signals: gets the numbers of those that came meanwhile.
     """
-    log_folder = job.log_folder / time.strftime("%Y%m%d-%H%M%S")
+    log_folder = _new_folder(job.log_folder / time.strftime("%Y%m%d-%H%M%S"))
     show([f"--- {what}: logs in {shown(log_folder)}", "+ " + shlex.join(job.command)])
     started = time.monotonic()
     code = launchers.run(dataclasses.replace(job, log_folder=log_folder), signals)

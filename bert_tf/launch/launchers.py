@@ -9,7 +9,8 @@ server in this process, so that Slurm needs neither MPI nor ssh. The launchers' 
 only where they could not start the ranks.
 
 Signals (SIGTERM, SIGUSR1, SIGINT) go to the ranks and not to the launcher, which would kill a rank
-that is still saving.
+that is still saving: srun passes them on; the others' ranks read them in a file of the log folder,
+because they may be on other machines.
 """
 
 from __future__ import annotations
@@ -34,17 +35,28 @@ from bert_tf.base.progress import COLUMNS_VARIABLE
 from bert_tf.base.signals import STOP_SIGNALS, STOPPED_EXIT_CODE
 from bert_tf.launch.addresses import serve_addresses
 from bert_tf.launch.container import check_container, container_options, rank_python, uses_container
-from bert_tf.launch.rank import FORWARDED_SIGNALS, LAUNCHER_VARIABLE, POLL_SECS, shell_code, start_child
+from bert_tf.launch.hosts import check_hosts, hosts_of
+from bert_tf.launch.rank import (
+    ERROR_OF_RANK,
+    FORWARDED_SIGNALS,
+    LAUNCHER_VARIABLE,
+    POLL_SECS,
+    SIGNALS,
+    shell_code,
+    start_child,
+)
 
 LAUNCHERS = ("srun", "mpirun", "horovodrun", "none")
+# What mpirun passes on to other machines; horovodrun and srun pass on everything.
+_PASSED_ON = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "CUDA_", "HOROVOD_", "NCCL_", "TF_", "XLA_")
 
 
-# --- What is installed ---------------------------------------------------------------------------
+# --- What there is -------------------------------------------------------------------------------
 
 
 def count_nodes(environ: Mapping[str, str]) -> int:
-    """Machines of the Slurm allocation; 1 outside of one."""
-    return int(environ.get("SLURM_JOB_NUM_NODES", "1"))
+    """Machines that HOSTS names, or of the Slurm allocation; 1 outside of one."""
+    return len(hosts_of(environ)) or int(environ.get("SLURM_JOB_NUM_NODES", "1"))
 
 
 def horovod_library() -> Path | None:
@@ -64,12 +76,14 @@ def choose_launcher(num_ranks: int, environ: Mapping[str, str]) -> str:
     """One of `LAUNCHERS`: LAUNCHER if set, else what is installed.
 
     Raises:
-      UserError: LAUNCHER is unknown, not installed, or does not fit; or there is no Horovod.
+      UserError: LAUNCHER is unknown, not installed, or does not fit; or there is no Horovod, or HOSTS does not fit.
     """
+    forced, hosts = environ.get("LAUNCHER", ""), hosts_of(environ)
+    if hosts:
+        check_hosts(hosts, num_ranks, environ)
     if uses_container(environ):
         check_container(environ)
         return "srun"
-    forced = environ.get("LAUNCHER", "")
     if forced:
         if forced not in LAUNCHERS:
             raise UserError(f"LAUNCHER={forced}: must be one of {', '.join(LAUNCHERS)}")
@@ -79,22 +93,30 @@ def choose_launcher(num_ranks: int, environ: Mapping[str, str]) -> str:
             raise UserError(
                 f"LAUNCHER=none starts one process, but num_gpus is {num_ranks}; unset LAUNCHER or set num_gpus to 1"
             )
-    if num_ranks == 1 and not forced:
+    if num_ranks == 1 and not forced and not hosts:
         return "none"
     if forced != "none" and horovod_library() is None:
         raise UserError(
             f"num_gpus={num_ranks} needs Horovod, which is not installed: 'bash scripts/setup.sh' builds "
             "it where there is a C++ compiler (apt-get install g++ make); num_gpus=1 works without"
         )
+    if forced == "mpirun" and not horovod_has_mpi():
+        raise UserError(
+            "LAUNCHER=mpirun needs a Horovod with MPI, and this one was built without: LAUNCHER=horovodrun works; or "
+            "install an MPI with its compiler (apt-get install libopenmpi-dev openmpi-bin), delete .venv, and type "
+            "'bash scripts/setup.sh'"
+        )
     if forced:
         return forced
-    if "SLURM_JOB_ID" in environ and shutil.which("srun"):
+    if "SLURM_JOB_ID" in environ and shutil.which("srun") and not hosts:
         return "srun"
     return "mpirun" if horovod_has_mpi() and shutil.which("mpirun") else "horovodrun"
 
 
 def ranks_per_node(num_ranks: int, launcher: str, environ: Mapping[str, str]) -> int:
-    """The most ranks that share a machine; only srun starts them on several."""
+    """The most ranks that share a machine; without HOSTS only srun starts them on several."""
+    if hosts := hosts_of(environ):
+        return max(hosts.values())
     return -(-num_ranks // count_nodes(environ)) if launcher == "srun" else num_ranks
 
 
@@ -115,6 +137,11 @@ def rank_environment(num_ranks: int, num_gpus: int) -> dict[str, str]:
         # Reading another process's memory is forbidden in most containers, and Open MPI says so in
         # every message.
         "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
+        # MPI waits for ever for a host that cannot be reached any more; mpirun looks whether it lives, here every 10 s,
+        # and after four times 5 s without an answer ends all ranks.
+        "OMPI_MCA_oob_tcp_keepalive_time": "10",
+        "OMPI_MCA_oob_tcp_keepalive_intvl": "5",
+        "OMPI_MCA_oob_tcp_keepalive_probes": "4",
         "TF_CPP_MIN_LOG_LEVEL": "2",
         "PYTHONUNBUFFERED": "1",
     }
@@ -138,12 +165,17 @@ def rank_environment(num_ranks: int, num_gpus: int) -> dict[str, str]:
     return {name: os.environ.get(name, value) for name, value in variables.items()}
 
 
-def launcher_command(launcher: str, num_ranks: int, num_per_node: int, variables: Sequence[str]) -> list[str]:
-    """What goes before the program; `variables` are passed on to other machines."""
+def launcher_command(
+    launcher: str, num_ranks: int, num_per_node: int, variables: Sequence[str], hosts: Mapping[str, int] | None = None
+) -> list[str]:
+    """What goes before the program; `variables` are passed on to other machines. Without `hosts` all is on this one."""
     if launcher == "none":
         return []
+    on_hosts = ["-H", ",".join(f"{name}:{number}" for name, number in hosts.items())] if hosts else []
     if launcher == "horovodrun":
-        return [sys.executable, "-m", "horovod.runner.launch", "--gloo", "-np", str(num_ranks)]
+        # What it has seen of the hosts an hour ago may have changed.
+        cache = ["--disable-cache"] if hosts else []
+        return [sys.executable, "-m", "horovod.runner.launch", "--gloo", "-np", str(num_ranks), *cache, *on_hosts]
     if launcher == "srun":
         # No binding to cores: a rank's threads are as many as its share of the machine's.
         return [
@@ -155,7 +187,7 @@ def launcher_command(launcher: str, num_ranks: int, num_per_node: int, variables
             "--mpi=none",
             "--cpu-bind=none",
         ]
-    command = ["mpirun", "-np", str(num_ranks)]
+    command = ["mpirun", "-np", str(num_ranks), *on_hosts]
     if "Open MPI" in subprocess.run(["mpirun", "--version"], capture_output=True, text=True).stdout:
         command += ["--oversubscribe", "--bind-to", "none", "--map-by", "slot"]
         if os.geteuid() == 0:
@@ -194,15 +226,16 @@ def run(job: Job, received: list[int] | None = None) -> int:
             HOROVOD_GLOO_RENDEZVOUS_PORT=str(serve_addresses()),
         )
     else:  # srun ends its tasks by itself, and may start them where this process cannot be seen
-        variables[LAUNCHER_VARIABLE] = str(os.getpid())
+        variables[LAUNCHER_VARIABLE] = f"{os.getpid()} {platform.node()}"
     environment = {**os.environ, **variables}
     if sys.stdout.isatty() and sys.stderr.isatty():
         environment[COLUMNS_VARIABLE] = str(shutil.get_terminal_size().columns)
     wrapper = [rank_python(os.environ), "-m", "bert_tf.launch.rank", str(folder), str(job.num_ranks)]
     program = [*job.command, *([] if job.launcher == "none" else ["--use_horovod"])]
-    passed_on = [*variables, *(name for name in ("PATH", "PYTHONPATH") if name in os.environ)]
-    starter = [*launcher_command(job.launcher, job.num_ranks, num_per_node, passed_on), *container_options(os.environ)]
-    command = [*starter, *wrapper, *program]
+    passed_on = [*variables, *(name for name in os.environ if name.startswith(_PASSED_ON) and name not in variables)]
+    starter = launcher_command(job.launcher, job.num_ranks, num_per_node, passed_on, hosts_of(os.environ))
+    command = [*starter, *container_options(os.environ), *wrapper, *program]
+    (folder / SIGNALS).write_text("\n")  # exists and has room, whatever the disk and a network file system do later
     with open(folder / "launcher.log", "wb") as launcher_log, _Signals(job, received) as signals:
         signals.launcher = start_child(command, launcher_log, environment, signal.SIGTERM)
         _show(folder / "rank_0.log", signals)
@@ -221,7 +254,6 @@ class _Signals:
         self._job = job
         self._previous: dict[int, Any] = {}
         self._received = [] if received is None else received
-        self._passed_on: dict[Path, int] = {}  # pid file -> how many of the received signals its rank has got
         self.launcher: subprocess.Popen | None = None
 
     def __enter__(self) -> _Signals:
@@ -239,22 +271,15 @@ class _Signals:
     def _note(self, number: int, _: object) -> None:
         print(f"{signal.Signals(number).name}: passed on to the ranks", file=sys.stderr, flush=True)
         self._received.append(number)
+        if self._job.launcher != "srun":
+            with open(self._job.log_folder / SIGNALS, "a", encoding="utf-8") as file:
+                file.write(f"{int(number)}\n")
         if self.launcher is None:
             return
         if self._received.count(signal.SIGINT) > 1:  # the user does not want to wait
             self.launcher.send_signal(signal.SIGTERM)
         elif self._job.launcher == "srun":  # which passes it on to all machines
             self.launcher.send_signal(number)
-
-    def pass_on(self) -> None:
-        """Gives the ranks on this machine what they have not got yet."""
-        for file in [] if self._job.launcher == "srun" else self._job.log_folder.glob("rank_*.pid"):
-            first, self._passed_on[file] = self._passed_on.get(file, 0), len(self._received)
-            for number in self._received[first:]:
-                with contextlib.suppress(OSError, ValueError):
-                    process, host = file.read_text(encoding="utf-8").split()
-                    if host == platform.node():
-                        os.kill(int(process), number)
 
 
 def _show(log: Path, signals: _Signals) -> None:
@@ -263,7 +288,6 @@ def _show(log: Path, signals: _Signals) -> None:
     shown = 0
     while True:
         ended = signals.launcher.poll() is not None
-        signals.pass_on()
         with contextlib.suppress(FileNotFoundError), open(log, "rb") as file:
             file.seek(shown)
             text = file.read()
@@ -284,7 +308,9 @@ def _exit_code(job: Job, signals: _Signals) -> int:
         written, _, ended_at = file.read_text().partition(" ")
         ends[int(file.stem[len("rank_") :])] = (float(ended_at), int(written))
         file.unlink()
-    failures = sorted((ended_at, rank, code) for rank, (ended_at, code) in ends.items() if code)
+    # Where one has left no code, and nobody asked for a stop, the launcher has stopped the others.
+    final = (0,) if signals.stop_requested or len(ends) == job.num_ranks else (0, STOPPED_EXIT_CODE)
+    failures = sorted((ended_at, rank, code) for rank, (ended_at, code) in ends.items() if code not in final)
     if failures:
         _, rank, code = failures[0]
         if rank != 0 and code != STOPPED_EXIT_CODE:
@@ -305,4 +331,5 @@ def _exit_code(job: Job, signals: _Signals) -> int:
 def _print_end(log: Path, num_lines: int = 20) -> None:
     with contextlib.suppress(OSError):
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-        print("\n".join(f"  {line}" for line in lines[-num_lines:]), file=sys.stderr, flush=True)
+        shown = [line for line in lines if ERROR_OF_RANK in line] or lines[-num_lines:]
+        print("\n".join(f"  {line}" for line in shown), file=sys.stderr, flush=True)

@@ -13,6 +13,7 @@ import platform
 import re
 import select
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -20,6 +21,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from bert_tf.base.errors import UserError, exit_on_user_error
 from bert_tf.base.files import write_text
 from bert_tf.base.machine import rank_number
 from bert_tf.base.progress import COLUMNS_VARIABLE
@@ -27,9 +29,13 @@ from bert_tf.base.signals import STOPPED_EXIT_CODE
 from bert_tf.ranks import rendezvous
 
 FORWARDED_SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
-POLL_SECS = 0.2
-# The launcher's process id, where it is a process of this machine.
+POLL_SECS, WATCH_SECS = 0.2, 0.5
+# "<process id> <host>" of the launcher, where its end does not end the ranks by itself.
 LAUNCHER_VARIABLE = "BERT_TF_LAUNCHER"
+# In the log folder: the numbers of the signals that the launcher has got.
+SIGNALS = "signals.txt"
+# How a rank begins what it can say only to the launcher, for want of the log folder.
+ERROR_OF_RANK = "no log of rank"
 # Unhelpful lines that TensorFlow prints whatever its log level.
 _NOISE = re.compile(
     rb"(WARNING: All log messages before absl::InitializeLog\(\) is called are written to STDERR"
@@ -52,9 +58,9 @@ class ForwardedSignals:
         self.received: list[int] = []
         self._child: subprocess.Popen | None = None
         for number in numbers:
-            signal.signal(number, self._forward)
+            signal.signal(number, lambda number, _: self.forward(number))
 
-    def _forward(self, number: int, _: object) -> None:
+    def forward(self, number: int) -> None:
         self.received.append(number)
         if self._child is not None:
             self._child.send_signal(number)
@@ -65,15 +71,19 @@ class ForwardedSignals:
             child.send_signal(number)
 
 
+@exit_on_user_error
 def main(argv: Sequence[str]) -> int:
     """`argv`: log folder, number of ranks, the program's command line."""
     folder, num_ranks, command = Path(argv[1]), int(argv[2]), argv[3:]
     rank = rank_number(os.environ) if num_ranks > 1 else 0
     if "SLURM_PROCID" in os.environ and "HOROVOD_GLOO_RENDEZVOUS_PORT" in os.environ:
         os.environ.update(slurm_place(os.environ))
-    pid_file = folder / f"rank_{rank}.pid"
     signals = ForwardedSignals(FORWARDED_SIGNALS)
-    write_text(pid_file, f"{os.getpid()} {platform.node()}")
+    if not folder.is_dir():
+        raise UserError(
+            f"{ERROR_OF_RANK} {rank} on {platform.node()}: it does not see {folder}, which the launcher has made; "
+            "all hosts must share the results' folder: name one on a shared file system by RESULTS_DIR="
+        )
     if rank:
         os.environ.pop(COLUMNS_VARIABLE, None)  # the terminal shows only what rank 0 prints
     if num_ranks > 1:
@@ -81,15 +91,14 @@ def main(argv: Sequence[str]) -> int:
     with open(folder / f"rank_{rank}.log", "wb", buffering=0) as log:
         child = start_child(command, subprocess.PIPE, os.environ, signal.SIGKILL)
         signals.pass_to(child)
-        threading.Thread(target=_end_after_others, args=(child, folder), daemon=True).start()
+        threading.Thread(target=_watch, args=(child, folder, signals), daemon=True).start()
         _copy_until_end(log, child)
         code = shell_code(child.wait())
     if code - 128 in signals.received and code - 128 != signal.SIGINT:
         code = STOPPED_EXIT_CODE  # killed by the signal before it handled it, when there was nothing to save yet
     write_text(folder / f"rank_{rank}.exit", f"{code} {time.time()}")
     _wait_for_others(folder, num_ranks, code)
-    for file in (pid_file, rendezvous.arrival_file(folder, rank)):
-        file.unlink(missing_ok=True)
+    rendezvous.arrival_file(folder, rank).unlink(missing_ok=True)
     return code
 
 
@@ -101,6 +110,7 @@ def slurm_place(environ: Mapping[str, str]) -> dict[str, str]:
         tasks_per_node += [int(tasks)] * int(times or 1)
     node, local_rank = int(environ["SLURM_NODEID"]), int(environ["SLURM_LOCALID"])
     alike = [number for number, tasks in enumerate(tasks_per_node) if tasks > local_rank]
+    server = environ["SLURM_LAUNCH_NODE_IPADDR"]
     return {
         "HOROVOD_RANK": environ["SLURM_PROCID"],
         "HOROVOD_SIZE": str(sum(tasks_per_node)),
@@ -109,8 +119,25 @@ def slurm_place(environ: Mapping[str, str]) -> dict[str, str]:
         "HOROVOD_CROSS_RANK": str(alike.index(node)),
         "HOROVOD_CROSS_SIZE": str(len(alike)),
         "HOROVOD_HOSTNAME": environ["SLURMD_NODENAME"],
-        "HOROVOD_GLOO_RENDEZVOUS_ADDR": environ["SLURM_LAUNCH_NODE_IPADDR"],
+        "HOROVOD_GLOO_RENDEZVOUS_ADDR": server,
+        "HOROVOD_GLOO_IFACE": environ.get("HOROVOD_GLOO_IFACE") or interface_towards(server),
     }
+
+
+def interface_towards(address: str) -> str:
+    """The network interface that leads to an IPv4 address, such as eth0; empty where that is not known.
+
+    Without one Gloo tells the others the address of the host's own name, which on many hosts is that of loopback.
+    """
+    import psutil  # which comes with Horovod
+
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((address, 9))  # sends nothing
+        own = probe.getsockname()[0]
+        for name, addresses in psutil.net_if_addrs().items():
+            if any(entry.address == own for entry in addresses):
+                return name
+    return ""
 
 
 def start_child(command: Sequence[str], output, environment: Mapping[str, str], death_signal: int) -> subprocess.Popen:
@@ -153,12 +180,17 @@ def _copy_until_end(log: io.FileIO, child: subprocess.Popen) -> None:
             return
 
 
-def _end_after_others(child: subprocess.Popen, folder: Path) -> None:
-    """Kills a rank that goes on, or hangs, after another one has failed, or the launcher is gone."""
-    launcher = os.environ.get(LAUNCHER_VARIABLE)
+def _watch(child: subprocess.Popen, folder: Path, signals: ForwardedSignals) -> None:
+    """Passes the launcher's signals on; kills a rank that goes on after another has failed, or the launcher is gone."""
+    launcher, _, host = os.environ.get(LAUNCHER_VARIABLE, "").partition(" ")
+    num_passed_on = 0
     while child.poll() is None:
-        time.sleep(1.0)
-        if launcher and not _is_running(launcher):
+        time.sleep(WATCH_SECS)
+        with contextlib.suppress(OSError):
+            for number in (folder / SIGNALS).read_text(encoding="utf-8").split()[num_passed_on:]:
+                signals.forward(int(number))
+                num_passed_on += 1
+        if host == platform.node() and not _is_running(launcher):
             child.kill()
         codes = (int(file.read_text().split()[0]) for file in folder.glob("rank_*.exit"))
         if any(code not in (0, STOPPED_EXIT_CODE) for code in codes):

@@ -7,6 +7,7 @@ import os
 import platform
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ import tensorflow as tf
 from bert_tf.base.errors import UserError
 from bert_tf.base.machine import count_gpus, gpu_complaints, list_gpus
 from bert_tf.ranks.horovod_workers import connect_horovod
-from bert_tf.ranks.rendezvous import await_ranks
+from bert_tf.ranks.rendezvous import MOST_SKEW_SECS, await_ranks
 from bert_tf.ranks.workers import Workers
 
 
@@ -39,9 +40,22 @@ def connect(use_horovod: bool) -> Workers:
     await_ranks()
     workers = connect_horovod()
     number = _gpu_number(gpus, workers)
+    _compare_clocks(workers)  # after a gather that all ranks have left together
     if gpus:
         tf.config.set_visible_devices(gpus[number], "GPU")
     return workers
+
+
+def _compare_clocks(workers: Workers) -> None:
+    """Warns where the ranks' clocks are apart: then the times in logs are, and which rank failed first is guessed."""
+    skew = np.ptp(workers.gather(np.array([time.time()])))
+    if workers.is_chief and skew > MOST_SKEW_SECS:
+        print(
+            f"warning: the hosts' clocks are up to {skew:.0f} s apart, and so are the times in the ranks' logs; chrony "
+            "or ntpd sets them",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 def _check_gpus(gpus: Sequence[Any]) -> None:

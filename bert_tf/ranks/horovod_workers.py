@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -18,6 +19,8 @@ from bert_tf.ranks.workers import Result, Workers, in_buckets
 # Far less than the launchers' HOROVOD_STALL_SHUTDOWN_TIME_SECONDS.
 KEEP_ALIVE_SECS = 5.0
 _BUSY, _DONE, _FAILED = range(3)
+# Where mpirun and srun tell a process how many of them there are.
+_SIZE_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
 
 
 # What Horovod says where another rank is gone; then what Gloo says where it was in the midst of a collective operation.
@@ -111,4 +114,10 @@ def connect_horovod() -> Workers:
             "without the flag one process works"
         ) from None
     horovod.init()
+    num_started = max(int(os.environ.get(name, 1)) for name in _SIZE_VARIABLES)
+    if horovod.size() == 1 < num_started:
+        raise UserError(
+            f"{num_started} processes were started, but Horovod sees this one alone: it was built without MPI, which "
+            "mpirun and srun need to join them. `horovodrun --gloo` starts them, and so do the scripts in scripts/"
+        )
     return HorovodWorkers(horovod)

@@ -139,8 +139,9 @@ class _Loop:
         if signals.received is not None:
             return "signal"
         max_hours = self._settings.max_hours
-        is_over = max_hours is not None and time.monotonic() - STARTED_AT > 3600 * max_hours
-        return "max_hours" if is_over else None
+        if max_hours is None or not self._run.workers.is_chief:  # which tells the reason, and so has to know it
+            return None
+        return "max_hours" if time.monotonic() - STARTED_AT > 3600 * max_hours else None
 
     def _update(self, batches: Iterator[Batch], signals: StopSignals) -> None:
         training, state = self._training, self._training.state
