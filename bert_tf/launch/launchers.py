@@ -48,7 +48,7 @@ from bert_tf.launch.rank import (
 
 LAUNCHERS = ("srun", "mpirun", "horovodrun", "none")
 # What mpirun passes on to other machines; horovodrun and srun pass on everything.
-_PASSED_ON = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "CUDA_", "HOROVOD_", "NCCL_", "TF_", "XLA_")
+_PASSED_ON = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "CUDA_", "HOROVOD_", "MLFLOW_", "NCCL_", "TF_", "XLA_")
 
 
 # --- What there is -------------------------------------------------------------------------------
