@@ -120,14 +120,14 @@ def lower(row: Row, folder: Path) -> None:
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     import tensorflow as tf
     from gpu_row import packed_rows
-    from made_up import made_up_rows, make_step
+    from made_up import made_up_rows, make_state, make_step
 
     if row.part == "optimizer":
         lower_optimizer(row, folder)
         return
     for num_layers in row.layers:
         work = row.workload(num_layers)
-        step = make_step(work)
+        step = make_step(work, state=make_state(work, for_gpu=True))
         features, count = packed_rows(work, NUM_STEPS, 0) if row.packing else (made_up_rows(work, NUM_STEPS), None)
         arguments = (features, tf.ones([2]), tf.constant(1.0), tf.constant(1, tf.uint64), tf.constant(0, tf.int64))
         lowered = step._accumulate.experimental_get_compiler_ir(

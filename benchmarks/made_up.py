@@ -31,9 +31,9 @@ class OneOfSeveral(Workers):
         return in_buckets(tensors, lambda _, flat: flat * 1.0)
 
 
-def make_state(work: Workload, optimizer_type: str = "lamb") -> TrainState:
-    """Random weights and an optimizer, as in a run."""
-    blocks = Blocks(work.scope, compute_dtype(work.precision), work.recompute)
+def make_state(work: Workload, optimizer_type: str = "lamb", for_gpu: bool | None = None) -> TrainState:
+    """Random weights and an optimizer, as in a run; `for_gpu` as in `Blocks`."""
+    blocks = Blocks(work.scope, compute_dtype(work.precision), work.recompute, for_gpu)
     model_class = PretrainingModel if work.max_predictions_per_seq else SpanModel
     return TrainState(
         model_class(work.bert_config, blocks, seed=1),

@@ -83,9 +83,12 @@ def test_base_has_the_published_number_of_parameters():
 def test_eager_graph_and_both_xla_scopes_agree(dropout):
     features = make_features()
     expected_metrics, expected = gradients(PretrainingModel(CONFIG, Blocks("off"), 1), features, dropout, None)
-    for scope in ("off", "blocks", "step"):
-        model = PretrainingModel(CONFIG, Blocks(scope), 1)
-        metrics, grads = gradients(model, features, dropout, scope == "step")
+    variants = [Blocks("off"), Blocks("blocks"), Blocks("step", for_gpu=False)]
+    if dropout:
+        variants.append(Blocks("step", for_gpu=True))
+    for blocks in variants:
+        model = PretrainingModel(CONFIG, blocks, 1)
+        metrics, grads = gradients(model, features, dropout, blocks.scope == "step")
         np.testing.assert_allclose(metrics, expected_metrics, rtol=1e-5)
         for variable, mine, theirs in zip(model.trainable_variables, grads, expected):
             np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=2e-5, err_msg=variable.name)

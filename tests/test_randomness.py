@@ -17,7 +17,7 @@ pytestmark = pytest.mark.computes
 
 def masks(first_row, shape, *, rate=0.3, site=3, batch_number=7, seed=5, mode="eager"):
     def draw(key, row):
-        return keep_mask(draw_decisions(rate, *DropoutKey(key, row).at(site), shape), shape)
+        return keep_mask(draw_decisions(rate, *DropoutKey(key, row).at(site), shape, mode == "xla"), shape)
 
     function = {"eager": draw, "graph": tf.function(draw), "xla": tf.function(draw, jit_compile=True)}[mode]
     return function(tf.constant(update_key(seed, batch_number)), tf.constant(first_row, tf.int64)).numpy()
@@ -56,7 +56,7 @@ def test_rate_zero_drops_nothing():
 
 def test_decisions_are_sixteen_bits_of_philox():
     key, rate, shape = np.uint64(update_key(5, 7)), 0.3, [3, 5, 8]
-    kept = keep_mask(draw_decisions(rate, tf.constant(key), tf.constant(2, tf.int64), shape), shape).numpy()
+    kept = keep_mask(draw_decisions(rate, tf.constant(key), tf.constant(2, tf.int64), shape, True), shape).numpy()
     words = tf.raw_ops.StatelessRandomUniformFullIntV2(
         shape=[15, 4], key=[key], counter=tf.constant([10, 0], tf.uint64), alg=1, dtype=tf.uint32
     ).numpy()

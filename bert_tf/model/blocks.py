@@ -315,9 +315,13 @@ class Blocks:
       scope: "step", "blocks" or "off", see the module's docstring.
       compute_dtype: "float32", "bfloat16" or "float16", the type of the matmuls.
       recompute: activation checkpointing: the backward pass computes each layer again.
+      for_gpu: whether "step" computes more to move fewer bytes, which pays on a GPU only and changes no bit; None:
+        whether TensorFlow sees a GPU.
     """
 
-    def __init__(self, scope: str = "off", compute_dtype: str = "float32", recompute: bool = False):
+    def __init__(
+        self, scope: str = "off", compute_dtype: str = "float32", recompute: bool = False, for_gpu: bool | None = None
+    ):
         if scope not in XLA_SCOPES:
             raise ValueError(f"scope={scope!r}: must be one of {', '.join(XLA_SCOPES)}")
         if recompute and scope == "step":
@@ -325,18 +329,21 @@ class Blocks:
         self.scope = scope
         self.compute_dtype = tf.as_dtype(compute_dtype)
         self._recompute = recompute
+        if for_gpu is None:
+            for_gpu = bool(tf.config.get_visible_devices("GPU"))
+        self._for_gpu = for_gpu and scope == "step"
         self.embedding_norm = self._block(embedding_norm, "position_SxH gamma_H beta_H")
         self.split_heads = self._block(split_heads, "bias_H")
         self.merge_heads = self._block(merge_heads)
         self.residual_norm = self._block(residual_norm, "bias_H gamma_H beta_H")
         self.bias_gelu = self._block(bias_gelu, "bias_I")
-        if scope == "step":
+        if self._for_gpu:
             self.bias_gelu = _computed_again(self.bias_gelu)
         self.bias_gelu_norm = self._block(bias_gelu_norm, "bias_H gamma_H beta_H")
         self.bias_tanh = self._block(bias_tanh, "bias_H")
         self.apply_dropout = self._block(apply_dropout)
         self.bias_logits = _Block(bias_logits, "bias_W") if scope == "blocks" else bias_logits
-        # Compiled separately, or XLA would draw the random bits eight times; in "step" `_separate` is for that.
+        # Compiled separately, or XLA would draw the random bits eight times; for a GPU `_separate` is for that.
         self._draw_decisions = self._compiled(draw_decisions)
         self._keep_mask = self._compiled(keep_mask)
         self._masked_softmax = self._compiled(functools.partial(masked_softmax, dtype=self.compute_dtype))
@@ -383,8 +390,9 @@ class Blocks:
             return None
         if self.scope == "off":
             return Dropout(draw_mask(rate, *key.at(site), tuple(shape)), keep_scale(rate))
-        decisions = self._draw_decisions(rate, *key.at(site), tuple(shape))
-        if self.scope == "step":
+        by_arithmetic = self.scope == "blocks" or self._for_gpu
+        decisions = self._draw_decisions(rate, *key.at(site), tuple(shape), by_arithmetic)
+        if self._for_gpu:
             (decisions,) = _separate([decisions])
         return Dropout(self._keep_mask(decisions, tuple(shape)), keep_scale(rate))
 

@@ -5,8 +5,8 @@ eagerly, as a graph or under XLA, and after resuming. There is no generator stat
 
 The counter-based generator Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2,
 3", SC 2011) gives 128 bits per count, 16 for each of eight elements. TensorFlow's own op draws them,
-or, in code that XLA compiles, the same arithmetic written out: the same bits, but XLA fuses it, so that
-it takes a fifth of the time on a CPU, and on a GPU only decisions are written, not the bits.
+or the same arithmetic written out: the same bits, but XLA fuses it, so that in scope "blocks" it takes a fifth
+of the time on a CPU, and in scope "step" on a GPU only decisions are written, not the bits.
 `tf.nn.experimental.stateless_dropout` cannot be used: its masks differ between graph and XLA if the
 seed is a tensor.
 
@@ -126,7 +126,9 @@ def draw_mask(rate: float, site_key: tf.Tensor, first_row: tf.Tensor, shape: Seq
     return tf.reshape(mask[:, : int(np.prod(shape[1:], dtype=np.int64))], shape)
 
 
-def draw_decisions(rate: float, site_key: tf.Tensor, first_row: tf.Tensor, shape: Sequence[int]) -> tf.Tensor:
+def draw_decisions(
+    rate: float, site_key: tf.Tensor, first_row: tf.Tensor, shape: Sequence[int], by_arithmetic: bool
+) -> tf.Tensor:
     """The elements that a dropout keeps, one bit each, for code that XLA compiles: uint8 [rows, counts].
 
     Element i * counts + q of a row is kept if bit i of its byte q is set, which is so if its 16 random
@@ -135,9 +137,13 @@ def draw_decisions(rate: float, site_key: tf.Tensor, first_row: tf.Tensor, shape
     Args:
       rate, shape: of the dropout, static; the shape is [rows, ...].
       first_row: the number of the first row; the others follow.
+      by_arithmetic: without TensorFlow's op; changes the time, not the bits.
     """
     start, counted = _first_count(first_row, shape), [int(shape[0]), _counts_per_row(shape)]
-    words = _words_by_arithmetic(site_key, start, counted)
+    if by_arithmetic:
+        words = _words_by_arithmetic(site_key, start, counted)
+    else:
+        words = tf.unstack(_words_by_op(site_key, start, counted), axis=-1)
     threshold = _threshold(rate) << 16  # of the upper half of a signed word
     decisions = [half >= threshold for word in words for half in (tf.bitwise.left_shift(word, 16), word)]
     return tf.cast(tf.add_n([tf.where(kept, 1 << bit, 0) for bit, kept in enumerate(decisions)]), tf.uint8)
