@@ -4,12 +4,15 @@
 
 The values are those of run_pretraining_lamb.sh.
 
-A rank's update of phase 1 is timed, on random weights and rows; phase 2 is reckoned from it by its arithmetic. Prints 1
-for a lower-cased vocabulary, 0 for a cased one; the time goes to standard error.
+An update of phase 1 is timed, on random weights and rows, in as many processes at once as there will be ranks, which
+share memory and cores; phase 2 is reckoned from it by its arithmetic. Prints 1 for a lower-cased vocabulary, 0 for a
+cased one; the time goes to standard error.
 """
 
 from __future__ import annotations
 
+import concurrent.futures
+import multiprocessing
 import statistics
 import sys
 import time
@@ -45,6 +48,13 @@ def secs_per_update(phase: Phase, config: BertConfig, scope: str) -> float:
     return statistics.median(secs)
 
 
+def secs_of_all_ranks(phase: Phase, config: BertConfig, scope: str) -> float:
+    """The slowest rank's, where all work at the same time."""
+    with concurrent.futures.ProcessPoolExecutor(phase.num_ranks, multiprocessing.get_context("spawn")) as pool:
+        timed = [pool.submit(secs_per_update, phase, config, scope) for _ in range(phase.num_ranks)]
+        return max(future.result() for future in timed)
+
+
 @exit_on_user_error
 def main(argv: Sequence[str]) -> int:
     vocab, values = load_vocab(argv[1]), lamb.parse(argv[2:])
@@ -55,10 +65,8 @@ def main(argv: Sequence[str]) -> int:
         * pretraining_flops_per_sequence(config, phase.max_seq_length, phase.max_predictions_per_seq)
         for phase in phases
     ]
-    first = phases[0].num_updates * secs_per_update(
-        phases[0], config, "blocks" if values["use_xla"] == "true" else "off"
-    )
-    secs = first * sum(flops) / flops[0]
+    update_secs = secs_of_all_ranks(phases[0], config, "blocks" if values["use_xla"] == "true" else "off")
+    secs = phases[0].num_updates * update_secs * sum(flops) / flops[0]
     print(f"pre-training with {len(vocab):,} pieces will take about {secs / 60:.0f} minutes here", file=sys.stderr)
     print(int(is_lower_case(vocab)))
     return 0

@@ -154,7 +154,7 @@ def test_questions_that_fine_tuning_would_refuse(tmp_path, capsys):
 
 def test_the_time_is_said_beforehand(tmp_path, monkeypatch, capsys):
     (tmp_path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "The", "the"]) + "\n")
-    monkeypatch.setattr(own_vocabulary, "secs_per_update", lambda *_: 0.1)
+    monkeypatch.setattr(own_vocabulary, "secs_of_all_ranks", lambda *_: 0.1)
     typed = "16 8 8 0.0075 0.004 fp32 true 2 120 30 1800 200 1 1 tiny".split()
     assert own_vocabulary.main.__wrapped__(["", str(tmp_path / "vocab.txt"), *typed]) == 0
     said = capsys.readouterr()
@@ -164,8 +164,8 @@ def test_the_time_is_said_beforehand(tmp_path, monkeypatch, capsys):
 @pytest.mark.slow
 def test_an_update_is_really_timed(tmp_path):
     (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nthe\n")
-    typed = "1 1 1 1e-3 1e-3 fp32 false 1 0 0 20 1 1 1 tiny".split()
+    typed = "1 1 1 1e-3 1e-3 fp32 false 2 0 0 20 1 1 1 tiny".split()
     command = [sys.executable, "scripts/own_vocabulary.py", str(tmp_path / "vocab.txt"), *typed]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=300)
     assert done.stdout == "1\n" and "pre-training with 6 pieces will take about " in done.stderr
