@@ -138,7 +138,7 @@ def _kernel(each: Instruction, computation: Computation, computations: dict[str,
     source = re.search(r'op_name="([^"]*)"', each.rest)
     name = source[1] if source else ""
     inputs = [computation[operand] for operand in each.operands if operand in computation]
-    if each.opcode == "custom-call" and "gemm" in each.rest or "matmul" in each.rest:
+    if each.opcode == "custom-call" and ("gemm" in each.rest or "matmul" in each.rest):
         shape, kind = _matmul(each, inputs), inputs[0].shapes[0][0]
         read = sum(operand.bytes for operand in inputs)
         return Kernel(

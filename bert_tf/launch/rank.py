@@ -29,7 +29,9 @@ from bert_tf.base.signals import STOPPED_EXIT_CODE
 from bert_tf.ranks import rendezvous
 
 FORWARDED_SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
-POLL_SECS, WATCH_SECS = 0.2, 0.5
+POLL_SECS = 0.2
+# Each rank asks the file system this often, which many ranks may share.
+WATCH_SECS = 1.0
 # "<process id> <host>" of the launcher, where its end does not end the ranks by itself.
 LAUNCHER_VARIABLE = "BERT_TF_LAUNCHER"
 # In the log folder: the numbers of the signals that the launcher has got.

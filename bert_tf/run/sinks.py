@@ -176,7 +176,10 @@ class MLflow:
                 self._mlflow.log_metrics(_numbers(metrics), step=update, synchronous=False)
 
     def _begin(self) -> Any:
-        os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")  # MLflow's own 7 take minutes
+        # Other ranks wait meanwhile, at most 30 s before they take this one for lost; by MLflow's own values a server
+        # that does not answer would take minutes.
+        os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+        os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "5")
         try:
             import mlflow
         except ImportError:
