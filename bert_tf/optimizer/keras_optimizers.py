@@ -85,7 +85,8 @@ class _BertOptimizer(tf.keras.optimizers.Optimizer):
         raise NotImplementedError
 
     def _compiled(self, function: Callable) -> Callable:
-        return tf.function(function, jit_compile=True, autograph=False) if self.compiled else function
+        """A function of its own: all variables of a shape share one trace, without XLA too."""
+        return tf.function(function, jit_compile=self.compiled or None, autograph=False)
 
     def build(self, var_list: Sequence[tf.Variable]) -> None:
         """Makes the slots of `var_list`, named as in Google's training checkpoints."""
