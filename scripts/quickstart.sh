@@ -11,6 +11,7 @@
 #
 # The same command resumes after an interruption. Each combination of your files has its own results folder.
 set -euo pipefail
+typed_in=$PWD
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # Settings, sized for two cores and a few minutes.
@@ -53,7 +54,7 @@ while (($#)); do
     --corpus=* | --squad=* | --vocab_file=*) set -- "${1%%=*}" "${1#*=}" "${@:2}" ;;
     --corpus | --squad | --vocab_file)
       [[ -n "${2:-}" ]] || fail "$1 needs a value; see --help"
-      declare "${1#--}=$2"
+      declare "${1#--}=$(cd "$typed_in" && absolute "$2")"
       shift 2
       ;;
     *) fail "unknown argument '$1'; known are --corpus PATH, --squad FILE and --vocab_file FILE" ;;
@@ -80,7 +81,7 @@ results=results/quickstart
 if [[ -n "$corpus$squad$vocab_file" ]]; then
   own=${corpus:-${squad:-$vocab_file}}
   name=$(basename -- "$own" | tr -c '[:alnum:]\n' - | cut -c1-40)
-  results+="-$name-$(for path in "$corpus" "$squad" "$vocab_file"; do absolute "${path:-/}"; done | cksum | cut -d' ' -f1)"
+  results+="-$name-$(printf '%s\n' "${corpus:-/}" "${squad:-/}" "${vocab_file:-/}" | cksum | cut -d' ' -f1)"
 fi
 results=$(absolute "$results")
 export BERT_PREP_WORKING_DIR="$results/data"

@@ -38,11 +38,12 @@ def checkout(tmp_path):
 
 
 def quickstart(checkout, *arguments):
+    """Started from the folder above, to which paths are relative."""
     return subprocess.run(
-        ["bash", "scripts/quickstart.sh", *map(str, arguments)],
+        ["bash", f"{checkout.name}/scripts/quickstart.sh", *map(str, arguments)],
         capture_output=True,
         text=True,
-        cwd=checkout,
+        cwd=checkout.parent,
         env={**os.environ, "BERT_VENV": sys.prefix},
         timeout=300,
     )
@@ -80,7 +81,7 @@ def test_two_books_and_questions_without_answers(checkout):
     for name in ("a.txt", "b.txt"):
         write_book(checkout / "two,books" / name)
     questions = write_questions(checkout / "questions.json")
-    done = quickstart(checkout, "--corpus", "two,books", "--squad", questions)
+    done = quickstart(checkout, "--corpus", f"{checkout.name}/two,books", "--squad", questions)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     (data,) = checkout.glob("results/*/data")
     (text,) = data.glob("formatted_one_article_per_line/custom_*.txt")
