@@ -189,6 +189,7 @@ class TrainingConfig:
     xla_scope: str = "off"
     recompute: bool = False  # activation checkpointing: the backward pass computes each layer again
     may_split_more: bool = False  # the first updates halve a micro-batch that does not fit into memory
+    adam_bias_correction: bool = False
     seed: int = 12345
     save_checkpoint_steps: int = 100
     display_loss_steps: int = 10
@@ -249,7 +250,6 @@ class PretrainingConfig(TrainingConfig):
     eval_batch_size: int = 8
     optimizer_type: str = "lamb"
     lamb_adapt_excluded: bool = True  # biases and LayerNorm parameters have a trust ratio, too
-    adam_bias_correction: bool = False
     # Whether the learning rate is continuous where the warm-up ends; None: the optimizer's usual way.
     continuous_join: bool | None = None
     packing: bool = False  # several short instances share a row
@@ -372,6 +372,8 @@ class FinetuningConfig(TrainingConfig):
             "effective_learning_rate": self.effective_learning_rate,
             "global_batch_size": self.global_batch_size,
             "continuous_join": joins_continuously("adamw"),
+            # None is what runs have that began before there was a choice.
+            "adam_bias_correction": self.adam_bias_correction or None,
             "precision": self.precision,
             "seed": self.seed,
         }

@@ -20,6 +20,7 @@ from bert_tf.base.errors import UserError
 from bert_tf.batches.data_order import GlobalOrder
 from bert_tf.config import BertConfig, FinetuningConfig
 from bert_tf.model.heads import SpanModel
+from bert_tf.optimizer import keras_optimizers
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import PREFIX, CheckpointFolder
 from bert_tf.tasks import finetuning
@@ -135,6 +136,23 @@ def test_order_of_rows_does_not_depend_on_the_split():
     assert abs(np.diff(epochs[0])).min() >= 1 and (abs(np.diff(epochs[0])) > 1).mean() > 0.5  # neighbours are parted
     other_seed = all_rows(settings(train_batch_size=12, num_accumulation_steps=1, seed=1), num_rows, 2)
     assert not (other_seed == alone[:2]).all()
+
+
+def test_adam_corrects_its_moments_bias_where_that_is_asked_for(squad, tmp_path, monkeypatch):
+    made = []
+
+    def make_optimizer(*arguments, **options):
+        made.append(keras_optimizers.make_optimizer(*arguments, **options))
+        raise UserError("far enough")
+
+    monkeypatch.setattr(finetuning, "make_optimizer", make_optimizer)
+    for number, asked in enumerate((False, True)):
+        with pytest.raises(UserError, match="far enough"):
+            config = settings(adam_bias_correction=asked)
+            run_squad(job(squad, tmp_path / str(number), training=config), Workers())
+        assert made[-1].bias_correction is asked
+        # A run that began before there was a choice goes on where it is not asked for.
+        assert (config.identity()["adam_bias_correction"] is None) is not asked
 
 
 @pytest.fixture(scope="module")

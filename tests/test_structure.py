@@ -43,6 +43,7 @@ FOR_DATA = ("base", "text", "records", "batches.masking", "batches.token_set")
 
 FLAGS = {
     "run_classifier.py": """
+        adam_bias_correction
         bert_config_file continue_with_changes data_dir deterministic device display_loss_steps dllog_path
         do_lower_case enable_xla eval_file export_batch_size global_batch_size gpu_memory_gib init_checkpoint
         keep_checkpoints label_column learning_rate max_bad_records max_hours max_seq_length mode model_dir
@@ -57,6 +58,7 @@ FLAGS = {
         num_train_steps optimizer_type packing plan precision recompute replay_update save_checkpoint_steps seed
         train_batch_size use_horovod warmup_steps whole_word_masking xla_scope""",
     "run_squad.py": """
+        adam_bias_correction
         bert_config_file context_file continue_with_changes deterministic device display_loss_steps dllog_path
         do_lower_case doc_stride enable_xla eval export_batch_size global_batch_size gpu_memory_gib init_checkpoint
         keep_checkpoints learning_rate max_answer_length max_hours max_query_length max_seq_length mode model_dir

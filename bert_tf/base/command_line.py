@@ -95,6 +95,7 @@ def define_finetuning_flags(learning_rate: float, max_seq_length: int, init_chec
     flags.DEFINE_string("model_export_path", None, "The exported model's folder; default: export in --model_dir.")
     flags.DEFINE_integer("export_batch_size", None, "Fixes the SavedModel's batch; default: any size.", lower_bound=1)
     flags.DEFINE_float("num_train_epochs", 3.0, "Passes over the training file; may be fractional.")
+    flags.DEFINE_bool("adam_bias_correction", True, "Whether Adam corrects its moments' bias, as Keras does.")
     flags.DEFINE_float("warmup_proportion", 0.1, "Share of the updates in which the rate rises.")
     flags.DEFINE_integer("max_seq_length", max_seq_length, "Tokens of a row.")
     flags.DEFINE_bool(

@@ -84,7 +84,12 @@ def finetune(config: FinetuningConfig, task: Task, run: Run, initialise: Callabl
     num_updates, workers = config.num_updates(task.num_rows), run.workers
     warmup_steps = int(num_updates * config.warmup_proportion)
     optimizer = make_optimizer(
-        "adamw", config.effective_learning_rate, warmup_steps, num_updates, compiled=config.xla_scope != "off"
+        "adamw",
+        config.effective_learning_rate,
+        warmup_steps,
+        num_updates,
+        compiled=config.xla_scope != "off",
+        bias_correction=config.adam_bias_correction,
     )
     identity = {**config.identity(), **task.identity}
     state = TrainState(task.model, optimizer, LossScale(enabled=config.precision == "fp16"))
