@@ -1,0 +1,132 @@
+"""The golden curves of tests/golden/convergence.json: how a small model learns in 200 updates.
+
+As a program it writes them again, eight seeds for each precision:
+
+    PYTHONPATH=. python tests/convergence.py golden
+
+and trains as a rank of Horovod, for test_convergence.py:
+
+    PYTHONPATH=. horovodrun --gloo -np 2 python tests/convergence.py ranks FOLDER fp32 bf16
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from pretraining_data import make_instance_arrays, write_records
+
+from bert_tf.base.errors import exit_on_user_error
+from bert_tf.batches.masking import MaskingRules
+from bert_tf.batches.open import open_instances
+from bert_tf.config import BertConfig, PretrainingConfig
+from bert_tf.ranks.connect import connect
+from bert_tf.ranks.workers import Workers
+from bert_tf.run.run_folder import provenance
+from bert_tf.training.pretraining import PretrainingInputs, pretrain
+
+GOLDEN = Path(__file__).parent / "golden" / "convergence.json"
+LENGTH, PREDICTIONS, NUM_TOPICS = 24, 4, 8
+MODEL = BertConfig(5 + 5 * NUM_TOPICS, 64, 2, 2, 128, max_position_embeddings=LENGTH, initializer_range=0.1)
+NUM_UPDATES, UPDATES_A_LINE, GLOBAL_BATCH, PEAK_RATE = 200, 10, 32, 0.01
+SEEDS = range(1, 9)
+LOSSES = ("mlm_loss", "nsp_loss")
+
+
+def write_data(path: Path, count: int = 3000) -> None:
+    """Pairs of sentences. Each speaks of one of eight topics, in five words of its own; B goes on with A's, or not."""
+    rng = np.random.default_rng(1)
+    half = (LENGTH - 3) // 2
+    topics, is_random = rng.integers(0, NUM_TOPICS, [2, count, 1]), rng.integers(0, 2, [count, 1])
+    topic = np.where((np.arange(2 * half) >= half) & (is_random == 1), topics[1], topics[0])
+    words = rng.choice(5, p=[0.4, 0.2, 0.2, 0.1, 0.1], size=topic.shape)
+    pieces = 5 + 5 * topic + words
+    ids = np.zeros([count, LENGTH], np.int64)
+    ids[:, 0], ids[:, half + 1], ids[:, 2 * half + 2] = 2, 3, 3
+    ids[:, 1 : half + 1], ids[:, half + 2 : 2 * half + 2] = pieces[:, :half], pieces[:, half:]
+    candidates = np.concatenate([np.arange(1, half + 1), np.arange(half + 2, 2 * half + 2)])
+    positions = np.sort([rng.permutation(candidates)[:PREDICTIONS] for _ in range(count)], axis=1)
+    labels = np.take_along_axis(ids, positions, axis=1)
+    np.put_along_axis(ids, positions, 4, axis=1)
+    is_token = np.arange(LENGTH) < 2 * half + 3
+    arrays = {
+        "input_ids": ids,
+        "input_mask": np.broadcast_to(is_token, ids.shape).astype(np.int64),
+        "segment_ids": (is_token & (np.arange(LENGTH) > half + 1)) * np.ones_like(ids),
+        "masked_lm_positions": positions,
+        "masked_lm_ids": labels,
+        "masked_lm_weights": np.ones(labels.shape, np.float32),
+        "next_sentence_labels": is_random[:, 0],
+    }
+    write_records(path, make_instance_arrays(arrays))
+
+
+def train(folder: Path, workers: Workers, precision: str, seed: int = SEEDS[0]) -> None:
+    """Trains the model in a folder of its own beside data.tfrecord, which `write_data` has left in `folder`."""
+    config = PretrainingConfig(
+        learning_rate=PEAK_RATE / workers.size,
+        train_batch_size=GLOBAL_BATCH // 2,
+        num_accumulation_steps=2 // workers.size,
+        num_ranks=workers.size,
+        precision=precision,
+        seed=seed,
+        num_train_steps=NUM_UPDATES,
+        warmup_steps=NUM_UPDATES // 10,
+        max_seq_length=LENGTH,
+        max_predictions_per_seq=PREDICTIONS,
+        save_checkpoint_steps=NUM_UPDATES,
+        display_loss_steps=UPDATES_A_LINE,
+    )
+    rules = MaskingRules(max_predictions_per_seq=PREDICTIONS)
+    data = open_instances(str(folder / "data.tfrecord"), "input_files", LENGTH, rules)
+    model_dir = run_folder(folder, precision, workers.size, seed)
+    assert pretrain(config, PretrainingInputs(MODEL, None, data, None, None), model_dir, workers)
+
+
+def run_folder(folder: Path, precision: str, num_ranks: int, seed: int) -> Path:
+    return folder / f"{precision}_ranks{num_ranks}_seed{seed}"
+
+
+def read_curve(folder: Path, precision: str, num_ranks: int, seed: int = SEEDS[0]) -> dict[str, list[float]]:
+    """Each loss of a run, the mean of every ten updates."""
+    path = run_folder(folder, precision, num_ranks, seed) / "metrics.jsonl"
+    lines = [event for event in map(json.loads, path.read_text().splitlines()) if event["event"] == "train"]
+    return {name: [round(line[name], 4) for line in lines] for name in LOSSES}
+
+
+def write_golden() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write_data(folder / "data.tfrecord")
+        found: dict[str, dict] = {}
+        for precision in ("fp32", "bf16"):
+            for seed in SEEDS:
+                train(folder, Workers(), precision, seed)
+            curves = [read_curve(folder, precision, 1, seed) for seed in SEEDS]
+            found[precision] = {
+                loss: {
+                    "curve": curves[0][loss],
+                    "spread": [round(statistics.stdev(values), 4) for values in zip(*(one[loss] for one in curves))],
+                }
+                for loss in LOSSES
+            }
+    made_on = {name: value for name, value in provenance().items() if name in ("processor", "versions")}
+    GOLDEN.write_text(json.dumps({"made_on": made_on, "seeds": len(SEEDS), **found}, indent=1) + "\n")
+
+
+@exit_on_user_error
+def main(argv: list[str]) -> None:
+    if argv[1] == "golden":
+        return write_golden()
+    folder = Path(argv[2])
+    workers = connect(use_horovod=True)
+    for precision in argv[3:]:
+        train(folder, workers, precision)
+
+
+if __name__ == "__main__":
+    main(sys.argv)
