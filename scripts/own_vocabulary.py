@@ -17,8 +17,9 @@ import statistics
 import sys
 import time
 from collections.abc import Sequence
+from concurrent.futures.process import BrokenProcessPool
 
-from bert_tf.base.errors import exit_on_user_error
+from bert_tf.base.errors import UserError, exit_on_user_error
 from bert_tf.base.machine import count_cores
 from bert_tf.config import BertConfig
 from bert_tf.launch import lamb
@@ -52,7 +53,14 @@ def secs_of_all_ranks(phase: Phase, config: BertConfig, scope: str) -> float:
     """The slowest rank's, where all work at the same time."""
     with concurrent.futures.ProcessPoolExecutor(phase.num_ranks, multiprocessing.get_context("spawn")) as pool:
         timed = [pool.submit(secs_per_update, phase, config, scope) for _ in range(phase.num_ranks)]
-        return max(future.result() for future in timed)
+        try:
+            return max(future.result() for future in timed)
+        except BrokenProcessPool:
+            raise UserError(
+                f"{phase.num_ranks} processes each timed an update of a model with {config.vocab_size:,} pieces, and "
+                "one was killed: probably this machine has too little memory for it; close other programs, or make a "
+                "vocabulary of fewer pieces"
+            ) from None
 
 
 @exit_on_user_error

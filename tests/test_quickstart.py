@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -160,6 +161,19 @@ def test_the_time_is_said_beforehand(tmp_path, monkeypatch, capsys):
     assert own_vocabulary.main.__wrapped__(["", str(tmp_path / "vocab.txt"), *typed]) == 0
     said = capsys.readouterr()
     assert said.out == "0\n" and said.err == "pre-training with 7 pieces will take about 4 minutes here\n"
+
+
+def die(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_killed_timing_is_one_line(tmp_path, monkeypatch):
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nthe\n")
+    monkeypatch.setattr(own_vocabulary, "secs_per_update", die)
+    with pytest.raises(UserError, match="6 pieces, and one was killed: probably .* too little memory"):
+        own_vocabulary.main.__wrapped__(
+            ["", str(tmp_path / "vocab.txt"), *"1 1 1 1e-3 1e-3 fp32 false 2 0 0 20 1 1 1 tiny".split()]
+        )
 
 
 @pytest.mark.slow
