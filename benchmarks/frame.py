@@ -247,8 +247,23 @@ def hardware(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def shown(value: Any) -> Any:
-    """An option's value as it is kept: of paths the names alone."""
+    """An option's value as it is kept: of paths, also with commas between them, the names alone."""
     if isinstance(value, (list, tuple)):
         return [shown(each) for each in value]
-    text = str(value) if isinstance(value, Path) else value
-    return text.rstrip("/").rpartition("/")[2] if isinstance(text, str) and os.path.exists(text) else text
+    if not isinstance(value, (str, Path)):
+        return value
+    parts = str(value).split(",")
+    return ",".join(
+        os.path.basename(part.rstrip("/")) if os.path.exists(part.partition("@")[0]) else part for part in parts
+    )
+
+
+def add_input_files(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--input_files", required=True, help="folders of records, separated by commas")
+    parser.add_argument("--names", default="", help="what to call them")
+
+
+def named_folders(options: argparse.Namespace) -> dict[str, str]:
+    """The folders of `add_input_files` by their names."""
+    names = (options.names or shown(options.input_files)).split(",")
+    return dict(zip(names, options.input_files.split(",")))

@@ -21,7 +21,7 @@ import time
 from collections.abc import Iterator
 from typing import Any, Callable
 
-from benchmarks.frame import Bench, Variant
+from benchmarks.frame import Bench, Variant, add_input_files, named_folders
 
 NEEDS = "--input_files: folders of records or token files"
 ROUNDS = 11
@@ -159,8 +159,7 @@ def turn(settings: dict[str, Any]) -> Callable[[], dict[str, float]]:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--input_files", required=True, help="folders of records, separated by commas")
-    parser.add_argument("--names", default="", help="what to call them")
+    add_input_files(parser)
     parser.add_argument("--batch_size", type=int, default=512, help="records of an update")
     parser.add_argument("--micro_batch_size", type=int, default=64)
     parser.add_argument("--num_batches", type=int, default=24, help="batches of a turn")
@@ -170,8 +169,7 @@ def run(bench: Bench) -> None:
     from bert_tf.batches.record_set import RecordSet
 
     options = bench.options
-    folders = options.input_files.split(",")
-    for name, folder in zip(options.names.split(",") if options.names else folders, folders):
+    for name, folder in named_folders(options).items():
         records = open_set(folder)
         size = sum(path.stat().st_size for path in records.files) / records.num_instances
         title = f"{name}: {records.num_instances:,} records of {size:,.0f} bytes in {len(records.files)} files"

@@ -14,7 +14,7 @@ import statistics
 import time
 from typing import Callable
 
-from benchmarks.frame import Bench
+from benchmarks.frame import Bench, add_input_files, named_folders
 from bert_tf.batches.batches import training_batches
 from bert_tf.batches.data_order import GlobalOrder
 from bert_tf.batches.packing import best_fit
@@ -84,8 +84,7 @@ def make_update(records: RecordSet, options: argparse.Namespace, packing: bool) 
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--input_files", required=True, help="folders of records, separated by commas")
-    parser.add_argument("--names", default="", help="what to call them")
+    add_input_files(parser)
     parser.add_argument("--bert_model", default="mini")
     parser.add_argument("--micro_batch_size", type=int, default=2)
     parser.add_argument("--num_accumulation_steps", type=int, default=16)
@@ -95,9 +94,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(bench: Bench) -> None:
     options = bench.options
-    folders = options.input_files.split(",")
-    names = options.names.split(",") if options.names else folders
-    sets = {name: RecordSet(folder, "input_files") for name, folder in zip(names, folders)}
+    sets = {name: RecordSet(folder, "input_files") for name, folder in named_folders(options).items()}
     columns = ["records", "instances", "padding before", "instances in a row", "rows' real share", "ms of one core"]
     lines = [line for name, records in sets.items() for line in plan_rows(name, records)]
     bench.table("Laying an update's instances into rows", columns, lines)
