@@ -231,8 +231,7 @@ class Bench:
 
     def save(self) -> None:
         """Writes the result and its page."""
-        here = {name: version for name, version in versions().items() if name.partition("-")[0] in sys.modules}
-        self._note_versions(here)
+        self._note_versions(versions())
         self.result["load"] = {"before": self._loads[0], "lowest": min(self._loads), "highest": max(self._loads)}
         self.result["versions"] = dict(sorted(self.result["versions"].items()))
         results.write(self.file, self.result)
