@@ -41,12 +41,12 @@ from typing import Callable
 
 import psutil
 
+from benchmarks.frame import CHECKOUT, bert_prep
 from benchmarks.killing import differences, flip_bit, numbers
 from bert_tf.base.progress import Progress
 from bert_tf.base.signals import STOPPED_EXIT_CODE
 
 NEEDS = "nothing; an hour"
-CHECKOUT = Path(__file__).resolve().parent.parent
 # 36 updates with 16 sequences per rank, then 32 with 2.
 ARGUMENTS = "16 2 16 1e-2 5e-3 fp32 {use_xla} {num_ranks} 4 2 40 4 1 1 tiny"
 SECS_TO_DIE, SECS_TO_GIVE_UP = 60, 900
@@ -290,11 +290,7 @@ def torment(
 
 def prepare_sample(data_dir: Path) -> None:
     def prep(action: str, *arguments: str) -> None:
-        subprocess.run(
-            [sys.executable, str(CHECKOUT / "data/bertPrep.py"), "--action", action, "--dataset", "sample", *arguments],
-            env={**os.environ, "BERT_PREP_WORKING_DIR": str(data_dir)},
-            check=True,
-        )
+        bert_prep(data_dir, "--action", action, "--dataset", "sample", *arguments)
 
     prep("download")
     prep("text_formatting")
