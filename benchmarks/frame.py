@@ -71,7 +71,7 @@ class Worker:
     def _ask(self, content: Any) -> Any:
         assert self._process.stdin and self._process.stdout
         with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.write(json.dumps(content) + "\n")
+            self._process.stdin.write(json.dumps(content, default=str) + "\n")
             self._process.stdin.flush()
         line = self._process.stdout.readline()
         if not line:
@@ -113,6 +113,8 @@ class Bench:
     def __init__(self, name: str, options: argparse.Namespace, peer_names: Sequence[str], what: str):
         self.options, self._peers = options, {}
         self.available = sorted(os.sched_getaffinity(0), reverse=True)
+        if not 0 <= options.cores <= len(self.available):
+            raise UserError(f"--cores is {options.cores}; this process has {len(self.available)}; 0 takes all")
         # The last cores, because programs without CPU affinity tend to run on the first ones.
         self.cores = self.available[: options.cores or None]
         self._loads: list[float] = [os.getloadavg()[0]]
@@ -131,7 +133,7 @@ class Bench:
         }
         self.file = results.result_file(options.results, name, options.label)
         results.check_replaceable(self.file, self.result, options.overwrite)
-        given = dict(text.partition("=")[::2] for text in options.peer_python)
+        given = peers.given(options.peer_python, peer_names)
         for peer in peer_names if not options.no_peers else ():
             self._peers[peer] = given.get(peer) or peers.python_of(peer)
 
@@ -255,6 +257,13 @@ def shown(value: Any) -> Any:
     return ",".join(
         os.path.basename(part.rstrip("/")) if os.path.exists(part.partition("@")[0]) else part for part in parts
     )
+
+
+def existing(text: str) -> Path:
+    """For options that name a file or folder."""
+    if not os.path.exists(text):
+        raise argparse.ArgumentTypeError(f"{text} does not exist")
+    return Path(text).absolute()
 
 
 def add_input_files(parser: argparse.ArgumentParser) -> None:

@@ -35,7 +35,7 @@ import numpy as np
 import psutil
 
 from benchmarks.child import peak_mib
-from benchmarks.frame import CHECKOUT, Bench, Variant
+from benchmarks.frame import CHECKOUT, Bench, Variant, existing
 from bert_tf.base.errors import UserError
 from data.sharding import sharding
 
@@ -308,8 +308,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--large_mb", type=float, default=20)
     parser.add_argument("--forms", default=",".join(FORMS), help="of the large document, separated by commas")
     parser.add_argument("--index", type=int, default=100_000, help="documents")
-    parser.add_argument("--dump", type=Path, help="a dump whose markup is used")
-    parser.add_argument("--vocab_file", type=Path, help="for the records; else the one made from the text")
+    parser.add_argument("--dump", type=existing, help="a dump whose markup is used")
+    parser.add_argument("--vocab_file", type=existing, help="for the records; else the one made from the text")
     parser.add_argument("--shards", type=int, default=256)
     parser.add_argument("--records_mb", type=float, default=0, help="of records, ten times their text, to stop at")
     parser.add_argument("--n_processes", type=int, default=2)

@@ -137,7 +137,19 @@ def test_a_peer_that_cannot_be_installed_is_named_and_another_python_taken(tmp_p
     with pytest.raises(UserError, match="--peer_python abacus=PYTHON, or leave peers out with --no_peers"):
         bench(tmp_path, peer_names=["abacus"])
     assert bench(tmp_path, "--no_peers", peer_names=["abacus"]).peer("abacus") is None
-    assert bench(tmp_path, "--peer_python", "abacus=/there", peer_names=["abacus"]).peer("abacus") == "/there"
+    given = f"abacus={sys.executable}"
+    assert bench(tmp_path, "--peer_python", given, peer_names=["abacus"]).peer("abacus") == sys.executable
+    with pytest.raises(UserError, match="--peer_python abacus: the peers of this benchmark are slide_rule"):
+        bench(tmp_path, "--peer_python", given, peer_names=["slide_rule"])
+    with pytest.raises(UserError, match="--peer_python abacus=/there: no program there"):
+        bench(tmp_path, "--peer_python", "abacus=/there", peer_names=["abacus"])
+
+
+def test_options_that_cannot_be_met_are_named(tmp_path):
+    with pytest.raises(UserError, match="--cores is 1000; this process has"):
+        bench(tmp_path, "--cores", "1000")
+    with pytest.raises(argparse.ArgumentTypeError, match="absent.txt does not exist"):
+        frame.existing("absent.txt")
 
 
 def test_an_environment_is_made_once_and_anew_when_its_list_changes(tmp_path, monkeypatch):

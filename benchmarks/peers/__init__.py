@@ -13,6 +13,7 @@ import platform
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from bert_tf.base.errors import UserError
@@ -48,6 +49,17 @@ def python_of(name: str) -> str:
         install(name, requirements, folder)
     complete.touch()
     return str(python)
+
+
+def given(texts: Sequence[str], names: Sequence[str]) -> dict[str, str]:
+    """Of options such as ``NAME=PYTHON``."""
+    found = dict(text.partition("=")[::2] for text in texts)
+    for name, python in found.items():
+        if name not in names:
+            raise UserError(f"--peer_python {name}: the peers of this benchmark are {', '.join(names) or 'none'}")
+        if not shutil.which(python):
+            raise UserError(f"--peer_python {name}={python}: no program there; give that environment's bin/python")
+    return found
 
 
 def install(name: str, requirements: Path, folder: Path) -> None:
