@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import datetime
+import functools
 import json
 import os
 import subprocess
@@ -205,9 +206,9 @@ class Bench:
         with contextlib.ExitStack() as stack:
             for name, variant in variants.items():
                 if not isinstance(variant, Variant):
-                    turns[name] = lambda call=variant: Sample(*timed(call))
+                    turns[name] = functools.partial(sample, variant)
                 elif variant.afresh:
-                    turns[name] = lambda variant=variant: self.once(variant)
+                    turns[name] = functools.partial(self.once, variant)
                 else:
                     turns[name] = stack.enter_context(self._worker(variant)).turn
             yield turns
@@ -238,6 +239,10 @@ class Bench:
         self.result["versions"] = dict(sorted(self.result["versions"].items()))
         results.write(self.file, self.result)
         print(f"result: {self.file}", flush=True)
+
+
+def sample(call: Callable[[], Any]) -> Sample:
+    return Sample(*timed(call))
 
 
 def hardware(facts: Mapping[str, Any]) -> dict[str, Any]:
