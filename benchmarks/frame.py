@@ -88,7 +88,7 @@ class Worker:
 
 
 def run_command(command: Sequence[str | Path], cores: Sequence[int] = (), **environment: str) -> str:
-    """Runs a command to its end, on the given cores, and returns what it printed; times itself by `timed`."""
+    """Runs a command to its end, on the given cores, and returns what it printed."""
     done = subprocess.run(
         list(map(str, command)),
         text=True,
