@@ -22,7 +22,7 @@ class Claim(NamedTuple):
     first: str = ""  # beside this variant, where it is not the part's first one
 
 
-RECORDS = (("preparation", "Records, 128"), ("preparation", "Records, 512"))
+RECORDS = (("preparation.epyc", "Records, 128"), ("preparation.epyc", "Records, 512"))
 UPDATES = (("training_step.epyc", "base, length 128"), ("training_step.epyc", "base, length 512"))
 READING = (("input_pipeline", "128/20"), ("input_pipeline", "512/80"))
 FEATURES = (("squad_features", "For training"), ("squad_features", "For prediction"))
@@ -54,7 +54,7 @@ def ratio(claim: Claim, place: tuple[str, str]) -> str:
             column = next(number for number, name in enumerate(part["columns"]) if name.startswith("times"))
             times = {row[0]: row[column] for row in part["rows"]}
             found = times[claim.variant] / times.get(claim.first, 1.0)
-        return f"{found:.2f}" if found < 10 else f"{found:.3g}"
+        return f"{found:.2f}" if found < 10 else f"{found:.1f}"
     raise UserError(f"{file} has no part {title!r}; mend benchmarks/readme.py")
 
 

@@ -97,10 +97,9 @@ def section(result: Mapping[str, Any]) -> list[str]:
     options = " ".join(option(name, value) for name, value in result["configuration"].items() if value not in UNSET)
     command = [f"    python -m benchmarks {result['benchmark']} {options}", ""] if options else []
     versions = ", ".join(f"{name} {' and '.join(found)}" for name, found in result["versions"].items())
-    facts = (
-        f"{result['cores']} of {machine['num_cores']} cores with {', '.join(machine['features'])}; {versions}; commit "
-        f"{result['commit']}."
-    )
+    features = f" with {', '.join(machine['features'])}" if machine["features"] else ""
+    commit = result["commit"] or "not noted"
+    facts = f"{result['cores']} of {machine['num_cores']} cores{features}; {versions}; commit {commit}."
     if load:
         facts += f" Load {load['before']:.1f} before, {load['lowest']:.1f} to {load['highest']:.1f} during."
     if any("variants" in part for part in result["parts"]):
