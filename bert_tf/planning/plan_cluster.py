@@ -115,6 +115,7 @@ def as_dict(plan: RecipeTime, price: float | None) -> dict[str, Any]:
         **phases,
         "hours": plan.hours,
         "gpu_hours": plan.gpu_hours,
+        "gloo_hours": plan.gloo_hours,
         "cost": price and price * plan.gpu_hours,
         "hours_saved": plan.what_would_help(),
         "arguments": list(plan.typed),
@@ -145,7 +146,8 @@ def as_table(plan: RecipeTime, price: float | None) -> list[str]:
     return [
         *(f"{name:<34}" + "".join(f"{cell:>20}" for cell in cells) for name, cells in rows.items()),
         "",
-        f"in all {plan.hours:.2f} hours ({plan.hours / 24:.2f} days), {plan.gpu_hours:,.0f} GPU-hours{cost}",
+        f"in all {plan.hours:.2f} hours ({plan.hours / 24:.2f} days), {plan.gpu_hours:,.0f} GPU-hours{cost};",
+        f"where Horovod's ranks talk by Gloo and not by MPI, {plan.gloo_hours:.2f} hours more",
         "",
         "hours that would be saved by",
         *(f"{hours:8.2f}  {name}" for name, hours in plan.what_would_help().items()),

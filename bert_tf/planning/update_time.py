@@ -62,6 +62,15 @@ class Cluster:
         sent = 2 * (self.num_ranks - 1) / self.num_ranks * num_bytes
         return sent / (LINK_SHARE * slowest) + 2 * hops * math.ceil(num_bytes / BUCKET) * LATENCY_SECS
 
+    def gloo_secs(self, num_bytes: float) -> float:
+        """What an update takes longer where Horovod's ranks agree by Gloo and not by MPI.
+
+        They agree on each bucket, and once before the update, by messages that pass all ranks one after the other, twice
+        (gloo/allreduce.cc, gloo/allgatherv.cc), where MPI takes a tree.
+        """
+        rounds = math.ceil(num_bytes / BUCKET) + 1
+        return rounds * 2 * (self.num_ranks - 1) * LATENCY_SECS
+
 
 @dataclasses.dataclass(frozen=True)
 class UpdateTime:
