@@ -56,7 +56,7 @@ def print_all_reduce_secs() -> None:
 
     workers, best = connect(use_horovod=True), math.inf
     values = [tf.ones([MESSAGE_BYTES // 4])]
-    for _ in range(10):
+    for _ in range(15):
         workers.gather(np.zeros([1]))
         started = time.perf_counter()
         workers.mean(values)
@@ -76,7 +76,7 @@ def write_records(folder: Path, num_records: int) -> None:
         writer.write(InstanceArrays(ids, ones, 0 * ones, positions, labels, weights, np.zeros([num_records, 1], int)))
 
 
-def update_secs(folder: Path, work: Workload, accumulation: int, num_ranks: int) -> float:
+def update_secs(folder: Path, work: Workload, accumulation: int, num_ranks: int, num_updates: int) -> float:
     """The fastest update of a run: whatever else this machine does makes updates only slower."""
     run = folder / f"{num_ranks}_{accumulation}_{time.monotonic_ns()}"
     flags = {
@@ -85,7 +85,7 @@ def update_secs(folder: Path, work: Workload, accumulation: int, num_ranks: int)
         "model_dir": run,
         "train_batch_size": work.micro_batch_size,
         "num_accumulation_steps": accumulation,
-        "num_train_steps": 12,
+        "num_train_steps": num_updates,
         "warmup_steps": 1,
         "save_checkpoint_steps": 1000,
         "display_loss_steps": 1,
@@ -100,9 +100,10 @@ def update_secs(folder: Path, work: Workload, accumulation: int, num_ranks: int)
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--folder", type=Path, help="a new one for records and runs; removed at the end")
-    parser.add_argument("--bert_model", default="mini")
-    parser.add_argument("--micro_batch", type=int, default=8)
+    parser.add_argument("--bert_model", default="tiny")
+    parser.add_argument("--micro_batch", type=int, default=16)
     parser.add_argument("--accumulations", type=int, nargs="+", default=[1, 4, 16])
+    parser.add_argument("--num_updates", type=int, default=40, help="of a run")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument(ALL_REDUCE, action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -120,7 +121,7 @@ def main() -> None:
         (args.folder / "bert_config.json").write_text(work.bert_config.to_json())
         for _ in range(args.rounds):
             for ranks, steps in found:
-                secs = update_secs(args.folder, work, steps, ranks)
+                secs = update_secs(args.folder, work, steps, ranks, args.num_updates)
                 found[ranks, steps] = min(found[ranks, steps], secs)
                 print(f"{ranks} rank(s), {steps} micro-batches: {secs:.3f} s", file=sys.stderr, flush=True)
             text = start([__file__, ALL_REDUCE], 2)

@@ -65,7 +65,7 @@ class Cluster:
     def gloo_secs(self, num_bytes: float) -> float:
         """What an update takes longer where Horovod's ranks agree by Gloo and not by MPI.
 
-        They agree on each bucket, and once before the update, by messages that pass all ranks one after the other, twice
+        They agree on each bucket, and once before the update, by messages that pass all ranks one by one, twice
         (gloo/allreduce.cc, gloo/allgatherv.cc), where MPI takes a tree.
         """
         rounds = math.ceil(num_bytes / BUCKET) + 1
