@@ -31,7 +31,7 @@ from bert_tf.batches.packing import best_fit  # noqa: E402
 from bert_tf.batches.record_set import RecordSet  # noqa: E402
 from bert_tf.config import BertConfig  # noqa: E402
 from bert_tf.launch.rank import FAILED  # noqa: E402
-from bert_tf.memory.plan import Workload  # noqa: E402
+from bert_tf.memory.plan import FLOAT, Workload  # noqa: E402
 from bert_tf.planning.cards import find_card  # noqa: E402
 from bert_tf.planning.recipe_time import Choices, plan_recipe  # noqa: E402
 from bert_tf.planning.update_time import LATENCY_SECS, Cluster  # noqa: E402
@@ -110,7 +110,7 @@ def describe(num_ranks: Sequence[int], found: Sequence[Sequence[float]]) -> str:
     lines = [
         f"By `python benchmarks/control_work.py`: {facts['processor']}, {facts['num_cores']} cores, load "
         f"{os.getloadavg()[0]:.1f}; medians, ms. {SHARDS:,} shards of {RECORDS_OF_SHARD:,} records, {GLOBAL_BATCH:,} "
-        "sequences an update. The network is not in them.",
+        "sequences an update. What the network takes is not in them.",
         "",
         "| one rank of | when | " + " | ".join(f"{number:,}" for number in num_ranks) + " |",
         "|---" * (2 + len(num_ranks)) + "|",
@@ -118,24 +118,24 @@ def describe(num_ranks: Sequence[int], found: Sequence[Sequence[float]]) -> str:
     for part, (name, when) in enumerate(PARTS.items()):
         lines.append(f"| {name} | {when} | " + " | ".join(f"{1e3 * secs[part]:.3f}" for secs in found) + " |")
     ranks, secs = num_ranks[-1], found[-1]
-    each = secs[0] + secs[1] / 100
-    tree, ring = (1e3 * LATENCY_SECS * hops for hops in (math.ceil(math.log2(ranks)), ranks - 1))
+    ours = secs[0] + secs[1] / 100  # a checkpoint every 100 updates
+    tree = math.ceil(math.log2(ranks)) * LATENCY_SECS
     lines += ["", f"Planned updates of {ranks:,} GPUs, 8 a node, BERT-Large, fp16, 100 Gbit/s a GPU:", ""]
     lines += [
-        "| | phase | ms an update | control work | and the gather's messages: in a tree, in a ring |",
-        "|---" * 5 + "|",
+        "| | | an update, ms | control work | with the gather's messages, MPI | all of Gloo's messages |",
+        "|---" * 6 + "|",
     ]
     for gpu in ("v100-32", "a100-80", "h100"):
-        plan = plan_recipe(Cluster(find_card(gpu, "fp16"), ranks // 8, 8, 100e9), Choices())
-        for phase in plan.phases:
-            total = phase.update.total
-            shares = [each / total, *((each + messages / 1e3) / total for messages in (tree, ring))]
-            first, *others = (f"{share:.1%}" for share in shares)
-            lines.append(f"| {gpu} | {phase.phase.title} | {1e3 * total:.0f} | {first} | {', '.join(others)} |")
+        cluster = Cluster(find_card(gpu, "fp16"), ranks // 8, 8, 100e9)
+        for time_of in plan_recipe(cluster, Choices()).phases:
+            total, gloo = time_of.update.total, cluster.gloo_secs(FLOAT * time_of.work.num_parameters)
+            cells = (f"{1e3 * total:.0f}", f"{ours / total:.1%}", f"{(ours + tree) / total:.1%}", f"{gloo / total:.0%}")
+            lines.append(f"| {gpu} | {time_of.phase.title} | {' | '.join(cells)} |")
     lines += [
         "",
-        f"The exchange before an update is one message from rank to rank, of {1e6 * LATENCY_SECS:.0f} us (assumed), "
-        f"{math.ceil(math.log2(ranks))} times in a row in a tree (MPI) and {ranks - 1:,} times in Gloo's ring.",
+        f"A message takes {1e6 * LATENCY_SECS:.0f} us (assumed). By MPI what is gathered before an update passes "
+        f"{math.ceil(math.log2(ranks))} of them one after the other, by Gloo {ranks - 1:,}, and Horovod, which agrees "
+        "on each bucket of gradients, twice as many for each of these.",
     ]
     return "\n".join(lines)
 
