@@ -1,9 +1,9 @@
 """Where the time of an update goes on a cluster: computing, waiting, exchanging gradients, saving.
 
 As the code runs (`training.step`): gradients of all micro-batches are summed, then exchanged once, in flat buckets one
-after the other, while nothing is computed. Two constants are fitted, and two are assumed; all others
-are data sheets' or counted in compiled programs (`cards`). docs/clusters.md has what is predicted beside
-what was published.
+after the other, while nothing is computed. Three constants are fitted, and three are assumed; all others are data
+sheets', measured here, or counted in compiled programs (`cards`). docs/clusters.md has what is predicted beside what
+was published.
 """
 
 from __future__ import annotations
@@ -18,16 +18,15 @@ from bert_tf.planning.cards import Card
 # Fitted to NVIDIA's TF2 code on DGX-2, DGX-2H and DGX A100: what ranks wait for the slowest of them, as a share of
 # computing, and what the host needs for an update with other ranks, whatever its size.
 WAITING_SHARE, HOST_SECS = 0.05, 0.03
-# Fitted to the four times that NVIDIA published for whole trainings: a phase's start, compilation
-# and evaluation.
+# Fitted to the four times that NVIDIA published for whole trainings: a phase's start, compilation and evaluation.
 START_SECS = 450.0
 # Assumed, because the published rates hardly depend on them: what NCCL reaches of a link, and one message's way.
 LINK_SHARE, LATENCY_SECS = 0.8, 1e-5
 # Also assumed: how fast weights, m and v are copied to the host while the updates wait (PCIe 3, ordinary memory).
 SAVE_BYTES_PER_SEC = 5e9
-# Records that a rank's input thread reads and parses, length 128 and 512 (benchmarks/results/input_pipeline.md).
+# What an input thread reads and parses at length 128; longer records go faster (benchmarks/results/input_pipeline.md).
 INPUT_TOKENS_PER_SEC = 128 * 120_000
-# Of rank's own control work for each of the ranks (benchmarks/control_work.py).
+# A rank's own work for each of the others in an update (benchmarks/control_work.py).
 CONTROL_SECS_A_RANK = 1e-7
 
 
