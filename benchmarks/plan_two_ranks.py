@@ -1,10 +1,11 @@
-"""The planner for clusters beside real runs on this machine: from runs of one rank, and the speed of a message, to two.
+"""The planner for clusters beside two ranks that really run on this machine.
 
-Runs run_pretraining.py, alone and as two ranks of Horovod, each with one thread, at several accumulations in turns.
-From the single rank follow a micro-batch's time and what an update takes beside; from an all-reduce of one large
-tensor follows the speed of the link. The planner adds up what two ranks should take.
+A small model's updates, by the run's own step, alone and as two ranks of Horovod with Gloo, a thread each, at several
+accumulations in turns. From the single rank follow a micro-batch's time and what an update takes beside; from an
+all-reduce of one tensor follows the speed of the link. From these the planner adds up what two ranks should take.
+The fastest of many updates counts, because whatever else the machine does makes an update only slower.
 
-    python benchmarks/plan_two_ranks.py --folder results/plan_two_ranks
+    python benchmarks/plan_two_ranks.py
 """
 
 from __future__ import annotations
@@ -13,136 +14,96 @@ import argparse
 import json
 import math
 import os
-import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, Callable
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-import numpy as np  # noqa: E402
-
-from bert_tf.config import GOOGLE_VOCAB_SIZE, BertConfig  # noqa: E402
-from bert_tf.memory.plan import Workload  # noqa: E402
+from bert_tf.config import BertConfig  # noqa: E402
+from bert_tf.memory.plan import FLOAT, Workload  # noqa: E402
 from bert_tf.planning.cards import Card  # noqa: E402
 from bert_tf.planning.update_time import LINK_SHARE, Cluster, update_time  # noqa: E402
-from bert_tf.records.schema import InstanceArrays  # noqa: E402
-from bert_tf.records.writer import RecordWriter  # noqa: E402
 from bert_tf.run.run_folder import provenance  # noqa: E402
 
-MESSAGE_BYTES = 100_000_000
+WORK = Workload(BertConfig(30522, 64, 2, 1, 256), 64, 10, "off", 8)  # nothing is compiled, which would take longer
+ACCUMULATIONS = (1, 4, 8)
+MESSAGE_BYTES = 32_000_000
 ONE_THREAD = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
-ALL_REDUCE = "--all_reduce"
 
 
-def start(command: Sequence[str], num_ranks: int) -> str:
-    """What `num_ranks` processes print."""
-    launcher = ["horovodrun", "--gloo", "-np", str(num_ranks)] if num_ranks > 1 else []
-    environment = {**os.environ, **dict.fromkeys(ONE_THREAD, "1"), "TF_CPP_MIN_LOG_LEVEL": "3"}
+def start(num_ranks: int, rounds: int) -> dict[str, float]:
+    """What `measure` finds on that many ranks."""
+    environment = {**os.environ, **dict.fromkeys(ONE_THREAD, "1")}
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
-    return subprocess.run(
-        [*launcher, sys.executable, *command], env=environment, cwd=ROOT, check=True, text=True, stdout=subprocess.PIPE
-    ).stdout
+    launcher = ["horovodrun", "--gloo", "-np", str(num_ranks)] if num_ranks > 1 else []
+    command = [*launcher, sys.executable, __file__, "--measure", str(num_ranks), "--rounds", str(rounds)]
+    answer = subprocess.run(command, env=environment, check=True, text=True, stdout=subprocess.PIPE).stdout
+    return json.loads(answer[answer.index("{") : answer.rindex("}") + 1])
 
 
-def print_all_reduce_secs() -> None:
-    """Called on both ranks."""
+def measure(num_ranks: int, rounds: int) -> None:
+    """Called on each rank: prints the fastest update by its micro-batches, and the fastest all-reduce."""
+    import numpy as np
     import tensorflow as tf
+    from made_up import made_up_rows, make_state
 
+    from bert_tf.model.losses import PretrainingObjective
     from bert_tf.ranks.connect import connect
+    from bert_tf.training.step import StepSettings, TrainStep
 
-    workers, best = connect(use_horovod=True), math.inf
-    values = [tf.ones([MESSAGE_BYTES // 4])]
-    for _ in range(15):
-        workers.gather(np.zeros([1]))
-        started = time.perf_counter()
-        workers.mean(values)
-        best = min(best, time.perf_counter() - started)
+    workers = connect(use_horovod=num_ranks > 1)
+    step = TrainStep(make_state(WORK), PretrainingObjective(), workers, StepSettings(seed=1))
+    rows = {number: made_up_rows(WORK, number) for number in ACCUMULATIONS}
+    values, count = [tf.ones([MESSAGE_BYTES // FLOAT])], iter(range(1 << 30))
+
+    def update(number: int) -> Callable[[], Any]:
+        return lambda: float(step(rows[number], next(count)).gradient_norm)
+
+    works = {str(number): update(number) for number in ACCUMULATIONS}
+    works["message"] = lambda: workers.mean(values)
+    fastest = dict.fromkeys(works, math.inf)
+    for number in range(rounds + 1):
+        for name, work in works.items():
+            workers.gather(np.zeros([1]))
+            started = time.perf_counter()
+            work()
+            if number:  # the first compiles
+                fastest[name] = min(fastest[name], time.perf_counter() - started)
     if workers.is_chief:
-        print(f"secs {best}", flush=True)
-
-
-def write_records(folder: Path, num_records: int) -> None:
-    rng, ones = np.random.default_rng(0), np.ones([num_records, 128], np.int64)
-    positions = np.tile(np.arange(1, 21), (num_records, 1))
-    ids = rng.integers(5, GOOGLE_VOCAB_SIZE, [num_records, 128])
-    labels = np.take_along_axis(ids, positions, 1)
-    weights = np.ones([num_records, 20], np.float32)
-    folder.mkdir()
-    with RecordWriter(folder / "x_training_0.tfrecord") as writer:
-        writer.write(InstanceArrays(ids, ones, 0 * ones, positions, labels, weights, np.zeros([num_records, 1], int)))
-
-
-def update_secs(folder: Path, work: Workload, accumulation: int, num_ranks: int, num_updates: int) -> float:
-    """The fastest update of a run: whatever else this machine does makes updates only slower."""
-    run = folder / f"{num_ranks}_{accumulation}_{time.monotonic_ns()}"
-    flags = {
-        "bert_config_file": folder / "bert_config.json",
-        "input_files": folder / "records",
-        "model_dir": run,
-        "train_batch_size": work.micro_batch_size,
-        "num_accumulation_steps": accumulation,
-        "num_train_steps": num_updates,
-        "warmup_steps": 1,
-        "save_checkpoint_steps": 1000,
-        "display_loss_steps": 1,
-        "enable_xla": "true",
-        "use_horovod": str(num_ranks > 1).lower(),
-    }
-    start([str(ROOT / "run_pretraining.py"), *(f"--{name}={value}" for name, value in flags.items())], num_ranks)
-    lines = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
-    return min(line["update_secs"] for line in lines if line["event"] == "train" and line["update"] > 2)
+        print(json.dumps(fastest), flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--folder", type=Path, help="a new one for records and runs; removed at the end")
-    parser.add_argument("--bert_model", default="tiny")
-    parser.add_argument("--micro_batch", type=int, default=16)
-    parser.add_argument("--accumulations", type=int, nargs="+", default=[1, 4, 16])
-    parser.add_argument("--num_updates", type=int, default=40, help="of a run")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument(ALL_REDUCE, action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--rounds", type=int, default=300)
+    parser.add_argument("--measure", type=int, help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if args.all_reduce:
-        print_all_reduce_secs()
+    if args.measure:
+        measure(args.measure, args.rounds)
         return
-    args.folder.mkdir(parents=True)
-    work = Workload(
-        BertConfig.preset(args.bert_model, GOOGLE_VOCAB_SIZE), 128, 20, "blocks", args.micro_batch, num_ranks=2
-    )
-    found = {(ranks, steps): math.inf for ranks in (1, 2) for steps in args.accumulations}
-    message = math.inf
-    try:
-        write_records(args.folder / "records", 2048)
-        (args.folder / "bert_config.json").write_text(work.bert_config.to_json())
-        for _ in range(args.rounds):
-            for ranks, steps in found:
-                secs = update_secs(args.folder, work, steps, ranks, args.num_updates)
-                found[ranks, steps] = min(found[ranks, steps], secs)
-                print(f"{ranks} rank(s), {steps} micro-batches: {secs:.3f} s", file=sys.stderr, flush=True)
-            text = start([__file__, ALL_REDUCE], 2)
-            message = min(message, float(text.partition("secs ")[2].split()[0]))
-    finally:
-        shutil.rmtree(args.folder)
-    few, many = min(args.accumulations), max(args.accumulations)
-    each = (found[1, many] - found[1, few]) / (many - few)
-    beside = found[1, few] - few * each
+    one, two = start(1, args.rounds), start(2, args.rounds)
+    few, many = ACCUMULATIONS[0], ACCUMULATIONS[-1]
+    each = (one[str(many)] - one[str(few)]) / (many - few)
+    beside, message = one[str(few)] - few * each, two["message"]
     card = Card(1.0, 1.0, math.inf, math.inf, MESSAGE_BYTES / message / LINK_SHARE)
     facts = provenance()
     print(
-        f"{facts['processor']}, {facts['num_cores']} cores, load {os.getloadavg()[0]:.1f} at the end; fastest update "
-        f"of {args.rounds} runs each. {args.bert_model}, micro-batches of {args.micro_batch} x 128: {each:.3f} s each "
-        f"and {beside:.3f} s beside; an all-reduce of {MESSAGE_BYTES / 1e6:.0f} MB {message:.3f} s.\n\n"
-        "| micro-batches of a rank | one rank, s | two ranks planned, s | measured, s | error |\n|---|---|---|---|---|"
+        f"{facts['processor']}, {facts['num_cores']} cores, load {os.getloadavg()[0]:.1f} at the end; fastest of "
+        f"{args.rounds} updates, ms. {WORK.num_parameters / 1e6:.1f} million parameters, micro-batches of "
+        f"{WORK.micro_batch_size} x {WORK.max_seq_length}: {1e3 * each:.1f} each and {1e3 * beside:.1f} beside; an "
+        f"all-reduce of {MESSAGE_BYTES / 1e6:.0f} MB {1e3 * message:.1f}.\n\n"
+        "| micro-batches of a rank | one rank | two planned | two measured | error |\n|---|---|---|---|---|"
     )
-    for steps in args.accumulations:
-        plan = update_time(Cluster(card, 1, 2, math.inf), work, steps, rate=args.micro_batch / each)
-        planned, measured = beside + plan.compute + plan.waiting + plan.all_reduce, found[2, steps]
-        print(f"| {steps} | {found[1, steps]:.3f} | {planned:.3f} | {measured:.3f} | {planned / measured - 1:+.0%} |")
+    for number in ACCUMULATIONS:
+        plan = update_time(Cluster(card, 1, 2, math.inf), WORK, number, rate=WORK.micro_batch_size / each)
+        planned, measured = beside + plan.compute + plan.waiting + plan.all_reduce, two[str(number)]
+        cells = (one[str(number)], planned, measured)
+        shown = " | ".join(f"{1e3 * secs:.1f}" for secs in cells)
+        print(f"| {number} | {shown} | {planned / measured - 1:+.0%} |")
 
 
 if __name__ == "__main__":
