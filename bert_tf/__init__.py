@@ -17,6 +17,7 @@ The packages stand in the order in which the data flows; each imports only from 
     training     batches -> updates, until a phase is done
     tasks        questions and sentences -> rows; logits -> answers and scores
     launch       positional arguments -> a checked plan and running ranks
+    planning     a cluster's data sheet -> time, cost and split of the recipe there
     doctor       a machine and its neighbours -> what would keep a training from working
 
 `data/` prepares token files and records with base, text, records and parts of batches.

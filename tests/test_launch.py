@@ -786,6 +786,22 @@ time.sleep(600)
 """
 
 
+@pytest.mark.parametrize("code, is_failure", [(0, False), (STOPPED_EXIT_CODE, False), (3, True)])
+def test_a_rank_that_fails_leaves_a_mark(tmp_path, code, is_failure):
+    command = [sys.executable, "-m", "bert_tf.launch.rank", str(tmp_path), "1", "sh", "-c", f"exit {code}"]
+    assert subprocess.run(command, cwd=ROOT, timeout=60).returncode == code
+    assert (tmp_path / rank_wrapper.FAILED).exists() == is_failure
+
+
+def test_a_rank_ends_where_another_has_failed(tmp_path, monkeypatch):
+    monkeypatch.setattr(rank_wrapper, "WATCH_SECS", 0.01)
+    monkeypatch.setattr(rank_wrapper, "WAIT_AFTER_FAILURE_SECS", 0.01)
+    (tmp_path / rank_wrapper.FAILED).touch()
+    with subprocess.Popen(["sleep", "100"]) as child:
+        rank_wrapper._watch(child, tmp_path, rank_wrapper.ForwardedSignals(()))
+        assert child.wait() == -signal.SIGKILL
+
+
 def start_two_ranks(tmp_path, program):
     """A launcher with two ranks, in a process of its own."""
     file = tmp_path / "program.py"

@@ -32,6 +32,7 @@ PACKAGES = (
     "training",
     "tasks",
     "launch",
+    "planning",
     "doctor",
 )
 # Packages that may import TensorFlow, and single modules of the others that may.

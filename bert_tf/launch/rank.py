@@ -32,6 +32,9 @@ FORWARDED_SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 POLL_SECS = 0.2
 # Each rank asks the file system this often, which many ranks may share.
 WATCH_SECS = 1.0
+# A file in the log folder that says that some rank has failed. Looking at the exit codes of thousands of ranks every
+# second, on each of them, would keep a shared file system busy.
+FAILED = "failed"
 # "<process id> <host>" of the launcher, where its end does not end the ranks by itself.
 LAUNCHER_VARIABLE = "BERT_TF_LAUNCHER"
 # In the log folder: the numbers of the signals that the launcher has got.
@@ -99,6 +102,8 @@ def main(argv: Sequence[str]) -> int:
     if code - 128 in signals.received and code - 128 != signal.SIGINT:
         code = STOPPED_EXIT_CODE  # killed by the signal before it handled it, when there was nothing to save yet
     write_text(folder / f"rank_{rank}.exit", f"{code} {time.time()}")
+    if code not in (0, STOPPED_EXIT_CODE):
+        (folder / FAILED).touch()
     _wait_for_others(folder, num_ranks, code)
     rendezvous.arrival_file(folder, rank).unlink(missing_ok=True)
     return code
@@ -194,8 +199,7 @@ def _watch(child: subprocess.Popen, folder: Path, signals: ForwardedSignals) -> 
                 num_passed_on += 1
         if host == platform.node() and not _is_running(launcher):
             child.kill()
-        codes = (int(file.read_text().split()[0]) for file in folder.glob("rank_*.exit"))
-        if any(code not in (0, STOPPED_EXIT_CODE) for code in codes):
+        if (folder / FAILED).exists():
             with contextlib.suppress(subprocess.TimeoutExpired):
                 child.wait(WAIT_AFTER_FAILURE_SECS)
             child.kill()

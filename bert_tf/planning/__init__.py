@@ -1,0 +1,1 @@
+"""How long a cluster would take for the recipe, before anybody rents it."""

@@ -1,0 +1,112 @@
+"""How long a GPU takes for a micro-batch and for an update of the weights: a prediction, no measurement.
+
+The figures of programs are those that XLA's compiler gives for ours (benchmarks/gpu_program.py,
+benchmarks/results/gpu_program.md), as functions of the model's shape; a test holds this module to within 10 % of what
+the roofline says of every compiled program.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from bert_tf.base.errors import UserError
+from bert_tf.base.values import parse_number
+from bert_tf.memory.plan import GIB, Workload
+from bert_tf.run.flops import peak_tflops, pretraining_flops_per_sequence
+
+# Shares of a card's peaks: of matmuls on tensor cores and on ordinary cores, a mean of the compiled programs with the
+# loss in tiles that are not full, and of kernels that stream memory. Then seconds between two kernels.
+TENSOR_CORE_SHARE, CORE_SHARE, MEMORY_SHARE = 0.58, 0.75, 0.80
+LAUNCH_SECS = 4e-6
+# Launches of a micro-batch, and of LAMB for a layer.
+LAUNCHES, LAYER_LAUNCHES, LAMB_LAYER_LAUNCHES = 80, 94, 78
+# Bytes of LAMB for a parameter.
+LAMB_BYTES = 56
+
+
+class _OutsideMatmuls(NamedTuple):
+    """What else a layer costs for its forward and backward pass."""
+
+    row_bytes: float  # per element of B*S*H
+    score_bytes: float  # per element of B*N*S*S
+    row_flops: float = 1500.0  # float32 arithmetic per element of B*S*H
+
+
+_OUTSIDE_MATMULS = {2: _OutsideMatmuls(256, 14), 4: _OutsideMatmuls(394, 28)}  # by bytes of the compute type
+
+
+@dataclasses.dataclass(frozen=True)
+class Card:
+    """A GPU's data sheet, and how it is connected to the others of its machine."""
+
+    tflops: float  # dense peak of matmuls in the wanted precision
+    fp32_tflops: float
+    memory: float  # bytes
+    bandwidth: float  # of its memory, bytes/s
+    link: float  # to the other GPUs of its machine, bytes/s in one direction
+
+    def micro_batch_secs(self, work: Workload) -> float:
+        """Forward and backward pass of one micro-batch."""
+        config = work.bert_config
+        elements = work.micro_batch_size * work.max_seq_length * config.num_hidden_layers * config.hidden_size
+        scores = elements / config.head_size * work.max_seq_length
+        outside = _OUTSIDE_MATMULS[work.compute_bytes]
+        flops = work.micro_batch_size * pretraining_flops_per_sequence(
+            config, work.max_seq_length, work.max_predictions_per_seq
+        )
+        share = CORE_SHARE if work.precision == "fp32" else TENSOR_CORE_SHARE
+        return (
+            flops / (share * self.tflops * 1e12)
+            + (elements * outside.row_bytes + scores * outside.score_bytes) / (MEMORY_SHARE * self.bandwidth)
+            + elements * outside.row_flops / (self.fp32_tflops * 1e12)
+            + (LAUNCHES + LAYER_LAUNCHES * config.num_hidden_layers) * LAUNCH_SECS
+        )
+
+    def optimizer_secs(self, work: Workload) -> float:
+        """LAMB with the clip, once an update."""
+        launches = LAMB_LAYER_LAUNCHES * work.bert_config.num_hidden_layers
+        return LAMB_BYTES * work.num_parameters / (MEMORY_SHARE * self.bandwidth) + launches * LAUNCH_SECS
+
+
+class _Known(NamedTuple):
+    driver_name: str  # for `peak_tflops`
+    memory_gib: float
+    bandwidth: float
+    link: float  # NVLink, half of what data sheets say, which count both directions
+
+
+# From NVIDIA's data sheets.
+KNOWN: Mapping[str, _Known] = {
+    "v100-16": _Known("Tesla V100-SXM2-16GB", 16, 900e9, 150e9),
+    "v100-32": _Known("Tesla V100-SXM2-32GB", 32, 900e9, 150e9),
+    "a100-40": _Known("NVIDIA A100-SXM4-40GB", 40, 1555e9, 300e9),
+    "a100-80": _Known("NVIDIA A100-SXM4-80GB", 80, 2039e9, 300e9),
+    "h100": _Known("NVIDIA H100 80GB HBM3", 80, 3352e9, 450e9),
+    "h200": _Known("NVIDIA H200", 141, 4800e9, 450e9),
+}
+_FIELDS = "TFLOPS,FP32_TFLOPS,MEMORY_GIB,MEMORY_GB_PER_SEC,LINK_GB_PER_SEC"
+
+
+def find_card(text: str, precision: str) -> Card:
+    """A card by its name in `KNOWN`, or from the five numbers of its data sheet.
+
+    Raises:
+      UserError: it is neither, or has no such precision.
+    """
+    if known := KNOWN.get(text.lower()):
+        peak, fp32 = (peak_tflops(known.driver_name, kind) for kind in (precision, "fp32"))
+        if peak is None or fp32 is None:
+            raise UserError(f"--precision={precision}: {text} has no such arithmetic; choose fp16 or fp32")
+        return Card(peak, fp32, known.memory_gib * GIB, known.bandwidth, known.link)
+    try:
+        tflops, fp32, memory, bandwidth, link = (parse_number(part) for part in text.split(","))
+        if min(tflops, fp32, memory, bandwidth, link) <= 0:
+            raise ValueError
+    except ValueError:
+        raise UserError(
+            f"--gpu={text}: must be one of {', '.join(KNOWN)}, or five positive numbers of the data sheet: {_FIELDS} "
+            "(65,8.1,16,320,12 is a T4 in fp16)"
+        ) from None
+    return Card(tflops, fp32, memory * GIB, bandwidth * 1e9, link * 1e9)

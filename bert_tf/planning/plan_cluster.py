@@ -1,0 +1,170 @@
+"""``python -m bert_tf.planning.plan_cluster``: time, cost and best split of the recipe on a cluster of GPUs.
+
+A prediction: what it is made of, and how far it is from what was published, is in docs/clusters.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any, Callable
+
+from bert_tf.base.command_line import CommandParser
+from bert_tf.base.errors import UserError, exit_on_user_error
+from bert_tf.base.values import parse_number, parse_whole
+from bert_tf.config import MAX_GLOBAL_BATCH, MAX_RANKS, PRECISIONS, PRESETS
+from bert_tf.planning.cards import KNOWN, find_card
+from bert_tf.planning.recipe_time import Choices, RecipeTime, plan_recipe
+from bert_tf.planning.update_time import Cluster
+from bert_tf.run.flops import pretraining_flops_per_sequence
+
+_PARTS = {
+    "compute": "computing",
+    "waiting": "waiting for the slowest",
+    "all_reduce": "all-reduce",
+    "optimizer": "LAMB",
+    "host": "host",
+    "input": "input",
+    "checkpoints": "checkpoints",
+}
+
+
+def _positive(parse: Callable[[str], Any], most: int) -> Callable[[str], Any]:
+    def check(text: str) -> Any:
+        with contextlib.suppress(ValueError):
+            if 0 < (value := parse(text)) <= most:
+                return value
+        kind = "whole number" if parse is parse_whole else "number"
+        raise argparse.ArgumentTypeError(f"{text!r} must be a {kind} above 0, at most {most:,}")
+
+    return check
+
+
+def _pair(parse: Callable[[str], Any]) -> Callable[[str], list[Any]]:
+    """PHASE1,PHASE2; `auto` is None."""
+
+    def check(text: str) -> list[Any]:
+        if text.count(",") != 1:
+            raise argparse.ArgumentTypeError(f"{text!r} must have a value for each phase, such as auto,8")
+        return [None if part == "auto" else parse(part) for part in text.split(",")]
+
+    return check
+
+
+def _parser() -> CommandParser:
+    parser = CommandParser("plan_cluster", description=__doc__, allow_abbrev=False)
+    parser.add_argument("--gpu", required=True, help=f"{', '.join(KNOWN)}, or five numbers of a data sheet")
+    parser.add_argument("--nodes", type=_positive(parse_whole, MAX_RANKS), default=1)
+    parser.add_argument("--gpus_per_node", type=_positive(parse_whole, MAX_RANKS), default=8)
+    parser.add_argument(
+        "--network_gbit",
+        type=_positive(parse_number, 100_000),
+        default=100.0,
+        help="of a node, all its cards; %(default)s",
+    )
+    parser.add_argument("--precision", choices=PRECISIONS, default="fp16")
+    parser.add_argument("--model", choices=list(PRESETS), default="large")
+    size, rate = _positive(parse_whole, MAX_GLOBAL_BATCH), _positive(parse_number, 1_000_000)
+    auto = (None, None)
+    parser.add_argument("--micro_batch", type=_pair(size), default=auto, metavar="N1,N2", help="default: what fits")
+    parser.add_argument("--global_batch", type=_pair(size), default=auto, metavar="N1,N2", help="default: the recipe's")
+    parser.add_argument(
+        "--measured_seqs_per_sec", type=_pair(rate), default=auto, metavar="R1,R2", help="of one GPU, if measured"
+    )
+    parser.add_argument("--price_per_gpu_hour", type=_positive(parse_number, 1_000_000))
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of the table")
+    return parser
+
+
+@exit_on_user_error
+def main(argv: Sequence[str]) -> None:
+    options = _parser().parse_args(argv[1:])
+    cluster = Cluster(
+        find_card(options.gpu, options.precision), options.nodes, options.gpus_per_node, options.network_gbit / 8 * 1e9
+    )
+    if cluster.num_ranks > MAX_RANKS:
+        raise UserError(f"--nodes x --gpus_per_node = {cluster.num_ranks}: at most {MAX_RANKS} ranks are possible")
+    choices = Choices(
+        options.model, options.precision, options.micro_batch, options.global_batch, options.measured_seqs_per_sec
+    )
+    plan = plan_recipe(cluster, choices)
+    if options.json:
+        print(json.dumps(as_dict(plan, options.price_per_gpu_hour), indent=2))
+    else:
+        print("\n".join(as_table(plan, options.price_per_gpu_hour)))
+
+
+def as_dict(plan: RecipeTime, price: float | None) -> dict[str, Any]:
+    phases = {
+        time.phase.name: {
+            "micro_batch": time.work.micro_batch_size,
+            "accumulation": time.phase.num_accumulation_steps,
+            "global_batch": time.phase.global_batch_size,
+            "updates": time.phase.num_updates,
+            "update_secs": dataclasses.asdict(time.update),
+            "sequences_per_sec": time.sequences_per_sec,
+            "hours": time.hours,
+        }
+        for time in plan.phases
+    }
+    return {
+        **phases,
+        "hours": plan.hours,
+        "gpu_hours": plan.gpu_hours,
+        "gloo_hours": plan.gloo_hours,
+        "cost": price and price * plan.gpu_hours,
+        "hours_saved": plan.what_would_help(),
+        "arguments": list(plan.typed),
+    }
+
+
+def as_table(plan: RecipeTime, price: float | None) -> list[str]:
+    """The lines that are printed."""
+    cluster, phases = plan.cluster, plan.phases
+    rows: dict[str, list[str]] = {
+        "phase": ["1", "2"],
+        "sequence length": [str(time.phase.max_seq_length) for time in phases],
+        "micro-batch x accumulation x GPUs": [
+            f"{time.work.micro_batch_size} x {time.phase.num_accumulation_steps} x {cluster.num_ranks}"
+            for time in phases
+        ],
+        "sequences in an update": [f"{time.phase.global_batch_size:,}" for time in phases],
+        "updates": [f"{time.phase.num_updates:,}" for time in phases],
+        "seconds of an update": [f"{time.update.total:.3f}" for time in phases],
+    }
+    for part, name in _PARTS.items():
+        values = [getattr(time.update, part) for time in phases]
+        rows[f"  {name}"] = [f"{value:.3f} ({value / time.update.total:4.0%})" for value, time in zip(values, phases)]
+    rows["sequences/s"] = [f"{time.sequences_per_sec:,.0f}" for time in phases]
+    rows["share of the cards' peak"] = [f"{_mfu(plan, number):.0%}" for number in range(len(phases))]
+    rows["hours"] = [f"{time.hours:.2f}" for time in phases]
+    cost = f", {price * plan.gpu_hours:,.0f} at {price:g} a GPU-hour" if price else ""
+    return [
+        *(f"{name:<34}" + "".join(f"{cell:>20}" for cell in cells) for name, cells in rows.items()),
+        "",
+        f"in all {plan.hours:.2f} hours ({plan.hours / 24:.2f} days), {plan.gpu_hours:,.0f} GPU-hours{cost};",
+        f"where Horovod's ranks talk by Gloo and not by MPI, {plan.gloo_hours:.2f} hours more",
+        "",
+        "hours that would be saved by",
+        *(f"{hours:8.2f}  {name}" for name, hours in plan.what_would_help().items()),
+        "",
+        "bash scripts/run_pretraining_lamb.sh " + " ".join(plan.typed),
+        "",
+        "A prediction: docs/clusters.md says how far it is from what was published.",
+    ]
+
+
+def _mfu(plan: RecipeTime, number: int) -> float:
+    time = plan.phases[number]
+    flops = pretraining_flops_per_sequence(
+        time.work.bert_config, time.phase.max_seq_length, time.phase.max_predictions_per_seq
+    )
+    return time.sequences_per_sec * flops / (plan.cluster.num_ranks * plan.cluster.card.tflops * 1e12)
+
+
+if __name__ == "__main__":
+    main(sys.argv)

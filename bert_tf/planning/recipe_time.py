@@ -1,0 +1,161 @@
+"""The two-phase recipe on a cluster: micro-batches, accumulation, and how long it takes."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+from bert_tf.base.errors import UserError
+from bert_tf.config import GOOGLE_VOCAB_SIZE, BertConfig
+from bert_tf.launch import lamb
+from bert_tf.launch.pretraining import Phase
+from bert_tf.memory.plan import FLOAT, GIB, Workload, fits, largest_micro_batch
+from bert_tf.planning.update_time import START_SECS, Cluster, UpdateTime, update_time
+
+# Instances of 512 that share a row of Wikipedia with --packing (benchmarks/results/packing.md).
+PACKED_INSTANCES = 1.25
+
+
+@dataclasses.dataclass(frozen=True)
+class Choices:
+    """What a user may choose; a pair has an entry for each phase."""
+
+    bert_model: str = "large"
+    precision: str = "fp16"
+    micro_batches: Sequence[int | None] = (None, None)  # None: the largest that fits
+    global_batches: Sequence[int | None] = (None, None)  # None: the recipe's
+    rates: Sequence[float | None] = (None, None)  # measured sequences/s of one GPU; None: predicted
+
+
+@dataclasses.dataclass(frozen=True)
+class PhaseTime:
+    """A phase as the launcher runs it."""
+
+    phase: Phase
+    work: Workload
+    update: UpdateTime
+
+    @property
+    def hours(self) -> float:
+        return (self.phase.num_updates * self.update.total + START_SECS) / 3600
+
+    @property
+    def sequences_per_sec(self) -> float:
+        return self.phase.global_batch_size / self.update.total
+
+
+@dataclasses.dataclass(frozen=True)
+class RecipeTime:
+    """Both phases, and the launcher's fifteen arguments."""
+
+    cluster: Cluster
+    choices: Choices
+    typed: Sequence[str]
+    phases: Sequence[PhaseTime]
+
+    @property
+    def hours(self) -> float:
+        return sum(phase.hours for phase in self.phases)
+
+    @property
+    def gpu_hours(self) -> float:
+        return self.hours * self.cluster.num_ranks
+
+    @property
+    def gloo_hours(self) -> float:
+        """What it takes longer where Horovod was built without MPI."""
+        return sum(
+            time.phase.num_updates * self.cluster.gloo_secs(FLOAT * time.work.num_parameters) / 3600
+            for time in self.phases
+        )
+
+    def what_would_help(self) -> dict[str, float]:
+        """Hours that each of these saves."""
+        faster = dataclasses.replace(self.cluster, network=10 * self.cluster.network)
+        updates = [phase.phase.num_updates for phase in self.phases]
+        half = plan_recipe(self.cluster, self.choices, gradient_bytes=FLOAT / 2)
+        compute = [phase.update.compute + phase.update.waiting for phase in self.phases]
+        # The work of half of the updates that is not done for each of their sequences.
+        rest = sum(count / 2 * (time.update.total - spent) for count, time, spent in zip(updates, self.phases, compute))
+        steps = self.phases[1].phase.num_accumulation_steps
+        packed = math.ceil(steps / PACKED_INSTANCES)  # whole micro-batches are saved
+        helps = {
+            "twice the accumulation, half as many updates (another recipe: try its rate)": rest / 3600,
+            "run_pretraining.py --allreduce_compression=fp16": self.hours - half.hours,
+            "PACKING=1 in phase 2, with Wikipedia": updates[1] * compute[1] * (1 - packed / steps) / 3600,
+        }
+        if self.cluster.num_nodes > 1:
+            helps["a network ten times as fast"] = self.hours - plan_recipe(faster, self.choices).hours
+        return helps
+
+
+def plan_recipe(cluster: Cluster, choices: Choices, gradient_bytes: float = FLOAT) -> RecipeTime:
+    """How `cluster` would run the recipe: its learning rates, warm-up and number of sequences at any global batch.
+
+    Raises:
+      UserError: the ranks cannot share a global batch, a micro-batch does not divide it, or does not fit the memory.
+    """
+    default = lamb.parse([])
+    steps, original = default["train_steps"], lamb.make_phases(default)
+    ranks, typed = cluster.num_ranks, {argument.name: argument.default for argument in lamb.ARGUMENTS}
+    works, batches = [], [given or phase.global_batch_size for given, phase in zip(choices.global_batches, original)]
+    if any(batch % ranks for batch in batches):
+        near = ",".join(str(max(1, round(batch / ranks)) * ranks) for batch in batches)
+        raise UserError(
+            f"{ranks} GPUs cannot share {' and '.join(map(str, batches))} sequences, the global batches of the phases, "
+            f"evenly: each must be a multiple of {ranks}; --global_batch={near} is"
+        )
+    scale = original[0].global_batch_size / batches[0]
+    for number, (phase, batch) in enumerate(zip(original, batches), 1):
+        work = Workload(
+            BertConfig.preset(choices.bert_model, GOOGLE_VOCAB_SIZE),
+            phase.max_seq_length,
+            phase.max_predictions_per_seq,
+            "step",
+            precision=choices.precision,
+            num_ranks=ranks,
+        )
+        work = _split(work, cluster.card.memory, batch // ranks, choices.micro_batches[number - 1])
+        works.append(work)
+        typed[f"train_batch_size_phase{number}"] = str(work.micro_batch_size)
+        typed[f"learning_rate_phase{number}"] = f"{phase.learning_rate * phase.num_ranks / ranks:.4g}"
+        typed[f"warmup_steps_phase{number}"] = str(round(phase.warmup_steps * phase.global_batch_size / batch))
+        accumulation = ("num_accumulation_phase1", "num_accumulation_steps_phase2")[number - 1]
+        typed[accumulation] = str(batch // ranks // work.micro_batch_size)
+    typed.update(precision=choices.precision, num_gpus=str(ranks), bert_model=choices.bert_model)
+    typed["train_steps"] = str(int(steps * scale))
+    values = lamb.parse(list(typed.values()))
+    times = [
+        PhaseTime(
+            phase,
+            work,
+            update_time(
+                cluster,
+                work,
+                phase.num_accumulation_steps,
+                save_checkpoint_steps=values["save_checkpoint_steps"],
+                rate=rate,
+                gradient_bytes=gradient_bytes,
+            ),
+        )
+        for phase, work, rate in zip(lamb.make_phases(values), works, choices.rates)
+    ]
+    return RecipeTime(cluster, choices, list(typed.values()), times)
+
+
+def _split(work: Workload, memory: float, num_rows: int, wanted: int | None) -> Workload:
+    """The work with the micro-batch that is wanted, or the largest that fits and divides a rank's sequences."""
+    size = wanted or largest_micro_batch(work, memory, num_rows)
+    length = work.max_seq_length
+    if num_rows % size:
+        raise UserError(
+            f"--micro_batch: {size} at length {length} does not divide the {num_rows} sequences of a GPU in an update"
+        )
+    work = dataclasses.replace(work, micro_batch_size=size)
+    if not fits(work, memory):
+        raise UserError(
+            f"a micro-batch of {size} at length {length} needs more than {memory / GIB:g} GiB with this model; take a "
+            "smaller micro-batch or model, another precision, or a larger card"
+        )
+    return work

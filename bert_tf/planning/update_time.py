@@ -1,0 +1,117 @@
+"""Where the time of an update goes on a cluster: computing, waiting, exchanging gradients, saving.
+
+As the code runs (`training.step`): gradients of all micro-batches are summed, then exchanged once, in flat buckets one
+after the other, while nothing is computed. Three constants are fitted, and three are assumed; all others are data
+sheets', measured here, or counted in compiled programs (`cards`). docs/clusters.md has what is predicted beside what
+was published.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from bert_tf.base.errors import UserError
+from bert_tf.memory.plan import BUCKET, FLOAT, Workload
+from bert_tf.planning.cards import Card
+
+# Fitted to NVIDIA's TF2 code on DGX-2, DGX-2H and DGX A100: what ranks wait for the slowest of them, as a share of
+# computing, and what the host needs for an update with other ranks, whatever its size.
+WAITING_SHARE, HOST_SECS = 0.05, 0.03
+# Fitted to the four times that NVIDIA published for whole trainings: a phase's start, compilation and evaluation.
+START_SECS = 450.0
+# Assumed, because the published rates hardly depend on them: what NCCL reaches of a link, and one message's way.
+LINK_SHARE, LATENCY_SECS = 0.8, 1e-5
+# Also assumed: how fast weights, m and v are copied to the host while the updates wait (PCIe 3, ordinary memory).
+SAVE_BYTES_PER_SEC = 5e9
+# What an input thread reads and parses at length 128; longer records go faster (benchmarks/results/input_pipeline.md).
+INPUT_TOKENS_PER_SEC = 128 * 120_000
+# A rank's own work for each of the others in an update (benchmarks/control_work.py).
+CONTROL_SECS_A_RANK = 1e-7
+
+
+@dataclasses.dataclass(frozen=True)
+class Cluster:
+    """Machines with GPUs, a rank each."""
+
+    card: Card
+    num_nodes: int
+    gpus_per_node: int
+    network: float  # of a node, bytes/s in one direction
+
+    def __post_init__(self) -> None:
+        for name in ("num_nodes", "gpus_per_node", "network"):
+            if not getattr(self, name) > 0:
+                raise UserError(f"{name}={getattr(self, name):g}: a cluster needs more than that")
+
+    @property
+    def num_ranks(self) -> int:
+        return self.num_nodes * self.gpus_per_node
+
+    def all_reduce_secs(self, num_bytes: float) -> float:
+        """Of a ring over all ranks, which enters and leaves each node once.
+
+        Each link carries 2 (n-1)/n times the bytes, the slowest one at `LINK_SHARE`. Messages are on their way
+        through a node's GPUs one by one, and from node to node in a tree, there and back in each bucket.
+        """
+        if self.num_ranks == 1:
+            return 0.0
+        slowest = min(self.card.link, self.network) if self.num_nodes > 1 else self.card.link
+        hops = self.gpus_per_node - 1 + math.ceil(math.log2(self.num_nodes))
+        sent = 2 * (self.num_ranks - 1) / self.num_ranks * num_bytes
+        return sent / (LINK_SHARE * slowest) + 2 * hops * math.ceil(num_bytes / BUCKET) * LATENCY_SECS
+
+    def gloo_secs(self, num_bytes: float) -> float:
+        """What an update takes longer where Horovod's ranks agree by Gloo and not by MPI.
+
+        They agree on each bucket, and once before the update, by messages that pass all ranks one by one, twice
+        (gloo/allreduce.cc, gloo/allgatherv.cc), where MPI takes a tree.
+        """
+        rounds = math.ceil(num_bytes / BUCKET) + 1
+        return rounds * 2 * (self.num_ranks - 1) * LATENCY_SECS
+
+
+@dataclasses.dataclass(frozen=True)
+class UpdateTime:
+    """Seconds of an update, by what they are spent on."""
+
+    compute: float
+    waiting: float  # for the slowest rank
+    all_reduce: float
+    optimizer: float
+    host: float  # fixed work of an update, and the ranks' agreement before it
+    input: float  # what reading takes longer than computing
+    checkpoints: float  # an update's share of the copies to the host
+
+    @property
+    def total(self) -> float:
+        return sum(dataclasses.astuple(self))
+
+
+def update_time(
+    cluster: Cluster,
+    work: Workload,
+    num_accumulation_steps: int,
+    *,
+    save_checkpoint_steps: int = 100,
+    rate: float | None = None,
+    gradient_bytes: float = FLOAT,
+) -> UpdateTime:
+    """One update of `num_accumulation_steps` micro-batches on every rank.
+
+    Args:
+      rate: measured sequences/s of one GPU; None: predicted.
+      gradient_bytes: of a number on its way between the ranks; 2 with --allreduce_compression=fp16.
+    """
+    rows = work.micro_batch_size * num_accumulation_steps
+    compute = rows / rate if rate else num_accumulation_steps * cluster.card.micro_batch_secs(work)
+    shared = cluster.num_ranks > 1
+    return UpdateTime(
+        compute,
+        compute * WAITING_SHARE * shared,
+        cluster.all_reduce_secs(gradient_bytes * work.num_parameters),
+        cluster.card.optimizer_secs(work),
+        (HOST_SECS + cluster.num_ranks * CONTROL_SECS_A_RANK) * shared,
+        max(0.0, rows * work.max_seq_length / INPUT_TOKENS_PER_SEC - compute),
+        3 * FLOAT * work.num_parameters / SAVE_BYTES_PER_SEC / save_checkpoint_steps,
+    )
