@@ -4,7 +4,7 @@ Each part is the run's own code with the input that it would have on one of so m
 all, the log folder with a file of each, the order of the whole data set. What cannot be simulated is the network;
 for it the messages that follow each other are counted.
 
-    python benchmarks/control_work.py --folder results/control_work
+    python -m benchmarks control_work --folder results/control_work
 """
 
 from __future__ import annotations
@@ -14,32 +14,29 @@ import math
 import os
 import shutil
 import statistics
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Callable
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+import numpy as np
 
-import numpy as np  # noqa: E402
-from made_up import made_up_rows, make_step  # noqa: E402
+from benchmarks.made_up import made_up_rows, make_step
+from bert_tf.batches.data_order import GlobalOrder
+from bert_tf.batches.packing import best_fit
+from bert_tf.batches.record_set import RecordSet
+from bert_tf.config import BertConfig
+from bert_tf.launch.rank import FAILED
+from bert_tf.memory.plan import FLOAT, Workload
+from bert_tf.planning.cards import find_card
+from bert_tf.planning.recipe_time import Choices, plan_recipe
+from bert_tf.planning.update_time import LATENCY_SECS, Cluster
+from bert_tf.ranks import rendezvous
+from bert_tf.records.schema import InstanceArrays
+from bert_tf.records.writer import RecordWriter
+from bert_tf.run.run_folder import provenance
 
-from bert_tf.batches.data_order import GlobalOrder  # noqa: E402
-from bert_tf.batches.packing import best_fit  # noqa: E402
-from bert_tf.batches.record_set import RecordSet  # noqa: E402
-from bert_tf.config import BertConfig  # noqa: E402
-from bert_tf.launch.rank import FAILED  # noqa: E402
-from bert_tf.memory.plan import FLOAT, Workload  # noqa: E402
-from bert_tf.planning.cards import find_card  # noqa: E402
-from bert_tf.planning.recipe_time import Choices, plan_recipe  # noqa: E402
-from bert_tf.planning.update_time import LATENCY_SECS, Cluster  # noqa: E402
-from bert_tf.ranks import rendezvous  # noqa: E402
-from bert_tf.records.schema import InstanceArrays  # noqa: E402
-from bert_tf.records.writer import RecordWriter  # noqa: E402
-from bert_tf.run.run_folder import provenance  # noqa: E402
-
+NEEDS = "2 GB of disk in --folder"
 SHARDS, RECORDS_OF_SHARD, GLOBAL_BATCH = 1472, 49_000, 65_536  # of Wikipedia, as the recipe has them
 PARTS = {
     "agreeing on an update: comparing and adding what was gathered": "each update",
@@ -108,7 +105,7 @@ def measure(num_ranks: int, folder: Path, rounds: int) -> list[float]:
 def describe(num_ranks: Sequence[int], found: Sequence[Sequence[float]]) -> str:
     facts = provenance()
     lines = [
-        f"By `python benchmarks/control_work.py`: {facts['processor']}, {facts['num_cores']} cores, load "
+        f"By `python -m benchmarks control_work`: {facts['processor']}, {facts['num_cores']} cores, load "
         f"{os.getloadavg()[0]:.1f}; medians, ms. {SHARDS:,} shards of {RECORDS_OF_SHARD:,} records, {GLOBAL_BATCH:,} "
         "sequences an update. What the network takes is not in them.",
         "",

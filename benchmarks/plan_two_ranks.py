@@ -5,7 +5,7 @@ ranks of Horovod with Gloo. From the former follow a micro-batch's time and what
 all-reduce of one tensor follows the speed of the link. From these the planner adds up what two ranks should take.
 The fastest of many updates counts, because whatever else the machine does makes an update only slower.
 
-    python benchmarks/plan_two_ranks.py
+    python -m benchmarks plan_two_ranks
 """
 
 from __future__ import annotations
@@ -21,15 +21,13 @@ import time
 from pathlib import Path
 from typing import Any, Callable
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from bert_tf.config import BertConfig
+from bert_tf.memory.plan import FLOAT, Workload
+from bert_tf.planning.cards import Card
+from bert_tf.planning.update_time import LINK_SHARE, Cluster, update_time
+from bert_tf.run.run_folder import provenance
 
-from bert_tf.config import BertConfig  # noqa: E402
-from bert_tf.memory.plan import FLOAT, Workload  # noqa: E402
-from bert_tf.planning.cards import Card  # noqa: E402
-from bert_tf.planning.update_time import LINK_SHARE, Cluster, update_time  # noqa: E402
-from bert_tf.run.run_folder import provenance  # noqa: E402
-
+NEEDS = "Horovod, and a machine that does nothing else"
 WORK = Workload(BertConfig(30522, 64, 2, 1, 256), 64, 10, "off", 8)  # nothing is compiled, which would take longer
 ACCUMULATIONS = (1, 4)
 MESSAGE_BYTES = 32_000_000
@@ -40,7 +38,8 @@ def start(rounds: int) -> dict[str, float]:
     """What `measure` finds."""
     environment = {**os.environ, **dict.fromkeys(ONE_THREAD, "1")}
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
-    command = ["horovodrun", "--gloo", "-np", "2", sys.executable, __file__, "--measure", "--rounds", str(rounds)]
+    this_program = [sys.executable, "-m", "benchmarks", "plan_two_ranks", "--measure", "--rounds", str(rounds)]
+    command = ["horovodrun", "--gloo", "-np", "2", *this_program]
     answer = subprocess.run(command, env=environment, check=True, text=True, stdout=subprocess.PIPE).stdout
     return json.loads(answer[answer.index("{") : answer.rindex("}") + 1])
 
@@ -49,8 +48,8 @@ def measure(rounds: int) -> None:
     """Called on each rank: prints the fastest update by its micro-batches, and the fastest all-reduce."""
     import numpy as np
     import tensorflow as tf
-    from made_up import made_up_rows, make_state
 
+    from benchmarks.made_up import made_up_rows, make_state
     from bert_tf.model.losses import PretrainingObjective
     from bert_tf.ranks.connect import connect
     from bert_tf.ranks.workers import Workers

@@ -15,16 +15,17 @@ from bert_tf.base.errors import UserError
 from bert_tf.memory.plan import BUCKET, FLOAT, Workload
 from bert_tf.planning.cards import Card
 
-# Fitted to NVIDIA's TF2 code on DGX-2, DGX-2H and DGX A100: what ranks wait for the slowest of them, as a share of
+# Fitted by trial, to the published rates and times of docs/clusters.md, which are compared with them afterwards.
+# To NVIDIA's TF2 code on DGX-2, DGX-2H and DGX A100: what ranks wait for the slowest of them, as a share of
 # computing, and what the host needs for an update with other ranks, whatever its size.
 WAITING_SHARE, HOST_SECS = 0.05, 0.03
-# Fitted to the four times that NVIDIA published for whole trainings: a phase's start, compilation and evaluation.
+# To the times that NVIDIA published for whole trainings: a phase's start, compilation and evaluation.
 START_SECS = 450.0
 # Assumed, because the published rates hardly depend on them: what NCCL reaches of a link, and one message's way.
 LINK_SHARE, LATENCY_SECS = 0.8, 1e-5
 # Also assumed: how fast weights, m and v are copied to the host while the updates wait (PCIe 3, ordinary memory).
 SAVE_BYTES_PER_SEC = 5e9
-# What an input thread reads and parses at length 128; longer records go faster (benchmarks/results/input_pipeline.md).
+# What an input thread reads and parses at length 128; longer records go faster (benchmarks/results).
 INPUT_TOKENS_PER_SEC = 128 * 120_000
 # A rank's own work for each of the others in an update (benchmarks/control_work.py).
 CONTROL_SECS_A_RANK = 1e-7
