@@ -38,7 +38,7 @@ def test_every_benchmark_is_listed(capsys):
 
 
 def test_an_unknown_one_is_refused():
-    with pytest.raises(UserError, match="there is no benchmark 'nothing'; there are finetuning, "):
+    with pytest.raises(UserError, match="there is no benchmark 'nothing'; there are control_work, "):
         program.main.__wrapped__(["benchmarks", "nothing"])
 
 
