@@ -1,0 +1,86 @@
+"""Draws the plots of docs/RESULTS.md from the committed figures: ``python docs/results.py`` (needs matplotlib)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+DOCS = Path(__file__).resolve().parent
+sys.path[:0] = [str(DOCS.parent), str(DOCS)]
+from clusters import LENGTHS, RATES, rate_errors  # noqa: E402
+
+from bert_tf.base.errors import UserError, exit_on_user_error  # noqa: E402
+
+GOLDEN = DOCS.parent / "tests" / "golden" / "convergence.json"
+IMAGES = DOCS / "images"
+# Seen on white and on black; no background.
+GREY, BLUE, ORANGE = "#7d8590", "#2f81f7", "#d9692a"
+
+
+def sources() -> dict[str, str]:
+    """The pictures, and a digest of the figures that each is drawn from, which it carries."""
+    figures: dict[str, Any] = {
+        "convergence": json.loads(GOLDEN.read_text(encoding="utf-8")),
+        "scaling": sorted((str(key), value) for key, value in rate_errors().items()),
+    }
+    return {name: hashlib.sha256(json.dumps(value).encode()).hexdigest() for name, value in figures.items()}
+
+
+def draw_convergence(axes: Any) -> None:
+    """The golden curves, and how far eight seeds are apart."""
+    golden = json.loads(GOLDEN.read_text(encoding="utf-8"))
+    updates = range(10, 201, 10)
+    for panel, name, title in zip(axes, ("mlm_loss", "nsp_loss"), ("Masked words", "Next sentence")):
+        for precision, color, line in (("fp32", BLUE, "-"), ("bf16", ORANGE, "--")):
+            curve, spread = (golden[precision][name][part] for part in ("curve", "spread"))
+            panel.plot(updates, curve, line, color=color, label=precision)
+            if precision == "fp32":
+                low, high = ([y + sign * s for y, s in zip(curve, spread)] for sign in (-1, 1))
+                panel.fill_between(updates, low, high, color=color, alpha=0.2, label="spread of seeds", linewidth=0)
+        panel.set(title=f"{title}: training loss", xlabel="update")
+
+
+def draw_scaling(axes: Any) -> None:
+    """What NVIDIA published (points) and what the planner says (lines), from one GPU's rate on."""
+    errors = rate_errors()
+    for panel, length in zip(axes, LENGTHS):
+        for machine, precision, color in (("DGX A100", "fp16", BLUE), ("DGX-2H", "fp16", ORANGE)):
+            found = {key[-1]: value for key, value in errors.items() if key[:3] == (machine, precision, length)}
+            published = [rate for rate, _ in found.values()]
+            planned = [rate * (1 + error) for rate, error in found.values()]
+            panel.plot(list(found), published, "o", color=color, label=f"{machine}, published")
+            panel.plot(list(found), planned, "-", color=color, label=f"{machine}, planned")
+        panel.set(title=f"BERT-Large, fp16, length {length}", xlabel="GPUs", ylabel="sequences/s")
+        panel.set_xscale("log", base=2)
+        panel.set_yscale("log")
+        panel.set_xticks(sorted({num for row in RATES for num in row[-1] if num >= 8}))
+        panel.xaxis.set_major_formatter("{x:.0f}")
+
+
+@exit_on_user_error
+def main(_: Sequence[str]) -> None:
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise UserError(f"the plots need matplotlib ({error}); pip install -r requirements-docs.txt") from None
+    matplotlib.use("svg")
+    from matplotlib import pyplot
+
+    matplotlib.rcParams.update(dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor"), GREY))
+    matplotlib.rcParams.update({"xtick.color": GREY, "ytick.color": GREY, "svg.hashsalt": "same ids in every run"})
+    for name, digest in sources().items():
+        figure, axes = pyplot.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
+        {"convergence": draw_convergence, "scaling": draw_scaling}[name](axes)
+        for panel in axes:
+            panel.spines[["top", "right"]].set_visible(False)
+            panel.legend(frameon=False, fontsize="small")
+        metadata = {"Date": None, "Identifier": digest}
+        figure.savefig(IMAGES / f"{name}.svg", transparent=True, metadata=metadata)
+
+
+if __name__ == "__main__":
+    main(sys.argv)
