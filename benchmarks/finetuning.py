@@ -1,6 +1,6 @@
 """Speed of fine-tuning and of predicting with SQuAD's head, from random weights, on made-up rows without padding.
 
-    python benchmarks/finetuning.py --mode=predict --bert_model=base --batch_size=8
+    python -m benchmarks finetuning --mode=predict --bert_model=base --batch_size=8
 
 Started by scripts/finetune_train_benchmark.sh and finetune_inference_benchmark.sh, on several ranks too. A batch counts
 from the end of the copy to the device to its outputs on the host; the first two, which compile, do not count.
@@ -20,6 +20,7 @@ from bert_tf.base.command_line import choose_device
 from bert_tf.base.errors import exit_on_user_error
 from bert_tf.config import PRECISIONS, PRESETS, BertConfig, FinetuningConfig
 
+NEEDS = "nothing; several ranks by scripts/finetune_train_benchmark.sh"
 VOCAB_SIZE = 30522
 NUM_WARM_UP = 2
 MIN_BATCHES = 5
@@ -42,8 +43,7 @@ def arguments() -> argparse.Namespace:
 
 def make_batch(args: argparse.Namespace, workers) -> Callable[[], object]:
     """A function that updates, or predicts, once and waits for the result."""
-    from made_up import made_up_rows
-
+    from benchmarks.made_up import made_up_rows
     from bert_tf.interchange.saved_model import INPUTS
     from bert_tf.memory.plan import Workload
     from bert_tf.model.blocks import choose_scope

@@ -1,6 +1,6 @@
-"""All GPU measurements in one command, which can be interrupted at any moment and resumed.
+"""All measurements on a GPU in one command, which can be interrupted at any moment and resumed.
 
-    python benchmarks/gpu.py --output results/gpu_benchmark --budget_minutes 55
+    python -m benchmarks gpu --output results/gpu_benchmark --budget_minutes 55
 
 A row is one configuration, measured in its own process with a time limit, so a crash or lack of memory costs only that
 row. Rows are in order of importance: whether the compiled step runs at all; sequences/s and MFU (the fraction of the
@@ -12,7 +12,7 @@ After each row a line is appended to `rows.jsonl`, and `report.md` is rewritten.
 to measure a row once more, delete its line. Records are generated, so neither data, a network nor Horovod is needed.
 Nothing is measured about learning.
 
-    python benchmarks/gpu.py --rehearse --output /tmp/rehearsal --budget_minutes 20
+    python -m benchmarks gpu --rehearse --output /tmp/rehearsal --budget_minutes 20
 
 does the same with `tiny` on the CPU, to check that everything works. Its figures mean nothing.
 """
@@ -29,16 +29,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from gpu_report import write_report
-
+from benchmarks.gpu_report import write_report
 from bert_tf.base.machine import ask_nvidia_smi
 from bert_tf.config import BertConfig
 from bert_tf.memory.plan import GIB, Workload, find_device, largest_micro_batch
 from bert_tf.run.run_folder import provenance, write_whole
 
+NEEDS = "a GPU, or --rehearse"
 VOCABULARY = 30522
 # A micro-batch may take this fraction of the card's memory by the plan, which was never checked on a card.
 PLANNED_SHARE = 0.7
@@ -178,12 +175,11 @@ def run_process(what: dict[str, Any], flags: str, limit_secs: float, log: Path, 
     if rehearse:
         # On a CPU only oneDNN's allocator counts memory, and TensorFlow disables oneDNN on some CPUs.
         environment.update(CUDA_VISIBLE_DEVICES="", TF_ENABLE_ONEDNN_OPTS="1")
-    row = Path(__file__).resolve().with_name("gpu_row.py")
     output = log.with_suffix(".json")
     with open(log, "w", encoding="utf-8") as errors, open(output, "w", encoding="utf-8") as answers:
         try:
             code = subprocess.run(
-                [sys.executable, str(row), json.dumps(what)],
+                [sys.executable, "-m", "benchmarks.gpu_row", json.dumps(what)],
                 env=environment,
                 stdout=answers,
                 stderr=errors,

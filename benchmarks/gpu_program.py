@@ -5,7 +5,7 @@ step's accumulation and the optimizer's functions here, on a CPU, compiles them 
 compiler says (memory, launches, matmuls, traffic) and how fast a roofline predicts the program to be into
 benchmarks/results/gpu_program.json and .md. Nothing runs on a GPU and no matmul is tuned for one.
 
-    python benchmarks/gpu_program.py [--only WORDS] [--peer PYTHON]
+    python -m benchmarks gpu_program [--only WORDS] [--peer PYTHON]
 
 Rows that the JSON has are not made again; to make one again, delete it there. PYTHON is that of an environment with
 tf-models-official==2.15.0, whose step checks the roofline against NVIDIA's published figures. Programs of 2 and 4
@@ -28,13 +28,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from gpu_kernels import Kernel, kernels
-from gpu_program_report import PUBLISHED, write_report
-from gpu_roofline import CARDS, on_tensor_cores, total_secs
-
+from benchmarks.gpu_kernels import Kernel, kernels
+from benchmarks.gpu_program_report import PUBLISHED, write_report
+from benchmarks.gpu_roofline import CARDS, on_tensor_cores, total_secs
 from bert_tf.config import PRESETS, BertConfig
 from bert_tf.memory.plan import Workload, predict
 from bert_tf.run.run_folder import provenance, write_whole
@@ -42,6 +38,7 @@ from bert_tf.run.run_folder import provenance, write_whole
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results" / "gpu_program.json"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "bert_tf" / "gpu_compiler"
+NEEDS = "1.3 GB of disk for the compiler; some rows --peer with tf-models-official"
 WHEELS = ("tensorflow==2.15.1", "nvidia-cuda-nvcc-cu12==12.9.86")  # the latter for ptxas and libdevice
 VOCABULARY, NUM_STEPS, LAYERS = 30522, 4, (2, 4)
 PREDICTIONS = {128: 20, 512: 80}
@@ -119,8 +116,9 @@ def lower(row: Row, folder: Path) -> None:
     """Writes the row's programs into `folder`. In a process of its own, which gives its memory back."""
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     import tensorflow as tf
-    from gpu_row import packed_rows
-    from made_up import made_up_rows, make_state, make_step
+
+    from benchmarks.gpu_row import packed_rows
+    from benchmarks.made_up import made_up_rows, make_state, make_step
 
     if row.part == "optimizer":
         lower_optimizer(row, folder)
@@ -139,8 +137,8 @@ def lower(row: Row, folder: Path) -> None:
 def lower_optimizer(row: Row, folder: Path) -> None:
     """LAMB's compiled functions for each shape of variable; the files' names say how often an update calls them."""
     import tensorflow as tf
-    from made_up import make_state
 
+    from benchmarks.made_up import make_state
     from bert_tf.optimizer import keras_optimizers
 
     seen: dict[str, list[Any]] = {}
@@ -287,7 +285,16 @@ def measure(row: Row, program: Path, peer: str | None, scratch: Path) -> dict[st
         more = {"layers": row.layers, "hidden_size": PRESETS[row.bert_model][1], "predictions": PREDICTIONS[row.length]}
         command = [peer, str(HERE / "gpu_peer.py"), json.dumps({**what, **more}), *map(str, files)]
     else:
-        command = [sys.executable, __file__, "--lower", json.dumps(what), "--folder", str(scratch)]
+        command = [
+            sys.executable,
+            "-m",
+            "benchmarks",
+            "gpu_program",
+            "--lower",
+            json.dumps(what),
+            "--folder",
+            str(scratch),
+        ]
     done = subprocess.run(command, text=True, capture_output=True)
     if done.returncode:
         return {"failed": f"not lowered: {(done.stderr.strip().splitlines() or ['?'])[-1][:300]}"}

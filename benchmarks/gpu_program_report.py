@@ -24,7 +24,7 @@ PUBLISHED = {
 Line = dict[str, Any]
 INTRODUCTION = """# What XLA makes of a step for a V100, an A100 and an H100
 
-By `python benchmarks/gpu_program.py`: the compiler of TensorFlow 2.15.1's wheel for GPUs, on a machine without a GPU.
+By `python -m benchmarks gpu_program`: the compiler of TensorFlow 2.15.1's wheel for GPUs, on a machine without a GPU.
 **Nothing here was measured on a GPU.** Memory, launches, matmuls and bytes are what the compiler says; sequences/s are
 predictions of the roofline in `benchmarks/gpu_roofline.py`. Programs of 2 and 4 layers were compiled, and what the
 other layers add is their difference. Vocabulary 30,522, 20 predictions at 128 and 80 at 512, dropout 0.1, scope `step`.

@@ -10,8 +10,7 @@ import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from gpu_kernels import Kernel
-
+from benchmarks.gpu_kernels import Kernel
 from bert_tf.run.flops import peak_tflops
 
 # Shares of the peaks that are really reached: by cuBLAS with large matrices on tensor cores and on ordinary cores, by

@@ -12,10 +12,9 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Optional
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
 import numpy as np
 
+from benchmarks.child import timed
 from bert_tf.batches.packing import Places, best_fit, lay_out, predictions_per_row
 from bert_tf.config import BertConfig
 from bert_tf.memory.plan import Workload, predict
@@ -68,7 +67,8 @@ def packed_rows(work: Workload, num_steps: int, seed: int) -> Batch:
 def batches(row: dict[str, Any], work: Workload, count: int) -> list[Batch]:
     """Batches on the host, as from the input pipeline."""
     import tensorflow as tf
-    from made_up import made_up_rows
+
+    from benchmarks.made_up import made_up_rows
 
     num_steps = row["num_accumulation_steps"]
     if row["packing"]:
@@ -106,8 +106,8 @@ def device(_: dict[str, Any]) -> dict[str, Any]:
 def update(row: dict[str, Any]) -> dict[str, Any]:
     """Rate, memory, and how long the host was blocked."""
     import tensorflow as tf
-    from made_up import make_step
 
+    from benchmarks.made_up import make_step
     from bert_tf.run.flops import peak_tflops, pretraining_flops_per_sequence
 
     work, num_steps = workload(row), row["num_accumulation_steps"]
@@ -159,7 +159,8 @@ def counts(row: dict[str, Any]) -> dict[str, Any]:
     # XLA reads them on first use, so they must be set before anything else.
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_dump_to={folder} --xla_dump_hlo_as_text".strip()
     import tensorflow as tf
-    from made_up import make_step
+
+    from benchmarks.made_up import make_step
 
     work = workload(row)
     start_device(row["precision"])
@@ -205,14 +206,18 @@ def count_events(folder: Path) -> dict[str, Any]:
 
 def lamb(row: dict[str, Any]) -> dict[str, Any]:
     start_device("fp32")
-    import lamb_update
+    from benchmarks import lamb_update
 
-    found = lamb_update.compare(row["bert_model"], VOCABULARY, row["num_updates"])
+    updates, num_parameters, first = lamb_update.make_updates(row["bert_model"], VOCABULARY)
+    secs: dict[str, list[float]] = {name: [] for name in updates}
+    for _ in range(row["num_updates"]):
+        for name, update in updates.items():
+            secs[name].append(timed(update)[0])
     return {
-        "num_parameters": found.num_parameters,
-        "first_call_secs": found.first,
+        "num_parameters": num_parameters,
+        "first_call_secs": first,
         "has_addons": lamb_update.tfa is not None,
-        "median_secs": {name: statistics.median(values) for name, values in found.seconds.items()},
+        "median_secs": {name: statistics.median(values) for name, values in secs.items()},
     }
 
 

@@ -6,33 +6,25 @@
 - tf.data, parse then batch, as in NVIDIA's and tf-models-official's recipes: interleaved files, one parse_example per
   record, casts, a shuffle buffer of 100, batch, prefetch.
 
-Each variant is a separate process on one core that reads from the page cache. They take turns, so that a busy machine
-slows all of them alike. The first batches of a turn, which were prefetched, are not counted. A second table gives the
-times of the parts of this project's pipeline, without its thread.
+Each variant is a separate process that reads from the page cache. The first batches of a turn, which were prefetched,
+are not counted. "Of that" are parts of this project's pipeline, without its thread.
 
-    python benchmarks/input_pipeline.py --input_files .../seq_len_128.../training,.../seq_len_512.../training \\
-      --names "128/20,512/80" --rounds 11
+    python -m benchmarks input_pipeline --names "128/20,512/80" \\
+      --input_files .../seq_len_128.../training,.../seq_len_512.../training
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import itertools
-import json
-import os
-import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Callable
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-os.environ["CUDA_VISIBLE_DEVICES"] = ""
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from benchmarks.frame import Bench, Variant, add_input_files, named_folders
 
+NEEDS = "--input_files: folders of records or token files"
+ROUNDS = 11
 AHEAD = 4  # batches at the beginning of a turn that are not counted
 NVIDIA_SHUFFLE, NVIDIA_INTERLEAVED_FILES = 100, 8
 
@@ -151,111 +143,40 @@ VARIANTS: dict[str, Callable[..., Turn]] = {
 }
 
 
-def serve(args: argparse.Namespace) -> None:
-    """The process of one variant: each line on stdin asks for a turn, and is answered with its times."""
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what libraries print goes to stderr
-    turn = VARIANTS[args.here](open_set(args.input_files), args.batch_size, args.micro_batch_size)
-    for _ in sys.stdin:
-        turn(AHEAD)
-        started = time.perf_counter(), time.process_time()
-        count = turn(args.num_batches)
-        took = time.perf_counter() - started[0], time.process_time() - started[1]
-        print(json.dumps([count / took[0], count / took[1]]), file=answers, flush=True)
+def turn(settings: dict[str, Any]) -> Callable[[], dict[str, float]]:
+    """What the process of a variant does."""
+    take = VARIANTS[settings["variant"]](
+        open_set(settings["folder"]), settings["batch_size"], settings["micro_batch_size"]
+    )
+
+    def run() -> dict[str, float]:
+        take(AHEAD)
+        wall, cpu = time.perf_counter(), time.process_time()
+        count = take(settings["num_batches"])
+        return {"wall_secs": time.perf_counter() - wall, "cpu_secs": time.process_time() - cpu, "records": count}
+
+    return run
 
 
-def measure(folder: str, variants: list[str], args: argparse.Namespace) -> dict[str, list[list[float]]]:
-    """Records per second and per second of CPU time, for each variant and round."""
-    workers: dict[str, subprocess.Popen] = {}
-    rates: dict[str, list[list[float]]] = {name: [] for name in variants}
-    with contextlib.ExitStack() as stack:
-        for name in variants:
-            workers[name] = stack.enter_context(
-                subprocess.Popen(
-                    [
-                        sys.executable,
-                        __file__,
-                        "--here",
-                        name,
-                        "--input_files",
-                        folder,
-                        "--batch_size",
-                        str(args.batch_size),
-                        "--micro_batch_size",
-                        str(args.micro_batch_size),
-                        "--num_batches",
-                        str(args.num_batches),
-                    ],
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    text=True,
-                )
-            )
-            stack.callback(workers[name].kill)
-        for number in range(args.rounds + 1):  # the first one traces
-            for name, worker in workers.items():
-                worker.stdin.write("turn\n")
-                worker.stdin.flush()
-                answer = worker.stdout.readline()
-                if not answer:
-                    sys.exit(f"error: {name}: its process ended with code {worker.wait()}, see above")
-                if number:
-                    rates[name].append(json.loads(answer))
-    return rates
-
-
-def table(name: str, folder: str, is_records: bool, args: argparse.Namespace) -> None:
-    variants = list(VARIANTS) if is_records else ["this project"]  # nobody else reads token files
-    rates = measure(folder, variants, args)
-    for variant, found in rates.items():
-        wall, processor = (statistics.median(each[kind] for each in found) for kind in (0, 1))
-        times = statistics.median(mine[1] / theirs[1] for mine, theirs in zip(found, rates[variants[0]]))
-        print(
-            f"| {name} | {variant} | {wall:,.0f} | {processor:,.0f} | {times:.2f} | {1e6 / processor:.2f} |", flush=True
-        )
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--input_files", required=True, help="folders of records, separated by commas")
-    parser.add_argument("--names", default="", help="what to call them")
+def add_options(parser: argparse.ArgumentParser) -> None:
+    add_input_files(parser)
     parser.add_argument("--batch_size", type=int, default=512, help="records of an update")
     parser.add_argument("--micro_batch_size", type=int, default=64)
     parser.add_argument("--num_batches", type=int, default=24, help="batches of a turn")
-    parser.add_argument("--rounds", type=int, default=11)
-    parser.add_argument("--here", help="measure this variant in this process, by turns")
-    args = parser.parse_args()
-    if args.here:
-        serve(args)
-        return
-    # For this process and those that it starts, which make as many threads as there are cores.
-    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-1:])
+
+
+def run(bench: Bench) -> None:
     from bert_tf.batches.record_set import RecordSet
-    from bert_tf.run.run_folder import provenance
 
-    folders = args.input_files.split(",")
-    names = args.names.split(",") if args.names else folders
-    sets = {name: open_set(folder) for name, folder in zip(names, folders)}
-    facts = provenance()
-    versions = facts["versions"]
-    print("# Reading records\n")
-    print(
-        f"Batches of {args.batch_size} ({args.batch_size // args.micro_batch_size} x {args.micro_batch_size}), "
-        f"{args.num_batches} a turn, {args.rounds} interleaved rounds, medians; one core of {facts['processor']}; "
-        f"Python {versions['python']}, NumPy {versions['numpy']}, TensorFlow "
-        f"{versions.get('tensorflow') or versions['tensorflow-cpu']}.\n"
-    )
-    for name, records in sets.items():
+    options = bench.options
+    for name, folder in named_folders(options).items():
+        records = open_set(folder)
         size = sum(path.stat().st_size for path in records.files) / records.num_instances
-        print(f"- {name}: {records.num_instances:,} records of {size:,.0f} bytes in {len(records.files)} files")
-    print(
-        "\n| records | | a second | a processor second | times the first's | us of the core for one |\n"
-        "|---|---|---|---|---|---|",
-        flush=True,
-    )
-    for (name, records), folder in zip(sets.items(), folders):
-        table(name, folder, isinstance(records, RecordSet), args)
-
-
-if __name__ == "__main__":
-    main()
+        title = f"{name}: {records.num_instances:,} records of {size:,.0f} bytes in {len(records.files)} files"
+        settings = {key: getattr(options, key) for key in ("batch_size", "micro_batch_size", "num_batches")}
+        names = list(VARIANTS) if isinstance(records, RecordSet) else ["this project"]  # nobody else reads token files
+        variants = {
+            each: Variant("benchmarks.input_pipeline:turn", {**settings, "variant": each, "folder": folder}, warm_up=1)
+            for each in names
+        }
+        bench.compare(title, variants, amount="records", unit="records")

@@ -6,8 +6,8 @@ a random part of the time that it took undisturbed, and started again at once, u
 no extra files, and the next round begins. A kill ends the main program, one of its worker processes,
 or all of them. The last "stage" is --action verify --repair on damaged files.
 
-    python benchmarks/kill_preparation.py --kills 20 --n_processes 1,2,3
-    python benchmarks/kill_preparation.py --corpus FILE_OR_FOLDER_OF_TEXT      # or a dump of Wikipedia, .xml.bz2
+    python -m benchmarks kill_preparation --kills 20 --n_processes 1,2,3
+    python -m benchmarks kill_preparation --corpus FILE_OR_FOLDER_OF_TEXT      # or a dump of Wikipedia, .xml.bz2
 
 Ends with exit code 1 where anything differs.
 """
@@ -31,15 +31,13 @@ from typing import NamedTuple
 
 import psutil
 
-CHECKOUT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(CHECKOUT))
+from benchmarks.killing import differences, flip_bit, numbers
+from bert_tf.base.progress import Progress
+from data import bertPrep
+from data.corpora import formatting
+from data.sharding import sharding
 
-from benchmarks.killing import differences, flip_bit, numbers  # noqa: E402
-from bert_tf.base.progress import Progress  # noqa: E402
-from data import bertPrep  # noqa: E402
-from data.corpora import formatting  # noqa: E402
-from data.sharding import sharding  # noqa: E402
-
+NEEDS = "nothing; --corpus for real text"
 # Small, so that even a small corpus can be killed between two checkpoints.
 CHECKPOINT_BYTES, BATCH_CHARACTERS, PIECE_BYTES = 100_000, 20_000, 300_000
 DUMP = Path("download/wikicorpus_en/wikicorpus_en.xml.bz2")
@@ -84,7 +82,7 @@ def start(stage: str, working_dir: Path, num_processes: int, corpus: list[str]) 
         dataset += ["--input_files", ",".join(corpus)]
     action = ["--action", stage, *dataset, *STAGES[stage], "--n_processes", str(num_processes)]
     return subprocess.Popen(
-        [sys.executable, __file__, "prepare", *action],
+        [sys.executable, "-m", "benchmarks.kill_preparation", "prepare", *action],
         env={**os.environ, "BERT_PREP_WORKING_DIR": str(working_dir)},
         start_new_session=True,
         stdout=subprocess.PIPE,

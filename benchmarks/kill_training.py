@@ -15,8 +15,8 @@ Half of them come at a random moment of the time that the undisturbed phases too
 after the run has begun to save, has started (and compiles), or has made its last update. Afterwards
 the files in the run's folder tell what the run was doing.
 
-    python benchmarks/kill_training.py --kills 30 --num_ranks 1,2
-    python benchmarks/kill_training.py --data_dir PREPARED    # with 128/20 and 512/80; default: the sample
+    python -m benchmarks kill_training --kills 30 --num_ranks 1,2
+    python -m benchmarks kill_training --data_dir PREPARED    # with 128/20 and 512/80; default: the sample
 
 Ends with exit code 1 where anything differs. Ctrl-C ends it with the results so far.
 """
@@ -41,13 +41,12 @@ from typing import Callable
 
 import psutil
 
+from benchmarks.killing import differences, flip_bit, numbers
+from bert_tf.base.progress import Progress
+from bert_tf.base.signals import STOPPED_EXIT_CODE
+
+NEEDS = "nothing; an hour"
 CHECKOUT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(CHECKOUT))
-
-from benchmarks.killing import differences, flip_bit, numbers  # noqa: E402
-from bert_tf.base.progress import Progress  # noqa: E402
-from bert_tf.base.signals import STOPPED_EXIT_CODE  # noqa: E402
-
 # 36 updates with 16 sequences per rank, then 32 with 2.
 ARGUMENTS = "16 2 16 1e-2 5e-3 fp32 {use_xla} {num_ranks} 4 2 40 4 1 1 tiny"
 SECS_TO_DIE, SECS_TO_GIVE_UP = 60, 900

@@ -1,12 +1,12 @@
 """Time and memory that one rank needs to open and read data of the recipe's size: records or token files.
 
 Records: 10^9 in 1,500 shards. Token files: 4 x 10^9 tokens (English Wikipedia and books) in 1,472 shards, with five
-passes of pairs of length 128. Only one shard is made; the others are hard links to it, so the set takes the disk
-space of one. A separate process does what a rank does before its first update: find the shards, open what lies beside
-them, draw the order of the first epoch; then it reads. With --launch, both are followed by
-`scripts/run_pretraining_lamb.sh` (tiny, one rank, token files), timed until its first update is done.
+passes of pairs of length 128. Only one shard is made; the others are hard links to it, so the set takes the disk space
+of one (0.6 GB, in --folder). A separate process does what a rank does before its first update: find the shards, open
+what lies beside them, draw the order of the first epoch; then it reads. With --launch, the token files are followed by
+`scripts/run_pretraining_lamb.sh` (tiny, one rank), timed until its first updates are done.
 
-    python benchmarks/large_data_set.py [--folder FOLDER] [--launch]
+    python -m benchmarks large_data_set [--launch]
 """
 
 from __future__ import annotations
@@ -14,29 +14,28 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import subprocess
-import sys
-import tempfile
 import time
 from pathlib import Path
+from typing import Any, Callable
 
 import numpy as np
 
-CHECKOUT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(CHECKOUT))
+from benchmarks.child import peak_mib
+from benchmarks.frame import CHECKOUT, Bench, Variant
+from bert_tf.batches.data_order import GlobalOrder
+from bert_tf.batches.masking import MaskingRules
+from bert_tf.batches.open import open_instances
+from bert_tf.batches.record_set import RecordSet
+from bert_tf.records.index import index_path
+from bert_tf.records.pair_file import make_pairs, pairs_path
+from bert_tf.records.pairs import PairSettings
+from bert_tf.records.schema import InstanceArrays
+from bert_tf.records.token_file import SPLITS, Shard, TokenizedText, write_tokens
+from bert_tf.records.writer import RecordWriter
 
-from bert_tf.batches.data_order import GlobalOrder  # noqa: E402
-from bert_tf.batches.masking import MaskingRules  # noqa: E402
-from bert_tf.batches.open import open_instances  # noqa: E402
-from bert_tf.batches.record_set import RecordSet  # noqa: E402
-from bert_tf.records.index import index_path  # noqa: E402
-from bert_tf.records.pair_file import make_pairs, pairs_path  # noqa: E402
-from bert_tf.records.pairs import PairSettings  # noqa: E402
-from bert_tf.records.schema import InstanceArrays  # noqa: E402
-from bert_tf.records.token_file import SPLITS, Shard, TokenizedText, write_tokens  # noqa: E402
-from bert_tf.records.writer import RecordWriter  # noqa: E402
-
+NEEDS = "0.6 GB of disk"
+CORES = 0
 SEQUENCE, PREDICTIONS, VOCAB_SIZE = 128, 20, 30522
 NUM_TOKENS, NUM_TOKEN_SHARDS = 4 * 10**9, 1472
 MOST_SENTENCE_TOKENS, DOCUMENT_SENTENCES = 50, 40
@@ -94,74 +93,71 @@ def make_tokens(folder: Path, num_shards: int, num_tokens: int) -> None:
     (folder / "manifest.json").write_text(json.dumps({**facts, "counts": {}}))
 
 
-def peak_mib() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+def open_and_read(settings: dict[str, Any]) -> Callable[[], dict[str, float]]:
+    """What a rank does in a process of its own."""
 
-
-def serve_as_rank(folder: Path) -> None:
-    before, started = peak_mib(), time.perf_counter()
-    data = open_instances(str(folder), "input_files", SEQUENCE, MaskingRules())
-    opened = time.perf_counter()
-    order = GlobalOrder(data.copies, seed=1)
-    order.ranges(0, GLOBAL_BATCH)
-    ready = time.perf_counter()
-    print(
-        f"{data.num_instances:,} instances in {len(data.files):,} shards: opened in {opened - started:.1f} s, order "
-        f"{ready - opened:.1f} s; peak memory {peak_mib():.0f} MiB, {peak_mib() - before:.0f} MiB more than before",
-        flush=True,
-    )
-    if isinstance(data, RecordSet):
-        takes = {"records read": lambda ranges: len(data.read(ranges))}
-    else:
-        takes = {
-            "instances read and masked, each shard for the first time": lambda ranges: len(
-                data.features(ranges, 1)["input_ids"]
-            )
+    def run() -> dict[str, float]:
+        before, started = peak_mib(), time.perf_counter()
+        data = open_instances(settings["folder"], "input_files", SEQUENCE, MaskingRules())
+        opened = time.perf_counter()
+        order = GlobalOrder(data.copies, seed=1)
+        order.ranges(0, GLOBAL_BATCH)
+        figures = {
+            "instances": data.num_instances,
+            "shards": len(data.files),
+            "opening them, s": opened - started,
+            "order of the epoch, s": time.perf_counter() - opened,
+            "peak MiB then": peak_mib(),
+            "of that since the start": peak_mib() - before,
         }
-        takes["instances read and masked again"] = next(iter(takes.values()))
-    takes["lengths read, as packing does"] = lambda ranges: len(data.lengths(ranges))
-    for name, take in takes.items():
-        started = time.perf_counter()
-        count = sum(take(order.ranges(start, GLOBAL_BATCH)) for start in range(0, READ_RECORDS, GLOBAL_BATCH))
-        print(f"{name}: {count / (time.perf_counter() - started):,.0f} a second; peak {peak_mib():.0f} MiB", flush=True)
+        if isinstance(data, RecordSet):
+            takes = {"records read a second": lambda ranges: len(data.read(ranges))}
+        else:
+            features = lambda ranges: len(data.features(ranges, 1)["input_ids"])  # noqa: E731
+            takes = {"read and masked a second, each shard for the first time": features, "again": features}
+        takes["lengths read a second, as packing does"] = lambda ranges: len(data.lengths(ranges))
+        for name, take in takes.items():
+            started = time.perf_counter()
+            count = sum(take(order.ranges(start, GLOBAL_BATCH)) for start in range(0, READ_RECORDS, GLOBAL_BATCH))
+            figures[name] = count / (time.perf_counter() - started)
+        return {**figures, "peak MiB at the end": peak_mib()}
+
+    return run
 
 
-def launch(working_dir: Path) -> None:
-    """Prints the time from the launcher's start to the first update of a training on the token files."""
+def launch(working_dir: Path) -> list[tuple[str, float]]:
+    """Seconds from the launcher's start to the lines of the first updates of a training on the token files."""
     command = "bash scripts/run_pretraining_lamb_phase1.sh 32 8 8 1e-4 1e-4 fp32 true 1 1 1 2 100 2 2 tiny"
     environment = {**os.environ, "DATA_DIR": str(working_dir), "RESULTS_DIR": str(working_dir / "results")}
-    started = time.perf_counter()
+    lines, started = [], time.perf_counter()
     with subprocess.Popen(
         command.split(), cwd=CHECKOUT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as process:
         assert process.stdout
         for line in process.stdout:
             if line.startswith(("phase_1:", "update ")):
-                print(f"{time.perf_counter() - started:.1f} s: {line}", end="", flush=True)
+                lines.append((line.rstrip(), time.perf_counter() - started))
+    return lines
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--folder", help="where to make the set (0.6 GB); a temporary folder without it")
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--num_shards", type=int, default=1500, help="of records")
     parser.add_argument("--num_records", type=int, default=666_667, help="of each shard")
+    parser.add_argument("--num_tokens", type=int, default=NUM_TOKENS, help="in all")
     parser.add_argument("--launch", action="store_true", help="start a training on the token files, too")
-    parser.add_argument("--rank", help="measure this folder in this process")
-    args = parser.parse_args()
-    if args.rank:
-        serve_as_rank(Path(args.rank))
-        return
-    with tempfile.TemporaryDirectory(dir=args.folder) as folder:
-        tokens = Path(folder) / "tokens/made_up/x"
-        make_tokens(tokens, NUM_TOKEN_SHARDS, NUM_TOKENS // NUM_TOKEN_SHARDS)
-        subprocess.run([sys.executable, __file__, "--rank", str(tokens / "training")], check=True)
-        if args.launch:
-            launch(Path(folder))
-        records = Path(folder) / "records"
-        records.mkdir()
-        make_records(records, args.num_shards, args.num_records)
-        subprocess.run([sys.executable, __file__, "--rank", str(records)], check=True)
 
 
-if __name__ == "__main__":
-    main()
+def run(bench: Bench) -> None:
+    def show(title: str, folder: Path) -> None:
+        found = bench.once(Variant("benchmarks.large_data_set:open_and_read", {"folder": str(folder)}))
+        bench.table(title, ["", ""], list(found.figures.items()))
+
+    options = bench.options
+    tokens, records = bench.folder / "tokens/made_up/x", bench.folder / "records"
+    make_tokens(tokens, NUM_TOKEN_SHARDS, options.num_tokens // NUM_TOKEN_SHARDS)
+    show("Token files", tokens / "training")
+    if options.launch:
+        bench.table("From the launcher's start", ["line", "seconds"], launch(bench.folder))
+    records.mkdir()
+    make_records(records, options.num_shards, options.num_records)
+    show("Records", records)

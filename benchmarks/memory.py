@@ -1,33 +1,30 @@
 """Memory that updates take, compared with the prediction of `bert_tf.memory.plan`.
 
-Each configuration runs in a separate process: two updates of one (or `--accumulation`) micro-batches
-of generated rows. It measures the peak of TensorFlow's allocator, as on a GPU
-(`tf.config.experimental.get_memory_info`): weights, moments, gradients, activations, workspace and
-fragmentation, without code and libraries. So it is compared with the prediction without its allowance
-for the program. Another column is the growth of the process's resident memory since before the model
-was made.
+Each configuration runs in a separate process: two updates of `--accumulation` micro-batches of generated rows.
+It measures the peak of TensorFlow's allocator, as on a GPU (`tf.config.experimental.get_memory_info`): weights,
+moments, gradients, activations, workspace and fragmentation, without code and libraries. So it is compared with the
+prediction without its allowance for the program. "Resident" is the growth of the process's memory since before there
+was a model.
 
-    python benchmarks/memory.py                       # the table of docs/training.md
-    python benchmarks/memory.py large,1,384,0,blocks,fp32,recompute --address_space_gib 12.5
+    python -m benchmarks memory
+    python -m benchmarks memory --configurations large,1,384,0,blocks,fp32,recompute \\
+        --address_space_gib 12.5 --label large
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import resource
-import subprocess
-import sys
-import time
 from pathlib import Path
+from typing import Any, Callable
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
+from benchmarks.frame import Bench, Variant
 from bert_tf.config import BertConfig
 from bert_tf.memory.plan import Workload, predict
 
+NEEDS = "nothing"
+CORES = 0
 MIB, VOCABULARY, NUM_UPDATES = 1 << 20, 30522, 2
 # model, micro-batch, length, predictions (0: fine-tuning on spans), scope, precision, keep or recompute
 CONFIGURATIONS = """
@@ -63,88 +60,55 @@ def resident(kind: str) -> float:
     return next(int(line.split()[1]) for line in lines if line.startswith(kind)) / 1024
 
 
-def run(work: Workload, num_steps: int) -> dict[str, float]:
-    """Makes the updates and returns MiB and seconds; call it only once per process."""
+def updates(settings: dict[str, Any]) -> Callable[[], dict[str, float]]:
+    """What the process of a configuration does; figures in MiB."""
+    # Only oneDNN's allocator counts memory, and TensorFlow disables oneDNN on some CPUs.
+    os.environ["TF_ENABLE_ONEDNN_OPTS"] = "1"
+    if settings["address_space_gib"]:
+        resource.setrlimit(resource.RLIMIT_AS, (int(settings["address_space_gib"] * 1024) * MIB,) * 2)
     import tensorflow as tf
-    from made_up import made_up_rows, make_step
 
-    tf.function(lambda x: x @ x, jit_compile=True)(tf.ones([8, 8]))  # the compiler's own memory is not the model's
-    before = resident("VmRSS")
-    step = make_step(work, "lamb" if work.max_predictions_per_seq else "adamw")
-    features = made_up_rows(work, num_steps)
-    tf.config.experimental.reset_memory_stats("CPU:0")  # so that drawing the weights does not count
-    for number in range(NUM_UPDATES):
-        started = time.monotonic()
-        norm = float(step(features, number).gradient_norm)
-    return {
-        "measured": tf.config.experimental.get_memory_info("CPU:0")["peak"] / MIB,
-        "resident": resident("VmHWM") - before,
-        "address_space": resident("VmPeak"),
-        "secs": time.monotonic() - started,
-        "gradient_norm": norm,
-    }
+    from benchmarks.made_up import made_up_rows, make_step
 
+    work = describe(settings["configuration"])
 
-def measure(text: str, num_steps: int, limit_gib: float) -> dict[str, float]:
-    """`run` in a separate process, perhaps with limited address space."""
+    def run() -> dict[str, float]:
+        tf.function(lambda x: x @ x, jit_compile=True)(tf.ones([8, 8]))  # the compiler's own memory is not the model's
+        before = resident("VmRSS")
+        step = make_step(work, "lamb" if work.max_predictions_per_seq else "adamw")
+        features = made_up_rows(work, settings["accumulation"])
+        tf.config.experimental.reset_memory_stats("CPU:0")  # so that drawing the weights does not count
+        for number in range(NUM_UPDATES):
+            float(step(features, number).gradient_norm)
+        return {
+            "measured": tf.config.experimental.get_memory_info("CPU:0")["peak"] / MIB,
+            "resident": resident("VmHWM") - before,
+            "address space": resident("VmPeak"),
+        }
 
-    def limit() -> None:
-        if limit_gib:
-            resource.setrlimit(resource.RLIMIT_AS, (int(limit_gib * 1024) * MIB,) * 2)
-
-    done = subprocess.run(
-        [sys.executable, __file__, "--here", text, "--accumulation", str(num_steps)],
-        stdout=subprocess.PIPE,
-        text=True,
-        # Only oneDNN's allocator counts memory, and TensorFlow disables oneDNN on some CPUs.
-        env={**os.environ, "TF_ENABLE_ONEDNN_OPTS": "1"},
-        preexec_fn=limit,
-    )
-    if done.returncode:
-        sys.exit(f"{text}: ended with code {done.returncode}")
-    return json.loads(done.stdout.splitlines()[-1])
+    return run
 
 
-def row(text: str, found: dict[str, float]) -> tuple[str, float]:
-    work = describe(text)
-    memory = predict(work)
-    predicted = memory.total / MIB
-    error = predicted / found["measured"] - 1
-    parts = (f"{memory.weights / MIB:.0f}", f"{memory.activations / MIB:.0f}", f"{memory.workspace / MIB:.0f}")
-    return (
-        f"| {' | '.join(text.split(','))} | {' | '.join(parts)} | {predicted:.0f} | {found['measured']:.0f} | "
-        f"{100 * error:+.0f} % | {found['resident']:.0f} |"
-    ), error
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("configurations", nargs="*", default=CONFIGURATIONS.split())
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--configurations", nargs="+", default=CONFIGURATIONS.split())
     parser.add_argument("--accumulation", type=int, default=2, help="micro-batches in an update")
     parser.add_argument("--address_space_gib", type=float, default=0.0, help="limit of each process; 0: none")
-    parser.add_argument("--here", action="store_true", help="measure one configuration in this process, as JSON")
-    args = parser.parse_args()
-    if args.here:
-        print(json.dumps(run(describe(args.configurations[0]), args.accumulation)))
-        return
-    print(
-        "| model | micro-batch | length | predictions | scope | precision | layers | parameters | activations | "
-        "workspace | predicted | measured | error | resident |\n" + "|---" * 14 + "|",
-        flush=True,
-    )
-    errors = []
-    for text in args.configurations:
-        found = measure(text, args.accumulation, args.address_space_gib)
-        line, error = row(text, found)
-        errors.append(abs(error))
-        print(line, flush=True)
-        print(
-            f"{text}: address space {found['address_space']:.0f} MiB, {found['secs']:.1f} s for the last update",
-            file=sys.stderr,
-            flush=True,
-        )
-    print(f"\nMiB. Largest error {100 * max(errors):.0f} %, mean {100 * sum(errors) / len(errors):.0f} %.")
 
 
-if __name__ == "__main__":
-    main()
+def run(bench: Bench) -> None:
+    options, rows, errors = bench.options, [], []
+    for text in options.configurations:
+        settings = {
+            "configuration": text,
+            "accumulation": options.accumulation,
+            "address_space_gib": options.address_space_gib,
+        }
+        found = bench.once(Variant("benchmarks.memory:updates", settings)).figures
+        memory = predict(describe(text))
+        errors.append(memory.total / MIB / found["measured"] - 1)
+        parts = [round(each / MIB) for each in (memory.weights, memory.activations, memory.workspace, memory.total)]
+        rows.append([*text.split(","), *parts, *map(round, found.values()), f"{100 * errors[-1]:+.0f} %"])
+    columns = "model|micro-batch|length|predictions|scope|precision|layers|parameters|activations|workspace|predicted|"
+    bench.table("MiB", [*(columns + "measured|resident|address space|error").split("|")], rows)
+    largest, mean = max(map(abs, errors)), sum(map(abs, errors)) / len(errors)
+    bench.note(f"Largest error {100 * largest:.0f} %, mean {100 * mean:.0f} %.")

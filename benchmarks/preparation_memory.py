@@ -1,14 +1,13 @@
 """Memory, time and rate of every stage of data preparation, on generated corpora of any size.
 
-Four corpora: `documents`, short documents, one per line; `dump`, Wikipedia's XML (with the markup of a
-real dump if one is given, else generated); `large`, a single huge document among small ones, in each
-format that text_formatting reads; `index`, only the index and the assignment of documents, with
-lengths like an encyclopedia's. No document occurs twice. Each stage runs as the user's command, and
-ten times a second its memory is read: the peak of each process (VmHWM, kept by the kernel) and the
-largest total at any time (PSS, which counts shared pages once).
+Four corpora: `documents`, short documents, one per line; `dump`, Wikipedia's XML (with the markup of a real dump if one
+is given, else generated); `large`, a single huge document among small ones, in each format that text_formatting reads;
+`index`, only the index and the assignment of documents, with lengths like an encyclopedia's. No document occurs twice.
+Each stage runs as the user's command, and ten times a second its memory is read: the peak of each process (VmHWM, kept
+by the kernel) and the largest total at any time (PSS, which counts shared pages once).
 
-    python benchmarks/preparation_memory.py
-    python benchmarks/preparation_memory.py --documents_mb 3000 --dump_mb 1100 --large_mb 30 --index 6500000 \
+    python -m benchmarks preparation_memory
+    python -m benchmarks preparation_memory --documents_mb 3000 --dump_mb 1100 --large_mb 30 --index 6500000 \\
         --dump wikicorpus_en.xml.bz2 --vocab_file vocab.txt
 """
 
@@ -29,30 +28,21 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Callable, NamedTuple
+from typing import Any, Callable
 
-CHECKOUT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(CHECKOUT))
+import numpy as np
 
-import numpy as np  # noqa: E402
+from benchmarks.child import peak_mib
+from benchmarks.frame import CHECKOUT, Bench, Variant
+from bert_tf.base.errors import UserError
+from bert_tf.base.progress import Progress
+from data.sharding import sharding
 
-from bert_tf.base.progress import Progress  # noqa: E402
-from data.sharding import sharding  # noqa: E402
-
+NEEDS = "nothing; --dump for real markup"
+CORES = 0
 INTERVAL_SECS = 0.1
 FORMS = ("line", "file", "paragraph", "jsonl", "page")
 _SYLLABLES = "ba be bi ca co da de do fa fi ga go ha he jo ka ki la le lo ma mi na no pa pe ra re sa so ta te".split()
-
-
-class Measured(NamedTuple):
-    corpus: str
-    stage: str
-    megabytes: float  # of its input
-    secs: float
-    peak_mib: int  # of the largest process
-    sum_mib: int  # of all at a time
-    num_processes: int
-    note: str
 
 
 def _memory_of(pid: int) -> dict[str, int]:
@@ -105,17 +95,18 @@ def watch(command: list[str], environment: dict[str, str], is_enough: Callable[[
     secs = time.monotonic() - start
     if process.returncode and not stopped:
         log.seek(0)
-        raise SystemExit(f"{' '.join(command)} ended with {process.returncode}:\n{log.read()[-2000:]}")
+        print(log.read()[-2000:], file=sys.stderr, flush=True)
+        raise UserError(f"{' '.join(command)} ended with code {process.returncode}; see above why")
     return secs, peaks, largest_sum, stopped
 
 
-class Bench:
-    """Runs stages in one working directory and collects the measurements."""
+class Stages:
+    """Runs stages in one working directory and collects the rows of the table."""
 
     def __init__(self, root: Path, num_processes: int):
         self.root = root
         self.num_processes = num_processes
-        self.rows: list[Measured] = []
+        self.rows: list[tuple] = []
 
     def run(
         self,
@@ -129,35 +120,24 @@ class Bench:
         """`most_records_mb`: the stage is stopped once it has written so many MB; 0: never."""
         command = [sys.executable, str(CHECKOUT / "data/bertPrep.py"), "--action", stage, "--dataset", dataset]
         command += ["--n_processes", str(self.num_processes), *map(str, arguments)]
-        print(f"{corpus}: {stage} ...", flush=True)
+        print(f"{corpus}: {stage} ...", file=sys.stderr, flush=True)
         secs, peaks, largest, stopped = watch(
             command,
             {"BERT_PREP_WORKING_DIR": str(self.root)},
             lambda: most_records_mb > 0 and self._records_mb() > most_records_mb,
         )
-        note = f"stopped after {self._records_mb():,.0f} MB of records" if stopped else f"{megabytes / secs:,.1f} MB/s"
+        rate = "" if stage == "status" else f"{megabytes / secs:,.1f} MB/s"
+        note = f"stopped after {self._records_mb():,.0f} MB of records" if stopped else rate
         # multiprocessing's resource tracker is not a worker.
-        workers = [kib for kib in peaks.values() if kib > 15_000]
-        peak, note = max(peaks.values()) >> 10, "" if stage == "status" else note
-        self._add(Measured(corpus, stage, megabytes, secs, peak, largest >> 10, len(workers), note))
+        num_workers = sum(kib > 15_000 for kib in peaks.values())
+        self.rows.append((corpus, stage, megabytes, secs, note, max(peaks.values()) >> 10, largest >> 10, num_workers))
 
     def _records_mb(self) -> float:
         return sum(path.stat().st_size for path in self.root.glob("tfrecord/*/*/*/*.tfrecord*")) / 1e6
 
-    def _add(self, row: Measured) -> None:
-        self.rows.append(row)
-        print(describe(row), flush=True)
-
     def counts(self, pattern: str) -> dict[str, int]:
         (path,) = self.root.glob(pattern)
         return json.loads(path.read_text())["counts"]
-
-
-def describe(row: Measured) -> str:
-    return (
-        f"| {row.corpus} | {row.stage} | {row.megabytes:,.0f} | {row.secs:,.0f} | {row.note} | {row.peak_mib:,} | "
-        f"{row.sum_mib:,} | {row.num_processes} |"
-    )
 
 
 @functools.cache
@@ -258,28 +238,27 @@ def write_large(folder: Path, form: str, num_bytes: float) -> Path:
     return path
 
 
-def measure_documents(bench: Bench, options: argparse.Namespace) -> None:
-    source = bench.root / "documents.txt"
+def measure_documents(stages: Stages, options: argparse.Namespace) -> None:
+    source = stages.root / "documents.txt"
     with open(source, "w", encoding="utf-8") as file:
         for text in texts(options.documents_mb * 1e6):
             file.write(text + "\n")
-    measure_all_stages(bench, "documents", source, "line", options)
+    measure_all_stages(stages, "documents", source, "line", options)
 
 
-def measure_all_stages(bench: Bench, corpus: str, source: Path, form: str, options: argparse.Namespace) -> None:
+def measure_all_stages(stages: Stages, corpus: str, source: Path, form: str, options: argparse.Namespace) -> None:
     megabytes = source.stat().st_size / 1e6
-    bench.run(corpus, "text_formatting", "--input_files", source, "--input_format", form, megabytes=megabytes)
+    stages.run(corpus, "text_formatting", "--input_files", source, "--input_format", form, megabytes=megabytes)
     if corpus == "documents":
-        num = bench.counts("formatted*/*.manifest.json")["num_documents"]
-        print(f"{num:,} documents")
+        corpus = f"{stages.counts('formatted*/*.manifest.json')['num_documents']:,} documents"
         source.unlink()
-    shards = options.shards if corpus == "documents" else 2
-    bench.run(
+    shards = 2 if corpus.startswith("one") else options.shards
+    stages.run(
         corpus, "sharding", "--n_training_shards", shards, "--n_test_shards", max(1, shards // 16), megabytes=megabytes
     )
-    bench.run(corpus, "create_vocab", "--vocab_size", 30522, "--do_lower_case", 1, megabytes=megabytes)
-    vocab = options.vocab_file or bench.root / "vocab/custom/vocab.txt"
-    bench.run(
+    stages.run(corpus, "create_vocab", "--vocab_size", 30522, "--do_lower_case", 1, megabytes=megabytes)
+    vocab = options.vocab_file or stages.root / "vocab/custom/vocab.txt"
+    stages.run(
         corpus,
         "create_tfrecord_files",
         "--max_seq_length",
@@ -290,69 +269,57 @@ def measure_all_stages(bench: Bench, corpus: str, source: Path, form: str, optio
         most_records_mb=options.records_mb,
     )
     if options.records_mb:
-        shutil.rmtree(bench.root / "tfrecord")
+        shutil.rmtree(stages.root / "tfrecord")
     for stage in ("verify", "status", "inspect"):
-        bench.run(corpus, stage, *(["--vocab_file", vocab] if stage == "inspect" else []), megabytes=megabytes)
+        stages.run(corpus, stage, *(["--vocab_file", vocab] if stage == "inspect" else []), megabytes=megabytes)
 
 
-def measure_dump(bench: Bench, options: argparse.Namespace) -> None:
-    path = bench.root / "download/wikicorpus_en/wikicorpus_en.xml"
+def measure_dump(stages: Stages, options: argparse.Namespace) -> None:
+    path = stages.root / "download/wikicorpus_en/wikicorpus_en.xml"
     num_pages = write_dump(path, options.dump, options.dump_mb * 1e6)
     megabytes = path.stat().st_size / 1e6
-    bench.run("dump", "text_formatting", megabytes=megabytes, dataset="wikicorpus_en")
-    counts = bench.counts("formatted*/*.manifest.json")
-    print(f"{num_pages:,} pages: {counts}")
+    stages.run("dump", "text_formatting", megabytes=megabytes, dataset="wikicorpus_en")
+    counts = stages.counts("formatted*/*.manifest.json")
     assert counts["num_read"] == num_pages
     path.unlink()
 
 
-def measure_large(bench: Bench, options: argparse.Namespace) -> None:
+def measure_large(stages: Stages, options: argparse.Namespace) -> None:
     for form in options.forms.split(","):
-        path = write_large(bench.root, form, options.large_mb * 1e6)
+        path = write_large(stages.root, form, options.large_mb * 1e6)
         dataset = "wikicorpus_en" if form == "page" else "custom"
         corpus, megabytes = f"one {form}", path.stat().st_size / 1e6
         if form == "line":
-            measure_all_stages(bench, corpus, path, form, options)
+            measure_all_stages(stages, corpus, path, form, options)
         elif form == "page":
-            bench.run(corpus, "text_formatting", dataset=dataset, megabytes=megabytes)
+            stages.run(corpus, "text_formatting", dataset=dataset, megabytes=megabytes)
         else:
-            bench.run(corpus, "text_formatting", "--input_files", path, "--input_format", form, megabytes=megabytes)
-        for left in bench.root.iterdir():
+            stages.run(corpus, "text_formatting", "--input_files", path, "--input_format", form, megabytes=megabytes)
+        for left in stages.root.iterdir():
             shutil.rmtree(left) if left.is_dir() else left.unlink()
 
 
-def assign_index(num_documents: int) -> None:
-    """Makes the arrays of an index and assigns documents as sharding does; runs in a separate process."""
-    lengths = np.random.default_rng(0).lognormal(7.2, 1.1, num_documents).clip(20, 3e6).astype(np.uint32)
-    offsets = np.cumsum(lengths, dtype=np.uint64)
-    index = sharding.DocumentIndex(np.zeros(num_documents, np.uint16), offsets, lengths)
-    settings = sharding.ShardingSettings(256, 256, 0.1, "rules", 12345)
-    start = time.monotonic()
-    assignment = sharding.assign_documents(index.lengths, settings)
-    assert sum(own.num_documents for own in sharding.documents_by_shard(index, assignment, 512)) == num_documents
-    secs = time.monotonic() - start
-    print(json.dumps([int(lengths.sum()), secs, _memory_of(os.getpid())["VmHWM"]]))
+def assignment(settings: dict[str, Any]) -> Callable[[], dict[str, float]]:
+    """Makes the arrays of an index and assigns documents as sharding does, which counts; in a process of its own."""
+    num_documents = settings["num_documents"]
+
+    def run() -> dict[str, float]:
+        lengths = np.random.default_rng(0).lognormal(7.2, 1.1, num_documents).clip(20, 3e6).astype(np.uint32)
+        offsets = np.cumsum(lengths, dtype=np.uint64)
+        index = sharding.DocumentIndex(np.zeros(num_documents, np.uint16), offsets, lengths)
+        start = time.monotonic()
+        assigned = sharding.assign_documents(index.lengths, sharding.ShardingSettings(256, 256, 0.1, "rules", 12345))
+        assert sum(own.num_documents for own in sharding.documents_by_shard(index, assigned, 512)) == num_documents
+        return {"wall_secs": time.monotonic() - start, "bytes": int(lengths.sum()), "peak": peak_mib()}
+
+    return run
 
 
-def measure_index(bench: Bench, options: argparse.Namespace) -> None:
-    output = subprocess.run(
-        [sys.executable, __file__, "--only", "assign", "--index", str(options.index)],
-        check=True,
-        stdout=subprocess.PIPE,
-        text=True,
-    ).stdout
-    num_bytes, secs, peak = json.loads(output.splitlines()[-1])
-    bench._add(
-        Measured("index", f"assignment of {options.index:,}", num_bytes / 1e6, secs, peak >> 10, peak >> 10, 1, "")
-    )
+CORPORA = {"documents": measure_documents, "dump": measure_dump, "large": measure_large}
 
 
-MEASURES = {"documents": measure_documents, "dump": measure_dump, "large": measure_large, "index": measure_index}
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default=",".join(MEASURES), help="corpora, separated by commas")
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--only", default=",".join([*CORPORA, "index"]), help="corpora, separated by commas")
     parser.add_argument("--documents_mb", type=float, default=20)
     parser.add_argument("--dump_mb", type=float, default=20)
     parser.add_argument("--large_mb", type=float, default=20)
@@ -368,21 +335,20 @@ def main() -> None:
         help="records take ten times the disk of their text: stop when there are so many; 0: never",
     )
     parser.add_argument("--n_processes", type=int, default=2)
-    options = parser.parse_args()
-    if options.only == "assign":
-        assign_index(options.index)
-        return
-    rows: list[Measured] = []
+
+
+def run(bench: Bench) -> None:
+    options, rows = bench.options, []
     for name in options.only.split(","):
-        with tempfile.TemporaryDirectory(prefix="preparation_memory_") as folder:
-            bench = Bench(Path(folder), options.n_processes)
-            MEASURES[name](bench, options)
-            rows += bench.rows
-    print("\n| corpus | stage | MB in | s | rate | peak MiB, largest process | all at a time | processes |")
-    print("|---|---|---|---|---|---|---|---|")
-    for row in rows:
-        print(describe(row))
-
-
-if __name__ == "__main__":
-    main()
+        if name == "index":
+            what = Variant("benchmarks.preparation_memory:assignment", {"num_documents": options.index})
+            found, title = bench.once(what), f"assignment of {options.index:,}"
+            peak = round(found.figures["peak"])
+            rows.append(("index", title, found.figures["bytes"] / 1e6, found.wall_secs, "", peak, peak, 1))
+            continue
+        with tempfile.TemporaryDirectory(dir=bench.folder) as folder:
+            stages = Stages(Path(folder), options.n_processes)
+            CORPORA[name](stages, options)
+            rows += stages.rows
+    columns = "corpus|stage|MB in|seconds|rate|peak MiB, largest process|all at a time|processes"
+    bench.table("Stages", columns.split("|"), rows)

@@ -3,11 +3,10 @@
 TensorFlow's profiler gives the time of each operation (the fastest of several updates counts, because other programs
 interrupt); XLA's blocks, forward and backward, get distinct names here. The profiler's times are used as shares of the
 CPU time that an update takes without profiling. The matmuls' share of the core's peak is relative to one large matmul
-of the same type, measured here. The input batch is made before; input_pipeline.py measures that.
+of the same type, measured here. The input batch is made before; `input_pipeline` measures that. A configuration is that
+of `memory`: model, micro-batch, length, predictions, scope, precision, keep or recompute.
 
-    python benchmarks/profile_step.py mini,16,128,20,blocks,fp32,keep mini,16,128,20,blocks,bf16,keep
-
-The configurations are those of memory.py: model, micro-batch, length, predictions, scope, precision, keep or recompute.
+    python -m benchmarks profile_step --configurations mini,16,128,20,blocks,fp32,keep base,4,128,20,blocks,bf16,keep
 """
 
 from __future__ import annotations
@@ -15,27 +14,19 @@ from __future__ import annotations
 import argparse
 import collections
 import functools
-import json
-import os
 import re
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Callable
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-os.environ["CUDA_VISIBLE_DEVICES"] = ""
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from memory import describe
-
+from benchmarks.frame import Bench, Variant
+from benchmarks.memory import describe
 from bert_tf.config import compute_dtype
-from bert_tf.run.run_folder import provenance
 
+NEEDS = "nothing"
 PEAK_SIZE, PEAK_TRIES = 2048, 5
 # In a trace: a call of a function, which is told in the details, and anything else.
 CALL, OPERATION = "ExecutorState::ProcessAsync::Start", re.compile(r"[^:]+:_?[A-Z]\w*")
@@ -168,87 +159,50 @@ def matmul_peak(precision: str) -> float:
     return 2 * PEAK_SIZE**3 / min(seconds) / 1e9
 
 
-def measure(text: str, num_steps: int, num_updates: int) -> dict[str, Any]:
-    """Measures one configuration in this process."""
+def updates(settings: dict[str, Any]) -> Callable[[], dict[str, float]]:
+    """What the process of a configuration does: milliseconds by kind, and those of an update ("update")."""
     name_blocks()
-    from made_up import made_up_rows, make_step
-
+    from benchmarks.made_up import made_up_rows, make_step
     from bert_tf.run.flops import pretraining_flops_per_sequence
 
-    work = describe(text)
-    peak = matmul_peak(work.precision)
-    step, features = make_step(work), made_up_rows(work, num_steps)
-    seconds = []
-    for number in range(num_updates + 2):  # the first two trace and compile
-        started = time.process_time()
-        float(step(features, number).gradient_norm)
-        seconds.append(time.process_time() - started)
-    flops = pretraining_flops_per_sequence(work.bert_config, work.max_seq_length, work.max_predictions_per_seq)
-    return {
-        "update_ms": 1000 * statistics.median(seconds[2:]),
-        "peak_gflops": peak,
-        "gflop": flops * num_steps * work.micro_batch_size / 1e9,
-        "millis": profiled(step, features, num_updates),
-    }
+    work = describe(settings["configuration"])
+    num_steps, num_updates = settings["accumulation"], settings["num_updates"]
+
+    def run() -> dict[str, float]:
+        peak = matmul_peak(work.precision)
+        step, features = make_step(work), made_up_rows(work, num_steps)
+        seconds = []
+        for number in range(num_updates + 2):  # the first two trace and compile
+            started = time.process_time()
+            float(step(features, number).gradient_norm)
+            seconds.append(time.process_time() - started)
+        flops = pretraining_flops_per_sequence(work.bert_config, work.max_seq_length, work.max_predictions_per_seq)
+        return {
+            "update": 1000 * statistics.median(seconds[2:]),
+            "peak GFLOP/s": peak,
+            "GFLOP": flops * num_steps * work.micro_batch_size / 1e9,
+            **profiled(step, features, num_updates),
+        }
+
+    return run
 
 
-def report(text: str, num_steps: int, found: dict[str, Any]) -> None:
-    total, update, peak = sum(found["millis"].values()), found["update_ms"], found["peak_gflops"]
-    millis = {kind: value / total * update for kind, value in found["millis"].items()}
-    model, size, length, predictions, scope, precision, kept = text.split(",")
-    whole, products = (1000 * found["gflop"] / spent for spent in (update, millis["matmuls"]))
-    print(
-        f"## {model}, {num_steps} x {size} sequences of {length}, {predictions} predictions, {precision}, {kept}, "
-        f"scope {scope}\n"
-    )
-    print(
-        f"{update:.0f} ms: {whole:.0f} GFLOP/s of the model, {100 * whole / peak:.0f} % of the {peak:.0f} that a "
-        f"large matmul reaches here; the matmuls by themselves {products:.0f}, {100 * products / peak:.0f} %.\n"
-    )
-    print("| part | ms | share |\n|---|---|---|")
-    for kind, value in sorted(millis.items(), key=lambda item: -item[1]):
-        print(f"| {kind} | {value:.1f} | {100 * value / update:.1f} % |")
-    print(flush=True)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("configurations", nargs="+")
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--configurations", nargs="+", required=True)
     parser.add_argument("--accumulation", type=int, default=2, help="micro-batches in an update")
     parser.add_argument("--num_updates", type=int, default=5)
-    parser.add_argument("--here", action="store_true", help="measure one configuration in this process, as JSON")
-    args = parser.parse_args()
-    if args.here:
-        print(json.dumps(measure(args.configurations[0], args.accumulation, args.num_updates)))
-        return
-    threads = dict.fromkeys(("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"), "1")
-    facts = provenance()
-    versions = facts["versions"]
-    print(
-        f"# Where the time of an update goes\n\nOne core of {facts['processor']}; processor time; Python "
-        f"{versions['python']}, TensorFlow {versions.get('tensorflow') or versions['tensorflow-cpu']}; "
-        f"{args.num_updates} updates each.\n"
-    )
-    for text in args.configurations:
-        done = subprocess.run(
-            [
-                sys.executable,
-                __file__,
-                "--here",
-                text,
-                "--accumulation",
-                str(args.accumulation),
-                "--num_updates",
-                str(args.num_updates),
-            ],
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, **threads},
-        )
-        if done.returncode:
-            sys.exit(f"error: {text}: ended with code {done.returncode}, see above")
-        report(text, args.accumulation, json.loads(done.stdout.splitlines()[-1]))
 
 
-if __name__ == "__main__":
-    main()
+def run(bench: Bench) -> None:
+    options = bench.options
+    for text in options.configurations:
+        settings = {"configuration": text, "accumulation": options.accumulation, "num_updates": options.num_updates}
+        found = bench.once(Variant("benchmarks.profile_step:updates", settings)).figures
+        update, peak, gflop = (found.pop(name) for name in ("update", "peak GFLOP/s", "GFLOP"))
+        share = {kind: value / sum(found.values()) for kind, value in found.items()}
+        rates = {"whole": 1000 * gflop / update, "matmuls": 1000 * gflop / (share["matmuls"] * update)}
+        rows = [[kind, value * update, f"{value:.1%}"] for kind, value in sorted(share.items(), key=lambda x: -x[1])]
+        rows += [[f"GFLOP/s of the model, {kind}", rate, f"{rate / peak:.1%}"] for kind, rate in rates.items()]
+        title = f"{text}, {options.accumulation} micro-batches: {update:.0f} ms of one core"
+        share_of = f"share; of the rates: of the {peak:.0f} GFLOP/s that a large matmul reaches"
+        bench.table(title, ["part", "ms", share_of], rows)

@@ -7,7 +7,7 @@ from pathlib import Path
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ("*.md", "docs/*.md", "docs/images/*", "benchmarks/results/*.md", "LICENSE")
+PAGES = ("*.md", "docs/*.md", "docs/images/*", "benchmarks/results/*.md", "benchmarks/results/records/*.md", "LICENSE")
 
 
 def on_files(files: Files, config) -> Files:

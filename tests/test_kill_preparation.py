@@ -20,7 +20,9 @@ def test_killed_stages_end_with_the_bytes_of_undisturbed_ones(tmp_path):
     done = subprocess.run(
         [
             sys.executable,
-            str(CHECKOUT / "benchmarks/kill_preparation.py"),
+            "-m",
+            "benchmarks",
+            "kill_preparation",
             "--kills",
             "1",
             "--n_processes",
@@ -30,6 +32,7 @@ def test_killed_stages_end_with_the_bytes_of_undisturbed_ones(tmp_path):
         ],
         text=True,
         capture_output=True,
+        cwd=CHECKOUT,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     rows = [line for line in done.stdout.splitlines() if line.endswith(" | 0 |")]

@@ -12,18 +12,16 @@ from pathlib import Path
 import pytest
 from pretraining_data import write_dataset
 
+from benchmarks import gpu, gpu_report
+
 CHECKOUT = Path(__file__).parent.parent
-sys.path.insert(0, str(CHECKOUT / "benchmarks"))
-
-import gpu  # noqa: E402
-import gpu_report  # noqa: E402
-
 GIB = 1 << 30
 
 
 def run(*arguments, **environment):
     done = subprocess.run(
-        [sys.executable, str(CHECKOUT / "benchmarks" / arguments[0]), *map(str, arguments[1:])],
+        [sys.executable, "-m", "benchmarks", *map(str, arguments)],
+        cwd=CHECKOUT,
         text=True,
         capture_output=True,
         env={**os.environ, **environment},
@@ -94,7 +92,7 @@ def test_a_row_of_the_gpu_benchmark_runs_without_what_a_bare_machine_lacks(tmp_p
     for name in ("horovod", "tensorflow_addons", "google_crc32c"):
         (tmp_path / f"{name}.py").write_text("raise ImportError('not here')\n")
     output = tmp_path / "results"
-    arguments = ("gpu.py", "--rehearse", "--output", output, "--only", "32/4, 3 x 4, scope step, packed")
+    arguments = ("gpu", "--rehearse", "--output", output, "--only", "32/4, 3 x 4, scope step, packed")
     assert "minutes left: tiny fp16" in run(*arguments, PYTHONPATH=str(tmp_path))
     _, line = map(json.loads, (output / "rows.jsonl").read_text().splitlines())
     assert "failed" not in line and line["is_finite"] and line["mfu"] is None
@@ -103,8 +101,9 @@ def test_a_row_of_the_gpu_benchmark_runs_without_what_a_bare_machine_lacks(tmp_p
 
 
 @pytest.mark.slow
-def test_the_profile_has_its_parts():
-    text = run("profile_step.py", "tiny,2,32,4,blocks,fp32,keep", "--num_updates", 1)
+def test_the_profile_has_its_parts(tmp_path):
+    configuration = "tiny,2,32,4,blocks,fp32,keep"
+    text = run("profile_step", "--configurations", configuration, "--num_updates", 1, "--results", tmp_path)
     for part in (
         "matmuls",
         "block bias_gelu",
@@ -123,7 +122,9 @@ def test_reading_records_gives_its_table(tmp_path):
         for kind, at in (("records", ""), ("tokens", "@16"))
     ]
     text = run(
-        "input_pipeline.py",
+        "input_pipeline",
+        "--results",
+        tmp_path,
         "--input_files",
         ",".join(folders),
         "--names",
@@ -137,4 +138,4 @@ def test_reading_records_gives_its_table(tmp_path):
         "--num_batches",
         2,
     )
-    assert text.count("\n| records | ") == 6 and text.count("\n| tokens | ") == 1
+    assert text.count("\n| this project | ") == 2 and text.count("\n| of that: ") == 2

@@ -21,35 +21,34 @@ def test_every_part_gives_its_table(tmp_path):
     (tmp_path / "text.txt").write_text("".join(text + "\n" for text in texts))
     letters = "abcdefghijklmnopqrstuvwxyz."
     (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL_TOKENS, *letters, *(f"##{x}" for x in letters)]))
-    pages = "".join(
-        f"<page>\n<title>{number}</title><ns>0</ns><revision><text>{text}</text></revision>\n</page>\n"
-        for number, text in enumerate(texts)
-    )
-    (tmp_path / "dump.xml.bz2").write_bytes(bz2.compress(f"<mediawiki>\n{pages}</mediawiki>\n".encode()))
     done = subprocess.run(
         [
             sys.executable,
-            str(CHECKOUT / "benchmarks/preparation.py"),
+            "-m",
+            "benchmarks",
+            "preparation",
             "--text",
             str(tmp_path / "text.txt"),
             "--vocab_file",
             str(tmp_path / "vocab.txt"),
-            "--dump",
-            str(tmp_path / "dump.xml.bz2"),
             "--megabytes",
             "0.03",
             "--stage_megabytes",
             "0.05",
             "--rounds",
             "1",
+            "--no_peers",
+            "--results",
+            str(tmp_path),
         ],
+        cwd=CHECKOUT,
         text=True,
         capture_output=True,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    titles = [line for line in done.stdout.splitlines() if line.startswith("## ")]
-    assert len(titles) == 4
-    assert "\n| both | token files, second shard | " in done.stdout
+    titles = [line for line in done.stdout.splitlines() if line.startswith("### ")]
+    assert len(titles) == 5
+    assert "\n| token files, second shard | " in done.stdout
 
 
 @pytest.mark.slow
@@ -59,8 +58,8 @@ def test_formatting_gives_its_table(tmp_path):
         for number, text in enumerate(documents(5))
     )
     (tmp_path / "dump.xml.bz2").write_bytes(bz2.compress(f"<mediawiki>\n{pages}</mediawiki>\n".encode()))
-    options = ["--dump", str(tmp_path / "dump.xml.bz2"), "--copies", "2", "--rounds", "1"]
-    command = [sys.executable, str(CHECKOUT / "benchmarks/formatting.py"), *options]
-    done = subprocess.run(command, text=True, capture_output=True)
+    options = ["--dump", str(tmp_path / "dump.xml.bz2"), "--copies", "2", "--rounds", "1", "--no_peers"]
+    command = [sys.executable, "-m", "benchmarks", "formatting", *options, "--results", str(tmp_path)]
+    done = subprocess.run(command, text=True, capture_output=True, cwd=CHECKOUT)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert sum(line.startswith("| ") for line in done.stdout.splitlines()) == 1 + 5
+    assert sum(line.startswith("| ") for line in done.stdout.splitlines()) == 3 + 6

@@ -6,8 +6,9 @@ from typing import Any, Callable
 
 import tensorflow as tf
 import tensorflow_addons as tfa
-from protocol import LEARNING_RATE, random_batch, serve
-from tensorflow_update import accumulated_update
+
+from benchmarks.variants.shared import LEARNING_RATE, random_batch
+from benchmarks.variants.tensorflow_update import accumulated_update
 
 
 def make_model(settings: dict[str, Any]) -> tf.keras.Model:
@@ -39,7 +40,7 @@ def make_model(settings: dict[str, Any]) -> tf.keras.Model:
     return model
 
 
-def make_update(settings: dict[str, Any]) -> Callable[[], float]:
+def update(settings: dict[str, Any]) -> Callable[[], float]:
     model = make_model(settings)
     output_bias = tf.Variable(tf.zeros([settings["bert_config"]["vocab_size"]]), name="output_bias")
     optimizer = tfa.optimizers.LAMB(
@@ -51,7 +52,3 @@ def make_update(settings: dict[str, Any]) -> Callable[[], float]:
         return tf.einsum("bph,vh->bpv", hidden, model.word_layer.embeddings) + output_bias, nsp_logits
 
     return accumulated_update(logits, [*model.trainable_variables, output_bias], optimizer, random_batch(settings))
-
-
-if __name__ == "__main__":
-    serve(make_update, lambda: {"tensorflow": tf.__version__, "tensorflow-addons": tfa.__version__})

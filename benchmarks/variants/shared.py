@@ -1,17 +1,9 @@
-"""One variant of the benchmark as a process of its own: settings in, seconds of one update after another out.
-
-A line of JSON on stdin holds the settings; the variant makes its update, runs it twice (which traces
-and compiles) and prints a line of JSON with its versions. Then each line on stdin runs it once more,
-and is answered with the seconds that took. NumPy is all that this module needs.
-"""
+"""What all variants get alike; NumPy is all that this module needs."""
 
 from __future__ import annotations
 
 import json
-import os
-import sys
-import time
-from typing import Any, Callable
+from typing import Any
 
 import numpy as np
 
@@ -33,22 +25,6 @@ def random_batch(settings: dict[str, Any]) -> dict[str, np.ndarray]:
         "next_sentence_labels": rng.integers(0, 2, [*leading, 1]).astype(np.int32),
         "example_weights": np.ones(leading, np.float32),
     }
-
-
-def serve(make_update: Callable[[dict[str, Any]], Callable[[], float]], versions: Callable[[], dict[str, str]]) -> None:
-    """Runs the protocol; `make_update(settings)` returns a function that makes an update and waits for it."""
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what libraries print goes to stderr
-    settings = json.loads(sys.stdin.readline())
-    clock = time.process_time if settings.get("clock") == "processor" else time.perf_counter
-    update = make_update(settings)
-    update()
-    update()
-    print(json.dumps(versions()), file=answers, flush=True)
-    for _ in sys.stdin:
-        started = clock()
-        update()
-        print(clock() - started, file=answers, flush=True)
 
 
 def read_questions(settings: dict[str, Any]) -> list[tuple[str, str]]:

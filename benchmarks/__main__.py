@@ -1,0 +1,101 @@
+"""Lists the benchmarks, runs one of them, or makes all tables of their results anew.
+
+python -m benchmarks                            # the list
+python -m benchmarks tokenizing --text FILE --vocab_file FILE
+python -m benchmarks tables                     # benchmarks/results/*.md and the table in README.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import importlib
+import os
+import runpy
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bert_tf.base.errors import UserError, exit_on_user_error
+
+HERE = Path(__file__).resolve().parent
+
+
+class Benchmark(NamedTuple):
+    what: str
+    needs: str
+    is_program: bool  # of its own, with `main`
+
+
+def find_benchmarks() -> dict[str, Benchmark]:
+    """By name, without importing them: TensorFlow takes seconds."""
+    found = {}
+    for path in sorted(HERE.glob("*.py")):
+        module = ast.parse(path.read_text(encoding="utf-8"))
+        is_program = any(isinstance(node, ast.FunctionDef) and node.name == "main" for node in module.body)
+        for node in module.body:
+            if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "NEEDS":
+                what = (ast.get_docstring(module) or "").partition("\n\n")[0].replace("\n", " ")
+                found[path.stem] = Benchmark(what, ast.literal_eval(node.value), is_program)
+    return found
+
+
+def make_parser(name: str, module: Any) -> argparse.ArgumentParser:
+    from benchmarks import results
+
+    parser = argparse.ArgumentParser(
+        f"python -m benchmarks {name}", description=module.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=getattr(module, "ROUNDS", 5), help="%(default)s")
+    parser.add_argument("--cores", type=int, default=getattr(module, "CORES", 1), help="%(default)s; 0: all")
+    module.add_options(parser)
+    parser.add_argument("--results", type=Path, default=results.FOLDER, help="folder for the JSON and its page")
+    parser.add_argument("--label", default="", help="of this result, where there is one of another machine")
+    parser.add_argument("--overwrite", action="store_true", help="a result of another machine or configuration")
+    parser.add_argument("--note", action="append", default=[], help="a sentence for the page, such as what else ran")
+    parser.add_argument("--folder", type=Path, help="where temporary files go")
+    parser.add_argument("--no_peers", action="store_true", help="measure this project alone")
+    parser.add_argument("--peer_python", action="append", default=[], metavar="PEER=PYTHON", help="an environment")
+    return parser
+
+
+def run(name: str, benchmark: Benchmark, arguments: Sequence[str]) -> None:
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    if benchmark.is_program:
+        sys.argv = [f"python -m benchmarks {name}", *arguments]
+        runpy.run_module(f"benchmarks.{name}", run_name="__main__")
+        return
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # of GPUs `gpu` tells
+    from benchmarks.frame import Bench
+
+    module = importlib.import_module(f"benchmarks.{name}")
+    options = make_parser(name, module).parse_args(arguments)
+    if options.rounds < 1:
+        raise UserError(f"--rounds is {options.rounds}; at least one is needed")
+    with Bench(name, options, getattr(module, "PEERS", ()), benchmark.what).pinned() as bench:
+        module.run(bench)
+    bench.save()
+
+
+@exit_on_user_error
+def main(argv: Sequence[str]) -> None:
+    found = find_benchmarks()
+    name = argv[1] if len(argv) > 1 else ""
+    if name in found:
+        run(name, found[name], argv[2:])
+    elif name == "tables":
+        from benchmarks import readme, results
+
+        results.write_pages()
+        readme.write()
+    elif name in ("", "-h", "--help"):
+        print(__doc__)
+        for key, each in found.items():
+            print(f"{key:20} {each.what}\n{'':20} needs: {each.needs}")
+    else:
+        raise UserError(f"there is no benchmark {name!r}; there are {', '.join(found)}")
+
+
+if __name__ == "__main__":
+    main(sys.argv)

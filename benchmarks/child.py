@@ -1,0 +1,66 @@
+"""The process of a variant, which measures itself by turns: ``python child.py MODULE:FUNCTION``.
+
+A line of JSON on stdin holds the settings. FUNCTION(settings) makes a function, which is called `warm_up` times (for
+tracing and compiling); then a line of JSON says which versions are here, and each further line on stdin calls it once
+more and is answered with seconds, processor seconds, and the figures that it returned, if any. This module runs in the
+environments of other tools, too: it needs nothing but Python.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import resource
+import sys
+import time
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Callable
+
+NAMED = "tensorflow tensorflow-cpu tf-models-official tensorflow-addons torch transformers wikiextractor numpy".split()
+
+
+def cpu_secs() -> float:
+    """Processor seconds of this process and of those that it has waited for."""
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + ended.ru_utime + ended.ru_stime
+
+
+def timed(call: Callable[[], Any]) -> tuple[float, float, dict[str, float]]:
+    """Seconds and processor seconds of a call, and the figures that it returns (not all do).
+
+    A call of which a part must not count returns `wall_secs` and `cpu_secs` of its own among them.
+    """
+    wall, cpu = time.perf_counter(), cpu_secs()
+    found = call()
+    secs = {"wall_secs": time.perf_counter() - wall, "cpu_secs": cpu_secs() - cpu}
+    figures = {**secs, **(found if isinstance(found, dict) else {})}
+    return figures.pop("wall_secs"), figures.pop("cpu_secs"), figures
+
+
+def peak_mib() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def versions() -> dict[str, str]:
+    installed = {(each.metadata["Name"] or "").lower(): each.version for each in metadata.distributions()}
+    return {name: installed[name] for name in NAMED if name in installed}
+
+
+def main() -> None:
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what libraries print goes to stderr
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+    module, _, function = sys.argv[1].partition(":")
+    settings = json.loads(sys.stdin.readline())
+    call = getattr(importlib.import_module(module), function)(settings)
+    for _ in range(settings["warm_up"]):
+        call()
+    print(json.dumps(versions()), file=answers, flush=True)
+    for _ in sys.stdin:
+        print(json.dumps(timed(call)), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()

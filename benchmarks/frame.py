@@ -1,0 +1,269 @@
+"""What all benchmarks share: turns on pinned cores, times of calls and of processes, and what goes into the result.
+
+    def add_options(parser): ...       # of argparse
+    def run(bench: Bench) -> None:
+        bench.compare("title", {"theirs": Variant(...), "ours": lambda: ...}, amount=6.0, unit="MB")
+
+The first variant is the one that the others are compared with. Variants take turns within each round, so that a busy
+machine slows all of them alike, and a ratio is the median of the rounds' ratios.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import datetime
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Callable, NamedTuple, Union
+
+from benchmarks import peers, results
+from benchmarks.child import timed, versions
+from bert_tf.base.errors import UserError
+from bert_tf.base.files import checkout
+from bert_tf.base.progress import Progress
+from bert_tf.run.run_folder import provenance
+
+CHECKOUT = checkout() or Path.cwd()
+CHILD = Path(__file__).resolve().with_name("child.py")
+NUM_SHOWN_LINES = 12  # of what a process said before it failed
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
+FEATURES = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
+
+
+class Sample(NamedTuple):
+    """One measurement, with further figures by name."""
+
+    wall_secs: float
+    cpu_secs: float
+    figures: dict[str, float] = {}
+
+
+class Variant(NamedTuple):
+    """What is measured in a process of its own (`child`): MODULE:FUNCTION and its settings."""
+
+    make: str
+    settings: Mapping[str, Any] = {}
+    python: str = sys.executable
+    warm_up: int = 0
+    afresh: bool = False  # a new process for each turn, so that no cache is warm
+
+
+Turn = Callable[[], Sample]
+Measurable = Union[Variant, Callable[[], Any]]
+
+
+class Worker:
+    """The process of a variant."""
+
+    def __init__(self, variant: Variant):
+        self._name = variant.make
+        self._process = subprocess.Popen(
+            [variant.python, str(CHILD), variant.make], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self.versions: dict[str, str] = self._ask({**variant.settings, "warm_up": variant.warm_up})
+
+    def _ask(self, content: Any) -> Any:
+        assert self._process.stdin and self._process.stdout
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(json.dumps(content) + "\n")
+            self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        if not line:
+            raise UserError(f"{self._name}: its process ended with code {self._process.wait()}; see above why")
+        return json.loads(line)
+
+    def turn(self) -> Sample:
+        return Sample(*self._ask("turn"))
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+def run_command(command: Sequence[str | Path], cores: Sequence[int] = (), **environment: str) -> str:
+    """Runs a command to its end, on the given cores, and returns what it printed; times itself by `timed`."""
+    done = subprocess.run(
+        list(map(str, command)),
+        text=True,
+        capture_output=True,
+        env={**os.environ, **environment},
+        preexec_fn=(lambda: os.sched_setaffinity(0, cores)) if cores else None,
+    )
+    if done.returncode:
+        said = "\n".join((done.stdout + done.stderr).splitlines()[-NUM_SHOWN_LINES:])
+        print(said, file=sys.stderr, flush=True)
+        raise UserError(f"{' '.join(map(str, command))[:200]} ended with code {done.returncode}; see above why")
+    return done.stdout
+
+
+def bert_prep(folder: Path, *arguments: str, cores: Sequence[int] = ()) -> None:
+    """Runs an action of bertPrep.py as a user does, in a working directory."""
+    run_command([sys.executable, CHECKOUT / "data/bertPrep.py", *arguments], cores, BERT_PREP_WORKING_DIR=str(folder))
+
+
+class Bench:
+    """One run of a benchmark: its options, cores and peers, and the parts of its result."""
+
+    def __init__(self, name: str, options: argparse.Namespace, peer_names: Sequence[str], what: str):
+        self.options, self._peers = options, {}
+        self.available = sorted(os.sched_getaffinity(0), reverse=True)
+        # The last cores, because programs without CPU affinity tend to run on the first ones.
+        self.cores = self.available[: options.cores or None]
+        self._loads: list[float] = [os.getloadavg()[0]]
+        facts = provenance()
+        self.result: dict[str, Any] = {
+            "benchmark": name,
+            "what": what,
+            "date": datetime.date.today().isoformat(),
+            "hardware": hardware(facts),
+            "cores": len(self.cores),
+            "versions": {"python": [facts["versions"]["python"]]},
+            "commit": facts["commit"],
+            "configuration": {key: shown(value) for key, value in vars(options).items() if key not in results.OPTIONS},
+            "notes": list(options.note),
+            "parts": [],
+        }
+        self.file = results.result_file(options.results, name, options.label)
+        results.check_replaceable(self.file, self.result, options.overwrite)
+        given = dict(text.partition("=")[::2] for text in options.peer_python)
+        for peer in peer_names if not options.no_peers else ():
+            self._peers[peer] = given.get(peer) or peers.python_of(peer)
+
+    @contextlib.contextmanager
+    def pinned(self) -> Iterator[Bench]:
+        """This process and those that it starts have the benchmark's cores, and as many threads; gives `folder`."""
+        threads = dict.fromkeys(THREADS, str(len(self.cores)))
+        before = {name: os.environ.get(name) for name in threads}
+        os.sched_setaffinity(0, self.cores)
+        os.environ.update(threads)
+        try:
+            with tempfile.TemporaryDirectory(dir=self.options.folder) as folder:
+                self.folder = Path(folder)
+                yield self
+        finally:
+            os.sched_setaffinity(0, self.available)
+            for name, value in before.items():
+                os.environ.pop(name)
+                os.environ.update({name: value} if value is not None else {})
+
+    def peer(self, name: str) -> str | None:
+        """The Python of a peer's environment; None where peers are left out."""
+        return self._peers.get(name)
+
+    def note(self, text: str) -> None:
+        """A sentence for the result's page."""
+        self.result["notes"].append(text)
+
+    def compare(
+        self,
+        title: str,
+        variants: Mapping[str, Measurable],
+        *,
+        amount: float | str = 0,
+        unit: str = "",
+        clock: str = "cpu",
+        before: Mapping[str, Sequence[Sample]] | None = None,
+    ) -> dict[str, list[Sample]]:
+        """Measures the variants by turns and adds the part to the result.
+
+        Args:
+          amount, unit: of the work of one turn, for the rates; or the name of the figure that says how much it was.
+          clock: "wall" or "cpu", by which ratios are computed.
+          before: samples of earlier turns, which come first in the table.
+        """
+        samples: dict[str, list[Sample]] = {name: [] for name in variants}
+        total = self.options.rounds * len(variants)
+        with self._turns(variants) as turns, Progress(total=total, unit="turns", description=title) as bar:
+            for _ in range(self.options.rounds):
+                for name, turn in turns.items():
+                    samples[name].append(turn())
+                    self._loads.append(os.getloadavg()[0])
+                    bar.update(1)
+        found = {name: [list(each) for each in own] for name, own in {**(before or {}), **samples}.items()}
+        self._add({"title": title, "amount": amount, "unit": unit, "clock": clock, "variants": found})
+        return samples
+
+    def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        """Adds a table that compares nothing."""
+        self._add({"title": title, "columns": list(columns), "rows": [list(row) for row in rows]})
+
+    def _add(self, part: dict[str, Any]) -> None:
+        self.result["parts"].append(part)
+        print("\n".join(results.part_lines(part)), flush=True)
+
+    @contextlib.contextmanager
+    def _turns(self, variants: Mapping[str, Measurable]) -> Iterator[dict[str, Turn]]:
+        turns: dict[str, Turn] = {}
+        with contextlib.ExitStack() as stack:
+            for name, variant in variants.items():
+                if not isinstance(variant, Variant):
+                    turns[name] = lambda call=variant: Sample(*timed(call))
+                elif variant.afresh:
+                    turns[name] = lambda variant=variant: self.once(variant)
+                else:
+                    turns[name] = stack.enter_context(self._worker(variant)).turn
+            yield turns
+
+    @contextlib.contextmanager
+    def _worker(self, variant: Variant) -> Iterator[Worker]:
+        worker = Worker(variant)
+        try:
+            self._note_versions(worker.versions)
+            yield worker
+        finally:
+            worker.end()
+
+    def once(self, variant: Variant) -> Sample:
+        """One turn of a process of its own."""
+        with self._worker(variant) as worker:
+            return worker.turn()
+
+    def _note_versions(self, found: Mapping[str, str]) -> None:
+        for name, version in found.items():
+            known = self.result["versions"].setdefault(name, [])
+            known += [version] * (version not in known)
+
+    def save(self) -> None:
+        """Writes the result and its page."""
+        here = {name: version for name, version in versions().items() if name.partition("-")[0] in sys.modules}
+        self._note_versions(here)
+        self.result["load"] = {"before": self._loads[0], "lowest": min(self._loads), "highest": max(self._loads)}
+        self.result["versions"] = dict(sorted(self.result["versions"].items()))
+        results.write(self.file, self.result)
+        print(f"result: {self.file}", flush=True)
+
+
+def hardware(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """What a result must have in common with another to replace it."""
+    flags = next((line.split() for line in Path("/proc/cpuinfo").read_text().splitlines() if line[:5] == "flags"), [])
+    features = [name for name in FEATURES if name in flags]
+    return {"processor": facts["processor"], "features": features, "num_cores": facts["num_cores"]}
+
+
+def shown(value: Any) -> Any:
+    """An option's value as it is kept: of paths, also with commas between them, the names alone."""
+    if isinstance(value, (list, tuple)):
+        return [shown(each) for each in value]
+    if not isinstance(value, (str, Path)):
+        return value
+    parts = str(value).split(",")
+    return ",".join(
+        os.path.basename(part.rstrip("/")) if os.path.exists(part.partition("@")[0]) else part for part in parts
+    )
+
+
+def add_input_files(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--input_files", required=True, help="folders of records, separated by commas")
+    parser.add_argument("--names", default="", help="what to call them")
+
+
+def named_folders(options: argparse.Namespace) -> dict[str, str]:
+    """The folders of `add_input_files` by their names."""
+    names = (options.names or shown(options.input_files)).split(",")
+    return dict(zip(names, options.input_files.split(",")))

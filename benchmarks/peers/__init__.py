@@ -1,0 +1,59 @@
+"""Environments of the tools that benchmarks compare with: NAME.txt here holds the exact versions of all packages.
+
+An environment is made once, by `python -m venv` and pip, in ``$XDG_CACHE_HOME/bert_tf/peers`` (default ~/.cache),
+beside the Horovod that scripts/setup.sh keeps there. Its folder's name holds the digest of the versions and of this
+Python's, so that a changed list makes a new one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from bert_tf.base.errors import UserError
+from bert_tf.base.locks import FileLock, LockedError
+
+HERE = Path(__file__).resolve().parent
+NUM_SHOWN_LINES = 3  # of what pip said before it failed
+
+
+def folder_of(requirements: Path) -> Path:
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bert_tf" / "peers"
+    digest = hashlib.sha256(requirements.read_bytes() + platform.python_version().encode()).hexdigest()
+    return cache / f"{requirements.stem}-{digest[:12]}"
+
+
+def python_of(name: str, requirements: Path | None = None) -> str:
+    """The Python of a peer's environment, which is made where it is not there.
+
+    Raises:
+      UserError: it cannot be installed, or another process is at it.
+    """
+    requirements = requirements or HERE / f"{name}.txt"
+    folder = folder_of(requirements)
+    python, complete = folder / "bin" / "python", folder / "complete"
+    if complete.exists():
+        return str(python)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        FileLock(folder.with_suffix(".lock"))  # until this process ends
+    except LockedError as error:
+        raise UserError(f"peer {name}: {folder} is being made by {error.holder}; wait for it") from None
+    shutil.rmtree(folder, ignore_errors=True)  # what a killed pip has left
+    print(f"peer {name}: installing {requirements.name} into {folder}", file=sys.stderr, flush=True)
+    pip = [str(python), "-m", "pip", "install", "--disable-pip-version-check", "--quiet"]
+    for command in ([sys.executable, "-m", "venv", str(folder)], [*pip, "--no-deps", "-r", str(requirements)]):
+        done = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        if done.returncode:
+            said = " / ".join(line.strip() for line in done.stdout.splitlines()[-NUM_SHOWN_LINES:])
+            raise UserError(
+                f"peer {name} cannot be installed from {requirements.name} ({said}); repair that, give an environment "
+                f"that has it with --peer_python {name}=PYTHON, or leave peers out with --no_peers"
+            )
+    complete.touch()
+    return str(python)

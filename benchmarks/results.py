@@ -1,0 +1,172 @@
+"""Results as JSON, and the pages that are made of them: ``python -m benchmarks tables`` makes all of them anew."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bert_tf.base.errors import UserError
+from bert_tf.base.files import read_json_object
+from bert_tf.run.run_folder import write_whole
+
+FOLDER = Path(__file__).resolve().parent / "results"
+# Options that say how a benchmark is run and not what it measures.
+OPTIONS = ("results", "label", "overwrite", "no_peers", "peer_python", "note", "folder")
+UNSET = (None, False, "")
+Part = Mapping[str, Any]
+
+
+class Spread(NamedTuple):
+    """Median, lowest and highest."""
+
+    median: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        median = number(self.median)
+        return median if self.low == self.high else f"{median} ({number(self.low)} to {number(self.high)})"
+
+
+def spread(values: Sequence[float]) -> Spread:
+    return Spread(statistics.median(values), min(values), max(values))
+
+
+def number(value: Any) -> str:
+    """With three digits or more; words as they are."""
+    if not isinstance(value, (int, float)):
+        return str(value)
+    return f"{value:,.0f}" if abs(value) >= 100 or value == int(value) else f"{value:.3g}"
+
+
+def ratios(part: Part, name: str) -> Spread:
+    """How many times as fast a variant of a comparison was as the first one, round by round."""
+    clock, amount = ("wall", "cpu").index(part["clock"]), part["amount"]
+
+    def cost(sample: Sequence[Any]) -> float:
+        return sample[clock] / (sample[2][amount] if isinstance(amount, str) else 1.0)
+
+    first = next(iter(part["variants"].values()))
+    return spread([cost(theirs) / cost(ours) for theirs, ours in zip(first, part["variants"][name])])
+
+
+def rates(part: Part, name: str) -> Spread:
+    """Work a second, by the part's clock."""
+    clock, amount = ("wall", "cpu").index(part["clock"]), part["amount"]
+    samples = part["variants"][name]
+    return spread([(each[2][amount] if isinstance(amount, str) else amount) / each[clock] for each in samples])
+
+
+def comparison(part: Part) -> tuple[list[str], list[list[Any]]]:
+    """Columns and rows of a comparison: medians of the turns, with their spread."""
+    variants, unit, amount = part["variants"], part["unit"], part["amount"]
+    per = "processor second" if part["clock"] == "cpu" else "second"
+    figures = list(dict.fromkeys(name for own in variants.values() for each in own for name in each[2]))
+    columns = ["", "seconds", "processor seconds", *([f"{unit} a {per}"] if amount else [])]
+    columns += [f"times the first's rate, by {per}s", *figures]
+    rows = []
+    for name, samples in variants.items():
+        row = [name, *(spread([each[clock] for each in samples]) for clock in (0, 1))]
+        row += [rates(part, name)] if amount else []
+        row.append(ratios(part, name))
+        row += [spread([each[2][key] for each in samples]) if key in samples[0][2] else "" for key in figures]
+        rows.append(row)
+    return columns, rows
+
+
+def part_lines(part: Part) -> list[str]:
+    columns, rows = comparison(part) if "variants" in part else (part["columns"], part["rows"])
+    heading = [f"### {part['title']}", ""]
+    return [*heading, *table(columns, rows), ""]
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
+    lines = [[name.strip() for name in columns], *([str(number(cell)) for cell in row] for row in rows)]
+    head, *body = [f"| {' | '.join(line)} |" for line in lines]
+    return [head, "|---" * len(columns) + "|", *body]
+
+
+def section(result: Mapping[str, Any]) -> list[str]:
+    """One run: where, with what, and its parts."""
+    machine, load = result["hardware"], result["load"]
+    rounds = result["configuration"].get("rounds")
+    options = " ".join(option(name, value) for name, value in result["configuration"].items() if value not in UNSET)
+    command = f"python -m benchmarks {result['benchmark']} {options}"
+    versions = ", ".join(f"{name} {' and '.join(found)}" for name, found in result["versions"].items())
+    facts = (
+        f"{result['cores']} of {machine['num_cores']} cores with {', '.join(machine['features'])}; {versions}; commit "
+        f"{result['commit']}. "
+        f"Load {load['before']:.1f} before, {load['lowest']:.1f} to {load['highest']:.1f} during."
+    )
+    if any("variants" in part for part in result["parts"]):
+        facts += f" {rounds} rounds, variants by turns; medians (lowest to highest)."
+    lines = [f"## {result['date']}: {machine['processor']}", "", f"    {command}", "", facts, ""]
+    lines += [line for note in result["notes"] for line in (note, "")]
+    return [*lines, *(line for part in result["parts"] for line in part_lines(part))]
+
+
+def option(name: str, value: Any) -> str:
+    """As one types it."""
+    if value is True:
+        return f"--{name}"
+    return f"--{name} {' '.join(shlex.quote(str(each)) for each in (value if isinstance(value, list) else [value]))}"
+
+
+def page(name: str, found: Sequence[Mapping[str, Any]]) -> str:
+    """All runs of a benchmark."""
+    lines = [
+        f"# {name}",
+        "",
+        found[-1]["what"],
+        "",
+        "Made by `python -m benchmarks tables` from the JSON beside it.",
+        "",
+    ]
+    return "\n".join([*lines, *(line for result in found for line in section(result))]).rstrip() + "\n"
+
+
+def result_file(folder: Path, name: str, label: str) -> Path:
+    return folder / (f"{name}.{label}.json" if label else f"{name}.json")
+
+
+def check_replaceable(file: Path, result: Mapping[str, Any], overwrite: bool) -> None:
+    """Raises `UserError` where a file holds a run of another machine or configuration."""
+    if overwrite or not file.exists():
+        return
+    there = read_json_object(file, "delete it, or name another with --label")
+    for what in ("hardware", "configuration"):
+        if there.get(what) != result[what]:
+            differing = [key for key in result[what] if (there.get(what) or {}).get(key) != result[what][key]]
+            was = ", ".join(f"{key} {(there.get(what) or {}).get(key)}" for key in differing)
+            raise UserError(
+                f"{file} holds a result of another {what} ({was}); keep both by --label WORD, or replace it by "
+                "--overwrite"
+            )
+
+
+def write(file: Path, result: Mapping[str, Any]) -> None:
+    write_whole(file, json.dumps(result, indent=1) + "\n", "choose another folder with --results")
+    write_pages(file.parent, file.name.split(".")[0])
+
+
+def pages(folder: Path) -> dict[str, str]:
+    """The text of each page by its benchmark's name."""
+    from benchmarks import gpu_program_report
+
+    found: dict[str, list[dict[str, Any]]] = {}
+    for file in sorted(folder.glob("*.json")):
+        found.setdefault(file.name.split(".")[0], []).append(read_json_object(file, "delete it, or restore it"))
+    return {
+        name: page(name, own) if "parts" in own[0] else gpu_program_report.render(list(own[0]["rows"].values()))
+        for name, own in found.items()
+    }
+
+
+def write_pages(folder: Path = FOLDER, only: str = "") -> None:
+    for name, text in pages(folder).items():
+        if only in ("", name):
+            write_whole(folder / f"{name}.md", text, "choose another folder with --results")

@@ -1,0 +1,121 @@
+"""This project's side of the comparisons. Imports are inside, because most variants need no TensorFlow."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Callable
+
+from benchmarks.child import peak_mib
+from benchmarks.variants.shared import LEARNING_RATE, random_batch, read_questions, span_head
+
+
+def update(settings: dict[str, Any]) -> Callable[[], float]:
+    """An update of pre-training; settings: scope, precision."""
+    import tensorflow as tf
+
+    from bert_tf.config import BertConfig, compute_dtype
+    from bert_tf.model.blocks import Blocks
+    from bert_tf.model.heads import PretrainingModel
+    from bert_tf.model.losses import PretrainingObjective
+    from bert_tf.optimizer.keras_optimizers import make_optimizer
+    from bert_tf.optimizer.loss_scale import LossScale
+    from bert_tf.ranks.workers import Workers
+    from bert_tf.training.step import StepSettings, TrainState, TrainStep
+
+    scope, precision = settings["scope"], settings["precision"]
+    config = BertConfig(**settings["bert_config"])
+    model = PretrainingModel(config, Blocks(scope, compute_dtype(precision)), seed=1)
+    optimizer = make_optimizer("lamb", LEARNING_RATE, 0, 10**6, compiled=scope != "off")
+    state = TrainState(model, optimizer, LossScale(enabled=precision == "fp16"))
+    step = TrainStep(state, PretrainingObjective(), Workers(), StepSettings(seed=1))
+    features = {name: tf.constant(value) for name, value in random_batch(settings).items()}
+    number = iter(range(10**9))
+    return lambda: float(step(features, next(number)).metrics[0])
+
+
+def instances(settings: dict[str, Any]) -> Callable[[], dict[str, float]]:
+    """Records of one shard as a process of create_tfrecord_files makes them."""
+    from bert_tf.records.token_file import Shard
+    from data.instances.pretraining_examples import ExampleSettings, make_shard
+
+    names = set(settings) - {"text", "output", "warm_up"}
+    examples = ExampleSettings(**{name: settings[name] for name in names})
+
+    def make() -> dict[str, float]:
+        made = make_shard(Path(settings["text"]), Path(settings["output"]), examples, Shard(0, 0))
+        return {"instances": made.counts["num_instances"], "peak MiB": peak_mib()}
+
+    return make
+
+
+def tokens(settings: dict[str, Any]) -> Callable[[], dict[str, float]]:
+    """A token file and its pairs of all `lengths`, after `texts_before` have been tokenised, which does not count."""
+    from bert_tf.records.pair_file import make_pairs
+    from bert_tf.records.pairs import PairSettings
+    from bert_tf.records.token_file import Shard
+    from data.instances.tokens import TokenSettings, make_token_file
+
+    output, how = settings["output"], TokenSettings(settings["vocab_file"], True)
+    for before in settings["texts_before"]:
+        make_token_file(Path(before), Path(output), how, Shard(0, 0))
+
+    def make() -> dict[str, float]:
+        make_token_file(Path(settings["text"]), Path(output), how, Shard(0, 0))
+        made = [make_pairs(output, PairSettings(each, settings["dupe_factor"])) for each in settings["lengths"]]
+        return {"instances": sum(counts["num_instances"] for counts in made), "peak MiB": peak_mib()}
+
+    return make
+
+
+def squad_features(settings: dict[str, Any]) -> Callable[[], dict[str, float]]:
+    """SQuAD's JSON to windows in memory."""
+    from bert_tf.tasks.squad.examples import read_examples
+    from bert_tf.tasks.squad.features import FeatureSettings, make_features
+    from bert_tf.text.wordpiece import FullTokenizer
+
+    def make() -> dict[str, float]:
+        tokenizer = FullTokenizer(settings["vocab_file"])
+        examples = read_examples(settings["file"], version_2_with_negative=True)
+        found = make_features(examples, tokenizer, FeatureSettings(), is_training=settings["is_training"])
+        return {"questions": len(examples), "windows": found.num_windows}
+
+    return make
+
+
+def answers(settings: dict[str, Any]) -> Callable[[], list[str]]:
+    """Answers to a file's questions as run_squad.py finds them; settings: scope, precision.
+
+    Lengths are chosen as if compiling cost nothing, since it is over when the clock starts.
+    """
+    from bert_tf.config import compute_dtype
+    from bert_tf.interchange.initialise import find_weights
+    from bert_tf.model.blocks import Blocks
+    from bert_tf.model.heads import SpanModel
+    from bert_tf.ranks.workers import Workers
+    from bert_tf.run.checkpoint import load_weights
+    from bert_tf.tasks.predict import Rows, compile_model, predict_rows
+    from bert_tf.tasks.squad.decode import DecodeSettings, decode
+    from bert_tf.tasks.squad.examples import Example, Paragraph
+    from bert_tf.tasks.squad.features import FeatureSettings, make_features
+    from bert_tf.text.wordpiece import FullTokenizer
+
+    weights = find_weights(settings["model"])
+    model = SpanModel(weights.config, Blocks(settings["scope"], compute_dtype(settings["precision"])), seed=1)
+    load_weights(weights, model.variables, weights.config.vocab_size)
+    model.span.output_weights.assign(span_head(weights.config.hidden_size))
+    tokenizer = FullTokenizer(weights.vocab_file)
+    windows = FeatureSettings(settings["max_seq_length"])
+    decoding = DecodeSettings(max_answer_length=settings["max_answer_length"])
+    examples = [
+        Example(str(number), question, Paragraph(context), None)
+        for number, (question, context) in enumerate(read_questions(settings))
+    ]
+    compute = compile_model(model)
+
+    def answer() -> list[str]:
+        features = make_features(examples, tokenizer, windows, is_training=False)
+        rows = Rows(features.batch, features.num_tokens, windows.max_seq_length, rows_per_compilation=1)
+        logits = predict_rows(compute, rows, settings["batch_size"], Workers(), by_position=True).outputs
+        return list(decode(examples, features, *logits, tokenizer, decoding).predictions.values())
+
+    return answer
