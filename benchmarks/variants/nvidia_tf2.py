@@ -1,13 +1,8 @@
-"""NVIDIA's own TF2 code, from a checkout of DeepLearningExamples: its updates, their time, and its records.
+"""NVIDIA's own TF2 code, from a checkout of DeepLearningExamples: its loop, model, optimizers and record maker.
 
-The program runs in an environment of that code's. The checkout is imported as it is. What cannot be installed, or what
-TensorFlow 2.15 has moved, gets a stand-in here (`STAND_INS`, `ADAPTATIONS`); the loop, the model, LAMB and the
-record maker are NVIDIA's. A departure from this project is switched off by replacing a function by its name
-(`SWITCHES`), never by changing the checkout.
-
-    nvidia_tf2.py                      updates one after another, timed: the protocol of `protocol.serve`
-    nvidia_tf2.py updates SETTINGS     makes all updates, writes losses and weights as .npz
-    nvidia_tf2.py records SETTINGS     makes records of a text, prints what it used
+The checkout is imported as it is. What cannot be installed, or what TensorFlow 2.15 has moved, gets a stand-in here
+(`STAND_INS`). A difference from this project is taken away by replacing a function by its name (`SWITCHES`), never by
+changing the checkout. TensorFlow is imported inside, so that the names here can be read without it.
 """
 
 from __future__ import annotations
@@ -16,31 +11,30 @@ import functools
 import json
 import queue
 import random
-import resource
 import sys
 import tempfile
 import threading
-import time
 import types
 import warnings
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Callable
 
 import numpy as np
-from protocol import random_batch, serve
+
+from benchmarks.child import peak_mib
+from benchmarks.variants.shared import LEARNING_RATE, random_batch
+from bert_tf.interchange.google import to_our_name
 
 Settings = dict[str, Any]
 BERT = "TensorFlow2/LanguageModeling/BERT"
 STAND_INS = {
-    "horovod": "imported by the loop; one process runs without it",
-    "dllogger": "its log lines go nowhere",
-    "pynvml": "asks for GPUs; there are none here",
+    "horovod": "imported by the loop, not used by one process",
+    "dllogger": "writes no log",
+    "pynvml": "there is no GPU to ask for",
+    "tf.keras.optimizers.Adam": "the class that had this name then, now tf.keras.optimizers.legacy.Adam",
+    "absl.flags.DEFINE_enum": "takes several values in one string, as it did",
 }
-ADAPTATIONS = {
-    "tf.keras.optimizers.Adam": "is tf.keras.optimizers.legacy.Adam, the class of that name when the code was written",
-    "absl.flags.DEFINE_enum": "takes values that are one string, as absl did",
-}
+NEXT_SENTENCE = "cls/seq_relationship/output_weights"
 
 
 def _module(name: str, **contents: Any) -> None:
@@ -159,7 +153,7 @@ def average_over_all_tokens(settings: Settings) -> None:
     losses.weighted_sparse_categorical_crossentropy_loss = mean
 
 
-def sum_before_the_norm(_: Settings) -> None:
+def sum_gradients(_: Settings) -> None:
     """The word table's gradient is added up before its norm is taken: rows that occur several times lie in it apart."""
     import tensorflow as tf
 
@@ -171,7 +165,7 @@ def sum_before_the_norm(_: Settings) -> None:
 
 SWITCHES: dict[str, Callable[[Settings], None]] = {
     switch.__name__: switch
-    for switch in (activate_masked_words, update_once_a_batch, average_over_all_tokens, sum_before_the_norm)
+    for switch in (activate_masked_words, update_once_a_batch, average_over_all_tokens, sum_gradients)
 }
 
 
@@ -273,36 +267,36 @@ class Loop:
         return loss
 
 
-NEXT_SENTENCE = "cls/seq_relationship/output_weights"
-
-
 def our_name(variable: Any) -> str:
     """This project's name of one of their model's variables."""
-    sys.path.append(str(Path(__file__).resolve().parents[2]))
-    from bert_tf.interchange.google import to_our_name
-
     name = to_our_name(variable.name.split(":")[0])
     if name.endswith("predictions/transform/logits/kernel"):
         return NEXT_SENTENCE
     return "cls/seq_relationship/output_bias" if name.endswith("predictions/transform/logits/bias") else name
 
 
-def updates(settings: Settings) -> dict[str, Any]:
-    """Makes `num_updates` updates; writes their losses [updates, micro-batches] and the weights to `output`."""
+def updates(settings: Settings) -> Callable[[], dict[str, float]]:
+    """All `num_updates` of a run; writes losses [updates, micro-batches] and weights to the .npz file `output`."""
     loop = Loop(settings)
-    loop.run()
-    given, arrays = np.load(settings["weights"]), {}
-    for variable in loop.model.trainable_variables:
-        name, array = our_name(variable), variable.numpy()
-        arrays[name] = array.T if name == NEXT_SENTENCE else array.reshape(given[name].shape)
-    losses = np.reshape(loop.losses, [settings["num_updates"], settings["num_accumulation_steps"]])
-    np.savez(settings["output"], losses=losses, **arrays)
-    return {"updates_applied": int(loop.model.optimizer.iterations.numpy()), "versions": versions()}
+
+    def make() -> dict[str, float]:
+        loop.run()
+        given, arrays = np.load(settings["weights"]), {}
+        for variable in loop.model.trainable_variables:
+            name, array = our_name(variable), variable.numpy()
+            arrays[name] = array.T if name == NEXT_SENTENCE else array.reshape(given[name].shape)
+        losses = np.reshape(loop.losses, [settings["num_updates"], settings["num_accumulation_steps"]])
+        np.savez(settings["output"], losses=losses, **arrays)
+        return {"updates": float(loop.model.optimizer.iterations.numpy())}
+
+    return make
 
 
-def make_update(settings: Settings) -> Callable[[], float]:
-    """Their loop in a thread, which stops before each update until the returned function is called."""
-    loop = Loop(settings)
+def update(settings: Settings) -> Callable[[], float]:
+    """One update, by their loop in a thread, which stops before each until it is called. Learns from a random batch."""
+    run_of_any_length = {"num_updates": 10**6, "steps_per_loop": 1, "warmup_steps": 0, "learning_rate": LEARNING_RATE}
+    switches = ["activate_masked_words", "update_once_a_batch"]
+    loop = Loop({**settings, **run_of_any_length, "optimizer_type": "LAMB", "switches": switches})
     orders: queue.Queue[None] = queue.Queue()
     answers: queue.Queue[BaseException | None] = queue.Queue()
     loop.callbacks.append(
@@ -317,43 +311,34 @@ def make_update(settings: Settings) -> Callable[[], float]:
 
     threading.Thread(target=run, daemon=True).start()
 
-    def update() -> float:
+    def make() -> float:
         orders.put(None)
         error = answers.get()
         if error is not None:
             raise error
         return loop.losses[-1]
 
-    return update
+    return make
 
 
-def records(settings: Settings) -> dict[str, Any]:
-    """Makes TFRecords of a text with create_pretraining_data.py's functions; times without imports."""
+def instances(settings: Settings) -> Callable[[], dict[str, float]]:
+    """Masked records of a file of sentences by create_pretraining_data.py; `settings` as of `this_project`."""
     prepare_imports(settings["checkout"])
     import create_pretraining_data as program
     import tokenization
 
-    wall, cpu = time.perf_counter(), time.process_time()
-    length, predictions, factor = (settings[name] for name in ("seq_length", "predictions", "dupe_factor"))
-    tokenizer = tokenization.FullTokenizer(vocab_file=settings["vocab_file"], do_lower_case=True)
-    instances = program.create_training_instances(
-        [settings["text"]], tokenizer, length, factor, 0.1, 0.15, predictions, random.Random(12345), False, None
+    length, predictions, factor = (
+        settings[name] for name in ("max_seq_length", "max_predictions_per_seq", "dupe_factor")
     )
-    program.write_instance_to_example_files(
-        instances, tokenizer, length, predictions, [settings["output"]], False, False
-    )
-    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return {"wall": wall, "cpu": cpu, "num": len(instances), "peak": peak}
 
+    def make() -> dict[str, float]:
+        tokenizer = tokenization.FullTokenizer(vocab_file=settings["vocab_file"], do_lower_case=True)
+        found = program.create_training_instances(
+            [settings["text"]], tokenizer, length, factor, 0.1, 0.15, predictions, random.Random(12345), False, None
+        )
+        program.write_instance_to_example_files(
+            found, tokenizer, length, predictions, [settings["output"]], False, False
+        )
+        return {"instances": len(found), "peak MiB": peak_mib()}
 
-def versions() -> dict[str, str]:
-    return {name: version(name) for name in ("tensorflow-cpu", "tensorflow-addons")}
-
-
-if __name__ == "__main__":
-    if len(sys.argv) == 1:
-        serve(make_update, versions)
-    else:
-        task = {"updates": updates, "records": records}[sys.argv[1]]
-        print("\n" + json.dumps(task(json.loads(sys.argv[2]))))
+    return make
