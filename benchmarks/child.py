@@ -18,7 +18,15 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Callable
 
-NAMED = "tensorflow tensorflow-cpu tf-models-official tensorflow-addons torch transformers wikiextractor numpy".split()
+# By the name under which each is imported.
+PACKAGES = {
+    "tensorflow": "tensorflow",
+    "official": "tf-models-official",
+    "tensorflow_addons": "tensorflow-addons",
+    "torch": "torch",
+    "transformers": "transformers",
+    "numpy": "numpy",
+}
 
 
 def cpu_secs() -> float:
@@ -44,8 +52,12 @@ def peak_mib() -> float:
 
 
 def versions() -> dict[str, str]:
-    installed = {(each.metadata["Name"] or "").lower(): each.version for each in metadata.distributions()}
-    return {name: installed[name] for name in NAMED if name in installed}
+    """Of the packages that this process has imported."""
+    return {
+        package: getattr(sys.modules[name], "__version__", None) or metadata.version(package)
+        for name, package in PACKAGES.items()
+        if name in sys.modules
+    }
 
 
 def main() -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from pathlib import Path
 from typing import Callable
 
@@ -76,18 +75,11 @@ def measure(batch: Callable[[], object], min_secs: float, workers) -> list[float
     """Seconds of each batch; all ranks run as many."""
     import numpy as np
 
-    secs: list[float] = []
-    for _ in range(NUM_WARM_UP):
-        started = time.perf_counter()
-        batch()
-        secs.append(time.perf_counter() - started)
-    slowest = float(workers.gather(np.array(secs[-1:])).max())
-    secs.clear()
-    for _ in range(max(MIN_BATCHES, round(min_secs / slowest))):
-        started = time.perf_counter()
-        batch()
-        secs.append(time.perf_counter() - started)
-    return secs
+    from benchmarks.child import timed
+
+    last = [timed(batch)[0] for _ in range(NUM_WARM_UP)][-1:]
+    slowest = float(workers.gather(np.array(last)).max())
+    return [timed(batch)[0] for _ in range(max(MIN_BATCHES, round(min_secs / slowest)))]
 
 
 @exit_on_user_error

@@ -14,7 +14,7 @@ import bz2
 import shutil
 from pathlib import Path
 
-from benchmarks.frame import Bench, bert_prep, run_command
+from benchmarks.frame import Bench, bert_prep, existing, run_command
 from data.corpora import wiki
 
 NEEDS = "peer wikiextractor; --dump of Wikipedia, .xml.bz2"
@@ -23,7 +23,7 @@ COMMAND = "--action text_formatting --dataset wikicorpus_en --keep_duplicates".s
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--dump", type=Path, required=True, help="an .xml.bz2")
+    parser.add_argument("--dump", type=existing, required=True, help="an .xml.bz2")
     parser.add_argument("--copies", type=int, default=24, help="of its pages; %(default)s")
     parser.add_argument("--threads", type=int, default=2, help="of the reader; %(default)s")
 

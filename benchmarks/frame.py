@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import datetime
+import functools
 import json
 import os
 import subprocess
@@ -71,7 +72,7 @@ class Worker:
     def _ask(self, content: Any) -> Any:
         assert self._process.stdin and self._process.stdout
         with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.write(json.dumps(content) + "\n")
+            self._process.stdin.write(json.dumps(content, default=str) + "\n")
             self._process.stdin.flush()
         line = self._process.stdout.readline()
         if not line:
@@ -113,6 +114,8 @@ class Bench:
     def __init__(self, name: str, options: argparse.Namespace, peer_names: Sequence[str], what: str):
         self.options, self._peers = options, {}
         self.available = sorted(os.sched_getaffinity(0), reverse=True)
+        if not 0 <= options.cores <= len(self.available):
+            raise UserError(f"--cores is {options.cores}; this process has {len(self.available)}; 0 takes all")
         # The last cores, because programs without CPU affinity tend to run on the first ones.
         self.cores = self.available[: options.cores or None]
         self._loads: list[float] = [os.getloadavg()[0]]
@@ -131,7 +134,7 @@ class Bench:
         }
         self.file = results.result_file(options.results, name, options.label)
         results.check_replaceable(self.file, self.result, options.overwrite)
-        given = dict(text.partition("=")[::2] for text in options.peer_python)
+        given = peers.given(options.peer_python, peer_names)
         for peer in peer_names if not options.no_peers else ():
             self._peers[peer] = given.get(peer) or peers.python_of(peer)
 
@@ -203,9 +206,9 @@ class Bench:
         with contextlib.ExitStack() as stack:
             for name, variant in variants.items():
                 if not isinstance(variant, Variant):
-                    turns[name] = lambda call=variant: Sample(*timed(call))
+                    turns[name] = functools.partial(sample, variant)
                 elif variant.afresh:
-                    turns[name] = lambda variant=variant: self.once(variant)
+                    turns[name] = functools.partial(self.once, variant)
                 else:
                     turns[name] = stack.enter_context(self._worker(variant)).turn
             yield turns
@@ -231,12 +234,15 @@ class Bench:
 
     def save(self) -> None:
         """Writes the result and its page."""
-        here = {name: version for name, version in versions().items() if name.partition("-")[0] in sys.modules}
-        self._note_versions(here)
+        self._note_versions(versions())
         self.result["load"] = {"before": self._loads[0], "lowest": min(self._loads), "highest": max(self._loads)}
         self.result["versions"] = dict(sorted(self.result["versions"].items()))
         results.write(self.file, self.result)
         print(f"result: {self.file}", flush=True)
+
+
+def sample(call: Callable[[], Any]) -> Sample:
+    return Sample(*timed(call))
 
 
 def hardware(facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -256,6 +262,13 @@ def shown(value: Any) -> Any:
     return ",".join(
         os.path.basename(part.rstrip("/")) if os.path.exists(part.partition("@")[0]) else part for part in parts
     )
+
+
+def existing(text: str) -> Path:
+    """For options that name a file or folder."""
+    if not os.path.exists(text):
+        raise argparse.ArgumentTypeError(f"{text} does not exist")
+    return Path(text).absolute()
 
 
 def add_input_files(parser: argparse.ArgumentParser) -> None:

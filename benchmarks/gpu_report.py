@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Callable
 
+from benchmarks.results import table
 from bert_tf.run.run_folder import write_whole
 
 MIB = 1 << 20
@@ -41,10 +42,9 @@ MEMORY: Columns = (
 )
 
 
-def table(lines: list[Line], columns: Columns) -> list[str]:
-    rows = [" | ".join([line["title"], *(show(line) for _, show in columns)]) for line in lines]
-    heads = " | ".join(["configuration", *(name for name, _ in columns)])
-    return [f"| {heads} |", "|---" * (len(columns) + 1) + "|", *(f"| {row} |" for row in rows), ""]
+def rows_of(lines: list[Line], columns: Columns) -> list[str]:
+    rows = [[line["title"], *(show(line) for _, show in columns)] for line in lines]
+    return [*table(["configuration", *(name for name, _ in columns)], rows), ""]
 
 
 def of_part(lines: list[Line], *parts: str) -> list[Line]:
@@ -64,15 +64,8 @@ def flags(lines: list[Line]) -> list[str]:
             if {**each["row"], "part": ""} == {**row, "part": "", "flags": ""}
         ]
         times = f"{line['sequences_per_sec'] / base[0]['sequences_per_sec']:.3f}" if base else "-"
-        rows.append(
-            f"| {line['title']} | {number(line['sequences_per_sec'])} | {times} | {number(line['first_call_secs'])} |"
-        )
-    return [
-        "| configuration | sequences/s | times the rate without the flag | first call s |",
-        "|---|---|---|---|",
-        *rows,
-        "",
-    ]
+        rows.append([line["title"], number(line["sequences_per_sec"]), times, number(line["first_call_secs"])])
+    return [*table(["configuration", "sequences/s", "times the rate without the flag", "first call s"], rows), ""]
 
 
 def counts(lines: list[Line]) -> list[str]:
@@ -100,13 +93,12 @@ def lamb(lines: list[Line]) -> list[str]:
             f"{line['num_parameters'] / 1e6:.1f} million parameters."
             + ("" if line["has_addons"] else " tensorflow-addons is not installed, so the peer is missing."),
             "",
-            "| variant | median ms | times the floor | first call s |",
-            "|---|---|---|---|",
         ]
-        found += [
-            f"| {name} | {1000 * secs:.1f} | {secs / floor:.2f} | {line['first_call_secs'][name]:.1f} |"
+        rows = [
+            [name, f"{1000 * secs:.1f}", f"{secs / floor:.2f}", f"{line['first_call_secs'][name]:.1f}"]
             for name, secs in line["median_secs"].items()
         ]
+        found += table(["variant", "median ms", "times the floor", "first call s"], rows)
     return [*found, ""]
 
 
@@ -139,7 +131,7 @@ def render(facts: dict[str, Any], lines: list[Line], planned_rows: list[Line]) -
     measured = [line for line in of_part(lines, "start", "speed", "memory") if not line["row"]["packing"]]
     errors = [abs(line["memory_planned"] / line["memory_peak"] - 1) for line in measured if line["memory_peak"]]
     text = opening(facts, lines)
-    text += ["## Speed", "", *table(of_part(lines, "start", "speed"), SPEED)]
+    text += ["## Speed", "", *rows_of(of_part(lines, "start", "speed"), SPEED)]
     text += [
         "MFU counts the rows that are computed, padding included; sequences are instances. The host is held until",
         "it has handed an update over; for the rest of the update's time it is free.",
@@ -148,7 +140,7 @@ def render(facts: dict[str, Any], lines: list[Line], planned_rows: list[Line]) -
     text += ["## Compilations, calls back and copies inside an update", "", *counts(lines)]
     text += ["## LAMB", "", *lamb(lines)]
     text += ["## XLA's flags, one at a time", "", *flags(lines)]
-    text += ["## Memory", "", *table(measured, MEMORY)]
+    text += ["## Memory", "", *rows_of(measured, MEMORY)]
     if errors:
         largest, mean = max(errors), statistics.mean(errors)
         text += [f"Largest error of the plan {100 * largest:.0f} %, mean {100 * mean:.0f} %.", ""]

@@ -32,6 +32,7 @@ from typing import NamedTuple
 import psutil
 
 from benchmarks.killing import differences, flip_bit, numbers
+from benchmarks.results import table
 from bert_tf.base.progress import Progress
 from data import bertPrep
 from data.corpora import formatting
@@ -263,16 +264,13 @@ def main() -> None:
     options.corpus = [str(Path(name).absolute()) for name in options.corpus]
     with tempfile.TemporaryDirectory() as scratch:
         outcomes = run_all(options, Path(scratch))
-    print(
-        "| stage | processes | undisturbed s | program killed | worker | all | at work | came to its end | "
-        "different files |\n|---|---|---|---|---|---|---|---|---|"
-    )
-    for outcome in outcomes:
-        print(
-            f"| {outcome.stage} | {outcome.num_processes} | {outcome.undisturbed_secs:.1f} | "
-            + " | ".join(map(str, outcome.killed.values()))
-            + f" | {outcome.num_at_work} | {outcome.num_ended} | {len(outcome.differences)} |"
-        )
+    columns = "stage|processes|undisturbed s|program killed|worker|all|at work|came to its end|different files"
+    rows = [
+        [each.stage, each.num_processes, each.undisturbed_secs, *each.killed.values()]
+        + [each.num_at_work, each.num_ended, len(each.differences)]
+        for each in outcomes
+    ]
+    print("\n".join(table(columns.split("|"), rows)))
     for outcome in outcomes:
         for difference in outcome.differences:
             print(f"{outcome.stage}, {outcome.num_processes} processes: {difference}")

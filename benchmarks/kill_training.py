@@ -41,12 +41,13 @@ from typing import Callable
 
 import psutil
 
+from benchmarks.frame import CHECKOUT, bert_prep
 from benchmarks.killing import differences, flip_bit, numbers
+from benchmarks.results import table
 from bert_tf.base.progress import Progress
 from bert_tf.base.signals import STOPPED_EXIT_CODE
 
 NEEDS = "nothing; an hour"
-CHECKOUT = Path(__file__).resolve().parent.parent
 # 36 updates with 16 sequences per rank, then 32 with 2.
 ARGUMENTS = "16 2 16 1e-2 5e-3 fp32 {use_xla} {num_ranks} 4 2 40 4 1 1 tiny"
 SECS_TO_DIE, SECS_TO_GIVE_UP = 60, 900
@@ -290,11 +291,7 @@ def torment(
 
 def prepare_sample(data_dir: Path) -> None:
     def prep(action: str, *arguments: str) -> None:
-        subprocess.run(
-            [sys.executable, str(CHECKOUT / "data/bertPrep.py"), "--action", action, "--dataset", "sample", *arguments],
-            env={**os.environ, "BERT_PREP_WORKING_DIR": str(data_dir)},
-            check=True,
-        )
+        bert_prep(data_dir, "--action", action, "--dataset", "sample", *arguments)
 
     prep("download")
     prep("text_formatting")
@@ -327,13 +324,12 @@ def main() -> None:
             outcomes.append(Outcome(num_ranks))
             torment(outcomes[-1], data_dir, Path(scratch), options, random.Random(options.seed))
     columns = ["ranks", "undisturbed s", *KINDS, *STATES, "in phase 2", "came to its end", "faults"]
-    print(f"| {' | '.join(columns)} |\n{'|---' * len(columns)}|")
-    for outcome in outcomes:
-        print(
-            f"| {outcome.num_ranks} | {outcome.undisturbed_secs:.0f} | "
-            + " | ".join(map(str, [*outcome.counts.values(), *outcome.met.values()]))
-            + f" | {outcome.met_in_phase_2} | {outcome.num_ended} | {len(outcome.faults)} |"
-        )
+    rows = [
+        [each.num_ranks, round(each.undisturbed_secs), *each.counts.values(), *each.met.values()]
+        + [each.met_in_phase_2, each.num_ended, len(each.faults)]
+        for each in outcomes
+    ]
+    print("\n".join(table(columns, rows)))
     for outcome in outcomes:
         ends = ", ".join(f"{kind} {secs:.1f} s" for kind, secs in outcome.longest_end.items())
         print(f"{outcome.num_ranks} rank(s), longest until nothing was left: {ends}")

@@ -14,6 +14,7 @@ import statistics
 import time
 from typing import Callable
 
+from benchmarks.child import timed
 from benchmarks.frame import Bench, add_input_files, named_folders
 from bert_tf.batches.batches import training_batches
 from bert_tf.batches.data_order import GlobalOrder
@@ -69,11 +70,12 @@ def make_update(records: RecordSet, options: argparse.Namespace, packing: bool) 
 
     def update() -> dict[str, float]:
         batch = next(batches)
-        wall, cpu = time.perf_counter(), time.process_time()
-        float(step(batch.features, next(numbers), num_micro_batches=batch.num_micro_batches).metrics[0])
+        secs = timed(
+            lambda: float(step(batch.features, next(numbers), num_micro_batches=batch.num_micro_batches).metrics[0])
+        )
         return {
-            "wall_secs": time.perf_counter() - wall,
-            "cpu_secs": time.process_time() - cpu,
+            "wall_secs": secs[0],
+            "cpu_secs": secs[1],
             "tokens": batch.num_tokens,
             "padding, %": 100 * (1 - batch.num_tokens / (batch.num_rows * schema.max_seq_length)),
         }

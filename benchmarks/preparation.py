@@ -17,7 +17,7 @@ import os
 import shutil
 from pathlib import Path
 
-from benchmarks.frame import Bench, Sample, Variant, bert_prep
+from benchmarks.frame import Bench, Sample, Variant, bert_prep, existing
 from bert_tf.base.errors import UserError
 from data.sharding.sentences import split_by_rules
 
@@ -35,8 +35,8 @@ PEER = "tf-models-official"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--text", type=Path, nargs="+", required=True, help="files with a document a line")
-    parser.add_argument("--vocab_file", type=os.path.abspath, required=True)
+    parser.add_argument("--text", type=existing, nargs="+", required=True, help="files with a document a line")
+    parser.add_argument("--vocab_file", type=existing, required=True)
     parser.add_argument("--megabytes", type=float, default=12, help="of text to make instances of; %(default)s")
     parser.add_argument("--stage_megabytes", type=float, default=96, help="of text for sharding; %(default)s")
 

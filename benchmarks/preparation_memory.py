@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import bz2
+import contextlib
 import functools
 import json
 import os
@@ -31,11 +32,11 @@ from pathlib import Path
 from typing import Any, Callable
 
 import numpy as np
+import psutil
 
 from benchmarks.child import peak_mib
-from benchmarks.frame import CHECKOUT, Bench, Variant
+from benchmarks.frame import CHECKOUT, Bench, Variant, existing
 from bert_tf.base.errors import UserError
-from bert_tf.base.progress import Progress
 from data.sharding import sharding
 
 NEEDS = "nothing; --dump for real markup"
@@ -48,22 +49,18 @@ _SYLLABLES = "ba be bi ca co da de do fa fi ga go ha he jo ka ki la le lo ma mi 
 def _memory_of(pid: int) -> dict[str, int]:
     """KiB by field name; empty if the process has ended."""
     found: dict[str, int] = {}
-    try:
+    with contextlib.suppress(OSError, ValueError):
         for name in ("status", "smaps_rollup"):
             for line in Path(f"/proc/{pid}/{name}").read_text().splitlines():
                 if line.startswith(("VmHWM:", "Pss:")):
                     found[line.split(":")[0]] = int(line.split()[1])
-    except (OSError, ValueError):
-        pass
     return found
 
 
 def _tree(pid: int) -> list[int]:
-    try:
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    except OSError:
-        return [pid]
-    return [pid, *(process for child in children for process in _tree(int(child)))]
+    with contextlib.suppress(psutil.Error):
+        return [pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))]
+    return [pid]
 
 
 def watch(command: list[str], environment: dict[str, str], is_enough: Callable[[], bool]) -> tuple:
@@ -159,15 +156,13 @@ def texts(num_bytes: float, seed: int = 0) -> Iterator[str]:
     rng = random.Random(seed)
     pool = sentences(100_000, 0)
     number = 0
-    with Progress(total=int(num_bytes), unit="B", description="generating", disable=num_bytes < 1e7) as bar:
-        while num_bytes > 0:
-            # A unique word, because real text has new words on every page.
-            own = "".join(rng.choices(_SYLLABLES, k=5))
-            text = " ".join([*rng.choices(pool, k=rng.randint(1, 8)), f"Number {number} is {own}."])
-            yield text
-            number += 1
-            num_bytes -= len(text) + 1
-            bar.update(len(text) + 1)
+    while num_bytes > 0:
+        # A unique word, because real text has new words on every page.
+        own = "".join(rng.choices(_SYLLABLES, k=5))
+        text = " ".join([*rng.choices(pool, k=rng.randint(1, 8)), f"Number {number} is {own}."])
+        yield text
+        number += 1
+        num_bytes -= len(text) + 1
 
 
 def markup(dump: Path | None) -> list[str]:
@@ -187,10 +182,7 @@ def write_dump(path: Path, dump: Path | None, num_bytes: float) -> int:
     pages = markup(dump)
     path.parent.mkdir(parents=True)
     number = 0
-    with (
-        open(path, "w", encoding="utf-8") as file,
-        Progress(total=int(num_bytes), unit="B", description="generating") as bar,
-    ):
+    with open(path, "w", encoding="utf-8") as file:
         file.write("<mediawiki>")
         while num_bytes > 0:
             text = f"{pages[number % len(pages)]}\n\nThis is number {number} of its kind.\n"
@@ -200,7 +192,6 @@ def write_dump(path: Path, dump: Path | None, num_bytes: float) -> int:
             )
             file.write(page)
             num_bytes -= len(page)
-            bar.update(len(page))
             number += 1
         file.write("</mediawiki>")
     return number
@@ -258,16 +249,8 @@ def measure_all_stages(stages: Stages, corpus: str, source: Path, form: str, opt
     )
     stages.run(corpus, "create_vocab", "--vocab_size", 30522, "--do_lower_case", 1, megabytes=megabytes)
     vocab = options.vocab_file or stages.root / "vocab/custom/vocab.txt"
-    stages.run(
-        corpus,
-        "create_tfrecord_files",
-        "--max_seq_length",
-        128,
-        "--vocab_file",
-        vocab,
-        megabytes=megabytes,
-        most_records_mb=options.records_mb,
-    )
+    records, limit = ("create_tfrecord_files", "--max_seq_length", 128, "--vocab_file", vocab), options.records_mb
+    stages.run(corpus, *records, megabytes=megabytes, most_records_mb=limit)
     if options.records_mb:
         shutil.rmtree(stages.root / "tfrecord")
     for stage in ("verify", "status", "inspect"):
@@ -325,15 +308,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--large_mb", type=float, default=20)
     parser.add_argument("--forms", default=",".join(FORMS), help="of the large document, separated by commas")
     parser.add_argument("--index", type=int, default=100_000, help="documents")
-    parser.add_argument("--dump", type=Path, help="a dump whose markup is used")
-    parser.add_argument("--vocab_file", type=Path, help="for the records; else the one made from the text")
+    parser.add_argument("--dump", type=existing, help="a dump whose markup is used")
+    parser.add_argument("--vocab_file", type=existing, help="for the records; else the one made from the text")
     parser.add_argument("--shards", type=int, default=256)
-    parser.add_argument(
-        "--records_mb",
-        type=float,
-        default=0,
-        help="records take ten times the disk of their text: stop when there are so many; 0: never",
-    )
+    parser.add_argument("--records_mb", type=float, default=0, help="of records, ten times their text, to stop at")
     parser.add_argument("--n_processes", type=int, default=2)
 
 

@@ -15,7 +15,7 @@ from bert_tf.run.run_folder import write_whole
 
 FOLDER = Path(__file__).resolve().parent / "results"
 # Options that say how a benchmark is run and not what it measures.
-OPTIONS = ("results", "label", "overwrite", "no_peers", "peer_python", "note", "folder")
+OPTIONS = ("results", "label", "overwrite", "peer_python", "note", "folder")
 UNSET = (None, False, "")
 Part = Mapping[str, Any]
 
@@ -92,19 +92,20 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
 
 def section(result: Mapping[str, Any]) -> list[str]:
     """One run: where, with what, and its parts."""
-    machine, load = result["hardware"], result["load"]
+    machine, load = result["hardware"], result.get("load")
     rounds = result["configuration"].get("rounds")
     options = " ".join(option(name, value) for name, value in result["configuration"].items() if value not in UNSET)
-    command = f"python -m benchmarks {result['benchmark']} {options}"
+    command = [f"    python -m benchmarks {result['benchmark']} {options}", ""] if options else []
     versions = ", ".join(f"{name} {' and '.join(found)}" for name, found in result["versions"].items())
     facts = (
         f"{result['cores']} of {machine['num_cores']} cores with {', '.join(machine['features'])}; {versions}; commit "
-        f"{result['commit']}. "
-        f"Load {load['before']:.1f} before, {load['lowest']:.1f} to {load['highest']:.1f} during."
+        f"{result['commit']}."
     )
+    if load:
+        facts += f" Load {load['before']:.1f} before, {load['lowest']:.1f} to {load['highest']:.1f} during."
     if any("variants" in part for part in result["parts"]):
         facts += f" {rounds} rounds, variants by turns; medians (lowest to highest)."
-    lines = [f"## {result['date']}: {machine['processor']}", "", f"    {command}", "", facts, ""]
+    lines = [f"## {result['date']}: {machine['processor']}", "", *command, facts, ""]
     lines += [line for note in result["notes"] for line in (note, "")]
     return [*lines, *(line for part in result["parts"] for line in part_lines(part))]
 

@@ -14,9 +14,8 @@ import json
 import random
 import statistics
 import sys
-from pathlib import Path
 
-from benchmarks.frame import Bench, Variant
+from benchmarks.frame import Bench, Variant, existing
 from bert_tf.tasks.squad.examples import read_examples
 from bert_tf.tasks.squad.features import FeatureSettings, make_features
 from bert_tf.text.wordpiece import FullTokenizer
@@ -26,8 +25,8 @@ PEERS = ("pytorch",)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--file", required=True, help="in SQuAD's format")
-    parser.add_argument("--model", required=True, help="folder in Hugging Face's format")
+    parser.add_argument("--file", type=existing, required=True, help="in SQuAD's format")
+    parser.add_argument("--model", type=existing, required=True, help="folder in Hugging Face's format")
     parser.add_argument("--num_questions", type=int, default=128)
     parser.add_argument("--batch_size", type=int, default=8)
 
@@ -36,7 +35,7 @@ def choose_questions(options: argparse.Namespace) -> tuple[list[tuple[str, str]]
     """(question, text) of as many as wanted, in random order, and the mean number of their tokens."""
     examples = read_examples(options.file, version_2_with_negative=True)
     random.Random(0).shuffle(examples)
-    tokenizer = FullTokenizer(Path(options.model) / "vocab.txt")
+    tokenizer = FullTokenizer(options.model / "vocab.txt")
     features = make_features(examples, tokenizer, FeatureSettings(), is_training=False)
     windows: dict[int, list[int]] = {}
     for index, num_tokens in zip(features.example_index, features.num_tokens):

@@ -10,18 +10,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 from pathlib import Path
 
-from benchmarks.frame import Bench, Variant
+from benchmarks.frame import Bench, Variant, existing
 
 NEEDS = "peer tf_models; --file with questions, --vocab_file"
 PEERS = ("tf_models",)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--file", type=Path, required=True, help="in SQuAD's format")
-    parser.add_argument("--vocab_file", type=os.path.abspath, required=True)
+    parser.add_argument("--file", type=existing, required=True, help="in SQuAD's format")
+    parser.add_argument("--vocab_file", type=existing, required=True)
 
 
 def with_one_answer(file: Path, copy: Path) -> None:

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import argparse
 import functools
-from pathlib import Path
 
-from benchmarks.frame import Bench
+from benchmarks.frame import Bench, existing
 from bert_tf.text import chunk_ids, wordpiece
 from bert_tf.text.vocabulary import TokenizedLines
 
@@ -21,8 +20,8 @@ BLOCK_LINES = 1000
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--text", type=Path, nargs="+", required=True, help="files with a sentence a line")
-    parser.add_argument("--vocab_file", required=True)
+    parser.add_argument("--text", type=existing, nargs="+", required=True, help="files with a sentence a line")
+    parser.add_argument("--vocab_file", type=existing, required=True)
     parser.add_argument("--do_lower_case", type=int, default=1)
 
 

@@ -13,6 +13,7 @@ import platform
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from bert_tf.base.errors import UserError
@@ -28,25 +29,43 @@ def folder_of(requirements: Path) -> Path:
     return cache / f"{requirements.stem}-{digest[:12]}"
 
 
-def python_of(name: str, requirements: Path | None = None) -> str:
+def python_of(name: str) -> str:
     """The Python of a peer's environment, which is made where it is not there.
 
     Raises:
       UserError: it cannot be installed, or another process is at it.
     """
-    requirements = requirements or HERE / f"{name}.txt"
+    requirements = HERE / f"{name}.txt"
     folder = folder_of(requirements)
     python, complete = folder / "bin" / "python", folder / "complete"
     if complete.exists():
         return str(python)
     folder.parent.mkdir(parents=True, exist_ok=True)
     try:
-        FileLock(folder.with_suffix(".lock"))  # until this process ends
+        lock = FileLock(folder.with_suffix(".lock"))
     except LockedError as error:
         raise UserError(f"peer {name}: {folder} is being made by {error.holder}; wait for it") from None
+    with lock:
+        install(name, requirements, folder)
+    complete.touch()
+    return str(python)
+
+
+def given(texts: Sequence[str], names: Sequence[str]) -> dict[str, str]:
+    """Of options such as ``NAME=PYTHON``."""
+    found = dict(text.partition("=")[::2] for text in texts)
+    for name, python in found.items():
+        if name not in names:
+            raise UserError(f"--peer_python {name}: the peers of this benchmark are {', '.join(names) or 'none'}")
+        if not shutil.which(python):
+            raise UserError(f"--peer_python {name}={python}: no program there; give that environment's bin/python")
+    return found
+
+
+def install(name: str, requirements: Path, folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)  # what a killed pip has left
     print(f"peer {name}: installing {requirements.name} into {folder}", file=sys.stderr, flush=True)
-    pip = [str(python), "-m", "pip", "install", "--disable-pip-version-check", "--quiet"]
+    pip = [str(folder / "bin/python"), "-m", "pip", "install", "--disable-pip-version-check", "--quiet"]
     for command in ([sys.executable, "-m", "venv", str(folder)], [*pip, "--no-deps", "-r", str(requirements)]):
         done = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         if done.returncode:
@@ -55,5 +74,3 @@ def python_of(name: str, requirements: Path | None = None) -> str:
                 f"peer {name} cannot be installed from {requirements.name} ({said}); repair that, give an environment "
                 f"that has it with --peer_python {name}=PYTHON, or leave peers out with --no_peers"
             )
-    complete.touch()
-    return str(python)
