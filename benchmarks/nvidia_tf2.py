@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import os
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -24,7 +23,7 @@ from unittest import mock
 import numpy as np
 import tensorflow as tf
 
-from benchmarks.frame import Bench, Variant
+from benchmarks.frame import Bench, Variant, existing
 from benchmarks.preparation import DUPE_FACTOR, LENGTHS, write_text
 from benchmarks.variants.nvidia_tf2 import BERT, STAND_INS
 from bert_tf.batches.batches import parse_records
@@ -155,7 +154,7 @@ def make_batches(bench: Bench) -> Arrays:
     options, text, file = bench.options, bench.folder / "batches.txt", bench.folder / "batches.tfrecord"
     number = NUM_UPDATES * BATCH_SIZE
     write_text(options.text, number * options.seq_length * 3, text, is_split=True)
-    settings = ExampleSettings(options.vocab_file, options.seq_length, options.predictions)
+    settings = ExampleSettings(str(options.vocab_file), options.seq_length, options.predictions)
     make_shard(text, file, settings, Shard(0, 0))
     records = RecordSet(str(file), "--text")
     ranges = records.ranges_in_file_order(0, number)
@@ -295,7 +294,7 @@ def compare_records(bench: Bench) -> None:
         settings = {
             "text": str(text),
             "output": str(bench.folder / "x.tfrecord"),
-            "vocab_file": options.vocab_file,
+            "vocab_file": str(options.vocab_file),
             "dupe_factor": DUPE_FACTOR,
             "max_seq_length": length,
             "max_predictions_per_seq": predictions,
@@ -313,8 +312,8 @@ def compare_records(bench: Bench) -> None:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--checkout", type=checkout_folder, required=True, help="of NVIDIA/DeepLearningExamples")
-    parser.add_argument("--text", type=Path, nargs="+", required=True, help="files with a document a line")
-    parser.add_argument("--vocab_file", type=os.path.abspath, required=True)
+    parser.add_argument("--text", type=existing, nargs="+", required=True, help="files with a document a line")
+    parser.add_argument("--vocab_file", type=existing, required=True)
     parser.add_argument("--parts", type=parts, default=list(PARTS), help=",".join(PARTS))
     parser.add_argument("--bert_model", default="mini")
     parser.add_argument("--seq_length", type=int, default=128)
