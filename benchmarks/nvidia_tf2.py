@@ -43,7 +43,8 @@ from data.instances.pretraining_examples import ExampleSettings, make_shard
 NEEDS = "peer nvidia_tf2; --checkout of NVIDIA/DeepLearningExamples, --text with a document a line, --vocab_file"
 PEERS = ("nvidia_tf2",)
 ROUNDS = 3
-PARTS = ("differences", "update", "records")
+TITLES = {"lamb": "LAMB, 4 micro-batches of 8", "whole": "LAMB, one micro-batch of 32", "adam": "Adam, 4 of 8"}
+PARTS = (*TITLES, "update", "records")
 IMPORTED = ("run_pretraining.py", "optimization.py", "create_pretraining_data.py", "official/nlp/bert_models.py")
 NUM_UPDATES, BATCH_SIZE, WARMUP_STEPS = 20, 32, 4
 LEARNING_RATES = {"LAMB": 6e-3, "adam": 1e-4}
@@ -86,7 +87,7 @@ class Run(NamedTuple):
 
 
 def stages() -> dict[str, list[Stage]]:
-    """The rows of each table: everything as it is at first, and in each row one difference less."""
+    """The rows of each part's table: everything as it is at first, and in each row one difference less."""
     lamb = Ours({"optimizer_type": "lamb"}, LEARNING_RATES["LAMB"])
     rounded = lamb._replace(float32_coefficients=True)
     one, head, mean, norm = "update_once_a_batch", "activate_masked_words", "average_over_all_tokens", "sum_gradients"
@@ -113,7 +114,7 @@ def stages() -> dict[str, list[Stage]]:
         Stage("ours: --nocontinuous_join and their raised peak, rate / (1 - w/T)", theirs, dropped),
         Stage("ours: 1 - b and 1 - b^t in float32", theirs, dropped._replace(float32_coefficients=True)),
     ]
-    return {"LAMB, 4 micro-batches of 8": in_four, "LAMB, one of 32": in_one, "Adam, 4 of 8": with_adam}
+    return {"lamb": in_four, "whole": in_one, "adam": with_adam}
 
 
 def checkout_folder(text: str) -> Path:
@@ -255,20 +256,22 @@ def differences(one: Run, other: Run, start: Arrays) -> list[float]:
 def compare_updates(bench: Bench, config: BertConfig) -> None:
     compared = Comparison(bench, config, make_batches(bench))
     columns = ["and without this", "loss", "a variable", "change of all weights", "updates there"]
-    for title, rows in stages().items():
+    for part, rows in stages().items():
+        if part not in bench.options.parts:
+            continue
         lines: list[Sequence[Any]] = []
         for stage in rows:
             theirs = compared.theirs(stage.theirs)
             found = differences(theirs, compared.ours(stage.ours), compared.start)
             lines.append([stage.title, *found, theirs.num_updates])
             print(*lines[-1], flush=True)
-        if not bench.result["parts"]:  # what rounding alone makes: the same update in another split
+        if part == "lamb":  # what rounding alone makes: the same update in another split
             ours = rows[0].ours
             found = differences(
                 compared.ours(ours._replace(num_accumulation_steps=1)), compared.ours(ours), compared.start
             )
             lines.append(["(for comparison: ours, one micro-batch of 32, beside ours, 4 of 8)", *found, ""])
-        bench.table(f"Relative differences after {NUM_UPDATES} updates: {title}", columns, lines)
+        bench.table(f"Relative differences after {NUM_UPDATES} updates: {TITLES[part]}", columns, lines)
 
 
 def compare_update(bench: Bench, config: BertConfig) -> None:
@@ -329,7 +332,7 @@ def run(bench: Bench) -> None:
     bench.note(f"Checkout: {commit_of(options.checkout)}. Not NVIDIA's, but of the benchmark:")
     for name, why in STAND_INS.items():
         bench.note(f"* `{name}`: {why}")
-    if "differences" in options.parts and bench.peer("nvidia_tf2"):
+    if set(TITLES) & set(options.parts) and bench.peer("nvidia_tf2"):
         compare_updates(bench, config)
     if "update" in options.parts:
         compare_update(bench, config)

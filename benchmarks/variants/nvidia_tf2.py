@@ -146,8 +146,7 @@ def average_over_all_tokens(settings: Settings) -> None:
         loss = own_mean(labels=labels, predictions=predictions, weights=weights)
         if weights is None:  # next sentences: as many in each micro-batch
             return loss
-        # The loop's extra turn to trace the graph apart, this counts micro-batches.
-        update = tf.minimum(micro_batches_done() // settings["num_accumulation_steps"], len(shares) - 1)
+        update = micro_batch_counter().value() // settings["num_accumulation_steps"]
         return loss * (tf.reduce_sum(weights) + 1e-5) / tf.gather(tf.constant(shares, tf.float32), update)
 
     losses.weighted_sparse_categorical_crossentropy_loss = mean
@@ -170,14 +169,11 @@ SWITCHES: dict[str, Callable[[Settings], None]] = {
 
 
 @functools.cache
-def _micro_batch_counter() -> Any:
+def micro_batch_counter() -> Any:
+    """A variable that counts the micro-batches whose loss is computed; first asked for outside of graphs."""
     import tensorflow as tf
 
     return tf.Variable(0, trainable=False, dtype=tf.int64)
-
-
-def micro_batches_done() -> Any:
-    return _micro_batch_counter().value()
 
 
 class Loop:
@@ -194,6 +190,7 @@ class Loop:
         self.settings = settings
         self.model: Any = None
         self.losses: list[float] = []  # of every micro-batch
+        micro_batch_counter()
         for name in settings["switches"]:
             SWITCHES[name](settings)
         self._program = run_pretraining
@@ -262,7 +259,7 @@ class Loop:
         import tensorflow as tf
 
         loss = tf.keras.backend.mean(losses)
-        _micro_batch_counter().assign_add(1)
+        micro_batch_counter().assign_add(1)
         tf.numpy_function(lambda value: self.losses.append(float(value)), [loss], [])
         return loss
 
