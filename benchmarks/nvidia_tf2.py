@@ -151,7 +151,7 @@ def float32_coefficients() -> Iterator[None]:
 
 
 def make_batches(bench: Bench) -> Arrays:
-    """Features [instances, ...] of all updates: records of the text, whose numbers of masked tokens differ."""
+    """Features [instances, ...] of all updates: records of the text, of whose masked tokens different numbers count."""
     options, text, file = bench.options, bench.folder / "batches.txt", bench.folder / "batches.tfrecord"
     number = NUM_UPDATES * BATCH_SIZE
     write_text(options.text, number * options.seq_length * 3, text, is_split=True)
@@ -160,7 +160,9 @@ def make_batches(bench: Bench) -> Arrays:
     records = RecordSet(str(file), "--text")
     ranges = records.ranges_in_file_order(0, number)
     features = parse_records(records, records.read(ranges), ranges)
-    return {**features, "example_weights": np.ones(number, np.float32)}
+    counted = np.random.default_rng(0).integers(1, options.predictions + 1, [number, 1])
+    weights = features["masked_lm_weights"] * (np.arange(options.predictions) < counted)
+    return {**features, "masked_lm_weights": weights, "example_weights": np.ones(number, np.float32)}
 
 
 class Comparison:
