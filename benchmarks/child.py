@@ -8,6 +8,7 @@ environments of other tools, too: it needs nothing but Python.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
@@ -53,11 +54,11 @@ def peak_mib() -> float:
 
 def versions() -> dict[str, str]:
     """Of the packages that this process has imported."""
-    return {
-        package: getattr(sys.modules[name], "__version__", None) or metadata.version(package)
-        for name, package in PACKAGES.items()
-        if name in sys.modules
-    }
+    found = {}
+    for name, package in PACKAGES.items():
+        with contextlib.suppress(KeyError, metadata.PackageNotFoundError):  # `official` may be another's
+            found[package] = getattr(sys.modules[name], "__version__", None) or metadata.version(package)
+    return found
 
 
 def main() -> None:

@@ -1,0 +1,347 @@
+"""NVIDIA's own TF2 code beside this project: the same updates, an update's time, and the time to make records.
+
+TensorFlow2/LanguageModeling/BERT of a clone of https://github.com/NVIDIA/DeepLearningExamples runs as it is, in an
+environment of its own on TensorFlow 2.15, from the same weights and batches as this project. Each known difference is
+taken away, one after another, until only rounding is left. --text is the output of text_formatting: one document a
+line; the batches are records of it.
+
+    python -m benchmarks nvidia_tf2 --checkout DeepLearningExamples --vocab_file vocab.txt \\
+        --text data/formatted_one_article_per_line/*.txt
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest import mock
+
+import numpy as np
+import tensorflow as tf
+
+from benchmarks.frame import Bench, Variant, existing
+from benchmarks.preparation import DUPE_FACTOR, LENGTHS, write_text
+from benchmarks.variants.nvidia_tf2 import BERT, STAND_INS
+from bert_tf.batches.batches import parse_records
+from bert_tf.batches.record_set import RecordSet
+from bert_tf.config import BertConfig
+from bert_tf.model.blocks import Blocks
+from bert_tf.model.heads import PretrainingModel
+from bert_tf.model.losses import PretrainingObjective
+from bert_tf.optimizer import update_rules
+from bert_tf.optimizer.keras_optimizers import make_optimizer
+from bert_tf.optimizer.loss_scale import LossScale
+from bert_tf.ranks.workers import Workers
+from bert_tf.records.token_file import Shard
+from bert_tf.training.step import StepSettings, TrainState, TrainStep
+from data.instances.pretraining_examples import ExampleSettings, make_shard
+
+NEEDS = "peer nvidia_tf2; --checkout of NVIDIA/DeepLearningExamples, --text with a document a line, --vocab_file"
+PEERS = ("nvidia_tf2",)
+ROUNDS = 3
+TITLES = {"lamb": "LAMB, 4 micro-batches of 8", "whole": "LAMB, one micro-batch of 32", "adam": "Adam, 4 of 8"}
+PARTS = (*TITLES, "update", "records")
+IMPORTED = ("run_pretraining.py", "optimization.py", "create_pretraining_data.py", "official/nlp/bert_models.py")
+NUM_UPDATES, BATCH_SIZE, WARMUP_STEPS = 20, 32, 4
+LEARNING_RATES = {"LAMB": 6e-3, "adam": 1e-4}
+# The gradient of a key's bias is 0 (softmax ignores what is added to all scores), so it changes by rounding alone.
+NO_GRADIENT = "/attention/self/key/bias"
+Arrays = dict[str, np.ndarray]
+
+
+class Ours(NamedTuple):
+    """How this project updates: `options` of `make_optimizer`, the peak rate, rounding, micro-batches a batch."""
+
+    options: Mapping[str, Any]
+    learning_rate: float
+    float32_coefficients: bool = False
+    num_accumulation_steps: int = 4
+
+
+class Theirs(NamedTuple):
+    """How NVIDIA's code updates: --optimizer_type, micro-batches a batch, `variants.nvidia_tf2.SWITCHES`."""
+
+    optimizer_type: str
+    num_accumulation_steps: int
+    switches: tuple[str, ...] = ()
+
+
+class Stage(NamedTuple):
+    """A row of a table of differences."""
+
+    title: str
+    theirs: Theirs
+    ours: Ours
+
+
+class Run(NamedTuple):
+    """What came of a run: the loss of each update, the weights after them, the updates that were applied."""
+
+    losses: np.ndarray
+    weights: Arrays
+    num_updates: int
+
+
+def stages() -> dict[str, list[Stage]]:
+    """The rows of each part's table: everything as it is at first, and in each row one difference less."""
+    lamb = Ours({"optimizer_type": "lamb"}, LEARNING_RATES["LAMB"])
+    rounded = lamb._replace(float32_coefficients=True)
+    one, head, mean, norm = "update_once_a_batch", "activate_masked_words", "average_over_all_tokens", "sum_gradients"
+    in_four = [
+        Stage("both as they are", Theirs("LAMB", 4), lamb),
+        Stage("theirs: no update after the first micro-batch", Theirs("LAMB", 4, (one,)), lamb),
+        Stage("theirs: an activation in the masked-word head", Theirs("LAMB", 4, (one, head)), lamb),
+        Stage("theirs: mean over all masked tokens of an update", Theirs("LAMB", 4, (one, head, mean)), lamb),
+        Stage("ours: 1 - b and 1 - b^t in float32", Theirs("LAMB", 4, (one, head, mean)), rounded),
+    ]
+    in_one = [
+        Stage("theirs: an activation in the masked-word head", Theirs("LAMB", 1, (head,)), lamb),
+        Stage("theirs: norm of the word table's summed gradient", Theirs("LAMB", 1, (head, norm)), lamb),
+        Stage("ours: 1 - b and 1 - b^t in float32", Theirs("LAMB", 1, (head, norm)), rounded),
+    ]
+    theirs, rate = Theirs("adam", 4, (one, head, mean)), LEARNING_RATES["adam"]
+    raised = rate / (1 - WARMUP_STEPS / NUM_UPDATES)
+    adam = Ours({"optimizer_type": "adamw"}, rate)
+    corrected = Ours({**adam.options, "bias_correction": True}, rate)
+    dropped = Ours({**corrected.options, "continuous_join": False}, raised)
+    with_adam = [
+        Stage("the three of LAMB's table are off", theirs, adam),
+        Stage("ours: --adam_bias_correction", theirs, corrected),
+        Stage("ours: --nocontinuous_join and their raised peak, rate / (1 - w/T)", theirs, dropped),
+        Stage("ours: 1 - b and 1 - b^t in float32", theirs, dropped._replace(float32_coefficients=True)),
+    ]
+    return {"lamb": in_four, "whole": in_one, "adam": with_adam}
+
+
+def checkout_folder(text: str) -> Path:
+    """--checkout; the folder must hold what is imported from it."""
+    missing = [name for name in IMPORTED if not (Path(text) / BERT / name).is_file()]
+    if missing:
+        raise argparse.ArgumentTypeError(
+            f"{text} has no {BERT}/{missing[0]}; give a clone of https://github.com/NVIDIA/DeepLearningExamples"
+        )
+    return Path(text).resolve()
+
+
+def parts(text: str) -> list[str]:
+    """--parts"""
+    found = text.split(",")
+    if not set(found) <= set(PARTS):
+        raise argparse.ArgumentTypeError(f"{text!r} must be some of {','.join(PARTS)}")
+    return found
+
+
+@contextmanager
+def float32_coefficients() -> Iterator[None]:
+    """Our update with 1 - beta and 1 - beta^t computed in float32, as tensorflow-addons and Keras compute them."""
+
+    def weight_sum(beta: float, step: tf.Tensor) -> tf.Tensor:
+        return 1.0 - tf.pow(tf.constant(beta), tf.cast(step, tf.float32))
+
+    def running_mean(mean: tf.Tensor, new: tf.Tensor, beta: float, is_finite: tf.Tensor) -> tf.Tensor:
+        del is_finite  # all are
+        return mean * tf.constant(beta) + new * (1.0 - tf.constant(beta))
+
+    with mock.patch.multiple(update_rules, _weight_sum=weight_sum, _running_mean=running_mean):
+        yield
+
+
+def make_batches(bench: Bench) -> Arrays:
+    """Features [instances, ...] of all updates: records of the text, of whose masked tokens different numbers count."""
+    options, text, file = bench.options, bench.folder / "batches.txt", bench.folder / "batches.tfrecord"
+    number = NUM_UPDATES * BATCH_SIZE
+    write_text(options.text, number * options.seq_length * 3, text, is_split=True)
+    settings = ExampleSettings(str(options.vocab_file), options.seq_length, options.predictions)
+    make_shard(text, file, settings, Shard(0, 0))
+    records = RecordSet(str(file), "--text")
+    ranges = records.ranges_in_file_order(0, number)
+    features = parse_records(records, records.read(ranges), ranges)
+    counted = np.random.default_rng(0).integers(1, options.predictions + 1, [number, 1])
+    weights = features["masked_lm_weights"] * (np.arange(options.predictions) < counted)
+    return {**features, "masked_lm_weights": weights, "example_weights": np.ones(number, np.float32)}
+
+
+class Comparison:
+    """Runs of both programs from the same weights, on the same batches; each run is made once."""
+
+    def __init__(self, bench: Bench, config: BertConfig, batches: Arrays):
+        self._bench, self._batches = bench, batches
+        self._config = dataclasses.replace(config, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+        self._model = PretrainingModel(self._config, Blocks("blocks", tf.float32), seed=1)
+        self.start = self._weights()
+        self._start_values = [variable.numpy() for variable in self._model.trainable_variables]
+        self._runs: dict[Any, Run] = {}
+        np.savez(bench.folder / "weights.npz", **self.start)
+        np.savez(bench.folder / "batches.npz", **{k: v for k, v in batches.items() if k != "example_weights"})
+
+    def _weights(self) -> Arrays:
+        """Our weights by name, without the rows that only fill the word table up."""
+        size, padded = self._config.vocab_size, self._config.padded_vocab_size
+        arrays = {variable.name.split(":")[0]: variable.numpy() for variable in self._model.trainable_variables}
+        return {name: array[:size] if len(array) == padded else array for name, array in arrays.items()}
+
+    def theirs(self, how: Theirs) -> Run:
+        key = str(how)
+        if key not in self._runs:
+            options, output = self._bench.options, self._bench.folder / "theirs.npz"
+            settings = {
+                **common_settings(options, self._config, BATCH_SIZE // how.num_accumulation_steps),
+                **how._asdict(),
+                "weights": str(self._bench.folder / "weights.npz"),
+                "batches": str(self._bench.folder / "batches.npz"),
+                "output": str(output),
+                "num_updates": NUM_UPDATES,
+                "steps_per_loop": NUM_UPDATES,
+                "warmup_steps": WARMUP_STEPS,
+                "learning_rate": LEARNING_RATES[how.optimizer_type],
+            }
+            python = self._bench.peer("nvidia_tf2")
+            assert python
+            sample = self._bench.once(Variant("benchmarks.variants.nvidia_tf2:updates", settings, python))
+            weights = dict(np.load(output))
+            losses = weights.pop("losses").mean(axis=1)
+            self._runs[key] = Run(losses, weights, int(sample.figures["updates"]))
+        return self._runs[key]
+
+    def ours(self, how: Ours) -> Run:
+        key = str(how)
+        if key not in self._runs:
+            for variable, value in zip(self._model.trainable_variables, self._start_values):
+                variable.assign(value)
+            options = {"peak_learning_rate": how.learning_rate, **how.options}
+            with float32_coefficients() if how.float32_coefficients else nullcontext():
+                optimizer = make_optimizer(warmup_steps=WARMUP_STEPS, total_steps=NUM_UPDATES, **options)
+                losses = self._our_losses(optimizer, how.num_accumulation_steps)
+            self._runs[key] = Run(np.array(losses), self._weights(), int(optimizer.iterations))
+        return self._runs[key]
+
+    def _our_losses(self, optimizer: Any, num_accumulation_steps: int) -> list[float]:
+        state = TrainState(self._model, optimizer, LossScale(enabled=False))
+        step = TrainStep(state, PretrainingObjective(), Workers(), StepSettings(seed=1))
+        shape, losses = (num_accumulation_steps, BATCH_SIZE // num_accumulation_steps), []
+        for number in range(NUM_UPDATES):
+            rows = slice(number * BATCH_SIZE, (number + 1) * BATCH_SIZE)
+            features = {
+                name: tf.constant(values[rows].reshape(*shape, *values.shape[1:]))
+                for name, values in self._batches.items()
+            }
+            metrics = step(features, number).metrics
+            losses.append(float(metrics[0]) + float(metrics[1]))
+        return losses
+
+
+def common_settings(options: argparse.Namespace, config: BertConfig, micro_batch_size: int) -> dict[str, Any]:
+    return {
+        "checkout": str(options.checkout),
+        "bert_config": config.to_dict(),
+        "vocab_size": config.vocab_size,
+        "seq_length": options.seq_length,
+        "predictions": options.predictions,
+        "micro_batch_size": micro_batch_size,
+    }
+
+
+def differences(one: Run, other: Run, start: Arrays) -> list[float]:
+    """The largest relative differences: of a loss, of a variable, and of the change of all weights together."""
+    loss = np.max(np.abs(one.losses - other.losses) / np.abs(other.losses))
+    names = [name for name in start if not name.endswith(NO_GRADIENT)]
+    apart = {name: np.linalg.norm(one.weights[name] - other.weights[name]) for name in names}
+    largest = max(apart[name] / np.linalg.norm(other.weights[name]) for name in names)
+    changed = np.linalg.norm([np.linalg.norm(other.weights[name] - start[name]) for name in names])
+    return [float(loss), float(largest), float(np.linalg.norm(list(apart.values())) / changed)]
+
+
+def compare_updates(bench: Bench, config: BertConfig) -> None:
+    compared = Comparison(bench, config, make_batches(bench))
+    columns = ["and without this", "loss", "a variable", "change of all weights", "updates there"]
+    for part, rows in stages().items():
+        if part not in bench.options.parts:
+            continue
+        lines: list[Sequence[Any]] = []
+        for stage in rows:
+            theirs = compared.theirs(stage.theirs)
+            found = differences(theirs, compared.ours(stage.ours), compared.start)
+            lines.append([stage.title, *found, theirs.num_updates])
+            print(*lines[-1], flush=True)
+        if part == "lamb":  # what rounding alone makes: the same update in another split
+            ours = rows[0].ours
+            found = differences(
+                compared.ours(ours._replace(num_accumulation_steps=1)), compared.ours(ours), compared.start
+            )
+            lines.append(["(for comparison: ours, one micro-batch of 32, beside ours, 4 of 8)", *found, ""])
+        bench.table(f"Relative differences after {NUM_UPDATES} updates: {TITLES[part]}", columns, lines)
+
+
+def compare_update(bench: Bench, config: BertConfig) -> None:
+    options, python = bench.options, bench.peer("nvidia_tf2")
+    settings = {**common_settings(options, config, options.micro_batch_size), "num_accumulation_steps": 2}
+    variants = {}
+    if python:
+        variants["NVIDIA TF2, its LAMB, fp32"] = Variant(
+            "benchmarks.variants.nvidia_tf2:update", settings, python, warm_up=2
+        )
+    for precision in ("fp32", "bf16"):
+        ours = {**settings, "scope": "blocks", "precision": precision}
+        variants[f"this project, {precision}"] = Variant("benchmarks.variants.this_project:update", ours, warm_up=2)
+    title = f"An update of {options.bert_model}, length {options.seq_length}: 2 x {options.micro_batch_size} sequences"
+    bench.compare(title, variants, amount=2 * options.micro_batch_size, unit="sequences")
+
+
+def compare_records(bench: Bench) -> None:
+    options, python, text = bench.options, bench.peer("nvidia_tf2"), bench.folder / "sentences.txt"
+    write_text(options.text, options.megabytes * 1e6, text, is_split=True)
+    megabytes = text.stat().st_size / 1e6
+    for length, predictions in LENGTHS:
+        settings = {
+            "text": str(text),
+            "output": str(bench.folder / "x.tfrecord"),
+            "vocab_file": str(options.vocab_file),
+            "dupe_factor": DUPE_FACTOR,
+            "max_seq_length": length,
+            "max_predictions_per_seq": predictions,
+        }
+        variants = {}
+        if python:
+            theirs = {**settings, "checkout": str(options.checkout)}
+            variants["NVIDIA's create_pretraining_data.py"] = Variant(
+                "benchmarks.variants.nvidia_tf2:instances", theirs, python, afresh=True
+            )
+        variants["this project"] = Variant("benchmarks.variants.this_project:instances", settings, afresh=True)
+        title = f"Records, {length} / {predictions}, {megabytes:.1f} MB of sentences"
+        bench.compare(title, variants, amount=megabytes, unit="MB")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--checkout", type=checkout_folder, required=True, help="of NVIDIA/DeepLearningExamples")
+    parser.add_argument("--text", type=existing, nargs="+", required=True, help="files with a document a line")
+    parser.add_argument("--vocab_file", type=existing, required=True)
+    parser.add_argument("--parts", type=parts, default=list(PARTS), help=",".join(PARTS))
+    parser.add_argument("--bert_model", default="mini")
+    parser.add_argument("--seq_length", type=int, default=128)
+    parser.add_argument("--predictions", type=int, default=20)
+    parser.add_argument("--micro_batch_size", type=int, default=16, help="of the update that is timed; %(default)s")
+    parser.add_argument("--megabytes", type=float, default=3, help="of text to make records of; %(default)s")
+
+
+def run(bench: Bench) -> None:
+    options = bench.options
+    with open(options.vocab_file, encoding="utf-8") as file:
+        config = BertConfig.preset(options.bert_model, sum(1 for _ in file))
+    bench.note(f"Checkout: {commit_of(options.checkout)}. Not NVIDIA's, but of the benchmark:")
+    for name, why in STAND_INS.items():
+        bench.note(f"* `{name}`: {why}")
+    if set(TITLES) & set(options.parts) and bench.peer("nvidia_tf2"):
+        compare_updates(bench, config)
+    if "update" in options.parts:
+        compare_update(bench, config)
+    if "records" in options.parts:
+        compare_records(bench)
+
+
+def commit_of(checkout: Path) -> str:
+    done = subprocess.run(["git", "-C", str(checkout), "rev-parse", "HEAD"], capture_output=True, text=True)
+    return f"commit {done.stdout.strip()[:12]}" if not done.returncode else "not a git repository"

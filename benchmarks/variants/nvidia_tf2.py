@@ -1,0 +1,341 @@
+"""NVIDIA's own TF2 code, from a checkout of DeepLearningExamples: its loop, model, optimizers and record maker.
+
+The checkout is imported as it is. What cannot be installed, or what TensorFlow 2.15 has moved, gets a stand-in here
+(`STAND_INS`). A difference from this project is taken away by replacing a function by its name (`SWITCHES`), never by
+changing the checkout. TensorFlow is imported inside, so that the names here can be read without it.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import queue
+import random
+import sys
+import tempfile
+import threading
+import types
+import warnings
+from pathlib import Path
+from typing import Any, Callable
+
+import numpy as np
+
+from benchmarks.child import peak_mib
+from benchmarks.variants.shared import LEARNING_RATE, random_batch
+from bert_tf.interchange.google import to_our_name
+
+Settings = dict[str, Any]
+BERT = "TensorFlow2/LanguageModeling/BERT"
+STAND_INS = {
+    "horovod": "imported by the loop, not used by one process",
+    "dllogger": "writes no log",
+    "pynvml": "there is no GPU to ask for",
+    "tf.keras.optimizers.Adam": "the class that had this name then, now tf.keras.optimizers.legacy.Adam",
+    "absl.flags.DEFINE_enum": "takes several values in one string, as it did",
+}
+NEXT_SENTENCE = "cls/seq_relationship/output_weights"
+
+
+def _module(name: str, **contents: Any) -> None:
+    sys.modules[name] = types.ModuleType(name)
+    vars(sys.modules[name]).update(contents)
+
+
+def prepare_imports(checkout: str) -> None:
+    """Makes the checkout's modules importable."""
+
+    class Silent:
+        """Anything that is called and answers nothing."""
+
+        def __init__(self, *_: Any, **__: Any):
+            pass
+
+        def __getattr__(self, _: str) -> Callable[..., None]:
+            return lambda *_, **__: None
+
+    _module("horovod")
+    _module("horovod.tensorflow")
+    _module("horovod.tensorflow.compression", Compression=types.SimpleNamespace(none=None, fp16=None))
+    sys.modules["horovod"].tensorflow = sys.modules["horovod.tensorflow"]  # type: ignore[attr-defined]
+    levels = types.SimpleNamespace(DEFAULT=0, VERBOSE=1)
+    _module("dllogger", Logger=Silent, StdOutBackend=Silent, JSONStreamBackend=Silent, Verbosity=levels)
+    _module("pynvml", nvmlInit=lambda: None)
+    warnings.simplefilter("ignore")
+
+    import tensorflow as tf
+    import tensorflow_addons  # noqa: F401 - before the next line, which importing it would undo
+    import tensorflow_hub  # noqa: F401 - likewise
+    from absl import flags, logging
+
+    logging.set_verbosity(logging.ERROR)
+    tf.get_logger().setLevel("ERROR")
+    tf.keras.optimizers.Adam = tf.keras.optimizers.legacy.Adam
+    define_enum = flags.DEFINE_enum
+    flags.DEFINE_enum = lambda name, default, enum_values, *rest, **more: define_enum(
+        name, default, enum_values.split("', '") if isinstance(enum_values, str) else enum_values, *rest, **more
+    )
+    sys.path.insert(0, str(Path(checkout) / BERT))
+
+
+# Each switch takes away one difference from this project; what it replaces is found by name in the checkout's modules.
+
+
+def activate_masked_words(_: Settings) -> None:
+    """The masked-word head gets the encoder's activation, as in Google's code."""
+    from official.modeling import activations
+    from official.nlp.modeling import networks
+
+    make_head = networks.MaskedLM
+    networks.MaskedLM = lambda **named: make_head(**{**named, "activation": activations.gelu})
+
+
+def update_once_a_batch(settings: Settings) -> None:
+    """An update before the last micro-batch of a global batch changes nothing, and sums go on."""
+    import optimization
+    import tensorflow as tf
+    from official.modeling import model_training_utils
+
+    steps = settings["num_accumulation_steps"]
+    if steps == 1:  # that path of the loop has no such update
+        return
+    accumulators: list[Any] = []
+
+    def when_complete(action: Callable[[], Any]) -> None:
+        def run() -> tf.Tensor:
+            action()
+            return tf.constant(True)
+
+        tf.cond(tf.equal(accumulators[-1].step, steps), run, lambda: tf.constant(False))
+
+    class Accumulator(optimization.GradientAccumulator):
+        def __init__(self) -> None:
+            super().__init__()
+            accumulators.append(self)
+
+        def reset(self) -> None:
+            when_complete(super().reset)
+
+    create_optimizer = optimization.create_optimizer
+
+    def create(*arguments: Any) -> Any:
+        optimizer = create_optimizer(*arguments)
+        apply_gradients = optimizer.apply_gradients
+
+        def apply_complete(pairs: Any) -> None:
+            pairs = list(pairs)
+            when_complete(lambda: apply_gradients(pairs))
+
+        optimizer.apply_gradients = apply_complete
+        return optimizer
+
+    model_training_utils.GradientAccumulator = Accumulator
+    optimization.create_optimizer = create
+
+
+def average_over_all_tokens(settings: Settings) -> None:
+    """The masked words' loss is divided by a micro-batch's share of the whole batch's words, not by its own number."""
+    import tensorflow as tf
+    from official.nlp.modeling import losses
+
+    own_mean = losses.weighted_sparse_categorical_crossentropy_loss
+    weights = np.load(settings["batches"])["masked_lm_weights"]
+    shares = weights.reshape(settings["num_updates"], -1).sum(axis=1) / settings["num_accumulation_steps"]
+
+    def mean(labels: Any, predictions: Any, weights: Any = None) -> tf.Tensor:
+        loss = own_mean(labels=labels, predictions=predictions, weights=weights)
+        if weights is None:  # next sentences: as many in each micro-batch
+            return loss
+        update = micro_batch_counter().value() // settings["num_accumulation_steps"]
+        return loss * (tf.reduce_sum(weights) + 1e-5) / tf.gather(tf.constant(shares, tf.float32), update)
+
+    losses.weighted_sparse_categorical_crossentropy_loss = mean
+
+
+def sum_gradients(_: Settings) -> None:
+    """The word table's gradient is added up before its norm is taken: rows that occur several times lie in it apart."""
+    import tensorflow as tf
+
+    clip = tf.clip_by_global_norm
+    tf.clip_by_global_norm = lambda gradients, clip_norm: clip(
+        [tf.convert_to_tensor(gradient) for gradient in gradients], clip_norm
+    )
+
+
+SWITCHES: dict[str, Callable[[Settings], None]] = {
+    switch.__name__: switch
+    for switch in (activate_masked_words, update_once_a_batch, average_over_all_tokens, sum_gradients)
+}
+
+
+@functools.cache
+def micro_batch_counter() -> Any:
+    """A variable that counts the micro-batches whose loss is computed; first asked for outside of graphs."""
+    import tensorflow as tf
+
+    return tf.Variable(0, trainable=False, dtype=tf.int64)
+
+
+class Loop:
+    """NVIDIA's `run_pretraining.py`, with given weights and batches in a given order."""
+
+    def __init__(self, settings: Settings):
+        prepare_imports(settings["checkout"])
+        from absl import flags
+        from official.modeling import model_training_utils
+        from official.nlp import bert_models
+
+        import run_pretraining
+
+        self.settings = settings
+        self.model: Any = None
+        self.losses: list[float] = []  # of every micro-batch
+        micro_batch_counter()
+        for name in settings["switches"]:
+            SWITCHES[name](settings)
+        self._program = run_pretraining
+        self._make_model = bert_models.pretrain_model
+        bert_models.pretrain_model = self._pretrain_model
+        run_pretraining.get_pretrain_dataset_fn = lambda *_: self._batches
+        run_pretraining.get_loss_fn = lambda **_: self._loss
+        self.callbacks: list[Any] = []
+        model_training_utils.run_customized_training_loop = functools.partial(
+            model_training_utils.run_customized_training_loop, custom_callbacks=self.callbacks
+        )
+        self._flags = flags.FLAGS
+
+    def run(self) -> None:
+        """All updates, with the flags that NVIDIA's scripts give."""
+        settings = self.settings
+        with tempfile.TemporaryDirectory() as folder:
+            config = Path(folder) / "bert_config.json"
+            config.write_text(json.dumps(settings["bert_config"]))
+            given = {
+                "bert_config_file": config,
+                "model_dir": folder,
+                "train_batch_size": settings["micro_batch_size"],
+                "max_seq_length": settings["seq_length"],
+                "max_predictions_per_seq": settings["predictions"],
+                "num_accumulation_steps": settings["num_accumulation_steps"],
+                "num_steps_per_epoch": settings["num_updates"],
+                "steps_per_loop": settings["steps_per_loop"],
+                "num_train_epochs": 1,
+                "save_checkpoint_steps": 10**9,
+                "warmup_steps": settings["warmup_steps"],
+                "learning_rate": settings["learning_rate"],
+                "optimizer_type": settings["optimizer_type"],
+                "input_files": "",
+                "enable_xla": True,
+            }
+            self._flags(["run_pretraining.py", *(f"--{name}={value}" for name, value in given.items())])
+            self._program.main([])
+
+    def _pretrain_model(self, *arguments: Any, **named: Any) -> Any:
+        model, encoder = self._make_model(*arguments, **named)
+        self.model = model
+        if "weights" in self.settings:
+            weights = np.load(self.settings["weights"])
+            for variable in model.trainable_variables:
+                array = weights[our_name(variable)]
+                variable.assign(array.T if our_name(variable) == NEXT_SENTENCE else array.reshape(variable.shape))
+        return model, encoder
+
+    def _batches(self) -> Any:
+        """The dataset that their loop iterates over: micro-batches in the order of the file, again and again."""
+        import tensorflow as tf
+
+        arrays = np.load(self.settings["batches"]) if "batches" in self.settings else random_batch(self.settings)
+        renamed = {"input_ids": "input_word_ids", "segment_ids": "input_type_ids"}
+        features = {
+            renamed.get(name, name): arrays[name].reshape(-1, arrays[name].shape[-1])
+            for name in arrays
+            if name != "example_weights"
+        }
+        rows = tf.data.Dataset.from_tensor_slices((features, features["masked_lm_weights"]))
+        return rows.batch(self.settings["micro_batch_size"], drop_remainder=True).repeat().prefetch(2)
+
+    def _loss(self, _: Any, losses: Any, **__: Any) -> Any:
+        """Their loss function, which also keeps what it returns."""
+        import tensorflow as tf
+
+        loss = tf.keras.backend.mean(losses)
+        micro_batch_counter().assign_add(1)
+        tf.numpy_function(lambda value: self.losses.append(float(value)), [loss], [])
+        return loss
+
+
+def our_name(variable: Any) -> str:
+    """This project's name of one of their model's variables."""
+    name = to_our_name(variable.name.split(":")[0])
+    if name.endswith("predictions/transform/logits/kernel"):
+        return NEXT_SENTENCE
+    return "cls/seq_relationship/output_bias" if name.endswith("predictions/transform/logits/bias") else name
+
+
+def updates(settings: Settings) -> Callable[[], dict[str, float]]:
+    """All `num_updates` of a run; writes losses [updates, micro-batches] and weights to the .npz file `output`."""
+    loop = Loop(settings)
+
+    def make() -> dict[str, float]:
+        loop.run()
+        given, arrays = np.load(settings["weights"]), {}
+        for variable in loop.model.trainable_variables:
+            name, array = our_name(variable), variable.numpy()
+            arrays[name] = array.T if name == NEXT_SENTENCE else array.reshape(given[name].shape)
+        losses = np.reshape(loop.losses, [settings["num_updates"], settings["num_accumulation_steps"]])
+        np.savez(settings["output"], losses=losses, **arrays)
+        return {"updates": float(loop.model.optimizer.iterations.numpy())}
+
+    return make
+
+
+def update(settings: Settings) -> Callable[[], float]:
+    """One update, by their loop in a thread, which stops before each until it is called. Learns from a random batch."""
+    run_of_any_length = {"num_updates": 10**6, "steps_per_loop": 1, "warmup_steps": 0, "learning_rate": LEARNING_RATE}
+    switches = ["activate_masked_words", "update_once_a_batch"]
+    loop = Loop({**settings, **run_of_any_length, "optimizer_type": "LAMB", "switches": switches})
+    orders: queue.Queue[None] = queue.Queue()
+    answers: queue.Queue[BaseException | None] = queue.Queue()
+    loop.callbacks.append(
+        types.SimpleNamespace(on_batch_begin=lambda _: orders.get(), on_batch_end=lambda _: answers.put(None))
+    )
+
+    def run() -> None:
+        try:
+            loop.run()
+        except BaseException as error:  # handed over to the thread that waits
+            answers.put(error)
+
+    threading.Thread(target=run, daemon=True).start()
+
+    def make() -> float:
+        orders.put(None)
+        error = answers.get()
+        if error is not None:
+            raise error
+        return loop.losses[-1]
+
+    return make
+
+
+def instances(settings: Settings) -> Callable[[], dict[str, float]]:
+    """Masked records of a file of sentences by create_pretraining_data.py; `settings` as of `this_project`."""
+    prepare_imports(settings["checkout"])
+    import create_pretraining_data as program
+    import tokenization
+
+    length, predictions, factor = (
+        settings[name] for name in ("max_seq_length", "max_predictions_per_seq", "dupe_factor")
+    )
+
+    def make() -> dict[str, float]:
+        tokenizer = tokenization.FullTokenizer(vocab_file=settings["vocab_file"], do_lower_case=True)
+        found = program.create_training_instances(
+            [settings["text"]], tokenizer, length, factor, 0.1, 0.15, predictions, random.Random(12345), False, None
+        )
+        program.write_instance_to_example_files(
+            found, tokenizer, length, predictions, [settings["output"]], False, False
+        )
+        return {"instances": len(found), "peak MiB": peak_mib()}
+
+    return make

@@ -1,0 +1,68 @@
+"""The benchmark beside NVIDIA's TF2 code, as far as it goes without that code."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from benchmarks import __main__ as program
+from benchmarks import nvidia_tf2
+from benchmarks.variants import nvidia_tf2 as their_side
+from bert_tf.optimizer import update_rules
+
+
+def test_a_folder_that_is_no_checkout_is_refused_by_what_it_lacks(tmp_path, capsys):
+    folder = tmp_path / their_side.BERT
+    folder.mkdir(parents=True)
+    (folder / nvidia_tf2.IMPORTED[0]).touch()
+    parser = program.make_parser("nvidia_tf2", nvidia_tf2)
+    with pytest.raises(SystemExit) as ended:
+        parser.parse_args(["--checkout", str(tmp_path), "--text", __file__, "--vocab_file", __file__])
+    assert ended.value.code == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert f"argument --checkout: {tmp_path} has no {their_side.BERT}/{nvidia_tf2.IMPORTED[1]}; give a clone" in last
+
+
+def test_each_row_takes_one_more_difference_away_by_a_switch_that_exists():
+    for rows in nvidia_tf2.stages().values():
+        for one, two in zip(rows, rows[1:]):
+            more = len(two.theirs.switches) - len(one.theirs.switches)
+            assert two.theirs.switches[: len(one.theirs.switches)] == one.theirs.switches
+            assert more + (one.ours != two.ours) == 1, two.title
+        assert {name for row in rows for name in row.theirs.switches} <= set(their_side.SWITCHES)
+
+
+def test_differences_are_relative_and_leave_out_what_has_no_gradient():
+    start = {"a": np.array([3.0, 4.0]), "b": np.array([1.0]), f"x{nvidia_tf2.NO_GRADIENT}": np.zeros(1)}
+    ours = {"a": np.array([3.0, 8.0]), "b": np.array([2.0]), f"x{nvidia_tf2.NO_GRADIENT}": np.ones(1)}
+    theirs = {"a": ours["a"], "b": np.array([2.5]), f"x{nvidia_tf2.NO_GRADIENT}": -np.ones(1)}
+    one = nvidia_tf2.Run(np.array([4.0, 2.5]), theirs, 20)
+    other = nvidia_tf2.Run(np.array([4.0, 2.0]), ours, 20)
+    assert nvidia_tf2.differences(one, other, start) == pytest.approx([0.25, 0.25, 0.5 / np.hypot(4.0, 1.0)])
+
+
+def test_coefficients_in_float32_are_those_of_float32_while_they_are_asked_for():
+    def second_moment():
+        step, g = tf.constant(3.0), tf.ones([1])
+        weight = update_rules._running_mean(tf.zeros([1]), g, 0.999, tf.constant(True))
+        return float(weight[0]), float(update_rules._weight_sum(0.999, step))
+
+    with nvidia_tf2.float32_coefficients():
+        rounded = second_moment()
+    assert rounded == pytest.approx((0.001, 1 - 0.999**3), rel=1e-4)
+    assert all(value * 2**24 == int(value * 2**24) for value in rounded)  # as a difference from 1 is
+    assert second_moment() == pytest.approx((0.001, 1 - 0.999**3), rel=1e-7) != rounded
+
+
+def test_their_names_are_ours():
+    class Variable:
+        def __init__(self, name):
+            self.name = name
+
+    names = {
+        "transformer/layer_3/self_attention/key/bias:0": "bert/encoder/layer_3/attention/self/key/bias",
+        "predictions/transform/logits/kernel:0": their_side.NEXT_SENTENCE,
+        "predictions/transform/logits/bias:0": "cls/seq_relationship/output_bias",
+    }
+    assert {their_side.our_name(Variable(name)) for name in names} == set(names.values())
