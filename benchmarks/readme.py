@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from benchmarks.results import FOLDER, ratios
+from benchmarks.results import FOLDER, ratios, with_tables
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import read_json_object
 
 PAGE = FOLDER.parents[1] / "README.md"
-BEGIN, END = "<!-- from here on written by python -m benchmarks tables -->\n\n", "\n<!-- up to here -->\n"
 
 
 class Claim(NamedTuple):
@@ -63,8 +62,7 @@ def renewed(page: str) -> str:
     lines = ["| what | beside | times as fast |", "|---|---|---|"]
     for claim in CLAIMS:
         lines.append(f"| {claim.what} | {claim.beside} | {' / '.join(ratio(claim, place) for place in claim.parts)} |")
-    before, _, rest = page.partition(BEGIN)
-    return before + BEGIN + "\n".join(lines) + "\n" + END + rest.partition(END)[2]
+    return with_tables(page, "python -m benchmarks tables", "\n".join(lines) + "\n")
 
 
 def write() -> None:

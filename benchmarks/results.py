@@ -170,3 +170,12 @@ def write_pages(folder: Path = FOLDER, only: str = "") -> None:
     for name, text in pages(folder).items():
         if only in ("", name):
             write_whole(folder / f"{name}.md", text, "choose another folder with --results")
+
+
+def with_tables(page: str, command: str, tables: str) -> str:
+    """The text of a document with new `tables` between the two comments that name the `command` which writes them."""
+    begin, end = f"<!-- from here on written by {command} -->\n\n", "\n<!-- up to here -->\n"
+    before, found, rest = page.partition(begin)
+    if not found or end not in rest:
+        raise UserError(f"the page has no place for tables: the lines {begin.strip()} and {end.strip()}")
+    return before + begin + tables + end + rest.partition(end)[2]

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from benchmarks.results import with_tables  # noqa: E402
 from bert_tf.config import GOOGLE_VOCAB_SIZE, BertConfig  # noqa: E402
 from bert_tf.memory.plan import FLOAT, Workload  # noqa: E402
 from bert_tf.planning.cards import find_card  # noqa: E402
@@ -19,7 +20,6 @@ from bert_tf.planning.recipe_time import Choices, plan_recipe  # noqa: E402
 from bert_tf.planning.update_time import START_SECS, Cluster, update_time  # noqa: E402
 
 PAGE = Path(__file__).with_suffix(".md")
-BEGIN, END = "<!-- from here on written by docs/clusters.py -->\n\n", "\n<!-- up to here -->\n"
 # A DGX-2H's V100 have 450 W instead of 350: mean ratio of the published rates of one DGX-2H and one DGX-2.
 DGX_2H = 1.12
 PREDICTIONS = {128: 20, 512: 80}
@@ -190,8 +190,7 @@ def write_tables() -> str:
 
 def renewed(page: str) -> str:
     """The text of docs/clusters.md with the tables of today's planner."""
-    before, _, rest = page.partition(BEGIN)
-    return before + BEGIN + write_tables() + END + rest.partition(END)[2]
+    return with_tables(page, "docs/clusters.py", write_tables())
 
 
 if __name__ == "__main__":

@@ -6,11 +6,11 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from benchmarks.results import with_tables  # noqa: E402
 from bert_tf.config import GOOGLE_VOCAB_SIZE, BertConfig  # noqa: E402
 from bert_tf.memory.plan import GIB, Workload, fits, largest_micro_batch  # noqa: E402
 
 PAGE = Path(__file__).with_suffix(".md")
-BEGIN, END = "<!-- from here on written by docs/one_gpu.py -->\n\n", "\n<!-- up to here -->\n"
 CARDS = (8, 11, 16, 24, 40, 80)  # GiB
 # What is trained, its length and predictions, and the sequences of an update, which the micro-batch must divide.
 WORK = (("", 128, 20, 65536), ("", 512, 80, 32768), (" SQuAD", 384, 0, 80))
@@ -37,8 +37,7 @@ def write_table() -> str:
 
 def renewed(page: str) -> str:
     """The text of docs/one_gpu.md with the table of today's plan."""
-    before, _, rest = page.partition(BEGIN)
-    return before + BEGIN + write_table() + END + rest.partition(END)[2]
+    return with_tables(page, "docs/one_gpu.py", write_table())
 
 
 if __name__ == "__main__":
