@@ -382,7 +382,7 @@ def test_killed_and_started_again_it_learns_the_answers_by_heart(tmp_path):
     """Learning, decoding and scoring together, as a program, against an undisturbed run."""
     squad = write_squad(tmp_path, version_2=False, hidden_size=64, num_hidden_layers=2, dropout=0.05)
     changes = dict(
-        train_batch_size=10, num_train_epochs=50, learning_rate=1e-3, save_checkpoint_steps=20, display_loss_steps=20
+        train_batch_size=10, num_train_epochs=50, learning_rate=3e-3, save_checkpoint_steps=20, display_loss_steps=20
     )
     done = subprocess.run(
         command(squad, tmp_path / "whole", **changes), capture_output=True, text=True, env=ENVIRONMENT
