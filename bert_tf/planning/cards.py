@@ -1,7 +1,7 @@
 """How long a GPU takes for a micro-batch and for an update of the weights: a prediction, no measurement.
 
 The figures of programs are those that XLA's compiler gives for ours (benchmarks/gpu_program.py,
-benchmarks/results/gpu_program.md), as functions of the model's shape; a test holds this module to within 10 % of what
+benchmarks/results/gpu_program.md), as functions of the model's shape; a test holds this module to within 11 % of what
 the roofline says of every compiled program.
 """
 
