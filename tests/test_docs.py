@@ -41,6 +41,7 @@ COREUTILS = ("basename", "cut", "grep", "sort", "uniq", "shuf")
 MODULES_OF_OTHERS = ("pip", "pytest", "venv")
 RECORDER = """#!/bin/sh
 { printf '%s\\0' "${0#$STAND_INS/}" "$@"; printf '\\0'; /usr/bin/env -0; } >"$CALLS/$$"
+while read -r _; do :; done # or what writes into a pipe to it may be ended by SIGPIPE
 """
 
 
