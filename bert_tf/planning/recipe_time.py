@@ -13,7 +13,7 @@ from bert_tf.launch.pretraining import Phase
 from bert_tf.memory.plan import FLOAT, GIB, Workload, fits, largest_micro_batch
 from bert_tf.planning.update_time import START_SECS, Cluster, UpdateTime, update_time
 
-# Instances of 512 that share a row of Wikipedia with --packing (benchmarks/results/packing.md).
+# Instances of 512 that share a row of Wikipedia with --packing (benchmarks/results/records/packing.md).
 PACKED_INSTANCES = 1.25
 
 
