@@ -15,7 +15,7 @@ import dataclasses
 import functools
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,13 +26,15 @@ from bert_tf.batches.instance_set import MANIFEST_NAME, OPEN_FILES, InstanceSet
 from bert_tf.batches.masking import Masker, MaskingRules, VocabularyIds
 from bert_tf.records.assembly import Assembler
 from bert_tf.records.pair_file import PairFile, decode_pairs, ensure_pairs, open_pairs, pairs_path
-from bert_tf.records.pairs import BLOCK_TOKENS, Pairs, PairSettings
-from bert_tf.records.schema import NUM_MARKERS, InstanceArrays, RecordSchema
+from bert_tf.records.pairs import Pairs, PairSettings
+from bert_tf.records.schema import NUM_MARKERS, RecordSchema
 from bert_tf.records.token_file import TokenFile, read_tokens
 from bert_tf.text.vocabulary import load_vocab
 
 # Tokens between A and B that are read with them, because a second read would take longer.
 _LONGEST_GAP = 256
+# Tokens that are assembled and masked at once, so that their arrays stay in the CPU's cache.
+_BLOCK_TOKENS = 1 << 16
 # A large batch has ranges of more shards than may be open at once.
 _RANGES_AT_ONCE = 128
 
@@ -94,15 +96,33 @@ class TokenSet(InstanceSet):
 
         Raises: UserError where a file is damaged or cannot be read.
         """
-        blocks = []
-        for number in range(0, len(ranges), _RANGES_AT_ONCE):
-            some = ranges[number : number + _RANGES_AT_ONCE]
-            tokens, pairs = self._read_tokens(some, self._pairs(some))
-            assembler = Assembler(tokens, self.schema.max_seq_length, self._markers)
-            size = max(1, BLOCK_TOKENS // self.schema.max_seq_length)
-            for first in range(0, len(pairs.a_start), size):
-                blocks.append(assembler.assemble(pairs.rows(slice(first, first + size))))
-        instances = InstanceArrays(*map(np.concatenate, zip(*blocks)))
+        num = sum(part.num_records for part in ranges)
+        kinds = {name: (np.int32 if kind == "int64" else np.float32, size) for name, kind, size in self.schema.fields}
+        features = {name: np.empty([num, size], kind) for name, (kind, size) in kinds.items()}
+        first = 0
+        for block in self._in_blocks(ranges):
+            made = self._block(block, mask_seed)
+            last = first + len(made["input_ids"])
+            for name, values in made.items():
+                features[name][first:last] = values
+            first = last
+        return features
+
+    def _in_blocks(self, ranges: Sequence[RecordRange]) -> Iterator[list[RecordRange]]:
+        """The ranges, as many at once as the CPU's cache takes and as shards may be open."""
+        block: list[RecordRange] = []
+        for part in ranges:
+            block.append(part)
+            num_tokens = sum(part.num_records for part in block) * self.schema.max_seq_length
+            if num_tokens >= _BLOCK_TOKENS or len(block) == _RANGES_AT_ONCE:
+                yield block
+                block = []
+        if block:
+            yield block
+
+    def _block(self, ranges: Sequence[RecordRange], mask_seed: int) -> dict[str, np.ndarray]:
+        tokens, pairs = self._read_tokens(ranges, self._pairs(ranges))
+        instances = Assembler(tokens, self.schema.max_seq_length, self._markers).assemble(pairs)
         numbers = [
             (part.epoch, self._first_instances[part.epoch % len(self.copies), part.file] + part.first, part.num_records)
             for part in ranges
@@ -110,9 +130,9 @@ class TokenSet(InstanceSet):
         masked = self.masker.mask(instances.input_ids, instances.input_mask, mask_seed, np.array(numbers, np.int64))
         return {
             **masked._asdict(),
-            "input_mask": instances.input_mask.astype(np.int32),
-            "segment_ids": instances.segment_ids.astype(np.int32),
-            "next_sentence_labels": instances.next_sentence_labels.astype(np.int32)[:, np.newaxis],
+            "input_mask": instances.input_mask,
+            "segment_ids": instances.segment_ids,
+            "next_sentence_labels": instances.next_sentence_labels[:, np.newaxis],
         }
 
     def _pairs(self, ranges: Sequence[RecordRange]) -> Pairs:
