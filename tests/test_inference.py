@@ -13,7 +13,7 @@ from bert_tf.interchange.initialise import find_weights
 from bert_tf.model.heads import PretrainingModel, SpanModel
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import CheckpointFolder
-from bert_tf.tasks.predict import NO_LOGIT, Predicted, Rows, choose_lengths, compile_model, predict_rows
+from bert_tf.tasks.predict import NO_LOGIT, Predicted, Rows, compile_model, make_batches, predict_rows
 from bert_tf.tasks.squad.answers import SPAN_HEAD
 from bert_tf.tasks.trained import find_trained_weights, load_trained_weights
 
@@ -66,7 +66,7 @@ def test_every_row_once_in_order_with_few_shapes(num_rows, batch_size):
         expected = np.where(is_token, factor * (np.arange(num_rows)[:, None] + 1.0), 0)
         np.testing.assert_array_equal(np.where(output == NO_LOGIT, 0, output), expected)
         assert (output[is_token] != NO_LOGIT).all()
-    lengths = choose_lengths(rows_of(num_rows), batch_size)
+    lengths = [length for length, _ in make_batches(rows_of(num_rows), batch_size)]
     assert set(compute.shapes) == {(batch_size, length) for length in lengths}
     assert len(predicted.batch_secs) == len(compute.shapes) - len(lengths)
 
@@ -96,7 +96,8 @@ def test_ranks_together_compute_every_row(num_rows, batch_size, size):
 
 def test_lengths_save_positions_and_are_few():
     def lengths(num_tokens, rows_per_compilation, max_length=384, global_batch_size=8):
-        return choose_lengths(Rows(None, np.array(num_tokens), max_length, rows_per_compilation), global_batch_size)
+        rows = Rows(None, np.array(num_tokens), max_length, rows_per_compilation)
+        return [length for length, _ in make_batches(rows, global_batch_size)]
 
     assert lengths([30] * 900 + [380] * 100, 256) == [32, 384]
     assert lengths([30] * 90 + [380] * 10, 256) == [384]  # not worth a compilation
@@ -106,6 +107,15 @@ def test_lengths_save_positions_and_are_few():
     assert lengths([30] * 900 + [380] * 100, None) == [384]
     many = lengths(np.random.default_rng(0).integers(1, 385, 20000), 256)
     assert many == sorted(many) and many[-1] == 384 and 3 < len(many) < 8
+
+
+def test_only_the_batch_of_the_shortest_rows_is_filled():
+    (_, filled), *others = make_batches(rows_of(499, 0), 8)
+    assert filled[0, :6].tolist() == [int(np.argmin(NUM_TOKENS[:499]))] * 6
+    numbers = np.concatenate([batches.ravel() for _, batches in [(0, filled), *others]])[5:]
+    np.testing.assert_array_equal(np.sort(numbers), np.arange(499))
+    for length, batches in [(0, filled), *others][1:]:
+        assert (NUM_TOKENS[batches[:, -1]] > length - 16).all()  # with compilations for nothing, no padding to speak of
 
 
 def test_speed_is_shown_in_words_that_scripts_know():
@@ -127,7 +137,7 @@ def test_a_model_answers_alike_in_rows_of_any_length():
         vocab_size=600, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64
     )
     model = SpanModel(config, seed=1)
-    assert len(choose_lengths(rows_of(300), 8)) > 2
+    assert len(make_batches(rows_of(300), 8)) > 2
     by_length, whole = (
         predict_rows(compile_model(model), rows_of(300, cost), 8, Workers(), by_position=True) for cost in (8, None)
     )

@@ -1,7 +1,7 @@
 """Prediction: runs a model over all rows of a task, on all ranks, in batches of rows of like length.
 
-Most rows are shorter than the longest one, and the model computes padding too. So rows are sorted into a few
-lengths: few, because the model is compiled for each of them.
+Most rows are shorter than the longest one, and the model computes padding too. So rows are sorted by length, and a
+batch is padded to its longest row, or to one of a few lengths: the model is compiled for each of them.
 
 Shapes: F rows, S positions of the longest row, B rows of a batch, L positions of its rows.
 """
@@ -71,27 +71,42 @@ class Predicted(NamedTuple):
         ]
 
 
-def choose_lengths(rows: Rows, global_batch_size: int) -> list[int]:
-    """The lengths, rising, to which rows are padded: those with which whole batches and compilations cost least.
+def choose_lengths(longest: np.ndarray, global_batch_size: int, rows: Rows) -> list[int]:
+    """The lengths, rising, to which batches are padded: those with which padding and compilations cost least.
 
-    Each row goes to the shortest length that holds it. A dynamic programme over multiples of `_LENGTH_STEP`.
+    Each batch gets the shortest of them that holds its longest row. A dynamic programme over multiples of
+    `_LENGTH_STEP`; `longest`: tokens of each batch's longest row, rising.
     """
-    num_tokens, max_length = np.asarray(rows.num_tokens), rows.max_length
+    max_length = rows.max_length
     if rows.rows_per_compilation is None:
         return [max_length]
     steps = range(_LENGTH_STEP, max_length + _LENGTH_STEP, _LENGTH_STEP)
-    lengths = [min(step, max_length) for step in steps if step - _LENGTH_STEP < num_tokens.max()]
-    num_up_to = [0, *np.searchsorted(np.sort(num_tokens), lengths, side="right")]
+    lengths = [min(step, max_length) for step in steps if step - _LENGTH_STEP < longest[-1]]
+    num_up_to = [0, *np.searchsorted(longest, lengths, side="right")]
     compilation = rows.rows_per_compilation * max_length
-    best: list[tuple[float, list[int]]] = [(0.0, [])]  # cost of the rows up to each length, and the lengths chosen
+    best: list[tuple[float, list[int]]] = [(0.0, [])]  # cost of the batches up to each length, and the lengths chosen
     for number, length in enumerate(lengths, 1):
         costs = []
         for before in range(number):
-            num_batches = -(-int(num_up_to[number] - num_up_to[before]) // global_batch_size)
+            num_batches = int(num_up_to[number] - num_up_to[before])
             costs.append(best[before][0] + num_batches * global_batch_size * length + compilation)
         before = int(np.argmin(costs))
         best.append((costs[before], [*best[before][1], length]))
     return best[-1][1]
+
+
+def make_batches(rows: Rows, global_batch_size: int) -> list[tuple[int, np.ndarray]]:
+    """The batches of each length: (length, numbers of rows [batches, global batch]), the shortest first.
+
+    What is missing in the first batch is filled with the shortest row again.
+    """
+    order = np.argsort(rows.num_tokens, kind="stable")
+    batches = np.pad(order, (-len(order) % global_batch_size, 0), mode="edge").reshape(-1, global_batch_size)
+    longest = np.asarray(rows.num_tokens)[batches[:, -1]]
+    lengths = choose_lengths(longest, global_batch_size, rows)
+    length_of_batch = np.searchsorted(lengths, longest)
+    groups = [(length, batches[length_of_batch == number]) for number, length in enumerate(lengths)]
+    return [(length, group) for length, group in groups if len(group)]
 
 
 def rows_per_compilation(model: tf.keras.Model) -> int:
@@ -111,21 +126,16 @@ def compile_model(model: tf.keras.Model) -> Compute:
 def predict_rows(compute: Compute, rows: Rows, batch_size: int, workers: Workers, *, by_position: bool) -> Predicted:
     """The model's outputs for all rows in their order, computed by all ranks together and returned to each.
 
-    Of the rows of each length every rank takes consecutive ones in batches of one fixed shape; what is
-    missing in the last batch is filled with a row again and dropped.
+    Every rank takes its part of each batch of all ranks (`make_batches`), so shapes are the same on all.
 
     Args:
       compute: as `compile_model` makes it.
       batch_size: B, of one rank.
       by_position: whether the outputs are [B, L], a logit for each position; they are filled with `NO_LOGIT` to S.
     """
-    num_rows, num_tokens = len(rows.num_tokens), np.asarray(rows.num_tokens)
-    lengths = choose_lengths(rows, batch_size * workers.size)
-    length_of_row = np.searchsorted(lengths, num_tokens)
-    groups = [(length, np.flatnonzero(length_of_row == number)) for number, length in enumerate(lengths)]
-    work = [  # this rank's batches of each length: row numbers [batches, B]
-        (length, _share(group, batch_size, workers)) for length, group in groups if len(group)
-    ]
+    groups = make_batches(rows, batch_size * workers.size)
+    first = workers.rank * batch_size
+    work = [(length, batches[:, first : first + batch_size]) for length, batches in groups]
     found: list[list[list[np.ndarray]]] = []
     batch_secs: list[float] = []
 
@@ -143,27 +153,21 @@ def predict_rows(compute: Compute, rows: Rows, batch_size: int, workers: Workers
 
     workers.run_keeping_alive(predict_mine)
     outputs: list[Any] = [None] * len(found[0][0])
-    for (length, group), batches in zip([group for group in groups if len(group[1])], found):
+    for (length, group), batches in zip(groups, found):
         for number, parts in enumerate(zip(*batches)):
             width = parts[0].shape[1:]
-            everyone = workers.gather(np.concatenate(parts).ravel()).reshape(-1, *width)[: len(group)]
+            by_rank = workers.gather(np.concatenate(parts).ravel()).reshape(-1, len(group), batch_size, *width)
+            everyone = by_rank.swapaxes(0, 1).reshape(-1, *width)
             if outputs[number] is None:
-                shape = [num_rows, rows.max_length] if by_position else [num_rows, *width]
+                shape = [len(rows.num_tokens), *([rows.max_length] if by_position else width)]
                 outputs[number] = np.full(shape, NO_LOGIT, everyone.dtype)
             if by_position:
-                outputs[number][group, :length] = everyone
+                outputs[number][group.ravel(), :length] = everyone
             else:
-                outputs[number][group] = everyone
+                outputs[number][group.ravel()] = everyone
     total_secs = sum(batch_secs)
     rate = len(batch_secs) * batch_size * workers.size / total_secs if total_secs else None
     return Predicted(tuple(outputs), batch_secs, rate)
-
-
-def _share(group: np.ndarray, batch_size: int, workers: Workers) -> np.ndarray:
-    """Row numbers [batches, B] of this rank: as many for each rank, the first row of the group in place of none."""
-    num_batches = -(-len(group) // (batch_size * workers.size))
-    places = workers.rank * num_batches * batch_size + np.arange(num_batches * batch_size)
-    return group[np.where(places < len(group), places, 0)].reshape(num_batches, batch_size)
 
 
 def _predict_group(
