@@ -136,7 +136,7 @@ def launch(working_dir: Path) -> list[tuple[str, float]]:
         assert process.stdout
         for line in process.stdout:
             if line.startswith(("phase_1:", "update ")):
-                lines.append((line.rstrip(), time.perf_counter() - started))
+                lines.append((line.rstrip().replace(str(working_dir), "FOLDER"), time.perf_counter() - started))
     return lines
 
 

@@ -18,7 +18,7 @@ from bert_tf.base.errors import UserError
 ROOT = Path(__file__).resolve().parent.parent
 # Modules that hold parts of others.
 PARTS = set("child frame results readme made_up killing gpu_kernels gpu_peer gpu_program_report gpu_report".split())
-PARTS |= set("gpu_roofline gpu_row __init__ __main__".split())
+PARTS |= set("gpu_roofline gpu_row trials __init__ __main__".split())
 
 
 def bench(folder, *arguments, peer_names=(), rounds=2):

@@ -1,0 +1,167 @@
+"""Pre-trains a small model many times over, each time in a folder of its own.
+
+A trial that is finished is read from its folder and not made again, so that hundreds of them can be interrupted at any
+time. A trial that was interrupted goes on from its last checkpoint.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import statistics
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks.frame import Bench, existing
+from bert_tf.base.progress import Progress
+
+MICRO_BATCH = 32
+UPDATES_A_LINE = 10
+
+
+class Trial(NamedTuple):
+    """What a run depends on, besides model, data and number of examples."""
+
+    seed: int
+    precision: str = "fp32"
+    optimizer: str = "lamb"
+    rate: float = 0.01
+    batch_size: int = 32
+    warmup_share: float = 0.1
+
+    @property
+    def name(self) -> str:
+        return "_".join(str(value) for value in self)
+
+
+class Learned(NamedTuple):
+    """How a trial ended: on held-out instances, and its training loss on the way."""
+
+    mlm_loss: float
+    nsp_loss: float
+    curve: list[tuple[int, float]]  # update, masked-word loss of the updates since the one before
+
+
+def add_options(parser: argparse.ArgumentParser, num_examples: int) -> None:
+    parser.add_argument("--data", type=existing, required=True, help="token files of a dataset: training/ and test/")
+    parser.add_argument("--trials", type=Path, required=True, help="folder in which all trials stay")
+    parser.add_argument("--max_seq_length", type=int, default=64)
+    parser.add_argument("--layers", type=int, default=2)
+    parser.add_argument("--hidden_size", type=int, default=128)
+    parser.add_argument("--num_examples", type=int, default=num_examples, help="instances that each trial reads")
+    parser.add_argument("--seeds", type=int, default=3)
+
+
+def run_trials(bench: Bench, trials: Iterable[Trial]) -> dict[Trial, Learned]:
+    """All trials, one after the other; none twice."""
+    todo = list(dict.fromkeys(trials))
+    return {trial: _learned(bench.options, trial) for trial in Progress(todo, unit="trials", description="training")}
+
+
+def _learned(options: argparse.Namespace, trial: Trial) -> Learned:
+    folder = options.trials / trial.name
+    if not (folder / "eval_results.txt").exists():
+        _train(options, trial, folder)
+    pairs = (line.split(" = ") for line in (folder / "eval_results.txt").read_text(encoding="utf-8").splitlines())
+    held_out = {name: float(value) for name, value in pairs}
+    events = map(json.loads, (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
+    curve = [(event["update"], event["mlm_loss"]) for event in events if event["event"] == "train"]
+    return Learned(held_out["masked_lm_loss"], held_out["next_sentence_loss"], curve)
+
+
+def _train(options: argparse.Namespace, trial: Trial, folder: Path) -> None:
+    import tensorflow as tf
+
+    from bert_tf.batches.masking import MaskingRules
+    from bert_tf.batches.open import open_instances
+    from bert_tf.config import BertConfig, PretrainingConfig
+    from bert_tf.ranks.workers import Workers
+    from bert_tf.training.pretraining import PretrainingInputs, pretrain
+
+    length = options.max_seq_length
+    rules = MaskingRules(max_predictions_per_seq=max(1, round(0.15 * length)))
+    data, held_out = (
+        open_instances(str(options.data / split), "data", length, rules) for split in ("training", "test")
+    )
+    vocabulary = (options.data / "vocab.txt").read_text(encoding="utf-8")
+    size = options.hidden_size
+    model = BertConfig(len(vocabulary.splitlines()), size, options.layers, max(1, size // 64), 4 * size)
+    num_updates = options.num_examples // trial.batch_size
+    is_emulated = trial.precision in EMULATED
+    config = PretrainingConfig(
+        learning_rate=trial.rate,
+        train_batch_size=min(MICRO_BATCH, trial.batch_size),
+        num_accumulation_steps=max(1, trial.batch_size // MICRO_BATCH),
+        num_ranks=1,
+        precision="fp32" if is_emulated else trial.precision,
+        xla_scope="blocks",
+        seed=trial.seed,
+        num_train_steps=num_updates,
+        warmup_steps=round(trial.warmup_share * num_updates),
+        max_seq_length=length,
+        max_predictions_per_seq=rules.max_predictions_per_seq,
+        optimizer_type=trial.optimizer,
+        eval_batch_size=32,
+        save_checkpoint_steps=num_updates,
+        display_loss_steps=min(UPDATES_A_LINE, num_updates),
+    )
+    tf.keras.backend.clear_session()
+    with rounded_matmuls(trial.precision) if is_emulated else contextlib.nullcontext():
+        pretrain(config, PretrainingInputs(model, vocabulary, data, held_out, None), folder, Workers())
+
+
+@contextlib.contextmanager
+def rounded_matmuls(precision: str):
+    """Rounds both operands of every matmul, forward and backward, as tensor cores see them; sums stay float32."""
+    from unittest import mock
+
+    import tensorflow as tf
+
+    exact = tf.matmul
+    rounding = EMULATED[precision]
+
+    def matmul(a, b, transpose_a=False, transpose_b=False):
+        @tf.custom_gradient
+        def run(a, b):
+            operands = [rounding(tf.convert_to_tensor(each), 1.0) for each in (a, b)]
+
+            def gradient(upstream):
+                with tf.GradientTape(watch_accessed_variables=False) as tape:
+                    tape.watch(operands)
+                    product = exact(*operands, transpose_a=transpose_a, transpose_b=transpose_b)
+                return tape.gradient(product, operands, rounding(upstream, LOSS_SCALE))
+
+            return exact(*operands, transpose_a=transpose_a, transpose_b=transpose_b), gradient
+
+        return run(a, b)
+
+    with mock.patch.object(tf, "matmul", matmul):
+        yield
+
+
+def _tf32(x, _: float):
+    """To the nearest of 10 bits of mantissa, ties to even."""
+    import tensorflow as tf
+
+    bits = tf.bitcast(x, tf.int32)
+    odd = tf.bitwise.bitwise_and(tf.bitwise.right_shift(bits, 13), 1)
+    return tf.bitcast(tf.bitwise.bitwise_and(bits + 0xFFF + odd, ~0x1FFF), tf.float32)
+
+
+def _fp16(x, scale: float):
+    """To float16 and back; gradients multiplied by the loss scale, without which small ones become 0."""
+    import tensorflow as tf
+
+    return tf.cast(tf.cast(x * scale, tf.float16), tf.float32) / scale
+
+
+LOSS_SCALE = 2.0**15
+EMULATED = {"tf32": _tf32, "fp16": _fp16}
+
+
+def mean_and_spread(values: Iterable[float]) -> str:
+    values = list(values)
+    spread = f" ± {statistics.stdev(values):.4f}" if len(values) > 1 else ""
+    return f"{statistics.mean(values):.4f}{spread}"
