@@ -143,6 +143,9 @@ class FullTokenizer(TokenIds):
         return {2: SPACE, 3: ALONE}.get(len(words), PART)
 
     def _compute_chunk_ids(self, chunk: bytes) -> tuple[int, ...]:
+        if chunk.isalnum():  # of ASCII: nothing to clean, to split or to decompose
+            word = chunk.decode("ascii")
+            return self._word_to_ids(word.lower() if self.do_lower_case else word)
         if chunk == b"\n":
             return (_LINE_END_ID,)
         words = split_words(chunk.decode("utf-8", "surrogatepass"))
