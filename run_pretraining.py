@@ -185,9 +185,8 @@ def main(_: Sequence[str]) -> None:
     if FLAGS.deterministic:
         make_deterministic(Path(FLAGS.model_dir))
     from bert_tf.config import PretrainingConfig
-    from bert_tf.memory.plan import AUTO, check_unpacked, choose_split
+    from bert_tf.memory.plan import check_unpacked, choose_split
     from bert_tf.ranks.connect import connect
-    from bert_tf.training.loop import agree_on_split
     from bert_tf.training.pretraining import pretrain
 
     check_unpacked(FLAGS.train_batch_size, FLAGS.packing)
@@ -195,23 +194,10 @@ def main(_: Sequence[str]) -> None:
     # The other ranks read after the chief, which makes missing indexes and pairs and unpacks GZIP shards.
     found = workers.run_keeping_alive(_inputs if workers.is_chief else lambda: None)
     inputs = workers.run_keeping_alive(lambda: found or _inputs())
-    split = agree_on_split(
-        choose_split(
-            FLAGS.train_batch_size,
-            FLAGS.num_accumulation_steps,
-            FLAGS.global_batch_size,
-            lambda: _workload(inputs.bert_config, workers.size),
-            FLAGS.gpu_memory_gib,
-        ),
-        FLAGS.train_batch_size == AUTO,
-        workers,
-    )
+    given = FLAGS.flag_values_dict()
     config = PretrainingConfig.from_flags(
-        FLAGS.flag_values_dict(),
-        train_batch_size=split.micro_batch_size,
-        num_accumulation_steps=split.num_accumulation_steps,
-        may_split_more=FLAGS.train_batch_size == AUTO,
-        num_ranks=workers.size,
+        given,
+        choose_split(given, lambda: _workload(inputs.bert_config, workers.size), workers),
         max_eval_steps=_max_eval_steps(workers.size),
         xla_scope=_xla_scope(),
     )

@@ -32,6 +32,7 @@ PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
 OPTIMIZERS = ("lamb", "adamw", "lars")
 XLA_SCOPES = ("step", "blocks", "off")
 COMPRESSIONS = ("none", "fp16")
+AUTO = "auto"  # --train_batch_size: the largest micro-batch that fits
 # Far beyond what anybody trains with, so that a typing error does not start a run that never ends.
 MAX_RANKS, MAX_GLOBAL_BATCH = 16384, 1 << 20
 MAX_LEARNING_RATE, MAX_EPOCHS, MAX_HOURS = 10.0, 10_000.0, 100_000.0
@@ -216,10 +217,17 @@ class TrainingConfig:
         check_choices(self, precision=PRECISIONS, xla_scope=XLA_SCOPES)
 
     @classmethod
-    def from_flags(cls: type[_Config], flags: Mapping[str, Any], **computed: Any) -> _Config:
+    def from_flags(cls: type[_Config], flags: Mapping[str, Any], split: BatchSplit, **computed: Any) -> _Config:
         """The settings that the flags of a program give, by name, and those that are `computed` from them."""
-        typed = {field.name: flags[field.name] for field in dataclasses.fields(cls) if field.name in flags}
-        return cls(**{**typed, **computed})
+        settings = {field.name: flags[field.name] for field in dataclasses.fields(cls) if field.name in flags}
+        settings.update(
+            train_batch_size=split.micro_batch_size,
+            num_accumulation_steps=split.num_accumulation_steps,
+            num_ranks=split.num_ranks,
+            may_split_more=flags["train_batch_size"] == AUTO,
+            **computed,
+        )
+        return cls(**settings)
 
     @property
     def global_batch_size(self) -> int:

@@ -20,7 +20,7 @@ from bert_tf.config import MAX_GLOBAL_BATCH, BatchSplit, BertConfig, FinetuningC
 from bert_tf.interchange.initialise import choose_config, choose_tokenizer, find_weights, initialise_from
 from bert_tf.interchange.saved_model import export_model
 from bert_tf.interchange.weights import Weights
-from bert_tf.memory.plan import AUTO, Workload, choose_split, find_device, names_card, plan
+from bert_tf.memory.plan import Workload, choose_split, find_device, names_card, plan
 from bert_tf.model.blocks import choose_scope
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import CheckpointFolder
@@ -30,7 +30,7 @@ from bert_tf.tasks.cache import Arrays, cached_arrays, content_key
 from bert_tf.tasks.finetuning import Task, finetune
 from bert_tf.tasks.trained import Head, find_trained_weights, load_trained_weights
 from bert_tf.text.wordpiece import FullTokenizer
-from bert_tf.training.loop import Run, agree_on_split, describe_devices, make_blocks, write_report
+from bert_tf.training.loop import Run, describe_devices, make_blocks, write_report
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,26 +64,11 @@ Job = TypeVar("Job", bound=FinetuningJob)
 
 def common_settings(flags: Mapping[str, Any], workers: Workers, is_training: bool) -> dict[str, Any]:
     """The fields of `FinetuningJob` from the values of `base.command_line.define_finetuning_flags`."""
-    split = BatchSplit(1)
+    split = BatchSplit(1, num_ranks=workers.size)
     if is_training:
-        is_auto = flags["train_batch_size"] == AUTO
-        split = choose_split(
-            flags["train_batch_size"],
-            flags["num_accumulation_steps"],
-            flags["global_batch_size"],
-            lambda: _workload(flags, workers.size),
-            flags["gpu_memory_gib"],
-        )
-        split = agree_on_split(split, is_auto, workers)
+        split = choose_split(flags, lambda: _workload(flags, workers.size), workers)
     scope = choose_scope(flags["enable_xla"], flags["xla_scope"], flags["recompute"])
-    training = FinetuningConfig.from_flags(
-        flags,
-        train_batch_size=split.micro_batch_size,
-        num_accumulation_steps=split.num_accumulation_steps,
-        may_split_more=flags["train_batch_size"] == AUTO,
-        num_ranks=workers.size,
-        xla_scope=scope,
-    )
+    training = FinetuningConfig.from_flags(flags, split, xla_scope=scope)
     return {
         **{field.name: flags[field.name] for field in dataclasses.fields(FinetuningJob) if field.name in flags},
         "model_dir": Path(flags["model_dir"]),

@@ -19,7 +19,7 @@ from bert_tf.base.determinism import keep_autotune_results
 from bert_tf.base.errors import UserError
 from bert_tf.base.signals import STARTED_AT, StopSignals
 from bert_tf.batches.batches import Batch
-from bert_tf.config import BatchSplit, TrainingConfig, compute_dtype
+from bert_tf.config import TrainingConfig, compute_dtype
 from bert_tf.memory.halving import HalvingStep
 from bert_tf.model.blocks import Blocks
 from bert_tf.optimizer.loss_scale import LossScale
@@ -306,20 +306,6 @@ def has_fast_bf16(environ: Mapping[str, str] = os.environ, cpu_info: Path = Path
         return False
     flags = [line for line in cpu_info.read_text().splitlines() if line.startswith("flags")]  # none: not x86
     return not flags or "avx512f" in flags[0].split()
-
-
-def agree_on_split(split: BatchSplit, is_auto: bool, workers: Workers) -> BatchSplit:
-    """The split; where it `is_auto`, with the smallest micro-batch that any rank has chosen."""
-    if not is_auto:
-        return split
-    split = split.with_micro_batch(int(workers.gather(np.array([split.micro_batch_size])).min()))
-    if workers.is_chief:
-        print(
-            f"--train_batch_size=auto: by the plan {split.num_accumulation_steps} micro-batch(es) of "
-            f"{split.micro_batch_size} on each rank fit",
-            flush=True,
-        )
-    return split
 
 
 def with_halving(step: TrainStep, config: TrainingConfig, run: Run) -> Any:
