@@ -24,13 +24,13 @@ from bert_tf.memory.plan import Workload, choose_split, find_device, names_card,
 from bert_tf.model.blocks import choose_scope
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import CheckpointFolder
-from bert_tf.run.run_folder import RunFolder, provenance
+from bert_tf.run.run_folder import RunFolder
 from bert_tf.run.telemetry import DONE, Telemetry
 from bert_tf.tasks.cache import Arrays, cached_arrays, content_key
 from bert_tf.tasks.finetuning import Task, finetune
 from bert_tf.tasks.trained import Head, find_trained_weights, load_trained_weights
 from bert_tf.text.wordpiece import FullTokenizer
-from bert_tf.training.loop import Run, describe_devices, make_blocks, write_report
+from bert_tf.training.loop import Run, make_blocks, run_record, write_report
 
 
 @dataclasses.dataclass(frozen=True)
@@ -204,6 +204,7 @@ class TaskRun:
     def _train(self, task: Task, telemetry: Telemetry) -> str | None:
         job, config = self.job, self.job.training
         identity = {
+            **config.identity(),
             "task": task.name,
             "bert_config": self.bert_config.to_dict(),
             "init_checkpoint": job.init_checkpoint,
@@ -219,38 +220,19 @@ class TaskRun:
             vocab_size=self.bert_config.vocab_size,
             companions=companions,
         )
-        whole_identity = {**config.identity(), **identity}
-
-        def bind() -> None:
-            if self._folder:
-                self._folder.bind(whole_identity, self._record(task), companions, job.continue_with_changes)
+        # The files that hashes in the identity stand for.
+        sources = {"data": ", ".join(map(str, task.files)), "vocabulary": str(self.vocab_file)}
 
         def initialise() -> None:
-            model = task.initialised or task.model
-            initialise_from(self.weights, model, self.bert_config.vocab_size, telemetry)
-            bind()  # only now, when no setting can be refused any more
+            initialise_from(self.weights, task.initialised or task.model, self.bert_config.vocab_size, telemetry)
+
+        def bind() -> None:
+            assert self._folder
+            data = {"files": len(task.files), "first_file": str(task.files[0]), "instances": task.num_rows}
+            record = run_record(config, self.bert_config, settings=job.settings(), data=data, sources=sources)
+            self._folder.bind(identity, record, companions, job.continue_with_changes)
 
         if self._folder:
-            self._folder.check(whole_identity, job.continue_with_changes, self._sources(task))
-        if checkpoints.list():
-            bind()
+            self._folder.check(identity, job.continue_with_changes, sources)
         run = Run(self.workers, checkpoints, telemetry, after_save=lambda: write_report(job.model_dir, telemetry))
-        return finetune(config, task._replace(identity=identity), run, initialise)
-
-    def _sources(self, task: Task) -> dict[str, str]:
-        """The files that hashes in the run's identity stand for."""
-        return {"data": ", ".join(map(str, task.files)), "vocabulary": str(self.vocab_file)}
-
-    def _record(self, task: Task) -> dict[str, Any]:
-        """What config.json keeps beside the run's identity."""
-        config = self.job.training
-        return {
-            "settings": self.job.settings(),
-            "bert_config": self.bert_config.to_dict(),
-            "data": {"files": len(task.files), "first_file": str(task.files[0]), "instances": task.num_rows},
-            "sources": self._sources(task),
-            "num_ranks": config.num_ranks,
-            "global_batch_size": config.global_batch_size,
-            **describe_devices(),
-            **provenance(),
-        }
+        return finetune(config, task._replace(identity=identity), run, initialise, bind)

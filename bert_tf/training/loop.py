@@ -19,16 +19,18 @@ from bert_tf.base.determinism import keep_autotune_results
 from bert_tf.base.errors import UserError
 from bert_tf.base.signals import STARTED_AT, StopSignals
 from bert_tf.batches.batches import Batch
-from bert_tf.config import TrainingConfig, compute_dtype
+from bert_tf.config import BertConfig, TrainingConfig, compute_dtype
 from bert_tf.memory.halving import HalvingStep
 from bert_tf.model.blocks import Blocks
 from bert_tf.optimizer.loss_scale import LossScale
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import CheckpointFolder, SaveError
+from bert_tf.run.flops import peak_tflops
 from bert_tf.run.loss_watch import LossWatch
+from bert_tf.run.run_folder import provenance
 from bert_tf.run.statistics import UpdateStatistics, first_non_finite, variable_figures
 from bert_tf.run.telemetry import Telemetry
-from bert_tf.training.step import Features, TrainState, TrainStep
+from bert_tf.training.step import Features, TrainState
 
 # Updates in a row with a non-finite gradient after which a run gives up. With loss
 # scaling some are normal until the scale fits; otherwise something is wrong.
@@ -254,6 +256,51 @@ def evaluate(model: tf.keras.Model, objective, batches: Iterable[Features], work
     return totals[num_denominators:] / denominators[list(objective.metric_denominators)]
 
 
+def begin(
+    training: Training,
+    run: Run,
+    config: TrainingConfig,
+    initialise: Callable[[], None],
+    bind: Callable[[], None],
+    **facts: Any,
+) -> None:
+    """Fills the model from the newest checkpoint, or by `initialise`, and opens the log.
+
+    Args:
+      bind: binds the run folder to these settings; called on the chief, where no setting can be refused any more.
+      facts: for the log, beside those that follow from the configuration.
+    """
+    if config.may_split_more:
+        training.step = HalvingStep(training.step, run.workers, config.split(run.workers.rank), run.telemetry.warning)
+    resumed_from = start_or_resume(training.state, run, initialise)
+    if run.workers.is_chief:
+        bind()
+    devices = describe_devices()
+    peak = peak_tflops(devices["device"], config.precision)
+    run.telemetry.start(
+        update=training.state.updates_applied,
+        resumed_from=resumed_from,
+        **devices,
+        num_ranks=config.num_ranks,
+        global_batch_size=config.global_batch_size,
+        **({"peak_tflops": peak * config.num_ranks} if peak else {}),
+        **facts,
+    )
+
+
+def run_record(config: TrainingConfig, bert_config: BertConfig, **facts: Any) -> dict[str, Any]:
+    """What ``config.json`` keeps beside a run's identity."""
+    return {
+        "settings": config.to_dict(),
+        "bert_config": bert_config.to_dict(),
+        "num_ranks": config.num_ranks,
+        "global_batch_size": config.global_batch_size,
+        **facts,
+        **describe_devices(),
+        **provenance(),
+    }
+
+
 def start_or_resume(state: TrainState, run: Run, initialise: Callable[[], None]) -> Path | None:
     """Restores the newest sound checkpoint, or calls `initialise`; rank 0 reads, all ranks get it."""
     checkpoints, workers, telemetry = run.checkpoints, run.workers, run.telemetry
@@ -306,13 +353,6 @@ def has_fast_bf16(environ: Mapping[str, str] = os.environ, cpu_info: Path = Path
         return False
     flags = [line for line in cpu_info.read_text().splitlines() if line.startswith("flags")]  # none: not x86
     return not flags or "avx512f" in flags[0].split()
-
-
-def with_halving(step: TrainStep, config: TrainingConfig, run: Run) -> Any:
-    """The step; if the configuration allows it, one that halves its micro-batch when memory runs out."""
-    if not config.may_split_more:
-        return step
-    return HalvingStep(step, run.workers, config.split(run.workers.rank), run.telemetry.warning)
 
 
 def describe_devices() -> dict[str, Any]:

@@ -22,20 +22,19 @@ from bert_tf.optimizer.keras_optimizers import make_optimizer
 from bert_tf.optimizer.loss_scale import LossScale
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import CheckpointFolder, save_encoder
-from bert_tf.run.flops import peak_tflops, pretraining_flops_per_sequence
+from bert_tf.run.flops import pretraining_flops_per_sequence
 from bert_tf.run.loss_watch import LossWatch
-from bert_tf.run.run_folder import RunFolder, provenance, write_whole
+from bert_tf.run.run_folder import RunFolder, write_whole
 from bert_tf.run.telemetry import DONE, Telemetry
 from bert_tf.training.loop import (
     LoopSettings,
     Run,
     Training,
-    describe_devices,
+    begin,
     evaluate,
     make_blocks,
+    run_record,
     run_updates,
-    start_or_resume,
-    with_halving,
     write_report,
 )
 from bert_tf.training.step import StepSettings, TrainState, TrainStep
@@ -164,26 +163,34 @@ def pretrain(
     )
     run = Run(workers, checkpoints, telemetry, after_save=lambda: write_report(model_dir, telemetry))
     training = make_training(config, inputs, workers)
-    training.step, state = with_halving(training.step, config, run), training.state
-    with telemetry:
-        resumed_from = start_or_resume(
-            state,
-            run,
-            lambda: initialise_from(
-                find_weights(inputs.init_checkpoint) if inputs.init_checkpoint else None,
-                state.model,
-                bert_config.vocab_size,
-                telemetry,
-                inputs.vocabulary,
-            ),
+    state = training.state
+
+    def initialise() -> None:
+        weights = find_weights(inputs.init_checkpoint) if inputs.init_checkpoint else None
+        initialise_from(weights, state.model, bert_config.vocab_size, telemetry, inputs.vocabulary)
+
+    def bind() -> None:
+        record = run_record(
+            config,
+            bert_config,
+            data=inputs.training.facts(),
+            sources=inputs.sources,
+            evaluation_data=inputs.evaluation.facts() if inputs.evaluation else None,
         )
-        if workers.is_chief:  # only now, when no setting can be refused any more
-            folder.bind(identity, _run_record(config, inputs), inputs.companions, continue_with_changes)
-        telemetry.start(
-            update=state.updates_applied,
-            resumed_from=resumed_from,
+        folder.bind(identity, record, inputs.companions, continue_with_changes)
+
+    with telemetry:
+        begin(
+            training,
+            run,
+            config,
+            initialise,
+            bind,
             phase=model_dir.name,
-            **_telemetry_facts(config, bert_config),
+            warmup_steps=config.warmup_steps,
+            flops_per_sequence=pretraining_flops_per_sequence(
+                bert_config, config.max_seq_length, config.max_predictions_per_seq
+            ),
         )
         if config.packing and config.num_accumulation_steps == 1:
             telemetry.warning(
@@ -246,32 +253,3 @@ def _evaluate_phase(
     if workers.is_chief:
         lines = "".join(f"{name} = {value}\n" for name, value in results.items())
         write_whole(model_dir / "eval_results.txt", lines)
-
-
-def _run_record(config: PretrainingConfig, inputs: PretrainingInputs) -> dict[str, Any]:
-    return {
-        "settings": config.to_dict(),
-        "bert_config": inputs.bert_config.to_dict(),
-        "num_ranks": config.num_ranks,
-        "global_batch_size": config.global_batch_size,
-        "data": inputs.training.facts(),
-        "sources": inputs.sources,
-        "evaluation_data": inputs.evaluation.facts() if inputs.evaluation else None,
-        **describe_devices(),
-        **provenance(),
-    }
-
-
-def _telemetry_facts(config: PretrainingConfig, bert_config: BertConfig) -> dict[str, Any]:
-    devices = describe_devices()
-    peak = peak_tflops(devices["device"], config.precision)
-    return {
-        **devices,
-        "num_ranks": config.num_ranks,
-        "global_batch_size": config.global_batch_size,
-        "flops_per_sequence": pretraining_flops_per_sequence(
-            bert_config, config.max_seq_length, config.max_predictions_per_seq
-        ),
-        "warmup_steps": config.warmup_steps,
-        **({"peak_tflops": peak * config.num_ranks} if peak else {}),
-    }
