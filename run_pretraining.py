@@ -150,9 +150,9 @@ def _replay() -> None:
         raise UserError("--replay_update needs the run folder as --model_dir, and one process, without --use_horovod")
     if FLAGS.deterministic:
         make_deterministic(Path(FLAGS.model_dir))
-    from bert_tf.training.replay import replay
+    from bert_tf.training.replay import Replay
 
-    print("\n".join(replay(Path(FLAGS.model_dir), FLAGS.replay_update, FLAGS.input_files).describe()))
+    print("\n".join(Replay(Path(FLAGS.model_dir), FLAGS.replay_update, FLAGS.input_files).describe()))
 
 
 def _workload(bert_config, num_ranks: int):
