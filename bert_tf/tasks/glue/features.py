@@ -34,11 +34,6 @@ class Features(NamedTuple):
     def num_rows(self) -> int:
         return len(self.starts_F)
 
-    @property
-    def num_truncated(self) -> int:
-        """An upper bound: rows that are as long as rows may be."""
-        return int(np.sum(self.lengths_F == self.max_seq_length))
-
     def batch(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         """The model's inputs, and targets where they are known, for the rows numbered `rows` (any shape [...]).
 

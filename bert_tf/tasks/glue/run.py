@@ -69,29 +69,30 @@ class _Rows(NamedTuple):
     features: Features
 
 
+_Part = tuple[str, str]  # TRAIN, EVAL or PREDICT, and the part of its files
+
+
 def run_glue(job: GlueJob, workers: Workers) -> bool:
     """Trains, scores and predicts as `job` says. Returns False when a signal stopped the training."""
     run = TaskRun(job, workers, job.max_seq_length, trained=None if TRAIN in job.files else CLASSIFIER_HEAD)
     # All files are read before the training, which may take days, not after it.
     examples = workers.run_keeping_alive(lambda: _read(job))
     if workers.is_chief:
-        for found in (found for parts in examples.values() for found in parts.values()):
+        for found in examples.values():
             print("\n".join([*found.notes, describe_examples(found)]), flush=True)
-    task = _with_labels(job.task, run.trained_folder, examples.get(TRAIN))
+    task = _with_labels(job.task, run.trained_folder, examples.get((TRAIN, "")))
     rows = workers.run_keeping_alive(lambda: _make_rows(job, run, task, examples))
     model = ClassifierModel(run.bert_config, task.num_classes, run.blocks, job.training.seed)
 
     def afterwards(telemetry: Telemetry, update: int) -> None:
         judge = _Judge(job, task, model, workers, telemetry)
-        if EVAL in rows:
-            judge.score(rows[EVAL], update)
-        for part, part_rows in rows.get(PREDICT, {}).items():
-            judge.predict(part, part_rows)
+        if EVAL in job.files:
+            judge.score({part: rows[EVAL, part] for part in job.files[EVAL]}, update)
+        for part in job.files.get(PREDICT, ()):
+            judge.predict(part, rows[PREDICT, part])
 
-    if TRAIN not in rows:
-        return run.carry_out(model, None, afterwards)
-    training = rows[TRAIN][""]
-    return run.carry_out(model, _training_task(job, run, task, model, training), afterwards)
+    training = _training_task(job, run, task, model, rows[TRAIN, ""]) if TRAIN in job.files else None
+    return run.carry_out(model, training, afterwards)
 
 
 def export_glue(job: GlueJob, workers: Workers, folder: Path, batch_size: int | None) -> None:
@@ -113,13 +114,11 @@ def export_glue(job: GlueJob, workers: Workers, folder: Path, batch_size: int | 
     run.export(model, folder, ("logits",), settings)
 
 
-def _read(job: GlueJob) -> dict[str, dict[str, Examples]]:
+def _read(job: GlueJob) -> dict[_Part, Examples]:
     return {
-        use: {
-            part: read_examples(path, job.task, wants_labels=use != PREDICT, max_bad_records=job.max_bad_records)
-            for part, path in files.items()
-        }
+        (use, part): read_examples(path, job.task, wants_labels=use != PREDICT, max_bad_records=job.max_bad_records)
         for use, files in job.files.items()
+        for part, path in files.items()
     }
 
 
@@ -131,14 +130,14 @@ def describe_examples(examples: Examples) -> str:
     return f"{examples.path}: {len(examples.lines):,} rows" + (f" ({shown}{more})" if shown else "")
 
 
-def _with_labels(task: TextTask, trained_folder: Path | None, training: Mapping[str, Examples] | None) -> TextTask:
+def _with_labels(task: TextTask, trained_folder: Path | None, training: Examples | None) -> TextTask:
     """The task with the labels of the training file, or of what the trained weights were trained on.
 
     Raises:
       UserError: the weights have other labels than the task, or it is not known which.
     """
     if training:
-        return dataclasses.replace(task, labels=find_labels(training[""])) if _learns_labels(task) else task
+        return dataclasses.replace(task, labels=find_labels(training)) if _learns_labels(task) else task
     file = trained_folder / TASK_FILE if trained_folder else Path(TASK_FILE)
     if not file.is_file():
         if _learns_labels(task):
@@ -161,31 +160,16 @@ def _learns_labels(task: TextTask) -> bool:
     return task.is_custom and not task.is_regression
 
 
-def _make_rows(
-    job: GlueJob, run: TaskRun, task: TextTask, examples: Mapping[str, Mapping[str, Examples]]
-) -> dict[str, dict[str, _Rows]]:
+def _make_rows(job: GlueJob, run: TaskRun, task: TextTask, examples: Mapping[_Part, Examples]) -> dict[_Part, _Rows]:
     """All labels are checked before the first sentence is tokenised."""
-    labels = {
-        (use, part): None if found.labels is None else targets(found, task)
-        for use, parts in examples.items()
-        for part, found in parts.items()
-    }
-    return {
-        use: {
-            part: _Rows(
-                found,
-                make_features(
-                    found.texts,
-                    labels[use, part],
-                    run.tokenizer,
-                    job.max_seq_length,
-                    show_progress=run.workers.is_chief,
-                ),
-            )
-            for part, found in parts.items()
-        }
-        for use, parts in examples.items()
-    }
+    labels = {part: None if found.labels is None else targets(found, task) for part, found in examples.items()}
+    rows: dict[_Part, _Rows] = {}
+    for part, found in examples.items():
+        features = make_features(
+            found.texts, labels[part], run.tokenizer, job.max_seq_length, show_progress=run.workers.is_chief
+        )
+        rows[part] = _Rows(found, features)
+    return rows
 
 
 def _about(task: TextTask) -> dict[str, Any]:

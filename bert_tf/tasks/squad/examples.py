@@ -74,19 +74,13 @@ class Example:
         """Whether the file says that the context holds no answer."""
         return self.answers is not None and not self.answers
 
-    @property
-    def trained_answer(self) -> Answer:
-        """The answer used for training: the first of those given."""
-        if not self.answers:
-            raise ValueError(f"question {self.question_id} has no answer to train on")
-        return self.answers[0]
-
     def answer_words(self) -> tuple[int, int]:
-        """First and last word of the answer used for training.
+        """First and last word of the answer used for training, the first of those given.
 
         Raises: UserError where the context does not hold the answer's text at its place.
         """
-        answer, context = self.trained_answer, self.paragraph.context
+        assert self.answers
+        answer, context = self.answers[0], self.paragraph.context
         # White space may differ, as it may for Google's reader: files have been re-wrapped.
         text = r"\s+".join(re.escape(word) for word in re.split(r"\s+", answer.text))
         found = answer.text.strip() and answer.start >= 0 and re.compile(text).match(context, answer.start)

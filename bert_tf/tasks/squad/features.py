@@ -165,8 +165,9 @@ def _answer_tokens(example: Example, document: _Document, tokenizer: FullTokeniz
     The words around a marked answer may hold more than it: "(1895-1943)." for "1895". Where the
     answer's own tokens occur within them, they are taken instead.
     """
+    assert example.answers
     first_word, last_word = example.answer_words()
-    text = example.trained_answer.text
+    text = example.answers[0].text
     first = document.first_tokens[first_word]
     last = document.first_tokens[last_word + 1] - 1
     if last < first:
