@@ -17,6 +17,7 @@ import numpy as np
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.progress import Progress
+from bert_tf.config import check_counts
 from bert_tf.tasks.squad.examples import Example, Paragraph
 from bert_tf.text.wordpiece import FullTokenizer
 
@@ -32,9 +33,7 @@ class FeatureSettings:
     max_query_length: int = 64
 
     def __post_init__(self) -> None:
-        for name in ("max_seq_length", "doc_stride", "max_query_length"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name}={getattr(self, name)}: must be at least 1")
+        check_counts(self, "max_seq_length", "doc_stride", "max_query_length")
         if self.max_seq_length <= self.max_query_length + 3:
             raise UserError(
                 f"max_seq_length={self.max_seq_length} leaves no room for the context: it must be more "
