@@ -145,7 +145,15 @@ def choose_device(device: str, environ: MutableMapping[str, str] = os.environ) -
 
 
 class CommandParser(argparse.ArgumentParser):
-    """For ``python -m bert_tf...``: raises a mistake as `UserError`, in one line without the usage."""
+    """For ``python -m bert_tf...``: raises a mistake as `UserError`, in one line without the usage.
+
+    Options cannot be abbreviated, and the description keeps its lines.
+    """
+
+    def __init__(self, program: str, description: str | None):
+        super().__init__(
+            program, description=description, allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter
+        )
 
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message}; see --help")

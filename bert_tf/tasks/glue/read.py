@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import naming_unreadable
+from bert_tf.base.files import decoded_lines
 from bert_tf.base.values import parse_number
 from bert_tf.tasks.glue.tasks import TextTask
 
@@ -134,26 +134,13 @@ def _records(path: Path, task: TextTask, wants_labels: bool) -> Iterator[Record]
 
 def _read_plain(path: Path) -> Iterator[Record]:
     """Lines with tabs between the columns, without any quoting. Lines without any text are skipped."""
-    for number, line in _decoded_lines(path):
+    for number, line in decoded_lines(path):
         if line.strip():
             yield Record(number, line.rstrip("\r\n").split("\t"))
 
 
-def _decoded_lines(path: Path) -> Iterator[tuple[int, str]]:
-    # By line feeds alone: what Unicode calls a line end occurs within sentences.
-    with naming_unreadable(path), open(path, "rb") as file:
-        for number, line in enumerate(file, 1):
-            try:
-                yield number, line.decode("utf-8-sig" if number == 1 else "utf-8")
-            except UnicodeDecodeError as error:
-                raise UserError(
-                    f"{path}, line {number}: byte {error.start} is not UTF-8; convert the file, "
-                    "e.g. with iconv -f latin1 -t utf-8"
-                ) from None
-
-
 def _read_csv(path: Path, delimiter: str) -> Iterator[Record]:
-    reader = csv.reader((line for _, line in _decoded_lines(path)), delimiter=delimiter, strict=True)
+    reader = csv.reader((line for _, line in decoded_lines(path)), delimiter=delimiter, strict=True)
     while True:
         line = reader.line_num + 1
         try:
@@ -172,7 +159,7 @@ def _read_csv(path: Path, delimiter: str) -> Iterator[Record]:
 def _read_json_lines(path: Path, columns: Sequence[str]) -> Iterator[Record]:
     """The wanted fields of a JSON object a line, behind a header of their names."""
     yield Record(0, list(columns))
-    for number, line in _decoded_lines(path):
+    for number, line in decoded_lines(path):
         if not line.strip():
             continue
         try:
