@@ -309,22 +309,14 @@ class PretrainingConfig(TrainingConfig):
         The split of the global batch, compilation, logging and saving may change: updates do not
         depend on them.
         """
-        return {
-            "num_train_steps": self.num_train_steps,
-            "warmup_steps": self.warmup_steps,
-            "effective_learning_rate": self.effective_learning_rate,
-            "global_batch_size": self.global_batch_size,
-            "max_seq_length": self.max_seq_length,
-            "max_predictions_per_seq": self.max_predictions_per_seq,
-            "optimizer_type": self.optimizer_type,
-            "lamb_adapt_excluded": self.lamb_adapt_excluded,
-            "adam_bias_correction": self.adam_bias_correction,
-            "continuous_join": self.joins_continuously,
-            "precision": self.precision,
-            "allreduce_compression": self.allreduce_compression,
-            "packing": self.packing,  # dropout masks follow the row's number
-            "seed": self.seed,
-        }
+        # Packing is among them, because dropout masks follow the row's number.
+        names = (
+            "num_train_steps warmup_steps effective_learning_rate global_batch_size max_seq_length "
+            "max_predictions_per_seq optimizer_type lamb_adapt_excluded adam_bias_correction precision "
+            "allreduce_compression packing seed"
+        )
+        settings = {name: getattr(self, name) for name in names.split()}
+        return {**settings, "continuous_join": self.joins_continuously}
 
     @property
     def scales_loss(self) -> bool:
