@@ -50,16 +50,11 @@ class TokenIds:
         """Tokenises lines of UTF-8, each of which ends with a line feed."""
         raise NotImplementedError
 
-    def encode_lines(self, lines: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """The ids of all lines, int32, and where each line's ids end among them, int64 [lines].
-
-        A line feed inside a line is a space. Text that is bytes already need not become strings:
-        `tokenize_lines`.
-        """
+    def encode_lines(self, lines: Sequence[str]) -> TokenizedLines:
+        """Tokenises lines, in which a line feed is a space."""
         # JSON may hold a lone UTF-16 surrogate.
         text = "".join(line.replace("\n", " ") + "\n" for line in lines).encode("utf-8", "surrogatepass")
-        ids, sizes = self.tokenize_lines(text)
-        return ids, np.cumsum(sizes)
+        return self.tokenize_lines(text)
 
     def tokenize(self, text: str) -> list[str]:
         """The pieces of `text`; those that continue a word, or those that begin one, are marked (`continues_word`)."""

@@ -101,8 +101,7 @@ def _tokenize(sentences: Sequence[str], tokenizer: Tokenizer, show_progress: boo
     with Progress(total=len(sentences), unit="sentences", description="tokenising", disable=not show_progress) as shown:
         for start in range(0, len(sentences), _BATCH):
             batch = sentences[start : start + _BATCH]
-            ids, ends = tokenizer.encode_lines(batch)
-            tokenized.append((ids, np.diff(ends, prepend=0)))
+            tokenized.append(tokenizer.encode_lines(batch))
             shown.update(len(batch))
     ids, sizes_F = map(np.concatenate, zip(*tokenized))
     return ids, sizes_F
