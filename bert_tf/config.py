@@ -318,11 +318,6 @@ class PretrainingConfig(TrainingConfig):
         settings = {name: getattr(self, name) for name in names.split()}
         return {**settings, "continuous_join": self.joins_continuously}
 
-    @property
-    def scales_loss(self) -> bool:
-        """Whether gradients are float16 anywhere, so that small ones need a loss scale."""
-        return "fp16" in (self.precision, self.allreduce_compression)
-
 
 def joins_continuously(optimizer_type: str) -> bool:
     """Whether this optimizer's learning rate is usually continuous where the warm-up ends.

@@ -110,8 +110,7 @@ class TaskRun:
         self.job, self.workers, self._head = job, workers, trained
         # Rank 0 locks before anything is written. What it finds wrong ends all ranks.
         self._folder = RunFolder(job.model_dir) if workers.is_chief else None
-        self.weights: Weights | None = workers.run_keeping_alive(self._find_weights)
-        self.bert_config, self.vocab_file, self.tokenizer = workers.run_keeping_alive(self._find_model_files)
+        self.weights, self.bert_config, self.vocab_file, self.tokenizer = workers.run_keeping_alive(self._find_model)
         if max_seq_length > self.bert_config.max_position_embeddings:
             raise UserError(
                 f"--max_seq_length={max_seq_length} is more than the model's "
@@ -119,15 +118,14 @@ class TaskRun:
             )
         self.blocks = make_blocks(job.training)
 
-    def _find_weights(self) -> Weights | None:
+    def _find_model(self) -> tuple[Weights | None, BertConfig, Path, FullTokenizer]:
+        job = self.job
         if self._head:
-            return find_trained_weights(self.job.model_dir, self.job.init_checkpoint, self._head)
-        return find_weights(self.job.init_checkpoint) if self.job.init_checkpoint else None
-
-    def _find_model_files(self) -> tuple[BertConfig, Path, FullTokenizer]:
-        job, weights = self.job, self.weights
+            weights: Weights | None = find_trained_weights(job.model_dir, job.init_checkpoint, self._head)
+        else:
+            weights = find_weights(job.init_checkpoint) if job.init_checkpoint else None
         config = choose_config(job.bert_config_file, weights)
-        return config, *choose_tokenizer(job.vocab_file, job.do_lower_case, config, weights)
+        return weights, config, *choose_tokenizer(job.vocab_file, job.do_lower_case, config, weights)
 
     @property
     def trained_folder(self) -> Path | None:
@@ -153,9 +151,8 @@ class TaskRun:
         is_chief, path = self.workers.is_chief, self.job.model_dir / "features" / f"{name}.npz"
         load = functools.partial(cached_arrays, path, kind, make, write=is_chief)
         made = self.workers.run_keeping_alive(load if is_chief else lambda: None)
-        return self.workers.run_keeping_alive(
-            load if made is None else lambda: made
-        )  # others find the chief's in the cache
+        # The others find the chief's in the cache.
+        return self.workers.run_keeping_alive(load if made is None else lambda: made)
 
     def carry_out(
         self, model: tf.keras.Model, task: Task | None, afterwards: Callable[[Telemetry, int], None] | None

@@ -105,11 +105,10 @@ def make_training(config: PretrainingConfig, inputs: PretrainingInputs, workers:
         compiled=config.xla_scope != "off",
         **config.optimizer_options,
     )
-    state = TrainState(
-        PretrainingModel(inputs.bert_config, make_blocks(config), config.seed),
-        optimizer,
-        LossScale(enabled=config.scales_loss),
-    )
+    model = PretrainingModel(inputs.bert_config, make_blocks(config), config.seed)
+    # Where gradients are float16 anywhere, small ones need a loss scale.
+    loss_scale = LossScale(enabled="fp16" in (config.precision, config.allreduce_compression))
+    state = TrainState(model, optimizer, loss_scale)
     settings = StepSettings(
         config.seed, repr(run_identity(config, inputs)), compute_dtype(config.allreduce_compression)
     )

@@ -185,11 +185,7 @@ def _json_field(path: Path, number: int, content: dict, column: str) -> str:
 
 
 def _layout_by_header(path: Path, first: Record, task: TextTask, wants_labels: bool) -> Layout | None:
-    """The columns by their names in any case; None where a task of single sentences has no header.
-
-    Raises:
-      UserError: a column is missing or occurs twice.
-    """
+    """The columns by their names in any case; None where a task of single sentences has no header."""
     names = [field.strip().lower() for field in first.fields]
     wanted = [column.lower() for column in _wanted(task, wants_labels)]
     missing = [name for name in wanted if name not in names]
@@ -197,10 +193,14 @@ def _layout_by_header(path: Path, first: Record, task: TextTask, wants_labels: b
     if may_have_none and (task.text_columns[0] not in names or any(name in task.labels for name in names)):
         return None
     if missing:
+        way_out = (
+            "name the file's columns with --text_columns and --label_column"
+            if task.is_custom
+            else f"{task.name}'s files have the columns {', '.join(_wanted(task, True))}: is it a file of that task?"
+        )
         raise UserError(
             f"{path}, line {max(first.line, 1)}: no column {' or '.join(map(repr, missing))} in the header "
-            f"{' | '.join(names)[:200]!r}; "
-            + ("name the file's columns with --text_columns and --label_column" if task.is_custom else _expected(task))
+            f"{' | '.join(names)[:200]!r}; {way_out}"
         )
     if repeated := [name for name in wanted if names.count(name) > 1]:
         raise UserError(f"{path}, line {first.line}: the column {repeated[0]!r} occurs twice; rename one of them")
@@ -213,18 +213,10 @@ def _wanted(task: TextTask, wants_labels: bool) -> list[str]:
     return [*task.text_columns, *([task.label_column or ""] if wants_labels else [])]
 
 
-def _expected(task: TextTask) -> str:
-    columns = ", ".join([*task.text_columns, task.label_column or ""])
-    return f"{task.name}'s files have the columns {columns}: is it a file of that task?"
-
-
 def _layout_by_content(path: Path, sample: list[list[str]], task: TextTask, wants_labels: bool) -> Layout:
     """The columns of a file of single sentences without a header.
 
     The label is the one column that is a label in most lines, the sentence the longest of the others.
-
-    Raises:
-      UserError: no column is, or several are.
     """
     num_columns = collections.Counter(map(len, sample)).most_common(1)[0][0]
     columns = list(zip(*(fields for fields in sample if len(fields) == num_columns)))
