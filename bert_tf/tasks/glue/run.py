@@ -29,9 +29,8 @@ from bert_tf.tasks.glue.features import Features, make_features
 from bert_tf.tasks.glue.metrics import METRICS
 from bert_tf.tasks.glue.read import Examples, find_labels, read_examples, targets
 from bert_tf.tasks.glue.tasks import EVAL, PREDICT, TRAIN, TextTask
-from bert_tf.tasks.job import FinetuningJob, TaskRun, for_export
+from bert_tf.tasks.job import FinetuningJob, Head, TaskRun, for_export
 from bert_tf.tasks.predict import Predicted, Rows, compile_model, predict_rows, rows_per_compilation
-from bert_tf.tasks.trained import Head
 
 _SHOWN_LABELS = 8
 CLASSIFIER_HEAD = Head("classification", "output_weights")

@@ -17,13 +17,12 @@ from bert_tf.run.flops import span_flops_per_sequence
 from bert_tf.run.run_folder import write_whole
 from bert_tf.run.telemetry import Telemetry
 from bert_tf.tasks.finetuning import Task
-from bert_tf.tasks.job import FinetuningJob, TaskRun
+from bert_tf.tasks.job import FinetuningJob, Head, TaskRun
 from bert_tf.tasks.predict import Compute, Rows, compile_model, predict_rows, rows_per_compilation
 from bert_tf.tasks.squad.decode import Decoded, DecodeSettings, decode
 from bert_tf.tasks.squad.examples import NAME_A_FILE, Example, read_examples, sound_answers
 from bert_tf.tasks.squad.features import Features, FeatureSettings, make_features
 from bert_tf.tasks.squad.metrics import check_answers_known, score, score_version_2
-from bert_tf.tasks.trained import Head
 from bert_tf.text.wordpiece import FullTokenizer
 
 SPAN_HEAD = Head("question answering", "cls/squad/output_weights")
