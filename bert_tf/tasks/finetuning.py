@@ -98,12 +98,4 @@ def finetune(
         flops_per_sequence=task.flops_per_sequence,
         num_rows=task.num_rows,
     )
-    settings = LoopSettings(
-        num_updates,
-        config.global_batch_size,
-        config.save_checkpoint_steps,
-        config.display_loss_steps,
-        task.identity,
-        max_hours=config.max_hours,
-    )
-    return run_updates(training, run, settings)
+    return run_updates(training, run, LoopSettings(config, num_updates, task.identity))

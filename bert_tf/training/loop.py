@@ -45,14 +45,11 @@ _NAMED_RECORDS = 8
 class LoopSettings:
     """How long `run_updates` runs and how often it logs and saves."""
 
+    config: TrainingConfig
     num_updates: int
-    global_batch_size: int
-    save_checkpoint_steps: int
-    display_loss_steps: int
     identity: Mapping[str, Any]  # written into each checkpoint
     name_records: Callable[[int], list[str]] = lambda _: []  # of a global batch, for messages
     watch: LossWatch | None = None  # None: no warnings about the loss
-    max_hours: float | None = None  # since the program's start; None: no limit
 
 
 def max_skips(loss_scale: LossScale) -> int:
@@ -119,7 +116,7 @@ class _Loop:
         return self._applied >= self._settings.num_updates
 
     def run(self) -> str | None:
-        training, settings = self._training, self._settings
+        training, config = self._training, self._settings.config
         batches = training.batches_from(training.state.batches_consumed)
         if not self._is_at_end:  # the first read may take a rank long on a remote file system
             first = self._run.workers.run_keeping_alive(lambda: next(batches))
@@ -128,8 +125,8 @@ class _Loop:
         with StopSignals().watched() as signals, self._writer:
             while not self._is_at_end and not self._stopped_by:
                 self._update(batches, signals)
-                is_due = self._stopped_by or self._applied % settings.save_checkpoint_steps == 0
-                if is_due or self._is_at_end or self._applied % settings.display_loss_steps == 0:
+                is_due = self._stopped_by or self._applied % config.save_checkpoint_steps == 0
+                if is_due or self._is_at_end or self._applied % config.display_loss_steps == 0:
                     self._log()  # corrects the number applied, so that the end may not be reached yet
                 if is_due or self._is_at_end:
                     with self._statistics.timed("saving"):
@@ -140,7 +137,7 @@ class _Loop:
         """Why this rank asks all to stop, if it does."""
         if signals.received is not None:
             return "signal"
-        max_hours = self._settings.max_hours
+        max_hours = self._settings.config.max_hours
         if max_hours is None or not self._run.workers.is_chief:  # which tells the reason, and so has to know it
             return None
         return "max_hours" if time.monotonic() - STARTED_AT > 3600 * max_hours else None
@@ -169,7 +166,7 @@ class _Loop:
     def _log(self) -> None:
         training, telemetry = self._training, self._run.telemetry
         state, watch = training.state, self._settings.watch
-        figures = self._statistics.read(self._settings.global_batch_size)
+        figures = self._statistics.read(self._settings.config.global_batch_size)
         self._num_skipped += figures.pop("skipped")
         norms_V, self._changes_Vx3 = figures.pop("norm_by_variable"), figures.pop("change_by_variable")
         metrics = training.name_metrics(figures.pop("means"))

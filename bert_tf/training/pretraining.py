@@ -68,6 +68,11 @@ class PretrainingInputs:
         data = self.training
         return {"data": f"{data.num_instances:,} instances in {len(data.files)} file(s), first {data.files[0]}"}
 
+    def facts(self) -> dict[str, Any]:
+        """For ``config.json``."""
+        evaluation = self.evaluation.facts() if self.evaluation else None
+        return {"data": self.training.facts(), "sources": self.sources, "evaluation_data": evaluation}
+
     @property
     def companions(self) -> dict[str, str]:
         """Files saved with the weights, so that a checkpoint is a complete model."""
@@ -169,13 +174,7 @@ def pretrain(
         initialise_from(weights, state.model, bert_config.vocab_size, telemetry, inputs.vocabulary)
 
     def bind() -> None:
-        record = run_record(
-            config,
-            bert_config,
-            data=inputs.training.facts(),
-            sources=inputs.sources,
-            evaluation_data=inputs.evaluation.facts() if inputs.evaluation else None,
-        )
+        record = run_record(config, bert_config, **inputs.facts())
         folder.bind(identity, record, inputs.companions, continue_with_changes)
 
     with telemetry:
@@ -197,14 +196,11 @@ def pretrain(
                 "(num_accumulation_steps=1), so it saves nothing; accumulate more, smaller ones"
             )
         settings = LoopSettings(
+            config,
             config.num_train_steps,
-            config.global_batch_size,
-            config.save_checkpoint_steps,
-            config.display_loss_steps,
             identity,
             functools.partial(global_batch_records, config, inputs),
             LossWatch(bert_config.vocab_size, config.warmup_steps),
-            config.max_hours,
         )
         stopped_by = run_updates(training, run, settings)
         finished = stopped_by is None
