@@ -174,10 +174,12 @@ def test_a_plan_for_a_named_card_has_the_cards_scope_and_needs_no_records():
 
 @pytest.mark.parametrize(
     "changes, expected",
-    [({}, True), ({"plan": False}, False), ({"gpu_memory_gib": None}, False), ({"device": "cpu"}, False)],
+    [({}, "step"), ({"plan": False}, "blocks"), ({"gpu_memory_gib": None}, "blocks"), ({"device": "cpu"}, "blocks")],
 )
 def test_what_names_a_card(changes, expected):
-    assert memory.names_card({"plan": True, "gpu_memory_gib": 32.0, "device": "auto", **changes}) is expected
+    """A machine without GPUs plans for one by its memory."""
+    flags = dict(plan=True, gpu_memory_gib=32.0, device="auto", enable_xla=True, xla_scope="auto", recompute=False)
+    assert memory.with_scope({**flags, **changes})["xla_scope"] == expected
 
 
 @pytest.mark.parametrize("program", ["run_pretraining.py", "run_squad.py"])

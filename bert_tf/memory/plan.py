@@ -79,13 +79,13 @@ class Workload:
     classifies: bool = False  # with no predictions: a classifier behind the pooler instead of the head for spans
 
     @classmethod
-    def from_flags(cls, flags: Mapping[str, Any], bert_config: BertConfig, scope: str, num_ranks: int) -> Workload:
-        """What the flags of a program, by name, would train."""
+    def from_flags(cls, flags: Mapping[str, Any], bert_config: BertConfig, num_ranks: int) -> Workload:
+        """What the flags of a program, by name and with their scope (`with_scope`), would train."""
         return cls(
             bert_config,
             flags["max_seq_length"],
             flags.get("max_predictions_per_seq", 0),
-            scope,
+            flags["xla_scope"],
             precision=flags["precision"],
             recompute=flags["recompute"],
             num_ranks=num_ranks,
@@ -186,9 +186,13 @@ def find_device(gpu_memory_gib: float | None, num_ranks: int) -> Device:
     return Device(_free_memory() / num_ranks, f"free memory of this machine, for {num_ranks} rank(s)")
 
 
-def names_card(flags: Mapping[str, Any]) -> bool:
-    """Whether --plan is for a GPU that is named by its memory, and need not be in this machine."""
-    return flags["plan"] and flags["gpu_memory_gib"] is not None and flags["device"] != "cpu"
+def with_scope(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """The flags with the XLA scope that they mean here, as `choose_scope` says."""
+    from bert_tf.model.blocks import choose_scope  # imports TensorFlow, which the launchers do without
+
+    # A plan may be for a GPU that is named by its memory, and need not be in this machine.
+    for_gpu = flags["plan"] and flags["gpu_memory_gib"] is not None and flags["device"] != "cpu"
+    return {**flags, "xla_scope": choose_scope(flags["enable_xla"], flags["xla_scope"], flags["recompute"], for_gpu)}
 
 
 def _cards() -> list[float]:

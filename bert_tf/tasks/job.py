@@ -20,8 +20,7 @@ from bert_tf.config import MAX_GLOBAL_BATCH, BatchSplit, BertConfig, FinetuningC
 from bert_tf.interchange.initialise import choose_config, choose_tokenizer, find_weights, initialise_from
 from bert_tf.interchange.saved_model import export_model
 from bert_tf.interchange.weights import Weights
-from bert_tf.memory.plan import Workload, choose_split, find_device, names_card, plan
-from bert_tf.model.blocks import choose_scope
+from bert_tf.memory.plan import Workload, choose_split, find_device, plan, with_scope
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import STATE, CheckpointFolder, load_weights, read_state
 from bert_tf.run.run_folder import RunFolder
@@ -70,28 +69,25 @@ class Head(NamedTuple):
 
 def common_settings(flags: Mapping[str, Any], workers: Workers, is_training: bool) -> dict[str, Any]:
     """The fields of `FinetuningJob` from the values of `base.command_line.define_finetuning_flags`."""
+    flags = with_scope(flags)
     split = BatchSplit(1, num_ranks=workers.size)
     if is_training:
         split = choose_split(flags, lambda: _workload(flags, workers.size), workers)
-    scope = choose_scope(flags["enable_xla"], flags["xla_scope"], flags["recompute"])
-    training = FinetuningConfig.from_flags(flags, split, xla_scope=scope)
     return {
         **{field.name: flags[field.name] for field in dataclasses.fields(FinetuningJob) if field.name in flags},
         "model_dir": Path(flags["model_dir"]),
-        "training": training,
+        "training": FinetuningConfig.from_flags(flags, split),
     }
 
 
 def describe_plan(flags: Mapping[str, Any]) -> str:
     """What --plan prints."""
-    return "\n".join(plan(_workload(flags, 1), find_device(flags["gpu_memory_gib"], 1)))
+    return "\n".join(plan(_workload(with_scope(flags), 1), find_device(flags["gpu_memory_gib"], 1)))
 
 
 def _workload(flags: Mapping[str, Any], num_ranks: int) -> Workload:
     weights = find_weights(flags["init_checkpoint"]) if flags["init_checkpoint"] else None
-    config = choose_config(flags["bert_config_file"], weights)
-    scope = choose_scope(flags["enable_xla"], flags["xla_scope"], flags["recompute"], names_card(flags))
-    return Workload.from_flags(flags, config, scope, num_ranks)
+    return Workload.from_flags(flags, choose_config(flags["bert_config_file"], weights), num_ranks)
 
 
 def for_export(job: Job) -> Job:
