@@ -17,7 +17,7 @@ import tensorflow as tf
 from bert_tf import report
 from bert_tf.base.determinism import keep_autotune_results
 from bert_tf.base.errors import UserError
-from bert_tf.base.signals import STARTED_AT, StopSignals
+from bert_tf.base.signals import STARTED_AT, noted_stop_signals
 from bert_tf.batches.batches import Batch
 from bert_tf.config import BertConfig, TrainingConfig, compute_dtype
 from bert_tf.memory.halving import HalvingStep
@@ -122,7 +122,7 @@ class _Loop:
             first = self._run.workers.run_keeping_alive(lambda: next(batches))
             batches = itertools.chain([first], batches)
         # However the updates end, a checkpoint that is being written is finished first.
-        with StopSignals().watched() as signals, self._writer:
+        with noted_stop_signals() as signals, self._writer:
             while not self._is_at_end and not self._stopped_by:
                 self._update(batches, signals)
                 is_due = self._stopped_by or self._applied % config.save_checkpoint_steps == 0
@@ -133,16 +133,16 @@ class _Loop:
                         self._run.workers.run_keeping_alive(self._save)
         return self._stopped_by
 
-    def _stop_wanted(self, signals: StopSignals) -> str | None:
+    def _stop_wanted(self, signals: list[int]) -> str | None:
         """Why this rank asks all to stop, if it does."""
-        if signals.received is not None:
+        if signals:
             return "signal"
         max_hours = self._settings.config.max_hours
         if max_hours is None or not self._run.workers.is_chief:  # which tells the reason, and so has to know it
             return None
         return "max_hours" if time.monotonic() - STARTED_AT > 3600 * max_hours else None
 
-    def _update(self, batches: Iterator[Batch], signals: StopSignals) -> None:
+    def _update(self, batches: Iterator[Batch], signals: list[int]) -> None:
         training, state = self._training, self._training.state
         with self._statistics.timed("input"):
             batch = next(batches)
