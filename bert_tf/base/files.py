@@ -133,7 +133,7 @@ def read_json_object(path: Path, way_out: str) -> dict[str, Any]:
       UserError: the file cannot be read or holds no JSON object; the message ends with the `way_out`.
     """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise UserError(f"{path} cannot be read ({error.strerror}); {way_out}") from None
     except (ValueError, RecursionError) as error:

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import check_file, naming_unreadable
+from bert_tf.base.files import check_file, read_json_object
 
 NAME_A_FILE = "name a SQuAD file such as train-v1.1.json"
 # Of the questions with a wrong answer an error names so many.
@@ -116,9 +115,11 @@ def read_examples(path: str | Path, *, version_2_with_negative: bool = False) ->
       UserError: not a file, not JSON, a missing or wrong field (named with its place), an id that
         comes twice, or a question without an answer where none is allowed.
     """
+    check_file(Path(path), NAME_A_FILE)
+    content = read_json_object(Path(path), f"download it again if that was interrupted, or {NAME_A_FILE}")
     examples: list[Example] = []
     seen: dict[str, str] = {}
-    for paragraph_place, paragraph in _paragraphs(_read_json(path), str(path)):
+    for paragraph_place, paragraph in _paragraphs(content, str(path)):
         for place, example in _questions(paragraph, paragraph_place):
             if example.question_id in seen:
                 raise UserError(
@@ -172,18 +173,6 @@ def sound_answers(examples: list[Example], path: str | Path) -> tuple[list[Examp
     if 100 * len(wrong) > len(examples):
         raise UserError(message)
     return sound, f"left out of training: {message}"
-
-
-def _read_json(path: str | Path) -> Any:
-    check_file(Path(path), NAME_A_FILE)
-    with naming_unreadable(path):
-        content = Path(path).read_bytes()
-    try:
-        return json.loads(content.decode("utf-8-sig"))
-    except (ValueError, RecursionError) as error:
-        raise UserError(
-            f"{path} is not valid JSON ({error}); if the download was interrupted, download it again"
-        ) from None
 
 
 def _field(item: Any, name: str, kind: type | tuple[type, ...], place: str) -> Any:
