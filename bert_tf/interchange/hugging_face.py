@@ -15,7 +15,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import safetensors
@@ -45,8 +45,6 @@ _OURS_BY_HEAD = {theirs: ours for ours, theirs in _HEADS.items()}
 _IGNORED = re.compile(
     r"(bert\.)?embeddings\.(position_ids|token_type_ids)|cls\.predictions\.decoder\.(weight|bias)"
 )  # fmt: skip
-
-Reader = Callable[[str], np.ndarray]
 
 
 def to_their_name(name: str) -> str:
@@ -149,27 +147,21 @@ def read_folder(folder: Path) -> Weights:
         array = stored[names[name]][1]().astype(np.float32)
         return array.T if is_transposed(name) else array
 
-    tokenizer = _read_tokenizer(folder)
+    vocab_file, do_lower_case, warnings = _read_tokenizer(folder)
     return Weights(
         source=str(folder),
         shapes=shapes,
         read=read,
         folder=folder,
         config=config,
-        vocab_file=tokenizer.vocab_file,
-        do_lower_case=tokenizer.do_lower_case,
-        warnings=tokenizer.warnings,
+        vocab_file=vocab_file,
+        do_lower_case=do_lower_case,
+        warnings=tuple(warnings),
     )
 
 
-class _Tokenizer(NamedTuple):
-    vocab_file: Path | None
-    do_lower_case: bool | None
-    warnings: tuple[str, ...]
-
-
-def _read_tokenizer(folder: Path) -> _Tokenizer:
-    """What the tokenizer's files say; newer folders have ``tokenizer.json`` in place of ``vocab.txt``."""
+def _read_tokenizer(folder: Path) -> tuple[Path | None, bool | None, list[str]]:
+    """Vocabulary, casing and warnings; newer folders have ``tokenizer.json`` in place of ``vocab.txt``."""
     way_out = "fetch the model's tokenizer again"
     vocab_file, config_file, whole_file = (
         folder / name for name in ("vocab.txt", "tokenizer_config.json", "tokenizer.json")
@@ -186,7 +178,7 @@ def _read_tokenizer(folder: Path) -> _Tokenizer:
     if not ideographs:
         warnings.append(f"{folder}: its tokenizer has tokenize_chinese_chars=False, ours splits at every ideograph")
     found = vocab_file if vocab_file.is_file() else _write_vocabulary(whole_file, whole) if whole else None
-    return _Tokenizer(found, casing if isinstance(casing, bool) else None, tuple(warnings))
+    return found, casing if isinstance(casing, bool) else None, warnings
 
 
 def _write_vocabulary(path: Path, tokenizer: Mapping[str, Any]) -> Path:
