@@ -154,7 +154,7 @@ def check_same_vocabulary(weights: Weights, vocabulary: str | None) -> None:
 
 
 def initialise_from(
-    weights: Weights | None, model: tf.keras.Model, vocab_size: int, telemetry: Telemetry, vocabulary: str | None = None
+    weights: Weights | None, model: tf.keras.Model, telemetry: Telemetry, vocabulary: str | None = None
 ) -> None:
     """Loads all that the weights and the model share, and reports the rest. None: the model's stay random.
 
@@ -169,7 +169,7 @@ def initialise_from(
     check_same_vocabulary(weights, vocabulary)
     for warning in (*weights.warnings, *_differences(weights, model)):
         telemetry.warning(warning)
-    loaded, missing, unused = load_weights(weights, model.variables, vocab_size)
+    loaded, missing, unused = load_weights(weights, model.variables, model.config.vocab_size)
     if not loaded:
         raise UserError(
             f"--init_checkpoint={weights.source} holds none of the model's variables; name a BERT checkpoint"

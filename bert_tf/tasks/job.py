@@ -175,7 +175,7 @@ class TaskRun:
             if task:
                 stopped_by = self._train(task, telemetry)
             elif self.weights and self._head:
-                num_updates = load_trained_weights(self.weights, model, self.bert_config.vocab_size, self._head)
+                num_updates = load_trained_weights(self.weights, model, self._head)
                 telemetry.note(f"predicting with {self.weights.source}")
             training_secs = time.monotonic() - started
             if not stopped_by and afterwards:
@@ -223,7 +223,7 @@ class TaskRun:
         sources = {"data": ", ".join(map(str, task.files)), "vocabulary": str(self.vocab_file)}
 
         def initialise() -> None:
-            initialise_from(self.weights, task.initialised or task.model, self.bert_config.vocab_size, telemetry)
+            initialise_from(self.weights, task.initialised or task.model, telemetry)
 
         def bind() -> None:
             assert self._folder
@@ -260,13 +260,13 @@ def find_trained_weights(model_dir: Path, init_checkpoint: str | None, head: Hea
     )
 
 
-def load_trained_weights(weights: Weights, model: tf.keras.Model, vocab_size: int, head: Head) -> int:
+def load_trained_weights(weights: Weights, model: tf.keras.Model, head: Head) -> int:
     """Fills a model for prediction; returns the number of updates it was trained for, 0 if not known.
 
     Raises:
       UserError: the checkpoint lacks something that the model was trained with.
     """
-    report = load_weights(weights, model.variables, vocab_size)
+    report = load_weights(weights, model.variables, model.config.vocab_size)
     used = {variable.name.split(":")[0] for variable in model.trainable_variables}
     missing = [name for name in report.missing if name in used]
     if missing:

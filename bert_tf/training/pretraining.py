@@ -171,7 +171,7 @@ def pretrain(
 
     def initialise() -> None:
         weights = find_weights(inputs.init_checkpoint) if inputs.init_checkpoint else None
-        initialise_from(weights, state.model, bert_config.vocab_size, telemetry, inputs.vocabulary)
+        initialise_from(weights, state.model, telemetry, inputs.vocabulary)
 
     def bind() -> None:
         record = run_record(config, bert_config, **inputs.facts())
