@@ -100,7 +100,7 @@ class TaskRun:
 
     Args:
       max_seq_length: tokens of a row.
-      trained: the head of the weights to predict with, where the job does not train.
+      predicts_with: the head that the weights must have, where the job does not train.
 
     Attributes:
       weights: those to train from or to predict with; None: random ones.
@@ -108,8 +108,8 @@ class TaskRun:
       blocks: to build the model with.
     """
 
-    def __init__(self, job: FinetuningJob, workers: Workers, max_seq_length: int, trained: Head | None):
-        self.job, self.workers, self._head = job, workers, trained
+    def __init__(self, job: FinetuningJob, workers: Workers, max_seq_length: int, predicts_with: Head | None):
+        self.job, self.workers, self._head = job, workers, predicts_with
         # Rank 0 locks before anything is written. What it finds wrong ends all ranks.
         self._folder = RunFolder(job.model_dir) if workers.is_chief else None
         self.weights, self.bert_config, self.vocab_file, self.tokenizer = workers.run_keeping_alive(self._find_model)

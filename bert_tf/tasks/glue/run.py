@@ -73,7 +73,7 @@ _Part = tuple[str, str]  # TRAIN, EVAL or PREDICT, and the part of its files
 
 def run_glue(job: GlueJob, workers: Workers) -> bool:
     """Trains, scores and predicts as `job` says. Returns False when a signal stopped the training."""
-    run = TaskRun(job, workers, job.max_seq_length, trained=None if TRAIN in job.files else CLASSIFIER_HEAD)
+    run = TaskRun(job, workers, job.max_seq_length, predicts_with=None if TRAIN in job.files else CLASSIFIER_HEAD)
     # All files are read before the training, which may take days, not after it.
     examples = workers.run_keeping_alive(lambda: _read(job))
     if workers.is_chief:
@@ -84,11 +84,11 @@ def run_glue(job: GlueJob, workers: Workers) -> bool:
     model = ClassifierModel(run.bert_config, task.num_classes, run.blocks, job.training.seed)
 
     def afterwards(telemetry: Telemetry, update: int) -> None:
-        judge = _Judge(job, task, model, workers, telemetry)
+        evaluator = _Evaluator(job, task, model, workers, telemetry)
         if EVAL in job.files:
-            judge.score({part: rows[EVAL, part] for part in job.files[EVAL]}, update)
+            evaluator.score({part: rows[EVAL, part] for part in job.files[EVAL]}, update)
         for part in job.files.get(PREDICT, ()):
-            judge.predict(part, rows[PREDICT, part])
+            evaluator.predict(part, rows[PREDICT, part])
 
     training = _training_task(job, run, task, model, rows[TRAIN, ""]) if TRAIN in job.files else None
     return run.carry_out(model, training, afterwards)
@@ -101,7 +101,7 @@ def export_glue(job: GlueJob, workers: Workers, folder: Path, batch_size: int | 
       batch_size: None leaves it free.
     """
     check_no_export(folder)
-    run = TaskRun(for_export(job), workers, job.max_seq_length, trained=CLASSIFIER_HEAD)
+    run = TaskRun(for_export(job), workers, job.max_seq_length, predicts_with=CLASSIFIER_HEAD)
     task = _with_labels(job.task, run.trained_folder, None)
     model = ClassifierModel(run.bert_config, task.num_classes, run.blocks)
     settings = {
@@ -200,7 +200,7 @@ def _initialised(run: TaskRun, model: ClassifierModel) -> tf.keras.Model:
     return model if shapes.get(CLASSIFIER_HEAD.variable, ours) == ours else model.bert
 
 
-class _Judge:
+class _Evaluator:
     """Scores and predicts with a trained model."""
 
     def __init__(self, job: GlueJob, task: TextTask, model: ClassifierModel, workers: Workers, telemetry: Telemetry):

@@ -57,7 +57,7 @@ class Answerer(NamedTuple):
 
 def run_squad(job: SquadJob, workers: Workers) -> bool:
     """Trains, predicts and scores as `job` says. Returns False when a signal stopped the training."""
-    run = TaskRun(job, workers, job.features.max_seq_length, trained=None if job.train_file else SPAN_HEAD)
+    run = TaskRun(job, workers, job.features.max_seq_length, predicts_with=None if job.train_file else SPAN_HEAD)
     model = SpanModel(run.bert_config, run.blocks, job.training.seed)
     answer = None
     if job.predict_file:  # read before the training, which may take days, not after it

@@ -36,7 +36,7 @@ def export_squad(job: SquadJob, workers: Workers, folder: Path, batch_size: int 
       batch_size: None leaves it free.
     """
     check_no_export(folder)
-    run = TaskRun(for_export(job), workers, job.features.max_seq_length, trained=SPAN_HEAD)
+    run = TaskRun(for_export(job), workers, job.features.max_seq_length, predicts_with=SPAN_HEAD)
     settings = {
         "task": TASK,
         "batch_size": batch_size,
@@ -103,7 +103,7 @@ def converse(job: SquadJob, workers: Workers, context_file: str | None) -> None:
     if workers.size > 1:
         raise UserError("--mode=interactive answers in one process; omit --use_horovod")
     context = _read_text(Path(context_file)) if context_file else ""
-    run = TaskRun(job, workers, job.features.max_seq_length, trained=SPAN_HEAD)
+    run = TaskRun(job, workers, job.features.max_seq_length, predicts_with=SPAN_HEAD)
     model = SpanModel(run.bert_config, run.blocks)
 
     def answer(telemetry: Telemetry, update: int) -> None:
