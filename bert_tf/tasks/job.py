@@ -22,13 +22,13 @@ from bert_tf.interchange.saved_model import export_model
 from bert_tf.interchange.weights import Weights
 from bert_tf.memory.plan import Workload, choose_split, find_device, plan, with_scope
 from bert_tf.ranks.workers import Workers
-from bert_tf.run.checkpoint import STATE, CheckpointFolder, load_weights, read_state
+from bert_tf.run.checkpoint import STATE, load_weights, read_state
 from bert_tf.run.run_folder import RunFolder
 from bert_tf.run.telemetry import DONE, Telemetry
 from bert_tf.tasks.cache import Arrays, cached_arrays, content_key
 from bert_tf.tasks.finetuning import Task, finetune
 from bert_tf.text.wordpiece import FullTokenizer
-from bert_tf.training.loop import Run, make_blocks, run_record, write_report
+from bert_tf.training.loop import make_blocks, open_run, run_record, write_report
 
 
 @dataclasses.dataclass(frozen=True)
@@ -182,8 +182,7 @@ class TaskRun:
                 afterwards(telemetry, num_updates)
             if task:
                 telemetry.end(stopped_by or DONE, total_secs=training_secs)
-                if self.workers.is_chief:
-                    write_report(job.model_dir, telemetry)
+                write_report(telemetry)
         return not stopped_by
 
     def export(
@@ -213,12 +212,6 @@ class TaskRun:
             **task.identity,
         }
         companions = {**self.model_files, **task.companions}
-        checkpoints = CheckpointFolder(
-            job.model_dir / "checkpoints",
-            keep=config.keep_checkpoints,
-            vocab_size=self.bert_config.vocab_size,
-            companions=companions,
-        )
         # The files that hashes in the identity stand for.
         sources = {"data": ", ".join(map(str, task.files)), "vocabulary": str(self.vocab_file)}
 
@@ -233,7 +226,7 @@ class TaskRun:
 
         if self._folder:
             self._folder.check(identity, job.continue_with_changes, sources)
-        run = Run(self.workers, checkpoints, telemetry, after_save=lambda: write_report(job.model_dir, telemetry))
+        run = open_run(config, self.bert_config.vocab_size, companions, self.workers, telemetry)
         return finetune(config, task._replace(identity=identity), run, initialise, bind)
 
 

@@ -253,6 +253,16 @@ def evaluate(model: tf.keras.Model, objective, batches: Iterable[Features], work
     return totals[num_denominators:] / denominators[list(objective.metric_denominators)]
 
 
+def open_run(
+    config: TrainingConfig, vocab_size: int, companions: Mapping[str, str], workers: Workers, telemetry: Telemetry
+) -> Run:
+    """The run in the telemetry's folder. `companions`: texts by file name that lie beside all copies of the weights."""
+    checkpoints = CheckpointFolder(
+        telemetry.run_folder / "checkpoints", keep=config.keep_checkpoints, vocab_size=vocab_size, companions=companions
+    )
+    return Run(workers, checkpoints, telemetry, after_save=lambda: write_report(telemetry))
+
+
 def begin(
     training: Training,
     run: Run,
@@ -360,9 +370,11 @@ def describe_devices() -> dict[str, Any]:
     return {"device": tf.config.experimental.get_device_details(gpus[0]).get("device_name", "GPU")}
 
 
-def write_report(model_dir: Path, telemetry: Telemetry) -> None:
-    """(Re)writes the run's own report.html; a failure is only a warning."""
+def write_report(telemetry: Telemetry) -> None:
+    """(Re)writes the run's own report.html, on the chief; a failure is only a warning."""
+    folder = telemetry.run_folder
     try:
-        report.write_report([model_dir], model_dir / "report.html", title=model_dir.name)
+        if telemetry.is_chief:
+            report.write_report([folder], folder / "report.html", title=folder.name)
     except OSError as error:
-        telemetry.warning(f"{model_dir / 'report.html'} could not be written ({error.strerror})")
+        telemetry.warning(f"{folder / 'report.html'} could not be written ({error.strerror})")

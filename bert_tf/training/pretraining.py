@@ -21,7 +21,7 @@ from bert_tf.model.losses import PretrainingObjective
 from bert_tf.optimizer.keras_optimizers import make_optimizer
 from bert_tf.optimizer.loss_scale import LossScale
 from bert_tf.ranks.workers import Workers
-from bert_tf.run.checkpoint import CheckpointFolder, save_encoder
+from bert_tf.run.checkpoint import save_encoder
 from bert_tf.run.flops import pretraining_flops_per_sequence
 from bert_tf.run.loss_watch import LossWatch
 from bert_tf.run.run_folder import RunFolder, write_whole
@@ -33,6 +33,7 @@ from bert_tf.training.loop import (
     begin,
     evaluate,
     make_blocks,
+    open_run,
     run_record,
     run_updates,
     write_report,
@@ -159,13 +160,7 @@ def pretrain(
     telemetry = Telemetry(
         model_dir, is_chief=workers.is_chief, total_updates=config.num_train_steps, dllog_path=dllog_path
     )
-    checkpoints = CheckpointFolder(
-        model_dir / "checkpoints",
-        keep=config.keep_checkpoints,
-        vocab_size=bert_config.vocab_size,
-        companions=inputs.companions,
-    )
-    run = Run(workers, checkpoints, telemetry, after_save=lambda: write_report(model_dir, telemetry))
+    run = open_run(config, bert_config.vocab_size, inputs.companions, workers, telemetry)
     training = make_training(config, inputs, workers)
     state = training.state
 
@@ -209,8 +204,7 @@ def pretrain(
         if finished and inputs.evaluation:
             _evaluate_phase(config, inputs, state, run, model_dir)
         telemetry.end(stopped_by or DONE)
-        if workers.is_chief:
-            write_report(model_dir, telemetry)
+        write_report(telemetry)
     return finished
 
 
