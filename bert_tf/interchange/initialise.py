@@ -39,7 +39,7 @@ def find_weights(path: str | Path, argument: str = "--init_checkpoint") -> Weigh
             return hugging_face.read_folder(path)
         prefix = _prefix_in(path) if path.is_dir() else path
         if not Path(f"{prefix}{_INDEX}").is_file():
-            raise UserError(_what_is_there(path))
+            raise UserError(_explain_no_checkpoint(path))
         if (prefix.parent / MANIFEST).is_file():
             damage = find_damage(prefix.parent)
             if damage:
@@ -67,7 +67,7 @@ def _prefix_in(folder: Path) -> Path:
     return found[0].with_suffix("")
 
 
-def _what_is_there(path: Path) -> str:
+def _explain_no_checkpoint(path: Path) -> str:
     if path.is_file() and path.suffix in _ARCHIVES:
         return "is an archive; unpack it and name the folder with the weights"
     if path.is_file():

@@ -176,7 +176,7 @@ class _BertOptimizer(tf.keras.optimizers.Optimizer):
         }
 
 
-def _sound(g: tf.Tensor, multiplier: tf.Tensor, is_finite: tf.Tensor) -> tf.Tensor:
+def _scaled_gradient(g: tf.Tensor, multiplier: tf.Tensor, is_finite: tf.Tensor) -> tf.Tensor:
     """g * multiplier; -0 where not `is_finite`, because adding -0 changes no bit of any number, not even of -0."""
     return tf.where(is_finite, g * multiplier, tf.constant(-0.0, g.dtype))
 
@@ -213,7 +213,7 @@ class _MomentsOptimizer(_BertOptimizer):
         rule = AdamRule(self.beta_1, self.beta_2, self.epsilon, weight_decay, bias_correction)
 
         def prepare(w, m, v, g, multiplier, step, is_finite):
-            g, step = _sound(g, multiplier, is_finite), tf.cast(step, w.dtype)
+            g, step = _scaled_gradient(g, multiplier, is_finite), tf.cast(step, w.dtype)
             u, new_m, new_v = adam_direction(rule, w, (m, v), g, step, is_finite)
             m.assign(new_m)
             v.assign(new_v)
@@ -292,7 +292,7 @@ class LARS(_BertOptimizer):
             del step  # LARS has no bias correction
             (a,) = slots
             w_norm = norm(w)
-            new_w, new_a, ratio = lars_update(rule, w, a, _sound(g, multiplier, is_finite), rate)
+            new_w, new_a, ratio = lars_update(rule, w, a, _scaled_gradient(g, multiplier, is_finite), rate)
             w.assign(tf.where(is_finite, new_w, w))
             a.assign(tf.where(is_finite, new_a, a))
             return tf.cast(tf.stack([w_norm, norm(new_a), ratio]), tf.float32)

@@ -88,12 +88,12 @@ class Example:
             return first, self.paragraph.word_at(found.end() - 1)
         raise UserError(
             f"question {self.question_id!r}: its context does not hold the answer {answer.text!r} at "
-            f"answer_start={answer.start} ({_what_is_there(context, answer)}); "
+            f"answer_start={answer.start} ({_describe_mismatch(context, answer)}); "
             "answer_start counts characters (not bytes) from 0"
         )
 
 
-def _what_is_there(context: str, answer: Answer) -> str:
+def _describe_mismatch(context: str, answer: Answer) -> str:
     """Says what the context has at an answer's place, and where the answer's text really is."""
     if not answer.text.strip():
         return "an answer's text must not be empty"
