@@ -119,20 +119,19 @@ def read_examples(path: str | Path, *, version_2_with_negative: bool = False) ->
     content = read_json_object(Path(path), f"download it again if that was interrupted, or {NAME_A_FILE}")
     examples: list[Example] = []
     seen: dict[str, str] = {}
-    for paragraph_place, paragraph in _paragraphs(content, str(path)):
-        for place, example in _questions(paragraph, paragraph_place):
-            if example.question_id in seen:
-                raise UserError(
-                    f"{place}: id {example.question_id!r} is already used at {seen[example.question_id]}; "
-                    "answers are identified by it, so every question needs its own"
-                )
-            seen[example.question_id] = place
-            if example.is_impossible and not version_2_with_negative:
-                raise UserError(
-                    f"{place}: question {example.question_id!r} has no answer; pass "
-                    "--version_2_with_negative if that is meant (SQuAD 2.0), or use a SQuAD 1.1 file"
-                )
-            examples.append(example)
+    for place, example in _questions(content, str(path)):
+        if example.question_id in seen:
+            raise UserError(
+                f"{place}: id {example.question_id!r} is already used at {seen[example.question_id]}; "
+                "answers are identified by it, so every question needs its own"
+            )
+        seen[example.question_id] = place
+        if example.is_impossible and not version_2_with_negative:
+            raise UserError(
+                f"{place}: question {example.question_id!r} has no answer; pass "
+                "--version_2_with_negative if that is meant (SQuAD 2.0), or use a SQuAD 1.1 file"
+            )
+        examples.append(example)
     if not examples:
         raise UserError(f"{path} holds no question; it must be a SQuAD file such as train-v1.1.json")
     return examples
@@ -187,28 +186,19 @@ def _field(item: Any, name: str, kind: type | tuple[type, ...], place: str) -> A
     return value
 
 
-def _paragraphs(root: Any, path: str) -> Iterator[tuple[str, Any]]:
-    for a, article in enumerate(_field(root, "data", list, path)):
-        place = f"{path}: data[{a}]"
-        for p, paragraph in enumerate(_field(article, "paragraphs", list, place)):
-            yield f"{place}.paragraphs[{p}]", paragraph
-
-
-def _questions(item: Any, place: str) -> Iterator[tuple[str, Example]]:
-    paragraph = Paragraph(_field(item, "context", str, place))
-    if not paragraph.words:
-        raise UserError(f"{place}: field 'context' is empty; a question needs a text to be answered from")
-    for q, question in enumerate(_field(item, "qas", list, place)):
-        where = f"{place}.qas[{q}]"
-        yield (
-            where,
-            Example(
-                question_id=str(_field(question, "id", (str, int), where)),
-                question=_field(question, "question", str, where),
-                paragraph=paragraph,
-                answers=_answers(question, where),
-            ),
-        )
+def _questions(content: Any, path: str) -> Iterator[tuple[str, Example]]:
+    """All questions of a file, and their places in it for messages."""
+    for a, article in enumerate(_field(content, "data", list, path)):
+        for p, item in enumerate(_field(article, "paragraphs", list, f"{path}: data[{a}]")):
+            place = f"{path}: data[{a}].paragraphs[{p}]"
+            paragraph = Paragraph(_field(item, "context", str, place))
+            if not paragraph.words:
+                raise UserError(f"{place}: field 'context' is empty; a question needs a text to be answered from")
+            for q, question in enumerate(_field(item, "qas", list, place)):
+                where = f"{place}.qas[{q}]"
+                question_id = str(_field(question, "id", (str, int), where))
+                text = _field(question, "question", str, where)
+                yield where, Example(question_id, text, paragraph, _answers(question, where))
 
 
 def _answers(question: dict[str, Any], place: str) -> tuple[Answer, ...] | None:
