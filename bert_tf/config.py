@@ -291,11 +291,6 @@ class PretrainingConfig(TrainingConfig):
             )
 
     @property
-    def joins_continuously(self) -> bool:
-        """Whether the learning rate is continuous where the warm-up ends."""
-        return joins_continuously(self.optimizer_type) if self.continuous_join is None else self.continuous_join
-
-    @property
     def optimizer_options(self) -> dict[str, Any]:
         """Arguments of the optimizer's class besides its schedule."""
         return {
@@ -316,7 +311,8 @@ class PretrainingConfig(TrainingConfig):
             "allreduce_compression packing seed"
         )
         settings = {name: getattr(self, name) for name in names.split()}
-        return {**settings, "continuous_join": self.joins_continuously}
+        joins = joins_continuously(self.optimizer_type) if self.continuous_join is None else self.continuous_join
+        return {**settings, "continuous_join": joins}
 
 
 def joins_continuously(optimizer_type: str) -> bool:

@@ -107,7 +107,7 @@ def make_training(config: PretrainingConfig, inputs: PretrainingInputs, workers:
         config.effective_learning_rate,
         config.warmup_steps,
         config.num_train_steps,
-        config.joins_continuously,
+        config.continuous_join,
         compiled=config.xla_scope != "off",
         **config.optimizer_options,
     )
