@@ -17,12 +17,7 @@ from bert_tf.base.signals import STOPPED_EXIT_CODE, leave_on_stop_signals  # noq
 
 FLAGS = flags.FLAGS
 
-define_finetuning_flags(
-    learning_rate=5e-6,
-    max_seq_length=384,
-    init_checkpoint="Run folder, checkpoint folder or bert_model.ckpt to start from; none: "
-    "random weights. To predict: a fine-tuned one, default the newest in --model_dir.",
-)
+define_finetuning_flags(learning_rate=5e-6, max_seq_length=384)
 flags.DEFINE_enum(
     "mode",
     "train_and_predict",
