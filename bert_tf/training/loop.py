@@ -1,4 +1,4 @@
-"""The loop of every training: resume, update, log, save, evaluate, stop."""
+"""The loop of every training: begin or resume, update, log, save, stop."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Callable
@@ -30,7 +30,7 @@ from bert_tf.run.loss_watch import LossWatch
 from bert_tf.run.run_folder import provenance
 from bert_tf.run.statistics import UpdateStatistics, first_non_finite, variable_figures
 from bert_tf.run.telemetry import Telemetry
-from bert_tf.training.step import Features, TrainState
+from bert_tf.training.step import TrainState
 
 # Updates in a row with a non-finite gradient after which a run gives up. With loss
 # scaling some are normal until the scale fits; otherwise something is wrong.
@@ -232,25 +232,6 @@ def _describe_skips(training: Training, run: Run, settings: LoopSettings, norms_
         f"{state.updates_applied + 1} examines that update; a lower learning rate, a longer warm-up or "
         "--precision=fp32 may help"
     )
-
-
-def evaluate(model: tf.keras.Model, objective, batches: Iterable[Features], workers: Workers) -> np.ndarray:
-    """The objective's mean metrics over batches [B, ...] of all ranks, without dropout: float64 [M]."""
-    compiled = tf.function(
-        lambda features: objective(model, features, None)[1], jit_compile=model.blocks.scope == "step", autograph=False
-    )
-    num_denominators = len(objective.denominator_names)
-    sums = np.zeros([num_denominators + len(objective.metric_names)])
-
-    def add_all() -> None:
-        for features in batches:
-            sums[:num_denominators] += objective.local_denominators(features)
-            sums[num_denominators:] += compiled(features).numpy()
-
-    workers.run_keeping_alive(add_all)
-    totals = workers.gather(sums).sum(axis=0)
-    denominators = np.maximum(totals[:num_denominators], 1.0)
-    return totals[num_denominators:] / denominators[list(objective.metric_denominators)]
 
 
 def open_run(

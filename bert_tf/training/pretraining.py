@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from bert_tf.base.progress import Progress
 from bert_tf.batches.batches import Batch, evaluation_batches, training_batches
@@ -31,14 +32,13 @@ from bert_tf.training.loop import (
     Run,
     Training,
     begin,
-    evaluate,
     make_blocks,
     open_run,
     run_record,
     run_updates,
     write_report,
 )
-from bert_tf.training.step import StepSettings, TrainState, TrainStep
+from bert_tf.training.step import Features, StepSettings, TrainState, TrainStep
 
 
 def name_pretraining_metrics(means: np.ndarray) -> dict[str, float]:
@@ -208,6 +208,26 @@ def pretrain(
     return finished
 
 
+def evaluate(model: tf.keras.Model, batches: Iterable[Features], workers: Workers) -> dict[str, float]:
+    """The mean metrics over batches [B, ...] of all ranks, without dropout, under NVIDIA's names."""
+    objective = PretrainingObjective()
+    compiled = tf.function(
+        lambda features: objective(model, features, None)[1], jit_compile=model.blocks.scope == "step", autograph=False
+    )
+    num_denominators = len(objective.denominator_names)
+    sums = np.zeros([num_denominators + len(objective.metric_names)])
+
+    def add_all() -> None:
+        for features in batches:
+            sums[:num_denominators] += objective.local_denominators(features)
+            sums[num_denominators:] += compiled(features).numpy()
+
+    workers.run_keeping_alive(add_all)
+    totals = workers.gather(sums).sum(axis=0)
+    denominators = np.maximum(totals[:num_denominators], 1.0)
+    return name_pretraining_metrics(totals[num_denominators:] / denominators[list(objective.metric_denominators)])
+
+
 def _evaluate_phase(
     config: PretrainingConfig, inputs: PretrainingInputs, state: TrainState, run: Run, model_dir: Path
 ) -> None:
@@ -229,7 +249,7 @@ def _evaluate_phase(
             f"{inputs.evaluation.num_instances:,} held-out instances (--max_eval_steps)"
         )
     bar = Progress(batches, total=num_batches, unit="batches", description="evaluation", disable=not workers.is_chief)
-    means = name_pretraining_metrics(evaluate(state.model, PretrainingObjective(), bar, workers))
+    means = evaluate(state.model, bar, workers)
     results = {
         "masked_lm_accuracy": means["mlm_accuracy"],
         "masked_lm_loss": means["mlm_loss"],
