@@ -21,7 +21,7 @@ import numpy as np
 import safetensors
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import read_json_object
+from bert_tf.base.files import check_file, read_json_object
 from bert_tf.config import BertConfig
 from bert_tf.interchange.torch_file import open_torch_file
 from bert_tf.interchange.weights import Weights
@@ -222,8 +222,7 @@ def _open_files(path: Path) -> dict[str, Stored]:
 
 
 def _open_file(path: Path) -> dict[str, Stored]:
-    if not path.is_file():
-        raise UserError(f"{path}, a part of the weights, does not exist; fetch the model again")
+    check_file(path, "fetch this part of the weights again")
     if path.suffix == ".bin":
         return {name: (list(tensor.shape), tensor.read) for name, tensor in open_torch_file(path).items()}
     try:

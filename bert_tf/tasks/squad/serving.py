@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import check_file, naming_unreadable
+from bert_tf.base.files import check_file, decoded_lines
 from bert_tf.interchange.saved_model import INPUTS, check_no_export, load_exported
 from bert_tf.model.heads import SpanModel
 from bert_tf.ranks.workers import Workers
@@ -102,7 +102,10 @@ def converse(job: SquadJob, workers: Workers, context_file: str | None) -> None:
     """Answers questions from stdin about the text of a file, or one that is typed first, until an empty line."""
     if workers.size > 1:
         raise UserError("--mode=interactive answers in one process; omit --use_horovod")
-    context = _read_text(Path(context_file)) if context_file else ""
+    context = ""
+    if context_file:
+        check_file(Path(context_file), "name a text file with --context_file")
+        context = "".join(line for _, line in decoded_lines(Path(context_file)))
     run = TaskRun(job, workers, job.features.max_seq_length, predicts_with=SPAN_HEAD)
     model = SpanModel(run.bert_config, run.blocks)
 
@@ -117,15 +120,6 @@ def converse(job: SquadJob, workers: Workers, context_file: str | None) -> None:
             print("\n".join(describe_answers(answerer, text, question)), flush=True)
 
     run.carry_out(model, None, answer)
-
-
-def _read_text(path: Path) -> str:
-    check_file(path, "name a text file with --context_file")
-    try:
-        with naming_unreadable(path):
-            return path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not UTF-8 (byte {error.start}); convert it") from None
 
 
 def _prompt(text: str) -> None:
