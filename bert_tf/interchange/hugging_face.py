@@ -25,12 +25,12 @@ from bert_tf.base.files import check_file, read_json_object
 from bert_tf.config import BertConfig
 from bert_tf.interchange.torch_file import open_torch_file
 from bert_tf.interchange.weights import Weights
+from bert_tf.model.blocks import LAYER_NORM_EPSILON
 
 CONFIG = "config.json"
 SAFETENSORS, TORCH = "model.safetensors", "pytorch_model.bin"
 # Our names of activations, and theirs: their "gelu" is the exact one, Google's is the approximation by tanh.
 ACTIVATIONS = {"gelu": "gelu_exact", "gelu_new": "gelu", "gelu_pytorch_tanh": "gelu"}
-_LAYER_NORM_EPSILON = 1e-12
 _HEADS = {
     "cls/predictions/output_bias": "cls.predictions.bias",
     "cls/seq_relationship/output_weights": "cls.seq_relationship.weight",
@@ -94,7 +94,7 @@ def read_config(path: Path) -> BertConfig:
         "position_embedding_type": "absolute",
         "is_decoder": False,
         "add_cross_attention": False,
-        "layer_norm_eps": _LAYER_NORM_EPSILON,
+        "layer_norm_eps": LAYER_NORM_EPSILON,
     }
     for name, needed in required.items():
         if values.get(name, needed) != needed:

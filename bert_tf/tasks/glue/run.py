@@ -40,7 +40,7 @@ CLASSIFIER_HEAD = Head("classification", "output_weights")
 class GlueJob(FinetuningJob):
     """One call of run_classifier.py."""
 
-    task: TextTask  # of one's own: without labels
+    task: TextTask  # a custom one: still without labels
     files: Mapping[str, Mapping[str, Path]]  # TRAIN, EVAL, PREDICT, as far as the mode wants them -> part -> file
     max_seq_length: int
     max_bad_records: int | None  # None: as many as the published files have
