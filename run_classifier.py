@@ -17,12 +17,7 @@ from bert_tf.base.signals import STOPPED_EXIT_CODE, leave_on_stop_signals  # noq
 
 FLAGS = flags.FLAGS
 
-define_finetuning_flags(
-    learning_rate=3e-6,
-    max_seq_length=128,
-    init_checkpoint="Run folder, checkpoint folder or bert_model.ckpt to start from; none: "
-    "random weights. To score or predict: a fine-tuned one, default the newest in --model_dir.",
-)
+define_finetuning_flags(learning_rate=3e-6, max_seq_length=128)
 flags.DEFINE_string(
     "task_name", None, "CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI (in any case), or custom: your own files."
 )

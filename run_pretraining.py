@@ -138,35 +138,23 @@ def _max_eval_steps(num_ranks: int) -> int:
     return -(-EVALUATED_INSTANCES // (max(FLAGS.eval_batch_size, 1) * num_ranks))
 
 
-def _xla_scope() -> str:
-    from bert_tf.memory.plan import names_card
-    from bert_tf.model.blocks import choose_scope
-
-    return choose_scope(FLAGS.enable_xla, FLAGS.xla_scope, FLAGS.recompute, names_card(FLAGS.flag_values_dict()))
-
-
 def _replay() -> None:
     if FLAGS.model_dir is None or FLAGS.use_horovod:
         raise UserError("--replay_update needs the run folder as --model_dir, and one process, without --use_horovod")
     if FLAGS.deterministic:
         make_deterministic(Path(FLAGS.model_dir))
-    from bert_tf.training.replay import replay
+    from bert_tf.training.replay import Replay
 
-    print("\n".join(replay(Path(FLAGS.model_dir), FLAGS.replay_update, FLAGS.input_files).describe()))
-
-
-def _workload(bert_config, num_ranks: int):
-    from bert_tf.memory.plan import Workload
-
-    return Workload.from_flags(FLAGS.flag_values_dict(), bert_config, _xla_scope(), num_ranks)
+    print("\n".join(Replay(Path(FLAGS.model_dir), FLAGS.replay_update, FLAGS.input_files).describe()))
 
 
 def _plan() -> None:
     from bert_tf.batches.instance_set import InstanceSet
-    from bert_tf.memory.plan import find_device, plan
+    from bert_tf.memory.plan import Workload, find_device, plan, with_scope
 
     records = InstanceSet(FLAGS.input_files, "input_files") if FLAGS.input_files else None
-    print("\n".join(plan(_workload(_bert_config(records), 1), find_device(FLAGS.gpu_memory_gib, 1))))
+    work = Workload.from_flags(with_scope(FLAGS.flag_values_dict()), _bert_config(records), 1)
+    print("\n".join(plan(work, find_device(FLAGS.gpu_memory_gib, 1))))
 
 
 @exit_on_user_error
@@ -185,9 +173,8 @@ def main(_: Sequence[str]) -> None:
     if FLAGS.deterministic:
         make_deterministic(Path(FLAGS.model_dir))
     from bert_tf.config import PretrainingConfig
-    from bert_tf.memory.plan import AUTO, check_unpacked, choose_split
+    from bert_tf.memory.plan import Workload, check_unpacked, choose_split, with_scope
     from bert_tf.ranks.connect import connect
-    from bert_tf.training.loop import agree_on_split
     from bert_tf.training.pretraining import pretrain
 
     check_unpacked(FLAGS.train_batch_size, FLAGS.packing)
@@ -195,26 +182,9 @@ def main(_: Sequence[str]) -> None:
     # The other ranks read after the chief, which makes missing indexes and pairs and unpacks GZIP shards.
     found = workers.run_keeping_alive(_inputs if workers.is_chief else lambda: None)
     inputs = workers.run_keeping_alive(lambda: found or _inputs())
-    split = agree_on_split(
-        choose_split(
-            FLAGS.train_batch_size,
-            FLAGS.num_accumulation_steps,
-            FLAGS.global_batch_size,
-            lambda: _workload(inputs.bert_config, workers.size),
-            FLAGS.gpu_memory_gib,
-        ),
-        FLAGS.train_batch_size == AUTO,
-        workers,
-    )
-    config = PretrainingConfig.from_flags(
-        FLAGS.flag_values_dict(),
-        train_batch_size=split.micro_batch_size,
-        num_accumulation_steps=split.num_accumulation_steps,
-        may_split_more=FLAGS.train_batch_size == AUTO,
-        num_ranks=workers.size,
-        max_eval_steps=_max_eval_steps(workers.size),
-        xla_scope=_xla_scope(),
-    )
+    given = with_scope(FLAGS.flag_values_dict())
+    split = choose_split(given, lambda: Workload.from_flags(given, inputs.bert_config, workers.size), workers)
+    config = PretrainingConfig.from_flags(given, split, max_eval_steps=_max_eval_steps(workers.size))
     finished = pretrain(
         config,
         inputs,

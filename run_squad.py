@@ -17,12 +17,7 @@ from bert_tf.base.signals import STOPPED_EXIT_CODE, leave_on_stop_signals  # noq
 
 FLAGS = flags.FLAGS
 
-define_finetuning_flags(
-    learning_rate=5e-6,
-    max_seq_length=384,
-    init_checkpoint="Run folder, checkpoint folder or bert_model.ckpt to start from; none: "
-    "random weights. To predict: a fine-tuned one, default the newest in --model_dir.",
-)
+define_finetuning_flags(learning_rate=5e-6, max_seq_length=384)
 flags.DEFINE_enum(
     "mode",
     "train_and_predict",
@@ -55,16 +50,14 @@ _NEEDS = {
 }
 
 
-def _check_files() -> None:
-    for name in (*_NEEDS.get(FLAGS.mode, ()), "model_dir"):
+def _files_of_mode() -> dict[str, str | None]:
+    needed = _NEEDS.get(FLAGS.mode, ())
+    for name in (*needed, "model_dir"):
         if not FLAGS[name].value:
             raise UserError(f"--{name} is required with --mode={FLAGS.mode}")
     if FLAGS.mode == "eval" and FLAGS.eval is False:
         raise UserError("--mode=eval scores, --noeval does not; choose one of them, or --mode=predict")
-
-
-def _file_of_mode(name: str):
-    return FLAGS[name].value if name in _NEEDS.get(FLAGS.mode, ()) else None
+    return {name: FLAGS[name].value if name in needed else None for name in ("train_file", "predict_file")}
 
 
 @exit_on_user_error
@@ -76,7 +69,7 @@ def main(_: Sequence[str]) -> None:
 
         print(describe_plan(FLAGS.flag_values_dict()))
         return
-    _check_files()
+    files = _files_of_mode()
     if FLAGS.deterministic:
         make_deterministic(Path(FLAGS.model_dir))
     from bert_tf.ranks.connect import connect
@@ -88,14 +81,14 @@ def main(_: Sequence[str]) -> None:
 
     workers = connect(FLAGS.use_horovod)
     job = SquadJob(
-        **common_settings(FLAGS.flag_values_dict(), workers, is_training=_file_of_mode("train_file") is not None),
-        train_file=_file_of_mode("train_file"),
-        predict_file=_file_of_mode("predict_file"),
+        **common_settings(FLAGS.flag_values_dict(), workers, is_training=files["train_file"] is not None),
+        train_file=files["train_file"],
+        predict_file=files["predict_file"],
         features=FeatureSettings(FLAGS.max_seq_length, FLAGS.doc_stride, FLAGS.max_query_length),
         decoding=DecodeSettings(
             FLAGS.n_best_size, FLAGS.max_answer_length, FLAGS.version_2_with_negative, FLAGS.null_score_diff_threshold
         ),
-        wants_scores=True if FLAGS.mode == "eval" else FLAGS.eval if _file_of_mode("predict_file") else None,
+        wants_scores=True if FLAGS.mode == "eval" else FLAGS.eval if files["predict_file"] else None,
     )
     export_path = Path(FLAGS.model_export_path or job.model_dir / "export")
     if FLAGS.mode == "export_only":

@@ -32,6 +32,7 @@ PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
 OPTIMIZERS = ("lamb", "adamw", "lars")
 XLA_SCOPES = ("step", "blocks", "off")
 COMPRESSIONS = ("none", "fp16")
+AUTO = "auto"  # --train_batch_size: the largest micro-batch that fits
 # Far beyond what anybody trains with, so that a typing error does not start a run that never ends.
 MAX_RANKS, MAX_GLOBAL_BATCH = 16384, 1 << 20
 MAX_LEARNING_RATE, MAX_EPOCHS, MAX_HOURS = 10.0, 10_000.0, 100_000.0
@@ -216,10 +217,17 @@ class TrainingConfig:
         check_choices(self, precision=PRECISIONS, xla_scope=XLA_SCOPES)
 
     @classmethod
-    def from_flags(cls: type[_Config], flags: Mapping[str, Any], **computed: Any) -> _Config:
+    def from_flags(cls: type[_Config], flags: Mapping[str, Any], split: BatchSplit, **computed: Any) -> _Config:
         """The settings that the flags of a program give, by name, and those that are `computed` from them."""
-        typed = {field.name: flags[field.name] for field in dataclasses.fields(cls) if field.name in flags}
-        return cls(**{**typed, **computed})
+        settings = {field.name: flags[field.name] for field in dataclasses.fields(cls) if field.name in flags}
+        settings.update(
+            train_batch_size=split.micro_batch_size,
+            num_accumulation_steps=split.num_accumulation_steps,
+            num_ranks=split.num_ranks,
+            may_split_more=flags["train_batch_size"] == AUTO,
+            **computed,
+        )
+        return cls(**settings)
 
     @property
     def global_batch_size(self) -> int:
@@ -283,11 +291,6 @@ class PretrainingConfig(TrainingConfig):
             )
 
     @property
-    def joins_continuously(self) -> bool:
-        """Whether the learning rate is continuous where the warm-up ends."""
-        return joins_continuously(self.optimizer_type) if self.continuous_join is None else self.continuous_join
-
-    @property
     def optimizer_options(self) -> dict[str, Any]:
         """Arguments of the optimizer's class besides its schedule."""
         return {
@@ -301,27 +304,15 @@ class PretrainingConfig(TrainingConfig):
         The split of the global batch, compilation, logging and saving may change: updates do not
         depend on them.
         """
-        return {
-            "num_train_steps": self.num_train_steps,
-            "warmup_steps": self.warmup_steps,
-            "effective_learning_rate": self.effective_learning_rate,
-            "global_batch_size": self.global_batch_size,
-            "max_seq_length": self.max_seq_length,
-            "max_predictions_per_seq": self.max_predictions_per_seq,
-            "optimizer_type": self.optimizer_type,
-            "lamb_adapt_excluded": self.lamb_adapt_excluded,
-            "adam_bias_correction": self.adam_bias_correction,
-            "continuous_join": self.joins_continuously,
-            "precision": self.precision,
-            "allreduce_compression": self.allreduce_compression,
-            "packing": self.packing,  # dropout masks follow the row's number
-            "seed": self.seed,
-        }
-
-    @property
-    def scales_loss(self) -> bool:
-        """Whether gradients are float16 anywhere, so that small ones need a loss scale."""
-        return "fp16" in (self.precision, self.allreduce_compression)
+        # Packing is among them, because dropout masks follow the row's number.
+        names = (
+            "num_train_steps warmup_steps effective_learning_rate global_batch_size max_seq_length "
+            "max_predictions_per_seq optimizer_type lamb_adapt_excluded adam_bias_correction precision "
+            "allreduce_compression packing seed"
+        )
+        settings = {name: getattr(self, name) for name in names.split()}
+        joins = joins_continuously(self.optimizer_type) if self.continuous_join is None else self.continuous_join
+        return {**settings, "continuous_join": joins}
 
 
 def joins_continuously(optimizer_type: str) -> bool:

@@ -196,7 +196,7 @@ def test_export_computes_the_same_logits(data, tmp_path):
     export_glue(about, Workers(), tmp_path / "export", None)
     exported = load_exported(tmp_path / "export", "classification")
     assert exported.settings["labels"] == ["entailment", "not_entailment"] and exported.settings["max_seq_length"] == 8
-    tokenizer = FullTokenizer(exported.vocab_file, exported.settings["do_lower_case"])
+    tokenizer = FullTokenizer(exported.folder / "vocab.txt", exported.settings["do_lower_case"])
     inputs = make_features((GOOD, BAD), None, tokenizer, 8).batch(np.arange(len(GOOD)))
     model = ClassifierModel(BertConfig.from_json_file(data / "model/bert_config.json"), 2)
     [logits] = exported({name: tf.constant(values) for name, values in inputs.items()})

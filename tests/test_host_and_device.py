@@ -15,6 +15,7 @@ import tensorflow as tf
 from test_packed_update import pack, short_batch
 from test_train_step import Rank, global_batch, make_step, rows_of
 
+from bert_tf.config import TrainingConfig
 from bert_tf.optimizer.loss_scale import LossScale
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import Snapshot
@@ -207,7 +208,8 @@ def test_the_loop_reads_results_only_where_it_logs(monkeypatch):
         features, num_micro_batches, num_rows = {}, None, 0
 
     monkeypatch.setattr(UpdateStatistics, "read", read)
-    settings = LoopSettings(10, 8, save_checkpoint_steps=10, display_loss_steps=5, identity={})
+    config = TrainingConfig(1e-3, 8, 1, 1, save_checkpoint_steps=10, display_loss_steps=5)
+    settings = LoopSettings(config, 10, identity={})
     training = Training(
         step, State(), batches_from=lambda _: iter([Batch()] * 10), name_metrics=lambda _: {"total_loss": 1.0}
     )

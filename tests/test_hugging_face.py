@@ -124,7 +124,7 @@ def test_shards(tmp_path):
         read_folder(tmp_path)
     path.write_text(json.dumps({"weight_map": index}))
     (tmp_path / "b.safetensors").unlink()
-    with pytest.raises(UserError, match="b.safetensors, a part of the weights, does not exist"):
+    with pytest.raises(UserError, match="b.safetensors does not exist; fetch this part of the weights"):
         read_folder(tmp_path)
 
 

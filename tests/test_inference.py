@@ -13,9 +13,9 @@ from bert_tf.interchange.initialise import find_weights
 from bert_tf.model.heads import PretrainingModel, SpanModel
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import CheckpointFolder
+from bert_tf.tasks.job import find_trained_weights, load_trained_weights
 from bert_tf.tasks.predict import NO_LOGIT, Predicted, Rows, compile_model, make_batches, predict_rows
-from bert_tf.tasks.squad.answers import SPAN_HEAD
-from bert_tf.tasks.trained import find_trained_weights, load_trained_weights
+from bert_tf.tasks.squad.run import SPAN_HEAD
 
 
 class OneOf(Workers):
@@ -171,10 +171,10 @@ def test_weights_must_be_complete(tmp_path):
     config = BertConfig.from_json_file(write_squad(tmp_path) / "bert_config.json")
     trained, model = SpanModel(config, seed=1), SpanModel(config, seed=2)
     path = save(tmp_path / "tuned", trained, config)
-    assert load_trained_weights(find_weights(path), model, config.vocab_size, SPAN_HEAD) == 5
+    assert load_trained_weights(find_weights(path), model, SPAN_HEAD) == 5
     for mine, theirs in zip(model.variables, trained.variables):
         np.testing.assert_array_equal(mine, theirs)
     path = save(tmp_path / "pretrained", PretrainingModel(config, seed=1), config)
     with pytest.raises(UserError, match="lacks cls/squad/output_"):
-        load_trained_weights(find_weights(path), model, config.vocab_size, SPAN_HEAD)
+        load_trained_weights(find_weights(path), model, SPAN_HEAD)
     assert json.loads((path / "state.json").read_text())["updates_applied"] == 5

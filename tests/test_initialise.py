@@ -61,13 +61,13 @@ def test_the_encoder_alone(tmp_path):
 
 def test_what_is_missing_and_unused_is_said_with_its_shape(google):
     telemetry = Notes()
-    initialise_from(find_weights(google), SpanModel(CONFIG), CONFIG.vocab_size, telemetry)
+    initialise_from(find_weights(google), SpanModel(CONFIG), telemetry)
     started, missing, unused = telemetry.notes
     assert "39 variables loaded" in started and not telemetry.warnings
     assert "left as initialised: cls/squad/output_weights [2, 8], cls/squad/output_bias [2]" in missing
     assert "not used: " in unused and "cls/seq_relationship/output_weights [2, 8]" in unused
     assert "cls/predictions/output_bias [19]" in unused
-    initialise_from(None, SpanModel(CONFIG), CONFIG.vocab_size, telemetry)
+    initialise_from(None, SpanModel(CONFIG), telemetry)
     assert telemetry.notes[-1] == "starting from random weights"
 
 
@@ -86,28 +86,28 @@ def changed(**changes):
 def test_weights_of_another_model_are_refused(google, changes, words):
     config = changed(**changes)
     with pytest.raises(UserError, match=words):
-        initialise_from(find_weights(google), SpanModel(config), config.vocab_size, Notes())
+        initialise_from(find_weights(google), SpanModel(config), Notes())
 
 
 def test_another_activation_is_a_warning(google):
     telemetry, config = Notes(), changed(hidden_act="gelu_exact")
-    initialise_from(find_weights(google), SpanModel(config), config.vocab_size, telemetry)
+    initialise_from(find_weights(google), SpanModel(config), telemetry)
     assert len(telemetry.warnings) == 1 and "hidden_act=gelu, the model computes gelu_exact" in telemetry.warnings[0]
 
 
 def test_a_checkpoint_of_something_else(tmp_path):
     write_tf1(tmp_path, {"my/kernel": np.zeros([2, 2], np.float32)})
     with pytest.raises(UserError, match="holds none of the model's variables"):
-        initialise_from(find_weights(tmp_path), SpanModel(CONFIG), CONFIG.vocab_size, Notes())
+        initialise_from(find_weights(tmp_path), SpanModel(CONFIG), Notes())
 
 
 def test_records_of_another_vocabulary_are_refused(tmp_path):
     folder = shutil.copytree(HUGGING_FACE, tmp_path / "model")
     (folder / "vocab.txt").write_text("[PAD]\ncat\n")
     model = PretrainingModel(find_weights(folder).config)
-    initialise_from(find_weights(folder), model, 23, Notes(), "[PAD]\ncat\n")
+    initialise_from(find_weights(folder), model, Notes(), "[PAD]\ncat\n")
     with pytest.raises(UserError, match="another vocabulary than the records: piece 1 is 'cat'"):
-        initialise_from(find_weights(folder), model, 23, Notes(), "[PAD]\ndog\n")
+        initialise_from(find_weights(folder), model, Notes(), "[PAD]\ndog\n")
 
 
 def test_what_is_no_model_is_named(google, tmp_path):

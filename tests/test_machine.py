@@ -6,21 +6,28 @@ import os
 
 import pytest
 
+from bert_tf.base import machine
 from bert_tf.base.machine import count_cores, memory_limit
 
 
 @pytest.fixture(autouse=True)
-def eight_cores(monkeypatch):
+def eight_cores(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    monkeypatch.setattr(machine, "CGROUPS", tmp_path / "cgroup")
+    monkeypatch.setattr(machine, "MEMBERSHIP", tmp_path / "membership")
 
 
-def cores(tmp_path, membership, files):
+def write(tmp_path, membership, files):
     for name, text in files.items():
         file = tmp_path / "cgroup" / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
     (tmp_path / "membership").write_text(membership)
-    return count_cores(tmp_path / "cgroup", tmp_path / "membership")
+
+
+def cores(tmp_path, membership, files):
+    write(tmp_path, membership, files)
+    return count_cores()
 
 
 @pytest.mark.parametrize(
@@ -46,8 +53,8 @@ def test_version_1(tmp_path, quota, expected):
     assert cores(tmp_path, "4:memory:/job\n3:cpu,cpuacct:/job\n0::/\n", files) == expected
 
 
-def test_without_cgroups_the_affinity_counts(tmp_path):
-    assert count_cores(tmp_path / "absent", tmp_path / "absent") == 8
+def test_without_cgroups_the_affinity_counts():
+    assert count_cores() == 8
 
 
 @pytest.mark.parametrize(
@@ -59,8 +66,5 @@ def test_without_cgroups_the_affinity_counts(tmp_path):
     ],
 )
 def test_memory(tmp_path, membership, files, expected):
-    for name, text in files.items():
-        (tmp_path / "cgroup" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "cgroup" / name).write_text(text)
-    (tmp_path / "membership").write_text(membership)
-    assert memory_limit(tmp_path / "cgroup", tmp_path / "membership") == expected
+    write(tmp_path, membership, files)
+    assert memory_limit() == expected

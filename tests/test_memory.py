@@ -6,12 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from bert_tf.base.errors import UserError
-from bert_tf.config import BatchSplit, BertConfig
+from bert_tf.config import AUTO, BatchSplit, BertConfig
 from bert_tf.memory import plan as memory
-from bert_tf.memory.plan import AUTO, GIB, Workload, choose_split, find_device, largest_micro_batch, plan, predict
+from bert_tf.memory.plan import GIB, Workload, choose_split, find_device, largest_micro_batch, plan, predict
 from bert_tf.model.heads import ClassifierModel, PretrainingModel, SpanModel
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -79,15 +80,27 @@ def test_the_largest_micro_batch_divides_the_rows_and_fits():
     assert largest_micro_batch(work, GIB, 96) == 1  # nothing fits; the run itself will say so
 
 
+class TwoRanks:
+    """The second one has half the memory of the first."""
+
+    size, is_chief = 2, True
+
+    def gather(self, values):
+        return np.stack([values, values // 2])
+
+
 def test_the_flags_of_a_split():
     tiny = Workload(BertConfig.preset("tiny", 1000), 128, 20, "off", num_ranks=2)
 
     def split(size, num_steps=None, global_size=None):
-        return choose_split(size, num_steps, global_size, lambda: tiny, 1.0)
+        flags = dict(
+            train_batch_size=size, num_accumulation_steps=num_steps, global_batch_size=global_size, gpu_memory_gib=1.0
+        )
+        return choose_split(flags, lambda: tiny, TwoRanks())
 
-    assert split("8") == BatchSplit(8, 1) and split("8", 4) == BatchSplit(8, 4)
-    assert split("8", 0) == BatchSplit(8, 0)  # the configuration refuses it, by its name
-    assert split(AUTO, None, 64) == BatchSplit(32, 1)
+    assert split("8") == BatchSplit(8, 1, 2) and split("8", 4) == BatchSplit(8, 4, 2)
+    assert split("8", 0) == BatchSplit(8, 0, 2)  # the configuration refuses it, by its name
+    assert split(AUTO, None, 64) == BatchSplit(16, 2, 2)
     for arguments, words in (
         (("x",), "or auto"),
         (("-1",), "or auto"),
@@ -161,10 +174,12 @@ def test_a_plan_for_a_named_card_has_the_cards_scope_and_needs_no_records():
 
 @pytest.mark.parametrize(
     "changes, expected",
-    [({}, True), ({"plan": False}, False), ({"gpu_memory_gib": None}, False), ({"device": "cpu"}, False)],
+    [({}, "step"), ({"plan": False}, "blocks"), ({"gpu_memory_gib": None}, "blocks"), ({"device": "cpu"}, "blocks")],
 )
 def test_what_names_a_card(changes, expected):
-    assert memory.names_card({"plan": True, "gpu_memory_gib": 32.0, "device": "auto", **changes}) is expected
+    """A machine without GPUs plans for one by its memory."""
+    flags = dict(plan=True, gpu_memory_gib=32.0, device="auto", enable_xla=True, xla_scope="auto", recompute=False)
+    assert memory.with_scope({**flags, **changes})["xla_scope"] == expected
 
 
 @pytest.mark.parametrize("program", ["run_pretraining.py", "run_squad.py"])

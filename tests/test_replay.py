@@ -13,7 +13,7 @@ from bert_tf.config import PretrainingConfig
 from bert_tf.ranks.workers import Workers
 from bert_tf.records.schema import RecordSchema
 from bert_tf.training.pretraining import PretrainingInputs, pretrain
-from bert_tf.training.replay import replay
+from bert_tf.training.replay import Replay
 
 
 def train(dataset, model_dir, bert_config=TINY, **changes):
@@ -56,7 +56,7 @@ def files(folder):
 
 def test_it_gives_the_bits_that_were_logged_and_changes_nothing(run):
     before = files(run)
-    again = replay(run, 8)
+    again = Replay(run, 8)
     assert files(run) == before
     assert again.started_from.endswith("ckpt-00000006") and again.logged == "the mean over the updates 7 to 8"
     assert set(again.compared) == {"total_loss", "mlm_loss", "nsp_loss", "gradient_norm", "learning_rate"}
@@ -71,7 +71,7 @@ def test_a_run_of_two_ranks_is_made_again_by_one_process(run, tmp_path):
     record = json.loads((tmp_path / "config.json").read_text())
     record["settings"].update(num_ranks=2, num_accumulation_steps=1, learning_rate=0.005)
     (tmp_path / "config.json").write_text(json.dumps(record))
-    again = replay(tmp_path, 3)
+    again = Replay(tmp_path, 3)
     assert "start of the run" in again.started_from and again.logged == "update 3"
     assert all(replayed == logged for replayed, logged in again.compared.values())
     (attempt,) = again.attempts
@@ -97,7 +97,7 @@ def test_a_packed_update_gives_the_bits_that_were_logged(tmp_path):
         train_batch_size=2,
         num_accumulation_steps=8,
     )
-    again = replay(tmp_path / "run", 8)
+    again = Replay(tmp_path / "run", 8)
     assert again.logged == "the mean over the updates 7 to 8"
     assert all(replayed == logged for replayed, logged in again.compared.values())
     (attempt,) = again.attempts
@@ -110,7 +110,7 @@ def num_records(name):
 
 
 def test_an_update_without_a_line(run):
-    assert replay(run, 7).logged == "no line for update 7"
+    assert Replay(run, 7).logged == "no line for update 7"
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +132,7 @@ def test_three_skips_stop_the_run_and_are_explained(poisoned, tmp_path):
     assert "first in bert/embeddings/word_embeddings (" in message
     assert f"{poisoned / 'training' / 'x_training_0.tfrecord'} " in message
     update = int(message.split("--replay_update=")[1].split()[0])
-    again = replay(tmp_path, update)
+    again = Replay(tmp_path, update)
     assert [attempt.batch_number for attempt in again.attempts] == list(range(update - 1, update + 2))
     for attempt in again.attempts:
         assert attempt.non_finite.startswith("gradient of bert/embeddings/word_embeddings")
@@ -143,17 +143,17 @@ def test_three_skips_stop_the_run_and_are_explained(poisoned, tmp_path):
 @pytest.mark.parametrize("update, words", [(0, "has the updates 1 to 8"), (9, "has the updates 1 to 8")])
 def test_updates_that_are_none(run, update, words):
     with pytest.raises(UserError, match=words):
-        replay(run, update)
+        Replay(run, update)
 
 
 def test_folders_and_records_that_are_not_the_run_s(run, tmp_path):
     with pytest.raises(UserError, match="cannot be read"):
-        replay(tmp_path, 1)
+        Replay(tmp_path, 1)
     first_file = json.loads((run / "config.json").read_text())["data"]["first_file"]
     data_format = "tokens" if first_file.endswith(".tokens") else "records"
     other = write_dataset(tmp_path / "other", shards=(5, 6), data_format=data_format)
     with pytest.raises(UserError, match=r"\(data differ\); name the run's own records with --input_files"):
-        replay(run, 1, str(other / "training"))
+        Replay(run, 1, str(other / "training"))
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(UserError, match="is not what this version writes"):
-        replay(tmp_path, 1)
+        Replay(tmp_path, 1)

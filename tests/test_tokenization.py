@@ -196,11 +196,11 @@ def test_lines_are_tokenized_as_one_by_one(vocab_file, do_lower_case):
 def test_strings_are_encoded_as_one_by_one(vocab_file, model, kind):
     tokenizer = open_tokenizer(vocab_file if kind == "WordPiece" else model)
     lines = ["The river\nflows", "", "runs!", "\n", "into the sea"]
-    ids, ends = tokenizer.encode_lines(lines)
-    assert (ids.dtype, ends.dtype) == (np.int32, np.int64)
-    assert [part.tolist() for part in np.split(ids, ends)] == [*map(tokenizer.tokenize_to_ids, lines), []]
-    ids, ends = tokenizer.encode_lines([])
-    assert (ids.dtype, ends.dtype, len(ids), len(ends)) == (np.int32, np.int64, 0, 0)
+    ids, sizes = tokenizer.encode_lines(lines)
+    assert (ids.dtype, sizes.dtype) == (np.int32, np.int64)
+    assert [part.tolist() for part in np.split(ids, np.cumsum(sizes))] == [*map(tokenizer.tokenize_to_ids, lines), []]
+    ids, sizes = tokenizer.encode_lines([])
+    assert (ids.dtype, sizes.dtype, len(ids), len(sizes)) == (np.int32, np.int64, 0, 0)
 
 
 def test_half_a_character_of_utf_16_is_a_character(vocab_file):

@@ -24,7 +24,7 @@ from bert_tf.interchange.weights import Weights
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import PREFIX
 from bert_tf.training.pretraining import PretrainingInputs, pretrain
-from bert_tf.training.replay import replay
+from bert_tf.training.replay import Replay
 from bert_tf.training.step import TrainStep
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -410,7 +410,7 @@ def test_two_ranks_killed_with_9_end_with_the_same_bits_and_near_those_of_one(
 @pytest.mark.slow
 @pytest.mark.skipif(HOROVODRUN is None, reason="Horovod is not installed")
 def test_an_update_of_two_ranks_is_made_again_by_one_process(finished_by_two):
-    again = replay(finished_by_two, 20)
+    again = Replay(finished_by_two, 20)
     assert again.started_from.endswith("ckpt-00000015") and again.logged == "the mean over the updates 19 to 20"
     for name, (replayed, logged) in again.compared.items():
         assert replayed == pytest.approx(logged, rel=1e-5), name

@@ -89,8 +89,9 @@ def count(folder, num_updates, write=write_plainly, **limits):
     checkpoints.write = lambda snapshot: write(checkpoints, snapshot, counter)
     training = Training(counter, counter, lambda _: iter([Batch()] * 99), lambda _: {"total_loss": 1.0})
     with Telemetry(folder, is_chief=True, total_updates=num_updates) as telemetry:
-        settings = LoopSettings(num_updates, 8, save_checkpoint_steps=2, display_loss_steps=1, identity={}, **limits)
-        counter.stopped_by = run_updates(training, Run(Workers(), checkpoints, telemetry), settings)
+        config = settings(save_checkpoint_steps=2, display_loss_steps=1, **limits)
+        loop_settings = LoopSettings(config, num_updates, identity={})
+        counter.stopped_by = run_updates(training, Run(Workers(), checkpoints, telemetry), loop_settings)
     return counter
 
 

@@ -44,7 +44,7 @@ def python_of(name: str) -> str:
     try:
         lock = FileLock(folder.with_suffix(".lock"))
     except LockedError as error:
-        raise UserError(f"peer {name}: {folder} is being made by {error.holder}; wait for it") from None
+        raise UserError(f"peer {name}: {folder} is being made by {error}; wait for it") from None
     with lock:
         install(name, requirements, folder)
     complete.touch()

@@ -83,14 +83,19 @@ def define_training_flags(train_batch_size: str, learning_rate: float, save_chec
     flags.DEFINE_bool("continue_with_changes", False, "Continue a run although its settings have changed.")
 
 
-def define_finetuning_flags(learning_rate: float, max_seq_length: int, init_checkpoint: str) -> None:
-    """Defines the flags that all fine-tuning programs have; the numbers are defaults, `init_checkpoint` its help."""
+def define_finetuning_flags(learning_rate: float, max_seq_length: int) -> None:
+    """Defines the flags that all fine-tuning programs have; the arguments are defaults."""
     define_training_flags(train_batch_size="8", learning_rate=learning_rate, save_checkpoint_steps=1000)
     flags.DEFINE_string(
         "bert_config_file", None, "The model's bert_config.json; default: the one beside the checkpoint."
     )
     flags.DEFINE_string("vocab_file", None, "The model's vocab.txt; default: the one beside the checkpoint.")
-    flags.DEFINE_string("init_checkpoint", None, init_checkpoint)
+    flags.DEFINE_string(
+        "init_checkpoint",
+        None,
+        "Run folder, checkpoint folder, bert_model.ckpt or Hugging Face folder to start from; none: random weights. "
+        "To score or predict: a fine-tuned one, default the newest in --model_dir.",
+    )
     flags.DEFINE_integer("predict_batch_size", 8, "Prediction batch of one rank.")
     flags.DEFINE_string("model_export_path", None, "The exported model's folder; default: export in --model_dir.")
     flags.DEFINE_integer("export_batch_size", None, "Fixes the SavedModel's batch; default: any size.", lower_bound=1)
@@ -145,7 +150,15 @@ def choose_device(device: str, environ: MutableMapping[str, str] = os.environ) -
 
 
 class CommandParser(argparse.ArgumentParser):
-    """For ``python -m bert_tf...``: raises a mistake as `UserError`, in one line without the usage."""
+    """For ``python -m bert_tf...``: raises a mistake as `UserError`, in one line without the usage.
+
+    Options cannot be abbreviated, and the description keeps its lines.
+    """
+
+    def __init__(self, program: str, description: str | None):
+        super().__init__(
+            program, description=description, allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter
+        )
 
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message}; see --help")

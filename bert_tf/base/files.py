@@ -101,6 +101,25 @@ def naming_unreadable(path: str | Path) -> Iterator[None]:
         ) from None
 
 
+def decoded_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """The lines of a file of UTF-8 with their line ends, numbered from 1.
+
+    By line feeds alone: what Unicode calls a line end occurs within sentences.
+
+    Raises:
+      UserError: the file cannot be read, or is not UTF-8; names the line.
+    """
+    with naming_unreadable(path), open(path, "rb") as file:
+        for number, line in enumerate(file, 1):
+            try:
+                yield number, line.decode("utf-8-sig" if number == 1 else "utf-8")
+            except UnicodeDecodeError as error:
+                raise UserError(
+                    f"{path}, line {number}: byte {error.start} is not UTF-8; convert the file, "
+                    "e.g. with iconv -f latin1 -t utf-8"
+                ) from None
+
+
 def check_file(path: Path, way_out: str) -> None:
     """Raises `UserError`, ending with the `way_out`, where `path` is not a regular file."""
     if not path.is_file():
@@ -114,7 +133,7 @@ def read_json_object(path: Path, way_out: str) -> dict[str, Any]:
       UserError: the file cannot be read or holds no JSON object; the message ends with the `way_out`.
     """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise UserError(f"{path} cannot be read ({error.strerror}); {way_out}") from None
     except (ValueError, RecursionError) as error:

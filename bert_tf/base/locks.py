@@ -21,11 +21,7 @@ _held: set[Path] = set()
 
 
 class LockedError(Exception):
-    """Somebody else holds the lock; `holder` says who, for people."""
-
-    def __init__(self, holder: str):
-        super().__init__(holder)
-        self.holder = holder
+    """Somebody else holds the lock; the text says who."""
 
 
 class FileLock:

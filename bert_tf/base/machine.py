@@ -9,7 +9,8 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-CGROUPS = Path("/sys/fs/cgroup")
+# Where the kernel shows the cgroups, and those of this process.
+CGROUPS, MEMBERSHIP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 # Where launchers tell a process the number of its rank.
 _RANK_VARIABLES = ("HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
 # Lines of TensorFlow's log that say why it found no GPU.
@@ -56,48 +57,40 @@ def gpu_complaints(log: str) -> list[str]:
     return list(dict.fromkeys(lines))
 
 
-def count_cores(cgroups: Path = CGROUPS, membership: Path = Path("/proc/self/cgroup")) -> int:
+def count_cores() -> int:
     """Cores that this process may keep busy: its CPU affinity, or its cgroups' quota of CPU time where that is less.
 
     A quota is what a container's or a batch job's "number of CPUs" often is; 2.5 cores count as 2.
-
-    Args:
-      cgroups, membership: where the kernel shows the cgroups, and those of this process.
     """
-    return max(1, int(min([len(os.sched_getaffinity(0)), *_quotas(cgroups, membership)])))
+    quotas = []
+    for folder, is_version_1 in _cgroups("cpu"):
+        if is_version_1:
+            words = [_read(folder / f"cpu.cfs_{what}_us").strip() for what in ("quota", "period")]
+        else:
+            words = _read(folder / "cpu.max").split()
+        if len(words) == 2 and all(word.isdigit() and int(word) for word in words):  # no limit: "max", or -1
+            quotas.append(int(words[0]) / int(words[1]))
+    return max(1, int(min([len(os.sched_getaffinity(0)), *quotas])))
 
 
-def memory_limit(cgroups: Path = CGROUPS, membership: Path = Path("/proc/self/cgroup")) -> int | None:
+def memory_limit() -> int | None:
     """Bytes of memory that the cgroups of this process may hold; None where no limit is set.
 
     Version 1 without a limit shows more than any machine has.
     """
     names = {True: "memory.limit_in_bytes", False: "memory.max"}
-    texts = (_read(place / names[is_first]).strip() for place, is_first in _places("memory", cgroups, membership))
+    texts = (_read(folder / names[is_version_1]).strip() for folder, is_version_1 in _cgroups("memory"))
     return min((int(text) for text in texts if text.isdigit()), default=None)
 
 
-def _quotas(cgroups: Path, membership: Path) -> list[float]:
-    """Every limit, in cores, on the way from this process' cgroups up to their root."""
-    quotas: list[float] = []
-    for place, is_first in _places("cpu", cgroups, membership):
-        if is_first:
-            words = [_read(place / f"cpu.cfs_{what}_us").strip() for what in ("quota", "period")]
-        else:
-            words = _read(place / "cpu.max").split()
-        if len(words) == 2 and all(word.isdigit() and int(word) for word in words):  # no limit: "max", or -1
-            quotas.append(int(words[0]) / int(words[1]))
-    return quotas
-
-
-def _places(controller: str, cgroups: Path, membership: Path) -> Iterator[tuple[Path, bool]]:
+def _cgroups(controller: str) -> Iterator[tuple[Path, bool]]:
     """The folders of this process' cgroups up to their root, and whether they are of version 1."""
-    for line in _read(membership).splitlines():
+    for line in _read(MEMBERSHIP).splitlines():
         _, controllers, name = line.split(":", 2)
         if controllers and controller not in controllers.split(","):
             continue
         # Version 2 names no controllers. Inside a container the name may be one of the host's, which is not there.
-        root = cgroups / controller if controllers else cgroups
+        root = CGROUPS / controller if controllers else CGROUPS
         folder = root / name.lstrip("/")
         for place in {root, *(place for place in (folder, *folder.parents) if root in place.parents)}:
             yield place, bool(controllers)

@@ -22,7 +22,7 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 def leave_on_stop_signals() -> None:
     """From now on SIGTERM and SIGUSR1 end the program at once with `STOPPED_EXIT_CODE`.
 
-    For times in which there is nothing to save. A training loop handles them itself (`StopSignals`).
+    For times in which there is nothing to save. A training loop handles them itself (`noted_stop_signals`).
     """
 
     def leave(number: int, _: Any) -> None:
@@ -38,20 +38,13 @@ def leave_on_stop_signals() -> None:
         signal.signal(number, leave)
 
 
-class StopSignals:
-    """Notes SIGTERM and SIGUSR1, so that the running update can be finished and saved."""
-
-    def __init__(self) -> None:
-        self.received: str | None = None
-
-    @contextlib.contextmanager
-    def watched(self) -> Iterator[StopSignals]:
-        def note(number: int, _: Any) -> None:
-            self.received = signal.Signals(number).name
-
-        previous = {number: signal.signal(number, note) for number in STOP_SIGNALS}
-        try:
-            yield self
-        finally:
-            for number, handler in previous.items():
-                signal.signal(number, handler)
+@contextlib.contextmanager
+def noted_stop_signals() -> Iterator[list[int]]:
+    """Only collects SIGTERM and SIGUSR1, so that the running update can be finished and saved."""
+    received: list[int] = []
+    previous = {number: signal.signal(number, lambda number, _: received.append(number)) for number in STOP_SIGNALS}
+    try:
+        yield received
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,6 @@ from bert_tf.interchange.model_card import CARD, read_history, write_card
 from bert_tf.interchange.weights import Weights
 from bert_tf.model.blocks import LAYER_NORM_EPSILON
 from bert_tf.model.heads import PretrainingModel
-from bert_tf.report.runs import Run
 from bert_tf.text.vocabulary import has_word_starts, is_lower_case, load_vocab
 
 # Beside the weights of a classifier: what its classes mean.
@@ -60,7 +59,8 @@ def export(path: str, folder: Path, replace: bool) -> list[str]:
     vocab = _read_vocabulary(weights, config)
     architecture, names = _choose_architecture(weights, config)
     runs = read_history(weights.folder)
-    do_lower_case = _choose_casing(weights, runs, vocab)
+    casings = [weights.do_lower_case, *(run.setting("do_lower_case") for run in reversed(runs)), is_lower_case(vocab)]
+    do_lower_case = next(casing for casing in casings if isinstance(casing, bool))
     texts = {
         CONFIG: _to_json(_their_config(config, architecture, vocab) | _describe_classes(architecture, weights)),
         "vocab.txt": "".join(f"{token}\n" for token in vocab),
@@ -116,11 +116,6 @@ def _read_vocabulary(weights: Weights, config: BertConfig) -> dict[str, int]:
             "put the vocabulary beside the checkpoint that the model was trained with"
         )
     return vocab
-
-
-def _choose_casing(weights: Weights, runs: Sequence[Run], vocab: Mapping[str, int]) -> bool:
-    known = [weights.do_lower_case, *(run.setting("do_lower_case") for run in reversed(runs))]
-    return next((casing for casing in known if isinstance(casing, bool)), is_lower_case(vocab))
 
 
 def _shapes_of(config: BertConfig) -> dict[str, list[int]]:

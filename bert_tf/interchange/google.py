@@ -62,6 +62,7 @@ def read_checkpoint(prefix: Path) -> Weights:
     if is_keras:
         stored = _by_keras_names(stored)
     config_file, vocab_file = folder / CONFIG_FILE, folder / "vocab.txt"
+    state = read_state(folder) if (folder / STATE).is_file() else {}
     return Weights(
         source=str(prefix),
         shapes={name: shape for name, shape in stored.shapes.items() if not _NOT_WEIGHTS.fullmatch(name)},
@@ -69,14 +70,10 @@ def read_checkpoint(prefix: Path) -> Weights:
         folder=folder,
         config=BertConfig.from_json_file(config_file) if config_file.is_file() else None,
         vocab_file=vocab_file if vocab_file.is_file() else None,
-        do_lower_case=_casing_of_run(folder),
+        # Known of our fine-tuning only: neither our pre-training nor others' checkpoints say it.
+        do_lower_case=state.get("identity", {}).get("do_lower_case"),
         warnings=(_NO_ACTIVATION,) if is_keras and _MASKED_WORD_HEAD in stored.shapes else (),
     )
-
-
-def _casing_of_run(folder: Path) -> bool | None:
-    """Whether the run that saved a checkpoint of ours lower-cased; None: another's checkpoint, or pre-training."""
-    return read_state(folder).get("identity", {}).get("do_lower_case") if (folder / STATE).is_file() else None
 
 
 def _by_keras_names(stored: StoredWeights) -> StoredWeights:

@@ -15,22 +15,22 @@ import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import safetensors
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import read_json_object
+from bert_tf.base.files import check_file, read_json_object
 from bert_tf.config import BertConfig
 from bert_tf.interchange.torch_file import open_torch_file
 from bert_tf.interchange.weights import Weights
+from bert_tf.model.blocks import LAYER_NORM_EPSILON
 
 CONFIG = "config.json"
 SAFETENSORS, TORCH = "model.safetensors", "pytorch_model.bin"
 # Our names of activations, and theirs: their "gelu" is the exact one, Google's is the approximation by tanh.
 ACTIVATIONS = {"gelu": "gelu_exact", "gelu_new": "gelu", "gelu_pytorch_tanh": "gelu"}
-_LAYER_NORM_EPSILON = 1e-12
 _HEADS = {
     "cls/predictions/output_bias": "cls.predictions.bias",
     "cls/seq_relationship/output_weights": "cls.seq_relationship.weight",
@@ -45,8 +45,6 @@ _OURS_BY_HEAD = {theirs: ours for ours, theirs in _HEADS.items()}
 _IGNORED = re.compile(
     r"(bert\.)?embeddings\.(position_ids|token_type_ids)|cls\.predictions\.decoder\.(weight|bias)"
 )  # fmt: skip
-
-Reader = Callable[[str], np.ndarray]
 
 
 def to_their_name(name: str) -> str:
@@ -96,7 +94,7 @@ def read_config(path: Path) -> BertConfig:
         "position_embedding_type": "absolute",
         "is_decoder": False,
         "add_cross_attention": False,
-        "layer_norm_eps": _LAYER_NORM_EPSILON,
+        "layer_norm_eps": LAYER_NORM_EPSILON,
     }
     for name, needed in required.items():
         if values.get(name, needed) != needed:
@@ -149,27 +147,21 @@ def read_folder(folder: Path) -> Weights:
         array = stored[names[name]][1]().astype(np.float32)
         return array.T if is_transposed(name) else array
 
-    tokenizer = _read_tokenizer(folder)
+    vocab_file, do_lower_case, warnings = _read_tokenizer(folder)
     return Weights(
         source=str(folder),
         shapes=shapes,
         read=read,
         folder=folder,
         config=config,
-        vocab_file=tokenizer.vocab_file,
-        do_lower_case=tokenizer.do_lower_case,
-        warnings=tokenizer.warnings,
+        vocab_file=vocab_file,
+        do_lower_case=do_lower_case,
+        warnings=tuple(warnings),
     )
 
 
-class _Tokenizer(NamedTuple):
-    vocab_file: Path | None
-    do_lower_case: bool | None
-    warnings: tuple[str, ...]
-
-
-def _read_tokenizer(folder: Path) -> _Tokenizer:
-    """What the tokenizer's files say; newer folders have ``tokenizer.json`` in place of ``vocab.txt``."""
+def _read_tokenizer(folder: Path) -> tuple[Path | None, bool | None, list[str]]:
+    """Vocabulary, casing and warnings; newer folders have ``tokenizer.json`` in place of ``vocab.txt``."""
     way_out = "fetch the model's tokenizer again"
     vocab_file, config_file, whole_file = (
         folder / name for name in ("vocab.txt", "tokenizer_config.json", "tokenizer.json")
@@ -186,7 +178,7 @@ def _read_tokenizer(folder: Path) -> _Tokenizer:
     if not ideographs:
         warnings.append(f"{folder}: its tokenizer has tokenize_chinese_chars=False, ours splits at every ideograph")
     found = vocab_file if vocab_file.is_file() else _write_vocabulary(whole_file, whole) if whole else None
-    return _Tokenizer(found, casing if isinstance(casing, bool) else None, tuple(warnings))
+    return found, casing if isinstance(casing, bool) else None, warnings
 
 
 def _write_vocabulary(path: Path, tokenizer: Mapping[str, Any]) -> Path:
@@ -230,8 +222,7 @@ def _open_files(path: Path) -> dict[str, Stored]:
 
 
 def _open_file(path: Path) -> dict[str, Stored]:
-    if not path.is_file():
-        raise UserError(f"{path}, a part of the weights, does not exist; fetch the model again")
+    check_file(path, "fetch this part of the weights again")
     if path.suffix == ".bin":
         return {name: (list(tensor.shape), tensor.read) for name, tensor in open_torch_file(path).items()}
     try:

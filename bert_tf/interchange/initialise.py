@@ -39,7 +39,7 @@ def find_weights(path: str | Path, argument: str = "--init_checkpoint") -> Weigh
             return hugging_face.read_folder(path)
         prefix = _prefix_in(path) if path.is_dir() else path
         if not Path(f"{prefix}{_INDEX}").is_file():
-            raise UserError(_what_is_there(path))
+            raise UserError(_explain_no_checkpoint(path))
         if (prefix.parent / MANIFEST).is_file():
             damage = find_damage(prefix.parent)
             if damage:
@@ -67,7 +67,7 @@ def _prefix_in(folder: Path) -> Path:
     return found[0].with_suffix("")
 
 
-def _what_is_there(path: Path) -> str:
+def _explain_no_checkpoint(path: Path) -> str:
     if path.is_file() and path.suffix in _ARCHIVES:
         return "is an archive; unpack it and name the folder with the weights"
     if path.is_file():
@@ -154,7 +154,7 @@ def check_same_vocabulary(weights: Weights, vocabulary: str | None) -> None:
 
 
 def initialise_from(
-    weights: Weights | None, model: tf.keras.Model, vocab_size: int, telemetry: Telemetry, vocabulary: str | None = None
+    weights: Weights | None, model: tf.keras.Model, telemetry: Telemetry, vocabulary: str | None = None
 ) -> None:
     """Loads all that the weights and the model share, and reports the rest. None: the model's stay random.
 
@@ -169,7 +169,7 @@ def initialise_from(
     check_same_vocabulary(weights, vocabulary)
     for warning in (*weights.warnings, *_differences(weights, model)):
         telemetry.warning(warning)
-    loaded, missing, unused = load_weights(weights, model.variables, vocab_size)
+    loaded, missing, unused = load_weights(weights, model.variables, model.config.vocab_size)
     if not loaded:
         raise UserError(
             f"--init_checkpoint={weights.source} holds none of the model's variables; name a BERT checkpoint"

@@ -107,7 +107,7 @@ def write_card(
     """The text of ``README.md``, in Markdown. `runs`: from `read_history`."""
     environment = jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True, keep_trailing_newline=True)
     template = environment.from_string(Path(__file__).with_name(_TEMPLATE).read_text(encoding="utf-8"))
-    names = _names_of(runs)
+    names = [run.folder.resolve().name for run in runs]
     return template.render(
         name=name,
         architecture=architecture,
@@ -116,15 +116,11 @@ def write_card(
         do_lower_case=do_lower_case,
         num_weights=num_weights,
         origin=_origin(runs),
-        data=_table(names, [{"data": _dataset(run), **_pick(_counts(run), _COUNTS)} for run in runs]),
+        data=_table(names, [_data(run) for run in runs]),
         settings=_table(names, [_settings(run) for run in runs]),
         curves=[(run_name, _curve(run)) for run_name, run in zip(names, runs) if run.train],
         scores=[(run_name, _scores(run)) for run_name, run in zip(names, runs) if run.evaluations],
     )
-
-
-def _names_of(runs: Sequence[Run]) -> list[str]:
-    return [run.folder.resolve().name for run in runs]
 
 
 def _origin(runs: Sequence[Run]) -> str:
@@ -143,22 +139,14 @@ def _settings(run: Run) -> dict[str, Any]:
     }
 
 
-def _dataset(run: Run) -> Any:
-    data = run.config.get("data")
-    if not isinstance(data, dict):
-        return None
-    return data.get("dataset") or Path(str(data.get("first_file", ""))).name or None
-
-
-def _counts(run: Run) -> dict[str, Any]:
+def _data(run: Run) -> dict[str, Any]:
+    """Name and counts of a run's data."""
     data = run.config.get("data")
     data = data if isinstance(data, dict) else {}
     counts = data.get("counts")
-    return counts if isinstance(counts, dict) else {"num_instances_training": data.get("instances")}
-
-
-def _pick(values: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
-    return {key: values.get(name) for key, name in names.items()}
+    counts = counts if isinstance(counts, dict) else {"num_instances_training": data.get("instances")}
+    dataset = data.get("dataset") or Path(str(data.get("first_file", ""))).name or None
+    return {"data": dataset, **{key: counts.get(name) for key, name in _COUNTS.items()}}
 
 
 def _table(heads: Sequence[str], columns: Sequence[dict[str, Any]]) -> list[list[str]]:

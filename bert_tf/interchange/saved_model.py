@@ -25,7 +25,7 @@ from bert_tf.base.errors import UserError
 from bert_tf.base.files import atomic_folder, read_json_object
 
 INPUTS = ("input_ids", "input_mask", "segment_ids")
-SETTINGS, VOCABULARY, TRITON_CONFIG = "settings.json", "vocab.txt", "config.pbtxt"
+SETTINGS, TRITON_CONFIG = "settings.json", "config.pbtxt"
 MODEL = Path("1") / "model.savedmodel"
 # Of requests that Triton may join into a batch, where the exported batch size is free.
 _MAX_TRITON_BATCH = 64
@@ -124,15 +124,6 @@ class ExportedModel:
     folder: Path
     settings: Mapping[str, Any]
     signature: Any  # TensorFlow's function
-
-    @property
-    def vocab_file(self) -> Path:
-        return self.folder / VOCABULARY
-
-    @property
-    def batch_size(self) -> int | None:
-        """The fixed first dimension; None where it is free."""
-        return self.settings["batch_size"]
 
     def __call__(self, features: Mapping[str, tf.Tensor]) -> tuple[tf.Tensor, ...]:
         """The outputs for int32 inputs [batch, max_seq_length], in the order of the model's."""

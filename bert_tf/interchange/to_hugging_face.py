@@ -6,7 +6,6 @@ checkpoint, ours or Google's. FOLDER gets the weights, configuration, tokenizer 
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,11 +16,7 @@ from bert_tf.base.errors import exit_on_user_error
 
 @exit_on_user_error
 def main(argv: Sequence[str]) -> None:
-    parser = CommandParser(
-        "python -m bert_tf.interchange.to_hugging_face",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = CommandParser("python -m bert_tf.interchange.to_hugging_face", description=__doc__)
     parser.add_argument("run", metavar="RUN")
     parser.add_argument("folder", metavar="FOLDER", type=Path)
     parser.add_argument("--replace", action="store_true", help="replace a model that was written there before")

@@ -7,7 +7,7 @@ from typing import Any, Callable, NamedTuple
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.values import parse_number, parse_whole
-from bert_tf.memory.plan import AUTO
+from bert_tf.config import AUTO
 
 Values = dict[str, Any]
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import read_json_object
+from bert_tf.config import AUTO
 from bert_tf.launch import launchers
 from bert_tf.launch.arguments import Argument, Values, describe_arguments
 from bert_tf.launch.environment import (
@@ -23,7 +24,7 @@ from bert_tf.launch.environment import (
 )
 from bert_tf.launch.prepared_data import Prepared, choose_prepared
 from bert_tf.launch.supervisor import newest_update, train
-from bert_tf.memory.plan import AUTO, check_unpacked
+from bert_tf.memory.plan import check_unpacked
 from bert_tf.run.run_folder import CONFIG, describe_differences, write_whole
 
 # Switches that are passed on as flags of run_pretraining.py.

@@ -19,9 +19,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Callable, NamedTuple
 
+import numpy as np
+
 from bert_tf.base.errors import UserError
 from bert_tf.base.machine import ask_nvidia_smi, count_gpus
-from bert_tf.config import BatchSplit, BertConfig, compute_dtype
+from bert_tf.config import AUTO, BatchSplit, BertConfig, compute_dtype
 
 GIB = 1 << 30
 FLOAT = 4
@@ -33,7 +35,6 @@ PROGRAM = 0.75 * GIB
 # micro-batches.
 TABLE_COPIES = 4
 LARGEST_MICRO_BATCH = 1024
-AUTO = "auto"
 
 
 class _Kept(NamedTuple):
@@ -78,13 +79,13 @@ class Workload:
     classifies: bool = False  # with no predictions: a classifier behind the pooler instead of the head for spans
 
     @classmethod
-    def from_flags(cls, flags: Mapping[str, Any], bert_config: BertConfig, scope: str, num_ranks: int) -> Workload:
-        """What the flags of a program, by name, would train."""
+    def from_flags(cls, flags: Mapping[str, Any], bert_config: BertConfig, num_ranks: int) -> Workload:
+        """What the flags of a program, by name and with their scope (`with_scope`), would train."""
         return cls(
             bert_config,
             flags["max_seq_length"],
             flags.get("max_predictions_per_seq", 0),
-            scope,
+            flags["xla_scope"],
             precision=flags["precision"],
             recompute=flags["recompute"],
             num_ranks=num_ranks,
@@ -185,9 +186,13 @@ def find_device(gpu_memory_gib: float | None, num_ranks: int) -> Device:
     return Device(_free_memory() / num_ranks, f"free memory of this machine, for {num_ranks} rank(s)")
 
 
-def names_card(flags: Mapping[str, Any]) -> bool:
-    """Whether --plan is for a GPU that is named by its memory, and need not be in this machine."""
-    return flags["plan"] and flags["gpu_memory_gib"] is not None and flags["device"] != "cpu"
+def with_scope(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """The flags with the XLA scope that they mean here, as `choose_scope` says."""
+    from bert_tf.model.blocks import choose_scope  # imports TensorFlow, which the launchers do without
+
+    # A plan may be for a GPU that is named by its memory, and need not be in this machine.
+    for_gpu = flags["plan"] and flags["gpu_memory_gib"] is not None and flags["device"] != "cpu"
+    return {**flags, "xla_scope": choose_scope(flags["enable_xla"], flags["xla_scope"], flags["recompute"], for_gpu)}
 
 
 def _cards() -> list[float]:
@@ -214,41 +219,46 @@ def _free_memory() -> float:
     )
 
 
-def choose_split(
-    train_batch_size: str,
-    num_accumulation_steps: int | None,
-    global_batch_size: int | None,
-    describe: Callable[[], Workload],
-    gpu_memory_gib: float | None,
-) -> BatchSplit:
+def choose_split(flags: Mapping[str, Any], describe: Callable[[], Workload], workers: Any) -> BatchSplit:
     """What --train_batch_size means: a number, or "auto" with a global batch to be split.
 
     Args:
-      num_accumulation_steps, global_batch_size: None where they were not typed.
+      flags: by name; None where a flag was not typed.
       describe: returns the training that must fit; its micro-batch is ignored.
+      workers: the ranks, of `ranks.workers`. Of the micro-batches that they find, the smallest is taken.
 
     Raises:
       UserError: these flags contradict each other, or the ranks cannot share the global batch.
     """
-    if train_batch_size != AUTO:
-        if not train_batch_size.isdecimal() or int(train_batch_size) < 1:
-            raise UserError(f"--train_batch_size={train_batch_size}: must be a whole number of at least 1, or {AUTO}")
-        if global_batch_size is not None:
+    size, steps, global_size = (
+        flags[name] for name in ("train_batch_size", "num_accumulation_steps", "global_batch_size")
+    )
+    if size != AUTO:
+        if not size.isdecimal() or int(size) < 1:
+            raise UserError(f"--train_batch_size={size}: must be a whole number of at least 1, or {AUTO}")
+        if global_size is not None:
             raise UserError(
                 f"--global_batch_size belongs to --train_batch_size={AUTO}; without it the global batch is "
                 "train_batch_size x num_accumulation_steps x ranks"
             )
-        return BatchSplit(int(train_batch_size), 1 if num_accumulation_steps is None else num_accumulation_steps)
-    if global_batch_size is None:
+        return BatchSplit(int(size), 1 if steps is None else steps, workers.size)
+    if global_size is None:
         raise UserError(f"--train_batch_size={AUTO} needs --global_batch_size, the sequences of all ranks in an update")
-    if num_accumulation_steps is not None:
+    if steps is not None:
         raise UserError(f"--train_batch_size={AUTO} finds --num_accumulation_steps by itself; omit that")
-    work = describe()
-    if global_batch_size < 1 or global_batch_size % work.num_ranks:
-        raise UserError(f"--global_batch_size={global_batch_size}: must be a multiple of the {work.num_ranks} rank(s)")
-    num_rows = global_batch_size // work.num_ranks
-    size = largest_micro_batch(work, find_device(gpu_memory_gib, work.num_ranks).memory, num_rows)
-    return BatchSplit(size, num_rows // size)
+    if global_size < 1 or global_size % workers.size:
+        raise UserError(f"--global_batch_size={global_size}: must be a multiple of the {workers.size} rank(s)")
+    num_rows = global_size // workers.size
+    limit = find_device(flags["gpu_memory_gib"], workers.size).memory
+    smallest = int(workers.gather(np.array([largest_micro_batch(describe(), limit, num_rows)])).min())
+    split = BatchSplit(smallest, num_rows // smallest, workers.size)
+    if workers.is_chief:
+        print(
+            f"--train_batch_size={AUTO}: by the plan {split.num_accumulation_steps} micro-batch(es) of "
+            f"{split.micro_batch_size} on each rank fit",
+            flush=True,
+        )
+    return split
 
 
 def check_unpacked(train_batch_size: str | int, packing: bool) -> None:

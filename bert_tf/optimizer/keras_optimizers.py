@@ -59,6 +59,8 @@ class _BertOptimizer(tf.keras.optimizers.Optimizer):
 
     # The slot variables of each variable; the last part of their names in checkpoints.
     slot_names: tuple[str, ...] = ()
+    # Attributes that are arguments of the subclass, for Keras' configuration.
+    config_names: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -170,10 +172,11 @@ class _BertOptimizer(tf.keras.optimizers.Optimizer):
             "learning_rate": self._serialize_hyperparameter(self._learning_rate),
             "weight_decay": self.weight_decay_rate,
             "compiled": self.compiled,
+            **{name: getattr(self, name) for name in self.config_names},
         }
 
 
-def _sound(g: tf.Tensor, multiplier: tf.Tensor, is_finite: tf.Tensor) -> tf.Tensor:
+def _scaled_gradient(g: tf.Tensor, multiplier: tf.Tensor, is_finite: tf.Tensor) -> tf.Tensor:
     """g * multiplier; -0 where not `is_finite`, because adding -0 changes no bit of any number, not even of -0."""
     return tf.where(is_finite, g * multiplier, tf.constant(-0.0, g.dtype))
 
@@ -190,6 +193,7 @@ class _MomentsOptimizer(_BertOptimizer):
     """
 
     slot_names = ("adam_m", "adam_v")
+    config_names: tuple[str, ...] = ("beta_1", "beta_2", "epsilon")
 
     def __init__(
         self, learning_rate: Any, beta_1: float = 0.9, beta_2: float = 0.999, epsilon: float = 1e-6, **arguments: Any
@@ -209,7 +213,7 @@ class _MomentsOptimizer(_BertOptimizer):
         rule = AdamRule(self.beta_1, self.beta_2, self.epsilon, weight_decay, bias_correction)
 
         def prepare(w, m, v, g, multiplier, step, is_finite):
-            g, step = _sound(g, multiplier, is_finite), tf.cast(step, w.dtype)
+            g, step = _scaled_gradient(g, multiplier, is_finite), tf.cast(step, w.dtype)
             u, new_m, new_v = adam_direction(rule, w, (m, v), g, step, is_finite)
             m.assign(new_m)
             v.assign(new_v)
@@ -231,9 +235,6 @@ class _MomentsOptimizer(_BertOptimizer):
 
         return update
 
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "beta_1": self.beta_1, "beta_2": self.beta_2, "epsilon": self.epsilon}
-
 
 class NVLAMB(_MomentsOptimizer):
     """The optimizer of the large-batch recipe; the module's docstring describes this variant of LAMB.
@@ -243,6 +244,8 @@ class NVLAMB(_MomentsOptimizer):
       arguments: of the base classes.
     """
 
+    config_names = (*_MomentsOptimizer.config_names, "adapt_excluded")
+
     def __init__(self, learning_rate: Any = 1e-3, adapt_excluded: bool = True, **arguments: Any):
         super().__init__(learning_rate, **arguments)
         self.adapt_excluded = adapt_excluded
@@ -250,12 +253,11 @@ class NVLAMB(_MomentsOptimizer):
     def _variant(self, excluded: bool) -> tuple[str, bool]:
         return "moments", self.adapt_excluded or not excluded
 
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "adapt_excluded": self.adapt_excluded}
-
 
 class AdamW(_MomentsOptimizer):
     """BERT's Adam with decoupled decay. Arguments: those of the base classes, and `bias_correction`."""
+
+    config_names = (*_MomentsOptimizer.config_names, "bias_correction")
 
     def __init__(self, learning_rate: Any = 1e-4, bias_correction: bool = False, **arguments: Any):
         super().__init__(learning_rate, **arguments)
@@ -263,9 +265,6 @@ class AdamW(_MomentsOptimizer):
 
     def _variant(self, excluded: bool) -> tuple[str, bool]:
         return "rate" if self.bias_correction else "none", False
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "bias_correction": self.bias_correction}
 
 
 class LARS(_BertOptimizer):
@@ -275,6 +274,7 @@ class LARS(_BertOptimizer):
     """
 
     slot_names = ("momentum",)
+    config_names = ("momentum", "trust_coefficient")
 
     def __init__(
         self, learning_rate: Any = 1.0, momentum: float = 0.9, trust_coefficient: float = 0.001, **arguments: Any
@@ -292,15 +292,12 @@ class LARS(_BertOptimizer):
             del step  # LARS has no bias correction
             (a,) = slots
             w_norm = norm(w)
-            new_w, new_a, ratio = lars_update(rule, w, a, _sound(g, multiplier, is_finite), rate)
+            new_w, new_a, ratio = lars_update(rule, w, a, _scaled_gradient(g, multiplier, is_finite), rate)
             w.assign(tf.where(is_finite, new_w, w))
             a.assign(tf.where(is_finite, new_a, a))
             return tf.cast(tf.stack([w_norm, norm(new_a), ratio]), tf.float32)
 
         return self._compiled(update)
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "momentum": self.momentum, "trust_coefficient": self.trust_coefficient}
 
 
 def make_optimizer(

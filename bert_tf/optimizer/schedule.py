@@ -51,11 +51,5 @@ class WarmupPolynomialDecay(tf.keras.optimizers.schedules.LearningRateSchedule):
             return self.peak_learning_rate * tf.where(step < self.warmup_steps, warming, left**self.power)
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            "peak_learning_rate": self.peak_learning_rate,
-            "warmup_steps": self.warmup_steps,
-            "total_steps": self.total_steps,
-            "power": self.power,
-            "continuous_join": self.continuous_join,
-            "name": self.name,
-        }
+        names = ("peak_learning_rate", "warmup_steps", "total_steps", "power", "continuous_join", "name")
+        return {name: getattr(self, name) for name in names}

@@ -56,7 +56,7 @@ def _pair(parse: Callable[[str], Any]) -> Callable[[str], list[Any]]:
 
 
 def _parser() -> CommandParser:
-    parser = CommandParser("plan_cluster", description=__doc__, allow_abbrev=False)
+    parser = CommandParser("plan_cluster", description=__doc__)
     parser.add_argument("--gpu", required=True, help=f"{', '.join(KNOWN)}, or five numbers of a data sheet")
     parser.add_argument("--nodes", type=_positive(parse_whole, MAX_RANKS), default=1)
     parser.add_argument("--gpus_per_node", type=_positive(parse_whole, MAX_RANKS), default=8)

@@ -231,7 +231,7 @@ def _lock(folder: Path, max_seq_length: int) -> Iterator[None]:
             lock = FileLock(folder / f".pairs_{max_seq_length}.lock")
     except LockedError as error:
         raise UserError(
-            f"another process draws the pairs of length {max_seq_length} in {folder} ({error.holder}): wait for its end"
+            f"another process draws the pairs of length {max_seq_length} in {folder} ({error}): wait for its end"
         ) from None
     with lock:
         yield

@@ -16,7 +16,7 @@ from bert_tf.report.page import write_report
 
 @exit_on_user_error
 def main(argv: Sequence[str]) -> None:
-    parser = CommandParser("report", description=__doc__, allow_abbrev=False)
+    parser = CommandParser("report", description=__doc__)
     parser.add_argument("runs", metavar="RUN", nargs="+", type=Path, help="a folder with metrics.jsonl")
     parser.add_argument("--output", type=Path, default=Path("report.html"), help="the page; %(default)s")
     options = parser.parse_args(argv[1:])

@@ -111,7 +111,7 @@ def planned_memory(run: Run) -> float | None:
     try:
         settings, num_ranks = run.config["settings"], run.setting("num_ranks", 1)
         config = BertConfig.from_dict(run.config["bert_config"])
-        work = Workload.from_flags(settings, config, settings["xla_scope"], num_ranks)
+        work = Workload.from_flags(settings, config, num_ranks)
         memory = predict(dataclasses.replace(work, micro_batch_size=settings["train_batch_size"]))
         return memory.total + (PROGRAM if run.config["device"] == "CPU" else 0)
     except (ArithmeticError, LookupError, TypeError, ValueError):  # another program's or a damaged config.json

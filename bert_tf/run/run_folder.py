@@ -39,7 +39,7 @@ class RunFolder:
             raise UserError(f"run folder {self.path} cannot be used ({error.strerror}); choose another one") from None
         except LockedError as error:
             raise UserError(
-                f"run folder {self.path} is in use by {error.holder}; wait for it, stop it, or choose another folder"
+                f"run folder {self.path} is in use by {error}; wait for it, stop it, or choose another folder"
             ) from None
 
     def bind(

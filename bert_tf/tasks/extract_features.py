@@ -25,7 +25,7 @@ import numpy as np
 
 from bert_tf.base.command_line import CommandParser, choose_device
 from bert_tf.base.errors import UserError, exit_on_user_error
-from bert_tf.base.files import atomic_file, check_file, naming_unreadable
+from bert_tf.base.files import atomic_file, check_file, decoded_lines
 from bert_tf.base.progress import Progress
 from bert_tf.base.values import parse_whole
 
@@ -143,26 +143,13 @@ def _write_npz(file: IO[bytes], all_extracted: Iterable[Extracted]) -> None:
 _WRITERS = {".jsonl": _write_json_lines, ".npz": _write_npz}
 
 
-def _read_lines(path: Path) -> Iterator[str]:
-    with naming_unreadable(path), open(path, "rb") as file:
-        for number, line in enumerate(file, 1):
-            try:
-                yield line.decode("utf-8").rstrip("\r\n")
-            except UnicodeDecodeError as error:
-                raise UserError(f"{path}, line {number}: byte {error.start} is not UTF-8; convert the file") from None
-
-
 def _layers(text: str) -> tuple[int, ...]:
     """layer numbers with commas between"""
     return tuple(map(parse_whole, text.split(",")))
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
-    parser = CommandParser(
-        "python -m bert_tf.tasks.extract_features",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = CommandParser("python -m bert_tf.tasks.extract_features", description=__doc__)
     parser.add_argument("checkpoint", metavar="CHECKPOINT")
     parser.add_argument("--input", type=Path, required=True, help="a file of UTF-8 with a text in each line")
     parser.add_argument("--output", type=Path, required=True, help="a file that ends in .jsonl or .npz")
@@ -179,7 +166,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
 def main(argv: Sequence[str]) -> None:
     options = _parse(argv)
     check_file(options.input, "name a file of texts with --input")
-    num_texts = sum(1 for _ in _read_lines(options.input))
+    num_texts = sum(1 for _ in decoded_lines(options.input))
     if not num_texts:
         raise UserError(f"{options.input} is empty; it must hold a text in each line")
     if options.output.suffix not in _WRITERS:
@@ -192,7 +179,8 @@ def main(argv: Sequence[str]) -> None:
     from bert_tf.interchange.pretrained import from_pretrained  # imports TensorFlow
 
     settings = Settings(options.layers, options.vectors, options.max_seq_length, options.batch_size)
-    extracted = extract(from_pretrained(options.checkpoint), _read_lines(options.input), settings)
+    texts = (line.rstrip("\r\n") for _, line in decoded_lines(options.input))
+    extracted = extract(from_pretrained(options.checkpoint), texts, settings)
     try:
         with atomic_file(options.output) as file:
             shown = Progress(extracted, total=num_texts, unit="texts", description="extracting")

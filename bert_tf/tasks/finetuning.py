@@ -16,16 +16,7 @@ from bert_tf.batches.data_order import GlobalOrder
 from bert_tf.config import FinetuningConfig
 from bert_tf.optimizer.keras_optimizers import make_optimizer
 from bert_tf.optimizer.loss_scale import LossScale
-from bert_tf.run.flops import peak_tflops
-from bert_tf.training.loop import (
-    LoopSettings,
-    Run,
-    Training,
-    describe_devices,
-    run_updates,
-    start_or_resume,
-    with_halving,
-)
+from bert_tf.training.loop import LoopSettings, Run, Training, begin, run_updates
 from bert_tf.training.step import StepSettings, TrainState, TrainStep
 
 
@@ -62,26 +53,24 @@ def _batches(task: Task, config: FinetuningConfig, rank: int, batch_number: int)
         # On the host, which adds up the weights: from a GPU it would have to wait for pending work.
         with tf.device("/CPU:0"):
             tensors = {name: tf.constant(values) for name, values in features.items()}
-        yield Batch(
-            tensors
-        )  # outside the device scope, which belongs to a thread: another one may ask for the next batch
+        # Outside the device scope, which belongs to a thread: another one may ask for the next batch.
+        yield Batch(tensors)
         batch_number += 1
 
 
-def _name_metrics(objective: Any, means: np.ndarray) -> dict[str, float]:
-    return dict(zip(objective.metric_names, map(float, means)))
-
-
-def finetune(config: FinetuningConfig, task: Task, run: Run, initialise: Callable[[], None]) -> str | None:
+def finetune(
+    config: FinetuningConfig, task: Task, run: Run, initialise: Callable[[], None], bind: Callable[[], None]
+) -> str | None:
     """Trains the task's model in place, from its newest checkpoint to the end of its epochs.
 
     Args:
-      initialise: fills the model where there is no checkpoint yet.
+      task: with the identity of the whole run.
+      initialise, bind: as for `begin`.
 
     Returns:
       None when the end was reached, else what stopped the run, as `run_updates` does.
     """
-    num_updates, workers = config.num_updates(task.num_rows), run.workers
+    num_updates = config.num_updates(task.num_rows)
     warmup_steps = int(num_updates * config.warmup_proportion)
     optimizer = make_optimizer(
         "adamw",
@@ -91,34 +80,22 @@ def finetune(config: FinetuningConfig, task: Task, run: Run, initialise: Callabl
         compiled=config.xla_scope != "off",
         bias_correction=config.adam_bias_correction,
     )
-    identity = {**config.identity(), **task.identity}
     state = TrainState(task.model, optimizer, LossScale(enabled=config.precision == "fp16"))
-    step = TrainStep(state, task.objective, workers, StepSettings(config.seed, repr(identity)))
-    resumed_from = start_or_resume(state, run, initialise)
-    facts = {
-        **describe_devices(),
-        "num_ranks": workers.size,
-        "global_batch_size": config.global_batch_size,
-        "flops_per_sequence": task.flops_per_sequence,
-        "num_rows": task.num_rows,
-        "warmup_steps": warmup_steps,
-    }
-    peak = peak_tflops(describe_devices()["device"], config.precision)
-    if peak:
-        facts["peak_tflops"] = peak * workers.size
-    run.telemetry.start(update=state.updates_applied, resumed_from=resumed_from, phase=task.name, **facts)
-    settings = LoopSettings(
-        num_updates,
-        config.global_batch_size,
-        config.save_checkpoint_steps,
-        config.display_loss_steps,
-        identity,
-        max_hours=config.max_hours,
-    )
     training = Training(
-        with_halving(step, config, run),
+        TrainStep(state, task.objective, run.workers, StepSettings(config.seed, repr(task.identity))),
         state,
-        functools.partial(_batches, task, config, workers.rank),
-        functools.partial(_name_metrics, task.objective),
+        functools.partial(_batches, task, config, run.workers.rank),
+        lambda means: dict(zip(task.objective.metric_names, map(float, means))),
     )
-    return run_updates(training, run, settings)
+    begin(
+        training,
+        run,
+        config,
+        initialise,
+        bind,
+        phase=task.name,
+        warmup_steps=warmup_steps,
+        flops_per_sequence=task.flops_per_sequence,
+        num_rows=task.num_rows,
+    )
+    return run_updates(training, run, LoopSettings(config, num_updates, task.identity))

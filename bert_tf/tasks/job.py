@@ -11,7 +11,7 @@ import functools
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Callable, TypeVar
+from typing import Any, Callable, NamedTuple, TypeVar
 
 import tensorflow as tf
 
@@ -20,17 +20,15 @@ from bert_tf.config import MAX_GLOBAL_BATCH, BatchSplit, BertConfig, FinetuningC
 from bert_tf.interchange.initialise import choose_config, choose_tokenizer, find_weights, initialise_from
 from bert_tf.interchange.saved_model import export_model
 from bert_tf.interchange.weights import Weights
-from bert_tf.memory.plan import AUTO, Workload, choose_split, find_device, names_card, plan
-from bert_tf.model.blocks import choose_scope
+from bert_tf.memory.plan import Workload, choose_split, find_device, plan, with_scope
 from bert_tf.ranks.workers import Workers
-from bert_tf.run.checkpoint import CheckpointFolder
-from bert_tf.run.run_folder import RunFolder, provenance
+from bert_tf.run.checkpoint import STATE, load_weights, read_state
+from bert_tf.run.run_folder import RunFolder
 from bert_tf.run.telemetry import DONE, Telemetry
 from bert_tf.tasks.cache import Arrays, cached_arrays, content_key
 from bert_tf.tasks.finetuning import Task, finetune
-from bert_tf.tasks.trained import Head, find_trained_weights, load_trained_weights
 from bert_tf.text.wordpiece import FullTokenizer
-from bert_tf.training.loop import Run, agree_on_split, describe_devices, make_blocks, write_report
+from bert_tf.training.loop import make_blocks, open_run, run_record, write_report
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,45 +60,34 @@ class FinetuningJob:
 Job = TypeVar("Job", bound=FinetuningJob)
 
 
+class Head(NamedTuple):
+    """What tells a model that was fine-tuned on a task from one that was only pre-trained."""
+
+    name: str  # as messages call it
+    variable: str  # that only the fine-tuned checkpoint has
+
+
 def common_settings(flags: Mapping[str, Any], workers: Workers, is_training: bool) -> dict[str, Any]:
     """The fields of `FinetuningJob` from the values of `base.command_line.define_finetuning_flags`."""
-    split = BatchSplit(1)
+    flags = with_scope(flags)
+    split = BatchSplit(1, num_ranks=workers.size)
     if is_training:
-        is_auto = flags["train_batch_size"] == AUTO
-        split = choose_split(
-            flags["train_batch_size"],
-            flags["num_accumulation_steps"],
-            flags["global_batch_size"],
-            lambda: _workload(flags, workers.size),
-            flags["gpu_memory_gib"],
-        )
-        split = agree_on_split(split, is_auto, workers)
-    scope = choose_scope(flags["enable_xla"], flags["xla_scope"], flags["recompute"])
-    training = FinetuningConfig.from_flags(
-        flags,
-        train_batch_size=split.micro_batch_size,
-        num_accumulation_steps=split.num_accumulation_steps,
-        may_split_more=flags["train_batch_size"] == AUTO,
-        num_ranks=workers.size,
-        xla_scope=scope,
-    )
+        split = choose_split(flags, lambda: _workload(flags, workers.size), workers)
     return {
         **{field.name: flags[field.name] for field in dataclasses.fields(FinetuningJob) if field.name in flags},
         "model_dir": Path(flags["model_dir"]),
-        "training": training,
+        "training": FinetuningConfig.from_flags(flags, split),
     }
 
 
 def describe_plan(flags: Mapping[str, Any]) -> str:
     """What --plan prints."""
-    return "\n".join(plan(_workload(flags, 1), find_device(flags["gpu_memory_gib"], 1)))
+    return "\n".join(plan(_workload(with_scope(flags), 1), find_device(flags["gpu_memory_gib"], 1)))
 
 
 def _workload(flags: Mapping[str, Any], num_ranks: int) -> Workload:
     weights = find_weights(flags["init_checkpoint"]) if flags["init_checkpoint"] else None
-    config = choose_config(flags["bert_config_file"], weights)
-    scope = choose_scope(flags["enable_xla"], flags["xla_scope"], flags["recompute"], names_card(flags))
-    return Workload.from_flags(flags, config, scope, num_ranks)
+    return Workload.from_flags(flags, choose_config(flags["bert_config_file"], weights), num_ranks)
 
 
 def for_export(job: Job) -> Job:
@@ -113,7 +100,7 @@ class TaskRun:
 
     Args:
       max_seq_length: tokens of a row.
-      trained: the head of the weights to predict with, where the job does not train.
+      predicts_with: the head that the weights must have, where the job does not train.
 
     Attributes:
       weights: those to train from or to predict with; None: random ones.
@@ -121,12 +108,11 @@ class TaskRun:
       blocks: to build the model with.
     """
 
-    def __init__(self, job: FinetuningJob, workers: Workers, max_seq_length: int, trained: Head | None):
-        self.job, self.workers, self._head = job, workers, trained
+    def __init__(self, job: FinetuningJob, workers: Workers, max_seq_length: int, predicts_with: Head | None):
+        self.job, self.workers, self._head = job, workers, predicts_with
         # Rank 0 locks before anything is written. What it finds wrong ends all ranks.
         self._folder = RunFolder(job.model_dir) if workers.is_chief else None
-        self.weights: Weights | None = workers.run_keeping_alive(self._find_weights)
-        self.bert_config, self.vocab_file, self.tokenizer = workers.run_keeping_alive(self._find_model_files)
+        self.weights, self.bert_config, self.vocab_file, self.tokenizer = workers.run_keeping_alive(self._find_model)
         if max_seq_length > self.bert_config.max_position_embeddings:
             raise UserError(
                 f"--max_seq_length={max_seq_length} is more than the model's "
@@ -134,15 +120,14 @@ class TaskRun:
             )
         self.blocks = make_blocks(job.training)
 
-    def _find_weights(self) -> Weights | None:
+    def _find_model(self) -> tuple[Weights | None, BertConfig, Path, FullTokenizer]:
+        job = self.job
         if self._head:
-            return find_trained_weights(self.job.model_dir, self.job.init_checkpoint, self._head)
-        return find_weights(self.job.init_checkpoint) if self.job.init_checkpoint else None
-
-    def _find_model_files(self) -> tuple[BertConfig, Path, FullTokenizer]:
-        job, weights = self.job, self.weights
+            weights: Weights | None = find_trained_weights(job.model_dir, job.init_checkpoint, self._head)
+        else:
+            weights = find_weights(job.init_checkpoint) if job.init_checkpoint else None
         config = choose_config(job.bert_config_file, weights)
-        return config, *choose_tokenizer(job.vocab_file, job.do_lower_case, config, weights)
+        return weights, config, *choose_tokenizer(job.vocab_file, job.do_lower_case, config, weights)
 
     @property
     def trained_folder(self) -> Path | None:
@@ -168,9 +153,8 @@ class TaskRun:
         is_chief, path = self.workers.is_chief, self.job.model_dir / "features" / f"{name}.npz"
         load = functools.partial(cached_arrays, path, kind, make, write=is_chief)
         made = self.workers.run_keeping_alive(load if is_chief else lambda: None)
-        return self.workers.run_keeping_alive(
-            load if made is None else lambda: made
-        )  # others find the chief's in the cache
+        # The others find the chief's in the cache.
+        return self.workers.run_keeping_alive(load if made is None else lambda: made)
 
     def carry_out(
         self, model: tf.keras.Model, task: Task | None, afterwards: Callable[[Telemetry, int], None] | None
@@ -191,15 +175,14 @@ class TaskRun:
             if task:
                 stopped_by = self._train(task, telemetry)
             elif self.weights and self._head:
-                num_updates = load_trained_weights(self.weights, model, self.bert_config.vocab_size, self._head)
+                num_updates = load_trained_weights(self.weights, model, self._head)
                 telemetry.note(f"predicting with {self.weights.source}")
             training_secs = time.monotonic() - started
             if not stopped_by and afterwards:
                 afterwards(telemetry, num_updates)
             if task:
                 telemetry.end(stopped_by or DONE, total_secs=training_secs)
-                if self.workers.is_chief:
-                    write_report(job.model_dir, telemetry)
+                write_report(telemetry)
         return not stopped_by
 
     def export(
@@ -219,6 +202,7 @@ class TaskRun:
     def _train(self, task: Task, telemetry: Telemetry) -> str | None:
         job, config = self.job, self.job.training
         identity = {
+            **config.identity(),
             "task": task.name,
             "bert_config": self.bert_config.to_dict(),
             "init_checkpoint": job.init_checkpoint,
@@ -228,44 +212,59 @@ class TaskRun:
             **task.identity,
         }
         companions = {**self.model_files, **task.companions}
-        checkpoints = CheckpointFolder(
-            job.model_dir / "checkpoints",
-            keep=config.keep_checkpoints,
-            vocab_size=self.bert_config.vocab_size,
-            companions=companions,
-        )
-        whole_identity = {**config.identity(), **identity}
-
-        def bind() -> None:
-            if self._folder:
-                self._folder.bind(whole_identity, self._record(task), companions, job.continue_with_changes)
+        # The files that hashes in the identity stand for.
+        sources = {"data": ", ".join(map(str, task.files)), "vocabulary": str(self.vocab_file)}
 
         def initialise() -> None:
-            model = task.initialised or task.model
-            initialise_from(self.weights, model, self.bert_config.vocab_size, telemetry)
-            bind()  # only now, when no setting can be refused any more
+            initialise_from(self.weights, task.initialised or task.model, telemetry)
+
+        def bind() -> None:
+            assert self._folder
+            data = {"files": len(task.files), "first_file": str(task.files[0]), "instances": task.num_rows}
+            record = run_record(config, self.bert_config, settings=job.settings(), data=data, sources=sources)
+            self._folder.bind(identity, record, companions, job.continue_with_changes)
 
         if self._folder:
-            self._folder.check(whole_identity, job.continue_with_changes, self._sources(task))
-        if checkpoints.list():
-            bind()
-        run = Run(self.workers, checkpoints, telemetry, after_save=lambda: write_report(job.model_dir, telemetry))
-        return finetune(config, task._replace(identity=identity), run, initialise)
+            self._folder.check(identity, job.continue_with_changes, sources)
+        run = open_run(config, self.bert_config.vocab_size, companions, self.workers, telemetry)
+        return finetune(config, task._replace(identity=identity), run, initialise, bind)
 
-    def _sources(self, task: Task) -> dict[str, str]:
-        """The files that hashes in the run's identity stand for."""
-        return {"data": ", ".join(map(str, task.files)), "vocabulary": str(self.vocab_file)}
 
-    def _record(self, task: Task) -> dict[str, Any]:
-        """What config.json keeps beside the run's identity."""
-        config = self.job.training
-        return {
-            "settings": self.job.settings(),
-            "bert_config": self.bert_config.to_dict(),
-            "data": {"files": len(task.files), "first_file": str(task.files[0]), "instances": task.num_rows},
-            "sources": self._sources(task),
-            "num_ranks": config.num_ranks,
-            "global_batch_size": config.global_batch_size,
-            **describe_devices(),
-            **provenance(),
-        }
+def find_trained_weights(model_dir: Path, init_checkpoint: str | None, head: Head) -> Weights:
+    """The weights to predict with: `init_checkpoint` if it was fine-tuned, else the run's newest.
+
+    Raises:
+      UserError: neither has the head.
+    """
+    if init_checkpoint:
+        weights = find_weights(init_checkpoint)
+        if head.variable in weights.shapes:
+            return weights
+    if (model_dir / "checkpoints").is_dir():
+        return find_weights(model_dir, "--model_dir")
+    if init_checkpoint:
+        raise UserError(
+            f"--init_checkpoint={init_checkpoint} has no {head.name} head ({head.variable}), and "
+            f"--model_dir={model_dir} holds no checkpoint; fine-tune it first with --mode=train"
+        )
+    raise UserError(
+        f"--model_dir={model_dir} holds no checkpoint to predict with; fine-tune first with --mode=train, "
+        "or name a fine-tuned checkpoint with --init_checkpoint"
+    )
+
+
+def load_trained_weights(weights: Weights, model: tf.keras.Model, head: Head) -> int:
+    """Fills a model for prediction; returns the number of updates it was trained for, 0 if not known.
+
+    Raises:
+      UserError: the checkpoint lacks something that the model was trained with.
+    """
+    report = load_weights(weights, model.variables, model.config.vocab_size)
+    used = {variable.name.split(":")[0] for variable in model.trainable_variables}
+    missing = [name for name in report.missing if name in used]
+    if missing:
+        raise UserError(
+            f"{weights.source} lacks {', '.join(missing[:3])} ({len(missing)} variables in all), so it cannot be "
+            f"used for {head.name}; name a checkpoint that was fine-tuned for that"
+        )
+    return read_state(weights.folder)["updates_applied"] if (weights.folder / STATE).is_file() else 0

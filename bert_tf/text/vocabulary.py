@@ -50,16 +50,11 @@ class TokenIds:
         """Tokenises lines of UTF-8, each of which ends with a line feed."""
         raise NotImplementedError
 
-    def encode_lines(self, lines: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """The ids of all lines, int32, and where each line's ids end among them, int64 [lines].
-
-        A line feed inside a line is a space. Text that is bytes already need not become strings:
-        `tokenize_lines`.
-        """
+    def encode_lines(self, lines: Sequence[str]) -> TokenizedLines:
+        """Tokenises lines, in which a line feed is a space."""
         # JSON may hold a lone UTF-16 surrogate.
         text = "".join(line.replace("\n", " ") + "\n" for line in lines).encode("utf-8", "surrogatepass")
-        ids, sizes = self.tokenize_lines(text)
-        return ids, np.cumsum(sizes)
+        return self.tokenize_lines(text)
 
     def tokenize(self, text: str) -> list[str]:
         """The pieces of `text`; those that continue a word, or those that begin one, are marked (`continues_word`)."""
@@ -130,10 +125,19 @@ def load_vocab(path: str | Path) -> dict[str, int]:
     lines = text.split("\n")
     if lines[-1] == "":
         lines.pop()
-    tokens = [line.strip() for line in lines]
-    vocab = dict(zip(tokens, range(len(tokens))))
-    if len(vocab) < len(tokens) or "" in vocab:
-        raise _line_error(path, tokens)
+    vocab: dict[str, int] = {}
+    for token_id, line in enumerate(lines):
+        token = line.strip()
+        if not token:
+            raise UserError(
+                f"vocabulary file {path}, line {token_id + 1}, is empty; every line holds one token, "
+                "whose id is its line: put the token back, or delete the line if it is the last"
+            )
+        if vocab.setdefault(token, token_id) != token_id:
+            raise UserError(
+                f"vocabulary file {path}: {token!r} is on lines {vocab[token] + 1} and "
+                f"{token_id + 1}; a token may occur once: rename one of them to [unusedN]"
+            )
     missing = [token for token in SPECIAL_TOKENS if token not in vocab]
     if missing:
         raise UserError(
@@ -141,23 +145,6 @@ def load_vocab(path: str | Path) -> dict[str, int]:
             f"{' '.join(SPECIAL_TOKENS)}: is it a vocab.txt with one token a line?"
         )
     return vocab
-
-
-def _line_error(path: str | Path, tokens: list[str]) -> UserError:
-    """What is wrong with the first line that is empty or repeats a token."""
-    first: dict[str, int] = {}
-    for number, token in enumerate(tokens, 1):
-        if not token:
-            return UserError(
-                f"vocabulary file {path}, line {number}, is empty; every line holds one token, "
-                "whose id is its line: put the token back, or delete the line if it is the last"
-            )
-        if first.setdefault(token, number) != number:
-            return UserError(
-                f"vocabulary file {path}: {token!r} is on lines {first[token]} and "
-                f"{number}; a token may occur once: rename one of them to [unusedN]"
-            )
-    raise AssertionError("called for a vocabulary without such a line")
 
 
 def _words(vocab: Iterable[str]) -> list[str]:

@@ -25,7 +25,7 @@ import functools
 import itertools
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar, Union
+from typing import Any
 
 import numpy as np
 
@@ -51,21 +51,18 @@ CACHE_WORD_LENGTH = 64
 _LINE_END_ID = -1
 
 
-_Key = TypeVar("_Key", bound=Union[bytes, str])
-
-
-class _WordCache(dict[_Key, tuple[int, ...]]):
-    """Caches `compute(word)`; a look-up that hits runs no Python code.
+class _WordCache(dict[Any, tuple[int, ...]]):
+    """Caches `compute(word)` of bytes or of strings; a look-up that hits runs no Python code.
 
     At `max_words` the cache is emptied: frequent words return at once, and a hit needs no bookkeeping.
     """
 
-    def __init__(self, compute: Callable[[_Key], tuple[int, ...]], max_words: int):
+    def __init__(self, compute: Callable[[Any], tuple[int, ...]], max_words: int):
         super().__init__()
         self._compute = compute
         self.max_words = max_words
 
-    def __missing__(self, word: _Key) -> tuple[int, ...]:
+    def __missing__(self, word: Any) -> tuple[int, ...]:
         ids = self._compute(word)
         if len(word) <= CACHE_WORD_LENGTH:
             if len(self) >= self.max_words:
@@ -104,9 +101,9 @@ class FullTokenizer(TokenIds):
             if token.startswith(CONTINUATION)
         }
         self._longest, self._unknown = max(map(len, self.vocab)), (self.vocab[UNKNOWN_TOKEN],)
-        self._chunk_ids: _WordCache[bytes] = _WordCache(self._compute_chunk_ids, max_cached_words)
+        self._chunk_ids = _WordCache(self._compute_chunk_ids, max_cached_words)
         # For scripts without spaces, such as Chinese, where a whole sentence is a single chunk.
-        self._word_ids: _WordCache[str] = _WordCache(self._compute_word_ids, max_cached_words)
+        self._word_ids = _WordCache(self._compute_word_ids, max_cached_words)
 
     def tokenize_to_ids(self, text: str) -> list[int]:
         """The ids of ``tokenize(text)``, at the speed of a look-up per word."""

@@ -1,4 +1,4 @@
-"""The loop of every training: resume, update, log, save, evaluate, stop."""
+"""The loop of every training: begin or resume, update, log, save, stop."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Callable
@@ -17,18 +17,20 @@ import tensorflow as tf
 from bert_tf import report
 from bert_tf.base.determinism import keep_autotune_results
 from bert_tf.base.errors import UserError
-from bert_tf.base.signals import STARTED_AT, StopSignals
+from bert_tf.base.signals import STARTED_AT, noted_stop_signals
 from bert_tf.batches.batches import Batch
-from bert_tf.config import BatchSplit, TrainingConfig, compute_dtype
+from bert_tf.config import BertConfig, TrainingConfig, compute_dtype
 from bert_tf.memory.halving import HalvingStep
 from bert_tf.model.blocks import Blocks
 from bert_tf.optimizer.loss_scale import LossScale
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import CheckpointFolder, SaveError
+from bert_tf.run.flops import peak_tflops
 from bert_tf.run.loss_watch import LossWatch
+from bert_tf.run.run_folder import provenance
 from bert_tf.run.statistics import UpdateStatistics, first_non_finite, variable_figures
 from bert_tf.run.telemetry import Telemetry
-from bert_tf.training.step import Features, TrainState, TrainStep
+from bert_tf.training.step import TrainState
 
 # Updates in a row with a non-finite gradient after which a run gives up. With loss
 # scaling some are normal until the scale fits; otherwise something is wrong.
@@ -43,14 +45,11 @@ _NAMED_RECORDS = 8
 class LoopSettings:
     """How long `run_updates` runs and how often it logs and saves."""
 
+    config: TrainingConfig
     num_updates: int
-    global_batch_size: int
-    save_checkpoint_steps: int
-    display_loss_steps: int
     identity: Mapping[str, Any]  # written into each checkpoint
     name_records: Callable[[int], list[str]] = lambda _: []  # of a global batch, for messages
     watch: LossWatch | None = None  # None: no warnings about the loss
-    max_hours: float | None = None  # since the program's start; None: no limit
 
 
 def max_skips(loss_scale: LossScale) -> int:
@@ -117,33 +116,33 @@ class _Loop:
         return self._applied >= self._settings.num_updates
 
     def run(self) -> str | None:
-        training, settings = self._training, self._settings
+        training, config = self._training, self._settings.config
         batches = training.batches_from(training.state.batches_consumed)
         if not self._is_at_end:  # the first read may take a rank long on a remote file system
             first = self._run.workers.run_keeping_alive(lambda: next(batches))
             batches = itertools.chain([first], batches)
         # However the updates end, a checkpoint that is being written is finished first.
-        with StopSignals().watched() as signals, self._writer:
+        with noted_stop_signals() as signals, self._writer:
             while not self._is_at_end and not self._stopped_by:
                 self._update(batches, signals)
-                is_due = self._stopped_by or self._applied % settings.save_checkpoint_steps == 0
-                if is_due or self._is_at_end or self._applied % settings.display_loss_steps == 0:
+                is_due = self._stopped_by or self._applied % config.save_checkpoint_steps == 0
+                if is_due or self._is_at_end or self._applied % config.display_loss_steps == 0:
                     self._log()  # corrects the number applied, so that the end may not be reached yet
                 if is_due or self._is_at_end:
                     with self._statistics.timed("saving"):
                         self._run.workers.run_keeping_alive(self._save)
         return self._stopped_by
 
-    def _stop_wanted(self, signals: StopSignals) -> str | None:
+    def _stop_wanted(self, signals: list[int]) -> str | None:
         """Why this rank asks all to stop, if it does."""
-        if signals.received is not None:
+        if signals:
             return "signal"
-        max_hours = self._settings.max_hours
+        max_hours = self._settings.config.max_hours
         if max_hours is None or not self._run.workers.is_chief:  # which tells the reason, and so has to know it
             return None
         return "max_hours" if time.monotonic() - STARTED_AT > 3600 * max_hours else None
 
-    def _update(self, batches: Iterator[Batch], signals: StopSignals) -> None:
+    def _update(self, batches: Iterator[Batch], signals: list[int]) -> None:
         training, state = self._training, self._training.state
         with self._statistics.timed("input"):
             batch = next(batches)
@@ -167,7 +166,7 @@ class _Loop:
     def _log(self) -> None:
         training, telemetry = self._training, self._run.telemetry
         state, watch = training.state, self._settings.watch
-        figures = self._statistics.read(self._settings.global_batch_size)
+        figures = self._statistics.read(self._settings.config.global_batch_size)
         self._num_skipped += figures.pop("skipped")
         norms_V, self._changes_Vx3 = figures.pop("norm_by_variable"), figures.pop("change_by_variable")
         metrics = training.name_metrics(figures.pop("means"))
@@ -235,23 +234,59 @@ def _describe_skips(training: Training, run: Run, settings: LoopSettings, norms_
     )
 
 
-def evaluate(model: tf.keras.Model, objective, batches: Iterable[Features], workers: Workers) -> np.ndarray:
-    """The objective's mean metrics over batches [B, ...] of all ranks, without dropout: float64 [M]."""
-    compiled = tf.function(
-        lambda features: objective(model, features, None)[1], jit_compile=model.blocks.scope == "step", autograph=False
+def open_run(
+    config: TrainingConfig, vocab_size: int, companions: Mapping[str, str], workers: Workers, telemetry: Telemetry
+) -> Run:
+    """The run in the telemetry's folder. `companions`: texts by file name that lie beside all copies of the weights."""
+    checkpoints = CheckpointFolder(
+        telemetry.run_folder / "checkpoints", keep=config.keep_checkpoints, vocab_size=vocab_size, companions=companions
     )
-    num_denominators = len(objective.denominator_names)
-    sums = np.zeros([num_denominators + len(objective.metric_names)])
+    return Run(workers, checkpoints, telemetry, after_save=lambda: write_report(telemetry))
 
-    def add_all() -> None:
-        for features in batches:
-            sums[:num_denominators] += objective.local_denominators(features)
-            sums[num_denominators:] += compiled(features).numpy()
 
-    workers.run_keeping_alive(add_all)
-    totals = workers.gather(sums).sum(axis=0)
-    denominators = np.maximum(totals[:num_denominators], 1.0)
-    return totals[num_denominators:] / denominators[list(objective.metric_denominators)]
+def begin(
+    training: Training,
+    run: Run,
+    config: TrainingConfig,
+    initialise: Callable[[], None],
+    bind: Callable[[], None],
+    **facts: Any,
+) -> None:
+    """Fills the model from the newest checkpoint, or by `initialise`, and opens the log.
+
+    Args:
+      bind: binds the run folder to these settings; called on the chief, where no setting can be refused any more.
+      facts: for the log, beside those that follow from the configuration.
+    """
+    if config.may_split_more:
+        training.step = HalvingStep(training.step, run.workers, config.split(run.workers.rank), run.telemetry.warning)
+    resumed_from = start_or_resume(training.state, run, initialise)
+    if run.workers.is_chief:
+        bind()
+    devices = describe_devices()
+    peak = peak_tflops(devices["device"], config.precision)
+    run.telemetry.start(
+        update=training.state.updates_applied,
+        resumed_from=resumed_from,
+        **devices,
+        num_ranks=config.num_ranks,
+        global_batch_size=config.global_batch_size,
+        **({"peak_tflops": peak * config.num_ranks} if peak else {}),
+        **facts,
+    )
+
+
+def run_record(config: TrainingConfig, bert_config: BertConfig, **facts: Any) -> dict[str, Any]:
+    """What ``config.json`` keeps beside a run's identity."""
+    return {
+        "settings": config.to_dict(),
+        "bert_config": bert_config.to_dict(),
+        "num_ranks": config.num_ranks,
+        "global_batch_size": config.global_batch_size,
+        **facts,
+        **describe_devices(),
+        **provenance(),
+    }
 
 
 def start_or_resume(state: TrainState, run: Run, initialise: Callable[[], None]) -> Path | None:
@@ -308,27 +343,6 @@ def has_fast_bf16(environ: Mapping[str, str] = os.environ, cpu_info: Path = Path
     return not flags or "avx512f" in flags[0].split()
 
 
-def agree_on_split(split: BatchSplit, is_auto: bool, workers: Workers) -> BatchSplit:
-    """The split; where it `is_auto`, with the smallest micro-batch that any rank has chosen."""
-    if not is_auto:
-        return split
-    split = split.with_micro_batch(int(workers.gather(np.array([split.micro_batch_size])).min()))
-    if workers.is_chief:
-        print(
-            f"--train_batch_size=auto: by the plan {split.num_accumulation_steps} micro-batch(es) of "
-            f"{split.micro_batch_size} on each rank fit",
-            flush=True,
-        )
-    return split
-
-
-def with_halving(step: TrainStep, config: TrainingConfig, run: Run) -> Any:
-    """The step; if the configuration allows it, one that halves its micro-batch when memory runs out."""
-    if not config.may_split_more:
-        return step
-    return HalvingStep(step, run.workers, config.split(run.workers.rank), run.telemetry.warning)
-
-
 def describe_devices() -> dict[str, Any]:
     """Name of the device a rank computes on, for config.json."""
     gpus = tf.config.list_physical_devices("GPU")
@@ -337,9 +351,11 @@ def describe_devices() -> dict[str, Any]:
     return {"device": tf.config.experimental.get_device_details(gpus[0]).get("device_name", "GPU")}
 
 
-def write_report(model_dir: Path, telemetry: Telemetry) -> None:
-    """(Re)writes the run's own report.html; a failure is only a warning."""
+def write_report(telemetry: Telemetry) -> None:
+    """(Re)writes the run's own report.html, on the chief; a failure is only a warning."""
+    folder = telemetry.run_folder
     try:
-        report.write_report([model_dir], model_dir / "report.html", title=model_dir.name)
+        if telemetry.is_chief:
+            report.write_report([folder], folder / "report.html", title=folder.name)
     except OSError as error:
-        telemetry.warning(f"{model_dir / 'report.html'} could not be written ({error.strerror})")
+        telemetry.warning(f"{folder / 'report.html'} could not be written ({error.strerror})")

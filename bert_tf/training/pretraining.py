@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from bert_tf.base.progress import Progress
 from bert_tf.batches.batches import Batch, evaluation_batches, training_batches
@@ -21,24 +22,23 @@ from bert_tf.model.losses import PretrainingObjective
 from bert_tf.optimizer.keras_optimizers import make_optimizer
 from bert_tf.optimizer.loss_scale import LossScale
 from bert_tf.ranks.workers import Workers
-from bert_tf.run.checkpoint import CheckpointFolder, save_encoder
-from bert_tf.run.flops import peak_tflops, pretraining_flops_per_sequence
+from bert_tf.run.checkpoint import save_encoder
+from bert_tf.run.flops import pretraining_flops_per_sequence
 from bert_tf.run.loss_watch import LossWatch
-from bert_tf.run.run_folder import RunFolder, provenance, write_whole
+from bert_tf.run.run_folder import RunFolder, write_whole
 from bert_tf.run.telemetry import DONE, Telemetry
 from bert_tf.training.loop import (
     LoopSettings,
     Run,
     Training,
-    describe_devices,
-    evaluate,
+    begin,
     make_blocks,
+    open_run,
+    run_record,
     run_updates,
-    start_or_resume,
-    with_halving,
     write_report,
 )
-from bert_tf.training.step import StepSettings, TrainState, TrainStep
+from bert_tf.training.step import Features, StepSettings, TrainState, TrainStep
 
 
 def name_pretraining_metrics(means: np.ndarray) -> dict[str, float]:
@@ -68,6 +68,11 @@ class PretrainingInputs:
         """The files that a hash in `run_identity` stands for."""
         data = self.training
         return {"data": f"{data.num_instances:,} instances in {len(data.files)} file(s), first {data.files[0]}"}
+
+    def facts(self) -> dict[str, Any]:
+        """For ``config.json``."""
+        evaluation = self.evaluation.facts() if self.evaluation else None
+        return {"data": self.training.facts(), "sources": self.sources, "evaluation_data": evaluation}
 
     @property
     def companions(self) -> dict[str, str]:
@@ -102,15 +107,14 @@ def make_training(config: PretrainingConfig, inputs: PretrainingInputs, workers:
         config.effective_learning_rate,
         config.warmup_steps,
         config.num_train_steps,
-        config.joins_continuously,
+        config.continuous_join,
         compiled=config.xla_scope != "off",
         **config.optimizer_options,
     )
-    state = TrainState(
-        PretrainingModel(inputs.bert_config, make_blocks(config), config.seed),
-        optimizer,
-        LossScale(enabled=config.scales_loss),
-    )
+    model = PretrainingModel(inputs.bert_config, make_blocks(config), config.seed)
+    # Where gradients are float16 anywhere, small ones need a loss scale.
+    loss_scale = LossScale(enabled="fp16" in (config.precision, config.allreduce_compression))
+    state = TrainState(model, optimizer, loss_scale)
     settings = StepSettings(
         config.seed, repr(run_identity(config, inputs)), compute_dtype(config.allreduce_compression)
     )
@@ -156,34 +160,30 @@ def pretrain(
     telemetry = Telemetry(
         model_dir, is_chief=workers.is_chief, total_updates=config.num_train_steps, dllog_path=dllog_path
     )
-    checkpoints = CheckpointFolder(
-        model_dir / "checkpoints",
-        keep=config.keep_checkpoints,
-        vocab_size=bert_config.vocab_size,
-        companions=inputs.companions,
-    )
-    run = Run(workers, checkpoints, telemetry, after_save=lambda: write_report(model_dir, telemetry))
+    run = open_run(config, bert_config.vocab_size, inputs.companions, workers, telemetry)
     training = make_training(config, inputs, workers)
-    training.step, state = with_halving(training.step, config, run), training.state
+    state = training.state
+
+    def initialise() -> None:
+        weights = find_weights(inputs.init_checkpoint) if inputs.init_checkpoint else None
+        initialise_from(weights, state.model, telemetry, inputs.vocabulary)
+
+    def bind() -> None:
+        record = run_record(config, bert_config, **inputs.facts())
+        folder.bind(identity, record, inputs.companions, continue_with_changes)
+
     with telemetry:
-        resumed_from = start_or_resume(
-            state,
+        begin(
+            training,
             run,
-            lambda: initialise_from(
-                find_weights(inputs.init_checkpoint) if inputs.init_checkpoint else None,
-                state.model,
-                bert_config.vocab_size,
-                telemetry,
-                inputs.vocabulary,
-            ),
-        )
-        if workers.is_chief:  # only now, when no setting can be refused any more
-            folder.bind(identity, _run_record(config, inputs), inputs.companions, continue_with_changes)
-        telemetry.start(
-            update=state.updates_applied,
-            resumed_from=resumed_from,
+            config,
+            initialise,
+            bind,
             phase=model_dir.name,
-            **_telemetry_facts(config, bert_config),
+            warmup_steps=config.warmup_steps,
+            flops_per_sequence=pretraining_flops_per_sequence(
+                bert_config, config.max_seq_length, config.max_predictions_per_seq
+            ),
         )
         if config.packing and config.num_accumulation_steps == 1:
             telemetry.warning(
@@ -191,14 +191,11 @@ def pretrain(
                 "(num_accumulation_steps=1), so it saves nothing; accumulate more, smaller ones"
             )
         settings = LoopSettings(
+            config,
             config.num_train_steps,
-            config.global_batch_size,
-            config.save_checkpoint_steps,
-            config.display_loss_steps,
             identity,
             functools.partial(global_batch_records, config, inputs),
             LossWatch(bert_config.vocab_size, config.warmup_steps),
-            config.max_hours,
         )
         stopped_by = run_updates(training, run, settings)
         finished = stopped_by is None
@@ -207,9 +204,28 @@ def pretrain(
         if finished and inputs.evaluation:
             _evaluate_phase(config, inputs, state, run, model_dir)
         telemetry.end(stopped_by or DONE)
-        if workers.is_chief:
-            write_report(model_dir, telemetry)
+        write_report(telemetry)
     return finished
+
+
+def evaluate(model: tf.keras.Model, batches: Iterable[Features], workers: Workers) -> dict[str, float]:
+    """The mean metrics over batches [B, ...] of all ranks, without dropout, under NVIDIA's names."""
+    objective = PretrainingObjective()
+    compiled = tf.function(
+        lambda features: objective(model, features, None)[1], jit_compile=model.blocks.scope == "step", autograph=False
+    )
+    num_denominators = len(objective.denominator_names)
+    sums = np.zeros([num_denominators + len(objective.metric_names)])
+
+    def add_all() -> None:
+        for features in batches:
+            sums[:num_denominators] += objective.local_denominators(features)
+            sums[num_denominators:] += compiled(features).numpy()
+
+    workers.run_keeping_alive(add_all)
+    totals = workers.gather(sums).sum(axis=0)
+    denominators = np.maximum(totals[:num_denominators], 1.0)
+    return name_pretraining_metrics(totals[num_denominators:] / denominators[list(objective.metric_denominators)])
 
 
 def _evaluate_phase(
@@ -233,7 +249,7 @@ def _evaluate_phase(
             f"{inputs.evaluation.num_instances:,} held-out instances (--max_eval_steps)"
         )
     bar = Progress(batches, total=num_batches, unit="batches", description="evaluation", disable=not workers.is_chief)
-    means = name_pretraining_metrics(evaluate(state.model, PretrainingObjective(), bar, workers))
+    means = evaluate(state.model, bar, workers)
     results = {
         "masked_lm_accuracy": means["mlm_accuracy"],
         "masked_lm_loss": means["mlm_loss"],
@@ -246,32 +262,3 @@ def _evaluate_phase(
     if workers.is_chief:
         lines = "".join(f"{name} = {value}\n" for name, value in results.items())
         write_whole(model_dir / "eval_results.txt", lines)
-
-
-def _run_record(config: PretrainingConfig, inputs: PretrainingInputs) -> dict[str, Any]:
-    return {
-        "settings": config.to_dict(),
-        "bert_config": inputs.bert_config.to_dict(),
-        "num_ranks": config.num_ranks,
-        "global_batch_size": config.global_batch_size,
-        "data": inputs.training.facts(),
-        "sources": inputs.sources,
-        "evaluation_data": inputs.evaluation.facts() if inputs.evaluation else None,
-        **describe_devices(),
-        **provenance(),
-    }
-
-
-def _telemetry_facts(config: PretrainingConfig, bert_config: BertConfig) -> dict[str, Any]:
-    devices = describe_devices()
-    peak = peak_tflops(devices["device"], config.precision)
-    return {
-        **devices,
-        "num_ranks": config.num_ranks,
-        "global_batch_size": config.global_batch_size,
-        "flops_per_sequence": pretraining_flops_per_sequence(
-            bert_config, config.max_seq_length, config.max_predictions_per_seq
-        ),
-        "warmup_steps": config.warmup_steps,
-        **({"peak_tflops": peak * config.num_ranks} if peak else {}),
-    }

@@ -23,7 +23,7 @@ from bert_tf.batches.open import open_instances
 from bert_tf.config import BertConfig, PretrainingConfig
 from bert_tf.interchange.initialise import find_weights, initialise_from
 from bert_tf.ranks.workers import Workers
-from bert_tf.report.runs import read_run
+from bert_tf.report.runs import Run, read_run
 from bert_tf.run.checkpoint import CheckpointFolder, find_damage
 from bert_tf.run.run_folder import CONFIG
 from bert_tf.run.statistics import UpdateResult, UpdateStatistics, first_non_finite
@@ -70,15 +70,45 @@ class Attempt:
         yield from (f"  {name}" for name in self.records)
 
 
-@dataclasses.dataclass
 class Replay:
-    """The result of repeating one update."""
+    """An update made again.
 
-    update: int
-    started_from: str
-    attempts: list[Attempt]
-    compared: dict[str, tuple[float, float]]  # name -> (replayed, logged); empty where nothing can be compared
-    logged: str  # which updates the log line covers, or why none can be compared
+    Args:
+      update: as logged, counting applied updates. Batches that were skipped just before it are made again, too.
+      input_files: where the run's records are now; None: where they were.
+
+    Attributes:
+      started_from: the checkpoint, or the start of the run.
+      attempts: those at this update.
+      logged: which updates the run's log line covers, or why nothing can be compared.
+      compared: name -> (replayed, logged); empty where nothing can be compared.
+
+    Raises:
+      UserError: the folder holds no run, the run has fewer updates, or its records are gone.
+    """
+
+    def __init__(self, model_dir: Path, update: int, input_files: str | None = None):
+        self._config, self._inputs = _read_run_folder(model_dir, input_files)
+        if not 1 <= update <= self._config.num_train_steps:
+            raise UserError(
+                f"--replay_update={update}: the run in {model_dir} has the updates 1 to {self._config.num_train_steps}"
+            )
+        self.update = update
+        training = make_training(self._config, self._inputs, Workers())
+        state = training.state
+        self._state, self._step = state, training.step
+        self.started_from = self._restore(model_dir)
+        self._batches = training.batches_from(state.batches_consumed)
+        self._first_update = state.updates_applied
+        self._results: list[tuple[int, UpdateResult]] = []  # with the updates applied by then
+        with Progress(total=update - 1, initial=state.updates_applied, unit="updates", description="up to it") as bar:
+            while state.updates_applied < update - 1:
+                bar.update(int(bool(self._advance().is_finite)))
+        self.attempts: list[Attempt] = []
+        while state.updates_applied < update and len(self.attempts) < max_skips(state.loss_scale):
+            self.attempts.append(self._attempt())
+        self.compared: dict[str, tuple[float, float]] = {}
+        self.logged = self._compare(read_run(model_dir))
 
     def describe(self) -> Iterator[str]:
         yield f"update {self.update}, made again from {self.started_from}"
@@ -89,49 +119,68 @@ class Replay:
             same = "equal to the last bit" if replayed == logged else f"apart by {abs(replayed - logged):.2g}"
             yield f"  {name}: {replayed:.9g} now, {logged:.9g} logged, {same}"
 
-
-class _Training:
-    """A run's training, restored from the checkpoint before an update."""
-
-    def __init__(self, model_dir: Path, update: int, input_files: str | None):
-        self.config, inputs = _read_run_folder(model_dir, input_files)
-        if not 1 <= update <= self.config.num_train_steps:
-            raise UserError(
-                f"--replay_update={update}: the run in {model_dir} has the updates 1 to {self.config.num_train_steps}"
-            )
-        self.inputs = inputs
-        training = make_training(self.config, inputs, Workers())
-        self.state, self.step = training.state, training.step
-        self.started_from = self._restore(model_dir, update)
-        self.first_update = self.state.updates_applied
-        self._batches = training.batches_from(self.state.batches_consumed)
-        self.results: list[tuple[int, UpdateResult]] = []  # with the updates applied by then
-
-    def _restore(self, model_dir: Path, update: int) -> str:
-        checkpoints = CheckpointFolder(
-            model_dir / "checkpoints", keep=1, vocab_size=self.inputs.bert_config.vocab_size, companions={}
-        )
+    def _restore(self, model_dir: Path) -> str:
+        vocab_size = self._inputs.bert_config.vocab_size
+        checkpoints = CheckpointFolder(model_dir / "checkpoints", keep=1, vocab_size=vocab_size, companions={})
         for path in reversed(checkpoints.list()):
-            if int(path.name.split("-")[1]) < update and find_damage(path) is None:
-                self.state.restore(checkpoints, path)
+            if int(path.name.split("-")[1]) < self.update and find_damage(path) is None:
+                self._state.restore(checkpoints, path)
                 return str(path)
         silent = Telemetry(model_dir, is_chief=False, total_updates=0)
-        weights = find_weights(self.inputs.init_checkpoint) if self.inputs.init_checkpoint else None
-        initialise_from(weights, self.state.model, self.inputs.bert_config.vocab_size, silent)
+        weights = find_weights(self._inputs.init_checkpoint) if self._inputs.init_checkpoint else None
+        initialise_from(weights, self._state.model, silent)
         return "the start of the run, since no sound checkpoint before it is left"
 
-    def advance(self) -> UpdateResult:
-        batch = next(self._batches)
-        result = self.step(batch.features, self.state.batches_consumed, num_micro_batches=batch.num_micro_batches)
-        self.state.batches_consumed += 1
-        self.results.append((self.state.updates_applied, result))
-        limit = max_skips(self.state.loss_scale)
-        if not bool(result.is_finite) and self.state.loss_scale.num_consecutive_skips() > limit:
+    def _advance(self) -> UpdateResult:
+        batch, state = next(self._batches), self._state
+        result = self._step(batch.features, state.batches_consumed, num_micro_batches=batch.num_micro_batches)
+        state.batches_consumed += 1
+        self._results.append((state.updates_applied, result))
+        limit = max_skips(state.loss_scale)
+        if not bool(result.is_finite) and state.loss_scale.num_consecutive_skips() > limit:
             raise UserError(
-                f"more than {limit} updates in a row after update {self.state.updates_applied} have a "
-                f"non-finite gradient; --replay_update={self.state.updates_applied + 1} shows them"
+                f"more than {limit} updates in a row after update {state.updates_applied} have a "
+                f"non-finite gradient; --replay_update={state.updates_applied + 1} shows them"
             )
         return result
+
+    def _attempt(self) -> Attempt:
+        number, variables = self._state.batches_consumed, self._step.variables
+        slots = self._state.optimizer.slot_variables
+        unsound = _find_non_finite("weights", variables) or _find_non_finite("moments", slots)
+        result = self._advance()
+        gradients, changes = result.norm_by_variable.numpy(), result.change_by_variable.numpy()
+        bad = first_non_finite(variables, gradients)
+        if not bool(result.is_finite):
+            changes[:, 1:] = 0.0, np.nan  # nothing was changed, so the optimizer's figures are meaningless
+        names = [variable.name.split(":")[0] for variable in variables]
+        records = global_batch_records(self._config, self._inputs, number)
+        norms = [(name, float(gradient), *map(float, row)) for name, gradient, row in zip(names, gradients, changes)]
+        return Attempt(number, records, result, unsound or (f"gradient of {bad}" if bad else None), norms)
+
+    def _compare(self, run: Run) -> str:
+        """Fills `compared` with the means of the run's log line at this update; returns `logged`."""
+        event = next((event for event in run.train if event.get("update") == self.update), None)
+        if event is None:
+            return f"no line for update {self.update}"
+        begun: list[Any] = [start["update"] for start in run.starts if start["time_unix"] <= event["time_unix"]][-1:]
+        begun += [other["update"] for other in run.train if other["update"] < self.update]
+        first = max(begun, default=0)
+        if first < self._first_update:
+            return (
+                f"the line of update {self.update} is a mean over the updates from {first + 1} on, and the replay "
+                f"began after update {self._first_update}"
+            )
+        statistics = UpdateStatistics()
+        for applied, result in self._results:
+            if first < applied <= self.update:
+                statistics.add(result)
+        figures = statistics.read(self._config.global_batch_size)
+        figures.update(name_pretraining_metrics(figures["means"]))
+        self.compared = {name: (figures[name], float(event[name])) for name in _COMPARED if name in event}
+        if first == self.update - 1:
+            return f"update {self.update}"
+        return f"the mean over the updates {first + 1} to {self.update}"
 
 
 def _read_run_folder(model_dir: Path, input_files: str | None) -> tuple[PretrainingConfig, PretrainingInputs]:
@@ -161,70 +210,7 @@ def _read_run_folder(model_dir: Path, input_files: str | None) -> tuple[Pretrain
     return config, inputs
 
 
-def replay(model_dir: Path, update: int, input_files: str | None = None) -> Replay:
-    """Repeats update number `update` of the run in `model_dir`.
-
-    Args:
-      update: as logged, counting applied updates. Batches that were skipped just before it are
-        printed too.
-      input_files: where the run's records are now; None: where they were.
-
-    Raises:
-      UserError: the folder holds no run, the run has fewer updates, or its records are gone.
-    """
-    training = _Training(model_dir, update, input_files)
-    state = training.state
-    with Progress(total=update - 1, initial=state.updates_applied, unit="updates", description="up to it") as bar:
-        while state.updates_applied < update - 1:
-            bar.update(int(bool(training.advance().is_finite)))
-    attempts: list[Attempt] = []
-    while state.updates_applied < update and len(attempts) < max_skips(state.loss_scale):
-        attempts.append(_attempt(training))
-    compared, logged = _compare(training, model_dir, update)
-    return Replay(update, training.started_from, attempts, compared, logged)
-
-
-def _attempt(training: _Training) -> Attempt:
-    state, step = training.state, training.step
-    number = state.batches_consumed
-    unsound = _find_non_finite("weights", step.variables) or _find_non_finite("moments", state.optimizer.slot_variables)
-    result = training.advance()
-    gradients = result.norm_by_variable.numpy()
-    bad = first_non_finite(step.variables, gradients)
-    changes = result.change_by_variable.numpy()
-    if not bool(result.is_finite):
-        changes[:, 1:] = 0.0, np.nan  # nothing was changed, so the optimizer's figures are meaningless
-    names = [variable.name.split(":")[0] for variable in step.variables]
-    records = global_batch_records(training.config, training.inputs, number)
-    norms = [(name, float(gradient), *map(float, row)) for name, gradient, row in zip(names, gradients, changes)]
-    return Attempt(number, records, result, unsound or (f"gradient of {bad}" if bad else None), norms)
-
-
 def _find_non_finite(what: str, variables: Sequence[tf.Variable]) -> str | None:
     sums = np.array([np.sum(variable.numpy(), dtype=np.float64) for variable in variables])
     found = first_non_finite(variables, sums)
     return f"{what} {found}, before the update" if found else None
-
-
-def _compare(training: _Training, model_dir: Path, update: int) -> tuple[dict[str, tuple[float, float]], str]:
-    """Compares the run's log line at this update with the same means of the replayed updates."""
-    run = read_run(model_dir)
-    event = next((event for event in run.train if event.get("update") == update), None)
-    if event is None:
-        return {}, f"no line for update {update}"
-    begun: list[Any] = [start["update"] for start in run.starts if start["time_unix"] <= event["time_unix"]][-1:]
-    begun += [other["update"] for other in run.train if other["update"] < update]
-    first = max(begun, default=0)
-    if first < training.first_update:
-        return {}, (
-            f"the line of update {update} is a mean over the updates from {first + 1} on, and the replay began "
-            f"after update {training.first_update}"
-        )
-    update_statistics = UpdateStatistics()
-    for applied, result in training.results:
-        if first < applied <= update:
-            update_statistics.add(result)
-    figures = update_statistics.read(training.config.global_batch_size)
-    figures.update(name_pretraining_metrics(figures["means"]))
-    which = f"update {update}" if first == update - 1 else f"the mean over the updates {first + 1} to {update}"
-    return {name: (figures[name], float(event[name])) for name in _COMPARED if name in event}, which

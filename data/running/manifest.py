@@ -203,7 +203,7 @@ class Stage:
                 stack.enter_context(FileLock(self._lock_path))
                 break
             except LockedError as error:
-                holder = error.holder
+                holder = str(error)
                 # The holder may be `is_at_work`, which holds the lock for a moment.
                 time.sleep(_LOCK_PAUSE_SECS)
         else:

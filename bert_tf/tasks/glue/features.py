@@ -34,11 +34,6 @@ class Features(NamedTuple):
     def num_rows(self) -> int:
         return len(self.starts_F)
 
-    @property
-    def num_truncated(self) -> int:
-        """An upper bound: rows that are as long as rows may be."""
-        return int(np.sum(self.lengths_F == self.max_seq_length))
-
     def batch(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         """The model's inputs, and targets where they are known, for the rows numbered `rows` (any shape [...]).
 
@@ -106,8 +101,7 @@ def _tokenize(sentences: Sequence[str], tokenizer: Tokenizer, show_progress: boo
     with Progress(total=len(sentences), unit="sentences", description="tokenising", disable=not show_progress) as shown:
         for start in range(0, len(sentences), _BATCH):
             batch = sentences[start : start + _BATCH]
-            ids, ends = tokenizer.encode_lines(batch)
-            tokenized.append((ids, np.diff(ends, prepend=0)))
+            tokenized.append(tokenizer.encode_lines(batch))
             shown.update(len(batch))
     ids, sizes_F = map(np.concatenate, zip(*tokenized))
     return ids, sizes_F

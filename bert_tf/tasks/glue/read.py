@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import naming_unreadable
+from bert_tf.base.files import decoded_lines
 from bert_tf.base.values import parse_number
 from bert_tf.tasks.glue.tasks import TextTask
 
@@ -134,26 +134,13 @@ def _records(path: Path, task: TextTask, wants_labels: bool) -> Iterator[Record]
 
 def _read_plain(path: Path) -> Iterator[Record]:
     """Lines with tabs between the columns, without any quoting. Lines without any text are skipped."""
-    for number, line in _decoded_lines(path):
+    for number, line in decoded_lines(path):
         if line.strip():
             yield Record(number, line.rstrip("\r\n").split("\t"))
 
 
-def _decoded_lines(path: Path) -> Iterator[tuple[int, str]]:
-    # By line feeds alone: what Unicode calls a line end occurs within sentences.
-    with naming_unreadable(path), open(path, "rb") as file:
-        for number, line in enumerate(file, 1):
-            try:
-                yield number, line.decode("utf-8-sig" if number == 1 else "utf-8")
-            except UnicodeDecodeError as error:
-                raise UserError(
-                    f"{path}, line {number}: byte {error.start} is not UTF-8; convert the file, "
-                    "e.g. with iconv -f latin1 -t utf-8"
-                ) from None
-
-
 def _read_csv(path: Path, delimiter: str) -> Iterator[Record]:
-    reader = csv.reader((line for _, line in _decoded_lines(path)), delimiter=delimiter, strict=True)
+    reader = csv.reader((line for _, line in decoded_lines(path)), delimiter=delimiter, strict=True)
     while True:
         line = reader.line_num + 1
         try:
@@ -172,7 +159,7 @@ def _read_csv(path: Path, delimiter: str) -> Iterator[Record]:
 def _read_json_lines(path: Path, columns: Sequence[str]) -> Iterator[Record]:
     """The wanted fields of a JSON object a line, behind a header of their names."""
     yield Record(0, list(columns))
-    for number, line in _decoded_lines(path):
+    for number, line in decoded_lines(path):
         if not line.strip():
             continue
         try:
@@ -198,11 +185,7 @@ def _json_field(path: Path, number: int, content: dict, column: str) -> str:
 
 
 def _layout_by_header(path: Path, first: Record, task: TextTask, wants_labels: bool) -> Layout | None:
-    """The columns by their names in any case; None where a task of single sentences has no header.
-
-    Raises:
-      UserError: a column is missing or occurs twice.
-    """
+    """The columns by their names in any case; None where a task of single sentences has no header."""
     names = [field.strip().lower() for field in first.fields]
     wanted = [column.lower() for column in _wanted(task, wants_labels)]
     missing = [name for name in wanted if name not in names]
@@ -210,10 +193,14 @@ def _layout_by_header(path: Path, first: Record, task: TextTask, wants_labels: b
     if may_have_none and (task.text_columns[0] not in names or any(name in task.labels for name in names)):
         return None
     if missing:
+        way_out = (
+            "name the file's columns with --text_columns and --label_column"
+            if task.is_custom
+            else f"{task.name}'s files have the columns {', '.join(_wanted(task, True))}: is it a file of that task?"
+        )
         raise UserError(
             f"{path}, line {max(first.line, 1)}: no column {' or '.join(map(repr, missing))} in the header "
-            f"{' | '.join(names)[:200]!r}; "
-            + ("name the file's columns with --text_columns and --label_column" if task.is_custom else _expected(task))
+            f"{' | '.join(names)[:200]!r}; {way_out}"
         )
     if repeated := [name for name in wanted if names.count(name) > 1]:
         raise UserError(f"{path}, line {first.line}: the column {repeated[0]!r} occurs twice; rename one of them")
@@ -226,18 +213,10 @@ def _wanted(task: TextTask, wants_labels: bool) -> list[str]:
     return [*task.text_columns, *([task.label_column or ""] if wants_labels else [])]
 
 
-def _expected(task: TextTask) -> str:
-    columns = ", ".join([*task.text_columns, task.label_column or ""])
-    return f"{task.name}'s files have the columns {columns}: is it a file of that task?"
-
-
 def _layout_by_content(path: Path, sample: list[list[str]], task: TextTask, wants_labels: bool) -> Layout:
     """The columns of a file of single sentences without a header.
 
     The label is the one column that is a label in most lines, the sentence the longest of the others.
-
-    Raises:
-      UserError: no column is, or several are.
     """
     num_columns = collections.Counter(map(len, sample)).most_common(1)[0][0]
     columns = list(zip(*(fields for fields in sample if len(fields) == num_columns)))

@@ -29,9 +29,8 @@ from bert_tf.tasks.glue.features import Features, make_features
 from bert_tf.tasks.glue.metrics import METRICS
 from bert_tf.tasks.glue.read import Examples, find_labels, read_examples, targets
 from bert_tf.tasks.glue.tasks import EVAL, PREDICT, TRAIN, TextTask
-from bert_tf.tasks.job import FinetuningJob, TaskRun, for_export
+from bert_tf.tasks.job import FinetuningJob, Head, TaskRun, for_export
 from bert_tf.tasks.predict import Predicted, Rows, compile_model, predict_rows, rows_per_compilation
-from bert_tf.tasks.trained import Head
 
 _SHOWN_LABELS = 8
 CLASSIFIER_HEAD = Head("classification", "output_weights")
@@ -41,7 +40,7 @@ CLASSIFIER_HEAD = Head("classification", "output_weights")
 class GlueJob(FinetuningJob):
     """One call of run_classifier.py."""
 
-    task: TextTask  # of one's own: without labels
+    task: TextTask  # a custom one: still without labels
     files: Mapping[str, Mapping[str, Path]]  # TRAIN, EVAL, PREDICT, as far as the mode wants them -> part -> file
     max_seq_length: int
     max_bad_records: int | None  # None: as many as the published files have
@@ -69,29 +68,30 @@ class _Rows(NamedTuple):
     features: Features
 
 
+_Part = tuple[str, str]  # TRAIN, EVAL or PREDICT, and the part of its files
+
+
 def run_glue(job: GlueJob, workers: Workers) -> bool:
     """Trains, scores and predicts as `job` says. Returns False when a signal stopped the training."""
-    run = TaskRun(job, workers, job.max_seq_length, trained=None if TRAIN in job.files else CLASSIFIER_HEAD)
+    run = TaskRun(job, workers, job.max_seq_length, predicts_with=None if TRAIN in job.files else CLASSIFIER_HEAD)
     # All files are read before the training, which may take days, not after it.
     examples = workers.run_keeping_alive(lambda: _read(job))
     if workers.is_chief:
-        for found in (found for parts in examples.values() for found in parts.values()):
+        for found in examples.values():
             print("\n".join([*found.notes, describe_examples(found)]), flush=True)
-    task = _with_labels(job.task, run.trained_folder, examples.get(TRAIN))
+    task = _with_labels(job.task, run.trained_folder, examples.get((TRAIN, "")))
     rows = workers.run_keeping_alive(lambda: _make_rows(job, run, task, examples))
     model = ClassifierModel(run.bert_config, task.num_classes, run.blocks, job.training.seed)
 
     def afterwards(telemetry: Telemetry, update: int) -> None:
-        judge = _Judge(job, task, model, workers, telemetry)
-        if EVAL in rows:
-            judge.score(rows[EVAL], update)
-        for part, part_rows in rows.get(PREDICT, {}).items():
-            judge.predict(part, part_rows)
+        evaluator = _Evaluator(job, task, model, workers, telemetry)
+        if EVAL in job.files:
+            evaluator.score({part: rows[EVAL, part] for part in job.files[EVAL]}, update)
+        for part in job.files.get(PREDICT, ()):
+            evaluator.predict(part, rows[PREDICT, part])
 
-    if TRAIN not in rows:
-        return run.carry_out(model, None, afterwards)
-    training = rows[TRAIN][""]
-    return run.carry_out(model, _training_task(job, run, task, model, training), afterwards)
+    training = _training_task(job, run, task, model, rows[TRAIN, ""]) if TRAIN in job.files else None
+    return run.carry_out(model, training, afterwards)
 
 
 def export_glue(job: GlueJob, workers: Workers, folder: Path, batch_size: int | None) -> None:
@@ -101,7 +101,7 @@ def export_glue(job: GlueJob, workers: Workers, folder: Path, batch_size: int | 
       batch_size: None leaves it free.
     """
     check_no_export(folder)
-    run = TaskRun(for_export(job), workers, job.max_seq_length, trained=CLASSIFIER_HEAD)
+    run = TaskRun(for_export(job), workers, job.max_seq_length, predicts_with=CLASSIFIER_HEAD)
     task = _with_labels(job.task, run.trained_folder, None)
     model = ClassifierModel(run.bert_config, task.num_classes, run.blocks)
     settings = {
@@ -113,13 +113,11 @@ def export_glue(job: GlueJob, workers: Workers, folder: Path, batch_size: int | 
     run.export(model, folder, ("logits",), settings)
 
 
-def _read(job: GlueJob) -> dict[str, dict[str, Examples]]:
+def _read(job: GlueJob) -> dict[_Part, Examples]:
     return {
-        use: {
-            part: read_examples(path, job.task, wants_labels=use != PREDICT, max_bad_records=job.max_bad_records)
-            for part, path in files.items()
-        }
+        (use, part): read_examples(path, job.task, wants_labels=use != PREDICT, max_bad_records=job.max_bad_records)
         for use, files in job.files.items()
+        for part, path in files.items()
     }
 
 
@@ -131,14 +129,14 @@ def describe_examples(examples: Examples) -> str:
     return f"{examples.path}: {len(examples.lines):,} rows" + (f" ({shown}{more})" if shown else "")
 
 
-def _with_labels(task: TextTask, trained_folder: Path | None, training: Mapping[str, Examples] | None) -> TextTask:
+def _with_labels(task: TextTask, trained_folder: Path | None, training: Examples | None) -> TextTask:
     """The task with the labels of the training file, or of what the trained weights were trained on.
 
     Raises:
       UserError: the weights have other labels than the task, or it is not known which.
     """
     if training:
-        return dataclasses.replace(task, labels=find_labels(training[""])) if _learns_labels(task) else task
+        return dataclasses.replace(task, labels=find_labels(training)) if _learns_labels(task) else task
     file = trained_folder / TASK_FILE if trained_folder else Path(TASK_FILE)
     if not file.is_file():
         if _learns_labels(task):
@@ -161,31 +159,16 @@ def _learns_labels(task: TextTask) -> bool:
     return task.is_custom and not task.is_regression
 
 
-def _make_rows(
-    job: GlueJob, run: TaskRun, task: TextTask, examples: Mapping[str, Mapping[str, Examples]]
-) -> dict[str, dict[str, _Rows]]:
+def _make_rows(job: GlueJob, run: TaskRun, task: TextTask, examples: Mapping[_Part, Examples]) -> dict[_Part, _Rows]:
     """All labels are checked before the first sentence is tokenised."""
-    labels = {
-        (use, part): None if found.labels is None else targets(found, task)
-        for use, parts in examples.items()
-        for part, found in parts.items()
-    }
-    return {
-        use: {
-            part: _Rows(
-                found,
-                make_features(
-                    found.texts,
-                    labels[use, part],
-                    run.tokenizer,
-                    job.max_seq_length,
-                    show_progress=run.workers.is_chief,
-                ),
-            )
-            for part, found in parts.items()
-        }
-        for use, parts in examples.items()
-    }
+    labels = {part: None if found.labels is None else targets(found, task) for part, found in examples.items()}
+    rows: dict[_Part, _Rows] = {}
+    for part, found in examples.items():
+        features = make_features(
+            found.texts, labels[part], run.tokenizer, job.max_seq_length, show_progress=run.workers.is_chief
+        )
+        rows[part] = _Rows(found, features)
+    return rows
 
 
 def _about(task: TextTask) -> dict[str, Any]:
@@ -217,7 +200,7 @@ def _initialised(run: TaskRun, model: ClassifierModel) -> tf.keras.Model:
     return model if shapes.get(CLASSIFIER_HEAD.variable, ours) == ours else model.bert
 
 
-class _Judge:
+class _Evaluator:
     """Scores and predicts with a trained model."""
 
     def __init__(self, job: GlueJob, task: TextTask, model: ClassifierModel, workers: Workers, telemetry: Telemetry):

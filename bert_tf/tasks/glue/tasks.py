@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from bert_tf.base.errors import UserError
+from bert_tf.base.files import check_file
 
 TRAIN, EVAL, PREDICT = "train", "eval", "predict"
 CUSTOM = "custom"
@@ -139,9 +140,7 @@ def find_files(task: TextTask, use: str, data_dir: str | None, given: str | None
     """
     flag = f"--{use}_file"
     if given:
-        if not Path(given).is_file():
-            problem = "is not a file" if Path(given).exists() else "does not exist"
-            raise UserError(f"{given} {problem}; name a file with {flag}")
+        check_file(Path(given), f"name a file with {flag}")
         return {"": Path(given)}
     if not data_dir:
         raise UserError(f"--data_dir, or {flag}, is required")

@@ -9,13 +9,14 @@ Shapes: F windows, S tokens in a row, n the size of the n-best list.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Callable, NamedTuple
 
 import numpy as np
 
-from bert_tf.base.errors import UserError
 from bert_tf.base.progress import Progress
+from bert_tf.config import check_counts
 from bert_tf.tasks.squad.examples import Example
 from bert_tf.tasks.squad.features import NO_WORD, Features
 from bert_tf.text.basic_tokenizer import BasicTokenizer
@@ -35,9 +36,7 @@ class DecodeSettings:
     null_score_diff_threshold: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("n_best_size", "max_answer_length"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name}={getattr(self, name)}: must be at least 1")
+        check_counts(self, "n_best_size", "max_answer_length")
 
 
 class Decoded(NamedTuple):
@@ -91,7 +90,6 @@ def decode(
       start_logits, end_logits: float [F, S] for the rows of `features`.
     """
     decoded = Decoded({}, {}, {})
-    texts = _Texts(features, tokenizer)
     # The windows of one question are adjacent, in the order of the questions.
     bounds = np.searchsorted(features.example_index, np.arange(len(examples) + 1))
     for index, example in enumerate(
@@ -112,7 +110,8 @@ def decode(
             )
             spans.append(null)
         spans.sort(key=lambda span: span.score, reverse=True)
-        entries = _nbest_entries(example, spans, null, texts, settings.n_best_size)
+        text_of = functools.partial(_text_of, example=example, features=features, tokenizer=tokenizer)
+        entries = _nbest_entries(spans, null, text_of, settings.n_best_size)
         decoded.nbest[example.question_id] = _with_probabilities(entries)
         answer = entries[0].text
         if null is not None:
@@ -149,7 +148,7 @@ def _admissible_spans(
 
 
 def _nbest_entries(
-    example: Example, spans: Sequence[_Span], null: Any, texts: _Texts, n_best_size: int
+    spans: Sequence[_Span], null: _Span | None, text_of: Callable[[_Span], str], n_best_size: int
 ) -> list[_Entry]:
     """The best spans with different texts; never an empty list."""
     entries: list[_Entry] = []
@@ -157,7 +156,7 @@ def _nbest_entries(
     for span in spans:
         if len(entries) >= n_best_size:
             break
-        text = texts.of_span(example, span) if span.start else ""
+        text = text_of(span) if span.start else ""
         if text not in seen:
             seen.add(text)
             entries.append(_Entry(text, span.start_logit, span.end_logit))
@@ -184,22 +183,15 @@ def _with_probabilities(entries: Sequence[_Entry]) -> list[dict[str, Any]]:
     ]
 
 
-class _Texts:
+def _text_of(span: _Span, example: Example, features: Features, tokenizer: FullTokenizer) -> str:
     """Text of a span as the context has it, capitals, accents and all."""
-
-    def __init__(self, features: Features, tokenizer: FullTokenizer):
-        self._features = features
-        self._tokenizer = tokenizer
-
-    def of_span(self, example: Example, span: _Span) -> str:
-        inside = slice(span.start, span.end + 1)
-        ids = self._features.input_ids[span.window, inside].tolist()
-        pieces = " ".join(self._tokenizer.convert_ids_to_tokens(ids))
-        # Word pieces joined into words: "play ##ed" is "played".
-        span_text = " ".join(pieces.replace(" ##", "").replace("##", "").split())
-        words = self._features.token_to_word[span.window, [span.start, span.end]]
-        original = " ".join(example.paragraph.words[words[0] : words[1] + 1])
-        return restore_text(span_text, original, self._tokenizer.basic_tokenizer)
+    ids = features.input_ids[span.window, span.start : span.end + 1].tolist()
+    # Word pieces joined into words: "play ##ed" is "played".
+    pieces = " ".join(tokenizer.convert_ids_to_tokens(ids))
+    span_text = " ".join(pieces.replace(" ##", "").replace("##", "").split())
+    first, last = features.token_to_word[span.window, [span.start, span.end]]
+    original = " ".join(example.paragraph.words[first : last + 1])
+    return restore_text(span_text, original, tokenizer.basic_tokenizer)
 
 
 def restore_text(span_text: str, original: str, basic_tokenizer: BasicTokenizer) -> str:

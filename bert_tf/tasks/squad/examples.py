@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import check_file, naming_unreadable
+from bert_tf.base.files import check_file, read_json_object
 
 NAME_A_FILE = "name a SQuAD file such as train-v1.1.json"
 # Of the questions with a wrong answer an error names so many.
@@ -74,19 +73,13 @@ class Example:
         """Whether the file says that the context holds no answer."""
         return self.answers is not None and not self.answers
 
-    @property
-    def trained_answer(self) -> Answer:
-        """The answer used for training: the first of those given."""
-        if not self.answers:
-            raise ValueError(f"question {self.question_id} has no answer to train on")
-        return self.answers[0]
-
     def answer_words(self) -> tuple[int, int]:
-        """First and last word of the answer used for training.
+        """First and last word of the answer used for training, the first of those given.
 
         Raises: UserError where the context does not hold the answer's text at its place.
         """
-        answer, context = self.trained_answer, self.paragraph.context
+        assert self.answers
+        answer, context = self.answers[0], self.paragraph.context
         # White space may differ, as it may for Google's reader: files have been re-wrapped.
         text = r"\s+".join(re.escape(word) for word in re.split(r"\s+", answer.text))
         found = answer.text.strip() and answer.start >= 0 and re.compile(text).match(context, answer.start)
@@ -95,12 +88,12 @@ class Example:
             return first, self.paragraph.word_at(found.end() - 1)
         raise UserError(
             f"question {self.question_id!r}: its context does not hold the answer {answer.text!r} at "
-            f"answer_start={answer.start} ({_what_is_there(context, answer)}); "
+            f"answer_start={answer.start} ({_describe_mismatch(context, answer)}); "
             "answer_start counts characters (not bytes) from 0"
         )
 
 
-def _what_is_there(context: str, answer: Answer) -> str:
+def _describe_mismatch(context: str, answer: Answer) -> str:
     """Says what the context has at an answer's place, and where the answer's text really is."""
     if not answer.text.strip():
         return "an answer's text must not be empty"
@@ -122,22 +115,23 @@ def read_examples(path: str | Path, *, version_2_with_negative: bool = False) ->
       UserError: not a file, not JSON, a missing or wrong field (named with its place), an id that
         comes twice, or a question without an answer where none is allowed.
     """
+    check_file(Path(path), NAME_A_FILE)
+    content = read_json_object(Path(path), f"download it again if that was interrupted, or {NAME_A_FILE}")
     examples: list[Example] = []
     seen: dict[str, str] = {}
-    for paragraph_place, paragraph in _paragraphs(_read_json(path), str(path)):
-        for place, example in _questions(paragraph, paragraph_place):
-            if example.question_id in seen:
-                raise UserError(
-                    f"{place}: id {example.question_id!r} is already used at {seen[example.question_id]}; "
-                    "answers are identified by it, so every question needs its own"
-                )
-            seen[example.question_id] = place
-            if example.is_impossible and not version_2_with_negative:
-                raise UserError(
-                    f"{place}: question {example.question_id!r} has no answer; pass "
-                    "--version_2_with_negative if that is meant (SQuAD 2.0), or use a SQuAD 1.1 file"
-                )
-            examples.append(example)
+    for place, example in _questions(content, str(path)):
+        if example.question_id in seen:
+            raise UserError(
+                f"{place}: id {example.question_id!r} is already used at {seen[example.question_id]}; "
+                "answers are identified by it, so every question needs its own"
+            )
+        seen[example.question_id] = place
+        if example.is_impossible and not version_2_with_negative:
+            raise UserError(
+                f"{place}: question {example.question_id!r} has no answer; pass "
+                "--version_2_with_negative if that is meant (SQuAD 2.0), or use a SQuAD 1.1 file"
+            )
+        examples.append(example)
     if not examples:
         raise UserError(f"{path} holds no question; it must be a SQuAD file such as train-v1.1.json")
     return examples
@@ -180,18 +174,6 @@ def sound_answers(examples: list[Example], path: str | Path) -> tuple[list[Examp
     return sound, f"left out of training: {message}"
 
 
-def _read_json(path: str | Path) -> Any:
-    check_file(Path(path), NAME_A_FILE)
-    with naming_unreadable(path):
-        content = Path(path).read_bytes()
-    try:
-        return json.loads(content.decode("utf-8-sig"))
-    except (ValueError, RecursionError) as error:
-        raise UserError(
-            f"{path} is not valid JSON ({error}); if the download was interrupted, download it again"
-        ) from None
-
-
 def _field(item: Any, name: str, kind: type | tuple[type, ...], place: str) -> Any:
     if not isinstance(item, dict):
         raise UserError(f"{place}: must be a JSON object with a field {name!r}, not {type(item).__name__}")
@@ -204,28 +186,19 @@ def _field(item: Any, name: str, kind: type | tuple[type, ...], place: str) -> A
     return value
 
 
-def _paragraphs(root: Any, path: str) -> Iterator[tuple[str, Any]]:
-    for a, article in enumerate(_field(root, "data", list, path)):
-        place = f"{path}: data[{a}]"
-        for p, paragraph in enumerate(_field(article, "paragraphs", list, place)):
-            yield f"{place}.paragraphs[{p}]", paragraph
-
-
-def _questions(item: Any, place: str) -> Iterator[tuple[str, Example]]:
-    paragraph = Paragraph(_field(item, "context", str, place))
-    if not paragraph.words:
-        raise UserError(f"{place}: field 'context' is empty; a question needs a text to be answered from")
-    for q, question in enumerate(_field(item, "qas", list, place)):
-        where = f"{place}.qas[{q}]"
-        yield (
-            where,
-            Example(
-                question_id=str(_field(question, "id", (str, int), where)),
-                question=_field(question, "question", str, where),
-                paragraph=paragraph,
-                answers=_answers(question, where),
-            ),
-        )
+def _questions(content: Any, path: str) -> Iterator[tuple[str, Example]]:
+    """All questions of a file, and their places in it for messages."""
+    for a, article in enumerate(_field(content, "data", list, path)):
+        for p, item in enumerate(_field(article, "paragraphs", list, f"{path}: data[{a}]")):
+            place = f"{path}: data[{a}].paragraphs[{p}]"
+            paragraph = Paragraph(_field(item, "context", str, place))
+            if not paragraph.words:
+                raise UserError(f"{place}: field 'context' is empty; a question needs a text to be answered from")
+            for q, question in enumerate(_field(item, "qas", list, place)):
+                where = f"{place}.qas[{q}]"
+                question_id = str(_field(question, "id", (str, int), where))
+                text = _field(question, "question", str, where)
+                yield where, Example(question_id, text, paragraph, _answers(question, where))
 
 
 def _answers(question: dict[str, Any], place: str) -> tuple[Answer, ...] | None:

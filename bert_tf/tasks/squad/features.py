@@ -17,6 +17,7 @@ import numpy as np
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.progress import Progress
+from bert_tf.config import check_counts
 from bert_tf.tasks.squad.examples import Example, Paragraph
 from bert_tf.text.wordpiece import FullTokenizer
 
@@ -32,9 +33,7 @@ class FeatureSettings:
     max_query_length: int = 64
 
     def __post_init__(self) -> None:
-        for name in ("max_seq_length", "doc_stride", "max_query_length"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name}={getattr(self, name)}: must be at least 1")
+        check_counts(self, "max_seq_length", "doc_stride", "max_query_length")
         if self.max_seq_length <= self.max_query_length + 3:
             raise UserError(
                 f"max_seq_length={self.max_seq_length} leaves no room for the context: it must be more "
@@ -165,8 +164,9 @@ def _answer_tokens(example: Example, document: _Document, tokenizer: FullTokeniz
     The words around a marked answer may hold more than it: "(1895-1943)." for "1895". Where the
     answer's own tokens occur within them, they are taken instead.
     """
+    assert example.answers
     first_word, last_word = example.answer_words()
-    text = example.trained_answer.text
+    text = example.answers[0].text
     first = document.first_tokens[first_word]
     last = document.first_tokens[last_word + 1] - 1
     if last < first:

@@ -6,25 +6,22 @@ import dataclasses
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import check_file, naming_unreadable
-from bert_tf.interchange.saved_model import INPUTS, ExportedModel, check_no_export, load_exported
+from bert_tf.base.files import check_file, decoded_lines
+from bert_tf.interchange.saved_model import INPUTS, check_no_export, load_exported
 from bert_tf.model.heads import SpanModel
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.run_folder import RunFolder
 from bert_tf.run.telemetry import Telemetry
 from bert_tf.tasks.job import TaskRun, for_export
-from bert_tf.tasks.predict import Compute, Rows, compile_model, predict_rows
-from bert_tf.tasks.squad.answers import SPAN_HEAD, AnswerSheet, answer_questions
 from bert_tf.tasks.squad.decode import DecodeSettings, decode
 from bert_tf.tasks.squad.examples import Example, Paragraph, read_examples
 from bert_tf.tasks.squad.features import FeatureSettings, make_features
-from bert_tf.tasks.squad.run import SquadJob
+from bert_tf.tasks.squad.run import SPAN_HEAD, Answerer, SquadJob, answer_questions, make_answerer
 from bert_tf.text.wordpiece import FullTokenizer
 
 TASK, OUTPUTS = "squad", ("start_logits", "end_logits")
@@ -39,7 +36,7 @@ def export_squad(job: SquadJob, workers: Workers, folder: Path, batch_size: int 
       batch_size: None leaves it free.
     """
     check_no_export(folder)
-    run = TaskRun(for_export(job), workers, job.features.max_seq_length, trained=SPAN_HEAD)
+    run = TaskRun(for_export(job), workers, job.features.max_seq_length, predicts_with=SPAN_HEAD)
     settings = {
         "task": TASK,
         "batch_size": batch_size,
@@ -49,107 +46,80 @@ def export_squad(job: SquadJob, workers: Workers, folder: Path, batch_size: int 
     run.export(SpanModel(run.bert_config, run.blocks), folder, OUTPUTS, settings)
 
 
-class _Export(NamedTuple):
-    """An exported model and the settings it was exported with."""
-
-    compute: ExportedModel
-    tokenizer: FullTokenizer
-    features: FeatureSettings
-    decoding: DecodeSettings
-
-
-def _open_export(folder: Path) -> _Export:
+def _open_export(folder: Path) -> tuple[Answerer, int | None]:
+    """What answers with an exported model alone, and its batch size, None where that is free."""
     exported = load_exported(folder, TASK)
 
-    def taken(kind: type):
+    def recorded(kind: type):
         return kind(**{field.name: exported.settings[field.name] for field in dataclasses.fields(kind)})
 
     try:
-        tokenizer = FullTokenizer(exported.vocab_file, exported.settings["do_lower_case"])
-        return _Export(exported, tokenizer, taken(FeatureSettings), taken(DecodeSettings))
+        tokenizer = FullTokenizer(exported.folder / "vocab.txt", exported.settings["do_lower_case"])
+        update = exported.settings["updates_applied"]
+        answerer = Answerer(exported, tokenizer, recorded(FeatureSettings), recorded(DecodeSettings), None, update)
+        return answerer, exported.settings["batch_size"]
     except KeyError as error:
         raise UserError(f"{folder / 'settings.json'} lacks {error}; export the model again") from None
 
 
 def predict_with_export(job: SquadJob, workers: Workers, folder: Path) -> None:
     """Answers the job's questions with an exported model: vocabulary, windows and decoding are the export's."""
-    export = workers.run_keeping_alive(lambda: _open_export(folder))
+    answerer, batch_size = workers.run_keeping_alive(lambda: _open_export(folder))
+    job = dataclasses.replace(job, predict_batch_size=batch_size or job.predict_batch_size)
     _run_folder = RunFolder(job.model_dir) if workers.is_chief else None  # locked to the end
-    questions = read_examples(str(job.predict_file), version_2_with_negative=export.decoding.version_2_with_negative)
+    questions = read_examples(str(job.predict_file), version_2_with_negative=answerer.decoding.version_2_with_negative)
     features = make_features(
-        questions, export.tokenizer, export.features, is_training=False, show_progress=workers.is_chief
+        questions, answerer.tokenizer, answerer.features, is_training=False, show_progress=workers.is_chief
     )
-    rows = Rows(features.batch, features.num_tokens, export.features.max_seq_length, None)
-    batch_size = export.compute.batch_size or job.predict_batch_size
     with Telemetry(job.model_dir, is_chief=workers.is_chief, total_updates=0, dllog_path=job.dllog_path) as telemetry:
-        telemetry.note(f"predicting with {folder}: {export.features}, {export.decoding}")
-        predicted = predict_rows(export.compute, rows, batch_size, workers, by_position=True)
-        if workers.is_chief:
-            sheet = AnswerSheet(questions, features, export.tokenizer, export.decoding, job.wants_scores, job.model_dir)
-            answer_questions(sheet, predicted, telemetry, export.compute.settings["updates_applied"])
+        telemetry.note(f"predicting with {folder}: {answerer.features}, {answerer.decoding}")
+        answer_questions(answerer, questions, features, job, workers, telemetry)
 
 
-class Answerer(NamedTuple):
-    """Answers single questions."""
-
-    compute: Compute
-    tokenizer: FullTokenizer
-    features: FeatureSettings
-    decoding: DecodeSettings
-
-    def describe_answers(self, context: str, question: str) -> list[str]:
-        """Lines: the answer and its runners-up with their probabilities."""
-        example = Example("question", question, Paragraph(context), None)
-        windows = make_features([example], self.tokenizer, self.features, is_training=False)
-        logits = [
-            [output.numpy() for output in self.compute(_inputs(windows.batch(np.array([row]))))]
-            for row in range(windows.num_windows)
-        ]
-        starts, ends = (np.concatenate(parts) for parts in zip(*logits))
-        decoded = decode([example], windows, starts, ends, self.tokenizer, self.decoding)
-        entries = decoded.nbest["question"]
-        lines = []
-        if self.decoding.version_2_with_negative:
-            odds = decoded.null_odds["question"]
-            verdict = "no answer in the text" if not decoded.predictions["question"] else "there is an answer"
-            lines = [f"{verdict}: null odds {odds:.2f}, threshold {self.decoding.null_score_diff_threshold:g}"]
-        return lines + [
-            f"{entry['probability']:7.3f}  {entry['text'] or '(no answer)'}" for entry in entries[:_NUM_SHOWN]
-        ]
-
-
-def _inputs(batch: dict[str, np.ndarray]) -> dict[str, tf.Tensor]:
-    return {name: tf.constant(batch[name]) for name in INPUTS}
+def describe_answers(answerer: Answerer, context: str, question: str) -> list[str]:
+    """Lines: the answer to a single question and its runners-up with their probabilities."""
+    example = Example("question", question, Paragraph(context), None)
+    windows = make_features([example], answerer.tokenizer, answerer.features, is_training=False)
+    logits = []
+    for row in range(windows.num_windows):
+        inputs = windows.batch(np.array([row]))
+        outputs = answerer.compute({name: tf.constant(inputs[name]) for name in INPUTS})
+        logits.append([output.numpy() for output in outputs])
+    starts, ends = (np.concatenate(parts) for parts in zip(*logits))
+    decoded = decode([example], windows, starts, ends, answerer.tokenizer, answerer.decoding)
+    lines = []
+    if answerer.decoding.version_2_with_negative:
+        odds = decoded.null_odds["question"]
+        verdict = "no answer in the text" if not decoded.predictions["question"] else "there is an answer"
+        lines = [f"{verdict}: null odds {odds:.2f}, threshold {answerer.decoding.null_score_diff_threshold:g}"]
+    return lines + [
+        f"{entry['probability']:7.3f}  {entry['text'] or '(no answer)'}"
+        for entry in decoded.nbest["question"][:_NUM_SHOWN]
+    ]
 
 
 def converse(job: SquadJob, workers: Workers, context_file: str | None) -> None:
     """Answers questions from stdin about the text of a file, or one that is typed first, until an empty line."""
     if workers.size > 1:
         raise UserError("--mode=interactive answers in one process; omit --use_horovod")
-    context = _read_text(Path(context_file)) if context_file else ""
-    run = TaskRun(job, workers, job.features.max_seq_length, trained=SPAN_HEAD)
+    context = ""
+    if context_file:
+        check_file(Path(context_file), "name a text file with --context_file")
+        context = "".join(line for _, line in decoded_lines(Path(context_file)))
+    run = TaskRun(job, workers, job.features.max_seq_length, predicts_with=SPAN_HEAD)
     model = SpanModel(run.bert_config, run.blocks)
 
     def answer(telemetry: Telemetry, update: int) -> None:
-        answerer = Answerer(compile_model(model), run.tokenizer, job.features, job.decoding)
+        answerer = make_answerer(run, job, model, update)
         if not context_file:
             _prompt("Text, then an empty line:\n")
         text = context or " ".join(_typed_lines(""))
         if not text.strip():
             raise UserError("the text is empty; questions need a text to be answered from")
         for question in _typed_lines("\nQuestion (an empty line ends): "):
-            print("\n".join(answerer.describe_answers(text, question)), flush=True)
+            print("\n".join(describe_answers(answerer, text, question)), flush=True)
 
     run.carry_out(model, None, answer)
-
-
-def _read_text(path: Path) -> str:
-    check_file(path, "name a text file with --context_file")
-    try:
-        with naming_unreadable(path):
-            return path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not UTF-8 (byte {error.start}); convert it") from None
 
 
 def _prompt(text: str) -> None:
@@ -160,9 +130,7 @@ def _prompt(text: str) -> None:
 
 def _typed_lines(prompt: str) -> Iterator[str]:
     """Lines from stdin up to an empty one or the end."""
-    while True:
-        _prompt(prompt)
-        line = sys.stdin.readline().strip()
-        if not line:
-            return
+    _prompt(prompt)
+    while line := sys.stdin.readline().strip():
         yield line
+        _prompt(prompt)
