@@ -9,6 +9,7 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -800,6 +801,22 @@ def test_a_rank_ends_where_another_has_failed(tmp_path, monkeypatch):
     with subprocess.Popen(["sleep", "100"]) as child:
         rank_wrapper._watch(child, tmp_path, rank_wrapper.ForwardedSignals(()))
         assert child.wait() == -signal.SIGKILL
+
+
+def test_a_rank_that_stands_still_is_ended_and_one_that_goes_on_is_not(tmp_path, monkeypatch):
+    monkeypatch.setattr(rank_wrapper, "WATCH_SECS", 0.05)
+    with open(tmp_path / "log", "wb", buffering=0) as log:
+        with subprocess.Popen(["sleep", "0.5"]) as child:
+            child.send_signal(signal.SIGSTOP)
+            threading.Timer(0.05, child.send_signal, [signal.SIGCONT]).start()
+            rank_wrapper._end_stopped(child, "rank 1 on a", log)
+            assert child.wait() == 0
+        with subprocess.Popen(["sleep", "100"]) as child:
+            child.send_signal(signal.SIGSTOP)
+            rank_wrapper._end_stopped(child, "rank 1 on b", log)
+            assert child.wait() == -signal.SIGKILL
+    text = (tmp_path / "log").read_text()
+    assert text.startswith("error: rank 1 on b has stood still for") and "rank 1 on a" not in text
 
 
 def start_two_ranks(tmp_path, program):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import datetime
 import functools
 import json
 import math
 import shlex
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -55,7 +57,7 @@ def write_report(
 @functools.lru_cache
 def _template() -> jinja2.Template:
     environment = jinja2.Environment(undefined=jinja2.ChainableUndefined, autoescape=True, trim_blocks=True)
-    functions = (Chart, draw, flop_rate, num_parameters, planned_memory, state, time_shares, write_value)
+    functions = (Chart, draw, flop_rate, num_parameters, planned_memory, rank_rates, state, time_shares, write_value)
     environment.globals.update({function.__name__: function for function in functions}, ln=math.log)
     filters: dict[str, Callable[[float], Any]] = {"count": "{:,.0f}".format, "number": float, "value": write_value}
     filters.update(percent=lambda value: write_value(value, percent=True), duration=_duration, clock=_clock)
@@ -126,6 +128,23 @@ def time_shares(run: Run) -> str:
     for name in ("compute", "input", "all_reduce", "host"):
         parts[name] = sum(secs * (number(event.get(f"{name}_share")) or 0.0) for event, secs in reports) / total_secs
     return ", ".join(f"{name.replace('_', '-')} {write_value(share, True)}" for name, share in parts.items() if share)
+
+
+def rank_rates(run: Run) -> str:
+    """Sequences/s of the median rank and of the slowest, as they would be if they waited for no other; its host."""
+    reports = [event for event in run.train[1:] or run.train if "slowest_rank" in event]
+    per_rank = whole(run.setting("global_batch_size")) / max(whole(run.setting("num_ranks")), 1)
+    names = ("rank_secs_median", "rank_secs_max")
+    middle, most = (statistics.median(number(event.get(name)) or 0.0 for event in reports or [{}]) for name in names)
+    if not middle or not most:
+        return ""
+    counts = collections.Counter(f"rank {event['slowest_rank']} on {event.get('slowest_host')}" for event in reports)
+    (slowest, times), *_ = counts.most_common(1)
+    share = write_value(times / len(reports), percent=True)
+    return (
+        f"without waiting {write_value(per_rank / middle)} sequences/s on the median rank, "
+        f"{write_value(per_rank / most)} on the slowest; it is {slowest} in {share} of the reports"
+    )
 
 
 def num_parameters(config: Mapping[str, Any]) -> int | None:

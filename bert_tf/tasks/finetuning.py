@@ -93,7 +93,8 @@ def finetune(config: FinetuningConfig, task: Task, run: Run, initialise: Callabl
     )
     identity = {**config.identity(), **task.identity}
     state = TrainState(task.model, optimizer, LossScale(enabled=config.precision == "fp16"))
-    step = TrainStep(state, task.objective, workers, StepSettings(config.seed, repr(identity)))
+    workers.require_same(identity)
+    step = TrainStep(state, task.objective, workers, StepSettings(config.seed))
     resumed_from = start_or_resume(state, run, initialise)
     facts = {
         **describe_devices(),

@@ -69,6 +69,16 @@ class PretrainingInputs:
         data = self.training
         return {"data": f"{data.num_instances:,} instances in {len(data.files)} file(s), first {data.files[0]}"}
 
+    def facts(self) -> dict[str, Any]:
+        """What must be the same on all ranks, by name. Records have no checksum, but sizes, and mostly a manifest."""
+        sets = {"data in --input_files": self.training, "data in --eval_files": self.evaluation}
+        data = {
+            name: [found.fingerprint(), found.facts()["manifest_sha256"], [file.stat().st_size for file in found.files]]
+            for name, found in sets.items()
+            if found
+        }
+        return {**data, "vocabulary": self.vocabulary}
+
     @property
     def companions(self) -> dict[str, str]:
         """Files saved with the weights, so that a checkpoint is a complete model."""
@@ -111,9 +121,7 @@ def make_training(config: PretrainingConfig, inputs: PretrainingInputs, workers:
         optimizer,
         LossScale(enabled=config.scales_loss),
     )
-    settings = StepSettings(
-        config.seed, repr(run_identity(config, inputs)), compute_dtype(config.allreduce_compression)
-    )
+    settings = StepSettings(config.seed, compute_dtype(config.allreduce_compression))
     split = BatchSplit(
         config.train_batch_size,
         config.num_accumulation_steps * config.num_ranks // workers.size,
@@ -150,6 +158,7 @@ def pretrain(
     Returns True when the phase is finished, False when a signal or --max_hours stopped it.
     """
     bert_config, identity = inputs.bert_config, run_identity(config, inputs)
+    workers.require_same({**inputs.facts(), **identity})
     if workers.is_chief:
         folder = RunFolder(model_dir)
         folder.check(identity, continue_with_changes, inputs.sources)
