@@ -19,6 +19,7 @@ from fuzz_program import answers
 from pretraining_data import ROOMY, TINY, open_dataset, write_dataset
 
 from bert_tf.base.errors import UserError
+from bert_tf.base.machine import rank_number
 from bert_tf.config import PretrainingConfig
 from bert_tf.interchange.initialise import check_same_vocabulary
 from bert_tf.interchange.weights import Weights
@@ -458,7 +459,7 @@ def wait_for_ranks(process):
             # Helpers of the launcher may end between being listed and being asked.
             with contextlib.suppress(psutil.NoSuchProcess):  # of which ZombieProcess is a kind
                 if part.cmdline()[1:2] == [str(ROOT / "run_pretraining.py")]:
-                    ranks[int(part.environ()["HOROVOD_RANK"])] = part
+                    ranks[rank_number(part.environ())] = part
         if len(ranks) == 2:
             return [ranks[0], ranks[1]]
         time.sleep(0.1)
