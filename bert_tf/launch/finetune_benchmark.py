@@ -19,7 +19,7 @@ from bert_tf.launch.environment import (
     LaunchEnvironment,
     check_tensorflow,
     program_command,
-    run_program,
+    run_job,
     show,
     shown,
 )
@@ -113,7 +113,8 @@ def _measure(mode: str, configuration: Values, environment: LaunchEnvironment, f
     launcher = launchers.choose_launcher(num_ranks, environment.environ)
     extra = [*environment.extra_flags(()), *(["--use_horovod"] if launcher != "none" else [])]
     command = program_command("benchmarks/finetuning.py", flags, extra)
-    return run_program(_line(configuration), command, num_ranks, launcher, environment, folder / "logs")
+    job = launchers.Job(command, num_ranks, environment.num_gpus, launcher, folder / "logs")
+    return run_job(_line(configuration), job, [])
 
 
 def _show_table(folder: Path, configurations: Sequence[Values]) -> None:

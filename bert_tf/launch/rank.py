@@ -177,6 +177,11 @@ def shell_code(code: int) -> int:
     return code if code >= 0 else 128 - code
 
 
+def describe_signal(code: int) -> str:
+    """The signal that an exit code of 128 + n stands for, such as " (SIGKILL)", or nothing."""
+    return f" ({signal.Signals(code - 128).name})" if code - 128 in set(signal.Signals) else ""
+
+
 def _copy_until_end(log: io.FileIO, child: subprocess.Popen) -> None:
     """Copies the child's output, until it has ended and all is read; its own children may live longer."""
     assert child.stdout
