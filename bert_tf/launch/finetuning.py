@@ -49,7 +49,8 @@ class Call(NamedTuple):
 
     @property
     def global_batch_size(self) -> int:
-        return self.values.get("batch_size", self.values.get("batch_size_per_gpu")) * self.num_ranks
+        names = {"batch_size", "batch_size_per_gpu"} & set(self.values)
+        return self.values[names.pop()] * self.num_ranks
 
     @property
     def folder(self) -> Path:
