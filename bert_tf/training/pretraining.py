@@ -69,7 +69,13 @@ class PretrainingInputs:
         data = self.training
         return {"data": f"{data.num_instances:,} instances in {len(data.files)} file(s), first {data.files[0]}"}
 
-    def facts(self) -> dict[str, Any]:
+    @property
+    def companions(self) -> dict[str, str]:
+        """Files saved with the weights, so that a checkpoint is a complete model."""
+        texts = {"bert_config.json": self.bert_config.to_json()}
+        return {**texts, "vocab.txt": self.vocabulary} if self.vocabulary else texts
+
+    def on_all_ranks(self) -> dict[str, Any]:
         """What must be the same on all ranks, by name. Records have no checksum, but sizes, and mostly a manifest."""
         sets = {"data in --input_files": self.training, "data in --eval_files": self.evaluation}
         data = {
@@ -78,12 +84,6 @@ class PretrainingInputs:
             if found
         }
         return {**data, "vocabulary": self.vocabulary}
-
-    @property
-    def companions(self) -> dict[str, str]:
-        """Files saved with the weights, so that a checkpoint is a complete model."""
-        texts = {"bert_config.json": self.bert_config.to_json()}
-        return {**texts, "vocab.txt": self.vocabulary} if self.vocabulary else texts
 
 
 def run_identity(config: PretrainingConfig, inputs: PretrainingInputs) -> dict[str, Any]:
@@ -158,7 +158,7 @@ def pretrain(
     Returns True when the phase is finished, False when a signal or --max_hours stopped it.
     """
     bert_config, identity = inputs.bert_config, run_identity(config, inputs)
-    workers.require_same({**inputs.facts(), **identity})
+    workers.require_same({**inputs.on_all_ranks(), **identity})
     if workers.is_chief:
         folder = RunFolder(model_dir)
         folder.check(identity, continue_with_changes, inputs.sources)
