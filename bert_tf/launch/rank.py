@@ -226,7 +226,8 @@ def _end_stopped(child: subprocess.Popen, name: str, log: io.FileIO) -> None:
             f"error: {name} has stood still for {num_looks * WATCH_SECS:.0f} s (SIGSTOP, say) and is ended, because "
             "all others wait for it. The same command goes on from the last checkpoint\n"
         )
-        log.write(message.encode())
+        with contextlib.suppress(OSError):  # a full disk
+            log.write(message.encode())
         child.kill()
 
 
