@@ -72,15 +72,20 @@ def draw_curve(axes: Any, folders: Sequence[str]) -> None:
     start = 0
     for run in read_runs(folders):
         for panel, name, held_out in zip(axes, ("total_loss", "mlm_accuracy"), ("loss", "masked_lm_accuracy")):
-            for points, width in ((run.series(name), 0.6), (smoothed(run.series(name)), 2.0)):
-                panel.plot([start + x for x, _ in points], [y for _, y in points], color=BLUE, linewidth=width)
-            panel.plot(start + run.last_update, run.last(held_out), "o", color=ORANGE)
-            panel.axvline(
-                start, color=GREY, linestyle=":", label=f"{run.label}, length {run.setting('max_seq_length')}"
+            logged, labels = run.series(name), [None, None] if start else ["training text", "held-out text"]
+            panel.plot([start + x for x, _ in logged], [y for _, y in logged], color=BLUE, linewidth=0.6)
+            panel.plot(*zip(*((start + x, y) for x, y in smoothed(logged))), color=BLUE, linewidth=2, label=labels[0])
+            panel.plot(start + run.last_update, run.last(held_out), "o", color=ORANGE, label=labels[1])
+            panel.axvline(start, color=GREY, linestyle=":", linewidth=1)
+            phase, place = (
+                f" {run.label}, length {run.setting('max_seq_length')}",
+                {"xycoords": ("data", "axes fraction")},
             )
+            panel.annotate(phase, (start, 1), **place, va="bottom", fontsize="small", color=GREY)
         start += run.last_update
     for panel, title in zip(axes, ("Total loss (MLM + NSP)", "Masked-word accuracy")):
-        panel.set(title=title, xlabel="update; blue: training text, orange: held-out text")
+        panel.set_title(title, pad=20)
+        panel.set(xlabel="update")
 
 
 @exit_on_user_error
