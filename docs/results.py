@@ -1,4 +1,8 @@
-"""Draws the plots of docs/RESULTS.md from the committed figures: ``python docs/results.py`` (needs matplotlib)."""
+"""Draws plots of the documents (needs matplotlib).
+
+``python docs/results.py``: those of docs/RESULTS.md, from the committed figures. ``python docs/results.py RUN RUN``:
+README's curve.svg, from the run folders of the quickstart's two phases.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,8 @@ sys.path[:0] = [str(DOCS.parent), str(DOCS)]
 from clusters import LENGTHS, RATES, rate_errors  # noqa: E402
 
 from bert_tf.base.errors import UserError, exit_on_user_error  # noqa: E402
+from bert_tf.report.figures import smoothed  # noqa: E402
+from bert_tf.report.runs import read_runs  # noqa: E402
 
 GOLDEN = DOCS.parent / "tests" / "golden" / "convergence.json"
 IMAGES = DOCS / "images"
@@ -61,8 +67,29 @@ def draw_scaling(axes: Any) -> None:
         panel.xaxis.set_major_formatter("{x:.0f}")
 
 
+def draw_curve(axes: Any, folders: Sequence[str]) -> None:
+    """Both phases one after the other: what was logged, and its mean over neighbours; dots on held-out text."""
+    start = 0
+    for run in read_runs(folders):
+        for panel, name, held_out in zip(axes, ("total_loss", "mlm_accuracy"), ("loss", "masked_lm_accuracy")):
+            logged, labels = run.series(name), [None, None] if start else ["training text", "held-out text"]
+            panel.plot([start + x for x, _ in logged], [y for _, y in logged], color=BLUE, linewidth=0.6)
+            panel.plot(*zip(*((start + x, y) for x, y in smoothed(logged))), color=BLUE, linewidth=2, label=labels[0])
+            panel.plot(start + run.last_update, run.last(held_out), "o", color=ORANGE, label=labels[1])
+            panel.axvline(start, color=GREY, linestyle=":", linewidth=1)
+            phase, place = (
+                f" {run.label}, length {run.setting('max_seq_length')}",
+                {"xycoords": ("data", "axes fraction")},
+            )
+            panel.annotate(phase, (start, 1), **place, va="bottom", fontsize="small", color=GREY)
+        start += run.last_update
+    for panel, title in zip(axes, ("Total loss (MLM + NSP)", "Masked-word accuracy")):
+        panel.set_title(title, pad=20)
+        panel.set(xlabel="update")
+
+
 @exit_on_user_error
-def main(_: Sequence[str]) -> None:
+def main(argv: Sequence[str]) -> None:
     try:
         import matplotlib
     except ImportError as error:
@@ -72,9 +99,12 @@ def main(_: Sequence[str]) -> None:
 
     matplotlib.rcParams.update(dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor"), GREY))
     matplotlib.rcParams.update({"xtick.color": GREY, "ytick.color": GREY, "svg.hashsalt": "same ids in every run"})
-    for name, digest in sources().items():
+    for name, digest in {"curve": "quickstart"}.items() if argv[1:] else sources().items():
         figure, axes = pyplot.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
-        {"convergence": draw_convergence, "scaling": draw_scaling}[name](axes)
+        if name == "curve":
+            draw_curve(axes, argv[1:])
+        else:
+            {"convergence": draw_convergence, "scaling": draw_scaling}[name](axes)
         for panel in axes:
             panel.spines[["top", "right"]].set_visible(False)
             panel.legend(frameon=False, fontsize="small")

@@ -204,9 +204,8 @@ finetune finetuned_from_random none
 step 7 "Report"
 runs=(pretraining/phase_1 pretraining/phase_2 finetuned/squad finetuned_from_random/squad)
 python -c 'import sys
-from bert_tf.report import write_curve, write_report
-write_report(sys.argv[2:], f"{sys.argv[1]}/report.html", title=sys.argv[1].rpartition("/")[2])
-write_curve(sys.argv[2:4], f"{sys.argv[1]}/curve.svg")' \
+from bert_tf.report import write_report
+write_report(sys.argv[2:], f"{sys.argv[1]}/report.html", title=sys.argv[1].rpartition("/")[2])' \
   "$results" "${runs[@]/#/$results/}"
 score() { sed -n "s/^$2 = \([0-9]*\.[0-9]\{0,3\}\).*/\1/p" "$results/$1/eval_results.txt"; } # <run> <name>
 for run in "${runs[@]}"; do # with three decimals
@@ -221,7 +220,7 @@ shown=$(realpath --relative-to=. "$results")
 cat <<TEXT
 
 Done in $(((SECONDS - started) / 60)) min $(((SECONDS - started) % 60)) s.
-  curves        $shown/report.html, as a picture $shown/curve.svg  (TensorBoard: tensorboard --logdir $shown)
+  curves        $shown/report.html  (TensorBoard: tensorboard --logdir $shown)
   checkpoints   $shown/pretraining/phase_2/checkpoints, $shown/finetuned/squad/checkpoints
   predictions   $shown/finetuned/squad/predictions.json
   data          $shown/data

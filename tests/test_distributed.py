@@ -1,6 +1,7 @@
 """Two real Horovod ranks against one."""
 
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -76,10 +77,11 @@ def test_compressed_gradients_make_nearly_the_same_update(updates):
 
 @needs_horovod
 @pytest.mark.slow
-def test_ranks_with_other_settings_are_stopped_and_named(tmp_path):
+def test_ranks_with_other_data_are_stopped_and_named(tmp_path):
     done = run(2, tmp_path / "x", 1, "differ")
     assert done.returncode != 0
-    assert "rank 1 has other settings than rank 0" in done.stdout + done.stderr
+    host = platform.node()
+    assert f"rank 1 on {host} has other data than rank 0 on {host}" in done.stdout + done.stderr
 
 
 def test_buckets_keep_order_and_size(monkeypatch):
@@ -95,6 +97,16 @@ def test_one_process_is_the_identity():
     tensor = tf.constant([1.0, 2.0])
     assert workers.mean([tensor])[0] is tensor
     np.testing.assert_array_equal(workers.gather(np.array([3.0])), [[3.0]])
+
+
+def test_facts_that_differ_are_named_with_rank_and_host(monkeypatch):
+    workers = Workers()
+    workers.hosts = ("a", "b", "c")
+    monkeypatch.setattr(workers, "gather", lambda vector: np.stack([vector, vector, vector + [0, 1]]))
+    with pytest.raises(UserError, match="^rank 2 on c has other data than rank 0 on a; all ranks need"):
+        workers.require_same({"settings": 1, "data": "x"})
+    monkeypatch.setattr(workers, "gather", lambda vector: np.stack([vector] * 3))
+    workers.require_same({"settings": 1, "data": "x"})
 
 
 class PretendedHorovod:

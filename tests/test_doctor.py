@@ -236,13 +236,6 @@ def test_launcher_and_slurm(program, monkeypatch):
     holds(software.check_launcher(), (WARNING, "LAUNCHER=spark: must be one of"), (OK, "no Slurm job"))
 
 
-@pytest.mark.parametrize("answer, expected", [("true", [(OK, "")]), ("false", [(WARNING, "not compiled")]), ("", [])])
-def test_the_tokenizers_compiled_part(monkeypatch, answer, expected):
-    monkeypatch.setattr(software, "_is_installed", lambda _: bool(answer))
-    monkeypatch.setattr(software, "ask_python", lambda _: SimpleNamespace(out=answer, code=0))
-    holds(software.check_chunk_ids(), *expected)
-
-
 # --- The machine ---------------------------------------------------------------------------------
 
 

@@ -199,7 +199,13 @@ def test_the_loop_reads_results_only_where_it_logs(monkeypatch):
     def read(interval, _):
         reads.append(len(interval._results))
         interval._clear()
-        return {"means": np.zeros(4), "skipped": 0, "norm_by_variable": None, "change_by_variable": None}
+        return {
+            "means": np.zeros(4),
+            "skipped": 0,
+            "own_secs": 1.0,
+            "norm_by_variable": None,
+            "change_by_variable": None,
+        }
 
     def step(features, number, **_):
         return UpdateResult(False, 0.0, *[Unread()] * (len(UpdateResult._fields) - 2))

@@ -9,6 +9,7 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from bert_tf.base.errors import UserError
 from bert_tf.base.machine import count_gpus
 from bert_tf.base.signals import STOPPED_EXIT_CODE
 from bert_tf.config import BertConfig
-from bert_tf.launch import adam, environment, finetune_benchmark, lamb, launchers, pretraining, squad
+from bert_tf.launch import adam, environment, finetune_benchmark, finetuning, lamb, launchers, pretraining, squad
 from bert_tf.launch import rank as rank_wrapper
 from bert_tf.launch.environment import LaunchEnvironment
 from bert_tf.launch.prepared_data import choose_prepared
@@ -234,7 +235,10 @@ def test_the_only_dataset_is_found(tmp_path):
 def test_several_datasets_need_a_name(tmp_path):
     prepare(tmp_path, "sample")
     prepare(tmp_path, "wikicorpus_en")
-    with pytest.raises(UserError, match="sample and wikicorpus_en are prepared .* choose one by DATASET"):
+    with pytest.raises(
+        UserError,
+        match=r"2 sets of data are prepared .* \(sample as records and wikicorpus_en as records\): choose by DATASET=",
+    ):
         choose_prepared(tmp_path, None, LENGTHS)
     assert choose_prepared(tmp_path, "WikiCorpus_en", LENGTHS)[1].dataset == "wikicorpus_en"
 
@@ -258,7 +262,9 @@ def test_both_phases_need_one_vocabulary(tmp_path):
 def test_one_dataset_prepared_twice(tmp_path):
     prepare(tmp_path)
     prepare(tmp_path, lengths=[(128, 20)], parameters="_dupe_factor_9")
-    with pytest.raises(UserError, match="sample is prepared more than once"):
+    with pytest.raises(
+        UserError, match=r"2 sets of data are prepared .*\(sample as records\): choose .* or move the folders"
+    ):
         choose_prepared(tmp_path, None, LENGTHS)
 
 
@@ -286,7 +292,7 @@ def test_records_and_token_files_of_a_dataset_need_a_choice(tmp_path):
     prepare(tmp_path)
     folder = prepare_tokens(tmp_path)
     with pytest.raises(
-        UserError, match="sample .* as records and as tokens; choose DATA_FORMAT=records or DATA_FORMAT"
+        UserError, match=r"\(sample as records and sample as tokens\): choose .* DATA_FORMAT=records|tokens"
     ):
         choose_prepared(tmp_path, None, LENGTHS)
     assert [item.lengths for item in choose_prepared(tmp_path, None, LENGTHS, "records")] == LENGTHS
@@ -605,7 +611,7 @@ def test_squad_flags(questions):
 
 def test_squad_inference(questions, monkeypatch):
     commands = []
-    monkeypatch.setattr(squad, "run_program", lambda what, command, *_: commands.append(command) or 0)
+    monkeypatch.setattr(finetuning, "train", lambda what, job, _: commands.append(job.command) or 0)
     typed = [str(questions / "tiny/bert_model.ckpt"), "4", "fp32", "false", "128", "64", "tiny", "2.0"]
     assert squad.launch_inference(typed, LaunchEnvironment(os.environ)) == 0
     flags = dict(argument[2:].split("=", 1) for argument in commands[0][2:])
@@ -800,6 +806,22 @@ def test_a_rank_ends_where_another_has_failed(tmp_path, monkeypatch):
     with subprocess.Popen(["sleep", "100"]) as child:
         rank_wrapper._watch(child, tmp_path, rank_wrapper.ForwardedSignals(()))
         assert child.wait() == -signal.SIGKILL
+
+
+def test_a_rank_that_stands_still_is_ended_and_one_that_goes_on_is_not(tmp_path, monkeypatch):
+    monkeypatch.setattr(rank_wrapper, "WATCH_SECS", 0.05)
+    with open(tmp_path / "log", "wb", buffering=0) as log:
+        with subprocess.Popen(["sleep", "0.5"]) as child:
+            child.send_signal(signal.SIGSTOP)
+            threading.Timer(0.05, child.send_signal, [signal.SIGCONT]).start()
+            rank_wrapper._end_stopped(child, "rank 1 on a", log)
+            assert child.wait() == 0
+        with subprocess.Popen(["sleep", "100"]) as child:
+            child.send_signal(signal.SIGSTOP)
+            rank_wrapper._end_stopped(child, "rank 1 on b", log)
+            assert child.wait() == -signal.SIGKILL
+    text = (tmp_path / "log").read_text()
+    assert text.startswith("error: rank 1 on b has stood still for") and "rank 1 on a" not in text
 
 
 def start_two_ranks(tmp_path, program):

@@ -41,7 +41,6 @@ def started(monkeypatch):
         calls.append((what, command, num_ranks))
         return 0
 
-    monkeypatch.setattr(glue, "run_program", run_program)
     monkeypatch.setattr(finetuning, "train", lambda what, job, _: run_program(what, job.command, job.num_ranks))
     return calls
 
@@ -58,7 +57,7 @@ def launch(function, *typed):
 def test_fine_tuning(folder, started, capsys):
     assert launch(glue.launch, *TYPED, folder / "tiny") == 0
     [(what, command, num_ranks)] = started
-    assert (what, num_ranks) == ("CoLA", 1)
+    assert (what, num_ranks) == ("CoLA, train_and_eval", 1)
     assert flags_of(command) == {
         "mode": "train_and_eval",
         "task_name": "CoLA",

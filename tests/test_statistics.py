@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf.ranks.workers import Workers
 from bert_tf.run import statistics
-from bert_tf.run.statistics import UpdateResult, UpdateStatistics
+from bert_tf.run.statistics import UpdateResult, UpdateStatistics, compare_ranks
 
 
 def test_saving_is_not_counted_in_the_rate(monkeypatch):
@@ -28,3 +29,34 @@ def test_saving_is_not_counted_in_the_rate(monkeypatch):
     assert read["throughput_train"] == pytest.approx(8 / 5.0) and read["update_secs"] == pytest.approx(5.0)
     shares = [read[f"{name}_share"] for name in ("input", "compute", "all_reduce", "host")]
     np.testing.assert_allclose(shares, [0.2, 0.8, 0.0, 0.0], atol=1e-9)
+
+
+def test_reducing_and_waiting_are_not_a_ranks_own_time(monkeypatch):
+    now = iter([0.0, 5.0, 5.0, 10.0, 10.0])
+    monkeypatch.setattr(statistics.time, "monotonic", lambda: next(now))
+    figures, one = UpdateStatistics(), tf.constant(1.0)
+    for _ in range(2):
+        figures.add(
+            UpdateResult(False, 0.5, tf.zeros([1]), one, one > 0, one, one, one, one, tf.constant(1.0, tf.float64))
+        )
+    read = figures.read(global_batch_size=8)
+    assert read["update_secs"] == pytest.approx(5.0) and read["own_secs"] == pytest.approx(5.0 - 1.5)
+    assert read["all_reduce_share"] == pytest.approx(0.3)
+
+
+class ThreeRanks(Workers):
+    size, hosts = 3, ("a", "b", "c")
+
+    def gather(self, vector):
+        return np.stack([vector, vector + 3.0, vector + 1.0])
+
+
+def test_the_slowest_rank_and_its_host():
+    assert compare_ranks(2.0, Workers()) == {}
+    assert compare_ranks(2.0, ThreeRanks()) == {
+        "rank_secs_min": 2.0,
+        "rank_secs_median": 3.0,
+        "rank_secs_max": 5.0,
+        "slowest_rank": 1,
+        "slowest_host": "b",
+    }

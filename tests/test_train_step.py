@@ -20,6 +20,7 @@ from bert_tf.model.losses import PretrainingObjective
 from bert_tf.optimizer.keras_optimizers import make_optimizer
 from bert_tf.optimizer.loss_scale import LossScale
 from bert_tf.ranks.workers import Workers
+from bert_tf.training import step as module
 from bert_tf.training.loop import has_fast_bf16
 from bert_tf.training.step import StepSettings, TrainState, TrainStep
 
@@ -75,21 +76,12 @@ class Rank(Workers):
 
 
 def make_step(
-    workers,
-    scope="off",
-    dtype="float32",
-    config=CONFIG,
-    precision="fp32",
-    settings="",
-    optimizer="lamb",
-    recompute=False,
+    workers, scope="off", dtype="float32", config=CONFIG, precision="fp32", optimizer="lamb", recompute=False
 ):
     model = PretrainingModel(config, Blocks(scope, dtype, recompute), seed=1)
     optimizer = make_optimizer(optimizer, 0.01, 1, 10, compiled=scope != "off")
     loss_scale = LossScale(enabled=precision == "fp16")
-    step = TrainStep(
-        TrainState(model, optimizer, loss_scale), PretrainingObjective(), workers, StepSettings(5, settings)
-    )
+    step = TrainStep(TrainState(model, optimizer, loss_scale), PretrainingObjective(), workers, StepSettings(5))
     return step, model, optimizer, loss_scale
 
 
@@ -272,7 +264,7 @@ def test_norms_by_variable_make_up_the_global_one():
     norms = first.norm_by_variable.numpy()
     assert len(norms) == len(make_step(Workers())[0].variables) and (norms > 0).all()
     assert np.sqrt(np.sum(norms.astype(np.float64) ** 2)) == pytest.approx(float(first.gradient_norm), rel=1e-6)
-    assert float(first.reduce_secs) >= 0 and first.gather_secs >= 0
+    assert float(first.reduce_secs) >= 0 and first.waited_secs >= 0
 
 
 def test_float16_scales_and_recovers_from_overflow():
@@ -294,16 +286,22 @@ def test_ranks_that_disagree_are_named():
     mail = {}
     tf.config.run_functions_eagerly(True)
     try:
-        step, *_ = make_step(Rank(0, 2, mail), settings="a")
-        other, *_ = make_step(Rank(1, 2, mail), settings="b")
+        step, *_ = make_step(Rank(0, 2, mail))
+        other, *_ = make_step(Rank(1, 2, mail))
         step(rows_of(global_batch(), 0, 1, 4), 0)
-        with pytest.raises(UserError, match="rank 1 has other settings"):
-            other(rows_of(global_batch(), 1, 1, 4), 0)
-        again, *_ = make_step(Rank(1, 2, mail), settings="a")
-        with pytest.raises(UserError, match="rank 1 has other position"):
-            again(rows_of(global_batch(), 1, 1, 4), 1)
+        with pytest.raises(UserError, match="rank 1 has another position in the data than rank 0"):
+            other(rows_of(global_batch(), 1, 1, 4), 1)
     finally:
         tf.config.run_functions_eagerly(False)
+
+
+def test_the_wait_for_the_others_in_a_long_update_is_no_work_of_this_rank(monkeypatch):
+    step, *_ = make_step(Workers())
+    monkeypatch.setattr(step, "sum_gradients", lambda _: setattr(step, "_last_secs", 2.0))
+    monkeypatch.setattr(step, "apply", lambda update, _: update)
+    times = iter([0.0, 0.5, 10.0, 16.0])  # around the exchange, then around the work
+    monkeypatch.setattr(module.time, "monotonic", lambda: next(times))
+    assert step(rows_of(global_batch(), 0, 1, 4), 0).waited_secs == 0.5 + (6.0 - 2.0)
 
 
 def test_the_loop_is_not_unrolled():

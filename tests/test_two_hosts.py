@@ -182,7 +182,8 @@ def test_hosts_that_see_other_files_under_the_same_path(hosts, dataset, tmp_path
         shutil.copy(dataset / "bert_config.json", hosts.own(number) / "records")
     process = hosts.launch("horovodrun", tmp_path / "run", hosts.folder / "own/records")
     output, _ = process.communicate(timeout=300)
-    assert process.returncode == 2 and "error: rank 1 has other settings than rank 0" in output, output
+    words = f"rank 1 on {hosts.names[1]} has other data in --input_files than rank 0 on {hosts.names[0]}"
+    assert process.returncode == 2 and f"error: {words}" in output, output
     process = hosts.launch("horovodrun", hosts.folder / "own/run", dataset)
     output, _ = process.communicate(timeout=300)
     assert process.returncode == 1 and f"error: no log of rank 1 on {hosts.names[1]}: it does not see" in output, output

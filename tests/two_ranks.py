@@ -1,7 +1,7 @@
 """Started by test_distributed, alone and as two ranks: three updates of one global batch each.
 
 Arguments: output, accumulation steps, then the types that gradients travel in, for each of which the updates are made;
-or "differ", for ranks that do not have the same settings.
+or "differ", for ranks that do not have the same data.
 """
 
 import sys
@@ -19,7 +19,7 @@ from bert_tf.ranks.connect import connect
 from bert_tf.training.step import StepSettings, TrainState, TrainStep
 
 
-def make_updates(workers, num_accumulation_steps, reduce_dtype, settings):
+def make_updates(workers, num_accumulation_steps, reduce_dtype):
     """The metrics of each update, and the weights by name after the last one."""
     micro_batch = 8 // num_accumulation_steps // workers.size
     # Ranks begin with different weights, so that the broadcast is needed.
@@ -29,7 +29,7 @@ def make_updates(workers, num_accumulation_steps, reduce_dtype, settings):
         TrainState(model, optimizer, LossScale(enabled=reduce_dtype == "float16")),
         PretrainingObjective(),
         workers,
-        StepSettings(5, settings, reduce_dtype),
+        StepSettings(5, reduce_dtype),
     )
     workers.broadcast(model.variables)
     metrics = []
@@ -46,10 +46,8 @@ def main(argv):
     output, num_accumulation_steps, kinds = argv[1], int(argv[2]), argv[3:]
     workers = connect(use_horovod=True)
     for kind in kinds:
-        differ = kind == "differ"
-        found = make_updates(
-            workers, num_accumulation_steps, "float32" if differ else kind, f"rank {workers.rank}" if differ else ""
-        )
+        workers.require_same({"kind": kind, "data": workers.rank if kind == "differ" else 0})
+        found = make_updates(workers, num_accumulation_steps, kind)
         np.savez(f"{output}.{kind}.{workers.rank}.npz", **found)
 
 

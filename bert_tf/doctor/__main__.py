@@ -55,7 +55,6 @@ def _checks(ranks_of_hosts: dict[str, int]) -> Iterator[tuple[str, Findings]]:
     yield "TensorFlow", software.check_tensorflow()
     yield "Horovod", software.check_horovod()
     yield "launcher", software.check_launcher()
-    yield "tokenizer", software.check_chunk_ids()
     yield "shared memory", machine.check_shared_memory()
     yield "limits", machine.check_limits()
     yield "machine", machine.check_cores_and_memory()

@@ -36,7 +36,6 @@ tf.config.set_visible_devices(gpus[hvd.local_rank()] if len(gpus) > 1 else [], "
 total = hvd.allreduce(tf.constant([hvd.rank() + 1.0]), op=hvd.Sum).numpy().tolist()
 assert total == [3.0], f"1 + 2 = {total}"
 """
-_CHUNK_IDS = "from bert_tf.text import chunk_ids as c; print('true' if c.load_code(c.compiled_file()) else 'false')"
 
 
 def check_python() -> Findings:
@@ -135,13 +134,3 @@ def check_launcher() -> Findings:
             yield WARNING, str(error)
     if shutil.which("sbatch") and "SLURM_JOB_ID" not in os.environ:
         yield OK, "this is no Slurm job; 'srun -N1 bash scripts/doctor.sh' looks at a node that computes"
-
-
-def check_chunk_ids() -> Findings:
-    """The tokenizer's compiled part, in versions of this project that have one."""
-    if _is_installed("bert_tf.text.chunk_ids"):
-        answer = ask_python(_CHUNK_IDS)
-        if answer.out.strip() == "true":
-            yield OK, "compiled"
-        elif answer.code == 0:
-            yield WARNING, f"not compiled: same ids, several times slower; {_SETUP} compiles it"

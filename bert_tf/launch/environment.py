@@ -150,12 +150,6 @@ def program_command(program: str, flags: Mapping[str, Any], extra_flags: Sequenc
     ]
 
 
-def run_program(
-    what: str, command: Sequence[str], num_ranks: int, launcher: str, environment: LaunchEnvironment, logs: Path
-) -> int:
-    return run_job(what, launchers.Job(command, num_ranks, environment.num_gpus, launcher, logs), [])
-
-
 def _new_folder(path: Path) -> Path:
     """Makes a folder that nobody else has: another launcher may have started in the same second, on another host."""
     for number in itertools.count(2):

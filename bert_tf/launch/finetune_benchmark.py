@@ -5,6 +5,7 @@ Each is a run of benchmarks/finetuning.py, with random weights and made-up quest
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +20,7 @@ from bert_tf.launch.environment import (
     LaunchEnvironment,
     check_tensorflow,
     program_command,
-    run_program,
+    run_job,
     show,
     shown,
 )
@@ -74,21 +75,20 @@ def _sweep(mode: str, environment: LaunchEnvironment) -> Iterator[Values]:
     num_ranks = max(environment.num_gpus, 1) if mode == "train" else 1
     precisions, scope = (("fp16", "fp32"), "step") if environment.num_gpus else (("fp32",), "blocks")
     limit = find_device(None, num_ranks).memory
-    for bert_model in _MODELS:
-        for precision in precisions:
-            for seq_length in _SEQ_LENGTHS:
-                for batch_size in _TRAIN_BATCHES if mode == "train" else _INFERENCE_BATCHES:
-                    config = BertConfig.preset(bert_model, GOOGLE_VOCAB_SIZE)
-                    work = Workload(config, seq_length, 0, scope, batch_size, precision, num_ranks=num_ranks)
-                    if fits(work, limit):
-                        yield {
-                            "bert_model": bert_model,
-                            "num_gpu": num_ranks,
-                            "batch_size": batch_size,
-                            "precision": precision,
-                            "use_xla": "true",
-                            "seq_length": seq_length,
-                        }
+    batch_sizes = _TRAIN_BATCHES if mode == "train" else _INFERENCE_BATCHES
+    for bert_model, precision, seq_length, batch_size in itertools.product(
+        _MODELS, precisions, _SEQ_LENGTHS, batch_sizes
+    ):
+        config = BertConfig.preset(bert_model, GOOGLE_VOCAB_SIZE)
+        if fits(Workload(config, seq_length, 0, scope, batch_size, precision, num_ranks=num_ranks), limit):
+            yield {
+                "bert_model": bert_model,
+                "num_gpu": num_ranks,
+                "batch_size": batch_size,
+                "precision": precision,
+                "use_xla": "true",
+                "seq_length": seq_length,
+            }
 
 
 def _line(configuration: Values) -> str:
@@ -111,9 +111,9 @@ def _measure(mode: str, configuration: Values, environment: LaunchEnvironment, f
         "dllog_path": folder / f"{_name(configuration)}.json",
     }
     launcher = launchers.choose_launcher(num_ranks, environment.environ)
-    extra = [*environment.extra_flags(()), *(["--use_horovod"] if launcher != "none" else [])]
-    command = program_command("benchmarks/finetuning.py", flags, extra)
-    return run_program(_line(configuration), command, num_ranks, launcher, environment, folder / "logs")
+    command = program_command("benchmarks/finetuning.py", flags, environment.extra_flags(()))
+    job = launchers.Job(command, num_ranks, environment.num_gpus, launcher, folder / "logs")
+    return run_job(_line(configuration), job, [])
 
 
 def _show_table(folder: Path, configurations: Sequence[Values]) -> None:

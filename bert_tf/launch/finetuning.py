@@ -1,46 +1,108 @@
-"""What the launchers of fine-tuning share: the weights that it starts from, and its start."""
+"""What the launchers of fine-tuning, and of what it made, share: from a call to the end of its programs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any, Callable, NamedTuple
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import check_file, read_json_object
 from bert_tf.config import PRESETS, BertConfig
 from bert_tf.launch import launchers
-from bert_tf.launch.arguments import Argument, Values
-from bert_tf.launch.environment import CHECKOUT, LaunchEnvironment, check_tensorflow, end_dry_run, program_command, show
+from bert_tf.launch.arguments import Argument, Values, describe_arguments
+from bert_tf.launch.environment import (
+    CHECKOUT,
+    LaunchEnvironment,
+    check_tensorflow,
+    end_dry_run,
+    program_command,
+    show,
+    shown,
+)
 from bert_tf.launch.supervisor import train
 
+Flags = dict[str, Any]
 # Switches that are passed on as flags of the programs.
 _EXTRAS = ("CONTINUE_WITH_CHANGES", "RECOMPUTE")
 
 
-def fine_tune(
-    what: str, program: str, prepare: Callable[[], dict[str, Any]], num_ranks: int, environment: LaunchEnvironment
-) -> int:
-    """Starts `program` on all ranks with the flags that `prepare` makes once all is checked; returns their exit code.
+class Call(NamedTuple):
+    """A call of a script.
 
-    The logs go to ``logs`` below the flags' model_dir.
+    Attributes:
+      kind: begins the name of the results' folder.
+      values: of all `arguments`, typed or default. Only those of training have a learning rate and num_gpus.
+      data: the folder of the data, and what it is called.
     """
-    if limits := environment.describe_limits():
-        show(limits)
-    environment.check_num_gpus(num_ranks)
 
-    def prepare_all() -> tuple[dict[str, Any], str]:
-        flags, launcher = prepare(), launchers.choose_launcher(num_ranks, environment.environ)
-        show([f"launcher = {launcher}"])
-        return flags, launcher
+    kind: str
+    arguments: Sequence[Argument]
+    typed: Sequence[str]
+    values: Values
+    data: tuple[str, Path]
+    environment: LaunchEnvironment
 
-    if environment.is_dry_run:
-        return end_dry_run(prepare_all)
-    check_tensorflow()
-    flags, launcher = prepare_all()
-    command = program_command(program, flags, environment.extra_flags(_EXTRAS))
-    job = launchers.Job(command, num_ranks, environment.num_gpus, launcher, flags["model_dir"] / "logs")
-    return train(what, job, environment)
+    @property
+    def num_ranks(self) -> int:
+        return self.values.get("num_gpus", 1)
+
+    @property
+    def global_batch_size(self) -> int:
+        names = {"batch_size", "batch_size_per_gpu"} & set(self.values)
+        return self.values[names.pop()] * self.num_ranks
+
+    @property
+    def folder(self) -> Path:
+        """Of the results."""
+        size = f"{'gbs' if 'num_gpus' in self.values else 'bs'}{self.global_batch_size}"
+        name = f"tf_bert_{self.kind}_{self.values['bert_model']}_{self.values['precision']}_{size}"
+        return self.environment.path("RESULTS_DIR", CHECKOUT / "results" / name)
+
+    def describe(self) -> list[str]:
+        """The arguments, and what follows from them."""
+        rate = self.values.get("learning_rate", self.values.get("learning_rate_per_gpu"))
+        update = {
+            "global_batch_size": self.global_batch_size,
+            "effective_learning_rate": f"{(rate or 0) * self.num_ranks:g}",
+        }
+        return [
+            *describe_arguments(self.arguments, self.typed),
+            *(f"{name} = {value}" for name, value in update.items() if rate),
+            f"device = {self.environment.describe_device(self.num_ranks)}",
+            f"{self.data[0]} = {shown(self.data[1])}",
+            f"results_dir = {shown(self.folder)}",
+            *self.environment.describe_limits(),
+        ]
+
+    def run(self, title: str, program: str, prepare: Callable[[], list[Flags]], results: Mapping[str, str]) -> int:
+        """Runs `program` once with each of the flags that `prepare` makes when all is checked.
+
+        The logs go to ``logs`` below the flags' model_dir, where the `results`, which are shown at the end, lie, too.
+
+        Returns: the ranks' first exit code that is not 0.
+        """
+        environment, num_ranks = self.environment, self.num_ranks
+        show(self.describe())
+        environment.check_num_gpus(num_ranks)
+
+        def prepare_all() -> tuple[list[Flags], str]:
+            runs, launcher = prepare(), launchers.choose_launcher(num_ranks, environment.environ)
+            show([f"launcher = {launcher}"])
+            return runs, launcher
+
+        if environment.is_dry_run:
+            return end_dry_run(prepare_all)
+        check_tensorflow()
+        runs, launcher = prepare_all()
+        for flags in runs:
+            command = program_command(program, flags, environment.extra_flags(_EXTRAS))
+            job = launchers.Job(command, num_ranks, environment.num_gpus, launcher, flags["model_dir"] / "logs")
+            code = train(f"{title}, {flags['mode']}", job, environment)
+            if code:
+                return code
+        show([f"{what}: {shown(runs[0]['model_dir'] / file)}" for what, file in results.items()])
+        return 0
 
 
 def initial_weights(

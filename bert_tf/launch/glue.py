@@ -4,32 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from bert_tf.base.errors import UserError
 from bert_tf.config import MAX_EPOCHS, MAX_LEARNING_RATE, PRECISIONS, PRESETS
-from bert_tf.launch.arguments import (
-    Argument,
-    Values,
-    describe_arguments,
-    one_of,
-    parse_arguments,
-    positive,
-    share,
-    text,
-    whole,
-)
-from bert_tf.launch.environment import (
-    CHECKOUT,
-    LaunchEnvironment,
-    check_tensorflow,
-    end_dry_run,
-    program_command,
-    run_program,
-    show,
-    shown,
-)
-from bert_tf.launch.finetuning import check_model, fine_tune, initial_weights
+from bert_tf.launch.arguments import Argument, Values, one_of, parse_arguments, positive, share, text, whole
+from bert_tf.launch.environment import LaunchEnvironment
+from bert_tf.launch.finetuning import Call, Flags, check_model, initial_weights
 from bert_tf.tasks.glue.tasks import CUSTOM, EVAL, PREDICT, TRAIN, TextTask, find_files, find_task
 
 ARGUMENTS = (
@@ -61,81 +41,44 @@ INFERENCE_ARGUMENTS = (
 def launch(typed: Sequence[str], environment: LaunchEnvironment) -> int:
     """Fine-tuning and scores; returns the ranks' exit code."""
     values = parse_arguments(ARGUMENTS, typed)
-    task, num_ranks = choose_task(values), values["num_gpus"]
-    global_batch_size = values["batch_size"] * num_ranks
-    name = (
-        f"tf_bert_finetuning_glue_{task.name.lower()}_{values['bert_model']}_{values['precision']}"
-        f"_gbs{global_batch_size}"
-    )
-    folder = environment.path("RESULTS_DIR", CHECKOUT / "results" / name)
-    model_dir, data_dir = folder / "glue", find_data_dir(task, environment)
-    show(describe_arguments(ARGUMENTS, typed))
-    show(
-        [
-            f"global_batch_size = {global_batch_size}",
-            f"effective_learning_rate = {values['learning_rate'] * num_ranks:g}",
-            f"device = {environment.describe_device(num_ranks)}",
-            f"data_dir = {shown(data_dir)}",
-            f"results_dir = {shown(folder)}",
-        ]
-    )
+    task = choose_task(values)
+    data_dir, kind = find_data_dir(task, environment), f"finetuning_glue_{task.name.lower()}"
+    call = Call(kind, ARGUMENTS, typed, values, ("data_dir", data_dir), environment)
 
-    def prepare() -> dict[str, Any]:
+    def prepare() -> list[Flags]:
         check_files(task, (TRAIN, EVAL), data_dir)
-        return {
+        flags = {
             "mode": "train_and_eval",
-            **initial_weights(values, ARGUMENTS, folder, environment),
+            **initial_weights(values, ARGUMENTS, call.folder, environment),
             "train_batch_size": values["batch_size"],
             "learning_rate": values["learning_rate"],
             "num_train_epochs": values["epochs"],
             "warmup_proportion": values["warmup_proportion"],
-            **common_flags(task, values, data_dir, model_dir),
+            **common_flags(task, values, data_dir, call.folder / "glue"),
         }
+        return [flags]
 
-    code = fine_tune(task.name, "run_classifier.py", prepare, num_ranks, environment)
-    if code == 0 and not environment.is_dry_run:
-        show([f"scores: {shown(model_dir / 'eval_results.txt')}", f"curves: {shown(model_dir / 'report.html')}"])
-    return code
+    results = {"scores": "eval_results.txt", "curves": "report.html"}
+    return call.run(task.name, "run_classifier.py", prepare, results)
 
 
 def launch_inference(typed: Sequence[str], environment: LaunchEnvironment) -> int:
     """Scores on the development file, predictions for the test file where there is one; the first bad exit code."""
     values = parse_arguments(INFERENCE_ARGUMENTS, typed)
     task = choose_task(values)
-    name = (
-        f"tf_bert_glue_inference_{task.name.lower()}_{values['bert_model']}_{values['precision']}"
-        f"_bs{values['batch_size']}"
-    )
-    folder = environment.path("RESULTS_DIR", CHECKOUT / "results" / name)
-    data_dir = find_data_dir(task, environment)
-    show(
-        [
-            *describe_arguments(INFERENCE_ARGUMENTS, typed),
-            f"device = {environment.describe_device(1)}",
-            f"data_dir = {shown(data_dir)}",
-            f"results_dir = {shown(folder)}",
-        ]
-    )
+    data_dir, kind = find_data_dir(task, environment), f"glue_inference_{task.name.lower()}"
+    call = Call(kind, INFERENCE_ARGUMENTS, typed, values, ("data_dir", data_dir), environment)
 
-    def prepare() -> dict[str, Any]:
+    def prepare() -> list[Flags]:
         check_files(task, (EVAL,), data_dir)
-        return {
+        flags = {
             "init_checkpoint": check_model(values, INFERENCE_ARGUMENTS),
-            **common_flags(task, values, data_dir, folder),
+            **common_flags(task, values, data_dir, call.folder),
         }
+        can_predict = all((data_dir / names[0]).is_file() for names in task.files[PREDICT].values())
+        return [{"mode": mode, **flags} for mode in (("eval", "predict") if can_predict else ("eval",))]
 
-    if environment.is_dry_run:
-        return end_dry_run(prepare)
-    check_tensorflow()
-    flags = prepare()
-    code = 0
-    can_predict = all((data_dir / names[0]).is_file() for names in task.files[PREDICT].values())
-    for mode in ("eval", "predict") if can_predict else ("eval",):
-        command = program_command("run_classifier.py", {"mode": mode, **flags}, environment.extra_flags(()))
-        code = code or run_program(f"{task.name}, {mode}", command, 1, "none", environment, folder / "logs" / mode)
-    if code == 0:
-        show([f"scores: {shown(folder / 'eval_results.txt')}"])
-    return code
+    return call.run(task.name, "run_classifier.py", prepare, {"scores": "eval_results.txt"})
 
 
 def choose_task(values: Values) -> TextTask:
@@ -147,7 +90,7 @@ def choose_task(values: Values) -> TextTask:
     return find_task(values["task_name"])
 
 
-def common_flags(task: TextTask, values: Values, data_dir: Path, model_dir: Path) -> dict[str, Any]:
+def common_flags(task: TextTask, values: Values, data_dir: Path, model_dir: Path) -> Flags:
     """The flags that fine-tuning and using a fine-tuned model have in common."""
     return {
         "task_name": task.name,

@@ -42,6 +42,7 @@ from bert_tf.launch.rank import (
     LAUNCHER_VARIABLE,
     POLL_SECS,
     SIGNALS,
+    describe_signal,
     shell_code,
     start_child,
 )
@@ -314,8 +315,7 @@ def _exit_code(job: Job, signals: _Signals) -> int:
     if failures:
         _, rank, code = failures[0]
         if rank != 0 and code != STOPPED_EXIT_CODE:
-            killed = f" ({signal.Signals(code - 128).name})" if code - 128 in set(signal.Signals) else ""
-            print(f"rank {rank} ended first, with code {code}{killed}:", file=sys.stderr)
+            print(f"rank {rank} ended first, with code {code}{describe_signal(code)}:", file=sys.stderr)
             _print_end(job.log_folder / f"rank_{rank}.log")
         return code
     if launcher_code or len(ends) < job.num_ranks:

@@ -103,16 +103,10 @@ def choose_prepared(
             "make them with data/bertPrep.py --action create_token_files (or create_tfrecord_files), or set DATA_DIR "
             "to the working directory that holds them"
         )
-    names = sorted({chosen[0].dataset for chosen in choices})
-    if len(names) > 1:
-        raise UserError(f"{' and '.join(names)} are prepared for {wanted}; choose one by DATASET=<name>; {found}")
-    formats = sorted({chosen[0].data_format for chosen in choices})
-    if len(formats) > 1:
-        ways = " or ".join(f"DATA_FORMAT={name}" for name in formats)
-        raise UserError(f"{names[0]} is prepared for {wanted} as {' and as '.join(formats)}; choose {ways}; {found}")
+    fitting = " and ".join(sorted({f"{chosen[0].dataset} as {chosen[0].data_format}" for chosen in choices}))
     raise UserError(
-        f"{names[0]} is prepared more than once for {wanted}; move the folders that are not wanted out "
-        f"of {data_dir}; {found}"
+        f"{len(choices)} sets of data are prepared for {wanted} ({fitting}): choose by DATASET=<name> or "
+        f"DATA_FORMAT={'|'.join(FORMATS)}, or move the folders that are not wanted out of {data_dir}; {found}"
     )
 
 

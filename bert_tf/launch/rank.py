@@ -32,6 +32,8 @@ FORWARDED_SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 POLL_SECS = 0.2
 # Each rank asks the file system this often, which many ranks may share.
 WATCH_SECS = 1.0
+# A process that was stopped (SIGSTOP) for so many looks in a row is ended: MPI would wait for it for ever.
+STOPPED_LOOKS = 20
 # A file in the log folder that says that some rank has failed. Looking at the exit codes of thousands of ranks every
 # second, on each of them, would keep a shared file system busy.
 FAILED = "failed"
@@ -97,6 +99,9 @@ def main(argv: Sequence[str]) -> int:
         child = start_child(command, subprocess.PIPE, os.environ, signal.SIGKILL)
         signals.pass_to(child)
         threading.Thread(target=_watch, args=(child, folder, signals), daemon=True).start()
+        if num_ranks > 1:
+            name = f"rank {rank} on {platform.node()}"
+            threading.Thread(target=_end_stopped, args=(child, name, log), daemon=True).start()
         _copy_until_end(log, child)
         code = shell_code(child.wait())
     if code - 128 in signals.received and code - 128 != signal.SIGINT:
@@ -172,6 +177,11 @@ def shell_code(code: int) -> int:
     return code if code >= 0 else 128 - code
 
 
+def describe_signal(code: int) -> str:
+    """The signal that an exit code of 128 + n stands for, such as " (SIGKILL)", or nothing."""
+    return f" ({signal.Signals(code - 128).name})" if code - 128 in set(signal.Signals) else ""
+
+
 def _copy_until_end(log: io.FileIO, child: subprocess.Popen) -> None:
     """Copies the child's output, until it has ended and all is read; its own children may live longer."""
     assert child.stdout
@@ -197,7 +207,7 @@ def _watch(child: subprocess.Popen, folder: Path, signals: ForwardedSignals) -> 
             for number in (folder / SIGNALS).read_text(encoding="utf-8").split()[num_passed_on:]:
                 signals.forward(int(number))
                 num_passed_on += 1
-        if host == platform.node() and not _is_running(launcher):
+        if host == platform.node() and _state(launcher) in ("", "Z"):
             child.kill()
         if (folder / FAILED).exists():
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -205,12 +215,28 @@ def _watch(child: subprocess.Popen, folder: Path, signals: ForwardedSignals) -> 
             child.kill()
 
 
-def _is_running(process: str) -> bool:
+def _end_stopped(child: subprocess.Popen, name: str, log: io.FileIO) -> None:
+    """Kills a rank whose process stands still as a whole, and says so in its log."""
+    num_looks = 0  # and not the time, in which this process may have been stopped, too
+    while child.poll() is None and num_looks < STOPPED_LOOKS:
+        time.sleep(WATCH_SECS)
+        num_looks = num_looks + 1 if _state(str(child.pid)) == "T" else 0
+    if child.poll() is None:
+        message = (
+            f"error: {name} has stood still for {num_looks * WATCH_SECS:.0f} s (SIGSTOP, say) and is ended, because "
+            "all others wait for it. The same command goes on from the last checkpoint\n"
+        )
+        with contextlib.suppress(OSError):  # a full disk
+            log.write(message.encode())
+        child.kill()
+
+
+def _state(process: str) -> str:
+    """The system's letter for what a process does: Z where it has ended, T where it was stopped, none if it is gone."""
     try:
-        state = Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+        return Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
     except OSError:
-        return False
-    return state != "Z"
+        return ""
 
 
 def _wait_for_others(folder: Path, num_ranks: int, code: int) -> None:

@@ -4,31 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from bert_tf.base.files import check_file
 from bert_tf.config import MAX_EPOCHS, MAX_LEARNING_RATE, PRECISIONS, PRESETS
-from bert_tf.launch.arguments import (
-    Argument,
-    Values,
-    describe_arguments,
-    one_of,
-    parse_arguments,
-    positive,
-    text,
-    whole,
-)
-from bert_tf.launch.environment import (
-    CHECKOUT,
-    LaunchEnvironment,
-    check_tensorflow,
-    end_dry_run,
-    program_command,
-    run_program,
-    show,
-    shown,
-)
-from bert_tf.launch.finetuning import check_model, fine_tune, initial_weights
+from bert_tf.launch.arguments import Argument, Values, one_of, parse_arguments, positive, text, whole
+from bert_tf.launch.environment import LaunchEnvironment
+from bert_tf.launch.finetuning import Call, Flags, check_model, initial_weights
 
 ARGUMENTS = (
     Argument("batch_size_per_gpu", "10", whole(1)),
@@ -58,37 +39,34 @@ INFERENCE_ARGUMENTS = (
 def launch(typed: Sequence[str], environment: LaunchEnvironment) -> int:
     """Fine-tuning, prediction and scores; returns the ranks' exit code."""
     values = parse_arguments(ARGUMENTS, typed)
-    num_ranks = values["num_gpus"]
-    global_batch_size = values["batch_size_per_gpu"] * num_ranks
-    name = f"tf_bert_finetuning_squad_{values['bert_model']}_{values['precision']}_gbs{global_batch_size}"
-    folder = environment.path("RESULTS_DIR", CHECKOUT / "results" / name)
     squad_dir = find_squad_dir(values, environment)
-    show(describe_arguments(ARGUMENTS, typed))
-    show(
-        [
-            f"global_batch_size = {global_batch_size}",
-            f"effective_learning_rate = {values['learning_rate_per_gpu'] * num_ranks:g}",
-            f"device = {environment.describe_device(num_ranks)}",
-            f"squad_dir = {shown(squad_dir)}",
-            f"results_dir = {shown(folder)}",
-        ]
+    call = Call("finetuning_squad", ARGUMENTS, typed, values, ("squad_dir", squad_dir), environment)
+    results = {"predictions": "predictions.json", "curves": "report.html"}
+    return call.run(
+        "SQuAD", "run_squad.py", lambda: [squad_flags(values, squad_dir, call.folder, environment)], results
     )
 
-    def prepare() -> dict[str, Any]:
-        return squad_flags(values, squad_dir, folder, environment)
 
-    code = fine_tune("SQuAD", "run_squad.py", prepare, num_ranks, environment)
-    if code == 0 and not environment.is_dry_run:
-        show(
-            [
-                f"predictions: {shown(folder / 'squad' / 'predictions.json')}",
-                f"curves: {shown(folder / 'squad' / 'report.html')}",
-            ]
-        )
-    return code
+def launch_inference(typed: Sequence[str], environment: LaunchEnvironment) -> int:
+    """Prediction, and scores where the file holds answers; returns the program's exit code."""
+    values = parse_arguments(INFERENCE_ARGUMENTS, typed)
+    squad_dir = find_squad_dir(values, environment)
+    call = Call("squad_inference", INFERENCE_ARGUMENTS, typed, values, ("squad_dir", squad_dir), environment)
+
+    def prepare() -> list[Flags]:
+        flags = {
+            "mode": "predict",
+            "init_checkpoint": check_model(values, INFERENCE_ARGUMENTS),
+            "predict_file": find_questions("dev", values, squad_dir),
+            "predict_batch_size": values["batch_size"],
+            **prediction_flags(values, call.folder),
+        }
+        return [flags]
+
+    return call.run("SQuAD", "run_squad.py", prepare, {"predictions": "predictions.json"})
 
 
-def squad_flags(values: Values, squad_dir: Path, folder: Path, environment: LaunchEnvironment) -> dict[str, Any]:
+def squad_flags(values: Values, squad_dir: Path, folder: Path, environment: LaunchEnvironment) -> Flags:
     """The program's flags.
 
     Raises:
@@ -107,7 +85,7 @@ def squad_flags(values: Values, squad_dir: Path, folder: Path, environment: Laun
     }
 
 
-def prediction_flags(values: Values, model_dir: Path) -> dict[str, Any]:
+def prediction_flags(values: Values, model_dir: Path) -> Flags:
     """The flags that fine-tuning and predicting alone have in common."""
     return {
         "model_dir": model_dir,
@@ -134,37 +112,3 @@ def find_questions(split: str, values: Values, squad_dir: Path) -> Path:
         "that holds it",
     )
     return file
-
-
-def launch_inference(typed: Sequence[str], environment: LaunchEnvironment) -> int:
-    """Prediction, and scores where the file holds answers; returns the program's exit code."""
-    values = parse_arguments(INFERENCE_ARGUMENTS, typed)
-    name = f"tf_bert_squad_inference_{values['bert_model']}_{values['precision']}_bs{values['batch_size']}"
-    folder = environment.path("RESULTS_DIR", CHECKOUT / "results" / name)
-    squad_dir = find_squad_dir(values, environment)
-    show(
-        [
-            *describe_arguments(INFERENCE_ARGUMENTS, typed),
-            f"device = {environment.describe_device(1)}",
-            f"squad_dir = {shown(squad_dir)}",
-            f"results_dir = {shown(folder)}",
-        ]
-    )
-
-    def prepare() -> dict[str, Any]:
-        return {
-            "mode": "predict",
-            "init_checkpoint": check_model(values, INFERENCE_ARGUMENTS),
-            "predict_file": find_questions("dev", values, squad_dir),
-            "predict_batch_size": values["batch_size"],
-            **prediction_flags(values, folder),
-        }
-
-    if environment.is_dry_run:
-        return end_dry_run(prepare)
-    check_tensorflow()
-    command = program_command("run_squad.py", prepare(), environment.extra_flags(()))
-    code = run_program("SQuAD inference", command, 1, "none", environment, folder / "logs")
-    if code == 0:
-        show([f"predictions: {shown(folder / 'predictions.json')}"])
-    return code

@@ -12,6 +12,7 @@ from bert_tf.base.errors import USER_ERROR_EXIT_CODE
 from bert_tf.base.signals import STOPPED_EXIT_CODE
 from bert_tf.launch.environment import LaunchEnvironment, run_job, show, shown
 from bert_tf.launch.launchers import Job
+from bert_tf.launch.rank import describe_signal
 
 # What a fresh start would not change: the end, the user's mistake, and what the user or the system has stopped.
 _FINAL_CODES = (
@@ -65,8 +66,3 @@ def train(what: str, job: Job, environment: LaunchEnvironment) -> int:
         tries = f" ({num_fruitless} in a row without a new checkpoint)" if num_fruitless else ""
         show([f"{ended}{tries}; in {pause_secs:.0f} s it goes on from update {update}"])
         time.sleep(pause_secs)
-
-
-def describe_signal(code: int) -> str:
-    """The signal that an exit code of 128 + n stands for, such as " (SIGKILL)", or nothing."""
-    return f" ({signal.Signals(code - 128).name})" if code - 128 in set(signal.Signals) else ""

@@ -20,6 +20,9 @@ from bert_tf.ranks.horovod_workers import connect_horovod
 from bert_tf.ranks.rendezvous import MOST_SKEW_SECS, await_ranks
 from bert_tf.ranks.workers import Workers
 
+# Linux has no longer names of hosts.
+_HOST_BYTES = 64
+
 
 def connect(use_horovod: bool) -> Workers:
     """The ranks of this job: one process, or Horovod's where `use_horovod`.
@@ -39,11 +42,17 @@ def connect(use_horovod: bool) -> Workers:
         return Workers()
     await_ranks()
     workers = connect_horovod()
+    workers.hosts = _gather_hosts(workers)
     number = _gpu_number(gpus, workers)
     _compare_clocks(workers)  # after a gather that all ranks have left together
     if gpus:
         tf.config.set_visible_devices(gpus[number], "GPU")
     return workers
+
+
+def _gather_hosts(workers: Workers) -> list[str]:
+    name = platform.node().encode()[:_HOST_BYTES].ljust(_HOST_BYTES)
+    return [row.tobytes().decode().rstrip() for row in workers.gather(np.frombuffer(name, np.uint8))]
 
 
 def _compare_clocks(workers: Workers) -> None:

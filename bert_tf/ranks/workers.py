@@ -7,11 +7,15 @@ All ranks call everything here in the same order.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
-from typing import Callable, TypeVar
+import hashlib
+import platform
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Callable, TypeVar
 
 import numpy as np
 import tensorflow as tf
+
+from bert_tf.base.errors import UserError
 
 Result = TypeVar("Result")
 
@@ -21,11 +25,16 @@ BUCKET_BYTES = 128 * 1024 * 1024
 
 
 class Workers:
-    """One process: every reduction is the identity."""
+    """One process: every reduction is the identity.
+
+    Attributes:
+      hosts: the names of the ranks' machines.
+    """
 
     rank = 0
     size = 1
     local_rank = 0
+    hosts: Sequence[str] = (platform.node(),)
 
     @property
     def is_chief(self) -> bool:
@@ -41,6 +50,22 @@ class Workers:
     def gather(self, vector: np.ndarray) -> np.ndarray:
         """[size, len(vector)]: what each rank passed."""
         return np.asarray(vector)[np.newaxis]
+
+    def require_same(self, facts: Mapping[str, Any]) -> None:
+        """Raises `UserError`, the same on all ranks, where one of the facts is not the same on all of them.
+
+        Args:
+          facts: by name, for the message; only hashes of their representations travel.
+        """
+        hashes = [int(hashlib.sha256(repr(fact).encode()).hexdigest()[:15], 16) for fact in facts.values()]
+        everyone = self.gather(np.array(hashes))
+        differing = np.argwhere(everyone != everyone[0])  # rows: rank, fact
+        if differing.size:
+            rank, fact = differing[0]
+            raise UserError(
+                f"rank {rank} on {self.hosts[rank]} has other {list(facts)[fact]} than rank 0 on {self.hosts[0]}; all "
+                "ranks need the same arguments, and the same files under the names given there"
+            )
 
     @contextlib.contextmanager
     def expecting_all(self) -> Iterator[None]:

@@ -3,7 +3,6 @@
 One self-contained page, rewritten at each checkpoint; it also shows unfinished and interrupted runs. No TensorFlow.
 """
 
-from bert_tf.report.curve import write_curve
 from bert_tf.report.page import write_report
 
-__all__ = ["write_curve", "write_report"]
+__all__ = ["write_report"]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import datetime
 import functools
 import json
 import math
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+import statistics
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +57,7 @@ def write_report(
 @functools.lru_cache
 def _template() -> jinja2.Template:
     environment = jinja2.Environment(undefined=jinja2.ChainableUndefined, autoescape=True, trim_blocks=True)
-    functions = (Chart, draw, flop_rate, num_parameters, planned_memory, state, time_shares, write_value)
+    functions = (Chart, draw, flop_rate, planned_memory, rank_rates, state, time_shares, workload, write_value)
     environment.globals.update({function.__name__: function for function in functions}, ln=math.log)
     filters: dict[str, Callable[[float], Any]] = {"count": "{:,.0f}".format, "number": float, "value": write_value}
     filters.update(percent=lambda value: write_value(value, percent=True), duration=_duration, clock=_clock)
@@ -104,18 +106,22 @@ def flop_rate(run: Run) -> str:
     return ", ".join(parts)
 
 
-def planned_memory(run: Run) -> float | None:
-    """Bytes that the memory plan foretells for what `memory_peak_mib` counts: on a CPU the program, too."""
-    if run.setting("packing"):
-        return None  # the plan knows nothing of packed rows
+def workload(run: Run) -> Workload | None:
+    """What the run trains, from its config.json; None for another program's or a damaged one."""
     try:
-        settings, num_ranks = run.config["settings"], run.setting("num_ranks", 1)
-        config = BertConfig.from_dict(run.config["bert_config"])
-        work = Workload.from_flags(settings, config, num_ranks)
-        memory = predict(dataclasses.replace(work, micro_batch_size=settings["train_batch_size"]))
-        return memory.total + (PROGRAM if run.config["device"] == "CPU" else 0)
-    except (ArithmeticError, LookupError, TypeError, ValueError):  # another program's or a damaged config.json
+        settings, config = run.config["settings"], BertConfig.from_dict(run.config["bert_config"])
+        work = Workload.from_flags(settings, config, run.setting("num_ranks", 1))
+        return dataclasses.replace(work, micro_batch_size=settings["train_batch_size"])
+    except (LookupError, TypeError, ValueError):
         return None
+
+
+def planned_memory(run: Run) -> float | None:
+    """Bytes that the memory plan, which knows nothing of packed rows, foretells for what `memory_peak_mib` counts."""
+    work = workload(run)
+    if work is None or run.setting("packing"):
+        return None
+    return predict(work).total + (PROGRAM if run.config.get("device") == "CPU" else 0)
 
 
 def time_shares(run: Run) -> str:
@@ -128,12 +134,18 @@ def time_shares(run: Run) -> str:
     return ", ".join(f"{name.replace('_', '-')} {write_value(share, True)}" for name, share in parts.items() if share)
 
 
-def num_parameters(config: Mapping[str, Any]) -> int | None:
-    """Number of the encoder's and pooler's weights, from Google's config fields; None if one is missing."""
-    names = ("hidden_size", "intermediate_size", "num_hidden_layers", "vocab_size")
-    width, inner, num_layers, vocab_size = (whole(config.get(name)) for name in names)
-    if min(width, inner, num_layers, vocab_size) < 1:
-        return None
-    rows = vocab_size + whole(config.get("max_position_embeddings", 512)) + whole(config.get("type_vocab_size", 2))
-    layer = 4 * (width * width + width) + 2 * width * inner + inner + width + 4 * width
-    return rows * width + 2 * width + num_layers * layer + width * width + width
+def rank_rates(run: Run) -> str:
+    """Sequences/s of the median rank and of the slowest, as they would be if they waited for no other; its host."""
+    reports = [event for event in run.train[1:] or run.train if "slowest_rank" in event]
+    per_rank = whole(run.setting("global_batch_size")) / max(whole(run.setting("num_ranks")), 1)
+    names = ("rank_secs_median", "rank_secs_max")
+    middle, most = (statistics.median(number(event.get(name)) or 0.0 for event in reports or [{}]) for name in names)
+    if not middle or not most:
+        return ""
+    counts = collections.Counter(f"rank {event['slowest_rank']} on {event.get('slowest_host')}" for event in reports)
+    (slowest, times), *_ = counts.most_common(1)
+    share = write_value(times / len(reports), percent=True)
+    return (
+        f"without waiting {write_value(per_rank / middle)} sequences/s on the median rank, "
+        f"{write_value(per_rank / most)} on the slowest; it is {slowest} in {share} of the reports"
+    )

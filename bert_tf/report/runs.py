@@ -46,7 +46,6 @@ class Run:
     elapsed_secs: float = 0.0  # without pauses between a stop and the next start
     last_time_unix: float | None = None
     goodput: Goodput | None = None  # None where nothing has been trained
-    _series: dict[str, list[Point]] = dataclasses.field(default_factory=dict)
     label: str = ""  # set by `read_runs`, unique among the report's runs
 
     @property
@@ -92,10 +91,8 @@ class Run:
 
     def series(self, name: str) -> list[Point]:
         """(update, value) of a metric, NaN and infinities included. Training and evaluation share no metric names."""
-        if name not in self._series:
-            events = (event for event in self.train + self.evaluations if name in event)
-            self._series[name] = [(whole(e.get("update")), y) for e in events if (y := number(e[name])) is not None]
-        return self._series[name]
+        events = (event for event in self.train + self.evaluations if name in event)
+        return [(whole(event.get("update")), y) for event in events if (y := number(event[name])) is not None]
 
     def last(self, name: str) -> float | None:
         """The last finite value of a metric."""

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.ranks.workers import Workers
+
 if TYPE_CHECKING:
     from bert_tf.batches.batches import Batch
 
@@ -19,7 +21,7 @@ class UpdateResult(NamedTuple):
     """What one update did. Reading a tensor waits for the update."""
 
     stop_requested: bool  # some rank asked all to stop after this update
-    gather_secs: float  # of the exchange before the first backward pass, with the wait for the slowest rank
+    waited_secs: float  # for other ranks before the all-reduce
     metrics: tf.Tensor  # float32 [M]: means over the global batch, named by the objective
     gradient_norm: tf.Tensor  # of the global gradient before clipping
     is_finite: tf.Tensor  # bool; False: nothing was changed
@@ -27,7 +29,7 @@ class UpdateResult(NamedTuple):
     loss_scale: tf.Tensor
     norm_by_variable: tf.Tensor  # float32 [V]: as gradient_norm, of each of the trained variables
     change_by_variable: tf.Tensor  # float32 [V, 3]: norms of weights and change, trust ratio (`apply_update`)
-    reduce_secs: tf.Tensor  # of the all-reduce, with the wait for the slowest rank
+    reduce_secs: tf.Tensor  # float64: of the all-reduce, with the wait for the slowest rank
 
 
 class UpdateStatistics:
@@ -67,9 +69,8 @@ class UpdateStatistics:
             "instances_per_row": global_batch_size * len(self._results) / self._num_rows,
         }
 
-    def _time_shares(self, seconds: float) -> dict[str, float]:
+    def _time_shares(self, seconds: float, reducing: float) -> dict[str, float]:
         """Where the time went, as the host saw it; the host's own share is what is left."""
-        reducing = sum(float(result.reduce_secs) + result.gather_secs for result in self._results)
         shares = {
             "input": self._secs["input"],
             "compute": self._secs["compute"] - reducing,
@@ -79,7 +80,10 @@ class UpdateStatistics:
         return {f"{name}_share": max(secs, 0.0) / seconds for name, secs in shares.items()}
 
     def read(self, global_batch_size: int) -> dict[str, Any]:
-        """Means over the interval's applied updates, the last update's rate; empties the interval."""
+        """Means over the interval's applied updates, the last update's rate; empties the interval.
+
+        "own_secs" are those of an update in which this rank neither reduced nor waited for others.
+        """
         results, last = self._results, self._results[-1]
         with self.timed("compute"):  # waits for a device that computes asynchronously
             applied = np.array([bool(result.is_finite) for result in results])
@@ -88,7 +92,8 @@ class UpdateStatistics:
         shown = applied if applied.any() else ~applied
         last_applied = results[np.flatnonzero(applied)[-1]] if applied.any() else None
         seconds = time.monotonic() - self._started - self._secs.pop("saving")
-        shares, row_usage = self._time_shares(seconds), self._row_usage(global_batch_size, seconds)
+        reducing = sum(float(result.reduce_secs) + result.waited_secs for result in results)
+        shares, row_usage = self._time_shares(seconds, reducing), self._row_usage(global_batch_size, seconds)
         self._clear()
         return {
             **row_usage,
@@ -98,11 +103,30 @@ class UpdateStatistics:
             "loss_scaler": float(last.loss_scale),
             "throughput_train": global_batch_size * len(results) / seconds,
             "update_secs": seconds / len(results),
+            "own_secs": max(seconds - reducing, 0.0) / len(results),
             "skipped": int((~applied).sum()),
             "norm_by_variable": last.norm_by_variable.numpy(),
             "change_by_variable": last_applied.change_by_variable.numpy() if last_applied else None,
             **shares,
         }
+
+
+def compare_ranks(own_secs: float, workers: Workers) -> dict[str, Any]:
+    """Of all ranks' `own_secs` the least, the median and the most, and which rank and host that is.
+
+    All ranks call it. One rank alone has nothing to compare with: {}.
+    """
+    if workers.size == 1:
+        return {}
+    everyone = workers.gather(np.array([own_secs]))[:, 0]
+    secs, slowest = np.sort(everyone), int(everyone.argmax())
+    return {
+        "rank_secs_min": float(secs[0]),
+        "rank_secs_median": float(secs[(len(secs) - 1) // 2]),  # of two the faster: both would tell of neither
+        "rank_secs_max": float(secs[-1]),
+        "slowest_rank": slowest,
+        "slowest_host": workers.hosts[slowest],
+    }
 
 
 def first_non_finite(variables: Sequence[tf.Variable], values_V: np.ndarray) -> str | None:

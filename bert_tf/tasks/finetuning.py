@@ -81,8 +81,9 @@ def finetune(
         bias_correction=config.adam_bias_correction,
     )
     state = TrainState(task.model, optimizer, LossScale(enabled=config.precision == "fp16"))
+    run.workers.require_same(task.identity)
     training = Training(
-        TrainStep(state, task.objective, run.workers, StepSettings(config.seed, repr(task.identity))),
+        TrainStep(state, task.objective, run.workers, StepSettings(config.seed)),
         state,
         functools.partial(_batches, task, config, run.workers.rank),
         lambda means: dict(zip(task.objective.metric_names, map(float, means))),

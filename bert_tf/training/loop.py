@@ -28,7 +28,7 @@ from bert_tf.run.checkpoint import CheckpointFolder, SaveError
 from bert_tf.run.flops import peak_tflops
 from bert_tf.run.loss_watch import LossWatch
 from bert_tf.run.run_folder import provenance
-from bert_tf.run.statistics import UpdateStatistics, first_non_finite, variable_figures
+from bert_tf.run.statistics import UpdateStatistics, compare_ranks, first_non_finite, variable_figures
 from bert_tf.run.telemetry import Telemetry
 from bert_tf.training.step import TrainState
 
@@ -171,7 +171,8 @@ class _Loop:
         norms_V, self._changes_Vx3 = figures.pop("norm_by_variable"), figures.pop("change_by_variable")
         metrics = training.name_metrics(figures.pop("means"))
         self._applied = state.updates_applied  # fewer than were tried where some were skipped
-        figures = {**metrics, "skipped_updates": self._num_skipped, **figures}
+        ranks = compare_ranks(figures.pop("own_secs"), self._run.workers)
+        figures = {**metrics, "skipped_updates": self._num_skipped, **figures, **ranks}
         telemetry.train(self._applied, batches_consumed=state.batches_consumed, **figures)
         if state.loss_scale.num_consecutive_skips() >= max_skips(state.loss_scale):
             self._wait_for_write()

@@ -80,6 +80,16 @@ class PretrainingInputs:
         texts = {"bert_config.json": self.bert_config.to_json()}
         return {**texts, "vocab.txt": self.vocabulary} if self.vocabulary else texts
 
+    def on_all_ranks(self) -> dict[str, Any]:
+        """What must be the same on all ranks, by name. Records have no checksum, but sizes, and mostly a manifest."""
+        sets = {"data in --input_files": self.training, "data in --eval_files": self.evaluation}
+        data = {
+            name: [found.fingerprint(), found.facts()["manifest_sha256"], [file.stat().st_size for file in found.files]]
+            for name, found in sets.items()
+            if found
+        }
+        return {**data, "vocabulary": self.vocabulary}
+
 
 def run_identity(config: PretrainingConfig, inputs: PretrainingInputs) -> dict[str, Any]:
     """The settings that must not change within a pre-training run."""
@@ -115,9 +125,7 @@ def make_training(config: PretrainingConfig, inputs: PretrainingInputs, workers:
     # Where gradients are float16 anywhere, small ones need a loss scale.
     loss_scale = LossScale(enabled="fp16" in (config.precision, config.allreduce_compression))
     state = TrainState(model, optimizer, loss_scale)
-    settings = StepSettings(
-        config.seed, repr(run_identity(config, inputs)), compute_dtype(config.allreduce_compression)
-    )
+    settings = StepSettings(config.seed, compute_dtype(config.allreduce_compression))
     split = BatchSplit(
         config.train_batch_size,
         config.num_accumulation_steps * config.num_ranks // workers.size,
@@ -154,6 +162,7 @@ def pretrain(
     Returns True when the phase is finished, False when a signal or --max_hours stopped it.
     """
     bert_config, identity = inputs.bert_config, run_identity(config, inputs)
+    workers.require_same({**inputs.on_all_ranks(), **identity})
     if workers.is_chief:
         folder = RunFolder(model_dir)
         folder.check(identity, continue_with_changes, inputs.sources)

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -48,9 +47,9 @@ Features = dict[str, tf.Tensor]
 LONG_UPDATE_SECS = 10.0
 
 
-def _now() -> tf.Tensor:
-    """The host's clock in seconds when the graph comes here. tf.timestamp is refused under --deterministic."""
-    return tf.numpy_function(time.monotonic, [], tf.float64)
+def _now(*after: tf.Tensor) -> tf.Tensor:
+    """The host's clock in seconds when a device has computed `after`. tf.timestamp is refused under --deterministic."""
+    return tf.numpy_function(lambda *_: time.monotonic(), after, tf.float64)
 
 
 @dataclasses.dataclass
@@ -96,13 +95,11 @@ class StepSettings(NamedTuple):
 
     Attributes:
       seed: of the dropout masks.
-      identity: anything that must be equal on all ranks; only its hash travels.
       reduce_dtype: type in which gradients travel between ranks. They are still scaled then, to fit
         float16.
     """
 
     seed: int
-    identity: str = ""
     reduce_dtype: str = "float32"
 
 
@@ -116,7 +113,7 @@ class AgreedUpdate(NamedTuple):
     metric_totals_M: tf.Tensor
     stop_requested: bool
     is_long: bool  # some rank may take so long that the others must wait in `Workers.run_keeping_alive`
-    gather_secs: float
+    waited_secs: float  # for other ranks so far
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -144,8 +141,6 @@ class TrainStep:
         self._model, self._optimizer, self._loss_scale = state.model, state.optimizer, state.loss_scale
         self._objective, self._workers, self._seed = objective, workers, settings.seed
         self._reduce_dtype = tf.as_dtype(settings.reduce_dtype)
-        # Half of a double's 53 bits are plenty for noticing that two ranks disagree.
-        self._fingerprint = int(hashlib.sha256(settings.identity.encode()).hexdigest()[:12], 16)
         self._last_secs = math.inf  # the first update compiles, which may take minutes
         self.variables: list[tf.Variable] = list(self._model.trainable_variables)
         self._optimizer.build(self.variables)
@@ -164,14 +159,17 @@ class TrainStep:
             the same on all ranks, and may be another one in each update.
 
         Raises:
-          UserError: ranks disagree about settings or position, or the memory is too small.
+          UserError: ranks disagree about the position, or the memory is too small.
         """
         update = self.agree(features, batch_number, stop_requested, num_micro_batches)
-        work = functools.partial(self.sum_gradients, update)
+        work, started = functools.partial(self.sum_gradients, update), time.monotonic()
         try:
             sums = self._workers.run_keeping_alive(work) if update.is_long else work()
         except tf.errors.ResourceExhaustedError as error:
             raise out_of_memory(update.shape[1], error) from None
+        if update.is_long:
+            waited_secs = update.waited_secs + time.monotonic() - started - self._last_secs
+            update = update._replace(waited_secs=waited_secs)
         return self.apply(update, sums)
 
     def agree(
@@ -180,24 +178,20 @@ class TrainStep:
         """Adds up the denominators of all ranks; arguments and errors as in `__call__`."""
         local, is_long = self._objective.local_denominators(features), self._last_secs > LONG_UPDATE_SECS
         started = time.monotonic()
-        everyone = self._workers.gather(
-            np.array([self._fingerprint, batch_number, stop_requested, is_long, *local], np.float64)
-        )
-        gather_secs = time.monotonic() - started
-        for column, what in ((0, "settings"), (1, "position in the data")):
-            differing = np.flatnonzero(everyone[:, column] != everyone[0, column])
-            if differing.size:
-                raise UserError(
-                    f"rank {differing[0]} has other {what} than rank 0 "
-                    f"({everyone[differing[0], column]:.0f}, not {everyone[0, column]:.0f}); "
-                    "start all ranks with the same arguments in the same run folder"
-                )
-        any_stops, any_is_long = everyone[:, 2:4].any(axis=0).tolist()
-        totals = np.maximum(everyone[:, 4:].sum(axis=0), 1.0)
+        everyone = self._workers.gather(np.array([batch_number, stop_requested, is_long, *local], np.float64))
+        waited_secs = time.monotonic() - started
+        differing = np.flatnonzero(everyone[:, 0] != everyone[0, 0])
+        if differing.size:
+            raise UserError(
+                f"rank {differing[0]} has another position in the data than rank 0 ({everyone[differing[0], 0]:.0f}, "
+                f"not {everyone[0, 0]:.0f}); start all ranks with the same arguments in the same run folder"
+            )
+        any_stops, any_is_long = everyone[:, 1:3].any(axis=0).tolist()
+        totals = np.maximum(everyone[:, 3:].sum(axis=0), 1.0)
         # Made now, while the device is idle: later the copy, and the host, would wait for pending work.
         metric_totals = tf.constant(totals[list(self._objective.metric_denominators)], tf.float32)
         return AgreedUpdate(
-            features, batch_number, num_micro_batches, totals, metric_totals, any_stops, any_is_long, gather_secs
+            features, batch_number, num_micro_batches, totals, metric_totals, any_stops, any_is_long, waited_secs
         )
 
     def sum_gradients(self, update: AgreedUpdate) -> GradientSums:
@@ -233,7 +227,7 @@ class TrainStep:
                 results = self._apply(*sums, update.metric_totals_M, num_accumulation_steps)
         except tf.errors.ResourceExhaustedError as error:
             raise out_of_memory(micro_batch_size, error) from None
-        return UpdateResult(update.stop_requested, update.gather_secs, *results)
+        return UpdateResult(update.stop_requested, update.waited_secs, *results)
 
     def _accumulate_micro_batches(
         self,
@@ -311,12 +305,14 @@ class TrainStep:
         return metrics_M, norm, is_finite, learning_rate, scale, norms_V, changes_Vx3, reduce_secs
 
     def _timed_mean(self, sent: Sequence[tf.Tensor]) -> tuple[list[tf.Tensor], tf.Tensor]:
-        """Means over the ranks, and the seconds that took. One rank does without the clock, a call back to the host."""
+        """Means over the ranks, and the seconds from when the last, small one of `sent` was there until they were.
+
+        The operations before it have ended then, on a GPU, too, and its copy to the host's clock delays nothing.
+        One rank does without the clock, a call back to the host.
+        """
+        means = self._workers.mean(sent)
         if self._workers.size == 1:
-            return self._workers.mean(sent), tf.zeros([], tf.float64)
-        with tf.control_dependencies(sent):
-            started = _now()
-        with tf.control_dependencies([started]):
-            means = self._workers.mean(sent)
-        with tf.control_dependencies(means):
+            return means, tf.zeros([], tf.float64)
+        started = _now(sent[-1])
+        with tf.control_dependencies([started, *means]):
             return means, _now() - started
