@@ -198,7 +198,7 @@ def test_no_book_says_where_they_go_and_the_other_way_out(tmp_path):
 def documents(path, input_format):
     sources = [custom.Source(path, input_format)]
     batches = custom.read_batches(sources, {}, fallback_encoding=None, encoding_errors="strict")
-    return [line for batch in batches for line in custom.clean_batch(batch).lines]
+    return [custom.clean(document).line for batch in batches for document in batch.documents]
 
 
 def test_custom_documents_by_file_line_and_blank_line(tmp_path):
@@ -318,7 +318,7 @@ def test_as_line_keeps_paragraphs_by_two_spaces():
 
 
 def test_seen_documents_grow():
-    seen = SeenDocuments()
+    seen = SeenDocuments(array_size=3_000)
     assert all(seen.add(str(i).encode()) for i in range(70_000))
     assert not any(seen.add(str(i).encode()) for i in range(70_000))
     full = SeenDocuments(most=3)

@@ -66,10 +66,10 @@ def test_a_killed_run_goes_on_with_the_same_bytes(folder, tmp_path, monkeypatch)
     monkeypatch.setattr(formatting, "CHECKPOINT_BYTES", 1)
     write, reads, num_written = formatting.Writer.write, [], 0
 
-    def stopping(writer, cleaned, begins_at):
+    def stopping(writer, documents, batch):
         nonlocal num_written
         num_written += 1
-        write(writer, cleaned, begins_at)
+        write(writer, documents, batch)
         if num_written % 4 == 0:
             raise UserError("killed")
 

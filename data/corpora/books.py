@@ -9,7 +9,7 @@ from typing import Any
 
 from bert_tf.base.errors import UserError
 from data.corpora import formatting, text_files
-from data.corpora.formatting import Batch, Cleaned, as_line
+from data.corpora.formatting import Batch, Document, as_line
 
 # "*** START OF THIS PROJECT GUTENBERG EBOOK X ***", or how the header ends in files from before 2004.
 _START = re.compile(r"\*\*\* ?START OF (THE|THIS) PROJECT GUTENBERG|\*END[* ]+THE SMALL PRINT", re.IGNORECASE)
@@ -58,7 +58,7 @@ def is_book(path: Path) -> bool:
 
 def read_batches(books: Sequence[Path], place: Mapping[str, Any]) -> Iterator[Batch]:
     """One batch per book, with the file's name: the worker reads the text."""
-    return formatting.read_files(books, place, lambda book: [Batch([str(book)], {}, book.stat().st_size)])
+    return formatting.read_files(books, place, lambda book: [str(book)])
 
 
 def without_distributor(lines: list[str]) -> list[str]:
@@ -92,6 +92,5 @@ def _without_marks(paragraph: str) -> str:
     return _EMPHASIS.sub(lambda match: match[1] or match[2], text)
 
 
-def clean_batch(batch: Batch, *, fallback_encoding: str | None, encoding_errors: str) -> Cleaned:
-    lines = [book_line(Path(name), fallback_encoding, encoding_errors) for name in batch.documents]
-    return Cleaned(lines, batch.num_dropped, batch.input_bytes)
+def clean(name: str, *, fallback_encoding: str | None, encoding_errors: str) -> Document:
+    return Document(book_line(Path(name), fallback_encoding, encoding_errors))

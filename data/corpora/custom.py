@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import check_file
 from data.corpora import formatting, text_files
-from data.corpora.formatting import LONGEST_WRAPPED_LINE, BadRecord, Batch, Cleaned, as_line
+from data.corpora.formatting import LONGEST_WRAPPED_LINE, BadRecord, Batch, Document, as_line
 
 INPUT_FORMATS = ("auto", "file", "line", "paragraph", "jsonl", "parquet")
 _COMPRESSION_SUFFIXES = ("", ".gz", ".zst")
@@ -109,20 +109,18 @@ def read_batches(
     """Batches of documents, their line breaks kept."""
     formats = dict(sources)
 
-    def read_file(path: Path) -> Iterator[Batch]:
+    def documents_of(path: Path) -> Iterator[str | BadRecord]:
         if formats[path] == "parquet":
-            yield from formatting.in_batches(_table_documents(path, text_column), path.stat().st_size)
+            yield from _table_documents(path, text_column)
             return
         with text_files.open_text(path, fallback_encoding, encoding_errors) as file:
             lines = text_files.read_lines(path, file)
-            documents = (
-                _json_documents(path, lines, text_column)
-                if formats[path] == "jsonl"
-                else _text_documents(path, lines, formats[path])
-            )
-            yield from formatting.in_batches(documents, path.stat().st_size)
+            if formats[path] == "jsonl":
+                yield from _json_documents(path, lines, text_column)
+            else:
+                yield from _text_documents(path, lines, formats[path])
 
-    return formatting.read_files([path for path, _ in sources], place, read_file)
+    return formatting.read_files([path for path, _ in sources], place, documents_of)
 
 
 def _text_documents(path: Path, lines: Iterator[str], input_format: str) -> Iterator[str]:
@@ -214,6 +212,5 @@ def _paragraphs(document: str) -> Iterator[str]:
     yield " ".join(paragraph)
 
 
-def clean_batch(batch: Batch) -> Cleaned:
-    lines = [as_line(_paragraphs(document)) for document in batch.documents]
-    return Cleaned(lines, batch.num_dropped, batch.input_bytes, batch.bad_records)
+def clean(document: str) -> Document:
+    return Document(as_line(_paragraphs(document)))
