@@ -83,10 +83,7 @@ def describe_file(path: Path, checksum: str | None = None) -> FetchedFile:
 
 
 class _Part:
-    """The received bytes of one file, with a note of their URL and version.
-
-    `is_pieced`: they come from several answers or an earlier run.
-    """
+    """The received bytes of one file, with a note of their URL and version."""
 
     def __init__(self, path: Path, url: str):
         self.path = path.with_name(path.name + ".part")
@@ -96,7 +93,6 @@ class _Part:
         with contextlib.suppress(FileNotFoundError, ValueError):
             note = json.loads(self._note_path.read_text(encoding="utf-8"))
             self._note = note if note["url"] == url else {}
-        self.is_pieced = self.num_bytes > 0
 
     @property
     def num_bytes(self) -> int:
@@ -120,7 +116,6 @@ class _Part:
         self._note = {"url": self._url, "version": version, "total_bytes": total_bytes}
         write_json(self._note_path, self._note)
         self.path.write_bytes(b"")
-        self.is_pieced = False
 
     def forget(self) -> None:
         self._note = {}
@@ -178,22 +173,18 @@ class Client:
         """
         path.parent.mkdir(parents=True, exist_ok=True)
         part = _Part(path, url)
-        while True:
-            if not part.is_whole:
-                self._patiently(
-                    url, lambda: self._fetch_rest(part, url, checksum, way_out, what), lambda: part.num_bytes, way_out
-                )
-            try:
-                described = describe_file(part.path, checksum)
-                break
-            except UserError as error:
-                part.forget()
-                if not part.is_pieced:
-                    raise UserError(
-                        f"{url}: {error}: removed, because it was damaged in transit or "
-                        f"is not the published file; {way_out}"
-                    ) from None
-                print(f"{url}: {error}; the parts may be of different versions, fetching the file anew", flush=True)
+        if not part.is_whole:
+            self._patiently(
+                url, lambda: self._fetch_rest(part, url, checksum, way_out, what), lambda: part.num_bytes, way_out
+            )
+        try:
+            described = describe_file(part.path, checksum)
+        except UserError as error:
+            part.forget()
+            raise UserError(
+                f"{url}: {error}: removed, because it was damaged in transit, has changed between two of its parts, or "
+                f"is not the published file: start the same command again to fetch it anew; or {way_out}"
+            ) from None
         part.finish(path)
         return described._replace(url=url)
 
@@ -256,7 +247,6 @@ class Client:
                 if start != offset or any(None not in pair and pair[0] != pair[1] for pair in pairs):
                     part.forget()
                     raise _TryAgain("the file has changed since", response)
-                part.is_pieced = True
             else:
                 if offset:
                     print(
