@@ -74,7 +74,7 @@ _OPTIONS_READ = {
     "create_pairs": "do_lower_case max_seq_length dupe_factor random_seed",
     "create_tfrecord_files": f"{_INSTANCE_OPTIONS} vocab_file do_lower_case random_seed",
     "export_tfrecord": f"{_INSTANCE_OPTIONS} do_lower_case random_seed",
-    "status": "vocab_file",
+    "status": "",
     "verify": "vocab_file repair",
     "inspect": "vocab_file do_lower_case",
 }

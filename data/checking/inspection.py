@@ -203,7 +203,7 @@ def run_inspect(options: argparse.Namespace, layout: Layout) -> None:
     Raises:
       UserError: the dataset has neither sharded text, token files nor records, or they are damaged.
     """
-    found = find_prepared(layout, options.dataset, options.vocab_file)
+    found = find_prepared(layout, options.dataset)
     sharded = [p for p in found if p.stage == "sharding" and p.manifest]
     made = [p for p in found if p.stage in WITH_VOCABULARY and p.manifest]
     wrong = [p.fault for p in found if p.fault]

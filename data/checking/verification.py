@@ -22,7 +22,6 @@ from bert_tf.records.pairs import PairSettings
 from bert_tf.records.token_file import TokenFile
 from data import stages
 from data.checking.prepared import WITH_VOCABULARY, Prepared, find_prepared, namespace_of, read_stage
-from data.instances.stages import GOOGLE_CHINESE_VOCABULARY, GOOGLE_VOCABULARIES
 from data.instances.vocabulary import vocab_copy
 from data.layout import Layout, workers_of
 from data.running.entries import FileEntry
@@ -214,15 +213,8 @@ def check(prepared: Prepared, workers: Workers) -> list[Fault]:
 def _find_vocab(prepared: Prepared, options: argparse.Namespace, layout: Layout) -> Path:
     """A file that holds the vocabulary with which the records were made."""
     wanted = prepared.vocab
-    candidates = [
-        vocab_copy(prepared.folder),
-        *([Path(options.vocab_file)] if options.vocab_file else []),
-        layout.vocab / prepared.dataset / "vocab.txt",
-        *(
-            layout.download / "google_pretrained_weights" / name
-            for name in (*GOOGLE_VOCABULARIES.values(), GOOGLE_CHINESE_VOCABULARY)
-        ),
-    ]
+    made_here = layout.vocab / prepared.dataset / "vocab.txt"
+    candidates = [vocab_copy(prepared.folder), Path(options.vocab_file) if options.vocab_file else made_here]
     for path in candidates:
         if path.is_file() and sha256_of_file(path) == wanted.sha256:
             return path
@@ -338,7 +330,7 @@ def run_verify(options: argparse.Namespace, layout: Layout) -> None:
     Raises:
       UserError: something is broken and has not been made again.
     """
-    found = find_prepared(layout, options.dataset, options.vocab_file)
+    found = find_prepared(layout, options.dataset)
     if not found:
         of = f" of {options.dataset}" if options.dataset else ""
         raise UserError(f"nothing{of} has been prepared below {layout.root}: --action status says what to begin with")

@@ -59,7 +59,7 @@ def sharded_inputs(dataset: str, layout: Layout) -> tuple[Manifest, list[InputFi
         raise UserError(
             f"{folder} holds no finished shards: run bertPrep.py --action=sharding --dataset={dataset} first"
         )
-    for name in ("num_training_shards", "fraction_test_set"):
+    for name in OF_SHARDS:
         if not isinstance(manifest.arguments.get(name), (int, float)):
             raise UserError(f"{folder}/manifest.json names no {name}: delete {folder} and make it again")
     inputs = []
