@@ -149,7 +149,7 @@ def weights(server, tmp_path, checksums=None):
     server.add("/uncased.zip", packed.read_bytes())
     packed.unlink()
     files = checksums or {name: sha256(content) for name, content in WEIGHTS.items()}
-    return sources.Archives("google", (sources.Archive(server.url("/uncased.zip"), "uncased", "uncased", files),))
+    return sources.Files("google", archives=(sources.Archive(server.url("/uncased.zip"), "uncased", "uncased", files),))
 
 
 def test_archive_becomes_a_folder(server, tmp_path):
@@ -214,7 +214,7 @@ def mrpc(server):
     server.add("/ids.tsv", b"20\t21\n")
     return sources.Paraphrases(
         "glue/MRPC",
-        *(sources.RemoteFile(server.url(f"/{name}"), name) for name in ("train.txt", "test.txt", "ids.tsv")),
+        tuple(sources.RemoteFile(server.url(f"/{name}"), name) for name in ("train.txt", "test.txt", "ids.tsv")),
     )
 
 
@@ -392,7 +392,7 @@ def test_every_source_has_its_checksums_and_places():
     assert len(set(folders)) == len(folders)
     for name, source in sources.SOURCES.items():
         assert name == name.lower()
-        if isinstance(source, sources.Archives):
+        if isinstance(source, sources.Files):
             for archive in source.archives:
                 assert archive.checksum or all(archive.files.values()), archive.url
     google = sources.SOURCES["google_pretrained_weights"].archives

@@ -147,7 +147,7 @@ def test_cut_file_keeps_its_articles_and_says_so(tmp_path):
     lines, _ = cleaned([path], damages)
     assert 100 < len(lines) == whole_articles < 399
     assert damages[0].startswith("a.xml.gz: cut off or damaged at byte")
-    assert f"the {len(lines)} articles up to there were kept" in damages[0]
+    assert f"the {len(lines)} <PubmedArticle> up to there were kept" in damages[0]
     plain = write(tmp_path, "b.xml", article(1), article(2)[:90], end="")
     damages.clear()
     assert len(cleaned([plain], damages)[0]) == 1

@@ -108,7 +108,7 @@ def test_cut_off_dump_keeps_its_articles_and_names_file_and_byte(tmp_path, name)
     (damage,) = damages
     size = path.stat().st_size
     assert damage.startswith(f"{name}: cut off or damaged at byte {size:,} of {size:,}")
-    assert "the 3 pages up to there were kept" in damage
+    assert "the 3 <page> up to there were kept" in damage
     path.write_bytes(b"".join(packed))
     assert cleaned(path, damages)[0] == ["The one is large.", "It is three & more."]
     assert len(damages) == 1
@@ -122,7 +122,7 @@ def test_damage_inside_keeps_what_stands_before_it(tmp_path):
     path.write_bytes(first + bytes(damaged))
     damages = []
     assert cleaned(path, damages)[0] == ["The one is large.", "It is three & more."]
-    assert "cut off or damaged" in damages[0] and "the 5 pages" in damages[0]
+    assert "cut off or damaged" in damages[0] and "the 5 <page>" in damages[0]
 
 
 @pytest.mark.parametrize(

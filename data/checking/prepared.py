@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -121,11 +120,6 @@ def options_of(prepared: Prepared, layout: Layout) -> dict[str, Any]:
     elif prepared.stage in WITH_VOCABULARY:
         options["vocab_file"] = str(vocab_copy(prepared.folder))
     return options
-
-
-def namespace_of(prepared: Prepared, layout: Layout, others: argparse.Namespace) -> argparse.Namespace:
-    """`options_of` as arguments of a function in `stages.STAGES`; `others`: options that do not change the result."""
-    return argparse.Namespace(**{**vars(others), **options_of(prepared, layout)})
 
 
 def command(action: str, dataset: str, **options: Any) -> str:

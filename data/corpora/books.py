@@ -35,11 +35,7 @@ _HEAD_BYTES = 1 << 20
 
 
 def find_books(folder: Path) -> list[Path]:
-    """The books below `folder`.
-
-    Raises:
-      UserError: there are none.
-    """
+    """The books below `folder`. Raises: UserError where there are none."""
     books = text_files.find_text_files(folder) if folder.is_dir() else []
     if not books:
         raise UserError(
@@ -81,7 +77,7 @@ def book_line(path: Path, fallback_encoding: str | None, encoding_errors: str) -
     with text_files.open_text(path, fallback_encoding, encoding_errors) as file:
         lines = text_files.document_lines(path, text_files.read_lines(path, file))
     own = without_distributor(lines)
-    paragraphs: Iterable[str] = map("\n".join, text_files.blank_line_separated(own))
+    paragraphs: Iterable[str] = text_files.blank_line_separated(path, own)
     if len(own) < len(lines):
         paragraphs = (paragraph for paragraph in paragraphs if not _DISTRIBUTOR.search(paragraph))
     return as_line(map(_without_marks, paragraphs))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -33,8 +34,7 @@ class Source(NamedTuple):
 def find_inputs(names: Sequence[str]) -> list[Path]:
     """The files named, and the text, JSON-lines and Parquet files of the folders named, in the order given.
 
-    Raises:
-      UserError: nothing is named, a name is no file or folder, or a folder holds no such file.
+    Raises: UserError where nothing is named, a name is no file or folder, or a folder holds no such file.
     """
     if not names:
         raise UserError(
@@ -78,23 +78,15 @@ def choose_formats(
     of_texts = "file"
     if len(texts) == 1:
         with text_files.open_text(texts[0], fallback_encoding, encoding_errors) as file:
-            has_paragraphs = _has_blank_line_inside(text_files.read_lines(texts[0], file))
+            has_paragraphs = _has_paragraphs(texts[0], text_files.read_lines(texts[0], file))
         of_texts = "paragraph" if has_paragraphs else "line"
     return [Source(path, of_texts if chosen == "auto" else chosen) for path, chosen in sources]
 
 
-def _has_blank_line_inside(lines: Iterable[str]) -> bool:
-    num_blocks = num_characters = 0
-    for line in itertools.chain(lines, [""]):
-        if line:
-            num_characters += len(line) + 1
-            if num_characters > text_files.LARGEST_DOCUMENT_BYTES:
-                # Too large for a single document.
-                return False
-        elif num_characters:
-            num_blocks, num_characters = num_blocks + 1, 0
-            if num_blocks > 1:
-                return True
+def _has_paragraphs(path: Path, lines: Iterable[str]) -> bool:
+    """Whether there is a blank line between two others, and what it separates is not too large for a document."""
+    with contextlib.suppress(UserError):
+        return len(list(itertools.islice(text_files.blank_line_separated(path, lines), 2))) == 2
     return False
 
 
@@ -127,9 +119,7 @@ def _text_documents(path: Path, lines: Iterator[str], input_format: str) -> Iter
     if input_format == "file":
         yield "\n".join(text_files.document_lines(path, lines))
     elif input_format == "paragraph":
-        for line in filter(None, lines):
-            paragraph = itertools.chain([line], itertools.takewhile(bool, lines))
-            yield "\n".join(text_files.document_lines(path, paragraph))
+        yield from text_files.blank_line_separated(path, lines)
     else:
         yield from filter(None, lines)
 
@@ -137,8 +127,7 @@ def _text_documents(path: Path, lines: Iterator[str], input_format: str) -> Iter
 def _table_documents(path: Path, column: str) -> Iterator[str | BadRecord]:
     """The texts in a Parquet file's column.
 
-    Raises:
-      UserError: the file is not Parquet, is damaged or has no such column, or a text is too large.
+    Raises: UserError where the file is not Parquet, is damaged or has no such column, or a text is too large.
     """
     pyarrow = text_files.import_pyarrow(path)
     try:

@@ -112,15 +112,12 @@ def in_batches(
     documents: Iterable[Any],
     total_bytes: int,
     position: Callable[[], int] | None = None,
-    *,
-    factor: int = 1,
     begins_at: Callable[[], Mapping[str, Any]] = dict,
 ) -> Iterator[Batch]:
     """Batches of about equal size, of the documents of a file that has `total_bytes`.
 
     Args:
       position: tells how many bytes of the file have been read; default: as many as the documents have characters.
-      factor: how much larger the batches are, for documents of which little is kept.
       begins_at: tells where the next document begins, as `Batch.begins_at`.
     """
     held: list[Any] = []
@@ -129,7 +126,7 @@ def in_batches(
     for document in documents:
         held.append(document)
         size += len(document)
-        if size >= factor * BATCH_CHARACTERS:
+        if size >= BATCH_CHARACTERS:
             read_bytes = position() if position else min(total_bytes, taken_bytes + size)
             yield Batch(held, read_bytes - taken_bytes, place)
             held, size, taken_bytes, place = [], 0, read_bytes, begins_at()

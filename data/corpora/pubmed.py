@@ -44,8 +44,7 @@ def files_in(folder: Path) -> list[Path]:
 def find_files(folder: Path) -> list[Path]:
     """The files of the baseline and of the daily updates, if any, newest first.
 
-    Raises:
-      UserError: there is no baseline, or files of several years: a new baseline replaces all older files.
+    Raises: UserError where there is no baseline, or files of several years: a new baseline replaces all older files.
     """
     baseline, updates = (files_in(folder / name) for name in _FOLDERS)
     if not baseline:
@@ -85,12 +84,9 @@ class _Plan(NamedTuple):
 
     kept: set[int]
     bad: dict[int, BadRecord]
-    num_articles: int
-    num_deletions: int
-    damage: str
 
 
-def _plan(path: Path, is_seen: np.ndarray) -> _Plan:
+def _plan(path: Path, is_seen: np.ndarray, damages: list[str]) -> _Plan:
     """The first of two passes over a file, because deletions and revisions may be at its end."""
     latest: dict[int, tuple[int, int]] = {}
     deleted: set[int] = set()
@@ -107,10 +103,10 @@ def _plan(path: Path, is_seen: np.ndarray) -> _Plan:
             elif number not in latest or version >= latest[number][0]:
                 latest[number] = version, place
             place += 1
-        damage = file.damage
+        file.check_read(place or len(deleted), "PubmedArticle", damages)
     kept = {where for number, (_, where) in latest.items() if not is_seen[number] and number not in deleted}
     is_seen[[*latest, *deleted]] = True
-    return _Plan(kept, bad, place, len(deleted), damage)
+    return _Plan(kept, bad)
 
 
 def read_batches(paths: Iterable[Path], damages: list[str], place: Mapping[str, Any]) -> Iterator[Batch]:
@@ -120,28 +116,15 @@ def read_batches(paths: Iterable[Path], damages: list[str], place: Mapping[str, 
 
     There is no `place` inside to begin at, because the citations before it have to be known.
 
-    Raises:
-      UserError: a file holds no article.
+    Raises: UserError where a file holds no article.
     """
     assert not place
     is_seen = np.zeros(_MOST_CITATIONS, bool)
     for path in paths:
-        plan = _plan(path, is_seen)
-        if not plan.num_articles and not plan.num_deletions:
-            damage = plan.damage and f", {plan.damage}"
-            raise UserError(
-                f"{path}: no <PubmedArticle> in it{damage}: not a file of PubMed's, or too little of one; fetch "
-                "it again"
-            )
-        if plan.damage:
-            damages.append(
-                f"{path.name}: {plan.damage}: the {plan.num_articles:,} articles up to there were kept; fetch the file "
-                "again, compare its checksum and format anew to have the rest"
-            )
+        plan = _plan(path, is_seen, damages)
         with XmlFile(path) as file:
-            # An article's XML is about ten times as large as its text: authors, headings, references.
             articles = _articles(file, plan)
-            yield from formatting.in_batches(articles, path.stat().st_size, file.position, factor=4)
+            yield from formatting.in_batches(articles, path.stat().st_size, file.position)
 
 
 def _articles(file: XmlFile, plan: _Plan) -> Iterator[bytes | BadRecord | Dropped]:

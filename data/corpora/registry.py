@@ -36,8 +36,7 @@ class Dataset(NamedTuple):
 def open_corpus(options: argparse.Namespace, working_dir: Path) -> Corpus:
     """The corpus `options.dataset`, ready to be read.
 
-    Raises:
-      UserError: its files are missing; says how to get them.
+    Raises: UserError where its files are missing; says how to get them.
     """
     opener = DATASETS[options.dataset].open
     assert opener

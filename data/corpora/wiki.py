@@ -26,8 +26,7 @@ _REDIRECT = re.compile(r"\s*#\s*(REDIRECT|重定向|重新導向)", re.IGNORECAS
 def find_dumps(folder: Path, dataset: str, *, needed: bool = True) -> list[Path]:
     """The dump in `folder`: <dataset>.xml(.bz2), else files named as published, else the only .xml or .xml.bz2 file.
 
-    Raises:
-      UserError: there is none although it is `needed`, or several files may be the dump.
+    Raises: UserError where there is none although it is `needed`, or several files may be the dump.
     """
     wiki = WIKIS[dataset]
     for name in (f"{dataset}.xml", f"{dataset}.xml.bz2"):
@@ -80,8 +79,7 @@ def read_batches(
     If a file ends early or is damaged, the pages before that are kept, and a sentence about it is appended to
     `damages`.
 
-    Raises:
-      UserError: a file holds no page, or is not written in the encoding that it declares.
+    Raises: UserError where a file holds no page, or is not written in the encoding that it declares.
     """
     damages += place.get("damages", ())
     first = place.get("file", 0)
@@ -93,17 +91,8 @@ def read_batches(
                 inside = pages.place()
                 return {"file": number, "damages": list(damages), **inside} if inside or not pages.num_read else {}
 
-            yield from formatting.in_batches(pages, paths[number].stat().st_size, file.position, begins_at=begins_at)
-            if not pages.num_read:
-                raise UserError(
-                    f"{file.path}: no <page> in it{file.damage and ', ' + file.damage}: not a dump of "
-                    "Wikipedia's articles, or too little of one; fetch it again"
-                )
-            if file.damage:
-                damages.append(
-                    f"{file.path.name}: {file.damage}: the {pages.num_read:,} pages up to there were kept; "
-                    "fetch the file again, compare its checksum and format it anew to have the rest"
-                )
+            yield from formatting.in_batches(pages, paths[number].stat().st_size, file.position, begins_at)
+            file.check_read(pages.num_read, "page", damages)
 
 
 def _clean(title: str, text: str, paragraphs_of: Paragraphs, keep_report: bool) -> Document:
@@ -131,11 +120,7 @@ def clean(xml: bytes, *, keep_report: bool = False) -> Document | Dropped | BadR
 
 
 def find_extracted(folder: Path) -> list[Path]:
-    """The files that wikiextractor has written below `folder`.
-
-    Raises:
-      UserError: there are none.
-    """
+    """The files that wikiextractor has written below `folder`. Raises: UserError where there are none."""
     found = sorted(path for path in folder.rglob("wiki_*") if not path.suffix and path.is_file())
     if not found:
         raise UserError(
@@ -149,8 +134,7 @@ def find_extracted(folder: Path) -> list[Path]:
 def read_extracted(paths: Sequence[Path], place: Mapping[str, Any]) -> Iterator[Batch]:
     """Batches of articles, each the lines between wikiextractor's ``<doc ...>`` and ``</doc>``, its title first.
 
-    Raises:
-      UserError: a file is something else, or ends inside an article.
+    Raises: UserError where a file is something else, or ends inside an article.
     """
     return formatting.read_files(paths, place, _extracted_articles)
 

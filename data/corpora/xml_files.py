@@ -106,8 +106,7 @@ class XmlFile(contextlib.AbstractContextManager):
 
         Notes damage where the element `root` has no end.
 
-        Raises:
-          UserError: an element is larger than the largest document, or as `blocks`.
+        Raises: UserError where an element is larger than the largest document, or as `blocks`.
         """
         start = re.compile(f"<({'|'.join(tags)})[\\s>]".encode())
         is_closed = False
@@ -132,11 +131,23 @@ class XmlFile(contextlib.AbstractContextManager):
         if not is_closed:
             self.note_damage("without its closing tag")
 
+    def check_read(self, num_elements: int, tag: str, damages: list[str]) -> None:
+        """To be called at the end: appends a sentence about damage to `damages`. Raises: UserError for no element."""
+        if not num_elements:
+            raise UserError(
+                f"{self.path}: no <{tag}> in it{self.damage and ', ' + self.damage}: another kind of file, or too "
+                "little of one; fetch it again"
+            )
+        if self.damage:
+            damages.append(
+                f"{self.path.name}: {self.damage}: the {num_elements:,} <{tag}> up to there were kept; fetch the file "
+                "again, compare its checksum and format it anew to have the rest"
+            )
+
     def blocks(self) -> Iterator[bytes]:
         """The text as UTF-8 up to the file's end or its damage.
 
-        Raises:
-          UserError: the file declares an unknown encoding, or is not written in the one it declares.
+        Raises: UserError where the file declares an unknown encoding, or is not written in the one it declares.
         """
         blocks = self._unpacked(0)
         head = b""

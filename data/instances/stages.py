@@ -149,18 +149,12 @@ def _make_all(
     return {split: [stage.finished[name] for name in of_split] for split, of_split in names.items()}
 
 
-def _entry(task: _ShardTask, made: tokens.MadeFile) -> FileEntry:
-    name = f"{task.output.parent.name}/{task.output.name}"
-    return FileEntry(name, task.output.stat().st_size, made.sha256, {"counts": made.counts})
-
-
 def _make_tokens(task: _ShardTask, settings: tokens.TokenSettings) -> FileEntry:
-    return _entry(task, tokens.make_token_file(task.source, task.output, settings, task.shard))
+    return tokens.make_token_file(task.source, task.output, settings, task.shard)
 
 
 def _make_records(task: _ShardTask, settings: examples.ExampleSettings) -> FileEntry:
-    entry = _entry(task, examples.make_shard(task.source, task.output, settings, task.shard))
-    return dataclasses.replace(entry, details={"num_instances": entry.counts["num_instances"], **entry.details})
+    return examples.make_shard(task.source, task.output, settings, task.shard)
 
 
 def _check_vocab(vocab_file: Path, do_lower_case: bool) -> VocabEntry:

@@ -108,8 +108,7 @@ class ShardTask(NamedTuple):
 def index_documents(paths: Sequence[Path]) -> DocumentIndex:
     """Reads the formatted files once; empty lines are not documents.
 
-    Raises:
-      UserError: a document is too large.
+    Raises: UserError where a document is too large.
     """
     files, offsets, lengths = array("H"), array("Q"), array("I")
     unreported = 0
@@ -157,8 +156,7 @@ def assign_documents(lengths: np.ndarray, settings: ShardingSettings) -> np.ndar
 def _read_documents(inputs: Sequence[str], documents: DocumentIndex, order: np.ndarray) -> Iterator[tuple[bytes, str]]:
     """The documents in the given order, as bytes and text; read by `2 * PIECE_BYTES` in that of the files.
 
-    Raises:
-      UserError: the bytes cannot be read or are not UTF-8.
+    Raises: UserError where the bytes cannot be read or are not UTF-8.
     """
     held = np.cumsum(documents.lengths[order], dtype=np.uint64) // (2 * PIECE_BYTES)
     for own in np.split(order, np.flatnonzero(np.diff(held)) + 1):
