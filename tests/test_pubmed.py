@@ -131,7 +131,10 @@ def test_small_batches_give_the_same(tmp_path, monkeypatch):
     whole = cleaned([path])
     monkeypatch.setattr(formatting, "BATCH_CHARACTERS", 200)
     assert cleaned([path]) == whole
-    assert len(list(pubmed.read_batches([path], [], {}))) > 5
+    batches = list(pubmed.read_batches([path], [], {}))
+    assert len(batches) > 5
+    for number, batch in enumerate(batches, 1):
+        assert list(pubmed.read_batches([path], [], batch.behind)) == batches[number:]
 
 
 def test_cut_file_keeps_its_articles_and_says_so(tmp_path):

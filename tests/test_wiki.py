@@ -209,7 +209,7 @@ def test_what_wikiextractor_has_not_written_is_refused(tmp_path, content, messag
 
 @pytest.mark.parametrize("name", ["a.xml", "a.xml.bz2"])
 @pytest.mark.parametrize("damage", [None, "cut"])
-def test_reading_begins_at_any_batch(tmp_path, monkeypatch, name, damage):
+def test_reading_goes_on_behind_any_batch(tmp_path, monkeypatch, name, damage):
     monkeypatch.setattr(xml_files, "BLOCK_BYTES", 50_000)
     monkeypatch.setattr(formatting, "BATCH_CHARACTERS", 30_000)
     rng = random.Random(0)
@@ -222,14 +222,12 @@ def test_reading_begins_at_any_batch(tmp_path, monkeypatch, name, damage):
 
     def read(place, num_threads=1):
         damages = []
-        batches = [
-            batch._replace(input_bytes=0) for batch in wiki.read_batches(paths, damages, place, num_threads=num_threads)
-        ]
-        return batches, damages
+        return list(wiki.read_batches(paths, damages, place, num_threads=num_threads)), damages
 
     batches, damages = read({})
     assert len(batches) > 12 and len(damages) == {None: 0, "cut": 2}[damage]
     assert read({}, num_threads=3) == (batches, damages)
-    for number, batch in enumerate(batches):
-        assert read(json.loads(json.dumps(batch.begins_at))) == (batches[number:], damages)
-    assert any(batch.begins_at["inside"].in_xml > 0 for batch in batches if "inside" in batch.begins_at)
+    assert sum(batch.input_bytes for batch in batches) == formatting.total_size(paths)
+    for number, batch in enumerate(batches, 1):
+        assert read(json.loads(json.dumps(batch.behind))) == (batches[number:], damages)
+    assert any(batch.behind["inside"].in_xml > 0 for batch in batches if batch.behind["inside"])

@@ -73,20 +73,18 @@ class Document(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Documents as read (or `BadRecord`s and `Dropped`s in their place), and their bytes in the input.
-
-    From `begins_at` the corpus can be read with this batch as the first, so that a resumed run need not read what is
-    before; empty where that cannot be done.
+    """Documents as read (or `BadRecord`s and `Dropped`s in their place), their bytes in the input, and the place behind
+    them, from which reading goes on in a resumed run.
     """
 
     documents: Sequence[Any]
     input_bytes: int
-    begins_at: Mapping[str, Any] = {}
+    behind: Mapping[str, Any]
 
 
 class Corpus(NamedTuple):
-    """How to read a corpus: `batches` of its files in a fixed order, from a batch's `begins_at` on or, if that is
-    empty, all; `clean` a document in a worker process.
+    """How to read a corpus: `batches` of its files in a fixed order, from a place on (an empty one: from the start);
+    `clean` a document in a worker process.
 
     `arguments` are those that change the result. Reading the batches appends a sentence to `damages` for
     each damaged file.
@@ -108,40 +106,48 @@ def as_line(paragraphs: Iterable[str]) -> str:
     return PARAGRAPH_SEPARATOR.join(normal)
 
 
+def files_from(paths: Sequence[Path], place: Mapping[str, Any]) -> Iterator[tuple[Path, Mapping[str, Any]]]:
+    """The files that are to be read from a place on, each with the place in it."""
+    for number in range(place.get("file", 0), len(paths)):
+        begin = {"file": number, "num_documents": 0, "bytes": 0}
+        yield paths[number], {**begin, **place} if number == place.get("file") else begin
+
+
 def in_batches(
     documents: Iterable[Any],
-    total_bytes: int,
+    path: Path,
+    begin: Mapping[str, Any],
     position: Callable[[], int] | None = None,
-    begins_at: Callable[[], Mapping[str, Any]] = dict,
+    more: Callable[[], Mapping[str, Any]] = dict,
 ) -> Iterator[Batch]:
-    """Batches of about equal size, of the documents of a file that has `total_bytes`.
+    """Batches of about equal size, of the documents of a file behind the place `begin`.
 
     Args:
       position: tells how many bytes of the file have been read; default: as many as the documents have characters.
-      begins_at: tells where the next document begins, as `Batch.begins_at`.
+      more: what the place behind the last document holds besides the numbers of file, documents and bytes.
     """
+    total_bytes = path.stat().st_size
     held: list[Any] = []
-    size = taken_bytes = 0
-    place = begins_at()
+    number, num_documents, num_bytes = begin["file"], begin["num_documents"], begin["bytes"]
+    size = 0
     for document in documents:
         held.append(document)
         size += len(document)
         if size >= BATCH_CHARACTERS:
-            read_bytes = position() if position else min(total_bytes, taken_bytes + size)
-            yield Batch(held, read_bytes - taken_bytes, place)
-            held, size, taken_bytes, place = [], 0, read_bytes, begins_at()
-    yield Batch(held, total_bytes - taken_bytes, place)
+            num_documents += len(held)
+            read_bytes = position() if position else min(total_bytes, num_bytes + size)
+            behind = {"file": number, "num_documents": num_documents, "bytes": read_bytes, **more()}
+            yield Batch(held, read_bytes - num_bytes, behind)
+            held, size, num_bytes = [], 0, read_bytes
+    yield Batch(held, total_bytes - num_bytes, {"file": number + 1, **more()})
 
 
 def read_files(
     paths: Sequence[Path], place: Mapping[str, Any], documents_of: Callable[[Path], Iterable[Any]]
 ) -> Iterator[Batch]:
-    """Batches of the documents in each file; reading can begin at the first of each."""
-    for number in range(place.get("file", 0), len(paths)):
-        begins_at = {"file": number}
-        for batch in in_batches(documents_of(paths[number]), paths[number].stat().st_size):
-            yield batch._replace(begins_at=begins_at)
-            begins_at = {}
+    """Batches of the documents in each file; of one in which reading goes on, documents are passed over."""
+    for path, begin in files_from(paths, place):
+        yield from in_batches(itertools.islice(documents_of(path), begin["num_documents"], None), path, begin)
 
 
 def report_line(reason: str, title: str, text: str = "") -> str:
@@ -217,17 +223,15 @@ class Writer:
         self._seen = None if keep_duplicates else SeenDocuments()
         self._max_bad_records = max_bad_records
         self.bad_records: list[str] = []
-        # The next batch is so many after the one that begins at `place`.
+        # Behind what is written.
         self.place: Mapping[str, Any] = {}
-        self.num_batches = 0
         self.counts: dict[str, int] = {"num_read": 0, "num_documents": 0}
         self.input_bytes = 0
 
     def open(self) -> contextlib.ExitStack:
         opened, checkpoint = contextlib.ExitStack(), self._usable_checkpoint()
         if checkpoint:
-            self.place, self.num_batches = checkpoint["place"], checkpoint["num_batches"]
-            self.input_bytes = checkpoint["input_bytes"]
+            self.place, self.input_bytes = checkpoint["place"], checkpoint["input_bytes"]
             self.counts = dict(checkpoint["counts"])
             self.bad_records = list(checkpoint["bad_records"])
             print(f"going on where an earlier run stopped, after {self.counts['num_read']:,} documents", flush=True)
@@ -240,15 +244,11 @@ class Writer:
 
     def _usable_checkpoint(self) -> dict[str, Any] | None:
         checkpoint = self.stage.checkpoint
-        # A checkpoint counts batches, so their size must not have changed.
-        if not checkpoint or checkpoint["batch_characters"] != BATCH_CHARACTERS:
-            return None
-        return checkpoint if all(file.has(checkpoint[name]) for name, file in self._files.items()) else None
+        is_there = checkpoint and all(file.has(checkpoint[name]) for name, file in self._files.items())
+        return checkpoint if is_there else None
 
     def write(self, documents: Sequence[Document | Dropped | BadRecord], batch: Batch) -> None:
         """Writes the cleaned `documents` of a batch."""
-        if batch.begins_at:
-            self.place, self.num_batches = batch.begins_at, 0
         for document in documents:
             self._count("num_read")
             if isinstance(document, BadRecord):
@@ -258,7 +258,7 @@ class Writer:
                 self._write_report([report_line(*document)] if document.title else [])
             else:
                 self._write_document(document)
-        self.num_batches += 1
+        self.place = batch.behind
         self.input_bytes += batch.input_bytes
         if self._text.num_bytes - self._text.kept_bytes >= CHECKPOINT_BYTES:
             self.checkpoint()
@@ -305,8 +305,6 @@ class Writer:
         self.stage.add_checkpoint(
             {
                 "place": self.place,
-                "num_batches": self.num_batches,
-                "batch_characters": BATCH_CHARACTERS,
                 "input_bytes": self.input_bytes,
                 "counts": self.counts,
                 "bad_records": self.bad_records,
@@ -408,7 +406,7 @@ def _write_all(writer: Writer, corpus: Corpus, name: str, workers: Workers) -> N
     waiting: collections.deque[Batch] = collections.deque()
 
     def batches() -> Iterator[Batch]:
-        for batch in itertools.islice(corpus.batches(writer.place), writer.num_batches, None):
+        for batch in corpus.batches(writer.place):
             waiting.append(batch._replace(documents=()))
             yield batch
 

@@ -7,9 +7,10 @@ deletion counts as one), so the set of citation numbers seen is all that must be
 
 from __future__ import annotations
 
+import itertools
 import re
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -109,22 +110,21 @@ def _plan(path: Path, is_seen: np.ndarray, damages: list[str]) -> _Plan:
     return _Plan(kept, bad)
 
 
-def read_batches(paths: Iterable[Path], damages: list[str], place: Mapping[str, Any]) -> Iterator[Batch]:
+def read_batches(paths: Sequence[Path], damages: list[str], place: Mapping[str, Any]) -> Iterator[Batch]:
     """Articles as XML in batches of about equal size, with the numbers of dropped articles.
 
     If a file ends early, the articles before that are kept, and a sentence about it is appended to `damages`.
 
-    There is no `place` inside to begin at, because the citations before it have to be known.
-
     Raises: UserError where a file holds no article.
     """
-    assert not place
     is_seen = np.zeros(_MOST_CITATIONS, bool)
+    begins = dict(formatting.files_from(paths, place))
     for path in paths:
         plan = _plan(path, is_seen, damages)
-        with XmlFile(path) as file:
-            articles = _articles(file, plan)
-            yield from formatting.in_batches(articles, path.stat().st_size, file.position)
+        if begin := begins.get(path):
+            with XmlFile(path) as file:
+                articles = itertools.islice(_articles(file, plan), begin["num_documents"], None)
+                yield from formatting.in_batches(articles, path, begin, file.position)
 
 
 def _articles(file: XmlFile, plan: _Plan) -> Iterator[bytes | BadRecord | Dropped]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
@@ -52,23 +53,26 @@ def find_dumps(folder: Path, dataset: str, *, needed: bool = True) -> list[Path]
 
 
 class _Pages:
-    """The pages of an open dump as XML, from the start or from a place on that `place` told of the same file."""
+    """The pages of an open dump as XML, behind the place `begin` in it."""
 
-    def __init__(self, file: XmlFile, place: Mapping[str, Any]):
-        self._file = file
-        self.num_read = place.get("num_pages", 0)
-        self._begin = Place(*place["inside"]) if "inside" in place else None
-        self._end = 0
+    def __init__(self, file: XmlFile, begin: Mapping[str, Any], damages: list[str]):
+        self._file, self._begin, self._damages = file, begin, damages
+        self._end: int | None = None
 
     def place(self) -> dict[str, Any]:
-        """Where the page after the last one begins; empty where reading cannot begin there."""
-        inside = self._file.place_of(self._end) if self._end else self._begin
-        return {"num_pages": self.num_read, "inside": inside} if inside else {}
+        """What a place behind the last page holds; `inside` is None where reading cannot begin there."""
+        inside = self._begin.get("inside") if self._end is None else self._file.place_of(self._end)
+        return {"inside": inside, "damages": list(self._damages)}
 
     def __iter__(self) -> Iterator[bytes]:
-        for element in self._file.elements(("page",), "mediawiki", self._begin):
-            self.num_read, self._end = self.num_read + 1, element.end
+        inside, num_pages = self._begin.get("inside"), self._begin["num_documents"]
+        elements = self._file.elements(("page",), "mediawiki", Place(*inside) if inside else None)
+        for element in itertools.islice(elements, 0 if inside else num_pages, None):
+            num_pages, self._end = num_pages + 1, element.end
             yield element.xml
+        self._file.check_read(num_pages, "page", self._damages)
+        # The place is now the next file's.
+        self._begin, self._end = {}, None
 
 
 def read_batches(
@@ -82,17 +86,10 @@ def read_batches(
     Raises: UserError where a file holds no page, or is not written in the encoding that it declares.
     """
     damages += place.get("damages", ())
-    first = place.get("file", 0)
-    for number in range(first, len(paths)):
-        with XmlFile(paths[number], num_threads) as file:
-            pages = _Pages(file, place if number == first else {})
-
-            def begins_at(number: int = number, pages: _Pages = pages) -> dict[str, Any]:
-                inside = pages.place()
-                return {"file": number, "damages": list(damages), **inside} if inside or not pages.num_read else {}
-
-            yield from formatting.in_batches(pages, paths[number].stat().st_size, file.position, begins_at)
-            file.check_read(pages.num_read, "page", damages)
+    for path, begin in formatting.files_from(paths, place):
+        with XmlFile(path, num_threads) as file:
+            pages = _Pages(file, begin, damages)
+            yield from formatting.in_batches(pages, path, begin, file.position, pages.place)
 
 
 def _clean(title: str, text: str, paragraphs_of: Paragraphs, keep_report: bool) -> Document:
