@@ -17,6 +17,7 @@ import pytest
 
 from bert_tf.base.errors import UserError
 from data.fetching import fetch
+from data.running.entries import FileEntry
 from data.running.manifest import clear_disk_errors
 from tests.http_server import Server
 
@@ -52,7 +53,8 @@ def is_whole(folder):
 
 def test_whole_file_with_its_checksum(server, tmp_path):
     server.add("/file.bin", CONTENT)
-    assert get(server, tmp_path) == (len(CONTENT), SHA256.partition(":")[2], server.url("/file.bin"))
+    details = {"url": server.url("/file.bin")}
+    assert get(server, tmp_path) == FileEntry("file.bin", len(CONTENT), SHA256.partition(":")[2], details)
     assert is_whole(tmp_path)
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 import re
-import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Callable
+from xml.parsers import expat
 
 from bert_tf.base.errors import UserError
 from data.corpora import formatting, text_files
@@ -99,19 +99,37 @@ def _clean(title: str, text: str, paragraphs_of: Paragraphs, keep_report: bool) 
     return Document(line, title, Counter(reason for reason, _ in removed), report)
 
 
+def _texts_of(xml: bytes) -> dict[str, str]:
+    """The text of each element without others in it, by name; of several with the same name the last one's."""
+    texts: dict[str, str] = {}
+    pieces: list[str] = []
+
+    def end(name: str) -> None:
+        texts[name] = "".join(pieces)
+        pieces.clear()
+
+    # Twice as fast as ElementTree, which takes every line by itself.
+    parser = expat.ParserCreate("utf-8")
+    parser.buffer_text, parser.buffer_size = True, len(xml)
+    parser.StartElementHandler = lambda name, attributes: pieces.clear()
+    parser.EndElementHandler = end
+    parser.CharacterDataHandler = pieces.append
+    parser.Parse(xml, True)
+    return texts
+
+
 def clean(xml: bytes, *, keep_report: bool = False) -> Document | Dropped | BadRecord:
     """A page, with the text of its last revision."""
     try:
-        page = ElementTree.fromstring(xml)
-        title, text = page.findtext("title", ""), page.findtext("revision[last()]/text", "")
-        namespace = int(page.findtext("ns", ""))
-    except (ElementTree.ParseError, ValueError) as error:
+        page = _texts_of(xml)
+        title, text, namespace = page.get("title", ""), page.get("text", ""), int(page.get("ns", ""))
+    except (expat.ExpatError, ValueError) as error:
         named = _TITLE.search(xml)
         which = f"page {named[1].decode('utf-8', 'replace')!r}" if named else "a page without a title"
         return BadRecord(f"{which}: XML: {error}: the dump was changed or damaged, or is of before 2011; fetch another")
     if namespace != 0:
         return Dropped("other_namespaces", title)
-    if page.find("redirect") is not None or _REDIRECT.match(text):
+    if "redirect" in page or _REDIRECT.match(text):
         return Dropped("redirects", title)
     return _clean(title, text, paragraphs_of, keep_report)
 
