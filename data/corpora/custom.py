@@ -7,7 +7,7 @@ import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import check_file
@@ -22,13 +22,6 @@ TABLE_SUFFIX = ".parquet"
 # Rows of a table are unpacked so many at once, but one by one where they are large.
 _ROWS_AT_ONCE, _LARGE_ROW_BYTES = 256, 1 << 15
 _COLUMN_BUFFER_BYTES = 1 << 20
-
-
-class Source(NamedTuple):
-    """A file and how it is read."""
-
-    path: Path
-    input_format: str
 
 
 def find_inputs(names: Sequence[str]) -> list[Path]:
@@ -60,7 +53,7 @@ def find_inputs(names: Sequence[str]) -> list[Path]:
 
 def choose_formats(
     input_format: str, paths: Sequence[Path], *, fallback_encoding: str | None, encoding_errors: str
-) -> list[Source]:
+) -> dict[Path, str]:
     """Each file with its format: Parquet always by its suffix, all others as `input_format` says.
 
     Where it is ``auto``, JSON lines are told by their suffixes. Of text files, several are one document
@@ -73,14 +66,14 @@ def choose_formats(
             return "parquet"
         return "jsonl" if input_format == "auto" and name.endswith(JSON_LINES_SUFFIXES) else input_format
 
-    sources = [Source(path, by_suffix(path)) for path in paths]
-    texts = [path for path, chosen in sources if chosen == "auto"]
+    formats = {path: by_suffix(path) for path in paths}
+    texts = [path for path, chosen in formats.items() if chosen == "auto"]
     of_texts = "file"
     if len(texts) == 1:
         with text_files.open_text(texts[0], fallback_encoding, encoding_errors) as file:
             has_paragraphs = _has_paragraphs(texts[0], text_files.read_lines(texts[0], file))
         of_texts = "paragraph" if has_paragraphs else "line"
-    return [Source(path, of_texts if chosen == "auto" else chosen) for path, chosen in sources]
+    return {path: of_texts if chosen == "auto" else chosen for path, chosen in formats.items()}
 
 
 def _has_paragraphs(path: Path, lines: Iterable[str]) -> bool:
@@ -91,7 +84,7 @@ def _has_paragraphs(path: Path, lines: Iterable[str]) -> bool:
 
 
 def read_batches(
-    sources: Sequence[Source],
+    formats: Mapping[Path, str],
     place: Mapping[str, Any],
     *,
     text_column: str = "text",
@@ -99,7 +92,6 @@ def read_batches(
     encoding_errors: str,
 ) -> Iterator[Batch]:
     """Batches of documents, their line breaks kept."""
-    formats = dict(sources)
 
     def documents_of(path: Path) -> Iterator[str | BadRecord]:
         if formats[path] == "parquet":
@@ -112,7 +104,7 @@ def read_batches(
             else:
                 yield from _text_documents(path, lines, formats[path])
 
-    return formatting.read_files([path for path, _ in sources], place, documents_of)
+    return formatting.read_files(list(formats), place, documents_of)
 
 
 def _text_documents(path: Path, lines: Iterator[str], input_format: str) -> Iterator[str]:

@@ -88,11 +88,11 @@ def _open_custom(dataset: str, working_dir: Path, options: argparse.Namespace) -
 
 def _open_text(paths: list[Path], input_format: str, options: argparse.Namespace) -> Corpus:
     encoding = _encoding(options)
-    sources = custom.choose_formats(input_format, paths, **encoding)
-    formats = sorted({source.input_format for source in sources})
+    format_of = custom.choose_formats(input_format, paths, **encoding)
+    formats = sorted(set(format_of.values()))
     # Left out where all text is in the lines themselves, and as before this option was for JSON lines, too.
     column = {"text_column": options.text_column} if "parquet" in formats or options.text_column != "text" else {}
-    batches = functools.partial(custom.read_batches, sources, text_column=options.text_column, **encoding)
+    batches = functools.partial(custom.read_batches, format_of, text_column=options.text_column, **encoding)
     return Corpus(paths, batches, custom.clean, {**encoding, "input_format": "+".join(formats), **column})
 
 
