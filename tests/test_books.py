@@ -318,7 +318,7 @@ def test_as_line_keeps_paragraphs_by_two_spaces():
 
 
 def test_seen_documents_grow():
-    seen = SeenDocuments(array_size=3_000)
+    seen = SeenDocuments()
     assert all(seen.add(str(i).encode()) for i in range(70_000))
     assert not any(seen.add(str(i).encode()) for i in range(70_000))
     full = SeenDocuments(most=3)
