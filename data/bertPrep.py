@@ -74,7 +74,7 @@ _OPTIONS_READ = {
     "create_pairs": "do_lower_case max_seq_length dupe_factor random_seed",
     "create_tfrecord_files": f"{_INSTANCE_OPTIONS} vocab_file do_lower_case random_seed",
     "export_tfrecord": f"{_INSTANCE_OPTIONS} do_lower_case random_seed",
-    "status": "vocab_file",
+    "status": "",
     "verify": "vocab_file repair",
     "inspect": "vocab_file do_lower_case",
 }
@@ -152,8 +152,9 @@ def _add_formatting_options(add: Callable[..., Any]) -> None:
         "--max_bad_records",
         type=_whole_number,
         default=0,
-        help="skip up to this many JSON lines, rows or PubMed citations that cannot be read; they are named and "
-        "counted. %(default)s: the first one ends the run; run again with a larger number, it continues from there",
+        help="skip up to this many JSON lines, rows, PubMed citations or pages of Wikipedia that cannot be read; they "
+        "are named and counted. %(default)s: the first one ends the run; run again with a larger number, it continues "
+        "from there",
     )
     add("--keep_duplicates", action="store_true", help="keep repeated documents")
     report = "Wikipedia: write all dropped text, with the reasons, to a .dropped.tsv beside the output"

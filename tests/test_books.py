@@ -196,9 +196,9 @@ def test_no_book_says_where_they_go_and_the_other_way_out(tmp_path):
 
 
 def documents(path, input_format):
-    sources = [custom.Source(path, input_format)]
+    sources = {path: input_format}
     batches = custom.read_batches(sources, {}, fallback_encoding=None, encoding_errors="strict")
-    return [line for batch in batches for line in custom.clean_batch(batch).lines]
+    return [custom.clean(document).line for batch in batches for document in batch.documents]
 
 
 def test_custom_documents_by_file_line_and_blank_line(tmp_path):
@@ -217,7 +217,7 @@ def test_custom_format_chosen_by_what_is_there(tmp_path):
 
     def chosen(*paths):
         found = custom.choose_formats("auto", paths, fallback_encoding=None, encoding_errors="strict")
-        return [source.input_format for source in found]
+        return list(found.values())
 
     assert [chosen(wrapped), chosen(lines), chosen(wrapped, lines)] == [["paragraph"], ["line"], ["file", "file"]]
 
@@ -286,7 +286,7 @@ def test_each_file_has_its_format_by_its_suffix(tmp_path, num_texts, asked, of_t
     found = custom.choose_formats(
         asked, custom.find_inputs([str(tmp_path)]), fallback_encoding=None, encoding_errors="strict"
     )
-    assert {str(path.relative_to(tmp_path)): chosen for path, chosen in found} == kinds
+    assert {str(path.relative_to(tmp_path)): chosen for path, chosen in found.items()} == kinds
 
 
 def test_custom_inputs_must_exist(tmp_path):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import bz2
-import collections
 import io
 import random
 
@@ -82,7 +81,7 @@ def test_bits_that_look_like_a_mark_end_no_block(monkeypatch):
     def read_more_with_it(scanner):
         has_more = read_more(scanner)
         if scanner._false_mark != false_mark:
-            scanner._marks = collections.deque(sorted({*scanner._marks, false_mark}))
+            scanner._marks = sorted({*scanner._marks, false_mark})
         return has_more
 
     monkeypatch.setattr(bzip2._Scanner, "_read_more", read_more_with_it)

@@ -50,14 +50,13 @@ def test_files_of_all_kinds_in_one_folder(folder, tmp_path):
     assert manifest["arguments"]["input_format"] == "jsonl+paragraph+parquet"
 
 
-def test_reading_begins_at_any_file(folder, monkeypatch):
+def test_reading_goes_on_behind_any_batch(folder, monkeypatch):
     monkeypatch.setattr(formatting, "BATCH_CHARACTERS", 2000)
     sources = custom.choose_formats("auto", custom.find_inputs([str(folder)]), **ENCODING)
     batches = list(custom.read_batches(sources, {}, **ENCODING))
-    begins = [number for number, batch in enumerate(batches) if batch.begins_at]
-    assert len(begins) == 5 and len(batches) > 10
-    for number in begins:
-        assert list(custom.read_batches(sources, batches[number].begins_at, **ENCODING)) == batches[number:]
+    assert len(batches) > 10
+    for number, batch in enumerate(batches, 1):
+        assert list(custom.read_batches(sources, batch.behind, **ENCODING)) == batches[number:]
 
 
 def test_a_killed_run_goes_on_with_the_same_bytes(folder, tmp_path, monkeypatch):
@@ -66,10 +65,10 @@ def test_a_killed_run_goes_on_with_the_same_bytes(folder, tmp_path, monkeypatch)
     monkeypatch.setattr(formatting, "CHECKPOINT_BYTES", 1)
     write, reads, num_written = formatting.Writer.write, [], 0
 
-    def stopping(writer, cleaned, begins_at):
+    def stopping(writer, documents, batch):
         nonlocal num_written
         num_written += 1
-        write(writer, cleaned, begins_at)
+        write(writer, documents, batch)
         if num_written % 4 == 0:
             raise UserError("killed")
 

@@ -341,7 +341,7 @@ def shard_settings(tmp_path, **changes) -> ExampleSettings:
 
 def test_a_shard_is_written_with_its_index_and_counted(tmp_path, shard_text):
     output = tmp_path / "x.tfrecord"
-    counts = make_shard(shard_text, output, shard_settings(tmp_path, dupe_factor=3), Shard(0, 0)).counts
+    counts = make_shard(shard_text, output, shard_settings(tmp_path, dupe_factor=3), Shard(0, 0)).details["counts"]
     index = load_index(output)
     with RecordFile(output, index) as file:
         readers = [ExampleReader(message) for message in file.read_block(0, file.num_records)]
@@ -393,14 +393,14 @@ def test_text_is_read_by_line_feeds_alone_and_empty_sentences_are_left_out(tmp_p
     ]
     assert text.sentence_starts.tolist() == [0, 2, 4, 5, 6, 8]
     assert text.document_starts.tolist() == [0, 2, 5], "a document without a sentence is left out"
-    counts = make_shard(shard_text, tmp_path / "x.tfrecord", shard_settings(tmp_path), Shard(1, 0)).counts
+    counts = make_shard(shard_text, tmp_path / "x.tfrecord", shard_settings(tmp_path), Shard(1, 0)).details["counts"]
     assert (counts["num_documents"], counts["num_sentences"], counts["num_unknown_tokens"]) == (2, 5, 3)
 
 
 def test_a_single_document_is_cut_in_two(tmp_path, shard_text):
     shard_text.write_text("\n".join(WORDS[:40]), encoding="utf-8")
     output = tmp_path / "x.tfrecord"
-    counts = make_shard(shard_text, output, shard_settings(tmp_path, dupe_factor=50), Shard(1, 0)).counts
+    counts = make_shard(shard_text, output, shard_settings(tmp_path, dupe_factor=50), Shard(1, 0)).details["counts"]
     assert (counts["num_documents"], counts["num_documents_cut_in_two"]) == (1, 1)
     text = tokenized([[[1000 + number] for number in range(40)]])
     rows = list(create_instances(with_two_documents(text), settings(dupe_factor=50), IDS, (1,)))

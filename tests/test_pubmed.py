@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import zlib
+from collections import Counter
 from pathlib import Path
 
 import preparation
@@ -12,6 +13,7 @@ import pytest
 
 from bert_tf.base.errors import UserError
 from data.corpora import formatting, pubmed, xml_files
+from data.corpora.formatting import Document, Dropped
 
 REAL_ARTICLE = Path(os.environ.get("BERT_TF_REAL_DATA", "")) / "pubmed_one_article.xml"
 
@@ -45,13 +47,11 @@ def write(folder, name, *elements, end="</PubmedArticleSet>\n"):
 
 def cleaned(paths, damages=None):
     damages = [] if damages is None else damages
-    results = [pubmed.clean_batch(batch) for batch in pubmed.read_batches(paths, damages, {})]
-    dropped = {}
-    for result in results:
-        for reason, count in result.num_dropped.items():
-            dropped[reason] = dropped.get(reason, 0) + count
-    assert sum(result.input_bytes for result in results) == formatting.total_size(paths)
-    return [line for result in results for line in result.lines], dropped
+    batches = list(pubmed.read_batches(paths, damages, {}))
+    assert sum(batch.input_bytes for batch in batches) == formatting.total_size(paths)
+    found = [one for batch in batches for one in formatting._clean_all(batch, clean=pubmed.clean)]
+    dropped = Counter(one.reason for one in found if isinstance(one, Dropped))
+    return [one.line for one in found if isinstance(one, Document)], dropped
 
 
 @pytest.mark.parametrize("name", ["a.xml", "a.xml.gz"])
@@ -131,7 +131,10 @@ def test_small_batches_give_the_same(tmp_path, monkeypatch):
     whole = cleaned([path])
     monkeypatch.setattr(formatting, "BATCH_CHARACTERS", 200)
     assert cleaned([path]) == whole
-    assert len(list(pubmed.read_batches([path], [], {}))) > 5
+    batches = list(pubmed.read_batches([path], [], {}))
+    assert len(batches) > 5
+    for number, batch in enumerate(batches, 1):
+        assert list(pubmed.read_batches([path], [], batch.behind)) == batches[number:]
 
 
 def test_cut_file_keeps_its_articles_and_says_so(tmp_path):
@@ -147,7 +150,7 @@ def test_cut_file_keeps_its_articles_and_says_so(tmp_path):
     lines, _ = cleaned([path], damages)
     assert 100 < len(lines) == whole_articles < 399
     assert damages[0].startswith("a.xml.gz: cut off or damaged at byte")
-    assert f"the {len(lines)} articles up to there were kept" in damages[0]
+    assert f"the {len(lines)} <PubmedArticle> up to there were kept" in damages[0]
     plain = write(tmp_path, "b.xml", article(1), article(2)[:90], end="")
     damages.clear()
     assert len(cleaned([plain], damages)[0]) == 1
@@ -194,8 +197,7 @@ def test_white_space_takes_linear_time(tmp_path, text):
 
 
 def test_numbers_that_never_begin_take_linear_time():
-    element = pubmed._Element(b"PubmedArticle", b"<PMID " * 200_000 + b"<PMID>x</PMID><PMID>7</PMID>")
-    assert list(element.numbers()) == [(7, 1)]
+    assert list(pubmed._numbers(b"<PMID " * 200_000 + b"<PMID>x</PMID><PMID>7</PMID>")) == [(7, 1)]
 
 
 def test_missing_baseline_and_files_of_two_years_say_what_to_do(tmp_path):

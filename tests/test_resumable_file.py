@@ -45,10 +45,10 @@ def test_any_number_of_processes_and_kills_leave_the_same_bytes(tmp_path, monkey
     folder = corpus(tmp_path / "stopped")
     write, num_batches = formatting.Writer.write, 0
 
-    def stopping(writer, cleaned, begins_at):
+    def stopping(writer, documents, batch):
         nonlocal num_batches
         num_batches += 1
-        write(writer, cleaned, begins_at)
+        write(writer, documents, batch)
         if num_batches % 7 == 0:
             # Written behind the checkpoint, as by a run that is killed before the next one.
             writer._report.write(b"behind\n")

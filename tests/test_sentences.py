@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bert_tf.base.errors import UserError
-from data.sharding.sentences import get_splitter, split_by_rules
+from data.sharding.sentences import split_by_rules
 
 
 @pytest.mark.parametrize(
@@ -53,8 +52,3 @@ def test_no_character_is_lost():
 def test_any_text_takes_linear_time(token):
     text = token * (1_000_000 // len(token)) + "x The end."
     assert split_by_rules(text)[-1].endswith("The end.")
-
-
-def test_unknown_method_is_refused():
-    with pytest.raises(UserError, match="rules, nltk"):
-        get_splitter("magic")

@@ -6,10 +6,12 @@ import bz2
 import json
 import random
 
+import preparation
 import pytest
 
 from bert_tf.base.errors import UserError
 from data.corpora import formatting, wiki, xml_files
+from data.corpora.formatting import Document, Dropped
 
 HEAD = (
     '<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.10/"><siteinfo><namespaces>'
@@ -40,10 +42,11 @@ PAGES = (
 
 def cleaned(path, damages=None) -> tuple:
     damages = [] if damages is None else damages
-    results = [wiki.clean_batch(batch) for batch in wiki.read_batches([path], damages, {})]
+    found = [wiki.clean(xml) for batch in wiki.read_batches([path], damages, {}) for xml in batch.documents]
+    reasons = [one.reason for one in found if isinstance(one, Dropped)]
     return (
-        [line for result in results for line in result.lines],
-        {name: sum(r.num_dropped.get(name, 0) for r in results) for name in ("redirects", "other_namespaces")},
+        [one.line for one in found if isinstance(one, Document)],
+        {name: reasons.count(name) for name in ("redirects", "other_namespaces")},
     )
 
 
@@ -88,26 +91,10 @@ def test_encoding_that_the_xml_declares(tmp_path, monkeypatch, encoding, text, b
     assert cleaned(path, damages)[0] == [text * 9] and not damages
 
 
-def test_report_of_pages_and_pieces_with_their_titles(tmp_path):
-    path = tmp_path / "wikicorpus_en.xml"
-    path.write_bytes(dump(*PAGES, page("Four", "Text.\n* An\titem")))
-    (batch,) = wiki.read_batches([path], [], {})
-    result = wiki.clean_batch(batch, keep_report=True)
-    assert result.titles == ["One", "Three", "Four"]
-    assert result.num_removed == {"list_items": 1}
-    assert result.report == [
-        "other_namespaces\tTalk:One\t",
-        "redirects\tUno\t",
-        "redirects\tTwo\t",
-        "list_items\tFour\tAn item",
-    ]
-    assert wiki.clean_batch(next(wiki.read_batches([path], [], {}))).report == []
-
-
-def test_namespace_from_the_title_where_old_dumps_say_nothing(tmp_path):
-    path = tmp_path / "wikicorpus_en.xml"
-    path.write_bytes(dump(page("Talk:One", "Talk.", ns=""), page("Star: Two", "Text.", ns="")))
-    assert cleaned(path) == (["Text."], {"redirects": 0, "other_namespaces": 1})
+def test_report_of_pieces_with_their_title():
+    xml = page("Four", "Text.\n* An\titem").encode()
+    assert wiki.clean(xml, keep_report=True) == ("Text.", "Four", {"list_items": 1}, ["list_items\tFour\tAn item"])
+    assert wiki.clean(xml).report == []
 
 
 @pytest.mark.parametrize("name", ["wikicorpus_en.xml", "wikicorpus_en.xml.bz2"])
@@ -121,7 +108,7 @@ def test_cut_off_dump_keeps_its_articles_and_names_file_and_byte(tmp_path, name)
     (damage,) = damages
     size = path.stat().st_size
     assert damage.startswith(f"{name}: cut off or damaged at byte {size:,} of {size:,}")
-    assert "the 3 pages up to there were kept" in damage
+    assert "the 3 <page> up to there were kept" in damage
     path.write_bytes(b"".join(packed))
     assert cleaned(path, damages)[0] == ["The one is large.", "It is three & more."]
     assert len(damages) == 1
@@ -135,15 +122,27 @@ def test_damage_inside_keeps_what_stands_before_it(tmp_path):
     path.write_bytes(first + bytes(damaged))
     damages = []
     assert cleaned(path, damages)[0] == ["The one is large.", "It is three & more."]
-    assert "cut off or damaged" in damages[0] and "the 5 pages" in damages[0]
+    assert "cut off or damaged" in damages[0] and "the 5 <page>" in damages[0]
 
 
-def test_a_namespace_that_is_no_number_is_damage(tmp_path):
-    path = tmp_path / "wikicorpus_en.xml"
-    path.write_bytes(dump(*PAGES, page("Bad", "Text.", ns="<ns>zero</ns>"), page("Six", "Six.")))
-    damages = []
-    assert cleaned(path, damages)[0] == ["The one is large.", "It is three & more."]
-    assert "invalid literal" in damages[0] and "the 5 pages" in damages[0]
+@pytest.mark.parametrize(
+    "bad,message",
+    [
+        (page("Bad", "Text.", ns="<ns>zero</ns>"), "page 'Bad': XML: invalid literal"),
+        (page("Talk:Bad", "Text.", ns=""), "page 'Talk:Bad': XML: .* is of before 2011"),
+        (page("Bad", "Text.").replace("<id>", "<&"), "page 'Bad': XML: not well-formed"),
+        (page("Bad", "\0" * 99), "page 'Bad': XML: not well-formed"),
+    ],
+)
+def test_bad_pages_are_named_and_left_out_up_to_a_limit(tmp_path, bad, message):
+    folder = tmp_path / "download" / "wikicorpus_en"
+    folder.mkdir(parents=True)
+    (folder / "wikicorpus_en.xml").write_bytes(dump(*PAGES, bad, page("Six", "It is six.")))
+    with pytest.raises(UserError, match=f"{message}.*larger --max_bad_records"):
+        preparation.run(tmp_path, "text_formatting", dataset="wikicorpus_en")
+    preparation.run(tmp_path, "text_formatting", "--max_bad_records", 1, dataset="wikicorpus_en")
+    (text,) = (tmp_path / "formatted_one_article_per_line").glob("*.txt")
+    assert text.read_text() == "The one is large.\nIt is three & more.\nIt is six.\n"
 
 
 def test_dump_without_a_whole_page_is_an_error(tmp_path):
@@ -187,12 +186,11 @@ def test_what_wikiextractor_has_written_is_read(tmp_path):
     path = tmp_path / "AA/wiki_00"
     path.write_text(EXTRACTED)
     assert wiki.find_extracted(tmp_path) == [path]
-    results = [wiki.clean_extracted(batch) for batch in wiki.read_extracted([path], {})]
-    assert [line for result in results for line in result.lines] == ["The one is large <or not>.  It ends.", ""]
-    assert sum(result.input_bytes for result in results) == path.stat().st_size
-    assert results[0].titles == ["One", "Empty"] and results[0].num_removed == {"fragments": 1}
     (batch,) = wiki.read_extracted([path], {})
-    assert wiki.clean_extracted(batch, keep_report=True).report == ["fragments\tOne\tSection heading"]
+    assert batch.input_bytes == path.stat().st_size
+    one, empty = (wiki.clean_extracted(article, keep_report=True) for article in batch.documents)
+    assert one[:3] == ("The one is large <or not>.  It ends.", "One", {"fragments": 1})
+    assert one.report == ["fragments\tOne\tSection heading"] and empty[:2] == ("", "Empty")
 
 
 @pytest.mark.parametrize(
@@ -210,31 +208,26 @@ def test_what_wikiextractor_has_not_written_is_refused(tmp_path, content, messag
 
 
 @pytest.mark.parametrize("name", ["a.xml", "a.xml.bz2"])
-@pytest.mark.parametrize("damage", [None, "cut", "xml"])
-def test_reading_begins_at_any_batch(tmp_path, monkeypatch, name, damage):
+@pytest.mark.parametrize("damage", [None, "cut"])
+def test_reading_goes_on_behind_any_batch(tmp_path, monkeypatch, name, damage):
     monkeypatch.setattr(xml_files, "BLOCK_BYTES", 50_000)
     monkeypatch.setattr(formatting, "BATCH_CHARACTERS", 30_000)
     rng = random.Random(0)
     paths = [tmp_path / f"{number}{name}" for number in range(3)]
     for path in paths:
         texts = ("".join(rng.choices("abé京 ", k=rng.randrange(9_000))) for _ in range(40))
-        pages = [page(f"Talk:{n}" if n % 7 == 0 else f"{n}", text, ns="") for n, text in enumerate(texts)]
-        content = dump(*pages)
-        if damage == "xml" and path == paths[1]:
-            content = content[:-5000] + b"<&" + content[-5000:]
+        content = dump(*(page(f"{n}", text) for n, text in enumerate(texts)))
         content = bz2.compress(content, 1) if name.endswith("bz2") else content
         path.write_bytes(content[:-9000] if damage == "cut" and path != paths[2] else content)
 
     def read(place, num_threads=1):
         damages = []
-        batches = [
-            batch._replace(input_bytes=0) for batch in wiki.read_batches(paths, damages, place, num_threads=num_threads)
-        ]
-        return batches, damages
+        return list(wiki.read_batches(paths, damages, place, num_threads=num_threads)), damages
 
     batches, damages = read({})
-    assert len(batches) > 12 and len(damages) == {None: 0, "cut": 2, "xml": 1}[damage]
+    assert len(batches) > 12 and len(damages) == {None: 0, "cut": 2}[damage]
     assert read({}, num_threads=3) == (batches, damages)
-    for number, batch in enumerate(batches):
-        assert read(json.loads(json.dumps(batch.begins_at))) == (batches[number:], damages)
-    assert any(batch.begins_at["block"].in_xml > 0 for batch in batches if "block" in batch.begins_at)
+    assert sum(batch.input_bytes for batch in batches) == formatting.total_size(paths)
+    for number, batch in enumerate(batches, 1):
+        assert read(json.loads(json.dumps(batch.behind))) == (batches[number:], damages)
+    assert any(batch.behind["inside"].in_xml > 0 for batch in batches if batch.behind["inside"])

@@ -200,10 +200,9 @@ def _tokenizer_of(made: Prepared) -> Tokenizer:
 def run_inspect(options: argparse.Namespace, layout: Layout) -> None:
     """Prints instances, text and documents of one dataset, and warnings about them.
 
-    Raises:
-      UserError: the dataset has neither sharded text, token files nor records, or they are damaged.
+    Raises: UserError where the dataset has neither sharded text, token files nor records, or they are damaged.
     """
-    found = find_prepared(layout, options.dataset, options.vocab_file)
+    found = find_prepared(layout, options.dataset)
     sharded = [p for p in found if p.stage == "sharding" and p.manifest]
     made = [p for p in found if p.stage in WITH_VOCABULARY and p.manifest]
     wrong = [p.fault for p in found if p.fault]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -75,7 +74,7 @@ def read_stage(stage: str, dataset: str, manifest_path: Path) -> Prepared | None
     return found if manifest or found.journal or found.is_at_work or fault else None
 
 
-def _places(layout: Layout, vocab_file: str | None) -> Iterator[tuple[str, str, Path]]:
+def _places(layout: Layout) -> Iterator[tuple[str, str, Path]]:
     """(stage, dataset, path of the manifest) of every stage that may have begun, stage by stage."""
     for dataset in registry.DATASETS:
         yield "download", dataset, layout.download_folder(dataset) / "manifest.json"
@@ -89,25 +88,14 @@ def _places(layout: Layout, vocab_file: str | None) -> Iterator[tuple[str, str, 
     ):
         for folder in sorted(filter(Path.is_dir, parent.glob(pattern))):
             yield stage, folder.name, folder / name
-        if stage == "create_vocab" and vocab_file:
-            path = Path(vocab_file).absolute()
-            manifest_path = path.with_name(path.name + ".manifest.json")
-            made = read_stage("create_vocab", "", manifest_path)
-            if made and made.manifest and layout.vocab not in path.parents:
-                yield "create_vocab", made.manifest.dataset, manifest_path
 
 
-def find_prepared(layout: Layout, dataset: str | None, vocab_file: str | None = None) -> list[Prepared]:
-    """All stages that have begun, in the order of the stages.
-
-    Args:
-      dataset: only this one and the corpora that it is made of; None for all.
-      vocab_file: the --vocab_file of --action=create_vocab, if given.
-    """
+def find_prepared(layout: Layout, dataset: str | None) -> list[Prepared]:
+    """All stages of a dataset and the corpora that it is made of, or of all datasets; in the order of the stages."""
     wanted = {dataset, *registry.CORPORA_OF.get(dataset, ())} if dataset else None
     found = [
         read_stage(stage, of, path)
-        for stage, of, path in _places(layout, vocab_file)
+        for stage, of, path in _places(layout)
         if wanted is None or of in wanted and (of == dataset or stage in CORPUS_STAGES)
     ]
     return [prepared for prepared in found if prepared]
@@ -132,11 +120,6 @@ def options_of(prepared: Prepared, layout: Layout) -> dict[str, Any]:
     elif prepared.stage in WITH_VOCABULARY:
         options["vocab_file"] = str(vocab_copy(prepared.folder))
     return options
-
-
-def namespace_of(prepared: Prepared, layout: Layout, others: argparse.Namespace) -> argparse.Namespace:
-    """`options_of` as arguments of a function in `stages.STAGES`; `others`: options that do not change the result."""
-    return argparse.Namespace(**{**vars(others), **options_of(prepared, layout)})
 
 
 def command(action: str, dataset: str, **options: Any) -> str:

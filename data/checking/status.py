@@ -191,8 +191,8 @@ def _print_block(stage: str, paragraphs: Iterable[str]) -> None:
         print(f"  {stage if number == 0 else '':{_STAGE_WIDTH}}{line}", flush=True)
 
 
-def _print_dataset(dataset: str, layout: Layout, vocab_file: str | None) -> None:
-    found = find_prepared(layout, dataset, vocab_file)
+def _print_dataset(dataset: str, layout: Layout) -> None:
+    found = find_prepared(layout, dataset)
     print(dataset)
     for stage in stages.STAGES if dataset in registry.CORPORA_OF else ("download",):
         of_stage = [prepared for prepared in found if prepared.stage == stage]
@@ -210,9 +210,9 @@ def _print_dataset(dataset: str, layout: Layout, vocab_file: str | None) -> None
     print("  next:\n" + "".join(f"    {step}\n" for step in steps) if steps else "", flush=True)
 
 
-def _all_datasets(layout: Layout, vocab_file: str | None) -> list[str]:
+def _all_datasets(layout: Layout) -> list[str]:
     """The datasets that have any files; a corpus that is part of another dataset is shown with that one."""
-    found = find_prepared(layout, None, vocab_file)
+    found = find_prepared(layout, None)
     placed = {
         corpus
         for corpus in registry.FORMATTED_FILES
@@ -227,8 +227,8 @@ def _all_datasets(layout: Layout, vocab_file: str | None) -> list[str]:
 def run_status(options: argparse.Namespace, layout: Layout) -> None:
     """Prints the state of one dataset, or of all that have any files."""
     print(f"below {layout.root}")
-    datasets = [options.dataset] if options.dataset else _all_datasets(layout, options.vocab_file)
+    datasets = [options.dataset] if options.dataset else _all_datasets(layout)
     for dataset in datasets:
-        _print_dataset(dataset, layout, options.vocab_file)
+        _print_dataset(dataset, layout)
     if not datasets:
         print("nothing has been prepared yet; begin with\n    " + command("download", "sample"))

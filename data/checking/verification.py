@@ -21,8 +21,7 @@ from bert_tf.records.pair_file import PAIRS_SUFFIX, PairFile, ensure_pairs
 from bert_tf.records.pairs import PairSettings
 from bert_tf.records.token_file import TokenFile
 from data import stages
-from data.checking.prepared import WITH_VOCABULARY, Prepared, find_prepared, namespace_of, read_stage
-from data.instances.stages import GOOGLE_CHINESE_VOCABULARY, GOOGLE_VOCABULARIES
+from data.checking.prepared import WITH_VOCABULARY, Prepared, find_prepared, options_of, read_stage
 from data.instances.vocabulary import vocab_copy
 from data.layout import Layout, workers_of
 from data.running.entries import FileEntry
@@ -200,29 +199,20 @@ def check(prepared: Prepared, workers: Workers) -> list[Fault]:
     check_one = functools.partial(check_file, stage=prepared.stage, folder=prepared.folder)
     faults = [*check_counts(prepared), *check_folder(prepared)]
     with Progress(total=prepared.num_bytes, unit="B", description=f"verifying {prepared.stage}") as bar:
-        if workers.are_worth_it(len(entries)):
-            for entry, found in zip(entries, workers.map_in_order(check_one, entries)):
-                faults += found
-                bar.update(entry.num_bytes)
-        else:
+        if len(entries) == 1:
             # In this process, so that the bar can show the progress within a large file.
-            for entry in entries:
-                faults += check_one(entry, report=bar.update)
+            return [*faults, *check_one(entries[0], report=bar.update)]
+        for entry, found in zip(entries, workers.map_in_order(check_one, entries)):
+            faults += found
+            bar.update(entry.num_bytes)
     return faults
 
 
 def _find_vocab(prepared: Prepared, options: argparse.Namespace, layout: Layout) -> Path:
     """A file that holds the vocabulary with which the records were made."""
     wanted = prepared.vocab
-    candidates = [
-        vocab_copy(prepared.folder),
-        *([Path(options.vocab_file)] if options.vocab_file else []),
-        layout.vocab / prepared.dataset / "vocab.txt",
-        *(
-            layout.download / "google_pretrained_weights" / name
-            for name in (*GOOGLE_VOCABULARIES.values(), GOOGLE_CHINESE_VOCABULARY)
-        ),
-    ]
+    made_here = layout.vocab / prepared.dataset / "vocab.txt"
+    candidates = [vocab_copy(prepared.folder), Path(options.vocab_file) if options.vocab_file else made_here]
     for path in candidates:
         if path.is_file() and sha256_of_file(path) == wanted.sha256:
             return path
@@ -241,7 +231,7 @@ def _make_again(prepared: Prepared, faults: list[Fault], options: argparse.Names
         if path.is_file():
             # The file may be right and the manifest's sha256 wrong.
             wanted[name].add(sha256_of_file(path))
-    own = namespace_of(prepared, layout, options)
+    own = argparse.Namespace(**{**vars(options), **options_of(prepared, layout)})
     if prepared.stage in WITH_VOCABULARY:
         own.vocab_file = str(_find_vocab(prepared, options, layout))
     mark_damaged(prepared.manifest_path, names)
@@ -335,10 +325,9 @@ def _stale_inputs(prepared: Prepared, made: dict[Path, str], layout: Layout) -> 
 def run_verify(options: argparse.Namespace, layout: Layout) -> None:
     """Verifies all finished stages of a dataset, or of all datasets, in the order of the stages.
 
-    Raises:
-      UserError: something is broken and has not been made again.
+    Raises: UserError where something is broken and has not been made again.
     """
-    found = find_prepared(layout, options.dataset, options.vocab_file)
+    found = find_prepared(layout, options.dataset)
     if not found:
         of = f" of {options.dataset}" if options.dataset else ""
         raise UserError(f"nothing{of} has been prepared below {layout.root}: --action status says what to begin with")

@@ -9,7 +9,7 @@ from typing import Any
 
 from bert_tf.base.errors import UserError
 from data.corpora import formatting, text_files
-from data.corpora.formatting import Batch, Cleaned, as_line
+from data.corpora.formatting import Batch, Document, as_line
 
 # "*** START OF THIS PROJECT GUTENBERG EBOOK X ***", or how the header ends in files from before 2004.
 _START = re.compile(r"\*\*\* ?START OF (THE|THIS) PROJECT GUTENBERG|\*END[* ]+THE SMALL PRINT", re.IGNORECASE)
@@ -35,11 +35,7 @@ _HEAD_BYTES = 1 << 20
 
 
 def find_books(folder: Path) -> list[Path]:
-    """The books below `folder`.
-
-    Raises:
-      UserError: there are none.
-    """
+    """The books below `folder`. Raises: UserError where there are none."""
     books = text_files.find_text_files(folder) if folder.is_dir() else []
     if not books:
         raise UserError(
@@ -58,7 +54,7 @@ def is_book(path: Path) -> bool:
 
 def read_batches(books: Sequence[Path], place: Mapping[str, Any]) -> Iterator[Batch]:
     """One batch per book, with the file's name: the worker reads the text."""
-    return formatting.read_files(books, place, lambda book: [Batch([str(book)], {}, book.stat().st_size)])
+    return formatting.read_files(books, place, lambda book: [str(book)])
 
 
 def without_distributor(lines: list[str]) -> list[str]:
@@ -81,7 +77,7 @@ def book_line(path: Path, fallback_encoding: str | None, encoding_errors: str) -
     with text_files.open_text(path, fallback_encoding, encoding_errors) as file:
         lines = text_files.document_lines(path, text_files.read_lines(path, file))
     own = without_distributor(lines)
-    paragraphs: Iterable[str] = map("\n".join, text_files.blank_line_separated(own))
+    paragraphs: Iterable[str] = text_files.blank_line_separated(path, own)
     if len(own) < len(lines):
         paragraphs = (paragraph for paragraph in paragraphs if not _DISTRIBUTOR.search(paragraph))
     return as_line(map(_without_marks, paragraphs))
@@ -92,6 +88,5 @@ def _without_marks(paragraph: str) -> str:
     return _EMPHASIS.sub(lambda match: match[1] or match[2], text)
 
 
-def clean_batch(batch: Batch, *, fallback_encoding: str | None, encoding_errors: str) -> Cleaned:
-    lines = [book_line(Path(name), fallback_encoding, encoding_errors) for name in batch.documents]
-    return Cleaned(lines, batch.num_dropped, batch.input_bytes)
+def clean(name: str, *, fallback_encoding: str | None, encoding_errors: str) -> Document:
+    return Document(book_line(Path(name), fallback_encoding, encoding_errors))

@@ -9,7 +9,6 @@ processor time, lose blocks before the damage of a file, and cannot begin inside
 from __future__ import annotations
 
 import bz2
-import collections
 import concurrent.futures
 import re
 from collections.abc import Iterable, Iterator
@@ -38,7 +37,7 @@ class Block(NamedTuple):
 
 
 class _Packed(NamedTuple):
-    """A block's bits [bit, end) of the file, in the bytes that hold them, or why there is none at `bit`."""
+    """A block's place, and the bytes that hold it and the mark at its end; or why there is none at `bit`."""
 
     bit: int
     end: int
@@ -53,18 +52,19 @@ def _bits(content: bytes, bit: int, count: int) -> int:
     return int.from_bytes(piece, "big") >> (-end % 8) & ((1 << count) - 1)
 
 
-def _marks(content: bytes, mark: int, start: int = 0) -> list[int]:
-    """The bits at which `mark` stands, from byte `start` on, in order."""
+def _marks(content: bytes, start: int) -> list[int]:
+    """The bits at which marks stand, from byte `start` on, in order."""
     found = []
-    for shift in range(8):
-        # The five bytes that the mark fills when it begins so many bits after a byte does.
-        whole = (mark << (8 - shift)).to_bytes(7, "big")[1:6]
-        place = content.find(whole, start + 1)
-        while place >= 0:
-            bit = 8 * (place - 1) + shift
-            if _bits(content, bit, _MARK_BITS) == mark:
-                found.append(bit)
-            place = content.find(whole, place + 1)
+    for mark in (_BLOCK_MARK, _END_MARK):
+        for shift in range(8):
+            # The five bytes that the mark fills when it begins so many bits after a byte does.
+            whole = (mark << (8 - shift)).to_bytes(7, "big")[1:6]
+            place = content.find(whole, start + 1)
+            while place >= 0:
+                bit = 8 * (place - 1) + shift
+                if _bits(content, bit, _MARK_BITS) == mark:
+                    found.append(bit)
+                place = content.find(whole, place + 1)
     return sorted(found)
 
 
@@ -73,17 +73,17 @@ class _Scanner:
 
     def __init__(self, file: BinaryIO, bit: int, false_mark: int):
         self._file, self._bit, self._false_mark = file, bit, false_mark
-        # The file's bytes from `_offset` on, and the blocks' marks in them.
+        # The file's bytes from `_offset` on, and the marks in them.
         self._offset, self._held = bit // 8, b""
-        self._marks: collections.deque[int] = collections.deque()
+        self._marks: list[int] = []
         file.seek(self._offset)
 
     def _read_more(self) -> bool:
         content = self._file.read(_READ_BYTES)
         searched = max(0, len(self._held) - 7)
         self._held += content
-        new = (8 * self._offset + bit for bit in _marks(self._held, _BLOCK_MARK, searched))
-        self._marks.extend(bit for bit in new if bit != self._false_mark and bit not in self._marks)
+        new = (8 * self._offset + bit for bit in _marks(self._held, searched))
+        self._marks += [bit for bit in new if bit != self._false_mark and bit not in self._marks]
         return bool(content)
 
     def _has(self, num_bits: int) -> bool:
@@ -123,44 +123,31 @@ class _Scanner:
             is_header, is_first = not is_header and mark == _END_MARK, False
 
     def _block(self) -> _Packed:
-        """The block at `_bit`, up to the next block's mark or the end of the stream."""
-        is_cut = False
+        """The block at `_bit`, up to the next mark."""
         while not (later := [mark for mark in self._marks if mark > self._bit]):
-            if 8 * (self._offset + len(self._held)) > self._bit + 8 * _LARGEST_BLOCK_BYTES:
-                break
-            if is_cut := not self._read_more():
-                break
-        self._marks = collections.deque(later)
-        place = self._bit - 8 * self._offset
-        end = later[0] - 8 * self._offset if later else 8 * len(self._held)
-        if not later or (end % 8 == 0 and _HEADER.match(self._held, end // 8 - 4)):
-            ends = _marks(self._held[: end // 8], _END_MARK, place // 8)
-            if not ends and not later:
-                return self._fault(is_cut)
-            end = min(ends, default=end)
-        content = self._held[place // 8 : (end + 7) // 8]
-        block = _Packed(self._bit, 8 * self._offset + end, content)
-        self._held, self._offset = self._held[end // 8 :], self._offset + end // 8
-        return block
+            is_too_large = 8 * (self._offset + len(self._held)) > self._bit + 8 * _LARGEST_BLOCK_BYTES
+            if is_too_large or not self._read_more():
+                return self._fault(not is_too_large and self._false_mark < 0)
+        self._marks, end = later, later[0]
+        content = self._held[self._bit // 8 - self._offset : (end + _MARK_BITS + 7) // 8 - self._offset]
+        self._held, self._offset = self._held[end // 8 - self._offset :], end // 8
+        return _Packed(self._bit, end, content)
 
 
 def _unpacked(packed: _Packed) -> Block | _Packed:
     """The block's text; `packed` with its fault where it has one."""
     if packed.fault:
         return packed
-    shift, num_bits = packed.bit % 8, packed.end - packed.bit
+    shift = packed.bit % 8
     numbers = np.frombuffer(packed.content + b"\0", np.uint8)
     moved = numbers[:-1] << shift | numbers[1:] >> (8 - shift) if shift else numbers
-    # The last bits that fill no byte, the end of the stream, and as its checksum the block's own.
-    checksum = _bits(packed.content, shift + _MARK_BITS, _CHECKSUM_BITS)
-    rest = _bits(packed.content, shift + num_bits // 8 * 8, num_bits % 8)
-    tail = (rest << _MARK_BITS | _END_MARK) << _CHECKSUM_BITS | checksum
-    num_bytes, padding = divmod(num_bits % 8 + _MARK_BITS + _CHECKSUM_BITS + 7, 8)[0], -num_bits % 8
-    stream = b"BZh9" + moved[: num_bits // 8].tobytes() + (tail << padding).to_bytes(num_bytes, "big")
+    # With half of the mark behind the block: its text comes once it is whole and its checksum is right.
+    stream = b"BZh9" + moved[: (packed.end - packed.bit + _MARK_BITS // 2) // 8].tobytes()
     try:
-        return Block(packed.bit, packed.end, bz2.decompress(stream))
+        text = bz2.BZ2Decompressor().decompress(stream)
     except (OSError, ValueError) as error:
         return packed._replace(fault=OSError(str(error)))
+    return Block(packed.bit, packed.end, text) if text else packed._replace(fault=OSError("Invalid data stream"))
 
 
 def _in_threads(packed: Iterable[_Packed], num_threads: int) -> Iterator[Block | _Packed]:

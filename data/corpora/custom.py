@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import check_file
 from data.corpora import formatting, text_files
-from data.corpora.formatting import LONGEST_WRAPPED_LINE, BadRecord, Batch, Cleaned, as_line
+from data.corpora.formatting import LONGEST_WRAPPED_LINE, BadRecord, Batch, Document, as_line
 
 INPUT_FORMATS = ("auto", "file", "line", "paragraph", "jsonl", "parquet")
 _COMPRESSION_SUFFIXES = ("", ".gz", ".zst")
@@ -23,18 +24,10 @@ _ROWS_AT_ONCE, _LARGE_ROW_BYTES = 256, 1 << 15
 _COLUMN_BUFFER_BYTES = 1 << 20
 
 
-class Source(NamedTuple):
-    """A file and how it is read."""
-
-    path: Path
-    input_format: str
-
-
 def find_inputs(names: Sequence[str]) -> list[Path]:
     """The files named, and the text, JSON-lines and Parquet files of the folders named, in the order given.
 
-    Raises:
-      UserError: nothing is named, a name is no file or folder, or a folder holds no such file.
+    Raises: UserError where nothing is named, a name is no file or folder, or a folder holds no such file.
     """
     if not names:
         raise UserError(
@@ -60,7 +53,7 @@ def find_inputs(names: Sequence[str]) -> list[Path]:
 
 def choose_formats(
     input_format: str, paths: Sequence[Path], *, fallback_encoding: str | None, encoding_errors: str
-) -> list[Source]:
+) -> dict[Path, str]:
     """Each file with its format: Parquet always by its suffix, all others as `input_format` says.
 
     Where it is ``auto``, JSON lines are told by their suffixes. Of text files, several are one document
@@ -73,33 +66,25 @@ def choose_formats(
             return "parquet"
         return "jsonl" if input_format == "auto" and name.endswith(JSON_LINES_SUFFIXES) else input_format
 
-    sources = [Source(path, by_suffix(path)) for path in paths]
-    texts = [path for path, chosen in sources if chosen == "auto"]
+    formats = {path: by_suffix(path) for path in paths}
+    texts = [path for path, chosen in formats.items() if chosen == "auto"]
     of_texts = "file"
     if len(texts) == 1:
         with text_files.open_text(texts[0], fallback_encoding, encoding_errors) as file:
-            has_paragraphs = _has_blank_line_inside(text_files.read_lines(texts[0], file))
+            has_paragraphs = _has_paragraphs(texts[0], text_files.read_lines(texts[0], file))
         of_texts = "paragraph" if has_paragraphs else "line"
-    return [Source(path, of_texts if chosen == "auto" else chosen) for path, chosen in sources]
+    return {path: of_texts if chosen == "auto" else chosen for path, chosen in formats.items()}
 
 
-def _has_blank_line_inside(lines: Iterable[str]) -> bool:
-    num_blocks = num_characters = 0
-    for line in itertools.chain(lines, [""]):
-        if line:
-            num_characters += len(line) + 1
-            if num_characters > text_files.LARGEST_DOCUMENT_BYTES:
-                # Too large for a single document.
-                return False
-        elif num_characters:
-            num_blocks, num_characters = num_blocks + 1, 0
-            if num_blocks > 1:
-                return True
+def _has_paragraphs(path: Path, lines: Iterable[str]) -> bool:
+    """Whether there is a blank line between two others, and what it separates is not too large for a document."""
+    with contextlib.suppress(UserError):
+        return len(list(itertools.islice(text_files.blank_line_separated(path, lines), 2))) == 2
     return False
 
 
 def read_batches(
-    sources: Sequence[Source],
+    formats: Mapping[Path, str],
     place: Mapping[str, Any],
     *,
     text_column: str = "text",
@@ -107,31 +92,26 @@ def read_batches(
     encoding_errors: str,
 ) -> Iterator[Batch]:
     """Batches of documents, their line breaks kept."""
-    formats = dict(sources)
 
-    def read_file(path: Path) -> Iterator[Batch]:
+    def documents_of(path: Path) -> Iterator[str | BadRecord]:
         if formats[path] == "parquet":
-            yield from formatting.in_batches(_table_documents(path, text_column), path.stat().st_size)
+            yield from _table_documents(path, text_column)
             return
         with text_files.open_text(path, fallback_encoding, encoding_errors) as file:
             lines = text_files.read_lines(path, file)
-            documents = (
-                _json_documents(path, lines, text_column)
-                if formats[path] == "jsonl"
-                else _text_documents(path, lines, formats[path])
-            )
-            yield from formatting.in_batches(documents, path.stat().st_size)
+            if formats[path] == "jsonl":
+                yield from _json_documents(path, lines, text_column)
+            else:
+                yield from _text_documents(path, lines, formats[path])
 
-    return formatting.read_files([path for path, _ in sources], place, read_file)
+    return formatting.read_files(list(formats), place, documents_of)
 
 
 def _text_documents(path: Path, lines: Iterator[str], input_format: str) -> Iterator[str]:
     if input_format == "file":
         yield "\n".join(text_files.document_lines(path, lines))
     elif input_format == "paragraph":
-        for line in filter(None, lines):
-            paragraph = itertools.chain([line], itertools.takewhile(bool, lines))
-            yield "\n".join(text_files.document_lines(path, paragraph))
+        yield from text_files.blank_line_separated(path, lines)
     else:
         yield from filter(None, lines)
 
@@ -139,8 +119,7 @@ def _text_documents(path: Path, lines: Iterator[str], input_format: str) -> Iter
 def _table_documents(path: Path, column: str) -> Iterator[str | BadRecord]:
     """The texts in a Parquet file's column.
 
-    Raises:
-      UserError: the file is not Parquet, is damaged or has no such column, or a text is too large.
+    Raises: UserError where the file is not Parquet, is damaged or has no such column, or a text is too large.
     """
     pyarrow = text_files.import_pyarrow(path)
     try:
@@ -214,6 +193,5 @@ def _paragraphs(document: str) -> Iterator[str]:
     yield " ".join(paragraph)
 
 
-def clean_batch(batch: Batch) -> Cleaned:
-    lines = [as_line(_paragraphs(document)) for document in batch.documents]
-    return Cleaned(lines, batch.num_dropped, batch.input_bytes, batch.bad_records)
+def clean(document: str) -> Document:
+    return Document(as_line(_paragraphs(document)))

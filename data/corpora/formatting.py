@@ -1,20 +1,20 @@
 """Writes a corpus as one document per line: in order, without duplicates, resumable.
 
-A corpus module reads its files into `Batch`es in a fixed order and cleans each batch into lines
-(`Cleaned`, in a worker process). This module writes them in that order, so that an interrupted run
-can resume after any batch and produces the same bytes.
+A corpus module reads its files into `Batch`es in a fixed order, and cleans each document into a line (in a worker
+process). This module writes the lines in that order, so that an interrupted run can resume after any batch and
+produces the same bytes.
 """
 
 from __future__ import annotations
 
 import collections
 import contextlib
+import functools
 import hashlib
 import itertools
 import re
 import sys
 from array import array
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Callable, NamedTuple
@@ -53,46 +53,37 @@ class BadRecord(NamedTuple):
 
 
 class Dropped(NamedTuple):
-    """A document that is left out while reading; one with a title is in the report."""
+    """A document that is left out; one with a title is in the report."""
 
     reason: str
     title: str = ""
 
 
-class Batch(NamedTuple):
-    """Documents as read, the number of documents dropped while reading (by reason), and the input bytes of both.
+class Document(NamedTuple):
+    """A document as a line without line end; the line may be empty.
 
-    `report` has a line for each dropped document. From `begins_at` the corpus can be read with this batch as the
-    first, so that a resumed run need not read what is before; empty where that cannot be done.
+    Wikipedia's also have a title, the number of pieces removed (by reason), and the lines about them in the report.
+    """
+
+    line: str
+    title: str = ""
+    num_removed: Mapping[str, int] = {}
+    report: Sequence[str] = ()
+
+
+class Batch(NamedTuple):
+    """Documents as read (or `BadRecord`s and `Dropped`s in their place), their bytes in the input, and the place behind
+    them, from which reading goes on in a resumed run.
     """
 
     documents: Sequence[Any]
-    num_dropped: Mapping[str, int]
     input_bytes: int
-    bad_records: Sequence[BadRecord] = ()
-    report: Sequence[str] = ()
-    begins_at: Mapping[str, Any] = {}
-
-
-class Cleaned(NamedTuple):
-    """A batch's documents as lines without line ends; a line may be empty.
-
-    Wikipedia also has the documents' titles, the number of pieces removed from them (by reason), and
-    the lines of the report.
-    """
-
-    lines: list[str]
-    num_dropped: Mapping[str, int]
-    input_bytes: int
-    bad_records: Sequence[BadRecord] = ()
-    titles: Sequence[str] = ()
-    num_removed: dict[str, int] = {}
-    report: Sequence[str] = ()
+    behind: Mapping[str, Any]
 
 
 class Corpus(NamedTuple):
-    """How to read a corpus: `batches` of its files in a fixed order, from a batch's `begins_at` on or, if that is
-    empty, all; `clean` runs in worker processes.
+    """How to read a corpus: `batches` of its files in a fixed order, from a place on (an empty one: from the start);
+    `clean` a document in a worker process.
 
     `arguments` are those that change the result. Reading the batches appends a sentence to `damages` for
     each damaged file.
@@ -100,7 +91,7 @@ class Corpus(NamedTuple):
 
     paths: Sequence[Path]
     batches: Callable[[Mapping[str, Any]], Iterable[Batch]]
-    clean: Callable[[Batch], Cleaned]
+    clean: Callable[[Any], Document | Dropped | BadRecord]
     arguments: dict[str, Any]
     damages: Sequence[str] = ()
 
@@ -114,53 +105,48 @@ def as_line(paragraphs: Iterable[str]) -> str:
     return PARAGRAPH_SEPARATOR.join(normal)
 
 
+def files_from(paths: Sequence[Path], place: Mapping[str, Any]) -> Iterator[tuple[Path, Mapping[str, Any]]]:
+    """The files that are to be read from a place on, each with the place in it."""
+    for number in range(place.get("file", 0), len(paths)):
+        begin = {"file": number, "num_documents": 0, "bytes": 0}
+        yield paths[number], {**begin, **place} if number == place.get("file") else begin
+
+
 def in_batches(
     documents: Iterable[Any],
-    total_bytes: int,
+    path: Path,
+    begin: Mapping[str, Any],
     position: Callable[[], int] | None = None,
-    *,
-    factor: int = 1,
-    begins_at: Callable[[], Mapping[str, Any]] = dict,
+    more: Callable[[], Mapping[str, Any]] = dict,
 ) -> Iterator[Batch]:
-    """Batches of about equal size, of the documents of a file that has `total_bytes`.
+    """Batches of about equal size, of the documents of a file behind the place `begin`.
 
     Args:
-      documents: also `BadRecord`s, and `Dropped`s in place of those that are left out.
       position: tells how many bytes of the file have been read; default: as many as the documents have characters.
-      factor: how much larger the batches are, for documents of which little is kept.
-      begins_at: tells where the next document begins, as `Batch.begins_at`.
+      more: what the place behind the last document holds besides the numbers of file, documents and bytes.
     """
+    total_bytes = path.stat().st_size
     held: list[Any] = []
-    bad: list[BadRecord] = []
-    report: list[str] = []
-    dropped: Counter[str] = Counter()
-    size = taken_bytes = 0
-    place = begins_at()
+    number, num_documents, num_bytes = begin["file"], begin["num_documents"], begin["bytes"]
+    size = 0
     for document in documents:
-        if isinstance(document, Dropped):
-            dropped[document.reason] += 1
-            if document.title:
-                report.append(report_line(*document))
-            continue
-        (bad if isinstance(document, BadRecord) else held).append(document)
-        size += len(document.what if isinstance(document, BadRecord) else document)
-        if size >= factor * BATCH_CHARACTERS:
-            read_bytes = position() if position else min(total_bytes, taken_bytes + size)
-            yield Batch(held, dropped, read_bytes - taken_bytes, bad, report, place)
-            held, dropped, bad, report, size, taken_bytes = [], Counter(), [], [], 0, read_bytes
-            place = begins_at()
-    yield Batch(held, dropped, total_bytes - taken_bytes, bad, report, place)
+        held.append(document)
+        size += len(document)
+        if size >= BATCH_CHARACTERS:
+            num_documents += len(held)
+            read_bytes = position() if position else min(total_bytes, num_bytes + size)
+            behind = {"file": number, "num_documents": num_documents, "bytes": read_bytes, **more()}
+            yield Batch(held, read_bytes - num_bytes, behind)
+            held, size, num_bytes = [], 0, read_bytes
+    yield Batch(held, total_bytes - num_bytes, {"file": number + 1, **more()})
 
 
 def read_files(
-    paths: Sequence[Path], place: Mapping[str, Any], read: Callable[[Path], Iterable[Batch]]
+    paths: Sequence[Path], place: Mapping[str, Any], documents_of: Callable[[Path], Iterable[Any]]
 ) -> Iterator[Batch]:
-    """The batches that `read` makes of each file; reading can begin at the first of each."""
-    for number in range(place.get("file", 0), len(paths)):
-        begins_at = {"file": number}
-        for batch in read(paths[number]):
-            yield batch._replace(begins_at=begins_at)
-            begins_at = {}
+    """Batches of the documents in each file; of one in which reading goes on, documents are passed over."""
+    for path, begin in files_from(paths, place):
+        yield from in_batches(itertools.islice(documents_of(path), begin["num_documents"], None), path, begin)
 
 
 def report_line(reason: str, title: str, text: str = "") -> str:
@@ -240,66 +226,52 @@ class Writer:
         self.stage, self.output = stage, output
         self._text = ResumableFile(output)
         self._report = ResumableFile(report) if report else None
+        # By their names in a checkpoint. The text is the last to be finished.
+        self._files = {"report_bytes": self._report, "bytes": self._text} if self._report else {"bytes": self._text}
         self._seen = None if keep_duplicates else SeenDocuments()
         self._max_bad_records = max_bad_records
         self.bad_records: list[str] = []
-        # The next batch is so many after the one that begins at `place`.
+        # Behind what is written.
         self.place: Mapping[str, Any] = {}
-        self.num_batches = 0
         self.counts: dict[str, int] = {"num_read": 0, "num_documents": 0}
         self.input_bytes = 0
-        # Of the text and the report at the last checkpoint.
-        self._kept_bytes = (0, 0)
 
     def open(self) -> contextlib.ExitStack:
-        files, checkpoint = contextlib.ExitStack(), self._usable_checkpoint()
+        opened, checkpoint = contextlib.ExitStack(), self._usable_checkpoint()
         if checkpoint:
-            self._kept_bytes = (checkpoint["bytes"], checkpoint["report_bytes"])
-            self.place, self.num_batches = checkpoint["place"], checkpoint["num_batches"]
-            self.input_bytes = checkpoint["input_bytes"]
+            self.place, self.input_bytes = checkpoint["place"], checkpoint["input_bytes"]
             self.counts = dict(checkpoint["counts"])
-            self.bad_records = list(checkpoint.get("bad_records", ()))
+            self.bad_records = list(checkpoint["bad_records"])
             print(f"going on where an earlier run stopped, after {self.counts['num_read']:,} documents", flush=True)
-        text_bytes, report_bytes = self._kept_bytes
-        if self._report:
-            files.enter_context(self._report.open(report_bytes))
-        written = files.enter_context(self._text.open(text_bytes))
+        for name, file in self._files.items():
+            written = opened.enter_context(file.open(checkpoint[name] if checkpoint else 0))
         if self._seen:
             for line in written:
                 self._seen.add(line)
-        return files
+        return opened
 
     def _usable_checkpoint(self) -> dict[str, Any] | None:
         checkpoint = self.stage.checkpoint
-        # A checkpoint counts batches, so their size must not have changed.
-        if not checkpoint or checkpoint["batch_characters"] != BATCH_CHARACTERS or "place" not in checkpoint:
-            return None
-        is_there = self._text.has(checkpoint["bytes"])
-        if self._report and not self._report.has(checkpoint["report_bytes"]):
-            is_there = False
+        is_there = checkpoint and all(file.has(checkpoint[name]) for name, file in self._files.items())
         return checkpoint if is_there else None
 
-    def write(self, cleaned: Cleaned, begins_at: Mapping[str, Any]) -> None:
-        if begins_at:
-            self.place, self.num_batches = begins_at, 0
-        for reason, count in cleaned.num_dropped.items():
-            self._count("num_read", count)
-            self._count(f"num_dropped_{reason}", count)
-        for bad in cleaned.bad_records:
-            self._drop_bad_record(bad.what)
-        for reason, count in cleaned.num_removed.items():
-            self._count(f"num_removed_{reason}", count)
-        if self._report:
-            self._report.write(b"".join(map(_encoded, cleaned.report)))
-        for number, line in enumerate(cleaned.lines):
-            self._write_line(line, cleaned.titles[number] if cleaned.titles else "")
-        self.num_batches += 1
-        self.input_bytes += cleaned.input_bytes
-        if self._text.num_bytes - self._kept_bytes[0] >= CHECKPOINT_BYTES:
+    def write(self, documents: Sequence[Document | Dropped | BadRecord], batch: Batch) -> None:
+        """Writes the cleaned `documents` of a batch."""
+        for document in documents:
+            self._count("num_read")
+            if isinstance(document, BadRecord):
+                self._drop_bad_record(document.what)
+            elif isinstance(document, Dropped):
+                self._count(f"num_dropped_{document.reason}")
+                self._write_report([report_line(*document)] if document.title else [])
+            else:
+                self._write_document(document)
+        self.place = batch.behind
+        self.input_bytes += batch.input_bytes
+        if self._text.num_bytes - self._text.kept_bytes >= CHECKPOINT_BYTES:
             self.checkpoint()
 
     def _drop_bad_record(self, what: str) -> None:
-        self._count("num_read")
         self._count("num_dropped_bad_records")
         self.bad_records += [what] if len(self.bad_records) < NAMED_BAD_RECORDS else []
         if self.counts["num_dropped_bad_records"] > self._max_bad_records:
@@ -309,17 +281,22 @@ class Writer:
                 f"--max_bad_records, which resumes here"
             )
 
-    def _write_line(self, line: str, title: str) -> None:
-        self._count("num_read")
-        encoded = _encoded(line)
-        reason = self._reason_to_drop(line, encoded)
+    def _write_document(self, document: Document) -> None:
+        for reason, count in document.num_removed.items():
+            self._count(f"num_removed_{reason}", count)
+        self._write_report(document.report)
+        encoded = _encoded(document.line)
+        reason = self._reason_to_drop(document.line, encoded)
         if reason:
             self._count(f"num_dropped_{reason}")
-            if self._report:
-                self._report.write(_encoded(report_line(reason, title, line)))
+            self._write_report([report_line(reason, document.title, document.line)])
         else:
             self._text.write(encoded)
             self._count("num_documents")
+
+    def _write_report(self, lines: Iterable[str]) -> None:
+        if self._report:
+            self._report.write(b"".join(map(_encoded, lines)))
 
     def _reason_to_drop(self, line: str, encoded: bytes) -> str:
         if not has_sentence(line):
@@ -331,35 +308,28 @@ class Writer:
         return "" if self._seen.add(encoded) else "duplicates"
 
     def checkpoint(self) -> None:
-        self._text.sync()
-        if self._report:
-            self._report.sync()
-        self._kept_bytes = (self._text.num_bytes, self._report.num_bytes if self._report else 0)
+        for file in self._files.values():
+            file.sync()
         self.stage.add_checkpoint(
             {
                 "place": self.place,
-                "num_batches": self.num_batches,
-                "batch_characters": BATCH_CHARACTERS,
-                "bytes": self._kept_bytes[0],
                 "input_bytes": self.input_bytes,
                 "counts": self.counts,
                 "bad_records": self.bad_records,
-                "report_bytes": self._kept_bytes[1],
+                **{name: file.num_bytes for name, file in self._files.items()},
             }
         )
 
     def finish(self) -> None:
         self.checkpoint()
-        if self._report:
-            self._report.finish()
-        self._text.finish()
+        for file in self._files.values():
+            file.finish()
 
     def keep_checkpoint(self) -> None:
         """After a failure: discards what was written since the last checkpoint."""
-        for file, num_bytes in zip((self._text, self._report), self._kept_bytes):
-            if file:
-                file.keep(num_bytes)
-        if not self._kept_bytes[0]:
+        for file in self._files.values():
+            file.keep()
+        if not self._text.kept_bytes:
             with contextlib.suppress(OSError):
                 self.stage.forget()
 
@@ -433,22 +403,30 @@ def format_corpus(writer: Writer, corpus: Corpus, workers: Workers) -> dict[str,
     return counts
 
 
+def _clean_all(
+    batch: Batch, *, clean: Callable[[Any], Document | Dropped | BadRecord]
+) -> list[Document | Dropped | BadRecord]:
+    return [found if isinstance(found, (Dropped, BadRecord)) else clean(found) for found in batch.documents]
+
+
 def _write_all(writer: Writer, corpus: Corpus, name: str, workers: Workers) -> None:
-    # Of the batches being cleaned.
-    places: collections.deque[Mapping[str, Any]] = collections.deque()
+    # The batches being cleaned, without their documents.
+    waiting: collections.deque[Batch] = collections.deque()
 
     def batches() -> Iterator[Batch]:
-        for batch in itertools.islice(corpus.batches(writer.place), writer.num_batches, None):
-            places.append(batch.begins_at)
-            yield batch._replace(begins_at={})
+        for batch in corpus.batches(writer.place):
+            waiting.append(batch._replace(documents=()))
+            yield batch
 
     total_bytes = total_size(corpus.paths)
     with Progress(total=total_bytes, initial=writer.input_bytes, unit="B", description=f"formatting {name}") as bar:
-        results = workers.map_in_order(corpus.clean, batches(), _size_of_batch, _BYTES_IN_FLIGHT)
+        clean = functools.partial(_clean_all, clean=corpus.clean)
+        results = workers.map_in_order(clean, batches(), _size_of_batch, _BYTES_IN_FLIGHT)
         with contextlib.closing(results):
-            for cleaned in results:
-                writer.write(cleaned, places.popleft())
-                bar.update(cleaned.input_bytes, f"{writer.counts['num_documents']:,} documents")
+            for documents in results:
+                batch = waiting.popleft()
+                writer.write(documents, batch)
+                bar.update(batch.input_bytes, f"{writer.counts['num_documents']:,} documents")
 
 
 def _size_of_batch(batch: Batch) -> int:

@@ -7,25 +7,26 @@ deletion counts as one), so the set of citation numbers seen is all that must be
 
 from __future__ import annotations
 
+import itertools
 import re
 import xml.etree.ElementTree as ElementTree
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from bert_tf.base.errors import UserError
-from data.corpora import formatting, text_files
-from data.corpora.formatting import BadRecord, Batch, Cleaned, Dropped, as_line
-from data.corpora.xml_files import XmlFile
+from data.corpora import formatting
+from data.corpora.formatting import BadRecord, Batch, Document, Dropped, as_line
+from data.corpora.xml_files import Element, XmlFile
 
 _FOLDERS = ("baseline", "daily_update")
 _NAME = re.compile(r"pubmed(\d{2})n(\d+)\.xml(\.gz)?")
-_ELEMENT_START = re.compile(rb"<(PubmedArticle|PubmedBookArticle|DeleteCitation)[\s>]")
-_PMID = re.compile(rb"<PMID\b([^<>]*)>\s*(\d{1,9})\s*</PMID>")
+_PMID = re.compile(rb"<PMID\b([^<>]*)>\s*(\d{1,8})\s*</PMID>")
+# PMIDs have at most eight digits. Memory is taken only for those that occur: 40 MB for all of PubMed.
+_MOST_CITATIONS = 10**8
 _VERSION = re.compile(rb"\bVersion\s*=\s*[\"'](\d+)")
-# Kept between two blocks, because a start tag may span them.
-_LONGEST_START = 32
 # "[Title of an article in another language]."
 _TRANSLATED = re.compile(r"\[(.*)\]\.?")
 _TRUNCATED = re.compile(r"\(ABSTRACT TRUNCATED(?: AT \d+ WORDS)?\)\s*$")
@@ -44,8 +45,7 @@ def files_in(folder: Path) -> list[Path]:
 def find_files(folder: Path) -> list[Path]:
     """The files of the baseline and of the daily updates, if any, newest first.
 
-    Raises:
-      UserError: there is no baseline, or files of several years: a new baseline replaces all older files.
+    Raises: UserError where there is no baseline, or files of several years: a new baseline replaces all older files.
     """
     baseline, updates = (files_in(folder / name) for name in _FOLDERS)
     if not baseline:
@@ -69,63 +69,15 @@ def find_files(folder: Path) -> list[Path]:
     return [*reversed(updates), *reversed(baseline)]
 
 
-class _Element(NamedTuple):
-    """A PubmedArticle, PubmedBookArticle or DeleteCitation as in the file."""
-
-    kind: bytes
-    xml: bytes
-
-    def numbers(self) -> Iterator[tuple[int, int]]:
-        """PMID and version of each citation named; an article's own is the first."""
-        for match in _PMID.finditer(self.xml):
-            version = _VERSION.search(match[1])
-            yield int(match[2]), int(version[1]) if version else 1
+def _numbers(xml: bytes) -> Iterator[tuple[int, int]]:
+    """PMID and version of each citation named in an element; an article's own is the first."""
+    for match in _PMID.finditer(xml):
+        version = _VERSION.search(match[1])
+        yield int(match[2]), int(version[1]) if version else 1
 
 
-def _elements(file: XmlFile) -> Iterator[_Element]:
-    waiting = b""
-    kind = None
-    searched = 0
-    is_closed = False
-    for block in file.blocks():
-        waiting += block
-        while True:
-            if kind is None:
-                start = _ELEMENT_START.search(waiting)
-                if start is None:
-                    is_closed = is_closed or b"</PubmedArticleSet>" in waiting
-                    waiting = waiting[-_LONGEST_START:]
-                    break
-                kind, waiting, searched = start[1], waiting[start.start() :], 0
-            closing = b"</" + kind + b">"
-            end = waiting.find(closing, searched)
-            if end < 0:
-                searched = max(0, len(waiting) - len(closing))
-                if len(waiting) > text_files.LARGEST_DOCUMENT_BYTES:
-                    raise UserError(
-                        f"{file.path}: no {closing.decode()} within {len(waiting):,} bytes: not a file of PubMed's"
-                    )
-                break
-            end += len(closing)
-            yield _Element(kind, waiting[:end])
-            kind, waiting = None, waiting[end:]
-    if not is_closed:
-        file.note_damage("without its closing tag")
-
-
-class _CitationSet:
-    """A set of PMIDs with one bit each: 16 MB for all of PubMed."""
-
-    def __init__(self) -> None:
-        self._bits = bytearray()
-
-    def __contains__(self, number: int) -> bool:
-        return number >> 3 < len(self._bits) and bool(self._bits[number >> 3] & (1 << (number & 7)))
-
-    def add(self, number: int) -> None:
-        if number >> 3 >= len(self._bits):
-            self._bits.extend(bytes((number >> 2) - len(self._bits) + 1))
-        self._bits[number >> 3] |= 1 << (number & 7)
+def _elements(file: XmlFile) -> Iterator[Element]:
+    return file.elements(("PubmedArticle", "PubmedBookArticle", "DeleteCitation"), "PubmedArticleSet")
 
 
 class _Plan(NamedTuple):
@@ -133,12 +85,9 @@ class _Plan(NamedTuple):
 
     kept: set[int]
     bad: dict[int, BadRecord]
-    num_articles: int
-    num_deletions: int
-    damage: str
 
 
-def _plan(path: Path, seen: _CitationSet) -> _Plan:
+def _plan(path: Path, is_seen: np.ndarray, damages: list[str]) -> _Plan:
     """The first of two passes over a file, because deletions and revisions may be at its end."""
     latest: dict[int, tuple[int, int]] = {}
     deleted: set[int] = set()
@@ -146,55 +95,40 @@ def _plan(path: Path, seen: _CitationSet) -> _Plan:
     place = 0
     with XmlFile(path) as file:
         for element in _elements(file):
-            if element.kind == b"DeleteCitation":
-                deleted.update(number for number, _ in element.numbers())
+            if element.tag == b"DeleteCitation":
+                deleted.update(number for number, _ in _numbers(element.xml))
                 continue
-            number, version = next(element.numbers(), (0, 0))
+            number, version = next(_numbers(element.xml), (0, 0))
             if not number:
                 bad[place] = BadRecord(f"{path}: article {place + 1:,} has no PMID: not a file of PubMed's")
             elif number not in latest or version >= latest[number][0]:
                 latest[number] = version, place
             place += 1
-        damage = file.damage
-    kept = {where for number, (_, where) in latest.items() if number not in seen and number not in deleted}
-    for number in (*latest, *deleted):
-        seen.add(number)
-    return _Plan(kept, bad, place, len(deleted), damage)
+        file.check_read(place or len(deleted), "PubmedArticle", damages)
+    kept = {where for number, (_, where) in latest.items() if not is_seen[number] and number not in deleted}
+    is_seen[[*latest, *deleted]] = True
+    return _Plan(kept, bad)
 
 
-def read_batches(paths: Iterable[Path], damages: list[str], place: Mapping[str, Any]) -> Iterator[Batch]:
+def read_batches(paths: Sequence[Path], damages: list[str], place: Mapping[str, Any]) -> Iterator[Batch]:
     """Articles as XML in batches of about equal size, with the numbers of dropped articles.
 
     If a file ends early, the articles before that are kept, and a sentence about it is appended to `damages`.
 
-    There is no `place` inside to begin at, because the citations before it have to be known.
-
-    Raises:
-      UserError: a file holds no article.
+    Raises: UserError where a file holds no article.
     """
-    assert not place
-    seen = _CitationSet()
+    is_seen = np.zeros(_MOST_CITATIONS, bool)
+    begins = dict(formatting.files_from(paths, place))
     for path in paths:
-        plan = _plan(path, seen)
-        if not plan.num_articles and not plan.num_deletions:
-            damage = plan.damage and f", {plan.damage}"
-            raise UserError(
-                f"{path}: no <PubmedArticle> in it{damage}: not a file of PubMed's, or too little of one; fetch "
-                "it again"
-            )
-        if plan.damage:
-            damages.append(
-                f"{path.name}: {plan.damage}: the {plan.num_articles:,} articles up to there were kept; fetch the file "
-                "again, compare its checksum and format anew to have the rest"
-            )
-        with XmlFile(path) as file:
-            # An article's XML is about ten times as large as its text: authors, headings, references.
-            articles = _articles(file, plan)
-            yield from formatting.in_batches(articles, path.stat().st_size, file.position, factor=4)
+        plan = _plan(path, is_seen, damages)
+        if begin := begins.get(path):
+            with XmlFile(path) as file:
+                articles = itertools.islice(_articles(file, plan), begin["num_documents"], None)
+                yield from formatting.in_batches(articles, path, begin, file.position)
 
 
 def _articles(file: XmlFile, plan: _Plan) -> Iterator[bytes | BadRecord | Dropped]:
-    articles = (element.xml for element in _elements(file) if element.kind != b"DeleteCitation")
+    articles = (element.xml for element in _elements(file) if element.tag != b"DeleteCitation")
     for place, xml in enumerate(articles):
         yield xml if place in plan.kept else plan.bad.get(place, Dropped("superseded_or_deleted"))
 
@@ -231,24 +165,12 @@ def _paragraphs(xml: bytes) -> list[str]:
     return [translated[1] if translated else title, *parts]
 
 
-def clean_batch(batch: Batch) -> Cleaned:
-    """Titles and abstracts as lines."""
-    lines = []
-    bad, dropped = list(batch.bad_records), Counter(batch.num_dropped)
-    for xml in batch.documents:
-        try:
-            paragraphs = _paragraphs(xml)
-        except (ElementTree.ParseError, RecursionError) as error:
-            number = _PMID.search(xml)
-            bad.append(
-                BadRecord(
-                    f"PMID {number[2].decode() if number else 'unknown'}: XML: {error}: the "
-                    "file was changed or damaged; fetch it again"
-                )
-            )
-            continue
-        if paragraphs:
-            lines.append(as_line(paragraphs))
-        else:
-            dropped["without_abstract"] += 1
-    return Cleaned(lines, dropped, batch.input_bytes, bad)
+def clean(xml: bytes) -> Document | Dropped | BadRecord:
+    """Title and abstract as a line."""
+    try:
+        paragraphs = _paragraphs(xml)
+    except (ElementTree.ParseError, RecursionError) as error:
+        number = _PMID.search(xml)
+        which = number[2].decode() if number else "unknown"
+        return BadRecord(f"PMID {which}: XML: {error}: the file was changed or damaged; fetch it again")
+    return Document(as_line(paragraphs)) if paragraphs else Dropped("without_abstract")

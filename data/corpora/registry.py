@@ -36,8 +36,7 @@ class Dataset(NamedTuple):
 def open_corpus(options: argparse.Namespace, working_dir: Path) -> Corpus:
     """The corpus `options.dataset`, ready to be read.
 
-    Raises:
-      UserError: its files are missing; says how to get them.
+    Raises: UserError where its files are missing; says how to get them.
     """
     opener = DATASETS[options.dataset].open
     assert opener
@@ -61,18 +60,18 @@ def _open_wiki(dataset: str, working_dir: Path, options: argparse.Namespace) -> 
     paths = wiki.find_dumps(working_dir / "download" / dataset, dataset)
     damages: list[str] = []
     batches = functools.partial(wiki.read_batches, paths, damages, num_threads=options.n_processes)
-    return Corpus(paths, batches, functools.partial(wiki.clean_batch, **report), report, damages)
+    return Corpus(paths, batches, functools.partial(wiki.clean, **report), report, damages)
 
 
 def _open_pubmed(dataset: str, working_dir: Path, options: argparse.Namespace) -> Corpus:
     paths = pubmed.find_files(working_dir / "download" / "pubmed")
     damages: list[str] = []
-    return Corpus(paths, functools.partial(pubmed.read_batches, paths, damages), pubmed.clean_batch, {}, damages)
+    return Corpus(paths, functools.partial(pubmed.read_batches, paths, damages), pubmed.clean, {}, damages)
 
 
 def _open_books(dataset: str, working_dir: Path, options: argparse.Namespace) -> Corpus:
     paths, encoding = books.find_books(working_dir / "download" / dataset), _encoding(options)
-    clean = functools.partial(books.clean_batch, **encoding)
+    clean = functools.partial(books.clean, **encoding)
     return Corpus(paths, functools.partial(books.read_batches, paths), clean, encoding)
 
 
@@ -89,16 +88,17 @@ def _open_custom(dataset: str, working_dir: Path, options: argparse.Namespace) -
 
 def _open_text(paths: list[Path], input_format: str, options: argparse.Namespace) -> Corpus:
     encoding = _encoding(options)
-    sources = custom.choose_formats(input_format, paths, **encoding)
-    formats = sorted({source.input_format for source in sources})
+    format_of = custom.choose_formats(input_format, paths, **encoding)
+    formats = sorted(set(format_of.values()))
     # Left out where all text is in the lines themselves, and as before this option was for JSON lines, too.
     column = {"text_column": options.text_column} if "parquet" in formats or options.text_column != "text" else {}
-    batches = functools.partial(custom.read_batches, sources, text_column=options.text_column, **encoding)
-    return Corpus(paths, batches, custom.clean_batch, {**encoding, "input_format": "+".join(formats), **column})
+    batches = functools.partial(custom.read_batches, format_of, text_column=options.text_column, **encoding)
+    return Corpus(paths, batches, custom.clean, {**encoding, "input_format": "+".join(formats), **column})
 
 
 def _wiki_dataset(name: str) -> Dataset:
-    return Dataset(SOURCES[name], f"{name}_one_article_per_line.txt", _open_wiki, ("skip_wikiextractor", "keep_report"))
+    options = ("skip_wikiextractor", "keep_report", "max_bad_records")
+    return Dataset(SOURCES[name], f"{name}_one_article_per_line.txt", _open_wiki, options)
 
 
 DATASETS = {

@@ -11,6 +11,7 @@ import codecs
 import contextlib
 import gzip
 import io
+import itertools
 import os
 import re
 import sys
@@ -41,8 +42,7 @@ _LARGEST_LINE_BYTES = LARGEST_DOCUMENT_BYTES * 101 // 100
 def find_text_files(folder: Path, suffixes: Sequence[str] = (".txt",)) -> list[Path]:
     """The files with these suffixes at any depth below `folder`, sorted, without hidden ones; follows links.
 
-    Raises:
-      UserError: a folder cannot be read, or a link is broken.
+    Raises: UserError where a folder cannot be read, or a link is broken.
     """
     found: list[Path] = []
     walked: set[tuple[int, int]] = set()
@@ -75,11 +75,7 @@ def unreadable(path: Path, error: OSError) -> UserError:
 
 
 def open_bytes(path: Path) -> BinaryIO:
-    """Opens a file for reading.
-
-    Raises:
-      UserError: it may not be read.
-    """
+    """Opens a file for reading. Raises: UserError where it may not be read."""
     try:
         return open(path, "rb")
     except PermissionError as error:
@@ -101,8 +97,7 @@ def import_pyarrow(path: Path) -> Any:
 def _open_unpacked(path: Path) -> Iterator[Any]:
     """Opens a file for reading, decompressed if its name ends in .gz or .zst.
 
-    Raises:
-      UserError: the file may not be read, or is found damaged inside the `with` block.
+    Raises: UserError where the file may not be read, or is found damaged inside the `with` block.
     """
     try:
         with open_bytes(path) as raw:
@@ -121,11 +116,7 @@ def _open_unpacked(path: Path) -> Iterator[Any]:
 
 
 def known_encoding(name: str) -> str:
-    """Python's name of an encoding.
-
-    Raises:
-      UserError: Python does not know it.
-    """
+    """Python's name of an encoding. Raises: UserError where Python does not know it."""
     try:
         # Refuses codecs that are not for text, such as base64.
         " ".encode(name)
@@ -232,8 +223,7 @@ def document_too_large(where: str) -> UserError:
 def formatted_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """(byte offset, content) of each line of formatted text: a document, or empty.
 
-    Raises:
-      UserError: a document is too large.
+    Raises: UserError where a document is too large.
     """
     offset = 0
     with open(path, "rb") as file:
@@ -246,11 +236,7 @@ def formatted_lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def decoded(content: bytes, path: str | Path, offset: int) -> str:
-    """Formatted or sharded text that stands in a file at a byte offset.
-
-    Raises:
-      UserError: it is not UTF-8.
-    """
+    """Formatted or sharded text that stands in a file at a byte offset. Raises: UserError where it is not UTF-8."""
     try:
         return content.decode()
     except UnicodeDecodeError as error:
@@ -263,8 +249,7 @@ def decoded(content: bytes, path: str | Path, offset: int) -> str:
 def read_lines(path: Path, file: IO[str]) -> Iterator[str]:
     """The lines of an open file, stripped.
 
-    Raises:
-      UserError: a line is larger than `LARGEST_DOCUMENT_BYTES`; it is not read to its end.
+    Raises: UserError where a line is larger than `LARGEST_DOCUMENT_BYTES`; it is not read to its end.
     """
     number = 0
     while line := file.readline(LARGEST_DOCUMENT_BYTES + 2):
@@ -275,11 +260,7 @@ def read_lines(path: Path, file: IO[str]) -> Iterator[str]:
 
 
 def document_lines(path: Path, lines: Iterable[str]) -> list[str]:
-    """The lines of one document as a list.
-
-    Raises:
-      UserError: the document is too large.
-    """
+    """The lines of one document as a list. Raises: UserError where the document is too large."""
     found, num_bytes = [], 0
     for line in lines:
         found.append(line)
@@ -289,14 +270,11 @@ def document_lines(path: Path, lines: Iterable[str]) -> list[str]:
     return found
 
 
-def blank_line_separated(lines: Iterable[str]) -> Iterator[list[str]]:
-    """Groups of consecutive non-blank lines: the paragraphs of hard-wrapped text."""
-    block: list[str] = []
-    for line in lines:
-        if line:
-            block.append(line)
-        elif block:
-            yield block
-            block = []
-    if block:
-        yield block
+def blank_line_separated(path: Path, lines: Iterable[str]) -> Iterator[str]:
+    """Groups of consecutive non-blank lines: the paragraphs of hard-wrapped text, with their line breaks.
+
+    Raises: UserError where one is too large for a document.
+    """
+    lines = iter(lines)
+    for line in filter(None, lines):
+        yield "\n".join(document_lines(path, itertools.chain([line], itertools.takewhile(bool, lines))))

@@ -226,8 +226,8 @@ def _first_of(*names: str) -> Render:
     return lambda arguments: next(filter(None, map(arguments.get, names)), None)
 
 
-def _behind(sign: str, separator: str = "") -> Render:
-    return lambda arguments: sign + separator.join(_numbered(arguments)[:1])
+def _behind(sign: str) -> Render:
+    return lambda arguments: sign + "".join(_numbered(arguments)[:1])
 
 
 def _constant(text: str) -> Render:

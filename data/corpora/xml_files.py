@@ -13,7 +13,7 @@ import gzip
 import itertools
 import re
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,13 +32,27 @@ _WIDE = (
 )
 _BEGINNING = "<?xml"
 _DECLARED = re.compile(rb"<\?xml\s[^>]*?\bencoding\s*=\s*[\"']([\w.:-]+)")
+# Kept between two blocks, because a tag may span them.
+_LONGEST_TAG = 32
+_NAME = re.compile(rb"<(?:title|PMID)\b[^<>]*>([^<]*)<")
 
 
 class Place(NamedTuple):
-    """Where a block begins: in the file (in bits of a .bz2 file, in bytes of another) and in its XML (in bytes)."""
+    """A place between two elements, by the block that holds it: where this begins in the file (in bits of a .bz2 file,
+    in bytes of another) and in the XML, and how many of the block's bytes are before the place.
+    """
 
     in_file: int
     in_xml: int
+    in_block: int = 0
+
+
+class Element(NamedTuple):
+    """An element as it stands in the XML, and the byte of the XML at which it ends."""
+
+    tag: bytes
+    xml: bytes
+    end: int
 
 
 class XmlFile(contextlib.AbstractContextManager):
@@ -63,12 +77,13 @@ class XmlFile(contextlib.AbstractContextManager):
         return self._num_file_bytes
 
     def place_of(self, xml_byte: int) -> Place | None:
-        """The place of the block that holds a byte of the XML, a later one each time; None where it cannot be told."""
+        """The place of a byte of the XML, a later one each time; None where it cannot be told."""
         if not self._places:
             return None
         while len(self._places) > 1 and self._places[1].in_xml <= xml_byte:
             self._places.popleft()
-        return self._places[0]
+        block = self._places[0]
+        return block._replace(in_block=xml_byte - block.in_xml)
 
     def __exit__(self, *_: object) -> None:
         self._raw.close()
@@ -80,16 +95,59 @@ class XmlFile(contextlib.AbstractContextManager):
             f"({reason}; {self._num_xml_bytes:,} bytes of XML)"
         )
 
-    def blocks_from(self, place: Place) -> Iterator[bytes]:
-        """As `blocks`, from a place on that `place_of` told."""
-        self._num_xml_bytes = place.in_xml
-        return self._unpacked(place.in_file)
+    def _blocks_from(self, place: Place) -> Iterator[bytes]:
+        self._num_xml_bytes, passed_over = place.in_xml, place.in_block
+        for block in self._unpacked(place.in_file):
+            yield block[passed_over:]
+            passed_over = max(0, passed_over - len(block))
+
+    def elements(self, tags: Sequence[str], root: str, begin: Place | None = None) -> Iterator[Element]:
+        """The elements with these tags, of which none holds another, from a place on that `place_of` told.
+
+        Notes damage where the element `root` has no end.
+
+        Raises: UserError where an element is larger than the largest document, or as `blocks`.
+        """
+        start = re.compile(f"<({'|'.join(tags)})[\\s>]".encode())
+        is_closed = False
+        waiting, waiting_at = b"", begin.in_xml + begin.in_block if begin else 0
+        for block in self._blocks_from(begin) if begin else self.blocks():
+            waiting += block
+            done = 0
+            while match := start.search(waiting, done):
+                closing = waiting.find(b"</%s>" % match[1], match.end())
+                end = closing + len(match[1]) + 3 if closing >= 0 else len(waiting)
+                if end - match.start() > text_files.LARGEST_DOCUMENT_BYTES:
+                    name = _NAME.search(waiting, match.start())
+                    which = f"{match[1].decode()} {name[1].decode()!r}" if name else f"an element {match[1].decode()}"
+                    raise text_files.document_too_large(f"{self.path}, {which}")
+                if closing < 0:
+                    break
+                done = end
+                yield Element(match[1], waiting[match.start() : end], waiting_at + end)
+            is_closed = is_closed or waiting.find(f"</{root}>".encode(), done) >= 0
+            kept = match.start() if match else max(done, len(waiting) - _LONGEST_TAG)
+            waiting, waiting_at = waiting[kept:], waiting_at + kept
+        if not is_closed:
+            self.note_damage("without its closing tag")
+
+    def check_read(self, num_elements: int, tag: str, damages: list[str]) -> None:
+        """To be called at the end: appends a sentence about damage to `damages`. Raises: UserError for no element."""
+        if not num_elements:
+            raise UserError(
+                f"{self.path}: no <{tag}> in it{self.damage and ', ' + self.damage}: another kind of file, or too "
+                "little of one; fetch it again"
+            )
+        if self.damage:
+            damages.append(
+                f"{self.path.name}: {self.damage}: the {num_elements:,} <{tag}> up to there were kept; fetch the file "
+                "again, compare its checksum and format it anew to have the rest"
+            )
 
     def blocks(self) -> Iterator[bytes]:
         """The text as UTF-8 up to the file's end or its damage.
 
-        Raises:
-          UserError: the file declares an unknown encoding, or is not written in the one it declares.
+        Raises: UserError where the file declares an unknown encoding, or is not written in the one it declares.
         """
         blocks = self._unpacked(0)
         head = b""

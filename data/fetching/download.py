@@ -6,6 +6,7 @@ stopped at any moment continues with the missing files.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 import re
@@ -18,11 +19,10 @@ from bert_tf.base.errors import UserError
 from bert_tf.base.files import sync
 from data.corpora import books, pubmed, wiki
 from data.fetching import archives, mrpc
-from data.fetching.fetch import Client, FetchedFile, NotThereError, describe_file
+from data.fetching.fetch import Client, NotThereError, describe_file
 from data.fetching.sources import (
     SOURCES,
     Archive,
-    Archives,
     Books,
     Catalogue,
     Dump,
@@ -53,8 +53,7 @@ class _NotListedError(UserError):
 def download(dataset: str, root: Path, sources: Mapping[str, Source] = SOURCES, client: Client | None = None) -> None:
     """Downloads `dataset` (or all, if it is ``all``) into its folder below `root`.
 
-    Raises:
-      UserError: the download failed; the message names the URL, and where to place the file by hand.
+    Raises: UserError where the download failed; the message names the URL, and where to place the file by hand.
     """
     client = client or Client()
     if dataset == "all":
@@ -163,18 +162,17 @@ class _Collection:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 os.replace(top / missing[placed], path)
                 sync(path.parent)
-                self.add(placed, entry._replace(url=archive.url))
+                self.add(placed, dataclasses.replace(entry, details={"url": archive.url}))
         finally:
             shutil.rmtree(unpacked, ignore_errors=True)
         fetched.unlink(missing_ok=True)
 
-    def add(self, name: str, described: FetchedFile) -> None:
-        url = {"url": described.url} if described.url else {}
-        self._stage.add(FileEntry(name, described.num_bytes, described.sha256, url))
+    def add(self, name: str, described: FileEntry) -> None:
+        self._stage.add(dataclasses.replace(described, file=name))
         self._names.append(name)
 
 
-def _checked_member(path: Path, packed: Path, sha256: str | None) -> FetchedFile:
+def _checked_member(path: Path, packed: Path, sha256: str | None) -> FileEntry:
     try:
         return describe_file(path, f"sha256:{sha256}" if sha256 else None)
     except FileNotFoundError:
@@ -196,12 +194,6 @@ def _download_files(files: _Collection, source: Files) -> None:
     def fetch_all() -> None:
         for remote in source.files:
             files.take_or_fetch(remote)
-
-    files.make(fetch_all)
-
-
-def _download_archives(files: _Collection, source: Archives) -> None:
-    def fetch_all() -> None:
         for archive in source.archives:
             files.fetch_archive(archive)
 
@@ -211,10 +203,9 @@ def _download_archives(files: _Collection, source: Archives) -> None:
 def _download_mrpc(files: _Collection, source: Paraphrases) -> None:
     def make_all() -> None:
         if not all((files.folder / name).is_file() for name in mrpc.MADE_FILES):
-            remotes = (source.training, source.test, source.held_out)
-            for remote in remotes:
+            for remote in source.files:
                 files.take_or_fetch(remote)
-            mrpc.make_files(files.folder, *(files.folder / remote.name for remote in remotes))
+            mrpc.make_files(files.folder, *(files.folder / remote.name for remote in source.files))
         for name in mrpc.MADE_FILES:
             files.add(name, describe_file(files.folder / name))
 
@@ -326,7 +317,6 @@ def _unpack_by_hand(files: _Collection, source: Catalogue) -> None:
 
 _DOWNLOADERS: dict[type, Callable[..., None]] = {
     Files: _download_files,
-    Archives: _download_archives,
     Paraphrases: _download_mrpc,
     Dump: _download_dump,
     PubMed: _download_pubmed,

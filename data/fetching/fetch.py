@@ -7,6 +7,7 @@ The file gets its own name only when it is complete and its checksum is right.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
 import json
 import os
@@ -15,7 +16,7 @@ import shutil
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Callable, NamedTuple, TypeVar
+from typing import Any, Callable, TypeVar
 
 import requests
 from urllib3.exceptions import MaxRetryError
@@ -24,6 +25,7 @@ from urllib3.util import Retry
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import sync
 from bert_tf.base.progress import Progress
+from data.running.entries import FileEntry
 from data.running.manifest import write_json
 
 # Small, because an incomplete block is lost when a connection drops.
@@ -49,22 +51,13 @@ class _TryAgain(Exception):
         self.answer = answer
 
 
-class FetchedFile(NamedTuple):
-    """A file below ``download/``; `url` is None if the user placed it there."""
-
-    num_bytes: int
-    sha256: str
-    url: str | None = None
-
-
-def describe_file(path: Path, checksum: str | None = None) -> FetchedFile:
-    """Size and sha256 of a file, read once, with a progress bar.
+def describe_file(path: Path, checksum: str | None = None) -> FileEntry:
+    """Name, size and sha256 of a file, which is read once, with a progress bar.
 
     Args:
       checksum: the published one, as ``"md5:<hex>"``, ``"sha1:..."`` or ``"sha256:..."``.
 
-    Raises:
-      UserError: the file has another checksum.
+    Raises: UserError where the file has another checksum.
     """
     algorithm, _, published = (checksum or "sha256:").partition(":")
     digests = {name: hashlib.new(name) for name in {"sha256", algorithm}}
@@ -79,51 +72,37 @@ def describe_file(path: Path, checksum: str | None = None) -> FetchedFile:
     found = digests[algorithm].hexdigest()
     if published and found != published.lower():
         raise UserError(f"{path.name} has the {algorithm} {found}, published is {published}")
-    return FetchedFile(path.stat().st_size, digests["sha256"].hexdigest())
+    return FileEntry(path.name, path.stat().st_size, digests["sha256"].hexdigest())
 
 
 class _Part:
-    """The received bytes of one file, with a note of their URL and version.
-
-    `is_pieced`: they come from several answers or an earlier run.
-    """
+    """The received bytes of one file, with a note of their URL, version (for the header If-Range) and total number."""
 
     def __init__(self, path: Path, url: str):
         self.path = path.with_name(path.name + ".part")
         self._note_path = path.with_name(path.name + ".part.json")
         self._url = url
-        self._note: dict[str, Any] = {}
+        self.note: dict[str, Any] = {}
         with contextlib.suppress(FileNotFoundError, ValueError):
             note = json.loads(self._note_path.read_text(encoding="utf-8"))
-            self._note = note if note["url"] == url else {}
-        self.is_pieced = self.num_bytes > 0
+            self.note = note if note["url"] == url else {}
 
     @property
     def num_bytes(self) -> int:
-        return self.path.stat().st_size if self._note and self.path.exists() else 0
-
-    @property
-    def total_bytes(self) -> int | None:
-        return self._note.get("total_bytes")
-
-    @property
-    def version(self) -> str | None:
-        """The value for the header If-Range: a strong ETag, else Last-Modified."""
-        return self._note.get("version")
+        return self.path.stat().st_size if self.note and self.path.exists() else 0
 
     @property
     def is_whole(self) -> bool:
-        return bool(self._note) and self.num_bytes == self.total_bytes
+        return bool(self.note) and self.num_bytes == self.note["total_bytes"]
 
     def begin(self, version: str | None, total_bytes: int | None) -> None:
         # The note before the bytes: a fetch never resumes from bytes without a note or of another version.
-        self._note = {"url": self._url, "version": version, "total_bytes": total_bytes}
-        write_json(self._note_path, self._note)
+        self.note = {"url": self._url, "version": version, "total_bytes": total_bytes}
+        write_json(self._note_path, self.note)
         self.path.write_bytes(b"")
-        self.is_pieced = False
 
     def forget(self) -> None:
-        self._note = {}
+        self.note = {}
         for path in (self.path, self._note_path):
             path.unlink(missing_ok=True)
 
@@ -164,8 +143,8 @@ class Client:
 
         return self._patiently(url, attempt, lambda: 0, way_out)
 
-    def fetch(self, url: str, path: Path, checksum: str | None, way_out: str, what: str) -> FetchedFile:
-        """Fetches `url` to `path`.
+    def fetch(self, url: str, path: Path, checksum: str | None, way_out: str, what: str) -> FileEntry:
+        """Fetches `url` to `path`; the entry names the URL.
 
         Args:
           checksum: ``"<algorithm>:<hex>"`` as published, or None.
@@ -178,24 +157,20 @@ class Client:
         """
         path.parent.mkdir(parents=True, exist_ok=True)
         part = _Part(path, url)
-        while True:
-            if not part.is_whole:
-                self._patiently(
-                    url, lambda: self._fetch_rest(part, url, checksum, way_out, what), lambda: part.num_bytes, way_out
-                )
-            try:
-                described = describe_file(part.path, checksum)
-                break
-            except UserError as error:
-                part.forget()
-                if not part.is_pieced:
-                    raise UserError(
-                        f"{url}: {error}: removed, because it was damaged in transit or "
-                        f"is not the published file; {way_out}"
-                    ) from None
-                print(f"{url}: {error}; the parts may be of different versions, fetching the file anew", flush=True)
+        if not part.is_whole:
+            self._patiently(
+                url, lambda: self._fetch_rest(part, url, checksum, way_out, what), lambda: part.num_bytes, way_out
+            )
+        try:
+            described = describe_file(part.path, checksum)
+        except UserError as error:
+            part.forget()
+            raise UserError(
+                f"{url}: {error}: removed, because it was damaged in transit, has changed between two of its parts, or "
+                f"is not the published file: start the same command again to fetch it anew; or {way_out}"
+            ) from None
         part.finish(path)
-        return described._replace(url=url)
+        return dataclasses.replace(described, file=path.name, details={"url": url})
 
     def _patiently(
         self, url: str, attempt: Callable[[], Answer], progress_made: Callable[[], int], way_out: str
@@ -242,21 +217,21 @@ class Client:
 
     def _fetch_rest(self, part: _Part, url: str, checksum: str | None, way_out: str, what: str) -> None:
         # With neither version nor checksum, a rest of another version would go unnoticed.
-        offset = part.num_bytes if part.version or checksum else 0
+        version = part.note.get("version")
+        offset = part.num_bytes if version or checksum else 0
         headers = {"Range": f"bytes={offset}-"} if offset else {}
-        if offset and part.version:
-            headers["If-Range"] = part.version
+        if offset and version:
+            headers["If-Range"] = version
         with self._open(url, headers, way_out) as response:
             start, total = _content_range(response)
             if response.status_code == 416 and total == offset:
                 return
             if response.status_code in (206, 416):
                 # Compared, because some servers ignore If-Range.
-                pairs = ((_version(response), part.version), (total, part.total_bytes))
+                pairs = ((_version(response), version), (total, part.note.get("total_bytes")))
                 if start != offset or any(None not in pair and pair[0] != pair[1] for pair in pairs):
                     part.forget()
                     raise _TryAgain("the file has changed since", response)
-                part.is_pieced = True
             else:
                 if offset:
                     print(
@@ -292,6 +267,7 @@ def _length(response: requests.Response) -> int | None:
 
 
 def _version(response: requests.Response) -> str | None:
+    """A strong ETag, else Last-Modified."""
     etag = response.headers.get("ETag")
     return etag if etag and etag.startswith('"') else response.headers.get("Last-Modified")
 

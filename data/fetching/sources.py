@@ -20,13 +20,6 @@ class RemoteFile(NamedTuple):
     checksum: str | None = None
 
 
-class Files(NamedTuple):
-    """Files fetched one by one."""
-
-    folder: str
-    files: tuple[RemoteFile, ...]
-
-
 class Archive(NamedTuple):
     """An archive whose folder `top` is unpacked as `into` (relative to the dataset's folder).
 
@@ -40,20 +33,19 @@ class Archive(NamedTuple):
     checksum: str | None = None
 
 
-class Archives(NamedTuple):
-    """Files that are fetched in archives."""
+class Files(NamedTuple):
+    """Files fetched one by one, or in archives."""
 
     folder: str
-    archives: tuple[Archive, ...]
+    files: tuple[RemoteFile, ...] = ()
+    archives: tuple[Archive, ...] = ()
 
 
 class Paraphrases(NamedTuple):
-    """MRPC: training and test pairs, and the list of training pairs held out as the development set."""
+    """MRPC: the files of training and test pairs, and of the training pairs held out as the development set."""
 
     folder: str
-    training: RemoteFile
-    test: RemoteFile
-    held_out: RemoteFile
+    files: tuple[RemoteFile, ...]
 
 
 class Dump(NamedTuple):
@@ -85,9 +77,9 @@ class Catalogue(NamedTuple):
     page: str
 
 
-Source = Union[Files, Archives, Paraphrases, Dump, PubMed, Books, Catalogue]
+Source = Union[Files, Paraphrases, Dump, PubMed, Books, Catalogue]
 
-_KINDS = {kind.__name__.lower(): kind for kind in (Files, Archives, Paraphrases, Dump, PubMed, Books, Catalogue)}
+_KINDS = {kind.__name__.lower(): kind for kind in (Files, Paraphrases, Dump, PubMed, Books, Catalogue)}
 
 
 def _archive(content: dict[str, Any]) -> Archive:
@@ -98,12 +90,10 @@ def _archive(content: dict[str, Any]) -> Archive:
 
 
 def _source(kind: str, fields: dict[str, Any]) -> Source:
-    if kind == "files":
+    if "files" in fields:
         fields["files"] = tuple(RemoteFile(**file) for file in fields["files"])
-    elif kind == "archives":
+    if "archives" in fields:
         fields["archives"] = tuple(map(_archive, fields["archives"]))
-    elif kind == "paraphrases":
-        fields.update({name: RemoteFile(**file) for name, file in fields.items() if name != "folder"})
     return _KINDS[kind](**fields)
 
 

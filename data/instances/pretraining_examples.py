@@ -20,7 +20,8 @@ from bert_tf.records.pairs import Draws, PairSettings, shuffled_pairs, with_two_
 from bert_tf.records.schema import NUM_MARKERS, InstanceArrays
 from bert_tf.records.token_file import TOKENS_SUFFIX, Shard, TokenFile, TokenizedText
 from bert_tf.records.writer import RecordWriter
-from data.instances.tokens import MadeFile, TokenSettings, count_text, read_text
+from data.instances.tokens import TokenSettings, count_text, entry_of, read_text
+from data.running.entries import FileEntry
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,7 +84,7 @@ def create_instances(
         first += instances.num_instances
 
 
-def make_shard(source: Path, output_path: Path, settings: ExampleSettings, shard: Shard) -> MadeFile:
+def make_shard(source: Path, output_path: Path, settings: ExampleSettings, shard: Shard) -> FileEntry:
     """Turns a sharded text file, or the token file made from it, into a record file and its index.
 
     Args:
@@ -114,7 +115,7 @@ def make_shard(source: Path, output_path: Path, settings: ExampleSettings, shard
                 num_instance_tokens=num_real,
                 num_padding_tokens=block.input_mask.size - num_real,
             )
-    return MadeFile(writer.sha256, dict(counts))
+    return entry_of(output_path, writer.sha256, dict(counts), num_instances=counts["num_instances"])
 
 
 def total_counts(shards: Iterable[Mapping[str, int]]) -> dict[str, float]:

@@ -59,19 +59,17 @@ def sharded_inputs(dataset: str, layout: Layout) -> tuple[Manifest, list[InputFi
         raise UserError(
             f"{folder} holds no finished shards: run bertPrep.py --action=sharding --dataset={dataset} first"
         )
-    for name in ("num_training_shards", "fraction_test_set"):
+    for name in OF_SHARDS:
         if not isinstance(manifest.arguments.get(name), (int, float)):
             raise UserError(f"{folder}/manifest.json names no {name}: delete {folder} and make it again")
-    inputs = []
+    _require_whole(manifest, folder, f"--action=sharding --dataset={dataset} again with the same arguments")
+    return manifest, [describe_input(folder / entry.file, layout.root, entry.sha256) for entry in manifest.entries]
+
+
+def _require_whole(manifest: Manifest, folder: Path, way_out: str) -> None:
     for entry in manifest.entries:
-        path = folder / entry.file
         if not entry.is_in(folder):
-            raise UserError(
-                f"{path} is missing or was changed: run bertPrep.py --action=sharding "
-                f"--dataset={dataset} again with the same arguments"
-            )
-        inputs.append(describe_input(path, layout.root, entry.sha256))
-    return manifest, inputs
+            raise UserError(f"{folder / entry.file} is missing or was changed: run bertPrep.py {way_out}")
 
 
 def _parameters_of_shards(sharded: Manifest) -> str:
@@ -129,10 +127,14 @@ def _stage(name: str, folder: Path, arguments: dict[str, Any], source: _Source, 
 
 
 def _make_all(
-    stage: Stage, source: _Source, suffix: str, make: Callable[[_ShardTask], FileEntry], others: tuple[Workers, str]
+    stage: Stage,
+    source: _Source,
+    suffix: str,
+    make: Callable[[_ShardTask], FileEntry],
+    workers: Workers,
+    description: str,
 ) -> dict[str, list[FileEntry]]:
-    """Makes a file with `suffix` of each file of `source`; `others`: the workers, and what is made, in words."""
-    workers, description = others
+    """Makes a file with `suffix` of each file of `source`."""
     names = {
         split: [Path(entry.file).with_suffix(suffix).as_posix() for entry in entries]
         for split, entries in source.manifest.shards.items()
@@ -149,18 +151,12 @@ def _make_all(
     return {split: [stage.finished[name] for name in of_split] for split, of_split in names.items()}
 
 
-def _entry(task: _ShardTask, made: tokens.MadeFile) -> FileEntry:
-    name = f"{task.output.parent.name}/{task.output.name}"
-    return FileEntry(name, task.output.stat().st_size, made.sha256, {"counts": made.counts})
-
-
 def _make_tokens(task: _ShardTask, settings: tokens.TokenSettings) -> FileEntry:
-    return _entry(task, tokens.make_token_file(task.source, task.output, settings, task.shard))
+    return tokens.make_token_file(task.source, task.output, settings, task.shard)
 
 
 def _make_records(task: _ShardTask, settings: examples.ExampleSettings) -> FileEntry:
-    entry = _entry(task, examples.make_shard(task.source, task.output, settings, task.shard))
-    return dataclasses.replace(entry, details={"num_instances": entry.counts["num_instances"], **entry.details})
+    return examples.make_shard(task.source, task.output, settings, task.shard)
 
 
 def _check_vocab(vocab_file: Path, do_lower_case: bool) -> VocabEntry:
@@ -182,7 +178,7 @@ def run_create_token_files(options: argparse.Namespace, layout: Layout) -> None:
         # A copy in the working directory, which workers on other machines see; they may not see the original.
         settings = tokens.TokenSettings(str(vocabulary.copy_vocab(vocab_file, folder)), do_lower_case)
         make = functools.partial(_make_tokens, settings=settings)
-        shards = _make_all(stage, source, TOKENS_SUFFIX, make, (workers_of(options, layout), "token files"))
+        shards = _make_all(stage, source, TOKENS_SUFFIX, make, workers_of(options, layout), "token files")
         counts = Counter[str]()
         for split, entries in shards.items():
             for entry in entries:
@@ -206,12 +202,7 @@ def _finished_tokens(options: argparse.Namespace, layout: Layout) -> _Source:
             f"run bertPrep.py --action=create_token_files --dataset={dataset} first"
         )
     folder = found[0].parent
-    for entry in manifest.entries:
-        if not entry.is_in(folder):
-            raise UserError(
-                f"{folder / entry.file} is missing or was changed: run bertPrep.py --action=verify "
-                f"--dataset={dataset} --repair"
-            )
+    _require_whole(manifest, folder, f"--action=verify --dataset={dataset} --repair")
     return _Source(folder, manifest, list(manifest.inputs))
 
 
@@ -275,7 +266,7 @@ def _create_records(options: argparse.Namespace, layout: Layout, source: _Source
         settings = dataclasses.replace(settings, vocab_file=str(vocabulary.copy_vocab(vocab_file, folder)))
         make = functools.partial(_make_records, settings=settings)
         what = f"records of length {settings.max_seq_length}"
-        shards = _make_all(stage, source, ".tfrecord", make, (workers_of(options, layout), what))
+        shards = _make_all(stage, source, ".tfrecord", make, workers_of(options, layout), what)
         counts = examples.total_counts(entry.details["counts"] for entries in shards.values() for entry in entries)
         for split, entries in shards.items():
             counts[f"num_instances_{split}"] = sum(entry.counts["num_instances"] for entry in entries)

@@ -21,6 +21,7 @@ from bert_tf.records.token_file import Shard, TokenizedText, choose_id_type, wri
 from bert_tf.text.tokenizer import Tokenizer, open_tokenizer
 from bert_tf.text.vocabulary import UNKNOWN_TOKEN
 from data.corpora.text_files import decoded
+from data.running.entries import FileEntry
 
 # Text read at once: larger blocks are not faster, and their words should fit the CPU cache.
 _BLOCK_BYTES = 1 << 17
@@ -126,13 +127,6 @@ class TokenSettings(NamedTuple):
         return _tokenizer(self.vocab_file, os.stat(self.vocab_file).st_mtime_ns, self.do_lower_case)
 
 
-class MadeFile(NamedTuple):
-    """What is known of a file after it was written."""
-
-    sha256: str
-    counts: dict[str, int]
-
-
 def count_text(text: TokenizedText, unknown_id: int) -> dict[str, int]:
     return {
         "num_documents": text.num_documents,
@@ -142,7 +136,13 @@ def count_text(text: TokenizedText, unknown_id: int) -> dict[str, int]:
     }
 
 
-def make_token_file(text_path: Path, output: Path, settings: TokenSettings, shard: Shard) -> MadeFile:
+def entry_of(output: Path, sha256: str, counts: dict[str, int], **details: int) -> FileEntry:
+    """The entry of a shard's file in its manifest, which is in the folder above that of the split."""
+    name = f"{output.parent.name}/{output.name}"
+    return FileEntry(name, output.stat().st_size, sha256, {**details, "counts": counts})
+
+
+def make_token_file(text_path: Path, output: Path, settings: TokenSettings, shard: Shard) -> FileEntry:
     """Turns a sharded text file into a token file.
 
     Raises: UserError where the text cannot be read or is too large, or the disk cannot be written.
@@ -150,4 +150,4 @@ def make_token_file(text_path: Path, output: Path, settings: TokenSettings, shar
     tokenizer = settings.tokenizer
     text = read_text(text_path, tokenizer)
     sha256 = write_tokens(output, text, shard, tokenizer.vocab_size)
-    return MadeFile(sha256, count_text(text, tokenizer.vocab[UNKNOWN_TOKEN]))
+    return entry_of(output, sha256, count_text(text, tokenizer.vocab[UNKNOWN_TOKEN]))

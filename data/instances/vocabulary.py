@@ -116,8 +116,7 @@ def train_vocabulary(paths: Sequence[Path], vocab_size: int, do_lower_case: bool
 
     Fewer than `vocab_size` if fewer pieces occur twice in the text.
 
-    Raises:
-      UserError: `vocab_size` is too small for the special tokens and the text's characters.
+    Raises: UserError where `vocab_size` is too small for the special tokens and the text's characters.
     """
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
@@ -155,8 +154,7 @@ def train_vocabulary(paths: Sequence[Path], vocab_size: int, do_lower_case: bool
 def train_sentencepiece(paths: Sequence[Path], vocab_size: int, do_lower_case: bool) -> bytes:
     """The contents of a model file: special tokens first, at most `vocab_size` pieces in all.
 
-    Raises:
-      UserError: `vocab_size` does not suit the text, or the library is missing.
+    Raises: UserError where `vocab_size` does not suit the text, or the library is missing.
     """
     try:
         import sentencepiece

@@ -140,9 +140,6 @@ class DaskCluster(Workers):
         self._scheduler = scheduler
         self._shared_folder = shared_folder
 
-    def are_worth_it(self, num_items: int) -> bool:
-        return num_items > 1
-
     def map_in_order(
         self, function: Callable, items: Iterable, size_of: Callable = lambda _: 0, largest_in_flight: int = 1
     ) -> Generator[Any, None, None]:

@@ -214,8 +214,7 @@ def _typed(content: Any, name: str, kind: type) -> Any:
 def read_manifest(path: Path) -> Manifest | None:
     """The manifest at `path`, or None if there is no such file.
 
-    Raises:
-      UserError: the file is not JSON, or not a manifest.
+    Raises: UserError where the file is not JSON, or not a manifest.
     """
     try:
         return Manifest.from_json(json.loads(path.read_bytes()))
@@ -266,8 +265,7 @@ class Journal(NamedTuple):
 def read_journal(path: Path) -> Journal | None:
     """The journal at `path`, or None if there is none or it holds no finished step.
 
-    Raises:
-      UserError: the journal is damaged.
+    Raises: UserError where the journal is damaged.
     """
     try:
         lines = path.read_bytes().split(b"\n")

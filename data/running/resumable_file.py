@@ -13,13 +13,14 @@ class ResumableFile:
 
     Attributes:
       num_bytes: how many it has so far.
+      kept_bytes: how many it had at the last `sync`.
     """
 
     def __init__(self, path: Path):
         self._path = path
         self._partial = path.with_name(path.name + ".partial")
         self._file: IO[bytes]
-        self.num_bytes = 0
+        self.num_bytes = self.kept_bytes = 0
 
     def has(self, num_bytes: int) -> bool:
         """Whether an earlier run has left at least `num_bytes`."""
@@ -33,7 +34,7 @@ class ResumableFile:
         self._file = open(self._partial, "a+b")  # noqa: SIM115 - the caller's to close
         self._file.truncate(num_bytes)
         self._file.seek(0)
-        self.num_bytes = num_bytes
+        self.num_bytes = self.kept_bytes = num_bytes
         return self._file
 
     def write(self, block: bytes) -> None:
@@ -43,17 +44,18 @@ class ResumableFile:
     def sync(self) -> None:
         self._file.flush()
         os.fsync(self._file.fileno())
+        self.kept_bytes = self.num_bytes
 
     def finish(self) -> None:
         self._file.close()
         os.replace(self._partial, self._path)
 
-    def keep(self, num_bytes: int) -> None:
-        """After a failure: closes it and keeps its first `num_bytes`, or nothing where there are none."""
+    def keep(self) -> None:
+        """After a failure: closes it and keeps what was synchronised, or nothing where that is nothing."""
         with contextlib.suppress(OSError):
             self._file.close()
         with contextlib.suppress(OSError):
-            if num_bytes:
-                os.truncate(self._partial, num_bytes)
+            if self.kept_bytes:
+                os.truncate(self._partial, self.kept_bytes)
             else:
                 self._partial.unlink()

@@ -57,10 +57,6 @@ class Workers(abc.ABC):
           WorkersError: workers were killed (by the kernel, if memory ran out) or cannot work.
         """
 
-    @abc.abstractmethod
-    def are_worth_it(self, num_items: int) -> bool:
-        """Whether workers finish so many items sooner than a loop in this process."""
-
 
 def in_order(
     items: Iterable[Item],
@@ -106,9 +102,6 @@ class ProcessPool(Workers):
 
     def __init__(self, num_processes: int):
         self._num_processes = num_processes
-
-    def are_worth_it(self, num_items: int) -> bool:
-        return num_items >= self._num_processes > 1
 
     def map_in_order(
         self, function: Callable, items: Iterable, size_of: Callable = lambda _: 0, largest_in_flight: int = 1

@@ -182,13 +182,5 @@ def _nltk_splitter() -> Splitter:
 
 
 def get_splitter(method: str) -> Splitter:
-    """The function that splits a line into sentences: ``rules``, or ``nltk`` where installed.
-
-    Raises:
-      UserError: an unknown method, or NLTK or its data are not there.
-    """
-    if method == "rules":
-        return split_by_rules
-    if method == "nltk":
-        return _nltk_splitter()
-    raise UserError(f"segmentation_method={method}: must be one of {', '.join(METHODS)}")
+    """The function that splits a line into sentences. Raises: UserError where NLTK or its data are missing."""
+    return split_by_rules if method == "rules" else _nltk_splitter()

@@ -87,29 +87,19 @@ class DocumentIndex(NamedTuple):
         return DocumentIndex(*(column[which] for column in self))
 
 
-class PieceTask(NamedTuple):
-    """What a worker needs to write one piece, with its documents in `order`."""
+class WriteTask(NamedTuple):
+    """What a worker needs to write a piece or a shard: documents of the `inputs`, and their order."""
 
     output: str
+    inputs: tuple[str, ...]
+    documents: DocumentIndex
     order: np.ndarray
-    inputs: tuple[str, ...]
-    documents: DocumentIndex
-
-
-class ShardTask(NamedTuple):
-    """What a worker needs to write one shard."""
-
-    output: str
-    seed: tuple[int, int, int]
-    inputs: tuple[str, ...]
-    documents: DocumentIndex
 
 
 def index_documents(paths: Sequence[Path]) -> DocumentIndex:
     """Reads the formatted files once; empty lines are not documents.
 
-    Raises:
-      UserError: a document is too large.
+    Raises: UserError where a document is too large.
     """
     files, offsets, lengths = array("H"), array("Q"), array("I")
     unreported = 0
@@ -154,12 +144,12 @@ def assign_documents(lengths: np.ndarray, settings: ShardingSettings) -> np.ndar
     return assignment
 
 
-def _read_documents(inputs: Sequence[str], documents: DocumentIndex, order: np.ndarray) -> Iterator[tuple[bytes, str]]:
-    """The documents in the given order, as bytes and text; read by `2 * PIECE_BYTES` in that of the files.
+def _read_documents(task: WriteTask) -> Iterator[tuple[bytes, str]]:
+    """The documents in the task's order, as bytes and text; read by `2 * PIECE_BYTES` in that of the files.
 
-    Raises:
-      UserError: the bytes cannot be read or are not UTF-8.
+    Raises: UserError where the bytes cannot be read or are not UTF-8.
     """
+    _, inputs, documents, order = task
     held = np.cumsum(documents.lengths[order], dtype=np.uint64) // (2 * PIECE_BYTES)
     for own in np.split(order, np.flatnonzero(np.diff(held)) + 1):
         texts = _read_together(inputs, documents, np.sort(own))
@@ -189,9 +179,9 @@ def _read_together(inputs: Sequence[str], documents: DocumentIndex, numbers: np.
     return texts
 
 
-def _write_piece(task: PieceTask) -> None:
+def _write_piece(task: WriteTask) -> None:
     with atomic_file(Path(task.output)) as file:
-        for content, _ in _read_documents(task.inputs, task.documents, task.order):
+        for content, _ in _read_documents(task):
             file.write(content)
 
 
@@ -213,7 +203,7 @@ def order_by_shard(
     files, offsets = np.empty_like(index.files), np.empty_like(index.offsets)
     outputs = [Path(name.replace("*", str(number))) for number in range(len(starts) - 1)]
 
-    def tasks() -> Iterator[PieceTask]:
+    def tasks() -> Iterator[WriteTask]:
         for number, output in enumerate(outputs):
             own = slice(starts[number], starts[number + 1])
             documents = index.select(own)
@@ -221,7 +211,7 @@ def order_by_shard(
             moved = np.cumsum(documents.lengths[order], dtype=np.uint64)
             offsets[own][order] = moved - documents.lengths[order]
             files[own] = number
-            yield PieceTask(str(output), order, tuple(map(str, paths)), documents)
+            yield WriteTask(str(output), tuple(map(str, paths)), documents, order)
 
     with Progress(total=len(outputs), unit="pieces", description="ordering documents by shard") as bar:
         for _ in workers.map_in_order(_write_piece, tasks()):
@@ -229,22 +219,20 @@ def order_by_shard(
     return DocumentIndex(files, offsets, index.lengths), outputs
 
 
-def _write_shard(task: ShardTask, *, segmentation_method: str) -> FileEntry:
+def _write_shard(task: WriteTask, *, segmentation_method: str) -> FileEntry:
     split = sentences.get_splitter(segmentation_method)
-    documents = task.documents
-    order = np.random.default_rng(task.seed).permutation(documents.num_documents)
     digest = hashlib.sha256()
     num_sentences = num_bytes = 0
     path = Path(task.output)
     with atomic_file(path) as file:
-        for _, text in _read_documents(task.inputs, documents, order):
+        for _, text in _read_documents(task):
             found = split(text)
             block = "\n".join([*found, "", ""]).encode()
             file.write(block)
             digest.update(block)
             num_bytes += len(block)
             num_sentences += len(found)
-    counts = {"num_documents": documents.num_documents, "num_sentences": num_sentences}
+    counts = {"num_documents": task.documents.num_documents, "num_sentences": num_sentences}
     return FileEntry(f"{path.parent.name}/{path.name}", num_bytes, digest.hexdigest(), counts)
 
 
@@ -298,15 +286,17 @@ def shard_corpus(
     if index.lengths.sum() > PIECE_BYTES:
         name = str(stage.folder / piece_names(dataset)) + TEMPORARY_SUFFIX
         index, paths = order_by_shard(index, assignment, paths, name, workers)
-    tasks = (
-        ShardTask(
-            str(stage.folder / name), (settings.random_seed, SPLITS.index(split), number), tuple(map(str, paths)), own
-        )
-        for (split, number, name), own in zip(names, documents_by_shard(index, assignment, len(names)))
-        if name not in stage.finished
-    )
+    inputs = tuple(map(str, paths))
+
+    def tasks() -> Iterator[WriteTask]:
+        for (split, number, name), own in zip(names, documents_by_shard(index, assignment, len(names))):
+            if name not in stage.finished:
+                generator = np.random.default_rng((settings.random_seed, SPLITS.index(split), number))
+                order = generator.permutation(own.num_documents)
+                yield WriteTask(str(stage.folder / name), inputs, own, order)
+
     write = functools.partial(_write_shard, segmentation_method=settings.segmentation_method)
-    make_files(stage, workers, write, tasks, len(names), f"sharding {dataset}")
+    make_files(stage, workers, write, tasks(), len(names), f"sharding {dataset}")
     shards = {split: [stage.finished[name] for of, _, name in names if of == split] for split in SPLITS}
     entries = [entry for split in SPLITS for entry in shards[split]]
     counts = {
