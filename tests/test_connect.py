@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import platform
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import programs
 import pytest
 import tensorflow as tf
 
@@ -68,8 +68,7 @@ def test_the_programs_refuse_before_they_read_anything(two_cards, tmp_path, prog
         flags = [f"--model_dir={tmp_path / 'run'}", f"--input_files={tmp_path / 'absent'}", "--num_train_steps=1"]
 
     def errors(*more):
-        command = [sys.executable, str(ROOT / program), *flags, *more]
-        done = subprocess.run(command, capture_output=True, text=True)
+        done = programs.run([sys.executable, str(ROOT / program), *flags, *more])
         assert done.returncode == 2, done.stderr
         return done.stderr
 
