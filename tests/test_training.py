@@ -402,6 +402,7 @@ def is_alive(process):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)  # four starts of two ranks
 @pytest.mark.skipif(HOROVODRUN is None, reason="Horovod is not installed")
 def test_two_ranks_that_hang_and_are_killed_with_9_end_with_the_same_bits_and_near_those_of_one(
     finished, finished_by_two, dataset, tmp_path, monkeypatch
