@@ -248,8 +248,11 @@ def test_one_process_finishes_the_update_in_which_a_signal_comes_and_no_more(dat
 
 
 def test_phase_2_starts_from_all_weights_of_phase_1_and_loses_nothing(finished, dataset, tmp_path):
+    """And evaluates, as where there are many, a part of the held-out instances."""
     _, model_dir = finished
-    done = run(dataset, tmp_path, init_checkpoint=model_dir, num_train_steps=2, learning_rate=1e-9, warmup_steps=0)
+    changes = dict(num_train_steps=2, learning_rate=1e-9, warmup_steps=0, max_eval_steps=2)
+    done = run(dataset, tmp_path, init_checkpoint=model_dir, **changes)
+    assert "evaluating 8 of 13 held-out instances (--max_eval_steps)" in done.stdout
     assert "not in the checkpoint" not in done.stdout
     first, last = lines(tmp_path, "train")[0], lines(model_dir, "train")[-1]
     assert abs(first["mlm_loss"] - last["mlm_loss"]) < 0.3
@@ -283,11 +286,6 @@ def test_a_refused_start_does_not_block_the_corrected_one(finished, dataset, tmp
     done = run(dataset, tmp_path / "run", **flags)
     assert "1 updates of 8 sequences on 1 rank (CPU)" in done.stdout
     assert "evaluation: 4 of 4 batches" in done.stderr
-
-
-def test_a_part_of_the_held_out_instances_is_evaluated_where_there_are_many(finished, dataset, tmp_path):
-    done = run(dataset, tmp_path, num_train_steps=1, warmup_steps=0, max_eval_steps=2)
-    assert "evaluating 8 of 13 held-out instances (--max_eval_steps)" in done.stdout
 
 
 def test_another_run_in_the_folder_is_refused_and_unharmed(finished, dataset):
