@@ -461,6 +461,7 @@ def test_one_rank_then_two_then_one_again_see_the_same_examples(dataset, tmp_pat
     first = max(losses_by_update(mixed))
     train_until(first + 5, 2, mixed, signal.SIGTERM)
     train_until(30, 1, mixed, signal.SIGUSR1)
+    assert not list(mixed.glob("logs/*/*.here")), "left by ranks that waited for each other"
     starts = lines(mixed, "start")
     assert [start["num_ranks"] for start in starts] == [1, 2, 1] and starts[1]["update"] == first
     expected, found = losses_by_update(whole), losses_by_update(mixed)
