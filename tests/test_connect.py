@@ -154,14 +154,14 @@ def test_without_a_launcher_horovod_gives_up_by_itself():
 
 PROGRAM = """
 import os, sys, time
+if os.environ["HOROVOD_RANK"] == "1":
+    time.sleep(3600)
 from bert_tf.base.errors import exit_on_user_error
 from bert_tf.ranks import rendezvous
 from bert_tf.ranks.connect import connect
 
 @exit_on_user_error
 def main(argv):
-    if os.environ["HOROVOD_RANK"] == "1":
-        time.sleep(3600)
     rendezvous.LIMIT_SECS = 1.0
     connect(use_horovod=True)
 
