@@ -6,7 +6,7 @@ As a program it writes them again, eight seeds for each precision:
 
 and trains as a rank of Horovod, for test_convergence.py:
 
-    PYTHONPATH=. horovodrun --gloo -np 2 python tests/convergence.py ranks FOLDER fp32 bf16
+    PYTHONPATH=. horovodrun --gloo -np 2 python tests/convergence.py ranks FOLDER fp32
 """
 
 from __future__ import annotations

@@ -8,12 +8,11 @@ as the training, which does nothing here. The exit code of what would end in a t
 
 import importlib
 import json
-import os
-import subprocess
 import sys
 import traceback
 from pathlib import Path
 
+import programs
 from absl import flags
 
 from bert_tf.base import command_line
@@ -24,14 +23,8 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def answers(program, command_lines):
     """What a program says to each of the command lines: [exit code, message]."""
-    done = subprocess.run(
-        [sys.executable, __file__, program],
-        input="".join(json.dumps(line) + "\n" for line in command_lines),
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""},
-    )
+    lines = "".join(json.dumps(line) + "\n" for line in command_lines)
+    done = programs.run([sys.executable, __file__, program], lines, CUDA_VISIBLE_DEVICES="")
     assert done.returncode == 0, done.stderr[-4000:]
     if "-1" in done.stdout:
         print(done.stderr)

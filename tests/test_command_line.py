@@ -3,6 +3,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import programs
 import pytest
 
 from bert_tf.base.command_line import choose_device
@@ -75,14 +76,8 @@ def test_the_cpu_can_be_asked_for():
 
 
 def test_use_fp16_is_an_alias(tmp_path):
-    done = run(
-        "run_pretraining.py",
-        "--use_fp16",
-        "--input_files=nowhere",
-        f"--model_dir={tmp_path}",
-        "--num_train_steps=1",
-        "--bert_model=tiny",
-    )
+    flags = ["--use_fp16", "--input_files=nowhere", "--num_train_steps=1", "--bert_model=tiny"]
+    done = programs.run([sys.executable, str(ROOT / "run_pretraining.py"), f"--model_dir={tmp_path}", *flags])
     assert "nowhere" in done.stderr, "the flag itself must be taken"
 
 

@@ -3,12 +3,12 @@
 import os
 import platform
 import shutil
-import subprocess
 import sys
 import threading
 from pathlib import Path
 
 import numpy as np
+import programs
 import pytest
 import tensorflow as tf
 
@@ -25,15 +25,7 @@ needs_horovod = pytest.mark.skipif(HOROVODRUN is None, reason="Horovod is not in
 
 def run(num_ranks, output, num_accumulation_steps, *kinds):
     command = [sys.executable, str(HERE / "two_ranks.py"), str(output), str(num_accumulation_steps), *kinds]
-    if num_ranks > 1:
-        command = [HOROVODRUN, "--gloo", "-np", str(num_ranks), *command]
-    environment = {
-        **os.environ,
-        "PYTHONPATH": f"{HERE.parent}{os.pathsep}{HERE}",
-        "TF_CPP_MIN_LOG_LEVEL": "3",
-        "HOROVOD_FUSION_THRESHOLD": "0",
-    }
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    return (programs.run_two_ranks if num_ranks > 1 else programs.run)(command, HOROVOD_FUSION_THRESHOLD="0")
 
 
 def load(path):
@@ -171,16 +163,8 @@ def test_work_of_one_rank_may_take_longer_than_the_stall_limit(tmp_path):
         "workers = connect(use_horovod=True)\n"
         "print('together', workers.run_keeping_alive(lambda: time.sleep(12) if workers.is_chief else None))\n"
     )
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(HERE.parent),
-        "TF_CPP_MIN_LOG_LEVEL": "3",
-        "HOROVOD_STALL_CHECK_TIME_SECONDS": "2",
-        "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "5",
-        "HOROVOD_CACHE_CAPACITY": "0",
-    }
-    command = [HOROVODRUN, "--gloo", "-np", "2", sys.executable, str(program)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200)
+    limits = {"HOROVOD_STALL_CHECK_TIME_SECONDS": "2", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "5"}
+    done = programs.run_two_ranks([sys.executable, str(program)], HOROVOD_CACHE_CAPACITY="0", **limits)
     assert done.returncode == 0 and done.stdout.count("together") == 2, done.stdout + done.stderr
 
 

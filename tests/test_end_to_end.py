@@ -70,7 +70,7 @@ def test_sample_from_raw_text_to_scores(tmp_path):
         "1e-2",
         "5e-3",
         "fp32",
-        "true",
+        "false",
         1,
         3,
         1,

@@ -4,13 +4,13 @@ import dataclasses
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+import programs
 import pytest
 import tensorflow as tf
 from squad_data import GOLDEN, write_squad
@@ -358,9 +358,6 @@ def command(squad, model_dir, **changes):
     ]
 
 
-ENVIRONMENT = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
-
-
 @pytest.mark.parametrize(
     "changes, message",
     [
@@ -370,9 +367,7 @@ ENVIRONMENT = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
     ],
 )
 def test_the_program_says_a_mistake_in_one_line(squad, tmp_path, changes, message):
-    done = subprocess.run(
-        command(squad, **{"model_dir": tmp_path, **changes}), capture_output=True, text=True, env=ENVIRONMENT
-    )
+    done = programs.run(command(squad, **{"model_dir": tmp_path, **changes}))
     assert done.returncode == 2
     assert done.stderr.startswith(f"error: {message}") and done.stderr.count("\n") == 1
 
@@ -384,28 +379,19 @@ def test_killed_and_started_again_it_learns_the_answers_by_heart(tmp_path):
     changes = dict(
         train_batch_size=10, num_train_epochs=50, learning_rate=3e-3, save_checkpoint_steps=20, display_loss_steps=20
     )
-    done = subprocess.run(
-        command(squad, tmp_path / "whole", **changes), capture_output=True, text=True, env=ENVIRONMENT
-    )
+    done = programs.run(command(squad, tmp_path / "whole", **changes))
     assert done.returncode == 0, done.stdout + done.stderr
     scores = next(json.loads(line) for line in done.stdout.splitlines() if line.startswith("{"))
     assert set(scores) == {"exact_match", "f1"} and scores["exact_match"] > 80
 
-    killed = subprocess.Popen(
-        command(squad, tmp_path / "killed", **changes),
-        env=ENVIRONMENT,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    killed = programs.Program(command(squad, tmp_path / "killed", **changes))
     deadline = time.monotonic() + 400
     while not (tmp_path / "killed" / "checkpoints" / "ckpt-00000040").exists():
         assert killed.poll() is None and time.monotonic() < deadline
         time.sleep(0.02)
     killed.send_signal(signal.SIGKILL)
     killed.wait()
-    done = subprocess.run(
-        command(squad, tmp_path / "killed", **changes), capture_output=True, text=True, env=ENVIRONMENT
-    )
+    done = programs.run(command(squad, tmp_path / "killed", **changes))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "going on from" in done.stdout
     last = max(path.name for path in (tmp_path / "whole" / "checkpoints").iterdir())

@@ -6,11 +6,11 @@ import math
 import os
 import re
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
+import programs
 import pytest
 import tensorflow as tf
 from glue_data import BAD, GOOD, write_cola, write_lines, write_model
@@ -290,9 +290,7 @@ def test_losses():
 
 def program(*flags, **values):
     typed = [*flags, *(f"--{name}={value}" for name, value in values.items() if value is not None)]
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    command = [sys.executable, str(ROOT / "run_classifier.py"), *typed]
-    return subprocess.run(command, capture_output=True, text=True, env=environment)
+    return programs.run([sys.executable, str(ROOT / "run_classifier.py"), *typed])
 
 
 MISTAKES = [

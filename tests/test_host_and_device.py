@@ -5,11 +5,11 @@ back, what XLA compiles, and whether its program knows over how many micro-batch
 """
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
+import programs
 import pytest
 import tensorflow as tf
 from test_packed_update import pack, short_batch
@@ -138,9 +138,10 @@ def num_compiled(folder):
 def test_nothing_is_compiled_after_the_first_update(tmp_path):
     """In a process of its own, because XLA reads its flags once."""
     tests, dump = Path(__file__).parent, str(tmp_path / "dump")
-    program = UPDATES.format(tests=str(tests), checkout=str(tests.parent), dump=dump)
-    environment = {"XLA_FLAGS": f"--xla_dump_to={dump} --xla_dump_hlo_as_text", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    done = subprocess.run([sys.executable, "-c", program], text=True, capture_output=True, timeout=300, env=environment)
+    program = tmp_path / "program.py"
+    program.write_text(UPDATES.format(tests=str(tests), checkout=str(tests.parent), dump=dump))
+    flags = f"--xla_dump_to={dump} --xla_dump_hlo_as_text"
+    done = programs.run([sys.executable, str(program)], XLA_FLAGS=flags)
     assert done.returncode == 0, done.stdout + done.stderr
     counts = [int(line) for line in done.stdout.split()]
     assert len(counts) == 6 and counts[0] >= 10 and set(counts) == {counts[0]}, counts

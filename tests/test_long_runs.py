@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 
+import programs
 import psutil
 import pytest
 from test_training import ROOT, command, lines, run, wait_for, weights
@@ -23,7 +24,7 @@ def whole(dataset, tmp_path_factory):
 
 
 # Starts the program again and again, with a slow writer, and kills it while it writes; the last start is not killed.
-# Forked, so that TensorFlow is imported once. Prints how many kills have left a checkpoint half-written.
+# Itself a fork that forks. Prints how many kills have left a checkpoint half-written.
 KILLER = """
 import os, pathlib, random, runpy, signal, sys, time
 from bert_tf.run import checkpoint
@@ -62,11 +63,10 @@ sys.exit(os.waitstatus_to_exitcode(status))
 @pytest.mark.slow
 def test_killed_with_9_while_it_writes_it_ends_with_the_same_bits(whole, dataset, tmp_path):
     arguments = command(dataset, tmp_path, **LONG)
-    done = subprocess.run(
-        [arguments[0], "-c", KILLER, "3", str(tmp_path / "checkpoints"), *arguments[1:]],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"},
+    killer = tmp_path / "killer.py"
+    killer.write_text(KILLER)
+    done = programs.run(
+        [arguments[0], str(killer), "3", str(tmp_path / "checkpoints"), *arguments[1:]], CUDA_VISIBLE_DEVICES=""
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert int(done.stdout.split()[-1]) >= 1, "no kill came while a checkpoint was written"

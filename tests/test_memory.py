@@ -1,12 +1,12 @@
 """The prediction of memory: its parts add up, it orders configurations rightly, and the split follows from it."""
 
 import dataclasses
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
+import programs
 import pytest
 
 from bert_tf.base.errors import UserError
@@ -155,12 +155,7 @@ def test_recomputation_is_planned_as_it_runs():
 
 
 def run(program, *flags):
-    return subprocess.run(
-        [sys.executable, str(ROOT / program), *flags],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-    )
+    return programs.run([sys.executable, str(ROOT / program), *flags])
 
 
 def test_a_plan_for_a_named_card_has_the_cards_scope_and_needs_no_records():

@@ -373,8 +373,7 @@ def test_keras_exclusions_are_heeded():
     np.testing.assert_array_equal(variables[0].numpy(), initial_values()["block/kernel"])
 
 
-@pytest.mark.parametrize("jit_compile", [True, False])
-@pytest.mark.parametrize("make", [NVLAMB, AdamW])
+@pytest.mark.parametrize("make, jit_compile", [(NVLAMB, True), (AdamW, False)])
 def test_fit(make, jit_compile):
     """`fit` learns, and ends where GradientTape and apply_gradients end."""
     rng = np.random.default_rng(0)

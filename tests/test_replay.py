@@ -109,6 +109,7 @@ def num_records(name):
     return int(last or first) - int(first) + 1
 
 
+@pytest.mark.parametrize("run", ["records"], indirect=True)
 def test_an_update_without_a_line(run):
     assert Replay(run, 7).logged == "no line for update 7"
 

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import programs
 import psutil
 import pytest
 from fuzz_program import answers
@@ -62,21 +63,14 @@ def command(dataset, model_dir, **changes):
     return [sys.executable, str(ROOT / "run_pretraining.py"), *flags]
 
 
+def start(dataset, model_dir, **changes):
+    return programs.Program(command(dataset, model_dir, **changes))
+
+
 def run(dataset, model_dir, expect=0, **changes):
-    done = subprocess.run(
-        command(dataset, model_dir, **changes),
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-    )
+    done = programs.run(command(dataset, model_dir, **changes))
     assert done.returncode == expect, done.stdout + done.stderr
     return done
-
-
-def two_ranks(arguments):
-    """The same command line as two ranks of Horovod."""
-    return [HOROVODRUN, "--gloo", "-np", "2", *arguments, "--use_horovod"]
 
 
 def lines(model_dir, event):
@@ -91,9 +85,11 @@ def weights(model_dir, update=20):
 
 @pytest.fixture(scope="module")
 def finished(dataset, tmp_path_factory):
-    """A run of 20 updates that nobody disturbed."""
+    """A run of 20 updates that nobody disturbed, of a program that is no fork."""
     model_dir = tmp_path_factory.mktemp("finished")
-    return run(dataset, model_dir), model_dir
+    done = subprocess.run(command(dataset, model_dir), capture_output=True, text=True, timeout=540)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done, model_dir
 
 
 def test_a_run_leaves_what_is_promised(finished, dataset):
@@ -143,9 +139,7 @@ def test_started_again_when_done_it_only_evaluates(finished, dataset):
 
 def test_killed_with_9_and_started_again_it_ends_with_the_same_bits(finished, dataset, tmp_path):
     """The kill comes between two checkpoints, so that updates are really repeated."""
-    process = subprocess.Popen(
-        command(dataset, tmp_path, num_train_steps=20), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+    process = start(dataset, tmp_path)
     wait_for(tmp_path / "checkpoints" / "ckpt-00000010", process)
     process.send_signal(signal.SIGKILL)
     process.wait()
@@ -174,9 +168,7 @@ def packed(roomy_dataset, tmp_path_factory):
 
 @pytest.mark.slow
 def test_a_packed_run_killed_with_9_ends_with_the_same_bits(packed, roomy_dataset, tmp_path):
-    process = subprocess.Popen(
-        command(roomy_dataset, tmp_path, **PACKED), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+    process = start(roomy_dataset, tmp_path, **PACKED)
     wait_for(tmp_path / "checkpoints" / "ckpt-00000010", process)
     process.send_signal(signal.SIGKILL)
     process.wait()
@@ -193,10 +185,8 @@ def test_a_packed_run_killed_with_9_ends_with_the_same_bits(packed, roomy_datase
 @pytest.mark.skipif(HOROVODRUN is None, reason="Horovod is not installed")
 def test_two_ranks_pack_the_same_updates(packed, roomy_dataset, tmp_path):
     """Dropout is on; the ranks agree about the number of micro-batches without a word."""
-    arguments = two_ranks(command(roomy_dataset, tmp_path, **{**PACKED, "learning_rate": 0.005, "train_batch_size": 1}))
-    done = subprocess.run(
-        arguments, env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}, capture_output=True, text=True, timeout=300
-    )
+    changes = {**PACKED, "learning_rate": 0.005, "train_batch_size": 1, "use_horovod": True}
+    done = programs.run_two_ranks(command(roomy_dataset, tmp_path, **changes))
     assert done.returncode == 0, done.stdout + done.stderr
     alone = [record["total_loss"] for record in lines(packed, "train")]
     assert [record["total_loss"] for record in lines(tmp_path, "train")] == pytest.approx(alone, rel=1e-4)
@@ -224,19 +214,13 @@ def test_another_split_of_the_global_batch_goes_on_with_the_same_examples(finish
 
 
 def test_sigterm_saves_and_leaves_with_75(dataset, tmp_path):
-    process = subprocess.Popen(
-        command(dataset, tmp_path, num_train_steps=5000, save_checkpoint_steps=5000),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    process = start(dataset, tmp_path, num_train_steps=5000, save_checkpoint_steps=5000)
     deadline = time.monotonic() + 400
     while not (tmp_path / "metrics.jsonl").exists() or not lines(tmp_path, "train"):
         assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.05)
     process.send_signal(signal.SIGTERM)
-    output, _ = process.communicate(timeout=300)
-    assert process.returncode == 75, output
+    assert process.wait(timeout=300) == 75, process.communicate()
     assert len(list((tmp_path / "checkpoints").iterdir())) == 1
 
 
@@ -266,8 +250,11 @@ def test_one_process_finishes_the_update_in_which_a_signal_comes_and_no_more(dat
 
 
 def test_phase_2_starts_from_all_weights_of_phase_1_and_loses_nothing(finished, dataset, tmp_path):
+    """And evaluates, as where there are many, a part of the held-out instances."""
     _, model_dir = finished
-    done = run(dataset, tmp_path, init_checkpoint=model_dir, num_train_steps=2, learning_rate=1e-9, warmup_steps=0)
+    changes = dict(num_train_steps=2, learning_rate=1e-9, warmup_steps=0, max_eval_steps=2)
+    done = run(dataset, tmp_path, init_checkpoint=model_dir, **changes)
+    assert "evaluating 8 of 13 held-out instances (--max_eval_steps)" in done.stdout
     assert "not in the checkpoint" not in done.stdout
     first, last = lines(tmp_path, "train")[0], lines(model_dir, "train")[-1]
     assert abs(first["mlm_loss"] - last["mlm_loss"]) < 0.3
@@ -301,11 +288,6 @@ def test_a_refused_start_does_not_block_the_corrected_one(finished, dataset, tmp
     done = run(dataset, tmp_path / "run", **flags)
     assert "1 updates of 8 sequences on 1 rank (CPU)" in done.stdout
     assert "evaluation: 4 of 4 batches" in done.stderr
-
-
-def test_a_part_of_the_held_out_instances_is_evaluated_where_there_are_many(finished, dataset, tmp_path):
-    done = run(dataset, tmp_path, num_train_steps=1, warmup_steps=0, max_eval_steps=2)
-    assert "evaluating 8 of 13 held-out instances (--max_eval_steps)" in done.stdout
 
 
 def test_another_run_in_the_folder_is_refused_and_unharmed(finished, dataset):
@@ -391,31 +373,10 @@ def launched(num_ranks, dataset, model_dir, program=None, **changes):
 def finished_by_two(dataset, tmp_path_factory):
     """The run of `finished` on two ranks."""
     model_dir = tmp_path_factory.mktemp("finished_by_two")
-    process = launched(2, dataset, model_dir)
-    output, _ = process.communicate(timeout=300)
-    assert process.returncode == 0, output
+    changes = dict(num_accumulation_steps=1, learning_rate=0.005, use_horovod=True)
+    done = programs.run_two_ranks(command(dataset, model_dir, **changes))
+    assert done.returncode == 0, done.stdout + done.stderr
     return model_dir
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(HOROVODRUN is None, reason="Horovod is not installed")
-def test_two_ranks_killed_with_9_end_with_the_same_bits_and_near_those_of_one(
-    finished, finished_by_two, dataset, tmp_path
-):
-    """All processes of the job are killed at once, as when a machine loses its power."""
-    process = launched(2, dataset, tmp_path)
-    wait_for(tmp_path / "checkpoints" / "ckpt-00000010", process)
-    for part in [*psutil.Process(process.pid).children(recursive=True), process]:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            part.kill()
-    process.communicate()
-    again = launched(2, dataset, tmp_path)
-    output, _ = again.communicate(timeout=300)
-    assert again.returncode == 0 and "going on from" in output, output
-    assert weights(tmp_path) == weights(finished_by_two)
-    # One rank with the same global batch: the same examples and masks, so the same losses.
-    alone = [record["total_loss"] for record in lines(finished[1], "train")]
-    assert [record["total_loss"] for record in lines(finished_by_two, "train")] == pytest.approx(alone, rel=1e-4)
 
 
 @pytest.mark.slow
@@ -473,29 +434,44 @@ def is_alive(process):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)  # four starts of two ranks
 @pytest.mark.skipif(HOROVODRUN is None, reason="Horovod is not installed")
-@pytest.mark.parametrize("stopped", [0, 1])
-def test_a_rank_that_hangs_ends_both_with_a_reason_and_the_run_goes_on(
-    finished_by_two, dataset, tmp_path, monkeypatch, stopped
+def test_two_ranks_that_hang_and_are_killed_with_9_end_with_the_same_bits_and_near_those_of_one(
+    finished, finished_by_two, dataset, tmp_path, monkeypatch
 ):
-    """Gloo notices it, here after 10 s instead of the launchers' 30 s, or the process around that rank after 20 s."""
-    if stopped == 0:
-        monkeypatch.setenv("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "10")
+    """First one rank hangs, then the other one, then all processes are killed, as when a machine loses its power.
+
+    Gloo notices the first, here after 10 s instead of the launchers' 30 s, the process around the second that one.
+    """
+    for update, stopped in ((5, 0), (10, 1)):
+        if stopped == 0:
+            monkeypatch.setenv("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "10")
+        else:
+            monkeypatch.delenv("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS")
+        process = launched(2, dataset, tmp_path)
+        ranks = wait_for_ranks(process)
+        wait_for(tmp_path / "checkpoints" / f"ckpt-{update:08d}", process)
+        ranks[stopped].suspend()
+        output, _ = process.communicate(timeout=300)
+        is_ended = f"rank {stopped} on {platform.node()} has stood still for 20 s" in output
+        is_missed = f"rank {1 - stopped} cannot go on: another rank has ended or does not answer any more" in output
+        assert is_ended or is_missed, output
+        assert process.returncode == (137 if is_ended else 1), output
+        assert "Traceback" not in output and not any(map(is_alive, ranks))
+        assert ("going on from" in output) == (update > 5)
     process = launched(2, dataset, tmp_path)
-    ranks = wait_for_ranks(process)
-    wait_for(tmp_path / "checkpoints" / "ckpt-00000010", process)
-    ranks[stopped].suspend()
-    output, _ = process.communicate(timeout=300)
-    is_ended = f"rank {stopped} on {platform.node()} has stood still for 20 s" in output
-    assert is_ended or f"rank {1 - stopped} cannot go on: another rank has ended or does not answer any more" in output
-    assert process.returncode == (137 if is_ended else 1), output
-    assert "Traceback" not in output and not any(map(is_alive, ranks))
-    if stopped == 0:  # once is enough for what follows
-        return
+    wait_for(tmp_path / "checkpoints" / "ckpt-00000015", process)
+    for part in [*psutil.Process(process.pid).children(recursive=True), process]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            part.kill()
+    process.communicate()
     again = launched(2, dataset, tmp_path)
     output, _ = again.communicate(timeout=300)
     assert again.returncode == 0 and "going on from" in output, output
     assert weights(tmp_path) == weights(finished_by_two)
+    # One rank with the same global batch: the same examples and masks, so the same losses.
+    alone = [record["total_loss"] for record in lines(finished[1], "train")]
+    assert [record["total_loss"] for record in lines(finished_by_two, "train")] == pytest.approx(alone, rel=1e-4)
 
 
 def losses_by_update(model_dir):
@@ -507,17 +483,18 @@ def losses_by_update(model_dir):
 @pytest.mark.slow
 @pytest.mark.skipif(HOROVODRUN is None, reason="Horovod is not installed")
 def test_one_rank_then_two_then_one_again_see_the_same_examples(dataset, tmp_path):
-    """Each stopped by a signal to its launcher, which ends with 75. The examples are of token files."""
+    """Each stopped by a signal, of two ranks to their launcher, and ended with 75. The examples are of token files."""
     tokens = write_dataset(tmp_path / "tokens", data_format="tokens")
 
     def train_until(update, num_ranks, model_dir, number):
         own = dict(input_files=tokens / "training", eval_files=tokens / "test")
-        process = launched(num_ranks, dataset, model_dir, num_train_steps=100_000, display_loss_steps=1, **own)
+        changes = dict(num_train_steps=100_000, display_loss_steps=1, **own)
+        process = start(dataset, model_dir, **changes) if num_ranks == 1 else launched(2, dataset, model_dir, **changes)
         while max(losses_by_update(model_dir), default=0) < update:
-            assert process.poll() is None, process.communicate()[0]
+            assert process.poll() is None, process.communicate()
             time.sleep(0.05)
         process.send_signal(number)
-        output, _ = process.communicate(timeout=120)
+        output = process.communicate(timeout=120)
         assert process.returncode == 75, output
 
     whole, mixed = tmp_path / "whole", tmp_path / "mixed"
@@ -526,6 +503,7 @@ def test_one_rank_then_two_then_one_again_see_the_same_examples(dataset, tmp_pat
     first = max(losses_by_update(mixed))
     train_until(first + 5, 2, mixed, signal.SIGTERM)
     train_until(30, 1, mixed, signal.SIGUSR1)
+    assert not list(mixed.glob("logs/*/*.here")), "left by ranks that waited for each other"
     starts = lines(mixed, "start")
     assert [start["num_ranks"] for start in starts] == [1, 2, 1] and starts[1]["update"] == first
     expected, found = losses_by_update(whole), losses_by_update(mixed)
@@ -536,7 +514,8 @@ def test_one_rank_then_two_then_one_again_see_the_same_examples(dataset, tmp_pat
 @pytest.mark.slow
 @pytest.mark.skipif(HOROVODRUN is None, reason="Horovod is not installed")
 def test_a_damaged_record_of_one_rank_stops_all_of_them(tmp_path):
-    folder = write_dataset(tmp_path / "data")
+    """In the first update, which takes all eight."""
+    folder = write_dataset(tmp_path / "data", shards=(4, 4))
     (folder / "bert_config.json").write_text(TINY.to_json())
     damage(folder / "training" / "x_training_1.tfrecord")
     process = launched(2, folder, tmp_path / "run")

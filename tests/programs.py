@@ -1,0 +1,112 @@
+"""Starts of the training programs that do not import TensorFlow anew, which costs more than a small training.
+
+A server of `multiprocessing` has imported it, without using it, and forks itself for each start. The program is a
+process of its own: it has its own arguments, environment and output, can be killed, and ends with its own code.
+What is about starting a program (launchers, ranks, what a Python without packages says) starts it by `subprocess`.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import runpy
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from multiprocessing import forkserver
+from pathlib import Path
+from unittest import mock
+
+ROOT = Path(__file__).resolve().parent.parent
+_CONTEXT = multiprocessing.get_context("forkserver")
+_CONTEXT.set_forkserver_preload(["bert_tf.training.pretraining", "bert_tf.tasks.job", "horovod.tensorflow"])
+
+
+class Program:
+    """A started program, with the methods of `subprocess.Popen` that tests need.
+
+    Args:
+      command: as for `subprocess.Popen`: Python, the script, its arguments.
+      input: what the program reads from its standard input.
+      environment: variables besides those of this process.
+    """
+
+    def __init__(self, command: list[str], input: str = "", **environment: str):
+        assert command[0] == sys.executable
+        with mock.patch.dict(os.environ, PYTHONPATH=str(ROOT), TF_CPP_MIN_LOG_LEVEL="3"):
+            forkserver.ensure_running()
+        self.command = list(map(str, command))
+        self._folder = tempfile.TemporaryDirectory()  # of the program's standard files
+        self._paths = [Path(self._folder.name) / name for name in ("input", "output", "error")]
+        for path, text in zip(self._paths, (input, "", "")):
+            path.write_text(text)
+        variables = {**os.environ, **environment}
+        self._process = _CONTEXT.Process(target=_run, args=(self.command[1:], variables, self._paths), daemon=True)
+        self._process.start()
+        self.kill, self.pid = self._process.kill, self._process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        """None while it runs; that of a killed one is the signal's number, negated."""
+        return self._process.exitcode
+
+    poll = returncode.fget
+
+    def send_signal(self, number: int) -> None:
+        os.kill(self.pid, number)
+
+    def wait(self, timeout: float | None = None) -> int:
+        self._process.join(timeout)
+        if self.returncode is None:
+            self.kill()
+            raise subprocess.TimeoutExpired(self.command, timeout)
+        return self.returncode
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+        """What it has written to its two outputs, when it has ended."""
+        self.wait(timeout)
+        return self._paths[1].read_text(), self._paths[2].read_text()
+
+
+def run(command: list[str], input: str = "", timeout: float = 540, **environment: str) -> subprocess.CompletedProcess:
+    """A program from its start to its end; arguments as those of `Program`."""
+    program = Program(command, input, **environment)
+    output = program.communicate(timeout)
+    return subprocess.CompletedProcess(program.command, program.returncode, *output)
+
+
+def run_two_ranks(command: list[str], timeout: float = 540, **environment: str) -> subprocess.CompletedProcess:
+    """The same program as two ranks of Horovod, without a launcher; the first code that is not 0, and all outputs."""
+    from horovod.runner import gloo_run
+    from horovod.runner.common.util.hosts import get_host_assignments, parse_hosts
+    from horovod.runner.http.http_server import RendezvousServer
+
+    server, slots = RendezvousServer(), get_host_assignments(parse_hosts("localhost:2"), 2)
+    common = gloo_run.create_run_env_vars("127.0.0.1", ["lo"], str(server.start()))
+    server.init(slots)
+    ranks = [Program(command, **environment, **common, **gloo_run.create_slot_env_vars(slot)) for slot in slots]
+    deadline = time.monotonic() + timeout
+    codes: list[int | None] = [None, None]
+    while None in codes and not any(codes) and time.monotonic() < deadline:
+        time.sleep(0.05)
+        codes = [rank.poll() for rank in ranks]
+    for rank in ranks:
+        rank.kill()  # where one has failed, the other one may wait for it
+    outputs = zip(*(rank.communicate() for rank in ranks))
+    server.stop()
+    code = next(filter(None, codes), 0 if codes == [0, 0] else -signal.SIGKILL)
+    return subprocess.CompletedProcess(command, code, *map("".join, outputs))
+
+
+def _run(arguments: list[str], variables: dict[str, str], paths: list[Path]) -> None:
+    """In the fork: becomes the program."""
+    for number, path in enumerate(paths):
+        os.dup2(os.open(path, os.O_RDWR | os.O_APPEND), number)
+    sys.stdin = os.fdopen(0)
+    os.environ.clear()
+    os.environ.update(variables)
+    sys.argv = arguments
+    sys.path.insert(0, os.path.dirname(arguments[0]))
+    runpy.run_path(arguments[0], run_name="__main__")
