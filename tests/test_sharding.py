@@ -128,7 +128,6 @@ def test_fewer_documents_than_shards_says_what_to_do(tmp_path):
         ({"fraction_test_set": 1.0}, "fraction_test_set=1.0"),
         ({"fraction_test_set": 0.0}, "both must be 0"),
         ({"num_test_shards": 0}, "both must be 0"),
-        ({"segmentation_method": "x"}, "segmentation_method=x"),
     ],
 )
 def test_wrong_settings_are_refused(change, message):

@@ -257,15 +257,15 @@ class Writer:
 
     def write(self, documents: Sequence[Document | Dropped | BadRecord], batch: Batch) -> None:
         """Writes the cleaned `documents` of a batch."""
+        self._count("num_read", len(documents))
         for document in documents:
-            self._count("num_read")
-            if isinstance(document, BadRecord):
+            if isinstance(document, Document):
+                self._write_document(document)
+            elif isinstance(document, BadRecord):
                 self._drop_bad_record(document.what)
-            elif isinstance(document, Dropped):
+            else:
                 self._count(f"num_dropped_{document.reason}")
                 self._write_report([report_line(*document)] if document.title else [])
-            else:
-                self._write_document(document)
         self.place = batch.behind
         self.input_bytes += batch.input_bytes
         if self._text.num_bytes - self._text.kept_bytes >= CHECKPOINT_BYTES:
@@ -282,14 +282,16 @@ class Writer:
             )
 
     def _write_document(self, document: Document) -> None:
-        for reason, count in document.num_removed.items():
+        line, title, num_removed, report = document
+        for reason, count in num_removed.items():
             self._count(f"num_removed_{reason}", count)
-        self._write_report(document.report)
-        encoded = _encoded(document.line)
-        reason = self._reason_to_drop(document.line, encoded)
+        if report:
+            self._write_report(report)
+        encoded = _encoded(line)
+        reason = self._reason_to_drop(line, encoded)
         if reason:
             self._count(f"num_dropped_{reason}")
-            self._write_report([report_line(reason, document.title, document.line)])
+            self._write_report([report_line(reason, title, line)])
         else:
             self._text.write(encoded)
             self._count("num_documents")
