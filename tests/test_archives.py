@@ -70,6 +70,14 @@ def test_nothing_is_written_outside(tmp_path, make, suffix, name):
     assert sorted(outside) == [packed, tmp_path / "in"] and not Path("/evil").exists()
 
 
+@pytest.mark.parametrize("make,suffix", [(make_zip, "zip"), (make_tar, "tar.gz")])
+def test_a_member_that_leads_out_is_refused_by_name(tmp_path, make, suffix):
+    packed = make(tmp_path / f"a.{suffix}", {"good.txt": b"good", "../evil": b"evil"})
+    with pytest.raises(UserError, match=rf"a.{suffix}: .*\.\./evil"):
+        archives.unpack(packed, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE])
 def test_links_to_the_outside_and_devices_in_a_tar_are_refused(tmp_path, kind):
     packed = make_tar(tmp_path / "a.tar", {"top/link": b""}, kind=kind, target="../../etc")

@@ -198,7 +198,7 @@ def test_no_book_says_where_they_go_and_the_other_way_out(tmp_path):
 def documents(path, input_format):
     sources = {path: input_format}
     batches = custom.read_batches(sources, {}, fallback_encoding=None, encoding_errors="strict")
-    return [custom.clean(document).line for batch in batches for document in batch.documents]
+    return [custom.clean(document) for batch in batches for document in batch.documents]
 
 
 def test_custom_documents_by_file_line_and_blank_line(tmp_path):

@@ -134,6 +134,11 @@ def test_an_address_space_limit_counts():
     assert 0 < int(found) < 1 << 29
 
 
+def test_a_container_s_limit_counts(monkeypatch):
+    monkeypatch.setattr(memory, "memory_limit", lambda: 1 << 30)
+    assert memory._free_memory() < 1 << 30
+
+
 def test_the_table_says_what_fits():
     lines = plan(LARGE, find_device(11, 1))
     text = "\n".join(lines)

@@ -22,7 +22,7 @@ from typing import Any, Callable, NamedTuple
 import numpy as np
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.machine import ask_nvidia_smi, count_gpus
+from bert_tf.base.machine import ask_nvidia_smi, count_gpus, memory_limit
 from bert_tf.config import AUTO, BatchSplit, BertConfig, compute_dtype
 
 GIB = 1 << 30
@@ -204,19 +204,20 @@ def _cards() -> list[float]:
 
 
 def _free_memory() -> float:
-    """Bytes that this process may still use: of the machine's, or of its own limit where that is less."""
+    """Bytes that this process may still use: of the machine's, of its container's, or of its own limit."""
     kinds = {
         line.split(":")[0]: 1024 * int(line.split()[1])
         for file in ("/proc/meminfo", "/proc/self/status")
         for line in Path(file).read_text().splitlines()
         if line.split()[-1] == "kB"
     }
+    free = [kinds["MemAvailable"]]
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    return (
-        kinds["MemAvailable"]
-        if limit == resource.RLIM_INFINITY
-        else min(kinds["MemAvailable"], limit - kinds["VmSize"])
-    )
+    if limit != resource.RLIM_INFINITY:
+        free.append(limit - kinds["VmSize"])
+    if (of_container := memory_limit()) is not None:
+        free.append(of_container - kinds["VmRSS"])
+    return min(free)
 
 
 def choose_split(flags: Mapping[str, Any], describe: Callable[[], Workload], workers: Any) -> BatchSplit:

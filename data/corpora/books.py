@@ -9,7 +9,7 @@ from typing import Any
 
 from bert_tf.base.errors import UserError
 from data.corpora import formatting, text_files
-from data.corpora.formatting import Batch, Document, as_line
+from data.corpora.formatting import Batch, as_line
 
 # "*** START OF THIS PROJECT GUTENBERG EBOOK X ***", or how the header ends in files from before 2004.
 _START = re.compile(r"\*\*\* ?START OF (THE|THIS) PROJECT GUTENBERG|\*END[* ]+THE SMALL PRINT", re.IGNORECASE)
@@ -88,5 +88,5 @@ def _without_marks(paragraph: str) -> str:
     return _EMPHASIS.sub(lambda match: match[1] or match[2], text)
 
 
-def clean(name: str, *, fallback_encoding: str | None, encoding_errors: str) -> Document:
-    return Document(book_line(Path(name), fallback_encoding, encoding_errors))
+def clean(name: str, *, fallback_encoding: str | None, encoding_errors: str) -> str:
+    return book_line(Path(name), fallback_encoding, encoding_errors)

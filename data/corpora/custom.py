@@ -12,7 +12,7 @@ from typing import Any
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import check_file
 from data.corpora import formatting, text_files
-from data.corpora.formatting import LONGEST_WRAPPED_LINE, BadRecord, Batch, Document, as_line
+from data.corpora.formatting import LONGEST_WRAPPED_LINE, BadRecord, Batch, as_line
 
 INPUT_FORMATS = ("auto", "file", "line", "paragraph", "jsonl", "parquet")
 _COMPRESSION_SUFFIXES = ("", ".gz", ".zst")
@@ -193,5 +193,5 @@ def _paragraphs(document: str) -> Iterator[str]:
     yield " ".join(paragraph)
 
 
-def clean(document: str) -> Document:
-    return Document(as_line(_paragraphs(document)))
+def clean(document: str) -> str:
+    return as_line(_paragraphs(document))

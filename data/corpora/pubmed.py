@@ -18,7 +18,7 @@ import numpy as np
 
 from bert_tf.base.errors import UserError
 from data.corpora import formatting
-from data.corpora.formatting import BadRecord, Batch, Document, Dropped, as_line
+from data.corpora.formatting import BadRecord, Batch, Dropped, as_line
 from data.corpora.xml_files import Element, XmlFile
 
 _FOLDERS = ("baseline", "daily_update")
@@ -165,7 +165,7 @@ def _paragraphs(xml: bytes) -> list[str]:
     return [translated[1] if translated else title, *parts]
 
 
-def clean(xml: bytes) -> Document | Dropped | BadRecord:
+def clean(xml: bytes) -> str | Dropped | BadRecord:
     """Title and abstract as a line."""
     try:
         paragraphs = _paragraphs(xml)
@@ -173,4 +173,4 @@ def clean(xml: bytes) -> Document | Dropped | BadRecord:
         number = _PMID.search(xml)
         which = number[2].decode() if number else "unknown"
         return BadRecord(f"PMID {which}: XML: {error}: the file was changed or damaged; fetch it again")
-    return Document(as_line(paragraphs)) if paragraphs else Dropped("without_abstract")
+    return as_line(paragraphs) if paragraphs else Dropped("without_abstract")

@@ -9,7 +9,7 @@ import shutil
 import tarfile
 import zipfile
 import zlib
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import sync
@@ -32,8 +32,8 @@ def unpack(archive: Path, folder: Path) -> None:
     """Unpacks a .zip, .tar, .tar.gz or .gz into `folder`, which is deleted first.
 
     Raises:
-      UserError: the file is damaged, not an archive or needs a password, or a member of a tar is a device or leads out
-        of the folder (in a zip such names lose what leads out). Then `folder` does not exist.
+      UserError: the file is damaged, not an archive or needs a password, or a member is a device or leads out of the
+        folder. Then `folder` does not exist.
     """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -54,6 +54,9 @@ def unpack(archive: Path, folder: Path) -> None:
 def _unpack(archive: Path, folder: Path) -> None:
     if zipfile.is_zipfile(archive):
         with zipfile.ZipFile(archive) as packed:
+            for name in packed.namelist():  # from which `extractall` would take what leads out, and go on
+                if name.startswith("/") or ".." in PurePosixPath(name).parts:
+                    raise zipfile.BadZipFile(f"{name!r} leads out of the folder")
             packed.extractall(folder)
         return
     if tarfile.is_tarfile(archive):
