@@ -223,9 +223,9 @@ def test_wikipedia_with_duplicates_and_empty_articles(tmp_path):
         "other_namespaces\tTalk:One\t",
         "redirects\tUno\t",
         "redirects\tTwo\t",
+        "duplicates\tSame\tIt is three & more.",
         "list_items\tList\ta",
         "list_items\tList\tb",
-        "duplicates\tSame\tIt is three & more.",
         "without_sentence\tList\t",
     ]
     assert "nothing to do" in done(prep(tmp_path, "text_formatting", "wikicorpus_en", "--keep_report"))
@@ -243,7 +243,7 @@ def test_cut_off_dump_keeps_its_articles_and_says_so(tmp_path):
     (folder / "wikicorpus_en.xml").write_bytes(dump(*PAGES)[:-5])
     result = prep(tmp_path, "text_formatting", "wikicorpus_en")
     done(result)
-    assert "warning: " in result.stderr and "the 5 pages up to there were kept" in result.stderr
+    assert "warning: " in result.stderr and "the 5 <page> elements up to there were kept" in result.stderr
     formatted = tmp_path / "formatted_one_article_per_line"
     (manifest,) = formatted.glob("*.manifest.json")
     (entry,) = json.loads(manifest.read_text())["shards"]["documents"]

@@ -13,7 +13,7 @@ import pytest
 
 from bert_tf.base.errors import UserError
 from data.corpora import formatting, pubmed, xml_files
-from data.corpora.formatting import Document, Dropped
+from data.corpora.formatting import Dropped
 
 REAL_ARTICLE = Path(os.environ.get("BERT_TF_REAL_DATA", "")) / "pubmed_one_article.xml"
 
@@ -51,7 +51,7 @@ def cleaned(paths, damages=None):
     assert sum(batch.input_bytes for batch in batches) == formatting.total_size(paths)
     found = [one for batch in batches for one in formatting._clean_all(batch, clean=pubmed.clean)]
     dropped = Counter(one.reason for one in found if isinstance(one, Dropped))
-    return [one.line for one in found if isinstance(one, Document)], dropped
+    return [one for one in found if isinstance(one, str)], dropped
 
 
 @pytest.mark.parametrize("name", ["a.xml", "a.xml.gz"])
@@ -150,7 +150,7 @@ def test_cut_file_keeps_its_articles_and_says_so(tmp_path):
     lines, _ = cleaned([path], damages)
     assert 100 < len(lines) == whole_articles < 399
     assert damages[0].startswith("a.xml.gz: cut off or damaged at byte")
-    assert f"the {len(lines)} <PubmedArticle> up to there were kept" in damages[0]
+    assert f"the {len(lines)} <PubmedArticle> elements up to there were kept" in damages[0]
     plain = write(tmp_path, "b.xml", article(1), article(2)[:90], end="")
     damages.clear()
     assert len(cleaned([plain], damages)[0]) == 1

@@ -108,7 +108,7 @@ def test_cut_off_dump_keeps_its_articles_and_names_file_and_byte(tmp_path, name)
     (damage,) = damages
     size = path.stat().st_size
     assert damage.startswith(f"{name}: cut off or damaged at byte {size:,} of {size:,}")
-    assert "the 3 <page> up to there were kept" in damage
+    assert "the 3 <page> elements up to there were kept" in damage
     path.write_bytes(b"".join(packed))
     assert cleaned(path, damages)[0] == ["The one is large.", "It is three & more."]
     assert len(damages) == 1

@@ -140,8 +140,8 @@ class XmlFile(contextlib.AbstractContextManager):
             )
         if self.damage:
             damages.append(
-                f"{self.path.name}: {self.damage}: the {num_elements:,} <{tag}> up to there were kept; fetch the file "
-                "again, compare its checksum and format it anew to have the rest"
+                f"{self.path.name}: {self.damage}: the {num_elements:,} <{tag}> elements up to there were kept; fetch "
+                "the file again, compare its checksum and format it anew to have the rest"
             )
 
     def blocks(self) -> Iterator[bytes]:
