@@ -15,7 +15,7 @@ from bert_tf.run.run_folder import write_whole
 
 FOLDER = Path(__file__).resolve().parent / "results"
 # Options that say how a benchmark is run and not what it measures.
-OPTIONS = ("results", "label", "overwrite", "peer_python", "note", "folder")
+OPTIONS = ("results", "label", "overwrite", "peer_python", "note", "folder", "trials")
 UNSET = (None, False, "")
 Part = Mapping[str, Any]
 

@@ -22,15 +22,17 @@ from bert_tf.report.figures import smoothed  # noqa: E402
 from bert_tf.report.runs import read_runs  # noqa: E402
 
 GOLDEN = DOCS.parent / "tests" / "golden" / "convergence.json"
+PRECISION = DOCS.parent / "benchmarks" / "results" / "precision.json"
 IMAGES = DOCS / "images"
 # Seen on white and on black; no background.
-GREY, BLUE, ORANGE = "#7d8590", "#2f81f7", "#d9692a"
+GREY, BLUE, ORANGE, GREEN, VIOLET = "#7d8590", "#2f81f7", "#d9692a", "#3f9c50", "#a371f7"
 
 
 def sources() -> dict[str, str]:
     """The pictures, and a digest of the figures that each is drawn from, which it carries."""
     figures: dict[str, Any] = {
         "convergence": json.loads(GOLDEN.read_text(encoding="utf-8")),
+        "precision": _precision_curves(),
         "scaling": sorted((str(key), value) for key, value in rate_errors().items()),
     }
     return {name: hashlib.sha256(json.dumps(value).encode()).hexdigest() for name, value in figures.items()}
@@ -48,6 +50,25 @@ def draw_convergence(axes: Any) -> None:
                 low, high = ([y + sign * s for y, s in zip(curve, spread)] for sign in (-1, 1))
                 panel.fill_between(updates, low, high, color=color, alpha=0.2, label="spread of seeds", linewidth=0)
         panel.set(title=f"{title}: training loss", xlabel="update")
+
+
+def _precision_curves() -> dict[str, list[float]]:
+    """Training losses by update, means of the seeds, and the spread of the seeds in fp32; by column of the table."""
+    _, table = json.loads(PRECISION.read_text(encoding="utf-8"))["parts"]
+    return dict(zip(table["columns"], map(list, zip(*table["rows"]))))
+
+
+def draw_precision(axes: Any) -> None:
+    """Losses over each other, and what lies between them in spreads of the seeds."""
+    updates, *curves, spreads = _precision_curves().items()
+    spread = sum(spreads[1]) / len(spreads[1])
+    reference = curves[0][1]
+    for (name, losses), color, line in zip(curves, (BLUE, GREEN, VIOLET, ORANGE), ("-", (0, (6, 2)), (0, (3, 3)), ":")):
+        axes[0].plot(updates[1], losses, color=color, linestyle=line, label=name)
+        distance = [(loss - other) / spread for loss, other in zip(losses, reference)]
+        axes[1].plot(updates[1], distance, color=color, linestyle=line, label=name)
+    axes[0].set(title="Masked words: training loss", xlabel="update")
+    axes[1].set(title="Less fp32's, in spreads of seeds", xlabel="update", ylim=(-1.2, 1.2))
 
 
 def draw_scaling(axes: Any) -> None:
@@ -104,7 +125,7 @@ def main(argv: Sequence[str]) -> None:
         if name == "curve":
             draw_curve(axes, argv[1:])
         else:
-            {"convergence": draw_convergence, "scaling": draw_scaling}[name](axes)
+            {"convergence": draw_convergence, "precision": draw_precision, "scaling": draw_scaling}[name](axes)
         for panel in axes:
             panel.spines[["top", "right"]].set_visible(False)
             panel.legend(frameon=False, fontsize="small")
