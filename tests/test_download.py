@@ -200,7 +200,8 @@ def test_archive_that_leads_out_writes_nothing_outside(server, tmp_path):
     packed = make_zip(tmp_path / "evil.zip", {"uncased/vocab.txt": b"x", "../../evil.txt": b"x"})
     source = weights(server, tmp_path, {"vocab.txt": None})
     server.pages["/uncased.zip"].content = packed.read_bytes()
-    served(server, tmp_path, "google", source)
+    with pytest.raises(UserError, match=r"\.\./\.\./evil.txt"):
+        served(server, tmp_path, "google", source)
     assert not list(tmp_path.rglob("evil.txt")) and not list(tmp_path.parent.glob("evil.txt"))
 
 

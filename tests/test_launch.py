@@ -848,7 +848,7 @@ def processes_of(tmp_path):
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
-            if str(tmp_path) in (entry / "cmdline").read_text() and rank_wrapper._is_running(entry.name):
+            if str(tmp_path) in (entry / "cmdline").read_text() and rank_wrapper._state(entry.name) not in ("", "Z"):
                 found.append(entry.name)
         except OSError:
             continue
