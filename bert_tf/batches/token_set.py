@@ -34,7 +34,7 @@ from bert_tf.text.vocabulary import load_vocab
 # Tokens between A and B that are read with them, because a second read would take longer.
 _LONGEST_GAP = 256
 # Tokens that are assembled and masked at once, so that their arrays stay in the CPU's cache.
-_BLOCK_TOKENS = 1 << 16
+_BLOCK_TOKENS = 1 << 17
 # A large batch has ranges of more shards than may be open at once.
 _RANGES_AT_ONCE = 128
 
