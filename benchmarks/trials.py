@@ -15,7 +15,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.frame import Bench, existing
+from bert_tf.base.errors import UserError
+from bert_tf.base.files import read_json_object
 from bert_tf.base.progress import Progress
+from bert_tf.run.run_folder import write_whole
 
 MICRO_BATCH = 32
 UPDATES_A_LINE = 10
@@ -56,8 +59,20 @@ def add_options(parser: argparse.ArgumentParser, num_examples: int) -> None:
 
 def run_trials(bench: Bench, trials: Iterable[Trial]) -> dict[Trial, Learned]:
     """All trials, one after the other; none twice."""
+    _require_same_settings(bench.options)
     todo = list(dict.fromkeys(trials))
     return {trial: _learned(bench.options, trial) for trial in Progress(todo, unit="trials", description="training")}
+
+
+def _require_same_settings(options: argparse.Namespace) -> None:
+    """Raises `UserError` where the folder holds trials of another model, of other data or of other length."""
+    names = ("data", "max_seq_length", "layers", "hidden_size", "num_examples")
+    settings = {name: str(getattr(options, name)) for name in names}
+    path = options.trials / "settings.json"
+    if path.exists() and (there := read_json_object(path, "take another folder")) != settings:
+        raise UserError(f"--trials {options.trials} holds trials with {there}, not {settings}; take another folder")
+    options.trials.mkdir(parents=True, exist_ok=True)
+    write_whole(path, json.dumps(settings))
 
 
 def _learned(options: argparse.Namespace, trial: Trial) -> Learned:

@@ -9,6 +9,7 @@ import re
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from benchmarks import __main__ as program
@@ -192,3 +193,21 @@ def test_the_table_of_the_readme_is_that_of_the_results():
 def test_results_name_no_folder_of_a_machine():
     for path in results.FOLDER.glob("*.json"):
         assert not re.search(r'"/|[= ,]/(home|tmp|root|work)\b', path.read_text(encoding="utf-8")), path
+
+
+def test_emulated_matmuls_round_what_goes_into_them_forward_and_backward():
+    tf = pytest.importorskip("tensorflow")
+    from benchmarks.trials import rounded_matmuls
+
+    last_bit = 2.0**-10
+    x = tf.Variable([[1 + 0.5 * last_bit, 1 + 1.5 * last_bit, 1 + 0.6 * last_bit, 3e-9]])  # halves to even
+    for precision, tiny in (("tf32", 3e-9), ("fp16", 0.0)):
+        with rounded_matmuls(precision), tf.GradientTape() as tape:
+            product = tf.matmul(x, tf.eye(4))
+        expected = [1, 1 + 2 * last_bit, 1 + last_bit, tiny]
+        np.testing.assert_array_equal(product[0, :3], np.float32(expected[:3]))
+        assert float(product[0, 3]) == pytest.approx(tiny, rel=1e-3)
+        # Of a gradient, which is scaled for fp16 and so does not vanish.
+        found = tape.gradient(product, x, tf.constant([[1 + 0.5 * last_bit, 1 + 0.6 * last_bit, 2e-9, 0.0]]))[0].numpy()
+        np.testing.assert_array_equal(found[:2], np.float32([1, 1 + last_bit]))
+        assert found[2] == pytest.approx(2e-9, rel=2e-3 if precision == "tf32" else 0.5)

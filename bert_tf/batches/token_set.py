@@ -111,12 +111,13 @@ class TokenSet(InstanceSet):
     def _in_blocks(self, ranges: Sequence[RecordRange]) -> Iterator[list[RecordRange]]:
         """The ranges, as many at once as the CPU's cache takes and as shards may be open."""
         block: list[RecordRange] = []
+        num_tokens = 0
         for part in ranges:
             block.append(part)
-            num_tokens = sum(part.num_records for part in block) * self.schema.max_seq_length
+            num_tokens += part.num_records * self.schema.max_seq_length
             if num_tokens >= _BLOCK_TOKENS or len(block) == _RANGES_AT_ONCE:
                 yield block
-                block = []
+                block, num_tokens = [], 0
         if block:
             yield block
 

@@ -161,8 +161,10 @@ def pretrain(
 
     Returns True when the phase is finished, False when a signal or --max_hours stopped it.
     """
-    bert_config, identity = inputs.bert_config, run_identity(config, inputs)
-    workers.require_same({**inputs.on_all_ranks(), **identity})
+    bert_config = inputs.bert_config
+    # Both look at every shard, which may take a rank long on a remote file system.
+    identity, common = workers.run_keeping_alive(lambda: (run_identity(config, inputs), inputs.on_all_ranks()))
+    workers.require_same({**common, **identity})
     if workers.is_chief:
         folder = RunFolder(model_dir)
         folder.check(identity, continue_with_changes, inputs.sources)
