@@ -20,4 +20,4 @@ RUN install -d -m 1777 "$HOME" /results \
  && rm -rf "$HOME/.cache"
 
 COPY . .
-RUN python -m bert_tf.text.chunk_ids
+RUN python -m bert_tf.base.compiled

@@ -12,6 +12,7 @@ import argparse
 import functools
 
 from benchmarks.frame import Bench, existing
+from bert_tf.base.compiled import compile_code
 from bert_tf.text import chunk_ids, wordpiece
 from bert_tf.text.vocabulary import TokenizedLines
 
@@ -31,7 +32,7 @@ def run(bench: Bench) -> None:
     blocks = [b"".join(lines[start : start + BLOCK_LINES]) for start in range(0, len(lines), BLOCK_LINES)]
     megabytes = sum(map(len, blocks)) / 1e6
     compiled = bench.folder / "chunk_ids.so"
-    chunk_ids.compile_code(compiled)
+    compile_code(chunk_ids.SOURCE, compiled)
     files = {"Python": bench.folder / "none", "compiled": compiled}
     fresh = {
         name: [wordpiece.FullTokenizer(options.vocab_file, bool(options.do_lower_case)) for _ in range(options.rounds)]
@@ -40,7 +41,7 @@ def run(bench: Bench) -> None:
     used: dict[str, wordpiece.FullTokenizer] = {}
 
     def tokenise(name: str) -> list[TokenizedLines]:
-        wordpiece.compiled_file = lambda: files[name]
+        wordpiece.compiled_file = lambda _: files[name]
         return list(map(used[name].tokenize_lines, blocks))
 
     def tokenise_first(name: str) -> list[TokenizedLines]:

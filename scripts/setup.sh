@@ -223,13 +223,11 @@ print("-".join(["tf" + tensorflow.__version__, sys.argv[1], version, platform.ma
   horovod_works
 }
 
-# Its name holds the digest of its source, so that checkouts of several versions can share an environment.
-compile_tokenizer() {
-  local file
+compile_code() {
   [[ -d bert_tf ]] || return 0 # images get the packages before the checkout
-  file=$("$python" -c 'from bert_tf.text import chunk_ids; print(chunk_ids.compiled_file())')
-  [[ -e "$file" ]] || step "the tokenizer's C++" "$python" -m bert_tf.text.chunk_ids ||
-    say "continuing without compiled tokenising (no C++ compiler? log: $log): it gives the same ids, several times slower"
+  [[ -z $("$python" -c 'from bert_tf.base import compiled; print(*compiled.missing())') ]] ||
+    step "the project's C++" "$python" -m bert_tf.base.compiled ||
+    say "continuing without compiled code (no C++ compiler? log: $log): the same tokens and masks, several times slower"
 }
 
 # --- Main --------------------------------------------------------------------------------------
@@ -298,7 +296,7 @@ main() {
   if [[ -e "$state/stamp" && -x "$python" ]]; then
     versions=$(verify) || versions=broken
     if ! can_add_horovod && grep -qxF -e "test $(key) $versions" -e "$level $(key) $versions" "$state/stamp"; then
-      compile_tokenizer
+      compile_code
       say "ready: $versions (checked in $((SECONDS - started)) s). Activate: source ${venv#"$root/"}/bin/activate"
       return
     fi
@@ -312,7 +310,7 @@ main() {
   horovod_works || install_horovod ||
     say "continuing without Horovod: $without. Training then runs in one process: num_gpus must be 1."
   versions=$(verify) || explain "TensorFlow does not import"
-  compile_tokenizer
+  compile_code
   can_add_horovod || echo "$level $(key) $versions" >"$state/stamp"
   say "ready: $versions, set up in $((SECONDS - started)) s. Activate: source ${venv#"$root/"}/bin/activate"
 }

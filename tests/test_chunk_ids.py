@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bert_tf.base.compiled import compile_code, load_function
 from bert_tf.text import chunk_ids, wordpiece
 from bert_tf.text.basic_tokenizer import to_lower_case
 from bert_tf.text.wordpiece import FullTokenizer
@@ -21,7 +22,7 @@ from tests.test_tokenization import VOCABULARY, all_code_points, random_texts, r
 def compiled(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("environment") / "lib/chunk_ids.so"
     try:
-        chunk_ids.compile_code(path)
+        compile_code(chunk_ids.SOURCE, path)
     except OSError:
         pytest.skip("there is no C++ compiler")
     return path
@@ -30,7 +31,7 @@ def compiled(tmp_path_factory) -> Path:
 @pytest.fixture
 def tokenizers(tmp_path, compiled, monkeypatch):
     """(compiled, Python's) by do_lower_case and the cache's size."""
-    monkeypatch.setattr(wordpiece, "compiled_file", lambda: compiled)
+    monkeypatch.setattr(wordpiece, "compiled_file", lambda _: compiled)
     (tmp_path / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n", encoding="utf-8")
 
     def both(do_lower_case: bool, **options) -> tuple[FullTokenizer, FullTokenizer]:
@@ -142,8 +143,8 @@ def test_threads_share_a_table(tokenizers):
 
 def test_python_takes_over(tmp_path, monkeypatch, compiled):
     (tmp_path / "damaged.so").write_bytes(compiled.read_bytes()[:100])
-    assert chunk_ids.load_code(tmp_path / "damaged.so") is None
-    assert chunk_ids.load_code(tmp_path / "missing.so") is None
+    assert load_function(tmp_path / "damaged.so", "scan_chunks") is None
+    assert load_function(tmp_path / "missing.so", "scan_chunks") is None
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
     (tmp_path / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n", encoding="utf-8")
     tokenizer = FullTokenizer(tmp_path / "vocab.txt")
@@ -154,7 +155,7 @@ def test_python_takes_over(tmp_path, monkeypatch, compiled):
 def test_a_compiler_that_fails_leaves_nothing(tmp_path, monkeypatch):
     monkeypatch.setenv("CXX", str(tmp_path / "none"))
     with pytest.raises(OSError):
-        chunk_ids.compile_code(tmp_path / "lib" / "x.so")
+        compile_code(chunk_ids.SOURCE, tmp_path / "lib" / "x.so")
     assert list((tmp_path / "lib").iterdir()) == []
 
 

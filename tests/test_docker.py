@@ -236,7 +236,7 @@ def test_dockerfile(name, base):
     assert re.search(r"bash scripts/setup\.sh .*&& \S*python -c 'import horovod\.tensorflow'", setup)
     assert not any("pip install" in step for step in steps)
     # Compiled where there is a compiler, after the source has come.
-    compiling = [number for number, step in enumerate(steps) if step.endswith("python -m bert_tf.text.chunk_ids")]
+    compiling = [number for number, step in enumerate(steps) if step.endswith("python -m bert_tf.base.compiled")]
     assert len(compiling) == 1 and steps[compiling[0] - 1] in ("COPY . .", "COPY bert_tf bert_tf")
     for step in steps:
         if step.startswith("COPY") and "--from" not in step:

@@ -31,7 +31,7 @@ from bert_tf.text.vocabulary import SPECIAL_TOKENS, UNKNOWN_TOKEN, continues_wor
 
 _UNUSED_TOKEN = re.compile(r"\[unused\d+\]")
 # 32 random bits decide: below the first number the token becomes [MASK], below the second it stays.
-_MASK_BELOW, _KEEP_BELOW = np.uint32(round(0.8 * 2**32)), np.uint32(round(0.9 * 2**32))
+MASK_BELOW, KEEP_BELOW = round(0.8 * 2**32), round(0.9 * 2**32)
 # In the highest word of Philox's counter, so that masks share no random bits with other uses of the same key.
 _STREAM = 1
 _PER_COUNT = 8  # 32-bit numbers per count: Philox 4x64 gives 32 bytes
@@ -142,8 +142,7 @@ class Masker:
     """Masks instances ``[CLS] A [SEP] B [SEP]`` of the vocabulary `ids` by `rules`."""
 
     def __init__(self, rules: MaskingRules, ids: VocabularyIds):
-        self.rules = rules
-        self._ids = ids
+        self.rules, self.ids = rules, ids
 
     def mask(self, input_ids: np.ndarray, input_mask: np.ndarray, seed: int, ranges: np.ndarray) -> Masked:
         """Masks unmasked instances; does not change its arguments.
@@ -156,15 +155,14 @@ class Masker:
           ranges: int64 [R, 3] of (epoch, number of the first instance, number of instances); the rows
             are these instances in order.
         """
-        rules, ids = self.rules, self._ids
+        rules, ids = self.rules, self.ids
         num_predictions = rules.max_predictions_per_seq
-        bits = _random_bits(seed, ranges, self._num_order_bits(input_ids.shape[1]) + 2 * num_predictions)
+        bits = self.random_bits(input_ids.shape[1], seed, ranges)
         orders, fates, draws = np.split(bits, [-2 * num_predictions, -num_predictions], axis=1)
         lengths = np.count_nonzero(input_mask, axis=1)
         num_candidates = lengths - NUM_MARKERS
         a_size = np.argmax(input_ids == ids.sep, axis=1) - 1
-        wanted = np.rint(lengths * rules.masked_lm_prob).astype(np.int64)
-        wanted = np.minimum(np.clip(wanted, 1, num_predictions), num_candidates)
+        wanted = self.num_masked(lengths)
         if rules.whole_word_masking:
             choice = self._choose_words(input_ids, a_size, num_candidates, wanted, orders)
         else:
@@ -175,13 +173,23 @@ class Masker:
         # Past the chosen ones this is the place of [CLS], which replaces itself.
         places = choice.positions + np.arange(0, input_ids.size, input_ids.shape[1])[:, np.newaxis]
         originals = input_ids.take(places).astype(np.int32)
-        replaced = np.where(fates < _KEEP_BELOW, originals, ids.replacements.take(_below(len(ids.replacements), draws)))
-        replaced[fates < _MASK_BELOW] = ids.mask
+        replaced = np.where(fates < KEEP_BELOW, originals, ids.replacements.take(_below(len(ids.replacements), draws)))
+        replaced[fates < MASK_BELOW] = ids.mask
         masked = input_ids.astype(np.int32)
         masked.put(places, np.where(choice.is_chosen, replaced, originals))
         return Masked(
             masked, choice.positions, np.where(choice.is_chosen, originals, 0), choice.is_chosen.astype(np.float32)
         )
+
+    def num_masked(self, lengths: np.ndarray) -> np.ndarray:
+        """int64 [N]: how many tokens are predicted of instances with so many tokens, at least [CLS] A [SEP] B [SEP]."""
+        wanted = np.rint(lengths * self.rules.masked_lm_prob).astype(np.int64)
+        return np.minimum(np.clip(wanted, 1, self.rules.max_predictions_per_seq), lengths - NUM_MARKERS)
+
+    def random_bits(self, length: int, seed: int, ranges: np.ndarray) -> np.ndarray:
+        """uint32 [N, ... + 2 P] of instances of S = `length`, for their order, their fates and their replacements."""
+        num_columns = self._num_order_bits(length) + 2 * self.rules.max_predictions_per_seq
+        return _random_bits(seed, ranges, num_columns)
 
     def _num_order_bits(self, length: int) -> int:
         """How many random numbers of an instance decide which tokens are predicted."""
@@ -203,7 +211,7 @@ class Masker:
         places = np.arange(input_ids.shape[1])
         is_candidate = (places > 0) & (places < num_candidates[:, np.newaxis] + 2)
         is_candidate[np.arange(len(a_size)), a_size + 1] = False
-        words = _find_words(is_candidate, self._ids.continues.take(input_ids))
+        words = _find_words(is_candidate, self.ids.continues.take(input_ids))
         candidates = _order_candidates(words, max_size, orders)
         left = wanted.copy()
         # With a margin on the right, so that n-grams may be looked up past a row's last word.

@@ -23,8 +23,8 @@ import numpy as np
 from bert_tf.base.errors import UserError
 from bert_tf.batches.data_order import RecordRange
 from bert_tf.batches.instance_set import MANIFEST_NAME, OPEN_FILES, InstanceSet
+from bert_tf.batches.masked_rows import RowFiller
 from bert_tf.batches.masking import Masker, MaskingRules, VocabularyIds
-from bert_tf.records.assembly import Assembler
 from bert_tf.records.pair_file import PairFile, decode_pairs, ensure_pairs, open_pairs, pairs_path
 from bert_tf.records.pairs import Pairs, PairSettings
 from bert_tf.records.schema import NUM_MARKERS, RecordSchema
@@ -60,6 +60,7 @@ class TokenSet(InstanceSet):
             raise UserError(f"{given} with --max_seq_length={max_seq_length}: at most {most} tokens can be masked")
         self.schema = RecordSchema(max_seq_length, rules.max_predictions_per_seq)
         self.masker = Masker(rules, self._vocabulary_ids(argument))
+        self._filler = RowFiller(self.masker, self.schema)
         self.pair_settings = ensure_pairs(self.files, PairSettings(max_seq_length))[0]
         self._verified: dict[int, tuple[Any, ...]] = {}
         sizes, self._checksums = [], []
@@ -101,10 +102,8 @@ class TokenSet(InstanceSet):
         features = {name: np.empty([num, size], kind) for name, (kind, size) in kinds.items()}
         first = 0
         for block in self._in_blocks(ranges):
-            made = self._block(block, mask_seed)
-            last = first + len(made["input_ids"])
-            for name, values in made.items():
-                features[name][first:last] = values
+            last = first + sum(part.num_records for part in block)
+            self._fill(block, mask_seed, {name: values[first:last] for name, values in features.items()})
             first = last
         return features
 
@@ -121,20 +120,13 @@ class TokenSet(InstanceSet):
         if block:
             yield block
 
-    def _block(self, ranges: Sequence[RecordRange], mask_seed: int) -> dict[str, np.ndarray]:
+    def _fill(self, ranges: Sequence[RecordRange], mask_seed: int, features: dict[str, np.ndarray]) -> None:
         tokens, pairs = self._read_tokens(ranges, self._pairs(ranges))
-        instances = Assembler(tokens, self.schema.max_seq_length, self._markers).assemble(pairs)
         numbers = [
             (part.epoch, self._first_instances[part.epoch % len(self.copies), part.file] + part.first, part.num_records)
             for part in ranges
         ]
-        masked = self.masker.mask(instances.input_ids, instances.input_mask, mask_seed, np.array(numbers, np.int64))
-        return {
-            **masked._asdict(),
-            "input_mask": instances.input_mask,
-            "segment_ids": instances.segment_ids,
-            "next_sentence_labels": instances.next_sentence_labels[:, np.newaxis],
-        }
+        self._filler.fill(tokens, pairs, mask_seed, np.array(numbers, np.int64), features)
 
     def _pairs(self, ranges: Sequence[RecordRange]) -> Pairs:
         num_copies = len(self.copies)
@@ -200,6 +192,4 @@ class TokenSet(InstanceSet):
             )
         vocab = load_vocab(self.folder / "vocab.txt")
         self._num_pieces = len(vocab)
-        ids = VocabularyIds.of(vocab)
-        self._markers = ids.markers
-        return ids
+        return VocabularyIds.of(vocab)

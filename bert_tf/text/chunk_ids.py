@@ -1,17 +1,13 @@
-"""Chunks of text to ids in compiled code, `chunk_ids.cpp`; ``python -m bert_tf.text.chunk_ids`` compiles it.
+"""Chunks of text to ids in compiled code, `chunk_ids.cpp`.
 
 The compiled code cuts the text and remembers chunks; it asks for the kind of each character and for the
-ids of each chunk when they first occur, so that all rules stay in Python. scripts/setup.sh compiles it into
-the environment. Without it, ids are the same and take several times as long.
+ids of each chunk when they first occur, so that all rules stay in Python. Without it (`base.compiled`), ids are the
+same and take several times as long.
 """
 
 from __future__ import annotations
 
 import ctypes
-import functools
-import hashlib
-import os
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +16,7 @@ import numpy as np
 
 from bert_tf.text.vocabulary import TokenizedLines
 
-_SOURCE = Path(__file__).with_suffix(".cpp")
+SOURCE = Path(__file__).with_suffix(".cpp")
 # What a character does: it is part of a chunk, stands between chunks, is a chunk of its own, or ends a line.
 PART, SPACE, ALONE, LINE_END = range(1, 5)
 _NEW_CHARACTER = 1  # the answer where a character is new; 2: a chunk is; 0: the text has ended
@@ -36,31 +32,6 @@ class _Scan(ctypes.Structure):
         *((name, ctypes.c_int64) for name in ("size", "num_slots", "entries_size")),
         *((name, ctypes.c_int64) for name in ("start", "stop", "num_ids", "num_lines", "new_character")),
     ]
-
-
-def compiled_file() -> Path:
-    """Where the environment of the running Python has the compiled code, if at all."""
-    digest = hashlib.sha256(_SOURCE.read_bytes()).hexdigest()
-    return Path(sys.prefix, "lib", "bert_tf", f"chunk_ids-{digest[:16]}.so")
-
-
-def compile_code(path: Path) -> None:
-    """Raises: OSError or CalledProcessError, for example without a compiler."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = path.with_suffix(f".{os.getpid()}")
-    # Without -march=native: several machines may share an environment.
-    subprocess.run([os.environ.get("CXX") or "c++", "-O2", "-shared", "-fPIC", _SOURCE, "-o", scratch], check=True)
-    scratch.replace(path)
-
-
-@functools.cache
-def load_code(path: Path) -> Callable | None:
-    """None where it is not there or not for this machine."""
-    try:
-        # PyDLL keeps Python's lock, so that threads may share a table.
-        return ctypes.PyDLL(str(path)).scan_chunks
-    except (OSError, AttributeError):
-        return None
 
 
 class ChunkTable:
@@ -93,7 +64,3 @@ class ChunkTable:
                 assert num_new_ids <= scan.stop - scan.start
                 ids[scan.num_ids : scan.num_ids + num_new_ids] = found
         return TokenizedLines(ids[: scan.num_ids].copy(), np.diff(line_ends, prepend=0))
-
-
-if __name__ == "__main__":
-    compile_code(compiled_file())

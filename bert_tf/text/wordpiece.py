@@ -21,6 +21,7 @@ follow the Unicode version of the running Python.
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import itertools
 from collections.abc import Callable
@@ -29,8 +30,9 @@ from typing import Any
 
 import numpy as np
 
+from bert_tf.base.compiled import compiled_file, load_function
 from bert_tf.text.basic_tokenizer import CAPITAL_SIGMA, BasicTokenizer, split_at_punctuation, split_words
-from bert_tf.text.chunk_ids import ALONE, LINE_END, PART, SPACE, ChunkTable, compiled_file, load_code
+from bert_tf.text.chunk_ids import ALONE, LINE_END, PART, SOURCE, SPACE, ChunkTable
 from bert_tf.text.vocabulary import (
     CONTINUATION,
     UNKNOWN_TOKEN,
@@ -123,7 +125,8 @@ class FullTokenizer(TokenIds):
     @functools.cached_property
     def _chunk_table(self) -> ChunkTable | None:
         """None where it has not been compiled. It holds a chunk in a quarter of the memory that the caches take."""
-        scan_chunks = load_code(compiled_file())
+        # PyDLL keeps Python's lock, so that threads may share a table.
+        scan_chunks = load_function(compiled_file(SOURCE), "scan_chunks", ctypes.PyDLL)
         return scan_chunks and ChunkTable(
             scan_chunks, self._compute_chunk_ids, self._kind_of, 4 * self._chunk_ids.max_words
         )
