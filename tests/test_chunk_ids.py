@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert_tf.base.compiled import compile_code, load_function
+from bert_tf.base.compiled import compile_code, load_library
 from bert_tf.text import chunk_ids, wordpiece
 from bert_tf.text.basic_tokenizer import to_lower_case
 from bert_tf.text.wordpiece import FullTokenizer
@@ -89,6 +89,21 @@ def test_long_and_empty_texts(tokenizers):
         assert_equal(found, expected, text)
 
 
+@pytest.mark.parametrize("do_lower_case", [True, False])
+@pytest.mark.parametrize("num_pieces", [6, 200])  # with few, most words are unknown
+def test_words_of_ascii(tokenizers, tmp_path, do_lower_case, num_pieces):
+    rng = random.Random(num_pieces)
+    pieces = {"".join(rng.choices("abAB1", k=rng.randint(1, 6))) for _ in range(num_pieces)} | {"a" * 64, "b" * 67}
+    pieces |= {f"##{piece}" for piece in rng.sample(sorted(pieces), len(pieces) // 2)} | {"##", "##" + "b" * 63}
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    (tmp_path / "pieces.txt").write_text("\n".join([*special, *sorted(pieces)]) + "\n")
+    found, expected = tokenizers(do_lower_case, vocab_file=tmp_path / "pieces.txt")
+    words = ["".join(rng.choices("abAB1", k=rng.choice((1, 2, 3, 5, 8, 20, 63, 64, 65)))) for _ in range(3000)]
+    assert_equal(found, expected, encoded([*words, "a" * 64, "a" * 65, "b" * 64, "a##b", "##a", "[UNK]"]))
+    ids = found.tokenize_lines(encoded(words)).ids
+    assert 0 < np.count_nonzero(ids == 1) < len(ids)
+
+
 def test_what_is_not_utf_8_is_refused(tokenizers):
     for tokenizer in tokenizers(True):
         for wrong in (b"\xff", b"\xe4\xb8", b"\xc0\xa0", b"\x80", b"\xf5\x80\x80\x80"):
@@ -103,7 +118,8 @@ def test_a_chunk_is_computed_once_and_has_no_more_ids_than_bytes(tokenizers, mon
     monkeypatch.setattr(table, "_compute_ids", lambda chunk: calls.append(chunk) or found._compute_chunk_ids(chunk))
     for _ in range(2):
         found.tokenize_lines("runs, runs. \u201cruns\u201d (中runs)\n".encode())
-    assert sorted(calls) == sorted(text.encode() for text in ["runs", ",", ".", "\u201c", "\u201d", "(", ")", "中"])
+    # "runs" is a word of ASCII.
+    assert sorted(calls) == sorted(text.encode() for text in [",", ".", "\u201c", "\u201d", "(", ")", "中"])
     assert all(len(to_lower_case(char)) <= len(char.encode("utf-8", "surrogatepass")) for char in all_code_points())
 
 
@@ -112,8 +128,9 @@ def test_the_table_is_emptied_when_it_is_full(tokenizers):
     table = found._chunk_table
     for number in range(300):
         assert_equal(found, expected, f"word{number} {'x' * 50}{number}.\n".encode())
-        assert 0 < table._entries[1] <= 8 and 2 < table._entries[0] <= len(table._entries) == 96
-        assert np.count_nonzero(table._slots) == table._entries[1]
+        slots, entries = table._chunks.arrays
+        assert 0 < entries[1] <= 8 and 2 < entries[0] <= len(entries) == 96
+        assert np.count_nonzero(slots) == entries[1]
 
 
 def test_threads_share_a_table(tokenizers):
@@ -143,8 +160,8 @@ def test_threads_share_a_table(tokenizers):
 
 def test_python_takes_over(tmp_path, monkeypatch, compiled):
     (tmp_path / "damaged.so").write_bytes(compiled.read_bytes()[:100])
-    assert load_function(tmp_path / "damaged.so", "scan_chunks") is None
-    assert load_function(tmp_path / "missing.so", "scan_chunks") is None
+    assert load_library(tmp_path / "damaged.so") is None
+    assert load_library(tmp_path / "missing.so") is None
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
     (tmp_path / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n", encoding="utf-8")
     tokenizer = FullTokenizer(tmp_path / "vocab.txt")

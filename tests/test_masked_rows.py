@@ -64,7 +64,7 @@ def test_both_ways_give_the_same(compiled, monkeypatch, kind, length, num_predic
     for path in (compiled, compiled.with_name("none")):
         monkeypatch.setattr(masked_rows, "compiled_file", lambda _, path=path: path)
         filler = RowFiller(masker, schema)
-        assert bool(filler._fill_rows) == (path == compiled)
+        assert bool(filler._code) == (path == compiled)
         made.append(empty_features(schema))
         filler.fill(tokens, pairs, 12345, RANGES, made[-1])
     for name, expected in made[1].items():
@@ -75,4 +75,4 @@ def test_both_ways_give_the_same(compiled, monkeypatch, kind, length, num_predic
 def test_whole_words_are_masked_by_numpy(compiled, monkeypatch):
     monkeypatch.setattr(masked_rows, "compiled_file", lambda _: compiled)
     masker = Masker(MaskingRules(whole_word_masking=True), IDS)
-    assert RowFiller(masker, RecordSchema(128, 20))._fill_rows is None
+    assert RowFiller(masker, RecordSchema(128, 20))._code is None

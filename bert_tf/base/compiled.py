@@ -11,7 +11,6 @@ import hashlib
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 _SOURCES = Path(__file__).parents[1]
@@ -41,15 +40,15 @@ def compile_code(source: Path, path: Path) -> None:
 
 
 @functools.cache
-def load_function(path: Path, name: str, library: type[ctypes.CDLL] = ctypes.CDLL) -> Callable | None:
-    """A function of the compiled code; None where it is not there or not for this machine.
+def load_library(path: Path, kind: type[ctypes.CDLL] = ctypes.CDLL) -> ctypes.CDLL | None:
+    """The compiled code; None where it is not there or not for this machine.
 
     Args:
-      library: `ctypes.PyDLL` keeps Python's lock during a call.
+      kind: `ctypes.PyDLL` keeps Python's lock during a call.
     """
     try:
-        return getattr(library(str(path)), name)
-    except (OSError, AttributeError):
+        return kind(str(path))
+    except OSError:
         return None
 
 

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import ctypes
 from pathlib import Path
-from typing import Callable
 
 import numpy as np
 
-from bert_tf.base.compiled import compiled_file, load_function
+from bert_tf.base.compiled import compiled_file, load_library
 from bert_tf.batches.masking import KEEP_BELOW, MASK_BELOW, Masker
 from bert_tf.records.assembly import Assembler
 from bert_tf.records.pairs import Pairs
@@ -41,9 +40,7 @@ class RowFiller:
 
     def __init__(self, masker: Masker, schema: RecordSchema):
         self._masker, self._schema = masker, schema
-        self._fill_rows: Callable | None = None
-        if not masker.rules.whole_word_masking:
-            self._fill_rows = load_function(compiled_file(SOURCE), "fill_rows")
+        self._code = None if masker.rules.whole_word_masking else load_library(compiled_file(SOURCE))
 
     def fill(
         self, tokens: np.ndarray, pairs: Pairs, seed: int, ranges: np.ndarray, features: dict[str, np.ndarray]
@@ -59,7 +56,7 @@ class RowFiller:
         assert pairs.lengths.max() <= self._schema.max_seq_length
         assert max(pairs.a_end.max(), pairs.b_end.max()) <= len(tokens)
         features["next_sentence_labels"][:, 0] = pairs.is_random_next
-        if self._fill_rows:
+        if self._code:
             self._fill_compiled(tokens, pairs, seed, ranges, features)
             return
         instances = Assembler(tokens, self._schema.max_seq_length, self._masker.ids.markers).assemble(pairs)
@@ -71,14 +68,14 @@ class RowFiller:
     def _fill_compiled(
         self, tokens: np.ndarray, pairs: Pairs, seed: int, ranges: np.ndarray, features: dict[str, np.ndarray]
     ) -> None:
-        assert self._fill_rows
+        assert self._code
         ids, length = self._masker.ids, self._schema.max_seq_length
         num_masked = self._masker.num_masked(pairs.lengths)
         bits = self._masker.random_bits(length, seed, ranges)
         made = [features[name] for name in _FEATURES]
         arrays = [tokens, *(getattr(pairs, name) for name in _PAIRS), num_masked, bits, ids.replacements, *made]
         assert all(array[:1].flags.c_contiguous and array.dtype.itemsize in (2, 4, 8) for array in arrays)
-        self._fill_rows(
+        self._code.fill_rows(
             ctypes.byref(
                 _Rows(
                     *(array.ctypes.data for array in arrays),

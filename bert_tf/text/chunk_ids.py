@@ -1,7 +1,8 @@
 """Chunks of text to ids in compiled code, `chunk_ids.cpp`.
 
-The compiled code cuts the text and remembers chunks; it asks for the kind of each character and for the
-ids of each chunk when they first occur, so that all rules stay in Python. Without it (`base.compiled`), ids are the
+The compiled code cuts the text and remembers chunks. It asks for the kind of each character and for the ids of each
+chunk when they first occur, so that the rules stay in Python, except for chunks that are a single word of ASCII: those
+it matches with the vocabulary itself. Without it (`base.compiled`), ids are the
 same and take several times as long.
 """
 
@@ -9,12 +10,12 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from bert_tf.text.vocabulary import TokenizedLines
+from bert_tf.text.vocabulary import UNKNOWN_TOKEN, TokenizedLines
 
 SOURCE = Path(__file__).with_suffix(".cpp")
 # What a character does: it is part of a chunk, stands between chunks, is a chunk of its own, or ends a line.
@@ -22,14 +23,33 @@ PART, SPACE, ALONE, LINE_END = range(1, 5)
 _NEW_CHARACTER = 1  # the answer where a character is new; 2: a chunk is; 0: the text has ended
 # In words of 4 bytes: an entry of English text has 5.
 _ENTRY_SIZE, _LONGEST_ENTRY = 8, 96
+_LONGEST_PIECE = 66  # bytes; of the longest word that the compiled code remembers, with ##
+
+
+class _Table(ctypes.Structure):
+    """`Table` in chunk_ids.cpp."""
+
+    _fields_ = [("slots", ctypes.c_void_p), ("entries", ctypes.c_void_p)]
+    _fields_ += [("num_slots", ctypes.c_int64), ("entries_size", ctypes.c_int64)]
+
+    @classmethod
+    def empty(cls, max_entries: int, entries_size: int) -> _Table:
+        # Zeros take no memory until they are written to.
+        slots = np.zeros(2 << max_entries.bit_length(), np.uint32)
+        entries = np.zeros(entries_size, np.uint32)
+        entries[0] = 2
+        table = cls(slots.ctypes.data, entries.ctypes.data, len(slots), len(entries))
+        table.arrays = slots, entries  # live as long as the table
+        return table
 
 
 class _Scan(ctypes.Structure):
     """`Scan` in chunk_ids.cpp."""
 
     _fields_ = [
-        *((name, ctypes.c_void_p) for name in ("text", "ids", "line_ends", "kinds", "slots", "entries")),
-        *((name, ctypes.c_int64) for name in ("size", "num_slots", "entries_size")),
+        *((name, ctypes.c_void_p) for name in ("text", "ids", "line_ends", "kinds", "word_bytes")),
+        *((name, ctypes.POINTER(_Table)) for name in ("pieces", "chunks")),
+        *((name, ctypes.c_int64) for name in ("unknown", "size")),
         *((name, ctypes.c_int64) for name in ("start", "stop", "num_ids", "num_lines", "new_character")),
     ]
 
@@ -37,24 +57,44 @@ class _Scan(ctypes.Structure):
 class ChunkTable:
     """The ids of up to `max_chunks` known chunks, in up to 40 bytes for each; a full table is emptied."""
 
-    def __init__(self, scan_chunks: Callable, compute_ids: Callable, kind_of: Callable, max_chunks: int):
-        """`compute_ids(chunk)` gives at most as many ids as the chunk has bytes; `kind_of`: see `tokenize_lines`."""
-        self._scan_chunks, self._compute_ids, self._kind_of = scan_chunks, compute_ids, kind_of
-        # Zeros take no memory until they are written to.
+    def __init__(
+        self,
+        code: ctypes.CDLL,
+        vocab: Mapping[str, int],
+        word_bytes: bytes,
+        compute_ids: Callable[[bytes], Sequence[int]],
+        kind_of: Callable[[str, bool], int],
+        max_chunks: int,
+    ):
+        """
+        Args:
+          code: chunk_ids.cpp, compiled.
+          word_bytes: for each of the 256 bytes 0, or what it becomes in a word of which all bytes become something.
+          compute_ids: gives at most as many ids as the chunk has bytes.
+          kind_of: see `tokenize_lines`.
+        """
+        self._code, self._compute_ids, self._kind_of = code, compute_ids, kind_of
         self._kinds = np.zeros((2, sys.maxunicode + 1), np.uint8)
-        self._slots = np.zeros(1 << max_chunks.bit_length(), np.uint32)
-        self._entries = np.zeros(max(_ENTRY_SIZE * max_chunks, _LONGEST_ENTRY), np.uint32)
-        self._entries[0] = 2
+        self._word_bytes, self._unknown = np.frombuffer(word_bytes, np.uint8), vocab[UNKNOWN_TOKEN]
+        self._chunks = _Table.empty(max_chunks // 2, max(_ENTRY_SIZE * max_chunks, _LONGEST_ENTRY))
+        pieces = {piece.encode(): token_id for piece, token_id in vocab.items()}
+        pieces = {piece: token_id for piece, token_id in pieces.items() if len(piece) <= _LONGEST_PIECE}
+        content, ids = np.frombuffer(b"".join(pieces), np.uint8), np.array(list(pieces.values()), np.int32)
+        ends = np.cumsum(list(map(len, pieces)), dtype=np.int64)
+        self._pieces = _Table.empty(len(pieces), 2 + 3 * len(pieces) + len(content) // 4)
+        pointers = (ctypes.c_void_p(array.ctypes.data) for array in (content, ends, ids))
+        code.learn_pieces(ctypes.byref(self._pieces), *pointers, len(pieces))
 
     def tokenize_lines(self, lines: bytes, cuts_at_punctuation: bool) -> TokenizedLines:
         """See `TokenIds.tokenize_lines`; a character does ``kind_of(character, cuts_at_punctuation)``."""
         lines.decode("utf-8", "surrogatepass")  # the compiled code relies on it
         kinds, ids = self._kinds[int(cuts_at_punctuation)], np.empty(len(lines), np.int32)
         line_ends = np.empty(lines.count(b"\n"), np.int64)
-        arrays = (np.frombuffer(lines, np.uint8), ids, line_ends, kinds, self._slots, self._entries)
-        scan = _Scan(*(array.ctypes.data for array in arrays), len(lines), len(self._slots), len(self._entries))
+        arrays = (np.frombuffer(lines, np.uint8), ids, line_ends, kinds, self._word_bytes)
+        tables = ctypes.pointer(self._pieces), ctypes.pointer(self._chunks)
+        scan = _Scan(*(array.ctypes.data for array in arrays), *tables, self._unknown, len(lines))
         num_new_ids = -1
-        while answer := self._scan_chunks(ctypes.byref(scan), num_new_ids):
+        while answer := self._code.scan_chunks(ctypes.byref(scan), num_new_ids):
             if answer == _NEW_CHARACTER:
                 kinds[scan.new_character] = self._kind_of(chr(scan.new_character), cuts_at_punctuation)
                 num_new_ids = -1

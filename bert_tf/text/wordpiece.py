@@ -30,7 +30,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.base.compiled import compiled_file, load_function
+from bert_tf.base.compiled import compiled_file, load_library
 from bert_tf.text.basic_tokenizer import CAPITAL_SIGMA, BasicTokenizer, split_at_punctuation, split_words
 from bert_tf.text.chunk_ids import ALONE, LINE_END, PART, SOURCE, SPACE, ChunkTable
 from bert_tf.text.vocabulary import (
@@ -126,9 +126,14 @@ class FullTokenizer(TokenIds):
     def _chunk_table(self) -> ChunkTable | None:
         """None where it has not been compiled. It holds a chunk in a quarter of the memory that the caches take."""
         # PyDLL keeps Python's lock, so that threads may share a table.
-        scan_chunks = load_function(compiled_file(SOURCE), "scan_chunks", ctypes.PyDLL)
-        return scan_chunks and ChunkTable(
-            scan_chunks, self._compute_chunk_ids, self._kind_of, 4 * self._chunk_ids.max_words
+        code = load_library(compiled_file(SOURCE), ctypes.PyDLL)
+        if code is None:
+            return None
+        chars = [bytes([byte]) for byte in range(256)]
+        as_word = [char.lower() if self.do_lower_case else char for char in chars]
+        word_bytes = b"".join(new if char.isalnum() else b"\0" for char, new in zip(chars, as_word))
+        return ChunkTable(
+            code, self.vocab, word_bytes, self._compute_chunk_ids, self._kind_of, 4 * self._chunk_ids.max_words
         )
 
     def _kind_of(self, char: str, cuts_at_punctuation: bool) -> int:
