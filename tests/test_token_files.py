@@ -66,7 +66,7 @@ def test_tokens_come_back(tmp_path, vocab_size, kind):
     assert (file.shard, file.vocab_size, file.id_type.str) == (Shard(1, 7), vocab_size, kind)
     for found, expected in zip(file.text(), text(100_000)):
         np.testing.assert_array_equal(found, expected)
-    pieces = read_tokens([file, file], np.array([99_990, 5]), np.array([10, 3]))
+    pieces = read_tokens([file], np.array([0, 0]), np.array([99_990, 5]), np.array([10, 3]))
     assert pieces.tolist() == [*(np.arange(99_990, 100_000) % 500), 5, 6, 7]
 
 
@@ -93,16 +93,30 @@ def test_files_that_are_no_token_files_are_refused(tmp_path):
 def test_pieces_that_come_in_parts_or_not_at_all(tmp_path, monkeypatch):
     write_tokens(tmp_path / "x.tokens", text(1000), Shard(0, 0), 500)
     file, pread = TokenFile(tmp_path / "x.tokens"), os.pread
-    expected = read_tokens([file] * 3, np.array([0, 100, 500]), np.array([50, 60, 70]))
+    pieces = [file, file], np.array([0, 1, 0]), np.array([0, 100, 500]), np.array([50, 60, 70])
+    expected = read_tokens(*pieces)
+    assert expected.tolist() == [*(np.arange(50) % 500), *range(100, 160), *(np.arange(70) % 500)]
+    monkeypatch.setattr(raw_file, "load_library", lambda _: None)
     monkeypatch.setattr(raw_file.os, "pread", lambda fd, size, offset: pread(fd, min(size, 16), offset))
-    np.testing.assert_array_equal(read_tokens([file] * 3, np.array([0, 100, 500]), np.array([50, 60, 70])), expected)
+    np.testing.assert_array_equal(read_tokens(*pieces), expected)
 
     def fail(*_):
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(raw_file.os, "pread", fail)
     with pytest.raises(UserError, match="x.tokens cannot be read at byte .*Input/output error"):
-        read_tokens([file], np.array([0]), np.array([5]))
+        read_tokens([file], np.array([0]), np.array([0]), np.array([5]))
+
+
+@pytest.mark.parametrize("is_compiled", [True, False])
+def test_a_file_that_became_shorter(tmp_path, monkeypatch, is_compiled):
+    write_tokens(tmp_path / "x.tokens", text(1000), Shard(0, 0), 500)
+    file = TokenFile(tmp_path / "x.tokens")
+    os.truncate(tmp_path / "x.tokens", 1000)
+    if not is_compiled:
+        monkeypatch.setattr(raw_file, "load_library", lambda _: None)
+    with pytest.raises(UserError, match="x.tokens ends before byte 2048: it was changed while it was in use"):
+        read_tokens([file], np.array([0, 0]), np.array([0, 990]), np.array([10, 10]))
 
 
 def test_the_first_copy_holds_the_instances_of_records_in_their_order(work):

@@ -21,8 +21,12 @@ def compiled_file(source: Path) -> Path:
 
     The name holds a digest of the source, so that checkouts of several versions can share an environment.
     """
-    digest = hashlib.sha256(source.read_bytes()).hexdigest()
-    return Path(sys.prefix, "lib", "bert_tf", f"{source.stem}-{digest[:16]}.so")
+    return Path(sys.prefix, "lib", "bert_tf", f"{source.stem}-{_digest(source)[:16]}.so")
+
+
+@functools.cache
+def _digest(source: Path) -> str:
+    return hashlib.sha256(source.read_bytes()).hexdigest()
 
 
 def missing() -> list[Path]:

@@ -141,15 +141,15 @@ class TokenSet(InstanceSet):
         apart = np.flatnonzero((gap < 0) | (gap > _LONGEST_GAP))
         begins, ends = pairs.a_start, pairs.b_end.copy()
         ends[apart] = pairs.a_end[apart]
-        file_of = np.repeat([part.file for part in ranges], [part.num_records for part in ranges])
+        numbers, number_of = np.unique([part.file for part in ranges], return_inverse=True)
+        which = np.repeat(number_of, [part.num_records for part in ranges])
         # First one piece of each instance, A or A and B; then the B of those that are read in two pieces.
-        files = np.concatenate([file_of, file_of[apart]]).tolist()
         starts = np.concatenate([begins, pairs.b_start[apart]])
         sizes = np.concatenate([ends - begins, (pairs.b_end - pairs.b_start)[apart]])
-        opened = {file: self._open(file).tokens for file in dict.fromkeys(files)}
-        tokens = read_tokens([opened[file] for file in files], starts, sizes)
+        files = [self._open(number).tokens for number in numbers.tolist()]
+        tokens = read_tokens(files, np.concatenate([which, which[apart]]), starts, sizes)
         place = np.cumsum(sizes) - sizes
-        num = len(file_of)
+        num = len(begins)
         moved_a = place[:num] - begins
         moved_b = moved_a.copy()
         moved_b[apart] = place[num:] - pairs.b_start[apart]

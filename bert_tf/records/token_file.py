@@ -170,11 +170,15 @@ class TokenFile:
         return TokenizedText(np.zeros(0, self.id_type), starts, documents)
 
 
-def read_tokens(files: Sequence[TokenFile], starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """The ids of many ranges of tokens, one after the other, not verified: `counts[i]` of `files[i]` from `starts[i]`.
+def read_tokens(files: Sequence[TokenFile], which: np.ndarray, starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """The ids of many ranges of tokens, one after the other, not verified.
 
-    All files must have the same type of ids.
+    Range i is `counts[i]` tokens of ``files[which[i]]`` from `starts[i]` on.
+
+    All files must have the same type of ids; `which`, `starts` and `counts` are int64.
     """
     kind = files[0].id_type
-    offsets, sizes = (_HEADER.size + kind.itemsize * starts).tolist(), (kind.itemsize * counts).tolist()
-    return np.frombuffer(read_pieces([file.raw for file in files], offsets, sizes), kind)
+    pieces = read_pieces(
+        [file.raw for file in files], which, _HEADER.size + kind.itemsize * starts, kind.itemsize * counts
+    )
+    return pieces.view(kind)
