@@ -63,12 +63,10 @@ def read_pieces(files: Sequence[RawFile], which: np.ndarray, offsets: np.ndarray
     num_read = 0
     if code := load_library(compiled_file(_SOURCE)):
         descriptors = np.array([file.descriptor for file in files], np.int32)[which]
-        descriptors_offsets_sizes = (ctypes.c_void_p(array.ctypes.data) for array in (descriptors, offsets, sizes))
+        pointers = (ctypes.c_void_p(array.ctypes.data) for array in (descriptors, offsets, sizes, content))
         code.read_pieces.restype = ctypes.c_int64
-        num_read = code.read_pieces(
-            *descriptors_offsets_sizes, ctypes.c_int64(len(sizes)), ctypes.c_void_p(content.ctypes.data)
-        )
-    # With an error that names file and byte, and pieces that a network file system gives in parts.
+        num_read = code.read_pieces(*pointers, ctypes.c_int64(len(sizes)))
+    # Without compiled code; pieces that a network file system gives in parts; an error that names file and byte.
     place = int(sizes[:num_read].sum())
     for number, offset, size in zip(*(array[num_read:].tolist() for array in (which, offsets, sizes))):
         piece = files[number].read(offset, size)
