@@ -117,14 +117,10 @@ def _ends(paragraph: str) -> list[int]:
         is_plain = "A" <= paragraph[end] <= "Z"
         if is_plain and paragraph[first] == ".":
             space = paragraph.rfind(" ", start, first)
-            word = paragraph[max(space + 1, start) : first]
-            is_plain = (
-                end - first == 2
-                and space > start
-                and word.isalpha()
-                and 1 < len(word) < _LONGEST_WORD
-                and word.lower() not in _ABBREVIATIONS
-            )
+            is_plain = space > start and end - first == 2
+            if is_plain:
+                word = paragraph[space + 1 : first]
+                is_plain = word.isalpha() and 1 < len(word) < _LONGEST_WORD and word.lower() not in _ABBREVIATIONS
         whole = None if is_plain else _STOP.match(paragraph, first)
         if whole is None or _ends_sentence(paragraph, start, whole):
             ends.append(end)
