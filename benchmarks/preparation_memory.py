@@ -249,6 +249,8 @@ def measure_all_stages(stages: Stages, corpus: str, source: Path, form: str, opt
     )
     stages.run(corpus, "create_vocab", "--vocab_size", 30522, "--do_lower_case", 1, megabytes=megabytes)
     vocab = options.vocab_file or stages.root / "vocab/custom/vocab.txt"
+    stages.run(corpus, "create_token_files", "--vocab_file", vocab, megabytes=megabytes)
+    stages.run(corpus, "create_pairs", "--max_seq_length", 128, megabytes=megabytes)
     records, limit = ("create_tfrecord_files", "--max_seq_length", 128, "--vocab_file", vocab), options.records_mb
     stages.run(corpus, *records, megabytes=megabytes, most_records_mb=limit)
     if options.records_mb:

@@ -127,6 +127,8 @@ class BertConfig:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], source: str = "bert_config") -> BertConfig:
         """Takes exactly the fields of Google's files, and ignores those that do not affect the model."""
+        if not isinstance(values, Mapping):  # from a file that anybody may have written
+            raise UserError(f"{source}: must be a JSON object with the model's sizes, not {str(values)[:40]!r}")
         known = {field.name for field in dataclasses.fields(cls)}
         # Some of Google's files have these fields; they have no effect on BERT.
         ignored = [key for key in values if key.startswith("pooler_") or key == "directionality"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import gzip
 import json
@@ -105,6 +106,14 @@ def test_unknown_encoding_names_the_byte_and_the_ways_out(tmp_path):
     assert books.book_line(path, None, "replace") == "Ein Caf\ufffd. Noch eins."
     with pytest.raises(UserError, match="fallback_encoding=klingon: not a text encoding"):
         text_files.known_encoding("klingon")
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32-be", "utf-7", "idna", "punycode", "hz", "unicode_escape"])
+@pytest.mark.parametrize("content", [b"\xe9", b"abc\xff\xfe\xe9\n", b"~{\xe9~\\x", b"xn--\xe9.a"])
+def test_bytes_that_the_fallback_encoding_does_not_have_are_named(tmp_path, encoding, content):
+    (tmp_path / "a.txt").write_bytes(content)
+    with contextlib.suppress(UserError):  # some of these read as text
+        books.book_line(tmp_path / "a.txt", encoding, "strict")
 
 
 def test_first_wrong_byte_behind_the_first_block(tmp_path):

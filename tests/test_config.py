@@ -84,6 +84,12 @@ def test_a_file_without_a_size_is_refused(tmp_path):
         BertConfig.from_json_file(tmp_path / "bert_config.json")
 
 
+@pytest.mark.parametrize("junk", [None, 1, "x", [], [[]], [{"a": 1}]])
+def test_what_is_no_object_is_refused(junk):
+    with pytest.raises(UserError, match="config.json: must be a JSON object with the model's sizes"):
+        BertConfig.from_dict(junk, "config.json")
+
+
 def test_missing_or_broken_file_is_a_user_error(tmp_path):
     with pytest.raises(UserError, match="No such file"):
         BertConfig.from_json_file(tmp_path / "none.json")

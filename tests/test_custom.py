@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
+import subprocess
 import sys
+from pathlib import Path
 
 import preparation
 import pytest
@@ -15,6 +18,7 @@ from data.corpora import custom, formatting
 pyarrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
 
+ROOT = Path(__file__).resolve().parent.parent
 ENCODING = {"fallback_encoding": None, "encoding_errors": "strict"}
 DOCUMENTS = preparation.documents(90, words=60)
 
@@ -125,6 +129,36 @@ def test_a_large_row_is_refused_by_name(tmp_path, monkeypatch):
     write_table(tmp_path / "a.parquet", ["It is small.", "é" * 51])
     with pytest.raises(UserError, match="a.parquet, row 2: a document of more than 100 bytes"):
         formatted(tmp_path, "--input_files", tmp_path / "a.parquet")
+
+
+def test_a_page_too_large_for_memory_is_refused_with_file_and_row_group(tmp_path, monkeypatch):
+    monkeypatch.setattr(custom, "LARGEST_PAGE_BYTES", 50_000)
+    monkeypatch.setattr(custom, "_COLUMN_BUFFER_BYTES", 1000)
+    small, large = [[f"{kind} {number}. " * 1000 for number in range(4)] for kind in ("Small", "Large")]
+    path, columns = tmp_path / "a.parquet", {"other": ["x" * 10**6] * 8, "text": small[:1] + large + small[1:]}
+    for row_group_size in (1, 3):
+        parquet.write_table(pyarrow.table(columns), path, row_group_size=row_group_size, use_dictionary=False)
+        lines, _ = formatted(tmp_path / f"{row_group_size}", "--input_files", path)
+        assert len(lines) == 8
+    parquet.write_table(pyarrow.table(columns), path, row_group_size=6, use_dictionary=False)
+    with pytest.raises(UserError, match=r"a\.parquet, row group 1: holds a page of .* MB unpacked.*smaller row groups"):
+        formatted(tmp_path, "--input_files", path)
+
+
+def test_a_column_is_read_page_by_page(tmp_path):
+    text = random.Random(0).randbytes(500_000).hex()  # which hardly packs
+    write_table(tmp_path / "a.parquet", [text] * 150, write_batch_size=1, use_dictionary=False)
+    program = """
+import pathlib, re, sys
+from data.corpora import custom
+
+peaks = []
+for _ in custom._table_documents(pathlib.Path(sys.argv[1]), "text"):
+    peaks.append(int(re.search(r"VmHWM:\\s*(\\d+)", pathlib.Path("/proc/self/status").read_text())[1]))
+print(peaks[-1] - peaks[0])
+"""
+    peak = subprocess.check_output([sys.executable, "-c", program, tmp_path / "a.parquet"], cwd=ROOT)
+    assert int(peak) < 40_000, "KiB for a column of 150 MB"
 
 
 @pytest.mark.parametrize("name", ["a.parquet", "deep/er/d.ndjson.zst"])

@@ -141,7 +141,8 @@ def test_a_corpus_of_headings_is_named(prepared, tmp_path, capsys):
     shutil.copytree(prepared / "sharded", tmp_path / "sharded")
     assert inspect(capsys, tmp_path)[1] == []
     for path in (tmp_path / "sharded/custom/training").iterdir():
-        path.write_text(re.sub("(?m)^(.{20}).*$", r"\1", path.read_text()))
+        lines = re.sub("(?m)^(.{20}).*$", r"\1", path.read_text())
+        path.write_text(lines.ljust(path.stat().st_size, "\n"))
     wrong = inspect(capsys, tmp_path)[1]
     assert any(
         re.match("100% of the sentences end without a stop, and they have 20 .*headings", what) for what in wrong
@@ -193,6 +194,18 @@ def test_damage_and_absence_say_what_to_do(prepared, tmp_path):
         run(tmp_path / "work", "inspect")
     shutil.rmtree(tmp_path / "work/tfrecord")
     path = tmp_path / "work/sharded/custom/training/custom_training_0.txt"
-    path.write_text("One.\n\n")
+    path.write_bytes(path.read_bytes().replace(b"\n\n", b".\n"))
     with pytest.raises(UserError, match="holds 1 documents, its manifest says .*verify --repair"):
         run(tmp_path / "work", "inspect")
+
+
+@pytest.mark.parametrize("pattern", ["sharded/custom/*/*_0.txt", "tfrecord/*/custom/*/*_0.tfrecord"])
+@pytest.mark.parametrize("split", ["training", "test"])
+def test_a_file_that_is_missing_or_empty_is_named(prepared, tmp_path, pattern, split):
+    shutil.copytree(prepared, tmp_path / "work")
+    (path,) = (path for path in (tmp_path / "work").glob(pattern) if path.parent.name == split)
+    path.write_bytes(b"")
+    for _ in range(2):
+        with pytest.raises(UserError, match=f"{path} is missing or was changed: run .*verify --dataset custom --repa"):
+            run(tmp_path / "work", "inspect")
+        path.unlink(missing_ok=True)

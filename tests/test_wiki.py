@@ -97,6 +97,12 @@ def test_report_of_pieces_with_their_title():
     assert wiki.clean(xml).report == []
 
 
+def test_a_title_of_any_length_takes_linear_time():
+    title, num_lines = "x" * 50_000, 100
+    report = wiki.clean_extracted(title + "\n=" * num_lines, keep_report=True).report
+    assert len(report) == num_lines and max(map(len, report)) < 300
+
+
 @pytest.mark.parametrize("name", ["wikicorpus_en.xml", "wikicorpus_en.xml.bz2"])
 def test_cut_off_dump_keeps_its_articles_and_names_file_and_byte(tmp_path, name):
     head, tail = (HEAD + "".join(PAGES[:3])).encode(), (PAGES[4] + "</mediawiki>").encode()

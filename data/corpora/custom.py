@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,6 +23,8 @@ TABLE_SUFFIX = ".parquet"
 # Rows of a table are unpacked so many at once, but one by one where they are large.
 _ROWS_AT_ONCE, _LARGE_ROW_BYTES = 256, 1 << 15
 _COLUMN_BUFFER_BYTES = 1 << 20
+# pyarrow holds a page unpacked and twice: this keeps the reading process below 1 GiB.
+LARGEST_PAGE_BYTES = 256 << 20
 
 
 def find_inputs(names: Sequence[str]) -> list[Path]:
@@ -116,17 +119,44 @@ def _text_documents(path: Path, lines: Iterator[str], input_format: str) -> Iter
         yield from filter(None, lines)
 
 
+class _Table(io.BufferedReader):
+    """A Parquet file that is open for reading, a page by one call of `read`.
+
+    Raises: UserError from `read` where a page is larger than `LARGEST_PAGE_BYTES` when it is unpacked.
+    """
+
+    def __init__(self, path: Path):
+        super().__init__(io.FileIO(path))
+        # Of the row group being read: its name in errors, and bytes unpacked by bytes packed.
+        self.row_group, self.ratio = "", 0.0
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        num_bytes = size or 0
+        page_bytes = num_bytes * self.ratio
+        # What is shorter than the buffer fills it, with any number of pages.
+        if page_bytes > LARGEST_PAGE_BYTES and num_bytes > _COLUMN_BUFFER_BYTES:
+            raise UserError(
+                f"{self.row_group}: holds a page of {page_bytes / 1e6:,.0f} MB unpacked, more than the "
+                f"{LARGEST_PAGE_BYTES / 1e6:,.0f} MB that fit in memory: write the file again in smaller row groups "
+                "(pyarrow.parquet.write_table(..., row_group_size=20) where rows are of megabytes)"
+            )
+        return super().read(size)
+
+
 def _table_documents(path: Path, column: str) -> Iterator[str | BadRecord]:
     """The texts in a Parquet file's column.
 
-    Raises: UserError where the file is not Parquet, is damaged or has no such column, or a text is too large.
+    Raises: UserError where the file is not Parquet, is damaged or has no such column, or a text or page is too large.
     """
     pyarrow = text_files.import_pyarrow(path)
     try:
         # With a buffer a column is read piece by piece, not a whole row group of it.
-        with pyarrow.parquet.ParquetFile(
-            path, buffer_size=_COLUMN_BUFFER_BYTES, page_checksum_verification=True
-        ) as table:
+        with (
+            _Table(path) as file,
+            pyarrow.parquet.ParquetFile(
+                file, buffer_size=_COLUMN_BUFFER_BYTES, page_checksum_verification=True
+            ) as table,
+        ):
             if column not in table.schema_arrow.names:
                 raise UserError(
                     f"{path}: has no column {column!r} but {', '.join(table.schema_arrow.names)}: "
@@ -134,9 +164,12 @@ def _table_documents(path: Path, column: str) -> Iterator[str | BadRecord]:
                 )
             row = 0
             for group in range(table.num_row_groups):
-                sizes = table.metadata.row_group(group)
-                is_large = sizes.total_byte_size > sizes.num_rows * _LARGE_ROW_BYTES
-                for batch in table.iter_batches(1 if is_large else _ROWS_AT_ONCE, [group], [column]):
+                row_group = table.metadata.row_group(group)
+                packed, unpacked = _column_size(row_group, column)
+                file.row_group, file.ratio = f"{path}, row group {group + 1:,}", unpacked / max(1, packed)
+                is_large = unpacked > row_group.num_rows * _LARGE_ROW_BYTES
+                # Each of pyarrow's threads would keep what it has read.
+                for batch in table.iter_batches(1 if is_large else _ROWS_AT_ONCE, [group], [column], use_threads=False):
                     for text in batch.column(0):
                         row += 1
                         yield _row_text(text, f"{path}, row {row:,}", column)
@@ -145,6 +178,13 @@ def _table_documents(path: Path, column: str) -> Iterator[str | BadRecord]:
             raise
         reason = " ".join(str(error).split())
         raise UserError(f"{path}: not a Parquet file, or damaged ({reason}): fetch or make it again") from None
+
+
+def _column_size(row_group: Any, column: str) -> tuple[int, int]:
+    """Bytes packed and unpacked of a column in a row group; (0, 0) where it is a structure of several."""
+    parts = [row_group.column(number) for number in range(row_group.num_columns)]
+    own = [part for part in parts if part.path_in_schema == column]
+    return sum(part.total_compressed_size for part in own), sum(part.total_uncompressed_size for part in own)
 
 
 def _row_text(cell: Any, where: str, column: str) -> str | BadRecord:

@@ -37,6 +37,8 @@ CHECKPOINT_BYTES = 16 << 20
 LONGEST_WRAPPED_LINE = 120
 # The manifest and the closing warnings name at most so many.
 NAMED_BAD_RECORDS = 20
+# MediaWiki has no longer ones. A broken page may, and all of its lines in the report would begin with it.
+_LONGEST_TITLE = 255
 # Input held by workers or waiting to be written in order.
 _BYTES_IN_FLIGHT = 1 << 27
 
@@ -154,7 +156,7 @@ def read_files(
 
 def report_line(reason: str, title: str, text: str = "") -> str:
     """A line of the report of --keep_report, which lists what was dropped: reason, article and text."""
-    return "\t".join((reason, title, " ".join(text.split())))
+    return "\t".join((reason, title[:_LONGEST_TITLE], " ".join(text.split())))
 
 
 def _encoded(line: str) -> bytes:
