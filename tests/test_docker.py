@@ -68,30 +68,30 @@ def machine(tmp_path):
 
 
 def line(command: str) -> str:
-    return command.replace("CHECKOUT", str(CHECKOUT)) + "\n"
+    results = os.path.realpath(CHECKOUT / "results")  # in an image a link to /results
+    return command.replace("CHECKOUT", str(CHECKOUT)).replace("RESULTS:", f"{results}:") + "\n"
 
 
 @pytest.mark.parametrize(
     "environment,arguments,expected",
     [
-        ({}, [], f"docker run --rm --gpus all {RUN} CHECKOUT/results:/results -w /workspace/bert bert bash"),
+        ({}, [], f"docker run --rm --gpus all {RUN} RESULTS:/results -w /workspace/bert bert bash"),
         (
             {"NVIDIA_VISIBLE_DEVICES": "0,1"},
             ["bash", "scripts/run_squad.sh", "10"],
-            f"docker run --rm --gpus '\"device=0,1\"' {RUN} CHECKOUT/results:/results"
+            f"docker run --rm --gpus '\"device=0,1\"' {RUN} RESULTS:/results"
             " -w /workspace/bert bert bash scripts/run_squad.sh 10",
         ),
         (
             {"NVIDIA_VISIBLE_DEVICES": "GPU-3a:1"},
             ["nvidia-smi"],
-            f"docker run --rm --gpus '\"device=GPU-3a:1\"' {RUN} CHECKOUT/results:/results"
-            " -w /workspace/bert bert nvidia-smi",
+            f"docker run --rm --gpus '\"device=GPU-3a:1\"' {RUN} RESULTS:/results -w /workspace/bert bert nvidia-smi",
         ),
         *(
             (
                 {"NVIDIA_VISIBLE_DEVICES": none, "DRY_RUN": "yes"},
                 ["true"],
-                f"docker run --rm {RUN} CHECKOUT/results:/results -w /workspace/bert bert true",
+                f"docker run --rm {RUN} RESULTS:/results -w /workspace/bert bert true",
             )
             for none in ("none", "void", "")
         ),
@@ -116,7 +116,7 @@ def test_launch_prints_the_command_with_gpus(machine, environment, arguments, ex
 
 
 def test_without_gpus_none_are_asked_for(machine):
-    expected = line(f"docker run --rm {RUN} CHECKOUT/results:/results -w /workspace/bert bert bash")
+    expected = line(f"docker run --rm {RUN} RESULTS:/results -w /workspace/bert bert bash")
     assert machine.start("launch.sh", DRY_RUN="1").stdout == expected
     assert machine.start("launch.sh", DRY_RUN="1", NVIDIA_VISIBLE_DEVICES="all").stdout == expected
     machine.program("nvidia-smi", "echo 'NVIDIA-SMI has failed'; exit 9")  # a driver without a GPU
