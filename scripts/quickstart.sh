@@ -84,6 +84,8 @@ if [[ -n "$corpus$squad$vocab_file" ]]; then
   results+="-$name-$(printf '%s\n' "${corpus:-/}" "${squad:-/}" "${vocab_file:-/}" | cksum | cut -d' ' -f1)"
 fi
 results=$(absolute "$results")
+{ mkdir -p -- "$results" && [[ -w "$results" ]]; } 2>/dev/null ||
+  fail "$results cannot be written to by user $(id -un 2>/dev/null || id -u); allow it, or mount another folder in a container"
 export BERT_PREP_WORKING_DIR="$results/data"
 unset DATA_DIR
 
@@ -100,7 +102,6 @@ bash scripts/setup.sh
 # shellcheck disable=SC1091  # made by the line above
 source "${BERT_VENV:-.venv}/bin/activate"
 export TF_CPP_MIN_LOG_LEVEL="${TF_CPP_MIN_LOG_LEVEL:-3}" CUDA_VISIBLE_DEVICES="" PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
-mkdir -p "$results"
 num_ranks=2
 if ! python -c 'import sys; from bert_tf.launch.launchers import horovod_library; sys.exit(not horovod_library())'; then
   num_ranks=1
@@ -216,7 +217,7 @@ for run in "${runs[@]}"; do # with three decimals
     echo
   fi
 done
-shown=$(realpath --relative-to=. "$results")
+shown=$(realpath --relative-base=. "$results")
 cat <<TEXT
 
 Done in $(((SECONDS - started) / 60)) min $(((SECONDS - started) % 60)) s.

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import gzip
 import io
+import os
+import stat
 import tarfile
 import zipfile
 from pathlib import Path
@@ -15,6 +17,13 @@ from bert_tf.base.errors import UserError
 from data.fetching import archives
 
 FILES = {"top/a.txt": b"A" * 5000, "top/deep/b.bin": bytes(range(256)), "top/empty": b""}
+
+
+@pytest.fixture(params=["with", "without"], autouse=True)
+def tarfiles_filters(request, monkeypatch):
+    """Pythons before 3.9.17, 3.10.12 and 3.11.4 have none, Debian 12's among them."""
+    if request.param == "without":
+        monkeypatch.delattr(tarfile, "data_filter", raising=False)
 
 
 def make_zip(path, files, *, mode=0):
@@ -84,6 +93,16 @@ def test_links_to_the_outside_and_devices_in_a_tar_are_refused(tmp_path, kind):
     with pytest.raises(UserError, match="a.tar: .* can be unpacked .*link"):
         archives.unpack(packed, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_members_of_a_tar_get_the_users_rights(tmp_path):
+    with tarfile.open(tmp_path / "a.tar", "w") as file:
+        info = tarfile.TarInfo("program")
+        info.mode, info.uid, info.gid = 0o4777, 4711, 4711
+        file.addfile(info)
+    archives.unpack(tmp_path / "a.tar", tmp_path / "out")
+    status = (tmp_path / "out/program").stat()
+    assert status.st_uid == os.getuid() and not status.st_mode & (stat.S_ISUID | stat.S_IWOTH)
 
 
 def test_links_in_a_zip_are_no_links(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import sys
 import threading
 from pathlib import Path
@@ -24,7 +25,9 @@ def compiled(tmp_path_factory) -> Path:
     try:
         compile_code(chunk_ids.SOURCE, path)
     except OSError:
-        pytest.skip("there is no C++ compiler")
+        if not chunk_ids.compiled_file().exists():
+            pytest.skip("there is no C++ compiler")
+        shutil.copy(chunk_ids.compiled_file(), path)  # as in a container image
     return path
 
 

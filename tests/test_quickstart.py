@@ -105,6 +105,13 @@ def test_a_users_files_are_checked_before_anything_is_made(checkout, option, con
     assert not (checkout / "calls").exists() and not list(checkout.glob("results/*/data"))
 
 
+def test_a_results_folder_that_cannot_be_written(checkout):
+    (checkout / "results").touch()
+    done = quickstart(checkout)
+    assert done.returncode == 2 and done.stdout == "" and len(done.stderr.splitlines()) == 1
+    assert done.stderr.startswith(f"error: {checkout / 'results/quickstart'} cannot be written to by user ")
+
+
 def test_books_are_told_from_other_text(tmp_path):
     write_book(tmp_path / "book.txt", 2)
     (tmp_path / "chapters.txt").write_text(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import gzip
 import lzma
+import os
 import re
 import shutil
 import tarfile
 import zipfile
 import zlib
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 from bert_tf.base.errors import UserError
@@ -55,15 +57,16 @@ def _unpack(archive: Path, folder: Path) -> None:
     if zipfile.is_zipfile(archive):
         with zipfile.ZipFile(archive) as packed:
             for name in packed.namelist():  # from which `extractall` would take what leads out, and go on
-                if name.startswith("/") or ".." in PurePosixPath(name).parts:
+                if _leads_out(name):
                     raise zipfile.BadZipFile(f"{name!r} leads out of the folder")
             packed.extractall(folder)
         return
     if tarfile.is_tarfile(archive):
-        if not hasattr(tarfile, "data_filter"):
-            raise RuntimeError("this Python is too old to unpack it safely: 3.9.17, 3.10.12 and 3.11.4 can")
         with tarfile.open(archive) as tar:
-            tar.extractall(folder, filter="data")
+            if hasattr(tarfile, "data_filter"):
+                tar.extractall(folder, filter="data")
+            else:
+                tar.extractall(folder, members=_plain_members(tar))
             assert tar.fileobj
             # To the end, where gzip checks its checksum.
             while tar.fileobj.read(_BLOCK_BYTES):
@@ -71,3 +74,17 @@ def _unpack(archive: Path, folder: Path) -> None:
         return
     with gzip.open(archive, "rb") as stream, open(folder / stem(archive), "xb") as output:
         shutil.copyfileobj(stream, output, _BLOCK_BYTES)
+
+
+def _leads_out(name: str) -> bool:
+    return name.startswith("/") or ".." in PurePosixPath(name).parts
+
+
+def _plain_members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+    """Files and folders as our own, for Pythons without filters (before 3.9.17, 3.10.12, 3.11.4; Debian 12's)."""
+    for member in tar:
+        if _leads_out(member.name) or not (member.isreg() or member.isdir()):
+            raise tarfile.ReadError(f"{member.name!r} leads out of the folder, or is neither a file nor a folder")
+        member.mode = 0o755 if member.isdir() else 0o644
+        member.uid, member.gid, member.uname, member.gname = os.getuid(), os.getgid(), "", ""
+        yield member

@@ -52,12 +52,12 @@ done
 
 terminal=()
 [[ ! -t 0 || ! -t 1 ]] || terminal=(-it)
-user=(--user "$(id -u):$(id -g)")
-# To an engine without root's rights its caller is the container's root; other users may not write to the mounts.
-[[ "$(docker info --format '{{.SecurityOptions}}' 2>/dev/null)" != *rootless* ]] || user=()
-command=(docker run --rm "${terminal[@]}" "${gpus[@]}" --net=host --ipc=host --shm-size=1g --ulimit memlock=-1
-  --ulimit stack=67108864 "${user[@]}" "${mounts[@]}" "${variables[@]}" -w /workspace/bert
-  "$image" "${@:-bash}")
+roots=(--ipc=host --ulimit memlock=-1 --user "$(id -u):$(id -g)")
+# To an engine without root's rights its caller is the container's root; other users may not write to the mounts. It
+# cannot share the host's IPC namespace, or raise a limit above the caller's own.
+[[ "$(docker info --format '{{.SecurityOptions}}' 2>/dev/null)" != *rootless* ]] || roots=()
+command=(docker run --rm "${terminal[@]}" "${gpus[@]}" --net=host --shm-size=1g --ulimit stack=67108864 "${roots[@]}"
+  "${mounts[@]}" "${variables[@]}" -w /workspace/bert "$image" "${@:-bash}")
 stop_if_dry_run
 
 need_docker
