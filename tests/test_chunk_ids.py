@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
 import sys
 import threading
 from pathlib import Path
@@ -16,19 +15,13 @@ from bert_tf.base.compiled import compile_code, load_library
 from bert_tf.text import chunk_ids, wordpiece
 from bert_tf.text.basic_tokenizer import to_lower_case
 from bert_tf.text.wordpiece import FullTokenizer
+from tests.compiled import compile_for_test
 from tests.test_tokenization import VOCABULARY, all_code_points, random_texts, reference_tokens
 
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory) -> Path:
-    path = tmp_path_factory.mktemp("environment") / "lib/chunk_ids.so"
-    try:
-        compile_code(chunk_ids.SOURCE, path)
-    except OSError:
-        if not chunk_ids.compiled_file().exists():
-            pytest.skip("there is no C++ compiler")
-        shutil.copy(chunk_ids.compiled_file(), path)  # as in a container image
-    return path
+    return compile_for_test(chunk_ids.SOURCE, tmp_path_factory.mktemp("environment") / "lib/chunk_ids.so")
 
 
 @pytest.fixture

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert_tf.base.compiled import compile_code
 from bert_tf.batches import masked_rows
 from bert_tf.batches.masked_rows import SOURCE, RowFiller
 from bert_tf.batches.masking import Masker, MaskingRules, VocabularyIds
 from bert_tf.records.pairs import Pairs
 from bert_tf.records.schema import RecordSchema
+from tests.compiled import compile_for_test
 
 VOCAB = {token: number for number, token in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"])}
 VOCAB.update({f"w{number}": number for number in range(5, 1000)})
@@ -23,12 +23,7 @@ NUM = int(RANGES[:, 2].sum())
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory) -> Path:
-    path = tmp_path_factory.mktemp("environment") / "masked_rows.so"
-    try:
-        compile_code(SOURCE, path)
-    except OSError:
-        pytest.skip("there is no C++ compiler")
-    return path
+    return compile_for_test(SOURCE, tmp_path_factory.mktemp("environment") / "masked_rows.so")
 
 
 def random_pairs(length: int, num_tokens: int, rng: np.random.Generator) -> Pairs:
