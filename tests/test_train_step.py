@@ -191,8 +191,7 @@ def test_the_number_of_ranks_does_not_matter_with_dropout_on():
     assert_same_weights(train_ranks(2, 2, 2), expected)
 
 
-@pytest.mark.computes
-@pytest.mark.parametrize("scope", ["blocks", "step"])
+@pytest.mark.parametrize("scope", [pytest.param("blocks", marks=pytest.mark.computes), "step"])  # no oneDNN in "step"
 def test_what_is_compiled_does_not_matter(scope):
     """In float32; the gradients in bfloat16: test_model."""
     _, expected = train(2, 4)
