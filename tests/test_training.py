@@ -358,11 +358,34 @@ def run_two(dataset, model_dir, expect=0, **changes):
     return done.stdout + done.stderr
 
 
+# Rank 1 takes long for each of its last updates.
+SLOW = """
+import itertools, os, runpy, sys, time
+from bert_tf.base.machine import rank_number
+from bert_tf.training.step import TrainStep
+work, number = TrainStep.sum_gradients, itertools.count(1)
+
+def slowly(*arguments):
+    if next(number) > 18:
+        time.sleep(1.5)
+    return work(*arguments)
+
+if rank_number(os.environ) == 1:
+    TrainStep.sum_gradients = slowly
+sys.argv.pop(0)
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
 @pytest.fixture(scope="module")
 def finished_by_two(dataset, tmp_path_factory):
-    """The run of `finished` on two ranks."""
+    """The run of `finished` on two ranks, of which one is slow in the end."""
     model_dir = tmp_path_factory.mktemp("finished_by_two")
-    run_two(dataset, model_dir, eval_files=None)
+    program = model_dir.parent / "slow.py"
+    program.write_text(SLOW)
+    python, *arguments = command(dataset, model_dir, **TWO, eval_files=None)
+    done = programs.run_two_ranks([python, str(program), *arguments])
+    assert done.returncode == 0, done.stdout + done.stderr
     return model_dir
 
 
@@ -375,31 +398,14 @@ def test_an_update_of_two_ranks_is_made_again_by_one_process(finished_by_two):
         assert replayed == pytest.approx(logged, rel=1e-5), name
 
 
-SLOW = """
-import os, runpy, sys, time
-from bert_tf.base.machine import rank_number
-from bert_tf.training.step import TrainStep
-work = TrainStep.sum_gradients
-if rank_number(os.environ) == 1:
-    TrainStep.sum_gradients = lambda *arguments: time.sleep(1.5) or work(*arguments)
-sys.argv.pop(0)
-runpy.run_path(sys.argv[0], run_name="__main__")
-"""
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(HOROVODRUN is None, reason="Horovod is not installed")
-def test_a_slow_rank_is_named_with_its_host(dataset, tmp_path):
+def test_a_slow_rank_is_named_with_its_host(finished_by_two):
     """All updates take as long as the slow rank, whichever rank one asks."""
-    program = tmp_path / "slow.py"
-    program.write_text(SLOW)
-    python, *arguments = command(dataset, tmp_path, **TWO, num_train_steps=4, eval_files=None)
-    done = programs.run_two_ranks([python, str(program), *arguments])
-    assert done.returncode == 0, done.stdout + done.stderr
-    record = lines(tmp_path, "train")[-1]  # the one before holds the compilation
+    record = lines(finished_by_two, "train")[-1]
     assert record["slowest_rank"] == 1 and record["slowest_host"] == platform.node(), record
     assert record["rank_secs_max"] >= 1.5 and record["rank_secs_median"] == record["rank_secs_min"]
-    assert f"rank 1 on {platform.node()}" in (tmp_path / "report.html").read_text()
+    assert f"rank 1 on {platform.node()}" in (finished_by_two / "report.html").read_text()
 
 
 def wait_for_ranks(process):
