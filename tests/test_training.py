@@ -358,7 +358,7 @@ def run_two(dataset, model_dir, expect=0, **changes):
     return done.stdout + done.stderr
 
 
-# Rank 1 takes long for each of its last updates.
+# Rank 1 takes long for each update but those that compile.
 SLOW = """
 import itertools, os, runpy, sys, time
 from bert_tf.base.machine import rank_number
@@ -366,8 +366,8 @@ from bert_tf.training.step import TrainStep
 work, number = TrainStep.sum_gradients, itertools.count(1)
 
 def slowly(*arguments):
-    if next(number) > 18:
-        time.sleep(1.5)
+    if next(number) > 4:
+        time.sleep(0.5)
     return work(*arguments)
 
 if rank_number(os.environ) == 1:
@@ -379,7 +379,7 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 @pytest.fixture(scope="module")
 def finished_by_two(dataset, tmp_path_factory):
-    """The run of `finished` on two ranks, of which one is slow in the end."""
+    """The run of `finished` on two ranks, of which one is slow."""
     model_dir = tmp_path_factory.mktemp("finished_by_two")
     program = model_dir.parent / "slow.py"
     program.write_text(SLOW)
@@ -404,7 +404,7 @@ def test_a_slow_rank_is_named_with_its_host(finished_by_two):
     """All updates take as long as the slow rank, whichever rank one asks."""
     record = lines(finished_by_two, "train")[-1]
     assert record["slowest_rank"] == 1 and record["slowest_host"] == platform.node(), record
-    assert record["rank_secs_max"] >= 1.5 and record["rank_secs_median"] == record["rank_secs_min"]
+    assert record["rank_secs_max"] >= 0.5 and record["rank_secs_median"] == record["rank_secs_min"]
     assert f"rank 1 on {platform.node()}" in (finished_by_two / "report.html").read_text()
 
 
