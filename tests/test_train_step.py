@@ -1,5 +1,6 @@
 """The update does not depend on how it is split or compiled; a golden update pins its numbers."""
 
+import atexit
 import dataclasses
 import functools
 import hashlib
@@ -87,6 +88,9 @@ def make_step(
 def _made_once(*options):
     made = make_step(Workers(), *options)
     return made, [variable.numpy() for variable in _everything(*made[1:])]
+
+
+atexit.register(_made_once.cache_clear)  # later TensorFlow's functions would complain that modules are gone
 
 
 def begin(scope="off", dtype="float32", config=CONFIG, precision="fp32"):
