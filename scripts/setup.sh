@@ -152,8 +152,12 @@ install_packages() {
     wanted=(-r "requirements-lock-$flavour.txt")
     "$want_tests" && wanted+=(-r requirements-lock-test.txt)
   fi
-  install "Python packages ($flavour)" "${wanted[@]}"
+  install "Python packages ($flavour)" --no-compile "${wanted[@]}"
+  step "compiling them" compile_packages
 }
+
+# On all cores; pip would use one. What is no Python of this version stays as it is.
+compile_packages() { "$python" -m compileall -q -j 0 "$venv/lib" || true; }
 
 horovod_works() { TF_CPP_MIN_LOG_LEVEL=3 "$python" -c 'import horovod.tensorflow' >>"$log" 2>&1; }
 

@@ -15,7 +15,11 @@ echo "[test] ruff"
 ruff check .
 ruff format --check --quiet .
 echo "[test] mypy"
+# Beside it, on another core, what would else be done in each of pytest's processes: compiling the tests, with their
+# assertions, which are then found compiled. What is wrong with them pytest says below.
+python -m pytest --collect-only --quiet >/dev/null 2>&1 &
 mypy
+wait
 if command -v shellcheck >/dev/null; then
   echo "[test] shellcheck"
   shopt -s nullglob
@@ -23,14 +27,14 @@ if command -v shellcheck >/dev/null; then
 else
   echo "[test] shellcheck is not installed: shell scripts are not checked"
 fi
-num_workers=$(($(nproc) < 3 ? $(nproc) + 1 : 4)) # each takes a GiB or two; some tests wait
+num_cores=$(($(nproc) < 4 ? $(nproc) : 4)) # a process takes a GiB or two
 # A file at a time, in the order of tests/conftest.py: what its tests share is made once.
-distributed=(-n "$num_workers" --dist loadfile --no-loadscope-reorder)
+by_file=(--dist loadfile --no-loadscope-reorder)
 echo "[test] pytest"
-python -m pytest "${distributed[@]}" "$@"
+python -m pytest -n $((num_cores < 3 ? num_cores + 1 : 4)) "${by_file[@]}" "$@" # one more, because some tests wait
 if (($# == 0)); then
   # Where a processor has no AVX-512 TensorFlow leaves oneDNN off, and computes by other code.
   echo "[test] pytest, what computes, without oneDNN"
   mapfile -t files < <(grep -l 'pytest\.mark\.computes' tests/test_*.py)
-  TF_ENABLE_ONEDNN_OPTS=0 python -m pytest "${distributed[@]}" -m "computes and not slow" "${files[@]}"
+  TF_ENABLE_ONEDNN_OPTS=0 python -m pytest -n "$num_cores" "${by_file[@]}" -m "computes and not slow" "${files[@]}"
 fi

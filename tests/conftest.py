@@ -4,10 +4,10 @@ from __future__ import annotations
 
 # In the order of their processor time.
 EXPENSIVE = (
-    *("training", "train_step", "end_to_end", "distributed", "model_parity", "finetuning", "replay", "bertprep"),
-    *("measuring_benchmarks", "long_runs", "convergence", "packed_update", "host_and_device", "launch", "model"),
-    *("optimization", "glue_run", "connect", "bad_input", "halving", "device_kernels", "quickstart", "doctor"),
-    *("bad_preparation_input", "chunk_ids", "preparation_benchmark", "kill_preparation", "dask", "docs_python"),
+    *("training", "end_to_end", "train_step", "measuring_benchmarks", "bertprep", "long_runs", "model", "launch"),
+    *("distributed", "convergence", "finetuning", "replay", "optimization", "bad_input", "model_parity", "glue_run"),
+    *("host_and_device", "packed_update", "quickstart", "doctor", "bad_preparation_input", "connect", "chunk_ids"),
+    *("preparation_benchmark", "kill_preparation", "dask", "docs_python", "device_kernels"),
 )
 _RANKS = {f"test_{name}.py": rank for rank, name in enumerate(EXPENSIVE)}
 

@@ -11,6 +11,7 @@ import json
 import sys
 import traceback
 from pathlib import Path
+from types import SimpleNamespace
 
 import programs
 from absl import flags
@@ -43,10 +44,11 @@ def without_afterwards(carry_out):
 def main():
     program = importlib.import_module(sys.argv[1])
     if sys.argv[1] == "run_pretraining":
-        from bert_tf.training import pretraining
+        from bert_tf.training import pretraining, replay
 
         pretraining.run_updates = do_nothing
         pretraining._evaluate_phase = do_nothing
+        replay.Replay._attempt = lambda _: SimpleNamespace(describe=tuple)
     else:
         from bert_tf.tasks import job
 

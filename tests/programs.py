@@ -7,14 +7,15 @@ What is about starting a program (launchers, ranks, what a Python without packag
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import runpy
-import signal
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from multiprocessing import forkserver
 from pathlib import Path
 from unittest import mock
@@ -77,8 +78,9 @@ def run(command: list[str], input: str = "", timeout: float = 540, **environment
     return subprocess.CompletedProcess(program.command, program.returncode, *output)
 
 
-def run_two_ranks(command: list[str], timeout: float = 540, **environment: str) -> subprocess.CompletedProcess:
-    """The same program as two ranks of Horovod, without a launcher; the first code that is not 0, and all outputs."""
+@contextlib.contextmanager
+def two_ranks(command: list[str], **environment: str) -> Iterator[list[Program]]:
+    """The same program started as two ranks of Horovod, without a launcher; killed at the end."""
     from horovod.runner import gloo_run
     from horovod.runner.common.util.hosts import get_host_assignments, parse_hosts
     from horovod.runner.http.http_server import RendezvousServer
@@ -87,17 +89,28 @@ def run_two_ranks(command: list[str], timeout: float = 540, **environment: str) 
     common = gloo_run.create_run_env_vars("127.0.0.1", ["lo"], str(server.start()))
     server.init(slots)
     ranks = [Program(command, **environment, **common, **gloo_run.create_slot_env_vars(slot)) for slot in slots]
+    try:
+        yield ranks
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.communicate()
+        server.stop()
+
+
+def run_two_ranks(command: list[str], timeout: float = 540, **environment: str) -> subprocess.CompletedProcess:
+    """From their start to their end; the first code that is not 0, and all outputs.
+
+    Where a rank has failed, the other one has a minute to end by itself.
+    """
     deadline = time.monotonic() + timeout
-    codes: list[int | None] = [None, None]
-    while None in codes and not any(codes) and time.monotonic() < deadline:
-        time.sleep(0.05)
-        codes = [rank.poll() for rank in ranks]
-    for rank in ranks:
-        rank.kill()  # where one has failed, the other one may wait for it
+    with two_ranks(command, **environment) as ranks:
+        while None in (codes := [rank.poll() for rank in ranks]) and time.monotonic() < deadline:
+            if any(codes):
+                deadline = min(deadline, time.monotonic() + 60)
+            time.sleep(0.05)
     outputs = zip(*(rank.communicate() for rank in ranks))
-    server.stop()
-    code = next(filter(None, codes), 0 if codes == [0, 0] else -signal.SIGKILL)
-    return subprocess.CompletedProcess(command, code, *map("".join, outputs))
+    return subprocess.CompletedProcess(command, next((code for code in codes if code != 0), 0), *map("".join, outputs))
 
 
 def _run(arguments: list[str], variables: dict[str, str], paths: list[Path]) -> None:

@@ -132,15 +132,6 @@ def test_stopped_by_a_signal_and_started_again_it_ends_with_the_same_bits(finish
     assert weights(tmp_path, 6) == weights(finished, 6) and results(tmp_path) == results(finished)
 
 
-@pytest.mark.slow
-def test_the_split_into_micro_batches_changes_nothing_but_rounding(finished, data, tmp_path):
-    """With dropout, the classifier's too."""
-    whole = settings(train_batch_size=4, num_accumulation_steps=1)
-    run_glue(job(data, tmp_path, (TRAIN,), training=whole), Workers())
-    mine, theirs = (np.frombuffer(weights(folder, 6), np.float32) for folder in (tmp_path, finished))
-    np.testing.assert_allclose(mine, theirs, atol=2e-4)
-
-
 def save_untrained(folder, data, task, task_file="task.json", seed=0):
     """A run folder with a checkpoint of a model for the task, as new."""
     config = BertConfig.from_json_file(data / "model/bert_config.json")

@@ -13,7 +13,7 @@ import programs
 import pytest
 import tensorflow as tf
 from test_packed_update import pack, short_batch
-from test_train_step import Rank, global_batch, make_step, rows_of
+from test_train_step import Rank, global_batch, make_step, rows_of, traced_apply, traced_sums
 
 from bert_tf.config import TrainingConfig
 from bert_tf.optimizer.loss_scale import LossScale
@@ -70,25 +70,19 @@ def test_an_update_is_handed_over_before_anything_of_it_is_read(monkeypatch, num
     assert events == ["made"] * made + ["accumulated", "applied"] and made >= 4
 
 
-def traced_operations(function):
+def operations(concrete):
     """Kinds of all operations of a traced function, and of the functions that it calls."""
-    found = set()
-    for concrete in function._list_all_concrete_functions():
-        definition = concrete.graph.as_graph_def()
-        found |= {node.op for node in definition.node}
-        found |= {node.op for called in definition.library.function for node in called.node_def}
-    return found
+    definition = concrete.graph.as_graph_def()
+    called = [node for function in definition.library.function for node in function.node_def]
+    return {node.op for node in [*definition.node, *called]}
 
 
 def test_one_rank_calls_nothing_back_to_the_host():
     step, *_ = make_step(Workers())
-    step(rows_of(global_batch(), 0, 2, 4), 0)
-    for function in (step._accumulate, step._apply):
-        operations = traced_operations(function)
-        assert len(operations) > 20 and not operations & CALLBACKS
-    ranks, *_ = make_step(TwoRanks())
-    ranks(rows_of(global_batch(), 0, 2, 4), 0)
-    assert traced_operations(ranks._apply) & CALLBACKS, "the clock of the all-reduce"
+    for concrete in traced_sums(step, rows_of(global_batch(), 0, 2, 4)), traced_apply(step):
+        found = operations(concrete)
+        assert len(found) > 20 and not found & CALLBACKS
+    assert operations(traced_apply(make_step(TwoRanks())[0])) & CALLBACKS, "the clock of the all-reduce"
 
 
 class TwoRanks(Rank):
@@ -103,9 +97,7 @@ class TwoRanks(Rank):
 
 def test_the_host_computes_nothing_with_results():
     """TensorFlow keeps int32 on the host, on GPU machines too: a sum of such numbers would fetch them."""
-    step, *_ = make_step(Workers(), precision="fp16")
-    step(rows_of(global_batch(), 0, 2, 4), 0)
-    (concrete,) = step._apply._list_all_concrete_functions()
+    concrete = traced_apply(make_step(Workers(), precision="fp16")[0])
     results = {tensor.ref() for tensor in concrete.graph.inputs if tensor.dtype == tf.float32}
     for operation in concrete.graph.get_operations():
         if results.intersection(tensor.ref() for tensor in operation.inputs):
@@ -165,8 +157,7 @@ def test_the_compiled_loop_knows_how_often_it_runs():
 def test_the_optimizer_launches_five_operations_a_variable():
     """Two compiled functions and three norms; its scalars are computed inside."""
     step, *_ = make_step(Workers(), scope="blocks", precision="fp16")
-    gradients = [tf.zeros(variable.shape) for variable in step.variables]
-    concrete = step._apply.get_concrete_function(gradients, tf.zeros([4]), tf.zeros([4]), 2)
+    concrete = traced_apply(step)
     nothing = {"Const", "Placeholder", "Identity", "ReadVariableOp", "NoOp"}
     launched = [operation for operation in concrete.graph.get_operations() if operation.type not in nothing]
     assert len(launched) < 5 * len(step.variables) + 100

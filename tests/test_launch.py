@@ -751,7 +751,8 @@ RANKS_PROGRAM = """
 import os, sys, time
 import horovod.tensorflow as hvd
 import tensorflow as tf
-hvd.init()
+from bert_tf.ranks.connect import connect
+connect(use_horovod=True)
 total = hvd.allreduce(tf.constant(float(hvd.rank() + 1)), op=hvd.Sum).numpy()
 print("total", total, "of", hvd.size(), flush=True)
 if hvd.rank() == 1:
@@ -896,11 +897,13 @@ def test_a_killed_launcher_leaves_no_orphans(tmp_path, moment):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("launcher", ["mpirun", "horovodrun"])
-def test_two_ranks(tmp_path, capfd, launcher):
+def test_two_ranks(tmp_path, capfd, monkeypatch, launcher):
     pytest.importorskip("horovod.tensorflow")
     if launcher == "mpirun" and not (launchers.horovod_has_mpi() and launchers.shutil.which("mpirun")):
         pytest.skip("Horovod without MPI")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
     assert run_job(tmp_path, RANKS_PROGRAM, 2, launcher) == 7
+    assert not list((tmp_path / "logs").glob("*.here")), "left by ranks that waited for each other"
     shown = capfd.readouterr()
     assert "total 3.0 of 2" in shown.out
     assert "rank 1 ended first, with code 7" in shown.err and "rank 1 gives up" in shown.err

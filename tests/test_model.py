@@ -145,7 +145,7 @@ def test_logits_have_the_true_vocabulary():
 
 
 def test_usable_as_keras_model_summary_functional_and_saved(tmp_path):
-    encoder = BertEncoder(CONFIG, Blocks("blocks"))
+    encoder = BertEncoder(ONE_LAYER, Blocks("blocks"))
     inputs = {
         name: tf.keras.Input([16], batch_size=4, dtype=tf.int32, name=name)
         for name in ("input_ids", "input_mask", "segment_ids")

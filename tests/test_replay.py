@@ -41,10 +41,10 @@ def train(dataset, model_dir, bert_config=TINY, **changes):
     pretrain(config, inputs, model_dir, Workers())
 
 
-@pytest.fixture(scope="module", params=["records", "tokens"])
-def run(request, tmp_path_factory):
-    """Eight updates; lines at 2, 3, 4, 6, 8; the checkpoints 6 and 8 are left."""
-    dataset = write_dataset(tmp_path_factory.mktemp("dataset"), data_format=request.param)
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """Eight updates on token files (of records: below); lines at 2, 3, 4, 6, 8; the checkpoints 6 and 8 are left."""
+    dataset = write_dataset(tmp_path_factory.mktemp("dataset"), data_format="tokens")
     model_dir = tmp_path_factory.mktemp("run")
     train(dataset, model_dir)
     return model_dir
@@ -109,8 +109,9 @@ def num_records(name):
     return int(last or first) - int(first) + 1
 
 
-@pytest.mark.parametrize("run", ["records"], indirect=True)
-def test_an_update_without_a_line(run):
+def test_an_update_without_a_line(run, monkeypatch):
+    """It need not be made for that."""
+    monkeypatch.setattr(Replay, "_attempt", lambda _: None)
     assert Replay(run, 7).logged == "no line for update 7"
 
 
@@ -150,9 +151,7 @@ def test_updates_that_are_none(run, update, words):
 def test_folders_and_records_that_are_not_the_run_s(run, tmp_path):
     with pytest.raises(UserError, match="cannot be read"):
         Replay(tmp_path, 1)
-    first_file = json.loads((run / "config.json").read_text())["data"]["first_file"]
-    data_format = "tokens" if first_file.endswith(".tokens") else "records"
-    other = write_dataset(tmp_path / "other", shards=(5, 6), data_format=data_format)
+    other = write_dataset(tmp_path / "other", shards=(5, 6), data_format="tokens")
     with pytest.raises(UserError, match=r"\(data differ\); name the run's own records with --input_files"):
         Replay(run, 1, str(other / "training"))
     (tmp_path / "config.json").write_text("{}")
