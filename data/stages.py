@@ -121,6 +121,8 @@ def run_sharding(options: argparse.Namespace, layout: Layout) -> None:
 def run_create_vocab(options: argparse.Namespace, layout: Layout) -> None:
     paths, inputs = _formatted_inputs(options.dataset, layout)
     output = Path(options.vocab_file or layout.vocab / options.dataset / "vocab.txt").absolute()
+    if output.is_dir():
+        raise UserError(f"vocab_file={output} is a folder: name a file in it")
     manifest_path = output.with_name(output.name + ".manifest.json")
     if output.exists() and not manifest_path.exists():
         raise UserError(

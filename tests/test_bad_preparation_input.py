@@ -100,6 +100,38 @@ def test_json_files(work, seed):
         path.write_text(original)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_manifests_of_what_is_looked_at(work, seed):
+    rng = random.Random(seed)
+    preparation.run(work, "create_token_files")
+    for path in sorted(work.rglob("*manifest.json")):
+        original = path.read_text()
+        for _ in range(8):
+            path.write_text(json.dumps(broken(rng, json.loads(original))))
+            for action in ("status", "verify", "inspect"):
+                attempt(work, "--action", action, "--dataset", "custom")
+        path.write_text(original)
+
+
+def test_numbers_in_a_manifest(work):
+    path = work / "sharded/custom/manifest.json"
+    original = path.read_text()
+    for field, name, value in (
+        ("counts", "num_documents", "x"),
+        ("counts", "num_documents_test", -1),
+        ("counts", "num_sentences", []),
+        ("counts", "text_bytes", None),
+        ("arguments", "fraction_test_set", {}),
+        ("shards", "training", []),
+    ):
+        content = json.loads(original)
+        content[field][name] = value
+        path.write_text(json.dumps(content))
+        error = attempt(work, "--action", "create_token_files", "--dataset", "custom")
+        assert f"{path} is not a manifest (names no " in error and name in error and "delete the folder" in error
+        preparation.run(work, "status")
+
+
 @pytest.mark.parametrize("content", ["[]", "{}", "5", "null", '"a"', "[" * 100_000, "", "\x00"])
 def test_a_sharding_manifest_that_is_none(work, content):
     path = work / "sharded/custom/manifest.json"
@@ -159,6 +191,16 @@ def test_arguments_that_are_wrong(work, arguments, message):
     with pytest.raises(UserError, match=message.replace("?", r"\?")) as caught:
         bertPrep.main.__wrapped__(arguments.split())
     assert "usage:" not in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "vocab_file, vocab_size, message",
+    [("/", 300, "vocab_file=/ is a folder"), ("vocab.txt", 1 << 40, "vocab_size=1099511627776: must be below")],
+)
+def test_a_vocabulary_that_cannot_be(work, vocab_file, vocab_size, message):
+    with pytest.raises(UserError, match=message):
+        vocab = work / vocab_file
+        preparation.run(work, "create_vocab", "--vocab_file", vocab, "--vocab_size", vocab_size)
 
 
 def test_who_works_may_be_said_of_every_action():

@@ -66,7 +66,7 @@ def read_stage(stage: str, dataset: str, manifest_path: Path) -> Prepared | None
     """The state of a stage, from its manifest and journal; None if the stage has not begun."""
     manifest, journal, fault = None, None, None
     try:
-        manifest = read_manifest(manifest_path)
+        manifest = read_manifest(manifest_path, stage)
         journal = read_journal(journal_path(manifest_path))
     except UserError as error:
         fault = str(error)

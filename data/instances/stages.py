@@ -54,14 +54,11 @@ def find_vocab_file(options: argparse.Namespace, layout: Layout) -> Path:
 def sharded_inputs(dataset: str, layout: Layout) -> tuple[Manifest, list[InputFile]]:
     registry.corpora_of(dataset)
     folder = layout.sharded / dataset
-    manifest = read_manifest(folder / "manifest.json")
+    manifest = read_manifest(folder / "manifest.json", "sharding")
     if manifest is None:
         raise UserError(
             f"{folder} holds no finished shards: run bertPrep.py --action=sharding --dataset={dataset} first"
         )
-    for name in OF_SHARDS:
-        if not isinstance(manifest.arguments.get(name), (int, float)):
-            raise UserError(f"{folder}/manifest.json names no {name}: delete {folder} and make it again")
     _require_whole(manifest, folder, f"--action=sharding --dataset={dataset} again with the same arguments")
     return manifest, [describe_input(folder / entry.file, layout.root, entry.sha256) for entry in manifest.entries]
 
@@ -195,7 +192,7 @@ def _finished_tokens(options: argparse.Namespace, layout: Layout) -> _Source:
     found = sorted(layout.tokens.glob(f"{case}_*/{dataset}/manifest.json"))
     if len(found) > 1:
         raise UserError(f"{dataset} has token files in {' and '.join(map(str, found))}: move away those not wanted")
-    manifest = read_manifest(found[0]) if found else None
+    manifest = read_manifest(found[0], "create_token_files") if found else None
     if manifest is None:
         raise UserError(
             f"{dataset} has no finished token files with do_lower_case={options.do_lower_case} below {layout.tokens}: "

@@ -232,6 +232,8 @@ def create_vocab(
     stage: Stage, output: Path, paths: Sequence[Path], vocab_size: int, do_lower_case: bool
 ) -> dict[str, int]:
     """Writes the vocabulary (SentencePiece if `output` ends in .model) and completes `stage`; returns the counts."""
+    if vocab_size >= 1 << 31:  # ids have 32 bits
+        raise UserError(f"vocab_size={vocab_size}: must be below {1 << 31}")
     if is_sentencepiece_model(output):
         content = train_sentencepiece(paths, vocab_size, do_lower_case)
     else:

@@ -7,7 +7,7 @@ import functools
 import hashlib
 import json
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +17,29 @@ CHECKOUT = Path(__file__).resolve().parent.parent.parent
 # The code that decides which bytes a stage writes.
 _CODE = ("data", "bert_tf/base", "bert_tf/text", "bert_tf/records", "bert_tf/batches")
 _SAMPLE_BYTES = 1 << 16
+_MOST = 1 << 53
+
+
+class _Read(NamedTuple):
+    """The numbers of a stage that other actions read: arguments, counts of all files and of each file."""
+
+    arguments: str = ""
+    counts: str = ""
+    counts_of_a_file: str = ""
+    splits: str = "training test"
+
+
+_READ = {
+    "text_formatting": _Read("", "num_documents", "num_documents", ""),
+    "sharding": _Read(
+        "num_training_shards fraction_test_set", "num_documents num_documents_test", "num_documents num_sentences"
+    ),
+    "create_vocab": _Read("do_lower_case", "num_pieces", "", "vocabulary"),
+    "create_token_files": _Read("do_lower_case num_training_shards fraction_test_set", "num_tokens", "num_tokens"),
+    "create_tfrecord_files": _Read(
+        "do_lower_case max_seq_length max_predictions_per_seq", "num_instances", "num_instances num_instance_tokens"
+    ),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,6 +57,12 @@ class FileEntry:
     @property
     def counts(self) -> dict[str, Any]:
         return {**self.details, **self.details.get("counts", {})}
+
+    def require_counts(self, names: str) -> None:
+        """Raises: ValueError where one is missing, or what is named like a count is none."""
+        if not isinstance(self.details.get("counts", {}), dict):
+            raise ValueError(f"names no counts of {self.file}")
+        _require_numbers(self.counts, {*names.split(), *(name for name in self.counts if name.startswith("num_"))})
 
     def is_in(self, folder: Path) -> bool:
         """Whether `folder` holds this file with the same size."""
@@ -204,6 +233,21 @@ class Manifest(Header):
             raise ValueError("names no vocab")
         return found
 
+    def require_what_is_read(self, stage: str) -> None:
+        """Raises: ValueError where it is of another stage, a number that other actions read is missing or none, or a
+        split has no file.
+        """
+        if self.stage != stage:
+            raise ValueError(f"is that of {self.stage}, not of {stage}")
+        read = _READ.get(stage, _Read(splits=""))
+        _require_numbers(self.arguments, read.arguments.split())
+        _require_numbers(self.counts, {*read.counts.split(), *self.counts})
+        for split in read.splits.split():
+            if split not in self.shards or not (self.shards[split] or split == "test"):
+                raise ValueError(f"names no files for {split}")
+        for entry in self.entries:
+            entry.require_counts(read.counts_of_a_file)
+
 
 def _typed(content: Any, name: str, kind: type) -> Any:
     if not isinstance(content, dict) or not isinstance(content.get(name), kind):
@@ -211,13 +255,24 @@ def _typed(content: Any, name: str, kind: type) -> Any:
     return content[name]
 
 
-def read_manifest(path: Path) -> Manifest | None:
-    """The manifest at `path`, or None if there is no such file.
+def _require_numbers(content: Mapping[str, Any], names: Iterable[str]) -> None:
+    """Raises: ValueError where one of the names is missing or not a number from 0, a count not a whole one."""
+    for name in sorted(names):
+        value = content.get(name)
+        if not isinstance(value, int if name.startswith("num_") else (int, float)) or not 0 <= value < _MOST:
+            raise ValueError(f"names no {name}, or not as a number")
 
-    Raises: UserError where the file is not JSON, or not a manifest.
+
+def read_manifest(path: Path, stage: str | None = None) -> Manifest | None:
+    """The manifest at `path`, or None if there is no such file; with a `stage`, checked for what others read of it.
+
+    Raises: UserError where the file is not JSON, or not a manifest of the stage.
     """
     try:
-        return Manifest.from_json(json.loads(path.read_bytes()))
+        manifest = Manifest.from_json(json.loads(path.read_bytes()))
+        if stage:
+            manifest.require_what_is_read(stage)
+        return manifest
     except FileNotFoundError:
         return None
     except (ValueError, RecursionError) as error:
