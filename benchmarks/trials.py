@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import json
+import math
 import statistics
 from collections.abc import Iterable
 from pathlib import Path
@@ -33,6 +35,7 @@ class Trial(NamedTuple):
     rate: float = 0.01
     batch_size: int = 32
     warmup_share: float = 0.1
+    clips: bool = True  # gradients to a global norm of 1, before the moments
 
     @property
     def name(self) -> str:
@@ -123,8 +126,23 @@ def _train(options: argparse.Namespace, trial: Trial, folder: Path) -> None:
         display_loss_steps=min(UPDATES_A_LINE, num_updates),
     )
     tf.keras.backend.clear_session()
-    with rounded_matmuls(trial.precision) if is_emulated else contextlib.nullcontext():
-        pretrain(config, PretrainingInputs(model, vocabulary, data, held_out, None), folder, Workers())
+    with contextlib.ExitStack() as changes:
+        if is_emulated:
+            changes.enter_context(rounded_matmuls(trial.precision))
+        if not trial.clips:
+            changes.enter_context(_without_clipping())
+        if not pretrain(config, PretrainingInputs(model, vocabulary, data, held_out, None), folder, Workers()):
+            raise SystemExit("stopped by a signal; the same command goes on from here")
+
+
+def _without_clipping() -> contextlib.AbstractContextManager[object]:
+    """No gradient's norm is above an infinite limit."""
+    from unittest import mock
+
+    from bert_tf.training import pretraining
+
+    make = functools.partial(pretraining.make_optimizer, global_clipnorm=math.inf)
+    return mock.patch.object(pretraining, "make_optimizer", make)
 
 
 @contextlib.contextmanager

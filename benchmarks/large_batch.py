@@ -1,0 +1,91 @@
+"""How well optimizers use large batches: held-out loss after the same number of examples, by global batch.
+
+LAMB, AdamW and LARS, each with the same search: --rates learning rates of its own for each batch, a factor of 2 apart,
+by one seed; the best of them then with all seeds. Beside them AdamW without a search at the larger batches: the
+smallest batch's best rate scaled linearly or by the square root. LAMB and AdamW without warm-up, LAMB without clipping.
+
+What is compared with: "Large Batch Optimization for Deep Learning", arXiv 1904.00962.
+
+    python -m benchmarks large_batch --data .../tokens/.../sample --trials results/large_batch
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+
+from benchmarks import trials
+from benchmarks.frame import Bench
+from benchmarks.results import number
+from benchmarks.trials import Learned, Trial, mean_and_spread, run_trials
+from bert_tf.base.errors import UserError
+
+NEEDS = "--data: token files, and some hours"
+ROUNDS = 1
+# The middle of the search at the smallest batch; at a batch k times as large it is sqrt(k) times as large.
+MIDDLE_RATES = {"lamb": 0.008, "adamw": 0.001, "lars": 2.0}
+OPTIMIZERS = tuple(MIDDLE_RATES)
+MOST_RATES = 9
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    trials.add_options(parser, num_examples=32_768)
+    parser.add_argument("--batches", type=int, nargs="+", default=[32, 512, 2048], help="global batches, rising")
+    parser.add_argument("--rates", type=int, default=4, help="learning rates that each optimizer has for each batch")
+
+
+def run(bench: Bench) -> None:
+    options, seeds = bench.options, range(1, bench.options.seeds + 1)
+    if not 1 <= options.rates <= MOST_RATES:
+        raise UserError(f"--rates is {options.rates}; it must be from 1 to {MOST_RATES}")
+    if options.batches != sorted(set(options.batches)) or options.num_examples < 4 * options.batches[-1]:
+        raise UserError(
+            f"--batches {options.batches} must rise, and --num_examples={options.num_examples} hold four of the largest"
+        )
+    grid = {
+        (name, batch): [Trial(1, "fp32", name, rate, batch) for rate in _rates(name, batch, options)]
+        for batch in options.batches
+        for name in OPTIMIZERS
+    }
+    searched = run_trials(bench, [trial for some in grid.values() for trial in some])
+    best = {key: min(some, key=lambda trial: searched[trial].mlm_loss) for key, some in grid.items()}
+    base = best["adamw", options.batches[0]]
+    variants: dict[str, dict[int, Trial]] = {
+        name: {batch: best[name, batch] for batch in options.batches} for name in OPTIMIZERS
+    }
+    for name, power in (("linear", 1.0), ("square root", 0.5)):
+        variants[f"adamw, rate scaled: {name}"] = {
+            batch: base._replace(batch_size=batch, rate=base.rate * (batch / base.batch_size) ** power)
+            for batch in options.batches
+        }
+    for name in ("lamb", "adamw"):
+        variants[f"{name} without warm-up"] = {
+            batch: best[name, batch]._replace(warmup_share=0.0) for batch in options.batches
+        }
+    variants["lamb without clipping"] = {batch: best["lamb", batch]._replace(clips=False) for batch in options.batches}
+    each = [
+        trial._replace(seed=seed) for by_batch in variants.values() for trial in by_batch.values() for seed in seeds
+    ]
+    found = run_trials(bench, each)
+
+    def cell(trial: Trial) -> str:
+        learned = [found[trial._replace(seed=seed)] for seed in seeds]
+        return f"{mean_and_spread(one.mlm_loss for one in learned)} (rate {number(trial.rate)})"
+
+    updates = [f"{batch:,}: {options.num_examples // batch:,} updates" for batch in options.batches]
+    rows = [[name, *(cell(trial) for trial in by_batch.values())] for name, by_batch in variants.items()]
+    bench.table("Held-out masked-word loss by global batch, mean ± spread of seeds", ["optimizer", *updates], rows)
+    search = [
+        [name, f"{batch:,}", *(_search_cell(searched, trial) for trial in some)] for (name, batch), some in grid.items()
+    ]
+    columns = ["optimizer", "batch", *(f"rate {place + 1}" for place in range(options.rates))]
+    bench.table("The search, seed 1: loss (rate)", columns, search)
+
+
+def _rates(name: str, batch: int, options: argparse.Namespace) -> list[float]:
+    middle = MIDDLE_RATES[name] * math.sqrt(batch / options.batches[0])
+    return [round(middle * 2.0 ** (place - (options.rates - 1) / 2), 6) for place in range(options.rates)]
+
+
+def _search_cell(searched: dict[Trial, Learned], trial: Trial) -> str:
+    return f"{searched[trial].mlm_loss:.3f} ({number(trial.rate)})"
