@@ -23,7 +23,7 @@ from bert_tf.base.errors import UserError
 NEEDS = "--data: token files, and some hours"
 ROUNDS = 1
 # The middle of the search at the smallest batch; at a batch k times as large it is sqrt(k) times as large.
-MIDDLE_RATES = {"lamb": 0.008, "adamw": 0.001, "lars": 2.0}
+MIDDLE_RATES = {"lamb": 0.008, "adamw": 0.00035, "lars": 4.0}
 OPTIMIZERS = tuple(MIDDLE_RATES)
 MOST_RATES = 9
 
