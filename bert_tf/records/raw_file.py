@@ -1,7 +1,7 @@
-"""Random access to a file's bytes by `os.pread`.
+"""Random access to a file's bytes by `pread`.
 
 Not by a memory map: there, a failing network file system ends the process with SIGBUS instead of an error that names
-the file and the byte, and waiting for a page holds the GIL, which `os.pread` releases for the other threads.
+the file and the byte, and waiting for a page holds the GIL, which reading releases for the other threads.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def read_pieces(files: Sequence[RawFile], which: np.ndarray, offsets: np.ndarray
         piece = files[number].read(offset, size)
         if len(piece) < size:
             raise UserError(
-                f"{files[number].path} ends before byte {offset + size}: it was changed while it was in use"
+                f"{files[number].path} ends before byte {offset + size}: it was changed while it was in use; start again"
             )
         content[place : place + size] = np.frombuffer(piece, np.uint8)
         place += size

@@ -1,5 +1,5 @@
-// Cuts text into chunks and looks up their ids. What a character does is asked of chunk_ids.py, which compiles and calls
-// this, when the character first occurs; so are the ids of a new chunk, unless it is a single word of ASCII.
+// Cuts text into chunks and looks up their ids. What a character does is asked of the caller, chunk_ids.py, when the
+// character first occurs; so are the ids of a new chunk, unless it is a single word of ASCII.
 
 #include <cstdint>
 #include <cstring>

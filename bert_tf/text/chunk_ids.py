@@ -2,8 +2,7 @@
 
 The compiled code cuts the text and remembers chunks. It asks for the kind of each character and for the ids of each
 chunk when they first occur, so that the rules stay in Python, except for chunks that are a single word of ASCII: those
-it matches with the vocabulary itself. Without it (`base.compiled`), ids are the
-same and take several times as long.
+it matches with the vocabulary itself. Without it (`base.compiled`), ids are the same and take several times as long.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ CHECKOUT = Path(__file__).resolve().parent.parent.parent
 # The code that decides which bytes a stage writes.
 _CODE = ("data", "bert_tf/base", "bert_tf/text", "bert_tf/records", "bert_tf/batches")
 _SAMPLE_BYTES = 1 << 16
-_MOST = 1 << 53
+_MOST = 1 << 53  # larger numbers in a manifest are nonsense
 
 
 class _Read(NamedTuple):
