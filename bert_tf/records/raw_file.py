@@ -72,7 +72,8 @@ def read_pieces(files: Sequence[RawFile], which: np.ndarray, offsets: np.ndarray
         piece = files[number].read(offset, size)
         if len(piece) < size:
             raise UserError(
-                f"{files[number].path} ends before byte {offset + size}: it was changed while it was in use; start again"
+                f"{files[number].path} ends before byte {offset + size}: it was changed while it was in use; start "
+                "again"
             )
         content[place : place + size] = np.frombuffer(piece, np.uint8)
         place += size
