@@ -305,8 +305,13 @@ main() {
       return
     fi
   fi
-  [[ "$log" != /dev/null ]] || fail "$venv has not what this checkout and machine ask for, and belongs to another user;" \
-    "in a container: build its image again (bash scripts/docker/build.sh)"
+  if [[ "$log" == /dev/null ]]; then
+    local options=""
+    [[ "$flavour" == container ]] || options=" -f Dockerfile.cpu"
+    if "$want_tests"; then options=" -f Dockerfile.cpu --build-arg SETUP=--test"; fi # the image that can hold them
+    fail "$venv has not what this checkout and machine ask for, and belongs to another user;" \
+      "in a container: build its image again (outside of it: bash scripts/docker/build.sh$options)"
+  fi
   rm -f "$state/stamp"
   : >"$log"
   [[ -x "$python" ]] || make_venv

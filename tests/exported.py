@@ -65,5 +65,7 @@ def write_run(folder, variables, *, update=20, config=CONFIG, vocab=VOCAB, compa
         {"event": "evaluation", "update": 20, "masked_lm_loss": 7.5, "global_step": 20},
         {"event": "evaluation", "update": 30, "masked_lm_loss": 5.5, "global_step": 30},
     ]
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events), encoding="utf-8")
+    (folder / "metrics.jsonl").write_text(
+        "".join(json.dumps({"time_unix": 1.7e9, **event}) + "\n" for event in events), encoding="utf-8"
+    )
     return path

@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -192,7 +193,7 @@ def test_a_run_leaves_what_is_promised(finished, capsys):
         assert list(json.loads((finished / name).read_text())) == ids
     start, evaluation = events(finished, "start")[-1], events(finished, "evaluation")[-1]
     assert (start["num_rows"], start["global_batch_size"]) == (NUM_WINDOWS, 4)
-    assert {"exact_match", "f1", "HasAns_f1", "best_f1_thresh", "throughput_val"} <= set(evaluation)
+    assert {"exact_match", "f1", "HasAns_f1", "best_f1_thresh", "throughput_val", "latency_50_ms"} <= set(evaluation)
     assert evaluation["update"] == 8
     losses = [line["total_loss"] for line in events(finished, "train")]
     assert losses[0] == pytest.approx(np.log(48), abs=0.3)  # nothing is known yet: any of 48 tokens
@@ -365,6 +366,21 @@ def test_the_program_says_a_mistake_in_one_line(squad, tmp_path, changes, messag
     done = programs.run(command(squad, **{"model_dir": tmp_path, **changes}))
     assert done.returncode == 2
     assert done.stderr.startswith(f"error: {message}") and done.stderr.count("\n") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("flag, is_refused", [("false", False), ("true", True)])
+def test_deterministic_reaches_tensorflow(squad, tmp_path, flag, is_refused):
+    """In the program's process TensorFlow then refuses an operation that differs from run to run."""
+    code = """if True:
+        import runpy, sys, tensorflow
+        from bert_tf.tasks.squad import run
+        run.run_squad = lambda job, workers: tensorflow.timestamp() > 0
+        runpy.run_path(sys.argv[0], run_name="__main__")"""
+    _, program, *flags = command(squad, tmp_path, deterministic=flag)
+    start = [sys.executable, "-c", f"import sys; sys.argv[0] = {program!r}\n{code}", *flags]
+    done = subprocess.run(start, cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, "determinism is enabled" in done.stderr) == (int(is_refused), is_refused), done.stderr
 
 
 @pytest.mark.slow

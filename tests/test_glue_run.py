@@ -155,7 +155,11 @@ def test_mnli_is_scored_and_predicted_twice(data, tmp_path):
         write_lines(tmp_path / f"MNLI/dev_{part}.tsv", columns, *lines[:num_lines])
         write_lines(tmp_path / f"MNLI/test_{part}.tsv", columns, *lines[:num_lines])
     model_dir = save_untrained(tmp_path / "run", data, find_task("MNLI"))
-    assert run_glue(trained_job(data, model_dir, (EVAL, PREDICT), task="MNLI", folder=tmp_path / "MNLI"), Workers())
+    options = dict(task="MNLI", folder=tmp_path / "MNLI", predict_batch_size=2)
+    assert run_glue(trained_job(data, model_dir, (EVAL, PREDICT), **options), Workers())
+    lines_of_run = map(json.loads, (model_dir / "metrics.jsonl").read_text().splitlines())
+    (evaluation,) = (line for line in lines_of_run if line["event"] == "evaluation")
+    assert "latency_50_ms" in evaluation  # of all parts: the last one has too few rows for a batch after the first
     names = [f"{part}_{name}" for part in ("matched", "mismatched") for name in ("accuracy", "eval_loss")]
     assert list(results(model_dir)) == [*names, "global_step"]
     labels = {"contradiction", "entailment", "neutral"}

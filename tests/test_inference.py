@@ -119,7 +119,7 @@ def test_only_the_batch_of_the_shortest_rows_is_filled():
 
 
 def test_speed_is_shown_in_words_that_scripts_know():
-    predicted = Predicted((), [0.01 * number for number in range(1, 101)], 12.345)
+    predicted = Predicted((), [0.01 * number for number in range(1, 101)], 6)
     assert predicted.describe_speed() == [
         "Latency Confidence Level 50 (ms) = 510.00",
         "Latency Confidence Level 90 (ms) = 910.00",
@@ -127,9 +127,9 @@ def test_speed_is_shown_in_words_that_scripts_know():
         "Latency Confidence Level 99 (ms) = 1000.00",
         "Latency Confidence Level 100 (ms) = 1000.00",
         "Latency Average (ms) = 505.00",
-        "Throughput Average (sequences/sec) = 12.35",
+        "Throughput Average (sequences/sec) = 11.88",
     ]
-    assert Predicted((), [], None).describe_speed() == []
+    assert Predicted((), [], 6).describe_speed() == [] and Predicted((), [], 6).speed() == {}
 
 
 def test_a_model_answers_alike_in_rows_of_any_length():

@@ -134,7 +134,7 @@ EVALUATION = {
 def make_run(folder, events, **config_changes):
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps(config(**config_changes)))
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+    (folder / "metrics.jsonl").write_text("".join(json.dumps({"time_unix": 1.7e9, **event}) + "\n" for event in events))
     return folder
 
 
@@ -194,7 +194,7 @@ def test_questions_with_and_without_an_answer_apart(tmp_path):
 def test_scores_of_a_classifier(tmp_path):
     scores = {"accuracy": 0.8125, "f1": 0.8765, "eval_loss": 0.4321}
     events = [start(phase="MRPC"), {"event": "train", "update": 5, "total_loss": 0.5}]
-    events += [{"event": "evaluation", "update": 5, "time_unix": 1.0, "global_step": 5, **scores}, end(5)]
+    events += [{"event": "evaluation", "update": 5, "global_step": 5, **scores}, end(5)]
     run = make_run(tmp_path / "run", events, settings={"task_name": "MRPC"})
     assert read_runs([run])[0].scores == scores
     write_report([run], tmp_path / "report.html")
@@ -324,11 +324,12 @@ def test_numbers_that_are_none(tmp_path):
 def test_values_of_the_wrong_kind_do_not_break_the_page(tmp_path):
     junk = ["", "x", None, [], {}, True, math.nan, math.inf, -1, 1e308, -1e308]
     names = list(train(1)) + ["f1", "exact_match", "masked_lm_loss", "mfu", "model_tflops"]
-    events = [{"event": "start", "update": value, "time_unix": value} for value in junk]
+    events = [{"event": "start", "update": value} for value in junk]
     for kind in ("train", "evaluation", "warning", "end"):
         for value in junk:
-            events.append({**dict.fromkeys(names, value), "event": kind, "update": 3})
+            events.append({**dict.fromkeys(names, value), "event": kind, "update": 3, "time_unix": 1.7e9})
             events.append({**train(4), "event": kind, "update": value})
+            events.append({**train(4), "event": kind, "time_unix": str(value)})
     for index, value in enumerate(junk):
         changes = dict.fromkeys(config(), value)
         folder = make_run(tmp_path / f"run_{index}", events, **changes)
@@ -528,7 +529,7 @@ def test_command_compares_several_runs(tmp_path):
 
 def test_command_writes_a_page_or_says_what_is_no_run(tmp_path):
     (tmp_path / "run").mkdir()
-    (tmp_path / "run/metrics.jsonl").write_text('{"event": "start", "update": 0}\n')
+    (tmp_path / "run/metrics.jsonl").write_text('{"event": "start", "update": 0, "time_unix": 1.7e9}\n')
     command = [sys.executable, "-m", "bert_tf.report", "--output", str(tmp_path / "page.html"), str(tmp_path / "run")]
     refused = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True)
     assert refused.returncode == 2 and f"{tmp_path}: not a run folder" in refused.stderr

@@ -17,8 +17,9 @@ from bert_tf.launch.prepared_data import FORMATS, find_prepared
 GB = 10**9
 # Bytes on disk for a byte of text (docs/preparing_data.md).
 _SHARDED, _TOKENS, _RECORDS = 1.0, 0.7, 19.0
-# English Wikipedia and books: 25 GB packed, 22 formatted, 22 sharded, and 15 or 420.
-_WIKIPEDIA_TOKENS, _WIKIPEDIA_RECORDS = 84 * GB, 489 * GB
+# English Wikipedia and books: packed, and formatted.
+_PACKED, _TEXT = 25 * GB, 22 * GB
+_WIKIPEDIA_TOKENS, _WIKIPEDIA_RECORDS = (_PACKED + (1 + _SHARDED + share) * _TEXT for share in (_TOKENS, _RECORDS))
 # Both phases of BERT-Large: seven checkpoints (three stay, one is being saved) of 336 M weights and their two moments.
 _LARGE_RUN = 28 * GB
 
@@ -125,10 +126,12 @@ def check_room_for_data(folder: Folder) -> Findings:
         yield (OK, message) if free >= tokens else (PROBLEM, f"{message}: {folder.way_out}")
     elif free >= _WIKIPEDIA_TOKENS:
         not_too = "and" if free >= _WIKIPEDIA_RECORDS else "not"
-        yield OK, f"{room}: enough for English Wikipedia and books as token files (84), {not_too} as records (489)"
+        needs = f"as token files ({_WIKIPEDIA_TOKENS / GB:.0f}), {not_too} as records ({_WIKIPEDIA_RECORDS / GB:.0f})"
+        yield OK, f"{room}: enough for English Wikipedia and books {needs}"
     else:
         own = f"enough for {free / (1 + _SHARDED + _TOKENS) / GB:.1f} GB of your own text"
-        message = f"{room}: {own}, but English Wikipedia and books take 84 as token files: {folder.way_out}"
+        needs = f"English Wikipedia and books take {_WIKIPEDIA_TOKENS / GB:.0f} as token files"
+        message = f"{room}: {own}, but {needs}: {folder.way_out}"
         yield WARNING if free >= GB else PROBLEM, message
 
 

@@ -5,6 +5,7 @@ Nothing of the machine is in it: of paths only the last part.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import math
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ import jinja2
 
 from bert_tf.config import BertConfig
 from bert_tf.report.figures import write_value
-from bert_tf.report.runs import Event, Run, number, read_run, whole
+from bert_tf.report.runs import Run, read_run
 from bert_tf.run.checkpoint import PREFIX, STATE, read_state
 from bert_tf.run.run_folder import read_config
 
@@ -69,7 +70,7 @@ def read_history(checkpoint: Path) -> list[Run]:
     read_config(folder)
     run = read_run(folder)
     if (checkpoint / STATE).is_file():
-        run = _up_to(run, whole(read_state(checkpoint).get("updates_applied")))
+        run = _up_to(run, read_state(checkpoint)["updates_applied"])
     runs = [run]
     while (earlier := _earlier(runs[0])) and earlier.resolve() not in [run.folder.resolve() for run in runs]:
         runs.insert(0, read_run(earlier))
@@ -93,12 +94,8 @@ def _earlier(run: Run) -> Path | None:
 
 
 def _up_to(run: Run, update: int) -> Run:
-    def kept(events: Sequence[Event]) -> list[Event]:
-        return [event for event in events if whole(event.get("update")) <= update]
-
-    return dataclasses.replace(
-        run, starts=kept(run.starts), train=kept(run.train), evaluations=kept(run.evaluations), end=None
-    )
+    events = {kind: [event for event in run.events[kind] if event["update"] <= update] for kind in run.events}
+    return dataclasses.replace(run, events=collections.defaultdict(list, events))
 
 
 def write_card(
@@ -118,8 +115,8 @@ def write_card(
         origin=_origin(runs),
         data=_table(names, [_data(run) for run in runs]),
         settings=_table(names, [_settings(run) for run in runs]),
-        curves=[(run_name, _curve(run)) for run_name, run in zip(names, runs) if run.train],
-        scores=[(run_name, _scores(run)) for run_name, run in zip(names, runs) if run.evaluations],
+        curves=[(run_name, _curve(run)) for run_name, run in zip(names, runs) if run.events["train"]],
+        scores=[(run_name, _scores(run)) for run_name, run in zip(names, runs) if run.events["evaluation"]],
     )
 
 
@@ -165,11 +162,14 @@ def _written(value: Any) -> str:
 
 def _curve(run: Run) -> list[list[str]]:
     """A table of the training's losses at some updates from the first report to the last."""
-    names = [name for name in run.train[-1] if name.endswith(("loss", "accuracy"))]
-    last = len(run.train) - 1
+    names = [name for name in run.events["train"][-1] if name.endswith(("loss", "accuracy"))]
+    last = len(run.events["train"]) - 1
     chosen = sorted({round(last * point / (_NUM_POINTS - 1)) for point in range(_NUM_POINTS)})
     rows = [
-        [_written(whole(run.train[index].get("update"))), *(_written(number(run.train[index].get(n))) for n in names)]
+        [
+            _written(run.events["train"][index]["update"]),
+            *(_written(run.events["train"][index].get(name)) for name in names),
+        ]
         for index in chosen
     ]
     return [["update", *(name.replace("_", " ") for name in names)], *rows]
@@ -177,7 +177,7 @@ def _curve(run: Run) -> list[list[str]]:
 
 def _scores(run: Run) -> list[list[str]]:
     """A table of the last evaluation."""
-    last = run.evaluations[-1]
+    last = run.events["evaluation"][-1]
     left_out = ("update", "global_step", "time_unix", "throughput", "latency")
-    rows = [[name.replace("_", " "), _written(number(last[name]))] for name in last if not name.startswith(left_out)]
-    return [["score", f"after {whole(last.get('update')):,} updates"], *(row for row in rows if row[1])]
+    rows = [[name.replace("_", " "), _written(last[name])] for name in last if not name.startswith(left_out)]
+    return [["score", f"after {last['update']:,} updates"], *(row for row in rows if row[1])]

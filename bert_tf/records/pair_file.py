@@ -219,9 +219,7 @@ def ensure_pairs(
                 for of_file in map_in_order(make, missing):
                     counts.update(of_file)
                     bar.update(1)
-        settings, _ = find_pair_settings(files, length)
-    assert settings
-    return settings, counts
+    return settings or default, counts
 
 
 @contextlib.contextmanager

@@ -5,11 +5,9 @@ from __future__ import annotations
 import collections
 import dataclasses
 import datetime
-import functools
 import json
 import math
 import shlex
-import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +18,7 @@ from bert_tf.base.files import write_text
 from bert_tf.config import BertConfig
 from bert_tf.memory.plan import PROGRAM, Workload, predict
 from bert_tf.report.figures import Chart, draw, write_value
-from bert_tf.report.runs import Run, differing_settings, number, read_runs, whole
+from bert_tf.report.runs import Run, differing_settings, is_number, read_runs
 
 
 def write_report(
@@ -37,43 +35,25 @@ def write_report(
     from plotly.offline import get_plotlyjs  # imported late, because nothing else needs it
 
     runs = read_runs(run_folders)
-    phases = [run for run in runs if run.is_pretraining]
-    answering = sorted((run for run in runs if run.is_question_answering), key=lambda run: run.origin, reverse=True)
-    text = _template().render(
-        title=title,
-        runs=runs,
-        phases=phases,
-        answering=answering,
-        classifying=[run for run in runs if run.is_classifying],
-        comparing=comparing,
-        differences=differing_settings(runs),
-        scores={name: [run for run in answering if run.last(name) is not None] for name in ("f1", "exact_match")},
-        now=datetime.datetime.now().timestamp(),
-        plotly_js=get_plotlyjs(),
-    )
-    write_text(Path(output), text)
+    now, plotly_js = datetime.datetime.now().timestamp(), get_plotlyjs()
+    page = _template().render(title=title, runs=runs, comparing=comparing, now=now, plotly_js=plotly_js)
+    write_text(Path(output), page)
 
 
-@functools.lru_cache
 def _template() -> jinja2.Template:
     environment = jinja2.Environment(undefined=jinja2.ChainableUndefined, autoescape=True, trim_blocks=True)
-    functions = (Chart, draw, flop_rate, planned_memory, rank_rates, state, time_shares, workload, write_value)
+    functions = (Chart, differing_settings, draw, flop_rate, planned_memory, rank_rates, state, time_shares, workload)
     environment.globals.update({function.__name__: function for function in functions}, ln=math.log)
-    filters: dict[str, Callable[[float], Any]] = {"count": "{:,.0f}".format, "number": float, "value": write_value}
-    filters.update(percent=lambda value: write_value(value, percent=True), duration=_duration, clock=_clock)
-    environment.filters.update({name: _of_number(write) for name, write in filters.items()})
+    formats: dict[str, Callable[..., Any]] = {"count": "{:,.0f}".format, "number": float, "value": write_value}
+    formats.update(duration=_duration, clock=_clock)
+    environment.filters.update({name: _of_number(write) for name, write in formats.items()})
     environment.filters.update(json=json.dumps, shell=shlex.quote)
     return environment.from_string(Path(__file__).with_name("page.html").read_text(encoding="utf-8"))
 
 
-def _of_number(write: Callable[[float], Any]) -> Callable[[Any], Any]:
+def _of_number(write: Callable[..., Any]) -> Callable[..., Any]:
     """A template filter that formats finite numbers by `write` and gives "" for everything else."""
-
-    def written(value: Any) -> Any:
-        value = None if isinstance(value, jinja2.Undefined) else number(value)
-        return write(value) if value is not None and math.isfinite(value) else ""
-
-    return written
+    return lambda value, **how: write(value, **how) if is_number(value) and math.isfinite(value) else ""
 
 
 def _duration(secs: float) -> str:
@@ -83,18 +63,18 @@ def _duration(secs: float) -> str:
 
 
 def _clock(time_unix: float) -> str:
-    return f"{datetime.datetime.fromtimestamp(min(max(time_unix, 0), 2**32)).astimezone():%Y-%m-%d %H:%M:%S %Z}"
+    return f"{datetime.datetime.fromtimestamp(time_unix).astimezone():%Y-%m-%d %H:%M:%S %Z}"
 
 
 def state(run: Run) -> tuple[str, str]:
     """(colour, text) for a run's state."""
-    planned = whole(run.setting("total_updates", run.setting("num_train_steps"))) or run.last_update
+    planned = run.count("total_updates") or run.count("num_train_steps") or run.last_update
     progress = f"{run.last_update:,} of {planned:,} updates"
-    if run.end and run.end.get("reason") == "done":
-        return "c3", f"finished, {run.last_update:,} updates"
-    if run.end:
-        return "c2", f"stopped ({run.end.get('reason')}) after {progress}"
-    return ("c1", f"under way or interrupted, {progress}") if run.starts else ("muted", "has not begun")
+    if run.events["end"]:
+        reason = run.events["end"][-1].get("reason")
+        done = ("c3", f"finished, {run.last_update:,} updates")
+        return done if reason == "done" else ("c2", f"stopped ({reason}) after {progress}")
+    return ("c1", f"under way or interrupted, {progress}") if run.events["start"] else ("muted", "has not begun")
 
 
 def flop_rate(run: Run) -> str:
@@ -126,26 +106,24 @@ def planned_memory(run: Run) -> float | None:
 
 def time_shares(run: Run) -> str:
     """How the updates' time is divided; leaves out the first report, which includes compilation."""
-    reports = [(event, number(event.get("update_secs")) or 0.0) for event in run.train[1:] or run.train]
-    total_secs = sum(secs for _, secs in reports) or 1.0
-    parts = {}
-    for name in ("compute", "input", "all_reduce", "host"):
-        parts[name] = sum(secs * (number(event.get(f"{name}_share")) or 0.0) for event, secs in reports) / total_secs
-    return ", ".join(f"{name.replace('_', '-')} {write_value(share, True)}" for name, share in parts.items() if share)
+    names = ("compute", "input", "all_reduce", "host")
+    reports = [event for event in run.events["train"][1:] or run.events["train"] if is_number(event.get("update_secs"))]
+    secs = {name: sum(event["update_secs"] * event.get(f"{name}_share", 0) for event in reports) for name in names}
+    shares = {name: write_value(part / sum(secs.values()), percent=True) for name, part in secs.items() if part}
+    return ", ".join(f"{name.replace('_', '-')} {share}" for name, share in shares.items())
 
 
 def rank_rates(run: Run) -> str:
     """Sequences/s of the median rank and of the slowest, as they would be if they waited for no other; its host."""
-    reports = [event for event in run.train[1:] or run.train if "slowest_rank" in event]
-    per_rank = whole(run.setting("global_batch_size")) / max(whole(run.setting("num_ranks")), 1)
-    names = ("rank_secs_median", "rank_secs_max")
-    middle, most = (statistics.median(number(event.get(name)) or 0.0 for event in reports or [{}]) for name in names)
+    middle, most = run.median("rank_secs_median"), run.median("rank_secs_max")
     if not middle or not most:
         return ""
-    counts = collections.Counter(f"rank {event['slowest_rank']} on {event.get('slowest_host')}" for event in reports)
-    (slowest, times), *_ = counts.most_common(1)
+    per_rank = run.count("global_batch_size") / run.count("num_ranks")
+    reports = [event for event in run.events["train"] if "slowest_rank" in event]
+    slowest = [f"rank {event['slowest_rank']} on {event['slowest_host']}" for event in reports]
+    (name, times), *_ = collections.Counter(slowest).most_common(1)
     share = write_value(times / len(reports), percent=True)
     return (
         f"without waiting {write_value(per_rank / middle)} sequences/s on the median rank, "
-        f"{write_value(per_rank / most)} on the slowest; it is {slowest} in {share} of the reports"
+        f"{write_value(per_rank / most)} on the slowest; it is {name} in {share} of the reports"
     )

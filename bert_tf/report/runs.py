@@ -14,11 +14,8 @@ from typing import Any
 
 from bert_tf.run.goodput import Goodput, measure_goodput
 
-Event = dict[str, Any]
+Event = dict[str, Any]  # a line of metrics.jsonl, with at least `event`, `update` and `time_unix`
 Point = tuple[int, float]  # update, value
-
-LARGEST_COUNT = 1e15  # whole numbers up to here are exact as floats; nothing we count is larger
-
 
 # Of an evaluation.
 _NOT_SCORES = ("update", "time_unix", "global_step", "throughput_val")
@@ -32,41 +29,32 @@ _NOT_SETTINGS = (
 class Run:
     """One run folder: its configuration and the history of its present state.
 
-    `train` and `evaluations` hold each update once, in order. Updates that were logged but lost, because the run was
-    resumed from an earlier checkpoint, are left out.
+    Updates that were logged but lost, because the run was resumed from an earlier checkpoint, are left out.
     """
 
     folder: Path
     config: dict[str, Any]
-    starts: list[Event] = dataclasses.field(default_factory=list)
-    train: list[Event] = dataclasses.field(default_factory=list)
-    evaluations: list[Event] = dataclasses.field(default_factory=list)
-    warnings: list[Event] = dataclasses.field(default_factory=list)
-    end: Event | None = None
-    elapsed_secs: float = 0.0  # without pauses between a stop and the next start
-    last_time_unix: float | None = None
-    goodput: Goodput | None = None  # None where nothing has been trained
+    events: Mapping[str, list[Event]]  # by kind; no "end" while the run is under way
+    elapsed_secs: float  # without pauses between a stop and the next start
+    last_time_unix: float | None
+    goodput: Goodput | None  # None where nothing has been trained
     label: str = ""  # set by `read_runs`, unique among the report's runs
 
     @property
-    def is_classifying(self) -> bool:
-        return self.setting("task_name") is not None
-
-    @property
-    def is_question_answering(self) -> bool:
-        by_scores = any("f1" in event for event in self.evaluations)
-        return not self.is_classifying and (self.setting("phase") == "squad" or by_scores)
+    def task(self) -> str:
+        """What is learned: "classifying", "answering" or "pretraining"; "" where nothing tells."""
+        if self.setting("task_name") is not None:
+            return "classifying"
+        if self.setting("phase") == "squad" or any("f1" in event for event in self.events["evaluation"]):
+            return "answering"
+        return "pretraining" if self.setting("max_predictions_per_seq") is not None else ""
 
     @property
     def scores(self) -> dict[str, float]:
         """The numbers of the last evaluation."""
-        event = self.evaluations[-1] if self.evaluations else {}
+        event = self.events["evaluation"][-1] if self.events["evaluation"] else {}
         names = [name for name in event if name not in _NOT_SCORES and not name.startswith("latency_")]
-        return {name: y for name in names if (y := number(event[name])) is not None}
-
-    @property
-    def is_pretraining(self) -> bool:
-        return not self.is_question_answering and self.setting("max_predictions_per_seq") is not None
+        return {name: event[name] for name in names if is_number(event[name])}
 
     @property
     def origin(self) -> str:
@@ -74,25 +62,35 @@ class Run:
 
     def setting(self, name: str, default: Any = None) -> Any:
         """A setting from config.json, or from the run's start events."""
-        for source in (self.config.get("settings"), self.config.get("identity"), self.config, *reversed(self.starts)):
+        for source in (
+            self.config.get("settings"),
+            self.config.get("identity"),
+            self.config,
+            *reversed(self.events["start"]),
+        ):
             if isinstance(source, Mapping) and source.get(name) is not None:
                 return source[name]
         return default
 
+    def count(self, name: str) -> int:
+        """A setting that is a count; 0 where there is none."""
+        value = self.setting(name)
+        return value if isinstance(value, int) else 0
+
     @property
     def last_update(self) -> int:
-        events = [*self.train[-1:], *self.evaluations[-1:], *self.starts[-1:], self.end or {}]
-        return max(whole(event.get("update")) for event in events)
+        kinds = ("start", "train", "evaluation", "end")
+        return max((event["update"] for kind in kinds for event in self.events[kind][-1:]), default=0)
 
     @property
     def restarts(self) -> list[int]:
         """Updates at which the run was resumed, if it has made further updates since."""
-        return [x for start in self.starts[1:] if (x := whole(start.get("update"))) < self.last_update]
+        return [start["update"] for start in self.events["start"][1:] if start["update"] < self.last_update]
 
     def series(self, name: str) -> list[Point]:
         """(update, value) of a metric, NaN and infinities included. Training and evaluation share no metric names."""
-        events = (event for event in self.train + self.evaluations if name in event)
-        return [(whole(event.get("update")), y) for event in events if (y := number(event[name])) is not None]
+        events = (event for event in self.events["train"] + self.events["evaluation"] if is_number(event.get(name)))
+        return [(event["update"], event[name]) for event in events]
 
     def last(self, name: str) -> float | None:
         """The last finite value of a metric."""
@@ -109,7 +107,7 @@ def read_runs(folders: Iterable[str | Path]) -> list[Run]:
     runs = [read_run(folder) for folder in folders if Path(folder).is_dir()]
     for run in runs:
         name = run.folder.resolve().name.replace("_", " ").capitalize().replace("Squad", "SQuAD")
-        run.label = f"{name}, {run.origin}" if run.is_question_answering else name
+        run.label = f"{name}, {run.origin}" if run.task == "answering" else name
     num_of_label = collections.Counter(run.label for run in runs)
     alike = [run for run in runs if num_of_label[run.label] > 1]
     above = os.path.commonpath([run.folder.resolve() for run in alike]) if alike else ""
@@ -139,44 +137,33 @@ def read_run(folder: str | Path) -> Run:
     """Reads a run folder; files may be missing and lines incomplete."""
     paths = (Path(folder) / "config.json", Path(folder) / "metrics.jsonl")
     config, metrics = (path.read_text(encoding="utf-8", errors="replace") if path.exists() else "" for path in paths)
-    run = Run(Path(folder), _json_object(config))
-    histories: dict[Any, dict[int, Event]] = {"train": {}, "evaluation": {}}
-    events = [_json_object(line) for line in metrics.splitlines()]  # empty where a kill cut a line short
-    run.goodput = measure_goodput(events)
-    for event in events:
-        update, kind, time = whole(event.get("update")), event.get("event"), number(event.get("time_unix"))
-        if kind in ("train", "evaluation"):
-            histories[kind][update] = event
-        elif kind == "warning":
-            run.warnings.append(event)
-        elif kind == "end":
-            run.end = event
-        elif kind == "start":
-            run.starts.append(event)
-            run.end = None
-            for name, history in histories.items():
-                histories[name] = {key: value for key, value in history.items() if key <= update}
-        if time is not None and math.isfinite(time):
-            run.elapsed_secs += time - run.last_time_unix if run.last_time_unix and kind != "start" else 0.0
-            run.last_time_unix = time
-    run.train, run.evaluations = ([history[key] for key in sorted(history)] for history in histories.values())
-    return run
+    events = [event for line in metrics.splitlines() if (event := _read_event(line))]
+    kept: dict[str, list[Event]] = collections.defaultdict(list)
+    elapsed_secs = 0.0
+    for before, event in zip([*events[:1], *events], events):
+        if event["event"] != "start":
+            elapsed_secs += event["time_unix"] - before["time_unix"]
+        else:
+            kept["end"] = []
+            for kind in ("train", "evaluation"):
+                kept[kind] = [past for past in kept[kind] if past["update"] <= event["update"]]
+        kept[event["event"]].append(event)
+    last_time_unix = events[-1]["time_unix"] if events else None
+    return Run(Path(folder), _json_object(config), kept, elapsed_secs, last_time_unix, measure_goodput(events))
 
 
-def number(value: Any) -> float | None:
-    """A number, also from the texts "NaN" and "Infinity", which JSON files hold for them; else None."""
-    if isinstance(value, bool):
+def _read_event(line: str) -> Event | None:
+    """None for what is no event, as where a kill cut a line short. The texts that stand for NaN become numbers."""
+    event = _json_object(line)
+    if not (type(event.get("update")) is int and is_number(event.get("time_unix")) and "event" in event):
         return None
-    try:
-        return float(value)
-    except (TypeError, ValueError, OverflowError):
-        return None
+    not_finite = ("NaN", "Infinity", "-Infinity")
+    return {name: float(value) if value in not_finite else value for name, value in event.items()}
 
 
-def whole(value: Any) -> int:
-    """A count; 0 for anything else."""
-    count = number(value)
-    return int(count) if count is not None and abs(count) < LARGEST_COUNT else 0
+def is_number(value: Any) -> bool:
+    """Also NaN and infinities."""
+    return isinstance(value, (int, float))
 
 
 def _json_object(text: str) -> dict[str, Any]:

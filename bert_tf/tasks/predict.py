@@ -46,28 +46,29 @@ class Predicted(NamedTuple):
 
     outputs: tuple[np.ndarray, ...]  # each [F, ...]
     batch_secs: list[float]  # without the first batch of each length, which waits for the compilation
-    throughput_val: float | None  # rows/s of all ranks in these batches; None where there is none
+    global_batch_size: int
 
-    def latencies(self) -> dict[str, float]:
-        """Latency of a batch in ms, which so many percent of them do not exceed, and on average; {} without batches."""
+    def speed(self) -> dict[str, float]:
+        """Ms of a batch, which so many percent of them do not exceed, and on average; rows/s of all ranks.
+
+        {} where too few batches ran.
+        """
         if not self.batch_secs:
             return {}
         ms = np.array(self.batch_secs) * 1e3
         shares = {f"latency_{share}_ms": float(np.percentile(ms, share, method="higher")) for share in _CONFIDENCES}
-        return {**shares, "latency_average_ms": float(ms.mean())}
+        average = float(ms.mean())
+        return {**shares, "latency_average_ms": average, "throughput_val": 1e3 * self.global_batch_size / average}
 
     def describe_speed(self) -> list[str]:
         """Console lines; scripts for NVIDIA's programs parse this exact wording. [] where too few batches ran."""
-        if self.throughput_val is None:
+        speed = self.speed()
+        if not speed:
             return []
-        latencies = self.latencies()
-        shares = [
-            f"Latency Confidence Level {share} (ms) = {latencies[f'latency_{share}_ms']:.2f}" for share in _CONFIDENCES
-        ]
         return [
-            *shares,
-            f"Latency Average (ms) = {latencies['latency_average_ms']:.2f}",
-            f"Throughput Average (sequences/sec) = {self.throughput_val:.2f}",
+            *(f"Latency Confidence Level {share} (ms) = {speed[f'latency_{share}_ms']:.2f}" for share in _CONFIDENCES),
+            f"Latency Average (ms) = {speed['latency_average_ms']:.2f}",
+            f"Throughput Average (sequences/sec) = {speed['throughput_val']:.2f}",
         ]
 
 
@@ -165,9 +166,7 @@ def predict_rows(compute: Compute, rows: Rows, batch_size: int, workers: Workers
                 outputs[number][group.ravel(), :length] = everyone
             else:
                 outputs[number][group.ravel()] = everyone
-    total_secs = sum(batch_secs)
-    rate = len(batch_secs) * batch_size * workers.size / total_secs if total_secs else None
-    return Predicted(tuple(outputs), batch_secs, rate)
+    return Predicted(tuple(outputs), batch_secs, batch_size * workers.size)
 
 
 def _predict_group(

@@ -160,11 +160,13 @@ class Replay:
 
     def _compare(self, run: Run) -> str:
         """Fills `compared` with the means of the run's log line at this update; returns `logged`."""
-        event = next((event for event in run.train if event.get("update") == self.update), None)
+        event = next((event for event in run.events["train"] if event.get("update") == self.update), None)
         if event is None:
             return f"no line for update {self.update}"
-        begun: list[Any] = [start["update"] for start in run.starts if start["time_unix"] <= event["time_unix"]][-1:]
-        begun += [other["update"] for other in run.train if other["update"] < self.update]
+        begun: list[Any] = [
+            start["update"] for start in run.events["start"] if start["time_unix"] <= event["time_unix"]
+        ][-1:]
+        begun += [other["update"] for other in run.events["train"] if other["update"] < self.update]
         first = max(begun, default=0)
         if first < self._first_update:
             return (

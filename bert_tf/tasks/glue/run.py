@@ -211,17 +211,17 @@ class _Evaluator:
     def score(self, parts: Mapping[str, _Rows], update: int) -> None:
         """Writes the scores of all parts into ``eval_results.txt`` and the run's metrics, as those of `update`."""
         scores: dict[str, float] = {}
+        batch_secs: list[float] = []  # of all parts
         for part, rows in parts.items():
             predicted = self._predict(rows)
+            batch_secs += predicted.batch_secs
             logits_FxC, truths_F = predicted.outputs[0], np.asarray(rows.features.labels_F)
             prefix = f"{part}_" if part else ""
             predictions_F = logits_FxC[:, 0] if self._task.is_regression else logits_FxC.argmax(axis=1)
             for name in self._task.metrics:
                 scores[prefix + name] = METRICS[name](predictions_F, truths_F)
             scores[f"{prefix}eval_loss"] = mean_loss(logits_FxC, truths_F)
-        speed = predicted.latencies()
-        if predicted.throughput_val is not None:
-            speed["throughput_val"] = predicted.throughput_val
+        speed = predicted._replace(batch_secs=batch_secs).speed()
         self._telemetry.evaluation(update, **scores, global_step=update, **speed)
         if self._workers.is_chief:
             text = "".join(f"{name} = {value}\n" for name, value in {**scores, "global_step": update}.items())

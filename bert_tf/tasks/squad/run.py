@@ -149,7 +149,7 @@ def answer_questions(
     scores = _score(job, questions, decoded, decoding, telemetry)
     for line in predicted.describe_speed():
         telemetry.note(line)
-    speed = {} if predicted.throughput_val is None else {"throughput_val": predicted.throughput_val}
+    speed = predicted.speed()
     if scores or speed:
         telemetry.evaluation(answerer.update, **scores, global_step=answerer.update, **speed)
 
