@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import json
 import random
+import re
 
 import preparation
 import pytest
@@ -40,10 +41,14 @@ PAGES = (
 )
 
 
-def read(paths, place=None):
+def read(paths, place=None, reads_ahead=False):
     """Pages and batch of each piece, and what is damaged."""
     dumps = wiki.Dumps(paths)
-    pieces = (([wiki.clean_piece(piece) for piece in batch.documents], batch) for batch in dumps.batches(place or {}))
+    batches = dumps.batches(place or {})
+    pieces = (
+        ([wiki.clean_piece(piece) for piece in batch.documents], batch)
+        for batch in (list(batches) if reads_ahead else batches)
+    )
     return [(pages, batch._replace(documents=())) for pages, batch in dumps.join(pieces)], dumps.damages
 
 
@@ -138,6 +143,25 @@ def test_damage_inside_keeps_what_stands_before_it(tmp_path):
     damages = []
     assert cleaned(path, damages)[0] == ["The one is large.", "It is three & more."]
     assert "cut off or damaged" in damages[0] and "the 5 <page>" in damages[0]
+
+
+@pytest.mark.parametrize("reads_ahead", [False, True])
+def test_nothing_behind_damage_is_kept_though_it_was_read_already(tmp_path, monkeypatch, reads_ahead):
+    monkeypatch.setattr(wiki, "PIECE_BYTES", 1)
+    rng = random.Random(0)
+    texts = ["".join(rng.choices("abc", k=20_000)) for _ in range(40)]
+    content = bytearray(bz2.compress(dump(*(page(f"{n}", text) for n, text in enumerate(texts))), 1))
+    whole, damaged = tmp_path / "b.xml.bz2", tmp_path / "a.xml.bz2"
+    whole.write_bytes(bz2.compress(dump(*PAGES)))
+    content[len(content) // 2] ^= 255
+    damaged.write_bytes(content)
+    batches, damages = read([damaged, whole], reads_ahead=reads_ahead)
+    found = [found.line for pages, _ in batches for found in pages if isinstance(found, Document)]
+    num_kept = len(found) - 2
+    assert found == [*texts[:num_kept], "The one is large.", "It is three & more."] and 10 < num_kept < 30
+    (damage,) = damages
+    byte = int(re.search(r"a.xml.bz2: cut off or damaged at byte ([\d,]+)", damage)[1].replace(",", ""))
+    assert len(content) / 4 < byte < len(content) / 2 and f"the {num_kept} <page> elements" in damage
 
 
 @pytest.mark.parametrize(
