@@ -1,8 +1,7 @@
 """Formatting a dump of Wikipedia, beside wikiextractor; in two processes; and the reader without the cleaning.
 
-Commands are whole ones, each in a new folder. The reader is measured in this process: how fast batches of articles
-come, which is what the cleaning of many processes would be given, from .xml, where nothing is unpacked, and from
-.xml.bz2 with one thread and with several.
+Commands are whole ones, each in a new folder. The reader is measured in this process: how fast it hands out pieces,
+which as many processes as one likes unpack and clean.
 
     python -m benchmarks formatting --dump wikicorpus_en.xml.bz2 --copies 24
 """
@@ -11,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import bz2
+import functools
 import shutil
 from pathlib import Path
 
@@ -25,7 +25,6 @@ COMMAND = "--action text_formatting --dataset wikicorpus_en --keep_duplicates".s
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dump", type=existing, required=True, help="an .xml.bz2")
     parser.add_argument("--copies", type=int, default=24, help="of its pages; %(default)s")
-    parser.add_argument("--threads", type=int, default=2, help="of the reader; %(default)s")
 
 
 def write_dump(source: Path, num_copies: int, packed: Path, plain: Path) -> None:
@@ -40,8 +39,8 @@ def write_dump(source: Path, num_copies: int, packed: Path, plain: Path) -> None
         to_packed.write(compressor.flush())
 
 
-def read_dump(path: Path, num_threads: int) -> None:
-    for _ in wiki.read_batches([path], [], {}, num_threads=num_threads):
+def read_dump(path: Path) -> None:
+    for _ in wiki.Dumps([path]).batches({}):
         pass
 
 
@@ -64,10 +63,5 @@ def run(bench: Bench) -> None:
     bench.compare(f"Formatting {work['amount']:.0f} MB of XML, whole commands, one core", variants, **work)
     variants = {"one process, one core": lambda: ours(packed, 1), "two processes, two cores": lambda: ours(packed, 2)}
     bench.compare("Formatting .xml.bz2, whole commands", variants, **work, clock="wall")
-    threads = bench.options.threads
-    variants = {
-        ".xml": lambda: read_dump(plain, 1),
-        ".xml.bz2, one thread": lambda: read_dump(packed, 1),
-        f".xml.bz2, {threads} threads": lambda: read_dump(packed, threads),
-    }
+    variants = {path.name.removeprefix("dump"): functools.partial(read_dump, path) for path in (plain, packed)}
     bench.compare("The reader alone", variants, **work)

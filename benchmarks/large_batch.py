@@ -6,7 +6,10 @@ smallest batch's best rate scaled linearly or by the square root. LAMB and AdamW
 
 What is compared with: "Large Batch Optimization for Deep Learning", arXiv 1904.00962.
 
-    python -m benchmarks large_batch --data .../tokens/.../sample --trials results/large_batch
+    python -m benchmarks large_batch --data .../tokens/.../sample --trials benchmarks/results/large_batch_trials
+
+takes nine hours of one core, in as many pieces as one likes: what is finished is kept in the repository. The data are
+the token files of the first path of docs/preparing_data.md.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from benchmarks.results import number
 from benchmarks.trials import Learned, Trial, mean_and_spread, run_trials
 from bert_tf.base.errors import UserError
 
-NEEDS = "--data: token files, and some hours"
+NEEDS = "--data: token files, and nine hours"
 ROUNDS = 1
 # The middle of the search at the smallest batch; at a batch k times as large it is sqrt(k) times as large.
 MIDDLE_RATES = {"lamb": 0.008, "adamw": 0.00035, "lars": 4.0}
@@ -29,8 +32,8 @@ MOST_RATES = 9
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    trials.add_options(parser, num_examples=32_768)
-    parser.add_argument("--batches", type=int, nargs="+", default=[32, 512, 2048], help="global batches, rising")
+    trials.add_options(parser, num_examples=131_072)
+    parser.add_argument("--batches", type=int, nargs="+", default=[32, 128, 512], help="global batches, rising")
     parser.add_argument("--rates", type=int, default=4, help="learning rates that each optimizer has for each batch")
 
 

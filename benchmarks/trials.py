@@ -1,7 +1,7 @@
 """Pre-trains a small model many times over, each time in a folder of its own.
 
-A trial that is finished is read from its folder and not made again, so that hundreds of them can be interrupted at any
-time. A trial that was interrupted goes on from its last checkpoint.
+What a trial learned is a line of `finished.jsonl`, and such a trial is not made again, so that hundreds of them can be
+interrupted at any time, and go on elsewhere with this file. A trial that was interrupted goes on from its checkpoint.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
+import hashlib
 import json
 import math
 import statistics
@@ -18,10 +19,11 @@ from typing import NamedTuple
 
 from benchmarks.frame import Bench, existing
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import read_json_object
+from bert_tf.base.files import read_json_object, sha256_of_file
 from bert_tf.base.progress import Progress
 from bert_tf.run.run_folder import write_whole
 
+FINISHED = "finished.jsonl"
 MICRO_BATCH = 32
 UPDATES_A_LINE = 10
 
@@ -52,7 +54,7 @@ class Learned(NamedTuple):
 
 def add_options(parser: argparse.ArgumentParser, num_examples: int) -> None:
     parser.add_argument("--data", type=existing, required=True, help="token files of a dataset: training/ and test/")
-    parser.add_argument("--trials", type=Path, required=True, help="folder in which all trials stay")
+    parser.add_argument("--trials", type=Path, required=True, help="folder of what is finished, and of the runs")
     parser.add_argument("--max_seq_length", type=int, default=64)
     parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--hidden_size", type=int, default=128)
@@ -62,26 +64,39 @@ def add_options(parser: argparse.ArgumentParser, num_examples: int) -> None:
 
 def run_trials(bench: Bench, trials: Iterable[Trial]) -> dict[Trial, Learned]:
     """All trials, one after the other; none twice."""
-    _require_same_settings(bench.options)
-    todo = list(dict.fromkeys(trials))
-    return {trial: _learned(bench.options, trial) for trial in Progress(todo, unit="trials", description="training")}
+    options = bench.options
+    _require_same_settings(options)
+    finished = _read_finished(options.trials / FINISHED)
+    found = {}
+    for trial in Progress(list(dict.fromkeys(trials)), unit="trials", description="training"):
+        if trial not in finished:
+            _train(options, trial, options.trials / trial.name)
+            finished[trial] = _read_run(options.trials / trial.name)
+            with open(options.trials / FINISHED, "a", encoding="utf-8") as file:
+                file.write(json.dumps({"trial": trial, **finished[trial]._asdict()}) + "\n")
+        found[trial] = finished[trial]
+    return found
 
 
 def _require_same_settings(options: argparse.Namespace) -> None:
     """Raises `UserError` where the folder holds trials of another model, of other data or of other length."""
-    names = ("data", "max_seq_length", "layers", "hidden_size", "num_examples")
-    settings = {name: str(getattr(options, name)) for name in names}
+    names = ("max_seq_length", "layers", "hidden_size", "num_examples")
+    files = [*sorted(options.data.rglob("*.tokens")), options.data / "vocab.txt"]
+    data = hashlib.sha256("".join(map(sha256_of_file, files)).encode()).hexdigest()
+    settings = {"data": data, **{name: getattr(options, name) for name in names}}
     path = options.trials / "settings.json"
     if path.exists() and (there := read_json_object(path, "take another folder")) != settings:
         raise UserError(f"--trials {options.trials} holds trials with {there}, not {settings}; take another folder")
     options.trials.mkdir(parents=True, exist_ok=True)
-    write_whole(path, json.dumps(settings))
+    write_whole(path, json.dumps(settings) + "\n")
 
 
-def _learned(options: argparse.Namespace, trial: Trial) -> Learned:
-    folder = options.trials / trial.name
-    if not (folder / "eval_results.txt").exists():
-        _train(options, trial, folder)
+def _read_finished(path: Path) -> dict[Trial, Learned]:
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else ()
+    return {Trial(*one.pop("trial")): Learned(**one) for one in map(json.loads, lines)}
+
+
+def _read_run(folder: Path) -> Learned:
     pairs = (line.split(" = ") for line in (folder / "eval_results.txt").read_text(encoding="utf-8").splitlines())
     held_out = {name: float(value) for name, value in pairs}
     events = map(json.loads, (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines())

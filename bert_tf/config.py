@@ -35,7 +35,7 @@ COMPRESSIONS = ("none", "fp16")
 AUTO = "auto"  # --train_batch_size: the largest micro-batch that fits
 # Far beyond what anybody trains with, so that a typing error does not start a run that never ends.
 MAX_RANKS, MAX_GLOBAL_BATCH = 16384, 1 << 20
-MAX_LEARNING_RATE, MAX_EPOCHS, MAX_HOURS = 10.0, 10_000.0, 100_000.0
+MAX_LEARNING_RATE, MAX_EPOCHS, MAX_HOURS = 100.0, 10_000.0, 100_000.0
 MAX_SEED = (1 << 64) - 1  # NumPy's random generators and ours take 64 bits
 
 

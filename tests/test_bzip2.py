@@ -1,4 +1,4 @@
-"""Blocks of bzip2 files, unpacked in threads and from any block on, are what the standard library gives."""
+"""Blocks of bzip2 files, from any block on, are what the standard library gives."""
 
 from __future__ import annotations
 
@@ -16,28 +16,27 @@ TEXT = bytes(RNG.choices(b"abcdefgh", k=450_000))
 PACKED = bz2.compress(TEXT, 1)
 
 
-def read(content: bytes, bit: int = 0, num_threads: int = 1):
-    """The blocks, and the error that ended them."""
-    blocks: list[bzip2.Block] = []
+def read(content: bytes, bit: int = 0):
+    """Place and text of each block, and the error that ended them."""
+    blocks: list[tuple[int, int, bytes]] = []
     try:
-        for block in bzip2.read_blocks(io.BytesIO(content), bit, num_threads):
-            blocks.append(block)  # noqa: PERF402 - kept up to the error
+        for block in bzip2.read_blocks(io.BytesIO(content), bit):
+            blocks.append((block.bit, block.end, block.text()))  # noqa: PERF401 - kept up to the error
     except (OSError, EOFError) as error:
         return blocks, error
     return blocks, None
 
 
 def text_of(blocks) -> bytes:
-    return b"".join(block.text for block in blocks)
+    return b"".join(text for _, _, text in blocks)
 
 
-@pytest.mark.parametrize("num_threads", [1, 3])
-def test_reading_begins_at_any_block(num_threads):
-    blocks, error = read(PACKED, 0, num_threads)
+def test_reading_begins_at_any_block():
+    blocks, error = read(PACKED)
     assert text_of(blocks) == TEXT and error is None and len(blocks) == 5
-    assert len({block.bit % 8 for block in blocks}) > 1
-    for number, block in enumerate(blocks):
-        assert read(PACKED, block.bit, num_threads) == (blocks[number:], None)
+    assert len({bit % 8 for bit, _, _ in blocks}) > 1
+    for number, (bit, _, _) in enumerate(blocks):
+        assert read(PACKED, bit) == (blocks[number:], None)
 
 
 @pytest.mark.parametrize("read_bytes", [10, 1 << 18])
@@ -52,7 +51,7 @@ def test_streams_after_each_other_empty_ones_and_garbage(monkeypatch, read_bytes
 
 
 def test_cut_files_give_the_blocks_before_the_cut():
-    ends = [block.end // 8 for block in read(PACKED)[0]]
+    ends = [end // 8 for _, end, _ in read(PACKED)[0]]
     packed = PACKED + bz2.compress(b"more")
     for length in (0, 3, 20, ends[1] - 9, ends[1] + 20, len(PACKED) - 1, len(PACKED) + 2, len(packed) - 1):
         blocks, error = read(packed[:length])
@@ -63,26 +62,33 @@ def test_cut_files_give_the_blocks_before_the_cut():
 
 
 def test_damaged_files_give_the_blocks_before_the_damage():
-    start = read(PACKED)[0][2].bit // 8
+    start = read(PACKED)[0][2][0] // 8
     for place, num_bytes in ((start + 3, 1), (start + 9000, 1), (start + 20_000, 60_000)):
         damaged = bytearray(PACKED)
         damaged[place : place + num_bytes] = bytes(byte ^ 16 for byte in damaged[place : place + num_bytes])
-        blocks, error = read(bytes(damaged), 0, 2)
+        blocks, error = read(bytes(damaged))
         # With its mark a block loses the one before it.
         assert len(blocks) == (1 if place == start + 3 else 2) and TEXT.startswith(text_of(blocks))
         assert isinstance(error, OSError)
     assert isinstance(read(b"BZh9 no bzip2 file")[1], OSError) and isinstance(read(b"text")[1], OSError)
 
 
-def test_bits_that_look_like_a_mark_end_no_block(monkeypatch):
-    blocks = read(PACKED)[0]
-    false_mark, read_more = blocks[2].bit + 1001, bzip2._Scanner._read_more
+@pytest.mark.parametrize("mark", [bzip2._BLOCK_MARK, bzip2._END_MARK])
+def test_bits_that_look_like_a_mark_end_no_block(monkeypatch, mark):
+    """Marks put between those that are found; what follows them stays what it is."""
+    blocks, _ = read(PACKED)
+    false_mark, read_more, bits = blocks[2][0] + 1001, bzip2._Scanner._read_more, bzip2._bits
 
     def read_more_with_it(scanner):
         has_more = read_more(scanner)
-        if scanner._false_mark != false_mark:
-            scanner._marks = sorted({*scanner._marks, false_mark})
+        scanner._marks = sorted({*scanner._marks, false_mark})
         return has_more
 
+    def bits_with_it(content, bit, count):
+        is_false = count == bzip2._MARK_BITS and bit % 8 == false_mark % 8 and bits(content, bit, 96) == bits_there
+        return mark if is_false else bits(content, bit, count)
+
+    bits_there = bits(PACKED, false_mark, 96)
+    monkeypatch.setattr(bzip2, "_bits", bits_with_it)
     monkeypatch.setattr(bzip2._Scanner, "_read_more", read_more_with_it)
-    assert read(PACKED) == read(PACKED, 0, 2) == (blocks, None)
+    assert read(PACKED) == (blocks, None)

@@ -131,9 +131,9 @@ BAD = [
     ("pretraining_lamb", "64 8 8 -1", "", "learning_rate_phase1 (position 4) is '-1': must be a number above 0"),
     (
         "pretraining_lamb",
-        "64 8 8 11",
+        "64 8 8 101",
         "",
-        "learning_rate_phase1 (position 4) is '11': must be a number above 0, and at most 10",
+        "learning_rate_phase1 (position 4) is '101': must be a number above 0, and at most 100",
     ),
     ("pretraining_lamb", "64 8 8 1e-4 nan", "", "learning_rate_phase2 (position 5) is 'nan'"),
     (

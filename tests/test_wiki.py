@@ -5,13 +5,14 @@ from __future__ import annotations
 import bz2
 import json
 import random
+import re
 
 import preparation
 import pytest
 
 from bert_tf.base.errors import UserError
 from data.corpora import formatting, wiki, xml_files
-from data.corpora.formatting import Document, Dropped
+from data.corpora.formatting import BadRecord, Document, Dropped
 
 HEAD = (
     '<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.10/"><siteinfo><namespaces>'
@@ -40,9 +41,22 @@ PAGES = (
 )
 
 
+def read(paths, place=None, reads_ahead=False):
+    """Pages and batch of each piece, and what is damaged."""
+    dumps = wiki.Dumps(paths)
+    batches = dumps.batches(place or {})
+    pieces = (
+        ([wiki.clean_piece(piece) for piece in batch.documents], batch)
+        for batch in (list(batches) if reads_ahead else batches)
+    )
+    return [(pages, batch._replace(documents=())) for pages, batch in dumps.join(pieces)], dumps.damages
+
+
 def cleaned(path, damages=None) -> tuple:
     damages = [] if damages is None else damages
-    found = [wiki.clean(xml) for batch in wiki.read_batches([path], damages, {}) for xml in batch.documents]
+    batches, found_damages = read([path])
+    damages += found_damages
+    found = [page for pages, _ in batches for page in pages]
     reasons = [one.reason for one in found if isinstance(one, Dropped)]
     return (
         [one.line for one in found if isinstance(one, Document)],
@@ -131,6 +145,25 @@ def test_damage_inside_keeps_what_stands_before_it(tmp_path):
     assert "cut off or damaged" in damages[0] and "the 5 <page>" in damages[0]
 
 
+@pytest.mark.parametrize("reads_ahead", [False, True])
+def test_nothing_behind_damage_is_kept_though_it_was_read_already(tmp_path, monkeypatch, reads_ahead):
+    monkeypatch.setattr(wiki, "PIECE_BYTES", 1)
+    rng = random.Random(0)
+    texts = ["It is " + "".join(rng.choices("abc", k=20_000)) + "." for _ in range(40)]
+    content = bytearray(bz2.compress(dump(*(page(f"{n}", text) for n, text in enumerate(texts))), 1))
+    whole, damaged = tmp_path / "b.xml.bz2", tmp_path / "a.xml.bz2"
+    whole.write_bytes(bz2.compress(dump(*PAGES)))
+    content[len(content) // 2] ^= 255
+    damaged.write_bytes(content)
+    batches, damages = read([damaged, whole], reads_ahead=reads_ahead)
+    found = [found.line for pages, _ in batches for found in pages if isinstance(found, Document)]
+    num_kept = len(found) - 2
+    assert 10 < num_kept < 30 and found == [*texts[:num_kept], "The one is large.", "It is three & more."]
+    (damage,) = damages
+    byte = int(re.search(r"a.xml.bz2: cut off or damaged at byte ([\d,]+)", damage)[1].replace(",", ""))
+    assert len(content) / 4 < byte < len(content) / 2 and f"the {num_kept} <page> elements" in damage
+
+
 @pytest.mark.parametrize(
     "bad,message",
     [
@@ -216,8 +249,9 @@ def test_what_wikiextractor_has_not_written_is_refused(tmp_path, content, messag
 @pytest.mark.parametrize("name", ["a.xml", "a.xml.bz2"])
 @pytest.mark.parametrize("damage", [None, "cut"])
 def test_reading_goes_on_behind_any_batch(tmp_path, monkeypatch, name, damage):
+    # Blocks of .bz2 are 100 kB here: pieces of one block, several pages and parts of two.
     monkeypatch.setattr(xml_files, "BLOCK_BYTES", 50_000)
-    monkeypatch.setattr(formatting, "BATCH_CHARACTERS", 30_000)
+    monkeypatch.setattr(wiki, "PIECE_BYTES", 50_000)
     rng = random.Random(0)
     paths = [tmp_path / f"{number}{name}" for number in range(3)]
     for path in paths:
@@ -226,14 +260,40 @@ def test_reading_goes_on_behind_any_batch(tmp_path, monkeypatch, name, damage):
         content = bz2.compress(content, 1) if name.endswith("bz2") else content
         path.write_bytes(content[:-9000] if damage == "cut" and path != paths[2] else content)
 
-    def read(place, num_threads=1):
-        damages = []
-        return list(wiki.read_batches(paths, damages, place, num_threads=num_threads)), damages
+    batches, damages = read(paths)
+    assert len(batches) > 6 and len(damages) == {None: 0, "cut": 2}[damage]
+    assert sum(batch.input_bytes for _, batch in batches) == formatting.total_size(paths)
+    found = [found for pages, _ in batches for found in pages]
+    num_found = 0
+    for pages, batch in batches:
+        num_found += len(pages)
+        later, same_damages = read(paths, json.loads(json.dumps(batch.behind)))
+        assert [found for pages, _ in later for found in pages] == found[num_found:]
+        assert same_damages == damages
+    assert any(batch.behind["inside"].in_block > 0 for _, batch in batches if batch.behind["inside"])
+    monkeypatch.setattr(wiki, "PIECE_BYTES", 1_000_000)
+    assert [found for pages, _ in read(paths)[0] for found in pages] == found
 
-    batches, damages = read({})
-    assert len(batches) > 12 and len(damages) == {None: 0, "cut": 2}[damage]
-    assert read({}, num_threads=3) == (batches, damages)
-    assert sum(batch.input_bytes for batch in batches) == formatting.total_size(paths)
-    for number, batch in enumerate(batches, 1):
-        assert read(json.loads(json.dumps(batch.behind))) == (batches[number:], damages)
-    assert any(batch.behind["inside"].in_xml > 0 for batch in batches if batch.behind["inside"])
+
+@pytest.mark.parametrize("encoding", ["UTF-8", "UTF-16"])
+@pytest.mark.parametrize("piece_bytes", [40, 300, 10_000])
+def test_pages_may_be_cut_anywhere(tmp_path, monkeypatch, encoding, piece_bytes):
+    """Also one without its end, which is a bad record, and an encoding that can only be read from the start."""
+    unclosed = page("Bad", "Bad.").removesuffix("</page>\n")
+    path = tmp_path / "wikicorpus_en.xml"
+    path.write_bytes((dump(*PAGES, unclosed, page("Six", "It is six.")).decode()).encode(encoding))
+    monkeypatch.setattr(xml_files, "BLOCK_BYTES", 7)
+    monkeypatch.setattr(wiki, "PIECE_BYTES", piece_bytes)
+    batches, damages = read([path])
+    found = [found for pages, _ in batches for found in pages]
+    assert [one.line for one in found if isinstance(one, Document)] == [
+        "The one is large.",
+        "It is three & more.",
+        "It is six.",
+    ]
+    assert not damages and [type(one) for one in found].index(BadRecord) == 5 and len(found) == 7
+    num_found = 0
+    for pages, batch in batches:
+        num_found += len(pages)
+        later = read([path], batch.behind)[0]
+        assert [found for pages, _ in later for found in pages] == found[num_found:]

@@ -1,48 +1,60 @@
-"""Unpacks bzip2 files by several threads, beginning at any block.
+"""Cuts bzip2 files into their blocks, beginning at any of them, which can be unpacked one by one.
 
 A file is one or more streams of blocks, each up to 900 kB of text with a checksum, compressed on its own. Blocks begin
-with a mark of 48 bits at any bit of the file. Each block is put into a stream of its own, which the standard
-library unpacks without holding Python's lock. Libraries that do the same (indexed_bzip2, rapidgzip) take the same
-processor time, lose blocks before the damage of a file, and cannot begin inside one: docs/LOG.md.
+with a mark of 48 bits at any bit of the file. Finding them takes a hundredth of the time of unpacking, so that one
+process can hand blocks to many. Libraries that unpack in parallel (indexed_bzip2, rapidgzip) do it by threads of one
+process, lose blocks before the damage of a file, and cannot begin inside one: docs/LOG.md.
 """
 
 from __future__ import annotations
 
 import bz2
-import concurrent.futures
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
-from data.running.workers import in_order
-
+LARGEST_TEXT_BYTES = 900_000
 _BLOCK_MARK, _END_MARK = 0x314159265359, 0x177245385090
 _MARK_BITS, _CHECKSUM_BITS = 48, 32
-_HEADER = re.compile(rb"BZh[1-9]")
+# Once in a thousand dumps of Wikipedia other bits look like a mark. Behind a real one and its checksum, in a block,
+# stand a bit that has long been 0 and a place in the block's text as a number of 24 bits; behind the last block of a
+# stream, the next stream.
+_START_BITS = 25
+_STREAM = b"BZh"
+_HEADER = re.compile(_STREAM + rb"[1-9]")
 _READ_BYTES = 1 << 18
 # A block's 900 kB take little more than that when they cannot be compressed.
 _LARGEST_BLOCK_BYTES = 1 << 20
-# A thread takes 5 MB, and XML is not parsed any faster than so many unpack it.
-_MOST_THREADS = 16
 
 
 class Block(NamedTuple):
-    """A block's text, and where it begins and ends in the file, in bits."""
-
-    bit: int
-    end: int
-    text: bytes
-
-
-class _Packed(NamedTuple):
-    """A block's place, and the bytes that hold it and the mark at its end; or why there is none at `bit`."""
+    """Where a block begins and ends in the file, in bits, and the bytes that hold it and the mark at its end."""
 
     bit: int
     end: int
     content: bytes
-    fault: Exception | None = None
+
+    def text(self) -> bytes:
+        """Raises: OSError where the block is damaged."""
+        shift = self.bit % 8
+        numbers = np.frombuffer(self.content + b"\0", np.uint8)
+        moved = numbers[:-1] << shift | numbers[1:] >> (8 - shift) if shift else numbers
+        # With half of the mark behind the block: its text comes once it is whole and its checksum is right.
+        stream = b"BZh9" + moved[: (self.end - self.bit + _MARK_BITS // 2) // 8].tobytes()
+        text = bz2.BZ2Decompressor().decompress(stream)
+        if not text:
+            raise _not_bzip2()
+        return text
+
+
+def _not_bzip2() -> OSError:
+    return OSError("Invalid data stream")
+
+
+def _cut_off() -> EOFError:
+    return EOFError("Compressed file ended before the end-of-stream marker was reached")
 
 
 def _bits(content: bytes, bit: int, count: int) -> int:
@@ -50,6 +62,15 @@ def _bits(content: bytes, bit: int, count: int) -> int:
     end = bit + count
     piece = content[bit // 8 : (end + 7) // 8]
     return int.from_bytes(piece, "big") >> (-end % 8) & ((1 << count) - 1)
+
+
+def _is_real(content: bytes, bit: int) -> bool:
+    """Whether a mark is followed by what has to follow it; where `content` ends, as far as can be seen."""
+    behind = bit + _MARK_BITS + _CHECKSUM_BITS
+    if _bits(content, bit, _MARK_BITS) == _END_MARK:
+        byte = -(-behind // 8)
+        return _STREAM.startswith(content[byte : byte + len(_STREAM)])
+    return 8 * len(content) < behind + _START_BITS or _bits(content, behind, _START_BITS) < LARGEST_TEXT_BYTES
 
 
 def _marks(content: bytes, start: int) -> list[int]:
@@ -69,10 +90,10 @@ def _marks(content: bytes, start: int) -> list[int]:
 
 
 class _Scanner:
-    """Finds the blocks of a file from a bit on, where a block or the file begins; passes over `false_mark`."""
+    """Finds the blocks of a file from a bit on, where a block or the file begins."""
 
-    def __init__(self, file: BinaryIO, bit: int, false_mark: int):
-        self._file, self._bit, self._false_mark = file, bit, false_mark
+    def __init__(self, file: BinaryIO, bit: int):
+        self._file, self._bit = file, bit
         # The file's bytes from `_offset` on, and the marks in them.
         self._offset, self._held = bit // 8, b""
         self._marks: list[int] = []
@@ -83,100 +104,72 @@ class _Scanner:
         searched = max(0, len(self._held) - 7)
         self._held += content
         new = (8 * self._offset + bit for bit in _marks(self._held, searched))
-        self._marks += [bit for bit in new if bit != self._false_mark and bit not in self._marks]
+        self._marks += [bit for bit in new if bit not in self._marks]
         return bool(content)
 
-    def _has(self, num_bits: int) -> bool:
-        while 8 * (self._offset + len(self._held)) < self._bit + num_bits:
+    def _has(self, end: int) -> bool:
+        """Whether the file goes on up to bit `end`, which is read."""
+        while 8 * (self._offset + len(self._held)) < end:
             if not self._read_more():
                 return False
         return True
 
-    def _fault(self, is_cut: bool) -> _Packed:
-        cut = EOFError("Compressed file ended before the end-of-stream marker was reached")
-        return _Packed(self._bit, self._bit, b"", cut if is_cut else OSError("Invalid data stream"))
-
-    def blocks(self) -> Iterator[_Packed]:
-        """The blocks up to the end, or the fault."""
+    def blocks(self) -> Iterator[Block]:
+        """The blocks up to the end."""
         is_header, is_first = self._bit == 0, True
         while True:
             place = self._bit - 8 * self._offset
             if is_header:
-                is_cut = not self._has(32) and b"BZh".startswith(self._held[place // 8 :])
+                is_cut = not self._has(self._bit + 32) and _STREAM.startswith(self._held[place // 8 :])
                 if not _HEADER.match(self._held, place // 8):
                     # What follows a whole stream and is none is passed over, as the standard library does.
                     if is_first or (is_cut and len(self._held) > place // 8):
-                        yield self._fault(is_cut)
+                        raise _cut_off() if is_cut else _not_bzip2()
                     return
                 self._bit += 32
-            elif not self._has(_MARK_BITS + _CHECKSUM_BITS):
-                yield self._fault(True)
-                return
+            elif not self._has(self._bit + _MARK_BITS + _CHECKSUM_BITS):
+                raise _cut_off()
             elif (mark := _bits(self._held, place, _MARK_BITS)) == _END_MARK:
                 self._bit = -(-(self._bit + _MARK_BITS + _CHECKSUM_BITS) // 8) * 8
-            else:
-                block = self._block() if mark == _BLOCK_MARK else self._fault(False)
+            elif mark == _BLOCK_MARK:
+                block = self._block()
                 yield block
-                if block.fault:
-                    return
                 self._bit = block.end
+            else:
+                raise _not_bzip2()
             is_header, is_first = not is_header and mark == _END_MARK, False
 
-    def _block(self) -> _Packed:
-        """The block at `_bit`, up to the next mark."""
-        while not (later := [mark for mark in self._marks if mark > self._bit]):
-            is_too_large = 8 * (self._offset + len(self._held)) > self._bit + 8 * _LARGEST_BLOCK_BYTES
-            if is_too_large or not self._read_more():
-                return self._fault(not is_too_large and self._false_mark < 0)
-        self._marks, end = later, later[0]
+    def _block(self) -> Block:
+        """The block at `_bit`, up to the next real mark."""
+        end = self._next_mark(self._bit)
+        if end is None:
+            raise _not_bzip2() if self._is_too_large() else _cut_off()
+        while not self._is_real(end) and (later := self._next_mark(end)):
+            end = later
+        self._marks = [mark for mark in self._marks if mark >= end]
         content = self._held[self._bit // 8 - self._offset : (end + _MARK_BITS + 7) // 8 - self._offset]
         self._held, self._offset = self._held[end // 8 - self._offset :], end // 8
-        return _Packed(self._bit, end, content)
+        return Block(self._bit, end, content)
+
+    def _is_too_large(self) -> bool:
+        return 8 * (self._offset + len(self._held)) > self._bit + 8 * _LARGEST_BLOCK_BYTES
+
+    def _next_mark(self, bit: int) -> int | None:
+        while not (later := [mark for mark in self._marks if mark > bit]):
+            if self._is_too_large() or not self._read_more():
+                return None
+        return later[0]
+
+    def _is_real(self, mark: int) -> bool:
+        self._has(mark + _MARK_BITS + _CHECKSUM_BITS + 8 * len(_STREAM) + 7)
+        return _is_real(self._held, mark - 8 * self._offset)
 
 
-def _unpacked(packed: _Packed) -> Block | _Packed:
-    """The block's text; `packed` with its fault where it has one."""
-    if packed.fault:
-        return packed
-    shift = packed.bit % 8
-    numbers = np.frombuffer(packed.content + b"\0", np.uint8)
-    moved = numbers[:-1] << shift | numbers[1:] >> (8 - shift) if shift else numbers
-    # With half of the mark behind the block: its text comes once it is whole and its checksum is right.
-    stream = b"BZh9" + moved[: (packed.end - packed.bit + _MARK_BITS // 2) // 8].tobytes()
-    try:
-        text = bz2.BZ2Decompressor().decompress(stream)
-    except (OSError, ValueError) as error:
-        return packed._replace(fault=OSError(str(error)))
-    return Block(packed.bit, packed.end, text) if text else packed._replace(fault=OSError("Invalid data stream"))
-
-
-def _in_threads(packed: Iterable[_Packed], num_threads: int) -> Iterator[Block | _Packed]:
-    if num_threads == 1:
-        yield from map(_unpacked, packed)
-        return
-    with concurrent.futures.ThreadPoolExecutor(num_threads) as pool:
-        get_result = concurrent.futures.Future.result
-        yield from in_order(
-            packed, lambda block: pool.submit(_unpacked, block), get_result, lambda: num_threads + 1, lambda _: 0, 1
-        )
-
-
-def read_blocks(file: BinaryIO, bit: int = 0, num_threads: int = 1, false_mark: int = -1) -> Iterator[Block]:
-    """The blocks in order, from the one that begins at `bit` on, each with its right checksum.
-
-    A few more than `num_threads` blocks are in memory.
+def read_blocks(file: BinaryIO, bit: int = 0) -> Iterator[Block]:
+    """The blocks in order, from the one that begins at `bit` on; a few hundred kB of them are in memory.
 
     Raises:
       EOFError: the file is cut off.
-      OSError: it is no bzip2 file, or damaged.
+      OSError: it is no bzip2 file, or a mark is damaged. Damage inside a block is found by `Block.text`.
     """
-    for block in _in_threads(_Scanner(file, bit, false_mark).blocks(), min(num_threads, _MOST_THREADS)):
-        if isinstance(block, Block):
-            yield block
-            continue
-        assert block.fault
-        if block.end == block.bit or (false_mark >= 0 and block.bit == bit):
-            raise block.fault
-        # The bits at its end may look like a mark by chance: once in a thousand dumps of Wikipedia.
-        yield from read_blocks(file, block.bit, num_threads, false_mark=block.end)
-        return
+    return _Scanner(file, bit).blocks()

@@ -77,18 +77,20 @@ Cleaned = Union[str, Document, Dropped, BadRecord]
 
 
 class Batch(NamedTuple):
-    """Documents as read (or `BadRecord`s and `Dropped`s in their place), their bytes in the input, and the place behind
-    them, from which reading goes on in a resumed run.
+    """Documents as read (or `BadRecord`s and `Dropped`s in their place), their bytes in the input, the place behind
+    them, from which reading goes on in a resumed run, and their bytes in memory where their lengths do not tell these.
     """
 
     documents: Sequence[Any]
     input_bytes: int
     behind: Mapping[str, Any]
+    size: int = 0
 
 
 class Corpus(NamedTuple):
     """How to read a corpus: `batches` of its files in a fixed order, from a place on (an empty one: from the start);
-    `clean` a document in a worker process.
+    `clean` a document in a worker process. Where what is cleaned are no whole documents, `join` makes them, with their
+    batches, of what comes from the workers.
 
     `arguments` are those that change the result. Reading the batches appends a sentence to `damages` for
     each damaged file.
@@ -96,9 +98,10 @@ class Corpus(NamedTuple):
 
     paths: Sequence[Path]
     batches: Callable[[Mapping[str, Any]], Iterable[Batch]]
-    clean: Callable[[Any], Cleaned]
+    clean: Callable[[Any], Any]
     arguments: dict[str, Any]
     damages: Sequence[str] = ()
+    join: Callable[[Iterable[tuple[Any, Batch]]], Iterable[tuple[Sequence[Cleaned], Batch]]] = lambda cleaned: cleaned
 
 
 def as_line(paragraphs: Iterable[str]) -> str:
@@ -412,7 +415,7 @@ def format_corpus(writer: Writer, corpus: Corpus, workers: Workers) -> dict[str,
     return counts
 
 
-def _clean_all(batch: Batch, *, clean: Callable[[Any], Cleaned]) -> list[Cleaned]:
+def _clean_all(batch: Batch, *, clean: Callable[[Any], Any]) -> list[Any]:
     return [found if isinstance(found, (Dropped, BadRecord)) else clean(found) for found in batch.documents]
 
 
@@ -430,14 +433,13 @@ def _write_all(writer: Writer, corpus: Corpus, name: str, workers: Workers) -> N
         clean = functools.partial(_clean_all, clean=corpus.clean)
         results = workers.map_in_order(clean, batches(), _size_of_batch, _BYTES_IN_FLIGHT)
         with contextlib.closing(results):
-            for documents in results:
-                batch = waiting.popleft()
+            for documents, batch in corpus.join((cleaned, waiting.popleft()) for cleaned in results):
                 writer.write(documents, batch)
                 bar.update(batch.input_bytes, f"{writer.counts['num_documents']:,} documents")
 
 
 def _size_of_batch(batch: Batch) -> int:
-    return max(batch.input_bytes, sum(map(len, batch.documents)))
+    return batch.size or max(batch.input_bytes, sum(map(len, batch.documents)))
 
 
 def total_size(paths: Iterable[Path]) -> int:

@@ -124,7 +124,7 @@ def read_batches(paths: Sequence[Path], damages: list[str], place: Mapping[str, 
         if begin := begins.get(path):
             with XmlFile(path) as file:
                 articles = itertools.islice(_articles(file, plan), begin["num_documents"], None)
-                yield from formatting.in_batches(articles, path, begin, file.position)
+                yield from formatting.in_batches(articles, path, begin, lambda: file.num_file_bytes)
 
 
 def _articles(file: XmlFile, plan: _Plan) -> Iterator[bytes | BadRecord | Dropped]:

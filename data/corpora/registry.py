@@ -58,9 +58,9 @@ def _open_wiki(dataset: str, working_dir: Path, options: argparse.Namespace) -> 
             paths, functools.partial(wiki.read_extracted, paths), clean, {"skip_wikiextractor": True, **report}
         )
     paths = wiki.find_dumps(working_dir / "download" / dataset, dataset)
-    damages: list[str] = []
-    batches = functools.partial(wiki.read_batches, paths, damages, num_threads=options.n_processes)
-    return Corpus(paths, batches, functools.partial(wiki.clean, **report), report, damages)
+    dumps = wiki.Dumps(paths, **report)
+    clean_piece = functools.partial(wiki.clean_piece, **report)
+    return Corpus(paths, dumps.batches, clean_piece, report, dumps.damages, dumps.join)
 
 
 def _open_pubmed(dataset: str, working_dir: Path, options: argparse.Namespace) -> Corpus:

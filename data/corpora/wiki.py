@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-import itertools
+import collections
+import functools
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any, Callable, NamedTuple
 from xml.parsers import expat
 
 from bert_tf.base.errors import UserError
-from data.corpora import formatting, text_files
-from data.corpora.formatting import BadRecord, Batch, Document, Dropped, as_line, report_line
+from data.corpora import bzip2, formatting, text_files
+from data.corpora.formatting import BadRecord, Batch, Cleaned, Document, Dropped, as_line, report_line
 from data.corpora.wikitext import Removed, is_prose, paragraphs_of, unescape
-from data.corpora.xml_files import Place, XmlFile
+from data.corpora.xml_files import Cutter, Piece, Place, XmlFile, unpack
 
 # Each dataset's wiki, as in the file names of published dumps.
 WIKIS = {"wikicorpus_en": "enwiki", "wikicorpus_zh": "zhwiki"}
 _PUBLISHED = re.compile(r"-pages-articles.*\.xml(-p\d+p\d+)?(\.bz2)?$")
 _TITLE = re.compile(rb"<title>([^<]*)<")
+# Two blocks of .bz2: half a second of a worker's time. A page or two of each are left to the process that joins them.
+PIECE_BYTES = 2 * bzip2.LARGEST_TEXT_BYTES
 Paragraphs = Callable[[str, Removed], Iterable[str]]
 _REDIRECT = re.compile(r"\s*#\s*(REDIRECT|重定向|重新導向)", re.IGNORECASE)
 
@@ -52,44 +55,159 @@ def find_dumps(folder: Path, dataset: str, *, needed: bool = True) -> list[Path]
     return others
 
 
-class _Pages:
-    """The pages of an open dump as XML, behind the place `begin` in it."""
+class PackedPiece(NamedTuple):
+    """A piece of a dump, and the byte of its text from which on it counts."""
 
-    def __init__(self, file: XmlFile, begin: Mapping[str, Any], damages: list[str]):
-        self._file, self._begin, self._damages = file, begin, damages
-        self._end: int | None = None
+    path: Path
+    piece: Piece
+    first_byte: int
+
+
+class CleanedPiece(NamedTuple):
+    """What a worker makes of a piece: its text `before` the first page that begins in it, the whole pages cleaned, and
+    what is `behind` them; all is `before` where no page begins.
+
+    `sizes` are those of the blocks' texts, `file_end` is the byte of the file up to which this is.
+    """
+
+    before: bytes
+    pages: Sequence[Cleaned]
+    behind: bytes | None
+    is_closed: bool
+    sizes: Sequence[int]
+    places: Sequence[int | None]
+    file_end: int
+    fault: str
+    is_last: bool
+
+
+class _OpenDump:
+    """A dump whose pieces come back from the workers: joins what was cut."""
+
+    def __init__(self, file: XmlFile, begin: Mapping[str, Any], clean_page: Callable[[bytes], Cleaned]):
+        inside = begin.get("inside")
+        self._file, self._clean_page, self._cutter = file, clean_page, _cutter(file.path)
+        self._begin = Place(*inside) if inside else None
+        file.num_xml_bytes = self._begin.in_xml if self._begin else 0
+        self._num_pages = begin["num_documents"] if inside else 0
+        # Where reading cannot begin inside, the pages of an earlier run are made again, and passed over.
+        self._num_to_pass = 0 if inside else begin["num_documents"]
+        self._num_counted_bytes = begin["bytes"]
+        # Of the blocks from the one on that holds what waits for its other part.
+        self._places: collections.deque[tuple[int | None, int]] = collections.deque()
+
+    def pieces(self) -> Iterator[PackedPiece]:
+        """For the workers, up to the damage that one of them has found."""
+        first_byte = self._begin.in_block if self._begin else 0
+        for piece in self._file.pieces(PIECE_BYTES, self._begin):
+            yield PackedPiece(self._file.path, piece, first_byte)
+            if self._file.damage:
+                return
+            first_byte = 0
+
+    def add(self, found: CleanedPiece) -> list[Cleaned]:
+        """The next pages, the one first that began in the piece before."""
+        for place, size in zip(found.places, found.sizes):
+            self._places.append((place, self._file.num_xml_bytes))
+            self._file.num_xml_bytes += size
+        self._file.num_file_bytes = found.file_end
+        # With the tag that follows there.
+        before = found.before + b"<page>" if found.behind is not None else found.before
+        pages = [*(self._clean_page(element.xml) for element in self._cutter.cut(before)), *found.pages]
+        if found.behind is not None:
+            self._cutter.waiting, self._cutter.is_closed = found.behind, found.is_closed
+        self._num_pages += len(pages)
+        num_passed = min(self._num_to_pass, len(pages))
+        self._num_to_pass -= num_passed
+        return pages[num_passed:]
 
     def place(self) -> dict[str, Any]:
-        """What a place behind the last page holds; `inside` is None where reading cannot begin there."""
-        inside = self._begin.get("inside") if self._end is None else self._file.place_of(self._end)
-        return {"inside": inside, "damages": list(self._damages)}
+        """What tells where reading can go on."""
+        in_xml = self._file.num_xml_bytes - len(self._cutter.waiting)
+        while len(self._places) > 1 and self._places[1][1] <= in_xml:
+            self._places.popleft()
+        in_file, block_in_xml = self._places[0] if self._places else (None, 0)
+        inside = None if in_file is None else Place(in_file, block_in_xml, in_xml - block_in_xml)
+        return {"num_documents": self._num_pages, "bytes": self._file.num_file_bytes, "inside": inside}
 
-    def __iter__(self) -> Iterator[bytes]:
-        inside, num_pages = self._begin.get("inside"), self._begin["num_documents"]
-        elements = self._file.elements(("page",), "mediawiki", Place(*inside) if inside else None)
-        for element in itertools.islice(elements, 0 if inside else num_pages, None):
-            num_pages, self._end = num_pages + 1, element.end
-            yield element.xml
-        self._file.check_read(num_pages, "page", self._damages)
-        # The place is now the next file's.
-        self._begin, self._end = {}, None
+    def num_new_bytes(self, end: int) -> int:
+        """Bytes of the file up to `end` since the last call."""
+        num_bytes = end - self._num_counted_bytes
+        self._num_counted_bytes = end
+        return num_bytes
+
+    def close(self, fault: str, damages: list[str]) -> None:
+        if fault:
+            self._file.note_damage(fault)
+        elif not self._cutter.is_closed:
+            self._file.note_damage("without its closing tag")
+        self._file.check_read(self._num_pages, "page", damages)
 
 
-def read_batches(
-    paths: Sequence[Path], damages: list[str], place: Mapping[str, Any], *, num_threads: int = 1
-) -> Iterator[Batch]:
-    """Pages as XML in batches of about equal size.
+class Dumps:
+    """Files of a dump: how they are read, cleaned by workers and joined again, as `formatting.Corpus` has it.
 
-    If a file ends early or is damaged, the pages before that are kept, and a sentence about it is appended to
-    `damages`.
-
-    Raises: UserError where a file holds no page, or is not written in the encoding that it declares.
+    Of a file that ends early or is damaged the pages before that are kept, and a sentence about it is in `damages`.
     """
-    damages += place.get("damages", ())
-    for path, begin in formatting.files_from(paths, place):
-        with XmlFile(path, num_threads) as file:
-            pages = _Pages(file, begin, damages)
-            yield from formatting.in_batches(pages, path, begin, file.position, pages.place)
+
+    def __init__(self, paths: Sequence[Path], keep_report: bool = False):
+        self.damages: list[str] = []
+        self._paths = paths
+        self._keep_report = keep_report
+        # By their number; those that are being read.
+        self._open: dict[int, _OpenDump] = {}
+
+    def batches(self, place: Mapping[str, Any]) -> Iterator[Batch]:
+        """The pieces of all files, each a batch by itself.
+
+        Raises: UserError where a file is not written in the encoding that it declares.
+        """
+        self.damages += place.get("damages", ())
+        clean_page = functools.partial(clean, keep_report=self._keep_report)
+        for path, begin in formatting.files_from(self._paths, place):
+            with XmlFile(path) as file:
+                self._open[begin["file"]] = dump = _OpenDump(file, begin, clean_page)
+                for piece in dump.pieces():
+                    yield Batch([piece], 0, {"file": begin["file"]}, piece.piece.most_bytes())
+
+    def join(self, cleaned: Iterable[tuple[Sequence[CleanedPiece], Batch]]) -> Iterator[tuple[list[Cleaned], Batch]]:
+        """Raises: UserError where a file holds no page, or one that is too large."""
+        for (found,), batch in cleaned:
+            number = batch.behind["file"]
+            if number not in self._open:
+                continue  # behind the damage of its file
+            dump = self._open[number]
+            pages, behind = dump.add(found), {"file": number, **dump.place()}
+            input_bytes = dump.num_new_bytes(found.file_end)
+            if found.fault or found.is_last:
+                dump.close(found.fault, self.damages)
+                del self._open[number]
+                input_bytes += dump.num_new_bytes(self._paths[number].stat().st_size)
+                behind = {"file": number + 1, "inside": None}
+            yield pages, batch._replace(input_bytes=input_bytes, behind={**behind, "damages": list(self.damages)})
+
+
+def _cutter(path: Path) -> Cutter:
+    return Cutter(path, ("page",), "mediawiki")
+
+
+def clean_piece(packed: PackedPiece, *, keep_report: bool = False) -> CleanedPiece:
+    """Unpacks a piece and cleans the pages that lie in it."""
+    text, cutter = unpack(packed.piece), _cutter(packed.path)
+    xml = b"".join(text.blocks)[packed.first_byte :]
+    start = cutter.find_start(xml)
+    elements = [] if start is None else cutter.cut(xml[start:])
+    return CleanedPiece(
+        before=xml[:start],
+        pages=[clean(element.xml, keep_report=keep_report) for element in elements],
+        behind=None if start is None else cutter.waiting,
+        is_closed=cutter.is_closed,
+        sizes=[len(block) for block in text.blocks],
+        places=[block.in_file for block in packed.piece.blocks],
+        file_end=text.end,
+        fault=text.fault,
+        is_last=packed.piece.is_last,
+    )
 
 
 def _clean(title: str, text: str, paragraphs_of: Paragraphs, keep_report: bool) -> Document:

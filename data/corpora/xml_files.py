@@ -1,4 +1,4 @@
-"""XML files as blocks of UTF-8: compressed or not, in any encoding, from any place, and up to where they are damaged.
+"""XML files in pieces of UTF-8: packed or not, in any encoding, from any place, and up to where they are damaged.
 
 expat itself reads only UTF-8, UTF-16 and single-byte encodings. Others (GB18030, Big5, Shift_JIS,
 UTF-32 ...) are decoded here, so that readers always get UTF-8.
@@ -7,7 +7,6 @@ UTF-32 ...) are decoded here, so that readers always get UTF-8.
 from __future__ import annotations
 
 import codecs
-import collections
 import contextlib
 import gzip
 import itertools
@@ -44,46 +43,125 @@ class Place(NamedTuple):
 
     in_file: int
     in_xml: int
-    in_block: int = 0
+    in_block: int
+
+
+class Block(NamedTuple):
+    """XML, packed or not; where it begins in the file, as in a `Place`, or None where reading cannot begin there; and
+    the byte of the file at which it ends.
+    """
+
+    in_file: int | None
+    end: int
+    content: bytes | bzip2.Block
+
+    def text(self) -> bytes:
+        """Raises: OSError where it is damaged."""
+        return self.content if isinstance(self.content, bytes) else self.content.text()
+
+    def most_bytes(self) -> int:
+        return len(self.content) if isinstance(self.content, bytes) else bzip2.LARGEST_TEXT_BYTES
+
+
+class Piece(NamedTuple):
+    """Blocks that follow each other; the byte of the file at which they end; why it cannot be read any further, empty
+    where it can; and whether they are the last.
+    """
+
+    blocks: Sequence[Block]
+    end: int
+    fault: str = ""
+    is_last: bool = False
+
+    def most_bytes(self) -> int:
+        """Of its text, at most."""
+        return sum(block.most_bytes() for block in self.blocks)
+
+
+class Text(NamedTuple):
+    """The text of each block of a piece up to its damage, the byte of the file up to which this is, and the damage."""
+
+    blocks: Sequence[bytes]
+    end: int
+    fault: str
+
+
+def unpack(piece: Piece) -> Text:
+    texts: list[bytes] = []
+    for block in piece.blocks:
+        try:
+            texts.append(block.text())
+        except OSError as error:
+            # Only a block of a .bz2 file raises it, whose place is in bits.
+            return Text(texts, (block.in_file or 0) // 8, str(error))
+    return Text(texts, piece.end, piece.fault)
 
 
 class Element(NamedTuple):
-    """An element as it stands in the XML, and the byte of the XML at which it ends."""
-
     tag: bytes
     xml: bytes
-    end: int
+
+
+class Cutter:
+    """Cuts XML, which comes in parts, into its elements with these tags, of which none holds another.
+
+    An element that has no end is cut where the next one begins.
+
+    Attributes:
+      waiting: what may be the beginning of an element.
+      is_closed: whether the end of `root` has been seen.
+    """
+
+    def __init__(self, path: Path, tags: Sequence[str], root: str):
+        self.waiting, self.is_closed = b"", False
+        self._path, self._root = path, f"</{root}>".encode()
+        self._start = re.compile(f"<({'|'.join(tags)})[\\s>]".encode())
+
+    def find_start(self, text: bytes) -> int | None:
+        """Where the first element begins, if one does."""
+        match = self._start.search(text)
+        return match.start() if match else None
+
+    def cut(self, text: bytes) -> Iterator[Element]:
+        """The elements that end in the next part of the XML.
+
+        Raises: UserError where an element is larger than the largest document.
+        """
+        waiting = self.waiting + text
+        begin, done = self._start.search(waiting), 0
+        while begin:
+            closing = waiting.find(b"</%s>" % begin[1], begin.end())
+            is_whole, end = closing >= 0, closing + len(begin[1]) + 3 if closing >= 0 else len(waiting)
+            following = self._start.search(waiting, begin.end(), end)
+            if following:
+                is_whole, end = True, following.start()
+            if end - begin.start() > text_files.LARGEST_DOCUMENT_BYTES:
+                name = _NAME.search(waiting, begin.start())
+                which = f"{begin[1].decode()} {name[1].decode()!r}" if name else f"an element {begin[1].decode()}"
+                raise text_files.document_too_large(f"{self._path}, {which}")
+            if not is_whole:
+                break
+            done = end
+            yield Element(begin[1], waiting[begin.start() : end])
+            begin = following or self._start.search(waiting, done)
+        self.is_closed = self.is_closed or waiting.find(self._root, done) >= 0
+        self.waiting = waiting[begin.start() if begin else max(done, len(waiting) - _LONGEST_TAG) :]
 
 
 class XmlFile(contextlib.AbstractContextManager):
-    """A file being read, a .bz2 file by several threads.
+    """A file being read.
 
     Attributes:
       damage: why it could not be read to its end; empty if it could so far.
+      num_file_bytes, num_xml_bytes: up to the end of what has been read; of the file, before unpacking.
     """
 
-    def __init__(self, path: Path, num_threads: int = 1):
+    def __init__(self, path: Path):
         """Raises: UserError where it may not be read."""
         self.path = path
         self.damage = ""
+        self.num_file_bytes = self.num_xml_bytes = 0
         self._raw = text_files.open_bytes(path)
-        self._num_threads = num_threads
-        self._num_file_bytes = self._num_xml_bytes = 0
-        # Of the blocks read, from the one that holds the byte asked for last; None where reading cannot begin inside.
-        self._places: collections.deque[Place] | None = None if path.suffix == ".gz" else collections.deque()
-
-    def position(self) -> int:
-        """Bytes of the file up to the end of the block read last, before decompression."""
-        return self._num_file_bytes
-
-    def place_of(self, xml_byte: int) -> Place | None:
-        """The place of a byte of the XML, a later one each time; None where it cannot be told."""
-        if not self._places:
-            return None
-        while len(self._places) > 1 and self._places[1].in_xml <= xml_byte:
-            self._places.popleft()
-        block = self._places[0]
-        return block._replace(in_block=xml_byte - block.in_xml)
 
     def __exit__(self, *_: object) -> None:
         self._raw.close()
@@ -91,44 +169,19 @@ class XmlFile(contextlib.AbstractContextManager):
     def note_damage(self, reason: str) -> None:
         """Records where and why the file cannot be read any further; only the first call counts."""
         self.damage = self.damage or (
-            f"cut off or damaged at byte {self.position():,} of {self.path.stat().st_size:,} "
-            f"({reason}; {self._num_xml_bytes:,} bytes of XML)"
+            f"cut off or damaged at byte {self.num_file_bytes:,} of {self.path.stat().st_size:,} "
+            f"({reason}; {self.num_xml_bytes:,} bytes of XML)"
         )
 
-    def _blocks_from(self, place: Place) -> Iterator[bytes]:
-        self._num_xml_bytes, passed_over = place.in_xml, place.in_block
-        for block in self._unpacked(place.in_file):
-            yield block[passed_over:]
-            passed_over = max(0, passed_over - len(block))
+    def elements(self, tags: Sequence[str], root: str) -> Iterator[Element]:
+        """The elements with these tags, of which none holds another. Notes damage where `root` has no end.
 
-    def elements(self, tags: Sequence[str], root: str, begin: Place | None = None) -> Iterator[Element]:
-        """The elements with these tags, of which none holds another, from a place on that `place_of` told.
-
-        Notes damage where the element `root` has no end.
-
-        Raises: UserError where an element is larger than the largest document, or as `blocks`.
+        Raises: UserError where an element is larger than the largest document, or as `pieces`.
         """
-        start = re.compile(f"<({'|'.join(tags)})[\\s>]".encode())
-        is_closed = False
-        waiting, waiting_at = b"", begin.in_xml + begin.in_block if begin else 0
-        for block in self._blocks_from(begin) if begin else self.blocks():
-            waiting += block
-            done = 0
-            while match := start.search(waiting, done):
-                closing = waiting.find(b"</%s>" % match[1], match.end())
-                end = closing + len(match[1]) + 3 if closing >= 0 else len(waiting)
-                if end - match.start() > text_files.LARGEST_DOCUMENT_BYTES:
-                    name = _NAME.search(waiting, match.start())
-                    which = f"{match[1].decode()} {name[1].decode()!r}" if name else f"an element {match[1].decode()}"
-                    raise text_files.document_too_large(f"{self.path}, {which}")
-                if closing < 0:
-                    break
-                done = end
-                yield Element(match[1], waiting[match.start() : end], waiting_at + end)
-            is_closed = is_closed or waiting.find(f"</{root}>".encode(), done) >= 0
-            kept = match.start() if match else max(done, len(waiting) - _LONGEST_TAG)
-            waiting, waiting_at = waiting[kept:], waiting_at + kept
-        if not is_closed:
+        cutter = Cutter(self.path, tags, root)
+        for block in self.blocks():
+            yield from cutter.cut(block)
+        if not cutter.is_closed:
             self.note_damage("without its closing tag")
 
     def check_read(self, num_elements: int, tag: str, damages: list[str]) -> None:
@@ -145,50 +198,66 @@ class XmlFile(contextlib.AbstractContextManager):
             )
 
     def blocks(self) -> Iterator[bytes]:
-        """The text as UTF-8 up to the file's end or its damage.
+        """The text as UTF-8 up to the file's end or its damage. Raises: as `pieces`."""
+        for piece in self.pieces(1):
+            text = unpack(piece)
+            self.num_file_bytes, self.num_xml_bytes = text.end, self.num_xml_bytes + sum(map(len, text.blocks))
+            yield from text.blocks
+            if text.fault:
+                self.note_damage(text.fault)
+                return
+
+    def pieces(self, num_bytes: int, place: Place | None = None) -> Iterator[Piece]:
+        """The XML as UTF-8 in pieces of at least `num_bytes`, from the block on that holds `place`; .bz2 still packed.
 
         Raises: UserError where the file declares an unknown encoding, or is not written in the one it declares.
         """
-        blocks = self._unpacked(0)
-        head = b""
-        for block in blocks:
-            head += block
-            if len(head) >= _HEAD_BYTES:
-                break
-        encoding = self._encoding(head)
-        blocks = itertools.chain([head], blocks)
-        if encoding:
-            self._places = None
-            return self._decoded(blocks, encoding)
-        return blocks
-
-    def _unpacked(self, start: int) -> Iterator[bytes]:
+        held: list[Block] = []
+        end, fault = 0, ""
         try:
-            for in_file, end, block in self._packed_blocks(start):
-                self._num_file_bytes = end
-                if self._places is not None:
-                    self._places.append(Place(in_file, self._num_xml_bytes))
-                self._num_xml_bytes += len(block)
-                yield block
+            for block in self._packed_blocks(place.in_file) if place else self._utf8_blocks():
+                held.append(block)
+                end = block.end
+                if sum(block.most_bytes() for block in held) >= num_bytes:
+                    yield Piece(held, end)
+                    held = []
         except (EOFError, OSError, zlib.error) as error:
             if getattr(error, "errno", None) is not None:
                 raise
-            if isinstance(error, EOFError):
-                self._num_file_bytes = self._raw.tell()
-            self.note_damage(str(error))
+            end, fault = self.path.stat().st_size if isinstance(error, EOFError) else end, str(error)
+        yield Piece(held, end, fault, is_last=True)
 
-    def _packed_blocks(self, start: int) -> Iterator[tuple[int, int, bytes]]:
-        """Each block's place in the file, its end in bytes, and its XML."""
+    def _packed_blocks(self, start: int = 0) -> Iterator[Block]:
         if self.path.suffix == ".bz2":
-            for block in bzip2.read_blocks(self._raw, start, self._num_threads):
-                yield block.bit, block.end // 8, block.text
+            for block in bzip2.read_blocks(self._raw, start):
+                yield Block(block.bit, block.end // 8, block)
             return
         self._raw.seek(start)
+        is_gzip = self.path.suffix == ".gz"
         # Not read(), which discards the bytes before the damage.
-        stream: Any = gzip.GzipFile(fileobj=self._raw) if self.path.suffix == ".gz" else self._raw
+        stream: Any = gzip.GzipFile(fileobj=self._raw) if is_gzip else self._raw
         while content := stream.read1(BLOCK_BYTES):
-            yield start, self._raw.tell(), content
+            yield Block(None if is_gzip else start, self._raw.tell(), content)
             start += len(content)
+
+    def _utf8_blocks(self) -> Iterator[Block]:
+        packed = self._packed_blocks()
+        first: list[Block] = []
+        head, fault = b"", None
+        try:
+            for block in packed:
+                text = block.text()
+                first.append(block._replace(content=text))
+                head += text
+                if len(head) >= _HEAD_BYTES:
+                    break
+        except (EOFError, OSError, zlib.error) as error:
+            fault = error
+        encoding = self._encoding(head)
+        blocks = itertools.chain(first, packed)
+        yield from self._decoded(blocks, encoding) if encoding else blocks
+        if fault:
+            raise fault
 
     def _encoding(self, head: bytes) -> str:
         """The encoding to decode; empty for UTF-8."""
@@ -216,14 +285,15 @@ class XmlFile(contextlib.AbstractContextManager):
             "into its first line, convert the file to UTF-8, or fetch it again"
         )
 
-    def _decoded(self, blocks: Iterable[bytes], encoding: str) -> Iterator[bytes]:
+    def _decoded(self, blocks: Iterable[Block], encoding: str) -> Iterator[Block]:
         decoder = codecs.getincrementaldecoder(encoding)()
         num_decoded = 0
         for block in blocks:
+            text = block.text()
             start = num_decoded - len(decoder.getstate()[0])
             try:
                 # "replace", because a lone UTF-16 surrogate cannot be encoded.
-                yield decoder.decode(block).encode("utf-8", "replace")
+                yield Block(None, block.end, decoder.decode(text).encode("utf-8", "replace"))
             except UnicodeDecodeError as error:
                 raise self._wrong_encoding(encoding, f"byte {start + error.start:,} of its XML") from None
-            num_decoded += len(block)
+            num_decoded += len(text)
