@@ -79,6 +79,10 @@ def lines(model_dir, event):
     return [record for record in records if record["event"] == event]
 
 
+def losses_by_update(model_dir):
+    return {record["update"]: record["total_loss"] for record in lines(model_dir, "train")}
+
+
 def weights(model_dir, update=20):
     folder = model_dir / "checkpoints" / f"ckpt-{update:08d}"
     return [(folder / f"{PREFIX}.{end}").read_bytes() for end in ("data-00000-of-00001", "index")]
@@ -358,7 +362,7 @@ def run_two(dataset, model_dir, expect=0, **changes):
     return done.stdout + done.stderr
 
 
-# Rank 1 takes long for each update but those that compile.
+# Rank 1 takes long for its last updates.
 SLOW = """
 import itertools, os, runpy, sys, time
 from bert_tf.base.machine import rank_number
@@ -366,7 +370,7 @@ from bert_tf.training.step import TrainStep
 work, number = TrainStep.sum_gradients, itertools.count(1)
 
 def slowly(*arguments):
-    if next(number) > 4:
+    if next(number) > 18:
         time.sleep(0.5)
     return work(*arguments)
 
@@ -379,7 +383,7 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 @pytest.fixture(scope="module")
 def finished_by_two(dataset, tmp_path_factory):
-    """The run of `finished` on two ranks, of which one is slow."""
+    """The run of `finished` on two ranks, of which one is slow at its end."""
     model_dir = tmp_path_factory.mktemp("finished_by_two")
     program = model_dir.parent / "slow.py"
     program.write_text(SLOW)
@@ -401,7 +405,7 @@ def test_an_update_of_two_ranks_is_made_again_by_one_process(finished_by_two):
 @pytest.mark.slow
 @pytest.mark.skipif(HOROVODRUN is None, reason="Horovod is not installed")
 def test_a_slow_rank_is_named_with_its_host(finished_by_two):
-    """All updates take as long as the slow rank, whichever rank one asks."""
+    """An update takes as long as the slow rank, whichever rank one asks."""
     record = lines(finished_by_two, "train")[-1]
     assert record["slowest_rank"] == 1 and record["slowest_host"] == platform.node(), record
     assert record["rank_secs_max"] >= 0.5 and record["rank_secs_median"] == record["rank_secs_min"]
@@ -431,15 +435,27 @@ def is_alive(process):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)  # three starts of two ranks
 @pytest.mark.skipif(HOROVODRUN is None, reason="Horovod is not installed")
-def test_two_ranks_that_hang_and_are_killed_with_9_end_with_the_same_bits_and_near_those_of_one(
-    finished, finished_by_two, dataset, tmp_path, monkeypatch
+def test_two_ranks_that_are_killed_with_9_end_with_the_same_bits_and_near_those_of_one(
+    finished, finished_by_two, dataset, tmp_path
 ):
-    """First one rank hangs, then both are killed, as when a machine loses its power.
+    """As when a machine loses its power."""
+    with programs.two_ranks(command(dataset, tmp_path, **TWO, eval_files=None)) as ranks:
+        wait_for(tmp_path / "checkpoints" / "ckpt-00000010", ranks[0])
+        for rank in ranks:
+            rank.kill()
+    assert "going on from" in run_two(dataset, tmp_path, eval_files=None)
+    assert weights(tmp_path) == weights(finished_by_two)
+    # One rank with the same global batch: the same examples and masks, so the same losses.
+    alone = [record["total_loss"] for record in lines(finished[1], "train")]
+    assert [record["total_loss"] for record in lines(finished_by_two, "train")] == pytest.approx(alone, rel=1e-4)
 
-    Gloo notices the first, after 10 s instead of the launchers' 30 s, or the process around it (test_launch) does.
-    """
+
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.skipif(HOROVODRUN is None, reason="Horovod is not installed")
+def test_two_ranks_of_which_one_hangs_are_ended_by_what_started_them(dataset, tmp_path, monkeypatch):
+    """Gloo notices it, after 10 s instead of the launchers' 30 s, or the process around it (test_launch) does."""
     monkeypatch.setenv("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "10")
     process = launched(dataset, tmp_path)
     ranks = wait_for_ranks(process)
@@ -451,54 +467,46 @@ def test_two_ranks_that_hang_and_are_killed_with_9_end_with_the_same_bits_and_ne
     assert is_ended or is_missed, output
     assert process.returncode == (137 if is_ended else 1), output
     assert "Traceback" not in output and not any(map(is_alive, ranks))
-    with programs.two_ranks(command(dataset, tmp_path, **TWO, eval_files=None)) as ranks:
-        wait_for(tmp_path / "checkpoints" / "ckpt-00000015", ranks[0])
-        for rank in ranks:
-            rank.kill()
-    assert "going on from" in run_two(dataset, tmp_path, eval_files=None)
-    assert weights(tmp_path) == weights(finished_by_two)
-    # One rank with the same global batch: the same examples and masks, so the same losses.
-    alone = [record["total_loss"] for record in lines(finished[1], "train")]
-    assert [record["total_loss"] for record in lines(finished_by_two, "train")] == pytest.approx(alone, rel=1e-4)
 
 
-def losses_by_update(model_dir):
-    if not (model_dir / "metrics.jsonl").exists():
-        return {}
-    return {record["update"]: record["total_loss"] for record in lines(model_dir, "train")}
+SIGNALLED = """
+import itertools, os, runpy, signal, sys
+from bert_tf.base.machine import rank_number
+from bert_tf.training.step import TrainStep
+work, number = TrainStep.sum_gradients, itertools.count(1)
+
+def signalled(*arguments):
+    if next(number) == 3:
+        os.kill(os.getpid(), signal.SIGTERM)
+    return work(*arguments)
+
+if rank_number(os.environ) == 1:
+    TrainStep.sum_gradients = signalled
+sys.argv.pop(0)
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(HOROVODRUN is None, reason="Horovod is not installed")
-def test_one_rank_then_two_then_one_again_see_the_same_examples(dataset, tmp_path):
-    """Each stopped by a signal, of two ranks to the second one, and ended with 75. The examples are of token files."""
-    tokens = write_dataset(tmp_path / "tokens", data_format="tokens")
-
-    def train_until(update, num_ranks, model_dir, number):
-        own = dict(input_files=tokens / "training", eval_files=tokens / "test")
-        changes = dict(num_train_steps=100_000, display_loss_steps=1, **own)
-        with contextlib.ExitStack() as stack:
-            if num_ranks == 1:
-                ranks = [start(dataset, model_dir, **changes)]
-            else:
-                ranks = stack.enter_context(programs.two_ranks(command(dataset, model_dir, **TWO, **changes)))
-            while max(losses_by_update(model_dir), default=0) < update:
-                assert ranks[0].poll() is None, ranks[0].communicate()
-                time.sleep(0.05)
-            ranks[-1].send_signal(number)
-            assert [rank.wait(timeout=120) for rank in ranks] == [75] * num_ranks
-
-    whole, mixed = tmp_path / "whole", tmp_path / "mixed"
-    train_until(30, 1, whole, signal.SIGTERM)
-    train_until(5, 1, mixed, signal.SIGUSR1)
-    first = max(losses_by_update(mixed))
-    train_until(first + 5, 2, mixed, signal.SIGTERM)
-    train_until(30, 1, mixed, signal.SIGUSR1)
-    starts = lines(mixed, "start")
-    assert [start["num_ranks"] for start in starts] == [1, 2, 1] and starts[1]["update"] == first
-    expected, found = losses_by_update(whole), losses_by_update(mixed)
-    for update in range(1, 31):
-        assert found[update] == pytest.approx(expected[update], rel=1e-3), update
+def test_one_rank_then_two_then_one_again_see_the_same_examples(finished, dataset, tmp_path):
+    """The first one ends at update 10, the two, of which the second gets a signal in update 13, with 75 after 14."""
+    model_dir, program = tmp_path / "run", tmp_path / "signalled.py"
+    shutil.copytree(finished[1], model_dir)
+    for update in (15, 20):
+        shutil.rmtree(model_dir / "checkpoints" / f"ckpt-{update:08d}")
+    until_10 = [
+        line for line in (model_dir / "metrics.jsonl").read_text().splitlines() if json.loads(line)["update"] <= 10
+    ]
+    (model_dir / "metrics.jsonl").write_text("\n".join(until_10) + "\n")
+    program.write_text(SIGNALLED)
+    python, *arguments = command(dataset, model_dir, **TWO)
+    with programs.two_ranks([python, str(program), *arguments]) as ranks:
+        assert [rank.wait(timeout=300) for rank in ranks] == [75, 75]
+    run(dataset, model_dir, eval_files=None)
+    starts = lines(model_dir, "start")
+    assert [(start["num_ranks"], start["update"]) for start in starts] == [(1, 0), (2, 10), (1, 14)]
+    assert losses_by_update(model_dir) == pytest.approx(losses_by_update(finished[1]), rel=1e-3)
 
 
 @pytest.mark.slow
