@@ -143,15 +143,35 @@ def test_started_again_when_done_it_only_evaluates(finished, dataset):
     assert weights(model_dir) == before and not leftover.exists()
 
 
+# Is killed where it has written the files of its third checkpoint, and not yet their hashes.
+KILLED = """
+import os, runpy, signal, sys
+from bert_tf.run import checkpoint
+hash_file, known = checkpoint.sha256_of_file, set()
+
+def hash_or_die(path):
+    known.add(path.parent)
+    if len(known) == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return hash_file(path)
+
+checkpoint.sha256_of_file = hash_or_die
+sys.argv.pop(0)
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
 def test_killed_with_9_and_started_again_it_ends_with_the_same_bits(finished, dataset, tmp_path):
-    """The kill comes between two checkpoints, so that updates are really repeated."""
-    process = start(dataset, tmp_path)
-    wait_for(tmp_path / "checkpoints" / "ckpt-00000010", process)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    done = run(dataset, tmp_path)
+    """The kill comes while a checkpoint is written, so that updates are really repeated; of many: test_long_runs."""
+    program, model_dir = tmp_path / "killed.py", tmp_path / "run"
+    program.write_text(KILLED)
+    python, *arguments = command(dataset, model_dir)
+    assert programs.run([python, str(program), *arguments]).returncode == -signal.SIGKILL
+    left = sorted(path.name for path in (model_dir / "checkpoints").iterdir())
+    assert left == [".unfinished-ckpt-00000015", "ckpt-00000005", "ckpt-00000010"]
+    done = run(dataset, model_dir)
     assert "going on from" in done.stdout
-    assert weights(tmp_path) == weights(finished[1])
+    assert weights(model_dir) == weights(finished[1])
 
 
 @pytest.fixture(scope="module")
