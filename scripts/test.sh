@@ -1,9 +1,15 @@
 #!/usr/bin/env bash
-# Sets up .venv, then runs the linters and all tests.
+# Sets up .venv, then runs the linters and the tests.
 #
-#   bash scripts/test.sh                      everything (15 minutes at most on 2 idle cores)
+#   bash scripts/test.sh                      all but those marked `long` (15 minutes at most on 2 idle cores)
+#   bash scripts/test.sh --all                everything, as .ci/run does; `long` proves again, at greater length
 #   bash scripts/test.sh -m 'not slow'        arguments go to pytest
 set -euo pipefail
+tier=(-m "not long")
+if [[ "${1:-}" == --all ]]; then
+  tier=()
+  shift
+fi
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 bash scripts/setup.sh --test
 # shellcheck disable=SC1091  # made by the line above
@@ -31,7 +37,7 @@ num_cores=$(($(nproc) < 4 ? $(nproc) : 4)) # a process takes a GiB or two
 # A file at a time, in the order of tests/conftest.py: what its tests share is made once.
 by_file=(--dist loadfile --no-loadscope-reorder)
 echo "[test] pytest"
-python -m pytest -n $((num_cores < 3 ? num_cores + 1 : 4)) "${by_file[@]}" "$@" # one more, because some tests wait
+python -m pytest -n $((num_cores < 3 ? num_cores + 2 : 4)) "${by_file[@]}" "${tier[@]}" "$@" # two more, because some tests wait
 if (($# == 0)); then
   # Where a processor has no AVX-512 TensorFlow leaves oneDNN off, and computes by other code.
   echo "[test] pytest, what computes, without oneDNN"

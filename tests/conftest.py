@@ -4,10 +4,19 @@ from __future__ import annotations
 
 # In the order of their processor time.
 EXPENSIVE = (
-    *("training", "end_to_end", "train_step", "measuring_benchmarks", "bertprep", "long_runs", "model", "launch"),
-    *("distributed", "convergence", "finetuning", "replay", "optimization", "bad_input", "model_parity", "glue_run"),
-    *("host_and_device", "packed_update", "quickstart", "doctor", "bad_preparation_input", "connect", "chunk_ids"),
-    *("preparation_benchmark", "kill_preparation", "dask", "docs_python", "device_kernels"),
+    *(
+        "training",
+        "end_to_end",
+        "train_step",
+        "distributed",
+        "launch",
+        "model_parity",
+        "finetuning",
+        "measuring_benchmarks",
+    ),
+    *("packed_update", "model", "optimization", "glue_run", "replay", "convergence", "host_and_device", "doctor"),
+    *("quickstart", "connect", "bertprep", "chunk_ids", "bad_input", "device_kernels", "bad_preparation_input"),
+    *("docs_python", "input_pipeline", "preparation_benchmark", "dask", "long_runs", "kill_preparation"),
 )
 _RANKS = {f"test_{name}.py": rank for rank, name in enumerate(EXPENSIVE)}
 

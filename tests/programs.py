@@ -87,6 +87,7 @@ def two_ranks(command: list[str], **environment: str) -> Iterator[list[Program]]
 
     server, slots = RendezvousServer(), get_host_assignments(parse_hosts("localhost:2"), 2)
     common = gloo_run.create_run_env_vars("127.0.0.1", ["lo"], str(server.start()))
+    common["HOROVOD_CYCLE_TIME"] = "5"  # ms, as the launchers have it where there is no GPU
     server.init(slots)
     ranks = [Program(command, **environment, **common, **gloo_run.create_slot_env_vars(slot)) for slot in slots]
     try:

@@ -1,9 +1,14 @@
-"""All stages as they are typed: end to end, again, killed, refused."""
+"""All stages as they are typed: end to end, again, killed, refused.
+
+As programs where that matters (`start`), else in this process, which has imported what they need (`prep`).
+"""
 
 from __future__ import annotations
 
 import bz2
+import contextlib
 import errno
+import io
 import json
 import os
 import random
@@ -12,15 +17,17 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
-from bert_tf.base.errors import UserError
+from bert_tf.base.errors import UserError, as_user_error
 from bert_tf.records.reader import RecordFile, describe
 from bert_tf.records.schema import RecordSchema
 from data import stages
 from data.corpora import formatting
 from data.sharding import sharding
+from tests.preparation import bertPrep
 from tests.test_pubmed import article
 from tests.test_pubmed import write as write_pubmed
 from tests.test_wiki import EXTRACTED, PAGES, dump, page
@@ -37,24 +44,34 @@ CHAIN = (
 WORDS = "the a river flows into sea from mountain and town where people live by trade".split()
 
 
-def prep(working_dir, action, dataset, *arguments, **options):
+def typed(action, dataset, arguments):
+    return ["--action", action, "--dataset", dataset, "--n_processes", "1", *map(str, arguments)]
+
+
+def start(working_dir, action, dataset, *arguments):
     return subprocess.run(
-        [
-            sys.executable,
-            str(PROGRAM),
-            "--action",
-            action,
-            "--dataset",
-            dataset,
-            "--n_processes",
-            "1",
-            *map(str, arguments),
-        ],
+        [sys.executable, str(PROGRAM), *typed(action, dataset, arguments)],
         env={**os.environ, "BERT_PREP_WORKING_DIR": str(working_dir)},
         text=True,
         capture_output=True,
-        **options,
     )
+
+
+def prep(working_dir, action, dataset, *arguments):
+    """As `start`, in this process."""
+    output, errors, code = io.StringIO(), io.StringIO(), 0
+    environment = mock.patch.dict(os.environ, BERT_PREP_WORKING_DIR=str(working_dir))
+    with environment, contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
+        try:
+            bertPrep.main.__wrapped__(typed(action, dataset, arguments))
+        except SystemExit as end:
+            code = end.code
+        except Exception as raised:
+            if (error := as_user_error(raised)) is None:
+                raise
+            print(f"error: {error}", file=sys.stderr)
+            code = error.exit_code
+    return subprocess.CompletedProcess([], code, output.getvalue(), errors.getvalue())
 
 
 def done(result) -> str:
@@ -97,11 +114,11 @@ def made_from_anywhere(folder: Path):
     return contents
 
 
-def run_chain(working_dir: Path, text: Path, *arguments) -> str:
+def run_chain(how, working_dir: Path, text: Path, *arguments) -> str:
     output = ""
     for action, *own in CHAIN:
         own += ["--input_files", text] if action == "text_formatting" else []
-        output += done(prep(working_dir, action, "Custom", *own, *arguments))
+        output += done(how(working_dir, action, "Custom", *own, *arguments))
     return output
 
 
@@ -109,7 +126,7 @@ def run_chain(working_dir: Path, text: Path, *arguments) -> str:
 def prepared(tmp_path_factory):
     """A working directory where the whole chain has run on a file of text."""
     folder = tmp_path_factory.mktemp("prepared")
-    run_chain(folder, write_text(folder / "input.txt"))
+    run_chain(start, folder, write_text(folder / "input.txt"))
     return folder
 
 
@@ -158,7 +175,7 @@ def test_chain_leaves_the_layout_and_manifests_that_add_up(prepared):
 
 def test_again_there_is_nothing_to_do(prepared):
     before = files_below(prepared)
-    output = run_chain(prepared, prepared / "input.txt")
+    output = run_chain(prep, prepared, prepared / "input.txt")
     assert output.count("nothing to do") == len(CHAIN)
     assert files_below(prepared) == before
 
@@ -166,7 +183,7 @@ def test_again_there_is_nothing_to_do(prepared):
 @pytest.mark.slow
 def test_bytes_do_not_depend_on_the_number_of_processes(prepared, tmp_path):
     text = write_text(tmp_path / "input.txt")
-    run_chain(tmp_path, text, "--n_processes", "3")
+    run_chain(start, tmp_path, text, "--n_processes", "3")
     assert made_from_anywhere(tmp_path) == made_from_anywhere(prepared)
 
 
@@ -325,7 +342,7 @@ def test_missing_inputs_say_what_to_do(tmp_path, action, dataset, message):
 
 
 def test_errors_of_the_program_are_one_line(tmp_path):
-    assert "n_processes=0" in refused(prep(tmp_path, "sharding", "sample", "--n_processes", 0))
+    assert "n_processes=0" in refused(start(tmp_path, "sharding", "sample", "--n_processes", 0))
     (tmp_path / "empty.txt").write_text("\n")
     assert "no document" in refused(
         prep(tmp_path, "text_formatting", "custom", "--input_files", tmp_path / "empty.txt")

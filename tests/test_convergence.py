@@ -53,6 +53,7 @@ def test_one_rank_learns_as_it_did(tmp_path, precision):
 
 
 @pytest.mark.slow
+@pytest.mark.long  # 20 updates of two ranks beside those of one: test_training
 @pytest.mark.skipif(HOROVODRUN is None, reason="Horovod is not installed")
 def test_two_ranks_learn_as_it_did(tmp_path):
     write_data(tmp_path / "data.tfrecord")

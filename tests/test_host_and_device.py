@@ -132,7 +132,8 @@ def test_nothing_is_compiled_after_the_first_update(tmp_path):
     tests, dump = Path(__file__).parent, str(tmp_path / "dump")
     program = tmp_path / "program.py"
     program.write_text(UPDATES.format(tests=str(tests), checkout=str(tests.parent), dump=dump))
-    flags = f"--xla_dump_to={dump} --xla_dump_hlo_as_text"
+    # What is compiled is not looked at, so it need not be good.
+    flags = f"--xla_dump_to={dump} --xla_dump_hlo_as_text --xla_backend_optimization_level=0"
     done = programs.run([sys.executable, str(program)], XLA_FLAGS=flags)
     assert done.returncode == 0, done.stdout + done.stderr
     counts = [int(line) for line in done.stdout.split()]

@@ -14,6 +14,7 @@ CHECKOUT = Path(__file__).parent.parent
 
 
 @pytest.mark.slow
+@pytest.mark.long  # each stage's kill: test_bertprep
 def test_killed_stages_end_with_the_bytes_of_undisturbed_ones(tmp_path):
     corpus = tmp_path / "corpus.txt"
     corpus.write_text("\n\n".join(documents(60, words=200)))

@@ -861,8 +861,8 @@ def processes_of(tmp_path):
     "moment, number",
     [
         ("at once", signal.SIGTERM),
-        ("launcher", signal.SIGUSR1),
-        ("one rank", signal.SIGTERM),
+        pytest.param("launcher", signal.SIGUSR1, marks=pytest.mark.long),
+        pytest.param("one rank", signal.SIGTERM, marks=pytest.mark.long),
         ("both ranks", signal.SIGUSR1),
     ],
 )

@@ -1,4 +1,7 @@
-"""The program killed with -9 again and again, while it writes checkpoints and below its supervisor: the same bits."""
+"""The program killed with -9 again and again, while it writes checkpoints and below its supervisor: the same bits.
+
+Once: test_training; what the supervisor does: test_supervisor.
+"""
 
 import contextlib
 import os
@@ -12,6 +15,7 @@ import pytest
 from test_training import ROOT, command, lines, run, wait_for, weights
 from test_training import dataset as dataset  # a fixture
 
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 LONG = dict(num_train_steps=40, save_checkpoint_steps=2, eval_files=None)
 
 
@@ -60,7 +64,6 @@ sys.exit(os.waitstatus_to_exitcode(status))
 """
 
 
-@pytest.mark.slow
 def test_killed_with_9_while_it_writes_it_ends_with_the_same_bits(whole, dataset, tmp_path):
     arguments = command(dataset, tmp_path, **LONG)
     killer = tmp_path / "killer.py"
@@ -83,7 +86,6 @@ sys.exit(train("the run", Job(sys.argv[2:], 1, 0, "none", pathlib.Path(sys.argv[
 """
 
 
-@pytest.mark.slow
 def test_killed_with_9_it_ends_by_itself_with_the_same_bits(whole, dataset, tmp_path):
     process = subprocess.Popen(
         [sys.executable, "-c", SUPERVISE, str(tmp_path / "logs"), *command(dataset, tmp_path, **LONG)],

@@ -84,11 +84,11 @@ def test_base_has_the_published_number_of_parameters():
     assert sum(variable.shape.num_elements() for variable in model.variables) - padding == 109_482_240
 
 
-def test_eager_graph_and_both_xla_scopes_agree():
-    """With dropout; without, each of them is compared with numbers from elsewhere in test_model_parity."""
+def test_eager_graph_and_xla_agree():
+    """With dropout, as a GPU is given it; as this machine is: test_train_step. Without: test_model_parity."""
     features = make_features()
     expected_metrics, expected = gradients(PretrainingModel(ONE_LAYER, Blocks("off"), 1), features, True, None)
-    for blocks in Blocks("off"), Blocks("blocks"), Blocks("step", for_gpu=False), Blocks("step", for_gpu=True):
+    for blocks in Blocks("off"), Blocks("step", for_gpu=True):
         model = PretrainingModel(ONE_LAYER, blocks, 1)
         metrics, grads = gradients(model, features, True, blocks.scope == "step")
         np.testing.assert_allclose(metrics, expected_metrics, rtol=1e-5)

@@ -79,6 +79,10 @@ def lines(model_dir, event):
     return [record for record in records if record["event"] == event]
 
 
+def losses_by_update(model_dir):
+    return {record["update"]: record["total_loss"] for record in lines(model_dir, "train")}
+
+
 def weights(model_dir, update=20):
     folder = model_dir / "checkpoints" / f"ckpt-{update:08d}"
     return [(folder / f"{PREFIX}.{end}").read_bytes() for end in ("data-00000-of-00001", "index")]
@@ -139,15 +143,35 @@ def test_started_again_when_done_it_only_evaluates(finished, dataset):
     assert weights(model_dir) == before and not leftover.exists()
 
 
+# Is killed where it has written the files of its third checkpoint, and not yet their hashes.
+KILLED = """
+import os, runpy, signal, sys
+from bert_tf.run import checkpoint
+hash_file, known = checkpoint.sha256_of_file, set()
+
+def hash_or_die(path):
+    known.add(path.parent)
+    if len(known) == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return hash_file(path)
+
+checkpoint.sha256_of_file = hash_or_die
+sys.argv.pop(0)
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
 def test_killed_with_9_and_started_again_it_ends_with_the_same_bits(finished, dataset, tmp_path):
-    """The kill comes between two checkpoints, so that updates are really repeated."""
-    process = start(dataset, tmp_path)
-    wait_for(tmp_path / "checkpoints" / "ckpt-00000010", process)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    done = run(dataset, tmp_path)
+    """The kill comes while a checkpoint is written, so that updates are really repeated; of many: test_long_runs."""
+    program, model_dir = tmp_path / "killed.py", tmp_path / "run"
+    program.write_text(KILLED)
+    python, *arguments = command(dataset, model_dir)
+    assert programs.run([python, str(program), *arguments]).returncode == -signal.SIGKILL
+    left = sorted(path.name for path in (model_dir / "checkpoints").iterdir())
+    assert left == [".unfinished-ckpt-00000015", "ckpt-00000005", "ckpt-00000010"]
+    done = run(dataset, model_dir)
     assert "going on from" in done.stdout
-    assert weights(tmp_path) == weights(finished[1])
+    assert weights(model_dir) == weights(finished[1])
 
 
 @pytest.fixture(scope="module")
@@ -431,15 +455,27 @@ def is_alive(process):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)  # three starts of two ranks
 @pytest.mark.skipif(HOROVODRUN is None, reason="Horovod is not installed")
-def test_two_ranks_that_hang_and_are_killed_with_9_end_with_the_same_bits_and_near_those_of_one(
-    finished, finished_by_two, dataset, tmp_path, monkeypatch
+def test_two_ranks_that_are_killed_with_9_end_with_the_same_bits_and_near_those_of_one(
+    finished, finished_by_two, dataset, tmp_path
 ):
-    """First one rank hangs, then both are killed, as when a machine loses its power.
+    """As when a machine loses its power."""
+    with programs.two_ranks(command(dataset, tmp_path, **TWO, eval_files=None)) as ranks:
+        wait_for(tmp_path / "checkpoints" / "ckpt-00000010", ranks[0])
+        for rank in ranks:
+            rank.kill()
+    assert "going on from" in run_two(dataset, tmp_path, eval_files=None)
+    assert weights(tmp_path) == weights(finished_by_two)
+    # One rank with the same global batch: the same examples and masks, so the same losses.
+    alone = [record["total_loss"] for record in lines(finished[1], "train")]
+    assert [record["total_loss"] for record in lines(finished_by_two, "train")] == pytest.approx(alone, rel=1e-4)
 
-    Gloo notices the first, after 10 s instead of the launchers' 30 s, or the process around it (test_launch) does.
-    """
+
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.skipif(HOROVODRUN is None, reason="Horovod is not installed")
+def test_two_ranks_of_which_one_hangs_are_ended_by_what_started_them(dataset, tmp_path, monkeypatch):
+    """Gloo notices it, after 10 s instead of the launchers' 30 s, or the process around it (test_launch) does."""
     monkeypatch.setenv("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "10")
     process = launched(dataset, tmp_path)
     ranks = wait_for_ranks(process)
@@ -451,54 +487,46 @@ def test_two_ranks_that_hang_and_are_killed_with_9_end_with_the_same_bits_and_ne
     assert is_ended or is_missed, output
     assert process.returncode == (137 if is_ended else 1), output
     assert "Traceback" not in output and not any(map(is_alive, ranks))
-    with programs.two_ranks(command(dataset, tmp_path, **TWO, eval_files=None)) as ranks:
-        wait_for(tmp_path / "checkpoints" / "ckpt-00000015", ranks[0])
-        for rank in ranks:
-            rank.kill()
-    assert "going on from" in run_two(dataset, tmp_path, eval_files=None)
-    assert weights(tmp_path) == weights(finished_by_two)
-    # One rank with the same global batch: the same examples and masks, so the same losses.
-    alone = [record["total_loss"] for record in lines(finished[1], "train")]
-    assert [record["total_loss"] for record in lines(finished_by_two, "train")] == pytest.approx(alone, rel=1e-4)
 
 
-def losses_by_update(model_dir):
-    if not (model_dir / "metrics.jsonl").exists():
-        return {}
-    return {record["update"]: record["total_loss"] for record in lines(model_dir, "train")}
+SIGNALLED = """
+import itertools, os, runpy, signal, sys
+from bert_tf.base.machine import rank_number
+from bert_tf.training.step import TrainStep
+work, number = TrainStep.sum_gradients, itertools.count(1)
+
+def signalled(*arguments):
+    if next(number) == 3:
+        os.kill(os.getpid(), signal.SIGTERM)
+    return work(*arguments)
+
+if rank_number(os.environ) == 1:
+    TrainStep.sum_gradients = signalled
+sys.argv.pop(0)
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(HOROVODRUN is None, reason="Horovod is not installed")
-def test_one_rank_then_two_then_one_again_see_the_same_examples(dataset, tmp_path):
-    """Each stopped by a signal, of two ranks to the second one, and ended with 75. The examples are of token files."""
-    tokens = write_dataset(tmp_path / "tokens", data_format="tokens")
-
-    def train_until(update, num_ranks, model_dir, number):
-        own = dict(input_files=tokens / "training", eval_files=tokens / "test")
-        changes = dict(num_train_steps=100_000, display_loss_steps=1, **own)
-        with contextlib.ExitStack() as stack:
-            if num_ranks == 1:
-                ranks = [start(dataset, model_dir, **changes)]
-            else:
-                ranks = stack.enter_context(programs.two_ranks(command(dataset, model_dir, **TWO, **changes)))
-            while max(losses_by_update(model_dir), default=0) < update:
-                assert ranks[0].poll() is None, ranks[0].communicate()
-                time.sleep(0.05)
-            ranks[-1].send_signal(number)
-            assert [rank.wait(timeout=120) for rank in ranks] == [75] * num_ranks
-
-    whole, mixed = tmp_path / "whole", tmp_path / "mixed"
-    train_until(30, 1, whole, signal.SIGTERM)
-    train_until(5, 1, mixed, signal.SIGUSR1)
-    first = max(losses_by_update(mixed))
-    train_until(first + 5, 2, mixed, signal.SIGTERM)
-    train_until(30, 1, mixed, signal.SIGUSR1)
-    starts = lines(mixed, "start")
-    assert [start["num_ranks"] for start in starts] == [1, 2, 1] and starts[1]["update"] == first
-    expected, found = losses_by_update(whole), losses_by_update(mixed)
-    for update in range(1, 31):
-        assert found[update] == pytest.approx(expected[update], rel=1e-3), update
+def test_one_rank_then_two_then_one_again_see_the_same_examples(finished, dataset, tmp_path):
+    """The first one ends at update 10, the two, of which the second gets a signal in update 13, with 75 after 14."""
+    model_dir, program = tmp_path / "run", tmp_path / "signalled.py"
+    shutil.copytree(finished[1], model_dir)
+    for update in (15, 20):
+        shutil.rmtree(model_dir / "checkpoints" / f"ckpt-{update:08d}")
+    until_10 = [
+        line for line in (model_dir / "metrics.jsonl").read_text().splitlines() if json.loads(line)["update"] <= 10
+    ]
+    (model_dir / "metrics.jsonl").write_text("\n".join(until_10) + "\n")
+    program.write_text(SIGNALLED)
+    python, *arguments = command(dataset, model_dir, **TWO)
+    with programs.two_ranks([python, str(program), *arguments]) as ranks:
+        assert [rank.wait(timeout=300) for rank in ranks] == [75, 75]
+    run(dataset, model_dir, eval_files=None)
+    starts = lines(model_dir, "start")
+    assert [(start["num_ranks"], start["update"]) for start in starts] == [(1, 0), (2, 10), (1, 14)]
+    assert losses_by_update(model_dir) == pytest.approx(losses_by_update(finished[1]), rel=1e-3)
 
 
 @pytest.mark.slow

@@ -22,10 +22,10 @@ from bert_tf.training.step import StepSettings, TrainState, TrainStep
 def make_updates(workers, num_accumulation_steps, reduce_dtype):
     """The metrics of each update, and the weights by name after the last one."""
     micro_batch = 8 // num_accumulation_steps // workers.size
-    compiled = reduce_dtype == "float32"  # the other one is about what travels
+    scope = "blocks" if reduce_dtype == "float32" else "off"  # the other one is about what travels
     # Ranks begin with different weights, so that the broadcast is needed.
-    model = PretrainingModel(CONFIG, Blocks("blocks" if compiled else "off"), seed=1 + workers.rank)
-    optimizer = make_optimizer("lamb", 0.01, 1, 10, compiled=compiled)
+    model = PretrainingModel(CONFIG, Blocks(scope), seed=1 + workers.rank)
+    optimizer = make_optimizer("lamb", 0.01, 1, 10, compiled=False)
     step = TrainStep(
         TrainState(model, optimizer, LossScale(enabled=reduce_dtype == "float16")),
         PretrainingObjective(),
