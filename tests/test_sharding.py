@@ -49,6 +49,20 @@ def test_every_document_is_whole_and_in_one_shard(tmp_path):
     assert counts["num_sentences"] == sum(document.count(".") for document in documents)
 
 
+def test_a_kill_behind_the_manifest_leaves_no_pieces_for_ever(tmp_path):
+    write_documents(tmp_path / "a", 60)
+    shard(tmp_path / "out", [tmp_path / "a"])
+    before = contents(tmp_path)
+    for name in ("custom_piece_3.tmp", "custom_piece_4.tmp.x1.tmp"):
+        (tmp_path / "out" / name).write_text("A piece of the text.")
+    pieces = [sharding.piece_names("custom")]
+    with Stage(
+        "sharding", "custom", tmp_path / "out/manifest.json", SETTINGS._asdict(), [], temporary_files=pieces
+    ) as stage:
+        assert stage.is_done
+    assert contents(tmp_path) == before and not list((tmp_path / "out").glob("*.tmp"))
+
+
 def test_manifest_describes_the_files(tmp_path):
     write_documents(tmp_path / "a", 60)
     shard(tmp_path / "out", [tmp_path / "a"])

@@ -156,8 +156,8 @@ class Stage:
             if self.is_done:
                 # A run that was killed right after it wrote the manifest leaves its journal.
                 self.forget()
-            else:
-                self._remove_temporary_files()
+            self._remove_temporary_files()
+            if not self.is_done:
                 self._open_journal(stack)
             self._exit_stack = stack.pop_all()
         return self
