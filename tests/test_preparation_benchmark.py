@@ -62,4 +62,4 @@ def test_formatting_gives_its_table(tmp_path):
     command = [sys.executable, "-m", "benchmarks", "formatting", *options, "--results", str(tmp_path)]
     done = subprocess.run(command, text=True, capture_output=True, cwd=CHECKOUT)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert sum(line.startswith("| ") for line in done.stdout.splitlines()) == 3 + 6
+    assert sum(line.startswith("| ") for line in done.stdout.splitlines()) == 3 + 5

@@ -10,7 +10,7 @@ from preparation import run
 from test_wiki import dump, page
 
 from bert_tf.base.errors import UserError
-from data.corpora import formatting
+from data.corpora import formatting, wiki, xml_files
 from data.corpora.formatting import report_line
 from data.running import resumable_file, workers
 
@@ -37,7 +37,8 @@ def test_a_line_is_a_line():
 
 
 def test_any_number_of_processes_and_kills_leave_the_same_bytes(tmp_path, monkeypatch):
-    monkeypatch.setattr(formatting, "BATCH_CHARACTERS", 500)
+    monkeypatch.setattr(xml_files, "BLOCK_BYTES", 500)
+    monkeypatch.setattr(wiki, "PIECE_BYTES", 500)
     monkeypatch.setattr(formatting, "CHECKPOINT_BYTES", 1)
     whole = formatted(corpus(tmp_path / "whole"))
     assert whole[1].count(b"list_items\t") == 300 and whole[1].count(b"duplicates\t") == 250
