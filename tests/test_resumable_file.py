@@ -10,7 +10,7 @@ from preparation import run
 from test_wiki import dump, page
 
 from bert_tf.base.errors import UserError
-from data.corpora import formatting, wiki, xml_files
+from data.corpora import formatting, wiki
 from data.corpora.formatting import report_line
 from data.running import resumable_file, workers
 
@@ -21,7 +21,9 @@ def corpus(folder):
     (folder / "download/wikicorpus_en").mkdir(parents=True)
     pages = [page(f"Page {n}", f"It is {n % 50}.\n* item {n}\n\nfragment {{{{t|{n}}}}}") for n in range(300)]
     path = folder / "download/wikicorpus_en/wikicorpus_en.xml.bz2"
-    path.write_bytes(bz2.compress(dump(*pages)))
+    content = dump(*pages)
+    # Many streams, so that there are many blocks.
+    path.write_bytes(b"".join(bz2.compress(content[at : at + 1000]) for at in range(0, len(content), 1000)))
     os.utime(path, (0, 0))  # the manifest names the time of its inputs
     return folder
 
@@ -37,8 +39,7 @@ def test_a_line_is_a_line():
 
 
 def test_any_number_of_processes_and_kills_leave_the_same_bytes(tmp_path, monkeypatch):
-    monkeypatch.setattr(xml_files, "BLOCK_BYTES", 500)
-    monkeypatch.setattr(wiki, "PIECE_BYTES", 500)
+    monkeypatch.setattr(wiki, "PIECE_BYTES", 1)
     monkeypatch.setattr(formatting, "CHECKPOINT_BYTES", 1)
     whole = formatted(corpus(tmp_path / "whole"))
     assert whole[1].count(b"list_items\t") == 300 and whole[1].count(b"duplicates\t") == 250
