@@ -8,7 +8,7 @@ What is compared with: "Large Batch Optimization for Deep Learning", arXiv 1904.
 
     python -m benchmarks large_batch --data .../tokens/.../sample --trials benchmarks/results/large_batch_trials
 
-takes nine hours of one core, in as many pieces as one likes: what is finished is kept in the repository. The data are
+takes nine hours of one core, in as many parts as one likes: finished trials are kept in the repository. The data are
 the token files of the first path of docs/preparing_data.md.
 """
 

@@ -154,7 +154,7 @@ class Stage:
                     flush=True,
                 )
             if self.is_done:
-                # A run that was killed right after it wrote the manifest leaves its journal.
+                # A run that was killed right after it wrote the manifest leaves its journal, and temporary files.
                 self.forget()
             self._remove_temporary_files()
             if not self.is_done:
