@@ -23,9 +23,12 @@ def excluded_from_weight_decay(name: str) -> bool:
 
 
 def gradient_norms(gradients: Sequence[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
-    """Global Euclidean norm of the V `gradients`, scalar, and the norm of each, [V]. Squares are summed in float32."""
-    halves = [tf.nn.l2_loss(tf.cast(gradient, tf.float32)) for gradient in gradients]
-    return tf.sqrt(2.0 * tf.add_n(halves)), tf.sqrt(2.0 * tf.stack(halves))
+    """Global Euclidean norm of the V `gradients`, scalar, and the norm of each, [V]. Squares are summed in float32.
+
+    Not by tf.add_n, whose order depends on which of its inputs other operations have finished with.
+    """
+    halves_V = tf.stack([tf.nn.l2_loss(tf.cast(gradient, tf.float32)) for gradient in gradients])
+    return tf.sqrt(2.0 * tf.reduce_sum(halves_V)), tf.sqrt(2.0 * halves_V)
 
 
 def norm(x: tf.Tensor) -> tf.Tensor:

@@ -255,10 +255,10 @@ class TrainStep:
                 losses_K, metrics_M = self._objective(self._model, micro_batch, DropoutKey(key, row))
                 loss = tf.reduce_sum(losses_K * loss_weights_K) * scale
             gradients = tape.gradient(loss, variables)
-            sums = [
-                total + tf.cast(tf.convert_to_tensor(gradient), tf.float32)
-                for total, gradient in zip(gradient_sums, gradients)
-            ]
+            # A snapshot, so that TensorFlow's graph optimiser does not take this sum and the one within the gradient of
+            # the word embeddings for one of three terms, which it would add in the order in which they are ready.
+            snapshots = [tf.raw_ops.Snapshot(input=tf.convert_to_tensor(gradient)) for gradient in gradients]
+            sums = [total + tf.cast(gradient, tf.float32) for total, gradient in zip(gradient_sums, snapshots)]
             return number + 1, sums, metric_sums + metrics_M
 
         # 0, but not a constant: TensorFlow would keep constants of up to 10 MB each as long as it lives.
