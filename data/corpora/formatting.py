@@ -49,7 +49,7 @@ MIN_WORDS_WITHOUT_STOP = 8
 
 
 class BadRecord(NamedTuple):
-    """A document that cannot be read; `what` names its place and the fault."""
+    """A document that cannot be read; `what` names its place in the file and the fault."""
 
     what: str
 
@@ -77,11 +77,13 @@ Cleaned = Union[str, Document, Dropped, BadRecord]
 
 
 class Batch(NamedTuple):
-    """Documents as read (or `BadRecord`s and `Dropped`s in their place), their bytes in the input, the place behind
-    them, from which reading goes on in a resumed run, and their bytes in memory where their lengths do not tell these.
+    """Documents as read (or `BadRecord`s and `Dropped`s in their place), their file and their bytes in it, the place
+    behind them, from which reading goes on in a resumed run, and their bytes in memory where their lengths do not tell
+    these.
     """
 
     documents: Sequence[Any]
+    path: Path
     input_bytes: int
     behind: Mapping[str, Any]
     size: int = 0
@@ -144,9 +146,9 @@ def in_batches(
             num_documents += len(held)
             read_bytes = position() if position else min(total_bytes, num_bytes + size)
             behind = {"file": number, "num_documents": num_documents, "bytes": read_bytes, **more()}
-            yield Batch(held, read_bytes - num_bytes, behind)
+            yield Batch(held, path, read_bytes - num_bytes, behind)
             held, size, num_bytes = [], 0, read_bytes
-    yield Batch(held, total_bytes - num_bytes, {"file": number + 1, **more()})
+    yield Batch(held, path, total_bytes - num_bytes, {"file": number + 1, **more()})
 
 
 def read_files(
@@ -272,7 +274,7 @@ class Writer:
             elif isinstance(document, Document):
                 self._write_document(document)
             elif isinstance(document, BadRecord):
-                self._drop_bad_record(document.what)
+                self._drop_bad_record(f"{batch.path}, {document.what}")
             else:
                 self._count(f"num_dropped_{document.reason}")
                 self._write_report([report_line(*document)] if document.title else [])
