@@ -89,7 +89,7 @@ def read_config(path: Path) -> BertConfig:
     others = [name for name in architectures if not str(name).startswith("Bert")]
     if model_type != "bert" or others:
         raise UserError(
-            f"{path}: model_type {model_type!r}, architectures {architectures}: only BERT's own architecture (bert) "
+            f"{path}: model_type {model_type!r:.40}, architectures {architectures!r:.80}: only BERT's own architecture (bert) "
             "is supported; name another model"
         )
     required: dict[str, Any] = {
@@ -101,7 +101,7 @@ def read_config(path: Path) -> BertConfig:
     for name, needed in required.items():
         if values.get(name, needed) != needed:
             raise UserError(
-                f"{path}: {name} is {values[name]!r}, the encoder here has {needed!r} only; name another model"
+                f"{path}: {name} is {values[name]!r:.40}, the encoder here has {needed!r} only; name another model"
             )
     act = values.get("hidden_act", "gelu")
     if not isinstance(act, str) or act not in ACTIVATIONS:
