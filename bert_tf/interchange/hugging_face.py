@@ -89,8 +89,8 @@ def read_config(path: Path) -> BertConfig:
     others = [name for name in architectures if not str(name).startswith("Bert")]
     if model_type != "bert" or others:
         raise UserError(
-            f"{path}: model_type {model_type!r:.40}, architectures {architectures!r:.80}: only BERT's own architecture (bert) "
-            "is supported; name another model"
+            f"{path}: model_type {model_type!r:.40}, architectures {architectures!r:.80}: only BERT's own architecture "
+            "(bert) is supported; name another model"
         )
     required: dict[str, Any] = {
         "position_embedding_type": "absolute",
