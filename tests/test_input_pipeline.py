@@ -120,10 +120,11 @@ def test_evaluation_sees_every_instance_once(request, name, ranks):
 
 
 def test_natural_order_of_shards(tmp_path):
-    for number in (10, 9, 1):
+    for number in (10, 9, 1, "1²2"):  # ² is a digit, and no number
         (tmp_path / f"a_{number}.tfrecord").write_text("")
         (tmp_path / f"a_{number}.tfrecord.index").write_text("")
-    assert [path.name for path in find_shards(str(tmp_path), "x")] == ["a_1.tfrecord", "a_9.tfrecord", "a_10.tfrecord"]
+    names = ["a_1.tfrecord", "a_1²2.tfrecord", "a_9.tfrecord", "a_10.tfrecord"]
+    assert [path.name for path in find_shards(str(tmp_path), "x")] == names
 
 
 @pytest.mark.parametrize(

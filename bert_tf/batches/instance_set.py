@@ -29,7 +29,7 @@ OPEN_FILES = 256
 
 def _natural_key(path: Path) -> list[Any]:
     """Sorts shard_2 before shard_10."""
-    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", str(path))]
+    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", str(path))]
 
 
 def find_shards(patterns: str, argument: str) -> list[Path]:
