@@ -306,7 +306,8 @@ class JournalEntry(NamedTuple):
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> JournalEntry:
         finished = FileEntry.from_json(content["finished"]) if "finished" in content else None
-        return cls(finished, content.get("checkpoint"), content.get("time"))
+        checkpoint = _typed(content, "checkpoint", dict) if "checkpoint" in content else None
+        return cls(finished, checkpoint, content.get("time"))
 
 
 class Journal(NamedTuple):
