@@ -36,6 +36,9 @@ AUTO = "auto"  # --train_batch_size: the largest micro-batch that fits
 # Far beyond what anybody trains with, so that a typing error does not start a run that never ends.
 MAX_RANKS, MAX_GLOBAL_BATCH = 16384, 1 << 20
 MAX_LEARNING_RATE, MAX_EPOCHS, MAX_HOURS = 100.0, 10_000.0, 100_000.0
+# Of a model: ten times the largest BERT that anybody has published, and more layers, positions and so on than any has.
+MAX_PARAMETERS, MAX_SIZE = 40_000_000_000, 1 << 24
+MAX_LAYERS = 1 << 10
 MAX_SEED = (1 << 64) - 1  # NumPy's random generators and ours take 64 bits
 
 
@@ -80,16 +83,24 @@ class BertConfig:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             least = 2 if field.name == "type_vocab_size" else 1  # an instance has two segments
-            if field.type == "int" and not (type(value) is int and value >= least):
+            most = MAX_LAYERS if field.name == "num_hidden_layers" else MAX_SIZE
+            if field.type == "int" and not (type(value) is int and least <= value <= most):
                 raise UserError(
-                    f"{field.name}={value!r} in the model's configuration: must be a whole number >= {least}"
+                    f"{field.name}={value!r:.40} in the model's configuration: must be a whole number >= {least}, at "
+                    f"most {most}"
                 )
             if field.type == "float" and type(value) not in (int, float):
-                raise UserError(f"{field.name}={value!r} in the model's configuration: must be a number")
+                raise UserError(f"{field.name}={value!r:.40} in the model's configuration: must be a number")
         if self.hidden_size % self.num_attention_heads:
             raise UserError(
                 f"hidden_size={self.hidden_size} is not a multiple of "
                 f"num_attention_heads={self.num_attention_heads}: all heads must have the same size"
+            )
+        if self.num_encoder_weights > MAX_PARAMETERS:
+            raise UserError(
+                f"the model's configuration has {self.num_encoder_weights:.1e} weights, more than "
+                f"{MAX_PARAMETERS:.0e}: make vocab_size, hidden_size, num_hidden_layers, intermediate_size or "
+                "max_position_embeddings smaller"
             )
         for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
             rate = getattr(self, name)
@@ -100,6 +111,13 @@ class BertConfig:
                 f"initializer_range={self.initializer_range}: the weights' standard deviation must lie in (0, 1]"
             )
         check_choices(self, hidden_act=ACTIVATIONS)
+
+    @property
+    def num_encoder_weights(self) -> int:
+        """Of the embeddings and the layers' matrices."""
+        rows = self.vocab_size + self.max_position_embeddings + self.type_vocab_size
+        in_layer = 4 * self.hidden_size + 2 * self.intermediate_size
+        return self.hidden_size * (rows + self.num_hidden_layers * in_layer)
 
     @property
     def padded_vocab_size(self) -> int:

@@ -132,6 +132,48 @@ def test_numbers_in_a_manifest(work):
         preparation.run(work, "status")
 
 
+@pytest.mark.parametrize("vocab", [{}, [], 0, "", False])
+def test_a_vocabulary_in_a_manifest_that_is_none(work, vocab, capsys):
+    (path,) = work.glob("tfrecord/*/custom/manifest.json")
+    path.write_text(json.dumps({**json.loads(path.read_text()), "vocab": vocab}))
+    assert attempt(work, "--action", "inspect", "--dataset", "custom") == ""
+    assert f"{path} is not a manifest (names no size): delete the folder" in capsys.readouterr().out
+
+
+@pytest.mark.filterwarnings("error")
+def test_documents_of_shards_that_a_manifest_does_not_count(work):
+    path = work / "sharded/custom/manifest.json"
+    content = json.loads(path.read_text())
+    content["counts"]["num_documents"] = 0
+    path.write_text(json.dumps(content))
+    assert attempt(work, "--action", "inspect", "--dataset", "custom") == ""
+
+
+@pytest.mark.parametrize("content", ["", "{", "{}", "[1]", "[" * 100_000, "\x00"])
+def test_a_note_of_damaged_files_that_is_none(work, content):
+    path = work / "sharded/custom/.manifest.json.broken"
+    path.write_text(content)
+    error = attempt(work, "--action", "sharding", "--dataset", "custom", "--n_training_shards=2", "--n_test_shards=1")
+    assert error.startswith(f"{path} is damaged: delete it")
+
+
+def test_a_deeply_nested_journal(work):
+    (work / "sharded/custom/manifest.json").unlink()
+    path = work / "sharded/custom/.manifest.json.journal"
+    path.write_text("{}\n" + "[" * 100_000 + "\n")
+    error = attempt(work, "--action", "sharding", "--dataset", "custom", "--n_training_shards=2", "--n_test_shards=1")
+    assert error.startswith(f"{path} is damaged")
+
+
+def test_a_file_whose_name_is_not_utf8(tmp_path):
+    source = Path(os.fsdecode(os.fsencode(tmp_path / "a") + b"\xff.txt"))
+    source.write_text("It is one.")
+    command = ("--action", "text_formatting", "--dataset", "custom", "--input_files", source)
+    for _ in range(2):  # the second time the manifest is read
+        assert attempt(tmp_path / "work", *command) == ""
+    assert attempt(tmp_path / "work", "--action", "status", "--dataset", "custom") == ""
+
+
 @pytest.mark.parametrize("content", ["[]", "{}", "5", "null", '"a"', "[" * 100_000, "", "\x00"])
 def test_a_sharding_manifest_that_is_none(work, content):
     path = work / "sharded/custom/manifest.json"

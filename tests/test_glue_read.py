@@ -164,6 +164,17 @@ def test_own_files(tmp_path, name, content):
     assert find_labels(examples) == ("bad", "good")
 
 
+def test_numbers_of_any_length(tmp_path):
+    """As classes all are sorted; as targets those that no float holds are refused."""
+    long = "9" * 5000
+    content = f'{{"text": "a", "kind": "{long}"}}\n{{"text": "b", "kind": 7}}\n{{"text": "c", "kind": "1e39"}}'
+    examples = read_examples(write(tmp_path, "own.jsonl", content), OWN, wants_labels=True)
+    assert find_labels(examples) == ("7", "1e39", long)
+    for labels, line in (([long, "7", "7"], 1), (["7", "7", "1e39"], 3)):
+        with pytest.raises(UserError, match=f"own.jsonl, line {line}: the label is .*: must be a number"):
+            targets(examples._replace(labels=labels), custom_task("text", "kind", True))
+
+
 def test_pairs_and_numbers_of_ones_own(tmp_path):
     path = write(
         tmp_path, "own.jsonl", '{"question": "a", "answer": "b", "kind": 10}\n{"question": "c", "answer": 2, "kind": 9}'

@@ -94,6 +94,8 @@ def test_activations(tmp_path):
         ({"hidden_act": "relu"}, "hidden_act='relu': must be one of gelu, gelu_new"),
         ({"vocab_size": "gone"}, "vocab_size is missing"),
         ({"hidden_size": 9}, "hidden_size=9 is not a multiple"),
+        ({"hidden_act": ["gelu"]}, "hidden_act=\\['gelu'\\]: must be one of"),
+        ({"architectures": -1}, "architectures=-1: must be a list of names; fetch"),
     ],
 )
 def test_other_architectures_are_refused_by_name(tmp_path, changes, words):
@@ -162,9 +164,19 @@ def test_vocabulary_and_casing_without_a_vocab_txt(tmp_path):
         {"model": {"vocab": [["a", 0.5]]}},
         {"model": {"vocab": {"a": 3}}, "added_tokens": []},
         {"model": {}},
+        {},
+        {"model": {"vocab": {"\ud800": 0}}, "added_tokens": []},
+        {"model": {"vocab": {"a\nb": 0}}, "added_tokens": []},
     ):
         path.write_text(json.dumps(broken))
         with pytest.raises(UserError, match="tokenizer.json holds no WordPiece vocabulary"):
+            read_folder(tmp_path)
+    for normalizer, message in (
+        (True, "normalizer=True: must be an object"),
+        ({"lowercase": 1}, "lowercase=1: must be"),
+    ):
+        path.write_text(json.dumps({**tokenizer, "normalizer": normalizer}))
+        with pytest.raises(UserError, match=f"tokenizer.json: {message}"):
             read_folder(tmp_path)
     path.write_text(json.dumps(tokenizer))
     settings = {"do_lower_case": True, "strip_accents": False, "tokenize_chinese_chars": False}

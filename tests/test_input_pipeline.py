@@ -1,5 +1,6 @@
 import errno
 import gzip
+import json
 import subprocess
 import sys
 from collections import Counter
@@ -120,10 +121,28 @@ def test_evaluation_sees_every_instance_once(request, name, ranks):
 
 
 def test_natural_order_of_shards(tmp_path):
-    for number in (10, 9, 1):
+    for number in (10, 9, 1, "1²2"):  # ² is a digit, and no number
         (tmp_path / f"a_{number}.tfrecord").write_text("")
         (tmp_path / f"a_{number}.tfrecord.index").write_text("")
-    assert [path.name for path in find_shards(str(tmp_path), "x")] == ["a_1.tfrecord", "a_9.tfrecord", "a_10.tfrecord"]
+    names = ["a_1.tfrecord", "a_1²2.tfrecord", "a_9.tfrecord", "a_10.tfrecord"]
+    assert [path.name for path in find_shards(str(tmp_path), "x")] == names
+
+
+@pytest.mark.parametrize(
+    "field, name, value",
+    [
+        *(("arguments", "masked_lm_prob", value) for value in ([1, 2], "x", 1.5, -1, True)),
+        *(("arguments", "random_seed", value) for value in ([], 0.5, -1, 1 << 64)),
+        *(("vocab", "size", value) for value in ("40", [], None)),
+    ],
+)
+def test_numbers_of_a_manifest_that_are_none(tmp_path, field, name, value):
+    path = write_dataset(tmp_path) / "manifest.json"
+    content = json.loads(path.read_text())
+    content[field][name] = value
+    path.write_text(json.dumps(content))
+    with pytest.raises(UserError, match=f"manifest.json: {name}=.*: must be a number from 0 to .* prepare the data"):
+        open_dataset(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,19 @@ def test_features_and_numbers(google):
     np.testing.assert_allclose(bert.encoder.hidden_states(features)[0], expected, atol=1e-5)
 
 
+def test_a_damaged_checkpoint_and_a_wrong_number_of_layers_are_named(google):
+    config, (data,) = google / "bert_config.json", google.glob("*.data*")
+    config.write_text(CONFIG.to_json().replace('"num_hidden_layers": 2', '"num_hidden_layers": 1'))
+    with pytest.raises(UserError, match="also holds bert/encoder/layer_1/.* beyond num_hidden_layers=1 of the model's"):
+        bert_tf.from_pretrained(google)
+    config.write_text(CONFIG.to_json())
+    content = data.read_bytes()
+    for damaged in (content[: len(content) // 2], bytes(99) + content[99:]):
+        data.write_bytes(damaged)
+        with pytest.raises(UserError, match="bert_model.ckpt: bert/.* cannot be read .* fetch or copy it again"):
+            bert_tf.from_pretrained(google)
+
+
 def test_casing_is_the_vocabularys(google):
     """Uncased and cased, with ideographs and letters of other scripts, as multilingual vocabularies have them."""
     assert bert_tf.from_pretrained(google).tokenizer.tokenize("Über 猫犬 Cat") == ["[UNK]", "猫", "犬", "cat"]

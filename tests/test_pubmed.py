@@ -225,6 +225,8 @@ def test_real_article():
     "bad,message",
     [
         ("<PubmedArticle></PubmedArticle>", "article 2 has no PMID"),
+        (f"<PubmedArticle><PMID Version='{'1' * 5000}'>12</PMID></PubmedArticle>", "article 2 has no PMID"),
+        ("<QubmedArticle><PMID>12</PMID></PubmedArticle>", "PMID 12: XML: mismatched"),
         ("<PubmedArticle><PMID>12</PMID><Abstract><b></Abstract></PubmedArticle>", "PMID 12: XML: mismatched"),
     ],
 )
@@ -233,7 +235,7 @@ def test_bad_citations_are_named_and_left_out_up_to_a_limit(tmp_path, bad, messa
     folder.mkdir(parents=True)
     good = "<PubmedArticle><PMID>{}</PMID><Abstract><AbstractText>It is {}.</AbstractText></Abstract></PubmedArticle>"
     (folder / "a.xml").write_text(f"<PubmedArticleSet>{good.format(1, 1)}{bad}{good.format(3, 3)}</PubmedArticleSet>")
-    with pytest.raises(UserError, match=f"{message}.*larger --max_bad_records"):
+    with pytest.raises(UserError, match=f"a.xml, {message}.*larger --max_bad_records"):
         preparation.run(tmp_path, "text_formatting", dataset="pubmed_baseline")
     preparation.run(tmp_path, "text_formatting", "--max_bad_records", 1, dataset="pubmed_baseline")
     (text,) = (tmp_path / "formatted_one_article_per_line").glob("*.txt")

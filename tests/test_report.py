@@ -343,6 +343,19 @@ def test_values_of_the_wrong_kind_do_not_break_the_page(tmp_path):
         figures_of(tmp_path / "report.html")
 
 
+def test_numbers_and_letters_that_no_file_of_ours_has(tmp_path):
+    """Lines with them are left out, or shown as what they come nearest to."""
+    folder = make_run(tmp_path / "run", [start(), train(10), train(20)], command=["run", "\udcff"])
+    whole = read_run(folder).events["train"]
+    with open(folder / "metrics.jsonl", "a") as file:
+        for line in ("9" * 6000, "[" * 100_000, json.dumps({**train(30), "event": [], "time_unix": 1.7e9})):
+            file.write(line + "\n")
+        file.write(json.dumps({**train(40), "time_unix": 10**400}) + "\n")
+        file.write(json.dumps({**train(50), "update": 10**400, "time_unix": 1.7e9}) + "\n")
+    assert read_run(folder).events["train"] == whole
+    write_report([folder], tmp_path / "report.html")
+
+
 def test_text_is_escaped(tmp_path):
     evil = '</script><script>alert("1")</script>&"\''
     events = [start(phase=evil), train(10), {"event": "warning", "update": 10, "message": evil}]

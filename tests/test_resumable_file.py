@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import json
 import os
 
 import pytest
@@ -90,3 +91,33 @@ def test_damaged_input_leaves_no_report(tmp_path):
     with pytest.raises(UserError, match="no document is left"):
         formatted(tmp_path)
     assert not [path for path in tmp_path.glob("formatted*/*") if ".dropped" in path.name]
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        *(
+            ("place", value)
+            for value in (None, {}, {"file": "x"}, {"file": 0, "inside": [1]}, {"file": 0, "bytes": -1})
+        ),
+        *(("counts", value) for value in ([], {}, {"num_read": 1, "num_documents": "x"})),
+        *(("bad_records", value) for value in (None, [1])),
+        *(("bytes", value) for value in (None, "x", -1)),
+    ],
+)
+def test_a_checkpoint_of_another_form(tmp_path, monkeypatch, name, value):
+    folder = corpus(tmp_path)
+    monkeypatch.setattr(wiki, "PIECE_BYTES", 1)
+    monkeypatch.setattr(formatting, "CHECKPOINT_BYTES", 1)
+    complete = formatting.Stage.complete
+    monkeypatch.setattr(formatting.Stage, "complete", lambda *_: (_ for _ in ()).throw(workers.WorkersError("killed")))
+    with pytest.raises(workers.WorkersError, match="killed"):
+        formatted(folder)
+    monkeypatch.setattr(formatting.Stage, "complete", complete)
+    (path,) = tmp_path.rglob("*.journal")
+    lines = path.read_text().splitlines()
+    content = json.loads(lines[-1])
+    content["checkpoint"][name] = value
+    path.write_text("\n".join([*lines[:-1], json.dumps(content)]) + "\n")
+    with pytest.raises(UserError, match="journal is damaged .*: delete it to begin this stage anew"):
+        formatted(folder)

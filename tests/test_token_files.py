@@ -20,7 +20,7 @@ from bert_tf.batches.masking import MaskingRules
 from bert_tf.batches.record_set import RecordSet
 from bert_tf.batches.token_set import TokenSet
 from bert_tf.records import pair_file, raw_file
-from bert_tf.records.pair_file import ensure_pairs, open_pairs, pairs_path
+from bert_tf.records.pair_file import PairFile, ensure_pairs, open_pairs, pairs_path
 from bert_tf.records.pairs import PairSettings
 from bert_tf.records.token_file import Shard, TokenFile, TokenizedText, read_tokens, write_tokens
 
@@ -267,6 +267,19 @@ def test_verify_names_what_is_damaged_and_repair_makes_the_same_bytes(work, caps
     assert "drawn again: training/custom_training_1.tokens.64.pairs" in capsys.readouterr().out
     assert contents(folder) == before
     preparation.run(work, "verify")
+
+
+def test_pairs_with_a_damaged_head_or_another_name(work):
+    """A head that promises 32 GiB of counts is read no further, and a copy that somebody has kept is nobody's pairs."""
+    path = tokens_folder(work) / "training/custom_training_0.tokens.64.pairs"
+    content = path.read_bytes()
+    path.with_name("custom_training_0.tokens.old.pairs").write_bytes(content)
+    path.write_bytes(content[:12] + b"\xff" * 4 + content[16:])
+    with pytest.raises(ValueError, match="not a complete pair file"):
+        PairFile(path)
+    path.write_bytes(content)
+    preparation.run(work, "status")
+    preparation.run(work, "inspect")
 
 
 def test_another_vocabulary_is_named_with_that_of_the_tokens(work):

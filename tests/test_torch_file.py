@@ -135,6 +135,18 @@ def test_a_tensor_outside_of_its_storage_is_refused(tmp_path, monkeypatch):
             open_torch_file(write_tensor(path, monkeypatch, *layout))
 
 
+@pytest.mark.parametrize("place, value", [(10, 8), (10, 99), (20, 0)])
+def test_a_packed_storage_is_refused(tmp_path, place, value):
+    """Where the archive's directory says so of a storage: its way of packing, or its size packed."""
+    path, content = tmp_path / "x.bin", bytearray(TENSORS.read_bytes())
+    with zipfile.ZipFile(TENSORS) as archive:
+        name = next(name for name in archive.namelist() if name.endswith("data/0")).encode()
+    content[content.rindex(b"PK\1\2", 0, content.rindex(name)) + place] = value
+    path.write_bytes(content)
+    with pytest.raises(UserError, match="x.bin cannot be read as a PyTorch file .*data/0 is packed"):
+        open_torch_file(path)
+
+
 def test_what_is_no_state_dict(tmp_path):
     path = tmp_path / "x.bin"
     for content in ({}, {"epoch": 3}, {"model": {}}):

@@ -13,7 +13,9 @@ def test_what_is_no_whole_number(text):
         parse_whole(text)
 
 
-@pytest.mark.parametrize("text", ["1_0", "", " 1", "1e", "nan", "inf", "-inf", "0x1p3", "٥", ".", "e3", "1.2.3"])
+@pytest.mark.parametrize(
+    "text", ["1_0", "", " 1", "1e", "nan", "inf", "-inf", "0x1p3", "٥", ".", "e3", "1.2.3", "1e999"]
+)
 def test_what_is_no_number(text):
     with pytest.raises(ValueError):
         parse_number(text)

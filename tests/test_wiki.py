@@ -177,11 +177,44 @@ def test_bad_pages_are_named_and_left_out_up_to_a_limit(tmp_path, bad, message):
     folder = tmp_path / "download" / "wikicorpus_en"
     folder.mkdir(parents=True)
     (folder / "wikicorpus_en.xml").write_bytes(dump(*PAGES, bad, page("Six", "It is six.")))
-    with pytest.raises(UserError, match=f"{message}.*larger --max_bad_records"):
+    with pytest.raises(UserError, match=f"wikicorpus_en.xml, {message}.*larger --max_bad_records"):
         preparation.run(tmp_path, "text_formatting", dataset="wikicorpus_en")
     preparation.run(tmp_path, "text_formatting", "--max_bad_records", 1, dataset="wikicorpus_en")
     (text,) = (tmp_path / "formatted_one_article_per_line").glob("*.txt")
     assert text.read_text() == "The one is large.\nIt is three & more.\nIt is six.\n"
+
+
+@pytest.mark.parametrize("piece_bytes", [20, 1 << 20])
+@pytest.mark.parametrize(
+    "before, after, num_whole",
+    [
+        ("<page><title>One<", "<pagf><title>One<", 4),
+        ("<page><title>Three<", "<pagf><title>Three<", 4),
+        ("<page><title>Six<", "<\0age><title>Six<", 4),
+        ("</page>\n</mediawiki>", "</pagf>\n</mediawiki>", 4),
+        ("</page>\n</mediawiki>", "</page>\nx</mediawiki>", 5),
+    ],
+)
+def test_no_page_is_lost_in_silence_where_a_tag_is_damaged(
+    tmp_path, monkeypatch, before, after, num_whole, piece_bytes
+):
+    """Of five articles `num_whole` are read, and a bad record tells of what is left of another, or of what is none."""
+    path = tmp_path / "wikicorpus_en.xml"
+    whole = dump(*(page(title, f"It is {title}.") for title in ("One", "Two", "Three", "Four", "Six")))
+    monkeypatch.setattr(xml_files, "BLOCK_BYTES", 7)
+    monkeypatch.setattr(wiki, "PIECE_BYTES", piece_bytes)
+    path.write_bytes(whole)
+    assert [type(one) for pages, _ in read([path])[0] for one in pages].count(Document) == 5
+    path.write_bytes(whole.replace(before.encode(), after.encode()))
+    batches, _ = read([path])
+    kinds = [type(one) for pages, _ in batches for one in pages]
+    assert kinds.count(Document) == num_whole and kinds.count(BadRecord) == 1
+
+
+def test_many_pages_without_an_end_take_linear_time(tmp_path):
+    """Each is cut where the next one begins, without a search for its end."""
+    cutter = xml_files.Cutter(tmp_path, ("page",), "mediawiki")
+    assert sum(1 for _ in cutter.cut(b"<page>" * 400_000)) == 399_999
 
 
 def test_dump_without_a_whole_page_is_an_error(tmp_path):
@@ -237,6 +270,10 @@ def test_what_wikiextractor_has_written_is_read(tmp_path):
     [
         ('{"id": "12", "text": "One."}', "wiki_00, line 1: no <doc ...>.*--input_format=jsonl"),
         (EXTRACTED[:150], "ends inside an article"),
+        (
+            EXTRACTED.replace("</doc>", "</dob>", 1),
+            "wiki_00, line 9: an article begins where the one before has no </doc>",
+        ),
     ],
 )
 def test_what_wikiextractor_has_not_written_is_refused(tmp_path, content, message):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 _SWITCHES = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
@@ -31,7 +32,7 @@ def parse_count(text: str) -> int:
 
 
 def parse_number(text: str) -> float:
-    """Raises ValueError for what is no decimal number; inf and nan are none."""
-    if not _NUMBER.fullmatch(text):
+    """Raises ValueError for what is no decimal number, or one beyond a float's; inf and nan are none."""
+    if not _NUMBER.fullmatch(text) or math.isinf(float(text)):
         raise ValueError("must be a number")
     return float(text)

@@ -25,11 +25,13 @@ MANIFEST_NAME = "manifest.json"
 _NOT_SHARDS = (INDEX_SUFFIX, PAIRS_SUFFIX, UNPACKED_SUFFIX, TEMPORARY_SUFFIX)
 # Shards kept open, with the file beside each: below the usual limit of 1024 open files.
 OPEN_FILES = 256
+# In a manifest.
+_MOST_PIECES, _MOST_SEED = 1 << 31, (1 << 64) - 1
 
 
 def _natural_key(path: Path) -> list[Any]:
     """Sorts shard_2 before shard_10."""
-    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", str(path))]
+    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", str(path))]
 
 
 def find_shards(patterns: str, argument: str) -> list[Path]:
@@ -183,5 +185,16 @@ class InstanceSet:
                 manifest = read_json_object(path, "prepare the data again")
                 if not all(isinstance(manifest.get(name, {}), dict) for name in ("arguments", "vocab", "counts")):
                     raise UserError(f"{path} is not what bertPrep.py writes; prepare the data again")
+                for field, name, most in (
+                    ("vocab", "size", _MOST_PIECES),
+                    ("arguments", "random_seed", _MOST_SEED),
+                    ("arguments", "masked_lm_prob", 1.0),
+                ):
+                    value = manifest.get(field, {}).get(name, 0)
+                    # Whole where the most is; JSON's true and false are none.
+                    if not (type(value) in (int, type(most)) and 0 <= value <= most):
+                        raise UserError(
+                            f"{path}: {name}={value!r:.40}: must be a number from 0 to {most}; prepare the data again"
+                        )
                 return folder, manifest
         return None, {}

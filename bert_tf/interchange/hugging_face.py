@@ -84,11 +84,13 @@ def read_config(path: Path) -> BertConfig:
     values = read_json_object(path, "name a folder with a model of Hugging Face's")
     model_type = values.get("model_type", "bert")
     architectures = values.get("architectures") or []
+    if not isinstance(architectures, list):
+        raise UserError(f"{path}: architectures={architectures!r:.40}: must be a list of names; fetch the model again")
     others = [name for name in architectures if not str(name).startswith("Bert")]
     if model_type != "bert" or others:
         raise UserError(
-            f"{path}: model_type {model_type!r}, architectures {architectures}: only BERT's own architecture (bert) "
-            "is supported; name another model"
+            f"{path}: model_type {model_type!r:.40}, architectures {architectures!r:.80}: only BERT's own architecture "
+            "(bert) is supported; name another model"
         )
     required: dict[str, Any] = {
         "position_embedding_type": "absolute",
@@ -99,11 +101,11 @@ def read_config(path: Path) -> BertConfig:
     for name, needed in required.items():
         if values.get(name, needed) != needed:
             raise UserError(
-                f"{path}: {name} is {values[name]!r}, the encoder here has {needed!r} only; name another model"
+                f"{path}: {name} is {values[name]!r:.40}, the encoder here has {needed!r} only; name another model"
             )
     act = values.get("hidden_act", "gelu")
-    if act not in ACTIVATIONS:
-        raise UserError(f"{path}: hidden_act={act!r}: must be one of {', '.join(ACTIVATIONS)}; name another model")
+    if not isinstance(act, str) or act not in ACTIVATIONS:
+        raise UserError(f"{path}: hidden_act={act!r:.40}: must be one of {', '.join(ACTIVATIONS)}; name another model")
     if "vocab_size" not in values:
         raise UserError(f"{path}: vocab_size is missing; name a folder with a BERT model of Hugging Face's")
     known = {field.name for field in dataclasses.fields(BertConfig)}
@@ -167,9 +169,14 @@ def _read_tokenizer(folder: Path) -> tuple[Path | None, bool | None, list[str]]:
         folder / name for name in ("vocab.txt", "tokenizer_config.json", "tokenizer.json")
     )
     config = read_json_object(config_file, way_out) if config_file.is_file() else {}
-    whole = read_json_object(whole_file, way_out) if whole_file.is_file() else {}
-    normalizer = whole.get("normalizer") or {}
+    whole = read_json_object(whole_file, way_out) if whole_file.is_file() else None
+    normalizer = (whole or {}).get("normalizer") or {}
+    if not isinstance(normalizer, dict):
+        raise UserError(f"{whole_file}: normalizer={normalizer!r:.40}: must be an object; {way_out}")
     casing = config.get("do_lower_case", normalizer.get("lowercase"))
+    if not isinstance(casing, (bool, type(None))):
+        named = f"{config_file}: do_lower_case" if "do_lower_case" in config else f"{whole_file}: lowercase"
+        raise UserError(f"{named}={casing!r:.40}: must be true or false; {way_out}")
     accents = config.get("strip_accents", normalizer.get("strip_accents"))
     ideographs = config.get("tokenize_chinese_chars", normalizer.get("handle_chinese_chars", True))
     warnings = []
@@ -177,8 +184,10 @@ def _read_tokenizer(folder: Path) -> tuple[Path | None, bool | None, list[str]]:
         warnings.append(f"{folder}: its tokenizer has strip_accents={accents}, ours takes accents away with capitals")
     if not ideographs:
         warnings.append(f"{folder}: its tokenizer has tokenize_chinese_chars=False, ours splits at every ideograph")
-    found = vocab_file if vocab_file.is_file() else _write_vocabulary(whole_file, whole) if whole else None
-    return found, casing if isinstance(casing, bool) else None, warnings
+    found = vocab_file if vocab_file.is_file() else None
+    if found is None and whole is not None:
+        found = _write_vocabulary(whole_file, whole)
+    return found, casing, warnings
 
 
 def _write_vocabulary(path: Path, tokenizer: Mapping[str, Any]) -> Path:
@@ -187,16 +196,19 @@ def _write_vocabulary(path: Path, tokenizer: Mapping[str, Any]) -> Path:
         ids = {**tokenizer["model"]["vocab"], **{token["content"]: token["id"] for token in tokenizer["added_tokens"]}}
         tokens = sorted(ids, key=ids.__getitem__)
         is_vocabulary = [ids[token] for token in tokens] == list(range(len(tokens)))
-    except (AttributeError, KeyError, TypeError):
+        fit_lines = all(token.strip() == token != "" and "\n" not in token for token in tokens)
+        lines = "".join(f"{token}\n" for token in tokens).encode()
+    except (AttributeError, KeyError, TypeError, UnicodeEncodeError):
         is_vocabulary = False
-    if not is_vocabulary:
+    if not (is_vocabulary and fit_lines):
         raise UserError(
-            f"{path} holds no WordPiece vocabulary (tokens with the ids 0, 1, ...); put vocab.txt beside it"
+            f"{path} holds no WordPiece vocabulary (tokens with the ids 0, 1, ..., each of which fits a line); put "
+            "vocab.txt beside it"
         )
     folder = tempfile.mkdtemp(prefix="vocabulary-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     vocab_file = Path(folder) / "vocab.txt"
-    vocab_file.write_text("".join(f"{token}\n" for token in tokens), encoding="utf-8")
+    vocab_file.write_bytes(lines)
     return vocab_file
 
 

@@ -11,6 +11,7 @@ import collections
 import math
 import operator
 import pickle
+import struct
 import zipfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -49,7 +50,7 @@ class Tensor(NamedTuple):
         member, dtype = self.storage
         try:
             data = np.frombuffer(self.archive.read(member), dtype, offset=self.offset * dtype.itemsize)
-        except (zipfile.BadZipFile, EOFError, ValueError) as error:
+        except (zipfile.BadZipFile, EOFError, ValueError, struct.error) as error:
             raise UserError(f"{self.archive.filename}: {member} is damaged ({error}); {_WAY_OUT}") from None
         steps = [stride * dtype.itemsize for stride in self.strides]
         return np.lib.stride_tricks.as_strided(data, self.shape, steps, writeable=False)
@@ -86,8 +87,11 @@ class _Unpickler(pickle.Unpickler):
         )
         if min((offset, *tensor.shape, *tensor.strides)) < 0 or len(tensor.shape) != len(tensor.strides):
             raise ValueError(f"no tensor has shape {shape}, strides {strides}")
+        member = self._archive.getinfo(storage.member)
+        if member.compress_type != zipfile.ZIP_STORED or member.compress_size != member.file_size:
+            raise ValueError(f"{storage.member} is packed, which torch.save never does")
         end = 1 + offset + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.strides))
-        if math.prod(tensor.shape) and end * storage.dtype.itemsize > self._archive.getinfo(storage.member).file_size:
+        if math.prod(tensor.shape) and end * storage.dtype.itemsize > member.file_size:
             raise ValueError(f"a tensor lies outside of its storage {storage.member}")
         return tensor
 

@@ -43,7 +43,9 @@ def pairs_path(tokens: Path, max_seq_length: int) -> Path:
 def pair_lengths(folder: Path) -> dict[int, int]:
     """Of which sequence lengths there are pairs in the splits below `folder`, and in how many files."""
     names = [path.name.removesuffix(PAIRS_SUFFIX) for path in folder.glob(f"*/*.tokens.*{PAIRS_SUFFIX}")]
-    return dict(sorted(Counter(int(name.rsplit(".", 1)[1]) for name in names).items()))
+    lengths = (name.rsplit(".", 1)[1] for name in names)
+    # Other names are somebody's copies, which nobody reads.
+    return dict(sorted(Counter(int(length) for length in lengths if length.isdecimal()).items()))
 
 
 class PairFile:
@@ -63,9 +65,9 @@ class PairFile:
         self._file = RawFile(path)
         header = self._file.read(0, _HEADER.size).ljust(_HEADER.size, b"\0")
         magic, length, num_copies, seed, short_seq_prob, self.token_checksum = _HEADER.unpack(header)
-        counts = self._file.read(_HEADER.size, _COUNT_BYTES * num_copies) if magic == _MAGIC else b""
-        if not num_copies or len(counts) != _COUNT_BYTES * num_copies:
+        if magic != _MAGIC or not num_copies or _HEADER.size + _COUNT_BYTES * num_copies > self._file.size:
             raise ValueError("not a complete pair file")
+        counts = self._file.read(_HEADER.size, _COUNT_BYTES * num_copies)
         self.settings = PairSettings(length, num_copies, seed, short_seq_prob)
         self.num_instances: list[int] = np.frombuffer(counts, "<u8").tolist()
         begin = _HEADER.size + len(counts)

@@ -37,7 +37,8 @@ def write_report(
     runs = read_runs(run_folders)
     now, plotly_js = datetime.datetime.now().timestamp(), get_plotlyjs()
     page = _template().render(title=title, runs=runs, comparing=comparing, now=now, plotly_js=plotly_js)
-    write_text(Path(output), page)
+    # The bytes of a file name that are not UTF-8 are lone surrogates, which no page may hold.
+    write_text(Path(output), page.encode("utf-8", "replace").decode())
 
 
 def _template() -> jinja2.Template:

@@ -152,10 +152,15 @@ def read_run(folder: str | Path) -> Run:
     return Run(Path(folder), _json_object(config), kept, elapsed_secs, last_time_unix, measure_goodput(events))
 
 
+# Of seconds since 1970: the year 2286.
+_LATEST = 1e10
+
+
 def _read_event(line: str) -> Event | None:
     """None for what is no event, as where a kill cut a line short. The texts that stand for NaN become numbers."""
     event = _json_object(line)
-    if not (type(event.get("update")) is int and is_number(event.get("time_unix")) and "event" in event):
+    is_event = type(event.get("update")) is int and is_number(event.get("time_unix"))
+    if not (is_event and isinstance(event.get("event"), str) and 0 <= event["time_unix"] <= _LATEST):
         return None
     not_finite = ("NaN", "Infinity", "-Infinity")
     return {name: float(value) if value in not_finite else value for name, value in event.items()}
@@ -166,9 +171,14 @@ def is_number(value: Any) -> bool:
     return isinstance(value, (int, float))
 
 
+def _whole(digits: str) -> int | float:
+    """A whole number; a float for one that no count and no time has, of which some calculations make an error."""
+    return int(digits) if len(digits) < 19 else float(digits)
+
+
 def _json_object(text: str) -> dict[str, Any]:
     try:
-        value = json.loads(text)
-    except json.JSONDecodeError:
+        value = json.loads(text, parse_int=_whole)
+    except (ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}

@@ -238,6 +238,10 @@ def save_encoder(
         ) from None
 
 
+# By which TensorFlow says that a checkpoint is damaged; IndexError where a file ends early.
+_READ_ERRORS = (tf.errors.OpError, ValueError, RuntimeError, IndexError)
+
+
 def find_damage(folder: Path) -> str | None:
     """What is wrong with a checkpoint of ours, or None: every file must match its sha256."""
     try:
@@ -262,9 +266,19 @@ def open_checkpoint(prefix: str | Path) -> StoredWeights:
     try:
         reader = tf.train.load_checkpoint(str(prefix))
         shapes = reader.get_variable_to_shape_map()
-    except (tf.errors.OpError, ValueError, RuntimeError) as error:
+    except _READ_ERRORS as error:
         raise UserError(f"checkpoint {prefix} cannot be read ({str(error).splitlines()[0]})") from None
-    return StoredWeights(str(prefix), {name: shapes[name] for name in sorted(shapes)}, reader.get_tensor)
+
+    def read(name: str) -> np.ndarray:
+        try:
+            return reader.get_tensor(name)
+        except _READ_ERRORS as error:
+            raise UserError(
+                f"checkpoint {prefix}: {name} cannot be read ({str(error).splitlines()[0]}): its .data file was cut "
+                "short or damaged; fetch or copy it again"
+            ) from None
+
+    return StoredWeights(str(prefix), {name: shapes[name] for name in sorted(shapes)}, read)
 
 
 def load_weights(stored: StoredWeights, variables: Sequence[tf.Variable], vocab_size: int) -> LoadReport:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -91,4 +92,5 @@ def measure_goodput(events: Iterable[Mapping[str, Any]]) -> Goodput | None:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and math.isfinite(value)
+    # math.isfinite raises for whole numbers that no float holds.
+    return isinstance(value, (int, float)) and abs(value) <= sys.float_info.max

@@ -51,8 +51,8 @@ class _Corpus(NamedTuple):
 def _read_corpus(sharded: Prepared, workers: Workers) -> _Corpus:
     assert sharded.manifest
     names = [entry.file for entry in sharded.entries]
-    num_documents = sharded.manifest.counts["num_documents"]
-    one_in = -(-num_documents // MOST_DOCUMENTS)
+    num_documents = sum(entry.counts["num_documents"] for entry in sharded.entries)
+    one_in = max(1, -(-num_documents // MOST_DOCUMENTS))
     # Allocated once and filled, because joining pieces would take twice the memory. A sample may not fill it.
     room = num_documents if one_in == 1 else MOST_DOCUMENTS
     sketches = Sketches(

@@ -103,7 +103,7 @@ def read_batches(
         with text_files.open_text(path, fallback_encoding, encoding_errors) as file:
             lines = text_files.read_lines(path, file)
             if formats[path] == "jsonl":
-                yield from _json_documents(path, lines, text_column)
+                yield from _json_documents(lines, text_column)
             else:
                 yield from _text_documents(path, lines, formats[path])
 
@@ -172,7 +172,7 @@ def _table_documents(path: Path, column: str) -> Iterator[str | BadRecord]:
                 for batch in table.iter_batches(1 if is_large else _ROWS_AT_ONCE, [group], [column], use_threads=False):
                     for text in batch.column(0):
                         row += 1
-                        yield _row_text(text, f"{path}, row {row:,}", column)
+                        yield _row_text(path, text, f"row {row:,}", column)
     except (pyarrow.ArrowException, OSError) as error:
         if getattr(error, "errno", None) is not None:
             raise
@@ -187,7 +187,7 @@ def _column_size(row_group: Any, column: str) -> tuple[int, int]:
     return sum(part.total_compressed_size for part in own), sum(part.total_uncompressed_size for part in own)
 
 
-def _row_text(cell: Any, where: str, column: str) -> str | BadRecord:
+def _row_text(path: Path, cell: Any, where: str, column: str) -> str | BadRecord:
     """Raises: UserError where the text is too large."""
     try:
         text = cell.as_py()
@@ -196,11 +196,11 @@ def _row_text(cell: Any, where: str, column: str) -> str | BadRecord:
     if not isinstance(text, str):
         return BadRecord(f"{where}: no text in column {column!r}")
     if text_files.num_utf8_bytes(text) > text_files.LARGEST_DOCUMENT_BYTES:
-        raise text_files.document_too_large(where)
+        raise text_files.document_too_large(f"{path}, {where}")
     return text
 
 
-def _json_documents(path: Path, lines: Iterator[str], field: str) -> Iterator[str | BadRecord]:
+def _json_documents(lines: Iterator[str], field: str) -> Iterator[str | BadRecord]:
     """The texts of the non-blank lines."""
     for number, line in enumerate(lines, 1):
         if not line:
@@ -215,7 +215,7 @@ def _json_documents(path: Path, lines: Iterator[str], field: str) -> Iterator[st
             yield text
         else:
             what = f'each line has to be an object like {{"{field}": "..."}}; other fields do not matter'
-            yield BadRecord(f"{path}, line {number}: {fault}: {what}")
+            yield BadRecord(f"line {number}: {fault}: {what}")
 
 
 def _paragraphs(document: str) -> Iterator[str]:

@@ -23,7 +23,7 @@ from bert_tf.base.errors import UserError
 from bert_tf.base.files import sha256_of_file, sync
 from bert_tf.base.progress import Progress
 from data.running.entries import FileEntry
-from data.running.manifest import Stage
+from data.running.manifest import Stage, journal_path
 from data.running.resumable_file import ResumableFile
 from data.running.workers import Workers
 from data.sharding.sentences import PARAGRAPH_SEPARATOR
@@ -49,7 +49,7 @@ MIN_WORDS_WITHOUT_STOP = 8
 
 
 class BadRecord(NamedTuple):
-    """A document that cannot be read; `what` names its place and the fault."""
+    """A document that cannot be read; `what` names its place in the file and the fault."""
 
     what: str
 
@@ -77,11 +77,13 @@ Cleaned = Union[str, Document, Dropped, BadRecord]
 
 
 class Batch(NamedTuple):
-    """Documents as read (or `BadRecord`s and `Dropped`s in their place), their bytes in the input, the place behind
-    them, from which reading goes on in a resumed run, and their bytes in memory where their lengths do not tell these.
+    """Documents as read (or `BadRecord`s and `Dropped`s in their place), their file and their bytes in it, the place
+    behind them, from which reading goes on in a resumed run, and their bytes in memory where their lengths do not tell
+    these.
     """
 
     documents: Sequence[Any]
+    path: Path
     input_bytes: int
     behind: Mapping[str, Any]
     size: int = 0
@@ -144,9 +146,9 @@ def in_batches(
             num_documents += len(held)
             read_bytes = position() if position else min(total_bytes, num_bytes + size)
             behind = {"file": number, "num_documents": num_documents, "bytes": read_bytes, **more()}
-            yield Batch(held, read_bytes - num_bytes, behind)
+            yield Batch(held, path, read_bytes - num_bytes, behind)
             held, size, num_bytes = [], 0, read_bytes
-    yield Batch(held, total_bytes - num_bytes, {"file": number + 1, **more()})
+    yield Batch(held, path, total_bytes - num_bytes, {"file": number + 1, **more()})
 
 
 def read_files(
@@ -227,6 +229,23 @@ def _zeros(count: int) -> array[int]:
     return array("Q", [0]) * count
 
 
+def _are_numbers(values: Iterable[Any]) -> bool:
+    return all(isinstance(value, int) and value >= 0 for value in values)
+
+
+def _is_place(content: Any) -> bool:
+    """Whether it is a place as `Batch.behind` has it."""
+    if not isinstance(content, dict):
+        return False
+    inside, damages = content.get("inside"), content.get("damages", [])
+    return (
+        _are_numbers([content.get("file"), content.get("num_documents", 0), content.get("bytes", 0)])
+        and (inside is None or (isinstance(inside, list) and len(inside) == 3 and _are_numbers(inside)))
+        and isinstance(damages, list)
+        and all(isinstance(damage, str) for damage in damages)
+    )
+
+
 class Writer:
     """The text being written, its report if one is wanted, and the counts; can be resumed at a checkpoint."""
 
@@ -258,6 +277,26 @@ class Writer:
                 self._seen.add(line)
         return opened
 
+    def check_checkpoint(self) -> None:
+        """Raises: UserError where the journal holds something else than `checkpoint` writes."""
+        checkpoint = self.stage.checkpoint
+        if checkpoint is None:
+            return
+        numbers = [checkpoint.get(name) for name in ("input_bytes", *self._files)]
+        counts, bad_records = checkpoint.get("counts"), checkpoint.get("bad_records")
+        if not (
+            _are_numbers(numbers)
+            and _is_place(checkpoint.get("place"))
+            and isinstance(counts, dict)
+            and _are_numbers([counts.get("num_read"), counts.get("num_documents"), *counts.values()])
+            and isinstance(bad_records, list)
+            and all(isinstance(what, str) for what in bad_records)
+        ):
+            raise UserError(
+                f"{journal_path(self.stage.manifest_path)} is damaged (a checkpoint of another form): delete it to "
+                "begin this stage anew"
+            )
+
     def _usable_checkpoint(self) -> dict[str, Any] | None:
         checkpoint = self.stage.checkpoint
         is_there = checkpoint and all(file.has(checkpoint[name]) for name, file in self._files.items())
@@ -272,7 +311,7 @@ class Writer:
             elif isinstance(document, Document):
                 self._write_document(document)
             elif isinstance(document, BadRecord):
-                self._drop_bad_record(document.what)
+                self._drop_bad_record(f"{batch.path}, {document.what}")
             else:
                 self._count(f"num_dropped_{document.reason}")
                 self._write_report([report_line(*document)] if document.title else [])
@@ -379,6 +418,7 @@ def format_corpus(writer: Writer, corpus: Corpus, workers: Workers) -> dict[str,
     """
     stage, output = writer.stage, writer.output
     _require_own_output(stage, output)
+    writer.check_checkpoint()
     try:
         with writer.open():
             _write_all(writer, corpus, output.name, workers)

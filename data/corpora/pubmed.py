@@ -23,9 +23,11 @@ from data.corpora.xml_files import Element, XmlFile
 
 _FOLDERS = ("baseline", "daily_update")
 _NAME = re.compile(r"pubmed(\d{2})n(\d+)\.xml(\.gz)?")
-_PMID = re.compile(rb"<PMID\b([^<>]*)>\s*(\d{1,8})\s*</PMID>")
-# PMIDs have at most eight digits. Memory is taken only for those that occur: 40 MB for all of PubMed.
-_MOST_CITATIONS = 10**8
+# Of a PMID; a version has fewer.
+_MOST_DIGITS = 8
+_PMID = re.compile(rb"<PMID\b([^<>]*)>\s*(\d{1,%d})\s*</PMID>" % _MOST_DIGITS)
+# Memory is taken only for those that occur: 40 MB for all of PubMed.
+_MOST_CITATIONS = 10**_MOST_DIGITS
 _VERSION = re.compile(rb"\bVersion\s*=\s*[\"'](\d+)")
 # "[Title of an article in another language]."
 _TRANSLATED = re.compile(r"\[(.*)\]\.?")
@@ -70,10 +72,11 @@ def find_files(folder: Path) -> list[Path]:
 
 
 def _numbers(xml: bytes) -> Iterator[tuple[int, int]]:
-    """PMID and version of each citation named in an element; an article's own is the first."""
+    """PMID (0: none of PubMed's) and version of each citation named in an element; an article's own is the first."""
     for match in _PMID.finditer(xml):
-        version = _VERSION.search(match[1])
-        yield int(match[2]), int(version[1]) if version else 1
+        found = _VERSION.search(match[1])
+        version = found[1] if found else b"1"
+        yield (int(match[2]), int(version)) if len(version) <= _MOST_DIGITS else (0, 0)
 
 
 def _elements(file: XmlFile) -> Iterator[Element]:
@@ -100,7 +103,7 @@ def _plan(path: Path, is_seen: np.ndarray, damages: list[str]) -> _Plan:
                 continue
             number, version = next(_numbers(element.xml), (0, 0))
             if not number:
-                bad[place] = BadRecord(f"{path}: article {place + 1:,} has no PMID: not a file of PubMed's")
+                bad[place] = BadRecord(f"article {place + 1:,} has no PMID: not a file of PubMed's")
             elif number not in latest or version >= latest[number][0]:
                 latest[number] = version, place
             place += 1

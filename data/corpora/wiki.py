@@ -15,7 +15,7 @@ from bert_tf.base.errors import UserError
 from data.corpora import bzip2, formatting, text_files
 from data.corpora.formatting import BadRecord, Batch, Cleaned, Document, Dropped, as_line, report_line
 from data.corpora.wikitext import Removed, is_prose, paragraphs_of, unescape
-from data.corpora.xml_files import Cutter, Piece, Place, XmlFile, unpack
+from data.corpora.xml_files import CutState, Cutter, Piece, Place, XmlFile, unpack
 
 # Each dataset's wiki, as in the file names of published dumps.
 WIKIS = {"wikicorpus_en": "enwiki", "wikicorpus_zh": "zhwiki"}
@@ -65,15 +65,14 @@ class PackedPiece(NamedTuple):
 
 class CleanedPiece(NamedTuple):
     """What a worker makes of a piece: its text `before` the first page that begins in it, the whole pages cleaned, and
-    what is `behind` them; all is `before` where no page begins.
+    where the cutter is `behind` them; all is `before` where no page begins.
 
     `sizes` are those of the blocks' texts, `file_end` is the byte of the file up to which this is.
     """
 
     before: bytes
     pages: Sequence[Cleaned]
-    behind: bytes | None
-    is_closed: bool
+    behind: CutState | None
     sizes: Sequence[int]
     places: Sequence[int | None]
     file_end: int
@@ -88,6 +87,8 @@ class _OpenDump:
         inside = begin.get("inside")
         self._file, self._clean_page, self._cutter = file, clean_page, _cutter(file.path)
         self._begin = Place(*inside) if inside else None
+        if inside and begin["num_documents"]:
+            self._cutter.state = CutState(is_inside=True)
         file.num_xml_bytes = self._begin.in_xml if self._begin else 0
         self._num_pages = begin["num_documents"] if inside else 0
         # Where reading cannot begin inside, the pages of an earlier run are made again, and passed over.
@@ -115,7 +116,7 @@ class _OpenDump:
         before = found.before + b"<page>" if found.behind is not None else found.before
         pages = [*(self._clean_page(element.xml) for element in self._cutter.cut(before)), *found.pages]
         if found.behind is not None:
-            self._cutter.waiting, self._cutter.is_closed = found.behind, found.is_closed
+            self._cutter.state = found.behind
         self._num_pages += len(pages)
         num_passed = min(self._num_to_pass, len(pages))
         self._num_to_pass -= num_passed
@@ -123,7 +124,7 @@ class _OpenDump:
 
     def place(self) -> dict[str, Any]:
         """What tells where reading can go on."""
-        in_xml = self._file.num_xml_bytes - len(self._cutter.waiting)
+        in_xml = self._file.num_xml_bytes - len(self._cutter.state.waiting)
         while len(self._places) > 1 and self._places[1][1] <= in_xml:
             self._places.popleft()
         in_file, block_in_xml = self._places[0] if self._places else (None, 0)
@@ -139,7 +140,7 @@ class _OpenDump:
     def close(self, fault: str, damages: list[str]) -> None:
         if fault:
             self._file.note_damage(fault)
-        elif not self._cutter.is_closed:
+        elif not self._cutter.state.is_closed:
             self._file.note_damage("without its closing tag")
         self._file.check_read(self._num_pages, "page", damages)
 
@@ -168,7 +169,7 @@ class Dumps:
             with XmlFile(path) as file:
                 self._open[begin["file"]] = dump = _OpenDump(file, begin, clean_page)
                 for piece in dump.pieces():
-                    yield Batch([piece], 0, {"file": begin["file"]}, piece.piece.most_bytes())
+                    yield Batch([piece], path, 0, {"file": begin["file"]}, piece.piece.most_bytes())
 
     def join(self, cleaned: Iterable[tuple[Sequence[CleanedPiece], Batch]]) -> Iterator[tuple[list[Cleaned], Batch]]:
         """Raises: UserError where a file holds no page, or one that is too large."""
@@ -182,7 +183,7 @@ class Dumps:
             if found.fault or found.is_last:
                 dump.close(found.fault, self.damages)
                 del self._open[number]
-                input_bytes += dump.num_new_bytes(self._paths[number].stat().st_size)
+                input_bytes += dump.num_new_bytes(batch.path.stat().st_size)
                 behind = {"file": number + 1, "inside": None}
             yield pages, batch._replace(input_bytes=input_bytes, behind={**behind, "damages": list(self.damages)})
 
@@ -200,8 +201,7 @@ def clean_piece(packed: PackedPiece, *, keep_report: bool = False) -> CleanedPie
     return CleanedPiece(
         before=xml[:start],
         pages=[clean(element.xml, keep_report=keep_report) for element in elements],
-        behind=None if start is None else cutter.waiting,
-        is_closed=cutter.is_closed,
+        behind=None if start is None else cutter.state,
         sizes=[len(block) for block in text.blocks],
         places=[block.in_file for block in packed.piece.blocks],
         file_end=text.end,
@@ -280,10 +280,15 @@ def _extracted_articles(path: Path) -> Iterator[str]:
                 # The first line inside <doc> is the title.
                 yield "\n".join(text_files.document_lines(path, article))
                 article = None
+            elif line.startswith("<doc "):
+                if article is not None:
+                    raise UserError(
+                        f"{path}, line {number}: an article begins where the one before has no </doc>: run "
+                        "wikiextractor again"
+                    )
+                article = []
             elif article is not None:
                 article.append(line)
-            elif line.startswith("<doc "):
-                article = []
             elif line:
                 raise UserError(
                     f"{path}, line {number}: no <doc ...>, with which wikiextractor begins an article (for its --json "

@@ -102,20 +102,35 @@ class Element(NamedTuple):
     xml: bytes
 
 
+class CutState(NamedTuple):
+    """Where a `Cutter` is.
+
+    Attributes:
+      waiting: what may be the beginning of an element, or stands behind the end of one.
+      tag: of the element that `waiting` begins; empty where it begins none.
+      is_inside: whether an element has ended since the root began.
+      is_closed: whether the root has ended, and nothing has begun since.
+    """
+
+    waiting: bytes = b""
+    tag: bytes = b""
+    is_inside: bool = False
+    is_closed: bool = False
+
+
 class Cutter:
     """Cuts XML, which comes in parts, into its elements with these tags, of which none holds another.
 
-    An element that has no end is cut where the next one begins.
-
-    Attributes:
-      waiting: what may be the beginning of an element.
-      is_closed: whether the end of `root` has been seen.
+    An element that has no end is cut where the next one begins or the root ends. What damage has left of elements is
+    given as one without a tag: what has an end and no beginning, and what stands between two elements and is not blank.
     """
 
     def __init__(self, path: Path, tags: Sequence[str], root: str):
-        self.waiting, self.is_closed = b"", False
-        self._path, self._root = path, f"</{root}>".encode()
-        self._start = re.compile(f"<({'|'.join(tags)})[\\s>]".encode())
+        self.state = CutState()
+        self._path, self._root = path, root.encode()
+        names = "|".join(tags)
+        self._start = re.compile(f"<(?:{names})[\\s>]".encode())
+        self._mark = re.compile(f"<({names}|{root})[\\s>]|</({names}|{root})>".encode())
 
     def find_start(self, text: bytes) -> int | None:
         """Where the first element begins, if one does."""
@@ -127,25 +142,35 @@ class Cutter:
 
         Raises: UserError where an element is larger than the largest document.
         """
-        waiting = self.waiting + text
-        begin, done = self._start.search(waiting), 0
-        while begin:
-            closing = waiting.find(b"</%s>" % begin[1], begin.end())
-            is_whole, end = closing >= 0, closing + len(begin[1]) + 3 if closing >= 0 else len(waiting)
-            following = self._start.search(waiting, begin.end(), end)
-            if following:
-                is_whole, end = True, following.start()
-            if end - begin.start() > text_files.LARGEST_DOCUMENT_BYTES:
-                name = _NAME.search(waiting, begin.start())
-                which = f"{begin[1].decode()} {name[1].decode()!r}" if name else f"an element {begin[1].decode()}"
-                raise text_files.document_too_large(f"{self._path}, {which}")
-            if not is_whole:
-                break
-            done = end
-            yield Element(begin[1], waiting[begin.start() : end])
-            begin = following or self._start.search(waiting, done)
-        self.is_closed = self.is_closed or waiting.find(self._root, done) >= 0
-        self.waiting = waiting[begin.start() if begin else max(done, len(waiting) - _LONGEST_TAG) :]
+        before, tag, is_inside, is_closed = self.state
+        waiting, begin = before + text, 0
+        # What has been waiting is not searched again, but for a tag at its end that the new text completes.
+        for mark in self._mark.finditer(waiting, max(bool(tag), len(before) - _LONGEST_TAG)):
+            opened, ended = mark[1], mark[2]
+            is_of_root = self._root in (opened, ended)
+            if ended == tag or (ended and not tag and not is_of_root):
+                yield self._element(tag, waiting[begin : mark.end()])
+                begin, tag, is_inside = mark.end(), b"", True
+            elif opened or is_of_root:
+                xml = waiting[begin : mark.start()]
+                if tag or (is_inside and opened != self._root and xml.strip()):
+                    yield self._element(tag, xml)
+                begin, tag = mark.start(), b"" if is_of_root else opened
+                is_inside, is_closed = is_inside and not is_of_root, not opened
+        if tag or is_inside:
+            waiting = self._element(tag, waiting[begin:]).xml
+        else:
+            waiting = waiting[max(begin, len(waiting) - _LONGEST_TAG) :]
+        self.state = CutState(waiting, tag, is_inside, is_closed)
+
+    def _element(self, tag: bytes, xml: bytes) -> Element:
+        """Raises: UserError where it is larger than the largest document."""
+        if len(xml) > text_files.LARGEST_DOCUMENT_BYTES:
+            name = _NAME.search(xml)
+            what = tag.decode() or "what stands between two elements"
+            which = f"{what} {name[1].decode()!r}" if name else f"an element {what}" if tag else what
+            raise text_files.document_too_large(f"{self._path}, {which}")
+        return Element(tag, xml)
 
 
 class XmlFile(contextlib.AbstractContextManager):
@@ -181,7 +206,7 @@ class XmlFile(contextlib.AbstractContextManager):
         cutter = Cutter(self.path, tags, root)
         for block in self.blocks():
             yield from cutter.cut(block)
-        if not cutter.is_closed:
+        if not cutter.state.is_closed:
             self.note_damage("without its closing tag")
 
     def check_read(self, num_elements: int, tag: str, damages: list[str]) -> None:

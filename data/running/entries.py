@@ -162,7 +162,8 @@ class Header:
         fields = {name: _typed(content, name, kind) for name, kind in kinds.items()}
         fields["inputs"] = tuple(map(InputFile.from_json, fields["inputs"]))
         vocab = content.get("vocab")
-        fields["vocab"] = vocab and VocabEntry(_typed(vocab, "size", int), _typed(vocab, "sha256", str))
+        has_vocab = vocab is not None
+        fields["vocab"] = VocabEntry(_typed(vocab, "size", int), _typed(vocab, "sha256", str)) if has_vocab else None
         return fields
 
     def differences(self, here: Header, *, is_finished: bool) -> list[str]:
@@ -305,7 +306,8 @@ class JournalEntry(NamedTuple):
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> JournalEntry:
         finished = FileEntry.from_json(content["finished"]) if "finished" in content else None
-        return cls(finished, content.get("checkpoint"), content.get("time"))
+        checkpoint = _typed(content, "checkpoint", dict) if "checkpoint" in content else None
+        return cls(finished, checkpoint, content.get("time"))
 
 
 class Journal(NamedTuple):
@@ -315,6 +317,17 @@ class Journal(NamedTuple):
     time: float
     program: dict[str, str] | None
     entries: list[JournalEntry]
+
+
+def read_damaged(path: Path) -> list[str]:
+    """The names of damaged files in a note beside a manifest. Raises: UserError where it is no such note."""
+    try:
+        names = json.loads(path.read_bytes())
+    except (ValueError, RecursionError):
+        names = None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise UserError(f"{path} is damaged: delete it, and let --action verify --repair find the damaged files again")
+    return names
 
 
 def read_journal(path: Path) -> Journal | None:
@@ -335,5 +348,5 @@ def read_journal(path: Path) -> Journal | None:
         entries = list(map(JournalEntry.from_json, others))
         program = _typed(first, "program", dict) if "program" in first else None
         return Journal(Header(**Header.fields_of(first)), _typed(first, "time", float), program, entries)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UserError(f"{path} is damaged ({error}): delete it to begin this stage anew") from error

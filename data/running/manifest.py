@@ -29,6 +29,7 @@ from data.running.entries import (
     Manifest,
     VocabEntry,
     program_version,
+    read_damaged,
     read_journal,
     read_manifest,
 )
@@ -40,8 +41,10 @@ _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def write_json(path: Path, content: object) -> None:
+    text = json.dumps(content, indent=1, ensure_ascii=False)
     with atomic_file(path) as file:
-        file.write(json.dumps(content, indent=1, ensure_ascii=False).encode() + b"\n")
+        # The bytes of a file name that are not UTF-8 are lone surrogates in Python, and then escapes in JSON.
+        file.write(text.encode("utf-8", "backslashreplace") + b"\n")
 
 
 @contextlib.contextmanager
@@ -249,7 +252,7 @@ class Stage:
     def _forget_damaged(self) -> list[str]:
         """Forgets finished files that are marked as damaged, missing or have another size; returns their names."""
         # Before the journal, which lists those of them that were made again.
-        marked = json.loads(self._broken_path.read_bytes()) if self._broken_path.exists() else []
+        marked = read_damaged(self._broken_path) if self._broken_path.exists() else []
         damaged = [name for name in marked if self.finished.pop(name, None)]
         self._read_journal()
         gone = [name for name, entry in self.finished.items() if not entry.is_in(self.folder)]

@@ -239,6 +239,11 @@ def _layout_by_content(path: Path, sample: list[list[str]], task: TextTask, want
 # --- Labels --------------------------------------------------------------------------------------
 
 
+# Longer labels are sorted as text.
+_LONGEST_NUMBER = 18
+_LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
+
+
 def find_labels(examples: Examples) -> tuple[str, ...]:
     """The labels of a training file of one's own, sorted, numbers by value.
 
@@ -253,7 +258,12 @@ def find_labels(examples: Examples) -> tuple[str, ...]:
             f"{examples.path}: all labels are {', '.join(labels)!r}, so there is nothing to learn; is it the right "
             "--label_column?"
         )
-    return tuple(sorted(labels, key=lambda label: (0, int(label), "") if label.isdecimal() else (1, 0, label)))
+
+    def by_value(label: str) -> tuple[int, int, str]:
+        is_number = label.isdecimal() and len(label) <= _LONGEST_NUMBER
+        return (0, int(label), "") if is_number else (1, 0, label)
+
+    return tuple(sorted(labels, key=by_value))
 
 
 def targets(examples: Examples, task: TextTask) -> np.ndarray:
@@ -276,7 +286,7 @@ def targets(examples: Examples, task: TextTask) -> np.ndarray:
 
 def _number(examples: Examples, row: int, task: TextTask) -> float:
     label = (examples.labels or [])[row]
-    low, high = task.range or (-np.inf, np.inf)
+    low, high = task.range or (-_LARGEST_FLOAT32, _LARGEST_FLOAT32)
     try:
         if low <= (number := parse_number(label)) <= high:
             return number
