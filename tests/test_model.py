@@ -100,8 +100,8 @@ def test_eager_graph_and_xla_agree():
 def test_bfloat16_is_close_to_float32_and_parameters_stay_float32():
     features = make_features()
     exact_metrics, exact = gradients(PretrainingModel(ONE_LAYER, Blocks("off"), 1), features, True, False)
-    for scope in ("blocks", "step"):
-        model = PretrainingModel(ONE_LAYER, Blocks(scope, "bfloat16"), 1)
+    for scope, for_gpu in ("blocks", False), ("step", False), ("step", True):
+        model = PretrainingModel(ONE_LAYER, Blocks(scope, "bfloat16", for_gpu=for_gpu), 1)
         metrics, grads = gradients(model, features, True, scope == "step")
         assert {variable.dtype for variable in model.variables} == {tf.float32}
         np.testing.assert_allclose(metrics[:2], exact_metrics[:2], rtol=5e-3)

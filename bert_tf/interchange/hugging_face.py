@@ -25,7 +25,7 @@ from bert_tf.base.files import check_file, read_json_object
 from bert_tf.config import BertConfig
 from bert_tf.interchange.torch_file import open_torch_file
 from bert_tf.interchange.weights import Weights
-from bert_tf.model.blocks import LAYER_NORM_EPSILON
+from bert_tf.model.elementwise import LAYER_NORM_EPSILON
 
 CONFIG = "config.json"
 SAFETENSORS, TORCH = "model.safetensors", "pytorch_model.bin"

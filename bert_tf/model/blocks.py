@@ -1,4 +1,4 @@
-"""The element-wise blocks between the matmuls, each written once, and how much XLA compiles.
+"""The element-wise blocks between the matmuls, and how much of them XLA compiles.
 
 The XLA scope is one of:
 
@@ -8,7 +8,8 @@ The XLA scope is one of:
   takes seconds whatever the number of layers.
 * ``off``: a plain graph, or eager code.
 
-Inside a block everything is float32; an output that goes into a matmul is cast to the compute type.
+`elementwise` has the blocks' functions. Inside a block everything is float32; an output that goes into a matmul is cast
+to the compute type.
 
 In scope ``blocks`` a block keeps only its inputs for the backward pass: a second compiled function
 computes it again and differentiates. Autodiff through the first one would store every intermediate
@@ -25,154 +26,39 @@ from __future__ import annotations
 
 import functools
 import inspect
-import math
 from collections.abc import Sequence
-from typing import Any, Callable, NamedTuple
+from typing import Any, Callable
 
 import tensorflow as tf
-from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
 from bert_tf.base.errors import UserError
 from bert_tf.config import XLA_SCOPES
+from bert_tf.model.elementwise import (
+    Dropout,
+    apply_dropout,
+    bias_gelu,
+    bias_gelu_norm,
+    bias_logits,
+    bias_tanh,
+    cross_entropy,
+    cross_entropy_gradient,
+    embedding_norm,
+    masked_softmax,
+    masked_softmax_gradient,
+    merge_heads,
+    residual_norm,
+    split_heads,
+)
+from bert_tf.model.elementwise_for_gpu import (
+    bias_gelu_for_gpu,
+    embedding_norm_for_gpu,
+    fork_for_gpu,
+    residual_norm_for_gpu,
+    separate,
+    split_heads_for_gpu,
+    take_for_gpu,
+)
 from bert_tf.model.randomness import DropoutKey, draw_decisions, draw_mask, keep_mask, keep_scale
-
-LAYER_NORM_EPSILON = 1e-12  # Google's value
-# Added to the scores of padding, as in Google's code: exp(-10000) is 0 in float32.
-MASKED_SCORE = -10000.0
-
-
-class Dropout(NamedTuple):
-    """The elements that a dropout keeps, and the factor by which it multiplies them."""
-
-    keep: tf.Tensor  # bool, of the input's shape
-    scale: float
-
-
-def _drop(x: tf.Tensor, dropout: Dropout | None) -> tf.Tensor:
-    return x if dropout is None else tf.where(dropout.keep, x * dropout.scale, 0.0)
-
-
-def _float32(x: tf.Tensor) -> tf.Tensor:
-    return tf.cast(x, tf.float32)
-
-
-def layer_norm(x: tf.Tensor, gamma_H: tf.Tensor, beta_H: tf.Tensor) -> tf.Tensor:
-    """Layer normalisation (arXiv 1607.06450) over the last axis, float32 in and out."""
-    centred = x - tf.reduce_mean(x, axis=-1, keepdims=True)
-    variance = tf.reduce_mean(tf.square(centred), axis=-1, keepdims=True)
-    return centred * tf.math.rsqrt(variance + LAYER_NORM_EPSILON) * gamma_H + beta_H
-
-
-def gelu(x: tf.Tensor, exact: bool) -> tf.Tensor:
-    """GELU (arXiv 1606.08415): by erf if `exact`, else the tanh form of Google's BERT code."""
-    if exact:
-        return 0.5 * x * (1.0 + tf.math.erf(x / math.sqrt(2.0)))
-    return 0.5 * x * (1.0 + tf.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x * x * x)))
-
-
-def embedding_norm(
-    word_BxSxH, position_SxH, segment_BxSxH, gamma_H, beta_H, dropout: Dropout | None, *, dtype: tf.DType
-) -> tf.Tensor:
-    """dropout(LayerNorm(word + position + segment)) -> compute type [B, S, H]."""
-    embedded = word_BxSxH + position_SxH + segment_BxSxH
-    return tf.cast(_drop(layer_norm(embedded, gamma_H, beta_H), dropout), dtype)
-
-
-def split_heads(x_RxH, bias_H, sequence_length: int, num_heads: int, scale: float, *, dtype: tf.DType) -> tf.Tensor:
-    """(x + bias) * scale, laid out by head -> compute type [B, N, S, D]."""
-    x = (_float32(x_RxH) + bias_H) * scale
-    x = tf.reshape(x, [-1, sequence_length, num_heads, x.shape[1] // num_heads])
-    return tf.cast(tf.transpose(x, [0, 2, 1, 3]), dtype)
-
-
-def merge_heads(x_BxNxSxD, *, dtype: tf.DType) -> tf.Tensor:
-    """[B, N, S, D] -> compute type [R, H]."""
-    _, num_heads, _, head_size = x_BxNxSxD.shape
-    x = tf.transpose(x_BxNxSxD, [0, 2, 1, 3])
-    return tf.cast(tf.reshape(x, [-1, num_heads * head_size]), dtype)
-
-
-def masked_softmax(scores_BxNxSxS, mask, dropout: Dropout | None, *, dtype: tf.DType) -> tuple[tf.Tensor, tf.Tensor]:
-    """p = softmax over the keys whose mask is 1 -> dropout(p) in the compute type, p in float32 [B, N, S, S].
-
-    mask: of the keys [B, S], or of each query's keys [B, S, S].
-    """
-    heads_and_queries = (slice(None), *[tf.newaxis] * (4 - len(mask.shape)))
-    hidden_keys = (1.0 - _float32(mask))[heads_and_queries] * MASKED_SCORE
-    scores = _float32(scores_BxNxSxS) + hidden_keys
-    weights = tf.exp(scores - tf.reduce_max(scores, axis=-1, keepdims=True))
-    probabilities = weights / tf.reduce_sum(weights, axis=-1, keepdims=True)
-    return tf.cast(_drop(probabilities, dropout), dtype), probabilities
-
-
-def masked_softmax_gradient(
-    gradient_BxNxSxS, probabilities_BxNxSxS, dropout: Dropout | None, *, dtype: tf.DType
-) -> tf.Tensor:
-    """Gradient of `masked_softmax`'s result -> gradient of its scores, in the compute type."""
-    gradient = _drop(_float32(gradient_BxNxSxS), dropout)
-    mean = tf.reduce_sum(gradient * probabilities_BxNxSxS, axis=-1, keepdims=True)
-    return tf.cast(probabilities_BxNxSxS * (gradient - mean), dtype)
-
-
-def residual_norm(
-    x_RxH, bias_H, residual_RxH, gamma_H, beta_H, sequence_length: int, dropout: Dropout | None, *, dtype: tf.DType
-) -> tf.Tensor:
-    """LayerNorm(residual + dropout(x + bias)) -> compute type [R, H]. The dropout is laid out [B, S, H]."""
-    hidden_size = x_RxH.shape[1]
-    x = tf.reshape(_float32(x_RxH) + bias_H, [-1, sequence_length, hidden_size])
-    x = tf.reshape(_drop(x, dropout), [-1, hidden_size]) + _float32(residual_RxH)
-    return tf.cast(layer_norm(x, gamma_H, beta_H), dtype)
-
-
-def bias_gelu(x_RxI, bias_I, exact: bool, *, dtype: tf.DType) -> tf.Tensor:
-    """GELU(x + bias) -> compute type [R, I]."""
-    return tf.cast(gelu(_float32(x_RxI) + bias_I, exact), dtype)
-
-
-def bias_gelu_norm(x_RxH, bias_H, gamma_H, beta_H, exact: bool, *, dtype: tf.DType) -> tf.Tensor:
-    """LayerNorm(GELU(x + bias)), the transform of the masked-LM head -> compute type [R, H]."""
-    return tf.cast(layer_norm(gelu(_float32(x_RxH) + bias_H, exact), gamma_H, beta_H), dtype)
-
-
-def bias_tanh(x_BxH, bias_H, *, dtype: tf.DType) -> tf.Tensor:
-    """tanh(x + bias), the pooler's activation -> compute type [B, H]."""
-    return tf.cast(tf.tanh(_float32(x_BxH) + bias_H), dtype)
-
-
-def apply_dropout(x_BxH, dropout: Dropout | None, *, dtype: tf.DType) -> tf.Tensor:
-    """dropout(x), the last one before a classifier -> compute type [B, H]."""
-    return tf.cast(_drop(_float32(x_BxH), dropout), dtype)
-
-
-def bias_logits(x_RxW, bias_W, num_classes: int) -> tf.Tensor:
-    """x + bias without padding columns -> float32 [R, num_classes]."""
-    return (_float32(x_RxW) + bias_W)[:, :num_classes]
-
-
-def _is_label(logits_RxC, labels_R) -> tf.Tensor:
-    # A comparison instead of gather or one_hot, because XLA fuses it into one loop. In float32, exact up to 2^24
-    # classes, because without XLA TensorFlow compares int32 on the host, even on GPU machines.
-    return _float32(labels_R)[:, tf.newaxis] == tf.range(float(logits_RxC.shape[1]))[tf.newaxis, :]
-
-
-def cross_entropy(logits_RxC, labels_R, weights_R) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Sums over the rows of weight * cross-entropy, and of weight * (argmax is the label).
-
-    float32 logits [R, C], integer labels [R], float32 weights [R] -> two float32 scalars, and the
-    log-sum-exp of each row's logits [R].
-    """
-    peak = tf.reduce_max(logits_RxC, axis=-1, keepdims=True)
-    log_sum_R = tf.math.log(tf.reduce_sum(tf.exp(logits_RxC - peak), axis=-1)) + peak[:, 0]
-    label_logit = tf.reduce_sum(tf.where(_is_label(logits_RxC, labels_R), logits_RxC, 0.0), axis=-1)
-    correct = _float32(label_logit >= peak[:, 0])
-    return tf.reduce_sum((log_sum_R - label_logit) * weights_R), tf.reduce_sum(correct * weights_R), log_sum_R
-
-
-def cross_entropy_gradient(gradient, logits_RxC, labels_R, weights_R, log_sum_R) -> tf.Tensor:
-    """Gradient of `cross_entropy`'s first sum -> gradient of its logits [R, C]."""
-    probabilities = tf.exp(logits_RxC - log_sum_R[:, tf.newaxis])
-    difference = tf.where(_is_label(logits_RxC, labels_R), probabilities - 1.0, probabilities)
-    return difference * (weights_R * gradient)[:, tf.newaxis]
 
 
 def choose_scope(enable_xla: bool, wanted: str, recompute: bool, for_gpu: bool = False) -> str:
@@ -275,33 +161,6 @@ class _Block:
         return tape.gradient(result, watched, result_gradient)
 
 
-def _separate(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Copies that XLA takes for other values: what is computed from them is not merged with what was before."""
-    return gen_xla_ops.xla_optimization_barrier(list(tensors))
-
-
-def _computed_again(function: Callable) -> Callable:
-    """`function` within a program that XLA compiles as a whole, keeping only its arguments for the backward pass.
-
-    Without this XLA keeps what the gradient needs in float32. Each gradient has copies of its own: with the same
-    copies XLA writes, in float32 again, what two gradients have in common.
-    """
-
-    def gradient(result_gradient: tf.Tensor, inputs: Sequence[Any]) -> list[tf.Tensor | None]:
-        places = [place for place, value in enumerate(inputs) if tf.is_tensor(value)]
-        found = []
-        for number, place in enumerate(places):
-            order = places[number:] + places[:number]  # so that no two copies are made alike, which would be merged
-            again = dict(zip(order, _separate([inputs[other] for other in order])))
-            with tf.GradientTape(watch_accessed_variables=False) as tape:
-                tape.watch(again[place])
-                result = function(*(again.get(other, value) for other, value in enumerate(inputs)))
-            found.append(tape.gradient(result, again[place], result_gradient))
-        return found
-
-    return lambda *arguments: _keep_arguments_only(function, gradient, arguments)
-
-
 def _sum_over_rows(copies: tf.Tensor, shape: tf.TensorShape) -> tf.Tensor:
     """Sum of the copies -> `shape`, by a matmul: XLA's sum over the first axis is 20 times slower on a CPU."""
     copies = tf.reshape(copies, [-1, shape.num_elements()])
@@ -315,8 +174,8 @@ class Blocks:
       scope: "step", "blocks" or "off", see the module's docstring.
       compute_dtype: "float32", "bfloat16" or "float16", the type of the matmuls.
       recompute: activation checkpointing: the backward pass computes each layer again.
-      for_gpu: whether "step" computes more to move fewer bytes, which pays on a GPU only and changes no bit; None:
-        whether TensorFlow sees a GPU.
+      for_gpu: whether "step" computes more to move fewer bytes, which pays on a GPU only and changes results by
+        rounding; None: whether TensorFlow sees a GPU.
     """
 
     def __init__(
@@ -338,12 +197,15 @@ class Blocks:
         self.residual_norm = self._block(residual_norm, "bias_H gamma_H beta_H")
         self.bias_gelu = self._block(bias_gelu, "bias_I")
         if self._for_gpu:
-            self.bias_gelu = _computed_again(self.bias_gelu)
+            self.embedding_norm = self._block(embedding_norm_for_gpu)
+            self.split_heads = self._block(split_heads_for_gpu)
+            self.residual_norm = self._block(residual_norm_for_gpu)
+            self.bias_gelu = self._block(bias_gelu_for_gpu)
         self.bias_gelu_norm = self._block(bias_gelu_norm, "bias_H gamma_H beta_H")
         self.bias_tanh = self._block(bias_tanh, "bias_H")
         self.apply_dropout = self._block(apply_dropout)
         self.bias_logits = _Block(bias_logits, "bias_W") if scope == "blocks" else bias_logits
-        # Compiled separately, or XLA would draw the random bits eight times; for a GPU `_separate` is for that.
+        # Compiled separately, or XLA would draw the random bits eight times; for a GPU `separate` is for that.
         self._draw_decisions = self._compiled(draw_decisions)
         self._keep_mask = self._compiled(keep_mask)
         self._masked_softmax = self._compiled(functools.partial(masked_softmax, dtype=self.compute_dtype))
@@ -393,12 +255,22 @@ class Blocks:
         by_arithmetic = self.scope == "blocks" or self._for_gpu
         decisions = self._draw_decisions(rate, *key.at(site), tuple(shape), by_arithmetic)
         if self._for_gpu:
-            (decisions,) = _separate([decisions])
+            (decisions,) = separate([decisions])
         return Dropout(self._keep_mask(decisions, tuple(shape)), keep_scale(rate))
 
     def dense(self, x_RxI: tf.Tensor, kernel_IxO: tf.Tensor) -> tf.Tensor:
         """x times kernel, in the compute type. The next block adds the bias."""
         return tf.matmul(tf.cast(x_RxI, self.compute_dtype), tf.cast(kernel_IxO, self.compute_dtype))
+
+    def take(self, sequence_BxSxH: tf.Tensor, positions_BxP: tf.Tensor) -> tf.Tensor:
+        """The states at some positions of each row [B, P, H]."""
+        if self._for_gpu:
+            return take_for_gpu(sequence_BxSxH, positions_BxP)
+        return tf.gather(sequence_BxSxH, positions_BxP, batch_dims=1)
+
+    def fork(self, x: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        """x for the query, the key, the value and the residual."""
+        return fork_for_gpu(x) if self._for_gpu else (x,) * 4
 
     def masked_softmax(self, scores_BxNxSxS, mask, dropout: Dropout | None) -> tf.Tensor:
         """dropout(softmax over the keys whose mask [B, S] or [B, S, S] is 1) -> compute type [B, N, S, S]."""

@@ -23,7 +23,8 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.model.blocks import Blocks, Dropout
+from bert_tf.model.blocks import Blocks
+from bert_tf.model.elementwise import Dropout
 from bert_tf.model.randomness import DropoutKey, truncated_normal
 
 # Dropouts are numbered by site: 0 is the embeddings', then three for every layer, then those of heads.
@@ -148,7 +149,8 @@ class EncoderLayer(BertLayer):
         def hidden_dropout(site: int) -> Dropout | None:
             return blocks.dropout(dropout, site, config.hidden_dropout_prob, [*visible.shape[:2], config.hidden_size])
 
-        context_RxH = self._attend(weights, x_RxH, visible, dropout)
+        *inputs, x_RxH = blocks.fork(x_RxH)
+        context_RxH = self._attend(weights, inputs, visible, dropout)
         kernel, bias = weights.attention_output
         x_RxH = blocks.residual_norm(
             blocks.dense(context_RxH, kernel),
@@ -170,24 +172,28 @@ class EncoderLayer(BertLayer):
             hidden_dropout(self.first_site + 2),
         )
 
-    def _attend(self, weights: _LayerWeights, x_RxH, visible, dropout: DropoutKey | None) -> tf.Tensor:
-        """Multi-head scaled dot-product attention (arXiv 1706.03762) -> [R, H]."""
+    def _attend(self, weights: _LayerWeights, inputs, visible, dropout: DropoutKey | None) -> tf.Tensor:
+        """Multi-head scaled dot-product attention (arXiv 1706.03762) -> [R, H].
+
+        inputs: of the query, the key and the value, each [R, H].
+        """
         config, blocks, sequence_length = self.config, self.blocks, visible.shape[1]
 
-        def heads(dense: Dense, scale: float = 1.0) -> tf.Tensor:
+        def heads(x_RxH: tf.Tensor, dense: Dense, scale: float = 1.0) -> tf.Tensor:
             kernel, bias = dense
             return blocks.split_heads(
                 blocks.dense(x_RxH, kernel), bias, sequence_length, config.num_attention_heads, scale
             )
 
-        query_BxNxSxD = heads(weights.query, 1.0 / math.sqrt(config.head_size))
-        scores_BxNxSxS = tf.matmul(query_BxNxSxD, heads(weights.key), transpose_b=True)
+        query_RxH, key_RxH, value_RxH = inputs
+        query_BxNxSxD = heads(query_RxH, weights.query, 1.0 / math.sqrt(config.head_size))
+        scores_BxNxSxS = tf.matmul(query_BxNxSxD, heads(key_RxH, weights.key), transpose_b=True)
         probabilities_BxNxSxS = blocks.masked_softmax(
             scores_BxNxSxS,
             visible,
             blocks.dropout(dropout, self.first_site, config.attention_probs_dropout_prob, scores_BxNxSxS.shape),
         )
-        return blocks.merge_heads(tf.matmul(probabilities_BxNxSxS, heads(weights.value)))
+        return blocks.merge_heads(tf.matmul(probabilities_BxNxSxS, heads(value_RxH, weights.value)))
 
 
 class Pooler(BertLayer):
@@ -202,7 +208,7 @@ class Pooler(BertLayer):
         if cls_positions_BxK is None:
             first_RxH = sequence_BxSxH[:, 0]
         else:
-            first_BxKxH = tf.gather(sequence_BxSxH, cls_positions_BxK, batch_dims=1)
+            first_BxKxH = self.blocks.take(sequence_BxSxH, cls_positions_BxK)
             first_RxH = tf.reshape(first_BxKxH, [-1, self.config.hidden_size])
         return self.blocks.bias_tanh(self.blocks.dense(first_RxH, kernel), bias)
 

@@ -34,7 +34,7 @@ class _OutsideMatmuls(NamedTuple):
     row_flops: float = 1500.0  # float32 arithmetic per element of B*S*H
 
 
-_OUTSIDE_MATMULS = {2: _OutsideMatmuls(256, 14), 4: _OutsideMatmuls(394, 28)}  # by bytes of the compute type
+_OUTSIDE_MATMULS = {2: _OutsideMatmuls(160, 14), 4: _OutsideMatmuls(276, 28)}  # by bytes of the compute type
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,158 @@
+"""What takes the place of some functions of `elementwise` in a program that XLA compiles as a whole for a GPU.
+
+They have handwritten gradients and move fewer bytes: with TensorFlow's own gradients XLA keeps float32 arrays for the
+backward pass, reads each of them several times, and lays out the states with the rows last, so that they are transposed
+on their way to the matmuls. docs/gpu.md has the figures. Shape letters as in `elementwise`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+from tensorflow.compiler.tf2xla.ops import gen_xla_ops
+
+from bert_tf.model.elementwise import (
+    LAYER_NORM_EPSILON,
+    Dropout,
+    add_residual,
+    as_float32,
+    bias_gelu,
+    drop,
+    drop_rows,
+    merge_heads,
+    split_heads,
+)
+
+
+def separate(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """Copies that XLA takes for other values: what is computed from them is not merged with what was before."""
+    return gen_xla_ops.xla_optimization_barrier(list(tensors))
+
+
+def _sum_rows(rows_RxH: tf.Tensor) -> tf.Tensor:
+    """Gradient of x + bias -> gradient of the bias, in float32."""
+    return tf.reduce_sum(as_float32(rows_RxH), axis=0)
+
+
+def _normalise(x_RxH: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """float32 -> x - mean [R, H], mean [R, 1], 1 / deviation [R, 1]."""
+    mean = tf.reduce_mean(x_RxH, axis=-1, keepdims=True)
+    centred = x_RxH - mean
+    variance = tf.reduce_mean(tf.square(centred), axis=-1, keepdims=True)
+    return centred, mean, tf.math.rsqrt(variance + LAYER_NORM_EPSILON)
+
+
+def _layer_norm_gradient(result_RxH, x_RxH, mean_Rx1, inverse_Rx1, gamma_H) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Gradient of LayerNorm's result -> gradients of x, gamma and beta, all float32."""
+    normal = (x_RxH - mean_Rx1) * inverse_Rx1
+    scaled = result_RxH * gamma_H
+    mean_scaled = tf.reduce_mean(scaled, axis=-1, keepdims=True)
+    along = tf.reduce_mean(scaled * normal, axis=-1, keepdims=True)
+    of_x = inverse_Rx1 * (scaled - mean_scaled - normal * along)
+    return of_x, tf.reduce_sum(result_RxH * normal, axis=0), tf.reduce_sum(result_RxH, axis=0)
+
+
+def embedding_norm_for_gpu(
+    word_BxSxH, position_SxH, segment_BxSxH, gamma_H, beta_H, dropout: Dropout | None, *, dtype: tf.DType
+) -> tf.Tensor:
+    """`embedding_norm`; the positions may be [B, S, H], too."""
+
+    @tf.custom_gradient
+    def run(word_BxSxH, position_SxH, segment_BxSxH, gamma_H, beta_H):
+        hidden_size, shape = word_BxSxH.shape[2], tf.shape(word_BxSxH)
+        x_RxH = tf.reshape(word_BxSxH + position_SxH + segment_BxSxH, [-1, hidden_size])
+        centred, mean, inverse = _normalise(x_RxH)
+        result = tf.reshape(centred * inverse * gamma_H + beta_H, shape)
+
+        def gradient(result_BxSxH: tf.Tensor) -> list[tf.Tensor]:
+            result_RxH = tf.reshape(drop(as_float32(result_BxSxH), dropout), [-1, hidden_size])
+            of_x, of_gamma, of_beta = _layer_norm_gradient(result_RxH, x_RxH, mean, inverse, gamma_H)
+            of_sum = tf.reshape(of_x, shape)
+            of_position = of_sum if len(position_SxH.shape) == 3 else tf.reduce_sum(of_sum, axis=0)
+            return [of_sum, of_position, of_sum, of_gamma, of_beta]
+
+        return tf.cast(drop(result, dropout), dtype), gradient
+
+    return run(*map(tf.convert_to_tensor, (word_BxSxH, position_SxH, segment_BxSxH, gamma_H, beta_H)))
+
+
+def residual_norm_for_gpu(
+    x_RxH, bias_H, residual_RxH, gamma_H, beta_H, sequence_length: int, dropout: Dropout | None, *, dtype: tf.DType
+) -> tf.Tensor:
+    """`residual_norm`, keeping LayerNorm's argument in the compute type, and each row's mean and 1 / deviation."""
+
+    @tf.custom_gradient
+    def run(x_RxH, bias_H, residual_RxH, gamma_H, beta_H):
+        argument = add_residual(x_RxH, bias_H, residual_RxH, sequence_length, dropout)
+        (argument,) = separate([tf.cast(argument, dtype)])  # or XLA would keep it in float32
+        centred, mean, inverse = _normalise(as_float32(argument))
+
+        def gradient(result_RxH: tf.Tensor) -> list[tf.Tensor]:
+            again = separate([result_RxH, argument, mean, inverse])
+            result_RxH, argument_RxH, mean_Rx1, inverse_Rx1 = map(as_float32, again)
+            of_argument, of_gamma, of_beta = _layer_norm_gradient(
+                result_RxH, argument_RxH, mean_Rx1, inverse_Rx1, gamma_H
+            )
+            of_x = tf.cast(drop_rows(of_argument, sequence_length, dropout), dtype)
+            return [of_x, _sum_rows(of_x), tf.cast(of_argument, dtype), of_gamma, of_beta]
+
+        return tf.cast(centred * inverse * gamma_H + beta_H, dtype), gradient
+
+    return run(*map(tf.convert_to_tensor, (x_RxH, bias_H, residual_RxH, gamma_H, beta_H)))
+
+
+def split_heads_for_gpu(
+    x_RxH, bias_H, sequence_length: int, num_heads: int, scale: float, *, dtype: tf.DType
+) -> tf.Tensor:
+    """`split_heads`, the bias' gradient summed from the rounded one of x."""
+
+    @tf.custom_gradient
+    def run(x_RxH, bias_H):
+        def gradient(result_BxNxSxD: tf.Tensor) -> list[tf.Tensor]:
+            of_x = merge_heads(as_float32(result_BxNxSxD) * scale, dtype=dtype)
+            return [of_x, _sum_rows(of_x)]
+
+        return split_heads(x_RxH, bias_H, sequence_length, num_heads, scale, dtype=dtype), gradient
+
+    return run(x_RxH, tf.convert_to_tensor(bias_H))
+
+
+def bias_gelu_for_gpu(x_RxI, bias_I, exact: bool, *, dtype: tf.DType) -> tf.Tensor:
+    """`bias_gelu`, computed again in the backward pass instead of keeping two float32 arrays for it."""
+
+    @tf.custom_gradient
+    def run(x_RxI, bias_I):
+        def gradient(result_RxI: tf.Tensor) -> list[tf.Tensor]:
+            x_again, bias_again = separate([x_RxI, bias_I])
+            with tf.GradientTape(watch_accessed_variables=False) as tape:
+                tape.watch(x_again)
+                result = bias_gelu(x_again, bias_again, exact, dtype=dtype)
+            (of_x,) = separate([tape.gradient(result, x_again, result_RxI)])  # or XLA would write it in float32, too
+            return [of_x, _sum_rows(of_x)]
+
+        return bias_gelu(x_RxI, bias_I, exact, dtype=dtype), gradient
+
+    return run(x_RxI, tf.convert_to_tensor(bias_I))
+
+
+def take_for_gpu(sequence_BxSxH: tf.Tensor, positions_BxP: tf.Tensor) -> tf.Tensor:
+    """`tf.gather` with one batch dimension, as a matmul: exact, since each sum has one term.
+
+    By the gather's gradient XLA would lay out all states with the rows last.
+    """
+    is_there = tf.one_hot(positions_BxP, sequence_BxSxH.shape[1], dtype=sequence_BxSxH.dtype)
+    return tf.matmul(is_there, sequence_BxSxH)
+
+
+def fork_for_gpu(x: tf.Tensor) -> tuple[tf.Tensor, ...]:
+    """Four times x. XLA adds up such gradients, where they come from matmuls, within the matmuls."""
+
+    @tf.custom_gradient
+    def run(x):
+        def gradient(query, key, value, residual):
+            return query + (key + (value + residual))
+
+        return (tf.identity(x),) * 4, gradient
+
+    return run(x)
