@@ -10,6 +10,7 @@ import time
 import urllib.error
 import urllib.request
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -293,6 +294,15 @@ def test_ahead_of_the_time_limit_the_job_goes_back_into_the_queue(job, sent, sav
     assert program.returncode == code, output + errors
     assert calls(job)[1:] == requeued
     assert ("this start has saved nothing" in errors) == (code == 2)
+
+
+def test_a_signal_that_comes_while_srun_is_started_reaches_it(tmp_path):
+    sent = []
+    with launchers._Signals(launchers.Job([], 1, 0, "srun", tmp_path)) as signals:
+        os.kill(os.getpid(), signal.SIGUSR1)
+        signals.pass_to(SimpleNamespace(send_signal=sent.append))
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert sent == [signal.SIGUSR1, signal.SIGTERM]
 
 
 def test_ranks_leave_and_read_their_addresses():

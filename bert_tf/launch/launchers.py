@@ -238,7 +238,7 @@ def run(job: Job, received: list[int] | None = None) -> int:
     command = [*starter, *container_options(os.environ), *wrapper, *program]
     (folder / SIGNALS).write_text("\n")  # exists and has room, whatever the disk and a network file system do later
     with open(folder / "launcher.log", "wb") as launcher_log, _Signals(job, received) as signals:
-        signals.launcher = start_child(command, launcher_log, environment, signal.SIGTERM)
+        signals.pass_to(start_child(command, launcher_log, environment, signal.SIGTERM))
         _show(folder / "rank_0.log", signals)
     return _exit_code(job, signals)
 
@@ -275,12 +275,20 @@ class _Signals:
         if self._job.launcher != "srun":
             with open(self._job.log_folder / SIGNALS, "a", encoding="utf-8") as file:
                 file.write(f"{int(number)}\n")
-        if self.launcher is None:
-            return
+        if self.launcher is not None:
+            self._pass_on(number, self.launcher)
+
+    def pass_to(self, launcher: subprocess.Popen) -> None:
+        """From now on signals go to `launcher`; those that came while it was started, too."""
+        self.launcher = launcher
+        for number in self._received:
+            self._pass_on(number, launcher)
+
+    def _pass_on(self, number: int, launcher: subprocess.Popen) -> None:
         if self._received.count(signal.SIGINT) > 1:  # the user does not want to wait
-            self.launcher.send_signal(signal.SIGTERM)
+            launcher.send_signal(signal.SIGTERM)
         elif self._job.launcher == "srun":  # which passes it on to all machines
-            self.launcher.send_signal(number)
+            launcher.send_signal(number)
 
 
 def _show(log: Path, signals: _Signals) -> None:
