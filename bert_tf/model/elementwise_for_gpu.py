@@ -137,7 +137,7 @@ def bias_gelu_for_gpu(x_RxI, bias_I, exact: bool, *, dtype: tf.DType) -> tf.Tens
 
 
 def take_for_gpu(sequence_BxSxH: tf.Tensor, positions_BxP: tf.Tensor) -> tf.Tensor:
-    """`tf.gather` with one batch dimension, as a matmul. Each sum has one term, so it is exact, but for tf32's rounding.
+    """`tf.gather` with one batch dimension, as a matmul. Each sum has one term, so it is exact but in tf32.
 
     By the gather's gradient XLA would lay out all states with the rows last.
     """
