@@ -50,6 +50,7 @@ from bert_tf.model.elementwise import (
     split_heads,
 )
 from bert_tf.model.elementwise_for_gpu import (
+    attend_for_gpu,
     bias_gelu_for_gpu,
     embedding_norm_for_gpu,
     fork_for_gpu,
@@ -272,7 +273,17 @@ class Blocks:
         """x for the query, the key, the value and the residual."""
         return fork_for_gpu(x) if self._for_gpu else (x,) * 4
 
-    def masked_softmax(self, scores_BxNxSxS, mask, dropout: Dropout | None) -> tf.Tensor:
+    def attend(self, query_BxNxSxD, key_BxNxSxD, value_BxNxSxD, mask, dropout: Dropout | None) -> tf.Tensor:
+        """Attention of each head to the keys whose mask [B, S] or [B, S, S] is 1 -> compute type [R, H].
+
+        The dropout, laid out [B, N, S, S], is that of the softmax's results.
+        """
+        if self._for_gpu:
+            return attend_for_gpu(query_BxNxSxD, key_BxNxSxD, value_BxNxSxD, mask, dropout, dtype=self.compute_dtype)
+        scores_BxNxSxS = tf.matmul(query_BxNxSxD, key_BxNxSxD, transpose_b=True)
+        return self.merge_heads(tf.matmul(self._softmax(scores_BxNxSxS, mask, dropout), value_BxNxSxD))
+
+    def _softmax(self, scores_BxNxSxS, mask, dropout: Dropout | None) -> tf.Tensor:
         """dropout(softmax over the keys whose mask [B, S] or [B, S, S] is 1) -> compute type [B, N, S, S]."""
 
         @tf.custom_gradient

@@ -69,14 +69,15 @@ def merge_heads(x_BxNxSxD, *, dtype: tf.DType) -> tf.Tensor:
     return tf.cast(tf.reshape(x, [-1, num_heads * head_size]), dtype)
 
 
-def masked_softmax(scores_BxNxSxS, mask, dropout: Dropout | None, *, dtype: tf.DType) -> tuple[tf.Tensor, tf.Tensor]:
-    """p = softmax over the keys whose mask is 1 -> dropout(p) in the compute type, p in float32 [B, N, S, S].
-
-    mask: of the keys [B, S], or of each query's keys [B, S, S].
-    """
+def hide_keys(mask) -> tf.Tensor:
+    """What is added to the scores, for a mask of the keys [B, S] or of each query's keys [B, S, S]."""
     heads_and_queries = (slice(None), *[tf.newaxis] * (4 - len(mask.shape)))
-    hidden_keys = (1.0 - as_float32(mask))[heads_and_queries] * MASKED_SCORE
-    scores = as_float32(scores_BxNxSxS) + hidden_keys
+    return (1.0 - as_float32(mask))[heads_and_queries] * MASKED_SCORE
+
+
+def masked_softmax(scores_BxNxSxS, mask, dropout: Dropout | None, *, dtype: tf.DType) -> tuple[tf.Tensor, tf.Tensor]:
+    """p = softmax over the keys whose mask is 1 -> dropout(p) in the compute type, p in float32 [B, N, S, S]."""
+    scores = as_float32(scores_BxNxSxS) + hide_keys(mask)
     weights = tf.exp(scores - tf.reduce_max(scores, axis=-1, keepdims=True))
     probabilities = weights / tf.reduce_sum(weights, axis=-1, keepdims=True)
     return tf.cast(drop(probabilities, dropout), dtype), probabilities

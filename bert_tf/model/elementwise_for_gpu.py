@@ -20,6 +20,7 @@ from bert_tf.model.elementwise import (
     bias_gelu,
     drop,
     drop_rows,
+    hide_keys,
     merge_heads,
     split_heads,
 )
@@ -116,6 +117,50 @@ def split_heads_for_gpu(
         return split_heads(x_RxH, bias_H, sequence_length, num_heads, scale, dtype=dtype), gradient
 
     return run(x_RxH, tf.convert_to_tensor(bias_H))
+
+
+def attend_for_gpu(
+    query_BxNxSxD, key_BxNxSxD, value_BxNxSxD, mask, dropout: Dropout | None, *, dtype: tf.DType
+) -> tf.Tensor:
+    """dropout(softmax of the masked scores) times the values, heads merged -> compute type [R, H].
+
+    Keeps the scores in the compute type and the logarithm of each row's sum of exponentials, from which the backward
+    pass has the probabilities by one exponential. A row's mean of the gradient, weighted by the probabilities, is the
+    product of the result and its gradient (FlashAttention-2, arXiv 2307.08691, section 3.1), so that it takes no
+    reading of the scores; it differs by the result's rounding.
+    """
+    _, num_heads, sequence_length, head_size = query_BxNxSxD.shape
+
+    def by_head(x_RxH: tf.Tensor) -> tf.Tensor:
+        return tf.transpose(tf.reshape(x_RxH, [-1, sequence_length, num_heads, head_size]), [0, 2, 1, 3])
+
+    @tf.custom_gradient
+    def run(query_BxNxSxD, key_BxNxSxD, value_BxNxSxD):
+        # Separate, or in bfloat16 XLA would have the matmul write float32.
+        (scores_BxNxSxS,) = separate([tf.matmul(query_BxNxSxD, key_BxNxSxD, transpose_b=True)])
+        hidden_keys = hide_keys(mask)
+        masked = as_float32(scores_BxNxSxS) + hidden_keys
+        peak = tf.reduce_max(masked, axis=-1, keepdims=True)
+        log_sum_BxNxSx1 = peak + tf.math.log(tf.reduce_sum(tf.exp(masked - peak), axis=-1, keepdims=True))
+        dropped_BxNxSxS = tf.cast(drop(tf.exp(masked - log_sum_BxNxSx1), dropout), dtype)
+        context_RxH = merge_heads(tf.matmul(dropped_BxNxSxS, value_BxNxSxD), dtype=dtype)
+
+        def gradient(of_context_RxH: tf.Tensor) -> list[tf.Tensor]:
+            product_RxH = as_float32(of_context_RxH) * as_float32(context_RxH)
+            mean_BxNxSx1 = tf.reduce_sum(by_head(product_RxH), axis=-1, keepdims=True)
+            of_context_BxNxSxD = by_head(of_context_RxH)
+            of_value = tf.matmul(dropped_BxNxSxS, of_context_BxNxSxD, transpose_a=True)
+            of_dropped, scores, log_sum = separate(
+                [tf.matmul(of_context_BxNxSxD, value_BxNxSxD, transpose_b=True), scores_BxNxSxS, log_sum_BxNxSx1]
+            )
+            probabilities = tf.exp(as_float32(scores) + hidden_keys - log_sum)
+            of_scores = tf.cast(probabilities * (drop(as_float32(of_dropped), dropout) - mean_BxNxSx1), dtype)
+            of_query, of_key = tf.matmul(of_scores, key_BxNxSxD), tf.matmul(of_scores, query_BxNxSxD, transpose_a=True)
+            return [of_query, of_key, of_value]
+
+        return context_RxH, gradient
+
+    return run(query_BxNxSxD, key_BxNxSxD, value_BxNxSxD)
 
 
 def bias_gelu_for_gpu(x_RxI, bias_I, exact: bool, *, dtype: tf.DType) -> tf.Tensor:

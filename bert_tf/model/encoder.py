@@ -186,14 +186,19 @@ class EncoderLayer(BertLayer):
             )
 
         query_RxH, key_RxH, value_RxH = inputs
-        query_BxNxSxD = heads(query_RxH, weights.query, 1.0 / math.sqrt(config.head_size))
-        scores_BxNxSxS = tf.matmul(query_BxNxSxD, heads(key_RxH, weights.key), transpose_b=True)
-        probabilities_BxNxSxS = blocks.masked_softmax(
-            scores_BxNxSxS,
+        num_rows, num_heads = visible.shape[0], config.num_attention_heads
+        return blocks.attend(
+            heads(query_RxH, weights.query, 1.0 / math.sqrt(config.head_size)),
+            heads(key_RxH, weights.key),
+            heads(value_RxH, weights.value),
             visible,
-            blocks.dropout(dropout, self.first_site, config.attention_probs_dropout_prob, scores_BxNxSxS.shape),
+            blocks.dropout(
+                dropout,
+                self.first_site,
+                config.attention_probs_dropout_prob,
+                [num_rows, num_heads, sequence_length, sequence_length],
+            ),
         )
-        return blocks.merge_heads(tf.matmul(probabilities_BxNxSxS, heads(value_RxH, weights.value)))
 
 
 class Pooler(BertLayer):
