@@ -1,4 +1,4 @@
-"""Pre-trains BERT: one phase, from TFRecords to checkpoints. See README.md and docs/."""
+"""Pre-trains BERT: one phase, from token files or TFRecords to checkpoints. See docs/training.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers questions about texts (SQuAD 1.1 and 2.0): fine-tunes, predicts, scores. See README.md."""
+"""Answers questions about texts (SQuAD 1.1 and 2.0): fine-tunes, predicts, scores. See docs/fine_tuning.md."""
 
 from __future__ import annotations
 

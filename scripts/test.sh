@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Sets up .venv, then runs the linters and the tests.
 #
-#   bash scripts/test.sh                      all but those marked `long` (15 minutes at most on 2 idle cores)
+#   bash scripts/test.sh                      all but those marked `long` (about 15 minutes on 2 idle cores)
 #   bash scripts/test.sh --all                everything, as .ci/run does; `long` proves again, at greater length
 #   bash scripts/test.sh -m 'not slow'        arguments go to pytest
 set -euo pipefail

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from data.layout import Layout
+
 CHECKOUT = Path(__file__).resolve().parent.parent
 USER = f"--user {os.getuid()}:{os.getgid()}"
 LIMITS = "--net=host --shm-size=1g --ulimit stack=67108864 --ipc=host --ulimit memlock=-1"
@@ -251,6 +253,13 @@ def test_the_image_without_gpus_runs_as_a_user_who_is_not_root():
     assert [step for step in steps if step.startswith("USER")] == ["USER 1000:1000"]
     final = steps[steps.index("FROM ${FROM_IMAGE_NAME}") :]
     assert not any("apt-get" in step for step in final)  # the compiler is in the other stage
+
+
+def test_git_ignores_what_the_preparation_writes():
+    entries = (CHECKOUT / ".gitignore").read_text().split()
+    folders = set(vars(Layout(CHECKOUT)).values()) - {CHECKOUT}
+    assert len(folders) > 5
+    assert [folder.name for folder in folders if f"/data/{folder.name}/" not in entries] == []
 
 
 def test_what_git_ignores_gets_into_no_image():
