@@ -1,8 +1,11 @@
 #!/usr/bin/env bash
 # Makes .venv in the checkout: Python 3.9-3.11, TensorFlow 2.15.1, Horovod 0.28.1.
 #
-#   bash scripts/setup.sh [--test]     --test adds the packages for the tests
-#   source scripts/setup.sh [--test]   the same, and activates .venv in this shell
+#   bash scripts/setup.sh [--gpu] [--test]     --test adds the packages for the tests
+#   source scripts/setup.sh [--gpu] [--test]   the same, and activates .venv in this shell
+#
+# Where nvidia-smi lists a GPU the packages are those for GPUs. --gpu takes them where there is none, as on the login
+# node of a cluster whose other nodes have no network; it stays so for this .venv.
 #
 # Environment: PYTHON=/path/to/python chooses the interpreter, BERT_VENV=/folder another place than .venv
 # (container images have theirs in /opt, because the checkout is mounted over their own); the Horovod that
@@ -284,17 +287,25 @@ discard_unusable_venv() {
 }
 
 main() {
-  local argument want_tests=false level=runtime versions without
+  local argument want_tests=false for_gpu=false level=runtime versions without
   for argument in "$@"; do
-    [[ "$argument" == --test ]] || fail "unknown argument '$argument'; usage: bash scripts/setup.sh [--test]"
-    want_tests=true level=test
+    case "$argument" in
+      --test) want_tests=true level=test ;;
+      --gpu) for_gpu=true ;;
+      *) fail "unknown argument '$argument'; usage: bash scripts/setup.sh [--gpu] [--test]" ;;
+    esac
   done
   flavour=cpu
-  if in_container; then flavour=container; elif have_driver; then flavour=gpu; fi
+  if in_container; then
+    flavour=container
+  elif "$for_gpu" || have_driver || [[ -e "$state/for-gpu" ]]; then
+    flavour=gpu
+  fi
   if [[ -e "$state/stamp" && ! -w "$state" ]]; then
     log=/dev/null # another user's, as in a container image: it can be checked, not repaired
   else
     lock
+    if "$for_gpu"; then touch "$state/for-gpu"; fi
     discard_unusable_venv
   fi
   if [[ -e "$state/stamp" && -x "$python" ]]; then

@@ -291,3 +291,17 @@ def test_an_image_without_the_packages_names_the_command_that_makes_one(argument
         state.chmod(0o755)
     assert refused.returncode != 0
     assert "bash scripts/docker/build.sh" in refused.stderr and options in refused.stderr
+
+
+def test_packages_for_gpus_are_taken_where_there_is_none(tmp_path):
+    """On a login node; the next set-up without --gpu stays with them. It ends before it fetches anything."""
+    (tmp_path / "bin").mkdir()
+    no_room = tmp_path / "bin" / "df"
+    no_room.write_text("#!/bin/sh\nprintf 'Filesystem\\n/dev/sda 9 8 1024\\n'\n")
+    no_room.chmod(0o755)
+    environ = {**os.environ, "PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "BERT_VENV": f"{tmp_path}/venv"}
+    for arguments, needed in ([], 2500), (["--gpu"], 9000), ([], 9000):
+        done = subprocess.run(
+            ["bash", CHECKOUT / "scripts" / "setup.sh", *arguments], env=environ, capture_output=True, text=True
+        )
+        assert done.returncode == 1 and f"1 MiB are free at {CHECKOUT}; the set-up needs about {needed}" in done.stderr
