@@ -591,19 +591,13 @@ def questions(checkout, monkeypatch):
     return checkout
 
 
-def squad_values(checkpoint, model="tiny", version="1.1"):
-    return squad.parse_arguments(
-        squad.ARGUMENTS, ["4", "5e-5", "fp32", "false", "1", "128", "64", model, version, str(checkpoint), "1.5"]
-    )
-
-
-def squad_flags(values, checkout):
-    environment = LaunchEnvironment(os.environ)
-    return squad.squad_flags(values, environment.path("SQUAD_DIR", Path()), checkout / "run", environment)
+def squad_flags(checkpoint, model="tiny", version="1.1"):
+    typed = ["4", "5e-5", "fp32", "false", "1", "128", "64", model, version, str(checkpoint), "1.5"]
+    return squad.training_flags(squad.make_call("squad", squad.ARGUMENTS, typed, LaunchEnvironment(os.environ)))
 
 
 def test_squad_flags(questions):
-    flags = squad_flags(squad_values(questions / "tiny/bert_model.ckpt", version="2.0"), questions)
+    flags = squad_flags(questions / "tiny/bert_model.ckpt", version="2.0")
     assert flags["init_checkpoint"] == questions / "tiny/bert_model.ckpt"
     assert flags["train_file"] == questions / "train-v2.0.json"
     assert flags["version_2_with_negative"] == "true" and flags["num_train_epochs"] == 1.5
@@ -641,35 +635,35 @@ def test_finetune_benchmarks(monkeypatch, capsys, tmp_path):
 
 def test_the_checkpoint_must_be_the_model(questions):
     with pytest.raises(UserError, match="bert_model .* is base, 12 layers of 768, but .* 2 layers of 128"):
-        squad_flags(squad_values(questions / "tiny/bert_model.ckpt", model="base"), questions)
+        squad_flags(questions / "tiny/bert_model.ckpt", model="base")
     with pytest.raises(UserError, match="checkpoint .* neither such a folder"):
-        squad_flags(squad_values(questions / "absent.ckpt"), questions)
+        squad_flags(questions / "absent.ckpt")
 
 
 def test_a_folder_of_hugging_face_is_a_checkpoint(questions):
     folder = questions / "theirs"
     folder.mkdir()
     (folder / "config.json").write_text('{"num_hidden_layers": 2, "hidden_size": 128}')
-    assert squad_flags(squad_values(folder), questions)["init_checkpoint"] == folder
+    assert squad_flags(folder)["init_checkpoint"] == folder
     with pytest.raises(
         UserError, match="bert_model .* is base, 12 layers of 768, but .*config.json .* 2 layers of 128"
     ):
-        squad_flags(squad_values(folder, model="base"), questions)
+        squad_flags(folder, model="base")
     (folder / "config.json").unlink()
     with pytest.raises(
         UserError, match="bert_config.json cannot be read .*; the model's configuration must lie beside"
     ):
-        squad_flags(squad_values(folder), questions)
+        squad_flags(folder)
 
 
 def test_random_weights_need_a_vocabulary(questions, monkeypatch):
     with pytest.raises(UserError, match="VOCAB_FILE"):
-        squad_flags(squad_values("none"), questions)
+        squad_flags("none")
     monkeypatch.setenv("VOCAB_FILE", os.devnull)
     with pytest.raises(UserError, match="/dev/null is not a file; set VOCAB_FILE"):
-        squad_flags(squad_values("none"), questions)
+        squad_flags("none")
     monkeypatch.setenv("VOCAB_FILE", str(questions / "vocab.txt"))
-    flags = squad_flags(squad_values("none"), questions)
+    flags = squad_flags("none")
     assert "init_checkpoint" not in flags
     assert BertConfig.from_json_file(flags["bert_config_file"]) == BertConfig.preset("tiny", 50)
 
@@ -677,10 +671,10 @@ def test_random_weights_need_a_vocabulary(questions, monkeypatch):
 def test_missing_questions(questions):
     (questions / "dev-v1.1.json").unlink()
     with pytest.raises(UserError, match="dev-v1.1.json does not exist; download it"):
-        squad_flags(squad_values(questions / "tiny"), questions)
+        squad_flags(questions / "tiny")
     (questions / "dev-v1.1.json").mkdir()
     with pytest.raises(UserError, match="dev-v1.1.json is not a file; download it"):
-        squad_flags(squad_values(questions / "tiny"), questions)
+        squad_flags(questions / "tiny")
 
 
 # --- Ranks ---------------------------------------------------------------------------------------
