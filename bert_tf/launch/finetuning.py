@@ -9,17 +9,8 @@ from typing import Any, Callable, NamedTuple
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import check_file, read_json_object
 from bert_tf.config import PRESETS, BertConfig
-from bert_tf.launch import launchers
 from bert_tf.launch.arguments import Argument, Values, describe_arguments
-from bert_tf.launch.environment import (
-    CHECKOUT,
-    LaunchEnvironment,
-    check_tensorflow,
-    end_dry_run,
-    program_command,
-    show,
-    shown,
-)
+from bert_tf.launch.environment import CHECKOUT, LaunchEnvironment, show, shown
 from bert_tf.launch.supervisor import train
 
 Flags = dict[str, Any]
@@ -149,22 +140,13 @@ class Call(NamedTuple):
 
         Returns: the ranks' first exit code that is not 0.
         """
-        environment, num_ranks = self.environment, self.num_ranks
+        environment = self.environment
         show(self.describe())
-        environment.check_num_gpus(num_ranks)
-
-        def prepare_all() -> tuple[list[Flags], str]:
-            runs, launcher = prepare(), launchers.choose_launcher(num_ranks, environment.environ)
-            show([f"launcher = {launcher}"])
-            return runs, launcher
-
-        if environment.is_dry_run:
-            return end_dry_run(prepare_all)
-        check_tensorflow()
-        runs, launcher = prepare_all()
+        runs = environment.prepare(self.num_ranks, prepare)
+        if runs is None:
+            return 0
         for flags in runs:
-            command = program_command(program, flags, environment.extra_flags(_EXTRAS))
-            job = launchers.Job(command, num_ranks, environment.num_gpus, launcher, flags["model_dir"] / "logs")
+            job = environment.job(program, flags, _EXTRAS, self.num_ranks, flags["model_dir"] / "logs")
             code = train(f"{title}, {flags['mode']}", job, environment)
             if code:
                 return code
