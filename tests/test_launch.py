@@ -675,6 +675,18 @@ def run_job(tmp_path, program, num_ranks=1, launcher="none"):
     return launchers.run(launchers.Job([sys.executable, str(file)], num_ranks, 0, launcher, tmp_path / "logs"))
 
 
+def start_launcher(tmp_path, program, num_ranks=1, launcher="none"):
+    """One in a process of its own; the program's argument is where it may leave files."""
+    file = tmp_path / "program.py"
+    file.write_text(program)
+    code = (
+        "import sys, pathlib; from bert_tf.launch import launchers; sys.exit(launchers.run(launchers.Job("
+        f"[sys.executable, {str(file)!r}, {str(tmp_path / 'process_')!r}], {num_ranks}, 0, {launcher!r}, "
+        f"pathlib.Path({str(tmp_path / 'logs')!r}))))"
+    )
+    return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+
+
 def test_a_rank_that_is_killed(tmp_path, capfd):
     assert run_job(tmp_path, "import os; print('here', flush=True); os.kill(os.getpid(), 9)") == 137
     assert "here" in capfd.readouterr().out
@@ -687,40 +699,23 @@ def test_a_program_that_cannot_be_started(tmp_path, capfd):
 
 
 def test_signals_reach_the_ranks_and_their_code_comes_back(tmp_path):
-    program = tmp_path / "program.py"
-    program.write_text(
+    process = start_launcher(
+        tmp_path,
         "import signal, sys, time\n"
         f"signal.signal(signal.SIGTERM, lambda *_: sys.exit({STOPPED_EXIT_CODE}))\n"
-        "print('ready', flush=True)\ntime.sleep(60)\n"
+        "print('ready', flush=True)\ntime.sleep(60)\n",
     )
-    code = (
-        "import sys, pathlib; from bert_tf.launch import launchers; sys.exit(launchers.run(launchers.Job("
-        f"[sys.executable, {str(program)!r}], 1, 0, 'none', pathlib.Path({str(tmp_path / 'logs')!r}))))"
-    )
-    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "ready\n"
     process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=30) == STOPPED_EXIT_CODE
 
 
 def test_ranks_end_with_the_launcher(tmp_path):
-    program = tmp_path / "program.py"
-    program.write_text("import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(60)\n")
-    code = (
-        "import sys, pathlib; from bert_tf.launch import launchers; launchers.run(launchers.Job("
-        f"[sys.executable, {str(program)!r}], 1, 0, 'none', pathlib.Path({str(tmp_path / 'logs')!r})))"
-    )
-    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
-    rank = int(process.stdout.readline())
+    process = start_launcher(tmp_path, "import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(60)\n")
+    rank = process.stdout.readline().strip()
     process.kill()
     process.wait()
-    until = time.monotonic() + 20
-    while Path(f"/proc/{rank}").exists() and time.monotonic() < until:
-        if Path(f"/proc/{rank}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
-            break
-        time.sleep(0.1)
-    else:
-        assert not Path(f"/proc/{rank}").exists()
+    wait_for(lambda: rank_wrapper._state(rank) in ("", "Z"))
 
 
 def test_a_child_whose_parent_is_killed_while_it_starts(monkeypatch, tmp_path):
@@ -805,18 +800,6 @@ def test_a_rank_that_stands_still_is_ended_and_one_that_goes_on_is_not(tmp_path,
     assert text.startswith("error: rank 1 on b has stood still for") and "rank 1 on a" not in text
 
 
-def start_two_ranks(tmp_path, program):
-    """A launcher with two ranks, in a process of its own."""
-    file = tmp_path / "program.py"
-    file.write_text(program)
-    code = (
-        "import sys, pathlib; from bert_tf.launch import launchers; sys.exit(launchers.run(launchers.Job("
-        f"[sys.executable, {str(file)!r}, {str(tmp_path / 'process_')!r}], 2, 0, 'horovodrun', "
-        f"pathlib.Path({str(tmp_path / 'logs')!r}))))"
-    )
-    return subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-
-
 def wait_for(condition):
     until = time.monotonic() + 300
     while not condition():
@@ -848,7 +831,7 @@ def processes_of(tmp_path):
 )
 def test_a_signal_while_two_ranks_start_is_a_stop(tmp_path, moment, number):
     pytest.importorskip("horovod.tensorflow")
-    process = start_two_ranks(tmp_path, WAITING_PROGRAM)
+    process = start_launcher(tmp_path, WAITING_PROGRAM, 2, "horovodrun")
     if moment == "at once":
         wait_for(lambda: (tmp_path / "logs/launcher.log").exists())
     elif moment == "launcher":
@@ -865,7 +848,7 @@ def test_a_signal_while_two_ranks_start_is_a_stop(tmp_path, moment, number):
 @pytest.mark.parametrize("moment", ["launcher", "both ranks"])
 def test_a_killed_launcher_leaves_no_orphans(tmp_path, moment):
     pytest.importorskip("horovod.tensorflow")
-    process = start_two_ranks(tmp_path, WAITING_PROGRAM)
+    process = start_launcher(tmp_path, WAITING_PROGRAM, 2, "horovodrun")
     if moment == "launcher":
         wait_for(lambda: len(processes_of(tmp_path)) > 1)
     else:
@@ -890,13 +873,7 @@ def test_two_ranks(tmp_path, capfd, monkeypatch, launcher):
 
 
 def test_a_signal_before_the_program_can_note_it_is_a_stop_too(tmp_path):
-    program = tmp_path / "program.py"
-    program.write_text("import time\nprint('starting', flush=True)\ntime.sleep(60)\n")
-    code = (
-        "import sys, pathlib; from bert_tf.launch import launchers; sys.exit(launchers.run(launchers.Job("
-        f"[sys.executable, {str(program)!r}], 1, 0, 'none', pathlib.Path({str(tmp_path / 'logs')!r}))))"
-    )
-    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    process = start_launcher(tmp_path, "import time\nprint('starting', flush=True)\ntime.sleep(60)\n")
     assert process.stdout.readline() == "starting\n"
     process.send_signal(signal.SIGUSR1)
     assert process.wait(timeout=30) == STOPPED_EXIT_CODE
