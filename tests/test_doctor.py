@@ -331,8 +331,7 @@ def free(monkeypatch, num_bytes):
 @pytest.mark.parametrize(
     "room, state, part",
     [
-        (500, OK, "token files (84), and as records"),
-        (100, OK, "token files (84), not as records"),
+        (100, OK, "take 84 as token files, 487 as records"),
         (54, WARNING, "20.0 GB of your own"),
         (0.5, PROBLEM, "DATA_DIR="),
     ],

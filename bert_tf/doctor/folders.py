@@ -116,15 +116,17 @@ def check_room_for_data(folder: Folder) -> Findings:
             f"{room}; {text / GB:.1f} GB of text take {tokens / GB:.1f} as token files, {records / GB:.1f} as records"
         )
         yield (OK, message) if free >= tokens else (PROBLEM, f"{message}: {folder.way_out}")
-    elif free >= _WIKIPEDIA_TOKENS:
-        not_too = "and" if free >= _WIKIPEDIA_RECORDS else "not"
-        needs = f"as token files ({_WIKIPEDIA_TOKENS / GB:.0f}), {not_too} as records ({_WIKIPEDIA_RECORDS / GB:.0f})"
-        yield OK, f"{room}: enough for English Wikipedia and books {needs}"
     else:
-        own = f"enough for {free / (1 + _SHARDED + _TOKENS) / GB:.1f} GB of your own text"
-        needs = f"English Wikipedia and books take {_WIKIPEDIA_TOKENS / GB:.0f} as token files"
-        message = f"{room}: {own}, but {needs}: {folder.way_out}"
-        yield WARNING if free >= GB else PROBLEM, message
+        message = (
+            f"{room}: enough for {free / (1 + _SHARDED + _TOKENS) / GB:.1f} GB of your own text; English Wikipedia and "
+            f"books take {_WIKIPEDIA_TOKENS / GB:.0f} as token files, {_WIKIPEDIA_RECORDS / GB:.0f} as records"
+        )
+        yield _judged(folder, _WIKIPEDIA_TOKENS, message)
+
+
+def _judged(folder: Folder, wanted: float, message: str) -> tuple[str, str]:
+    state = OK if folder.free >= wanted else WARNING if folder.free >= GB else PROBLEM
+    return state, message if state == OK else f"{message}: {folder.way_out}"
 
 
 def _size_of(folder: Path, pattern: str) -> int:
@@ -133,5 +135,4 @@ def _size_of(folder: Path, pattern: str) -> int:
 
 def check_room_for_results(folder: Folder) -> Findings:
     message = f"{folder.free / GB:.1f} GB free for results; both phases of BERT-Large take up to 28, of base 9"
-    state = OK if folder.free >= _LARGE_RUN else WARNING if folder.free >= GB else PROBLEM
-    yield state, message if state == OK else f"{message}: {folder.way_out}"
+    yield _judged(folder, _LARGE_RUN, message)
