@@ -41,7 +41,6 @@ class LaunchEnvironment:
         self._switched_on = [name for name in SWITCHES if self.parsed(name, parse_switch)]
         self.data_dir = self.path("DATA_DIR", self.path("BERT_PREP_WORKING_DIR", CHECKOUT / "data"))
         self.is_dry_run = self.is_set("DRY_RUN")
-        self.may_change = self.is_set("CONTINUE_WITH_CHANGES")
         self.init_checkpoint = os.path.abspath(environ["INIT_CHECKPOINT"]) if environ.get("INIT_CHECKPOINT") else None
         self.max_eval_steps = self.parsed("MAX_EVAL_STEPS", parse_count)
         self.restarts: int = self.parsed("RESTARTS", parse_count) or 0
@@ -98,17 +97,19 @@ class LaunchEnvironment:
           UserError: too many ranks; they cannot be started, or `make` raises it, which in a dry run is only a note.
         """
         self.check_num_gpus(num_ranks)
-        if not self.is_dry_run:
-            check_tensorflow()
-        try:
+
+        def make_all() -> Made:
             made = make()
             show([f"launcher = {launchers.choose_launcher(num_ranks, self.environ)}"])
-        except UserError as error:
-            if not self.is_dry_run:
-                raise
-            show([f"note: a real run would stop here: {error}"])
-        if not self.is_dry_run:
             return made
+
+        if not self.is_dry_run:
+            check_tensorflow()
+            return make_all()
+        try:
+            make_all()
+        except UserError as error:
+            show([f"note: a real run would stop here: {error}"])
         show(["DRY_RUN: nothing was started"])
         return None
 

@@ -154,7 +154,7 @@ class Recipe:
             "data_format": data_format if data_format != "records" else None,
         }
         unbegun = [phase for phase in self.phases if not (folder / phase.name / CONFIG).exists()]
-        if not environment.may_change and len(unbegun) < len(self.phases):
+        if not environment.is_set("CONTINUE_WITH_CHANGES") and len(unbegun) < len(self.phases):
             check_same_plan(folder, plan, unbegun)
         return data, plan
 
