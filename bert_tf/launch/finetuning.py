@@ -61,16 +61,12 @@ class Call(NamedTuple):
 
     def describe(self) -> list[str]:
         """The arguments, and what follows from them."""
-        rate = self.learning_rate
-        update: list[str] = []
-        if rate:
-            update = [
-                f"global_batch_size = {self.global_batch_size}",
-                f"effective_learning_rate = {rate * self.num_ranks:g}",
-            ]
+        lines = describe_arguments(self.arguments, self.typed)
+        if self.learning_rate:
+            rate = f"{self.learning_rate * self.num_ranks:g}"
+            lines += [f"global_batch_size = {self.global_batch_size}", f"effective_learning_rate = {rate}"]
         return [
-            *describe_arguments(self.arguments, self.typed),
-            *update,
+            *lines,
             f"device = {self.environment.describe_device(self.num_ranks)}",
             f"{self.data[0]} = {shown(self.data[1])}",
             f"results_dir = {shown(self.folder)}",
