@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import json
 import os
@@ -315,26 +314,14 @@ def test_folders_that_cannot_be_written(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "number, state, part",
-    [(errno.ENOLCK, WARNING, "has no locks"), (errno.EIO, PROBLEM, "cannot be written"), (0, WARNING, "get the same")],
+    "number, state, part", [(errno.ENOLCK, WARNING, "has no locks"), (errno.EIO, PROBLEM, "cannot be written")]
 )
 def test_locks(tmp_path, monkeypatch, number, state, part):
     def flock(*_):
-        if number:
-            raise OSError(number, os.strerror(number))
+        raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(folders.fcntl, "flock", flock)
     holds(folders.check_file_system(Folder(tmp_path, "RESULTS_DIR")), (state, part))
-
-
-def test_a_rename_that_keeps_the_old_file(tmp_path, monkeypatch):
-    @contextlib.contextmanager
-    def keeping(path):
-        with open(path if not path.exists() else os.devnull, "wb") as file:
-            yield file
-
-    monkeypatch.setattr(folders, "atomic_file", keeping)
-    holds(folders.check_file_system(Folder(tmp_path, "RESULTS_DIR")), (PROBLEM, "a rename does not replace"))
 
 
 def free(monkeypatch, num_bytes):
@@ -344,8 +331,7 @@ def free(monkeypatch, num_bytes):
 @pytest.mark.parametrize(
     "room, state, part",
     [
-        (500, OK, "token files (84), and as records"),
-        (100, OK, "token files (84), not as records"),
+        (100, OK, "take 84 as token files, 487 as records"),
         (54, WARNING, "20.0 GB of your own"),
         (0.5, PROBLEM, "DATA_DIR="),
     ],

@@ -93,31 +93,17 @@ def test_damaged_input_leaves_no_report(tmp_path):
     assert not [path for path in tmp_path.glob("formatted*/*") if ".dropped" in path.name]
 
 
-@pytest.mark.parametrize(
-    "name, value",
-    [
-        *(
-            ("place", value)
-            for value in (None, {}, {"file": "x"}, {"file": 0, "inside": [1]}, {"file": 0, "bytes": -1})
-        ),
-        *(("counts", value) for value in ([], {}, {"num_read": 1, "num_documents": "x"})),
-        *(("bad_records", value) for value in (None, [1])),
-        *(("bytes", value) for value in (None, "x", -1)),
-    ],
-)
-def test_a_checkpoint_of_another_form(tmp_path, monkeypatch, name, value):
+def test_a_checkpoint_that_was_changed(tmp_path, monkeypatch):
     folder = corpus(tmp_path)
     monkeypatch.setattr(wiki, "PIECE_BYTES", 1)
     monkeypatch.setattr(formatting, "CHECKPOINT_BYTES", 1)
-    complete = formatting.Stage.complete
-    monkeypatch.setattr(formatting.Stage, "complete", lambda *_: (_ for _ in ()).throw(workers.WorkersError("killed")))
-    with pytest.raises(workers.WorkersError, match="killed"):
+    with monkeypatch.context() as patched, pytest.raises(workers.WorkersError, match="killed"):
+        patched.setattr(formatting.Stage, "complete", lambda *_: (_ for _ in ()).throw(workers.WorkersError("killed")))
         formatted(folder)
-    monkeypatch.setattr(formatting.Stage, "complete", complete)
     (path,) = tmp_path.rglob("*.journal")
     lines = path.read_text().splitlines()
     content = json.loads(lines[-1])
-    content["checkpoint"][name] = value
+    content["checkpoint"]["counts"] = {}
     path.write_text("\n".join([*lines[:-1], json.dumps(content)]) + "\n")
     with pytest.raises(UserError, match="journal is damaged .*: delete it to begin this stage anew"):
         formatted(folder)

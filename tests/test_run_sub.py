@@ -298,10 +298,11 @@ def test_ahead_of_the_time_limit_the_job_goes_back_into_the_queue(job, sent, sav
 
 def test_a_signal_that_comes_while_srun_is_started_reaches_it(tmp_path):
     sent = []
-    with launchers._Signals(launchers.Job([], 1, 0, "srun", tmp_path)) as signals:
-        os.kill(os.getpid(), signal.SIGUSR1)
-        signals.pass_to(SimpleNamespace(send_signal=sent.append))
-        os.kill(os.getpid(), signal.SIGTERM)
+    signals = launchers._Signals(launchers.Job([], 1, 0, "srun", tmp_path), [])
+    os.kill(os.getpid(), signal.SIGUSR1)
+    signals.pass_to(SimpleNamespace(send_signal=sent.append))
+    os.kill(os.getpid(), signal.SIGTERM)
+    signals.restore()
     assert sent == [signal.SIGUSR1, signal.SIGTERM]
 
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import importlib.util
-import itertools
 import os
 import shlex
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any, Callable, TypeVar
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.machine import count_cores, count_gpus
@@ -20,6 +19,8 @@ from bert_tf.base.values import parse_count, parse_number, parse_switch
 from bert_tf.config import MAX_HOURS
 from bert_tf.launch import launchers
 from bert_tf.launch.container import CHECKOUT, rank_python, uses_container
+
+Made = TypeVar("Made")
 
 # Variables that are on or off.
 SWITCHES = ("CONTINUE_WITH_CHANGES", "DRY_RUN", "PACKING", "RECOMPUTE", "WHOLE_WORD_MASKING")
@@ -40,7 +41,6 @@ class LaunchEnvironment:
         self._switched_on = [name for name in SWITCHES if self.parsed(name, parse_switch)]
         self.data_dir = self.path("DATA_DIR", self.path("BERT_PREP_WORKING_DIR", CHECKOUT / "data"))
         self.is_dry_run = self.is_set("DRY_RUN")
-        self.may_change = self.is_set("CONTINUE_WITH_CHANGES")
         self.init_checkpoint = os.path.abspath(environ["INIT_CHECKPOINT"]) if environ.get("INIT_CHECKPOINT") else None
         self.max_eval_steps = self.parsed("MAX_EVAL_STEPS", parse_count)
         self.restarts: int = self.parsed("RESTARTS", parse_count) or 0
@@ -63,10 +63,6 @@ class LaunchEnvironment:
             return parse(text) if text else None
         except ValueError as error:
             raise UserError(f"{name}={text}: {error}") from None
-
-    def extra_flags(self, switches: Sequence[str]) -> list[str]:
-        """The flags for those of `switches` that are on (--packing for PACKING), and --device=cpu for DEVICE=cpu."""
-        return [f"--{name.lower()}" for name in switches if self.is_set(name)] + ["--device=cpu"] * self._uses_cpu
 
     def hours_left(self) -> float | None:
         """Of MAX_HOURS since this object was made; None where it is not set."""
@@ -94,6 +90,43 @@ class LaunchEnvironment:
                 "(nvidia-smi, CUDA_VISIBLE_DEVICES); ask for at most that many. DEVICE=cpu computes on the CPU"
             )
 
+    def prepare(self, num_ranks: int, make: Callable[[], Made]) -> Made | None:
+        """What `make` returns, where ranks can be started; None in a dry run.
+
+        Raises:
+          UserError: too many ranks; they cannot be started, or `make` raises it, which in a dry run is only a note.
+        """
+        self.check_num_gpus(num_ranks)
+
+        def make_all() -> Made:
+            made = make()
+            show([f"launcher = {launchers.choose_launcher(num_ranks, self.environ)}"])
+            return made
+
+        if not self.is_dry_run:
+            check_tensorflow()
+            return make_all()
+        try:
+            make_all()
+        except UserError as error:
+            show([f"note: a real run would stop here: {error}"])
+        show(["DRY_RUN: nothing was started"])
+        return None
+
+    def job(
+        self, program: str, flags: Mapping[str, Any], switches: Sequence[str], num_ranks: int, log_folder: Path
+    ) -> launchers.Job:
+        """A program with its flags, those of `switches` that are on (--packing for PACKING), and --device=cpu."""
+        command = [
+            rank_python(self.environ),
+            str(CHECKOUT / program),
+            *(f"--{name}={value}" for name, value in flags.items()),
+            *(f"--{name.lower()}" for name in switches if self.is_set(name)),
+            *(["--device=cpu"] if self._uses_cpu else []),
+        ]
+        launcher = launchers.choose_launcher(num_ranks, self.environ)
+        return launchers.Job(command, num_ranks, self.num_gpus, launcher, log_folder)
+
     def describe_device(self, num_ranks: int) -> str:
         if self.num_gpus:
             return f"GPU ({self.num_gpus} on this machine)"
@@ -119,16 +152,6 @@ def show(lines: Sequence[str]) -> None:
     print("\n".join(lines), flush=True)
 
 
-def end_dry_run(prepare: Callable[[], Any]) -> int:
-    """Calls `prepare`; an error that would stop a real run is only printed as a note."""
-    try:
-        prepare()
-    except UserError as error:
-        show([f"note: a real run would stop here: {error}"])
-    show(["DRY_RUN: nothing was started"])
-    return 0
-
-
 def check_tensorflow() -> None:
     """Raises `UserError` where there is none; around a container, where what writes the report is missing."""
     if uses_container(os.environ):
@@ -141,32 +164,14 @@ def check_tensorflow() -> None:
         raise UserError(f"{sys.executable} has no TensorFlow; 'bash scripts/setup.sh' sets everything up")
 
 
-def program_command(program: str, flags: Mapping[str, Any], extra_flags: Sequence[str]) -> list[str]:
-    return [
-        rank_python(os.environ),
-        str(CHECKOUT / program),
-        *(f"--{name}={value}" for name, value in flags.items()),
-        *extra_flags,
-    ]
-
-
-def _new_folder(path: Path) -> Path:
-    """Makes a folder that nobody else has: another launcher may have started in the same second, on another host."""
-    for number in itertools.count(2):
-        with contextlib.suppress(FileExistsError):
-            path.mkdir(parents=True)
-            break
-        path = path.with_name(f"{path.name.partition('_')[0]}_{number}")
-    return path
-
-
 def run_job(what: str, job: launchers.Job, signals: list[int]) -> int:
     """Runs a job, with a new folder of its log folder for the logs; returns the ranks' exit code.
 
     Args:
       signals: gets the numbers of those that came meanwhile.
     """
-    log_folder = _new_folder(job.log_folder / time.strftime("%Y%m%d-%H%M%S"))
+    # To the microsecond: another launcher may start in the same second, on another host.
+    log_folder = job.log_folder / datetime.now().strftime("%Y%m%d-%H%M%S-%f")
     show([f"--- {what}: logs in {shown(log_folder)}", "+ " + shlex.join(job.command)])
     started = time.monotonic()
     code = launchers.run(dataclasses.replace(job, log_folder=log_folder), signals)

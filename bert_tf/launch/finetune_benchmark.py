@@ -13,17 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from bert_tf.config import GOOGLE_VOCAB_SIZE, PRECISIONS, PRESETS, BertConfig
-from bert_tf.launch import launchers
 from bert_tf.launch.arguments import Argument, Values, describe_arguments, one_of, parse_arguments, whole
-from bert_tf.launch.environment import (
-    CHECKOUT,
-    LaunchEnvironment,
-    check_tensorflow,
-    program_command,
-    run_job,
-    show,
-    shown,
-)
+from bert_tf.launch.environment import CHECKOUT, LaunchEnvironment, run_job, show, shown
 from bert_tf.memory.plan import Workload, find_device, fits
 
 INFERENCE_ARGUMENTS = (
@@ -53,16 +44,14 @@ def _launch(mode: str, arguments: Sequence[Argument], typed: Sequence[str], envi
     if typed:
         values = parse_arguments(arguments, typed)
         show(describe_arguments(arguments, typed))
-        environment.check_num_gpus(values.get("num_gpu", 1))
         configurations = [{"seq_length": _SEQ_LENGTH, **values}]
     else:
         configurations = list(_sweep(mode, environment))
     show([f"results_dir = {shown(folder)}", "random weights and made-up questions: only the speed is measured"])
     show([_line(configuration) for configuration in configurations])
-    if environment.is_dry_run:
-        show(["DRY_RUN: nothing was started"])
+    num_ranks = max((configuration.get("num_gpu", 1) for configuration in configurations), default=1)
+    if environment.prepare(num_ranks, lambda: configurations) is None:
         return 0
-    check_tensorflow()
     code = 0
     for configuration in configurations:
         code = _measure(mode, configuration, environment, folder) or code
@@ -100,7 +89,6 @@ def _name(configuration: Values) -> str:
 
 
 def _measure(mode: str, configuration: Values, environment: LaunchEnvironment, folder: Path) -> int:
-    num_ranks = configuration.get("num_gpu", 1)
     flags: Mapping[str, Any] = {
         "mode": mode,
         "bert_model": configuration["bert_model"],
@@ -110,9 +98,8 @@ def _measure(mode: str, configuration: Values, environment: LaunchEnvironment, f
         "max_seq_length": configuration["seq_length"],
         "dllog_path": folder / f"{_name(configuration)}.json",
     }
-    launcher = launchers.choose_launcher(num_ranks, environment.environ)
-    command = program_command("benchmarks/finetuning.py", flags, environment.extra_flags(()))
-    job = launchers.Job(command, num_ranks, environment.num_gpus, launcher, folder / "logs")
+    num_ranks = configuration.get("num_gpu", 1)
+    job = environment.job("benchmarks/finetuning.py", flags, (), num_ranks, folder / "logs")
     return run_job(_line(configuration), job, [])
 
 

@@ -9,17 +9,8 @@ from typing import Any, Callable, NamedTuple
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import check_file, read_json_object
 from bert_tf.config import PRESETS, BertConfig
-from bert_tf.launch import launchers
 from bert_tf.launch.arguments import Argument, Values, describe_arguments
-from bert_tf.launch.environment import (
-    CHECKOUT,
-    LaunchEnvironment,
-    check_tensorflow,
-    end_dry_run,
-    program_command,
-    show,
-    shown,
-)
+from bert_tf.launch.environment import CHECKOUT, LaunchEnvironment, show, shown
 from bert_tf.launch.supervisor import train
 
 Flags = dict[str, Any]
@@ -48,9 +39,18 @@ class Call(NamedTuple):
         return self.values.get("num_gpus", 1)
 
     @property
+    def batch_size(self) -> int:
+        """Of a rank."""
+        return self.values["batch_size" if "batch_size" in self.values else "batch_size_per_gpu"]
+
+    @property
     def global_batch_size(self) -> int:
-        names = {"batch_size", "batch_size_per_gpu"} & set(self.values)
-        return self.values[names.pop()] * self.num_ranks
+        return self.batch_size * self.num_ranks
+
+    @property
+    def learning_rate(self) -> float | None:
+        """Of a rank."""
+        return self.values.get("learning_rate", self.values.get("learning_rate_per_gpu"))
 
     @property
     def folder(self) -> Path:
@@ -61,19 +61,73 @@ class Call(NamedTuple):
 
     def describe(self) -> list[str]:
         """The arguments, and what follows from them."""
-        rate = self.values.get("learning_rate", self.values.get("learning_rate_per_gpu"))
-        update = {
-            "global_batch_size": self.global_batch_size,
-            "effective_learning_rate": f"{(rate or 0) * self.num_ranks:g}",
-        }
+        lines = describe_arguments(self.arguments, self.typed)
+        if self.learning_rate:
+            rate = f"{self.learning_rate * self.num_ranks:g}"
+            lines += [f"global_batch_size = {self.global_batch_size}", f"effective_learning_rate = {rate}"]
         return [
-            *describe_arguments(self.arguments, self.typed),
-            *(f"{name} = {value}" for name, value in update.items() if rate),
+            *lines,
             f"device = {self.environment.describe_device(self.num_ranks)}",
             f"{self.data[0]} = {shown(self.data[1])}",
             f"results_dir = {shown(self.folder)}",
             *self.environment.describe_limits(),
         ]
+
+    def flags(self, model_dir: Path) -> Flags:
+        """Those that fine-tuning and using a fine-tuned model have in common."""
+        return {
+            "model_dir": model_dir,
+            "max_seq_length": self.values["seq_length"],
+            "predict_batch_size": self.batch_size,
+            "precision": self.values["precision"],
+            "enable_xla": self.values["use_xla"],
+            "dllog_path": model_dir / "dllogger.json",
+        }
+
+    def training_flags(self) -> Flags:
+        """Those of fine-tuning alone."""
+        return {
+            **self._initial_weights(),
+            "train_batch_size": self.batch_size,
+            "learning_rate": self.learning_rate,
+            "num_train_epochs": self.values["epochs"],
+        }
+
+    def _initial_weights(self) -> Flags:
+        """Those of a checkpoint, or new ones if the argument is ``none``."""
+        if self.values["checkpoint"] != "none":
+            return {"init_checkpoint": self.checkpoint()}
+        environment = self.environment
+        if not environment.environ.get("VOCAB_FILE"):
+            raise UserError("checkpoint is 'none' (random weights), which needs VOCAB_FILE=<a vocab.txt>")
+        vocab_file = environment.path("VOCAB_FILE", Path())
+        check_file(vocab_file, "set VOCAB_FILE to a vocab.txt")
+        with open(vocab_file, encoding="utf-8") as file:
+            config = BertConfig.preset(self.values["bert_model"], sum(1 for _ in file))
+        config_file = self.folder / "bert_config.json"
+        if not environment.is_dry_run:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            config_file.write_text(config.to_json(), encoding="utf-8")
+        return {"bert_config_file": config_file, "vocab_file": vocab_file}
+
+    def checkpoint(self) -> Path:
+        """The checkpoint that was typed; raises `UserError` where there is none or it is another model's."""
+        positions = {argument.name: number for number, argument in enumerate(self.arguments, 1)}
+        checkpoint = find_checkpoint(self.values["checkpoint"], positions["checkpoint"])
+        model_folder = checkpoint if checkpoint.is_dir() else checkpoint.parent
+        config_file = model_folder / "bert_config.json"
+        if not config_file.is_file() and (model_folder / "config.json").is_file():
+            config_file = model_folder / "config.json"  # Hugging Face's, with the same names for sizes
+        sizes = read_json_object(config_file, "the model's configuration must lie beside its weights")
+        described, model = (sizes.get("num_hidden_layers"), sizes.get("hidden_size")), self.values["bert_model"]
+        if described != PRESETS[model]:
+            num_layers, hidden_size = PRESETS[model]
+            raise UserError(
+                f"bert_model (position {positions['bert_model']}) is {model}, {num_layers} layers of "
+                f"{hidden_size}, but {config_file} describes {described[0]} layers of {described[1]}; name the "
+                "checkpoint's model"
+            )
+        return checkpoint
 
     def run(self, title: str, program: str, prepare: Callable[[], list[Flags]], results: Mapping[str, str]) -> int:
         """Runs `program` once with each of the flags that `prepare` makes when all is checked.
@@ -82,66 +136,18 @@ class Call(NamedTuple):
 
         Returns: the ranks' first exit code that is not 0.
         """
-        environment, num_ranks = self.environment, self.num_ranks
+        environment = self.environment
         show(self.describe())
-        environment.check_num_gpus(num_ranks)
-
-        def prepare_all() -> tuple[list[Flags], str]:
-            runs, launcher = prepare(), launchers.choose_launcher(num_ranks, environment.environ)
-            show([f"launcher = {launcher}"])
-            return runs, launcher
-
-        if environment.is_dry_run:
-            return end_dry_run(prepare_all)
-        check_tensorflow()
-        runs, launcher = prepare_all()
+        runs = environment.prepare(self.num_ranks, prepare)
+        if runs is None:
+            return 0
         for flags in runs:
-            command = program_command(program, flags, environment.extra_flags(_EXTRAS))
-            job = launchers.Job(command, num_ranks, environment.num_gpus, launcher, flags["model_dir"] / "logs")
+            job = environment.job(program, flags, _EXTRAS, self.num_ranks, flags["model_dir"] / "logs")
             code = train(f"{title}, {flags['mode']}", job, environment)
             if code:
                 return code
         show([f"{what}: {shown(runs[0]['model_dir'] / file)}" for what, file in results.items()])
         return 0
-
-
-def initial_weights(
-    values: Values, arguments: Sequence[Argument], folder: Path, environment: LaunchEnvironment
-) -> dict[str, Any]:
-    """Flags for the initial weights: those of a checkpoint, or new ones if the argument is ``none``."""
-    if values["checkpoint"] == "none":
-        if not environment.environ.get("VOCAB_FILE"):
-            raise UserError("checkpoint is 'none' (random weights), which needs VOCAB_FILE=<a vocab.txt>")
-        vocab_file = environment.path("VOCAB_FILE", Path())
-        check_file(vocab_file, "set VOCAB_FILE to a vocab.txt")
-        with open(vocab_file, encoding="utf-8") as file:
-            config = BertConfig.preset(values["bert_model"], sum(1 for _ in file))
-        config_file = folder / "bert_config.json"
-        if not environment.is_dry_run:
-            folder.mkdir(parents=True, exist_ok=True)
-            config_file.write_text(config.to_json(), encoding="utf-8")
-        return {"bert_config_file": config_file, "vocab_file": vocab_file}
-    return {"init_checkpoint": check_model(values, arguments)}
-
-
-def check_model(values: Values, arguments: Sequence[Argument]) -> Path:
-    """The checkpoint that was typed; raises `UserError` where there is none or it is another model's."""
-    positions = {argument.name: number for number, argument in enumerate(arguments, 1)}
-    checkpoint = find_checkpoint(values["checkpoint"], positions["checkpoint"])
-    model_folder = checkpoint if checkpoint.is_dir() else checkpoint.parent
-    config_file = model_folder / "bert_config.json"
-    if not config_file.is_file() and (model_folder / "config.json").is_file():
-        config_file = model_folder / "config.json"  # Hugging Face's, with the same names for sizes
-    sizes = read_json_object(config_file, "the model's configuration must lie beside its weights")
-    described = sizes.get("num_hidden_layers"), sizes.get("hidden_size")
-    if described != PRESETS[values["bert_model"]]:
-        num_layers, hidden_size = PRESETS[values["bert_model"]]
-        raise UserError(
-            f"bert_model (position {positions['bert_model']}) is {values['bert_model']}, {num_layers} layers of "
-            f"{hidden_size}, but {config_file} describes {described[0]} layers of {described[1]}; name the "
-            "checkpoint's model"
-        )
-    return checkpoint
 
 
 def find_checkpoint(typed: str, position: int) -> Path:

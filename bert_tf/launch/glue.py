@@ -7,9 +7,9 @@ from pathlib import Path
 
 from bert_tf.base.errors import UserError
 from bert_tf.config import MAX_EPOCHS, MAX_LEARNING_RATE, PRECISIONS, PRESETS
-from bert_tf.launch.arguments import Argument, Values, one_of, parse_arguments, positive, share, text, whole
+from bert_tf.launch.arguments import Argument, one_of, parse_arguments, positive, share, text, whole
 from bert_tf.launch.environment import LaunchEnvironment
-from bert_tf.launch.finetuning import Call, Flags, check_model, initial_weights
+from bert_tf.launch.finetuning import Call, Flags
 from bert_tf.tasks.glue.tasks import CUSTOM, EVAL, PREDICT, TRAIN, TextTask, find_files, find_task
 
 ARGUMENTS = (
@@ -40,21 +40,15 @@ INFERENCE_ARGUMENTS = (
 
 def launch(typed: Sequence[str], environment: LaunchEnvironment) -> int:
     """Fine-tuning and scores; returns the ranks' exit code."""
-    values = parse_arguments(ARGUMENTS, typed)
-    task = choose_task(values)
-    data_dir, kind = find_data_dir(task, environment), f"finetuning_glue_{task.name.lower()}"
-    call = Call(kind, ARGUMENTS, typed, values, ("data_dir", data_dir), environment)
+    call, task = _make_call("finetuning_glue", ARGUMENTS, typed, environment)
 
     def prepare() -> list[Flags]:
-        check_files(task, (TRAIN, EVAL), data_dir)
+        check_files(task, (TRAIN, EVAL), call)
         flags = {
             "mode": "train_and_eval",
-            **initial_weights(values, ARGUMENTS, call.folder, environment),
-            "train_batch_size": values["batch_size"],
-            "learning_rate": values["learning_rate"],
-            "num_train_epochs": values["epochs"],
-            "warmup_proportion": values["warmup_proportion"],
-            **common_flags(task, values, data_dir, call.folder / "glue"),
+            "warmup_proportion": call.values["warmup_proportion"],
+            **call.training_flags(),
+            **_task_flags(task, call, call.folder / "glue"),
         }
         return [flags]
 
@@ -64,54 +58,40 @@ def launch(typed: Sequence[str], environment: LaunchEnvironment) -> int:
 
 def launch_inference(typed: Sequence[str], environment: LaunchEnvironment) -> int:
     """Scores on the development file, predictions for the test file where there is one; the first bad exit code."""
-    values = parse_arguments(INFERENCE_ARGUMENTS, typed)
-    task = choose_task(values)
-    data_dir, kind = find_data_dir(task, environment), f"glue_inference_{task.name.lower()}"
-    call = Call(kind, INFERENCE_ARGUMENTS, typed, values, ("data_dir", data_dir), environment)
+    call, task = _make_call("glue_inference", INFERENCE_ARGUMENTS, typed, environment)
 
     def prepare() -> list[Flags]:
-        check_files(task, (EVAL,), data_dir)
-        flags = {
-            "init_checkpoint": check_model(values, INFERENCE_ARGUMENTS),
-            **common_flags(task, values, data_dir, call.folder),
-        }
-        can_predict = all((data_dir / names[0]).is_file() for names in task.files[PREDICT].values())
+        check_files(task, (EVAL,), call)
+        flags = {"init_checkpoint": call.checkpoint(), **_task_flags(task, call, call.folder)}
+        can_predict = all((call.data[1] / names[0]).is_file() for names in task.files[PREDICT].values())
         return [{"mode": mode, **flags} for mode in (("eval", "predict") if can_predict else ("eval",))]
 
     return call.run(task.name, "run_classifier.py", prepare, {"scores": "eval_results.txt"})
 
 
-def choose_task(values: Values) -> TextTask:
+def _make_call(
+    kind: str, arguments: Sequence[Argument], typed: Sequence[str], environment: LaunchEnvironment
+) -> tuple[Call, TextTask]:
+    values = parse_arguments(arguments, typed)
     if values["task_name"].lower() == CUSTOM:
         raise UserError(
             f"task_name (position 1) is {values['task_name']!r}: for files of your own, see run_classifier.py "
             f"--task_name={CUSTOM} in docs/fine_tuning.md"
         )
-    return find_task(values["task_name"])
+    task = find_task(values["task_name"])
+    data_dir = environment.path("GLUE_DIR", environment.data_dir / "download" / "glue") / task.name
+    name = f"{kind}_{task.name.lower()}"
+    return Call(name, arguments, typed, values, ("data_dir", data_dir), environment), task
 
 
-def common_flags(task: TextTask, values: Values, data_dir: Path, model_dir: Path) -> Flags:
-    """The flags that fine-tuning and using a fine-tuned model have in common."""
-    return {
-        "task_name": task.name,
-        "data_dir": data_dir,
-        "model_dir": model_dir,
-        "max_seq_length": values["seq_length"],
-        "predict_batch_size": values["batch_size"],
-        "precision": values["precision"],
-        "enable_xla": values["use_xla"],
-        "dllog_path": model_dir / "dllogger.json",
-    }
+def _task_flags(task: TextTask, call: Call, model_dir: Path) -> Flags:
+    return {"task_name": task.name, "data_dir": call.data[1], **call.flags(model_dir)}
 
 
-def find_data_dir(task: TextTask, environment: LaunchEnvironment) -> Path:
-    return environment.path("GLUE_DIR", environment.data_dir / "download" / "glue") / task.name
-
-
-def check_files(task: TextTask, uses: Sequence[str], data_dir: Path) -> None:
+def check_files(task: TextTask, uses: Sequence[str], call: Call) -> None:
     """Raises `UserError` where a file of the task is missing."""
     for use in uses:
         try:
-            find_files(task, use, str(data_dir), None)
+            find_files(task, use, str(call.data[1]), None)
         except UserError as error:
             raise UserError(f"{error}; GLUE_DIR names the folder with the tasks' folders") from None

@@ -27,7 +27,6 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.machine import count_cores
@@ -42,6 +41,7 @@ from bert_tf.launch.rank import (
     LAUNCHER_VARIABLE,
     POLL_SECS,
     SIGNALS,
+    ForwardedSignals,
     describe_signal,
     shell_code,
     start_child,
@@ -237,66 +237,43 @@ def run(job: Job, received: list[int] | None = None) -> int:
     starter = launcher_command(job.launcher, job.num_ranks, num_per_node, passed_on, hosts_of(os.environ))
     command = [*starter, *container_options(os.environ), *wrapper, *program]
     (folder / SIGNALS).write_text("\n")  # exists and has room, whatever the disk and a network file system do later
-    with open(folder / "launcher.log", "wb") as launcher_log, _Signals(job, received) as signals:
-        signals.pass_to(start_child(command, launcher_log, environment, signal.SIGTERM))
-        _show(folder / "rank_0.log", signals)
-    return _exit_code(job, signals)
+    signals = _Signals(job, received)
+    try:
+        with open(folder / "launcher.log", "wb") as launcher_log:
+            launcher = start_child(command, launcher_log, environment, signal.SIGTERM)
+        signals.pass_to(launcher)
+        _show(folder / "rank_0.log", launcher)
+    finally:
+        signals.restore()
+    return _exit_code(job, launcher.returncode, signals.received)
 
 
-class _Signals:
-    """While active, signals to this process go to the ranks, also to those that start later.
+class _Signals(ForwardedSignals):
+    """Signals to this process go to the ranks, also to those that start later."""
 
-    Attributes:
-      launcher: what starts the ranks, once it runs.
-      stop_requested: whether one of the signals asks for a stop that is no failure.
-    """
-
-    def __init__(self, job: Job, received: list[int] | None = None):
+    def __init__(self, job: Job, received: list[int] | None):
         self._job = job
-        self._previous: dict[int, Any] = {}
-        self._received = [] if received is None else received
-        self.launcher: subprocess.Popen | None = None
+        super().__init__(FORWARDED_SIGNALS, received)
 
-    def __enter__(self) -> _Signals:
-        self._previous = {number: signal.signal(number, self._note) for number in FORWARDED_SIGNALS}
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)
-
-    @property
-    def stop_requested(self) -> bool:
-        return any(number in STOP_SIGNALS for number in self._received)
-
-    def _note(self, number: int, _: object) -> None:
+    def forward(self, number: int) -> None:
         print(f"{signal.Signals(number).name}: passed on to the ranks", file=sys.stderr, flush=True)
-        self._received.append(number)
         if self._job.launcher != "srun":
             with open(self._job.log_folder / SIGNALS, "a", encoding="utf-8") as file:
                 file.write(f"{int(number)}\n")
-        if self.launcher is not None:
-            self._pass_on(number, self.launcher)
+        super().forward(number)
 
-    def pass_to(self, launcher: subprocess.Popen) -> None:
-        """From now on signals go to `launcher`; those that came while it was started, too."""
-        self.launcher = launcher
-        for number in self._received:
-            self._pass_on(number, launcher)
-
-    def _pass_on(self, number: int, launcher: subprocess.Popen) -> None:
-        if self._received.count(signal.SIGINT) > 1:  # the user does not want to wait
-            launcher.send_signal(signal.SIGTERM)
+    def send(self, child: subprocess.Popen, number: int) -> None:
+        if self.received.count(signal.SIGINT) > 1:  # the user does not want to wait
+            child.send_signal(signal.SIGTERM)
         elif self._job.launcher == "srun":  # which passes it on to all machines
-            launcher.send_signal(number)
+            child.send_signal(number)
 
 
-def _show(log: Path, signals: _Signals) -> None:
+def _show(log: Path, launcher: subprocess.Popen) -> None:
     """Copies a growing file to stdout until the launcher has ended."""
-    assert signals.launcher
     shown = 0
     while True:
-        ended = signals.launcher.poll() is not None
+        ended = launcher.poll() is not None
         with contextlib.suppress(FileNotFoundError), open(log, "rb") as file:
             file.seek(shown)
             text = file.read()
@@ -308,17 +285,16 @@ def _show(log: Path, signals: _Signals) -> None:
         time.sleep(POLL_SECS)
 
 
-def _exit_code(job: Job, signals: _Signals) -> int:
+def _exit_code(job: Job, launcher_code: int, received: Sequence[int]) -> int:
     """The first failing rank's code; says what only other ranks or the launcher have said."""
-    assert signals.launcher
-    launcher_code = signals.launcher.returncode
     ends = {}
     for file in job.log_folder.glob("rank_*.exit"):
         written, _, ended_at = file.read_text().partition(" ")
         ends[int(file.stem[len("rank_") :])] = (float(ended_at), int(written))
         file.unlink()
+    stop_requested = any(number in STOP_SIGNALS for number in received)
     # Where one has left no code, and nobody asked for a stop, the launcher has stopped the others.
-    final = (0,) if signals.stop_requested or len(ends) == job.num_ranks else (0, STOPPED_EXIT_CODE)
+    final = (0,) if stop_requested or len(ends) == job.num_ranks else (0, STOPPED_EXIT_CODE)
     failures = sorted((ended_at, rank, code) for rank, (ended_at, code) in ends.items() if code not in final)
     if failures:
         _, rank, code = failures[0]
@@ -327,7 +303,7 @@ def _exit_code(job: Job, signals: _Signals) -> int:
             _print_end(job.log_folder / f"rank_{rank}.log")
         return code
     if launcher_code or len(ends) < job.num_ranks:
-        if signals.stop_requested:  # before there were ranks that could have answered it
+        if stop_requested:  # before there were ranks that could have answered it
             return STOPPED_EXIT_CODE
         if job.launcher != "none":
             print(f"{job.launcher} ended with code {launcher_code}:", file=sys.stderr)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -37,9 +38,9 @@ class Prepared:
         return any(self.test.glob(f"*{FORMATS[self.data_format][1]}"))
 
     @property
-    def kind(self) -> tuple[str, str, str]:
-        """What all phases of a run must have in common."""
-        return self.dataset, self.vocabulary, self.data_format
+    def kind(self) -> tuple[str, str, Path | None]:
+        """What all phases of a run must have in common; token files come once for all of them."""
+        return self.dataset, self.vocabulary, self.folder if self.lengths is None else None
 
 
 def find_prepared(data_dir: Path) -> tuple[list[Prepared], list[Path]]:
@@ -78,21 +79,15 @@ def choose_prepared(
     if data_format not in (None, *FORMATS):
         raise UserError(f"DATA_FORMAT={data_format}: must be {' or '.join(FORMATS)}")
     complete, unfinished = find_prepared(data_dir)
-    choices: list[list[Prepared]] = [[]]
-    for lengths in phases:
-        choices = [
-            [*chosen, candidate]
-            for chosen in choices
-            for candidate in complete
-            if candidate.lengths in (None, lengths)
-            and (dataset is None or candidate.dataset.lower() == dataset.lower())
-            and data_format in (None, candidate.data_format)
-            and all(candidate.kind == other.kind for other in chosen)
-        ]
-    # Token files come once for all phases; records once for each.
-    choices = [chosen for chosen in choices if chosen[0].data_format == "records" or len(set(chosen)) == 1]
+    allowed = [
+        item
+        for item in complete
+        if (dataset is None or item.dataset.lower() == dataset.lower()) and data_format in (None, item.data_format)
+    ]
+    of_phases = ([item for item in allowed if item.lengths in (None, lengths)] for lengths in phases)
+    choices = [chosen for chosen in itertools.product(*of_phases) if len({item.kind for item in chosen}) == 1]
     if len(choices) == 1:
-        return choices[0]
+        return list(choices[0])
     wanted = " and ".join(f"max_seq_length {length} with max_predictions_per_seq {num}" for length, num in phases)
     found = _listing(data_dir, complete, unfinished)
     if not choices:

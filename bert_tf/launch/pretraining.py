@@ -11,17 +11,9 @@ from typing import Any
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import read_json_object
 from bert_tf.config import AUTO
-from bert_tf.launch import launchers
 from bert_tf.launch.arguments import Argument, Values, describe_arguments
-from bert_tf.launch.environment import (
-    CHECKOUT,
-    LaunchEnvironment,
-    check_tensorflow,
-    end_dry_run,
-    program_command,
-    show,
-    shown,
-)
+from bert_tf.launch.environment import CHECKOUT, LaunchEnvironment, show, shown
+from bert_tf.launch.launchers import Job
 from bert_tf.launch.prepared_data import Prepared, choose_prepared
 from bert_tf.launch.supervisor import newest_update, train
 from bert_tf.memory.plan import check_unpacked
@@ -113,14 +105,13 @@ class Recipe:
         """Runs the phases, or the one that is called `only`; returns the ranks' exit code."""
         folder = environment.path("RESULTS_DIR", self.default_folder)
         self._show_plan(environment, folder)
-        environment.check_num_gpus(self.values["num_gpus"])
         wanted = [phase for phase in self.phases if only in (None, phase.name)]
         for phase in wanted:
             check_unpacked(phase.train_batch_size, environment.is_set("PACKING"))
-        if environment.is_dry_run:
-            return end_dry_run(lambda: self._prepare(wanted, environment, folder))
-        check_tensorflow()
-        data, launcher, plan = self._prepare(wanted, environment, folder)
+        prepared = environment.prepare(self.values["num_gpus"], lambda: self._prepare(wanted, environment, folder))
+        if prepared is None:
+            return 0
+        data, plan = prepared
         self._check_start(wanted[0], folder)
         write_whole(folder / PLAN, json.dumps(plan, indent=2) + "\n", WAY_OUT)
         for phase, records in zip(wanted, data):
@@ -128,9 +119,7 @@ class Recipe:
             if is_finished(phase, run_folder) and (is_evaluated(phase, run_folder) or not records.has_test):
                 show([f"{phase.title}: finished already, {shown(run_folder)}"])
                 continue
-            command = self._command(phase, records, folder, environment)
-            job = launchers.Job(command, self.values["num_gpus"], environment.num_gpus, launcher, run_folder / "logs")
-            code = train(phase.title, job, environment)
+            code = train(phase.title, self._job(phase, records, folder, environment), environment)
             if code:
                 return code
         write_joint_report(folder, [folder / phase.name for phase in self.phases])
@@ -138,8 +127,8 @@ class Recipe:
 
     def _prepare(
         self, wanted: Sequence[Phase], environment: LaunchEnvironment, folder: Path
-    ) -> tuple[list[Prepared], str, dict[str, Any]]:
-        """The data of the `wanted` phases, the launcher, and what must not change while they run.
+    ) -> tuple[list[Prepared], dict[str, Any]]:
+        """The data of the `wanted` phases, and what must not change while they run.
 
         Raises:
           UserError: something is missing, or the run in `folder` was started with other values.
@@ -150,9 +139,8 @@ class Recipe:
             [(phase.max_seq_length, phase.max_predictions_per_seq) for phase in wanted],
             environment.environ.get("DATA_FORMAT") or None,
         )
-        launcher = launchers.choose_launcher(self.values["num_gpus"], environment.environ)
         data_format = data[0].data_format
-        show([f"dataset = {data[0].dataset}", f"data_format = {data_format}", f"launcher = {launcher}"])
+        show([f"dataset = {data[0].dataset}", f"data_format = {data_format}"])
         if not all(records.has_test for records in data):
             show(["evaluation = none, because the dataset has no test split"])
         if environment.init_checkpoint:
@@ -166,9 +154,9 @@ class Recipe:
             "data_format": data_format if data_format != "records" else None,
         }
         unbegun = [phase for phase in self.phases if not (folder / phase.name / CONFIG).exists()]
-        if not environment.may_change and len(unbegun) < len(self.phases):
+        if not environment.is_set("CONTINUE_WITH_CHANGES") and len(unbegun) < len(self.phases):
             check_same_plan(folder, plan, unbegun)
-        return data, launcher, plan
+        return data, plan
 
     def _show_plan(self, environment: LaunchEnvironment, folder: Path) -> None:
         show(describe_arguments(self.arguments, self.typed))
@@ -194,7 +182,7 @@ class Recipe:
                 "first"
             )
 
-    def _command(self, phase: Phase, data: Prepared, folder: Path, environment: LaunchEnvironment) -> list[str]:
+    def _job(self, phase: Phase, data: Prepared, folder: Path, environment: LaunchEnvironment) -> Job:
         values, run_folder = self.values, folder / phase.name
         flags: dict[str, Any] = {
             "bert_model": values["bert_model"],
@@ -220,7 +208,7 @@ class Recipe:
         start = folder / phase.starts_after if phase.starts_after else environment.init_checkpoint
         if start:
             flags["init_checkpoint"] = start
-        return program_command("run_pretraining.py", flags, environment.extra_flags(EXTRAS))
+        return environment.job("run_pretraining.py", flags, EXTRAS, values["num_gpus"], run_folder / "logs")
 
 
 def check_warmup(phase: Phase, argument: str) -> None:
@@ -246,10 +234,7 @@ def check_same_plan(folder: Path, plan: Mapping[str, Any], unbegun: Sequence[Pha
     file = folder / PLAN
     if not file.exists():
         return
-    way_out = "delete it, and the run goes on if its settings are the same"
-    earlier = read_json_object(file, way_out)
-    if not earlier:
-        raise UserError(f"{file} is empty; {way_out}")
+    earlier = read_json_object(file, "delete it, and the run goes on if its settings are the same")
     endings = tuple(phase.name.replace("_", "") for phase in unbegun)
     fixed = [name for name in {**earlier, **plan} if not name.endswith(endings)]
     if differences := describe_differences(*({name: of.get(name) for name in fixed} for of in (earlier, plan))):

@@ -61,21 +61,28 @@ class ForwardedSignals:
       received: their numbers.
     """
 
-    def __init__(self, numbers: Iterable[int]):
-        self.received: list[int] = []
+    def __init__(self, numbers: Iterable[int], received: list[int] | None = None):
+        self.received: list[int] = [] if received is None else received
         self._child: subprocess.Popen | None = None
-        for number in numbers:
-            signal.signal(number, lambda number, _: self.forward(number))
+        self._previous = {number: signal.signal(number, lambda number, _: self.forward(number)) for number in numbers}
 
     def forward(self, number: int) -> None:
         self.received.append(number)
         if self._child is not None:
-            self._child.send_signal(number)
+            self.send(self._child, number)
 
     def pass_to(self, child: subprocess.Popen) -> None:
         self._child = child
         for number in self.received:
-            child.send_signal(number)
+            self.send(child, number)
+
+    def send(self, child: subprocess.Popen, number: int) -> None:
+        child.send_signal(number)
+
+    def restore(self) -> None:
+        """From now on signals do again what they did before."""
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
 
 
 @exit_on_user_error

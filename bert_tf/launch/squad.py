@@ -7,9 +7,9 @@ from pathlib import Path
 
 from bert_tf.base.files import check_file
 from bert_tf.config import MAX_EPOCHS, MAX_LEARNING_RATE, PRECISIONS, PRESETS
-from bert_tf.launch.arguments import Argument, Values, one_of, parse_arguments, positive, text, whole
+from bert_tf.launch.arguments import Argument, one_of, parse_arguments, positive, text, whole
 from bert_tf.launch.environment import LaunchEnvironment
-from bert_tf.launch.finetuning import Call, Flags, check_model, initial_weights
+from bert_tf.launch.finetuning import Call, Flags
 
 ARGUMENTS = (
     Argument("batch_size_per_gpu", "10", whole(1)),
@@ -38,74 +38,56 @@ INFERENCE_ARGUMENTS = (
 
 def launch(typed: Sequence[str], environment: LaunchEnvironment) -> int:
     """Fine-tuning, prediction and scores; returns the ranks' exit code."""
-    values = parse_arguments(ARGUMENTS, typed)
-    squad_dir = find_squad_dir(values, environment)
-    call = Call("finetuning_squad", ARGUMENTS, typed, values, ("squad_dir", squad_dir), environment)
+    call = make_call("finetuning_squad", ARGUMENTS, typed, environment)
     results = {"predictions": "predictions.json", "curves": "report.html"}
-    return call.run(
-        "SQuAD", "run_squad.py", lambda: [squad_flags(values, squad_dir, call.folder, environment)], results
-    )
+    return call.run("SQuAD", "run_squad.py", lambda: [training_flags(call)], results)
 
 
 def launch_inference(typed: Sequence[str], environment: LaunchEnvironment) -> int:
     """Prediction, and scores where the file holds answers; returns the program's exit code."""
-    values = parse_arguments(INFERENCE_ARGUMENTS, typed)
-    squad_dir = find_squad_dir(values, environment)
-    call = Call("squad_inference", INFERENCE_ARGUMENTS, typed, values, ("squad_dir", squad_dir), environment)
+    call = make_call("squad_inference", INFERENCE_ARGUMENTS, typed, environment)
 
     def prepare() -> list[Flags]:
-        flags = {
-            "mode": "predict",
-            "init_checkpoint": check_model(values, INFERENCE_ARGUMENTS),
-            "predict_file": find_questions("dev", values, squad_dir),
-            "predict_batch_size": values["batch_size"],
-            **prediction_flags(values, call.folder),
-        }
-        return [flags]
+        start = {"mode": "predict", "init_checkpoint": call.checkpoint()}
+        return [{**start, **prediction_flags(call, call.folder)}]
 
     return call.run("SQuAD", "run_squad.py", prepare, {"predictions": "predictions.json"})
 
 
-def squad_flags(values: Values, squad_dir: Path, folder: Path, environment: LaunchEnvironment) -> Flags:
+def make_call(kind: str, arguments: Sequence[Argument], typed: Sequence[str], environment: LaunchEnvironment) -> Call:
+    values = parse_arguments(arguments, typed)
+    default = environment.data_dir / "download" / "squad" / f"v{values['squad_version']}"
+    data = ("squad_dir", environment.path("SQUAD_DIR", default))
+    return Call(kind, arguments, typed, values, data, environment)
+
+
+def training_flags(call: Call) -> Flags:
     """The program's flags.
 
     Raises:
       UserError: a file is missing, or the checkpoint is not the model that was asked for.
     """
     return {
-        "train_file": find_questions("train", values, squad_dir),
-        "predict_file": find_questions("dev", values, squad_dir),
-        **initial_weights(values, ARGUMENTS, folder, environment),
         "mode": "train_and_predict",
-        "train_batch_size": values["batch_size_per_gpu"],
-        "predict_batch_size": values["batch_size_per_gpu"],
-        "learning_rate": values["learning_rate_per_gpu"],
-        "num_train_epochs": values["epochs"],
-        **prediction_flags(values, folder / "squad"),
+        "train_file": find_questions("train", call),
+        **call.training_flags(),
+        **prediction_flags(call, call.folder / "squad"),
     }
 
 
-def prediction_flags(values: Values, model_dir: Path) -> Flags:
+def prediction_flags(call: Call, model_dir: Path) -> Flags:
     """The flags that fine-tuning and predicting alone have in common."""
     return {
-        "model_dir": model_dir,
-        "max_seq_length": values["seq_length"],
-        "doc_stride": values["doc_stride"],
-        "version_2_with_negative": "true" if values["squad_version"] == "2.0" else "false",
-        "precision": values["precision"],
-        "enable_xla": values["use_xla"],
-        "dllog_path": model_dir / "dllogger.json",
+        "predict_file": find_questions("dev", call),
+        "doc_stride": call.values["doc_stride"],
+        "version_2_with_negative": "true" if call.values["squad_version"] == "2.0" else "false",
+        **call.flags(model_dir),
     }
 
 
-def find_squad_dir(values: Values, environment: LaunchEnvironment) -> Path:
-    default = environment.data_dir / "download" / "squad" / f"v{values['squad_version']}"
-    return environment.path("SQUAD_DIR", default)
-
-
-def find_questions(split: str, values: Values, squad_dir: Path) -> Path:
+def find_questions(split: str, call: Call) -> Path:
     """SQuAD's file of a split; raises `UserError` where it is missing."""
-    file = squad_dir / f"{split}-v{values['squad_version']}.json"
+    file = call.data[1] / f"{split}-v{call.values['squad_version']}.json"
     check_file(
         file,
         "download it with data/bertPrep.py --action download --dataset squad, or set SQUAD_DIR to the folder "

@@ -23,7 +23,7 @@ from bert_tf.base.errors import UserError
 from bert_tf.base.files import sha256_of_file, sync
 from bert_tf.base.progress import Progress
 from data.running.entries import FileEntry
-from data.running.manifest import Stage, journal_path
+from data.running.manifest import Stage
 from data.running.resumable_file import ResumableFile
 from data.running.workers import Workers
 from data.sharding.sentences import PARAGRAPH_SEPARATOR
@@ -229,23 +229,6 @@ def _zeros(count: int) -> array[int]:
     return array("Q", [0]) * count
 
 
-def _are_numbers(values: Iterable[Any]) -> bool:
-    return all(isinstance(value, int) and value >= 0 for value in values)
-
-
-def _is_place(content: Any) -> bool:
-    """Whether it is a place as `Batch.behind` has it."""
-    if not isinstance(content, dict):
-        return False
-    inside, damages = content.get("inside"), content.get("damages", [])
-    return (
-        _are_numbers([content.get("file"), content.get("num_documents", 0), content.get("bytes", 0)])
-        and (inside is None or (isinstance(inside, list) and len(inside) == 3 and _are_numbers(inside)))
-        and isinstance(damages, list)
-        and all(isinstance(damage, str) for damage in damages)
-    )
-
-
 class Writer:
     """The text being written, its report if one is wanted, and the counts; can be resumed at a checkpoint."""
 
@@ -264,7 +247,9 @@ class Writer:
         self.input_bytes = 0
 
     def open(self) -> contextlib.ExitStack:
-        opened, checkpoint = contextlib.ExitStack(), self._usable_checkpoint()
+        opened, checkpoint = contextlib.ExitStack(), self.stage.checkpoint
+        if checkpoint and not all(file.has(checkpoint[name]) for name, file in self._files.items()):
+            checkpoint = None
         if checkpoint:
             self.place, self.input_bytes = checkpoint["place"], checkpoint["input_bytes"]
             self.counts = dict(checkpoint["counts"])
@@ -276,31 +261,6 @@ class Writer:
             for line in written:
                 self._seen.add(line)
         return opened
-
-    def check_checkpoint(self) -> None:
-        """Raises: UserError where the journal holds something else than `checkpoint` writes."""
-        checkpoint = self.stage.checkpoint
-        if checkpoint is None:
-            return
-        numbers = [checkpoint.get(name) for name in ("input_bytes", *self._files)]
-        counts, bad_records = checkpoint.get("counts"), checkpoint.get("bad_records")
-        if not (
-            _are_numbers(numbers)
-            and _is_place(checkpoint.get("place"))
-            and isinstance(counts, dict)
-            and _are_numbers([counts.get("num_read"), counts.get("num_documents"), *counts.values()])
-            and isinstance(bad_records, list)
-            and all(isinstance(what, str) for what in bad_records)
-        ):
-            raise UserError(
-                f"{journal_path(self.stage.manifest_path)} is damaged (a checkpoint of another form): delete it to "
-                "begin this stage anew"
-            )
-
-    def _usable_checkpoint(self) -> dict[str, Any] | None:
-        checkpoint = self.stage.checkpoint
-        is_there = checkpoint and all(file.has(checkpoint[name]) for name, file in self._files.items())
-        return checkpoint if is_there else None
 
     def write(self, documents: Sequence[Cleaned], batch: Batch) -> None:
         """Writes the cleaned `documents` of a batch."""
@@ -418,7 +378,6 @@ def format_corpus(writer: Writer, corpus: Corpus, workers: Workers) -> dict[str,
     """
     stage, output = writer.stage, writer.output
     _require_own_output(stage, output)
-    writer.check_checkpoint()
     try:
         with writer.open():
             _write_all(writer, corpus, output.name, workers)

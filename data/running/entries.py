@@ -7,6 +7,7 @@ import functools
 import hashlib
 import json
 import unicodedata
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -296,6 +297,23 @@ def program_version() -> dict[str, str]:
     return {"code": code_digest(), "unicode": unicodedata.unidata_version}
 
 
+def journal_line(content: Mapping[str, Any]) -> bytes:
+    """A line of a journal, with a checksum of its other fields."""
+    return json.dumps({**content, "crc32": _checksum(content)}).encode() + b"\n"
+
+
+def _checksum(content: Mapping[str, Any]) -> int:
+    return zlib.crc32(json.dumps(content).encode())
+
+
+def _content_of(line: bytes) -> dict[str, Any]:
+    content = json.loads(line)
+    # Lines of earlier versions have no checksum.
+    if content.pop("crc32", None) not in (None, _checksum(content)):
+        raise ValueError("a line is not as it was written")
+    return content
+
+
 class JournalEntry(NamedTuple):
     """One step: a finished file, or a checkpoint in a single long file."""
 
@@ -315,7 +333,7 @@ class Journal(NamedTuple):
 
     header: Header
     time: float
-    program: dict[str, str] | None
+    program: dict[str, str]  # old journals name no versions
     entries: list[JournalEntry]
 
 
@@ -341,12 +359,12 @@ def read_journal(path: Path) -> Journal | None:
         return None
     try:
         # The last piece is empty, or a line cut short when the run was killed.
-        first, *others = [json.loads(line) for line in lines[:-1]] or [None]
+        first, *others = [_content_of(line) for line in lines[:-1]] or [{}]
         # A run that ended before its first step does not restrict the arguments of the next one.
         if not others:
             return None
         entries = list(map(JournalEntry.from_json, others))
-        program = _typed(first, "program", dict) if "program" in first else None
+        program = _typed(first, "program", dict) if "program" in first else {}
         return Journal(Header(**Header.fields_of(first)), _typed(first, "time", float), program, entries)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UserError(f"{path} is damaged ({error}): delete it to begin this stage anew") from error

@@ -28,6 +28,7 @@ from data.running.entries import (
     InputFile,
     Manifest,
     VocabEntry,
+    journal_line,
     program_version,
     read_damaged,
     read_journal,
@@ -230,12 +231,10 @@ class Stage:
         there, program = journal.header, program_version()
         found = there.differences(self._header, is_finished=False)
         if not found and not self._of_any_program:
-            # Old journals name no versions.
-            was = journal.program or {}
             found = [
-                f"the {what} is {was.get(name, 'not known')[:12]} there, {program[name][:12]} here"
+                f"the {what} is {journal.program.get(name, 'not known')[:12]} there, {program[name][:12]} here"
                 for name, what in (("code", "program's sha256"), ("unicode", "version of Unicode in Python"))
-                if was.get(name) != program[name]
+                if journal.program.get(name) != program[name]
             ]
         if found:
             raise UserError(
@@ -268,12 +267,12 @@ class Stage:
             if self.checkpoint is not None:
                 entries.append({"checkpoint": self.checkpoint})
             for entry in entries:
-                file.write(json.dumps(entry).encode() + b"\n")
+                file.write(journal_line(entry))
         self._journal = stack.enter_context(open(self._journal_path, "ab"))  # noqa: SIM115
 
     def _write_journal(self, entry: Mapping[str, Any]) -> None:
         assert self._journal is not None
-        self._journal.write(json.dumps({**entry, "time": time.time()}).encode() + b"\n")
+        self._journal.write(journal_line({**entry, "time": time.time()}))
         self._journal.flush()
         os.fsync(self._journal.fileno())
 
