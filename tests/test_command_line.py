@@ -1,3 +1,4 @@
+import os
 import signal
 import subprocess
 import sys
@@ -20,6 +21,19 @@ def test_a_stop_signal_outside_the_updates(number):
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == STOPPED_EXIT_CODE and number.name in done.stderr
+
+
+def test_a_name_that_cannot_be_shown():
+    program = (
+        "from bert_tf.base.errors import exit_on_user_error; "
+        "exit_on_user_error(lambda _: print('results in /\\udcff/run'))([])"
+    )
+    environ = {**os.environ, "PYTHONIOENCODING": "utf-8:strict"}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, env=environ)
+    assert done.returncode == 2
+    assert done.stderr.startswith(
+        r"error: 'results in /\udcff/run': bytes that are not UTF-8, in a path or a variable;"
+    )
 
 
 def run(program, *arguments):

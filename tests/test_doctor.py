@@ -247,6 +247,8 @@ def test_launcher_and_slurm(program, monkeypatch):
         (SMI.format(memory=11264, used=0, driver="535.1"), "-1", [(OK, ""), (WARNING, "leaves 0 of 1")]),
         ("echo 'Failed to initialize NVML: Driver/library version mismatch'; exit 18", None, [(PROBLEM, "mismatch")]),
         ("echo 'No devices were found'; exit 6", None, [(WARNING, "on a login node")]),
+        (SMI.format(memory="\u00b2", used="\u00b2", driver="5").replace("A card", "\\x80"), None, [(OK, "0.0 GiB")]),
+        ("[[ $1 == -L ]] || echo '11264, 1, 535.1, A card'", None, [(OK, "11.0 GiB")]),  # fails every other time
     ],
 )
 def test_gpus(program, monkeypatch, answers, visible, expected):
@@ -371,6 +373,10 @@ def test_prepared_data(tmp_path):
         (OK, "done as tokens (all lengths), 1 training shard(s)"),
         (WARNING, "begun is unfinished"),
     )
+    (tmp_path / "tfrecord/x/damaged/training").mkdir(parents=True)
+    manifest["arguments"] = {"max_seq_length": 1e999, "max_predictions_per_seq": 20, "do_lower_case": 1}
+    (tmp_path / "tfrecord/x/damaged/manifest.json").write_text(json.dumps(manifest))
+    holds(folders.check_data(folder), (OK, "done"), (WARNING, "damaged is"), (WARNING, "begun is"))
     holds(folders.check_room_for_data(folder), (OK, "which is prepared"))
 
 
@@ -394,6 +400,8 @@ def test_this_host_and_one_that_does_not_exist(tmp_path, monkeypatch):
 
     monkeypatch.setattr(hosts.socket, "getaddrinfo", unknown)
     holds(hosts.check_host("b", 2, folder), (PROBLEM, "has no address (Name or service not known)"))
+    monkeypatch.undo()
+    holds(hosts.check_host("a..b", 2, folder), (PROBLEM, "label empty or too long"))  # refused before it is looked up
 
 
 # What ssh does: the script that it gets on stdin runs here, as if on the other host.
@@ -409,6 +417,9 @@ RUN = "SSH_CONNECTION='127.0.0.1 1 127.0.0.1 22' bash"
             [(PROBLEM, "(Permission denied (publickey).): sshd must")],
         ),
         ("echo 'Host key verification failed.' >&2; exit 255", [(PROBLEM, "Host key verification failed.")]),
+        (f"printf 'Gr\\374\\337e\\n'; {RUN}", [(OK, "answers by ssh")]),  # a greeting in Latin-1
+        (f"sed 's/date +/echo /' | {RUN}", [(PROBLEM, "bash and date do not answer there as on Linux")]),
+        ("echo 'clock 1.5'; echo 'Connection reset' >&2; exit 255", [(PROBLEM, "ssh fails (Connection reset)")]),
         (
             f"sed 's/date +%s.%N/date -d \"100 seconds\" +%s.%N/' | {RUN}",
             [(WARNING, "its clock is 100 s off"), (OK, "")],

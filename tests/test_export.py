@@ -18,6 +18,7 @@ from bert_tf.interchange.export import export
 from bert_tf.interchange.initialise import find_weights
 from bert_tf.interchange.to_hugging_face import main
 from bert_tf.model.heads import PretrainingModel, SpanModel
+from bert_tf.run.checkpoint import MANIFEST
 from tests.exported import CASED_VOCAB, CLASSIFIER, CONFIG, ENCODER_ONLY, VOCAB, make_variables, write_run
 
 FILES = ["README.md", "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt"]
@@ -107,6 +108,25 @@ def test_labels(tmp_path):
     write_run(tmp_path / "wrong", make_variables(CLASSIFIER), companions={"task.json": '{"labels": ["a"]}'})
     with pytest.raises(UserError, match="names 1 labels, the weights have 3 classes"):
         export(str(tmp_path / "wrong"), tmp_path / "out2", replace=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "expected"),
+    [
+        ("task.json", {"labels": ["a", {}, "c"]}, "task.json: labels is .*: must be a list of texts"),
+        ("task.json", {"labels": 3}, "task.json: labels is 3: must be a list of texts"),
+        ("state.json", {"updates_applied": ""}, "state.json holds no updates_applied"),
+        ("state.json", {}, "state.json holds no updates_applied"),
+        ("state.json", {"updates_applied": 20, "identity": []}, "or no identity of a run"),
+    ],
+)
+def test_damage_that_no_checksum_shows(tmp_path, name, content, expected):
+    """As in a checkpoint that was copied without its list of checksums."""
+    checkpoint = write_run(tmp_path / "run", make_variables(CLASSIFIER))
+    (checkpoint / MANIFEST).unlink()
+    (checkpoint / name).write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(UserError, match=expected):
+        export(str(checkpoint), tmp_path / "out", replace=False)
 
 
 def test_casing(tmp_path):

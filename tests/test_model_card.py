@@ -51,6 +51,12 @@ def test_history_and_figures(phase_2):
     assert not re.search(r"\{[{%]|None|Undefined", text)
 
 
+def test_an_origin_that_is_no_path(phase_2):
+    runs = read_history(phase_2)
+    runs[0].config["identity"]["init_checkpoint"] = {"a": 1}
+    assert "The weights were random at first." in card(runs)
+
+
 def test_only_what_led_to_the_checkpoint(phase_2):
     first, second = read_history(phase_2)
     assert (first.last_update, second.last_update) == (30, 20)

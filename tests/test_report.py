@@ -15,6 +15,7 @@ from bert_tf.config import BertConfig
 from bert_tf.memory.plan import GIB, PROGRAM, Workload, predict
 from bert_tf.report import write_report
 from bert_tf.report.figures import Chart, draw, thin_out, write_value
+from bert_tf.report.page import planned_memory, rank_rates, time_shares
 from bert_tf.report.runs import differing_settings, read_run, read_runs
 
 VOID = {"meta", "br", "link", "img", "input", "hr"}
@@ -341,6 +342,37 @@ def test_values_of_the_wrong_kind_do_not_break_the_page(tmp_path):
         (folder / "config.json").write_text(json.dumps(changes))
         write_report([folder], tmp_path / "report.html")
         figures_of(tmp_path / "report.html")
+
+
+@pytest.mark.parametrize("name", ["xla_scope", "precision", "train_batch_size", "max_seq_length"])
+def test_a_setting_of_the_wrong_kind_leaves_out_the_memory_plan(tmp_path, name):
+    settings = {**config()["settings"], "xla_scope": "off", "recompute": False, "train_batch_size": 8}
+    run = make_run(tmp_path / "run", [start(), train(10)], settings=settings)
+    assert planned_memory(read_run(run))
+    for value in ([1], {"a": 1}, "1", 1e308):
+        (run / "config.json").write_text(json.dumps(config(settings={**settings, name: value})))
+        write_report([run], tmp_path / "report.html")
+
+
+def test_values_that_only_some_lines_have(tmp_path):
+    ranks = {"rank_secs_median": 1.0, "rank_secs_max": 2.0, "slowest_rank": 1, "update_secs": 1.0}
+    shares = {"compute_share": "x", "input_share": 0.5}
+    run = make_run(tmp_path / "run", [start(), train(10), train(20, **ranks, **shares)], num_ranks=0)
+    assert rank_rates(read_run(run)) == "" and time_shares(read_run(run)) == "input 100 %"
+    answers = answering(tmp_path / "squad", None, 50.0)
+    for left in ("f1", "exact_match", "NoAns_f1"):
+        scores = {
+            "event": "evaluation",
+            "update": 5,
+            "f1": 1.0,
+            "exact_match": 1.0,
+            "NoAns_f1": 1.0,
+            "NoAns_exact": 1.0,
+        }
+        kept = {name: value for name, value in scores.items() if name == "NoAns_f1" or name != left}
+        with open(answers / "metrics.jsonl", "a") as file:
+            file.write(json.dumps({"time_unix": 1.7e9, **kept}) + "\n")
+        write_report([run, answers], tmp_path / "report.html")
 
 
 def test_numbers_and_letters_that_no_file_of_ours_has(tmp_path):

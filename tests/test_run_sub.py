@@ -153,6 +153,7 @@ def test_only_the_phase_that_is_run_has_to_have_updates():
         ({**FOUR_NODES, "SLURM_NTASKS": "32"}, 32),
         ({"DRY_RUN": "1"}, 8),
         ({"DRY_RUN": "1", "SLURM_JOB_NUM_NODES": "2"}, 16),
+        ({"DRY_RUN": "1", "SLURM_JOB_NUM_NODES": ""}, 8),
     ],
 )
 def test_number_of_ranks(environ, expected):
@@ -178,6 +179,8 @@ def test_number_of_ranks(environ, expected):
         ([], {"LEARNING_RATE_PHASE2": "1e-4", "PHASE": "2"}, "did you mean LEARNING_RATE?"),
         ([], {"RESULT_DIR": "/x"}, "did you mean RESULTS_DIR?"),
         ([], {"SLURM_NTASKS": "4x"}, "SLURM_NTASKS=4x: must be a whole number"),
+        ([], {"SLURM_JOB_NUM_NODES": "0"}, "SLURM_JOB_NUM_NODES=0: must be a whole number of at least 1"),
+        ([], {"SLURM_JOB_NUM_NODES": "4(x2)"}, "SLURM_JOB_NUM_NODES=4(x2): must be a whole number of at least 1"),
         ([], {"SLURM_NTASKS": ""}, "sbatch lacks --ntasks-per-node"),
         (["64", "8"], {}, "the first argument is '64'"),
         (["--help"], {}, "takes no arguments, but variables"),

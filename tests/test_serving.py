@@ -138,7 +138,21 @@ def test_nothing_is_overwritten_and_what_is_no_export_is_refused(trained, export
     shutil.copytree(exported, other)
     (other / "settings.json").write_text(json.dumps({"task": "glue"}))
     refused("holds a model for 'glue', not for 'squad'", predict_with_export, other)
-    (other / "settings.json").write_text((exported / "settings.json").read_text())
+    whole = json.loads((exported / "settings.json").read_text())
+    for name, value in (("max_query_length", "16"), ("n_best_size", 1.5), ("do_lower_case", None), ("batch_size", "8")):
+        (other / "settings.json").write_text(json.dumps({**whole, name: value}))
+        refused(f"settings.json lacks {name}, or has no such value", predict_with_export, other)
+    for value in (["start_logits"], ["a", "b"], 3):
+        (other / "settings.json").write_text(json.dumps({**whole, "outputs": value}))
+        refused("settings.json: outputs is .*, the model has", predict_with_export, other)
+    (other / "settings.json").write_text(json.dumps({**whole, "max_seq_length": 10**30}))
+    refused("settings.json: max_seq_length is 1000.*, the model has", predict_with_export, other)
+    (other / "settings.json").write_text(json.dumps(whole))
+    data = other / "1/model.savedmodel/variables/variables.data-00000-of-00001"
+    content = data.read_bytes()
+    data.write_bytes(b"")
+    refused("model.savedmodel cannot be read", predict_with_export, other)
+    data.write_bytes(content)
     (other / "1/model.savedmodel/saved_model.pb").write_bytes(b"rubbish")
     refused("model.savedmodel cannot be read", predict_with_export, other)
 

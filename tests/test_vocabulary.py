@@ -156,6 +156,14 @@ def test_sentencepiece_too_small_for_the_characters_is_refused(model):
         vocabulary.train_sentencepiece([model.with_name("text.txt")], 10, True)
 
 
+@pytest.mark.parametrize("piece", [None, b"the\xff"])
+def test_a_damaged_sentencepiece_model_is_refused(model, tmp_path, piece):
+    path = tmp_path / "damaged.model"
+    path.write_bytes(model.read_bytes().replace(b"town", piece, 1) if piece else b"")
+    with pytest.raises(UserError, match="damaged.model is no SentencePiece model"):
+        open_tokenizer(path)
+
+
 @pytest.mark.slow
 def test_sentencepiece_from_text_to_token_files(tmp_path, english):
     pytest.importorskip("sentencepiece")

@@ -54,6 +54,10 @@ _ERRORS_OF_PATHS = {getattr(errno, name) for name in "EACCES EISDIR ELOOP ENAMET
 
 def as_user_error(error: Exception) -> UserError | None:
     """The error as a `UserError` if the user can correct it (also where a path is wrong), else None."""
+    if isinstance(error, UnicodeEncodeError) and error.reason == "surrogates not allowed":
+        # What Python makes of the bytes of a name that are not UTF-8 can neither be shown nor written.
+        place = error.object[max(error.start - 40, 0) : error.end + 40]
+        return UserError(f"{place!r}: bytes that are not UTF-8, in a path or a variable; rename it, or correct it")
     if isinstance(error, OSError) and error.filename is not None and error.errno in _ERRORS_OF_PATHS:
         return UserError(f"{error.filename}: {error.strerror}; name another path, or change its permissions")
     return error if isinstance(error, UserError) else None

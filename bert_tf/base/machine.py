@@ -45,7 +45,7 @@ def list_gpus() -> list[str]:
 def ask_nvidia_smi(*arguments: str) -> list[str]:
     """The lines that nvidia-smi answers; none where there is none, or it fails."""
     try:
-        answer = subprocess.run(["nvidia-smi", *arguments], capture_output=True, text=True, timeout=60)
+        answer = subprocess.run(["nvidia-smi", *arguments], capture_output=True, errors="replace", timeout=60)
     except (OSError, subprocess.TimeoutExpired):
         return []
     return answer.stdout.splitlines()

@@ -47,9 +47,9 @@ def ask(command: Sequence[str], limit_secs: float, text: str = "", **variables: 
     environment = {**os.environ, "PYTHONPATH": f"{CHECKOUT}:{os.environ.get('PYTHONPATH', '')}", **variables}
     pipe = subprocess.PIPE
     try:
-        # In a session of its own, so that its children can be ended with it.
+        # In a session of its own, so that its children can be ended with it. Another host's greeting may be in Latin-1.
         child = subprocess.Popen(
-            command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=environment, start_new_session=True
+            command, stdin=pipe, stdout=pipe, stderr=pipe, errors="replace", env=environment, start_new_session=True
         )
     except OSError as error:
         return Answer(127, "", f"{command[0]}: {error.strerror}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shlex
 import shutil
 import socket
@@ -33,8 +34,9 @@ def check_host(name: str, num_ranks: int, results: Folder) -> Findings:
     """Whether `num_ranks` could be started on a host, and work with those here in one folder."""
     try:
         address = str(socket.getaddrinfo(name, None, socket.AF_INET)[0][4][0])  # Horovod has IPv4 alone
-    except OSError as error:
-        yield PROBLEM, f"the name has no address ({error.strerror}): correct it, or add it to DNS or /etc/hosts"
+    except (OSError, UnicodeError) as error:  # the latter where a part between dots is empty or too long
+        reason = getattr(error, "strerror", error)
+        yield PROBLEM, f"the name has no address ({reason}): correct it, or add it to DNS or /etc/hosts"
         return
     found, num_gpus = f"{address} is this machine", count_gpus(os.environ)
     if not _is_here(address):
@@ -44,7 +46,7 @@ def check_host(name: str, num_ranks: int, results: Folder) -> Findings:
         before = time.time()
         answer, is_shared = _look(name, results)
         after = time.time()
-        if not answer.get("clock"):
+        if "reason" in answer:
             way_out = f"sshd must run there, and 'ssh {name} true' work without a question (ssh-copy-id, known_hosts)"
             yield PROBLEM, f"ssh fails ({answer['reason']}): {way_out}"
             return
@@ -53,14 +55,14 @@ def check_host(name: str, num_ranks: int, results: Folder) -> Findings:
         if skew > MOST_SKEW_SECS:
             yield WARNING, f"its clock is {skew:.0f} s off, and so are times in logs: set both by chrony or ntpd"
         for key, path in (("checkout", CHECKOUT), ("python", sys.executable)):
-            if not answer[key]:
+            if not answer.get(key):
                 yield PROBLEM, f"it has no {path}: share the checkout with its .venv, or set it up there, same path"
         if not is_shared:
             way_out = "RESULTS_DIR= must name one on a file system that both share"
             yield PROBLEM, f"a file written here in {results.existing} is not seen there: {way_out}"
-        if not answer["port"]:
+        if not answer.get("port"):
             yield PROBLEM, "it cannot connect to a port of this machine: open all ports between the two in the firewall"
-        found, num_gpus = f"{address} answers by ssh", int(answer["gpus"] or 0)
+        found, num_gpus = f"{address} answers by ssh", int(answer["gpus"])
     if 0 < num_gpus < num_ranks:
         yield PROBLEM, f"{found} and has {num_gpus} GPU(s) for {num_ranks} ranks: ask for {num_gpus}"
     else:
@@ -75,7 +77,7 @@ def _is_here(address: str) -> bool:
 
 
 def _look(name: str, results: Folder) -> tuple[dict[str, str], bool]:
-    """The other host's answers by name, and whether it reads what is written here; "reason": why there are none."""
+    """The other host's answers by name, or "reason", why there are none; and whether it reads what is written here."""
     value, place = uuid.uuid4().hex, results.existing
     with (
         socket.create_server(("", 0)) as server,
@@ -89,4 +91,6 @@ def _look(name: str, results: Folder) -> tuple[dict[str, str], bool]:
         options = ["-4", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10"]
         answer = ask(["ssh", *options, name, "bash", "-s"], 60.0, script)
     found = dict(line.partition(" ")[::2] for line in answer.out.splitlines())
-    return {"reason": answer.reason, **found}, found.get("mark") == value
+    if not re.fullmatch(r"[0-9]+\.[0-9]+ [0-9]+", f"{found.get('clock')} {found.get('gpus')}"):
+        return {"reason": answer.reason if answer.code else "bash and date do not answer there as on Linux"}, False
+    return found, found.get("mark") == value

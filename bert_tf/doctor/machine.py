@@ -37,7 +37,7 @@ def list_cards() -> list[Card]:
     query = "--query-gpu=memory.total,memory.used,driver_version,name"
     lines = ask_nvidia_smi(query, "--format=csv,noheader,nounits")
     rows = [line.split(", ", 3) for line in lines if line.count(", ") > 2]
-    gib = {text: int(text) / 1024 for row in rows for text in row[:2] if text.isdigit()}
+    gib = {text: int(text) / 1024 for row in rows for text in row[:2] if text.isdecimal()}
     return [Card(gib.get(total, 0.0), gib.get(used, 0.0), driver, name) for total, used, driver, name in rows]
 
 
@@ -50,7 +50,7 @@ def check_gpus() -> Findings:
             yield WARNING, f"{message}; other processes hold {card.used:.1f} GiB: {way_out}"
         else:
             yield OK, message
-    if count_gpus(os.environ) < len(cards):
+    if "CUDA_VISIBLE_DEVICES" in os.environ and count_gpus(os.environ) < len(cards):
         given = f"CUDA_VISIBLE_DEVICES={os.environ['CUDA_VISIBLE_DEVICES']}"
         yield WARNING, f"{given} leaves {count_gpus(os.environ)} of {len(cards)} GPU(s): unset it to use all"
     if cards:

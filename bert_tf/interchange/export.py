@@ -189,6 +189,8 @@ def _describe_classes(architecture: str, weights: Weights) -> dict[str, Any]:
     num_classes, file = weights.shapes["output_bias"][0], weights.folder / TASK_FILE
     task = read_json_object(file, "correct it or take it away") if file.is_file() else {}
     labels = task.get("labels") or [f"LABEL_{number}" for number in range(num_classes)]
+    if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
+        raise UserError(f"{file}: labels is {labels!r:.80}: must be a list of texts; correct it")
     if len(labels) != num_classes:
         raise UserError(f"{file} names {len(labels)} labels, the weights have {num_classes} classes; correct it")
     return {

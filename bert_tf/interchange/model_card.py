@@ -122,7 +122,8 @@ def write_card(
 
 def _origin(runs: Sequence[Run]) -> str:
     """What the first run began with: "" for random weights."""
-    origin = Path((runs[0].setting("init_checkpoint") if runs else None) or "")
+    stored = runs[0].setting("init_checkpoint") if runs else None
+    origin = Path(stored if isinstance(stored, str) else "")
     return origin.parent.name if origin.name == PREFIX else origin.name
 
 

@@ -144,7 +144,16 @@ def load_exported(folder: Path, task: str) -> ExportedModel:
     if settings.get("task") != task:
         raise UserError(f"{folder} holds a model for {settings.get('task')!r}, not for {task!r}; {way_out}")
     try:
-        loaded = tf.saved_model.load(str(folder / MODEL))
-    except (OSError, ValueError, tf.errors.OpError) as error:
-        raise UserError(f"{folder / MODEL} cannot be read ({str(error).splitlines()[0]}); export it again") from None
-    return ExportedModel(folder, settings, loaded.signatures["serving_default"])
+        signature = tf.saved_model.load(str(folder / MODEL)).signatures["serving_default"]
+    except (IndexError, KeyError, OSError, ValueError, tf.errors.OpError) as error:
+        reason = (str(error).splitlines() or ["damaged"])[0]
+        raise UserError(f"{folder / MODEL} cannot be read ({reason}); export it again") from None
+    names, known = settings.get("outputs"), sorted(signature.structured_outputs)
+    if not isinstance(names, list) or sorted(map(str, names)) != known:
+        raise UserError(f"{folder / SETTINGS}: outputs is {names!r:.80}, the model has {known}; export it again")
+    length, known_length = settings.get("max_seq_length"), signature.structured_input_signature[1][INPUTS[0]].shape[1]
+    if length != known_length:
+        raise UserError(
+            f"{folder / SETTINGS}: max_seq_length is {length!r:.40}, the model has {known_length}; export it again"
+        )
+    return ExportedModel(folder, settings, signature)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import read_json_object
+from bert_tf.base.values import parse_whole
 
 Lengths = tuple[int, int]  # max_seq_length, max_predictions_per_seq
 # What DATA_FORMAT may be -> the folder below the working directory, and the ending of the shards.
@@ -56,7 +57,8 @@ def find_prepared(data_dir: Path) -> tuple[list[Prepared], list[Path]]:
                 arguments = manifest["arguments"]
                 lengths = None
                 if data_format == "records":
-                    lengths = int(arguments["max_seq_length"]), int(arguments["max_predictions_per_seq"])
+                    names = "max_seq_length", "max_predictions_per_seq"
+                    lengths = parse_whole(str(arguments[names[0]])), parse_whole(str(arguments[names[1]]))
                 vocabulary = f"{manifest['vocab']['sha256']} {arguments['do_lower_case']}"
             except (UserError, KeyError, TypeError, ValueError):
                 unfinished.append(folder)

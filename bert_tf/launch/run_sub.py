@@ -91,7 +91,7 @@ def launch(typed: Sequence[str], environment: LaunchEnvironment) -> int:
 def count_tasks(environment: LaunchEnvironment) -> int:
     """The tasks of the job; outside of one those that sbatch would give it, of which NVIDIA's nodes have 8 each."""
     num_tasks = environment.parsed("SLURM_NTASKS", parse_count)
-    num_nodes = environment.parsed("SLURM_JOB_NUM_NODES", parse_count) or 1
+    num_nodes = launchers.count_nodes(environment.environ)
     num_per_node = environment.parsed("SLURM_NTASKS_PER_NODE", parse_count)
     if not num_tasks and not num_per_node and not environment.is_dry_run:
         raise UserError(f"sbatch lacks --ntasks-per-node, the GPUs of a node, as in {_USAGE}")

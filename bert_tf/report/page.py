@@ -92,8 +92,10 @@ def workload(run: Run) -> Workload | None:
     try:
         settings, config = run.config["settings"], BertConfig.from_dict(run.config["bert_config"])
         work = Workload.from_flags(settings, config, run.setting("num_ranks", 1))
-        return dataclasses.replace(work, micro_batch_size=settings["train_batch_size"])
-    except (LookupError, TypeError, ValueError):
+        work = dataclasses.replace(work, micro_batch_size=settings["train_batch_size"])
+        predict(work)  # raises where a value is of the wrong kind
+        return work
+    except (ArithmeticError, LookupError, TypeError, ValueError):
         return None
 
 
@@ -108,19 +110,23 @@ def planned_memory(run: Run) -> float | None:
 def time_shares(run: Run) -> str:
     """How the updates' time is divided; leaves out the first report, which includes compilation."""
     names = ("compute", "input", "all_reduce", "host")
-    reports = [event for event in run.events["train"][1:] or run.events["train"] if is_number(event.get("update_secs"))]
-    secs = {name: sum(event["update_secs"] * event.get(f"{name}_share", 0) for event in reports) for name in names}
-    shares = {name: write_value(part / sum(secs.values()), percent=True) for name, part in secs.items() if part}
+    secs = dict.fromkeys(names, 0.0)
+    for event in run.events["train"][1:] or run.events["train"]:
+        for name in names:
+            factors: list[Any] = [event.get("update_secs"), event.get(f"{name}_share")]
+            secs[name] += math.prod(factors) if all(map(is_number, factors)) else 0.0
+    total = sum(secs.values())
+    shares = {name: write_value(part / total, percent=True) for name, part in secs.items() if part and total}
     return ", ".join(f"{name.replace('_', '-')} {share}" for name, share in shares.items())
 
 
 def rank_rates(run: Run) -> str:
     """Sequences/s of the median rank and of the slowest, as they would be if they waited for no other; its host."""
-    middle, most = run.median("rank_secs_median"), run.median("rank_secs_max")
-    if not middle or not most:
+    middle, most, num_ranks = run.median("rank_secs_median"), run.median("rank_secs_max"), run.count("num_ranks")
+    reports = [event for event in run.events["train"] if {"slowest_rank", "slowest_host"} <= event.keys()]
+    if not (middle and most and num_ranks and reports):
         return ""
-    per_rank = run.count("global_batch_size") / run.count("num_ranks")
-    reports = [event for event in run.events["train"] if "slowest_rank" in event]
+    per_rank = run.count("global_batch_size") / num_ranks
     slowest = [f"rank {event['slowest_rank']} on {event['slowest_host']}" for event in reports]
     (name, times), *_ = collections.Counter(slowest).most_common(1)
     share = write_value(times / len(reports), percent=True)

@@ -257,8 +257,11 @@ def find_damage(folder: Path) -> str | None:
 
 
 def read_state(folder: Path) -> dict[str, Any]:
-    """The ``state.json`` of a checkpoint folder of ours."""
-    return read_json_object(folder / STATE, "use another checkpoint")
+    """The ``state.json`` of a checkpoint folder of ours. Raises `UserError` where it is damaged."""
+    state = read_json_object(folder / STATE, "use another checkpoint")
+    if type(state.get("updates_applied")) is not int or not isinstance(state.get("identity", {}), dict):
+        raise UserError(f"{folder / STATE} holds no updates_applied, or no identity of a run; use another checkpoint")
+    return state
 
 
 def open_checkpoint(prefix: str | Path) -> StoredWeights:

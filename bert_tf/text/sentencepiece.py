@@ -65,12 +65,16 @@ def _load_sentencepiece(path: str | Path):
             f"vocabulary {path} needs the package sentencepiece: install it (pip install "
             "sentencepiece, or bash scripts/setup.sh)"
         ) from None
+    model = sentencepiece.SentencePieceProcessor()
     try:
-        return sentencepiece.SentencePieceProcessor(model_proto=Path(path).read_bytes())
+        model.LoadFromSerializedProto(Path(path).read_bytes())  # the constructor takes an empty file for no file
+        for token_id in range(model.get_piece_size()):
+            model.id_to_piece(token_id)  # raises UnicodeDecodeError
+        return model
     except OSError as error:
         raise UserError(
             f"SentencePiece model {path} cannot be read ({error.strerror}); make one by bertPrep.py "
             "--action create_vocab --vocab_file <name>.model"
         ) from error
-    except RuntimeError as error:
+    except (RuntimeError, UnicodeDecodeError) as error:
         raise UserError(f"{path} is no SentencePiece model ({error}); a WordPiece vocabulary is called .txt") from error

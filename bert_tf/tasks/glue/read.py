@@ -280,7 +280,7 @@ def targets(examples: Examples, task: TextTask) -> np.ndarray:
         if label not in classes:
             known = ", ".join(task.labels[:20]) + (", ..." if len(task.labels) > 20 else "")
             why = ", the labels that the model was trained with" if task.is_custom else ""
-            raise UserError(f"{_place(examples, row)}: the label is {label!r}: must be one of {known}{why}")
+            raise UserError(f"{_place(examples, row)}: the label is {label!r:.80}: must be one of {known}{why}")
     return np.array([classes[label] for label in labels], np.int32)
 
 
@@ -293,7 +293,7 @@ def _number(examples: Examples, row: int, task: TextTask) -> float:
     except ValueError:
         pass
     allowed = f" from {low:g} to {high:g}" if task.range else ""
-    raise UserError(f"{_place(examples, row)}: the label is {label!r}: must be a number{allowed}")
+    raise UserError(f"{_place(examples, row)}: the label is {label!r:.80}: must be a number{allowed}")
 
 
 def _place(examples: Examples, row: int) -> str:

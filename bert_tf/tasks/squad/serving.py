@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import check_file, decoded_lines
-from bert_tf.interchange.saved_model import INPUTS, check_no_export, load_exported
+from bert_tf.interchange.saved_model import INPUTS, SETTINGS, check_no_export, load_exported
 from bert_tf.model.heads import SpanModel
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.run_folder import RunFolder
@@ -49,17 +49,21 @@ def export_squad(job: SquadJob, workers: Workers, folder: Path, batch_size: int 
 def _open_export(folder: Path) -> tuple[Answerer, int | None]:
     """What answers with an exported model alone, and its batch size, None where that is free."""
     exported = load_exported(folder, TASK)
+    settings = exported.settings
+    examples = {"do_lower_case": True, "updates_applied": 0, **vars(FeatureSettings()), **vars(DecodeSettings())}
+    if settings.get("batch_size") is not None:
+        examples["batch_size"] = 1
+    kinds = {name: (int, float) if type(value) is float else (type(value),) for name, value in examples.items()}
+    if wrong := [name for name, allowed in kinds.items() if type(settings.get(name)) not in allowed]:
+        raise UserError(f"{folder / SETTINGS} lacks {', '.join(wrong)}, or has no such value; export the model again")
 
     def recorded(kind: type):
-        return kind(**{field.name: exported.settings[field.name] for field in dataclasses.fields(kind)})
+        return kind(**{field.name: settings[field.name] for field in dataclasses.fields(kind)})
 
-    try:
-        tokenizer = FullTokenizer(exported.folder / "vocab.txt", exported.settings["do_lower_case"])
-        update = exported.settings["updates_applied"]
-        answerer = Answerer(exported, tokenizer, recorded(FeatureSettings), recorded(DecodeSettings), None, update)
-        return answerer, exported.settings["batch_size"]
-    except KeyError as error:
-        raise UserError(f"{folder / 'settings.json'} lacks {error}; export the model again") from None
+    tokenizer = FullTokenizer(exported.folder / "vocab.txt", settings["do_lower_case"])
+    update = settings["updates_applied"]
+    answerer = Answerer(exported, tokenizer, recorded(FeatureSettings), recorded(DecodeSettings), None, update)
+    return answerer, settings.get("batch_size")
 
 
 def predict_with_export(job: SquadJob, workers: Workers, folder: Path) -> None:
