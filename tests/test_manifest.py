@@ -250,6 +250,11 @@ def test_a_folder_that_may_not_be_written_to_is_named(tmp_path):
         ),
         (
             '{"stage": "sharding", "dataset": "a", "format_version": 2, "arguments": {}, "inputs": [], '
+            '"counts": {}, "shards": {"training": [{"file": "\\u0000", "bytes": 1}]}}',
+            "has a NUL in its file",
+        ),
+        (
+            '{"stage": "sharding", "dataset": "a", "format_version": 2, "arguments": {}, "inputs": [], '
             '"counts": {}, "shards": {"training": 5}}',
             "names no training",
         ),

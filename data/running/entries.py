@@ -254,6 +254,8 @@ class Manifest(Header):
 def _typed(content: Any, name: str, kind: type) -> Any:
     if not isinstance(content, dict) or not isinstance(content.get(name), kind):
         raise ValueError(f"names no {name}")
+    if kind is str and "\0" in content[name]:
+        raise ValueError(f"has a NUL in its {name}")
     return content[name]
 
 
