@@ -107,7 +107,7 @@ def plan_rows() -> list[Row]:
         for length in lengths
         for precision in (*halves, singles[card])
     ]
-    rows += [row("V100", "large", 128, "fp16", 8, part="check")]
+    rows += [row("V100", "large", 128, "fp16", size, part="check") for size in (8, None)]
     rows = list(dict.fromkeys(rows))
     return rows
 
