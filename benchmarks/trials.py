@@ -12,6 +12,7 @@ import functools
 import hashlib
 import json
 import math
+import multiprocessing
 import statistics
 from collections.abc import Iterable
 from pathlib import Path
@@ -24,7 +25,7 @@ from bert_tf.base.progress import Progress
 from bert_tf.run.run_folder import write_whole
 
 FINISHED = "finished.jsonl"
-MICRO_BATCH = 32
+MICRO_BATCH = 128
 UPDATES_A_LINE = 10
 
 
@@ -70,7 +71,14 @@ def run_trials(bench: Bench, trials: Iterable[Trial]) -> dict[Trial, Learned]:
     found = {}
     for trial in Progress(list(dict.fromkeys(trials)), unit="trials", description="training"):
         if trial not in finished:
-            _train(options, trial, options.trials / trial.name)
+            # In a process of its own: TensorFlow would keep some 100 MB of each.
+            process = multiprocessing.get_context("spawn").Process(
+                target=_train, args=(options, trial, options.trials / trial.name)
+            )
+            process.start()
+            process.join()
+            if process.exitcode:
+                raise SystemExit(process.exitcode)
             finished[trial] = _read_run(options.trials / trial.name)
             with open(options.trials / FINISHED, "a", encoding="utf-8") as file:
                 file.write(json.dumps({"trial": trial, **finished[trial]._asdict()}) + "\n")
@@ -140,7 +148,6 @@ def _train(options: argparse.Namespace, trial: Trial, folder: Path) -> None:
         save_checkpoint_steps=num_updates,
         display_loss_steps=min(UPDATES_A_LINE, num_updates),
     )
-    tf.keras.backend.clear_session()
     with contextlib.ExitStack() as changes:
         if is_emulated:
             changes.enter_context(rounded_matmuls(trial.precision))
