@@ -113,7 +113,6 @@ def _read_run(folder: Path) -> Learned:
 
 
 def _train(options: argparse.Namespace, trial: Trial, folder: Path) -> None:
-
     from bert_tf.batches.masking import MaskingRules
     from bert_tf.batches.open import open_instances
     from bert_tf.config import BertConfig, PretrainingConfig

@@ -55,11 +55,15 @@ def embedding_norm(
     return tf.cast(drop(layer_norm(embedded, gamma_H, beta_H), dropout), dtype)
 
 
+def by_head(x_RxH: tf.Tensor, sequence_length: int, num_heads: int) -> tf.Tensor:
+    """[R, H] -> [B, N, S, D]."""
+    head_size = x_RxH.shape[1] // num_heads
+    return tf.transpose(tf.reshape(x_RxH, [-1, sequence_length, num_heads, head_size]), [0, 2, 1, 3])
+
+
 def split_heads(x_RxH, bias_H, sequence_length: int, num_heads: int, scale: float, *, dtype: tf.DType) -> tf.Tensor:
     """(x + bias) * scale, laid out by head -> compute type [B, N, S, D]."""
-    x = (as_float32(x_RxH) + bias_H) * scale
-    x = tf.reshape(x, [-1, sequence_length, num_heads, x.shape[1] // num_heads])
-    return tf.cast(tf.transpose(x, [0, 2, 1, 3]), dtype)
+    return tf.cast(by_head((as_float32(x_RxH) + bias_H) * scale, sequence_length, num_heads), dtype)
 
 
 def merge_heads(x_BxNxSxD, *, dtype: tf.DType) -> tf.Tensor:

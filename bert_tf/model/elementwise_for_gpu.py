@@ -18,6 +18,7 @@ from bert_tf.model.elementwise import (
     add_residual,
     as_float32,
     bias_gelu,
+    by_head,
     drop,
     drop_rows,
     hide_keys,
@@ -129,10 +130,7 @@ def attend_for_gpu(
     product of the result and its gradient (FlashAttention-2, arXiv 2307.08691, section 3.1), so that it takes no
     reading of the scores; it differs by the result's rounding.
     """
-    _, num_heads, sequence_length, head_size = query_BxNxSxD.shape
-
-    def by_head(x_RxH: tf.Tensor) -> tf.Tensor:
-        return tf.transpose(tf.reshape(x_RxH, [-1, sequence_length, num_heads, head_size]), [0, 2, 1, 3])
+    _, num_heads, sequence_length, _ = query_BxNxSxD.shape
 
     @tf.custom_gradient
     def run(query_BxNxSxD, key_BxNxSxD, value_BxNxSxD):
@@ -147,8 +145,8 @@ def attend_for_gpu(
 
         def gradient(of_context_RxH: tf.Tensor) -> list[tf.Tensor]:
             product_RxH = as_float32(of_context_RxH) * as_float32(context_RxH)
-            mean_BxNxSx1 = tf.reduce_sum(by_head(product_RxH), axis=-1, keepdims=True)
-            of_context_BxNxSxD = by_head(of_context_RxH)
+            mean_BxNxSx1 = tf.reduce_sum(by_head(product_RxH, sequence_length, num_heads), axis=-1, keepdims=True)
+            of_context_BxNxSxD = by_head(of_context_RxH, sequence_length, num_heads)
             of_value = tf.matmul(dropped_BxNxSxS, of_context_BxNxSxD, transpose_a=True)
             of_dropped, scores, log_sum = separate(
                 [tf.matmul(of_context_BxNxSxD, value_BxNxSxD, transpose_b=True), scores_BxNxSxS, log_sum_BxNxSx1]
