@@ -22,6 +22,8 @@ from benchmarks.frame import Bench, existing
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import read_json_object, sha256_of_file
 from bert_tf.base.progress import Progress
+from bert_tf.config import BertConfig, PretrainingConfig
+from bert_tf.run.flops import pretraining_flops_per_sequence
 from bert_tf.run.run_folder import write_whole
 
 FINISHED = "finished.jsonl"
@@ -39,10 +41,22 @@ class Trial(NamedTuple):
     batch_size: int = 32
     warmup_share: float = 0.1
     clips: bool = True  # gradients to a global norm of 1, before the moments
+    short_share: float = 0.0  # of the compute that goes to short sequences, in a phase of their own before
 
     @property
     def name(self) -> str:
         return "_".join(str(value) for value in self)
+
+
+class Phase(NamedTuple):
+    """What a trial does in one go; a trial with short sequences has two."""
+
+    folder: Path
+    max_seq_length: int
+    num_examples: int
+    batch_size: int
+    rate: float
+    start: Path | None  # the phase that it goes on from
 
 
 class Learned(NamedTuple):
@@ -53,18 +67,20 @@ class Learned(NamedTuple):
     curve: list[tuple[int, float]]  # update, masked-word loss of the updates since the one before
 
 
-def add_options(parser: argparse.ArgumentParser, num_examples: int) -> None:
+def add_options(parser: argparse.ArgumentParser, num_examples: int, max_seq_length: int = 64) -> None:
     parser.add_argument("--data", type=existing, required=True, help="token files of a dataset: training/ and test/")
     parser.add_argument("--trials", type=Path, required=True, help="folder of what is finished, and of the runs")
-    parser.add_argument("--max_seq_length", type=int, default=64)
+    parser.add_argument("--max_seq_length", type=int, default=max_seq_length)
     parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--hidden_size", type=int, default=128)
-    parser.add_argument("--num_examples", type=int, default=num_examples, help="instances that each trial reads")
+    parser.add_argument(
+        "--num_examples", type=int, default=num_examples, help="instances of full length that each trial reads"
+    )
     parser.add_argument("--seeds", type=int, default=3)
 
 
 def run_trials(bench: Bench, trials: Iterable[Trial]) -> dict[Trial, Learned]:
-    """All trials, one after the other; none twice."""
+    """What all trials learned; those that are not finished are run, one after the other."""
     options = bench.options
     _require_same_settings(options)
     finished = _read_finished(options.trials / FINISHED)
@@ -113,26 +129,53 @@ def _read_run(folder: Path) -> Learned:
 
 
 def _train(options: argparse.Namespace, trial: Trial, folder: Path) -> None:
-    from bert_tf.batches.masking import MaskingRules
-    from bert_tf.batches.open import open_instances
-    from bert_tf.config import BertConfig, PretrainingConfig
-    from bert_tf.ranks.workers import Workers
-    from bert_tf.training.pretraining import PretrainingInputs, pretrain
-
-    length = options.max_seq_length
-    rules = MaskingRules(max_predictions_per_seq=max(1, round(0.15 * length)))
-    data, held_out = (
-        open_instances(str(options.data / split), "data", length, rules) for split in ("training", "test")
-    )
     vocabulary = (options.data / "vocab.txt").read_text(encoding="utf-8")
     size = options.hidden_size
     model = BertConfig(len(vocabulary.splitlines()), size, options.layers, max(1, size // 64), 4 * size)
-    num_updates = options.num_examples // trial.batch_size
+    for phase in phases_of(trial, model, options.max_seq_length, options.num_examples, folder):
+        _train_phase(options.data, model, vocabulary, trial, phase)
+
+
+def phases_of(trial: Trial, model: BertConfig, max_seq_length: int, num_examples: int, folder: Path) -> list[Phase]:
+    """The phases of a trial. All trials of `num_examples` take the same compute, by the count of `bert_tf.run.flops`.
+
+    As in the recipe, short sequences are a quarter as long, their batch is twice as large, and the rate of the
+    second phase is two thirds of the first one's.
+    """
+    if not trial.short_share:
+        return [Phase(folder, max_seq_length, num_examples, trial.batch_size, trial.rate, None)]
+    short = max_seq_length // 4
+    cost = [
+        pretraining_flops_per_sequence(model, length, num_predictions(length)) for length in (short, max_seq_length)
+    ]
+    num_long = round((1 - trial.short_share) * num_examples)
+    num_short = round((num_examples - num_long) * cost[1] / cost[0])
+    first = Phase(folder / "first_phase", short, num_short, 2 * trial.batch_size, trial.rate, None)
+    return [first, Phase(folder, max_seq_length, num_long, trial.batch_size, trial.rate * 2 / 3, first.folder)]
+
+
+def num_predictions(max_seq_length: int) -> int:
+    """Masked words of a sequence, at most."""
+    return max(1, round(0.15 * max_seq_length))
+
+
+def _train_phase(folder_of_data: Path, model: BertConfig, vocabulary: str, trial: Trial, phase: Phase) -> None:
+    from bert_tf.batches.masking import MaskingRules
+    from bert_tf.batches.open import open_instances
+    from bert_tf.ranks.workers import Workers
+    from bert_tf.training.pretraining import PretrainingInputs, pretrain
+
+    length = phase.max_seq_length
+    rules = MaskingRules(max_predictions_per_seq=num_predictions(length))
+    data, held_out = (
+        open_instances(str(folder_of_data / split), "data", length, rules) for split in ("training", "test")
+    )
+    num_updates = phase.num_examples // phase.batch_size
     is_emulated = trial.precision in EMULATED
     config = PretrainingConfig(
-        learning_rate=trial.rate,
-        train_batch_size=min(MICRO_BATCH, trial.batch_size),
-        num_accumulation_steps=max(1, trial.batch_size // MICRO_BATCH),
+        learning_rate=phase.rate,
+        train_batch_size=min(MICRO_BATCH, phase.batch_size),
+        num_accumulation_steps=max(1, phase.batch_size // MICRO_BATCH),
         num_ranks=1,
         precision="fp32" if is_emulated else trial.precision,
         xla_scope="blocks",
@@ -151,7 +194,8 @@ def _train(options: argparse.Namespace, trial: Trial, folder: Path) -> None:
             changes.enter_context(rounded_matmuls(trial.precision))
         if not trial.clips:
             changes.enter_context(_without_clipping())
-        if not pretrain(config, PretrainingInputs(model, vocabulary, data, held_out, None), folder, Workers()):
+        inputs = PretrainingInputs(model, vocabulary, data, held_out, str(phase.start) if phase.start else None)
+        if not pretrain(config, inputs, phase.folder, Workers()):
             raise SystemExit("stopped by a signal; the same command goes on from here")
 
 

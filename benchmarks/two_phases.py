@@ -1,0 +1,52 @@
+"""Whether it pays to begin with short sequences: two phases, as in the recipe, beside full length from the start.
+
+Both take the same compute, counted in floating-point operations. In the recipe's two phases seven tenths of all tokens
+go to sequences of 128 and the rest to sequences of 512; here the lengths are smaller, four to one as well. Each way
+has a search of --rates learning rates, a factor of 2 apart, by one seed; the best ones are then run with all seeds.
+
+    python -m benchmarks two_phases --data .../tokens/.../sample --trials benchmarks/results/two_phases_trials
+
+The data are the token files of the first path of docs/preparing_data.md. Trials train with LAMB in bf16.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from benchmarks import trials
+from benchmarks.frame import Bench
+from benchmarks.results import number
+from benchmarks.trials import Trial, mean_and_spread, run_trials
+
+NEEDS = "--data: token files, and an hour"
+ROUNDS = 1
+# Phase 1 of the recipe: 7,038 updates of 65,536 sequences of 128; phase 2: 1,563 of 32,768 of 512.
+SHORT_SHARE = round(7038 * 65536 * 128 / (7038 * 65536 * 128 + 1563 * 32768 * 512), 2)
+BATCH_SIZE = 32  # of full length
+MIDDLE_RATE = 0.01
+WAYS = {"full length from the start": 0.0, "short, then full length": SHORT_SHARE}
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    trials.add_options(parser, num_examples=32_768, max_seq_length=128)
+    parser.add_argument("--rates", type=int, default=3, help="learning rates that are tried for each way")
+
+
+def run(bench: Bench) -> None:
+    options, seeds = bench.options, range(1, bench.options.seeds + 1)
+    rates = [MIDDLE_RATE * 2.0 ** (place - (options.rates - 1) / 2) for place in range(options.rates)]
+    searches = {
+        way: [Trial(1, "bf16", "lamb", rate, BATCH_SIZE, short_share=share) for rate in rates]
+        for way, share in WAYS.items()
+    }
+    searched = run_trials(bench, [trial for search in searches.values() for trial in search])
+    best = {way: min(search, key=lambda trial: searched[trial].mlm_loss) for way, search in searches.items()}
+    found = run_trials(bench, [trial._replace(seed=seed) for trial in best.values() for seed in seeds])
+    rows = []
+    for way, trial in best.items():
+        learned = [found[trial._replace(seed=seed)] for seed in seeds]
+        losses = [mean_and_spread(getattr(one, name) for one in learned) for name in ("mlm_loss", "nsp_loss")]
+        search = ", ".join(f"{number(one.rate)}: {searched[one].mlm_loss:.3f}" for one in searches[way])
+        rows.append([way, *losses, number(trial.rate), search])
+    columns = ["sequences", "held-out masked-word loss, mean ± spread of seeds", "next-sentence loss", "rate"]
+    bench.table("At equal compute, on full length", [*columns, "the search, seed 1: rate and loss"], rows)
