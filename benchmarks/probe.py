@@ -1,0 +1,72 @@
+"""What more pre-training is worth: the same fine-tuning from several checkpoints of one run, and from random weights.
+
+    python -m benchmarks probe --run RUN --probes FOLDER --score f1 --finetune "run_squad.py --train_file=TRAIN.json
+        --predict_file=DEV.json --max_seq_length=128 --doc_stride=64 --train_batch_size=16 --learning_rate=1.2e-3
+        --num_train_epochs=5"
+
+RUN is a pre-training run that kept its checkpoints (--keep_checkpoints), --finetune the command to fine-tune with
+(run_squad.py or run_classifier.py) without --init_checkpoint, --model_dir and --seed, and --score the line of its
+eval_results.txt. Each fine-tuning has a folder in FOLDER; one that was interrupted goes on, a finished one is not made
+again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+from pathlib import Path
+
+from benchmarks.frame import CHECKOUT, Bench, existing, run_command
+from benchmarks.trials import mean_and_spread
+from bert_tf.base.errors import UserError
+from bert_tf.base.progress import Progress
+
+NEEDS = "--run with its checkpoints, and questions or sentences to fine-tune on"
+ROUNDS = 1
+RANDOM = "none"  # what --init_checkpoint calls random weights
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--run", type=existing, required=True, help="run folder of a pre-training")
+    parser.add_argument("--probes", type=Path, required=True, help="folder for the fine-tuning runs")
+    parser.add_argument("--finetune", type=shlex.split, required=True, help="command and flags, in one argument")
+    parser.add_argument("--score", required=True, help="a name in eval_results.txt, such as f1 or matthews_corrcoef")
+    parser.add_argument("--seeds", type=int, default=2)
+
+
+def run(bench: Bench) -> None:
+    options, seeds = bench.options, range(1, bench.options.seeds + 1)
+    checkpoints = sorted((options.run / "checkpoints").glob("ckpt-*"))
+    if not checkpoints:
+        raise UserError(f"--run {options.run} holds no checkpoints; name the run folder of a pre-training")
+    updates = {RANDOM: 0, **{str(path): int(path.name.partition("-")[2]) for path in checkpoints}}
+    scores: dict[str, list[float]] = {start: [] for start in updates}
+    for seed in Progress(seeds, unit="seeds", description="fine-tuning"):
+        for start in Progress(updates, unit="checkpoints", description=f"seed {seed}"):
+            scores[start].append(_probe(options, start, seed))
+    identity = json.loads((options.run / "config.json").read_text(encoding="utf-8"))["identity"]
+    rows = [
+        [f"{update:,}", f"{update * identity['global_batch_size']:,}", mean_and_spread(scores[start])]
+        for start, update in updates.items()
+    ]
+    columns = ["updates of pre-training", "sequences", f"{options.score}, mean ± spread of {len(seeds)} seeds"]
+    bench.table("After the same fine-tuning", columns, rows)
+
+
+def _probe(options: argparse.Namespace, start: str, seed: int) -> float:
+    """The score after fine-tuning from `start`."""
+    folder = options.probes.absolute() / f"{Path(start).name}_{seed}"
+    command = [sys.executable, CHECKOUT / options.finetune[0], *options.finetune[1:]]
+    command += [f"--init_checkpoint={start}", f"--model_dir={folder}", f"--seed={seed}"]
+    if start == RANDOM:
+        files = {"bert_config_file": "bert_config.json", "vocab_file": "vocab.txt"}
+        command += [f"--{flag}={options.run / name}" for flag, name in files.items()]
+    if not (folder / "eval_results.txt").exists():
+        run_command(command)
+    results = (folder / "eval_results.txt").read_text(encoding="utf-8").splitlines()
+    for name, _, value in (line.partition(" = ") for line in results):
+        if name == options.score:
+            return float(value)
+    raise UserError(f"{folder / 'eval_results.txt'} has no line for --score {options.score}; it has: {results}")
