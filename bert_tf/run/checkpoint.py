@@ -29,9 +29,8 @@ from bert_tf.base.files import read_json_object, sha256_of_file, sync
 PREFIX = "bert_model.ckpt"
 STATE = "state.json"
 MANIFEST = "manifest.json"
-# The second form is a checkpoint that `save` is replacing by another one of the same update.
-_NAME = re.compile(r"(\.replaced-)?ckpt-(\d{8,})")
-_UNFINISHED, _REPLACED = ".unfinished-", ".replaced-"
+_NAME = re.compile(r"ckpt-(\d{8,})")
+_UNFINISHED = ".unfinished-"  # begins the name of what is being written or deleted
 # In the model these are padded to a multiple of 8 rows; in files they have one row for each piece.
 _VOCABULARY_ROWS = ("bert/embeddings/word_embeddings", "cls/predictions/output_bias")
 _SLOTS = ("/adam_m", "/adam_v", "/momentum")
@@ -106,20 +105,24 @@ class CheckpointFolder:
     def write(self, snapshot: Snapshot) -> Path:
         """Writes a checkpoint and then drops the oldest ones. May run in any thread, but in one at a time.
 
+        A sound one of the same update stays: what follows from it is the same. (A run that was resumed from it, and has
+        only skipped updates since, comes back to it.)
+
         Raises:
           SaveError: it could not be written (a full disk, no permission); older ones stay.
         """
         final = self.folder / f"ckpt-{snapshot.update:08d}"
-        partial, replaced = (self.folder / f"{prefix}{final.name}" for prefix in (_UNFINISHED, _REPLACED))
+        partial = self.folder / f"{_UNFINISHED}{final.name}"
         try:
             self.remove_leftovers()
+            if final.exists():
+                if find_damage(final) is None:
+                    return final
+                shutil.rmtree(final)
             partial.mkdir(parents=True)
             self._write(partial, snapshot)
-            if final.exists():  # damaged, or this update was saved before a restart from an older one
-                os.rename(final, replaced)  # if killed before the next line, `list` finds it under this name
             os.rename(partial, final)
             sync(self.folder)
-            shutil.rmtree(replaced, ignore_errors=True)
         except (OSError, tf.errors.OpError) as error:
             shutil.rmtree(partial, ignore_errors=True)
             reason = str(error).splitlines()[0]
@@ -137,13 +140,8 @@ class CheckpointFolder:
         """Finished checkpoints, oldest first."""
         if not self.folder.is_dir():
             return []
-        found: dict[int, Path] = {}
-        # One being replaced sorts first, so that it counts only where it is alone.
-        for path in sorted(self.folder.iterdir()):
-            name = _NAME.fullmatch(path.name)
-            if name and path.is_dir():
-                found[int(name[2])] = path
-        return [found[update] for update in sorted(found)]
+        found = [path for path in self.folder.iterdir() if _NAME.fullmatch(path.name) and path.is_dir()]
+        return sorted(found, key=lambda path: int(path.name[len("ckpt-") :]))
 
     def newest_sound(self) -> tuple[Path | None, builtins.list[str]]:
         """The newest checkpoint whose files match their hashes, and what is wrong with newer ones."""
@@ -186,13 +184,7 @@ class CheckpointFolder:
         sync(folder)
 
     def remove_leftovers(self) -> None:
-        """Removes what a killed run left half-written or half-deleted, and completes a replacement it had begun."""
-        for path in self.folder.glob(f"{_REPLACED}ckpt-*"):
-            final = self.folder / path.name[len(_REPLACED) :]
-            if final.exists():
-                shutil.rmtree(path)
-            else:
-                os.rename(path, final)
+        """Removes what a killed run left half-written or half-deleted."""
         for path in self.folder.glob(f"{_UNFINISHED}ckpt-*"):
             shutil.rmtree(path)
 
