@@ -9,7 +9,6 @@ from pathlib import Path
 from data.corpora import registry
 from data.running.manifest import Stage
 from data.running.workers import ProcessPool, Workers
-from data.sharding import sharding
 
 
 class Layout:
@@ -64,7 +63,3 @@ def already_done(stage: Stage) -> bool:
             flush=True,
         )
     return stage.is_done
-
-
-def shard_globs(dataset: str) -> list[str]:
-    return [f"{split}/{dataset}_{split}_*" for split in sharding.SPLITS]

@@ -17,7 +17,7 @@ from data.corpora import formatting, registry, sample
 from data.fetching import download
 from data.instances import stages as instance_stages
 from data.instances import vocabulary
-from data.layout import Layout, already_done, print_done, shard_globs, workers_of
+from data.layout import Layout, already_done, print_done, workers_of
 from data.running.entries import InputFile, describe_input, read_manifest
 from data.running.manifest import Stage
 from data.sharding import sharding
@@ -34,11 +34,7 @@ def run_download(options: argparse.Namespace, layout: Layout) -> None:
 
 
 def _make_sample(folder: Path) -> None:
-    names = (sample.ARTICLES_FILE, *sample.QUESTION_FILES)
-    temporary = [f"{name}*" for name in names]
-    with Stage(
-        "download", "sample", folder / "manifest.json", {"seed": sample.SEED}, [], temporary_files=temporary
-    ) as stage:
+    with Stage("download", "sample", folder / "manifest.json", {"seed": sample.SEED}, []) as stage:
         if not already_done(stage):
             print_done("sample", sample.write_sample(stage, folder, sample.SEED), folder)
 
@@ -55,10 +51,7 @@ def run_text_formatting(options: argparse.Namespace, layout: Layout) -> None:
     output = layout.formatted_file(options.dataset)
     manifest_path = layout.formatted_manifest(options.dataset)
     inputs = [describe_input(path, layout.root) for path in corpus.paths]
-    outputs = f"{output} and {manifest_path}"
-    with Stage(
-        "text_formatting", options.dataset, manifest_path, corpus.arguments, inputs, outputs_to_delete=outputs
-    ) as stage:
+    with Stage("text_formatting", options.dataset, manifest_path, corpus.arguments, inputs) as stage:
         if not already_done(stage):
             report = layout.drop_report(options.dataset) if options.keep_report else None
             writer = formatting.Writer(stage, output, options.keep_duplicates, options.max_bad_records, report)
@@ -105,14 +98,7 @@ def run_sharding(options: argparse.Namespace, layout: Layout) -> None:
     ).validated()
     paths, inputs = _formatted_inputs(dataset, layout)
     folder = layout.sharded / dataset
-    with Stage(
-        "sharding",
-        dataset,
-        folder / "manifest.json",
-        settings._asdict(),
-        inputs,
-        temporary_files=[*shard_globs(dataset), sharding.piece_names(dataset)],
-    ) as stage:
+    with Stage("sharding", dataset, folder / "manifest.json", settings._asdict(), inputs) as stage:
         if not already_done(stage):
             counts = sharding.shard_corpus(stage, dataset, paths, settings, workers_of(options, layout))
             print_done("sharded", counts, folder)
@@ -130,15 +116,7 @@ def run_create_vocab(options: argparse.Namespace, layout: Layout) -> None:
             "file, or use this one as it is"
         )
     arguments = {"vocab_size": options.vocab_size, "do_lower_case": bool(options.do_lower_case)}
-    with Stage(
-        "create_vocab",
-        options.dataset,
-        manifest_path,
-        arguments,
-        inputs,
-        outputs_to_delete=f"{output} and {manifest_path}",
-        temporary_files=[f"{output.name}*"],
-    ) as stage:
+    with Stage("create_vocab", options.dataset, manifest_path, arguments, inputs) as stage:
         if not already_done(stage):
             counts = vocabulary.create_vocab(stage, output, paths, options.vocab_size, bool(options.do_lower_case))
             print_done("vocabulary", counts, output)

@@ -18,16 +18,10 @@ from data.running.manifest import Stage, clear_disk_errors, is_at_work, journal_
 
 
 def stage(folder, arguments=None, inputs=(), **options) -> Stage:
-    return Stage(
-        "sharding",
-        "sample",
-        folder / "manifest.json",
-        arguments or {"seed": 1},
-        inputs,
-        outputs_to_delete=str(folder),
-        temporary_files=["part_*"],
-        **options,
-    )
+    return Stage("sharding", "sample", folder / "manifest.json", arguments or {"seed": 1}, inputs, **options)
+
+
+HALF = f"part_1.{'7a' * 16}.tmp"
 
 
 def make(folder, name, content=b"text"):
@@ -61,16 +55,17 @@ def test_interrupted_stage_keeps_what_was_finished(tmp_path):
         run.add(make(tmp_path, "part_0"))
         run.add_checkpoint({"bytes": 1})
         run.add_checkpoint({"bytes": 2})
-        (tmp_path / "part_1.77.tmp").write_text("half")
+        (tmp_path / HALF).write_text("half")
         raise KeyboardInterrupt
     # What a kill in the middle of a line leaves.
     with open(tmp_path / ".manifest.json.journal", "ab") as journal:
         journal.write(b'{"finished": {"fi')
-    (tmp_path / "part_1.78.tmp").write_text("half")
+    (tmp_path / "training").mkdir()
+    (tmp_path / "training" / HALF).write_text("half")
     (tmp_path / "other.tmp").write_text("not ours")
     with stage(tmp_path) as again:
         assert list(again.finished) == ["part_0"] and again.checkpoint == {"bytes": 2}
-        assert [path.name for path in tmp_path.glob("*.tmp")] == ["other.tmp"]
+        assert [path.name for path in tmp_path.rglob("*.tmp")] == ["other.tmp"]
         finish(again, tmp_path)
     with stage(tmp_path) as last:
         assert last.is_done
@@ -186,9 +181,27 @@ def test_killed_between_manifest_and_journal_leaves_no_rest(tmp_path):
 
 def test_a_killed_runs_worker_leaves_no_rest(tmp_path):
     with stage(tmp_path) as run:
-        (tmp_path / "part_1.77.tmp").write_text("begun after this run")
+        (tmp_path / HALF).write_text("begun after this run")
         finish(run, tmp_path)
     assert not list(tmp_path.glob("*.tmp"))
+
+
+def test_files_of_others_in_the_same_folder_stay(tmp_path):
+    ending = HALF.removeprefix("part_1.")
+    others = ["other.txt." + ending, "deeper/mine.txt." + ending]
+    for name in ("mine.txt." + ending, ".mine.txt.manifest.json.journal." + ending, *others):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("half")
+    manifest_path = tmp_path / "mine.txt.manifest.json"
+    with Stage("create_vocab", "sample", manifest_path, {"seed": 1}, []) as run:
+        run.add(make(tmp_path, "mine.txt"))
+        run.complete({}, {"vocabulary": [run.finished["mine.txt"]]})
+    assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.tmp")) == sorted(others)
+    with (
+        pytest.raises(UserError, match=f"delete {tmp_path}/mine.txt and {manifest_path}$"),
+        Stage("create_vocab", "sample", manifest_path, {"seed": 2}, []),
+    ):
+        pass
 
 
 def test_journal_tells_what_this_run_has_done_and_when(tmp_path):

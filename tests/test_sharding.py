@@ -28,8 +28,7 @@ def write_documents(path, num_documents: int, seed: int = 0):
 
 
 def shard(folder, paths, settings=SETTINGS, num_processes=1):
-    pieces = [sharding.piece_names("custom")]
-    with Stage("sharding", "custom", folder / "manifest.json", settings._asdict(), [], temporary_files=pieces) as stage:
+    with Stage("sharding", "custom", folder / "manifest.json", settings._asdict(), []) as stage:
         return shard_corpus(stage, "custom", paths, settings, ProcessPool(num_processes))
 
 
@@ -53,12 +52,10 @@ def test_a_kill_behind_the_manifest_leaves_no_pieces_for_ever(tmp_path):
     write_documents(tmp_path / "a", 60)
     shard(tmp_path / "out", [tmp_path / "a"])
     before = contents(tmp_path)
-    for name in ("custom_piece_3.tmp", "custom_piece_4.tmp.x1.tmp"):
+    ending = f"{'7a' * 16}.tmp"
+    for name in (f"piece_3.{ending}", f"piece_4.{ending}.{ending}"):
         (tmp_path / "out" / name).write_text("A piece of the text.")
-    pieces = [sharding.piece_names("custom")]
-    with Stage(
-        "sharding", "custom", tmp_path / "out/manifest.json", SETTINGS._asdict(), [], temporary_files=pieces
-    ) as stage:
+    with Stage("sharding", "custom", tmp_path / "out/manifest.json", SETTINGS._asdict(), []) as stage:
         assert stage.is_done
     assert contents(tmp_path) == before and not list((tmp_path / "out").glob("*.tmp"))
 

@@ -83,7 +83,7 @@ def test_running_and_stopped_stages_tell_how_far_they_are(tmp_path, capsys, cloc
     manifest_path = tmp_path / "sharded/custom/manifest.json"
 
     def stage():
-        return Stage("sharding", "custom", manifest_path, settings, [], outputs_to_delete="")
+        return Stage("sharding", "custom", manifest_path, settings, [])
 
     def add(run, *numbers):
         for number in numbers:
@@ -122,7 +122,6 @@ def test_formatting_counts_its_input(tmp_path, capsys, clock):
         folder / "custom_one_document_per_line.manifest.json",
         {"keep_duplicates": True, "input_format": "line"},
         inputs,
-        outputs_to_delete="",
     ) as stage:
         clock[0] += 10
         stage.add_checkpoint({"input_bytes": 1_000_000})
@@ -147,7 +146,7 @@ def test_corpora_placed_by_hand_and_parts_of_a_dataset(tmp_path, capsys):
 def test_downloads_are_found_where_they_lie(tmp_path, capsys):
     for dataset, folder in (("cola", "glue/CoLA"), ("pubmed_baseline", "pubmed/baseline")):
         where = tmp_path / "download" / folder
-        with Stage("download", dataset, where / "manifest.json", {}, [], outputs_to_delete="") as stage:
+        with Stage("download", dataset, where / "manifest.json", {}, []) as stage:
             (where / "a").write_text("a")
             stage.add(FileEntry("a", 1, ""))
             stage.complete({"num_files": 1}, {"files": [stage.finished["a"]]})

@@ -246,7 +246,7 @@ def test_lost_vocabulary_is_asked_for(prepared, work, tmp_path, capsys):
 def test_damaged_and_unfinished_stages(work, capsys):
     (records_folder(work) / "manifest.json").write_text('{"shards": {}}')
     (work / "sharded/custom/manifest.json").unlink()
-    with Stage("sharding", "custom", work / "sharded/custom/manifest.json", {}, [], outputs_to_delete="") as stage:
+    with Stage("sharding", "custom", work / "sharded/custom/manifest.json", {}, []) as stage:
         stage.add(FileEntry("training/custom_training_0.txt", 1, ""))
     with pytest.raises(UserError, match="manifest.json"):
         run(work, "verify", "--repair")
@@ -281,7 +281,7 @@ def test_a_repair_that_was_killed_at_its_end_is_ended(prepared, work, capsys):
     manifest = read_manifest(manifest_path)
     (entry,) = [e for e in manifest.shards["training"] if "_2.txt" in e.file]
     mark_damaged(manifest_path, [entry.file])
-    with Stage("sharding", "custom", manifest_path, manifest.arguments, manifest.inputs, outputs_to_delete="") as stage:
+    with Stage("sharding", "custom", manifest_path, manifest.arguments, manifest.inputs) as stage:
         stage.add(entry)
     with pytest.raises(UserError):
         run(work, "verify")

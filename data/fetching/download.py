@@ -93,15 +93,8 @@ class _Collection:
 
     def make(self, fetch_all: Callable[[], None], names: Callable[[], Iterable[str]] = tuple) -> None:
         """Has all files fetched or taken and writes the manifest, unless it lists all already, also `names()`."""
-        with Stage(
-            "download",
-            self.dataset,
-            self.folder / "manifest.json",
-            {},
-            [],
-            temporary_files=["**/*.part.json*"],
-            of_any_program=True,
-        ) as self._stage:
+        manifest_path = self.folder / "manifest.json"
+        with Stage("download", self.dataset, manifest_path, {}, [], of_any_program=True) as self._stage:
             if self._stage.is_done and self._stage.finished.keys() >= set(names()):
                 print(f"nothing to do: {self._stage.manifest_path} lists all files", flush=True)
                 return

@@ -19,7 +19,7 @@ from bert_tf.text.vocabulary import check_casing
 from data.corpora import registry
 from data.instances import pretraining_examples as examples
 from data.instances import tokens, vocabulary
-from data.layout import Layout, already_done, print_done, shard_globs, workers_of
+from data.layout import Layout, already_done, print_done, workers_of
 from data.running.entries import FileEntry, InputFile, Manifest, VocabEntry, describe_input, read_manifest
 from data.running.manifest import Stage, clear_disk_errors
 from data.running.workers import Workers, make_files
@@ -112,15 +112,7 @@ def _sharded(options: argparse.Namespace, layout: Layout) -> _Source:
 
 def _stage(name: str, folder: Path, arguments: dict[str, Any], source: _Source, vocab: VocabEntry) -> Stage:
     """A stage that writes into `folder`, which is named for the dataset."""
-    return Stage(
-        name,
-        folder.name,
-        folder / "manifest.json",
-        arguments,
-        source.inputs,
-        vocab=vocab,
-        temporary_files=[*shard_globs(folder.name), "vocab.*"],
-    )
+    return Stage(name, folder.name, folder / "manifest.json", arguments, source.inputs, vocab=vocab)
 
 
 def _make_all(

@@ -38,6 +38,8 @@ from data.running.entries import (
 # Incremented when a change of the code makes other bytes from the same arguments.
 FORMAT_VERSION = 2
 _LOCK_TRIALS, _LOCK_PAUSE_SECS = 3, 0.05
+# How the names of `atomic_file` end.
+_TEMPORARY = "." + 32 * "[0-9a-f]" + TEMPORARY_SUFFIX
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -104,7 +106,7 @@ class Stage:
 
     A context manager that holds the stage's lock and turns disk errors into user errors.
     `finished` maps a file's name (relative to the manifest's folder) to its entry.
-    `outputs_to_delete`: what to delete to make the files anew; default: the manifest's folder.
+    A manifest called manifest.json has its folder to itself; beside one with a longer name others' files may lie.
     `of_any_program`: the bytes do not depend on this program's version (downloads).
 
     Raises (on entering):
@@ -119,8 +121,6 @@ class Stage:
         arguments: Mapping[str, Any],
         inputs: Sequence[InputFile],
         *,
-        outputs_to_delete: str = "",
-        temporary_files: Sequence[str] = (),
         vocab: VocabEntry | None = None,
         of_any_program: bool = False,
     ):
@@ -129,8 +129,8 @@ class Stage:
         self.finished: dict[str, FileEntry] = {}
         self.checkpoint: dict[str, Any] | None = None
         self.is_done = False
-        self._outputs_to_delete = outputs_to_delete or self.folder
-        self._temporary_files = (*temporary_files, f"{manifest_path.name}*", f".{manifest_path.name}*")
+        # What the names of its files begin with in a folder that is not its own.
+        self._prefix = manifest_path.name.removesuffix("manifest.json")
         self._journal_path = journal_path(manifest_path)
         self._lock_path = _beside(manifest_path, ".lock")
         self._broken_path = _beside(manifest_path, ".broken")
@@ -219,9 +219,11 @@ class Stage:
     def _require_same(self, there: Manifest) -> None:
         found = there.differences(self._header, is_finished=True)
         if found:
+            made = [*(self.folder / entry.file for entry in there.entries), self.manifest_path]
             raise UserError(
                 f"{self.folder} holds {there.stage} of {there.dataset} made differently: {'; '.join(found)}. Use the "
-                f"same arguments, another BERT_PREP_WORKING_DIR, or delete {self._outputs_to_delete}"
+                "same arguments, another BERT_PREP_WORKING_DIR, or delete "
+                + (" and ".join(map(str, made)) if self._prefix else str(self.folder))
             )
 
     def _read_journal(self) -> None:
@@ -278,6 +280,6 @@ class Stage:
 
     def _remove_temporary_files(self) -> None:
         # Only this stage's own: another stage may be running in the same folder.
-        for pattern in self._temporary_files:
-            for path in self.folder.glob(pattern + TEMPORARY_SUFFIX):
+        for path in self.folder.glob(("*" if self._prefix else "**/*") + _TEMPORARY):
+            if path.name.lstrip(".").startswith(self._prefix):
                 path.unlink()

@@ -15,6 +15,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import heapq
+import uuid
 from array import array
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -185,23 +186,18 @@ def _write_piece(task: WriteTask) -> None:
             file.write(content)
 
 
-def piece_names(dataset: str) -> str:
-    """What the names of the pieces match, without the suffix of temporary files."""
-    return f"{dataset}_piece_*"
-
-
 def order_by_shard(
-    index: DocumentIndex, assignment: np.ndarray, paths: Sequence[Path], name: str, workers: Workers
+    index: DocumentIndex, assignment: np.ndarray, paths: Sequence[Path], folder: Path, workers: Workers
 ) -> tuple[DocumentIndex, list[Path]]:
-    """Writes the text in pieces, each with its documents ordered by shard; returns where they stand then.
+    """Writes the text to `folder` in pieces, temporary files, each with its documents ordered by shard.
 
-    Args:
-      name: a path in which * stands for a piece's number.
+    Returns: where the documents stand then.
     """
     ends = np.cumsum(index.lengths, dtype=np.uint64)
     starts = [0, *(np.flatnonzero(np.diff(ends // PIECE_BYTES)) + 1).tolist(), index.num_documents]
     files, offsets = np.empty_like(index.files), np.empty_like(index.offsets)
-    outputs = [Path(name.replace("*", str(number))) for number in range(len(starts) - 1)]
+    ending = f"{uuid.uuid4().hex}{TEMPORARY_SUFFIX}"
+    outputs = [folder / f"piece_{number}.{ending}" for number in range(len(starts) - 1)]
 
     def tasks() -> Iterator[WriteTask]:
         for number, output in enumerate(outputs):
@@ -284,8 +280,7 @@ def shard_corpus(
     is_missing = np.array([name not in stage.finished for _, _, name in names])[assignment]
     index, assignment = index.select(is_missing), assignment[is_missing]
     if index.lengths.sum() > PIECE_BYTES:
-        name = str(stage.folder / piece_names(dataset)) + TEMPORARY_SUFFIX
-        index, paths = order_by_shard(index, assignment, paths, name, workers)
+        index, paths = order_by_shard(index, assignment, paths, stage.folder, workers)
     inputs = tuple(map(str, paths))
 
     def tasks() -> Iterator[WriteTask]:
