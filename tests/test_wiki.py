@@ -307,7 +307,7 @@ def test_reading_goes_on_behind_any_batch(tmp_path, monkeypatch, name, damage):
         later, same_damages = read(paths, json.loads(json.dumps(batch.behind)))
         assert [found for pages, _ in later for found in pages] == found[num_found:]
         assert same_damages == damages
-    assert any(batch.behind["inside"].in_block > 0 for _, batch in batches if batch.behind["inside"])
+    assert any(batch.behind["cut_state"][0] for _, batch in batches if batch.behind.get("next"))
     monkeypatch.setattr(wiki, "PIECE_BYTES", 1_000_000)
     assert [found for pages, _ in read(paths)[0] for found in pages] == found
 

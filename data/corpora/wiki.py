@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import functools
 import re
 from collections import Counter
@@ -15,7 +14,7 @@ from bert_tf.base.errors import UserError
 from data.corpora import bzip2, formatting, text_files
 from data.corpora.formatting import BadRecord, Batch, Cleaned, Document, Dropped, as_line, report_line
 from data.corpora.wikitext import Removed, is_prose, paragraphs_of, unescape
-from data.corpora.xml_files import CutState, Cutter, Piece, Place, XmlFile, unpack
+from data.corpora.xml_files import CutState, Cutter, Piece, XmlFile, unpack
 
 # Each dataset's wiki, as in the file names of published dumps.
 WIKIS = {"wikicorpus_en": "enwiki", "wikicorpus_zh": "zhwiki"}
@@ -55,26 +54,17 @@ def find_dumps(folder: Path, dataset: str, *, needed: bool = True) -> list[Path]
     return others
 
 
-class PackedPiece(NamedTuple):
-    """A piece of a dump, and the byte of its text from which on it counts."""
-
-    path: Path
-    piece: Piece
-    first_byte: int
-
-
 class CleanedPiece(NamedTuple):
     """What a worker makes of a piece: its text `before` the first page that begins in it, the whole pages cleaned, and
     where the cutter is `behind` them; all is `before` where no page begins.
 
-    `sizes` are those of the blocks' texts, `file_end` is the byte of the file up to which this is.
+    `num_bytes` is the size of its text, `file_end` the byte of the file up to which this is.
     """
 
     before: bytes
     pages: Sequence[Cleaned]
     behind: CutState | None
-    sizes: Sequence[int]
-    places: Sequence[int | None]
+    num_bytes: int
     file_end: int
     fault: str
     is_last: bool
@@ -84,33 +74,27 @@ class _OpenDump:
     """A dump whose pieces come back from the workers: joins what was cut."""
 
     def __init__(self, file: XmlFile, begin: Mapping[str, Any], clean_page: Callable[[bytes], Cleaned]):
-        inside = begin.get("inside")
         self._file, self._clean_page, self._cutter = file, clean_page, _cutter(file.path)
-        self._begin = Place(*inside) if inside else None
-        if inside and begin["num_documents"]:
-            self._cutter.state = CutState(is_inside=True)
-        file.num_xml_bytes = self._begin.in_xml if self._begin else 0
-        self._num_pages = begin["num_documents"] if inside else 0
-        # Where reading cannot begin inside, the pages of an earlier run are made again, and passed over.
-        self._num_to_pass = 0 if inside else begin["num_documents"]
         self._num_counted_bytes = begin["bytes"]
-        # Of the blocks from the one on that holds what waits for its other part.
-        self._places: collections.deque[tuple[int | None, int]] = collections.deque()
+        self._num_pages = self._num_to_pass = 0
+        self._start = begin.get("next")
+        if self._start is None:
+            # Reading cannot begin inside, so the pages of an earlier run are made again, and passed over.
+            self._num_to_pass = begin["num_documents"]
+        else:
+            self._num_pages, file.num_xml_bytes = begin["num_documents"], begin["num_xml_bytes"]
+            self._cutter.state = CutState.from_json(begin["cut_state"])
 
-    def pieces(self) -> Iterator[PackedPiece]:
+    def pieces(self) -> Iterator[Piece]:
         """For the workers, up to the damage that one of them has found."""
-        first_byte = self._begin.in_block if self._begin else 0
-        for piece in self._file.pieces(PIECE_BYTES, self._begin):
-            yield PackedPiece(self._file.path, piece, first_byte)
+        for piece in self._file.pieces(PIECE_BYTES, self._start):
+            yield piece
             if self._file.damage:
                 return
-            first_byte = 0
 
     def add(self, found: CleanedPiece) -> list[Cleaned]:
         """The next pages, the one first that began in the piece before."""
-        for place, size in zip(found.places, found.sizes):
-            self._places.append((place, self._file.num_xml_bytes))
-            self._file.num_xml_bytes += size
+        self._file.num_xml_bytes += found.num_bytes
         self._file.num_file_bytes = found.file_end
         # With the tag that follows there.
         before = found.before + b"<page>" if found.behind is not None else found.before
@@ -123,13 +107,13 @@ class _OpenDump:
         return pages[num_passed:]
 
     def place(self) -> dict[str, Any]:
-        """What tells where reading can go on."""
-        in_xml = self._file.num_xml_bytes - len(self._cutter.state.waiting)
-        while len(self._places) > 1 and self._places[1][1] <= in_xml:
-            self._places.popleft()
-        in_file, block_in_xml = self._places[0] if self._places else (None, 0)
-        inside = None if in_file is None else Place(in_file, block_in_xml, in_xml - block_in_xml)
-        return {"num_documents": self._num_pages, "bytes": self._file.num_file_bytes, "inside": inside}
+        """What a later run has to know besides where the next piece begins."""
+        return {
+            "num_documents": self._num_pages,
+            "bytes": self._file.num_file_bytes,
+            "num_xml_bytes": self._file.num_xml_bytes,
+            "cut_state": self._cutter.state.to_json(),
+        }
 
     def num_new_bytes(self, end: int) -> int:
         """Bytes of the file up to `end` since the last call."""
@@ -169,7 +153,8 @@ class Dumps:
             with XmlFile(path) as file:
                 self._open[begin["file"]] = dump = _OpenDump(file, begin, clean_page)
                 for piece in dump.pieces():
-                    yield Batch([piece], path, 0, {"file": begin["file"]}, piece.piece.most_bytes())
+                    behind = {"file": begin["file"], "next": piece.next()}
+                    yield Batch([piece], path, 0, behind, piece.most_bytes())
 
     def join(self, cleaned: Iterable[tuple[Sequence[CleanedPiece], Batch]]) -> Iterator[tuple[list[Cleaned], Batch]]:
         """Raises: UserError where a file holds no page, or one that is too large."""
@@ -178,13 +163,13 @@ class Dumps:
             if number not in self._open:
                 continue  # behind the damage of its file
             dump = self._open[number]
-            pages, behind = dump.add(found), {"file": number, **dump.place()}
+            pages, behind = dump.add(found), {**batch.behind, **dump.place()}
             input_bytes = dump.num_new_bytes(found.file_end)
             if found.fault or found.is_last:
                 dump.close(found.fault, self.damages)
                 del self._open[number]
                 input_bytes += dump.num_new_bytes(batch.path.stat().st_size)
-                behind = {"file": number + 1, "inside": None}
+                behind = {"file": number + 1}
             yield pages, batch._replace(input_bytes=input_bytes, behind={**behind, "damages": list(self.damages)})
 
 
@@ -192,21 +177,20 @@ def _cutter(path: Path) -> Cutter:
     return Cutter(path, ("page",), "mediawiki")
 
 
-def clean_piece(packed: PackedPiece, *, keep_report: bool = False) -> CleanedPiece:
+def clean_piece(piece: Piece, *, keep_report: bool = False) -> CleanedPiece:
     """Unpacks a piece and cleans the pages that lie in it."""
-    text, cutter = unpack(packed.piece), _cutter(packed.path)
-    xml = b"".join(text.blocks)[packed.first_byte :]
+    text, cutter = unpack(piece), _cutter(piece.path)
+    xml = b"".join(text.blocks)
     start = cutter.find_start(xml)
     elements = [] if start is None else cutter.cut(xml[start:])
     return CleanedPiece(
         before=xml[:start],
         pages=[clean(element.xml, keep_report=keep_report) for element in elements],
         behind=None if start is None else cutter.state,
-        sizes=[len(block) for block in text.blocks],
-        places=[block.in_file for block in packed.piece.blocks],
+        num_bytes=len(xml),
         file_end=text.end,
         fault=text.fault,
-        is_last=packed.piece.is_last,
+        is_last=piece.is_last,
     )
 
 

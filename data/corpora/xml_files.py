@@ -36,24 +36,14 @@ _LONGEST_TAG = 32
 _NAME = re.compile(rb"<(?:title|PMID)\b[^<>]*>([^<]*)<")
 
 
-class Place(NamedTuple):
-    """A place between two elements, by the block that holds it: where this begins in the file (in bits of a .bz2 file,
-    in bytes of another) and in the XML, and how many of the block's bytes are before the place.
-    """
-
-    in_file: int
-    in_xml: int
-    in_block: int
-
-
 class Block(NamedTuple):
-    """XML, packed or not; where it begins in the file, as in a `Place`, or None where reading cannot begin there; and
-    the byte of the file at which it ends.
+    """XML, packed or not; the byte of the file at which it ends; and where the block behind it begins (in bits of a
+    .bz2 file, in bytes of another), or None where reading cannot begin there.
     """
 
-    in_file: int | None
-    end: int
     content: bytes | bzip2.Block
+    end: int
+    next: int | None
 
     def text(self) -> bytes:
         """Raises: OSError where it is damaged."""
@@ -64,10 +54,11 @@ class Block(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Blocks that follow each other; the byte of the file at which they end; why it cannot be read any further, empty
-    where it can; and whether they are the last.
+    """Blocks of a file that follow each other; the byte of the file at which they end; why it cannot be read any
+    further, empty where it can; and whether they are the last.
     """
 
+    path: Path
     blocks: Sequence[Block]
     end: int
     fault: str = ""
@@ -76,6 +67,10 @@ class Piece(NamedTuple):
     def most_bytes(self) -> int:
         """Of its text, at most."""
         return sum(block.most_bytes() for block in self.blocks)
+
+    def next(self) -> int | None:
+        """As that of its last block."""
+        return self.blocks[-1].next if self.blocks else None
 
 
 class Text(NamedTuple):
@@ -92,8 +87,8 @@ def unpack(piece: Piece) -> Text:
         try:
             texts.append(block.text())
         except OSError as error:
-            # Only a block of a .bz2 file raises it, whose place is in bits.
-            return Text(texts, (block.in_file or 0) // 8, str(error))
+            assert isinstance(block.content, bzip2.Block)
+            return Text(texts, block.content.bit // 8, str(error))
     return Text(texts, piece.end, piece.fault)
 
 
@@ -116,6 +111,15 @@ class CutState(NamedTuple):
     tag: bytes = b""
     is_inside: bool = False
     is_closed: bool = False
+
+    def to_json(self) -> list[Any]:
+        """For `from_json`, in a checkpoint."""
+        return [self.waiting.decode("latin-1"), self.tag.decode("latin-1"), self.is_inside, self.is_closed]
+
+    @classmethod
+    def from_json(cls, content: Sequence[Any]) -> CutState:
+        waiting, tag, *flags = content
+        return cls(waiting.encode("latin-1"), tag.encode("latin-1"), *flags)
 
 
 class Cutter:
@@ -232,38 +236,38 @@ class XmlFile(contextlib.AbstractContextManager):
                 self.note_damage(text.fault)
                 return
 
-    def pieces(self, num_bytes: int, place: Place | None = None) -> Iterator[Piece]:
-        """The XML as UTF-8 in pieces of at least `num_bytes`, from the block on that holds `place`; .bz2 still packed.
+    def pieces(self, num_bytes: int, start: int | None = None) -> Iterator[Piece]:
+        """The XML as UTF-8 in pieces of at least `num_bytes`, from a block's `next` on; .bz2 still packed.
 
         Raises: UserError where the file declares an unknown encoding, or is not written in the one it declares.
         """
         held: list[Block] = []
         end, fault = 0, ""
         try:
-            for block in self._packed_blocks(place.in_file) if place else self._utf8_blocks():
+            for block in self._utf8_blocks() if start is None else self._packed_blocks(start):
                 held.append(block)
                 end = block.end
                 if sum(block.most_bytes() for block in held) >= num_bytes:
-                    yield Piece(held, end)
+                    yield Piece(self.path, held, end)
                     held = []
         except (EOFError, OSError, zlib.error) as error:
             if getattr(error, "errno", None) is not None:
                 raise
             end, fault = self.path.stat().st_size if isinstance(error, EOFError) else end, str(error)
-        yield Piece(held, end, fault, is_last=True)
+        yield Piece(self.path, held, end, fault, is_last=True)
 
     def _packed_blocks(self, start: int = 0) -> Iterator[Block]:
         if self.path.suffix == ".bz2":
             for block in bzip2.read_blocks(self._raw, start):
-                yield Block(block.bit, block.end // 8, block)
+                yield Block(block, block.end // 8, block.end)
             return
         self._raw.seek(start)
         is_gzip = self.path.suffix == ".gz"
         # Not read(), which discards the bytes before the damage.
         stream: Any = gzip.GzipFile(fileobj=self._raw) if is_gzip else self._raw
         while content := stream.read1(BLOCK_BYTES):
-            yield Block(None if is_gzip else start, self._raw.tell(), content)
             start += len(content)
+            yield Block(content, self._raw.tell(), None if is_gzip else start)
 
     def _utf8_blocks(self) -> Iterator[Block]:
         packed = self._packed_blocks()
@@ -318,7 +322,7 @@ class XmlFile(contextlib.AbstractContextManager):
             start = num_decoded - len(decoder.getstate()[0])
             try:
                 # "replace", because a lone UTF-16 surrogate cannot be encoded.
-                yield Block(None, block.end, decoder.decode(text).encode("utf-8", "replace"))
+                yield Block(decoder.decode(text).encode("utf-8", "replace"), block.end, None)
             except UnicodeDecodeError as error:
                 raise self._wrong_encoding(encoding, f"byte {start + error.start:,} of its XML") from None
             num_decoded += len(text)
