@@ -120,7 +120,7 @@ def test_first_wrong_byte_behind_the_first_block(tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes("é".encode() * (1 << 19) + b"x" + "é".encode() + b"\xe9")
     with pytest.raises(UserError, match=f"byte {(1 << 20) + 3} "):
-        text_files.encoding_of(path, None)
+        text_files.encoding_of(path, None, "strict")
 
 
 def test_books_of_any_depth_in_a_fixed_order(tmp_path):
@@ -279,7 +279,7 @@ def test_a_fallback_that_does_not_fit_is_named(tmp_path):
     path.write_bytes(b"Caf\xe9 five")
     for fallback in ("utf-16", "utf-32", "ascii"):
         with pytest.raises(UserError, match=f"not valid UTF-8 at byte 3 .* and not {fallback} either"):
-            text_files.encoding_of(path, fallback)
+            text_files.encoding_of(path, fallback, "strict")
 
 
 @pytest.mark.parametrize(
@@ -366,7 +366,7 @@ def test_a_wrong_byte_in_a_packed_file_is_named(tmp_path):
     path = tmp_path / "a.txt.gz"
     path.write_bytes(gzip.compress(b"x" * (1 << 20) + b"abc \xe9 d"))
     with pytest.raises(UserError, match=rf"not valid UTF-8 at byte {(1 << 20) + 4} \(0xe9\)"):
-        text_files.encoding_of(path, None)
+        text_files.encoding_of(path, None, "strict")
 
 
 def test_parquet(tmp_path):

@@ -127,10 +127,6 @@ def known_encoding(name: str) -> str:
         ) from None
 
 
-class BinaryFileError(UserError):
-    """A file that is not text in any encoding."""
-
-
 def _first_invalid_byte(path: Path, encoding: str) -> tuple[int, str] | None:
     """Offset and hexadecimal value of the first byte invalid in `encoding`, or a NUL, which text never holds."""
     decoder = codecs.getincrementaldecoder(encoding)()
@@ -159,12 +155,10 @@ def _decodes(path: Path, encoding: str) -> bool:
     return False
 
 
-def encoding_of(path: Path, fallback: str | None) -> str:
+def encoding_of(path: Path, fallback: str | None, errors: str) -> str:
     """The encoding of `path`; `fallback` is for files that do not state theirs.
 
-    Raises:
-      BinaryFileError: the file is not text.
-      UserError: no encoding fits; names the first invalid byte.
+    Raises: UserError where the file is not text; or where no encoding fits, except with ``errors="replace"``.
     """
     with _open_unpacked(path) as file:
         head = file.read(_HEAD_BYTES)
@@ -177,10 +171,12 @@ def encoding_of(path: Path, fallback: str | None) -> str:
         if candidate and _decodes(path, candidate):
             return known_encoding(candidate)
     if encoding == "utf-8" and b"\0" in head:
-        raise BinaryFileError(
+        raise UserError(
             f"{path}: a binary file, not text (a NUL at byte {head.index(0)}): take it out of the "
             "input; if it is UTF-16 without a byte-order mark, give --fallback_encoding=utf-16-le"
         )
+    if errors == "replace":
+        return "utf-8-sig"
     others = f" and not {fallback} either" if fallback else ""
     raise UserError(
         f"{path}: not valid {encoding.upper()} at byte {invalid[0]} (0x{invalid[1]}){others}: convert the file, "
@@ -196,14 +192,7 @@ def open_text(path: Path, fallback: str | None = None, errors: str = "strict") -
     With ``errors="replace"`` a file of unknown encoding is read as UTF-8 with U+FFFD for each
     invalid sequence.
     """
-    try:
-        encoding = encoding_of(path, fallback)
-    except BinaryFileError:
-        raise
-    except UserError:
-        if errors != "replace":
-            raise
-        encoding = "utf-8-sig"
+    encoding = encoding_of(path, fallback, errors)
     with _open_unpacked(path) as file, io.TextIOWrapper(file, encoding=encoding, errors=errors) as text:
         yield text
 
