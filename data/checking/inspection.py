@@ -197,13 +197,6 @@ def _tokenizer_of(made: Prepared) -> Tokenizer:
     return open_tokenizer(path, made.header.arguments["do_lower_case"])
 
 
-def _require_whole(prepared: Prepared) -> None:
-    for entry in prepared.entries:
-        if not entry.is_in(prepared.folder):
-            way_out = command("verify", prepared.dataset, repair=True)
-            raise UserError(f"{prepared.folder / entry.file} is missing or was changed: run {way_out}")
-
-
 def run_inspect(options: argparse.Namespace, layout: Layout) -> None:
     """Prints instances, text and documents of one dataset, and warnings about them.
 
@@ -220,7 +213,8 @@ def run_inspect(options: argparse.Namespace, layout: Layout) -> None:
         )
         raise UserError(f"{reason}: " + command("status", options.dataset) + " says what to type first")
     for of_stage in (*made, *sharded):
-        _require_whole(of_stage)
+        assert of_stage.manifest
+        of_stage.manifest.require_whole(of_stage.folder, command("verify", of_stage.dataset, repair=True))
     for of_stage in made:
         wrong += _inspect_made(of_stage, _tokenizer_of(of_stage))
     tokenizers = _tokenizers(made, found, options)

@@ -59,14 +59,8 @@ def sharded_inputs(dataset: str, layout: Layout) -> tuple[Manifest, list[InputFi
         raise UserError(
             f"{folder} holds no finished shards: run bertPrep.py --action=sharding --dataset={dataset} first"
         )
-    _require_whole(manifest, folder, f"--action=sharding --dataset={dataset} again with the same arguments")
+    manifest.require_whole(folder, f"bertPrep.py --action=sharding --dataset={dataset} again with the same arguments")
     return manifest, [describe_input(folder / entry.file, layout.root, entry.sha256) for entry in manifest.entries]
-
-
-def _require_whole(manifest: Manifest, folder: Path, way_out: str) -> None:
-    for entry in manifest.entries:
-        if not entry.is_in(folder):
-            raise UserError(f"{folder / entry.file} is missing or was changed: run bertPrep.py {way_out}")
 
 
 def _parameters_of_shards(sharded: Manifest) -> str:
@@ -191,7 +185,7 @@ def _finished_tokens(options: argparse.Namespace, layout: Layout) -> _Source:
             f"run bertPrep.py --action=create_token_files --dataset={dataset} first"
         )
     folder = found[0].parent
-    _require_whole(manifest, folder, f"--action=verify --dataset={dataset} --repair")
+    manifest.require_whole(folder, f"bertPrep.py --action=verify --dataset={dataset} --repair")
     return _Source(folder, manifest, list(manifest.inputs))
 
 

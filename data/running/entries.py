@@ -220,6 +220,12 @@ class Manifest(Header):
         for entries in self.shards.values():
             yield from entries
 
+    def require_whole(self, folder: Path, way_out: str) -> None:
+        """Raises: UserError where a file is missing from `folder` or has another size; ends with what to run."""
+        for entry in self.entries:
+            if not entry.is_in(folder):
+                raise UserError(f"{folder / entry.file} is missing or was changed: run {way_out}")
+
     def to_json(self) -> dict[str, Any]:
         shards = {split: [entry.to_json() for entry in entries] for split, entries in self.shards.items()}
         return {**super().to_json(), "counts": self.counts, "shards": shards}
