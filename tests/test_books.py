@@ -60,7 +60,7 @@ def book(path, encoding: str, stated: str, newline: str = "\n") -> None:
 )
 def test_book_is_one_line_without_the_distributor(tmp_path, encoding, stated, newline):
     book(tmp_path / "a.txt", encoding, stated, newline)
-    assert books.book_line(tmp_path / "a.txt", None, "strict") == LINE
+    assert books.clean(tmp_path / "a.txt", None, "strict") == LINE
 
 
 @pytest.mark.parametrize(
@@ -83,27 +83,27 @@ def test_book_is_one_line_without_the_distributor(tmp_path, encoding, stated, ne
 )
 def test_line_breaks_and_italics(tmp_path, text, line):
     (tmp_path / "a.txt").write_text(text)
-    assert books.book_line(tmp_path / "a.txt", None, "strict") == line
+    assert books.clean(tmp_path / "a.txt", None, "strict") == line
 
 
 @pytest.mark.parametrize("token", ["_", "_a", "[Illustration", "[Illustration: a", "--\n", "a-\n", "*", "\n", " "])
 def test_any_text_takes_linear_time(tmp_path, token):
     (tmp_path / "a.txt").write_text(token * (1_000_000 // len(token)) + "\n\nThe end.")
-    assert books.book_line(tmp_path / "a.txt", None, "strict").endswith("The end.")
+    assert books.clean(tmp_path / "a.txt", None, "strict").endswith("The end.")
 
 
 def test_what_the_distributor_says_inside_its_own_books_goes(tmp_path):
     (tmp_path / "a.txt").write_text(BOOK.replace("* * *", "This text is from\nPROJECT GUTENBERG too."))
-    assert books.book_line(tmp_path / "a.txt", None, "strict") == LINE
+    assert books.clean(tmp_path / "a.txt", None, "strict") == LINE
 
 
 def test_unknown_encoding_names_the_byte_and_the_ways_out(tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes("Ein Café.\nNoch eins.".encode("latin-1"))
     with pytest.raises(UserError, match=r"a.txt: not valid UTF-8 at byte 7 \(0xe9\).*fallback_enc"):
-        books.book_line(path, None, "strict")
-    assert books.book_line(path, "latin-1", "strict") == "Ein Café. Noch eins."
-    assert books.book_line(path, None, "replace") == "Ein Caf\ufffd. Noch eins."
+        books.clean(path, None, "strict")
+    assert books.clean(path, "latin-1", "strict") == "Ein Café. Noch eins."
+    assert books.clean(path, None, "replace") == "Ein Caf\ufffd. Noch eins."
     with pytest.raises(UserError, match="fallback_encoding=klingon: not a text encoding"):
         text_files.known_encoding("klingon")
 
@@ -113,7 +113,7 @@ def test_unknown_encoding_names_the_byte_and_the_ways_out(tmp_path):
 def test_bytes_that_the_fallback_encoding_does_not_have_are_named(tmp_path, encoding, content):
     (tmp_path / "a.txt").write_bytes(content)
     with contextlib.suppress(UserError):  # some of these read as text
-        books.book_line(tmp_path / "a.txt", encoding, "strict")
+        books.clean(tmp_path / "a.txt", encoding, "strict")
 
 
 def test_first_wrong_byte_behind_the_first_block(tmp_path):
@@ -166,12 +166,12 @@ def test_unreadable_folder_and_file_are_named(tmp_path, monkeypatch):
 
     monkeypatch.setattr("builtins.open", refuse)
     with pytest.raises(UserError, match=f"{tmp_path}/a.txt: cannot be read"):
-        books.book_line(tmp_path / "a.txt", None, "strict")
+        books.clean(tmp_path / "a.txt", None, "strict")
 
 
 def test_an_error_while_reading_names_the_file():
     with pytest.raises(UserError, match="/proc/self/mem: cannot be read .Input/output error.: look at the disk"):
-        books.book_line(Path("/proc/self/mem"), None, "strict")
+        books.clean(Path("/proc/self/mem"), None, "strict")
 
 
 @pytest.mark.parametrize("errors", ["strict", "replace"])
@@ -179,24 +179,24 @@ def test_binary_file_is_no_text_whatever_is_wished(tmp_path, errors):
     path = tmp_path / "a.txt"
     path.write_bytes(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + bytes(range(256)))
     with pytest.raises(UserError, match=r"a.txt: a binary file, not text \(a NUL at byte 8\)"):
-        books.book_line(path, "latin-1", errors)
+        books.clean(path, "latin-1", errors)
     path.write_bytes("Ein Café.".encode("utf-16-le"))
     with pytest.raises(UserError, match="binary file.*--fallback_encoding=utf-16-le"):
-        books.book_line(path, None, errors)
-    assert books.book_line(path, "utf-16-le", errors) == "Ein Café."
+        books.clean(path, None, errors)
+    assert books.clean(path, "utf-16-le", errors) == "Ein Café."
 
 
 def test_nul_far_inside_a_text_is_a_wrong_byte(tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes(b"Words. " * 4000 + b"\0 End.")
     with pytest.raises(UserError, match=r"not valid UTF-8 at byte 28000 \(0x00\)"):
-        books.book_line(path, None, "strict")
-    assert books.book_line(path, None, "replace").endswith("End.")
+        books.clean(path, None, "strict")
+    assert books.clean(path, None, "replace").endswith("End.")
 
 
 def test_empty_book_is_an_empty_line(tmp_path):
     (tmp_path / "a.txt").write_bytes(b"")
-    assert books.book_line(tmp_path / "a.txt", None, "strict") == ""
+    assert books.clean(tmp_path / "a.txt", None, "strict") == ""
 
 
 def test_no_book_says_where_they_go_and_the_other_way_out(tmp_path):
@@ -314,7 +314,7 @@ def test_book_larger_than_memory_allows_is_refused(tmp_path, monkeypatch):
     path = tmp_path / "a.txt"
     path.write_text("x" * 300)
     with pytest.raises(UserError, match="a.txt, line 1: a document of more than 100 bytes.*--dataset=custom"):
-        books.book_line(path, None, "strict")
+        books.clean(path, None, "strict")
 
 
 def test_sentences_are_told_from_titles():

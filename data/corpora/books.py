@@ -72,8 +72,9 @@ def without_distributor(lines: list[str]) -> list[str]:
     return lines[first:last]
 
 
-def book_line(path: Path, fallback_encoding: str | None, encoding_errors: str) -> str:
-    """One book as one line: two spaces between paragraphs, hard-wrapped lines joined."""
+def clean(name: str | Path, fallback_encoding: str | None, encoding_errors: str) -> str:
+    """One book, given its file's name, as one line: two spaces between paragraphs, hard-wrapped lines joined."""
+    path = Path(name)
     with text_files.open_text(path, fallback_encoding, encoding_errors) as file:
         lines = text_files.document_lines(path, text_files.read_lines(path, file))
     own = without_distributor(lines)
@@ -86,7 +87,3 @@ def book_line(path: Path, fallback_encoding: str | None, encoding_errors: str) -
 def _without_marks(paragraph: str) -> str:
     text = _UNSPACED_BREAK.sub("", _NOTE.sub("", paragraph))
     return _EMPHASIS.sub(lambda match: match[1] or match[2], text)
-
-
-def clean(name: str, *, fallback_encoding: str | None, encoding_errors: str) -> str:
-    return book_line(Path(name), fallback_encoding, encoding_errors)
