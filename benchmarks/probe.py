@@ -25,7 +25,7 @@ from bert_tf.base.progress import Progress
 
 NEEDS = "--run with its checkpoints, and questions or sentences to fine-tune on"
 ROUNDS = 1
-RANDOM = "none"  # what --init_checkpoint calls random weights
+RANDOM = "random"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -59,10 +59,12 @@ def _probe(options: argparse.Namespace, start: str, seed: int) -> float:
     """The score after fine-tuning from `start`."""
     folder = options.probes.absolute() / f"{Path(start).name}_{seed}"
     command = [sys.executable, CHECKOUT / options.finetune[0], *options.finetune[1:]]
-    command += [f"--init_checkpoint={start}", f"--model_dir={folder}", f"--seed={seed}"]
+    command += [f"--model_dir={folder}", f"--seed={seed}"]
     if start == RANDOM:
         files = {"bert_config_file": "bert_config.json", "vocab_file": "vocab.txt"}
         command += [f"--{flag}={options.run / name}" for flag, name in files.items()]
+    else:
+        command += [f"--init_checkpoint={start}"]
     if not (folder / "eval_results.txt").exists():
         run_command(command)
     results = (folder / "eval_results.txt").read_text(encoding="utf-8").splitlines()

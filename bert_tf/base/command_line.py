@@ -93,7 +93,7 @@ def define_finetuning_flags(learning_rate: float, max_seq_length: int) -> None:
     flags.DEFINE_string(
         "init_checkpoint",
         None,
-        "Run folder, checkpoint folder, bert_model.ckpt or Hugging Face folder to start from; none: random weights. "
+        "Run folder, checkpoint folder, bert_model.ckpt or Hugging Face folder to start from; default: random weights. "
         "To score or predict: a fine-tuned one, default the newest in --model_dir.",
     )
     flags.DEFINE_integer("predict_batch_size", 8, "Prediction batch of one rank.")
