@@ -212,3 +212,8 @@ def test_unusable_paths(tmp_path):
     (tmp_path / "x.ckpt.index").write_text(json.dumps("nonsense"))
     with pytest.raises(UserError, match="cannot be read"):
         find_weights(tmp_path / "x.ckpt")
+
+
+def test_a_manifest_with_a_name_that_no_file_can_have(tmp_path):
+    (tmp_path / "manifest.json").write_text(json.dumps({"sha256": {"\0": "x"}}))
+    assert "null byte" in find_damage(tmp_path)

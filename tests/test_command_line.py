@@ -6,8 +6,10 @@ from pathlib import Path
 
 import programs
 import pytest
+from absl import flags
 
-from bert_tf.base.command_line import choose_device
+from bert_tf.base.command_line import choose_device, parse_flags
+from bert_tf.base.errors import UserError, shorten
 from bert_tf.base.signals import STOPPED_EXIT_CODE
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -99,3 +101,21 @@ def test_use_fp16_is_an_alias(tmp_path):
 def test_help_lists_the_flags(program):
     done = run(program, "--help")
     assert "--learning_rate" in done.stdout + done.stderr and "Traceback" not in done.stderr
+
+
+def test_long_values_are_shown_by_their_ends():
+    assert (
+        str(UserError("--a=" + "x" * 5000 + " is wrong; give --b"))
+        == f"{shorten('--a=' + 'x' * 5000, 200)} is wrong; give --b"
+    )
+    assert len(str(UserError("x y " * 5000))) < 4100
+    assert str(UserError("/a" * 200)) == "/a" * 200, "a path is shown whole"
+
+
+@pytest.mark.parametrize("argument", ["--" + "x" * 5000, "--use_fp16=false"])
+def test_a_flag_that_absl_would_take_wrongly(argument, monkeypatch):
+    values = flags.FlagValues()
+    flags.DEFINE_bool("recompute", False, "To be compared with.", flag_values=values)
+    monkeypatch.setattr(flags, "FLAGS", values)
+    with pytest.raises(UserError, match="too long|choose another --precision"):
+        parse_flags.__wrapped__(["program", argument])

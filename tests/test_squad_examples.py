@@ -160,3 +160,12 @@ def test_byte_order_mark_is_accepted(tmp_path):
     path = squad_file(tmp_path, [question()])
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
     assert len(read_examples(path)) == 1
+
+
+def test_numbers_and_flags_that_no_file_should_hold(tmp_path):
+    path = squad_file(tmp_path, [question(answers=(("Rollo", 10**50),))])
+    with pytest.raises(UserError, match="does not hold the answer 'Rollo'"):
+        sound_answers(read_examples(path), path)
+    path = squad_file(tmp_path, [question(answers=(), is_impossible="false")])
+    with pytest.raises(UserError, match="is_impossible is 'false': must be true or false"):
+        read_examples(path, version_2_with_negative=True)

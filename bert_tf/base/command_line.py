@@ -122,11 +122,15 @@ def parse_flags(argv: Sequence[str]) -> list[str]:
             raise UserError(f"--{name} is called {_RENAMED[name]} here")
         if name in flags.FLAGS:
             _check_number(name, value if equals else following)
+        if name in _ALIASES and equals and value.lower() not in ("true", "1"):
+            raise UserError(f"--{name}={value}: --{name} is {_ALIASES[name]} here; choose another --precision instead")
         arguments.append(_ALIASES.get(name, argument))
     try:
         left = flags.FLAGS(arguments)
     except flags.Error as error:
         raise UserError(f"{str(error).splitlines()[0]}; see --help") from None
+    except RecursionError:  # absl looks for names like an unknown one, letter by letter
+        raise UserError("a flag's name is too long to be one; see --help") from None
     if len(left) > 1:
         raise UserError(f"unexpected argument {left[1]!r}; every setting is a flag, see --help")
     return left

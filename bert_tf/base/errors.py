@@ -6,6 +6,7 @@ import errno
 import functools
 import importlib.util
 import os
+import re
 import sys
 from collections.abc import Sequence
 from typing import Callable, TypeVar
@@ -13,6 +14,8 @@ from typing import Callable, TypeVar
 from bert_tf.base.locks import release_all
 
 USER_ERROR_EXIT_CODE = 2
+# A quoted value of more letters than any path has is shown by its ends, and so is a whole message.
+_LONG_VALUE, _LONGEST_MESSAGE = re.compile(r"\S{500,}"), 4000
 
 Result = TypeVar("Result")
 
@@ -27,7 +30,13 @@ class UserError(ValueError):
     exit_code = USER_ERROR_EXIT_CODE
 
     def __str__(self) -> str:
-        return super().__str__().replace("\n", "\\n")  # a quoted value may contain line feeds
+        text = super().__str__().replace("\n", "\\n")  # a quoted value may contain line feeds
+        return shorten(_LONG_VALUE.sub(lambda value: shorten(value[0], 200), text), _LONGEST_MESSAGE)
+
+
+def shorten(text: str, most: int) -> str:
+    """The text, or its begin and end with "..." between them where it has more than `most` characters."""
+    return text if len(text) <= most else f"{text[: most * 3 // 4]}...{text[-most // 4 :]}"
 
 
 class LostRankError(UserError):

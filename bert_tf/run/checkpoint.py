@@ -243,7 +243,7 @@ def find_damage(folder: Path) -> str | None:
                 return f"{name} does not match its sha256"
     except UserError as error:
         return str(error)
-    except (OSError, KeyError, AttributeError) as error:
+    except (OSError, KeyError, AttributeError, ValueError) as error:  # ValueError: a name with a zero byte
         return f"{type(error).__name__}: {error}"
     return None
 

@@ -82,7 +82,9 @@ class Example:
         answer, context = self.answers[0], self.paragraph.context
         # White space may differ, as it may for Google's reader: files have been re-wrapped.
         text = r"\s+".join(re.escape(word) for word in re.split(r"\s+", answer.text))
-        found = answer.text.strip() and answer.start >= 0 and re.compile(text).match(context, answer.start)
+        found = (
+            answer.text.strip() and 0 <= answer.start < len(context) and re.compile(text).match(context, answer.start)
+        )
         if found:
             first = self.paragraph.word_at(answer.start)
             return first, self.paragraph.word_at(found.end() - 1)
@@ -202,7 +204,9 @@ def _questions(content: Any, path: str) -> Iterator[tuple[str, Example]]:
 
 
 def _answers(question: dict[str, Any], place: str) -> tuple[Answer, ...] | None:
-    is_impossible = bool(question.get("is_impossible"))
+    is_impossible = question.get("is_impossible") or False
+    if not isinstance(is_impossible, bool):
+        raise UserError(f"{place}: is_impossible is {is_impossible!r:.40}: must be true or false")
     if "answers" not in question:
         return () if is_impossible else None
     answers = tuple(
