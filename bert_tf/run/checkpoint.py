@@ -137,8 +137,10 @@ class CheckpointFolder:
         return final
 
     def list(self) -> builtins.list[Path]:
-        """Finished checkpoints, oldest first."""
+        """Finished checkpoints, oldest first. Raises `UserError` where something else is in the folder's place."""
         if not self.folder.is_dir():
+            if os.path.lexists(self.folder):
+                raise UserError(f"{self.folder} is not a folder; remove it, or name another run folder")
             return []
         found = [path for path in self.folder.iterdir() if _NAME.fullmatch(path.name) and path.is_dir()]
         return sorted(found, key=lambda path: int(path.name[len("ckpt-") :]))
