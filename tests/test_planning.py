@@ -149,7 +149,9 @@ def test_the_program_says_where_the_time_goes(capsys):
     "typed, message",
     [
         ("--gpu=p100", "must be one of v100-16"),
-        ("--gpu=65,8,16,0,12", "five positive numbers"),
+        ("--gpu=65,8,16,0,12", "five numbers of the data sheet"),
+        ("--gpu=65,8,16,1e-320,12", "from 0.001 to 1,000,000"),
+        ("--measured_seqs_per_sec=1e-300,1", "must be a number from 0.001 to 1,000,000"),
         ("--gpu=h100 --nodes=0", "argument --nodes"),
         ("--gpu=h100 --network_gbit=-1", "argument --network_gbit"),
         ("--gpu=h100 --price_per_gpu_hour=nan", "argument --price_per_gpu_hour"),

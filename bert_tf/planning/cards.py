@@ -86,6 +86,8 @@ KNOWN: Mapping[str, _Known] = {
     "h100": _Known("NVIDIA H100 80GB HBM3", 80, 3352e9, 450e9),
     "h200": _Known("NVIDIA H200", 141, 4800e9, 450e9),
 }
+# What a person can mean by a rate, a memory or a price; beyond it the sums are infinite.
+SMALLEST, _LARGEST = 1e-3, 1e6
 _FIELDS = "TFLOPS,FP32_TFLOPS,MEMORY_GIB,MEMORY_GB_PER_SEC,LINK_GB_PER_SEC"
 
 
@@ -102,11 +104,11 @@ def find_card(text: str, precision: str) -> Card:
         return Card(peak, fp32, known.memory_gib * GIB, known.bandwidth, known.link)
     try:
         tflops, fp32, memory, bandwidth, link = (parse_number(part) for part in text.split(","))
-        if min(tflops, fp32, memory, bandwidth, link) <= 0:
+        if not all(SMALLEST <= number <= _LARGEST for number in (tflops, fp32, memory, bandwidth, link)):
             raise ValueError
     except ValueError:
         raise UserError(
-            f"--gpu={text}: must be one of {', '.join(KNOWN)}, or five positive numbers of the data sheet: {_FIELDS} "
-            "(65,8.1,16,320,12 is a T4 in fp16)"
+            f"--gpu={text}: must be one of {', '.join(KNOWN)}, or five numbers of the data sheet, "
+            f"from {SMALLEST:g} to {_LARGEST:,.0f}: {_FIELDS} (65,8.1,16,320,12 is a T4 in fp16)"
         ) from None
     return Card(tflops, fp32, memory * GIB, bandwidth * 1e9, link * 1e9)

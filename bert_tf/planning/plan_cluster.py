@@ -17,7 +17,7 @@ from bert_tf.base.command_line import CommandParser
 from bert_tf.base.errors import UserError, exit_on_user_error
 from bert_tf.base.values import parse_number, parse_whole
 from bert_tf.config import MAX_GLOBAL_BATCH, MAX_RANKS, PRECISIONS, PRESETS
-from bert_tf.planning.cards import KNOWN, find_card
+from bert_tf.planning.cards import KNOWN, SMALLEST, find_card
 from bert_tf.planning.recipe_time import Choices, RecipeTime, plan_recipe
 from bert_tf.planning.update_time import Cluster
 from bert_tf.run.flops import pretraining_flops_per_sequence
@@ -34,12 +34,14 @@ _PARTS = {
 
 
 def _positive(parse: Callable[[str], Any], most: int) -> Callable[[str], Any]:
+    least = 1 if parse is parse_whole else SMALLEST
+
     def check(text: str) -> Any:
         with contextlib.suppress(ValueError):
-            if 0 < (value := parse(text)) <= most:
+            if least <= (value := parse(text)) <= most:
                 return value
         kind = "whole number" if parse is parse_whole else "number"
-        raise argparse.ArgumentTypeError(f"{text!r} must be a {kind} above 0, at most {most:,}")
+        raise argparse.ArgumentTypeError(f"{text!r} must be a {kind} from {least:g} to {most:,}")
 
     return check
 
