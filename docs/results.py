@@ -22,7 +22,7 @@ from bert_tf.report.figures import smoothed  # noqa: E402
 from bert_tf.report.runs import read_runs  # noqa: E402
 
 GOLDEN = DOCS.parent / "tests" / "golden" / "convergence.json"
-PRECISION = DOCS.parent / "benchmarks" / "results" / "precision.json"
+RESULTS = DOCS.parent / "benchmarks" / "results"
 IMAGES = DOCS / "images"
 # Seen on white and on black; no background.
 GREY, BLUE, ORANGE, GREEN, VIOLET = "#7d8590", "#2f81f7", "#d9692a", "#3f9c50", "#a371f7"
@@ -32,6 +32,7 @@ def sources() -> dict[str, str]:
     """The pictures, and a digest of the figures that each is drawn from, which it carries."""
     figures: dict[str, Any] = {
         "convergence": json.loads(GOLDEN.read_text(encoding="utf-8")),
+        "large_batch": _large_batch_losses(),
         "precision": _precision_curves(),
         "scaling": sorted((str(key), value) for key, value in rate_errors().items()),
     }
@@ -52,9 +53,42 @@ def draw_convergence(axes: Any) -> None:
         panel.set(title=f"{title}: training loss", xlabel="update")
 
 
+def _parts(benchmark: str) -> list[dict[str, Any]]:
+    """The tables of a benchmark's result."""
+    return json.loads((RESULTS / f"{benchmark}.json").read_text(encoding="utf-8"))["parts"]
+
+
+def _large_batch_losses() -> dict[str, dict[int, list[float]]]:
+    """Mean and spread of the seeds, by optimizer and batch."""
+    table = _parts("large_batch")[0]
+    batches = [int(name.partition(":")[0].replace(",", "")) for name in table["columns"][1:]]
+    return {
+        name: {batch: [float(word) for word in cell.split()[:3:2]] for batch, cell in zip(batches, cells)}
+        for name, *cells in table["rows"]
+    }
+
+
+def draw_large_batch(axes: Any) -> None:
+    """Held-out loss by batch: optimizers with a search of their own, and what was left out or not searched."""
+    colors = dict(zip(("lamb", "adamw", "lars"), (BLUE, ORANGE, GREEN)))
+    lines = dict(zip(("", " without warm-up", " without clipping", ", rate scaled: linear"), ("-", "--", ":", ":")))
+    for name, losses in _large_batch_losses().items():
+        optimizer = next(known for known in colors if name.startswith(known))
+        means, spreads = zip(*losses.values())
+        style = {"color": colors[optimizer], "linestyle": lines.get(name[len(optimizer) :], (0, (6, 1, 1, 1)))}
+        for panel, is_wanted in zip(axes, (name in colors, optimizer != "lars")):
+            if is_wanted:
+                panel.errorbar(list(losses), means, yerr=spreads, capsize=3, label=name, **style)
+    for panel, title, highest in zip(axes, ("Rates searched", "Parts left out, rates scaled"), (5.8, 9.3)):
+        panel.set(title=f"{title}: held-out loss", xlabel="global batch", ylim=(0.8, highest))
+        panel.set_xscale("log", base=2)
+        panel.set_xticks(list(losses))
+        panel.xaxis.set_major_formatter("{x:.0f}")
+
+
 def _precision_curves() -> dict[str, list[float]]:
     """Training losses by update, means of the seeds, and the spread of the seeds in fp32; by column of the table."""
-    _, table = json.loads(PRECISION.read_text(encoding="utf-8"))["parts"]
+    _, table = _parts("precision")
     return dict(zip(table["columns"], map(list, zip(*table["rows"]))))
 
 
@@ -109,6 +143,14 @@ def draw_curve(axes: Any, folders: Sequence[str]) -> None:
         panel.set(xlabel="update")
 
 
+DRAWINGS = {
+    "convergence": draw_convergence,
+    "large_batch": draw_large_batch,
+    "precision": draw_precision,
+    "scaling": draw_scaling,
+}
+
+
 @exit_on_user_error
 def main(argv: Sequence[str]) -> None:
     try:
@@ -125,7 +167,7 @@ def main(argv: Sequence[str]) -> None:
         if name == "curve":
             draw_curve(axes, argv[1:])
         else:
-            {"convergence": draw_convergence, "precision": draw_precision, "scaling": draw_scaling}[name](axes)
+            DRAWINGS[name](axes)
         for panel in axes:
             panel.spines[["top", "right"]].set_visible(False)
             panel.legend(frameon=False, fontsize="small")
