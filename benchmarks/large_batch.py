@@ -22,7 +22,7 @@ import math
 from benchmarks import trials
 from benchmarks.frame import Bench
 from benchmarks.results import number
-from benchmarks.trials import Learned, Trial, mean_and_spread, run_trials
+from benchmarks.trials import Trial, best_of, mean_and_spread, rates_and_losses, run_trials, search
 from bert_tf.base.errors import UserError
 
 NEEDS = "--data: token files, and four hours"
@@ -31,8 +31,6 @@ ROUNDS = 1
 MIDDLE_RATES = {"lamb": 0.005, "adamw": 0.0007, "lars": 4.0}
 OPTIMIZERS = tuple(MIDDLE_RATES)
 MOST_RATES = 9
-MORE_RATES = 2  # beyond an end of a search that is nearly as good as the best
-NEARLY = 1.01
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -54,8 +52,8 @@ def run(bench: Bench) -> None:
         for batch in options.batches
         for name in OPTIMIZERS
     }
-    searched = _search(bench, grid)
-    best = {key: _best(some, searched) for key, some in grid.items()}
+    searched = search(bench, grid.values())
+    best = {key: best_of(some, searched) for key, some in grid.items()}
     base = best["adamw", options.batches[0]]
     variants: dict[str, dict[int, Trial]] = {
         name: {batch: best[name, batch] for batch in options.batches} for name in OPTIMIZERS
@@ -82,27 +80,8 @@ def run(bench: Bench) -> None:
     updates = [f"{batch:,}: {options.num_examples // batch:,} updates" for batch in options.batches]
     rows = [[name, *(cell(trial) for trial in by_batch.values())] for name, by_batch in variants.items()]
     bench.table("Held-out masked-word loss by global batch, mean ± spread of seeds", ["optimizer", *updates], rows)
-    search = [
-        [name, f"{batch:,}", ", ".join(f"{number(trial.rate)}: {searched[trial].mlm_loss:.3f}" for trial in some)]
-        for (name, batch), some in grid.items()
-    ]
-    bench.table("The search, seed 1", ["optimizer", "batch", "rate and loss"], search)
-
-
-def _search(bench: Bench, grid: dict[tuple[str, int], list[Trial]]) -> dict[Trial, Learned]:
-    """Runs all trials of `grid`, and goes on beyond an end of a search that is nearly as good as the best."""
-    for more in range(MORE_RATES + 1):
-        searched = run_trials(bench, [trial for some in grid.values() for trial in some])
-        for some in grid.values() if more < MORE_RATES else ():
-            enough = NEARLY * searched[_best(some, searched)].mlm_loss
-            for end, place, factor in ((some[0], 0, 0.5), (some[-1], len(some) + 1, 2.0)):
-                if searched[end].mlm_loss <= enough:
-                    some.insert(place, end._replace(rate=round(end.rate * factor, 6)))
-    return searched
-
-
-def _best(some: list[Trial], searched: dict[Trial, Learned]) -> Trial:
-    return min(some, key=lambda trial: searched[trial].mlm_loss)
+    rows = [[name, f"{batch:,}", rates_and_losses(some, searched)] for (name, batch), some in grid.items()]
+    bench.table("The search, seed 1", ["optimizer", "batch", "rate and loss"], rows)
 
 
 def _rates(name: str, batch: int, options: argparse.Namespace) -> list[float]:

@@ -10,15 +10,17 @@ import argparse
 import contextlib
 import functools
 import hashlib
+import itertools
 import json
 import math
 import multiprocessing
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.frame import Bench, existing
+from benchmarks.results import number
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import read_json_object, sha256_of_file
 from bert_tf.base.progress import Progress
@@ -29,6 +31,8 @@ from bert_tf.run.run_folder import write_whole
 FINISHED = "finished.jsonl"
 MICRO_BATCH = 128
 UPDATES_A_LINE = 10
+MORE_RATES = 2  # beyond an end of a search that is nearly as good as the best
+NEARLY = 1.01
 
 
 class Trial(NamedTuple):
@@ -100,6 +104,30 @@ def run_trials(bench: Bench, trials: Iterable[Trial]) -> dict[Trial, Learned]:
                 file.write(json.dumps({"trial": trial, **finished[trial]._asdict()}) + "\n")
         found[trial] = finished[trial]
     return found
+
+
+def search(bench: Bench, grid: Iterable[list[Trial]]) -> dict[Trial, Learned]:
+    """What trials learned that differ in their rates, a factor of 2 apart and rising within each list.
+
+    Beyond an end that is nearly as good as the best of its list the search goes on; what is tried there is added to it.
+    """
+    lists = list(grid)
+    for more in range(MORE_RATES + 1):
+        searched = run_trials(bench, itertools.chain(*lists))
+        for some in lists if more < MORE_RATES else ():
+            enough = NEARLY * searched[best_of(some, searched)].mlm_loss
+            for end, place, factor in ((some[0], 0, 0.5), (some[-1], len(some) + 1, 2.0)):
+                if searched[end].mlm_loss <= enough:
+                    some.insert(place, end._replace(rate=round(end.rate * factor, 6)))
+    return searched
+
+
+def best_of(some: Iterable[Trial], searched: Mapping[Trial, Learned]) -> Trial:
+    return min(some, key=lambda trial: searched[trial].mlm_loss)
+
+
+def rates_and_losses(some: Iterable[Trial], searched: Mapping[Trial, Learned]) -> str:
+    return ", ".join(f"{number(trial.rate)}: {searched[trial].mlm_loss:.3f}" for trial in some)
 
 
 def _require_same_settings(options: argparse.Namespace) -> None:

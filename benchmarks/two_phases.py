@@ -2,7 +2,8 @@
 
 Both take the same compute, counted in floating-point operations. In the recipe's two phases seven tenths of all tokens
 go to sequences of 128 and the rest to sequences of 512; here the lengths are smaller, four to one as well. Each way
-has a search of --rates learning rates, a factor of 2 apart, by one seed; the best ones are then run with all seeds.
+has a search of --rates learning rates, a factor of 2 apart, by one seed, and up to two more beyond an end whose loss is
+within 1 % of the best; the best ones are then run with all seeds.
 
     python -m benchmarks two_phases --data .../tokens/.../sample --trials benchmarks/results/two_phases_trials
 
@@ -16,7 +17,7 @@ import argparse
 from benchmarks import trials
 from benchmarks.frame import Bench
 from benchmarks.results import number
-from benchmarks.trials import Trial, mean_and_spread, run_trials
+from benchmarks.trials import Trial, best_of, mean_and_spread, rates_and_losses, run_trials, search
 
 NEEDS = "--data: token files, and an hour"
 ROUNDS = 1
@@ -39,14 +40,13 @@ def run(bench: Bench) -> None:
         way: [Trial(1, "bf16", "lamb", rate, BATCH_SIZE, short_share=share) for rate in rates]
         for way, share in WAYS.items()
     }
-    searched = run_trials(bench, [trial for search in searches.values() for trial in search])
-    best = {way: min(search, key=lambda trial: searched[trial].mlm_loss) for way, search in searches.items()}
+    searched = search(bench, searches.values())
+    best = {way: best_of(some, searched) for way, some in searches.items()}
     found = run_trials(bench, [trial._replace(seed=seed) for trial in best.values() for seed in seeds])
     rows = []
     for way, trial in best.items():
         learned = [found[trial._replace(seed=seed)] for seed in seeds]
         losses = [mean_and_spread(getattr(one, name) for one in learned) for name in ("mlm_loss", "nsp_loss")]
-        search = ", ".join(f"{number(one.rate)}: {searched[one].mlm_loss:.3f}" for one in searches[way])
-        rows.append([way, *losses, number(trial.rate), search])
+        rows.append([way, *losses, number(trial.rate), rates_and_losses(searches[way], searched)])
     columns = ["sequences", "held-out masked-word loss, mean ± spread of seeds", "next-sentence loss", "rate"]
     bench.table("At equal compute, on full length", [*columns, "the search, seed 1: rate and loss"], rows)
