@@ -33,6 +33,7 @@ MICRO_BATCH = 128
 UPDATES_A_LINE = 10
 MORE_RATES = 2  # beyond an end of a search that is nearly as good as the best
 NEARLY = 1.01
+DIVERGED = 3  # exit code of a trial whose gradients are not finite any more
 
 
 class Trial(NamedTuple):
@@ -97,9 +98,10 @@ def run_trials(bench: Bench, trials: Iterable[Trial]) -> dict[Trial, Learned]:
             )
             process.start()
             process.join()
-            if process.exitcode:
+            if process.exitcode not in (0, DIVERGED):
                 raise SystemExit(process.exitcode)
-            finished[trial] = _read_run(options.trials / trial.name)
+            is_finite = process.exitcode == 0
+            finished[trial] = _read_run(options.trials / trial.name) if is_finite else Learned(math.inf, math.inf, [])
             with open(options.trials / FINISHED, "a", encoding="utf-8") as file:
                 file.write(json.dumps({"trial": trial, **finished[trial]._asdict()}) + "\n")
         found[trial] = finished[trial]
@@ -191,6 +193,7 @@ def _train_phase(folder_of_data: Path, model: BertConfig, vocabulary: str, trial
     from bert_tf.batches.masking import MaskingRules
     from bert_tf.batches.open import open_instances
     from bert_tf.ranks.workers import Workers
+    from bert_tf.training.loop import DivergedError
     from bert_tf.training.pretraining import PretrainingInputs, pretrain
 
     length = phase.max_seq_length
@@ -223,7 +226,11 @@ def _train_phase(folder_of_data: Path, model: BertConfig, vocabulary: str, trial
         if not trial.clips:
             changes.enter_context(_without_clipping())
         inputs = PretrainingInputs(model, vocabulary, data, held_out, str(phase.start) if phase.start else None)
-        if not pretrain(config, inputs, phase.folder, Workers()):
+        try:
+            is_finished = pretrain(config, inputs, phase.folder, Workers())
+        except DivergedError:
+            raise SystemExit(DIVERGED) from None
+        if not is_finished:
             raise SystemExit("stopped by a signal; the same command goes on from here")
 
 

@@ -41,6 +41,10 @@ _BELOW_AVX512 = ("SSE41", "AVX", "AVX2", "AVX2_VNNI")
 _NAMED_RECORDS = 8
 
 
+class DivergedError(UserError):
+    """Too many updates in a row had a non-finite gradient, so nothing is learned any more."""
+
+
 @dataclasses.dataclass(frozen=True)
 class LoopSettings:
     """How long `run_updates` runs and how often it logs and saves."""
@@ -93,7 +97,8 @@ def run_updates(training: Training, run: Run, settings: LoopSettings) -> str | N
       None when the end was reached, else what stopped the run, which was saved: "signal" or "max_hours".
 
     Raises:
-      UserError: too many updates in a row had a non-finite gradient, or the last save failed.
+      DivergedError: too many updates in a row had a non-finite gradient.
+      UserError: the last save failed.
     """
     return _Loop(training, run, settings).run()
 
@@ -176,7 +181,7 @@ class _Loop:
         telemetry.train(self._applied, batches_consumed=state.batches_consumed, **figures)
         if state.loss_scale.num_consecutive_skips() >= max_skips(state.loss_scale):
             self._wait_for_write()
-            raise UserError(_describe_skips(training, self._run, self._settings, norms_V))
+            raise DivergedError(_describe_skips(training, self._run, self._settings, norms_V))
         for warning in watch.add(self._applied, metrics["total_loss"]) if watch else ():
             telemetry.warning(warning)
 
