@@ -1,13 +1,13 @@
 """What more pre-training is worth: the same fine-tuning from several checkpoints of one run, and from random weights.
 
     python -m benchmarks probe --run RUN --probes FOLDER --score f1 --finetune "run_squad.py --train_file=TRAIN.json
-        --predict_file=DEV.json --max_seq_length=128 --doc_stride=64 --train_batch_size=16 --learning_rate=1.2e-3
+        --predict_file=DEV.json --max_seq_length=128 --doc_stride=64 --train_batch_size=16 --learning_rate=6e-4
         --num_train_epochs=5"
 
 RUN is a pre-training run that kept its checkpoints (--keep_checkpoints), --finetune the command to fine-tune with
 (run_squad.py or run_classifier.py) without --init_checkpoint, --model_dir and --seed, and --score the line of its
-eval_results.txt. Each fine-tuning has a folder in FOLDER; one that was interrupted goes on, a finished one is not made
-again.
+eval_results.txt. Each fine-tuning has a folder in FOLDER; one that was interrupted goes on, a finished one is only
+scored again, and one of other settings is refused.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--probes", type=Path, required=True, help="folder for the fine-tuning runs")
     parser.add_argument("--finetune", type=shlex.split, required=True, help="command and flags, in one argument")
     parser.add_argument("--score", required=True, help="a name in eval_results.txt, such as f1 or matthews_corrcoef")
-    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--seeds", type=int, default=3)
 
 
 def run(bench: Bench) -> None:
@@ -65,8 +65,7 @@ def _probe(options: argparse.Namespace, start: str, seed: int) -> float:
         command += [f"--{flag}={options.run / name}" for flag, name in files.items()]
     else:
         command += [f"--init_checkpoint={start}"]
-    if not (folder / "eval_results.txt").exists():
-        run_command(command)
+    run_command(command)
     results = (folder / "eval_results.txt").read_text(encoding="utf-8").splitlines()
     for name, _, value in (line.partition(" = ") for line in results):
         if name == options.score:

@@ -31,6 +31,7 @@ from bert_tf.run.run_folder import write_whole
 FINISHED = "finished.jsonl"
 MICRO_BATCH = 128
 UPDATES_A_LINE = 10
+MOST_RATES = 9
 MORE_RATES = 2  # beyond an end of a search that is nearly as good as the best
 NEARLY = 1.01
 DIVERGED = 3  # exit code of a trial whose gradients are not finite any more
@@ -106,6 +107,13 @@ def run_trials(bench: Bench, trials: Iterable[Trial]) -> dict[Trial, Learned]:
                 file.write(json.dumps({"trial": trial, **finished[trial]._asdict()}) + "\n")
         found[trial] = finished[trial]
     return found
+
+
+def rates_around(middle: float, num_rates: int) -> list[float]:
+    """Learning rates, a factor of 2 apart and rising. Raises: UserError where there would be none, or too many."""
+    if not 1 <= num_rates <= MOST_RATES:
+        raise UserError(f"--rates is {num_rates}; it must be from 1 to {MOST_RATES}")
+    return [round(middle * 2.0 ** (place - (num_rates - 1) / 2), 6) for place in range(num_rates)]
 
 
 def search(bench: Bench, grid: Iterable[list[Trial]]) -> dict[Trial, Learned]:

@@ -17,9 +17,9 @@ import argparse
 from benchmarks import trials
 from benchmarks.frame import Bench
 from benchmarks.results import number
-from benchmarks.trials import Trial, best_of, mean_and_spread, rates_and_losses, run_trials, search
+from benchmarks.trials import Trial, best_of, mean_and_spread, rates_and_losses, rates_around, run_trials, search
 
-NEEDS = "--data: token files, and an hour"
+NEEDS = "--data: token files, and half an hour"
 ROUNDS = 1
 # Phase 1 of the recipe: 7,038 updates of 65,536 sequences of 128; phase 2: 1,563 of 32,768 of 512.
 SHORT_SHARE = round(7038 * 65536 * 128 / (7038 * 65536 * 128 + 1563 * 32768 * 512), 2)
@@ -35,9 +35,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(bench: Bench) -> None:
     options, seeds = bench.options, range(1, bench.options.seeds + 1)
-    rates = [MIDDLE_RATE * 2.0 ** (place - (options.rates - 1) / 2) for place in range(options.rates)]
     searches = {
-        way: [Trial(1, "bf16", "lamb", rate, BATCH_SIZE, short_share=share) for rate in rates]
+        way: [
+            Trial(1, "bf16", "lamb", rate, BATCH_SIZE, short_share=share)
+            for rate in rates_around(MIDDLE_RATE, options.rates)
+        ]
         for way, share in WAYS.items()
     }
     searched = search(bench, searches.values())
