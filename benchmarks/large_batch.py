@@ -11,13 +11,15 @@ What is compared with: "Large Batch Optimization for Deep Learning", arXiv 1904.
 
 takes five hours of one core, in as many parts as one likes: finished trials are kept in the repository. The data are
 the token files of the first path of docs/preparing_data.md. Trials train in bf16, which is 1.4 times as fast here and
-changes the loss by less than another seed does (docs/RESULTS.md).
+changes the loss by less than another seed does (docs/RESULTS.md). --searched_only leaves out what has no search of its
+own, for a larger model, whose trials take longer.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
+from collections.abc import Mapping
 
 from benchmarks import trials
 from benchmarks.frame import Bench
@@ -34,7 +36,9 @@ MIDDLE_RATES = {"lamb": 0.005, "adamw": 0.0007, "lars": 4.0}
 def add_options(parser: argparse.ArgumentParser) -> None:
     trials.add_options(parser, num_examples=65_536)
     parser.add_argument("--batches", type=int, nargs="+", default=[8, 128, 512], help="global batches, rising")
+    parser.add_argument("--optimizers", nargs="+", choices=MIDDLE_RATES, default=[*MIDDLE_RATES])
     parser.add_argument("--rates", type=int, default=4, help="learning rates that each optimizer has for each batch")
+    parser.add_argument("--searched_only", action="store_true", help="no rates by rules, nothing switched off")
 
 
 def run(bench: Bench) -> None:
@@ -43,27 +47,18 @@ def run(bench: Bench) -> None:
         raise UserError(
             f"--batches {options.batches} must rise, and --num_examples={options.num_examples} hold four of the largest"
         )
+    if not options.searched_only and not {"lamb", "adamw"} <= {*options.optimizers}:
+        raise UserError(f"--optimizers {' '.join(options.optimizers)}: without lamb and adamw give --searched_only")
     grid: dict[tuple[str, int], list[Trial]] = {}
     for batch in options.batches:
-        for name, middle in MIDDLE_RATES.items():
-            rates = rates_around(middle * math.sqrt(batch / options.batches[0]), options.rates)
+        for name in options.optimizers:
+            rates = rates_around(MIDDLE_RATES[name] * math.sqrt(batch / options.batches[0]), options.rates)
             grid[name, batch] = [Trial(1, "bf16", name, rate, batch) for rate in rates]
     searched = search(bench, grid.values())
     best = {key: best_of(some, searched) for key, some in grid.items()}
-    base = best["adamw", options.batches[0]]
-    variants: dict[str, dict[int, Trial]] = {
-        name: {batch: best[name, batch] for batch in options.batches} for name in MIDDLE_RATES
-    }
-    for name, power in (("linear", 1.0), ("square root", 0.5)):
-        variants[f"adamw, rate scaled: {name}"] = {
-            batch: base._replace(batch_size=batch, rate=base.rate * (batch / base.batch_size) ** power)
-            for batch in options.batches
-        }
-    for name in ("lamb", "adamw"):
-        variants[f"{name} without warm-up"] = {
-            batch: best[name, batch]._replace(warmup_share=0.0) for batch in options.batches
-        }
-    variants["lamb without clipping"] = {batch: best["lamb", batch]._replace(clips=False) for batch in options.batches}
+    variants = {name: {batch: best[name, batch] for batch in options.batches} for name in options.optimizers}
+    if not options.searched_only:
+        variants |= _unsearched(variants)
     each = [
         trial._replace(seed=seed) for by_batch in variants.values() for trial in by_batch.values() for seed in seeds
     ]
@@ -78,3 +73,19 @@ def run(bench: Bench) -> None:
     bench.table("Held-out masked-word loss by global batch, mean ± spread of seeds", ["optimizer", *updates], rows)
     rows = [[name, f"{batch:,}", rates_and_losses(some, searched)] for (name, batch), some in grid.items()]
     bench.table("The search, seed 1", ["optimizer", "batch", "rate and loss"], rows)
+
+
+def _unsearched(best: Mapping[str, Mapping[int, Trial]]) -> dict[str, dict[int, Trial]]:
+    """Variants of the best trials of LAMB and AdamW, by name and batch, that have no search of their own."""
+    batches = list(best["lamb"])
+    base = best["adamw"][batches[0]]
+    variants = {}
+    for name, power in (("linear", 1.0), ("square root", 0.5)):
+        variants[f"adamw, rate scaled: {name}"] = {
+            batch: base._replace(batch_size=batch, rate=base.rate * (batch / base.batch_size) ** power)
+            for batch in batches
+        }
+    for name in ("lamb", "adamw"):
+        variants[f"{name} without warm-up"] = {batch: best[name][batch]._replace(warmup_share=0.0) for batch in batches}
+    variants["lamb without clipping"] = {batch: best["lamb"][batch]._replace(clips=False) for batch in batches}
+    return variants
