@@ -91,8 +91,9 @@ WRONG = {
     "line 2: 5 columns instead of 4; correct": ("RTE", [RTE_HEADER, "0 | a | b | c | entailment"]),
     "line 2: the label is 'yes': must be one of entailment, not_entailment": ("RTE", [RTE_HEADER, "0 | a | b | yes"]),
     "line 3: the label is '2': must be one of 0, 1": ("CoLA", ["a | 1", "b | 0", "c | 2"]),
-    "has no header, and no column is 0 or 1": ("CoLA", ["a | b", "c | d"]),
-    "has no header, and columns 2, 3 are 0 or 1": ("CoLA", ["a | 1 | 0", "c | 1 | 1"]),
+    "has no header, and no column holds 0 or 1": ("CoLA", ["a | b", "c | d"]),
+    "has no header, and column.s. 2, 3 hold 0 or 1": ("CoLA", ["a | 1 | 0", "c | 1 | 1"]),
+    "has no header, and column.s. 1 hold 0 or 1": ("CoLA", ["1", "0"]),
     "line 2: the label is '5.5': must be a number from 0 to 5": (
         "STS-B",
         ["sentence1 | sentence2 | score", "a | b | 5.5"],

@@ -227,10 +227,11 @@ def _layout_by_content(path: Path, sample: list[list[str]], task: TextTask, want
     ]
     others = [number for number in range(num_columns) if number not in labels]
     if not others or (len(labels) != 1 if wants_labels else len(labels) > 1):
-        found = f"columns {', '.join(str(number + 1) for number in labels)} are" if labels else "no column is"
+        numbers = ", ".join(str(number + 1) for number in labels)
+        found = f"column(s) {numbers} hold" if labels else "no column holds"
         raise UserError(
-            f"{path} has no header, and {found} {' or '.join(task.labels)} in most lines, so its label and sentence "
-            f"cannot be told; give it a header with {task.text_columns[0]} and {task.label_column}"
+            f"{path} has no header, and {found} {' or '.join(task.labels)} in most lines, so its label and "
+            f"sentence cannot be told; give it a header with {task.text_columns[0]} and {task.label_column}"
         )
     longest = max(others, key=lambda number: sum(map(len, columns[number])))
     return Layout(num_columns, (longest,), labels[0] if wants_labels else None, None)
