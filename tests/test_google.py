@@ -173,6 +173,26 @@ def test_keras_checkpoints_of_nvidia_and_tf_models(tmp_path, old, with_heads, ad
         )
 
 
+@pytest.mark.parametrize("graph", [b"\xff\xff", np.float32(1), None])
+def test_objects_that_are_no_bert(tmp_path, graph):
+    """The graph is damaged, or no text at all, or the variables it names are numbers."""
+    tf.train.Checkpoint(model=keras_model(False, False)).write(str(tmp_path / "sound"))
+    reader = tf.train.load_checkpoint(str(tmp_path / "sound"))
+    tensors = {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+    if graph is None:
+        tensors = {name: value if "GRAPH" in name else np.float32(1) for name, value in tensors.items()}
+    else:
+        tensors["_CHECKPOINTABLE_OBJECT_GRAPH"] = graph
+    tf.raw_ops.SaveV2(
+        prefix=str(tmp_path / "x"),
+        tensor_names=list(tensors),
+        shape_and_slices=[""] * len(tensors),
+        tensors=list(tensors.values()),
+    )
+    with pytest.raises(UserError, match="x holds objects of Keras, but not those of a BERT"):
+        read_checkpoint(tmp_path / "x")
+
+
 def test_names_of_outer_layers_and_unknown_names():
     assert to_our_name("bert_encoder/position_embedding_1/embeddings") == "bert/embeddings/position_embeddings"
     assert to_our_name("transformer/layer_10/output/kernel") == "bert/encoder/layer_10/output/dense/kernel"
@@ -182,6 +202,14 @@ def test_names_of_outer_layers_and_unknown_names():
         "Adam/m/word_embeddings/other",
     ):
         assert to_our_name(name) == name
+
+
+def test_text_and_whole_numbers_are_no_weights(tmp_path):
+    values = random_values(published_names(1))
+    for value in (np.full([HIDDEN], b"x", object), np.ones([HIDDEN], np.int64)):
+        write_tf1(tmp_path, {**values, "bert/pooler/dense/bias": value})
+        with pytest.raises(UserError, match="bert/pooler/dense/bias holds (object|int64), but weights are floats"):
+            read_checkpoint(tmp_path / "bert_model.ckpt").read("bert/pooler/dense/bias")
 
 
 def test_no_checkpoint(tmp_path):
