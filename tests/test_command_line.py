@@ -38,6 +38,28 @@ def test_a_name_that_cannot_be_shown():
     )
 
 
+@pytest.mark.parametrize("is_printed", ["at once", "at the end", "before an error"])
+@pytest.mark.parametrize("output, words", [("/dev/full", "No space left"), ("a closed pipe", "read no longer")])
+def test_an_output_that_takes_nothing(output, words, is_printed):
+    body = {"at once": "print(1, flush=True)", "at the end": "print(1)", "before an error": "[print(1), open('/')]"}
+    program = (
+        f"from bert_tf.base.errors import exit_on_user_error; exit_on_user_error(lambda _: {body[is_printed]})([])"
+    )
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open("/dev/full", "wb") if output == "/dev/full" else open(writer, "wb") as file:
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            stdout=file,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+            env={**os.environ, "PYTHONUNBUFFERED": ""},
+        )
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert done.stderr.startswith("error: ") and ("Is a directory" if "error" in is_printed else words) in done.stderr
+
+
 def run(program, *arguments):
     command = [sys.executable, str(ROOT / program), *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=120)
