@@ -60,6 +60,16 @@ def test_an_output_that_takes_nothing(output, words, is_printed):
     assert done.stderr.startswith("error: ") and ("Is a directory" if "error" in is_printed else words) in done.stderr
 
 
+def test_a_current_folder_that_was_deleted(tmp_path):
+    program = (
+        f"import os, sys; sys.path.append({str(ROOT)!r}); from bert_tf.base.errors import exit_on_user_error; "
+        "os.rmdir(os.getcwd()); exit_on_user_error(lambda _: open('results', 'w'))([])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr == "error: the current folder has been deleted; change into another one (cd), and start again\n"
+
+
 def run(program, *arguments):
     command = [sys.executable, str(ROOT / program), *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=120)

@@ -71,6 +71,14 @@ _ERRORS_OF_PATHS = {
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
+def _is_in_no_folder() -> bool:
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return True
+    return False
+
+
 def as_user_error(error: Exception) -> UserError | None:
     """The error as a `UserError` if the user can correct it (also where a path is wrong), else None."""
     if isinstance(error, UnicodeEncodeError) and error.reason == "surrogates not allowed":
@@ -79,6 +87,8 @@ def as_user_error(error: Exception) -> UserError | None:
         return UserError(f"{place!r}: bytes that are not UTF-8, in a path or a variable; rename it, or correct it")
     if isinstance(error, BrokenPipeError):
         return UserError("what this program prints is read no longer, so it stops")
+    if isinstance(error, FileNotFoundError) and _is_in_no_folder():
+        return UserError("the current folder has been deleted; change into another one (cd), and start again")
     if isinstance(error, OSError) and error.errno in NO_SPACE:
         place = error.filename or "what this program prints"
         return UserError(f"{place} cannot be written ({error.strerror}); make room on that disk, and start again")
