@@ -79,11 +79,13 @@ def answers(model_dir):
 
 
 @pytest.mark.parametrize("batch_size", [None, 5])
-def test_an_export_alone_gives_the_same_answers(trained, predicted, exported, tmp_path, batch_size):
+def test_an_export_alone_gives_the_same_answers(trained, predicted, exported, tmp_path, batch_size, caplog):
     folder = exported
     if batch_size:
         folder = tmp_path / "fixed"
-        export_squad(job(trained, tmp_path / "run"), Workers(), folder, batch_size)
+        with caplog.at_level("INFO", "absl"):  # as in the programs
+            export_squad(job(trained, tmp_path / "run"), Workers(), folder, batch_size)
+        assert not caplog.text
     moved = tmp_path / "elsewhere"
     shutil.copytree(folder, moved)
     # Neither checkpoint nor vocabulary, and other flags: all comes from the folder.

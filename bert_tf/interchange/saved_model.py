@@ -85,13 +85,11 @@ def export_model(
 
 @contextlib.contextmanager
 def _without_notes() -> Iterator[None]:
-    logger = tf.get_logger()
-    level = logger.level
-    logger.setLevel(logging.WARNING)
+    logging.disable(logging.INFO)  # TensorFlow has several loggers
     try:
         yield
     finally:
-        logger.setLevel(level)
+        logging.disable(logging.NOTSET)
 
 
 def triton_config(batch_size: int | None, max_seq_length: int, outputs: Mapping[str, Sequence[int | None]]) -> str:
