@@ -2,6 +2,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import programs
@@ -9,7 +10,7 @@ import pytest
 from absl import flags
 
 from bert_tf.base.command_line import choose_device, parse_flags
-from bert_tf.base.errors import UserError, shorten
+from bert_tf.base.errors import UserError, as_user_error, shorten
 from bert_tf.base.signals import STOPPED_EXIT_CODE
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -58,6 +59,14 @@ def test_an_output_that_takes_nothing(output, words, is_printed):
         )
     assert done.returncode == 2 and done.stderr.count("\n") == 1
     assert done.stderr.startswith("error: ") and ("Is a directory" if "error" in is_printed else words) in done.stderr
+
+
+def test_no_folder_for_temporary_files(monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: ["/proc/nowhere"])
+    with pytest.raises(FileNotFoundError) as raised:
+        tempfile.mkdtemp()
+    assert "'/proc/nowhere'" in str(as_user_error(raised.value)) and "set TMPDIR" in str(as_user_error(raised.value))
 
 
 def test_a_current_folder_that_was_deleted(tmp_path):

@@ -171,6 +171,7 @@ def test_vocabulary_and_casing_without_a_vocab_txt(tmp_path):
     path.write_text(json.dumps(tokenizer))
     weights = read_folder(tmp_path)
     assert weights.vocab_file.read_text().split() == [*pieces, "[NEW]"]
+    assert "from-tokenizer.json-" in str(weights.vocab_file)
     assert weights.do_lower_case is True and weights.warnings == ()
     for broken in (
         {"model": {"vocab": [["a", 0.5]]}},

@@ -89,8 +89,10 @@ def as_user_error(error: Exception) -> UserError | None:
         return UserError("what this program prints is read no longer, so it stops")
     if isinstance(error, FileNotFoundError) and _is_in_no_folder():
         return UserError("the current folder has been deleted; change into another one (cd), and start again")
+    if isinstance(error, FileNotFoundError) and error.filename is None:  # of `tempfile`
+        return UserError(f"{error.strerror}; set TMPDIR to a folder that may be written to")
     if isinstance(error, OSError) and error.errno in NO_SPACE:
-        place = error.filename or "what this program prints"
+        place = error.filename or "what this program prints, or one of its files,"
         return UserError(f"{place} cannot be written ({error.strerror}); make room on that disk, and start again")
     if isinstance(error, OSError) and error.filename is not None and error.errno in _ERRORS_OF_PATHS:
         return UserError(f"{error.filename}: {error.strerror}; name another path, or change its permissions")

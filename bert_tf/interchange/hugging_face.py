@@ -21,7 +21,7 @@ import numpy as np
 import safetensors
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import check_file, read_json_object
+from bert_tf.base.files import atomic_file, check_file, read_json_object
 from bert_tf.config import BertConfig
 from bert_tf.interchange.torch_file import open_torch_file
 from bert_tf.interchange.weights import Weights, check_floats
@@ -207,10 +207,11 @@ def _write_vocabulary(path: Path, tokenizer: Mapping[str, Any]) -> Path:
             f"{path} holds no WordPiece vocabulary (tokens with the ids 0, 1, ..., each of which fits a line); put "
             "vocab.txt beside it"
         )
-    folder = tempfile.mkdtemp(prefix="vocabulary-")
+    folder = tempfile.mkdtemp(prefix="from-tokenizer.json-")  # which messages about the vocabulary name
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     vocab_file = Path(folder) / "vocab.txt"
-    vocab_file.write_bytes(lines)
+    with atomic_file(vocab_file) as file:
+        file.write(lines)
     return vocab_file
 
 
