@@ -6,6 +6,7 @@ import dataclasses
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -54,7 +55,7 @@ def _open_export(folder: Path) -> tuple[Answerer, int | None]:
     if settings.get("batch_size") is not None:
         examples["batch_size"] = 1
     kinds = {name: (int, float) if type(value) is float else (type(value),) for name, value in examples.items()}
-    values = {name: settings.get(name) for name in kinds}
+    values: dict[str, Any] = {name: settings.get(name) for name in kinds}
     # TensorFlow's whole numbers have 64 bits; NaN is refused, too.
     if wrong := [name for name, value in values.items() if type(value) not in kinds[name] or not abs(value) < 1 << 63]:
         raise UserError(f"{folder / SETTINGS} lacks {', '.join(wrong)}, or has no such value; export the model again")
