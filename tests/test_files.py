@@ -47,6 +47,12 @@ def test_a_full_disk_names_the_file(tmp_path):
     assert path.read_text() == "old" and os.listdir(tmp_path) == ["file"]
 
 
+def test_a_file_whose_folder_takes_none_is_named_itself():
+    with pytest.raises(OSError) as raised:
+        write_text(Path("/proc/file"), "new")
+    assert raised.value.filename == "/proc/file"
+
+
 def test_only_files_are_replaced(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "folder").mkdir()

@@ -39,7 +39,8 @@ def sync(path: Path) -> None:
 def atomic_file(path: Path) -> Iterator[IO[bytes]]:
     """A file that appears under `path` complete or not at all; on an error nothing is left behind.
 
-    Only a file is replaced: root could replace a device such as /dev/null, too. That a disk is full names the file.
+    Only a file is replaced: root could replace a device such as /dev/null, too. That a disk is full, or a folder
+    read-only, is an error that names this file.
     """
     if path.exists() and not path.is_file():
         raise FileExistsError(errno.EEXIST, "Is not a file", str(path))
@@ -55,7 +56,7 @@ def atomic_file(path: Path) -> Iterator[IO[bytes]]:
     except BaseException as error:
         with contextlib.suppress(OSError):
             temporary.unlink()
-        if isinstance(error, OSError) and error.errno in NO_SPACE:
+        if isinstance(error, OSError) and (error.errno in NO_SPACE or str(error.filename) == str(temporary)):
             error.filename = str(path)
         raise
     sync(path.parent)
