@@ -262,8 +262,9 @@ def _working_dir() -> Path:
     """Raises: UserError if a part of its path is not a folder."""
     folder = Path(os.environ.get("BERT_PREP_WORKING_DIR") or (checkout() or Path()) / "data").absolute()
     for place in (folder, *folder.parents):
-        if place.exists() and not place.is_dir():
-            raise UserError(f"BERT_PREP_WORKING_DIR={folder}: {place} is a file, and must be a folder")
+        if os.path.lexists(place) and not place.is_dir():
+            kind = "a link to nothing" if place.is_symlink() and not place.exists() else "a file"
+            raise UserError(f"BERT_PREP_WORKING_DIR={folder}: {place} is {kind}, and must be a folder")
     return folder
 
 

@@ -53,6 +53,18 @@ def random_values(shapes, seed=0):
     return {name: rng.normal(0, 0.3, shape).astype(np.float32) for name, shape in shapes.items()}
 
 
+def read_tensors(prefix):
+    """All that a checkpoint holds, by name."""
+    reader = tf.train.load_checkpoint(str(prefix))
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def write_tensors(prefix, tensors):
+    """A checkpoint of these tensors, whatever they are."""
+    names, values = list(tensors), list(tensors.values())
+    tf.raw_ops.SaveV2(prefix=str(prefix), tensor_names=names, shape_and_slices=[""] * len(names), tensors=values)
+
+
 def write_tf1(folder, values, name="bert_model.ckpt"):
     """Writes a name-based checkpoint with TF1's Saver, and what Google puts beside it."""
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:

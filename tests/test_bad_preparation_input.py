@@ -197,12 +197,15 @@ def test_journals(work, seed):
 
 
 @pytest.mark.parametrize("action", ["text_formatting", "sharding", "status", "verify", "create_vocab"])
-def test_a_working_directory_that_is_a_file_or_below_one(tmp_path, action, monkeypatch):
+def test_a_working_directory_that_is_no_folder_or_below_none(tmp_path, action, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("BERT_PREP_WORKING_DIR", "")
-    for place in (tmp_path / "file", tmp_path / "file" / "deep" / "er"):
-        error = attempt(place, "--action", action, "--dataset", "sample")
-        assert f"{tmp_path / 'file'} is a file, and must be a folder" in error
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "broken").symlink_to("nowhere")
+    for name, kind in (("file", "a file"), ("loop", "a link to nothing"), ("broken", "a link to nothing")):
+        for place in (tmp_path / name, tmp_path / name / "deep" / "er"):
+            error = attempt(place, "--action", action, "--dataset", "sample")
+            assert f"{tmp_path / name} is {kind}, and must be a folder" in error
 
 
 @pytest.mark.parametrize(

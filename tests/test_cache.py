@@ -1,9 +1,14 @@
 """Cached rows: kept whole, made again where damaged, found by what they depend on."""
 
+import contextlib
+import errno
+import io
+import sys
 from typing import NamedTuple
 
 import numpy as np
 
+from bert_tf.tasks import cache
 from bert_tf.tasks.cache import cached_arrays, content_key
 
 
@@ -36,6 +41,22 @@ def test_cache_is_used_and_damage_to_it_is_mended(tmp_path):
     cached_arrays(path, Rows, make, write=True)
     assert len(calls) == 4 and path.read_bytes() == content
     assert [file.name for file in path.parent.iterdir()] == ["rows.npz"]
+
+
+class FullFile(io.BytesIO):
+    def write(self, content):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_full_disk_costs_only_a_warning(tmp_path, monkeypatch, capsys):
+    made = Rows(np.zeros([3, 2], np.int32), np.zeros(3, bool))
+    complaints = []
+    monkeypatch.setattr(sys, "unraisablehook", complaints.append)
+    monkeypatch.setattr(cache, "atomic_file", lambda _: contextlib.closing(FullFile()))
+    path = tmp_path / "rows.npz"
+    assert cached_arrays(path, Rows, lambda: made, write=True) is made
+    warning = f"warning: {path} cannot be written (No space left on device); the next start makes these rows again\n"
+    assert capsys.readouterr().err == warning and not complaints
 
 
 def test_content_key_follows_content_not_names(tmp_path):

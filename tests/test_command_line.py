@@ -2,6 +2,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import programs
@@ -9,7 +10,7 @@ import pytest
 from absl import flags
 
 from bert_tf.base.command_line import choose_device, parse_flags
-from bert_tf.base.errors import UserError, shorten
+from bert_tf.base.errors import UserError, as_user_error, shorten
 from bert_tf.base.signals import STOPPED_EXIT_CODE
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -36,6 +37,46 @@ def test_a_name_that_cannot_be_shown():
     assert done.stderr.startswith(
         r"error: 'results in /\udcff/run': bytes that are not UTF-8, in a path or a variable;"
     )
+
+
+@pytest.mark.parametrize("is_printed", ["at once", "at the end", "before an error"])
+@pytest.mark.parametrize("output, words", [("/dev/full", "No space left"), ("a closed pipe", "read no longer")])
+def test_an_output_that_takes_nothing(output, words, is_printed):
+    body = {"at once": "print(1, flush=True)", "at the end": "print(1)", "before an error": "[print(1), open('/')]"}
+    program = (
+        f"from bert_tf.base.errors import exit_on_user_error; exit_on_user_error(lambda _: {body[is_printed]})([])"
+    )
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open("/dev/full", "wb") if output == "/dev/full" else open(writer, "wb") as file:
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            stdout=file,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+            env={**os.environ, "PYTHONUNBUFFERED": ""},
+        )
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert done.stderr.startswith("error: ") and ("Is a directory" if "error" in is_printed else words) in done.stderr
+
+
+def test_no_folder_for_temporary_files(monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: ["/proc/nowhere"])
+    with pytest.raises(FileNotFoundError) as raised:
+        tempfile.mkdtemp()
+    assert "'/proc/nowhere'" in str(as_user_error(raised.value)) and "set TMPDIR" in str(as_user_error(raised.value))
+
+
+def test_a_current_folder_that_was_deleted(tmp_path):
+    program = (
+        f"import os, sys; sys.path.append({str(ROOT)!r}); from bert_tf.base.errors import exit_on_user_error; "
+        "os.rmdir(os.getcwd()); exit_on_user_error(lambda _: open('results', 'w'))([])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr == "error: the current folder has been deleted; change into another one (cd), and start again\n"
 
 
 def run(program, *arguments):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 from pathlib import Path
 
 import pytest
 
-from bert_tf.base.errors import UserError
+from bert_tf.base.errors import UserError, as_user_error
 from bert_tf.base.files import atomic_file, atomic_folder, sha256_of_file, split_paths, write_text
 from bert_tf.tasks.cache import content_key
 from bert_tf.tasks.glue import read as glue
@@ -35,6 +36,34 @@ def test_what_fails_leaves_the_old_file_and_nothing_else(tmp_path, error):
         raise error
     assert path.read_text() == "old"
     assert os.listdir(tmp_path) == ["file"]
+
+
+def test_a_full_disk_names_the_file(tmp_path):
+    path = tmp_path / "file"
+    write_text(path, "old")
+    with pytest.raises(OSError) as raised, atomic_file(path):
+        raise OSError(errno.ENOSPC, "No space left on device")  # as a write does, which knows no name
+    assert str(as_user_error(raised.value)).startswith(f"{path} cannot be written (No space left on device); make room")
+    assert path.read_text() == "old" and os.listdir(tmp_path) == ["file"]
+
+
+def test_a_file_whose_folder_takes_none_is_named_itself():
+    with pytest.raises(OSError) as raised:
+        write_text(Path("/proc/file"), "new")
+    assert raised.value.filename == "/proc/file"
+
+
+def test_only_files_are_replaced(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    for name in ("pipe", "folder", "file/below"):
+        (tmp_path / "file").touch()
+        with pytest.raises(OSError) as raised:
+            write_text(tmp_path / name, "new")
+        assert str(tmp_path) in str(as_user_error(raised.value)) and "name another path" in str(
+            as_user_error(raised.value)
+        )
+    assert (tmp_path / "pipe").is_fifo()
 
 
 def test_two_may_write_the_same_file_and_the_last_one_wins(tmp_path):

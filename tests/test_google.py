@@ -13,6 +13,8 @@ from google_checkpoints import (
     VOCAB,
     published_names,
     random_values,
+    read_tensors,
+    write_tensors,
     write_tf1,
 )
 
@@ -173,6 +175,20 @@ def test_keras_checkpoints_of_nvidia_and_tf_models(tmp_path, old, with_heads, ad
         )
 
 
+@pytest.mark.parametrize("graph", [b"\xff\xff", np.float32(1), None])
+def test_objects_that_are_no_bert(tmp_path, graph):
+    """The graph is damaged, or no text at all, or the variables it names are numbers."""
+    tf.train.Checkpoint(model=keras_model(False, False)).write(str(tmp_path / "sound"))
+    tensors = read_tensors(tmp_path / "sound")
+    if graph is None:
+        tensors = {name: value if "GRAPH" in name else np.float32(1) for name, value in tensors.items()}
+    else:
+        tensors["_CHECKPOINTABLE_OBJECT_GRAPH"] = graph
+    write_tensors(tmp_path / "x", tensors)
+    with pytest.raises(UserError, match="x holds objects of Keras, but not those of a BERT"):
+        read_checkpoint(tmp_path / "x")
+
+
 def test_names_of_outer_layers_and_unknown_names():
     assert to_our_name("bert_encoder/position_embedding_1/embeddings") == "bert/embeddings/position_embeddings"
     assert to_our_name("transformer/layer_10/output/kernel") == "bert/encoder/layer_10/output/dense/kernel"
@@ -182,6 +198,14 @@ def test_names_of_outer_layers_and_unknown_names():
         "Adam/m/word_embeddings/other",
     ):
         assert to_our_name(name) == name
+
+
+def test_text_and_whole_numbers_are_no_weights(tmp_path):
+    values = random_values(published_names(1))
+    for value in (np.full([HIDDEN], b"x", object), np.ones([HIDDEN], np.int64)):
+        write_tf1(tmp_path, {**values, "bert/pooler/dense/bias": value})
+        with pytest.raises(UserError, match="bert/pooler/dense/bias holds (object|int64), but weights are floats"):
+            read_checkpoint(tmp_path / "bert_model.ckpt").read("bert/pooler/dense/bias")
 
 
 def test_no_checkpoint(tmp_path):

@@ -147,6 +147,18 @@ def test_half_precision_becomes_float32(tmp_path):
         np.testing.assert_allclose(value, tensors["bert.pooler.dense.weight"].T, rtol=1e-2)
 
 
+@pytest.mark.parametrize("dtype", ["I8", "F8_E4M3"])
+def test_quantised_weights_are_refused(tmp_path, dtype):
+    path = copied(tmp_path) / "model.safetensors"
+    save_file({**load_file(path), "bert.pooler.dense.weight": np.ones([8, 8], np.int8)}, path)
+    content = path.read_bytes()
+    size = int.from_bytes(content[:8], "little")
+    header = content[8 : 8 + size].replace(b'"I8"', f'"{dtype}"'.encode())  # NumPy has no floats of 8 bits
+    path.write_bytes(len(header).to_bytes(8, "little") + header + content[8 + size :])
+    with pytest.raises(UserError, match=f"bert.pooler.dense.weight holds {dtype}, but weights are floats"):
+        read_folder(tmp_path).read("bert/pooler/dense/kernel")
+
+
 def test_vocabulary_and_casing_without_a_vocab_txt(tmp_path):
     copied(tmp_path)
     pieces = ["[PAD]", "[UNK]", *(f"w{number}" for number in range(20))]
@@ -159,6 +171,7 @@ def test_vocabulary_and_casing_without_a_vocab_txt(tmp_path):
     path.write_text(json.dumps(tokenizer))
     weights = read_folder(tmp_path)
     assert weights.vocab_file.read_text().split() == [*pieces, "[NEW]"]
+    assert "from-tokenizer.json-" in str(weights.vocab_file)
     assert weights.do_lower_case is True and weights.warnings == ()
     for broken in (
         {"model": {"vocab": [["a", 0.5]]}},

@@ -108,6 +108,9 @@ def test_records_of_another_vocabulary_are_refused(tmp_path):
     initialise_from(find_weights(folder), model, Notes(), "[PAD]\ncat\n")
     with pytest.raises(UserError, match="another vocabulary than the records: piece 1 is 'cat'"):
         initialise_from(find_weights(folder), model, Notes(), "[PAD]\ndog\n")
+    (folder / "vocab.txt").write_bytes(b"[PAD]\nc\xff\n")
+    with pytest.raises(UserError, match="vocab.txt, line 2: byte 1 is not UTF-8"):
+        initialise_from(find_weights(folder), model, Notes(), "[PAD]\ncat\n")
 
 
 def test_what_is_no_model_is_named(google, tmp_path):

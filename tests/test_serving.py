@@ -79,11 +79,13 @@ def answers(model_dir):
 
 
 @pytest.mark.parametrize("batch_size", [None, 5])
-def test_an_export_alone_gives_the_same_answers(trained, predicted, exported, tmp_path, batch_size):
+def test_an_export_alone_gives_the_same_answers(trained, predicted, exported, tmp_path, batch_size, caplog):
     folder = exported
     if batch_size:
         folder = tmp_path / "fixed"
-        export_squad(job(trained, tmp_path / "run"), Workers(), folder, batch_size)
+        with caplog.at_level("INFO", "absl"):  # as in the programs
+            export_squad(job(trained, tmp_path / "run"), Workers(), folder, batch_size)
+        assert not caplog.text
     moved = tmp_path / "elsewhere"
     shutil.copytree(folder, moved)
     # Neither checkpoint nor vocabulary, and other flags: all comes from the folder.
@@ -139,9 +141,12 @@ def test_nothing_is_overwritten_and_what_is_no_export_is_refused(trained, export
     (other / "settings.json").write_text(json.dumps({"task": "glue"}))
     refused("holds a model for 'glue', not for 'squad'", predict_with_export, other)
     whole = json.loads((exported / "settings.json").read_text())
-    for name, value in (("max_query_length", "16"), ("n_best_size", 1.5), ("do_lower_case", None), ("batch_size", "8")):
+    bad = dict(max_query_length="16", n_best_size=1.5, do_lower_case=None, batch_size="8", updates_applied=10**30)
+    for name, value in {**bad, "null_score_diff_threshold": float("nan")}.items():
         (other / "settings.json").write_text(json.dumps({**whole, name: value}))
         refused(f"settings.json lacks {name}, or has no such value", predict_with_export, other)
+    (other / "settings.json").write_text(json.dumps({**whole, "max_query_length": -1}))
+    refused("settings.json: max_query_length=-1: must be at least 1; export", predict_with_export, other)
     for value in (["start_logits"], ["a", "b"], 3):
         (other / "settings.json").write_text(json.dumps({**whole, "outputs": value}))
         refused("settings.json: outputs is .*, the model has", predict_with_export, other)

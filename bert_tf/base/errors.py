@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import functools
 import importlib.util
@@ -39,6 +40,12 @@ def shorten(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most * 3 // 4]}...{text[-most // 4 :]}"
 
 
+def first_line(error: Exception) -> str:
+    """The first line of an error's message, without the operation that TensorFlow puts around it."""
+    line = next(iter(str(error).splitlines()), type(error).__name__)
+    return re.sub(r" \[Op:\w+\]$", "", line.rpartition("}} ")[2])
+
+
 class LostRankError(UserError):
     """Another rank has ended or hangs. No mistake of the user's: all ranks end, and may be started again."""
 
@@ -57,8 +64,19 @@ def require_modules(*names: str) -> None:
         sys.exit(USER_ERROR_EXIT_CODE)
 
 
-# Errors that a mistyped path can cause.
-_ERRORS_OF_PATHS = {getattr(errno, name) for name in "EACCES EISDIR ELOOP ENAMETOOLONG ENOTDIR EPERM EROFS".split()}
+# Errors that a mistyped path can cause, and a full disk.
+_ERRORS_OF_PATHS = {
+    getattr(errno, name) for name in "EACCES EEXIST EISDIR ELOOP ENAMETOOLONG ENOTDIR EPERM EROFS".split()
+}
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def _is_in_no_folder() -> bool:
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def as_user_error(error: Exception) -> UserError | None:
@@ -67,9 +85,23 @@ def as_user_error(error: Exception) -> UserError | None:
         # What Python makes of the bytes of a name that are not UTF-8 can neither be shown nor written.
         place = error.object[max(error.start - 40, 0) : error.end + 40]
         return UserError(f"{place!r}: bytes that are not UTF-8, in a path or a variable; rename it, or correct it")
+    if isinstance(error, BrokenPipeError):
+        return UserError("what this program prints is read no longer, so it stops")
+    if isinstance(error, FileNotFoundError) and _is_in_no_folder():
+        return UserError("the current folder has been deleted; change into another one (cd), and start again")
+    if isinstance(error, FileNotFoundError) and error.filename is None:  # of `tempfile`
+        return UserError(f"{error.strerror}; set TMPDIR to a folder that may be written to")
+    if isinstance(error, OSError) and error.errno in NO_SPACE:
+        place = error.filename or "what this program prints, or one of its files,"
+        return UserError(f"{place} cannot be written ({error.strerror}); make room on that disk, and start again")
     if isinstance(error, OSError) and error.filename is not None and error.errno in _ERRORS_OF_PATHS:
         return UserError(f"{error.filename}: {error.strerror}; name another path, or change its permissions")
     return error if isinstance(error, UserError) else None
+
+
+def _flush_output() -> None:
+    if sys.stdout:  # None where a program is started without one
+        sys.stdout.flush()
 
 
 def exit_on_user_error(main: Callable[[Sequence[str]], Result]) -> Callable[[Sequence[str]], Result]:
@@ -78,7 +110,9 @@ def exit_on_user_error(main: Callable[[Sequence[str]], Result]) -> Callable[[Seq
     @functools.wraps(main)
     def wrapped(argv: Sequence[str]) -> Result:
         try:
-            return main(argv)
+            result = main(argv)
+            _flush_output()
+            return result
         except Exception as raised:
             error = as_user_error(raised)
             if error is None:
@@ -86,7 +120,8 @@ def exit_on_user_error(main: Callable[[Sequence[str]], Result]) -> Callable[[Seq
             print(f"error: {error}", file=sys.stderr, flush=True)
             # Not sys.exit: with several ranks the interpreter's shutdown would wait in Horovod's
             # exit hooks for ranks that are still inside a collective operation.
-            sys.stdout.flush()
+            with contextlib.suppress(OSError):
+                _flush_output()
             release_all()
             os._exit(error.exit_code)
         except KeyboardInterrupt:

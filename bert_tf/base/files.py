@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import glob
 import hashlib
 import json
@@ -13,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from bert_tf.base.errors import UserError
+from bert_tf.base.errors import NO_SPACE, UserError
 
 TEMPORARY_SUFFIX = ".tmp"
 _BLOCK_BYTES = 1 << 20
@@ -36,7 +37,13 @@ def sync(path: Path) -> None:
 
 @contextlib.contextmanager
 def atomic_file(path: Path) -> Iterator[IO[bytes]]:
-    """A file that appears under `path` complete or not at all; on an error nothing is left behind."""
+    """A file that appears under `path` complete or not at all; on an error nothing is left behind.
+
+    Only a file is replaced: root could replace a device such as /dev/null, too. That a disk is full, or a folder
+    read-only, is an error that names this file.
+    """
+    if path.exists() and not path.is_file():
+        raise FileExistsError(errno.EEXIST, "Is not a file", str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     # A unique name: processes of several machines, which may share a process id, may write the same file.
     temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}{TEMPORARY_SUFFIX}")
@@ -46,9 +53,11 @@ def atomic_file(path: Path) -> Iterator[IO[bytes]]:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(OSError):
             temporary.unlink()
+        if isinstance(error, OSError) and (error.errno in NO_SPACE or str(error.filename) == str(temporary)):
+            error.filename = str(path)
         raise
     sync(path.parent)
 

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
 
+from bert_tf.base.errors import UserError
 from bert_tf.config import BertConfig
-from bert_tf.interchange.weights import Weights
+from bert_tf.interchange.weights import Weights, check_floats
 from bert_tf.run.checkpoint import STATE, StoredWeights, open_checkpoint, read_state
 
 CONFIG_FILE = "bert_config.json"
@@ -60,13 +63,25 @@ def read_checkpoint(prefix: Path) -> Weights:
     stored, folder = open_checkpoint(prefix), prefix.parent
     is_keras = _OBJECT_GRAPH in stored.shapes
     if is_keras:
-        stored = _by_keras_names(stored)
+        graph = stored.read(_OBJECT_GRAPH)
+        try:
+            stored = _by_keras_names(stored, graph)
+        except (DecodeError, IndexError, TypeError, ValueError) as error:
+            raise UserError(
+                f"checkpoint {prefix} holds objects of Keras, but not those of a BERT ({error}); name another one"
+            ) from None
     config_file, vocab_file = folder / CONFIG_FILE, folder / "vocab.txt"
     state = read_state(folder) if (folder / STATE).is_file() else {}
+
+    def read(name: str) -> np.ndarray:
+        array = stored.read(name)
+        check_floats(array.dtype.name, f"checkpoint {prefix}", name)
+        return array.astype(np.float32, copy=False)
+
     return Weights(
         source=str(prefix),
         shapes={name: shape for name, shape in stored.shapes.items() if not _NOT_WEIGHTS.fullmatch(name)},
-        read=lambda name: stored.read(name).astype(np.float32, copy=False),
+        read=read,
         folder=folder,
         config=BertConfig.from_json_file(config_file) if config_file.is_file() else None,
         vocab_file=vocab_file if vocab_file.is_file() else None,
@@ -76,10 +91,10 @@ def read_checkpoint(prefix: Path) -> Weights:
     )
 
 
-def _by_keras_names(stored: StoredWeights) -> StoredWeights:
+def _by_keras_names(stored: StoredWeights, graph: Any) -> StoredWeights:
     """The variables of a TF2 checkpoint under our names and in our layouts; others keep their Keras name."""
-    graph = TrackableObjectGraph.FromString(stored.read(_OBJECT_GRAPH))
-    attributes = [attribute for node in graph.nodes for attribute in node.attributes]
+    nodes = TrackableObjectGraph.FromString(graph).nodes
+    attributes = [attribute for node in nodes for attribute in node.attributes]
     keras_names = {
         attribute.checkpoint_key: attribute.full_name
         for attribute in attributes

@@ -21,10 +21,10 @@ import numpy as np
 import safetensors
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import check_file, read_json_object
+from bert_tf.base.files import atomic_file, check_file, read_json_object
 from bert_tf.config import BertConfig
 from bert_tf.interchange.torch_file import open_torch_file
-from bert_tf.interchange.weights import Weights
+from bert_tf.interchange.weights import Weights, check_floats
 from bert_tf.model.elementwise import LAYER_NORM_EPSILON
 
 CONFIG = "config.json"
@@ -139,14 +139,16 @@ def read_folder(folder: Path) -> Weights:
     names: dict[str, str] = {}  # theirs by ours
     shapes: dict[str, list[int]] = {}
     stored = _open_files(path)
-    for theirs, (shape, _) in stored.items():
+    for theirs, (shape, _, _) in stored.items():
         if not _IGNORED.fullmatch(theirs):
             ours = to_our_name(theirs)
             names[ours] = theirs
             shapes[ours] = shape[::-1] if is_transposed(ours) else shape
 
     def read(name: str) -> np.ndarray:
-        array = stored[names[name]][1]().astype(np.float32)
+        _, dtype, read_tensor = stored[names[name]]
+        check_floats(dtype, str(folder), names[name])
+        array = read_tensor().astype(np.float32)
         return array.T if is_transposed(name) else array
 
     vocab_file, do_lower_case, warnings = _read_tokenizer(folder)
@@ -205,14 +207,15 @@ def _write_vocabulary(path: Path, tokenizer: Mapping[str, Any]) -> Path:
             f"{path} holds no WordPiece vocabulary (tokens with the ids 0, 1, ..., each of which fits a line); put "
             "vocab.txt beside it"
         )
-    folder = tempfile.mkdtemp(prefix="vocabulary-")
+    folder = tempfile.mkdtemp(prefix="from-tokenizer.json-")  # which messages about the vocabulary name
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     vocab_file = Path(folder) / "vocab.txt"
-    vocab_file.write_bytes(lines)
+    with atomic_file(vocab_file) as file:
+        file.write(lines)
     return vocab_file
 
 
-Stored = tuple[list[int], Callable[[], np.ndarray]]  # shape, and what reads the values
+Stored = tuple[list[int], str, Callable[[], np.ndarray]]  # shape, type, and what reads the values
 
 
 def _open_files(path: Path) -> dict[str, Stored]:
@@ -236,10 +239,17 @@ def _open_files(path: Path) -> dict[str, Stored]:
 def _open_file(path: Path) -> dict[str, Stored]:
     check_file(path, "fetch this part of the weights again")
     if path.suffix == ".bin":
-        return {name: (list(tensor.shape), tensor.read) for name, tensor in open_torch_file(path).items()}
+        return {
+            name: (list(tensor.shape), tensor.storage.dtype.name, tensor.read)
+            for name, tensor in open_torch_file(path).items()
+        }
     try:
         file = safetensors.safe_open(path, framework="np")
     except (safetensors.SafetensorError, OSError) as error:
         raise UserError(f"{path} cannot be read ({error}): it is damaged or incomplete; fetch it again") from None
     names = list(file.keys())
-    return {name: (file.get_slice(name).get_shape(), functools.partial(file.get_tensor, name)) for name in names}
+    parts = map(file.get_slice, names)
+    return {
+        name: (part.get_shape(), part.get_dtype(), functools.partial(file.get_tensor, name))
+        for name, part in zip(names, parts)
+    }

@@ -8,7 +8,7 @@ from pathlib import Path
 import tensorflow as tf
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import check_file
+from bert_tf.base.files import check_file, decoded_lines
 from bert_tf.config import BertConfig
 from bert_tf.interchange import google, hugging_face
 from bert_tf.interchange.google import CONFIG_FILE
@@ -143,7 +143,7 @@ def check_same_vocabulary(weights: Weights, vocabulary: str | None) -> None:
     """Raises `UserError` where a vocab.txt beside the weights does not match that of the records."""
     if vocabulary is None or weights.vocab_file is None:
         return
-    theirs, ours = weights.vocab_file.read_text(encoding="utf-8").split("\n"), vocabulary.split("\n")
+    theirs, ours = [line.rstrip("\n") for _, line in decoded_lines(weights.vocab_file)], vocabulary.split("\n")
     for number, (piece, other) in enumerate(itertools.zip_longest(theirs, ours)):
         if (piece or "").strip() != (other or "").strip():
             raise UserError(

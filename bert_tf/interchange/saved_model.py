@@ -21,7 +21,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.base.errors import UserError
+from bert_tf.base.errors import UserError, first_line
 from bert_tf.base.files import atomic_folder, read_json_object
 
 INPUTS = ("input_ids", "input_mask", "segment_ids")
@@ -78,20 +78,18 @@ def export_model(
                 (made / name).write_text(text, encoding="utf-8")
     except (OSError, tf.errors.OpError) as error:
         raise UserError(
-            f"{folder} cannot be written ({str(error).splitlines()[0]}); make room or name another folder with "
+            f"{folder} cannot be written ({first_line(error)}); make room or name another folder with "
             "--model_export_path"
         ) from None
 
 
 @contextlib.contextmanager
 def _without_notes() -> Iterator[None]:
-    logger = tf.get_logger()
-    level = logger.level
-    logger.setLevel(logging.WARNING)
+    logging.disable(logging.INFO)  # TensorFlow has several loggers
     try:
         yield
     finally:
-        logger.setLevel(level)
+        logging.disable(logging.NOTSET)
 
 
 def triton_config(batch_size: int | None, max_seq_length: int, outputs: Mapping[str, Sequence[int | None]]) -> str:
@@ -146,8 +144,7 @@ def load_exported(folder: Path, task: str) -> ExportedModel:
     try:
         signature = tf.saved_model.load(str(folder / MODEL)).signatures["serving_default"]
     except (IndexError, KeyError, OSError, ValueError, tf.errors.OpError) as error:
-        reason = (str(error).splitlines() or ["damaged"])[0]
-        raise UserError(f"{folder / MODEL} cannot be read ({reason}); export it again") from None
+        raise UserError(f"{folder / MODEL} cannot be read ({first_line(error)}); export it again") from None
     names, known = settings.get("outputs"), sorted(signature.structured_outputs)
     if not isinstance(names, list) or sorted(map(str, names)) != known:
         raise UserError(f"{folder / SETTINGS}: outputs is {names!r:.80}, the model has {known}; export it again")

@@ -15,7 +15,7 @@ from typing import Any, Callable
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.base.errors import UserError
+from bert_tf.base.errors import UserError, first_line
 from bert_tf.config import BatchSplit
 
 # After so many updates, which include compilation, all memory has been allocated.
@@ -25,7 +25,7 @@ TRIAL_UPDATES = 3
 def out_of_memory(micro_batch_size: int, error: tf.errors.OpError) -> UserError:
     """The error where no smaller micro-batch is tried or possible."""
     return UserError(
-        f"out of memory with a micro-batch of {micro_batch_size} ({str(error).splitlines()[0]}); --plan says what "
+        f"out of memory with a micro-batch of {micro_batch_size} ({first_line(error)}); --plan says what "
         "fits: a smaller --train_batch_size with more --num_accumulation_steps is the same update, --recompute takes "
         "less memory, and --train_batch_size=auto finds the size by itself"
     )

@@ -11,13 +11,11 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 
 import numpy as np
 
-from bert_tf.base.errors import UserError
 from bert_tf.base.files import atomic_file
 from bert_tf.records import example_proto
 from bert_tf.records.index import write_index
@@ -49,7 +47,7 @@ class RecordWriter:
 
     The files get their names only when the context is left without an exception; `sha256` is then that of the shard.
 
-    Raises: UserError where the disk is full or the folder cannot be written.
+    Raises: OSError that names the shard where the disk is full or the folder cannot be written.
     """
 
     def __init__(self, path: str | Path):
@@ -64,8 +62,7 @@ class RecordWriter:
         return self._digest.hexdigest()
 
     def __enter__(self) -> RecordWriter:
-        with self._user_errors():
-            self._file = self._stack.enter_context(atomic_file(self._path))
+        self._file = self._stack.enter_context(atomic_file(self._path))
         return self
 
     def write(self, instances: InstanceArrays) -> None:
@@ -78,8 +75,7 @@ class RecordWriter:
         for first in range(0, instances.num_instances, _BLOCK_INSTANCES):
             block = instances.rows(slice(first, first + _BLOCK_INSTANCES))
             records, sizes = encode_records(block)
-            with self._user_errors():
-                self._file.write(records)
+            self._file.write(records)
             self._digest.update(records)
             self._sizes.append(sizes.astype(np.uint32))
             self._lengths.append(block.input_mask.sum(axis=1, dtype=np.uint16))
@@ -87,19 +83,8 @@ class RecordWriter:
     def __exit__(
         self, kind: type[BaseException] | None, exception: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        with self._user_errors():
-            self._stack.__exit__(kind, exception, traceback)
-            if exception is None:
-                ends = np.cumsum(np.concatenate([np.zeros(1, np.uint32), *self._sizes]), dtype=np.uint64)
-                lengths = np.concatenate([np.zeros(0, np.uint16), *self._lengths])
-                write_index(self._path, ends, lengths)
-
-    @contextlib.contextmanager
-    def _user_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise UserError(
-                f"{self._path} cannot be written ({error.strerror}); no incomplete file is left: free space or "
-                "choose a folder you may write to, and start again, which makes only the missing shards"
-            ) from error
+        self._stack.__exit__(kind, exception, traceback)
+        if exception is None:
+            ends = np.cumsum(np.concatenate([np.zeros(1, np.uint32), *self._sizes]), dtype=np.uint64)
+            lengths = np.concatenate([np.zeros(0, np.uint16), *self._lengths])
+            write_index(self._path, ends, lengths)

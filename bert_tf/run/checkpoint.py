@@ -23,7 +23,7 @@ from typing import Any, Callable, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.base.errors import UserError
+from bert_tf.base.errors import UserError, first_line
 from bert_tf.base.files import read_json_object, sha256_of_file, sync
 
 PREFIX = "bert_model.ckpt"
@@ -125,9 +125,8 @@ class CheckpointFolder:
             sync(self.folder)
         except (OSError, tf.errors.OpError) as error:
             shutil.rmtree(partial, ignore_errors=True)
-            reason = str(error).splitlines()[0]
             raise SaveError(
-                f"checkpoint {final} could not be written ({reason}); the older ones are untouched; "
+                f"checkpoint {final} could not be written ({first_line(error)}); the older ones are untouched; "
                 "make room or correct the permissions of that folder and start again"
             ) from None
         for old in self.list()[: -self._keep]:
@@ -227,7 +226,7 @@ def save_encoder(
         _save_tensors(folder / f"{PREFIX}-1", _file_tensors(encoder, vocab_size))
     except (OSError, tf.errors.OpError) as error:
         raise SaveError(
-            f"the encoder could not be written to {folder} ({str(error).splitlines()[0]}); the checkpoints are "
+            f"the encoder could not be written to {folder} ({first_line(error)}); the checkpoints are "
             "untouched: make room or correct the permissions, and start again"
         ) from None
 
@@ -264,14 +263,14 @@ def open_checkpoint(prefix: str | Path) -> StoredWeights:
         reader = tf.train.load_checkpoint(str(prefix))
         shapes = reader.get_variable_to_shape_map()
     except _READ_ERRORS as error:
-        raise UserError(f"checkpoint {prefix} cannot be read ({str(error).splitlines()[0]})") from None
+        raise UserError(f"checkpoint {prefix} cannot be read ({first_line(error)})") from None
 
     def read(name: str) -> np.ndarray:
         try:
             return reader.get_tensor(name)
         except _READ_ERRORS as error:
             raise UserError(
-                f"checkpoint {prefix}: {name} cannot be read ({str(error).splitlines()[0]}): its .data file was cut "
+                f"checkpoint {prefix}: {name} cannot be read ({first_line(error)}): its .data file was cut "
                 "short or damaged; fetch or copy it again"
             ) from None
 

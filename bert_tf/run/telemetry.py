@@ -21,6 +21,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from bert_tf.base.errors import first_line
 from bert_tf.base.files import write_text
 from bert_tf.run.goodput import Goodput, measure_goodput
 from bert_tf.run.sinks import Console, DLLogger, LineFile, MLflow, TensorBoard
@@ -273,16 +274,11 @@ class Telemetry:
             if sink not in self._failed:
                 self._failed.append(sink)
                 self._console.say(
-                    f"warning: cannot write {sink} ({_reason(error)}); the training goes "
+                    f"warning: cannot write {sink} ({first_line(error)}); the training goes "
                     f"on, and what it logs there from update {self._last_update:,} is lost until "
                     "writing works again",
                     sys.stderr,
                 )
-
-
-def _reason(error: Exception) -> str:
-    """The message of an error in one line, without the operation's name and history that TensorFlow adds."""
-    return str(error).splitlines()[0].rpartition("}} ")[2]
 
 
 def _closing_lines(record: dict[str, Any]) -> list[str]:

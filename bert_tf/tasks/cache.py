@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import warnings
+import io
+import sys
 import zipfile
 import zlib
 from pathlib import Path
@@ -44,9 +45,16 @@ def cached_arrays(path: Path, kind: type[Arrays], make: Callable[[], Arrays], *,
     except (OSError, ValueError, KeyError, EOFError, zlib.error, zipfile.BadZipFile):
         made = make()
     if write:
+        # Packed in memory, because where a file cannot be written NumPy's archive complains when it is deleted.
+        packed = io.BytesIO()
+        np.savez_compressed(packed, **made._asdict())
         try:
             with atomic_file(path) as file:
-                np.savez_compressed(file, **made._asdict())
+                file.write(packed.getbuffer())
         except OSError as error:
-            warnings.warn(f"features cannot be kept for the next start: {error}", stacklevel=2)
+            print(
+                f"warning: {path} cannot be written ({error.strerror}); the next start makes these rows again",
+                file=sys.stderr,
+                flush=True,
+            )
     return made

@@ -181,12 +181,9 @@ def main(argv: Sequence[str]) -> None:
     settings = Settings(options.layers, options.vectors, options.max_seq_length, options.batch_size)
     texts = (line.rstrip("\r\n") for _, line in decoded_lines(options.input))
     extracted = extract(from_pretrained(options.checkpoint), texts, settings)
-    try:
-        with atomic_file(options.output) as file:
-            shown = Progress(extracted, total=num_texts, unit="texts", description="extracting")
-            _WRITERS[options.output.suffix](file, shown)
-    except OSError as error:
-        raise UserError(f"{options.output} cannot be written ({error.strerror}); make room or name another") from None
+    with atomic_file(options.output) as file:
+        shown = Progress(extracted, total=num_texts, unit="texts", description="extracting")
+        _WRITERS[options.output.suffix](file, shown)
     print(f"the vectors of {num_texts:,} texts are in {options.output}")
 
 

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from bert_tf.base.errors import UserError
+from bert_tf.base.errors import NO_SPACE, UserError
 from bert_tf.base.files import TEMPORARY_SUFFIX, atomic_file
 from bert_tf.base.locks import FileLock, LockedError, is_locked
 from data.running.entries import (
@@ -40,7 +40,6 @@ FORMAT_VERSION = 2
 _LOCK_TRIALS, _LOCK_PAUSE_SECS = 3, 0.05
 # How the names of `atomic_file` end.
 _TEMPORARY = "." + 32 * "[0-9a-f]" + TEMPORARY_SUFFIX
-_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def write_json(path: Path, content: object) -> None:
@@ -56,11 +55,11 @@ def clear_disk_errors(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        where = error.filename or folder
-        if error.errno in _NO_SPACE:
+        where = error.filename or f"below {folder}"
+        if error.errno in NO_SPACE:
             raise UserError(
-                f"no space left while writing below {folder} ({error.strerror}): what is finished or downloaded stays; "
-                "make room, or choose another BERT_PREP_WORKING_DIR, and start the same command again"
+                f"no space left while writing {where} ({error.strerror}): what is finished or "
+                "downloaded stays; make room, or choose another BERT_PREP_WORKING_DIR, and start the same command again"
             ) from error
         if isinstance(error, PermissionError) or error.errno == errno.EROFS:
             raise UserError(

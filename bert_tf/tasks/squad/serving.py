@@ -6,6 +6,7 @@ import dataclasses
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -54,11 +55,16 @@ def _open_export(folder: Path) -> tuple[Answerer, int | None]:
     if settings.get("batch_size") is not None:
         examples["batch_size"] = 1
     kinds = {name: (int, float) if type(value) is float else (type(value),) for name, value in examples.items()}
-    if wrong := [name for name, allowed in kinds.items() if type(settings.get(name)) not in allowed]:
+    values: dict[str, Any] = {name: settings.get(name) for name in kinds}
+    # TensorFlow's whole numbers have 64 bits; NaN is refused, too.
+    if wrong := [name for name, value in values.items() if type(value) not in kinds[name] or not abs(value) < 1 << 63]:
         raise UserError(f"{folder / SETTINGS} lacks {', '.join(wrong)}, or has no such value; export the model again")
 
     def recorded(kind: type):
-        return kind(**{field.name: settings[field.name] for field in dataclasses.fields(kind)})
+        try:
+            return kind(**{field.name: settings[field.name] for field in dataclasses.fields(kind)})
+        except UserError as error:
+            raise UserError(f"{folder / SETTINGS}: {error}; export the model again") from None
 
     tokenizer = FullTokenizer(exported.folder / "vocab.txt", settings["do_lower_case"])
     update = settings["updates_applied"]
