@@ -61,6 +61,10 @@ def test_an_output_that_takes_nothing(output, words, is_printed):
     assert done.stderr.startswith("error: ") and ("Is a directory" if "error" in is_printed else words) in done.stderr
 
 
+def test_a_broken_pipe_to_another_process_keeps_its_traceback():
+    assert as_user_error(BrokenPipeError()) is None
+
+
 def test_no_folder_for_temporary_files(monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", None)
     monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: ["/proc/nowhere"])

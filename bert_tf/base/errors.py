@@ -8,6 +8,7 @@ import functools
 import importlib.util
 import os
 import re
+import select
 import sys
 from collections.abc import Sequence
 from typing import Callable, TypeVar
@@ -71,6 +72,13 @@ _ERRORS_OF_PATHS = {
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
+def _has_no_reader() -> bool:
+    """Whether what this program prints goes into a pipe that nobody reads any more."""
+    output = select.poll()
+    output.register(1, 0)
+    return any(event & select.POLLERR for _, event in output.poll(0))
+
+
 def _is_in_no_folder() -> bool:
     try:
         os.getcwd()
@@ -85,11 +93,11 @@ def as_user_error(error: Exception) -> UserError | None:
         # What Python makes of the bytes of a name that are not UTF-8 can neither be shown nor written.
         place = error.object[max(error.start - 40, 0) : error.end + 40]
         return UserError(f"{place!r}: bytes that are not UTF-8, in a path or a variable; rename it, or correct it")
-    if isinstance(error, BrokenPipeError):
+    if isinstance(error, BrokenPipeError) and _has_no_reader():
         return UserError("what this program prints is read no longer, so it stops")
     if isinstance(error, FileNotFoundError) and _is_in_no_folder():
         return UserError("the current folder has been deleted; change into another one (cd), and start again")
-    if isinstance(error, FileNotFoundError) and error.filename is None:  # of `tempfile`
+    if isinstance(error, FileNotFoundError) and "No usable temporary directory" in str(error):  # of `tempfile`
         return UserError(f"{error.strerror}; set TMPDIR to a folder that may be written to")
     if isinstance(error, OSError) and error.errno in NO_SPACE:
         place = error.filename or "what this program prints, or one of its files,"
