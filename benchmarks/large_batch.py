@@ -48,7 +48,10 @@ def run(bench: Bench) -> None:
             f"--batches {options.batches} must rise, and --num_examples={options.num_examples} hold four of the largest"
         )
     if not options.searched_only and not {"lamb", "adamw"} <= {*options.optimizers}:
-        raise UserError(f"--optimizers {' '.join(options.optimizers)}: without lamb and adamw give --searched_only")
+        raise UserError(
+            f"--optimizers {' '.join(options.optimizers)}: what has no search of its own is made of lamb's and adamw's "
+            "best; name both, or give --searched_only"
+        )
     grid: dict[tuple[str, int], list[Trial]] = {}
     for batch in options.batches:
         for name in options.optimizers:
