@@ -65,21 +65,22 @@ def require_modules(*names: str) -> None:
         sys.exit(USER_ERROR_EXIT_CODE)
 
 
-# Errors that a mistyped path can cause, and a full disk.
+# Errors that a mistyped path can cause.
 _ERRORS_OF_PATHS = {
     getattr(errno, name) for name in "EACCES EEXIST EISDIR ELOOP ENAMETOOLONG ENOTDIR EPERM EROFS".split()
 }
+# What a full disk says, or one on which the user may take no more.
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-def _has_no_reader() -> bool:
+def _is_output_closed() -> bool:
     """Whether what this program prints goes into a pipe that nobody reads any more."""
     output = select.poll()
     output.register(1, 0)
     return any(event & select.POLLERR for _, event in output.poll(0))
 
 
-def _is_in_no_folder() -> bool:
+def _is_current_folder_deleted() -> bool:
     try:
         os.getcwd()
     except FileNotFoundError:
@@ -93,9 +94,9 @@ def as_user_error(error: Exception) -> UserError | None:
         # What Python makes of the bytes of a name that are not UTF-8 can neither be shown nor written.
         place = error.object[max(error.start - 40, 0) : error.end + 40]
         return UserError(f"{place!r}: bytes that are not UTF-8, in a path or a variable; rename it, or correct it")
-    if isinstance(error, BrokenPipeError) and _has_no_reader():
+    if isinstance(error, BrokenPipeError) and _is_output_closed():
         return UserError("what this program prints is read no longer, so it stops")
-    if isinstance(error, FileNotFoundError) and _is_in_no_folder():
+    if isinstance(error, FileNotFoundError) and _is_current_folder_deleted():
         return UserError("the current folder has been deleted; change into another one (cd), and start again")
     if isinstance(error, FileNotFoundError) and "No usable temporary directory" in str(error):  # of `tempfile`
         return UserError(f"{error.strerror}; set TMPDIR to a folder that may be written to")

@@ -63,7 +63,7 @@ def read_checkpoint(prefix: Path) -> Weights:
     stored, folder = open_checkpoint(prefix), prefix.parent
     is_keras = _OBJECT_GRAPH in stored.shapes
     if is_keras:
-        graph = stored.read(_OBJECT_GRAPH)
+        graph = stored.read(_OBJECT_GRAPH)  # not below, where its own error would be called one of Keras
         try:
             stored = _by_keras_names(stored, graph)
         except (DecodeError, IndexError, TypeError, ValueError) as error:
