@@ -27,7 +27,6 @@ import argparse
 import contextlib
 import dataclasses
 import itertools
-import json
 import os
 import random
 import shutil
@@ -46,6 +45,7 @@ from benchmarks.killing import differences, flip_bit, numbers
 from benchmarks.results import table
 from bert_tf.base.progress import Progress
 from bert_tf.base.signals import STOPPED_EXIT_CODE
+from bert_tf.run.events import read_events
 
 NEEDS = "nothing; an hour"
 # 36 updates with 16 sequences per rank, then 32 with 2.
@@ -91,13 +91,7 @@ class Run:
         )
 
     def events(self, phase: int) -> list[dict]:
-        """The events in metrics.jsonl, without a line that was cut off by a kill."""
-        found = []
-        with contextlib.suppress(OSError):
-            for line in (self.folder / f"phase_{phase}" / "metrics.jsonl").read_text().splitlines():
-                with contextlib.suppress(ValueError):
-                    found.append(json.loads(line))
-        return found
+        return read_events(self.folder / f"phase_{phase}")
 
     def new_events(self, phase: int) -> list[dict]:
         return self.events(phase)[self._before[phase] :]

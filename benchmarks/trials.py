@@ -25,6 +25,7 @@ from bert_tf.base.errors import UserError
 from bert_tf.base.files import read_json_object, sha256_of_file
 from bert_tf.base.progress import Progress
 from bert_tf.config import BertConfig, PretrainingConfig
+from bert_tf.run.events import read_events
 from bert_tf.run.flops import pretraining_flops_per_sequence
 from bert_tf.run.run_folder import write_whole
 
@@ -161,8 +162,7 @@ def _read_finished(path: Path) -> dict[Trial, Learned]:
 def _read_run(folder: Path) -> Learned:
     pairs = (line.split(" = ") for line in (folder / "eval_results.txt").read_text(encoding="utf-8").splitlines())
     held_out = {name: float(value) for name, value in pairs}
-    events = map(json.loads, (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
-    curve = [(event["update"], event["mlm_loss"]) for event in events if event["event"] == "train"]
+    curve = [(event["update"], event["mlm_loss"]) for event in read_events(folder) if event["event"] == "train"]
     return Learned(held_out["masked_lm_loss"], held_out["next_sentence_loss"], curve)
 
 

@@ -1,7 +1,10 @@
 """The useful share of a run's time."""
 
+import json
+
 import pytest
 
+from bert_tf.run.events import read_events
 from bert_tf.run.goodput import measure_goodput
 
 
@@ -54,14 +57,26 @@ def test_a_run_that_nobody_disturbed_and_one_report_alone():
     assert "in 1 start; " in measure_goodput([event("start", 0, 0), trained(16, 1)]).describe()
 
 
-def test_what_a_damaged_log_may_hold():
+def test_what_a_damaged_log_may_hold(tmp_path):
+    def read(*lines):
+        (tmp_path / "metrics.jsonl").write_text("\n".join(lines))
+        return read_events(tmp_path)
+
+    sound = [json.dumps(each) for each in KILLED]
     broken = [
-        {},
-        {"event": "train"},
-        event("train", 5, "x"),
-        event("train", 5, 1),
-        event("train", 5, 1, update_secs="NaN"),
+        "",
+        "{",
+        "[" * 100_000,
+        "{}",
+        '{"event": "train"}',
+        json.dumps(event("train", 5, "x")),
+        json.dumps(event("train", 1e12, 1)),
+        json.dumps(event("train", 5, 1)),
+        json.dumps(event("train", 5, 1, update_secs="NaN")),
+        json.dumps(event("train", 5, 1, update_secs=10**400)),
     ]
-    assert measure_goodput(broken) is None
+    assert len(read(*broken)) == 3 and measure_goodput(read(*broken)) is None
     assert measure_goodput([]) is None and measure_goodput([event("start", 0, 0), event("end", 9, 0)]) is None
-    assert measure_goodput([*KILLED[:3], *broken, *KILLED[3:]]).useful_secs == 100.0
+    found = read(*sound[:3], *broken, *sound[3:], sound[-1][:-9])
+    assert len(found) == len(KILLED) + 3 and measure_goodput(found).useful_secs == 100.0
+    assert read_events(tmp_path / "nowhere") == []

@@ -24,6 +24,7 @@ from bert_tf.base.machine import rank_number
 from bert_tf.config import PretrainingConfig
 from bert_tf.interchange.initialise import check_same_vocabulary
 from bert_tf.interchange.weights import Weights
+from bert_tf.memory.plan import PROGRAM, Workload, predict
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import PREFIX
 from bert_tf.training import pretraining
@@ -132,6 +133,9 @@ def test_a_run_leaves_what_is_promised(finished, dataset):
         assert sum(shares) == pytest.approx(1.0) and min(shares) >= 0
     settings = json.loads((model_dir / "config.json").read_text())
     assert settings["settings"]["learning_rate"] == 0.01 and settings["data"]["instances"] == 137
+    work = Workload(TINY, 16, 3, settings["settings"]["xla_scope"], micro_batch_size=4)
+    mebibytes = round((predict(work).total + PROGRAM) / 2**20)  # the peak of a CPU's run has the program in it
+    assert settings["planned"] == {"num_parameters": work.num_parameters, "memory_mib": mebibytes}
 
 
 def test_started_again_when_done_it_only_evaluates(finished, dataset):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import dataclasses
 import datetime
 import json
 import math
@@ -15,10 +14,9 @@ from typing import Any
 import jinja2
 
 from bert_tf.base.files import write_text
-from bert_tf.config import BertConfig
-from bert_tf.memory.plan import PROGRAM, Workload, predict
 from bert_tf.report.figures import Chart, draw, write_value
-from bert_tf.report.runs import Run, differing_settings, is_number, read_runs
+from bert_tf.report.runs import Run, differing_settings, read_runs
+from bert_tf.run.events import is_number
 
 
 def write_report(
@@ -43,7 +41,7 @@ def write_report(
 
 def _template() -> jinja2.Template:
     environment = jinja2.Environment(undefined=jinja2.ChainableUndefined, autoescape=True, trim_blocks=True)
-    functions = (Chart, differing_settings, draw, flop_rate, planned_memory, rank_rates, state, time_shares, workload)
+    functions = (Chart, differing_settings, draw, flop_rate, rank_rates, state, time_shares)
     environment.globals.update({function.__name__: function for function in functions}, ln=math.log)
     formats: dict[str, Callable[..., Any]] = {"count": "{:,.0f}".format, "number": float, "value": write_value}
     formats.update(duration=_duration, clock=_clock)
@@ -85,26 +83,6 @@ def flop_rate(run: Run) -> str:
     if tflops is not None:
         parts.insert(0, f"{tflops:,.3g} TFLOP/s" if tflops >= 0.1 else f"{1000 * tflops:,.3g} GFLOP/s")
     return ", ".join(parts)
-
-
-def workload(run: Run) -> Workload | None:
-    """What the run trains, from its config.json; None for another program's or a damaged one."""
-    try:
-        settings, config = run.config["settings"], BertConfig.from_dict(run.config["bert_config"])
-        work = Workload.from_flags(settings, config, run.setting("num_ranks", 1))
-        work = dataclasses.replace(work, micro_batch_size=settings["train_batch_size"])
-        predict(work)  # raises where a value is of the wrong kind
-        return work
-    except (ArithmeticError, LookupError, TypeError, ValueError):
-        return None
-
-
-def planned_memory(run: Run) -> float | None:
-    """Bytes that the memory plan, which knows nothing of packed rows, foretells for what `memory_peak_mib` counts."""
-    work = workload(run)
-    if work is None or run.setting("packing"):
-        return None
-    return predict(work).total + (PROGRAM if run.config.get("device") == "CPU" else 0)
 
 
 def time_shares(run: Run) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import json
 import math
 import os
 import statistics
@@ -12,16 +11,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bert_tf.run.events import Event, is_number, json_object, read_events
 from bert_tf.run.goodput import Goodput, measure_goodput
 
-Event = dict[str, Any]  # a line of metrics.jsonl, with at least `event`, `update` and `time_unix`
 Point = tuple[int, float]  # update, value
 
 # Of an evaluation.
 _NOT_SCORES = ("update", "time_unix", "global_step", "throughput_val")
 # In config.json, what is no setting, or follows from one.
 _NOT_SETTINGS = (
-    "command counts dllog_path evaluation_data first_file input_files manifest_sha256 model_dir sources".split()
+    "command counts dllog_path evaluation_data first_file input_files manifest_sha256 model_dir planned sources".split()
 )
 
 
@@ -135,9 +134,8 @@ def _flatten(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def read_run(folder: str | Path) -> Run:
     """Reads a run folder; files may be missing and lines incomplete."""
-    paths = (Path(folder) / "config.json", Path(folder) / "metrics.jsonl")
-    config, metrics = (path.read_text(encoding="utf-8", errors="replace") if path.exists() else "" for path in paths)
-    events = [event for line in metrics.splitlines() if (event := _read_event(line))]
+    path, events = Path(folder) / "config.json", read_events(folder)
+    config = json_object(path.read_text(encoding="utf-8", errors="replace")) if path.exists() else {}
     kept: dict[str, list[Event]] = collections.defaultdict(list)
     elapsed_secs = 0.0
     for before, event in zip([*events[:1], *events], events):
@@ -149,36 +147,4 @@ def read_run(folder: str | Path) -> Run:
                 kept[kind] = [past for past in kept[kind] if past["update"] <= event["update"]]
         kept[event["event"]].append(event)
     last_time_unix = events[-1]["time_unix"] if events else None
-    return Run(Path(folder), _json_object(config), kept, elapsed_secs, last_time_unix, measure_goodput(events))
-
-
-# Of seconds since 1970: the year 2286.
-_LATEST = 1e10
-
-
-def _read_event(line: str) -> Event | None:
-    """None for what is no event, as where a kill cut a line short. The texts that stand for NaN become numbers."""
-    event = _json_object(line)
-    is_event = type(event.get("update")) is int and is_number(event.get("time_unix"))
-    if not (is_event and isinstance(event.get("event"), str) and 0 <= event["time_unix"] <= _LATEST):
-        return None
-    not_finite = ("NaN", "Infinity", "-Infinity")
-    return {name: float(value) if value in not_finite else value for name, value in event.items()}
-
-
-def is_number(value: Any) -> bool:
-    """Also NaN and infinities."""
-    return isinstance(value, (int, float))
-
-
-def _whole(digits: str) -> int | float:
-    """A whole number; a float for one that no count and no time has, of which some calculations make an error."""
-    return int(digits) if len(digits) < 19 else float(digits)
-
-
-def _json_object(text: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text, parse_int=_whole)
-    except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
+    return Run(Path(folder), config, kept, elapsed_secs, last_time_unix, measure_goodput(events))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import statistics
-import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Sequence
 from typing import Any, NamedTuple
+
+from bert_tf.run.events import Event, is_number
 
 # Events after the last of these, evaluation and predictions, are no part of the training.
 _OF_TRAINING = ("train", "checkpoint")
@@ -51,21 +52,21 @@ class _Report(NamedTuple):
         return self.num_updates * (min(self.update_secs, usual_secs) if self.is_first else self.update_secs)
 
 
-def measure_goodput(events: Iterable[Mapping[str, Any]]) -> Goodput | None:
+def measure_goodput(events: Sequence[Event]) -> Goodput | None:
     """None where nothing has been trained.
 
-    An event with a value that is missing or no number is left out. What a killed start has done after its last line
-    counts as a pause.
+    A time that is missing or no number counts as none. What a killed start has done after its last line counts as a
+    pause.
     """
-    timed = [event for event in events if all(_is_number(event.get(name)) for name in ("time_unix", "update"))]
-    while timed and timed[-1].get("event") not in _OF_TRAINING:
+    timed = list(events)
+    while timed and timed[-1]["event"] not in _OF_TRAINING:
         timed.pop()
     reports: dict[int, _Report] = {}  # by update, ascending
     repeated: list[_Report] = []
     saving = pauses = 0.0
     num_starts, is_first = 0, True
     for before, event in zip([{}, *timed], timed):
-        kind, update = event.get("event"), event["update"]
+        kind, update = event["event"], event["update"]
         if kind == "start":
             num_starts, is_first = num_starts + 1, True
             if before:
@@ -74,11 +75,11 @@ def measure_goodput(events: Iterable[Mapping[str, Any]]) -> Goodput | None:
             reports = {number: report for number, report in reports.items() if number <= update}
             if num_starts == 1:
                 reports[update] = _Report(0, 0.0, is_first=True)  # where a run whose log is lost goes on
-        elif kind == "train" and _is_number(event.get("update_secs")):
+        elif kind == "train" and _is_time(event.get("update_secs")):
             num_updates = update - max(reports, default=0)
             reports[update] = _Report(max(num_updates, 0), event["update_secs"], is_first)
             is_first = False
-        elif kind == "checkpoint" and _is_number(event.get("secs")):
+        elif kind == "checkpoint" and _is_time(event.get("secs")):
             saving += event["secs"]
     wall = timed[-1]["time_unix"] - timed[0]["time_unix"] if timed else 0.0
     if wall <= 0 or not any(report.num_updates for report in reports.values()):
@@ -91,6 +92,5 @@ def measure_goodput(events: Iterable[Mapping[str, Any]]) -> Goodput | None:
     return Goodput(wall, useful_secs, repeated_secs, saving, pauses, max(num_starts - 1, 0))
 
 
-def _is_number(value: Any) -> bool:
-    # math.isfinite raises for whole numbers that no float holds.
-    return isinstance(value, (int, float)) and abs(value) <= sys.float_info.max
+def _is_time(value: Any) -> bool:
+    return is_number(value) and math.isfinite(value)

@@ -7,7 +7,6 @@ stop the training: the weights are worth more than the log.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import json
 import math
@@ -23,6 +22,7 @@ import tensorflow as tf
 
 from bert_tf.base.errors import first_line
 from bert_tf.base.files import write_text
+from bert_tf.run.events import METRICS, read_events
 from bert_tf.run.goodput import Goodput, measure_goodput
 from bert_tf.run.sinks import Console, DLLogger, LineFile, MLflow, TensorBoard
 
@@ -69,7 +69,7 @@ class Telemetry:
         self._lock = threading.RLock()  # checkpoints are reported from the thread that writes them
         self._total_updates = total_updates
         self._console = Console(total_updates)
-        self._metrics = LineFile(self.run_folder / "metrics.jsonl")
+        self._metrics = LineFile(self.run_folder / METRICS)
         self._dllogger = DLLogger(dllog_path) if dllog_path else None
         self._tensorboard = TensorBoard(self.run_folder / "summaries")
         self._mlflow, self._mlflow_status = MLflow(self.run_folder), "FAILED"  # until `end` says otherwise
@@ -228,14 +228,10 @@ class Telemetry:
 
     def _goodput(self) -> Goodput | None:
         """Of all starts, as metrics.jsonl has them; None where it cannot be read."""
-        path, events = self.run_folder / "metrics.jsonl", []
-        if not path.is_file():  # never written, or a device
+        try:
+            return measure_goodput(read_events(self.run_folder))
+        except OSError:
             return None
-        with contextlib.suppress(OSError), open(path, "rb") as file:
-            for line in file:
-                with contextlib.suppress(ValueError):  # cut short by a kill
-                    events.append(json.loads(line))
-        return measure_goodput(events)
 
     def _write_summary(self, record: dict[str, Any]) -> None:
         # JSON under this name, with the first two keys, is what NVIDIA's and Google's TF2 code
@@ -260,7 +256,7 @@ class Telemetry:
 
     def _record(self, event: str, fields: dict[str, Any]) -> None:
         record = {"event": event, "time_unix": round(time.time(), 3), **fields}
-        self._write("metrics.jsonl", self._metrics.write, json.dumps(_strict(record)) + "\n")
+        self._write(METRICS, self._metrics.write, json.dumps(_strict(record)) + "\n")
 
     def _log(self, step: list[int], data: dict[str, Any]) -> None:
         if self._dllogger:

@@ -21,6 +21,7 @@ from bert_tf.base.signals import STARTED_AT, noted_stop_signals
 from bert_tf.batches.batches import Batch
 from bert_tf.config import BertConfig, TrainingConfig, compute_dtype
 from bert_tf.memory.halving import HalvingStep
+from bert_tf.memory.plan import PROGRAM, Workload, predict
 from bert_tf.model.blocks import Blocks
 from bert_tf.optimizer.loss_scale import LossScale
 from bert_tf.ranks.workers import Workers
@@ -284,7 +285,7 @@ def begin(
 
 def run_record(config: TrainingConfig, bert_config: BertConfig, **facts: Any) -> dict[str, Any]:
     """What ``config.json`` keeps beside a run's identity."""
-    return {
+    record = {
         "settings": config.to_dict(),
         "bert_config": bert_config.to_dict(),
         "num_ranks": config.num_ranks,
@@ -293,6 +294,15 @@ def run_record(config: TrainingConfig, bert_config: BertConfig, **facts: Any) ->
         **describe_devices(),
         **provenance(),
     }
+    settings = record["settings"]
+    work = Workload.from_flags(settings, bert_config, config.num_ranks)
+    work = dataclasses.replace(work, micro_batch_size=config.train_batch_size)
+    planned = {"num_parameters": work.num_parameters}
+    if not settings.get("packing"):  # the plan knows nothing of packed rows
+        # A CPU's peak is that of the process, with the program itself.
+        bytes_planned = predict(work).total + (PROGRAM if record["device"] == "CPU" else 0)
+        planned["memory_mib"] = round(bytes_planned / 2**20)
+    return {**record, "planned": planned}
 
 
 def start_or_resume(state: TrainState, run: Run, initialise: Callable[[], None]) -> Path | None:
