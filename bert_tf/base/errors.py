@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from typing import Callable, TypeVar
 
-from bert_tf.base.locks import release_all
+from bert_tf.base.leaving import leave
 
 USER_ERROR_EXIT_CODE = 2
 # A quoted value of more letters than any path has is shown by its ends, and so is a whole message.
@@ -127,15 +127,11 @@ def exit_on_user_error(main: Callable[[Sequence[str]], Result]) -> Callable[[Seq
             if error is None:
                 raise
             print(f"error: {error}", file=sys.stderr, flush=True)
-            # Not sys.exit: with several ranks the interpreter's shutdown would wait in Horovod's
-            # exit hooks for ranks that are still inside a collective operation.
             with contextlib.suppress(OSError):
                 _flush_output()
-            release_all()
-            os._exit(error.exit_code)
+            leave(error.exit_code)
         except KeyboardInterrupt:
             print("interrupted", file=sys.stderr, flush=True)
-            release_all()
-            os._exit(130)
+            leave(130)
 
     return wrapped

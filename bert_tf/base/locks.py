@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import errno
 import fcntl
@@ -13,6 +12,8 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+
+from bert_tf.base.leaving import before_leaving
 
 # What flock says on file systems that have none: some NFS, Lustre without -o flock, FUSE.
 WITHOUT_FLOCK = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
@@ -79,7 +80,7 @@ class FileLock:
         with open(descriptor, "w", encoding="utf-8") as file:
             file.write(_myself())
         _held.add(self._held_path)
-        atexit.register(release_all)
+        before_leaving(release_all)
 
     def release(self) -> None:
         if not self._file.closed:
@@ -96,7 +97,7 @@ class FileLock:
 
 
 def release_all() -> None:
-    """For programs that end by `os._exit`: removes the files that stand for locks; the kernel releases the others."""
+    """Removes the files that stand for locks; the kernel releases the others."""
     for path in list(_held):
         _remove(path)
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import sys
 import time
 from collections.abc import Iterator
 from typing import Any
 
-from bert_tf.base.locks import release_all
+from bert_tf.base.leaving import leave
 
 # Of this process, nearly: the programs import this module first. --max_hours counts from here.
 STARTED_AT = time.monotonic()
@@ -25,17 +24,16 @@ def leave_on_stop_signals() -> None:
     For times in which there is nothing to save. A training loop handles them itself (`noted_stop_signals`).
     """
 
-    def leave(number: int, _: Any) -> None:
+    def stop(number: int, _: Any) -> None:
         print(
             f"{signal.Signals(number).name}: stopped outside of the updates; start again to go on",
             file=sys.stderr,
             flush=True,
         )
-        release_all()
-        os._exit(STOPPED_EXIT_CODE)
+        leave(STOPPED_EXIT_CODE)
 
     for number in STOP_SIGNALS:
-        signal.signal(number, leave)
+        signal.signal(number, stop)
 
 
 @contextlib.contextmanager

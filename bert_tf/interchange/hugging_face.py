@@ -7,7 +7,6 @@ Google stores [classes, in].
 
 from __future__ import annotations
 
-import atexit
 import dataclasses
 import functools
 import re
@@ -22,6 +21,7 @@ import safetensors
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import atomic_file, check_file, read_json_object
+from bert_tf.base.leaving import before_leaving
 from bert_tf.config import BertConfig
 from bert_tf.interchange.torch_file import open_torch_file
 from bert_tf.interchange.weights import Weights, check_floats
@@ -208,7 +208,7 @@ def _write_vocabulary(path: Path, tokenizer: Mapping[str, Any]) -> Path:
             "vocab.txt beside it"
         )
     folder = tempfile.mkdtemp(prefix="from-tokenizer.json-")  # which messages about the vocabulary name
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    before_leaving(functools.partial(shutil.rmtree, folder, ignore_errors=True))
     vocab_file = Path(folder) / "vocab.txt"
     with atomic_file(vocab_file) as file:
         file.write(lines)
