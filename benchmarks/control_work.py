@@ -28,7 +28,7 @@ from bert_tf.batches.record_set import RecordSet
 from bert_tf.config import BertConfig
 from bert_tf.launch.rank import FAILED
 from bert_tf.memory.plan import FLOAT, Workload
-from bert_tf.planning.cards import find_card
+from bert_tf.planning.gpus import find_gpu
 from bert_tf.planning.recipe_time import Choices, plan_recipe
 from bert_tf.planning.update_time import LATENCY_SECS, Cluster
 from bert_tf.ranks import rendezvous
@@ -123,7 +123,7 @@ def describe(num_ranks: Sequence[int], found: Sequence[Sequence[float]]) -> str:
         "|---" * 6 + "|",
     ]
     for gpu in ("v100-32", "a100-80", "h100"):
-        cluster = Cluster(find_card(gpu, "fp16"), ranks // 8, 8, 100e9)
+        cluster = Cluster(find_gpu(gpu, "fp16"), ranks // 8, 8, 100e9)
         for time_of in plan_recipe(cluster, Choices()).phases:
             total, gloo = time_of.update.total, cluster.gloo_secs(FLOAT * time_of.work.num_parameters)
             cells = (f"{1e3 * total:.0f}", f"{ours / total:.1%}", f"{(ours + tree) / total:.1%}", f"{gloo / total:.0%}")

@@ -4,7 +4,7 @@
 
 A row is one configuration, measured in its own process with a time limit, so a crash or lack of memory costs only that
 row. Rows are in order of importance: whether the compiled step runs at all; sequences/s and MFU (the fraction of the
-card's dense peak) in fp16, bf16 and tf32, at 128 and 512, packed and not; host waits, copies and compilations inside an
+GPU's dense peak) in fp16, bf16 and tf32, at 128 and 512, packed and not; host waits, copies and compilations inside an
 update; the LAMB update compared with tensorflow-addons' (if installed) and with ten passes over the arrays; XLA flags,
 one at a time; memory by micro-batch compared with the memory plan.
 
@@ -37,7 +37,7 @@ from bert_tf.run.run_folder import provenance, write_whole
 
 NEEDS = "a GPU, or --rehearse"
 VOCABULARY = 30522
-# A micro-batch may take this fraction of the card's memory by the plan, which was never checked on a card.
+# A micro-batch may take this fraction of the GPU's memory by the plan, which was never checked on a GPU.
 PLANNED_SHARE = 0.7
 # No row is started with less time than this left in the budget.
 SHORTEST_ROW_SECS = 45.0

@@ -1,7 +1,7 @@
 """The program that XLA makes of a training step for a V100, an A100 and an H100, on a machine that has none of them.
 
-TensorFlow's wheel for GPUs holds XLA's compiler, which needs neither a card nor a driver. This benchmark lowers the
-step's accumulation and the optimizer's functions here, on a CPU, compiles them for each card, and writes what the
+TensorFlow's wheel for GPUs holds XLA's compiler, which needs neither a GPU nor a driver. This benchmark lowers the
+step's accumulation and the optimizer's functions here, on a CPU, compiles them for each GPU, and writes what the
 compiler says (memory, launches, matmuls, traffic) and how fast a roofline predicts the program to be into
 benchmarks/results/gpu_program.json and .md. Nothing runs on a GPU and no matmul is tuned for one.
 
@@ -30,7 +30,7 @@ from typing import Any
 
 from benchmarks.gpu_kernels import Kernel, kernels
 from benchmarks.gpu_program_report import PUBLISHED, write_report
-from benchmarks.gpu_roofline import CARDS, on_tensor_cores, total_secs
+from benchmarks.gpu_roofline import GPUS, on_tensor_cores, total_secs
 from bert_tf.config import PRESETS, BertConfig
 from bert_tf.memory.plan import Workload, predict
 from bert_tf.run.run_folder import provenance, write_whole
@@ -42,15 +42,15 @@ NEEDS = "1.3 GB of disk for the compiler; some rows --peer with tf-models-offici
 WHEELS = ("tensorflow==2.15.1", "nvidia-cuda-nvcc-cu12==12.9.86")  # the latter for ptxas and libdevice
 VOCABULARY, NUM_STEPS, LAYERS = 30522, 4, (2, 4)
 PREDICTIONS = {128: 20, 512: 80}
-# Micro-batches of NVIDIA's published figures (TF2, one GPU) by card and bytes of the compute type, at 128 and at 512.
+# Micro-batches of NVIDIA's published figures (TF2, one GPU) by GPU and bytes of the compute type, at 128 and at 512.
 MICRO_BATCHES = {("V100", 2): (60, 10), ("V100", 4): (32, 6), ("A100", 2): (312, 40), ("A100", 4): (176, 22)}
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A configuration, compiled for one card."""
+    """A configuration, compiled for one GPU."""
 
-    card: str
+    gpu: str
     bert_model: str
     length: int
     precision: str
@@ -60,7 +60,7 @@ class Row:
 
     @property
     def title(self) -> str:
-        words = [self.part, self.card, self.bert_model, self.precision, f"{self.length}", f"x {self.micro_batch_size}"]
+        words = [self.part, self.gpu, self.bert_model, self.precision, f"{self.length}", f"x {self.micro_batch_size}"]
         return " ".join([*words, "packed" if self.packing else "plain"])
 
     @property
@@ -82,30 +82,30 @@ class Row:
 def plan_rows() -> list[Row]:
     """All rows, the most important ones first."""
 
-    def row(card: str, model: str, length: int, precision: str, size: int | None = None, **changes: Any) -> Row:
-        like = "V100" if card == "V100" else "A100"
+    def row(gpu: str, model: str, length: int, precision: str, size: int | None = None, **changes: Any) -> Row:
+        like = "V100" if gpu == "V100" else "A100"
         best = MICRO_BATCHES[like, 2 if precision in ("fp16", "bf16") else 4][length == 512]
-        return Row(card, model, length, precision, size or best, **changes)
+        return Row(gpu, model, length, precision, size or best, **changes)
 
     lengths, halves = (128, 512), ("fp16", "bf16")
-    singles = {card: "fp32" if card == "V100" else "tf32" for card in CARDS}
-    rows = [row(card, "large", length, "fp16") for card in ("V100", "A100") for length in lengths]
-    rows += [row(card, "large", length, precision, part="peer") for card, precision, length in PUBLISHED]
+    singles = {gpu: "fp32" if gpu == "V100" else "tf32" for gpu in GPUS}
+    rows = [row(gpu, "large", length, "fp16") for gpu in ("V100", "A100") for length in lengths]
+    rows += [row(gpu, "large", length, precision, part="peer") for gpu, precision, length in PUBLISHED]
     rows += [row("V100", "large", 128, "fp16", 8, part="optimizer")]
     rows += [row("V100", "large", 128, "fp16", 8, part="memory"), row("V100", "large", 512, "fp16", 2, part="memory")]
-    rows += [row(card, "large", length, singles[card]) for card in ("V100", "A100") for length in lengths]
+    rows += [row(gpu, "large", length, singles[gpu]) for gpu in ("V100", "A100") for length in lengths]
     rows += [row("H100", "large", length, precision) for precision in halves for length in lengths]
     rows += [row("A100", "base", length, "fp16") for length in lengths]
     rows += [row("A100", "large", length, "fp16", packing=True) for length in lengths]
     rows += [row("V100", "base", 128, "fp16", 8, part="check")]
-    rows += [row(card, "large", 128, "bf16") for card in ("V100", "A100")]
+    rows += [row(gpu, "large", 128, "bf16") for gpu in ("V100", "A100")]
     rows += [
-        row(card, model, length, precision, packing=packing)
+        row(gpu, model, length, precision, packing=packing)
         for packing in (False, True)
         for model in ("large", "base")
-        for card in CARDS
+        for gpu in GPUS
         for length in lengths
-        for precision in (*halves, singles[card])
+        for precision in (*halves, singles[gpu])
     ]
     rows += [row("V100", "large", 128, "fp16", size, part="check") for size in (8, None)]
     rows = list(dict.fromkeys(rows))
@@ -194,12 +194,12 @@ def prepare_compiler() -> Path:
     return program
 
 
-def compile_program(program: Path, module: Path, card: str) -> dict[str, Any]:
+def compile_program(program: Path, module: Path, gpu: str) -> dict[str, Any]:
     """Memory and kernels; {"failed": reason} where the compiler refuses."""
     cuda = CACHE / "wheels" / "nvidia" / "cuda_nvcc"
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        (folder / "card").write_text(CARDS[card].description())
+        (folder / "gpu").write_text(GPUS[gpu].description())
         flags = "--xla_gpu_autotune_level=0 --xla_gpu_enable_triton_gemm=false --xla_dump_hlo_as_text"
         environment = {
             **os.environ,
@@ -207,7 +207,7 @@ def compile_program(program: Path, module: Path, card: str) -> dict[str, Any]:
             "PATH": f"{cuda / 'bin'}:{os.environ['PATH']}",
         }
         started = time.monotonic()
-        done = subprocess.run([program, module, folder / "card"], env=environment, text=True, capture_output=True)
+        done = subprocess.run([program, module, folder / "gpu"], env=environment, text=True, capture_output=True)
         if done.returncode:
             return {"failed": (done.stderr.strip().splitlines() or [f"code {done.returncode}"])[-1][:300]}
         secs = time.monotonic() - started
@@ -229,25 +229,25 @@ def compile_program(program: Path, module: Path, card: str) -> dict[str, Any]:
 
 def summarise(found: dict[str, Any], row: Row) -> dict[str, float]:
     """Numbers that grow linearly with the layers. `each_`: of a micro-batch; `once_`: of an update."""
-    card, summary = CARDS[row.card], collections.Counter()
+    gpu, summary = GPUS[row.gpu], collections.Counter()
     for kind, size in found["bytes"].items():
         summary[f"bytes {kind}"] = size
     for kernel in found["kernels"]:
         often = "each" if kernel.times > 1 else "once"
         alone = dataclasses.replace(kernel, times=1)
         summary[f"{often} launches"] += 1
-        summary[f"{often} secs"] += total_secs([alone], card, row.precision)
+        summary[f"{often} secs"] += total_secs([alone], gpu, row.precision)
         is_matmul = kernel.kind == "matmul"
         summary[f"{often} {'matmul' if is_matmul else 'other'} bytes"] += kernel.bytes
         if is_matmul:
-            where = "tensor cores" if on_tensor_cores(kernel, card, row.precision) else "other cores"
+            where = "tensor cores" if on_tensor_cores(kernel, gpu, row.precision) else "other cores"
             summary[f"{often} FLOPs on {where}"] += kernel.flops
-            summary[f"{often} matmul secs"] += total_secs([alone], card, row.precision)
+            summary[f"{often} matmul secs"] += total_secs([alone], gpu, row.precision)
             if often == "each":
                 summary[f"matmul {kernel.dtype} {'x'.join(map(str, kernel.shape))} {where}"] += 1
         else:
             summary[f"{often} {array_of(kernel, row)} bytes"] += kernel.bytes
-            summary[f"{often} {array_of(kernel, row)} secs"] += total_secs([alone], card, row.precision)
+            summary[f"{often} {array_of(kernel, row)} secs"] += total_secs([alone], gpu, row.precision)
             if kernel.kind not in ("fusion", "copy"):
                 summary[f"{often} {kernel.kind}"] += 1
     return dict(summary)
@@ -302,7 +302,7 @@ def measure(row: Row, program: Path, peer: str | None, scratch: Path) -> dict[st
         return measure_optimizer(row, program, scratch)
     summaries, secs = [], 0.0
     for file in files:
-        found = compile_program(program, file, row.card)
+        found = compile_program(program, file, row.gpu)
         if "failed" in found:
             return found
         secs += found["compile_secs"]
@@ -327,7 +327,7 @@ def measure_optimizer(row: Row, program: Path, scratch: Path) -> dict[str, Any]:
     """Launches, bytes and seconds of all compiled functions of an update of the weights."""
     total, secs = collections.Counter(), 0.0
     for file in sorted(scratch.glob("*.pb")):
-        found = compile_program(program, file, row.card)
+        found = compile_program(program, file, row.gpu)
         if "failed" in found:
             return found
         often, secs = int(file.name.split("_")[0]), secs + found["compile_secs"]
@@ -335,7 +335,7 @@ def measure_optimizer(row: Row, program: Path, scratch: Path) -> dict[str, Any]:
         for kernel in found["kernels"]:
             total["launches"] += often
             total["bytes"] += often * kernel.bytes
-            total["secs"] += often * total_secs([kernel], CARDS[row.card], row.precision)
+            total["secs"] += often * total_secs([kernel], GPUS[row.gpu], row.precision)
     return {"figures": dict(total), "compile_secs": round(secs, 1)}
 
 

@@ -34,16 +34,16 @@ other layers add is their difference. Vocabulary 30,522, 20 predictions at 128 a
 def name(line: Line) -> str:
     row = line["row"]
     model = row["bert_model"] + (", packed" if row["packing"] else "")
-    return " | ".join(map(str, (row["card"], model, row["precision"], row["length"], row["micro_batch_size"])))
+    return " | ".join(map(str, (row["gpu"], model, row["precision"], row["length"], row["micro_batch_size"])))
 
 
 def published(line: Line) -> float | None:
     row = line["row"]
-    return PUBLISHED.get((row["card"], row["precision"], row["length"])) if row["bert_model"] == "large" else None
+    return PUBLISHED.get((row["gpu"], row["precision"], row["length"])) if row["bert_model"] == "large" else None
 
 
 def table(heads: str, rows: Iterable[str]) -> list[str]:
-    columns = "card | model | type | length | micro-batch | " + heads
+    columns = "GPU | model | type | length | micro-batch | " + heads
     return [f"| {columns} |", "|---" * columns.count("|") + "|---|", *(f"| {row} |" for row in rows), ""]
 
 
@@ -112,7 +112,7 @@ def check(line: Line) -> list[str]:
 def optimizer(line: Line) -> str:
     found, row = line["figures"], line["row"]
     return (
-        f"{row['card']}, {row['bert_model']}: {found['calls']:.0f} calls of compiled functions, "
+        f"{row['gpu']}, {row['bert_model']}: {found['calls']:.0f} calls of compiled functions, "
         f"{found['launches']:.0f} launches, {found['bytes'] / 1e9:.1f} GB, {1000 * found['secs']:.0f} ms "
         "predicted. On top come TensorFlow's own operations, such as three norms a variable."
     )

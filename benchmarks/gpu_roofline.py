@@ -1,7 +1,7 @@
 """How long a GPU would take for the kernels of a compiled program: a prediction, no measurement.
 
 A kernel takes as long as its arithmetic or its traffic, whichever is longer, and the time of a launch. Beside the data
-sheets' peaks there are the constants below, alike for all cards, programs and precisions.
+sheets' peaks there are the constants below, alike for all GPUs, programs and precisions.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LAUNCH_SECS = 4e-6
 TILE = 128
 
 
-class Card(NamedTuple):
+class Gpu(NamedTuple):
     """Facts from NVIDIA's data sheets and device queries."""
 
     name: str  # as the driver says it
@@ -59,10 +59,10 @@ platform_name: "CUDA" dnn_version_info {{ major: 8 minor: 9 patch: 4 }} device_d
 """
 
 
-CARDS = {
-    "V100": Card("Tesla V100-SXM2-32GB", (7, 0), 80, 64, 98304, 98304, 6 << 20, 1.53, 898e9, 34072559616),
-    "A100": Card("NVIDIA A100-SXM4-80GB", (8, 0), 108, 64, 167936, 166912, 40 << 20, 1.41, 2039e9, 85094825984),
-    "H100": Card("NVIDIA H100 80GB HBM3", (9, 0), 132, 128, 233472, 232448, 50 << 20, 1.98, 3352e9, 84942979072),
+GPUS = {
+    "V100": Gpu("Tesla V100-SXM2-32GB", (7, 0), 80, 64, 98304, 98304, 6 << 20, 1.53, 898e9, 34072559616),
+    "A100": Gpu("NVIDIA A100-SXM4-80GB", (8, 0), 108, 64, 167936, 166912, 40 << 20, 1.41, 2039e9, 85094825984),
+    "H100": Gpu("NVIDIA H100 80GB HBM3", (9, 0), 132, 128, 233472, 232448, 50 << 20, 1.98, 3352e9, 84942979072),
 }
 
 
@@ -71,38 +71,38 @@ def matmul_type(kernel: Kernel, precision: str) -> str:
     return "tf32" if kernel.dtype == "f32" and precision == "tf32" else kernel.dtype
 
 
-def on_tensor_cores(kernel: Kernel, card: Card, precision: str) -> bool:
+def on_tensor_cores(kernel: Kernel, gpu: Gpu, precision: str) -> bool:
     """Whether cuBLAS computes a matmul there: by its type, and sides that are multiples of 16 bytes."""
     multiple = 8 if kernel.dtype in ("f16", "bf16") else 4
     aligned = all(size % multiple == 0 for size in kernel.shape[1:])
-    return matmul_type(kernel, precision) in card.tensor_core_types and aligned
+    return matmul_type(kernel, precision) in gpu.tensor_core_types and aligned
 
 
-def matmul_rate(kernel: Kernel, card: Card, precision: str) -> float:
+def matmul_rate(kernel: Kernel, gpu: Gpu, precision: str) -> float:
     """FLOP/s that a matmul of this type and shape reaches where memory does not hold it up."""
-    if on_tensor_cores(kernel, card, precision):
+    if on_tensor_cores(kernel, gpu, precision):
         named = {"f16": "fp16", "bf16": "bf16", "tf32": "tf32"}[matmul_type(kernel, precision)]
-        rate = TENSOR_CORE_SHARE * 1e12 * (peak_tflops(card.name, named) or math.nan)
+        rate = TENSOR_CORE_SHARE * 1e12 * (peak_tflops(gpu.name, named) or math.nan)
     else:
-        rate = CORE_SHARE * 1e12 * (peak_tflops(card.name, "fp32") or math.nan)
+        rate = CORE_SHARE * 1e12 * (peak_tflops(gpu.name, "fp32") or math.nan)
     batch, rows, columns, _ = kernel.shape
     tiles, used = float(batch), 1.0
     for size in (rows, columns):
         tile = TILE if size > TILE // 2 else TILE // 2
         count = math.ceil(size / tile)
         tiles, used = tiles * count, used * size / (count * tile)
-    waves = math.ceil(tiles / card.multiprocessors)
-    return rate * used * tiles / (waves * card.multiprocessors)
+    waves = math.ceil(tiles / gpu.multiprocessors)
+    return rate * used * tiles / (waves * gpu.multiprocessors)
 
 
-def kernel_secs(kernel: Kernel, card: Card, precision: str) -> float:
+def kernel_secs(kernel: Kernel, gpu: Gpu, precision: str) -> float:
     """Of one launch."""
     if kernel.kind == "matmul":
-        rate = matmul_rate(kernel, card, precision)
+        rate = matmul_rate(kernel, gpu, precision)
     else:
-        rate = ARITHMETIC_SHARE * card.multiprocessors * card.lanes * card.clock_ghz * 1e9
-    return LAUNCH_SECS + max(kernel.flops / rate, kernel.bytes / (MEMORY_SHARE * card.bandwidth))
+        rate = ARITHMETIC_SHARE * gpu.multiprocessors * gpu.lanes * gpu.clock_ghz * 1e9
+    return LAUNCH_SECS + max(kernel.flops / rate, kernel.bytes / (MEMORY_SHARE * gpu.bandwidth))
 
 
-def total_secs(kernels: Iterable[Kernel], card: Card, precision: str) -> float:
-    return sum(kernel.times * kernel_secs(kernel, card, precision) for kernel in kernels)
+def total_secs(kernels: Iterable[Kernel], gpu: Gpu, precision: str) -> float:
+    return sum(kernel.times * kernel_secs(kernel, gpu, precision) for kernel in kernels)

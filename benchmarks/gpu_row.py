@@ -111,7 +111,7 @@ def update(row: dict[str, Any]) -> dict[str, Any]:
     from bert_tf.run.flops import peak_tflops, pretraining_flops_per_sequence
 
     work, num_steps = workload(row), row["num_accumulation_steps"]
-    card, place = start_device(row["precision"])
+    gpu, place = start_device(row["precision"])
     step = make_step(work)
     given = batches(row, work, max(NUM_TRIALS, row["num_updates"]))
     tf.config.experimental.reset_memory_stats(place)  # so that drawing the weights does not count
@@ -136,7 +136,7 @@ def update(row: dict[str, Any]) -> dict[str, Any]:
     rows_computed = statistics.mean(used) * work.micro_batch_size
     flops = pretraining_flops_per_sequence(work.bert_config, work.max_seq_length, work.max_predictions_per_seq)
     tflops = rows_computed * flops / secs / 1e12
-    peak = peak_tflops(card, row["precision"]) if card else None
+    peak = peak_tflops(gpu, row["precision"]) if gpu else None
     return {
         "first_call_secs": first,
         "update_secs": secs,

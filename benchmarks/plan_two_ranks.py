@@ -23,7 +23,7 @@ from typing import Any, Callable
 
 from bert_tf.config import BertConfig
 from bert_tf.memory.plan import FLOAT, Workload
-from bert_tf.planning.cards import Card
+from bert_tf.planning.gpus import Gpu
 from bert_tf.planning.update_time import LINK_SHARE, Cluster, update_time
 from bert_tf.run.run_folder import provenance
 
@@ -94,7 +94,7 @@ def main() -> None:
     few, many = ACCUMULATIONS[0], ACCUMULATIONS[-1]
     each = (one[many] - one[few]) / (many - few)
     beside, message = one[few] - few * each, found["message"]
-    card = Card(1.0, 1.0, math.inf, math.inf, MESSAGE_BYTES / message / LINK_SHARE)
+    gpu = Gpu(1.0, 1.0, math.inf, math.inf, MESSAGE_BYTES / message / LINK_SHARE)
     facts = provenance()
     print(
         f"{facts['processor']}, {facts['num_cores']} cores, load {os.getloadavg()[0]:.1f} at the end; fastest of "
@@ -104,7 +104,7 @@ def main() -> None:
         "| micro-batches of a rank | for itself | two planned | two measured | error |\n|---|---|---|---|---|"
     )
     for number in ACCUMULATIONS:
-        plan = update_time(Cluster(card, 1, 2, math.inf), WORK, number, rate=WORK.micro_batch_size / each)
+        plan = update_time(Cluster(gpu, 1, 2, math.inf), WORK, number, rate=WORK.micro_batch_size / each)
         planned, measured = beside + plan.compute + plan.waiting + plan.all_reduce, two[number]
         cells = (one[number], planned, measured)
         shown = " | ".join(f"{1e3 * secs:.1f}" for secs in cells)

@@ -9,7 +9,7 @@ The packages stand in the order in which the data flows; each imports only from 
     batches      (shards, seed, epoch) -> masked, packed batches [A, B, ...]
     model        batches -> sums of losses
     optimizer    gradients -> weights
-    memory       (model, micro-batch, card) -> bytes
+    memory       (model, micro-batch, GPU) -> bytes
     ranks        many processes -> one update
     run          a run -> a folder with checkpoints and metrics that survives kills
     report       a run folder -> a page

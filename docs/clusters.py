@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks.results import with_tables  # noqa: E402
 from bert_tf.config import GOOGLE_VOCAB_SIZE, BertConfig  # noqa: E402
 from bert_tf.memory.plan import FLOAT, Workload  # noqa: E402
-from bert_tf.planning.cards import find_card  # noqa: E402
+from bert_tf.planning.gpus import find_gpu  # noqa: E402
 from bert_tf.planning.recipe_time import Choices, plan_recipe  # noqa: E402
 from bert_tf.planning.update_time import START_SECS, Cluster, update_time  # noqa: E402
 
@@ -91,8 +91,8 @@ TRAININGS = (
 
 
 def cluster_of(machine: Machine, precision: str, num_gpus: int) -> Cluster:
-    card = find_card(machine.gpu, precision)
-    return Cluster(card, max(1, num_gpus // machine.gpus), min(machine.gpus, num_gpus), machine.network)
+    gpu = find_gpu(machine.gpu, precision)
+    return Cluster(gpu, max(1, num_gpus // machine.gpus), min(machine.gpus, num_gpus), machine.network)
 
 
 def rates_of(machine: Machine, precision: str) -> tuple[float, float]:
@@ -110,7 +110,7 @@ def one_gpu_errors() -> dict[tuple[str, str, int], float]:
     errors = {}
     for name, precision, length, micro_batch, _, _ in RATES:
         gpu, published = MACHINES[name].gpu, ONE_GPU[MACHINES[name].gpu, precision][LENGTHS.index(length)]
-        rate = micro_batch / find_card(gpu, precision).micro_batch_secs(work_of(precision, length, micro_batch))
+        rate = micro_batch / find_gpu(gpu, precision).micro_batch_secs(work_of(precision, length, micro_batch))
         errors.setdefault((gpu, precision, length), rate / published - 1)
     return errors
 
@@ -158,10 +158,8 @@ def write_tables() -> str:
         "|---|---|---|",
     ]
     one = one_gpu_errors()
-    for card, precision in ONE_GPU:
-        lines.append(
-            f"| {card}, {precision} | " + " | ".join(f"{one[card, precision, n]:+.0%}" for n in LENGTHS) + " |"
-        )
+    for gpu, precision in ONE_GPU:
+        lines.append(f"| {gpu}, {precision} | " + " | ".join(f"{one[gpu, precision, n]:+.0%}" for n in LENGTHS) + " |")
     lines += ["", "| NVIDIA TF2 on | length | GPUs: published sequences/s (error of the plan) |", "|---|---|---|"]
     errors = rate_errors()
     for name, precision, length, micro_batch, _, published in RATES:

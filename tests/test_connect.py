@@ -1,4 +1,4 @@
-"""Joining the ranks: a machine's cards, and ranks that never come."""
+"""Joining the ranks: a machine's GPUs, and ranks that never come."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 @pytest.fixture
-def two_cards(tmp_path, monkeypatch):
-    """A machine where nvidia-smi lists two cards."""
+def two_gpus(tmp_path, monkeypatch):
+    """A machine where nvidia-smi lists two GPUs."""
     tool = tmp_path / "bin" / "nvidia-smi"
     tool.parent.mkdir()
-    tool.write_text("#!/bin/sh\necho 'GPU 0: A card (UUID: x)'\necho 'GPU 1: A card (UUID: y)'\n")
+    tool.write_text("#!/bin/sh\necho 'GPU 0: A GPU (UUID: x)'\necho 'GPU 1: A GPU (UUID: y)'\n")
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tool.parent}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
 
-def test_cards_that_tensorflow_cannot_use_are_no_reason_to_train_on_the_cpu(two_cards, monkeypatch):
+def test_gpus_that_tensorflow_cannot_use_are_no_reason_to_train_on_the_cpu(two_gpus, monkeypatch):
     with pytest.raises(UserError, match=r"nvidia-smi lists 2 GPU\(s\).*TensorFlow has 0.*--device=cpu"):
         connect(use_horovod=False)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
@@ -43,7 +43,7 @@ def test_cards_that_tensorflow_cannot_use_are_no_reason_to_train_on_the_cpu(two_
     assert connect(use_horovod=False).size == 1
 
 
-def test_what_tensorflow_said_is_passed_on(two_cards, monkeypatch):
+def test_what_tensorflow_said_is_passed_on(two_gpus, monkeypatch):
     log = (
         "2026-01-01 00:00:00.1: I tensorflow/core/util/port.cc:113] oneDNN custom operations are on.\n"
         "2026-01-01 00:00:00.1: W external/local_tsl/tsl/platform/default/dso_loader.cc:60] Could not load dynamic "
@@ -61,7 +61,7 @@ def test_what_tensorflow_said_is_passed_on(two_cards, monkeypatch):
 
 
 @pytest.mark.parametrize("program", ["run_pretraining.py", "run_squad.py"])
-def test_the_programs_refuse_before_they_read_anything(two_cards, tmp_path, program):
+def test_the_programs_refuse_before_they_read_anything(two_gpus, tmp_path, program):
     """Or go on, by a flag: then the next thing that is wrong is named."""
     flags = [f"--model_dir={tmp_path / 'run'}", f"--train_file={tmp_path / 'absent'}", "--mode=train"]
     if program == "run_pretraining.py":
@@ -79,24 +79,24 @@ def test_the_programs_refuse_before_they_read_anything(two_cards, tmp_path, prog
 
 def gpu_number(gpus, marks, local_rank, monkeypatch):
     """As rank 0 of as many ranks as `marks`, which say who sees the same GPU as this one."""
-    monkeypatch.setattr(module, "list_gpus", lambda: ["GPU 0: A card (UUID: x)"])
+    monkeypatch.setattr(module, "list_gpus", lambda: ["GPU 0: A GPU (UUID: x)"])
     workers = SimpleNamespace(
         rank=0, local_rank=local_rank, gather=lambda mine: np.array([mine if same else mine + 1 for same in marks])
     )
     return module._gpu_number(gpus, workers)
 
 
-def test_a_rank_that_sees_one_card_uses_it(monkeypatch):
+def test_a_rank_that_sees_one_gpu_uses_it(monkeypatch):
     """As Slurm's --gpus-per-task and --gpu-bind have it, whatever the rank's number on its machine."""
-    assert gpu_number(["card"], [True, False, False], 2, monkeypatch) == 0
+    assert gpu_number(["gpu"], [True, False, False], 2, monkeypatch) == 0
 
 
-def test_ranks_that_see_the_same_card_are_refused(monkeypatch):
+def test_ranks_that_see_the_same_gpu_are_refused(monkeypatch):
     with pytest.raises(UserError, match=f"ranks 0, 2 on {platform.node()} see the same GPU"):
-        gpu_number(["card"], [True, False, True], 0, monkeypatch)
+        gpu_number(["gpu"], [True, False, True], 0, monkeypatch)
 
 
-def test_a_rank_that_sees_all_cards_takes_its_own(monkeypatch):
+def test_a_rank_that_sees_all_gpus_takes_its_own(monkeypatch):
     assert gpu_number(["a", "b"], [True, True], 1, monkeypatch) == 1
     with pytest.raises(UserError, match=r"rank 0 is number 2 on its machine, which has 2 GPU\(s\)"):
         gpu_number(["a", "b"], [True, True, True], 2, monkeypatch)

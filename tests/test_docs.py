@@ -93,7 +93,7 @@ def test_every_page_is_in_the_sites_menu():
     )
 
 
-def test_the_table_of_cards_is_that_of_the_memory_plan(monkeypatch):
+def test_the_table_of_gpus_is_that_of_the_memory_plan(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "docs"))
     import one_gpu
 

@@ -165,7 +165,7 @@ __version__ = "{version}"
 sysconfig = SimpleNamespace(get_build_info=lambda: dict(cuda_version="{cuda}"))
 config = SimpleNamespace(list_physical_devices=look)
 """
-SMI = """if [[ $1 == -L ]]; then echo 'GPU 0: A card (UUID: x)'; else echo '{memory}, {used}, {driver}, A card'; fi"""
+SMI = """if [[ $1 == -L ]]; then echo 'GPU 0: A GPU (UUID: x)'; else echo '{memory}, {used}, {driver}, A GPU'; fi"""
 
 
 @pytest.mark.parametrize(
@@ -241,14 +241,14 @@ def test_launcher_and_slurm(program, monkeypatch):
 @pytest.mark.parametrize(
     "answers, visible, expected",
     [
-        (SMI.format(memory=11264, used=300, driver="535.1"), None, [(OK, "0: A card, 11.0 GiB, driver 535.1")]),
+        (SMI.format(memory=11264, used=300, driver="535.1"), None, [(OK, "0: A GPU, 11.0 GiB, driver 535.1")]),
         (SMI.format(memory=11264, used=9000, driver="535.1"), None, [(WARNING, "other processes hold 8.8 GiB")]),
         (SMI.format(memory="[N/A]", used="[N/A]", driver="580.1"), None, [(OK, "0.0 GiB")]),
         (SMI.format(memory=11264, used=0, driver="535.1"), "-1", [(OK, ""), (WARNING, "leaves 0 of 1")]),
         ("echo 'Failed to initialize NVML: Driver/library version mismatch'; exit 18", None, [(PROBLEM, "mismatch")]),
         ("echo 'No devices were found'; exit 6", None, [(WARNING, "on a login node")]),
-        (SMI.format(memory="\u00b2", used="\u00b2", driver="5").replace("A card", "\\x80"), None, [(OK, "0.0 GiB")]),
-        ("[[ $1 == -L ]] || echo '11264, 1, 535.1, A card'", None, [(OK, "11.0 GiB")]),  # fails every other time
+        (SMI.format(memory="\u00b2", used="\u00b2", driver="5").replace("A GPU", "\\x80"), None, [(OK, "0.0 GiB")]),
+        ("[[ $1 == -L ]] || echo '11264, 1, 535.1, A GPU'", None, [(OK, "11.0 GiB")]),  # fails every other time
     ],
 )
 def test_gpus(program, monkeypatch, answers, visible, expected):
@@ -258,7 +258,7 @@ def test_gpus(program, monkeypatch, answers, visible, expected):
     holds(machine.check_gpus(), *expected)
 
 
-def test_a_card_without_its_driver(tmp_path, monkeypatch):
+def test_a_gpu_without_its_driver(tmp_path, monkeypatch):
     monkeypatch.setattr(machine, "PCI", tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
     holds(machine.check_gpus(), (OK, "none: trains on the CPU"))
@@ -266,9 +266,9 @@ def test_a_card_without_its_driver(tmp_path, monkeypatch):
         (tmp_path / place).mkdir()
         (tmp_path / place / "vendor").write_text(f"{vendor}\n")
         (tmp_path / place / "class").write_text(f"{kind}\n")
-    holds(machine.check_gpus(), (OK, "none"))  # another maker's card, NVIDIA's sound
+    holds(machine.check_gpus(), (OK, "none"))  # another maker's GPU, NVIDIA's sound
     (tmp_path / "b/class").write_text("0x030200\n")
-    holds(machine.check_gpus(), (WARNING, "an NVIDIA card, but no nvidia-smi"))
+    holds(machine.check_gpus(), (WARNING, "an NVIDIA GPU, but no nvidia-smi"))
 
 
 @pytest.mark.parametrize("num_gpus, state", [(0, WARNING), (2, PROBLEM)])

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.gpu_kernels import Kernel, kernels
 from benchmarks.gpu_program import Row
-from benchmarks.gpu_roofline import CARDS, kernel_secs, on_tensor_cores
+from benchmarks.gpu_roofline import GPUS, kernel_secs, on_tensor_cores
 from bert_tf.memory.plan import predict
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
@@ -70,12 +70,12 @@ def test_launches_traffic_and_arithmetic_of_a_program():
     assert [(kernel.kind, kernel.times) for kernel in kernels(known, 4)] == [("matmul", 8), ("fusion", 8)]
 
 
-def test_tensor_cores_by_card_type_and_shape():
+def test_tensor_cores_by_gpu_type_and_shape():
     def matmul(dtype, *shape):
         return Kernel("matmul", 1, 0.0, 2e12, dtype, shape, "")
 
     half, brain, single = (matmul(dtype, 1, 8192, 8192, 1024) for dtype in ("f16", "bf16", "f32"))
-    assert on_tensor_cores(half, CARDS["V100"], "fp16") and not on_tensor_cores(brain, CARDS["V100"], "bf16")
-    assert on_tensor_cores(single, CARDS["A100"], "tf32") and not on_tensor_cores(single, CARDS["A100"], "fp32")
-    assert not on_tensor_cores(matmul("f16", 1, 8192, 8191, 1024), CARDS["V100"], "fp16")
-    assert kernel_secs(half, CARDS["A100"], "fp16") < 0.5 * kernel_secs(half, CARDS["V100"], "fp16")
+    assert on_tensor_cores(half, GPUS["V100"], "fp16") and not on_tensor_cores(brain, GPUS["V100"], "bf16")
+    assert on_tensor_cores(single, GPUS["A100"], "tf32") and not on_tensor_cores(single, GPUS["A100"], "fp32")
+    assert not on_tensor_cores(matmul("f16", 1, 8192, 8191, 1024), GPUS["V100"], "fp16")
+    assert kernel_secs(half, GPUS["A100"], "fp16") < 0.5 * kernel_secs(half, GPUS["V100"], "fp16")

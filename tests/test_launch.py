@@ -99,7 +99,7 @@ def prepare(data_dir, dataset="sample", lengths=((128, 20), (512, 80)), paramete
 def with_gpus(tmp_path, number):
     tool = tmp_path / "bin" / "nvidia-smi"
     tool.parent.mkdir(exist_ok=True)
-    tool.write_text("#!/bin/sh\n" + "".join(f"echo 'GPU {i}: A card (UUID: x)'\n" for i in range(number)))
+    tool.write_text("#!/bin/sh\n" + "".join(f"echo 'GPU {i}: A GPU (UUID: x)'\n" for i in range(number)))
     tool.chmod(tool.stat().st_mode | stat.S_IXUSR)
     return {"PATH": f"{tool.parent}:{os.environ['PATH']}"}
 
@@ -525,7 +525,7 @@ def test_other_variables_are_refused_by_name(variables, words):
         LaunchEnvironment(variables)
 
 
-def test_the_cpu_can_be_asked_for_where_there_are_cards(checkout, monkeypatch):
+def test_the_cpu_can_be_asked_for_where_there_are_gpus(checkout, monkeypatch):
     monkeypatch.setenv("PATH", with_gpus(checkout, 2)["PATH"])
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     monkeypatch.setenv("DEVICE", "cpu")
@@ -610,7 +610,7 @@ def test_squad_inference(questions, monkeypatch):
 def test_finetune_benchmarks(monkeypatch, capsys, tmp_path):
     """Without arguments all that fits is measured; what is typed is measured alone."""
     monkeypatch.setenv("DRY_RUN", "1")
-    monkeypatch.setattr(finetune_benchmark, "find_device", lambda *_: Device(6 * GIB, "a small card"))
+    monkeypatch.setattr(finetune_benchmark, "find_device", lambda *_: Device(6 * GIB, "a small GPU"))
     here = LaunchEnvironment({**os.environ, "DEVICE": "cpu"})
     assert finetune_benchmark.launch_train([], here) == 0
     sweep = [line for line in capsys.readouterr().out.splitlines() if line.startswith("bert_model")]

@@ -279,7 +279,7 @@ def call(tmp_path, monkeypatch, capsys):
     for name in (*RECIPE_VARIABLES, "GLUE_DIR", "SLURM_NTASKS", "CONTAINER_IMAGE"):
         monkeypatch.delenv(name, raising=False)
     fake_machine(monkeypatch)
-    monkeypatch.setattr(finetune_benchmark, "find_device", lambda *_: Device(6 * GIB, "a small card"))
+    monkeypatch.setattr(finetune_benchmark, "find_device", lambda *_: Device(6 * GIB, "a small GPU"))
     prepare(tmp_path)
     monkeypatch.chdir(tmp_path)
     for name, value in {"CUDA_VISIBLE_DEVICES": "", "DRY_RUN": "1", "DATA_DIR": str(tmp_path)}.items():

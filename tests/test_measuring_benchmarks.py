@@ -47,7 +47,7 @@ def test_the_most_important_rows_come_first_and_none_twice():
     )
 
 
-def test_a_smaller_card_gets_smaller_micro_batches():
+def test_a_smaller_gpu_gets_smaller_micro_batches():
     assert max(row.micro_batch_size for row in rows() if row.length == 512 and row.part == "speed") == 64
     assert max(row.micro_batch_size for row in rows(11 * GIB) if row.length == 512 and row.part == "speed") < 4
 
@@ -56,7 +56,7 @@ def test_cudnn_s_attention_is_never_tried_with_attention_dropout():
     assert all(not row.attention_dropout for row in rows() if "fmha" in row.flags)
 
 
-def test_a_start_goes_on_where_another_was_cut_off_and_refuses_another_card(tmp_path):
+def test_a_start_goes_on_where_another_was_cut_off_and_refuses_another_gpu(tmp_path):
     first, second, *_ = rows()
     gpu.Results(tmp_path, {"device": "a"}).add(first, {"failed": "exit code 1: no memory"})
     again = gpu.Results(tmp_path, {"device": "a"})
@@ -65,7 +65,7 @@ def test_a_start_goes_on_where_another_was_cut_off_and_refuses_another_card(tmp_
         gpu.Results(tmp_path, {"device": "b"})
 
 
-def test_the_report_names_what_failed_and_what_is_missing_and_never_passes_for_a_card_s():
+def test_the_report_names_what_failed_and_what_is_missing_and_never_passes_for_a_gpu_s():
     facts = {
         "rehearsal": True,
         "device": None,

@@ -118,9 +118,9 @@ def test_the_device(monkeypatch):
     assert find_device(11, 8).memory == 11 * GIB
     with pytest.raises(UserError, match="--gpu_memory_gib=0"):
         find_device(0, 1)
-    monkeypatch.setattr(memory, "_cards", lambda: [16.0 * GIB, 11.0 * GIB])
+    monkeypatch.setattr(memory, "_gpus", lambda: [16.0 * GIB, 11.0 * GIB])
     assert find_device(None, 2) == (11 * GIB, "the GPU's memory")
-    monkeypatch.setattr(memory, "_cards", list)
+    monkeypatch.setattr(memory, "_gpus", list)
     alone, shared = find_device(None, 1), find_device(None, 2)
     assert shared.memory == pytest.approx(alone.memory / 2, rel=0.2)
 
@@ -163,9 +163,9 @@ def run(program, *flags):
     return programs.run([sys.executable, str(ROOT / program), *flags])
 
 
-def test_a_plan_for_a_named_card_has_the_cards_scope_and_needs_no_records():
-    card = ("--plan", "--enable_xla", "--gpu_memory_gib=32")
-    done = run("run_pretraining.py", *card, "--bert_model=large")
+def test_a_plan_for_a_named_gpu_has_the_gpus_scope_and_needs_no_records():
+    gpu = ("--plan", "--enable_xla", "--gpu_memory_gib=32")
+    done = run("run_pretraining.py", *gpu, "--bert_model=large")
     assert done.returncode == 0, done.stderr
     vocabulary, model, work, *_ = done.stdout.splitlines()
     assert vocabulary == "without --input_files: Google's vocabulary of 30,522 pieces"
@@ -176,7 +176,7 @@ def test_a_plan_for_a_named_card_has_the_cards_scope_and_needs_no_records():
     "changes, expected",
     [({}, "step"), ({"plan": False}, "blocks"), ({"gpu_memory_gib": None}, "blocks"), ({"device": "cpu"}, "blocks")],
 )
-def test_what_names_a_card(changes, expected):
+def test_what_names_a_gpu(changes, expected):
     """A machine without GPUs plans for one by its memory."""
     flags = dict(plan=True, gpu_memory_gib=32.0, device="auto", enable_xla=True, xla_scope="auto", recompute=False)
     assert memory.with_scope({**flags, **changes})["xla_scope"] == expected

@@ -16,62 +16,62 @@ from bert_tf.config import GOOGLE_VOCAB_SIZE, BertConfig
 from bert_tf.launch import lamb
 from bert_tf.memory.plan import BUCKET, GIB, Workload
 from bert_tf.planning import plan_cluster
-from bert_tf.planning.cards import Card, find_card
+from bert_tf.planning.gpus import Gpu, find_gpu
 from bert_tf.planning.recipe_time import Choices, plan_recipe
 from bert_tf.planning.update_time import HOST_SECS, LATENCY_SECS, LINK_SHARE, WAITING_SHARE, Cluster, update_time
 
 ROOT = Path(__file__).resolve().parent.parent
-CARD = Card(tflops=100.0, fp32_tflops=10.0, memory=32 * GIB, bandwidth=1e12, link=1e11)
+GPU = Gpu(tflops=100.0, fp32_tflops=10.0, memory=32 * GIB, bandwidth=1e12, link=1e11)
 WORK = Workload(BertConfig.preset("large", GOOGLE_VOCAB_SIZE), 128, 20, "step", 32, "fp16")
 
 
 def test_an_all_reduce_by_hand():
     half_a_bucket = BUCKET / 2
-    inside = Cluster(CARD, 1, 4, 1e9)
+    inside = Cluster(GPU, 1, 4, 1e9)
     # 2 * 3/4 of the bytes over each link, then three hops there and back.
     assert inside.all_reduce_secs(half_a_bucket) == pytest.approx(
         1.5 * half_a_bucket / (LINK_SHARE * 1e11) + 6 * LATENCY_SECS
     )
-    across = Cluster(CARD, 4, 2, 1e9)
+    across = Cluster(GPU, 4, 2, 1e9)
     # The network is slower than the link; one hop inside and two between the nodes, in each of two buckets.
     assert across.all_reduce_secs(1.5 * BUCKET) == pytest.approx(
         2 * 7 / 8 * 1.5 * BUCKET / (LINK_SHARE * 1e9) + 2 * 2 * 3 * LATENCY_SECS
     )
-    assert Cluster(CARD, 1, 1, 1e9).all_reduce_secs(BUCKET) == 0
+    assert Cluster(GPU, 1, 1, 1e9).all_reduce_secs(BUCKET) == 0
 
 
 def test_gloo_passes_every_rank():
     # Two buckets and the exchange before the update, each past the 31 other ranks and back.
-    assert Cluster(CARD, 4, 8, 1e9).gloo_secs(1.5 * BUCKET) == pytest.approx(3 * 2 * 31 * LATENCY_SECS)
+    assert Cluster(GPU, 4, 8, 1e9).gloo_secs(1.5 * BUCKET) == pytest.approx(3 * 2 * 31 * LATENCY_SECS)
 
 
 def test_an_update_by_hand():
-    alone = update_time(Cluster(CARD, 1, 1, 1e9), WORK, 4, rate=64.0)
+    alone = update_time(Cluster(GPU, 1, 1, 1e9), WORK, 4, rate=64.0)
     assert (alone.compute, alone.waiting, alone.all_reduce, alone.host, alone.input) == (2.0, 0, 0, 0, 0)
-    shared = update_time(Cluster(CARD, 2, 8, 1e9), WORK, 4, rate=64.0)
+    shared = update_time(Cluster(GPU, 2, 8, 1e9), WORK, 4, rate=64.0)
     assert shared.waiting == pytest.approx(2.0 * WAITING_SHARE)
     assert shared.host == pytest.approx(HOST_SECS, abs=1e-4)
     assert shared.all_reduce == pytest.approx(2 * 15 / 16 * 4 * WORK.num_parameters / (LINK_SHARE * 1e9), rel=0.01)
-    halved = update_time(Cluster(CARD, 2, 8, 1e9), WORK, 4, rate=64.0, gradient_bytes=2)
+    halved = update_time(Cluster(GPU, 2, 8, 1e9), WORK, 4, rate=64.0, gradient_bytes=2)
     assert halved.all_reduce == pytest.approx(shared.all_reduce / 2, rel=0.01)
     assert shared.total == pytest.approx(sum(dataclasses.astuple(shared)))
     # Records of 128 tokens, 120,000 a second: 100 times as many than are computed meanwhile.
-    starved = update_time(Cluster(CARD, 1, 1, 1e9), WORK, 4, rate=12e6)
+    starved = update_time(Cluster(GPU, 1, 1, 1e9), WORK, 4, rate=12e6)
     assert starved.input + starved.compute == pytest.approx(4 * 32 / 120_000)
 
 
 @pytest.mark.parametrize("field, factor", [("network", 2), ("num_nodes", 2), ("gpus_per_node", 2)])
 def test_more_is_never_slower(field, factor):
-    cluster = Cluster(find_card("v100-32", "fp16"), 4, 8, 1.25e9)
+    cluster = Cluster(find_gpu("v100-32", "fp16"), 4, 8, 1.25e9)
     more = dataclasses.replace(cluster, **{field: factor * getattr(cluster, field)})
     assert plan_recipe(more, Choices()).hours < plan_recipe(cluster, Choices()).hours
 
 
-def test_a_faster_card_is_never_slower():
+def test_a_faster_gpu_is_never_slower():
     names = ("v100-32", "a100-80", "h100", "h200")
-    hours = [plan_recipe(Cluster(find_card(name, "fp16"), 2, 8, 25e9), Choices()).hours for name in names]
+    hours = [plan_recipe(Cluster(find_gpu(name, "fp16"), 2, 8, 25e9), Choices()).hours for name in names]
     assert hours == sorted(hours, reverse=True)
-    assert find_card("125,15.7,32,900,150", "fp16") == find_card("V100-32", "fp16")
+    assert find_gpu("125,15.7,32,900,150", "fp16") == find_gpu("V100-32", "fp16")
 
 
 def test_computing_follows_the_compiled_programs():
@@ -85,17 +85,17 @@ def test_computing_follows_the_compiled_programs():
         size, predictions = row["micro_batch_size"], 20 if row["length"] == 128 else 80
         config = BertConfig.preset(row["bert_model"], GOOGLE_VOCAB_SIZE)
         work = Workload(config, row["length"], predictions, "step", size, row["precision"])
-        rate = size / find_card(names[row["card"]], row["precision"]).micro_batch_secs(work)
+        rate = size / find_gpu(names[row["gpu"]], row["precision"]).micro_batch_secs(work)
         assert rate == pytest.approx(entry["sequences_per_sec"], rel=0.11), row
 
 
 def test_the_arguments_are_the_launchers():
     """On eight V100, the recipe as it is; with DGX-2's global batches the launcher's preset."""
-    plan = plan_recipe(Cluster(find_card("v100-32", "fp16"), 1, 8, 1e9), Choices(micro_batches=(64, 8)))
+    plan = plan_recipe(Cluster(find_gpu("v100-32", "fp16"), 1, 8, 1e9), Choices(micro_batches=(64, 8)))
     recipe = [argument.default for argument in lamb.ARGUMENTS]
     assert lamb.parse(plan.typed) == lamb.parse(recipe)
     choices = Choices(micro_batches=(60, 10), global_batches=(61440, 30720))
-    plan = plan_recipe(Cluster(find_card("v100-32", "fp16"), 1, 16, 1e9), choices)
+    plan = plan_recipe(Cluster(find_gpu("v100-32", "fp16"), 1, 16, 1e9), choices)
     preset = "60 10 8 3.75e-4 2.5e-4 fp16 true 16 2133 213 8341 100 64 192 large"
     assert lamb.parse(plan.typed) == lamb.parse(preset.split())
     assert [phase.phase.num_updates for phase in plan.phases] == [7506, 1668]
@@ -179,5 +179,5 @@ def test_a_refusal_is_one_line_and_exit_code_2():
 
 def test_a_cluster_needs_machines():
     with pytest.raises(UserError, match="num_nodes=0"):
-        Cluster(CARD, 0, 8, 1e9)
-    assert math.isfinite(Cluster(CARD, 4096, 1, 1e9).all_reduce_secs(1e9))
+        Cluster(GPU, 0, 8, 1e9)
+    assert math.isfinite(Cluster(GPU, 4096, 1, 1e9).all_reduce_secs(1e9))

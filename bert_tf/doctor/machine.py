@@ -25,35 +25,35 @@ _LIMITS = (
 )
 
 
-class Card(NamedTuple):
+class Gpu(NamedTuple):
     total: float  # GiB
     used: float
     driver: str
     name: str
 
 
-def list_cards() -> list[Card]:
+def query_gpus() -> list[Gpu]:
     """The GPUs that nvidia-smi lists; one that shares the machine's memory has 0 GiB."""
     query = "--query-gpu=memory.total,memory.used,driver_version,name"
     lines = ask_nvidia_smi(query, "--format=csv,noheader,nounits")
     rows = [line.split(", ", 3) for line in lines if line.count(", ") > 2]
     gib = {text: int(text) / 1024 for row in rows for text in row[:2] if text.isdecimal()}
-    return [Card(gib.get(total, 0.0), gib.get(used, 0.0), driver, name) for total, used, driver, name in rows]
+    return [Gpu(gib.get(total, 0.0), gib.get(used, 0.0), driver, name) for total, used, driver, name in rows]
 
 
 def check_gpus() -> Findings:
-    cards = list_cards()
-    for number, card in enumerate(cards):
-        message = f"{number}: {card.name}, {card.total:.1f} GiB, driver {card.driver}"
-        if card.used > 0.1 * card.total:
+    gpus = query_gpus()
+    for number, gpu in enumerate(gpus):
+        message = f"{number}: {gpu.name}, {gpu.total:.1f} GiB, driver {gpu.driver}"
+        if gpu.used > 0.1 * gpu.total:
             way_out = "nvidia-smi names them; CUDA_VISIBLE_DEVICES chooses another GPU"
-            yield WARNING, f"{message}; other processes hold {card.used:.1f} GiB: {way_out}"
+            yield WARNING, f"{message}; other processes hold {gpu.used:.1f} GiB: {way_out}"
         else:
             yield OK, message
-    if "CUDA_VISIBLE_DEVICES" in os.environ and count_gpus(os.environ) < len(cards):
+    if "CUDA_VISIBLE_DEVICES" in os.environ and count_gpus(os.environ) < len(gpus):
         given = f"CUDA_VISIBLE_DEVICES={os.environ['CUDA_VISIBLE_DEVICES']}"
-        yield WARNING, f"{given} leaves {count_gpus(os.environ)} of {len(cards)} GPU(s): unset it to use all"
-    if cards:
+        yield WARNING, f"{given} leaves {count_gpus(os.environ)} of {len(gpus)} GPU(s): unset it to use all"
+    if gpus:
         return
     # PCI's vendor 10de is NVIDIA, class 03 a display controller.
     classes = [file for file in PCI.glob("*/class") if file.read_text().startswith("0x03")]
@@ -66,7 +66,7 @@ def check_gpus() -> Findings:
         )
     elif any((file.parent / "vendor").read_text().strip() == "0x10de" for file in classes):
         way_out = "install the driver; start a container with the GPUs (scripts/docker/launch.sh)"
-        yield WARNING, f"there is an NVIDIA card, but no nvidia-smi, so it will not be used: {way_out}"
+        yield WARNING, f"there is an NVIDIA GPU, but no nvidia-smi, so it will not be used: {way_out}"
     else:
         yield OK, "none: trains on the CPU, which is enough for the quickstart and small models"
 

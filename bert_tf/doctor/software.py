@@ -12,7 +12,7 @@ import sys
 from bert_tf.base.errors import UserError
 from bert_tf.base.machine import count_gpus, gpu_complaints
 from bert_tf.doctor.finding import OK, PROBLEM, WARNING, Findings, ask, ask_python
-from bert_tf.doctor.machine import list_cards
+from bert_tf.doctor.machine import query_gpus
 
 _SETUP = "'bash scripts/setup.sh'"
 # Modules of requirements.txt.
@@ -78,16 +78,16 @@ def check_tensorflow() -> Findings:
         yield OK, f"{version}, built {f'for CUDA {cuda}' if cuda else 'without CUDA'}"
     else:
         yield WARNING, f"{version} was never tried, 2.15.1 is what works: {_SETUP} installs it"
-    num_cards = count_gpus(os.environ)
-    driver = next((card.driver for card in list_cards()), "")
+    num_gpus = count_gpus(os.environ)
+    driver = next((gpu.driver for gpu in query_gpus()), "")
     oldest = _OLDEST_DRIVERS.get(cuda.split(".")[0], "")
     if driver and _numbers(driver) < _numbers(oldest):
         yield PROBLEM, f"the driver {driver} is too old for CUDA {cuda}: install {oldest} or newer, then reboot"
-    if num_cards > num_seen:
+    if num_gpus > num_seen:
         said = "; ".join(gpu_complaints(answer.err)) if cuda else "it is tensorflow-cpu"
         way_out = f"{_SETUP} installs the CUDA libraries that fit; DEVICE=cpu (--device=cpu) trains on the CPU"
-        yield PROBLEM, f"it sees {num_seen} of {num_cards} GPU(s) ({said or 'it gives no reason'}): {way_out}"
-    elif num_cards:
+        yield PROBLEM, f"it sees {num_seen} of {num_gpus} GPU(s) ({said or 'it gives no reason'}): {way_out}"
+    elif num_gpus:
         yield OK, f"it sees {num_seen} GPU(s)"
 
 

@@ -1,1 +1,1 @@
-"""Memory. In: model, micro-batch, precision, card. Out: bytes, and the micro-batch that fits."""
+"""Memory. In: model, micro-batch, precision, GPU. Out: bytes, and the micro-batch that fits."""

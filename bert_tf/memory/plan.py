@@ -180,9 +180,9 @@ def find_device(gpu_memory_gib: float | None, num_ranks: int) -> Device:
         if not gpu_memory_gib > 0:
             raise UserError(f"--gpu_memory_gib={gpu_memory_gib:g}: must be positive")
         return Device(gpu_memory_gib * GIB, "--gpu_memory_gib")
-    cards = _cards()
-    if cards:
-        return Device(min(cards), "the GPU's memory")
+    gpus = _gpus()
+    if gpus:
+        return Device(min(gpus), "the GPU's memory")
     return Device(_free_memory() / num_ranks, f"free memory of this machine, for {num_ranks} rank(s)")
 
 
@@ -195,7 +195,7 @@ def with_scope(flags: Mapping[str, Any]) -> dict[str, Any]:
     return {**flags, "xla_scope": choose_scope(flags["enable_xla"], flags["xla_scope"], flags["recompute"], for_gpu)}
 
 
-def _cards() -> list[float]:
+def _gpus() -> list[float]:
     """Bytes of each GPU, where any may be used."""
     if not count_gpus(os.environ):
         return []

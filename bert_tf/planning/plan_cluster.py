@@ -17,7 +17,7 @@ from bert_tf.base.command_line import CommandParser
 from bert_tf.base.errors import UserError, exit_on_user_error
 from bert_tf.base.values import parse_number, parse_whole
 from bert_tf.config import MAX_GLOBAL_BATCH, MAX_RANKS, PRECISIONS, PRESETS
-from bert_tf.planning.cards import KNOWN, SMALLEST, find_card
+from bert_tf.planning.gpus import KNOWN, SMALLEST, find_gpu
 from bert_tf.planning.recipe_time import Choices, RecipeTime, plan_recipe
 from bert_tf.planning.update_time import Cluster
 from bert_tf.run.flops import pretraining_flops_per_sequence
@@ -66,7 +66,7 @@ def _parser() -> CommandParser:
         "--network_gbit",
         type=_positive(parse_number, 100_000),
         default=100.0,
-        help="of a node, all its cards; %(default)s",
+        help="of a node, all its network cards; %(default)s",
     )
     parser.add_argument("--precision", choices=PRECISIONS, default="fp16")
     parser.add_argument("--model", choices=list(PRESETS), default="large")
@@ -86,7 +86,7 @@ def _parser() -> CommandParser:
 def main(argv: Sequence[str]) -> None:
     options = _parser().parse_args(argv[1:])
     cluster = Cluster(
-        find_card(options.gpu, options.precision), options.nodes, options.gpus_per_node, options.network_gbit / 8 * 1e9
+        find_gpu(options.gpu, options.precision), options.nodes, options.gpus_per_node, options.network_gbit / 8 * 1e9
     )
     if cluster.num_ranks > MAX_RANKS:
         raise UserError(f"--nodes x --gpus_per_node = {cluster.num_ranks}: at most {MAX_RANKS} ranks are possible")
@@ -142,7 +142,7 @@ def as_table(plan: RecipeTime, price: float | None) -> list[str]:
         values = [getattr(time.update, part) for time in phases]
         rows[f"  {name}"] = [f"{value:.3f} ({value / time.update.total:4.0%})" for value, time in zip(values, phases)]
     rows["sequences/s"] = [f"{time.sequences_per_sec:,.0f}" for time in phases]
-    rows["share of the cards' peak"] = [f"{_mfu(plan, number):.0%}" for number in range(len(phases))]
+    rows["share of the GPUs' peak"] = [f"{_mfu(plan, number):.0%}" for number in range(len(phases))]
     rows["hours"] = [f"{time.hours:.2f}" for time in phases]
     cost = f", {price * plan.gpu_hours:,.0f} at {price:g} a GPU-hour" if price else ""
     return [
@@ -165,7 +165,7 @@ def _mfu(plan: RecipeTime, number: int) -> float:
     flops = pretraining_flops_per_sequence(
         time.work.bert_config, time.phase.max_seq_length, time.phase.max_predictions_per_seq
     )
-    return time.sequences_per_sec * flops / (plan.cluster.num_ranks * plan.cluster.card.tflops * 1e12)
+    return time.sequences_per_sec * flops / (plan.cluster.num_ranks * plan.cluster.gpu.tflops * 1e12)
 
 
 if __name__ == "__main__":

@@ -116,7 +116,7 @@ def plan_recipe(cluster: Cluster, choices: Choices, gradient_bytes: float = FLOA
             precision=choices.precision,
             num_ranks=ranks,
         )
-        work = _split(work, cluster.card.memory, batch // ranks, choices.micro_batches[number - 1])
+        work = _split(work, cluster.gpu.memory, batch // ranks, choices.micro_batches[number - 1])
         works.append(work)
         typed[f"train_batch_size_phase{number}"] = str(work.micro_batch_size)
         typed[f"learning_rate_phase{number}"] = f"{phase.learning_rate * phase.num_ranks / ranks:.4g}"
@@ -156,6 +156,6 @@ def _split(work: Workload, memory: float, num_rows: int, wanted: int | None) -> 
     if not fits(work, memory):
         raise UserError(
             f"a micro-batch of {size} at length {length} needs more than {memory / GIB:g} GiB with this model; take a "
-            "smaller micro-batch or model, another precision, or a larger card"
+            "smaller micro-batch or model, another precision, or a larger GPU"
         )
     return work

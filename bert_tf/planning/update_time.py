@@ -2,7 +2,7 @@
 
 As the code runs (`training.step`): gradients of all micro-batches are summed, then exchanged once, in flat buckets one
 after the other, while nothing is computed. Three constants are fitted, and three are assumed; all others are data
-sheets', measured here, or counted in compiled programs (`cards`). docs/clusters.md has what is predicted beside what
+sheets', measured here, or counted in compiled programs (`gpus`). docs/clusters.md has what is predicted beside what
 was published.
 """
 
@@ -13,7 +13,7 @@ import math
 
 from bert_tf.base.errors import UserError
 from bert_tf.memory.plan import BUCKET, FLOAT, Workload
-from bert_tf.planning.cards import Card
+from bert_tf.planning.gpus import Gpu
 
 # Fitted by trial, to the published rates and times of docs/clusters.md, which are compared with them afterwards.
 # To NVIDIA's TF2 code on DGX-2, DGX-2H and DGX A100: what ranks wait for the slowest of them, as a share of
@@ -35,7 +35,7 @@ CONTROL_SECS_A_RANK = 1e-7
 class Cluster:
     """Machines with GPUs, a rank each."""
 
-    card: Card
+    gpu: Gpu
     num_nodes: int
     gpus_per_node: int
     network: float  # of a node, bytes/s in one direction
@@ -57,7 +57,7 @@ class Cluster:
         """
         if self.num_ranks == 1:
             return 0.0
-        slowest = min(self.card.link, self.network) if self.num_nodes > 1 else self.card.link
+        slowest = min(self.gpu.link, self.network) if self.num_nodes > 1 else self.gpu.link
         hops = self.gpus_per_node - 1 + math.ceil(math.log2(self.num_nodes))
         sent = 2 * (self.num_ranks - 1) / self.num_ranks * num_bytes
         return sent / (LINK_SHARE * slowest) + 2 * hops * math.ceil(num_bytes / BUCKET) * LATENCY_SECS
@@ -105,13 +105,13 @@ def update_time(
       gradient_bytes: of a number on its way between the ranks; 2 with --allreduce_compression=fp16.
     """
     rows = work.micro_batch_size * num_accumulation_steps
-    compute = rows / rate if rate else num_accumulation_steps * cluster.card.micro_batch_secs(work)
+    compute = rows / rate if rate else num_accumulation_steps * cluster.gpu.micro_batch_secs(work)
     shared = cluster.num_ranks > 1
     return UpdateTime(
         compute,
         compute * WAITING_SHARE * shared,
         cluster.all_reduce_secs(gradient_bytes * work.num_parameters),
-        cluster.card.optimizer_secs(work),
+        cluster.gpu.optimizer_secs(work),
         (HOST_SECS + cluster.num_ranks * CONTROL_SECS_A_RANK) * shared,
         max(0.0, rows * work.max_seq_length / INPUT_TOKENS_PER_SEC - compute),
         3 * FLOAT * work.num_parameters / SAVE_BYTES_PER_SEC / save_checkpoint_steps,

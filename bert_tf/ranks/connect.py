@@ -69,10 +69,10 @@ def _compare_clocks(workers: Workers) -> None:
 
 def _check_gpus(gpus: Sequence[Any]) -> None:
     """Raises `UserError` where this machine has GPUs but TensorFlow has none: it would train on the CPU."""
-    num_cards = 0 if gpus else count_gpus(os.environ)
-    if num_cards:
+    num_gpus = 0 if gpus else count_gpus(os.environ)
+    if num_gpus:
         raise UserError(
-            f"nvidia-smi lists {num_cards} GPU(s) that may be used here, TensorFlow has 0: {_explain_no_gpu()}. "
+            f"nvidia-smi lists {num_gpus} GPU(s) that may be used here, TensorFlow has 0: {_explain_no_gpu()}. "
             "Fix that ('bash scripts/setup.sh' installs the CUDA libraries), or train on the CPU by --device=cpu "
             "(launchers: DEVICE=cpu)"
         )

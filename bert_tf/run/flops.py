@@ -1,4 +1,4 @@
-"""Floating-point operations of a sequence, and the peak rates of cards, for TFLOP/s and MFU."""
+"""Floating-point operations of a sequence, and the peak rates of GPUs, for TFLOP/s and MFU."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 # The eleven arguments of run_squad.sh for BERT-Large on NVIDIA's machines:
 #   bash scripts/run_squad.sh $(source scripts/configs/squad_config.sh && dgx1_8gpu_fp16)
 #
-# Batches and rates are those NVIDIA published (16 GB cards in a DGX-1, 32 in a DGX-2, 40 in a DGX A100), and
+# Batches and rates are those NVIDIA published (GPUs of 16 GB in a DGX-1, 32 in a DGX-2, 40 in a DGX A100), and
 # so are two epochs of SQuAD 1.1. SQUAD_VERSION=2.0 and CHECKPOINT=<folder> change the questions and the weights.
 
 # shellcheck source=scripts/configs/unknown.sh

@@ -16,7 +16,7 @@ from bert_tf.base.values import parse_number
 from bert_tf.memory.plan import GIB, Workload
 from bert_tf.run.flops import peak_tflops, pretraining_flops_per_sequence
 
-# Shares of a card's peaks: of matmuls on tensor cores and on ordinary cores, a mean of the compiled programs with the
+# Shares of a GPU's peaks: of matmuls on tensor cores and on ordinary cores, a mean of the compiled programs with the
 # loss in tiles that are not full, and of kernels that stream memory. Then seconds between two kernels.
 TENSOR_CORE_SHARE, CORE_SHARE, MEMORY_SHARE = 0.58, 0.75, 0.80
 LAUNCH_SECS = 4e-6
@@ -38,7 +38,7 @@ _OUTSIDE_MATMULS = {2: _OutsideMatmuls(160, 14), 4: _OutsideMatmuls(276, 28)}  #
 
 
 @dataclasses.dataclass(frozen=True)
-class Card:
+class Gpu:
     """A GPU's data sheet, and how it is connected to the others of its machine."""
 
     tflops: float  # dense peak of matmuls in the wanted precision
@@ -91,8 +91,8 @@ SMALLEST, _LARGEST = 1e-3, 1e6
 _FIELDS = "TFLOPS,FP32_TFLOPS,MEMORY_GIB,MEMORY_GB_PER_SEC,LINK_GB_PER_SEC"
 
 
-def find_card(text: str, precision: str) -> Card:
-    """A card by its name in `KNOWN`, or from the five numbers of its data sheet.
+def find_gpu(text: str, precision: str) -> Gpu:
+    """A GPU by its name in `KNOWN`, or from the five numbers of its data sheet.
 
     Raises:
       UserError: it is neither, or has no such precision.
@@ -101,7 +101,7 @@ def find_card(text: str, precision: str) -> Card:
         peak, fp32 = (peak_tflops(known.driver_name, kind) for kind in (precision, "fp32"))
         if peak is None or fp32 is None:
             raise UserError(f"--precision={precision}: {text} has no such arithmetic; choose fp16 or fp32")
-        return Card(peak, fp32, known.memory_gib * GIB, known.bandwidth, known.link)
+        return Gpu(peak, fp32, known.memory_gib * GIB, known.bandwidth, known.link)
     try:
         tflops, fp32, memory, bandwidth, link = (parse_number(part) for part in text.split(","))
         if not all(SMALLEST <= number <= _LARGEST for number in (tflops, fp32, memory, bandwidth, link)):
@@ -111,4 +111,4 @@ def find_card(text: str, precision: str) -> Card:
             f"--gpu={text}: must be one of {', '.join(KNOWN)}, or five numbers of the data sheet, "
             f"from {SMALLEST:g} to {_LARGEST:,.0f}: {_FIELDS} (65,8.1,16,320,12 is a T4 in fp16)"
         ) from None
-    return Card(tflops, fp32, memory * GIB, bandwidth * 1e9, link * 1e9)
+    return Gpu(tflops, fp32, memory * GIB, bandwidth * 1e9, link * 1e9)
