@@ -17,7 +17,6 @@ Item = dict[str, Any]  # a part of a figure, by Plotly's names
 MAX_POINTS = 400  # per line: a screen cannot show many more
 SMOOTH_FROM, NUM_MEANS = 90, 60  # a series this long also gets a line of so many means
 DASHES = ("solid", "dash", "dot", "dashdot")  # of overlaid runs, four colours each
-TOO_LARGE = 1e30  # values from here on are marked as not finite: they have overflowed or are about to
 
 
 @dataclasses.dataclass
