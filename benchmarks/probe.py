@@ -32,7 +32,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--run", type=existing, required=True, help="run folder of a pre-training")
     parser.add_argument("--probes", type=Path, required=True, help="folder for the fine-tuning runs")
     parser.add_argument("--finetune", type=shlex.split, required=True, help="command and flags, in one argument")
-    parser.add_argument("--score", required=True, help="a name in eval_results.txt, such as f1 or matthews_corrcoef")
+    parser.add_argument("--score", required=True, help="a name in eval_results.txt, such as f1 or matthews_correlation")
     parser.add_argument("--seeds", type=int, default=3)
 
 
