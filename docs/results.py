@@ -24,6 +24,8 @@ from bert_tf.report.runs import read_runs  # noqa: E402
 GOLDEN = DOCS.parent / "tests" / "golden" / "convergence.json"
 RESULTS = DOCS.parent / "benchmarks" / "results"
 IMAGES = DOCS / "images"
+PROBES = {"probe.sst2": "SST-2, accuracy", "probe.cola": "CoLA, Matthews correlation"}
+WORD_FREQUENCIES = 6.92  # cross-entropy of the held-out tokens by the frequencies in the training text
 # Seen on white and on black; no background.
 GREY, BLUE, ORANGE, GREEN, VIOLET = "#7d8590", "#2f81f7", "#d9692a", "#3f9c50", "#a371f7"
 
@@ -32,8 +34,9 @@ def sources() -> dict[str, str]:
     """The pictures, and a digest of the figures that each is drawn from, which it carries."""
     figures: dict[str, Any] = {
         "convergence": json.loads(GOLDEN.read_text(encoding="utf-8")),
-        "large_batch": _large_batch_losses(),
+        "large_batch": _by_batch("large_batch"),
         "precision": _precision_curves(),
+        "real_text": [_by_batch("large_batch.text"), *map(_scores, PROBES)],
         "scaling": sorted((str(key), value) for key, value in rate_errors().items()),
     }
     return {name: hashlib.sha256(json.dumps(value).encode()).hexdigest() for name, value in figures.items()}
@@ -58,21 +61,27 @@ def _parts(benchmark: str) -> list[dict[str, Any]]:
     return json.loads((RESULTS / f"{benchmark}.json").read_text(encoding="utf-8"))["parts"]
 
 
-def _large_batch_losses() -> dict[str, dict[int, list[float]]]:
-    """Mean and spread of the seeds, by optimizer and batch."""
-    table = _parts("large_batch")[0]
+def _mean_and_spread(cell: str) -> list[float]:
+    return [float(word) for word in cell.split()[:3:2]]
+
+
+def _by_batch(benchmark: str) -> dict[str, dict[int, list[float]]]:
+    """Held-out loss, mean and spread of the seeds, by optimizer and batch."""
+    table = _parts(benchmark)[0]
     batches = [int(name.partition(":")[0].replace(",", "")) for name in table["columns"][1:]]
-    return {
-        name: {batch: [float(word) for word in cell.split()[:3:2]] for batch, cell in zip(batches, cells)}
-        for name, *cells in table["rows"]
-    }
+    return {name: dict(zip(batches, map(_mean_and_spread, cells))) for name, *cells in table["rows"]}
+
+
+def _scores(benchmark: str) -> dict[int, list[float]]:
+    """Score after fine-tuning, mean and spread of the seeds, by sequences of pre-training."""
+    return {int(row[1].replace(",", "")): _mean_and_spread(row[2]) for row in _parts(benchmark)[0]["rows"]}
 
 
 def draw_large_batch(axes: Any) -> None:
     """Held-out loss by batch: optimizers with a search of their own, and what was left out or not searched."""
     colors = dict(zip(("lamb", "adamw", "lars"), (BLUE, ORANGE, GREEN)))
     lines = dict(zip(("", " without warm-up", " without clipping", ", rate scaled: linear"), ("-", "--", ":", ":")))
-    for name, losses in _large_batch_losses().items():
+    for name, losses in _by_batch("large_batch").items():
         optimizer = next(known for known in colors if name.startswith(known))
         means, spreads = zip(*losses.values())
         style = {"color": colors[optimizer], "linestyle": lines.get(name[len(optimizer) :], (0, (6, 1, 1, 1)))}
@@ -84,6 +93,22 @@ def draw_large_batch(axes: Any) -> None:
         panel.set_xscale("log", base=2)
         panel.set_xticks(list(losses))
         panel.xaxis.set_major_formatter("{x:.0f}")
+
+
+def draw_real_text(axes: Any) -> None:
+    """Held-out loss by batch, and what pre-training is worth for two tasks."""
+    losses, *scores = (_by_batch("large_batch.text"), *map(_scores, PROBES))
+    for (name, of_batch), color in zip(losses.items(), (BLUE, ORANGE)):
+        axes[0].errorbar(list(of_batch), *zip(*of_batch.values()), capsize=3, label=name, color=color)
+    axes[0].axhline(WORD_FREQUENCIES, color=GREY, linestyle=":", label="word frequencies")
+    axes[0].set(title="Held-out loss of masked words", xlabel="global batch")
+    axes[0].set_xscale("log", base=2)
+    axes[0].set_xticks(list(of_batch))
+    axes[0].xaxis.set_major_formatter("{x:.0f}")
+    for name, of_task, color in zip(PROBES.values(), scores, (BLUE, GREEN)):
+        axes[1].errorbar(list(of_task), *zip(*of_task.values()), capsize=3, label=name, color=color)
+    axes[1].set(title="After the same fine-tuning", xlabel="sequences of pre-training", ylim=(0, 1))
+    axes[1].xaxis.set_major_formatter("{x:,.0f}")
 
 
 def _precision_curves() -> dict[str, list[float]]:
@@ -147,6 +172,7 @@ DRAWINGS = {
     "convergence": draw_convergence,
     "large_batch": draw_large_batch,
     "precision": draw_precision,
+    "real_text": draw_real_text,
     "scaling": draw_scaling,
 }
 
