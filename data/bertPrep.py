@@ -272,10 +272,7 @@ def _working_dir() -> Path:
 def main(arguments: Sequence[str]) -> None:
     options = parse(arguments)
     _check(options)
-    folder = _working_dir()
-    for name in (*arguments, str(folder)):
-        name.encode()  # raises for bytes that are not UTF-8, now and not when the first file names this one
-    ACTIONS[options.action](options, stages.Layout(folder))
+    ACTIONS[options.action](options, stages.Layout(_working_dir()))
 
 
 if __name__ == "__main__":

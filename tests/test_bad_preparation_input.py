@@ -7,8 +7,6 @@ import json
 import os
 import random
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import preparation
@@ -208,19 +206,6 @@ def test_a_working_directory_that_is_no_folder_or_below_none(tmp_path, action, m
         for place in (tmp_path / name, tmp_path / name / "deep" / "er"):
             error = attempt(place, "--action", action, "--dataset", "sample")
             assert f"{tmp_path / name} is {kind}, and must be a folder" in error
-
-
-@pytest.mark.parametrize("where", ["working_dir", "input_files"])
-def test_a_name_that_is_no_utf_8_is_refused_before_any_work(tmp_path, where):
-    folder = os.fsencode(tmp_path) + b"/\xff"
-    os.mkdir(folder)
-    Path(os.fsdecode(folder), "a.txt").write_text("A sentence.\n")
-    dataset = ["sample"] if where == "working_dir" else ["custom", "--input_files", folder]
-    command = [sys.executable, bertPrep.__file__, "--action=text_formatting", "--dataset", *dataset]
-    environ = {**os.environ, "BERT_PREP_WORKING_DIR": folder if where == "working_dir" else str(tmp_path / "work")}
-    done = subprocess.run(command, env=environ, capture_output=True, text=True)
-    assert done.returncode == 2 and "bytes that are not UTF-8" in done.stderr
-    assert os.listdir(folder) == [b"a.txt"] and not (tmp_path / "work").exists()
 
 
 @pytest.mark.parametrize(
