@@ -7,6 +7,7 @@ operation.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 from collections.abc import Callable
 from typing import NoReturn
@@ -23,5 +24,6 @@ def before_leaving(clean_up: Callable[[], None]) -> None:
 
 def leave(exit_code: int) -> NoReturn:
     for clean_up in _clean_ups:
-        clean_up()
+        with contextlib.suppress(OSError):  # why the program ends is what counts
+            clean_up()
     os._exit(exit_code)
