@@ -91,7 +91,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
 
 
 def section(result: Mapping[str, Any]) -> list[str]:
-    """One run: where, with what, and its parts."""
+    """One run: which, where, with what, and its parts."""
     machine, load = result["hardware"], result.get("load")
     rounds = result["configuration"].get("rounds")
     options = " ".join(option(name, value) for name, value in result["configuration"].items() if value not in UNSET)
@@ -104,7 +104,8 @@ def section(result: Mapping[str, Any]) -> list[str]:
         facts += f" Load {load['before']:.1f} before, {load['lowest']:.1f} to {load['highest']:.1f} during."
     if any("variants" in part for part in result["parts"]):
         facts += f" {rounds} rounds, variants by turns; medians (lowest to highest)."
-    lines = [f"## {result['date']}: {machine['processor']}", "", *command, facts, ""]
+    label = f"{result['label']}, " if result["label"] else ""
+    lines = [f"## {label}{result['date']}: {machine['processor']}", "", *command, facts, ""]
     lines += [line for note in result["notes"] for line in (note, "")]
     return [*lines, *(line for part in result["parts"] for line in part_lines(part))]
 
@@ -159,7 +160,8 @@ def pages(folder: Path) -> dict[str, str]:
 
     found: dict[str, list[dict[str, Any]]] = {}
     for file in sorted(folder.glob("*.json")):
-        found.setdefault(file.name.split(".")[0], []).append(read_json_object(file, "delete it, or restore it"))
+        name, _, label = file.stem.partition(".")
+        found.setdefault(name, []).append({"label": label, **read_json_object(file, "delete it, or restore it")})
     return {
         name: page(name, own) if "parts" in own[0] else gpu_program_report.render(list(own[0]["rows"].values()))
         for name, own in found.items()
