@@ -20,12 +20,16 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
 
 from benchmarks import trials
 from benchmarks.frame import Bench
 from benchmarks.results import number
 from benchmarks.trials import Trial, best_of, mean_and_spread, rates_and_losses, rates_around, run_trials, search
 from bert_tf.base.errors import UserError
+from bert_tf.records.token_file import TokenFile
 
 NEEDS = "--data: token files, and five hours"
 ROUNDS = 1
@@ -76,6 +80,18 @@ def run(bench: Bench) -> None:
     bench.table("Held-out masked-word loss by global batch, mean ± spread of seeds", ["optimizer", *updates], rows)
     rows = [[name, f"{batch:,}", rates_and_losses(some, searched)] for (name, batch), some in grid.items()]
     bench.table("The search, seed 1", ["optimizer", "batch", "rate and loss"], rows)
+    loss = f"{_loss_of_word_frequencies(options.data):.4f}"
+    bench.table("Held-out loss of a model that knows the training text's word frequencies only", ["loss"], [[loss]])
+
+
+def _loss_of_word_frequencies(data: Path) -> float:
+    """Mean cross-entropy of the held-out tokens, in nats."""
+    training, held_out = (
+        np.concatenate([TokenFile(path).text().token_ids for path in sorted((data / split).glob("*.tokens"))])
+        for split in ("training", "test")
+    )
+    counts = np.bincount(training, minlength=held_out.max() + 1) + 0.1  # so that no held-out token is impossible
+    return float(-np.log(counts[held_out] / counts.sum()).mean())
 
 
 def _unsearched(best: Mapping[str, Mapping[int, Trial]]) -> dict[str, dict[int, Trial]]:

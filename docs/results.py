@@ -25,7 +25,6 @@ GOLDEN = DOCS.parent / "tests" / "golden" / "convergence.json"
 RESULTS = DOCS.parent / "benchmarks" / "results"
 IMAGES = DOCS / "images"
 PROBES = {"probe.sst2": "SST-2, accuracy", "probe.cola": "CoLA, Matthews correlation"}
-WORD_FREQUENCIES = 6.92  # cross-entropy of the held-out tokens by the frequencies in the training text
 # Seen on white and on black; no background.
 GREY, BLUE, ORANGE, GREEN, VIOLET = "#7d8590", "#2f81f7", "#d9692a", "#3f9c50", "#a371f7"
 
@@ -36,7 +35,7 @@ def sources() -> dict[str, str]:
         "convergence": json.loads(GOLDEN.read_text(encoding="utf-8")),
         "large_batch": _by_batch("large_batch"),
         "precision": _precision_curves(),
-        "real_text": [_by_batch("large_batch.text"), *map(_scores, PROBES)],
+        "real_text": [_by_batch("large_batch.text"), _loss_of_word_frequencies(), *map(_scores, PROBES)],
         "scaling": sorted((str(key), value) for key, value in rate_errors().items()),
     }
     return {name: hashlib.sha256(json.dumps(value).encode()).hexdigest() for name, value in figures.items()}
@@ -72,6 +71,10 @@ def _by_batch(benchmark: str) -> dict[str, dict[int, list[float]]]:
     return {name: dict(zip(batches, map(_mean_and_spread, cells))) for name, *cells in table["rows"]}
 
 
+def _loss_of_word_frequencies() -> float:
+    return float(_parts("large_batch.text")[-1]["rows"][0][0])
+
+
 def _scores(benchmark: str) -> dict[int, list[float]]:
     """Score after fine-tuning, mean and spread of the seeds, by sequences of pre-training."""
     return {int(row[1].replace(",", "")): _mean_and_spread(row[2]) for row in _parts(benchmark)[0]["rows"]}
@@ -100,7 +103,7 @@ def draw_real_text(axes: Any) -> None:
     losses, *scores = (_by_batch("large_batch.text"), *map(_scores, PROBES))
     for (name, of_batch), color in zip(losses.items(), (BLUE, ORANGE)):
         axes[0].errorbar(list(of_batch), *zip(*of_batch.values()), capsize=3, label=name, color=color)
-    axes[0].axhline(WORD_FREQUENCIES, color=GREY, linestyle=":", label="word frequencies")
+    axes[0].axhline(_loss_of_word_frequencies(), color=GREY, linestyle=":", label="word frequencies")
     axes[0].set(title="Held-out loss of masked words", xlabel="global batch")
     axes[0].set_xscale("log", base=2)
     axes[0].set_xticks(list(of_batch))
