@@ -360,6 +360,22 @@ def test_the_loop_is_not_unrolled():
     assert sizes[0] == sizes[1]
 
 
+def conversions_in_the_loop(**options):
+    """How many matrices, but for the word table, each micro-batch converts."""
+    step = make_step(Workers(), dtype="bfloat16", **options)[0]
+    graph = traced_sums(step, rows_of(global_batch(), 0, 2, 4)).graph
+    (loop,) = (node for node in graph.get_operations() if "While" in node.type)
+    body = graph._get_function(loop.get_attr("body").name).graph
+    converted = [node.inputs[0] for node in body.get_operations() if node.type == "Cast"]
+    return sum(each.op.type == "ReadVariableOp" and len(each.shape) == 2 and each.shape[0] < 101 for each in converted)
+
+
+def test_kernels_are_converted_once_an_update_but_where_that_would_take_memory_for_time():
+    of_heads = 2  # of the pooler, and of the masked words' transform
+    assert conversions_in_the_loop() == of_heads
+    assert conversions_in_the_loop(recompute=True) > of_heads
+
+
 def test_no_sum_depends_on_what_is_ready_first():
     """Looks at the graphs that TensorFlow's optimiser makes, since a sum in another order is seen only now and then.
 

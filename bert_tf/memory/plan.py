@@ -142,13 +142,13 @@ def predict(work: Workload) -> Memory:
     layers = config.num_hidden_layers * (rows * size if work.recompute else layer)
     logits = work.micro_batch_size * work.max_predictions_per_seq * config.padded_vocab_size
     head = logits * (kept.logits_elements * size + kept.logits_bytes) + (table if logits else 0)
-    # Weights in the compute type are kept from the forward to the backward pass.
+    # Weights in the compute type are kept for the whole update.
     casts = 0 if size == FLOAT or work.recompute else parameters / FLOAT * size
     # The head's backward pass comes first, then the layers', one by one, and the word table's last.
     moments = (
         layers + casts + head,
         layers + casts + (table if logits else 0) + (layer if work.recompute else 0),
-        TABLE_COPIES * table,
+        casts + TABLE_COPIES * table,
     )
     passing = kept.fragmentation * max(moments)
     # The means beside the sums, and one bucket that is sent. What comes back is split up without a copy.

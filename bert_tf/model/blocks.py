@@ -24,9 +24,10 @@ P masked positions, C classes, V vocabulary (padded: W).
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Callable
 
 import tensorflow as tf
@@ -168,6 +169,9 @@ def _sum_over_rows(copies: tf.Tensor, shape: tf.TensorShape) -> tf.Tensor:
     return tf.reshape(tf.matmul(tf.ones([1, tf.shape(copies)[0]]), copies), shape)
 
 
+Copies = Mapping[Any, tf.Tensor]  # by `tf.Variable.ref()`
+
+
 class Blocks:
     """The functions above, compiled at a scope and casting to one compute type.
 
@@ -192,6 +196,7 @@ class Blocks:
         if for_gpu is None:
             for_gpu = bool(tf.config.get_visible_devices("GPU"))
         self._for_gpu = for_gpu and scope == "step"
+        self._copies: Copies = {}
         self.embedding_norm = self._block(embedding_norm, "position_SxH gamma_H beta_H")
         self.split_heads = self._block(split_heads, "bias_H")
         self.merge_heads = self._block(merge_heads)
@@ -222,6 +227,28 @@ class Blocks:
 
     def _compiled(self, function: Callable) -> Callable:
         return tf.function(function, jit_compile=True, autograph=False) if self.scope == "blocks" else function
+
+    def convert(self, kernels: Iterable[tf.Variable]) -> Copies:
+        """Copies in the compute type, which an update makes once, not in each of its micro-batches.
+
+        None in float32, and none with `recompute`, which trades time for memory.
+        """
+        if self.compute_dtype == tf.float32 or self._recompute:
+            return {}
+        return {kernel.ref(): tf.cast(kernel, self.compute_dtype) for kernel in kernels}
+
+    @contextlib.contextmanager
+    def reading(self, copies: Copies) -> Iterator[None]:
+        """Meanwhile the layers read the copies instead of the variables."""
+        self._copies = copies
+        try:
+            yield
+        finally:
+            self._copies = {}
+
+    def current(self, weight: tf.Variable) -> tf.Variable | tf.Tensor:
+        """The copy of a weight that is to be read now, if any."""
+        return self._copies.get(weight.ref(), weight)
 
     def layer(self, function: Callable, *arguments: Any) -> tf.Tensor:
         """function(*arguments); all variables that it uses must be arguments.

@@ -141,7 +141,8 @@ class EncoderLayer(BertLayer):
         )
 
     def call(self, x_RxH, visible, dropout: DropoutKey | None = None):
-        return self.blocks.layer(self._transform, self.layer_weights, x_RxH, visible, dropout)
+        weights = tf.nest.map_structure(self.blocks.current, self.layer_weights)
+        return self.blocks.layer(self._transform, weights, x_RxH, visible, dropout)
 
     def _transform(self, weights: _LayerWeights, x_RxH, visible, dropout: DropoutKey | None) -> tf.Tensor:
         config, blocks, sequence_length = self.config, self.blocks, visible.shape[1]
@@ -244,6 +245,12 @@ class BertEncoder(tf.keras.Model):
         self.embeddings = Embeddings(config, blocks, seed)
         self.encoder_layers = [EncoderLayer(config, blocks, seed, index) for index in range(config.num_hidden_layers)]
         self.pooler = Pooler(config, blocks, seed)
+
+    @property
+    def layer_kernels(self) -> list[tf.Variable]:
+        """The matrices of all layers."""
+        weights = tf.nest.flatten([layer.layer_weights for layer in self.encoder_layers])
+        return [weight for weight in weights if len(weight.shape) == 2]
 
     def call(self, features: dict[str, tf.Tensor], dropout: DropoutKey | None = None):
         sequence_BxSxH = self.hidden_states(features, dropout)[-1]

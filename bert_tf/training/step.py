@@ -248,13 +248,18 @@ class TrainStep:
             name: tf.cast(values, tf.int64) if values.dtype == tf.int32 else values for name, values in features.items()
         }
 
+        blocks = self._model.blocks
+        copies = blocks.convert(self._model.bert.layer_kernels)
+        read = [copies.get(variable.ref(), variable) for variable in variables]
+
         def add_micro_batch(number, gradient_sums, metric_sums):
             micro_batch = {name: tf.gather(values, number) for name, values in features.items()}
             row = first_row + tf.cast(number, tf.int64) * micro_batch_size
-            with tf.GradientTape() as tape:
+            with tf.GradientTape() as tape, blocks.reading(copies):
+                tape.watch(copies.values())
                 losses_K, metrics_M = self._objective(self._model, micro_batch, DropoutKey(key, row))
                 loss = tf.reduce_sum(losses_K * loss_weights_K) * scale
-            gradients = tape.gradient(loss, variables)
+            gradients = tape.gradient(loss, read)
             # A snapshot, so that TensorFlow's graph optimiser does not take this sum and the one within the gradient of
             # the word embeddings for one of three terms, which it would add in the order in which they are ready.
             snapshots = [tf.raw_ops.Snapshot(input=tf.convert_to_tensor(gradient)) for gradient in gradients]
