@@ -3,7 +3,7 @@
 Every instruction of the entry and of its loops that computes something is one launch. A fusion's traffic is what it
 reads and writes of the device's memory: an operand of which it takes slices counts as those slices, one that it updates
 in place as the update. Its arithmetic is what one element takes, times the elements (XLA computes everything inside a
-fusion again for each of them).
+fusion again for each of them, but for what is the same for all).
 """
 
 from __future__ import annotations
@@ -21,12 +21,16 @@ _BODY = re.compile(r"^\s+(ROOT )?%?([\w.\-]+) = (.*)$")
 _FREE = frozenset(
     "parameter constant tuple get-tuple-element bitcast after-all opt-barrier partition-id replica-id".split()
 )
-# Operations for an element; what is not named takes one, or four where it multiplies 64-bit numbers. The special
-# functions run at a quarter of the rate and have some arithmetic around them.
+# Operations for an element; what is not named takes one. The special functions run at a quarter of the rate and have
+# some arithmetic around them.
 _SPECIAL = frozenset("exponential tanh log log-plus-one exponential-minus-one rsqrt sqrt divide power erf".split())
 _NO_ARITHMETIC = _FREE | frozenset("broadcast reshape transpose slice concatenate pad copy iota convert".split())
 _SLICES = frozenset("slice dynamic-slice gather".split())
 _SPECIAL_OPERATIONS = 8
+# A product of 32-bit numbers with 64 bits is one instruction at half the rate. Generators of random bits multiply no
+# other 64-bit numbers for each element.
+_WIDE_PRODUCT_OPERATIONS = 2
+_WIDE = ("u64", "s64")
 
 
 class Instruction(NamedTuple):
@@ -219,10 +223,22 @@ def _arithmetic(inside: Computation) -> float:
             elements = max(elements, *(inside[operand].elements for operand in each.operands))
         elif each.is_root and each.opcode != "scatter":
             elements = max(elements, each.elements)
-        if each.opcode in _SPECIAL:
-            operations += _SPECIAL_OPERATIONS
-        elif each.opcode == "multiply" and each.shapes[0][0] in ("u64", "s64"):
-            operations += 4
-        elif each.opcode not in _NO_ARITHMETIC:
-            operations += 1
+        operations += _operations(each, inside)
     return float(elements * operations)
+
+
+def _operations(each: Instruction, inside: Computation) -> int:
+    """Of one element; docs/LOG.md compares them with machine code for the generator of random bits."""
+    if each.opcode in _NO_ARITHMETIC:
+        return 0
+    if each.elements == 1 and each.opcode != "reduce":  # the same for all
+        return 0
+    if each.opcode in _SPECIAL:
+        return _SPECIAL_OPERATIONS
+    if each.opcode == "multiply" and each.shapes[0][0] in _WIDE:
+        return _WIDE_PRODUCT_OPERATIONS
+    if each.opcode == "shift-right-logical" and each.shapes[0][0] in _WIDE:
+        return 0  # by 32 bits: picks one of two registers
+    if each.opcode == "xor" and any(inside[name].opcode == "xor" for name in each.operands if name in inside):
+        return 0  # a GPU combines three numbers by one instruction
+    return 1
