@@ -185,7 +185,8 @@ def _next_records(dataset: str, found: list[Prepared], layout: Layout) -> list[s
     if not missing or (tokens and not records):
         # Where there are both, the launcher asks which.
         which = "DATA_FORMAT=tokens " if tokens and records else ""
-        launch = f"DATASET={dataset} {which}bash scripts/run_pretraining_lamb.sh"
+        launch = f"DRY_RUN=1 DATASET={dataset} {which}bash scripts/run_pretraining_lamb.sh"
+        launch += "  # shows the plan; without arguments it is BERT-Large on 8 ranks"
         return [command("verify", dataset), command("inspect", dataset), launch]
     if records:
         return [command_again(records[0], layout, **shape) for shape in missing]
