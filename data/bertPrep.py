@@ -118,14 +118,19 @@ def _add_common_options(add: Callable[..., Any]) -> None:
     add("--action", choices=ACTIONS)
     help_text = "upper or lower case; status and verify: without it, all that exist"
     add("--dataset", type=str.lower, choices=(*registry.DATASETS, "all"), help=help_text)
-    add("--n_processes", type=_whole_number, default=count_cores(), help="worker processes; %(default)s")
+    add(
+        "--n_processes",
+        type=_whole_number,
+        default=count_cores(),
+        help="worker processes; default: all cores, %(default)s here",
+    )
     add(
         "--dask_scheduler",
         metavar="ADDRESS",
         help="use the workers of this Dask scheduler instead: tcp://HOST:PORT, or the file that dask "
         "scheduler --scheduler-file writes",
     )
-    add("--random_seed", type=_whole_number, default=12345, help="%(default)s")
+    add("--random_seed", type=_whole_number, default=12345, help="decides all that is drawn; default: %(default)s")
 
 
 def _add_formatting_options(add: Callable[..., Any]) -> None:
@@ -142,7 +147,8 @@ def _add_formatting_options(add: Callable[..., Any]) -> None:
         "on its line (jsonl) or of a row (parquet); auto: jsonl and parquet by the suffix, of others a file if there "
         "are several, else paragraph if there are blank lines, else a line; kinds may be mixed",
     )
-    add("--text_column", default="text", help="the text's column in Parquet files, or field of JSON lines; %(default)s")
+    column = "the text's column in Parquet files, or field of JSON lines; default: %(default)s"
+    add("--text_column", default="text", help=column)
     extracted = "Wikipedia: read the output of wikiextractor below extracted/ instead of the dump"
     add("--skip_wikiextractor", type=_whole_number, nargs="?", const=1, default=0, choices=(0, 1), help=extracted)
     add("--fallback_encoding", help="encoding of files that are not UTF-8 and do not state one")
@@ -153,8 +159,8 @@ def _add_formatting_options(add: Callable[..., Any]) -> None:
         type=_whole_number,
         default=0,
         help="skip up to this many JSON lines, rows, PubMed citations or pages of Wikipedia that cannot be read; they "
-        "are named and counted. %(default)s: the first one ends the run; run again with a larger number, it continues "
-        "from there",
+        "are named and counted; default: %(default)s, the first one ends the run, and the same command with a larger "
+        "number continues from there",
     )
     add("--keep_duplicates", action="store_true", help="keep repeated documents")
     report = "Wikipedia: write all dropped text, with the reasons, to a .dropped.tsv beside the output"
@@ -163,27 +169,36 @@ def _add_formatting_options(add: Callable[..., Any]) -> None:
 
 def _add_sharding_options(add: Callable[..., Any]) -> None:
     default_training, default_test = stages.DEFAULT_SHARDS
-    add("--n_training_shards", type=_whole_number, help=f"{default_training}; sample: {stages.SAMPLE_SHARDS[0]}")
-    add("--n_test_shards", type=_whole_number, help=f"{default_test}; sample: {stages.SAMPLE_SHARDS[1]}")
-    add("--fraction_test_set", type=_number, default=0.1, help="%(default)s")
-    add("--segmentation_method", choices=sentences.METHODS, default="rules", help="%(default)s")
+    of_sample = stages.SAMPLE_SHARDS
+    training = f"default: {default_training}; of the sample: {of_sample[0]}"
+    test = f"shards of held-out text; default: {default_test}; of the sample: {of_sample[1]}"
+    add("--n_training_shards", type=_whole_number, help=training)
+    add("--n_test_shards", type=_whole_number, help=test)
+    add("--fraction_test_set", type=_number, default=0.1, help="share of the text to hold out; default: %(default)s")
+    method = "finds the sentences: rules of our own, or NLTK's Punkt; default: %(default)s"
+    add("--segmentation_method", choices=sentences.METHODS, default="rules", help=method)
 
 
 def _add_record_options(add: Callable[..., Any]) -> None:
     vocab = "create_vocab writes it, the others read it; a name in .model: SentencePiece, else WordPiece"
     add("--vocab_file", help=vocab)
-    add("--vocab_size", type=_whole_number, default=vocabulary.DEFAULT_VOCAB_SIZE, help="%(default)s")
-    add("--do_lower_case", type=_whole_number, choices=(0, 1), default=1, help="%(default)s")
-    add("--max_seq_length", type=_whole_number, default=512, help="%(default)s")
-    add("--max_predictions_per_seq", type=_whole_number, default=20, help="%(default)s")
+    add("--vocab_size", type=_whole_number, default=vocabulary.DEFAULT_VOCAB_SIZE, help="pieces; default: %(default)s")
+    case = "1: lower-case the text and drop accents; default: %(default)s"
+    add("--do_lower_case", type=_whole_number, choices=(0, 1), default=1, help=case)
+    add("--max_seq_length", type=_whole_number, default=512, help="tokens of an instance; default: %(default)s")
+    predictions = (
+        "tokens of an instance to be predicted, at most; the recipe has 20 at 128, 80 at 512; default: %(default)s"
+    )
+    add("--max_predictions_per_seq", type=_whole_number, default=20, help=predictions)
     add(
         "--dupe_factor",
         type=_whole_number,
-        help="passes over the text, each with pairs (records: and masks) of its own; 5",
+        help="passes over the text, each with pairs (records: and masks) of its own; default: 5",
     )
-    add("--masked_lm_prob", type=_number, default=0.15, help="%(default)s")
+    share = "share of the tokens to be predicted; default: %(default)s"
+    add("--masked_lm_prob", type=_number, default=0.15, help=share)
     add("--whole_word_masking", action="store_true", help="mask all pieces of a word or none")
-    ngrams = "with --whole_word_masking: mask up to this many words together; %(default)s"
+    ngrams = "with --whole_word_masking: mask up to this many words together; default: %(default)s"
     add("--max_ngram_size", type=_whole_number, default=1, help=ngrams)
 
 

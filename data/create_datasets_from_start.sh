@@ -23,6 +23,10 @@ fail() {
   echo "error: $*" >&2
   exit 2
 }
+if [[ "${1:-}" == -h || "${1:-}" == --help ]]; then
+  sed -n '2,/^set /{/^set /!s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"
+  exit 0
+fi
 prep() {
   bash "$here/../scripts/python.sh" "$here/bertPrep.py" --action "$1" --dataset "$2" \
     ${N_PROCESSES:+--n_processes "$N_PROCESSES"} ${DASK_SCHEDULER:+--dask_scheduler "$DASK_SCHEDULER"} "${@:3}"

@@ -47,7 +47,8 @@ def run_text_formatting(options: argparse.Namespace, layout: Layout) -> None:
         )
     corpus = registry.open_corpus(options, layout.root)
     if options.dataset == "custom":
-        print(f"{len(corpus.paths):,} input files; input_format={corpus.arguments['input_format']}", flush=True)
+        files = "1 input file" if len(corpus.paths) == 1 else f"{len(corpus.paths):,} input files"
+        print(f"{files}; input_format={corpus.arguments['input_format']}", flush=True)
     output = layout.formatted_file(options.dataset)
     manifest_path = layout.formatted_manifest(options.dataset)
     inputs = [describe_input(path, layout.root) for path in corpus.paths]
@@ -64,6 +65,7 @@ def _formatted_inputs(dataset: str, layout: Layout) -> tuple[list[Path], list[In
     inputs: list[InputFile] = []
     for corpus in registry.corpora_of(dataset):
         path = layout.formatted_file(corpus)
+        format_again = f"python3 data/bertPrep.py --action text_formatting --dataset {corpus}"
         if dataset == "books_wiki_en_corpus" and corpus == "bookscorpus" and not path.is_file():
             raise UserError(
                 f"books_wiki_en_corpus needs books, and {path} does not exist; BookCorpus is no "
@@ -72,14 +74,14 @@ def _formatted_inputs(dataset: str, layout: Layout) -> tuple[list[Path], list[In
                 "alone: --dataset=wikicorpus_en"
             )
         if not path.is_file():
-            raise UserError(f"{path} does not exist: run bertPrep.py --action=text_formatting --dataset={corpus} first")
+            raise UserError(f"{path} does not exist: run {format_again} first")
         manifest = read_manifest(layout.formatted_manifest(corpus))
         made = {entry.file: entry for entry in manifest.entries} if manifest else {}
         entry = made.get(path.name)
         if entry is not None and entry.num_bytes != path.stat().st_size:
             raise UserError(
                 f"{path} has {path.stat().st_size:,} bytes, its manifest says {entry.num_bytes:,}: "
-                f"run bertPrep.py --action=text_formatting --dataset={corpus} again"
+                f"run {format_again} again"
             )
         paths.append(path)
         inputs.append(describe_input(path, layout.root, entry.sha256 if entry else None))

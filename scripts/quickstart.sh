@@ -208,9 +208,9 @@ python -c 'import sys
 from bert_tf.report import write_report
 write_report(sys.argv[2:], f"{sys.argv[1]}/report.html", title=sys.argv[1].rpartition("/")[2])' \
   "$results" "${runs[@]/#/$results/}"
-score() { sed -n "s/^$2 = \([0-9]*\.[0-9]\{0,3\}\).*/\1/p" "$results/$1/eval_results.txt"; } # <run> <name>
-for run in "${runs[@]}"; do # with three decimals
-  printf '%s: %s\n' "$run" "$(sed -n 's/ = \([0-9]*\.[0-9]\{0,3\}\).*/ \1/p' "$results/$run/eval_results.txt" | paste -sd, | sed "s/,/, /g")"
+score() { awk -v name="$2" '$1 == name {printf "%.3f", $3}' "$results/$1/eval_results.txt"; } # <run> <name>
+for run in "${runs[@]}"; do
+  printf '%s: %s\n' "$run" "$(awk '$3 ~ /[.]/ {printf "%s%s %.3f", (n++ ? ", " : ""), $1, $3}' "$results/$run/eval_results.txt")"
   if [[ -n "$(score "$run" NoAns_f1)" ]]; then
     printf '  F1 with an answer (HasAns) %s, without one (NoAns) %s' "$(score "$run" HasAns_f1)" "$(score "$run" NoAns_f1)"
     awk "BEGIN{exit !($(score "$run" HasAns_f1) < 1)}" && printf ': no question is answered, so nothing was learned'

@@ -322,16 +322,16 @@ def test_chinese_from_the_dump_to_sentences(tmp_path):
         ("download", "custom", "dataset=custom cannot be downloaded"),
         ("text_formatting", "wikicorpus_en", "put wikicorpus_en.xml.bz2"),
         ("text_formatting", "bookscorpus", "put your books there"),
-        ("text_formatting", "pubmed_baseline", "--dataset=pubmed_baseline fetches them"),
+        ("text_formatting", "pubmed_baseline", "--dataset pubmed_baseline fetches them"),
         ("text_formatting", "pubmed_daily_update", "read together with pubmed_baseline"),
-        ("text_formatting", "sample", "--action=download --dataset=sample"),
+        ("text_formatting", "sample", "--action download --dataset sample"),
         ("text_formatting", "custom", "needs --input_files"),
         ("text_formatting", "CoLA", "dataset=cola is not for pre-training"),
-        ("sharding", "wikicorpus_en", "--action=text_formatting --dataset=wikicorpus_en"),
+        ("sharding", "wikicorpus_en", "--action text_formatting --dataset wikicorpus_en"),
         ("sharding", "books_wiki_en_corpus", "folder of .txt books.*--dataset=wikicorpus_en"),
         ("sharding", "squad", "dataset=squad is not for pre-training"),
         ("create_vocab", "MRPC", "dataset=mrpc is not for pre-training"),
-        ("create_tfrecord_files", "sample", "--action=sharding --dataset=sample"),
+        ("create_tfrecord_files", "sample", "--action sharding --dataset sample"),
         ("create_tfrecord_files", "all", "--dataset=all is for --action=download"),
     ],
 )
@@ -532,7 +532,7 @@ def test_program_runs_from_any_folder_and_through_a_link(tmp_path):
         text=True,
         capture_output=True,
     )
-    assert "--action=text_formatting --dataset=sample" in refused(result)
+    assert "--action text_formatting --dataset sample" in refused(result)
 
 
 def test_workers_do_not_import_tensorflow():

@@ -118,3 +118,17 @@ def test_inside_a_container_it_runs_right_there(checkout):
     (checkout.parent / "dockerenv").touch()
     _, lines = run(checkout, "glue", image=True)
     assert downloads(lines) == GLUE
+
+
+@pytest.mark.parametrize("script", ["scripts/data_download.sh", "data/create_datasets_from_start.sh"])
+def test_help_is_the_top_of_the_file(script):
+    done = subprocess.run(["bash", CHECKOUT / script, "--help"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and not done.stderr
+    assert f"  bash {script} [" in done.stdout and "set -" not in done.stdout and "#" not in done.stdout
+
+
+def test_a_job_started_without_slurm_is_refused_in_one_line():
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_")}
+    job = ["bash", CHECKOUT / "scripts/prepare_data.sub", "wiki_only"]
+    done = subprocess.run(job, capture_output=True, text=True, timeout=60, env=environ)
+    assert done.returncode == 2 and done.stderr.startswith("error: this is a job for Slurm: sbatch ")

@@ -15,7 +15,6 @@ from data.running.entries import FileEntry
 IDS = VocabularyIds(
     pad=0, cls=2, sep=3, mask=4, unknown=1, replacements=np.arange(5, 100), continues=np.zeros(100, bool)
 )
-ARGUMENTS = {"max_seq_length": 32}
 
 
 def instances(count=400, seed=0, masked=0.8, kept=0.1, random_next=0.5, shortest=24):
@@ -47,7 +46,7 @@ def instances(count=400, seed=0, masked=0.8, kept=0.1, random_next=0.5, shortest
 
 
 def judged(arrays, vocab_size=100):
-    return list(judge(measure(arrays, IDS, vocab_size), ARGUMENTS))
+    return list(judge(measure(arrays, IDS, vocab_size), arrays.input_ids.shape[1]))
 
 
 def test_shares_are_those_that_were_drawn():
@@ -94,7 +93,7 @@ def test_much_padding_is_said():
         }
     )
     (what,) = judged(wide)
-    assert "% of the positions are padding" in what and "95 % of the instances fit 32" in what
+    assert "% of the positions are padding" in what and "100% of the instances fit 64" in what
 
 
 def test_a_few_instances_prove_nothing():

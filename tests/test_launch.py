@@ -743,6 +743,8 @@ def test_tensorflows_greetings_are_left_out_of_the_logs_and_all_else_is_there(tm
     noise = (
         "WARNING: All log messages before absl::InitializeLog() is called are written to STDERR\n"
         "I0000 00:00:1732.5 17 device_compiler.h:186] Compiled cluster using XLA!  This line is logged at most once\n"
+        "2026-11-23 19:06:53.879829: E external/local_xla/xla/stream_executor/stream_executor_internal.h:177] "
+        "SetPriority unimplemented for this stream.\n"
     )
     said = "update 1\nW0000 00:00:1732.5 17 file.cc:1] a real warning\nhalf a line"
     assert run_job(tmp_path, f"import sys; sys.stderr.write({noise!r}); sys.stderr.write({said!r})") == 0
@@ -758,6 +760,13 @@ def test_a_rank_that_could_not_even_write_its_code(tmp_path, capsys, received, c
     )
     assert launchers._exit_code(launchers.Job([], 2, 0, "horovodrun", tmp_path), 1, received) == code
     assert ("no log of rank 1 on b" in capsys.readouterr().err) == (code == 1)
+
+
+@pytest.mark.parametrize("code, is_said", [(137, True), (1, False)])
+def test_a_rank_that_was_killed_cannot_say_why_so_the_launcher_does(tmp_path, capsys, code, is_said):
+    (tmp_path / "rank_0.exit").write_text(f"{code} 1.0")
+    assert launchers._exit_code(launchers.Job([], 1, 0, "none", tmp_path), code, []) == code
+    assert ("rank 0 was killed (SIGKILL)" in capsys.readouterr().err) == is_said
 
 
 WAITING_PROGRAM = """

@@ -79,14 +79,15 @@ def test_fine_tuning(folder, started, capsys):
     assert "doc_stride = 64\n" in shown and "global_batch_size = 4\n" in shown and "eval_results.txt" in shown
 
 
-def test_inference_scores_and_predicts(folder, started):
+def test_inference_scores_and_predicts(folder, started, capsys):
     assert launch(glue.launch_inference, "cola", folder / "tiny", 8, "fp32", "false", 16, 64, "tiny") == 0
     modes = [flags_of(command).pop("mode") for _, command, _ in started]
     assert modes == ["eval", "predict"]
     assert flags_of(started[0][1])["model_dir"] == str(folder / "results")
+    assert "nothing is predicted" not in capsys.readouterr().out
     (folder / "glue/CoLA/test.tsv").unlink()
     launch(glue.launch_inference, "cola", folder / "tiny", 8, "fp32", "false", 16, 64, "tiny")
-    assert len(started) == 3
+    assert len(started) == 3 and "test.tsv nothing is predicted" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def test_only_what_led_to_the_checkpoint(phase_2):
     assert (first.last_update, second.last_update) == (30, 20)
     text = card([second])
     assert "| 20 | 7.25 | 0.5 |" in text and "6.125" not in text
-    assert "| score | after 20 updates |" in text and "| masked lm loss | 7.5 |" in text
+    assert "| score | after 20 updates |" in text and "| masked lm loss | 7.5 |" in text and "| event |" not in text
 
 
 def test_runs_that_were_moved_together_are_found(phase_2, tmp_path):

@@ -19,7 +19,14 @@ def test_work_by_hand_counts_from_what_was_done_before(capsys, monkeypatch):
     with Progress(total=1000, initial=400, unit="B", description="download") as bar:
         bar.update(100, "7 documents")
     (line,) = capsys.readouterr().err.splitlines()  # nothing new is left for the end
-    assert line.startswith("download: 500 of 1,000 B, ") and line.endswith(" s left, 7 documents")
+    assert line.startswith("download: 500 of 1.00kB, ") and line.endswith(" s left, 7 documents")
+
+
+def test_bytes_are_shown_as_the_bar_shows_them(capsys):
+    with Progress(total=4_168_810, unit="B", description="download") as bar:
+        bar.update(2_084_405)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("download: 2.08M of 4.17MB, ") and "B/s, " in line
 
 
 def test_disabled_it_prints_nothing(capsys):

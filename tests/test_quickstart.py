@@ -22,7 +22,7 @@ echo "loss = 1.23456" | tee "$RESULTS_DIR"/phase_{1,2}/eval_results.txt >/dev/nu
 """
 SQUAD = """echo "$SQUAD_DIR $*" >>calls
 mkdir -p "$RESULTS_DIR/squad"
-printf '%s = %s\\n' f1 45.6123 HasAns_f1 0.0 HasAns_total 5 NoAns_f1 100.0 >"$RESULTS_DIR/squad/eval_results.txt"
+printf '%s = %s\\n' f1 45.6789 HasAns_f1 0.0 HasAns_total 5 NoAns_f1 100.0 >"$RESULTS_DIR/squad/eval_results.txt"
 """
 
 
@@ -94,7 +94,8 @@ def test_two_books_and_questions_without_answers(checkout):
     assert size["test"] / sum(size.values()) == pytest.approx(0.1, abs=0.02)
     trained, fine_tuned, _ = (checkout / "calls").read_text().splitlines()
     assert trained.startswith("custom 16 8 8 ") and " tiny 2.0 " in fine_tuned
-    assert "F1 with an answer (HasAns) 0.0, without one (NoAns) 100.0: no question is answered" in done.stdout
+    assert "finetuned/squad: f1 45.679, HasAns_f1 0.000" in done.stdout, "rounded, not cut"
+    assert "F1 with an answer (HasAns) 0.000, without one (NoAns) 100.000: no question is answered" in done.stdout
 
 
 @pytest.mark.parametrize("option, content", [("--squad", '{"data": 3}'), ("--vocab_file", "[PAD]\n")])

@@ -79,7 +79,7 @@ def answers(model_dir):
 
 
 @pytest.mark.parametrize("batch_size", [None, 5])
-def test_an_export_alone_gives_the_same_answers(trained, predicted, exported, tmp_path, batch_size, caplog):
+def test_an_export_alone_gives_the_same_answers(trained, predicted, exported, tmp_path, batch_size, caplog, capsys):
     folder = exported
     if batch_size:
         folder = tmp_path / "fixed"
@@ -90,7 +90,9 @@ def test_an_export_alone_gives_the_same_answers(trained, predicted, exported, tm
     shutil.copytree(folder, moved)
     # Neither checkpoint nor vocabulary, and other flags: all comes from the folder.
     other = job(trained, tmp_path / "sm", init_checkpoint=None, decoding=DecodeSettings(), features=FeatureSettings())
+    capsys.readouterr()
     predict_with_export(other, Workers(), moved)
+    assert f"predicting with {moved}: max_seq_length " in capsys.readouterr().out
     (texts, odds, f1), (expected_texts, expected_odds, expected_f1) = answers(tmp_path / "sm"), answers(predicted)
     assert texts == expected_texts and f1 == expected_f1
     assert odds == pytest.approx(expected_odds, abs=1e-5)

@@ -196,3 +196,10 @@ def test_each_document_is_read_once_and_in_order(tmp_path, monkeypatch):
     from_text = [offset for name, offsets in reads if name.endswith("/a") for offset in offsets]
     assert len(from_text) == 400 and from_text == sorted(from_text)
     assert sum(len(offsets) for _, offsets in reads) == 800
+
+
+def test_the_progress_of_the_index_ends_with_all_bytes(tmp_path, capsys):
+    path = tmp_path / "text.txt"
+    path.write_text("one document\n\nanother one\n")
+    sharding.index_documents([path])
+    assert "indexing documents: 26.0 of 26.0B" in capsys.readouterr().err

@@ -60,7 +60,10 @@ def test_the_commands_lead_through_all_stages(tmp_path, capsys):
     options = bertPrep.parse([*shlex.split(long)[2:], "--n_processes", "1"])
     bertPrep.ACTIONS[options.action](options, bertPrep.stages.Layout(tmp_path))
     output = said(capsys, tmp_path)
-    assert "num_instances_training" in output and "run_pretraining_lamb.sh" in output
+    assert "num_instances_training" in output
+    assert "DRY_RUN=1 DATASET=custom DATA_FORMAT=tokens bash scripts/run_pretraining_lamb.sh  #" in output, (
+        "there are both kinds"
+    )
     (tmp_path / "sharded/custom/test/custom_test_0.txt").unlink()
     assert "1 of them are gone or have another size, such as test/custom_test_0.txt" in said(capsys, tmp_path)
 
@@ -174,12 +177,23 @@ def test_a_formatted_file_of_ones_own_is_gone_on_with(tmp_path, capsys):
     folder = tmp_path / "formatted_one_article_per_line"
     folder.mkdir()
     (folder / "custom_one_document_per_line.txt").write_text("\n".join(documents(9)) + "\n")
+    # How many documents these are, only sharding finds out.
     (command,) = next_commands(said(capsys, tmp_path))
     assert command.endswith("--action sharding --dataset custom")
     run(tmp_path, "sharding", "--n_training_shards", 2, "--n_test_shards", 1)
     output = said(capsys, tmp_path)
     assert "text_formatting        placed by hand: 1 file" in output
     assert "create_vocab" in next_commands(output)[0]
+
+
+def test_few_documents_are_sharded_into_few_shards(tmp_path, capsys):
+    text = tmp_path / "text.txt"
+    text.write_text("\n\n".join(documents(21)))
+    run(tmp_path, "text_formatting", "--input_files", text)
+    (command,) = next_commands(said(capsys, tmp_path))
+    assert command.endswith("--action sharding --dataset custom --n_training_shards 5 --n_test_shards 1")
+    options = bertPrep.parse([*shlex.split(command)[2:], "--n_processes", "1"])
+    bertPrep.ACTIONS[options.action](options, bertPrep.stages.Layout(tmp_path))
 
 
 def test_a_damaged_manifest_is_named(tmp_path, capsys):

@@ -276,7 +276,8 @@ def test_a_line_held_back_comes_before_the_evaluation(tmp_path, capsys, monkeypa
     logs.start()
     logs.train(10, **TRAIN)
     logs.train(20, **TRAIN)
-    logs.evaluation(20, **EVALUATION)
+    logs.evaluation(20, **EVALUATION, latency_50_ms=3.0, throughput_val=100.0)
+    assert "loss = 6" in said[-1] and "latency" not in said[-1] and "throughput" not in said[-1]
     assert [text.split(":")[0] for text in said[1:]] == [
         "update 10 of 1,000",
         "update 20 of 1,000",

@@ -179,6 +179,6 @@ def _curve(run: Run) -> list[list[str]]:
 def _scores(run: Run) -> list[list[str]]:
     """A table of the last evaluation."""
     last = run.events["evaluation"][-1]
-    left_out = ("update", "global_step", "time_unix", "throughput", "latency")
+    left_out = ("event", "update", "global_step", "time_unix", "throughput", "latency")
     rows = [[name.replace("_", " "), _written(last[name])] for name in last if not name.startswith(left_out)]
     return [["score", f"after {last['update']:,} updates"], *(row for row in rows if row[1])]

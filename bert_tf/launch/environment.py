@@ -19,6 +19,7 @@ from bert_tf.base.values import parse_count, parse_number, parse_switch
 from bert_tf.config import MAX_HOURS
 from bert_tf.launch import launchers
 from bert_tf.launch.container import CHECKOUT, rank_python, uses_container
+from bert_tf.launch.rank import describe_signal
 
 Made = TypeVar("Made")
 
@@ -175,5 +176,5 @@ def run_job(what: str, job: launchers.Job, signals: list[int]) -> int:
     show([f"--- {what}: logs in {shown(log_folder)}", "+ " + shlex.join(job.command)])
     started = time.monotonic()
     code = launchers.run(dataclasses.replace(job, log_folder=log_folder), signals)
-    show([f"--- {what}: ended with code {code} after {time.monotonic() - started:.0f} s"])
+    show([f"--- {what}: ended with code {code}{describe_signal(code)} after {time.monotonic() - started:.0f} s"])
     return code

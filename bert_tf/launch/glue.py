@@ -8,7 +8,7 @@ from pathlib import Path
 from bert_tf.base.errors import UserError
 from bert_tf.config import MAX_EPOCHS, MAX_LEARNING_RATE, PRECISIONS, PRESETS
 from bert_tf.launch.arguments import Argument, one_of, parse_arguments, positive, share, text, whole
-from bert_tf.launch.environment import LaunchEnvironment
+from bert_tf.launch.environment import LaunchEnvironment, show, shown
 from bert_tf.launch.finetuning import Call, Flags
 from bert_tf.tasks.glue.tasks import CUSTOM, EVAL, PREDICT, TRAIN, TextTask, find_files, find_task
 
@@ -63,7 +63,10 @@ def launch_inference(typed: Sequence[str], environment: LaunchEnvironment) -> in
     def prepare() -> list[Flags]:
         check_files(task, (EVAL,), call)
         flags = {"init_checkpoint": call.checkpoint(), **_task_flags(task, call, call.folder)}
-        can_predict = all((call.data[1] / names[0]).is_file() for names in task.files[PREDICT].values())
+        to_predict = [call.data[1] / names[0] for names in task.files[PREDICT].values()]
+        can_predict = all(path.is_file() for path in to_predict)
+        if not can_predict:
+            show([f"without {' and '.join(map(shown, to_predict))} nothing is predicted, only scored"])
         return [{"mode": mode, **flags} for mode in (("eval", "predict") if can_predict else ("eval",))]
 
     return call.run(task.name, "run_classifier.py", prepare, {"scores": "eval_results.txt"})

@@ -297,6 +297,13 @@ def _show(log: Path, launcher: subprocess.Popen) -> None:
         time.sleep(POLL_SECS)
 
 
+# A process that is killed in this way can say nothing itself.
+_WHY_KILLED = (
+    "rank {rank} was killed (SIGKILL), by somebody or, mostly, by the kernel because the machine's memory ran out "
+    "('dmesg' says so): try a smaller micro-batch with more accumulation, fewer ranks, or a smaller model"
+)
+
+
 def _exit_code(job: Job, launcher_code: int, received: Sequence[int]) -> int:
     """The first failing rank's code; says what only other ranks or the launcher have said."""
     ends = {}
@@ -313,6 +320,8 @@ def _exit_code(job: Job, launcher_code: int, received: Sequence[int]) -> int:
         if rank != 0 and code != STOPPED_EXIT_CODE:
             print(f"rank {rank} ended first, with code {code}{describe_signal(code)}:", file=sys.stderr)
             _print_end(job.log_folder / f"rank_{rank}.log")
+        if code == 128 + signal.SIGKILL:
+            print(_WHY_KILLED.format(rank=rank), file=sys.stderr, flush=True)
         return code
     if launcher_code or len(ends) < job.num_ranks:
         if stop_requested:  # before there were ranks that could have answered it

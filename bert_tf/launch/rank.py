@@ -46,7 +46,8 @@ ERROR_OF_RANK = "no log of rank"
 # Unhelpful lines that TensorFlow prints whatever its log level.
 _NOISE = re.compile(
     rb"(WARNING: All log messages before absl::InitializeLog\(\) is called are written to STDERR"
-    rb"|I0000 [^\n]*Compiled cluster using XLA![^\n]*)\r?\n"
+    rb"|I0000 [^\n]*Compiled cluster using XLA![^\n]*"
+    rb"|[0-9-]+ [0-9:.]+: E external/[^\n]*\] SetPriority unimplemented for this stream\.)\r?\n"
 )
 
 # How long an ended rank delays its own exit, at which the launcher kills the others: while rank 0 may

@@ -172,7 +172,11 @@ class Telemetry:
         self._write("TensorBoard", self._tensorboard.write, "eval", update, metrics)
         self._write("MLflow", self._mlflow.write, update, metrics)
         self._log([update], metrics)
-        shown = ", ".join(f"{name} = {_short(value)}" for name, value in metrics.items() if name != "global_step")
+        # The program has said before how fast it was, by NVIDIA's names.
+        left_out = ("global_step", "latency_", "throughput_")
+        shown = ", ".join(
+            f"{name} = {_short(value)}" for name, value in metrics.items() if not name.startswith(left_out)
+        )
         self._console.flush()
         self.note(f"evaluation at update {update:,}: {shown}")
 

@@ -167,8 +167,10 @@ def _inspect_sample(sample: instance_sample.Sample, max_seq_length: int, tokeniz
         lines = instance_sample.describe_instance(sample, number, tokenizer.inv_vocab)
         print("\n" + "".join(f"  {line}\n" for line in lines), end="")
     shares = instance_sample.measure(sample.instances, VocabularyIds.of(tokenizer.vocab), tokenizer.vocab_size)
-    spread = ", evenly spread over the shards" if num < sample.num_total else ""
-    print(f"\n  Of {num:,} of {sample.num_total:,} training instances{spread}:")
+    if num < sample.num_total:
+        print(f"\n  Of {num:,} of {sample.num_total:,} training instances, evenly spread over the shards:")
+    else:
+        print(f"\n  Of all {num:,} training instances:")
     for line in instance_sample.describe_shares(shares):
         print(f"    {line}")
     print("    tokens, share of the instances")

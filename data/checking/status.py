@@ -16,6 +16,7 @@ from data.checking.prepared import CORPUS_STAGES, Prepared, command, command_aga
 from data.corpora import registry
 from data.layout import Layout, counts_in_words
 from data.running.entries import Journal
+from data.sharding.sharding import shards_for
 
 _STAGE_WIDTH = max(map(len, stages.STAGES)) + 2
 _TEXT_WIDTH = 100
@@ -162,17 +163,30 @@ def _next_steps(dataset: str, found: list[Prepared], layout: Layout) -> list[str
             return [command("text_formatting", corpus, input_files="FILES_OR_FOLDERS")]
         action = "text_formatting" if is_there("download", corpus) else "download"
         return [command(action, corpus)]
-    return [command("sharding", dataset)]
+    return [command("sharding", dataset, **_fewer_shards(dataset, found))]
+
+
+def _fewer_shards(dataset: str, found: list[Prepared]) -> dict[str, int]:
+    """Options for a text of fewer documents than there are shards by default; none where the defaults do."""
+    counts = [p.manifest.counts for p in found if p.stage == "text_formatting" and p.manifest]
+    num_documents = sum(counted["num_documents"] for counted in counts)
+    defaults = stages.SAMPLE_SHARDS if dataset == "sample" else stages.DEFAULT_SHARDS
+    num_training, num_test = shards_for(num_documents, *defaults)
+    if not counts or num_test == 0 or (num_training, num_test) == defaults:
+        return {}
+    return {"n_training_shards": num_training, "n_test_shards": num_test}
 
 
 def _next_records(dataset: str, found: list[Prepared], layout: Layout) -> list[str]:
-    launch = f"DATASET={dataset} bash scripts/run_pretraining_lamb.sh"
+    tokens = [p for p in found if p.stage == "create_token_files" and p.manifest]
     records = [p for p in found if p.stage == "create_tfrecord_files" and p.manifest]
-    if not records and any(p.stage == "create_token_files" and p.manifest for p in found):
-        return [command("verify", dataset), command("inspect", dataset), launch]
     made = [tuple(p.header.arguments[name] for name in _SHAPE) for p in records]
     missing = [dict(zip(_SHAPE, phase)) for phase in _PHASES if phase not in made]
-    if not missing:
+    if not missing or (tokens and not records):
+        # Where there are both, the launcher asks which.
+        which = "DATA_FORMAT=tokens " if tokens and records else ""
+        launch = f"DRY_RUN=1 DATASET={dataset} {which}bash scripts/run_pretraining_lamb.sh"
+        launch += "  # shows the plan; without arguments it is BERT-Large on 8 ranks"
         return [command("verify", dataset), command("inspect", dataset), launch]
     if records:
         return [command_again(records[0], layout, **shape) for shape in missing]

@@ -292,7 +292,8 @@ def _verify_and_repair(
     workers = workers_of(options, layout)
     faults = check(prepared, workers)
     if not faults:
-        print(f"{what}: whole, {len(prepared.entries):,} files", flush=True)
+        files = "1 file" if len(prepared.entries) == 1 else f"{len(prepared.entries):,} files"
+        print(f"{what}: whole, {files}", flush=True)
         return []
     print(f"{what}: BROKEN", flush=True)
     for fault in faults:

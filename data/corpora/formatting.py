@@ -434,7 +434,8 @@ def _write_all(writer: Writer, corpus: Corpus, name: str, workers: Workers) -> N
         with contextlib.closing(results):
             for documents, batch in corpus.join((cleaned, waiting.popleft()) for cleaned in results):
                 writer.write(documents, batch)
-                bar.update(batch.input_bytes, f"{writer.counts['num_documents']:,} documents")
+                num_documents = writer.counts["num_documents"]
+                bar.update(batch.input_bytes, "1 document" if num_documents == 1 else f"{num_documents:,} documents")
 
 
 def _size_of_batch(batch: Batch) -> int:

@@ -52,8 +52,8 @@ def find_files(folder: Path) -> list[Path]:
     baseline, updates = (files_in(folder / name) for name in _FOLDERS)
     if not baseline:
         raise UserError(
-            f"{folder / 'baseline'} holds no .xml or .xml.gz file: bertPrep.py --action=download "
-            "--dataset=pubmed_baseline fetches them, or put them there; published at "
+            f"{folder / 'baseline'} holds no .xml or .xml.gz file: python3 data/bertPrep.py --action download "
+            "--dataset pubmed_baseline fetches them, or put them there; published at "
             "ftp.ncbi.nlm.nih.gov/pubmed/baseline"
         )
     years: dict[str, Path] = {}

@@ -46,7 +46,8 @@ def find_dumps(folder: Path, dataset: str, *, needed: bool = True) -> list[Path]
         )
     if not others:
         raise UserError(
-            f"{folder} holds no Wikipedia dump: bertPrep.py --action=download --dataset={dataset} fetches the newest "
+            f"{folder} holds no Wikipedia dump: "
+            f"python3 data/bertPrep.py --action download --dataset {dataset} fetches the newest "
             f"one; or put {dataset}.xml.bz2 (or .xml, or the published {wiki}-<date>-pages-articles.xml.bz2, in one "
             f"or several files) there, from dumps.wikimedia.org/{wiki}"
         )

@@ -55,11 +55,10 @@ def sharded_inputs(dataset: str, layout: Layout) -> tuple[Manifest, list[InputFi
     registry.corpora_of(dataset)
     folder = layout.sharded / dataset
     manifest = read_manifest(folder / "manifest.json", "sharding")
+    shard = f"python3 data/bertPrep.py --action sharding --dataset {dataset}"
     if manifest is None:
-        raise UserError(
-            f"{folder} holds no finished shards: run bertPrep.py --action=sharding --dataset={dataset} first"
-        )
-    manifest.require_whole(folder, f"bertPrep.py --action=sharding --dataset={dataset} again with the same arguments")
+        raise UserError(f"{folder} holds no finished shards: run {shard} first")
+    manifest.require_whole(folder, f"{shard} again with the same arguments")
     return manifest, [describe_input(folder / entry.file, layout.root, entry.sha256) for entry in manifest.entries]
 
 
@@ -182,10 +181,10 @@ def _finished_tokens(options: argparse.Namespace, layout: Layout) -> _Source:
     if manifest is None:
         raise UserError(
             f"{dataset} has no finished token files with do_lower_case={options.do_lower_case} below {layout.tokens}: "
-            f"run bertPrep.py --action=create_token_files --dataset={dataset} first"
+            f"run python3 data/bertPrep.py --action create_token_files --dataset {dataset} first"
         )
     folder = found[0].parent
-    manifest.require_whole(folder, f"bertPrep.py --action=verify --dataset={dataset} --repair")
+    manifest.require_whole(folder, f"python3 data/bertPrep.py --action verify --dataset {dataset} --repair")
     return _Source(folder, manifest, list(manifest.inputs))
 
 

@@ -116,6 +116,7 @@ def index_documents(paths: Sequence[Path]) -> DocumentIndex:
                 if unreported >= _REPORT_BYTES:
                     bar.update(unreported)
                     unreported = 0
+        bar.update(unreported)
     return DocumentIndex(
         np.frombuffer(files, np.uint16), np.frombuffer(offsets, np.uint64), np.frombuffer(lengths, np.uint32)
     )
@@ -232,13 +233,21 @@ def _write_shard(task: WriteTask, *, segmentation_method: str) -> FileEntry:
     return FileEntry(f"{path.parent.name}/{path.name}", num_bytes, digest.hexdigest(), counts)
 
 
+def shards_for(num_documents: int, num_training: int, num_test: int) -> tuple[int, int]:
+    """The numbers of training and test shards asked for, or fewer where there are too few documents for them."""
+    if num_documents >= num_training + num_test:
+        return num_training, num_test
+    num_test = min(num_test, max(1, num_documents // 20), num_documents - 1)
+    return max(1, (num_documents - num_test) // 4), num_test
+
+
 def _require_enough_documents(num_documents: int, settings: ShardingSettings) -> None:
-    num_shards = settings.num_training_shards + settings.num_test_shards
-    if num_documents >= num_shards:
+    wanted = settings.num_training_shards, settings.num_test_shards
+    if num_documents >= sum(wanted):
         return
+    num_training, num_test = shards_for(num_documents, *wanted)
     what = f"{num_documents:,} documents are fewer" if num_documents != 1 else "a single document is less"
-    num_test = min(settings.num_test_shards, max(1, num_documents // 20), num_documents - 1)
-    fewer = f"--n_training_shards={max(1, (num_documents - num_test) // 4)} --n_test_shards={num_test}"
+    fewer = f"--n_training_shards={num_training} --n_test_shards={num_test}"
     hint = "" if num_test else " --fraction_test_set=0 (no held-out text then)"
     raise UserError(
         f"{what} than the {settings.num_training_shards:,} training and {settings.num_test_shards:,} test shards, and "

@@ -82,7 +82,8 @@ def predict_with_export(job: SquadJob, workers: Workers, folder: Path) -> None:
         questions, answerer.tokenizer, answerer.features, is_training=False, show_progress=workers.is_chief
     )
     with Telemetry(job.model_dir, is_chief=workers.is_chief, total_updates=0, dllog_path=job.dllog_path) as telemetry:
-        telemetry.note(f"predicting with {folder}: {answerer.features}, {answerer.decoding}")
+        settings = {**vars(answerer.features), **vars(answerer.decoding)}
+        telemetry.note(f"predicting with {folder}: {', '.join(f'{name} {settings[name]}' for name in settings)}")
         answer_questions(answerer, questions, features, job, workers, telemetry)
 
 
