@@ -95,5 +95,7 @@ def test_mistakes(tmp_path):
     ):
         with pytest.raises(UserError, match=message):
             run(tmp_path, "--input", text, "--output", tmp_path / output, *options)
+    with pytest.raises(UserError, match="^CHECKPOINT=nowhere: there is neither"):
+        run("nowhere", "--input", texts, "--output", tmp_path / "new.npz")
     assert (tmp_path / "old.jsonl").read_text(encoding="utf-8") == "precious"
     assert not (tmp_path / "new.npz").exists()

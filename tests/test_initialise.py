@@ -148,7 +148,7 @@ def test_configuration_and_vocabulary(google, tmp_path):
     for choose, flag in ((choose_config, "bert_config_file"), (choose_vocabulary, "vocab_file")):
         with pytest.raises(UserError, match=f"--{flag} is required where no --init_checkpoint"):
             choose(None, None)
-    with pytest.raises(UserError, match="vocab.txt does not exist; give the model's vocab.txt with --vocab_file"):
+    with pytest.raises(UserError, match="vocab.txt does not exist; put the model's there, or .* --vocab_file"):
         choose_vocabulary(None, weights)
 
 

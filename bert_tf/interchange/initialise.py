@@ -19,6 +19,7 @@ from bert_tf.text.wordpiece import FullTokenizer
 
 _INDEX = ".index"
 _ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".7z")
+_PUT_IT_THERE = "put the model's there, or where a program has the flag, name it with"
 # Fields of a configuration, each with a variable that shows the field, and which of its dimensions does.
 _SIZES = {
     "hidden_size": ("bert/embeddings/word_embeddings", 1),
@@ -101,7 +102,7 @@ def choose_config(bert_config_file: str | None, weights: Weights | None) -> Bert
     elif weights is None:
         raise UserError("--bert_config_file is required where no --init_checkpoint is given")
     elif weights.config is None:
-        raise UserError(f"{weights.config_file} does not exist; give the model's with --bert_config_file")
+        raise UserError(f"{weights.config_file} does not exist; {_PUT_IT_THERE} --bert_config_file")
     else:
         path, config = weights.config_file, weights.config
     if weights:
@@ -122,14 +123,13 @@ def _check_sizes(config: BertConfig, path: Path, weights: Weights) -> None:
 
 def choose_vocabulary(vocab_file: str | None, weights: Weights | None) -> Path:
     """The model's vocabulary: `vocab_file`, else that beside the weights. Raises `UserError` where there is neither."""
-    way_out = "give the model's vocab.txt with --vocab_file"
     if vocab_file:
-        check_file(Path(vocab_file), way_out)
+        check_file(Path(vocab_file), "give the model's vocab.txt with --vocab_file")
         return Path(vocab_file)
     if weights is None:
         raise UserError("--vocab_file is required where no --init_checkpoint is given")
     if weights.vocab_file is None:
-        raise UserError(f"{weights.folder / 'vocab.txt'} does not exist; {way_out}")
+        raise UserError(f"{weights.folder / 'vocab.txt'} does not exist; {_PUT_IT_THERE} --vocab_file")
     return weights.vocab_file
 
 

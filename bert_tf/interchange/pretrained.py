@@ -10,6 +10,7 @@ import numpy as np
 
 from bert_tf.base.errors import UserError
 from bert_tf.interchange.initialise import choose_config, choose_tokenizer, find_weights
+from bert_tf.interchange.weights import Weights
 from bert_tf.model.blocks import Blocks
 from bert_tf.model.encoder import BertEncoder
 from bert_tf.run.checkpoint import load_weights
@@ -57,7 +58,13 @@ def from_pretrained(
     Raises:
       UserError: something is missing, damaged, or belongs to another architecture.
     """
-    weights = find_weights(folder, "folder")
+    return load_pretrained(find_weights(folder, "folder"), vocab_file, do_lower_case)
+
+
+def load_pretrained(
+    weights: Weights, vocab_file: str | Path | None = None, do_lower_case: bool | None = None
+) -> Pretrained:
+    """As `from_pretrained`, from weights that have been found."""
     config = choose_config(None, weights)
     layers = {name.split("/")[2] for name in weights.shapes if name.startswith("bert/encoder/layer_")}
     if len(layers) != config.num_hidden_layers:

@@ -176,11 +176,13 @@ def main(argv: Sequence[str]) -> None:
     if options.batch_size < 1:
         raise UserError(f"--batch_size={options.batch_size}: must be at least 1")
     choose_device(options.device)
-    from bert_tf.interchange.pretrained import from_pretrained  # imports TensorFlow
+    from bert_tf.interchange.initialise import find_weights  # imports TensorFlow
+    from bert_tf.interchange.pretrained import load_pretrained
 
     settings = Settings(options.layers, options.vectors, options.max_seq_length, options.batch_size)
     texts = (line.rstrip("\r\n") for _, line in decoded_lines(options.input))
-    extracted = extract(from_pretrained(options.checkpoint), texts, settings)
+    model = load_pretrained(find_weights(options.checkpoint, "CHECKPOINT"))
+    extracted = extract(model, texts, settings)
     with atomic_file(options.output) as file:
         shown = Progress(extracted, total=num_texts, unit="texts", description="extracting")
         _WRITERS[options.output.suffix](file, shown)
