@@ -87,7 +87,10 @@ def test_mistakes(tmp_path):
     for text, output, options, message in (
         (texts, "new.txt", [], "must end in .jsonl or .npz"),
         (texts, "old.jsonl", [], "--replace"),
-        (texts, "new.npz", ["--layers=one"], "--layers"),
+        (texts, "new.npz", ["--layers=one"], "argument --layers: 'one' must be a whole number"),
+        (texts, "new.npz", ["--layers="], "argument --layers: '' must be a whole number"),
+        (texts, "new.npz", ["--max_seq_length=1_0"], "argument --max_seq_length: '1_0' must be a whole number"),
+        (texts, "new.npz", ["--batch_size=99999999999"], "--batch_size=99999999999: must be at least 1 and at most"),
         (texts, "new.npz", ["--batch_size=0"], "--batch_size=0: must be at least 1"),
         (latin1, "new.npz", [], "latin1, line 2: byte 3 is not UTF-8"),
         (empty, "new.npz", [], "is empty"),
