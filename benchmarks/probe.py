@@ -46,6 +46,8 @@ def run(bench: Bench) -> None:
     checkpoints = sorted((options.run / "checkpoints").glob("ckpt-*"))
     if not checkpoints:
         raise UserError(f"--run {options.run} holds no checkpoints; name the run folder of a pre-training")
+    if options.seeds < 1:
+        raise UserError(f"--seeds is {options.seeds}; at least one is needed")
     if options.score not in (names := _score_names(options.finetune)):
         raise UserError(
             f"--score {options.score}: such a fine-tuning has the scores {', '.join(names)}; name one of them"

@@ -43,6 +43,17 @@ def test_an_unknown_one_is_refused():
         program.main.__wrapped__(["benchmarks", "nothing"])
 
 
+def begin_probe(folder, monkeypatch, *arguments):
+    """Of a run with one checkpoint, up to the first fine-tuning."""
+    monkeypatch.setattr(probe, "run_command", lambda _: pytest.fail("it was begun"))
+    (folder / "checkpoints/ckpt-00000001").mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text('{"identity": {"global_batch_size": 8}}')
+    options = program.make_parser("probe", probe).parse_args(
+        ["--run", str(folder), "--probes", str(folder), *arguments]
+    )
+    probe.run(argparse.Namespace(options=options))
+
+
 @pytest.mark.parametrize(
     "finetune, score, message",
     [
@@ -60,16 +71,16 @@ def test_an_unknown_one_is_refused():
     ],
 )
 def test_a_score_of_another_name_is_refused_before_the_fine_tuning(tmp_path, monkeypatch, finetune, score, message):
-    monkeypatch.setattr(probe, "run_command", lambda _: pytest.fail("it was begun"))
-    (tmp_path / "checkpoints/ckpt-00000001").mkdir(parents=True)
-    (tmp_path / "config.json").write_text('{"identity": {"global_batch_size": 8}}')
-    options = ["--run", str(tmp_path), "--probes", str(tmp_path), "--finetune", finetune, "--score", score]
     with pytest.raises(UserError, match=message):
-        probe.run(argparse.Namespace(options=program.make_parser("probe", probe).parse_args(options)))
-    for right in probe._score_names(["run_squad.py"]):
-        options[-3:] = ["run_squad.py", "--score", right]
+        begin_probe(tmp_path, monkeypatch, "--finetune", finetune, "--score", score)
+
+
+def test_a_probe_begins_with_scores_and_seeds_that_there_are(tmp_path, monkeypatch):
+    for score in probe.SCORES:
         with pytest.raises(pytest.fail.Exception, match="it was begun"):
-            probe.run(argparse.Namespace(options=program.make_parser("probe", probe).parse_args(options)))
+            begin_probe(tmp_path, monkeypatch, "--finetune", "run_squad.py", "--score", score)
+    with pytest.raises(UserError, match="--seeds is 0; at least one"):
+        begin_probe(tmp_path, monkeypatch, "--finetune", "run_squad.py", "--score", "f1", "--seeds", "0")
 
 
 def test_ratios_are_medians_of_the_rounds_and_follow_the_clock():
