@@ -50,11 +50,18 @@ def test_what_the_model_lacks_is_refused(model):
         (Settings(max_seq_length=33), r"--max_seq_length=33: must be at least 2 and at most 32"),
     ):
         with pytest.raises(UserError, match=message):
-            next(extract(model, TEXTS, settings))
+            extract(model, TEXTS, settings)
 
 
 def run(*arguments):
     main.__wrapped__(["extract_features", *map(str, arguments)])
+
+
+def test_a_refusal_leaves_no_folder(checkpoint, tmp_path):
+    (tmp_path / "texts").write_text("the river\n", encoding="utf-8")
+    with pytest.raises(UserError, match="--layers: 3"):
+        run(checkpoint, "--input", tmp_path / "texts", "--output", tmp_path / "new/a.npz", "--layers=3")
+    assert not (tmp_path / "new").exists()
 
 
 def test_files(checkpoint, model, tmp_path):

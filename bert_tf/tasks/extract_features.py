@@ -59,9 +59,9 @@ def extract(model: Pretrained, texts: Iterable[str], settings: Settings) -> Iter
     """The vectors of each text, in order.
 
     Raises:
-      UserError: the model has no such layer, or not so many positions.
+      UserError: the model has no such layer, or not so many positions; at once, not when the first text is asked for.
     """
-    config, tokenizer = model.encoder.config, model.tokenizer
+    config = model.encoder.config
     for layer in settings.layers:
         if not -config.num_hidden_layers - 1 <= layer <= config.num_hidden_layers:
             raise UserError(
@@ -72,6 +72,10 @@ def extract(model: Pretrained, texts: Iterable[str], settings: Settings) -> Iter
             f"--max_seq_length={settings.max_seq_length}: must be at least 2 and at most "
             f"{config.max_position_embeddings}, the model's positions"
         )
+    return _extract(model, texts, settings)
+
+
+def _extract(model: Pretrained, texts: Iterable[str], settings: Settings) -> Iterator[Extracted]:
     compute, lines = _compiled(model, settings), iter(texts)
     while chunk := list(itertools.islice(lines, settings.batch_size * _BATCHES_SORTED)):
         rows = [model.encode(text, settings.max_seq_length) for text in chunk]
@@ -81,7 +85,7 @@ def extract(model: Pretrained, texts: Iterable[str], settings: Settings) -> Iter
             numbers = by_length[start : start + settings.batch_size]
             for number, outputs in zip(numbers, zip(*compute([rows[number] for number in numbers]))):
                 kept = [output[: len(rows[number])] if settings.vectors == TOKENS else output for output in outputs]
-                tokens = tokenizer.convert_ids_to_tokens(rows[number])
+                tokens = model.tokenizer.convert_ids_to_tokens(rows[number])
                 found[number] = Extracted(tokens, dict(zip(settings.layers, kept)))
         yield from (found[number] for number in range(len(rows)))
 
