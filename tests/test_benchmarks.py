@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from benchmarks import __main__ as program
-from benchmarks import frame, peers, readme, results
+from benchmarks import frame, peers, probe, readme, results
 from bert_tf.base.errors import UserError
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -41,6 +41,46 @@ def test_every_benchmark_is_listed(capsys):
 def test_an_unknown_one_is_refused():
     with pytest.raises(UserError, match="there is no benchmark 'nothing'; there are control_work, "):
         program.main.__wrapped__(["benchmarks", "nothing"])
+
+
+def begin_probe(folder, monkeypatch, *arguments):
+    """Of a run with one checkpoint, up to the first fine-tuning."""
+    monkeypatch.setattr(probe, "run_command", lambda _: pytest.fail("it was begun"))
+    (folder / "checkpoints/ckpt-00000001").mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text('{"identity": {"global_batch_size": 8}}')
+    options = program.make_parser("probe", probe).parse_args(
+        ["--run", str(folder), "--probes", str(folder), *arguments]
+    )
+    probe.run(argparse.Namespace(options=options))
+
+
+@pytest.mark.parametrize(
+    "finetune, score, message",
+    [
+        ("run_squad.py --train_file x", "F1", "--score F1: such a fine-tuning has the scores exact_match, f1; name"),
+        ("run_squad.py", "best_f1", "exact_match, f1; name"),
+        ("run_squad.py --train_file x --version_2_with_negative", "F1", "HasAns_f1, .* best_f1, best_f1_thresh; name"),
+        ("run_classifier.py --data_dir x --task_name cola", "mcc", "scores matthews_correlation, accuracy, eval_loss;"),
+        ("run_classifier.py --task_name=MNLI", "accuracy", "matched_accuracy, .* mismatched_eval_loss; name"),
+        ("run_classifier.py --task_name=MNLI --eval_file x", "mean", "scores accuracy, eval_loss; name"),
+        ("run_classifier.py --task_name=custom --regression=1", "f1", "scores pearson, spearman, eval_loss; name"),
+        ("run_classifier.py --task_name=custom --regression=?", "f1", "--finetune: flag --regression"),
+        ("run_classifier.py --task_name=cool", "f1", "--task_name=cool: must be one of"),
+        ("run_pretraining.py", "f1", "--finetune begins with 'run_pretraining.py', and must with run_squad.py or"),
+        ("", "f1", "--finetune begins with '', and must"),
+    ],
+)
+def test_a_score_of_another_name_is_refused_before_the_fine_tuning(tmp_path, monkeypatch, finetune, score, message):
+    with pytest.raises(UserError, match=message):
+        begin_probe(tmp_path, monkeypatch, "--finetune", finetune, "--score", score)
+
+
+def test_a_probe_begins_with_scores_and_seeds_that_there_are(tmp_path, monkeypatch):
+    for score in probe.SCORES:
+        with pytest.raises(pytest.fail.Exception, match="it was begun"):
+            begin_probe(tmp_path, monkeypatch, "--finetune", "run_squad.py", "--score", score)
+    with pytest.raises(UserError, match="--seeds is 0; at least one"):
+        begin_probe(tmp_path, monkeypatch, "--finetune", "run_squad.py", "--score", "f1", "--seeds", "0")
 
 
 def test_ratios_are_medians_of_the_rounds_and_follow_the_clock():

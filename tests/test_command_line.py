@@ -39,6 +39,16 @@ def test_a_name_that_cannot_be_shown():
     )
 
 
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_an_output_without_some_letters_shows_their_numbers(encoding):
+    program = (
+        "from bert_tf.base.errors import exit_on_user_error; exit_on_user_error(lambda _: print('in /\u4e2d'))([])"
+    )
+    environ = {**os.environ, "PYTHONIOENCODING": encoding}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, env=environ)
+    assert done.returncode == 0 and done.stdout == "in /\\u4e2d\n"
+
+
 @pytest.mark.parametrize("is_printed", ["at once", "at the end", "before an error"])
 @pytest.mark.parametrize("output, words", [("/dev/full", "No space left"), ("a closed pipe", "read no longer")])
 def test_an_output_that_takes_nothing(output, words, is_printed):

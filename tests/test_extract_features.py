@@ -50,11 +50,18 @@ def test_what_the_model_lacks_is_refused(model):
         (Settings(max_seq_length=33), r"--max_seq_length=33: must be at least 2 and at most 32"),
     ):
         with pytest.raises(UserError, match=message):
-            next(extract(model, TEXTS, settings))
+            extract(model, TEXTS, settings)
 
 
 def run(*arguments):
     main.__wrapped__(["extract_features", *map(str, arguments)])
+
+
+def test_a_refusal_leaves_no_folder(checkpoint, tmp_path):
+    (tmp_path / "texts").write_text("the river\n", encoding="utf-8")
+    with pytest.raises(UserError, match="--layers: 3"):
+        run(checkpoint, "--input", tmp_path / "texts", "--output", tmp_path / "new/a.npz", "--layers=3")
+    assert not (tmp_path / "new").exists()
 
 
 def test_files(checkpoint, model, tmp_path):
@@ -87,7 +94,10 @@ def test_mistakes(tmp_path):
     for text, output, options, message in (
         (texts, "new.txt", [], "must end in .jsonl or .npz"),
         (texts, "old.jsonl", [], "--replace"),
-        (texts, "new.npz", ["--layers=one"], "--layers"),
+        (texts, "new.npz", ["--layers=one"], "argument --layers: 'one' must be a whole number"),
+        (texts, "new.npz", ["--layers="], "argument --layers: '' must be a whole number"),
+        (texts, "new.npz", ["--max_seq_length=1_0"], "argument --max_seq_length: '1_0' must be a whole number"),
+        (texts, "new.npz", ["--batch_size=99999999999"], "--batch_size=99999999999: must be at least 1 and at most"),
         (texts, "new.npz", ["--batch_size=0"], "--batch_size=0: must be at least 1"),
         (latin1, "new.npz", [], "latin1, line 2: byte 3 is not UTF-8"),
         (empty, "new.npz", [], "is empty"),
@@ -95,5 +105,7 @@ def test_mistakes(tmp_path):
     ):
         with pytest.raises(UserError, match=message):
             run(tmp_path, "--input", text, "--output", tmp_path / output, *options)
+    with pytest.raises(UserError, match="^CHECKPOINT=nowhere: there is neither"):
+        run("nowhere", "--input", texts, "--output", tmp_path / "new.npz")
     assert (tmp_path / "old.jsonl").read_text(encoding="utf-8") == "precious"
     assert not (tmp_path / "new.npz").exists()

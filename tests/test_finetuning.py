@@ -246,13 +246,25 @@ def test_a_file_without_answers_is_predicted_and_nothing_else(finished, squad, t
     assert run("predicted")
     assert (tmp_path / "predicted" / "predictions.json").read_text() == (finished / "predictions.json").read_text()
     assert "not scored: the questions come without answers" in capsys.readouterr().out
-    with pytest.raises(UserError, match="cannot be scored"):
+    unscored = r"^\S+bare.json: question 'founded' has no field 'answers', .* cannot be scored"
+    with pytest.raises(UserError, match=unscored):
         run("scored", wants_scores=True)
-    with pytest.raises(UserError, match="cannot be scored"):  # before the training, not after it
+    with pytest.raises(UserError, match=unscored):  # before the training, not after it
         run("both", train_file=str(squad / "squad.json"), wants_scores=True)
     assert not (tmp_path / "both" / "checkpoints").exists()
     with pytest.raises(UserError, match="bare.json: question 'founded' has no field 'answers'"):
         run("trained", train_file=str(tmp_path / "bare.json"))
+
+
+def test_an_answer_without_a_visible_character_is_named_with_its_file(squad, tmp_path):
+    content = json.loads((squad / "squad.json").read_text())
+    paragraph = content["data"][0]["paragraphs"][0]
+    paragraph["context"] += " \x01"
+    paragraph["qas"][0]["answers"] = [{"text": "\x01", "answer_start": len(paragraph["context"]) - 1}]
+    (tmp_path / "bad.json").write_text(json.dumps(content))
+    question_id = paragraph["qas"][0]["id"]
+    with pytest.raises(UserError, match=rf"^\S+bad.json: question '{question_id}': the tokenizer leaves nothing of"):
+        run_squad(job(squad, tmp_path / "run", train_file=str(tmp_path / "bad.json"), predict_file=None), Workers())
 
 
 def test_batches_may_be_read_by_several_threads():

@@ -22,6 +22,7 @@ from bert_tf.model.heads import ClassifierModel
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import PREFIX, CheckpointFolder
 from bert_tf.tasks import finetuning
+from bert_tf.tasks.glue import run as glue_run
 from bert_tf.tasks.glue.features import make_features
 from bert_tf.tasks.glue.run import GlueJob, describe_predictions, export_glue, mean_loss, run_glue
 from bert_tf.tasks.glue.tasks import EVAL, PREDICT, TRAIN, custom_task, find_files, find_task
@@ -234,6 +235,13 @@ def test_own_labels_are_kept_beside_the_weights(data, tmp_path):
     model_dir = save_untrained(tmp_path / "bare", data, find_task("RTE"), task_file="other.json")
     with pytest.raises(UserError, match="task.json does not exist, so the model's labels are not known"):
         run_glue(trained_job(data, model_dir, (), task=OWN, files=files), Workers())
+
+
+@pytest.mark.parametrize("labels", [3, [1, 2], {"0": "fine"}])
+def test_labels_that_are_none_are_named_with_their_file(tmp_path, labels):
+    (tmp_path / "task.json").write_text(json.dumps({"labels": labels, "is_regression": False}))
+    with pytest.raises(UserError, match=r"task.json: labels is .*: must be a list of texts"):
+        glue_run._with_labels(find_task("CoLA"), tmp_path, None)
 
 
 def test_a_classifier_of_other_classes_gives_its_encoder(data, tmp_path, capsys):

@@ -134,7 +134,7 @@ def test_what_is_no_model_is_named(google, tmp_path):
 def test_configuration_and_vocabulary(google, tmp_path):
     weights = find_weights(google)
     assert choose_config(None, weights) == CONFIG
-    assert choose_config(str(HUGGING_FACE / "config.json"), weights).vocab_size == 23
+    assert choose_config(str(HUGGING_FACE / "config.json"), None).vocab_size == 23
     published = {
         **CONFIG.to_dict(),
         "directionality": "bidi",
@@ -148,8 +148,28 @@ def test_configuration_and_vocabulary(google, tmp_path):
     for choose, flag in ((choose_config, "bert_config_file"), (choose_vocabulary, "vocab_file")):
         with pytest.raises(UserError, match=f"--{flag} is required where no --init_checkpoint"):
             choose(None, None)
-    with pytest.raises(UserError, match="vocab.txt does not exist; give the model's vocab.txt with --vocab_file"):
+    with pytest.raises(UserError, match="vocab.txt does not exist; put the model's there, or .* --vocab_file"):
         choose_vocabulary(None, weights)
+
+
+@pytest.mark.parametrize(
+    "field, there",
+    [("hidden_size", 8), ("intermediate_size", 12), ("max_position_embeddings", 16), ("type_vocab_size", 2)],
+)
+def test_a_wrong_size_is_named_before_a_model_is_built(google, tmp_path, field, there):
+    """A model of ten million rows takes a quarter of a minute and gigabytes."""
+    for path, given in ((google / "bert_config.json", None), (tmp_path / "mine.json", str(tmp_path / "mine.json"))):
+        path.write_text(changed(**{field: 10**4}).to_json())
+        with pytest.raises(
+            UserError, match=rf"^{path}: {field}=10000, but .*bert_model.ckpt has bert/.*\b{there}\b.*: "
+        ):
+            choose_config(given, find_weights(google))
+        path.write_text(CONFIG.to_json())
+    folder = shutil.copytree(HUGGING_FACE, tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, field: 10**4}))
+    with pytest.raises(UserError, match=rf"^{folder}/config.json: {field}=10000, but {folder} has bert/"):
+        choose_config(None, find_weights(folder))
 
 
 def test_one_rule_for_the_casing(tmp_path):

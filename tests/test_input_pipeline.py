@@ -151,6 +151,8 @@ def test_numbers_of_a_manifest_that_are_none(tmp_path, field, name, value):
 def test_bad_patterns(dataset, pattern, words):
     with pytest.raises(UserError, match=words):
         find_shards(pattern.format(dataset / "training"), "input_files")
+    with pytest.raises(UserError, match="names no record or token file; name the folder training in it"):
+        find_shards(str(dataset), "input_files")
 
 
 def test_records_that_do_not_fit_are_refused(dataset):

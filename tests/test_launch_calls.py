@@ -421,6 +421,12 @@ def test_help_lists_the_arguments(capsys):
     assert all(f" {argument.name}: " in shown for argument in LAUNCHERS["squad"].arguments)
 
 
+@pytest.mark.parametrize("argv", [["launch"], ["launch", "nothing"]])
+def test_an_unknown_launcher(argv):
+    with pytest.raises(UserError, match="there is no launcher '(nothing)?'; there are pretraining_lamb, "):
+        launch.__wrapped__(argv)
+
+
 def test_fewer_gpus_than_asked_for(call, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", with_gpus(tmp_path, 4)["PATH"])
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")

@@ -185,8 +185,14 @@ def test_questions_at_a_prompt(trained, predicted, tmp_path, monkeypatch, capsys
     typed = "Anna was born\nin Rome.\n\nWhere was Anna born?\n\nnever read"
     out = ask(monkeypatch, capsys, typed, chat, Workers(), None)
     assert out.count("null odds") == 1
-    with pytest.raises(UserError, match="the text is empty"):
+    with pytest.raises(UserError, match="^what was typed: the text is empty"):
         ask(monkeypatch, capsys, "", chat, Workers(), None)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"Z\xfcrich is large.\n"), "utf-8"))
+    with pytest.raises(UserError, match="^what was typed is not UTF-8"):
+        converse(chat, Workers(), None)
     (tmp_path / "text.txt").write_bytes(b"\xff")
     with pytest.raises(UserError, match="is not UTF-8"):
+        ask(monkeypatch, capsys, "", chat, Workers(), str(tmp_path / "text.txt"))
+    (tmp_path / "text.txt").write_bytes(b"\n")
+    with pytest.raises(UserError, match="^--context_file=.*text.txt: the text is empty"):
         ask(monkeypatch, capsys, "", chat, Workers(), str(tmp_path / "text.txt"))

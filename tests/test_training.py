@@ -571,7 +571,7 @@ def test_lars_with_compression_and_determinism_goes_on_from_the_encoder(finished
 
 def test_another_vocabulary_is_refused(tmp_path):
     (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\ncat\n")
-    weights = Weights("w", {}, np.zeros, tmp_path, None, tmp_path / "vocab.txt", None)
+    weights = Weights("w", {}, np.zeros, tmp_path, None, tmp_path / "bert_config.json", tmp_path / "vocab.txt", None)
     check_same_vocabulary(weights, "[PAD]\n[UNK]\ncat\n")
     check_same_vocabulary(weights, None)
     check_same_vocabulary(dataclasses.replace(weights, vocab_file=None), "[PAD]\n")

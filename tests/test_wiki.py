@@ -329,8 +329,11 @@ def test_pages_may_be_cut_anywhere(tmp_path, monkeypatch, encoding, piece_bytes)
         "It is six.",
     ]
     assert not damages and [type(one) for one in found].index(BadRecord) == 5 and len(found) == 7
-    num_found = 0
+    num_found = num_bytes = 0
     for pages, batch in batches:
         num_found += len(pages)
+        num_bytes += batch.input_bytes
         later = read([path], batch.behind)[0]
         assert [found for pages, _ in later for found in pages] == found[num_found:]
+        progress = [batch.input_bytes for _, batch in later]
+        assert all(count >= 0 for count in progress) and num_bytes + sum(progress) == path.stat().st_size

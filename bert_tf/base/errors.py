@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import errno
 import functools
 import importlib.util
+import io
 import os
 import re
 import select
@@ -108,6 +110,15 @@ def as_user_error(error: Exception) -> UserError | None:
     return error if isinstance(error, UserError) else None
 
 
+def _escape_missing_letters() -> None:
+    """Where the output is in an older encoding, shows letters that this lacks as \\u4e2d, as stderr does.
+
+    In UTF-8 only bytes of names that are not UTF-8 cannot be shown: `as_user_error`.
+    """
+    if isinstance(sys.stdout, io.TextIOWrapper) and codecs.lookup(sys.stdout.encoding).name != "utf-8":
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
 def _flush_output() -> None:
     if sys.stdout:  # None where a program is started without one
         sys.stdout.flush()
@@ -118,6 +129,7 @@ def exit_on_user_error(main: Callable[[Sequence[str]], Result]) -> Callable[[Seq
 
     @functools.wraps(main)
     def wrapped(argv: Sequence[str]) -> Result:
+        _escape_missing_letters()
         try:
             result = main(argv)
             _flush_output()

@@ -49,11 +49,13 @@ def find_shards(patterns: str, argument: str) -> list[Path]:
             files = list(map(Path, glob.glob(pattern)))
         files = sorted((path for path in files if path.is_file() and path.suffix not in _NOT_SHARDS), key=_natural_key)
         if not files:
-            raise UserError(
-                f"--{argument}: {pattern!r} names no record or token file; give a folder of .tfrecord or .tokens files "
-                "or a glob (data/bertPrep.py --action create_token_files or create_tfrecord_files makes them); "
-                "a path that holds a comma stands alone"
+            way_out = (
+                "give a folder of .tfrecord or .tokens files or a glob (data/bertPrep.py --action create_token_files "
+                "or create_tfrecord_files makes them); a path that holds a comma stands alone"
             )
+            if (Path(pattern) / "training").is_dir():
+                way_out = "name the folder training in it, or for --eval_files the folder test"
+            raise UserError(f"--{argument}: {pattern!r} names no record or token file; {way_out}")
         found += files
     if not found:
         raise UserError(f"--{argument} is empty; name a folder of .tfrecord or .tokens files")

@@ -84,6 +84,7 @@ def read_checkpoint(prefix: Path) -> Weights:
         read=read,
         folder=folder,
         config=BertConfig.from_json_file(config_file) if config_file.is_file() else None,
+        config_file=config_file,
         vocab_file=vocab_file if vocab_file.is_file() else None,
         # Known of our fine-tuning only: neither our pre-training nor others' checkpoints say it.
         do_lower_case=state.get("identity", {}).get("do_lower_case"),

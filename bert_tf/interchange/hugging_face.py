@@ -158,6 +158,7 @@ def read_folder(folder: Path) -> Weights:
         read=read,
         folder=folder,
         config=config,
+        config_file=folder / CONFIG,
         vocab_file=vocab_file,
         do_lower_case=do_lower_case,
         warnings=tuple(warnings),

@@ -11,7 +11,6 @@ from bert_tf.base.errors import UserError
 from bert_tf.base.files import check_file, decoded_lines
 from bert_tf.config import BertConfig
 from bert_tf.interchange import google, hugging_face
-from bert_tf.interchange.google import CONFIG_FILE
 from bert_tf.interchange.weights import Weights
 from bert_tf.run.checkpoint import MANIFEST, PREFIX, CheckpointFolder, find_damage, load_weights
 from bert_tf.run.telemetry import Telemetry
@@ -20,6 +19,14 @@ from bert_tf.text.wordpiece import FullTokenizer
 
 _INDEX = ".index"
 _ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".7z")
+_PUT_IT_THERE = "put the model's there, or where a program has the flag, name it with"
+# Fields of a configuration, each with a variable that shows the field, and which of its dimensions does.
+_SIZES = {
+    "hidden_size": ("bert/embeddings/word_embeddings", 1),
+    "intermediate_size": ("bert/encoder/layer_0/intermediate/dense/kernel", 1),
+    "max_position_embeddings": ("bert/embeddings/position_embeddings", 0),
+    "type_vocab_size": ("bert/embeddings/token_type_embeddings", 0),
+}
 
 
 def find_weights(path: str | Path, argument: str = "--init_checkpoint") -> Weights:
@@ -87,30 +94,42 @@ def choose_config(bert_config_file: str | None, weights: Weights | None) -> Bert
     """The model's shape: that of the file, which may be Google's or Hugging Face's, else that beside the weights.
 
     Raises:
-      UserError: there is neither, or the file describes no BERT.
+      UserError: there is neither, the file describes no BERT, or one of another size than the weights.
     """
     if bert_config_file:
         path = Path(bert_config_file)
-        if path.name == hugging_face.CONFIG:
-            return hugging_face.read_config(path)
-        return BertConfig.from_json_file(path)
-    if weights is None:
+        config = (hugging_face.read_config if path.name == hugging_face.CONFIG else BertConfig.from_json_file)(path)
+    elif weights is None:
         raise UserError("--bert_config_file is required where no --init_checkpoint is given")
-    if weights.config is None:
-        raise UserError(f"{weights.folder / CONFIG_FILE} does not exist; give the model's with --bert_config_file")
-    return weights.config
+    elif weights.config is None:
+        raise UserError(f"{weights.config_file} does not exist; {_PUT_IT_THERE} --bert_config_file")
+    else:
+        path, config = weights.config_file, weights.config
+    if weights:
+        _check_sizes(config, path, weights)
+    return config
+
+
+def _check_sizes(config: BertConfig, path: Path, weights: Weights) -> None:
+    """Raises `UserError` where a size differs from that of the weights: before a model is built, which takes long."""
+    for field, (name, dimension) in _SIZES.items():
+        shape = weights.shapes.get(name, [])
+        if dimension < len(shape) and shape[dimension] != getattr(config, field):
+            raise UserError(
+                f"{path}: {field}={getattr(config, field)}, but {weights.source} has {name} {shape}: the weights are "
+                "of another model size; name the configuration that they were trained with"
+            )
 
 
 def choose_vocabulary(vocab_file: str | None, weights: Weights | None) -> Path:
     """The model's vocabulary: `vocab_file`, else that beside the weights. Raises `UserError` where there is neither."""
-    way_out = "give the model's vocab.txt with --vocab_file"
     if vocab_file:
-        check_file(Path(vocab_file), way_out)
+        check_file(Path(vocab_file), "give the model's vocab.txt with --vocab_file")
         return Path(vocab_file)
     if weights is None:
         raise UserError("--vocab_file is required where no --init_checkpoint is given")
     if weights.vocab_file is None:
-        raise UserError(f"{weights.folder / 'vocab.txt'} does not exist; {way_out}")
+        raise UserError(f"{weights.folder / 'vocab.txt'} does not exist; {_PUT_IT_THERE} --vocab_file")
     return weights.vocab_file
 
 

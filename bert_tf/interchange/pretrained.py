@@ -10,6 +10,7 @@ import numpy as np
 
 from bert_tf.base.errors import UserError
 from bert_tf.interchange.initialise import choose_config, choose_tokenizer, find_weights
+from bert_tf.interchange.weights import Weights
 from bert_tf.model.blocks import Blocks
 from bert_tf.model.encoder import BertEncoder
 from bert_tf.run.checkpoint import load_weights
@@ -57,19 +58,26 @@ def from_pretrained(
     Raises:
       UserError: something is missing, damaged, or belongs to another architecture.
     """
-    weights = find_weights(folder, "folder")
+    return load_pretrained(find_weights(folder, "folder"), vocab_file, do_lower_case)
+
+
+def load_pretrained(
+    weights: Weights, vocab_file: str | Path | None = None, do_lower_case: bool | None = None
+) -> Pretrained:
+    """As `from_pretrained`, from weights that have been found."""
     config = choose_config(None, weights)
+    layers = {name.split("/")[2] for name in weights.shapes if name.startswith("bert/encoder/layer_")}
+    if len(layers) != config.num_hidden_layers:
+        raise UserError(
+            f"{weights.config_file}: num_hidden_layers={config.num_hidden_layers}, but {weights.source} has "
+            f"{len(layers)} layers; put the right number there, or name other weights"
+        )
     _, tokenizer = choose_tokenizer(None if vocab_file is None else str(vocab_file), do_lower_case, config, weights)
     encoder = BertEncoder(config, Blocks("off"))
-    _, missing, unused = load_weights(weights, encoder.variables, config.vocab_size)
+    missing = load_weights(weights, encoder.variables, config.vocab_size).missing
     lacking = [name for name in missing if not name.startswith("bert/pooler/")]
     if lacking:
         raise UserError(
             f"{weights.source} lacks {', '.join(lacking[:3])} ({len(lacking)} variables in all); name other weights"
-        )
-    if too_many := [name for name in unused if name.startswith("bert/encoder/layer_")]:
-        raise UserError(
-            f"{weights.source} also holds {too_many[0]}, of a layer beyond "
-            f"num_hidden_layers={config.num_hidden_layers} of the model's configuration; put the right number there"
         )
     return Pretrained(encoder, tokenizer)

@@ -24,6 +24,7 @@ class Weights(StoredWeights):
 
     folder: Path
     config: BertConfig | None  # None: no configuration lies beside the weights
+    config_file: Path  # where it lies, or would
     vocab_file: Path | None
     do_lower_case: bool | None  # None: not known
     warnings: tuple[str, ...] = ()  # in what the model they were trained in differs from ours

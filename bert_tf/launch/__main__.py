@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Callable, NamedTuple
 
-from bert_tf.base.errors import exit_on_user_error, require_modules
+from bert_tf.base.errors import UserError, exit_on_user_error, require_modules
 
 require_modules("tqdm")
 from bert_tf.base.signals import leave_on_stop_signals  # noqa: E402
@@ -42,7 +42,9 @@ LAUNCHERS: dict[str, Launcher] = {
 @exit_on_user_error
 def main(argv: Sequence[str]) -> int:
     leave_on_stop_signals()
-    name, typed = argv[1], argv[2:]
+    name, typed = (argv[1:2] or [""])[0], argv[2:]
+    if name not in LAUNCHERS:
+        raise UserError(f"there is no launcher {name!r}; there are {', '.join(LAUNCHERS)}")
     launcher = LAUNCHERS[name]
     if launcher.arguments and typed[:1] in (["-h"], ["--help"]):
         script = name if name.endswith("_benchmark") else f"run_{name}"

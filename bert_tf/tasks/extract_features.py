@@ -28,6 +28,7 @@ from bert_tf.base.errors import UserError, exit_on_user_error
 from bert_tf.base.files import atomic_file, check_file, decoded_lines
 from bert_tf.base.progress import Progress
 from bert_tf.base.values import parse_whole
+from bert_tf.config import MAX_GLOBAL_BATCH
 
 if TYPE_CHECKING:
     from bert_tf.interchange.pretrained import Pretrained
@@ -58,9 +59,9 @@ def extract(model: Pretrained, texts: Iterable[str], settings: Settings) -> Iter
     """The vectors of each text, in order.
 
     Raises:
-      UserError: the model has no such layer, or not so many positions.
+      UserError: the model has no such layer, or not so many positions; at once, not when the first text is asked for.
     """
-    config, tokenizer = model.encoder.config, model.tokenizer
+    config = model.encoder.config
     for layer in settings.layers:
         if not -config.num_hidden_layers - 1 <= layer <= config.num_hidden_layers:
             raise UserError(
@@ -71,6 +72,10 @@ def extract(model: Pretrained, texts: Iterable[str], settings: Settings) -> Iter
             f"--max_seq_length={settings.max_seq_length}: must be at least 2 and at most "
             f"{config.max_position_embeddings}, the model's positions"
         )
+    return _extract(model, texts, settings)
+
+
+def _extract(model: Pretrained, texts: Iterable[str], settings: Settings) -> Iterator[Extracted]:
     compute, lines = _compiled(model, settings), iter(texts)
     while chunk := list(itertools.islice(lines, settings.batch_size * _BATCHES_SORTED)):
         rows = [model.encode(text, settings.max_seq_length) for text in chunk]
@@ -80,7 +85,7 @@ def extract(model: Pretrained, texts: Iterable[str], settings: Settings) -> Iter
             numbers = by_length[start : start + settings.batch_size]
             for number, outputs in zip(numbers, zip(*compute([rows[number] for number in numbers]))):
                 kept = [output[: len(rows[number])] if settings.vectors == TOKENS else output for output in outputs]
-                tokens = tokenizer.convert_ids_to_tokens(rows[number])
+                tokens = model.tokenizer.convert_ids_to_tokens(rows[number])
                 found[number] = Extracted(tokens, dict(zip(settings.layers, kept)))
         yield from (found[number] for number in range(len(rows)))
 
@@ -143,9 +148,16 @@ def _write_npz(file: IO[bytes], all_extracted: Iterable[Extracted]) -> None:
 _WRITERS = {".jsonl": _write_json_lines, ".npz": _write_npz}
 
 
+def _whole(text: str) -> int:
+    try:
+        return parse_whole(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} {error}") from None
+
+
 def _layers(text: str) -> tuple[int, ...]:
-    """layer numbers with commas between"""
-    return tuple(map(parse_whole, text.split(",")))
+    """Of numbers with commas between them."""
+    return tuple(map(_whole, text.split(",")))
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
@@ -156,8 +168,8 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--replace", action="store_true", help="replace the output where it exists")
     parser.add_argument("--layers", type=_layers, default=(-1,), help="--layers=-1,-2; 0: the embeddings; default: -1")
     parser.add_argument("--vectors", choices=VECTORS, default=TOKENS, help="of all tokens, of [CLS], or their mean")
-    parser.add_argument("--max_seq_length", type=parse_whole, default=128, help="tokens of a text; more are cut off")
-    parser.add_argument("--batch_size", type=parse_whole, default=32)
+    parser.add_argument("--max_seq_length", type=_whole, default=128, help="tokens of a text; more are cut off")
+    parser.add_argument("--batch_size", type=_whole, default=32)
     parser.add_argument("--device", choices=("auto", "cpu"), default="auto")
     return parser.parse_args(argv[1:])
 
@@ -173,14 +185,16 @@ def main(argv: Sequence[str]) -> None:
         raise UserError(f"--output={options.output}: must end in {' or '.join(_WRITERS)}")
     if options.output.exists() and not options.replace:
         raise UserError(f"{options.output} exists; replace it with --replace, or name another --output")
-    if options.batch_size < 1:
-        raise UserError(f"--batch_size={options.batch_size}: must be at least 1")
+    if not 1 <= options.batch_size <= MAX_GLOBAL_BATCH:
+        raise UserError(f"--batch_size={options.batch_size}: must be at least 1 and at most {MAX_GLOBAL_BATCH}")
     choose_device(options.device)
-    from bert_tf.interchange.pretrained import from_pretrained  # imports TensorFlow
+    from bert_tf.interchange.initialise import find_weights  # imports TensorFlow
+    from bert_tf.interchange.pretrained import load_pretrained
 
     settings = Settings(options.layers, options.vectors, options.max_seq_length, options.batch_size)
     texts = (line.rstrip("\r\n") for _, line in decoded_lines(options.input))
-    extracted = extract(from_pretrained(options.checkpoint), texts, settings)
+    model = load_pretrained(find_weights(options.checkpoint, "CHECKPOINT"))
+    extracted = extract(model, texts, settings)
     with atomic_file(options.output) as file:
         shown = Progress(extracted, total=num_texts, unit="texts", description="extracting")
         _WRITERS[options.output.suffix](file, shown)

@@ -117,9 +117,9 @@ class _OpenDump:
         }
 
     def num_new_bytes(self, end: int) -> int:
-        """Bytes of the file up to `end` since the last call."""
-        num_bytes = end - self._num_counted_bytes
-        self._num_counted_bytes = end
+        """Bytes of the file up to `end` that are not counted yet; none while the pages of an earlier run pass by."""
+        num_bytes = max(end - self._num_counted_bytes, 0)
+        self._num_counted_bytes += num_bytes
         return num_bytes
 
     def close(self, fault: str, damages: list[str]) -> None:

@@ -145,7 +145,10 @@ def _with_labels(task: TextTask, trained_folder: Path | None, training: Examples
             )
         return task
     trained = read_json_object(file, "use another checkpoint")
-    labels = tuple(trained.get("labels", ()))
+    labels = trained.get("labels", [])
+    if not (isinstance(labels, list) and all(isinstance(label, str) for label in labels)):
+        raise UserError(f"{file}: labels is {labels!r:.80}: must be a list of texts; use another checkpoint")
+    labels = tuple(labels)
     if bool(trained.get("is_regression")) != task.is_regression or (task.labels and labels != task.labels):
         wanted = ", ".join(task.labels) or ("numbers" if task.is_regression else "labels")
         raise UserError(

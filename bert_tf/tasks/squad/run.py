@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Callable, NamedTuple
 
@@ -64,7 +65,8 @@ def run_squad(job: SquadJob, workers: Workers) -> bool:
         predict_file = job.predict_file
         questions = workers.run_keeping_alive(lambda: _read(job, predict_file))
         if job.wants_scores:
-            check_answers_known(questions)
+            with _naming(predict_file):
+                check_answers_known(questions)
 
         def answer(telemetry: Telemetry, update: int) -> None:
             features = _features(run, job, predict_file, lambda: questions, is_training=False)
@@ -81,6 +83,15 @@ def make_answerer(run: TaskRun, job: SquadJob, model: SpanModel, update: int) ->
 
 def _read(job: SquadJob, path: str) -> list[Example]:
     return read_examples(path, version_2_with_negative=job.decoding.version_2_with_negative)
+
+
+@contextlib.contextmanager
+def _naming(path: str) -> Iterator[None]:
+    """Puts the file before the question that a `UserError` names."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
 
 
 def _training_task(run: TaskRun, job: SquadJob, model: SpanModel) -> Task:
@@ -109,9 +120,9 @@ def _features(
             examples, note = sound_answers(examples, path)
             if note and run.workers.is_chief:
                 print(note, flush=True)
-        return make_features(
-            examples, run.tokenizer, job.features, is_training=is_training, show_progress=run.workers.is_chief
-        )
+        is_shown = run.workers.is_chief
+        with _naming(path):
+            return make_features(examples, run.tokenizer, job.features, is_training=is_training, show_progress=is_shown)
 
     check_file(Path(path), NAME_A_FILE)
     version_2 = job.decoding.version_2_with_negative

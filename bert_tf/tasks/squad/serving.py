@@ -117,20 +117,26 @@ def converse(job: SquadJob, workers: Workers, context_file: str | None) -> None:
     if context_file:
         check_file(Path(context_file), "name a text file with --context_file")
         context = "".join(line for _, line in decoded_lines(Path(context_file)))
+        _check_text(context, f"--context_file={context_file}")
     run = TaskRun(job, workers, job.features.max_seq_length, predicts_with=SPAN_HEAD)
     model = SpanModel(run.bert_config, run.blocks)
 
     def answer(telemetry: Telemetry, update: int) -> None:
         answerer = make_answerer(run, job, model, update)
+        text = context
         if not context_file:
             _prompt("Text, then an empty line:\n")
-        text = context or " ".join(_typed_lines(""))
-        if not text.strip():
-            raise UserError("the text is empty; questions need a text to be answered from")
+            text = " ".join(_typed_lines(""))
+            _check_text(text, "what was typed")
         for question in _typed_lines("\nQuestion (an empty line ends): "):
             print("\n".join(describe_answers(answerer, text, question)), flush=True)
 
     run.carry_out(model, None, answer)
+
+
+def _check_text(text: str, source: str) -> None:
+    if not text.strip():
+        raise UserError(f"{source}: the text is empty; questions need a text to be answered from")
 
 
 def _prompt(text: str) -> None:
@@ -142,6 +148,9 @@ def _prompt(text: str) -> None:
 def _typed_lines(prompt: str) -> Iterator[str]:
     """Lines from stdin up to an empty one or the end."""
     _prompt(prompt)
-    while line := sys.stdin.readline().strip():
-        yield line
-        _prompt(prompt)
+    try:
+        while line := sys.stdin.readline().strip():
+            yield line
+            _prompt(prompt)
+    except UnicodeDecodeError as error:
+        raise UserError(f"what was typed is not {error.encoding.upper()}; type or convert it to that") from None
