@@ -762,9 +762,13 @@ def test_a_rank_that_could_not_even_write_its_code(tmp_path, capsys, received, c
     assert ("no log of rank 1 on b" in capsys.readouterr().err) == (code == 1)
 
 
-@pytest.mark.parametrize("code, is_said", [(137, True), (1, False)])
-def test_a_rank_that_was_killed_cannot_say_why_so_the_launcher_does(tmp_path, capsys, code, is_said):
+@pytest.mark.parametrize(
+    "code, log, is_said",
+    [(137, "x\n", True), (1, "x\n", False), (137, "error: rank 0 on a has stood still for 20 s\n", False)],
+)
+def test_a_rank_that_was_killed_cannot_say_why_so_the_launcher_does(tmp_path, capsys, code, log, is_said):
     (tmp_path / "rank_0.exit").write_text(f"{code} 1.0")
+    (tmp_path / "rank_0.log").write_text(log)
     assert launchers._exit_code(launchers.Job([], 1, 0, "none", tmp_path), code, []) == code
     assert ("rank 0 was killed (SIGKILL)" in capsys.readouterr().err) == is_said
 

@@ -42,6 +42,7 @@ from bert_tf.launch.rank import (
     LAUNCHER_VARIABLE,
     POLL_SECS,
     SIGNALS,
+    STOOD_STILL,
     ForwardedSignals,
     describe_signal,
     shell_code,
@@ -297,7 +298,7 @@ def _show(log: Path, launcher: subprocess.Popen) -> None:
         time.sleep(POLL_SECS)
 
 
-# A process that is killed in this way can say nothing itself.
+# A process that is killed in this way can say nothing itself. One that stood still was killed by us, with a reason.
 _WHY_KILLED = (
     "rank {rank} was killed (SIGKILL), by somebody or, mostly, by the kernel because the machine's memory ran out "
     "('dmesg' says so): try a smaller micro-batch with more accumulation, fewer ranks, or a smaller model"
@@ -317,10 +318,11 @@ def _exit_code(job: Job, launcher_code: int, received: Sequence[int]) -> int:
     failures = sorted((ended_at, rank, code) for rank, (ended_at, code) in ends.items() if code not in final)
     if failures:
         _, rank, code = failures[0]
+        log = job.log_folder / f"rank_{rank}.log"
         if rank != 0 and code != STOPPED_EXIT_CODE:
             print(f"rank {rank} ended first, with code {code}{describe_signal(code)}:", file=sys.stderr)
-            _print_end(job.log_folder / f"rank_{rank}.log")
-        if code == 128 + signal.SIGKILL:
+            _print_end(log)
+        if code == 128 + signal.SIGKILL and not any(STOOD_STILL in line for line in _last_lines(log)):
             print(_WHY_KILLED.format(rank=rank), file=sys.stderr, flush=True)
         return code
     if launcher_code or len(ends) < job.num_ranks:
@@ -333,8 +335,15 @@ def _exit_code(job: Job, launcher_code: int, received: Sequence[int]) -> int:
     return 0
 
 
-def _print_end(log: Path, num_lines: int = 20) -> None:
-    with contextlib.suppress(OSError):
+def _print_end(log: Path) -> None:
+    if lines := _last_lines(log):
+        print("\n".join(f"  {line}" for line in lines), file=sys.stderr, flush=True)
+
+
+def _last_lines(log: Path, num_lines: int = 20) -> list[str]:
+    """The end of a log, or what in it says that a rank could not have one; nothing where it cannot be read."""
+    try:
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-        shown = [line for line in lines if ERROR_OF_RANK in line] or lines[-num_lines:]
-        print("\n".join(f"  {line}" for line in shown), file=sys.stderr, flush=True)
+    except OSError:
+        return []
+    return [line for line in lines if ERROR_OF_RANK in line] or lines[-num_lines:]

@@ -43,6 +43,7 @@ LAUNCHER_VARIABLE = "BERT_TF_LAUNCHER"
 SIGNALS = "signals.txt"
 # How a rank begins what it can say only to the launcher, for want of the log folder.
 ERROR_OF_RANK = "no log of rank"
+STOOD_STILL = "has stood still for"
 # Unhelpful lines that TensorFlow prints whatever its log level.
 _NOISE = re.compile(
     rb"(WARNING: All log messages before absl::InitializeLog\(\) is called are written to STDERR"
@@ -231,7 +232,7 @@ def _end_stopped(child: subprocess.Popen, name: str, log: io.FileIO) -> None:
         num_looks = num_looks + 1 if _state(str(child.pid)) == "T" else 0
     if child.poll() is None:
         message = (
-            f"error: {name} has stood still for {num_looks * WATCH_SECS:.0f} s (SIGSTOP, say) and is ended, because "
+            f"error: {name} {STOOD_STILL} {num_looks * WATCH_SECS:.0f} s (SIGSTOP, say) and is ended, because "
             "all others wait for it. The same command goes on from the last checkpoint\n"
         )
         with contextlib.suppress(OSError):  # a full disk
