@@ -48,11 +48,9 @@ ENTRY main {
 
 
 @pytest.mark.parametrize("title", [title for title, line in OURS.items() if not line["row"]["packing"]])
-def test_the_plan_is_within_a_tenth_of_the_compiler_s_memory(title):
-    """With a few sequences XLA keeps less than planned: it computes more of it again."""
+def test_the_plan_is_within_a_twentieth_of_the_compiler_s_memory(title):
     row = Row(**LINES[title]["row"])
-    error = predict(row.workload(row.num_layers)).total / LINES[title]["memory"] - 1
-    assert -0.1 < error < (0.1 if row.micro_batch_size >= 10 else 0.15)
+    assert predict(row.workload(row.num_layers)).total / LINES[title]["memory"] == pytest.approx(1, abs=0.05)
 
 
 def test_an_unpacked_update_asks_the_host_for_nothing():
@@ -66,6 +64,26 @@ def test_launches_traffic_and_arithmetic_of_a_program():
     assert (matmul.kind, matmul.times, matmul.dtype, matmul.shape) == ("matmul", 4, "f16", (1, 128, 64, 256))
     assert matmul.flops == 2 * 128 * 64 * 256 and matmul.bytes == 2 * (128 * 256 + 256 * 64 + 128 * 64)
     assert fusion.bytes == 128 * 64 * (2 + 4 + 4) + 4 and fusion.flops == 128 * 64 * 10
+    random = """HloModule m
+draw {
+  p0 = u64[] parameter(0)
+  one = u64[] constant(1)
+  key = u64[] add(p0, one)
+  count = u64[64]{0} iota(), iota_dimension=0
+  keys = u64[64]{0} broadcast(key), dimensions={}
+  product = u64[64]{0} multiply(count, keys)
+  half = u64[64]{0} constant({...})
+  high = u64[64]{0} shift-right-logical(product, half)
+  mixed = u64[64]{0} xor(high, count)
+  ROOT drawn = u64[64]{0} xor(mixed, keys)
+}
+
+ENTRY main {
+  key = u64[] parameter(0)
+  ROOT bits = u64[64]{0} fusion(key), kind=kLoop, calls=draw
+}
+"""
+    assert [kernel.flops for kernel in kernels(random, 1)] == [64 * (2 + 1)], "a wide product, three numbers combined"
     known = PROGRAM.replace("body=body", 'body=body, backend_config={"known_trip_count":{"n":"8"}}')
     assert [(kernel.kind, kernel.times) for kernel in kernels(known, 4)] == [("matmul", 8), ("fusion", 8)]
 
