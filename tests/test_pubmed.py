@@ -201,7 +201,7 @@ def test_numbers_that_never_begin_take_linear_time():
 
 
 def test_missing_baseline_and_files_of_two_years_say_what_to_do(tmp_path):
-    with pytest.raises(UserError, match="holds no .xml.*--dataset=pubmed_baseline fetches them"):
+    with pytest.raises(UserError, match="holds no .xml.*--dataset pubmed_baseline fetches them"):
         pubmed.find_files(tmp_path)
     write(tmp_path, "baseline/pubmed25n0001.xml.gz", article(1))
     assert len(pubmed.find_files(tmp_path)) == 1
