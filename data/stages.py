@@ -26,6 +26,11 @@ DEFAULT_SHARDS = (1472, 1472)
 SAMPLE_SHARDS = (8, 2)
 
 
+def default_shards(dataset: str) -> tuple[int, int]:
+    """Training and test shards."""
+    return SAMPLE_SHARDS if dataset == "sample" else DEFAULT_SHARDS
+
+
 def run_download(options: argparse.Namespace, layout: Layout) -> None:
     if options.dataset in ("sample", "all"):
         _make_sample(layout.download / "sample")
@@ -90,10 +95,9 @@ def _formatted_inputs(dataset: str, layout: Layout) -> tuple[list[Path], list[In
 
 def run_sharding(options: argparse.Namespace, layout: Layout) -> None:
     dataset = options.dataset
-    defaults = SAMPLE_SHARDS if dataset == "sample" else DEFAULT_SHARDS
     num_training, num_test = (
         default if given is None else given
-        for given, default in zip((options.n_training_shards, options.n_test_shards), defaults)
+        for given, default in zip((options.n_training_shards, options.n_test_shards), default_shards(dataset))
     )
     settings = sharding.ShardingSettings(
         num_training, num_test, options.fraction_test_set, options.segmentation_method, options.random_seed

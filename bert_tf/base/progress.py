@@ -110,12 +110,12 @@ class Progress:
 
     def _line(self) -> str:
         rate = (self.done - self.initial) / max(time.monotonic() - self.started_at, 1e-9)
-        shown = [f"{self.done:,}", f"{self.total or 0:,}", f"{rate:,.1f}"]
-        unit = f" {self._unit}"
-        if self._unit == "B":  # in thousands, millions ..., as the bar shows them
-            shown, unit = [tqdm.format_sizeof(number) for number in (self.done, self.total or 0, rate)], "B"
-        done, total, rate_shown = shown
-        line = f"{self._description}: {done}{f' of {total}' if self.total else ''}{unit}, {rate_shown}{unit}/s"
+        in_bytes = self._unit == "B"  # shown in thousands, millions ..., as the bar shows them
+        count = tqdm.format_sizeof if in_bytes else "{:,}".format
+        speed = tqdm.format_sizeof(rate) if in_bytes else f"{rate:,.1f}"
+        unit = "B" if in_bytes else f" {self._unit}"
+        of_total = f" of {count(self.total)}" if self.total else ""
+        line = f"{self._description}: {count(self.done)}{of_total}{unit}, {speed}{unit}/s"
         if self.total and rate > 0:
             line += f", {max(self.total - self.done, 0) / rate:,.0f} s left"
         return line + (f", {self.postfix}" if self.postfix else "")

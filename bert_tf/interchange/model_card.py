@@ -178,7 +178,5 @@ def _curve(run: Run) -> list[list[str]]:
 
 def _scores(run: Run) -> list[list[str]]:
     """A table of the last evaluation."""
-    last = run.events["evaluation"][-1]
-    left_out = ("event", "update", "global_step", "time_unix", "throughput", "latency")
-    rows = [[name.replace("_", " "), _written(last[name])] for name in last if not name.startswith(left_out)]
-    return [["score", f"after {last['update']:,} updates"], *(row for row in rows if row[1])]
+    rows = [[name.replace("_", " "), _written(value)] for name, value in run.scores.items()]
+    return [["score", f"after {run.events['evaluation'][-1]['update']:,} updates"], *rows]

@@ -156,7 +156,7 @@ def _whole(text: str) -> int:
 
 
 def _layers(text: str) -> tuple[int, ...]:
-    """Of numbers with commas between them."""
+    """Layer numbers with commas between them."""
     return tuple(map(_whole, text.split(",")))
 
 

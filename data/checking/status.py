@@ -170,7 +170,7 @@ def _fewer_shards(dataset: str, found: list[Prepared]) -> dict[str, int]:
     """Options for a text of fewer documents than there are shards by default; none where the defaults do."""
     counts = [p.manifest.counts for p in found if p.stage == "text_formatting" and p.manifest]
     num_documents = sum(counted["num_documents"] for counted in counts)
-    defaults = stages.SAMPLE_SHARDS if dataset == "sample" else stages.DEFAULT_SHARDS
+    defaults = stages.default_shards(dataset)
     num_training, num_test = shards_for(num_documents, *defaults)
     if not counts or num_test == 0 or (num_training, num_test) == defaults:
         return {}
