@@ -127,14 +127,6 @@ def checkout_folder(text: str) -> Path:
     return Path(text).resolve()
 
 
-def parts(text: str) -> list[str]:
-    """--parts"""
-    found = text.split(",")
-    if not set(found) <= set(PARTS):
-        raise argparse.ArgumentTypeError(f"{text!r} must be some of {','.join(PARTS)}")
-    return found
-
-
 @contextmanager
 def float32_coefficients() -> Iterator[None]:
     """Our update with 1 - beta and 1 - beta^t computed in float32, as tensorflow-addons and Keras compute them."""
@@ -319,7 +311,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--checkout", type=checkout_folder, required=True, help="of NVIDIA/DeepLearningExamples")
     parser.add_argument("--text", type=existing, nargs="+", required=True, help="files with a document a line")
     parser.add_argument("--vocab_file", type=existing, required=True)
-    parser.add_argument("--parts", type=parts, default=list(PARTS), help=",".join(PARTS))
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--bert_model", default="mini")
     parser.add_argument("--seq_length", type=int, default=128)
     parser.add_argument("--predictions", type=int, default=20)
