@@ -37,6 +37,7 @@ from bert_tf.optimizer.keras_optimizers import make_optimizer
 from bert_tf.optimizer.loss_scale import LossScale
 from bert_tf.ranks.workers import Workers
 from bert_tf.records.token_file import Shard
+from bert_tf.training.loop import has_fast_bf16
 from bert_tf.training.step import StepSettings, TrainState, TrainStep
 from data.instances.pretraining_examples import ExampleSettings, make_shard
 
@@ -276,7 +277,7 @@ def compare_update(bench: Bench, config: BertConfig) -> None:
         variants["NVIDIA TF2, its LAMB, fp32"] = Variant(
             "benchmarks.variants.nvidia_tf2:update", settings, python, warm_up=2
         )
-    for precision in ("fp32", "bf16"):
+    for precision in ("fp32", "bf16") if has_fast_bf16() else ("fp32",):
         ours = {**settings, "scope": "blocks", "precision": precision}
         variants[f"this project, {precision}"] = Variant("benchmarks.variants.this_project:update", ours, warm_up=2)
     title = f"An update of {options.bert_model}, length {options.seq_length}: 2 x {options.micro_batch_size} sequences"
