@@ -7,6 +7,7 @@ produces the same bytes.
 
 from __future__ import annotations
 
+import bisect
 import collections
 import contextlib
 import functools
@@ -14,10 +15,11 @@ import hashlib
 import itertools
 import re
 import sys
-from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Callable, NamedTuple, Union
+
+import numpy as np
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import sha256_of_file, sync
@@ -179,54 +181,41 @@ def has_sentence(line: str) -> bool:
 
 
 class SeenDocuments:
-    """A set of documents as 64-bit hashes, 8 to 32 bytes each (a Python set needs 90 and more).
+    """A set of documents as 64-bit hashes: 8 bytes each, besides a set of the newest (for all, it would take 90 each).
 
     Once it holds `most` hashes no more are added, so later documents are compared with these only.
     """
 
     # Takes half a gigabyte.
     MOST = 50_000_000
+    _NEWEST = 1 << 20
 
     def __init__(self, most: int = MOST) -> None:
-        self._table = _zeros(1 << 16)
-        self._num_entries = 0
+        self._sorted = np.zeros(0, np.uint64)
+        self._newest: set[int] = set()
         self._most = most
 
     @property
     def is_full(self) -> bool:
-        return self._num_entries >= self._most
+        return len(self._sorted) + len(self._newest) >= self._most
 
     def add(self, document: bytes) -> bool:
         """Adds a document; returns False if it was there before."""
-        digest = hashlib.blake2b(document, digest_size=8).digest()
-        # 0 marks a free place.
-        return self._insert(int.from_bytes(digest, "little") or 1)
-
-    def _insert(self, key: int) -> bool:
-        table, mask = self._table, len(self._table) - 1
-        place = key & mask
-        while table[place]:
-            if table[place] == key:
-                return False
-            place = (place + 1) & mask
-        if self.is_full:
-            return True
-        table[place] = key
-        self._num_entries += 1
-        # The largest table may fill up to three quarters: slower, but it saves memory.
-        if self._num_entries * 2 > len(table) and self._most * 4 > len(table) * 3:
-            self._grow()
+        key = int.from_bytes(hashlib.blake2b(document, digest_size=8).digest(), "little")
+        # `data` gives Python's numbers: numpy compares a large one of its own with these as floats.
+        place = bisect.bisect_left(self._sorted.data, key)
+        if key in self._newest or (place < len(self._sorted) and self._sorted.data[place] == key):
+            return False
+        if not self.is_full:
+            self._newest.add(key)
+        if len(self._newest) == self._NEWEST:
+            num_sorted = len(self._sorted)
+            # In place, because a copy would take as much memory again.
+            self._sorted.resize(num_sorted + self._NEWEST, refcheck=False)
+            self._sorted[num_sorted:] = np.fromiter(self._newest, np.uint64)
+            self._sorted.sort(kind="stable")
+            self._newest.clear()
         return True
-
-    def _grow(self) -> None:
-        old, self._num_entries = self._table, 0
-        self._table = _zeros(2 * len(old))
-        for key in filter(None, old):
-            self._insert(key)
-
-
-def _zeros(count: int) -> array[int]:
-    return array("Q", [0]) * count
 
 
 class Writer:
