@@ -80,8 +80,8 @@ Cleaned = Union[str, Document, Dropped, BadRecord]
 
 class Batch(NamedTuple):
     """Documents as read (or `BadRecord`s and `Dropped`s in their place), their file and their bytes in it, the place
-    behind them, from which reading goes on in a resumed run, and their bytes in memory where their lengths do not tell
-    these.
+    behind them, from which reading goes on in a resumed run (empty where it cannot), and their bytes in memory where
+    their lengths do not tell these.
     """
 
     documents: Sequence[Any]
@@ -125,17 +125,12 @@ def files_from(paths: Sequence[Path], place: Mapping[str, Any]) -> Iterator[tupl
 
 
 def in_batches(
-    documents: Iterable[Any],
-    path: Path,
-    begin: Mapping[str, Any],
-    position: Callable[[], int] | None = None,
-    more: Callable[[], Mapping[str, Any]] = dict,
+    documents: Iterable[Any], path: Path, begin: Mapping[str, Any], position: Callable[[], int] | None = None
 ) -> Iterator[Batch]:
     """Batches of about equal size, of the documents of a file behind the place `begin`.
 
     Args:
       position: tells how many bytes of the file have been read; default: as many as the documents have characters.
-      more: what the place behind the last document holds besides the numbers of file, documents and bytes.
     """
     total_bytes = path.stat().st_size
     held: list[Any] = []
@@ -147,10 +142,10 @@ def in_batches(
         if size >= BATCH_CHARACTERS:
             num_documents += len(held)
             read_bytes = position() if position else min(total_bytes, num_bytes + size)
-            behind = {"file": number, "num_documents": num_documents, "bytes": read_bytes, **more()}
+            behind = {"file": number, "num_documents": num_documents, "bytes": read_bytes}
             yield Batch(held, path, read_bytes - num_bytes, behind)
             held, size, num_bytes = [], 0, read_bytes
-    yield Batch(held, path, total_bytes - num_bytes, {"file": number + 1, **more()})
+    yield Batch(held, path, total_bytes - num_bytes, {"file": number + 1})
 
 
 def read_files(
@@ -264,8 +259,10 @@ class Writer:
             else:
                 self._count(f"num_dropped_{document.reason}")
                 self._write_report([report_line(*document)] if document.title else [])
-        self.place = batch.behind
         self.input_bytes += batch.input_bytes
+        if not batch.behind:
+            return
+        self.place = batch.behind
         if self._text.num_bytes - self._text.kept_bytes >= CHECKPOINT_BYTES:
             self.checkpoint()
 
