@@ -54,7 +54,7 @@ def test_any_number_of_processes_and_kills_leave_the_same_bytes(tmp_path, monkey
         write(writer, documents, batch)
         if num_batches % 7 == 0:
             # Written behind the checkpoint, as by a run that is killed before the next one.
-            writer._report.write(b"behind\n")
+            writer._report.file.write(b"behind\n")
             writer._report.sync()
             raise workers.WorkersError("killed")
 

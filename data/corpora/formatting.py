@@ -227,6 +227,8 @@ class Writer:
         self.bad_records: list[str] = []
         # Behind what is written.
         self.place: Mapping[str, Any] = {}
+        # Of the text, at the last checkpoint.
+        self._kept_bytes = 0
         self.counts: dict[str, int] = {"num_read": 0, "num_documents": 0}
         self.input_bytes = 0
 
@@ -238,6 +240,7 @@ class Writer:
             self.place, self.input_bytes = checkpoint["place"], checkpoint["input_bytes"]
             self.counts = dict(checkpoint["counts"])
             self.bad_records = list(checkpoint["bad_records"])
+            self._kept_bytes = checkpoint["bytes"]
             print(f"going on where an earlier run stopped, after {self.counts['num_read']:,} documents", flush=True)
         for name, file in self._files.items():
             written = opened.enter_context(file.open(checkpoint[name] if checkpoint else 0))
@@ -263,7 +266,7 @@ class Writer:
         if not batch.behind:
             return
         self.place = batch.behind
-        if self._text.num_bytes - self._text.kept_bytes >= CHECKPOINT_BYTES:
+        if self._text.file.tell() - self._kept_bytes >= CHECKPOINT_BYTES:
             self.checkpoint()
 
     def _drop_bad_record(self, what: str) -> None:
@@ -288,12 +291,12 @@ class Writer:
             self._count(f"num_dropped_{reason}")
             self._write_report([report_line(reason, title, line)])
         else:
-            self._text.write(encoded)
+            self._text.file.write(encoded)
             self._count("num_documents")
 
     def _write_report(self, lines: Iterable[str]) -> None:
         if self._report:
-            self._report.write(b"".join(map(_encoded, lines)))
+            self._report.file.write(b"".join(map(_encoded, lines)))
 
     def _reason_to_drop(self, line: str, encoded: bytes) -> str:
         if not has_sentence(line):
@@ -305,29 +308,29 @@ class Writer:
         return "" if self._seen.add(encoded) else "duplicates"
 
     def checkpoint(self) -> None:
-        for file in self._files.values():
-            file.sync()
+        written = {name: file.sync() for name, file in self._files.items()}
         self.stage.add_checkpoint(
             {
                 "place": self.place,
                 "input_bytes": self.input_bytes,
                 "counts": self.counts,
                 "bad_records": self.bad_records,
-                **{name: file.num_bytes for name, file in self._files.items()},
+                **written,
             }
         )
+        self._kept_bytes = written["bytes"]
 
     def finish(self) -> None:
         self.checkpoint()
         for file in self._files.values():
             file.finish()
 
-    def keep_checkpoint(self) -> None:
-        """After a failure: discards what was written since the last checkpoint."""
-        for file in self._files.values():
-            file.keep()
-        if not self._text.kept_bytes:
+    def discard(self) -> None:
+        """After a failure: leaves nothing where there is no checkpoint."""
+        if not self._kept_bytes:
             with contextlib.suppress(OSError):
+                for file in self._files.values():
+                    file.discard()
                 self.stage.forget()
 
     def _count(self, name: str, count: int = 1) -> None:
@@ -372,7 +375,7 @@ def format_corpus(writer: Writer, corpus: Corpus, workers: Workers) -> dict[str,
             writer.finish()
             sync(output.parent)
     except (UserError, OSError):
-        writer.keep_checkpoint()
+        writer.discard()
         raise
     counts = writer.counts
     num_dropped = sum(n for name, n in counts.items() if name.startswith("num_dropped_"))
