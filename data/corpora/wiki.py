@@ -11,17 +11,17 @@ from typing import Any, Callable, NamedTuple
 from xml.parsers import expat
 
 from bert_tf.base.errors import UserError
-from data.corpora import bzip2, formatting, text_files
+from data.corpora import formatting, text_files
 from data.corpora.formatting import BadRecord, Batch, Cleaned, Document, Dropped, as_line, report_line
 from data.corpora.wikitext import Removed, is_prose, paragraphs_of, unescape
-from data.corpora.xml_files import CutState, Cutter, Piece, XmlFile, unpack
+from data.corpora.xml_files import BLOCK_BYTES, CutState, Cutter, Piece, XmlFile, unpack
 
 # Each dataset's wiki, as in the file names of published dumps.
 WIKIS = {"wikicorpus_en": "enwiki", "wikicorpus_zh": "zhwiki"}
 _PUBLISHED = re.compile(r"-pages-articles.*\.xml(-p\d+p\d+)?(\.bz2)?$")
 _TITLE = re.compile(rb"<title>([^<]*)<")
-# Two blocks of .bz2: half a second of a worker's time. A page or two of each are left to the process that joins them.
-PIECE_BYTES = 2 * bzip2.LARGEST_TEXT_BYTES
+# Half a second of a worker's time. A page or two of each are left to the process that joins them.
+BLOCKS_OF_A_PIECE = 2
 Paragraphs = Callable[[str, Removed], Iterable[str]]
 _REDIRECT = re.compile(r"\s*#\s*(REDIRECT|重定向|重新導向)", re.IGNORECASE)
 
@@ -84,7 +84,7 @@ class _OpenDump:
 
     def pieces(self) -> Iterator[Piece]:
         """For the workers, up to the damage that one of them has found."""
-        for piece in self._file.pieces(PIECE_BYTES, self._start):
+        for piece in self._file.pieces(BLOCKS_OF_A_PIECE, self._start):
             yield piece
             if self._file.damage:
                 return
@@ -146,7 +146,7 @@ class Dumps:
                 self._open[begin["file"]] = dump = _OpenDump(file, begin, clean_page)
                 for piece in dump.pieces():
                     behind = {"file": begin["file"], "next": piece.next()}
-                    yield Batch([piece], path, 0, behind, piece.most_bytes())
+                    yield Batch([piece], path, 0, behind, BLOCKS_OF_A_PIECE * BLOCK_BYTES)
 
     def join(self, cleaned: Iterable[tuple[Sequence[CleanedPiece], Batch]]) -> Iterator[tuple[list[Cleaned], Batch]]:
         """Raises: UserError where a file holds no page, or one that is too large."""
