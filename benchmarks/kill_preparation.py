@@ -40,7 +40,7 @@ from data.sharding import sharding
 
 NEEDS = "nothing; --corpus for real text"
 # Small, so that even a small corpus can be killed between two checkpoints.
-CHECKPOINT_BYTES, BATCH_CHARACTERS, PIECE_BYTES = 100_000, 20_000, 300_000
+CHECKPOINT_BYTES, BATCH_CHARACTERS, HELD_BYTES = 100_000, 20_000, 300_000
 DUMP = Path("download/wikicorpus_en/wikicorpus_en.xml.bz2")
 STAGES: dict[str, tuple[str, ...]] = {
     "download": (),
@@ -72,7 +72,7 @@ class Outcome(NamedTuple):
 def prepare(arguments: list[str]) -> None:
     """Runs bertPrep.py with small checkpoints and pieces; the other functions start and kill this."""
     formatting.CHECKPOINT_BYTES, formatting.BATCH_CHARACTERS = CHECKPOINT_BYTES, BATCH_CHARACTERS
-    sharding.PIECE_BYTES = PIECE_BYTES
+    sharding.HELD_BYTES = HELD_BYTES
     bertPrep.main(arguments)
 
 

@@ -326,10 +326,11 @@ def test_as_line_keeps_paragraphs_by_two_spaces():
     assert as_line(["a\u2028 b\n", " ", "***", "c"]) == "a b  c"
 
 
-def test_seen_documents_grow():
+def test_seen_documents_grow(monkeypatch):
+    monkeypatch.setattr(SeenDocuments, "_NEWEST", 1000)
     seen = SeenDocuments()
-    assert all(seen.add(str(i).encode()) for i in range(70_000))
-    assert not any(seen.add(str(i).encode()) for i in range(70_000))
+    assert all(seen.add(str(i).encode()) for i in range(70_500))
+    assert not any(seen.add(str(i).encode()) for i in range(70_500))
     full = SeenDocuments(most=3)
     assert [full.add(document) for document in (b"a", b"b", b"a", b"c", b"d", b"d", b"b")] == [
         True,

@@ -40,7 +40,7 @@ def test_a_line_is_a_line():
 
 
 def test_any_number_of_processes_and_kills_leave_the_same_bytes(tmp_path, monkeypatch):
-    monkeypatch.setattr(wiki, "PIECE_BYTES", 1)
+    monkeypatch.setattr(wiki, "BLOCKS_OF_A_PIECE", 1)
     monkeypatch.setattr(formatting, "CHECKPOINT_BYTES", 1)
     whole = formatted(corpus(tmp_path / "whole"))
     assert whole[1].count(b"list_items\t") == 300 and whole[1].count(b"duplicates\t") == 250
@@ -54,7 +54,7 @@ def test_any_number_of_processes_and_kills_leave_the_same_bytes(tmp_path, monkey
         write(writer, documents, batch)
         if num_batches % 7 == 0:
             # Written behind the checkpoint, as by a run that is killed before the next one.
-            writer._report.write(b"behind\n")
+            writer._report.file.write(b"behind\n")
             writer._report.sync()
             raise workers.WorkersError("killed")
 
@@ -95,7 +95,7 @@ def test_damaged_input_leaves_no_report(tmp_path):
 
 def test_a_checkpoint_that_was_changed(tmp_path, monkeypatch):
     folder = corpus(tmp_path)
-    monkeypatch.setattr(wiki, "PIECE_BYTES", 1)
+    monkeypatch.setattr(wiki, "BLOCKS_OF_A_PIECE", 1)
     monkeypatch.setattr(formatting, "CHECKPOINT_BYTES", 1)
     with monkeypatch.context() as patched, pytest.raises(workers.WorkersError, match="killed"):
         patched.setattr(formatting.Stage, "complete", lambda *_: (_ for _ in ()).throw(workers.WorkersError("killed")))

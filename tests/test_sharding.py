@@ -13,7 +13,7 @@ from bert_tf.base.files import sha256_of_file
 from data.running.manifest import Stage
 from data.running.workers import ProcessPool
 from data.sharding import sharding
-from data.sharding.sharding import ShardingSettings, assign_documents, index_documents, shard_corpus
+from data.sharding.sharding import ShardingSettings, assign_documents, document_lengths, shard_corpus
 
 SETTINGS = ShardingSettings(6, 2, 0.1, "rules", 7)
 
@@ -48,16 +48,16 @@ def test_every_document_is_whole_and_in_one_shard(tmp_path):
     assert counts["num_sentences"] == sum(document.count(".") for document in documents)
 
 
-def test_a_kill_behind_the_manifest_leaves_no_pieces_for_ever(tmp_path):
+def test_a_kill_behind_the_manifest_leaves_no_gathered_text_for_ever(tmp_path):
     write_documents(tmp_path / "a", 60)
     shard(tmp_path / "out", [tmp_path / "a"])
     before = contents(tmp_path)
     ending = f"{'7a' * 16}.tmp"
-    for name in (f"piece_3.{ending}", f"piece_4.{ending}.{ending}"):
-        (tmp_path / "out" / name).write_text("A piece of the text.")
+    for name in (f"training/a_3.txt.{ending}", f"test/a_4.txt.{ending}.{ending}"):
+        (tmp_path / "out" / name).write_text("A part of the text.")
     with Stage("sharding", "custom", tmp_path / "out/manifest.json", SETTINGS._asdict(), []) as stage:
         assert stage.is_done
-    assert contents(tmp_path) == before and not list((tmp_path / "out").glob("*.tmp"))
+    assert contents(tmp_path) == before and not list((tmp_path / "out").rglob("*.tmp"))
 
 
 def test_manifest_describes_the_files(tmp_path):
@@ -94,12 +94,10 @@ def test_no_shard_is_empty_even_with_one_huge_document():
     assert sorted(assignment) == [0, 1, 2, 3, 4]
 
 
-def test_index_skips_empty_lines_and_line_ends(tmp_path):
+def test_empty_lines_are_no_documents_and_line_ends_no_part_of_them(tmp_path):
     path = tmp_path / "a"
     path.write_bytes(b"One.\r\n\nTwo\n\r\nThree")
-    index = index_documents([path])
-    found = [path.read_bytes()[int(o) : int(o) + int(n)] for o, n in zip(index.offsets, index.lengths)]
-    assert found == [b"One.", b"Two", b"Three"]
+    assert document_lengths([path]).tolist() == [4, 3, 5]
 
 
 def test_text_that_is_not_utf8_is_named(tmp_path):
@@ -111,17 +109,30 @@ def test_text_that_is_not_utf8_is_named(tmp_path):
         shard(tmp_path / "out", [tmp_path / "a"])
 
 
-def test_a_file_that_became_shorter_is_named(tmp_path, monkeypatch):
+@pytest.mark.parametrize("change", [lambda text: text[:-5], lambda text: text[: text.rindex("\n", 0, -1) + 1]])
+def test_a_file_that_was_changed_meanwhile_is_named(tmp_path, monkeypatch, change):
     write_documents(tmp_path / "a", 30)
 
-    def cut_after_indexing(paths):
-        index = index_documents(paths)
-        with open(tmp_path / "a", "r+b") as file:
-            file.truncate(int(index.offsets[-1]) + 5)
-        return index
+    def change_after_measuring(paths):
+        lengths = document_lengths(paths)
+        (tmp_path / "a").write_text(change((tmp_path / "a").read_text()))
+        return lengths
 
-    monkeypatch.setattr(sharding, "index_documents", cut_after_indexing)
-    with pytest.raises(UserError, match=r"/a: only 5 of [\d,]+ bytes can be read at byte"):
+    monkeypatch.setattr(sharding, "document_lengths", change_after_measuring)
+    with pytest.raises(UserError, match=r"/a: was changed while it was read"):
+        shard(tmp_path / "out", [tmp_path / "a"])
+
+
+def test_a_gathered_file_that_another_machine_sees_cut_is_refused(tmp_path, monkeypatch):
+    write_documents(tmp_path / "a", 30)
+    gather = sharding.gather
+
+    def gather_and_cut(paths, lengths, assignment, outputs):
+        gather(paths, lengths, assignment, outputs)
+        outputs[3].write_bytes(outputs[3].read_bytes()[:-1])
+
+    monkeypatch.setattr(sharding, "gather", gather_and_cut)
+    with pytest.raises(UserError, match=r"custom_training_3.txt\.\w+\.tmp: was changed while it was read"):
         shard(tmp_path / "out", [tmp_path / "a"])
 
 
@@ -152,10 +163,10 @@ def test_no_test_split_when_asked_for_none(tmp_path):
     assert shard(tmp_path / "out", [tmp_path / "a"], settings)["num_documents_test"] == 0
 
 
-def test_text_larger_than_a_piece_gives_the_same_bytes(tmp_path, monkeypatch):
+def test_text_larger_than_what_is_held_gives_the_same_bytes(tmp_path, monkeypatch):
     paths = [tmp_path / "a", tmp_path / "b"]
     write_documents(paths[0], 150)
-    # Blank lines and documents larger than a piece.
+    # Blank lines and documents larger than what is held.
     paths[1].write_text("\n\n" + "Large. " * 2000 + "\r\n\nÉ京 is it. Small.\n" + "Last. " * 900)
     shard(tmp_path / "whole", paths)
     write_shard, num_left = sharding._write_shard, [3]
@@ -166,40 +177,21 @@ def test_text_larger_than_a_piece_gives_the_same_bytes(tmp_path, monkeypatch):
             raise UserError("killed")
         return write_shard(task, **options)
 
-    monkeypatch.setattr(sharding, "PIECE_BYTES", 2500)
-    monkeypatch.setattr(sharding, "_LARGEST_GAP_BYTES", 600)
-    shard(tmp_path / "pieces", paths)
+    monkeypatch.setattr(sharding, "HELD_BYTES", 2500)
+    shard(tmp_path / "parts", paths)
     shard(tmp_path / "two", paths, num_processes=2)
     with monkeypatch.context() as patched, pytest.raises(UserError, match="killed"):
         patched.setattr(sharding, "_write_shard", killed)
         shard(tmp_path / "killed", paths)
     counts = shard(tmp_path / "killed", paths)
     assert counts == json.loads((tmp_path / "whole/manifest.json").read_text())["counts"]
-    for name in ("pieces", "two", "killed"):
+    for name in ("parts", "two", "killed"):
         assert contents(tmp_path / name) == contents(tmp_path / "whole")
-        assert not list((tmp_path / name).glob("*piece*"))
-
-
-def test_each_document_is_read_once_and_in_order(tmp_path, monkeypatch):
-    write_documents(tmp_path / "a", 400)
-    monkeypatch.setattr(sharding, "PIECE_BYTES", 40_000)
-    reads = []
-    read = sharding._read_together
-    monkeypatch.setattr(
-        sharding,
-        "_read_together",
-        lambda inputs, documents, numbers: (
-            reads.append((inputs[0], documents.offsets[numbers].tolist())) or read(inputs, documents, numbers)
-        ),
-    )
-    shard(tmp_path / "out", [tmp_path / "a"])
-    from_text = [offset for name, offsets in reads if name.endswith("/a") for offset in offsets]
-    assert len(from_text) == 400 and from_text == sorted(from_text)
-    assert sum(len(offsets) for _, offsets in reads) == 800
+        assert not list((tmp_path / name).rglob("*.tmp"))
 
 
 def test_the_progress_of_the_index_ends_with_all_bytes(tmp_path, capsys):
     path = tmp_path / "text.txt"
     path.write_text("one document\n\nanother one\n")
-    sharding.index_documents([path])
+    sharding.document_lengths([path])
     assert "indexing documents: 26.0 of 26.0B" in capsys.readouterr().err

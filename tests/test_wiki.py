@@ -95,7 +95,7 @@ def test_articles_remain_and_the_rest_is_counted(tmp_path, name):
         ("UTF-32", "北京很大。"),
     ],
 )
-@pytest.mark.parametrize("block_bytes", [7, 1 << 18])
+@pytest.mark.parametrize("block_bytes", [97, 1 << 18])
 def test_encoding_that_the_xml_declares(tmp_path, monkeypatch, encoding, text, block_bytes):
     monkeypatch.setattr(xml_files, "BLOCK_BYTES", block_bytes)
     path = tmp_path / "wikicorpus_zh.xml"
@@ -147,7 +147,7 @@ def test_damage_inside_keeps_what_stands_before_it(tmp_path):
 
 @pytest.mark.parametrize("reads_ahead", [False, True])
 def test_nothing_behind_damage_is_kept_though_it_was_read_already(tmp_path, monkeypatch, reads_ahead):
-    monkeypatch.setattr(wiki, "PIECE_BYTES", 1)
+    monkeypatch.setattr(wiki, "BLOCKS_OF_A_PIECE", 1)
     rng = random.Random(0)
     texts = ["It is " + "".join(rng.choices("abc", k=20_000)) + "." for _ in range(40)]
     content = bytearray(bz2.compress(dump(*(page(f"{n}", text) for n, text in enumerate(texts))), 1))
@@ -184,7 +184,7 @@ def test_bad_pages_are_named_and_left_out_up_to_a_limit(tmp_path, bad, message):
     assert text.read_text() == "The one is large.\nIt is three & more.\nIt is six.\n"
 
 
-@pytest.mark.parametrize("piece_bytes", [20, 1 << 20])
+@pytest.mark.parametrize("num_blocks", [3, 1 << 17])
 @pytest.mark.parametrize(
     "before, after, num_whole",
     [
@@ -195,14 +195,12 @@ def test_bad_pages_are_named_and_left_out_up_to_a_limit(tmp_path, bad, message):
         ("</page>\n</mediawiki>", "</page>\nx</mediawiki>", 5),
     ],
 )
-def test_no_page_is_lost_in_silence_where_a_tag_is_damaged(
-    tmp_path, monkeypatch, before, after, num_whole, piece_bytes
-):
+def test_no_page_is_lost_in_silence_where_a_tag_is_damaged(tmp_path, monkeypatch, before, after, num_whole, num_blocks):
     """Of five articles `num_whole` are read, and a bad record tells of what is left of another, or of what is none."""
     path = tmp_path / "wikicorpus_en.xml"
     whole = dump(*(page(title, f"It is {title}.") for title in ("One", "Two", "Three", "Four", "Six")))
     monkeypatch.setattr(xml_files, "BLOCK_BYTES", 7)
-    monkeypatch.setattr(wiki, "PIECE_BYTES", piece_bytes)
+    monkeypatch.setattr(wiki, "BLOCKS_OF_A_PIECE", num_blocks)
     path.write_bytes(whole)
     assert [type(one) for pages, _ in read([path])[0] for one in pages].count(Document) == 5
     path.write_bytes(whole.replace(before.encode(), after.encode()))
@@ -288,7 +286,7 @@ def test_what_wikiextractor_has_not_written_is_refused(tmp_path, content, messag
 def test_reading_goes_on_behind_any_batch(tmp_path, monkeypatch, name, damage):
     # Blocks of .bz2 are 100 kB here: pieces of one block, several pages and parts of two.
     monkeypatch.setattr(xml_files, "BLOCK_BYTES", 50_000)
-    monkeypatch.setattr(wiki, "PIECE_BYTES", 50_000)
+    monkeypatch.setattr(wiki, "BLOCKS_OF_A_PIECE", 1)
     rng = random.Random(0)
     paths = [tmp_path / f"{number}{name}" for number in range(3)]
     for path in paths:
@@ -308,19 +306,19 @@ def test_reading_goes_on_behind_any_batch(tmp_path, monkeypatch, name, damage):
         assert [found for pages, _ in later for found in pages] == found[num_found:]
         assert same_damages == damages
     assert any(batch.behind["cut_state"][0] for _, batch in batches if batch.behind.get("next"))
-    monkeypatch.setattr(wiki, "PIECE_BYTES", 1_000_000)
+    monkeypatch.setattr(wiki, "BLOCKS_OF_A_PIECE", 20)
     assert [found for pages, _ in read(paths)[0] for found in pages] == found
 
 
 @pytest.mark.parametrize("encoding", ["UTF-8", "UTF-16"])
-@pytest.mark.parametrize("piece_bytes", [40, 300, 10_000])
-def test_pages_may_be_cut_anywhere(tmp_path, monkeypatch, encoding, piece_bytes):
-    """Also one without its end, which is a bad record, and an encoding that can only be read from the start."""
+@pytest.mark.parametrize("num_blocks", [6, 43, 1430])
+def test_pages_may_be_cut_anywhere(tmp_path, monkeypatch, encoding, num_blocks):
+    """Also one without its end, which is a bad record; in UTF-16 there is no place to go on from inside a file."""
     unclosed = page("Bad", "Bad.").removesuffix("</page>\n")
     path = tmp_path / "wikicorpus_en.xml"
     path.write_bytes((dump(*PAGES, unclosed, page("Six", "It is six.")).decode()).encode(encoding))
     monkeypatch.setattr(xml_files, "BLOCK_BYTES", 7)
-    monkeypatch.setattr(wiki, "PIECE_BYTES", piece_bytes)
+    monkeypatch.setattr(wiki, "BLOCKS_OF_A_PIECE", num_blocks)
     batches, damages = read([path])
     found = [found for pages, _ in batches for found in pages]
     assert [one.line for one in found if isinstance(one, Document)] == [
@@ -333,6 +331,9 @@ def test_pages_may_be_cut_anywhere(tmp_path, monkeypatch, encoding, piece_bytes)
     for pages, batch in batches:
         num_found += len(pages)
         num_bytes += batch.input_bytes
+        assert (not batch.behind) == (encoding == "UTF-16" and batch is not batches[-1][1])
+        if not batch.behind:
+            continue
         later = read([path], batch.behind)[0]
         assert [found for pages, _ in later for found in pages] == found[num_found:]
         progress = [batch.input_bytes for _, batch in later]

@@ -7,6 +7,7 @@ produces the same bytes.
 
 from __future__ import annotations
 
+import bisect
 import collections
 import contextlib
 import functools
@@ -14,10 +15,11 @@ import hashlib
 import itertools
 import re
 import sys
-from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Callable, NamedTuple, Union
+
+import numpy as np
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import sha256_of_file, sync
@@ -78,8 +80,8 @@ Cleaned = Union[str, Document, Dropped, BadRecord]
 
 class Batch(NamedTuple):
     """Documents as read (or `BadRecord`s and `Dropped`s in their place), their file and their bytes in it, the place
-    behind them, from which reading goes on in a resumed run, and their bytes in memory where their lengths do not tell
-    these.
+    behind them, from which reading goes on in a resumed run (empty where it cannot), and their bytes in memory where
+    their lengths do not tell these.
     """
 
     documents: Sequence[Any]
@@ -123,17 +125,12 @@ def files_from(paths: Sequence[Path], place: Mapping[str, Any]) -> Iterator[tupl
 
 
 def in_batches(
-    documents: Iterable[Any],
-    path: Path,
-    begin: Mapping[str, Any],
-    position: Callable[[], int] | None = None,
-    more: Callable[[], Mapping[str, Any]] = dict,
+    documents: Iterable[Any], path: Path, begin: Mapping[str, Any], position: Callable[[], int] | None = None
 ) -> Iterator[Batch]:
     """Batches of about equal size, of the documents of a file behind the place `begin`.
 
     Args:
       position: tells how many bytes of the file have been read; default: as many as the documents have characters.
-      more: what the place behind the last document holds besides the numbers of file, documents and bytes.
     """
     total_bytes = path.stat().st_size
     held: list[Any] = []
@@ -145,10 +142,10 @@ def in_batches(
         if size >= BATCH_CHARACTERS:
             num_documents += len(held)
             read_bytes = position() if position else min(total_bytes, num_bytes + size)
-            behind = {"file": number, "num_documents": num_documents, "bytes": read_bytes, **more()}
+            behind = {"file": number, "num_documents": num_documents, "bytes": read_bytes}
             yield Batch(held, path, read_bytes - num_bytes, behind)
             held, size, num_bytes = [], 0, read_bytes
-    yield Batch(held, path, total_bytes - num_bytes, {"file": number + 1, **more()})
+    yield Batch(held, path, total_bytes - num_bytes, {"file": number + 1})
 
 
 def read_files(
@@ -179,54 +176,41 @@ def has_sentence(line: str) -> bool:
 
 
 class SeenDocuments:
-    """A set of documents as 64-bit hashes, 8 to 32 bytes each (a Python set needs 90 and more).
+    """A set of documents as 64-bit hashes: 8 bytes each, besides a set of the newest (for all, it would take 90 each).
 
     Once it holds `most` hashes no more are added, so later documents are compared with these only.
     """
 
     # Takes half a gigabyte.
     MOST = 50_000_000
+    _NEWEST = 1 << 20
 
     def __init__(self, most: int = MOST) -> None:
-        self._table = _zeros(1 << 16)
-        self._num_entries = 0
+        self._sorted = np.zeros(0, np.uint64)
+        self._newest: set[int] = set()
         self._most = most
 
     @property
     def is_full(self) -> bool:
-        return self._num_entries >= self._most
+        return len(self._sorted) + len(self._newest) >= self._most
 
     def add(self, document: bytes) -> bool:
         """Adds a document; returns False if it was there before."""
-        digest = hashlib.blake2b(document, digest_size=8).digest()
-        # 0 marks a free place.
-        return self._insert(int.from_bytes(digest, "little") or 1)
-
-    def _insert(self, key: int) -> bool:
-        table, mask = self._table, len(self._table) - 1
-        place = key & mask
-        while table[place]:
-            if table[place] == key:
-                return False
-            place = (place + 1) & mask
-        if self.is_full:
-            return True
-        table[place] = key
-        self._num_entries += 1
-        # The largest table may fill up to three quarters: slower, but it saves memory.
-        if self._num_entries * 2 > len(table) and self._most * 4 > len(table) * 3:
-            self._grow()
+        key = int.from_bytes(hashlib.blake2b(document, digest_size=8).digest(), "little")
+        # `data` gives Python's numbers: numpy compares a large one of its own with these as floats.
+        place = bisect.bisect_left(self._sorted.data, key)
+        if key in self._newest or (place < len(self._sorted) and self._sorted.data[place] == key):
+            return False
+        if not self.is_full:
+            self._newest.add(key)
+        if len(self._newest) == self._NEWEST:
+            num_sorted = len(self._sorted)
+            # In place, because a copy would take as much memory again.
+            self._sorted.resize(num_sorted + self._NEWEST, refcheck=False)
+            self._sorted[num_sorted:] = np.fromiter(self._newest, np.uint64)
+            self._sorted.sort(kind="stable")
+            self._newest.clear()
         return True
-
-    def _grow(self) -> None:
-        old, self._num_entries = self._table, 0
-        self._table = _zeros(2 * len(old))
-        for key in filter(None, old):
-            self._insert(key)
-
-
-def _zeros(count: int) -> array[int]:
-    return array("Q", [0]) * count
 
 
 class Writer:
@@ -243,6 +227,8 @@ class Writer:
         self.bad_records: list[str] = []
         # Behind what is written.
         self.place: Mapping[str, Any] = {}
+        # Of the text, at the last checkpoint.
+        self._kept_bytes = 0
         self.counts: dict[str, int] = {"num_read": 0, "num_documents": 0}
         self.input_bytes = 0
 
@@ -254,6 +240,7 @@ class Writer:
             self.place, self.input_bytes = checkpoint["place"], checkpoint["input_bytes"]
             self.counts = dict(checkpoint["counts"])
             self.bad_records = list(checkpoint["bad_records"])
+            self._kept_bytes = checkpoint["bytes"]
             print(f"going on where an earlier run stopped, after {self.counts['num_read']:,} documents", flush=True)
         for name, file in self._files.items():
             written = opened.enter_context(file.open(checkpoint[name] if checkpoint else 0))
@@ -275,9 +262,11 @@ class Writer:
             else:
                 self._count(f"num_dropped_{document.reason}")
                 self._write_report([report_line(*document)] if document.title else [])
-        self.place = batch.behind
         self.input_bytes += batch.input_bytes
-        if self._text.num_bytes - self._text.kept_bytes >= CHECKPOINT_BYTES:
+        if not batch.behind:
+            return
+        self.place = batch.behind
+        if self._text.file.tell() - self._kept_bytes >= CHECKPOINT_BYTES:
             self.checkpoint()
 
     def _drop_bad_record(self, what: str) -> None:
@@ -302,12 +291,12 @@ class Writer:
             self._count(f"num_dropped_{reason}")
             self._write_report([report_line(reason, title, line)])
         else:
-            self._text.write(encoded)
+            self._text.file.write(encoded)
             self._count("num_documents")
 
     def _write_report(self, lines: Iterable[str]) -> None:
         if self._report:
-            self._report.write(b"".join(map(_encoded, lines)))
+            self._report.file.write(b"".join(map(_encoded, lines)))
 
     def _reason_to_drop(self, line: str, encoded: bytes) -> str:
         if not has_sentence(line):
@@ -319,29 +308,29 @@ class Writer:
         return "" if self._seen.add(encoded) else "duplicates"
 
     def checkpoint(self) -> None:
-        for file in self._files.values():
-            file.sync()
+        written = {name: file.sync() for name, file in self._files.items()}
         self.stage.add_checkpoint(
             {
                 "place": self.place,
                 "input_bytes": self.input_bytes,
                 "counts": self.counts,
                 "bad_records": self.bad_records,
-                **{name: file.num_bytes for name, file in self._files.items()},
+                **written,
             }
         )
+        self._kept_bytes = written["bytes"]
 
     def finish(self) -> None:
         self.checkpoint()
         for file in self._files.values():
             file.finish()
 
-    def keep_checkpoint(self) -> None:
-        """After a failure: discards what was written since the last checkpoint."""
-        for file in self._files.values():
-            file.keep()
-        if not self._text.kept_bytes:
+    def discard(self) -> None:
+        """After a failure: leaves nothing where there is no checkpoint."""
+        if not self._kept_bytes:
             with contextlib.suppress(OSError):
+                for file in self._files.values():
+                    file.discard()
                 self.stage.forget()
 
     def _count(self, name: str, count: int = 1) -> None:
@@ -386,7 +375,7 @@ def format_corpus(writer: Writer, corpus: Corpus, workers: Workers) -> dict[str,
             writer.finish()
             sync(output.parent)
     except (UserError, OSError):
-        writer.keep_checkpoint()
+        writer.discard()
         raise
     counts = writer.counts
     num_dropped = sum(n for name, n in counts.items() if name.startswith("num_dropped_"))

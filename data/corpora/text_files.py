@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO
 
 from bert_tf.base.errors import UserError
+from bert_tf.base.progress import Progress
 
 # UTF-32 before UTF-16, because its mark begins with UTF-16's.
 WIDE_BYTE_ORDER_MARKS = (
@@ -209,19 +210,23 @@ def document_too_large(where: str) -> UserError:
     )
 
 
-def formatted_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """(byte offset, content) of each line of formatted text: a document, or empty.
+def formatted_lines(paths: Sequence[Path], description: str) -> Iterator[tuple[Path, int, bytes]]:
+    """(file, byte offset, content) of each line of formatted text: a document, or empty. Shows the progress.
 
     Raises: UserError where a document is too large.
     """
-    offset = 0
-    with open(path, "rb") as file:
-        while line := file.readline(_LARGEST_LINE_BYTES + 2):
-            content = line.rstrip(b"\r\n")
-            if len(content) > _LARGEST_LINE_BYTES:
-                raise document_too_large(f"{path}, the line at byte {offset:,}")
-            yield offset, content
-            offset += len(line)
+    total_bytes = sum(path.stat().st_size for path in paths)
+    with Progress(total=total_bytes, unit="B", description=description) as bar:
+        for path in paths:
+            offset = 0
+            with open(path, "rb") as file:
+                while line := file.readline(_LARGEST_LINE_BYTES + 2):
+                    content = line.rstrip(b"\r\n")
+                    if len(content) > _LARGEST_LINE_BYTES:
+                        raise document_too_large(f"{path}, the line at byte {offset:,}")
+                    yield path, offset, content
+                    offset += len(line)
+                    bar.update(len(line))
 
 
 def decoded(content: bytes, path: str | Path, offset: int) -> str:

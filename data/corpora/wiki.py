@@ -11,17 +11,17 @@ from typing import Any, Callable, NamedTuple
 from xml.parsers import expat
 
 from bert_tf.base.errors import UserError
-from data.corpora import bzip2, formatting, text_files
+from data.corpora import formatting, text_files
 from data.corpora.formatting import BadRecord, Batch, Cleaned, Document, Dropped, as_line, report_line
 from data.corpora.wikitext import Removed, is_prose, paragraphs_of, unescape
-from data.corpora.xml_files import CutState, Cutter, Piece, XmlFile, unpack
+from data.corpora.xml_files import BLOCK_BYTES, CutState, Cutter, Piece, XmlFile, unpack
 
 # Each dataset's wiki, as in the file names of published dumps.
 WIKIS = {"wikicorpus_en": "enwiki", "wikicorpus_zh": "zhwiki"}
 _PUBLISHED = re.compile(r"-pages-articles.*\.xml(-p\d+p\d+)?(\.bz2)?$")
 _TITLE = re.compile(rb"<title>([^<]*)<")
-# Two blocks of .bz2: half a second of a worker's time. A page or two of each are left to the process that joins them.
-PIECE_BYTES = 2 * bzip2.LARGEST_TEXT_BYTES
+# Half a second of a worker's time. A page or two of each are left to the process that joins them.
+BLOCKS_OF_A_PIECE = 2
 Paragraphs = Callable[[str, Removed], Iterable[str]]
 _REDIRECT = re.compile(r"\s*#\s*(REDIRECT|重定向|重新導向)", re.IGNORECASE)
 
@@ -76,36 +76,31 @@ class _OpenDump:
 
     def __init__(self, file: XmlFile, begin: Mapping[str, Any], clean_page: Callable[[bytes], Cleaned]):
         self._file, self._clean_page, self._cutter = file, clean_page, _cutter(file.path)
-        self._num_counted_bytes = begin["bytes"]
-        self._num_pages = self._num_to_pass = 0
         self._start = begin.get("next")
-        if self._start is None:
-            # Reading cannot begin inside, so the pages of an earlier run are made again, and passed over.
-            self._num_to_pass = begin["num_documents"]
-        else:
-            self._num_pages, file.num_xml_bytes = begin["num_documents"], begin["num_xml_bytes"]
+        self._num_pages, file.num_file_bytes = begin["num_documents"], begin["bytes"]
+        if self._start is not None:
+            file.num_xml_bytes = begin["num_xml_bytes"]
             self._cutter.state = CutState.from_json(begin["cut_state"])
 
     def pieces(self) -> Iterator[Piece]:
         """For the workers, up to the damage that one of them has found."""
-        for piece in self._file.pieces(PIECE_BYTES, self._start):
+        for piece in self._file.pieces(BLOCKS_OF_A_PIECE, self._start):
             yield piece
             if self._file.damage:
                 return
 
-    def add(self, found: CleanedPiece) -> list[Cleaned]:
-        """The next pages, the one first that began in the piece before."""
+    def add(self, found: CleanedPiece) -> tuple[list[Cleaned], int]:
+        """The next pages, the one first that began in the piece before, and the bytes of the file that are new."""
+        num_new_bytes = max(found.file_end - self._file.num_file_bytes, 0)
         self._file.num_xml_bytes += found.num_bytes
-        self._file.num_file_bytes = found.file_end
+        self._file.num_file_bytes += num_new_bytes
         # With the tag that follows there.
         before = found.before + b"<page>" if found.behind is not None else found.before
         pages = [*(self._clean_page(element.xml) for element in self._cutter.cut(before)), *found.pages]
         if found.behind is not None:
             self._cutter.state = found.behind
         self._num_pages += len(pages)
-        num_passed = min(self._num_to_pass, len(pages))
-        self._num_to_pass -= num_passed
-        return pages[num_passed:]
+        return pages, num_new_bytes
 
     def place(self) -> dict[str, Any]:
         """What a later run has to know besides where the next piece begins."""
@@ -116,18 +111,14 @@ class _OpenDump:
             "cut_state": self._cutter.state.to_json(),
         }
 
-    def num_new_bytes(self, end: int) -> int:
-        """Bytes of the file up to `end` that are not counted yet; none while the pages of an earlier run pass by."""
-        num_bytes = max(end - self._num_counted_bytes, 0)
-        self._num_counted_bytes += num_bytes
-        return num_bytes
-
-    def close(self, fault: str, damages: list[str]) -> None:
+    def close(self, fault: str, damages: list[str]) -> int:
+        """Returns how many bytes of the file have not been read."""
         if fault:
             self._file.note_damage(fault)
         elif not self._cutter.state.is_closed:
             self._file.note_damage("without its closing tag")
         self._file.check_read(self._num_pages, "page", damages)
+        return self._file.path.stat().st_size - self._file.num_file_bytes
 
 
 class Dumps:
@@ -155,7 +146,7 @@ class Dumps:
                 self._open[begin["file"]] = dump = _OpenDump(file, begin, clean_page)
                 for piece in dump.pieces():
                     behind = {"file": begin["file"], "next": piece.next()}
-                    yield Batch([piece], path, 0, behind, piece.most_bytes())
+                    yield Batch([piece], path, 0, behind, BLOCKS_OF_A_PIECE * BLOCK_BYTES)
 
     def join(self, cleaned: Iterable[tuple[Sequence[CleanedPiece], Batch]]) -> Iterator[tuple[list[Cleaned], Batch]]:
         """Raises: UserError where a file holds no page, or one that is too large."""
@@ -164,14 +155,16 @@ class Dumps:
             if number not in self._open:
                 continue  # behind the damage of its file
             dump = self._open[number]
-            pages, behind = dump.add(found), {**batch.behind, **dump.place()}
-            input_bytes = dump.num_new_bytes(found.file_end)
+            pages, input_bytes = dump.add(found)
+            # Empty where reading cannot begin inside the file: a later run begins this file anew.
+            behind = {**batch.behind, **dump.place()} if batch.behind["next"] is not None else {}
             if found.fault or found.is_last:
-                dump.close(found.fault, self.damages)
+                input_bytes += dump.close(found.fault, self.damages)
                 del self._open[number]
-                input_bytes += dump.num_new_bytes(batch.path.stat().st_size)
                 behind = {"file": number + 1}
-            yield pages, batch._replace(input_bytes=input_bytes, behind={**behind, "damages": list(self.damages)})
+            if behind:
+                behind["damages"] = list(self.damages)
+            yield pages, batch._replace(input_bytes=input_bytes, behind=behind)
 
 
 def _cutter(path: Path) -> Cutter:

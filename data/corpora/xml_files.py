@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 from bert_tf.base.errors import UserError
 from data.corpora import bzip2, text_files
 
-BLOCK_BYTES = 1 << 18
+# As large as one of a .bz2 file.
+BLOCK_BYTES = bzip2.LARGEST_TEXT_BYTES
 _HEAD_BYTES = 1 << 10
 # How UTF-16 and UTF-32 files begin: a byte-order mark, or "<". UTF-32 first, because UTF-16's begin alike.
 _WIDE = (
@@ -49,9 +50,6 @@ class Block(NamedTuple):
         """Raises: OSError where it is damaged."""
         return self.content if isinstance(self.content, bytes) else self.content.text()
 
-    def most_bytes(self) -> int:
-        return len(self.content) if isinstance(self.content, bytes) else bzip2.LARGEST_TEXT_BYTES
-
 
 class Piece(NamedTuple):
     """Blocks of a file that follow each other; the byte of the file at which they end; why it cannot be read any
@@ -63,10 +61,6 @@ class Piece(NamedTuple):
     end: int
     fault: str = ""
     is_last: bool = False
-
-    def most_bytes(self) -> int:
-        """Of its text, at most."""
-        return sum(block.most_bytes() for block in self.blocks)
 
     def next(self) -> int | None:
         """As that of its last block."""
@@ -236,8 +230,8 @@ class XmlFile(contextlib.AbstractContextManager):
                 self.note_damage(text.fault)
                 return
 
-    def pieces(self, num_bytes: int, start: int | None = None) -> Iterator[Piece]:
-        """The XML as UTF-8 in pieces of at least `num_bytes`, from a block's `next` on; .bz2 still packed.
+    def pieces(self, num_blocks: int, start: int | None = None) -> Iterator[Piece]:
+        """The XML as UTF-8 in pieces of `num_blocks`, from a block's `next` on; .bz2 still packed.
 
         Raises: UserError where the file declares an unknown encoding, or is not written in the one it declares.
         """
@@ -247,7 +241,7 @@ class XmlFile(contextlib.AbstractContextManager):
             for block in self._utf8_blocks() if start is None else self._packed_blocks(start):
                 held.append(block)
                 end = block.end
-                if sum(block.most_bytes() for block in held) >= num_bytes:
+                if len(held) == num_blocks:
                     yield Piece(self.path, held, end)
                     held = []
         except (EOFError, OSError, zlib.error) as error:
@@ -271,22 +265,12 @@ class XmlFile(contextlib.AbstractContextManager):
 
     def _utf8_blocks(self) -> Iterator[Block]:
         packed = self._packed_blocks()
-        first: list[Block] = []
-        head, fault = b"", None
-        try:
-            for block in packed:
-                text = block.text()
-                first.append(block._replace(content=text))
-                head += text
-                if len(head) >= _HEAD_BYTES:
-                    break
-        except (EOFError, OSError, zlib.error) as error:
-            fault = error
-        encoding = self._encoding(head)
-        blocks = itertools.chain(first, packed)
+        first = next(packed, None)
+        if first is None:
+            return
+        encoding = self._encoding(first.text()[:_HEAD_BYTES])
+        blocks = itertools.chain([first], packed)
         yield from self._decoded(blocks, encoding) if encoding else blocks
-        if fault:
-            raise fault
 
     def _encoding(self, head: bytes) -> str:
         """The encoding to decode; empty for UTF-8."""

@@ -19,7 +19,6 @@ from pathlib import Path
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import atomic_file
-from bert_tf.base.progress import Progress
 from bert_tf.text.basic_tokenizer import is_ideograph, to_lower_case
 from bert_tf.text.tokenizer import open_tokenizer
 from bert_tf.text.vocabulary import CONTINUATION, SPECIAL_TOKENS, is_sentencepiece_model
@@ -46,19 +45,17 @@ SENTENCEPIECE_THREADS = 4
 
 
 def _sampled_lines(paths: Sequence[Path], description: str, max_bytes: int) -> Iterator[str]:
-    """The paragraphs of all documents, or of every k-th if the text exceeds `max_bytes`.
+    """The paragraphs of all documents, or of every k-th of each file if the text exceeds `max_bytes`.
 
     Raises: UserError where a file is not UTF-8.
     """
-    total_bytes = sum(path.stat().st_size for path in paths)
-    step = -(-total_bytes // max_bytes)
-    with Progress(total=total_bytes, unit="B", description=description) as bar:
-        for path in paths:
-            for number, (offset, line) in enumerate(formatted_lines(path)):
-                bar.update(len(line) + 1)
-                if number % step == 0:
-                    # The trainer buffers 256 texts, so they should be paragraphs, not large documents.
-                    yield from decoded(line, path, offset).strip().split(PARAGRAPH_SEPARATOR)
+    step = -(-sum(path.stat().st_size for path in paths) // max_bytes)
+    number = 0
+    for path, offset, line in formatted_lines(paths, description):
+        number = number + 1 if offset else 0
+        if number % step == 0:
+            # The trainer buffers 256 texts, so they should be paragraphs, not large documents.
+            yield from decoded(line, path, offset).strip().split(PARAGRAPH_SEPARATOR)
 
 
 def _count_characters(paths: Sequence[Path], max_bytes: int) -> Counter[str]:

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from pathlib import Path
 from typing import IO
 
 
 class ResumableFile:
-    """A file being written as ``<name>.partial``, which gets its own name when it is whole.
-
-    Attributes:
-      num_bytes: how many it has so far.
-      kept_bytes: how many it had at the last `sync`.
-    """
+    """A file being written as ``<name>.partial``, which gets its own name when it is whole."""
 
     def __init__(self, path: Path):
         self._path = path
         self._partial = path.with_name(path.name + ".partial")
-        self._file: IO[bytes]
-        self.num_bytes = self.kept_bytes = 0
+        self.file: IO[bytes]
 
     def has(self, num_bytes: int) -> bool:
         """Whether an earlier run has left at least `num_bytes`."""
@@ -31,31 +24,20 @@ class ResumableFile:
 
     def open(self, num_bytes: int) -> IO[bytes]:
         """Opens it for writing after its first `num_bytes`, which can be read."""
-        self._file = open(self._partial, "a+b")  # noqa: SIM115 - the caller's to close
-        self._file.truncate(num_bytes)
-        self._file.seek(0)
-        self.num_bytes = self.kept_bytes = num_bytes
-        return self._file
+        self.file = open(self._partial, "a+b")  # noqa: SIM115 - the caller's to close
+        self.file.truncate(num_bytes)
+        self.file.seek(0)
+        return self.file
 
-    def write(self, block: bytes) -> None:
-        self._file.write(block)
-        self.num_bytes += len(block)
-
-    def sync(self) -> None:
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self.kept_bytes = self.num_bytes
+    def sync(self) -> int:
+        """Waits until all of it is on the disk; returns how many bytes that is."""
+        self.file.flush()
+        os.fsync(self.file.fileno())
+        return self.file.tell()
 
     def finish(self) -> None:
-        self._file.close()
+        self.file.close()
         os.replace(self._partial, self._path)
 
-    def keep(self) -> None:
-        """After a failure: closes it and keeps what was synchronised, or nothing where that is nothing."""
-        with contextlib.suppress(OSError):
-            self._file.close()
-        with contextlib.suppress(OSError):
-            if self.kept_bytes:
-                os.truncate(self._partial, self.kept_bytes)
-            else:
-                self._partial.unlink()
+    def discard(self) -> None:
+        self._partial.unlink(missing_ok=True)

@@ -1,13 +1,11 @@
 """Distributes documents to training and test shards, one sentence per line.
 
-The formatted files are streamed into an index of (file, offset, length); documents are assigned from the
-largest down, each to the shard that is least full relative to its capacity; each shard is then written
-independently, its documents shuffled. The whole text is never in memory, a document is never split, and
-for given text and arguments the bytes depend only on the seed, not on the number of processes.
-
-A shard's documents stand all over the text, and a disk takes fifty times as long for millions of single
-documents as for the text from beginning to end. So that is read once, in large pieces, each of which is
-written with its documents ordered by shard; a shard then reads one range of each piece.
+The formatted files are read once for the documents' lengths; documents are assigned from the largest down, each to
+the shard that is least full relative to its capacity. The files are then read again, and each document is appended to
+its shard's temporary file: a disk takes fifty times as long for millions of single documents as for the text from
+beginning to end. Each shard is then written on its own, its documents shuffled. The whole text is never in memory, a
+document is never split, and for given text and arguments the bytes depend only on the seed, not on the number of
+processes.
 """
 
 from __future__ import annotations
@@ -15,9 +13,10 @@ from __future__ import annotations
 import functools
 import hashlib
 import heapq
+import os
 import uuid
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,23 +24,17 @@ import numpy as np
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import TEMPORARY_SUFFIX, atomic_file
-from bert_tf.base.progress import Progress
+from bert_tf.records.token_file import SPLITS
 from data.corpora.text_files import decoded, formatted_lines
 from data.running.entries import FileEntry
 from data.running.manifest import Stage
 from data.running.workers import Workers, make_files
 from data.sharding import sentences
 
-SPLITS = ("training", "test")
 # Tells the random stream of `assign_documents` apart from those of the splits, whose numbers are 0 and 1.
 _TIES = 2
-# Converted to Python integers at once, which take five times the memory of an array's.
-_ASSIGNMENT_BLOCK = 1 << 18
-_REPORT_BYTES = 1 << 20
-# A worker holds up to twice as much text. Text that is one piece is in the disk's cache: it is not ordered first.
-PIECE_BYTES = 128 << 20
-# Documents that stand no further apart are read together.
-_LARGEST_GAP_BYTES = 1 << 14
+# Text that is held while documents are gathered by shard.
+HELD_BYTES = 256 << 20
 
 
 class ShardingSettings(NamedTuple):
@@ -73,53 +66,25 @@ class ShardingSettings(NamedTuple):
         return self
 
 
-class DocumentIndex(NamedTuple):
-    """Each document's file number [n], byte offset [n] and length [n] without line end; in the order of the files."""
+class ShardTask(NamedTuple):
+    """What a worker needs to write a shard."""
 
-    files: np.ndarray
-    offsets: np.ndarray
-    lengths: np.ndarray
-
-    @property
-    def num_documents(self) -> int:
-        return len(self.offsets)
-
-    def select(self, which: np.ndarray | slice) -> DocumentIndex:
-        return DocumentIndex(*(column[which] for column in self))
-
-
-class WriteTask(NamedTuple):
-    """What a worker needs to write a piece or a shard: documents of the `inputs`, and their order."""
-
+    gathered: str  # a file of the shard's documents, one after the other, in the order of the text
     output: str
-    inputs: tuple[str, ...]
-    documents: DocumentIndex
-    order: np.ndarray
+    lengths: np.ndarray  # uint32 [n], of these documents, in bytes
+    seed: tuple[int, int, int]
 
 
-def index_documents(paths: Sequence[Path]) -> DocumentIndex:
-    """Reads the formatted files once; empty lines are not documents.
+def document_lengths(paths: Sequence[Path]) -> np.ndarray:
+    """The bytes of each document in the formatted files, without line end: uint32 [n]. Empty lines are not documents.
 
     Raises: UserError where a document is too large.
     """
-    files, offsets, lengths = array("H"), array("Q"), array("I")
-    unreported = 0
-    total_bytes = sum(path.stat().st_size for path in paths)
-    with Progress(total=total_bytes, unit="B", description="indexing documents") as bar:
-        for number, path in enumerate(paths):
-            for offset, document in formatted_lines(path):
-                if document:
-                    files.append(number)
-                    offsets.append(offset)
-                    lengths.append(len(document))
-                unreported += len(document) + 1
-                if unreported >= _REPORT_BYTES:
-                    bar.update(unreported)
-                    unreported = 0
-        bar.update(unreported)
-    return DocumentIndex(
-        np.frombuffer(files, np.uint16), np.frombuffer(offsets, np.uint64), np.frombuffer(lengths, np.uint32)
-    )
+    lengths = array("I")
+    for _, _, document in formatted_lines(paths, "indexing documents"):
+        if document:
+            lengths.append(len(document))
+    return np.frombuffer(lengths, np.uint32)
 
 
 def assign_documents(lengths: np.ndarray, settings: ShardingSettings) -> np.ndarray:
@@ -137,99 +102,74 @@ def assign_documents(lengths: np.ndarray, settings: ShardingSettings) -> np.ndar
     order = shuffled[np.argsort(~lengths[shuffled], kind="stable")]
     assignment = np.empty(len(lengths), np.int32)
     heap = [(0.0, shard) for shard in range(len(capacities))]
-    for first in range(0, len(order), _ASSIGNMENT_BLOCK):
-        block = order[first : first + _ASSIGNMENT_BLOCK]
-        for document, length in zip(block.tolist(), lengths[block].tolist()):
-            load, shard = heap[0]
-            assignment[document] = shard
-            heapq.heapreplace(heap, (load + length / capacities[shard], shard))
+    # Python reads the numbers one by one from an array's `data`; a list of all would take five times an array's memory.
+    for document, length in zip(order.data, lengths[order].data):
+        load, shard = heap[0]
+        assignment[document] = shard
+        heapq.heapreplace(heap, (load + length / capacities[shard], shard))
     return assignment
 
 
-def _read_documents(task: WriteTask) -> Iterator[tuple[bytes, str]]:
-    """The documents in the task's order, as bytes and text; read by `2 * PIECE_BYTES` in that of the files.
+def gather(paths: Sequence[Path], lengths: np.ndarray, assignment: np.ndarray, outputs: Mapping[int, Path]) -> None:
+    """Appends each document to the file of its shard; documents of shards without a file are passed over.
 
-    Raises: UserError where the bytes cannot be read or are not UTF-8.
+    Raises: UserError where the text is not UTF-8, or has changed since its documents were measured.
     """
-    _, inputs, documents, order = task
-    held = np.cumsum(documents.lengths[order], dtype=np.uint64) // (2 * PIECE_BYTES)
-    for own in np.split(order, np.flatnonzero(np.diff(held)) + 1):
-        texts = _read_together(inputs, documents, np.sort(own))
-        for number in own.tolist():
-            content = texts.pop(number)
-            yield content, decoded(content, inputs[documents.files[number]], int(documents.offsets[number]))
+    held = {shard: bytearray() for shard in outputs}
+    num_held = 0
+
+    def write() -> None:
+        for shard, content in held.items():
+            with open(outputs[shard], "ab") as file:
+                file.write(content)
+            content.clear()
+
+    expected = zip(assignment.data, lengths.data)
+    for path, offset, document in formatted_lines(paths, "gathering documents by shard"):
+        if not document:
+            continue
+        shard, length = next(expected, (0, 0))
+        if len(document) != length:
+            raise _changed(path)
+        if shard in held:
+            decoded(document, path, offset)
+            held[shard] += document
+            num_held += length
+        if num_held > HELD_BYTES:
+            write()
+            num_held = 0
+    if next(expected, None):
+        raise _changed(paths[-1])
+    write()
 
 
-def _read_together(inputs: Sequence[str], documents: DocumentIndex, numbers: np.ndarray) -> dict[int, bytes]:
-    """The documents of these numbers, which rise."""
-    texts: dict[int, bytes] = {}
-    files, starts, lengths = documents.select(numbers)
-    ends = starts + lengths
-    is_apart = (starts[1:] > ends[:-1] + _LARGEST_GAP_BYTES) | (np.diff(files) != 0)
-    for group in np.split(np.arange(len(numbers)), np.flatnonzero(is_apart) + 1):
-        name, start, end = inputs[files[group[0]]], int(starts[group[0]]), int(ends[group[-1]])
-        with open(name, "rb") as file:
-            file.seek(start)
-            content = memoryview(file.read(end - start))
-        for number, offset, length in zip(*(column[group].tolist() for column in (numbers, starts, lengths))):
-            texts[number] = bytes(content[offset - start : offset - start + length])
-            if len(texts[number]) < length:
-                raise UserError(
-                    f"{name}: only {len(texts[number]):,} of {length:,} bytes can be read at byte {offset:,}: the file "
-                    "was changed, or its file system fails; start the same command again, or format the text anew"
-                )
-    return texts
+def _changed(path: Path) -> UserError:
+    return UserError(
+        f"{path}: was changed while it was read, or its file system fails; start the same command again, or format "
+        "the text anew"
+    )
 
 
-def _write_piece(task: WriteTask) -> None:
-    with atomic_file(Path(task.output)) as file:
-        for content, _ in _read_documents(task):
-            file.write(content)
-
-
-def order_by_shard(
-    index: DocumentIndex, assignment: np.ndarray, paths: Sequence[Path], folder: Path, workers: Workers
-) -> tuple[DocumentIndex, list[Path]]:
-    """Writes the text to `folder` in pieces, temporary files, each with its documents ordered by shard.
-
-    Returns: where the documents stand then.
-    """
-    ends = np.cumsum(index.lengths, dtype=np.uint64)
-    starts = [0, *(np.flatnonzero(np.diff(ends // PIECE_BYTES)) + 1).tolist(), index.num_documents]
-    files, offsets = np.empty_like(index.files), np.empty_like(index.offsets)
-    ending = f"{uuid.uuid4().hex}{TEMPORARY_SUFFIX}"
-    outputs = [folder / f"piece_{number}.{ending}" for number in range(len(starts) - 1)]
-
-    def tasks() -> Iterator[WriteTask]:
-        for number, output in enumerate(outputs):
-            own = slice(starts[number], starts[number + 1])
-            documents = index.select(own)
-            order = np.argsort(assignment[own], kind="stable").astype(np.int32)
-            moved = np.cumsum(documents.lengths[order], dtype=np.uint64)
-            offsets[own][order] = moved - documents.lengths[order]
-            files[own] = number
-            yield WriteTask(str(output), tuple(map(str, paths)), documents, order)
-
-    with Progress(total=len(outputs), unit="pieces", description="ordering documents by shard") as bar:
-        for _ in workers.map_in_order(_write_piece, tasks()):
-            bar.update(1)
-    return DocumentIndex(files, offsets, index.lengths), outputs
-
-
-def _write_shard(task: WriteTask, *, segmentation_method: str) -> FileEntry:
+def _write_shard(task: ShardTask, *, segmentation_method: str) -> FileEntry:
     split = sentences.get_splitter(segmentation_method)
     digest = hashlib.sha256()
     num_sentences = num_bytes = 0
     path = Path(task.output)
-    with atomic_file(path) as file:
-        for _, text in _read_documents(task):
-            found = split(text)
+    ends = np.cumsum(task.lengths, dtype=np.int64)
+    order = np.random.default_rng(task.seed).permutation(len(ends))
+    with open(task.gathered, "rb") as documents, atomic_file(path) as file:
+        if os.fstat(documents.fileno()).st_size != ends[-1]:
+            raise _changed(Path(task.gathered))
+        # Read ahead as a whole, because the documents are wanted in another order than they stand in.
+        os.posix_fadvise(documents.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
+        for end, length in zip(ends[order].tolist(), task.lengths[order].tolist()):
+            found = split(os.pread(documents.fileno(), length, end - length).decode())
             block = "\n".join([*found, "", ""]).encode()
             file.write(block)
             digest.update(block)
             num_bytes += len(block)
             num_sentences += len(found)
-    counts = {"num_documents": task.documents.num_documents, "num_sentences": num_sentences}
+    counts = {"num_documents": len(ends), "num_sentences": num_sentences}
     return FileEntry(f"{path.parent.name}/{path.name}", num_bytes, digest.hexdigest(), counts)
 
 
@@ -256,11 +196,10 @@ def _require_enough_documents(num_documents: int, settings: ShardingSettings) ->
     )
 
 
-def documents_by_shard(index: DocumentIndex, assignment: np.ndarray, num_shards: int) -> Iterator[DocumentIndex]:
-    """The documents of each shard, in the order of the text."""
-    order = np.argsort(assignment, kind="stable").astype(np.int32)
-    for members in np.split(order, np.cumsum(np.bincount(assignment, minlength=num_shards))[:-1]):
-        yield index.select(members)
+def lengths_by_shard(lengths: np.ndarray, assignment: np.ndarray, num_shards: int) -> list[np.ndarray]:
+    """The lengths of each shard's documents, in the order of the text."""
+    ordered = lengths[np.argsort(assignment, kind="stable")]
+    return np.split(ordered, np.cumsum(np.bincount(assignment, minlength=num_shards))[:-1])
 
 
 def shard_names(dataset: str, settings: ShardingSettings) -> list[tuple[str, int, str]]:
@@ -279,37 +218,38 @@ def shard_corpus(
     Raises:
       UserError: fewer documents than shards, a full disk, a killed worker.
     """
-    index = index_documents(paths)
-    _require_enough_documents(index.num_documents, settings)
-    assignment = assign_documents(index.lengths, settings)
+    lengths = document_lengths(paths)
+    _require_enough_documents(len(lengths), settings)
+    assignment = assign_documents(lengths, settings)
     for split in SPLITS:
         (stage.folder / split).mkdir(exist_ok=True)
     names = shard_names(dataset, settings)
-    num_documents, text_bytes = index.num_documents, int(index.lengths.sum())
-    is_missing = np.array([name not in stage.finished for _, _, name in names])[assignment]
-    index, assignment = index.select(is_missing), assignment[is_missing]
-    if index.lengths.sum() > PIECE_BYTES:
-        index, paths = order_by_shard(index, assignment, paths, stage.folder, workers)
-    inputs = tuple(map(str, paths))
+    ending = f"{uuid.uuid4().hex}{TEMPORARY_SUFFIX}"
+    gathered = {
+        shard: stage.folder / f"{name}.{ending}"
+        for shard, (_, _, name) in enumerate(names)
+        if name not in stage.finished
+    }
+    gather(paths, lengths, assignment, gathered)
+    lengths_of = lengths_by_shard(lengths, assignment, len(names))
 
-    def tasks() -> Iterator[WriteTask]:
-        for (split, number, name), own in zip(names, documents_by_shard(index, assignment, len(names))):
-            if name not in stage.finished:
-                generator = np.random.default_rng((settings.random_seed, SPLITS.index(split), number))
-                order = generator.permutation(own.num_documents)
-                yield WriteTask(str(stage.folder / name), inputs, own, order)
+    def tasks() -> Iterator[ShardTask]:
+        for shard, path in gathered.items():
+            split, number, name = names[shard]
+            seed = (settings.random_seed, SPLITS.index(split), number)
+            yield ShardTask(str(path), str(stage.folder / name), lengths_of[shard], seed)
 
     write = functools.partial(_write_shard, segmentation_method=settings.segmentation_method)
     make_files(stage, workers, write, tasks(), len(names), f"sharding {dataset}")
     shards = {split: [stage.finished[name] for of, _, name in names if of == split] for split in SPLITS}
     entries = [entry for split in SPLITS for entry in shards[split]]
     counts = {
-        "num_documents": num_documents,
+        "num_documents": len(lengths),
         "num_documents_training": sum(e.counts["num_documents"] for e in shards["training"]),
         "num_documents_test": sum(e.counts["num_documents"] for e in shards["test"]),
         "num_sentences": sum(e.counts["num_sentences"] for e in entries),
-        "text_bytes": text_bytes,
+        "text_bytes": int(lengths.sum()),
     }
-    assert sum(e.counts["num_documents"] for e in entries) == num_documents, counts
+    assert sum(e.counts["num_documents"] for e in entries) == len(lengths), counts
     stage.complete(counts, shards)
     return counts
