@@ -16,14 +16,6 @@ from typing import Callable
 from bert_tf.base.errors import UserError
 from bert_tf.tasks.squad.examples import Example
 
-# What there may be of version 1.1, and of 2.0.
-SCORES = ("exact_match", "f1")
-SCORES_VERSION_2 = (
-    *SCORES,
-    "total",
-    *(f"{kind}_{name}" for kind in ("HasAns", "NoAns") for name in ("exact", "f1", "total")),
-    *(f"best_{name}{what}" for name in ("exact", "f1") for what in ("", "_thresh")),
-)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
