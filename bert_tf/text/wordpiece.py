@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from bert_tf.base.compiled import compiled_file, load_library
-from bert_tf.text.basic_tokenizer import CAPITAL_SIGMA, BasicTokenizer, split_at_punctuation, split_words
+from bert_tf.text.basic_tokenizer import CAPITAL_SIGMA, split_at_punctuation, split_words
 from bert_tf.text.chunk_ids import ALONE, LINE_END, PART, SOURCE, SPACE, ChunkTable
 from bert_tf.text.vocabulary import (
     CONTINUATION,
@@ -96,7 +96,6 @@ class FullTokenizer(TokenIds):
             raise not_wordpiece(vocab_file)
         self.inv_vocab = tuple(self.vocab)
         self.do_lower_case = do_lower_case
-        self.basic_tokenizer = BasicTokenizer(do_lower_case)
         self._continuing = {
             token[len(CONTINUATION) :]: token_id
             for token, token_id in self.vocab.items()

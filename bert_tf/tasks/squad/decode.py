@@ -19,7 +19,7 @@ from bert_tf.base.progress import Progress
 from bert_tf.config import check_counts
 from bert_tf.tasks.squad.examples import Example
 from bert_tf.tasks.squad.features import NO_WORD, Features
-from bert_tf.text.basic_tokenizer import BasicTokenizer
+from bert_tf.text.basic_tokenizer import tokenize_words
 from bert_tf.text.wordpiece import FullTokenizer
 
 # What Google's code answers where no window holds any admissible span.
@@ -191,10 +191,10 @@ def _text_of(span: _Span, example: Example, features: Features, tokenizer: FullT
     span_text = " ".join(pieces.replace(" ##", "").replace("##", "").split())
     first, last = features.token_to_word[span.window, [span.start, span.end]]
     original = " ".join(example.paragraph.words[first : last + 1])
-    return restore_text(span_text, original, tokenizer.basic_tokenizer)
+    return restore_text(span_text, original, tokenizer.do_lower_case)
 
 
-def restore_text(span_text: str, original: str, basic_tokenizer: BasicTokenizer) -> str:
+def restore_text(span_text: str, original: str, do_lower_case: bool) -> str:
     """The part of `original` that the tokenised, normalised `span_text` stands for.
 
     `original` is the whole words around the span and may hold more, for example a possessive:
@@ -202,7 +202,7 @@ def restore_text(span_text: str, original: str, basic_tokenizer: BasicTokenizer)
     found in that, and its ends are carried over by counting characters other than spaces. Where
     that cannot be done ([UNK], removed accents), the whole of `original` is the answer.
     """
-    tokenized = " ".join(basic_tokenizer.tokenize(original))
+    tokenized = " ".join(tokenize_words(original, do_lower_case))
     first = tokenized.find(span_text)
     if first < 0:
         return original
