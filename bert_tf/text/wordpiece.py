@@ -36,8 +36,8 @@ from bert_tf.text.chunk_ids import ALONE, LINE_END, PART, SOURCE, SPACE, ChunkTa
 from bert_tf.text.vocabulary import (
     CONTINUATION,
     UNKNOWN_TOKEN,
-    TokenIds,
     TokenizedLines,
+    Tokenizer,
     has_word_starts,
     load_vocab,
     not_wordpiece,
@@ -86,7 +86,7 @@ def _split_chunks(text: bytes) -> list[bytes]:
     return text.split(b" ")
 
 
-class FullTokenizer(TokenIds):
+class FullTokenizer(Tokenizer):
     """Text to WordPiece tokens or ids, for preparing data and for fine-tuning."""
 
     def __init__(self, vocab_file: str | Path, do_lower_case: bool = True, *, max_cached_words: int = CACHE_WORDS):

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bert_tf.text.basic_tokenizer import tokenize_words
-from bert_tf.text.tokenizer import Tokenizer
-from bert_tf.text.vocabulary import SPECIAL_TOKENS, UNKNOWN_TOKEN
+from bert_tf.text.vocabulary import SPECIAL_TOKENS, UNKNOWN_TOKEN, Tokenizer
 from data.corpora.text_files import decoded
 
 # Enough to measure shares of a thousandth, in a second or two.
