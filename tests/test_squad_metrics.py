@@ -16,6 +16,11 @@ def example(id_, answers):
     return Example(id_, "?", Paragraph("c"), answers)
 
 
+def scores_version_2(examples, predictions):
+    """Of predictions whose odds do not matter."""
+    return metrics.score_version_2(examples, predictions, dict.fromkeys(predictions, 0.0))
+
+
 @pytest.mark.parametrize(
     "text, normalized",
     [
@@ -56,28 +61,22 @@ def test_answers_of_nothing_but_articles_agree_in_version_2_only():
     assert (metrics.exact_match("the", "a"), metrics.f1("the", "a"), metrics.f1_version_2("the", "a")) == (1, 0, 1)
 
 
-def test_version_1_takes_the_best_answer_and_counts_missing_predictions_as_zero():
+def test_version_1_takes_the_best_answer():
     examples = [
         example("a", ["in the 10th century", "10th century"]),
         example("b", ["x y", "y z w"]),
-        example("c", ["never predicted"]),
+        example("c", ["something else"]),
     ]
-    result = metrics.score(examples, {"a": "10th century", "b": "y z"})
+    result = metrics.score(examples, {"a": "10th century", "b": "y z", "c": "wrong"})
     # a: exact; b: F1 with "x y" 1/2, with "y z w" 2*1*(2/3)/(1+2/3) = 0.8; c: 0
     assert result == {"exact_match": pytest.approx(100 / 3), "f1": pytest.approx(100 * 1.8 / 3)}
 
 
 def test_version_2_scores_by_hand():
-    examples = [
-        example("has1", ["Rollo"]),
-        example("has2", ["King Charles"]),
-        example("no1", []),
-        example("no2", []),
-        example("missing", ["not predicted, so not counted"]),
-    ]
+    examples = [example("has1", ["Rollo"]), example("has2", ["King Charles"]), example("no1", []), example("no2", [])]
     predictions = {"has1": "Rollo", "has2": "Charles", "no1": "", "no2": "wrong"}
-    result = metrics.score_version_2(examples[:4], predictions)
-    assert result == {
+    result = scores_version_2(examples, predictions)
+    assert {name: value for name, value in result.items() if not name.startswith("best_")} == {
         "exact_match": 50.0,
         "f1": pytest.approx(100 * (1 + 2 / 3 + 1) / 4),
         "total": 4,
@@ -88,17 +87,16 @@ def test_version_2_scores_by_hand():
         "NoAns_f1": 50.0,
         "NoAns_total": 2,
     }
-    assert metrics.score_version_2(examples, predictions)["total"] == 4
 
 
 def test_version_2_no_answer_is_right_only_where_there_is_none():
-    assert metrics.score_version_2([example("a", ["x"])], {"a": ""})["f1"] == 0
-    assert metrics.score_version_2([example("a", [])], {"a": "x"})["f1"] == 0
-    assert metrics.score_version_2([example("a", [])], {"a": ""})["f1"] == 100
+    assert scores_version_2([example("a", ["x"])], {"a": ""})["f1"] == 0
+    assert scores_version_2([example("a", [])], {"a": "x"})["f1"] == 0
+    assert scores_version_2([example("a", [])], {"a": ""})["f1"] == 100
     # An answer that normalises to nothing does not count as one, but the question has an answer.
-    result = metrics.score_version_2([example("a", ["the"])], {"a": ""})
+    result = scores_version_2([example("a", ["the"])], {"a": ""})
     assert (result["exact_match"], result["HasAns_total"]) == (100, 1)
-    assert metrics.score_version_2([example("a", ["the", "x"])], {"a": ""})["exact_match"] == 0
+    assert scores_version_2([example("a", ["the", "x"])], {"a": ""})["exact_match"] == 0
 
 
 def test_best_threshold_by_hand():
@@ -126,7 +124,7 @@ def test_best_threshold_against_trying_every_threshold():
         result = metrics.score_version_2(examples, predictions, odds)
 
         def at(threshold, predictions=predictions, odds=odds, examples=examples):
-            return metrics.score_version_2(
+            return scores_version_2(
                 examples, {i: "" if odds[i] > threshold else text for i, text in predictions.items()}
             )
 
@@ -138,8 +136,6 @@ def test_best_threshold_against_trying_every_threshold():
 
 
 def test_what_cannot_be_scored_is_refused():
-    for score in (metrics.score, metrics.score_version_2):
+    for score in (metrics.score, scores_version_2):
         with pytest.raises(UserError, match="'a' has no field 'answers'"):
             score([example("a", None)], {"a": "x"})
-    with pytest.raises(UserError, match="belong to another file"):
-        metrics.score_version_2([example("a", ["x"])], {"b": "x"})
