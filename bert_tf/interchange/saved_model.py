@@ -119,9 +119,13 @@ def triton_config(batch_size: int | None, max_seq_length: int, outputs: Mapping[
 class ExportedModel:
     """An exported model, ready to compute; nothing of the run it came from is needed."""
 
-    folder: Path
     settings: Mapping[str, Any]
     signature: Any  # TensorFlow's function
+
+    @property
+    def batch_size(self) -> int | None:
+        """None where it is free."""
+        return self.signature.structured_input_signature[1][INPUTS[0]].shape[0]
 
     def __call__(self, features: Mapping[str, tf.Tensor]) -> tuple[tf.Tensor, ...]:
         """The outputs for int32 inputs [batch, max_seq_length], in the order of the model's."""
@@ -153,4 +157,4 @@ def load_exported(folder: Path, task: str) -> ExportedModel:
         raise UserError(
             f"{folder / SETTINGS}: max_seq_length is {length!r:.40}, the model has {known_length}; export it again"
         )
-    return ExportedModel(folder, settings, signature)
+    return ExportedModel(settings, signature)

@@ -13,7 +13,6 @@ import string
 from collections.abc import Mapping, Sequence
 from typing import Callable
 
-from bert_tf.base.errors import UserError
 from bert_tf.tasks.squad.examples import Example
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
@@ -47,11 +46,7 @@ def f1_version_2(prediction: str, truth: str) -> float:
 
 
 def score(examples: Sequence[Example], predictions: Mapping[str, str]) -> dict[str, float]:
-    """Version 1.1: {"exact_match", "f1"}, of one prediction for each question.
-
-    Raises: UserError where the examples hold no answers to compare with.
-    """
-    check_answers_known(examples)
+    """Version 1.1: {"exact_match", "f1"}, of questions with answers and one prediction for each."""
     truths = {example.question_id: [answer.text for answer in example.answers or ()] for example in examples}
     return {
         "exact_match": _mean(_best_scores(truths, predictions, exact_match), truths),
@@ -69,10 +64,7 @@ def score_version_2(
       those without (left out where there are none); the best scores any threshold would give,
       "best_exact" and "best_f1", with the thresholds "best_exact_thresh" and "best_f1_thresh":
       predict no answer where the odds are above.
-
-    Raises: UserError where the examples hold no answers to compare with.
     """
-    check_answers_known(examples)
     truths = {example.question_id: _accepted(example) for example in examples}
     exact = _best_scores(truths, predictions, exact_match)
     f1_scores = _best_scores(truths, predictions, f1_version_2)
@@ -111,16 +103,6 @@ def best_threshold(
         if current > best:
             best, threshold = current, null_odds[id_]
     return 100.0 * best / len(scores), threshold
-
-
-def check_answers_known(examples: Sequence[Example]) -> None:
-    """Raises `UserError` where a question has no answers to score a prediction by."""
-    for example in examples:
-        if example.answers is None:
-            raise UserError(
-                f"question {example.question_id!r} has no field 'answers', so its prediction cannot be "
-                "scored; pass --noeval for a file without answers"
-            )
 
 
 def _accepted(example: Example) -> list[str]:
