@@ -31,12 +31,6 @@ MODEL = Path("1") / "model.savedmodel"
 _MAX_TRITON_BATCH = 64
 
 
-def check_no_export(folder: Path) -> None:
-    """Raises `UserError` where `folder` exists: an export overwrites nothing."""
-    if folder.exists():
-        raise UserError(f"{folder} already exists; name another folder with --model_export_path, or remove it")
-
-
 def export_model(
     model: tf.keras.Model,
     folder: Path,
@@ -44,7 +38,7 @@ def export_model(
     settings: Mapping[str, Any],
     companions: Mapping[str, str],
 ) -> None:
-    """Writes a model and all that is needed to use it; the folder appears whole or not at all.
+    """Writes a model and all that is needed to use it; the folder, a new one, appears whole or not at all.
 
     Args:
       model: in scope "off", so that servers without XLA can load it.
@@ -54,9 +48,8 @@ def export_model(
       companions: texts by file name, ``vocab.txt`` and ``bert_config.json`` among them.
 
     Raises:
-      UserError: the folder exists or cannot be written.
+      UserError: the folder cannot be written.
     """
-    check_no_export(folder)
     shape = [settings["batch_size"], settings["max_seq_length"]]
 
     @tf.function(autograph=False, input_signature=[tf.TensorSpec(shape, tf.int32, name) for name in INPUTS])

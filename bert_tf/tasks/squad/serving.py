@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import check_file, decoded_lines
-from bert_tf.interchange.saved_model import INPUTS, SETTINGS, check_no_export, load_exported
+from bert_tf.interchange.saved_model import INPUTS, SETTINGS, load_exported
 from bert_tf.model.heads import SpanModel
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.run_folder import RunFolder
@@ -35,8 +35,7 @@ def export_squad(job: SquadJob, workers: Workers, folder: Path, batch_size: int 
       job: its windows, decoding and precision become the export's.
       batch_size: None leaves it free.
     """
-    check_no_export(folder)
-    run = TaskRun(for_export(job), workers, job.features.max_seq_length, predicts_with=SPAN_HEAD)
+    run = TaskRun(for_export(job, folder), workers, job.features.max_seq_length, predicts_with=SPAN_HEAD)
     settings = {
         "task": TASK,
         "batch_size": batch_size,
