@@ -88,7 +88,7 @@ def main(_: Sequence[str]) -> None:
         decoding=DecodeSettings(
             FLAGS.n_best_size, FLAGS.max_answer_length, FLAGS.version_2_with_negative, FLAGS.null_score_diff_threshold
         ),
-        wants_scores=True if FLAGS.mode == "eval" else FLAGS.eval if files["predict_file"] else None,
+        wants_scores=True if FLAGS.mode == "eval" else FLAGS.eval,
     )
     export_path = Path(FLAGS.model_export_path or job.model_dir / "export")
     if FLAGS.mode == "export_only":

@@ -16,17 +16,12 @@ import argparse
 import json
 import shlex
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-
-from absl import flags
 
 from benchmarks.frame import CHECKOUT, Bench, existing, run_command
 from benchmarks.trials import mean_and_spread
 from bert_tf.base.errors import UserError
 from bert_tf.base.progress import Progress
-from bert_tf.tasks.glue.tasks import CUSTOM, EVAL, custom_task, find_task
-from bert_tf.tasks.squad.metrics import SCORES, SCORES_VERSION_2
 
 NEEDS = "--run with its checkpoints, and questions or sentences to fine-tune on"
 ROUNDS = 1
@@ -48,10 +43,8 @@ def run(bench: Bench) -> None:
         raise UserError(f"--run {options.run} holds no checkpoints; name the run folder of a pre-training")
     if options.seeds < 1:
         raise UserError(f"--seeds is {options.seeds}; at least one is needed")
-    if options.score not in (names := _score_names(options.finetune)):
-        raise UserError(
-            f"--score {options.score}: such a fine-tuning has the scores {', '.join(names)}; name one of them"
-        )
+    if options.finetune[:1] not in (["run_squad.py"], ["run_classifier.py"]):
+        raise UserError("--finetune must begin with run_squad.py or run_classifier.py")
     identity = json.loads((options.run / "config.json").read_text(encoding="utf-8"))["identity"]
     updates = {RANDOM: 0, **{str(path): int(path.name.partition("-")[2]) for path in checkpoints}}
     scores: dict[str, list[float]] = {start: [] for start in updates}
@@ -66,29 +59,6 @@ def run(bench: Bench) -> None:
     bench.table("After the same fine-tuning", columns, rows)
 
 
-def _score_names(command: Sequence[str]) -> Sequence[str]:
-    """The scores that eval_results.txt has after this fine-tuning. Raises: UserError for a command that is none."""
-    program = command[0] if command else ""
-    if program not in ("run_squad.py", "run_classifier.py"):
-        raise UserError(f"--finetune begins with {program!r}, and must with run_squad.py or run_classifier.py")
-    typed = flags.FlagValues()  # those of the command that decide which scores there are
-    for name in ("task_name", "eval_file"):
-        flags.DEFINE_string(name, "", "", flag_values=typed)
-    for name in ("version_2_with_negative", "regression"):
-        flags.DEFINE_bool(name, False, "", flag_values=typed)
-    typed.set_gnu_getopt()  # flags with a value of their own, which are not known here, do not end the flags
-    try:
-        typed(command, known_only=True)
-    except flags.Error as error:
-        raise UserError(f"--finetune: {error}") from None
-    if program == "run_squad.py":
-        return SCORES_VERSION_2 if typed.version_2_with_negative else SCORES
-    is_custom = typed.task_name.lower() == CUSTOM
-    task = custom_task("text", "label", typed.regression) if is_custom else find_task(typed.task_name)
-    parts = [""] if typed.eval_file else task.files[EVAL]
-    return [f"{part}_{name}" if part else name for part in parts for name in (*task.metrics, "eval_loss")]
-
-
 def _probe(options: argparse.Namespace, start: str, seed: int) -> float:
     """The score after fine-tuning from `start`."""
     folder = options.probes.absolute() / f"{Path(start).name}_{seed}"
@@ -101,7 +71,9 @@ def _probe(options: argparse.Namespace, start: str, seed: int) -> float:
         command += [f"--init_checkpoint={start}"]
     run_command(command)
     results = (folder / "eval_results.txt").read_text(encoding="utf-8").splitlines()
-    for name, _, value in (line.partition(" = ") for line in results):
-        if name == options.score:
-            return float(value)
-    raise UserError(f"{folder / 'eval_results.txt'} has no line for --score {options.score}; it has: {results}")
+    scores = dict(line.split(" = ") for line in results)
+    if options.score not in scores:
+        raise UserError(
+            f"--score {options.score}: this fine-tuning has the scores {', '.join(scores)}; name one of them"
+        )
+    return float(scores[options.score])

@@ -44,43 +44,45 @@ def test_an_unknown_one_is_refused():
 
 
 def begin_probe(folder, monkeypatch, *arguments):
-    """Of a run with one checkpoint, up to the first fine-tuning."""
-    monkeypatch.setattr(probe, "run_command", lambda _: pytest.fail("it was begun"))
+    """Of a run with one checkpoint; a fine-tuning of it has the scores exact_match and f1."""
+
+    def finetune(command):
+        model_dir = next(part.removeprefix("--model_dir=") for part in map(str, command) if "--model_dir=" in part)
+        Path(model_dir).mkdir()
+        (Path(model_dir) / "eval_results.txt").write_text("exact_match = 70.5\nf1 = 81.25\n")
+        begun.append(command)
+
+    begun = []
+    monkeypatch.setattr(probe, "run_command", finetune)
     (folder / "checkpoints/ckpt-00000001").mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text('{"identity": {"global_batch_size": 8}}')
     options = program.make_parser("probe", probe).parse_args(
         ["--run", str(folder), "--probes", str(folder), *arguments]
     )
-    probe.run(argparse.Namespace(options=options))
+    tables = []
+    bench = argparse.Namespace(options=options, table=lambda *table: tables.append(table))
+    try:
+        probe.run(bench)
+    except UserError as error:
+        return str(error), len(begun)
+    return tables, len(begun)
 
 
-@pytest.mark.parametrize(
-    "finetune, score, message",
-    [
-        ("run_squad.py --train_file x", "F1", "--score F1: such a fine-tuning has the scores exact_match, f1; name"),
-        ("run_squad.py", "best_f1", "exact_match, f1; name"),
-        ("run_squad.py --train_file x --version_2_with_negative", "F1", "HasAns_f1, .* best_f1, best_f1_thresh; name"),
-        ("run_classifier.py --data_dir x --task_name cola", "mcc", "scores matthews_correlation, accuracy, eval_loss;"),
-        ("run_classifier.py --task_name=MNLI", "accuracy", "matched_accuracy, .* mismatched_eval_loss; name"),
-        ("run_classifier.py --task_name=MNLI --eval_file x", "mean", "scores accuracy, eval_loss; name"),
-        ("run_classifier.py --task_name=custom --regression=1", "f1", "scores pearson, spearman, eval_loss; name"),
-        ("run_classifier.py --task_name=custom --regression=?", "f1", "--finetune: flag --regression"),
-        ("run_classifier.py --task_name=cool", "f1", "--task_name=cool: must be one of"),
-        ("run_pretraining.py", "f1", "--finetune begins with 'run_pretraining.py', and must with run_squad.py or"),
-        ("", "f1", "--finetune begins with '', and must"),
-    ],
-)
-def test_a_score_of_another_name_is_refused_before_the_fine_tuning(tmp_path, monkeypatch, finetune, score, message):
-    with pytest.raises(UserError, match=message):
-        begin_probe(tmp_path, monkeypatch, "--finetune", finetune, "--score", score)
+def test_a_probe_reads_the_score_of_every_fine_tuning(tmp_path, monkeypatch):
+    arguments = ["--finetune", "run_squad.py --train_file x", "--score", "f1", "--seeds", "2"]
+    ((_, columns, rows),), num_begun = begin_probe(tmp_path, monkeypatch, *arguments)
+    assert columns[2].startswith("f1, ") and num_begun == 4
+    assert [row[:2] for row in rows] == [["0", "0"], ["1", "8"]] and rows[0][2].startswith("81.25")
 
 
-def test_a_probe_begins_with_scores_and_seeds_that_there_are(tmp_path, monkeypatch):
-    for score in probe.SCORES:
-        with pytest.raises(pytest.fail.Exception, match="it was begun"):
-            begin_probe(tmp_path, monkeypatch, "--finetune", "run_squad.py", "--score", score)
-    with pytest.raises(UserError, match="--seeds is 0; at least one"):
-        begin_probe(tmp_path, monkeypatch, "--finetune", "run_squad.py", "--score", "f1", "--seeds", "0")
+def test_a_probe_of_another_score_or_program_is_refused(tmp_path, monkeypatch):
+    said, num_begun = begin_probe(tmp_path, monkeypatch, "--finetune", "run_squad.py", "--score", "F1")
+    assert "--score F1: this fine-tuning has the scores exact_match, f1; name" in said and num_begun == 1
+    for finetune in ("run_pretraining.py", ""):
+        said, num_begun = begin_probe(tmp_path, monkeypatch, "--finetune", finetune, "--score", "f1")
+        assert "--finetune must begin with run_squad.py or run_classifier.py" in said and not num_begun
+    said, _ = begin_probe(tmp_path, monkeypatch, "--finetune", "run_squad.py", "--score", "f1", "--seeds", "0")
+    assert "--seeds is 0; at least one" in said
 
 
 def test_ratios_are_medians_of_the_rounds_and_follow_the_clock():

@@ -340,8 +340,6 @@ def test_what_does_not_fit_is_refused(squad, tmp_path):
     for size in (0, 10**8):
         with pytest.raises(UserError, match=f"predict_batch_size={size}: must be at (least|most)"):
             job(squad, tmp_path, predict_batch_size=size)
-    with pytest.raises(UserError, match="no --predict_file"):
-        job(squad, tmp_path, predict_file=None, wants_scores=True)
 
 
 def command(squad, model_dir, **changes):

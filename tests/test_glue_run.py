@@ -192,7 +192,7 @@ def test_export_computes_the_same_logits(data, tmp_path):
     export_glue(about, Workers(), tmp_path / "export", None)
     exported = load_exported(tmp_path / "export", "classification")
     assert exported.settings["labels"] == ["entailment", "not_entailment"] and exported.settings["max_seq_length"] == 8
-    tokenizer = FullTokenizer(exported.folder / "vocab.txt", exported.settings["do_lower_case"])
+    tokenizer = FullTokenizer(tmp_path / "export/vocab.txt", exported.settings["do_lower_case"])
     inputs = make_features((GOOD, BAD), None, tokenizer, 8).batch(np.arange(len(GOOD)))
     model = ClassifierModel(BertConfig.from_json_file(data / "model/bert_config.json"), 2)
     [logits] = exported({name: tf.constant(values) for name, values in inputs.items()})
@@ -241,7 +241,7 @@ def test_own_labels_are_kept_beside_the_weights(data, tmp_path):
 def test_labels_that_are_none_are_named_with_their_file(tmp_path, labels):
     (tmp_path / "task.json").write_text(json.dumps({"labels": labels, "is_regression": False}))
     with pytest.raises(UserError, match=r"task.json: labels is .*: must be a list of texts"):
-        glue_run._with_labels(find_task("CoLA"), tmp_path, None)
+        glue_run._as_trained(find_task("CoLA"), tmp_path)
 
 
 def test_a_classifier_of_other_classes_gives_its_encoder(data, tmp_path, capsys):

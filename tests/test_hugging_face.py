@@ -12,6 +12,7 @@ from safetensors.numpy import load_file, save_file
 
 from bert_tf.base.errors import UserError
 from bert_tf.config import BertConfig
+from bert_tf.interchange.fast_tokenizer import fast_tokenizer
 from bert_tf.interchange.hugging_face import read_config, read_folder, to_our_name, to_their_name
 from bert_tf.interchange.pretrained import from_pretrained
 from bert_tf.model.encoder import BertEncoder
@@ -162,27 +163,23 @@ def test_quantised_weights_are_refused(tmp_path, dtype):
 def test_vocabulary_and_casing_without_a_vocab_txt(tmp_path):
     copied(tmp_path)
     pieces = ["[PAD]", "[UNK]", *(f"w{number}" for number in range(20))]
-    tokenizer = {
-        "normalizer": {"type": "BertNormalizer", "lowercase": True, "strip_accents": None},
-        "model": {"type": "WordPiece", "vocab": {piece: number for number, piece in reversed([*enumerate(pieces)])}},
-        "added_tokens": [{"content": "[PAD]", "id": 0}, {"content": "[NEW]", "id": 22}],
-    }
+    vocab = {piece: number for number, piece in reversed([*enumerate(pieces)])}
+    saved = fast_tokenizer({**vocab, "[CLS]": 22, "[SEP]": 23, "[MASK]": 24}, do_lower_case=True)
+    saved.add_tokens(["[NEW]"])
     path = tmp_path / "tokenizer.json"
-    path.write_text(json.dumps(tokenizer))
+    saved.save(str(path))
+    tokenizer = json.loads(path.read_text())
     weights = read_folder(tmp_path)
-    assert weights.vocab_file.read_text().split() == [*pieces, "[NEW]"]
+    assert weights.vocab_file.read_text().split() == [*pieces, "[CLS]", "[SEP]", "[MASK]", "[NEW]"]
     assert "from-tokenizer.json-" in str(weights.vocab_file)
     assert weights.do_lower_case is True and weights.warnings == ()
     for broken in (
-        {"model": {"vocab": [["a", 0.5]]}},
-        {"model": {"vocab": {"a": 3}}, "added_tokens": []},
-        {"model": {}},
+        {**tokenizer, "model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}},
+        {**tokenizer, "model": {"vocab": [["a", 0.5]]}},
         {},
-        {"model": {"vocab": {"\ud800": 0}}, "added_tokens": []},
-        {"model": {"vocab": {"a\nb": 0}}, "added_tokens": []},
     ):
         path.write_text(json.dumps(broken))
-        with pytest.raises(UserError, match="tokenizer.json holds no WordPiece vocabulary"):
+        with pytest.raises(UserError, match="tokenizer.json holds no WordPiece tokenizer"):
             read_folder(tmp_path)
     for normalizer, message in (
         (True, "normalizer=True: must be an object"),

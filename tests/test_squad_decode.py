@@ -14,7 +14,6 @@ from bert_tf.tasks.squad.decode import DecodeSettings, decode, restore_text
 from bert_tf.tasks.squad.examples import Example, Paragraph, read_examples
 from bert_tf.tasks.squad.features import FeatureSettings, make_features
 from bert_tf.tasks.squad.metrics import score_version_2
-from bert_tf.text.basic_tokenizer import BasicTokenizer
 from bert_tf.text.wordpiece import FullTokenizer
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "squad.json").read_text(encoding="utf-8"))
@@ -195,16 +194,16 @@ def test_probabilities_are_a_softmax_over_the_list(golden):
     ],
 )
 def test_restore_text(span_text, original, restored):
-    assert restore_text(span_text, original, BasicTokenizer(do_lower_case=True)) == restored
+    assert restore_text(span_text, original, do_lower_case=True) == restored
 
 
 def test_text_whose_length_normalising_changes_is_given_back_whole():
     accents_of_their_own = "e\u0301a's c"  # three letters before the apostrophe, two once normalised
-    assert restore_text("ea", accents_of_their_own, BasicTokenizer(do_lower_case=True)) == accents_of_their_own
+    assert restore_text("ea", accents_of_their_own, do_lower_case=True) == accents_of_their_own
 
 
 def test_cased_text(golden):
-    assert restore_text("Élise", "Élise's", BasicTokenizer(do_lower_case=False)) == "Élise"
+    assert restore_text("Élise", "Élise's", do_lower_case=False) == "Élise"
 
 
 @pytest.mark.parametrize("name", ["n_best_size", "max_answer_length"])

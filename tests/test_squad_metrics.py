@@ -6,14 +6,17 @@ import random
 
 import pytest
 
-from bert_tf.base.errors import UserError
 from bert_tf.tasks.squad import metrics
 from bert_tf.tasks.squad.examples import Answer, Example, Paragraph
 
 
 def example(id_, answers):
-    answers = None if answers is None else tuple(Answer(text, 0) for text in answers)
-    return Example(id_, "?", Paragraph("c"), answers)
+    return Example(id_, "?", Paragraph("c"), tuple(Answer(text, 0) for text in answers))
+
+
+def scores_version_2(examples, predictions):
+    """Of predictions whose odds do not matter."""
+    return metrics.score_version_2(examples, predictions, dict.fromkeys(predictions, 0.0))
 
 
 @pytest.mark.parametrize(
@@ -56,29 +59,22 @@ def test_answers_of_nothing_but_articles_agree_in_version_2_only():
     assert (metrics.exact_match("the", "a"), metrics.f1("the", "a"), metrics.f1_version_2("the", "a")) == (1, 0, 1)
 
 
-def test_version_1_takes_the_best_answer_and_counts_missing_predictions_as_zero():
+def test_version_1_takes_the_best_answer():
     examples = [
         example("a", ["in the 10th century", "10th century"]),
         example("b", ["x y", "y z w"]),
-        example("c", ["never predicted"]),
+        example("c", ["something else"]),
     ]
-    result = metrics.score(examples, {"a": "10th century", "b": "y z"})
+    result = metrics.score(examples, {"a": "10th century", "b": "y z", "c": "wrong"})
     # a: exact; b: F1 with "x y" 1/2, with "y z w" 2*1*(2/3)/(1+2/3) = 0.8; c: 0
-    assert tuple(result) == metrics.SCORES
     assert result == {"exact_match": pytest.approx(100 / 3), "f1": pytest.approx(100 * 1.8 / 3)}
 
 
 def test_version_2_scores_by_hand():
-    examples = [
-        example("has1", ["Rollo"]),
-        example("has2", ["King Charles"]),
-        example("no1", []),
-        example("no2", []),
-        example("missing", ["not predicted, so not counted"]),
-    ]
+    examples = [example("has1", ["Rollo"]), example("has2", ["King Charles"]), example("no1", []), example("no2", [])]
     predictions = {"has1": "Rollo", "has2": "Charles", "no1": "", "no2": "wrong"}
-    result = metrics.score_version_2(examples[:4], predictions)
-    assert result == {
+    result = scores_version_2(examples, predictions)
+    assert {name: value for name, value in result.items() if not name.startswith("best_")} == {
         "exact_match": 50.0,
         "f1": pytest.approx(100 * (1 + 2 / 3 + 1) / 4),
         "total": 4,
@@ -89,17 +85,16 @@ def test_version_2_scores_by_hand():
         "NoAns_f1": 50.0,
         "NoAns_total": 2,
     }
-    assert metrics.score_version_2(examples, predictions)["total"] == 4
 
 
 def test_version_2_no_answer_is_right_only_where_there_is_none():
-    assert metrics.score_version_2([example("a", ["x"])], {"a": ""})["f1"] == 0
-    assert metrics.score_version_2([example("a", [])], {"a": "x"})["f1"] == 0
-    assert metrics.score_version_2([example("a", [])], {"a": ""})["f1"] == 100
+    assert scores_version_2([example("a", ["x"])], {"a": ""})["f1"] == 0
+    assert scores_version_2([example("a", [])], {"a": "x"})["f1"] == 0
+    assert scores_version_2([example("a", [])], {"a": ""})["f1"] == 100
     # An answer that normalises to nothing does not count as one, but the question has an answer.
-    result = metrics.score_version_2([example("a", ["the"])], {"a": ""})
+    result = scores_version_2([example("a", ["the"])], {"a": ""})
     assert (result["exact_match"], result["HasAns_total"]) == (100, 1)
-    assert metrics.score_version_2([example("a", ["the", "x"])], {"a": ""})["exact_match"] == 0
+    assert scores_version_2([example("a", ["the", "x"])], {"a": ""})["exact_match"] == 0
 
 
 def test_best_threshold_by_hand():
@@ -107,7 +102,6 @@ def test_best_threshold_by_hand():
     predictions = {"h1": "x", "n1": "w", "h2": "x", "n2": "w"}
     odds = {"h1": -3.0, "n1": -1.0, "h2": -2.0, "n2": 5.0}
     result = metrics.score_version_2(examples, predictions, odds)
-    assert tuple(result) == metrics.SCORES_VERSION_2
     # From 2 right (n1, n2): h1 gives 3, h2 adds 0 exact and 2/3 F1, n1 and n2 each take one away.
     assert (result["best_exact"], result["best_exact_thresh"]) == (75.0, -3.0)
     assert (result["best_f1"], result["best_f1_thresh"]) == (pytest.approx(100 * (3 + 2 / 3) / 4), -2.0)
@@ -128,7 +122,7 @@ def test_best_threshold_against_trying_every_threshold():
         result = metrics.score_version_2(examples, predictions, odds)
 
         def at(threshold, predictions=predictions, odds=odds, examples=examples):
-            return metrics.score_version_2(
+            return scores_version_2(
                 examples, {i: "" if odds[i] > threshold else text for i, text in predictions.items()}
             )
 
@@ -137,11 +131,3 @@ def test_best_threshold_against_trying_every_threshold():
             assert result[f"best_{name}"] == pytest.approx(max(everywhere))
             if result[f"best_{name}_thresh"]:
                 assert at(result[f"best_{name}_thresh"])[key] == pytest.approx(max(everywhere))
-
-
-def test_what_cannot_be_scored_is_refused():
-    for score in (metrics.score, metrics.score_version_2):
-        with pytest.raises(UserError, match="'a' has no field 'answers'"):
-            score([example("a", None)], {"a": "x"})
-    with pytest.raises(UserError, match="belong to another file"):
-        metrics.score_version_2([example("a", ["x"])], {"b": "x"})

@@ -186,15 +186,28 @@ def _describe_classes(architecture: str, weights: Weights) -> dict[str, Any]:
     """What ``config.json`` says of a classifier: the task's labels, or numbers where they are not known."""
     if architecture != CLASSIFIER:
         return {}
-    num_classes, file = weights.shapes["output_bias"][0], weights.folder / TASK_FILE
-    task = read_json_object(file, "correct it or take it away") if file.is_file() else {}
+    num_classes, task = weights.shapes["output_bias"][0], read_task(weights.folder) or {}
     labels = task.get("labels") or [f"LABEL_{number}" for number in range(num_classes)]
-    if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
-        raise UserError(f"{file}: labels is {labels!r:.80}: must be a list of texts; correct it")
     if len(labels) != num_classes:
+        file = weights.folder / TASK_FILE
         raise UserError(f"{file} names {len(labels)} labels, the weights have {num_classes} classes; correct it")
     return {
         "id2label": dict(enumerate(labels)),
         "label2id": {label: number for number, label in enumerate(labels)},
         "problem_type": "regression" if num_classes == 1 else "single_label_classification",
     }
+
+
+def read_task(folder: Path) -> dict[str, Any] | None:
+    """What ``task.json`` beside a classifier's weights says, with its "labels"; None where there is none.
+
+    Raises:
+      UserError: it is damaged.
+    """
+    file, way_out = folder / TASK_FILE, "correct it, or use another checkpoint"
+    if not file.is_file():
+        return None
+    task = {"labels": [], **read_json_object(file, way_out)}
+    if not isinstance(task["labels"], list) or not all(isinstance(label, str) for label in task["labels"]):
+        raise UserError(f"{file}: labels is {task['labels']!r:.80}: must be a list of texts; {way_out}")
+    return task

@@ -18,9 +18,10 @@ from typing import Any
 
 import numpy as np
 import safetensors
+import tokenizers
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import atomic_file, check_file, read_json_object
+from bert_tf.base.files import check_file, read_json_object
 from bert_tf.base.leaving import before_leaving
 from bert_tf.config import BertConfig
 from bert_tf.interchange.torch_file import open_torch_file
@@ -189,30 +190,23 @@ def _read_tokenizer(folder: Path) -> tuple[Path | None, bool | None, list[str]]:
         warnings.append(f"{folder}: its tokenizer has tokenize_chinese_chars=False, ours splits at every ideograph")
     found = vocab_file if vocab_file.is_file() else None
     if found is None and whole is not None:
-        found = _write_vocabulary(whole_file, whole)
+        found = _write_vocabulary(whole_file)
     return found, casing, warnings
 
 
-def _write_vocabulary(path: Path, tokenizer: Mapping[str, Any]) -> Path:
+def _write_vocabulary(path: Path) -> Path:
     """The tokens of a ``tokenizer.json`` as a vocab.txt, in a folder that is removed when the process ends."""
     try:
-        ids = {**tokenizer["model"]["vocab"], **{token["content"]: token["id"] for token in tokenizer["added_tokens"]}}
-        tokens = sorted(ids, key=ids.__getitem__)
-        is_vocabulary = [ids[token] for token in tokens] == list(range(len(tokens)))
-        fit_lines = all(token.strip() == token != "" and "\n" not in token for token in tokens)
-        lines = "".join(f"{token}\n" for token in tokens).encode()
-    except (AttributeError, KeyError, TypeError, UnicodeEncodeError):
-        is_vocabulary = False
-    if not (is_vocabulary and fit_lines):
-        raise UserError(
-            f"{path} holds no WordPiece vocabulary (tokens with the ids 0, 1, ..., each of which fits a line); put "
-            "vocab.txt beside it"
-        )
+        tokenizer = tokenizers.Tokenizer.from_file(str(path))
+        if not isinstance(tokenizer.model, tokenizers.models.WordPiece):
+            raise ValueError(f"but {type(tokenizer.model).__name__}")
+    except Exception as error:  # the library raises no narrower class
+        raise UserError(f"{path} holds no WordPiece tokenizer ({error}); put vocab.txt beside it") from None
+    ids = tokenizer.get_vocab()
     folder = tempfile.mkdtemp(prefix="from-tokenizer.json-")  # which messages about the vocabulary name
     before_leaving(functools.partial(shutil.rmtree, folder, ignore_errors=True))
     vocab_file = Path(folder) / "vocab.txt"
-    with atomic_file(vocab_file) as file:
-        file.write(lines)
+    vocab_file.write_text("".join(f"{token}\n" for token in sorted(ids, key=ids.__getitem__)), encoding="utf-8")
     return vocab_file
 
 

@@ -31,12 +31,6 @@ MODEL = Path("1") / "model.savedmodel"
 _MAX_TRITON_BATCH = 64
 
 
-def check_no_export(folder: Path) -> None:
-    """Raises `UserError` where `folder` exists: an export overwrites nothing."""
-    if folder.exists():
-        raise UserError(f"{folder} already exists; name another folder with --model_export_path, or remove it")
-
-
 def export_model(
     model: tf.keras.Model,
     folder: Path,
@@ -44,7 +38,7 @@ def export_model(
     settings: Mapping[str, Any],
     companions: Mapping[str, str],
 ) -> None:
-    """Writes a model and all that is needed to use it; the folder appears whole or not at all.
+    """Writes a model and all that is needed to use it; the folder, a new one, appears whole or not at all.
 
     Args:
       model: in scope "off", so that servers without XLA can load it.
@@ -54,9 +48,8 @@ def export_model(
       companions: texts by file name, ``vocab.txt`` and ``bert_config.json`` among them.
 
     Raises:
-      UserError: the folder exists or cannot be written.
+      UserError: the folder cannot be written.
     """
-    check_no_export(folder)
     shape = [settings["batch_size"], settings["max_seq_length"]]
 
     @tf.function(autograph=False, input_signature=[tf.TensorSpec(shape, tf.int32, name) for name in INPUTS])
@@ -119,9 +112,13 @@ def triton_config(batch_size: int | None, max_seq_length: int, outputs: Mapping[
 class ExportedModel:
     """An exported model, ready to compute; nothing of the run it came from is needed."""
 
-    folder: Path
     settings: Mapping[str, Any]
     signature: Any  # TensorFlow's function
+
+    @property
+    def batch_size(self) -> int | None:
+        """None where it is free."""
+        return self.signature.structured_input_signature[1][INPUTS[0]].shape[0]
 
     def __call__(self, features: Mapping[str, tf.Tensor]) -> tuple[tf.Tensor, ...]:
         """The outputs for int32 inputs [batch, max_seq_length], in the order of the model's."""
@@ -153,4 +150,4 @@ def load_exported(folder: Path, task: str) -> ExportedModel:
         raise UserError(
             f"{folder / SETTINGS}: max_seq_length is {length!r:.40}, the model has {known_length}; export it again"
         )
-    return ExportedModel(folder, settings, signature)
+    return ExportedModel(settings, signature)

@@ -39,9 +39,7 @@ class Chart:
 
 def draw(chart: Chart, runs: Sequence[Run]) -> Item | None:
     """Plotly's `data` and `layout`; None if there is nothing to draw."""
-    means: list[Item] = []
-    measured: list[Item] = []  # lines, and dots for held-out text
-    marks: list[Item] = []  # above and below the lines
+    traces: list[Item] = []
     shapes: list[Item] = []
     annotations: list[Item] = []
     end, y_format = 0, ".3~p" if chart.percent else ",.6~g"  # in d3's notation, for the axis and hover texts
@@ -55,31 +53,27 @@ def draw(chart: Chart, runs: Sequence[Run]) -> Item | None:
         else:
             name, held_out = "training" if chart.held_out_metric else chart.title.lower(), "held-out text"
             colour, dots_colour, dash = "var(--c1)", "var(--c2)", "solid"
-            marks.append(_dots("resumed", start, [(x, 0.0) for x in run.restarts], "triangle-up", "var(--muted)"))
             _add_phase(run, start, shapes, annotations)
-        hover = {"hovertemplate": f"%{{y:{y_format}}} ({escape(run.label)}, update %{{customdata:,}})"}
+        hover = f"%{{y:{y_format}}} ({escape(run.label)}, update %{{customdata:,}})"
         look: Item = {"mode": "lines", "line": {"color": colour, "dash": dash}}
-        points = run.series(chart.metric)
+        points, points_held_out = run.series(chart.metric), run.series(chart.held_out_metric)
         if chart.smooth and len(points) >= SMOOTH_FROM:
-            means.append({**_trace(name, start, smoothed(points)), **look, "hoverinfo": "skip"})
+            traces.append({**_trace(name, start, smoothed(points)), **look, "hoverinfo": "skip"})
             look = {"mode": "lines", "line": {"color": colour, "dash": dash, "width": 1}, "opacity": 0.4}
-        measured.append({**_trace(name, start, thin_out(points)), **look, **hover})
-        points_held_out = thin_out(run.series(chart.held_out_metric))
-        measured.append({**_dots(held_out, start, points_held_out, "circle", dots_colour), **hover})
-        broken = [(x, 1.0) for x, y in points if not math.isfinite(y)]
-        marks.append(_dots("not finite", start, broken[:: len(broken) // 40 + 1], "x", "var(--c2)"))
-    measured = [trace for trace in measured if trace["x"]]
-    if not {y for trace in measured for y in trace["y"]} - {chart.usual, None}:
+        traces.append({**_trace(name, start, thin_out(points)), **look, "hovertemplate": hover})
+        look = {"mode": "markers", "marker": {"color": dots_colour}, "cliponaxis": False}
+        traces.append({**_trace(held_out, start, points_held_out), **look, "hovertemplate": hover})
+        broken = [start + x for x, y in points if not math.isfinite(y)]
+        look = {"name": "not finite", "line": {"color": "var(--c2)", "width": 2}}
+        shapes += [_upright(x, x, 0.95, 1.0, **look) for x in broken[:: len(broken) // 40 + 1]]
+    traces = [trace for trace in traces if trace["x"]]
+    if not {y for trace in traces for y in trace["y"]} - {chart.usual, None}:
         return None
-    for trace in marks:
-        trace.update(yaxis="y2", hovertemplate=f"{trace['name']} at update %{{customdata:,}}<extra></extra>")
     if chart.reference:
         height, text = chart.reference
         label = {"text": text, "textposition": "middle", "yanchor": "bottom" if chart.percent else "top"}
         place = {"x0": 0, "x1": 1, "xref": "paper", "y0": height, "y1": height}
         shapes.append({**place, "line": {"dash": "dash"}, "label": label})
-    annotations += _last_values(measured, end, chart)
-    traces = [trace for trace in (*means, *measured, *marks) if trace["x"]]
     named: set[str] = set()
     for item in (*traces, *(shape for shape in shapes if "name" in shape)):
         item.update(legendgroup=item["name"], showlegend=item["name"] not in named)
@@ -96,37 +90,22 @@ def _trace(name: str, start: int, points: Sequence[tuple[float, float]]) -> Item
     return {"name": escape(name), "x": [x + start for x in updates], "y": heights, "customdata": updates}
 
 
-def _dots(name: str, start: int, points: Sequence[Point], symbol: str, colour: str) -> Item:
-    look = {"mode": "markers", "marker": {"symbol": symbol, "color": colour}, "cliponaxis": False}
-    return {**_trace(name, start, points), **look}
+def _upright(x0: int, x1: int, y0: float, y1: float, **look: Any) -> Item:
+    """A line, or an area, between two heights of the chart."""
+    return {"x0": x0, "x1": x1, "y0": y0, "y1": y1, "yref": "paper", **look}
 
 
 def _add_phase(run: Run, start: int, shapes: list[Item], annotations: list[Item]) -> None:
-    """Marks a run: a line at its start, its name, and a coloured background for the warm-up."""
-    place = {"x0": start, "y0": 0, "y1": 1, "yref": "paper"}
+    """Marks a run: a line at its start, its name, a coloured background for the warm-up, ticks where it was resumed."""
     if start:
-        shapes.append({**place, "x1": start, "line": {"dash": "dot"}})
+        shapes.append(_upright(start, start, 0.0, 1.0, line={"dash": "dot"}))
     if (warmup := min(run.count("warmup_steps"), run.last_update)) > 0:
-        look = {"name": "warm-up", "type": "rect", "fillcolor": "var(--warmup)", "line": {"width": 0}, "layer": "below"}
-        shapes.append({**place, "x1": start + warmup, **look})
+        look = {"type": "rect", "fillcolor": "var(--warmup)", "line": {"width": 0}, "layer": "below"}
+        shapes.append(_upright(start, start + warmup, 0.0, 1.0, name="warm-up", **look))
+    shapes += [_upright(start + x, start + x, 0.0, 0.05, name="resumed", line={"width": 2}) for x in run.restarts]
     length = run.setting("max_seq_length")
     text = f"<b>{escape(run.label)}</b>" + (f"<br>length {escape(str(length))}" if length else "")
     annotations.append({"x": start, "y": 1, "yref": "paper", "yanchor": "bottom", "text": text})
-
-
-def _last_values(traces: Sequence[Item], end: int, chart: Chart) -> list[Item]:
-    """Labels beside the ends of the lines; of many runs none, since they would cover each other."""
-    labels = []
-    for trace in traces:
-        height = trace["y"][-1]
-        if trace["x"][-1] > 0.97 * end and height is not None:
-            font = {"size": 11, "color": (trace.get("line") or trace["marker"])["color"]}
-            text = f"<b>{write_value(height, chart.percent)}</b>"
-            labels.append({"x": 1, "xref": "paper", "xshift": 4, "y": height, "text": text, "font": font})
-    if len(labels) == 2:  # one above the other, however close they are
-        for label, anchor in zip(sorted(labels, key=lambda label: label["y"]), ("top", "bottom")):
-            label["yanchor"] = anchor
-    return labels if len(labels) <= 2 or not chart.overlaid else []
 
 
 def thin_out(points: Sequence[Point], limit: int = MAX_POINTS) -> list[Point]:

@@ -17,6 +17,7 @@ from bert_tf.base.files import write_text
 from bert_tf.report.figures import Chart, draw, write_value
 from bert_tf.report.runs import Run, differing_settings, read_runs
 from bert_tf.run.events import is_number
+from bert_tf.run.goodput import write_time
 
 
 def write_report(
@@ -44,7 +45,7 @@ def _template() -> jinja2.Template:
     functions = (Chart, differing_settings, draw, flop_rate, rank_rates, state, time_shares)
     environment.globals.update({function.__name__: function for function in functions}, ln=math.log)
     formats: dict[str, Callable[..., Any]] = {"count": "{:,.0f}".format, "number": float, "value": write_value}
-    formats.update(duration=_duration, clock=_clock)
+    formats.update(time=write_time, clock=_clock)
     environment.filters.update({name: _of_number(write) for name, write in formats.items()})
     environment.filters.update(json=json.dumps, shell=shlex.quote)
     return environment.from_string(Path(__file__).with_name("page.html").read_text(encoding="utf-8"))
@@ -53,12 +54,6 @@ def _template() -> jinja2.Template:
 def _of_number(write: Callable[..., Any]) -> Callable[..., Any]:
     """A template filter that formats finite numbers by `write` and gives "" for everything else."""
     return lambda value, **how: write(value, **how) if is_number(value) and math.isfinite(value) else ""
-
-
-def _duration(secs: float) -> str:
-    if secs < 100:
-        return f"{secs:.0f} s"
-    return f"{secs / 60:.{int(secs < 600)}f} min" if secs < 6000 else f"{secs / 3600:,.1f} h"
 
 
 def _clock(time_unix: float) -> str:
@@ -105,8 +100,8 @@ def rank_rates(run: Run) -> str:
     if not (middle and most and num_ranks and reports):
         return ""
     per_rank = run.count("global_batch_size") / num_ranks
-    slowest = [f"rank {event['slowest_rank']} on {event['slowest_host']}" for event in reports]
-    (name, times), *_ = collections.Counter(slowest).most_common(1)
+    slowest = collections.Counter(f"rank {event['slowest_rank']} on {event['slowest_host']}" for event in reports)
+    ((name, times),) = slowest.most_common(1)
     share = write_value(times / len(reports), percent=True)
     return (
         f"without waiting {write_value(per_rank / middle)} sequences/s on the median rank, "

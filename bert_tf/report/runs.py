@@ -34,7 +34,6 @@ class Run:
     folder: Path
     config: dict[str, Any]
     events: Mapping[str, list[Event]]  # by kind; no "end" while the run is under way
-    elapsed_secs: float  # without pauses between a stop and the next start
     last_time_unix: float | None
     goodput: Goodput | None  # None where nothing has been trained
     label: str = ""  # set by `read_runs`, unique among the report's runs
@@ -137,14 +136,11 @@ def read_run(folder: str | Path) -> Run:
     path, events = Path(folder) / "config.json", read_events(folder)
     config = json_object(path.read_text(encoding="utf-8", errors="replace")) if path.exists() else {}
     kept: dict[str, list[Event]] = collections.defaultdict(list)
-    elapsed_secs = 0.0
-    for before, event in zip([*events[:1], *events], events):
-        if event["event"] != "start":
-            elapsed_secs += event["time_unix"] - before["time_unix"]
-        else:
+    for event in events:
+        if event["event"] == "start":
             kept["end"] = []
             for kind in ("train", "evaluation"):
                 kept[kind] = [past for past in kept[kind] if past["update"] <= event["update"]]
         kept[event["event"]].append(event)
     last_time_unix = events[-1]["time_unix"] if events else None
-    return Run(Path(folder), config, kept, elapsed_secs, last_time_unix, measure_goodput(events))
+    return Run(Path(folder), config, kept, last_time_unix, measure_goodput(events))

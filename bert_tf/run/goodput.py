@@ -24,6 +24,10 @@ class Goodput(NamedTuple):
     num_restarts: int
 
     @property
+    def running_secs(self) -> float:
+        return self.wall_secs - self.pause_secs
+
+    @property
     def useful_share(self) -> float:
         return min(self.useful_secs / self.wall_secs, 1.0)
 
@@ -38,8 +42,11 @@ class Goodput(NamedTuple):
         parts["starting, compiling and the rest"] = max(rest, 0.0)
         shares = [f"{name} {secs / self.wall_secs:.1%}" for name, secs in parts.items() if secs]
         starts = f"{self.num_restarts + 1} start{'s' if self.num_restarts else ''}"
-        time = f"{self.wall_secs / 3600:,.1f} h" if self.wall_secs >= 3600 else f"{self.wall_secs / 60:.1f} min"
-        return f"{self.useful_share:.1%} of {time} in {starts}; {', '.join(shares)}"
+        return f"{self.useful_share:.1%} of {write_time(self.wall_secs)} in {starts}; {', '.join(shares)}"
+
+
+def write_time(secs: float) -> str:
+    return f"{secs / 3600:,.1f} h" if secs >= 3600 else f"{secs / 60:.1f} min"
 
 
 class _Report(NamedTuple):

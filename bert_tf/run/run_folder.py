@@ -19,19 +19,23 @@ CONFIG = "config.json"
 _LOCK = ".lock"
 # What a start that was killed while it replaced a file has left of the new one (`base.files.atomic_file`).
 _LEFTOVERS = f"*.{'[0-9a-f]' * 32}{TEMPORARY_SUFFIX}"
+# What the programs write only when the training is over.
+_RESULTS = ("eval_results.txt", "predictions.json", "nbest_predictions.json", "null_odds.json", "test_results*.tsv")
 
 
 class RunFolder:
     """Holds the lock of a run folder until the process ends, however it ends, and removes what a kill has left there.
 
     Raises:
-      UserError: another process works in the folder, or it cannot be written.
+      UserError: another process works in the folder, it cannot be written, or a folder lies in a result's place.
     """
 
     def __init__(self, path: str | Path):
         self.path = Path(path)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
+            for place in (place for pattern in _RESULTS for place in self.path.glob(pattern) if place.is_dir()):
+                raise UserError(f"{place} is a folder, and the run's results belong there; remove it, or rename it")
             self._lock = FileLock(self.path / _LOCK)
             for leftover in self.path.glob(_LEFTOVERS):
                 leftover.unlink()

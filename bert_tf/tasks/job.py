@@ -90,8 +90,14 @@ def _workload(flags: Mapping[str, Any], num_ranks: int) -> Workload:
     return Workload.from_flags(flags, choose_config(flags["bert_config_file"], weights), num_ranks)
 
 
-def for_export(job: Job) -> Job:
-    """The job with a model that XLA does not compile: servers may lack it; those that have it compile by themselves."""
+def for_export(job: Job, folder: Path) -> Job:
+    """The job with a model that XLA does not compile: servers may lack it; those that have it compile by themselves.
+
+    Raises:
+      UserError: `folder` exists: an export overwrites nothing.
+    """
+    if folder.exists():
+        raise UserError(f"{folder} already exists; name another folder with --model_export_path, or remove it")
     return dataclasses.replace(job, training=dataclasses.replace(job.training, xla_scope="off"))
 
 
@@ -130,9 +136,10 @@ class TaskRun:
         return weights, config, *choose_tokenizer(job.vocab_file, job.do_lower_case, config, weights)
 
     @property
-    def trained_folder(self) -> Path | None:
-        """Where the weights to predict with lie; None where the job trains."""
-        return self.weights.folder if self.weights and self._head else None
+    def trained_folder(self) -> Path:
+        """Where the weights to predict with lie."""
+        assert self.weights and self._head
+        return self.weights.folder
 
     @property
     def model_files(self) -> dict[str, str]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import string
 import unicodedata
-from typing import Union
+from collections.abc import Callable
+from typing import Optional
 
 CAPITAL_SIGMA = "\u03a3".encode()
 
@@ -19,36 +20,38 @@ _CJK_BLOCKS = (
     (0x2F800, 0x2FA1F),
 )
 _ASCII_PUNCTUATION = frozenset(string.punctuation)
-_ALWAYS_DROPPED = frozenset((0, 0xFFFD))
+_ALWAYS_DROPPED = "\0\ufffd"
 
 
-class _Cleaning(dict[int, Union[int, str, None]]):
-    """Steps 1 and 2 for `str.translate`: characters are classified when they first occur."""
+class _Translation(dict[int, Optional[str]]):
+    """For `str.translate`: what a character becomes, or None for nothing, is computed when it first occurs.
 
-    def __missing__(self, code_point: int) -> int | str | None:
-        char = chr(code_point)
-        new: int | str | None = code_point
-        if code_point in _ALWAYS_DROPPED or (unicodedata.category(char) in ("Cc", "Cf") and char not in "\t\n\r"):
-            new = None
-        elif is_ideograph(char):
-            new = f" {char} "
-        self[code_point] = new
+    It grows with the characters that occur: to about a thousand in most texts.
+    """
+
+    def __init__(self, compute: Callable[[str], str | None]):
+        super().__init__()
+        self._compute = compute
+
+    def __missing__(self, code_point: int) -> str | None:
+        new = self[code_point] = self._compute(chr(code_point))
         return new
 
 
-class _PunctuationApart(dict[int, Union[int, str]]):
-    """Step 5 for `str.translate`, filled in the same way."""
-
-    def __missing__(self, code_point: int) -> int | str:
-        char = chr(code_point)
-        is_alone = char in _ASCII_PUNCTUATION or unicodedata.category(char).startswith("P")
-        new = self[code_point] = f" {char} " if is_alone else code_point
-        return new
+def _clean(char: str) -> str | None:
+    """Steps 1 and 2."""
+    if char in _ALWAYS_DROPPED or (unicodedata.category(char) in ("Cc", "Cf") and char not in "\t\n\r"):
+        return None
+    return f" {char} " if is_ideograph(char) else char
 
 
-# Both tables grow with the characters that occur: about a thousand in most texts.
-_CLEANING = _Cleaning()
-_PUNCTUATION_APART = _PunctuationApart()
+def _set_punctuation_apart(char: str) -> str:
+    """Step 5."""
+    is_alone = char in _ASCII_PUNCTUATION or unicodedata.category(char).startswith("P")
+    return f" {char} " if is_alone else char
+
+
+_CLEANING, _PUNCTUATION_APART = _Translation(_clean), _Translation(_set_punctuation_apart)
 
 
 def is_ideograph(char: str) -> bool:
@@ -65,15 +68,12 @@ def split_words(text: str) -> list[str]:
     return text.split()
 
 
-def _strip_accents(word: str) -> str:
-    decomposed = unicodedata.normalize("NFD", word)
-    return "".join(char for char in decomposed if unicodedata.category(char) != "Mn")
-
-
 def to_lower_case(text: str) -> str:
     """Step 4, for a word or a whole text."""
     text = text.lower()
-    return text if text.isascii() else _strip_accents(text)
+    if text.isascii():
+        return text
+    return "".join(char for char in unicodedata.normalize("NFD", text) if unicodedata.category(char) != "Mn")
 
 
 def split_at_punctuation(word: str, do_lower_case: bool) -> list[str]:
@@ -85,12 +85,6 @@ def split_at_punctuation(word: str, do_lower_case: bool) -> list[str]:
     return word.translate(_PUNCTUATION_APART).split()
 
 
-class BasicTokenizer:
-    """Text to words: steps 1 to 5 of the rules in `wordpiece`."""
-
-    def __init__(self, do_lower_case: bool = True):
-        self.do_lower_case = do_lower_case
-
-    def tokenize(self, text: str) -> list[str]:
-        """The words of `text`; with `do_lower_case` lower-cased and without accents."""
-        return [part for word in split_words(text) for part in split_at_punctuation(word, self.do_lower_case)]
+def tokenize_words(text: str, do_lower_case: bool) -> list[str]:
+    """The words of `text`: steps 1 to 5."""
+    return [part for word in split_words(text) for part in split_at_punctuation(word, do_lower_case)]

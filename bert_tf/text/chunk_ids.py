@@ -85,7 +85,7 @@ class ChunkTable:
         code.learn_pieces(ctypes.byref(self._pieces), *pointers, len(pieces))
 
     def tokenize_lines(self, lines: bytes, cuts_at_punctuation: bool) -> TokenizedLines:
-        """See `TokenIds.tokenize_lines`; a character does ``kind_of(character, cuts_at_punctuation)``."""
+        """See `Tokenizer.tokenize_lines`; a character does ``kind_of(character, cuts_at_punctuation)``."""
         lines.decode("utf-8", "surrogatepass")  # the compiled code relies on it
         kinds, ids = self._kinds[int(cuts_at_punctuation)], np.empty(len(lines), np.int32)
         line_ends = np.empty(lines.count(b"\n"), np.int64)

@@ -9,10 +9,10 @@ import numpy as np
 
 from bert_tf.base.errors import UserError
 from bert_tf.text.basic_tokenizer import to_lower_case
-from bert_tf.text.vocabulary import SPECIAL_TOKENS, UNKNOWN_TOKEN, TokenIds, TokenizedLines
+from bert_tf.text.vocabulary import SPECIAL_TOKENS, UNKNOWN_TOKEN, TokenizedLines, Tokenizer
 
 
-class SentencePieceTokenizer(TokenIds):
+class SentencePieceTokenizer(Tokenizer):
     """Text to the pieces of a SentencePiece model, with the interface of `FullTokenizer`.
 
     The padding and unknown pieces are called [PAD] and [UNK] here, whatever the model calls them.

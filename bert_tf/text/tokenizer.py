@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Union
 
 from bert_tf.text.sentencepiece import SentencePieceTokenizer
-from bert_tf.text.vocabulary import is_sentencepiece_model
+from bert_tf.text.vocabulary import Tokenizer, is_sentencepiece_model
 from bert_tf.text.wordpiece import FullTokenizer
-
-Tokenizer = Union[FullTokenizer, SentencePieceTokenizer]
 
 
 def open_tokenizer(vocab_file: str | Path, do_lower_case: bool = True) -> Tokenizer:

@@ -28,16 +28,18 @@ class TokenizedLines(NamedTuple):
     sizes: np.ndarray  # int64, tokens of each line
 
 
-class TokenIds:
-    """Tokens and ids of a vocabulary: what all tokenizers have in common.
+class Tokenizer:
+    """Text to tokens and ids of a vocabulary: what all tokenizers have in common.
 
     Attributes:
       vocab: token to id.
       inv_vocab: the tokens by id.
+      do_lower_case: whether text is lower-cased, and loses its accents.
     """
 
     vocab: Mapping[str, int]
     inv_vocab: Sequence[str]
+    do_lower_case: bool
 
     @property
     def vocab_size(self) -> int:

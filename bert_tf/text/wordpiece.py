@@ -31,13 +31,13 @@ from typing import Any
 import numpy as np
 
 from bert_tf.base.compiled import compiled_file, load_library
-from bert_tf.text.basic_tokenizer import CAPITAL_SIGMA, BasicTokenizer, split_at_punctuation, split_words
+from bert_tf.text.basic_tokenizer import CAPITAL_SIGMA, split_at_punctuation, split_words
 from bert_tf.text.chunk_ids import ALONE, LINE_END, PART, SOURCE, SPACE, ChunkTable
 from bert_tf.text.vocabulary import (
     CONTINUATION,
     UNKNOWN_TOKEN,
-    TokenIds,
     TokenizedLines,
+    Tokenizer,
     has_word_starts,
     load_vocab,
     not_wordpiece,
@@ -86,7 +86,7 @@ def _split_chunks(text: bytes) -> list[bytes]:
     return text.split(b" ")
 
 
-class FullTokenizer(TokenIds):
+class FullTokenizer(Tokenizer):
     """Text to WordPiece tokens or ids, for preparing data and for fine-tuning."""
 
     def __init__(self, vocab_file: str | Path, do_lower_case: bool = True, *, max_cached_words: int = CACHE_WORDS):
@@ -96,7 +96,6 @@ class FullTokenizer(TokenIds):
             raise not_wordpiece(vocab_file)
         self.inv_vocab = tuple(self.vocab)
         self.do_lower_case = do_lower_case
-        self.basic_tokenizer = BasicTokenizer(do_lower_case)
         self._continuing = {
             token[len(CONTINUATION) :]: token_id
             for token, token_id in self.vocab.items()

@@ -19,7 +19,8 @@ from bert_tf.base.files import sha256_of_file
 from bert_tf.base.progress import Progress
 from bert_tf.batches.masking import VocabularyIds
 from bert_tf.records.pair_file import pair_lengths
-from bert_tf.text.tokenizer import Tokenizer, open_tokenizer
+from bert_tf.text.tokenizer import open_tokenizer
+from bert_tf.text.vocabulary import Tokenizer
 from data.checking import headings, instance_sample, near_duplicates, vocabulary_fit
 from data.checking.near_duplicates import Sketches
 from data.checking.prepared import WITH_VOCABULARY, Prepared, command, find_prepared

@@ -8,9 +8,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from bert_tf.text.basic_tokenizer import BasicTokenizer
-from bert_tf.text.tokenizer import Tokenizer
-from bert_tf.text.vocabulary import SPECIAL_TOKENS, UNKNOWN_TOKEN
+from bert_tf.text.basic_tokenizer import tokenize_words
+from bert_tf.text.vocabulary import SPECIAL_TOKENS, UNKNOWN_TOKEN, Tokenizer
 from data.corpora.text_files import decoded
 
 # Enough to measure shares of a thousandth, in a second or two.
@@ -69,9 +68,8 @@ def measure_fit(paths: Sequence[Path], tokenizer: Tokenizer) -> Fit:
     unknown: Counter[str] = Counter()
     num_words = num_pieces = num_capitals = 0
     unknown_id = tokenizer.vocab[UNKNOWN_TOKEN]
-    words_of = BasicTokenizer(tokenizer.do_lower_case)
     for chunk, count in counts.items():
-        for word in words_of.tokenize(chunk):
+        for word in tokenize_words(chunk, tokenizer.do_lower_case):
             if not any(map(str.isalpha, word)):
                 continue
             num_words += count

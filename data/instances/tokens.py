@@ -18,8 +18,8 @@ import numpy as np
 from bert_tf.base.errors import UserError
 from bert_tf.records.pairs import PairSettings
 from bert_tf.records.token_file import Shard, TokenizedText, choose_id_type, write_tokens
-from bert_tf.text.tokenizer import Tokenizer, open_tokenizer
-from bert_tf.text.vocabulary import UNKNOWN_TOKEN
+from bert_tf.text.tokenizer import open_tokenizer
+from bert_tf.text.vocabulary import UNKNOWN_TOKEN, Tokenizer
 from data.corpora.text_files import decoded
 from data.running.entries import FileEntry
 

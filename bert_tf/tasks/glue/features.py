@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_tf.base.progress import Progress
-from bert_tf.text.tokenizer import Tokenizer
+from bert_tf.text.vocabulary import Tokenizer
 
 # Sentences that are tokenised together; between two such batches the progress is shown.
 _BATCH = 10_000

@@ -15,9 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import read_json_object
-from bert_tf.interchange.export import TASK_FILE
-from bert_tf.interchange.saved_model import check_no_export
+from bert_tf.interchange.export import TASK_FILE, read_task
 from bert_tf.model.heads import ClassifierModel
 from bert_tf.model.losses import ClassificationObjective, RegressionObjective
 from bert_tf.ranks.workers import Workers
@@ -79,16 +77,42 @@ def run_glue(job: GlueJob, workers: Workers) -> bool:
     if workers.is_chief:
         for found in examples.values():
             print("\n".join([*found.notes, describe_examples(found)]), flush=True)
-    task = _with_labels(job.task, run.trained_folder, examples.get((TRAIN, "")))
+    task = job.task
+    if TRAIN not in job.files:
+        task = _as_trained(task, run.trained_folder)
+    elif _learns_labels(task):
+        task = dataclasses.replace(task, labels=find_labels(examples[TRAIN, ""]))
     rows = workers.run_keeping_alive(lambda: _make_rows(job, run, task, examples))
     model = ClassifierModel(run.bert_config, task.num_classes, run.blocks, job.training.seed)
 
     def afterwards(telemetry: Telemetry, update: int) -> None:
-        evaluator = _Evaluator(job, task, model, workers, telemetry)
+        compute = compile_model(model)
+
+        def predict(features: Features) -> Predicted:
+            work = Rows(features.batch, features.lengths_F, job.max_seq_length, rows_per_compilation(model))
+            predicted = predict_rows(compute, work, job.predict_batch_size, workers, by_position=False)
+            for line in predicted.describe_speed():
+                telemetry.note(line)
+            return predicted
+
         if EVAL in job.files:
-            evaluator.score({part: rows[EVAL, part] for part in job.files[EVAL]}, update)
+            scores: dict[str, float] = {}
+            batch_secs: list[float] = []  # of all parts
+            for part in job.files[EVAL]:
+                features = rows[EVAL, part].features
+                predicted = predict(features)
+                batch_secs += predicted.batch_secs
+                found = score(task, predicted.outputs[0], np.asarray(features.labels_F))
+                scores.update({f"{part}_{name}" if part else name: value for name, value in found.items()})
+            scores["global_step"] = update
+            telemetry.evaluation(update, **scores, **predicted._replace(batch_secs=batch_secs).speed())
+            if workers.is_chief:
+                text = "".join(f"{name} = {value}\n" for name, value in scores.items())
+                write_whole(job.model_dir / "eval_results.txt", text)
         for part in job.files.get(PREDICT, ()):
-            evaluator.predict(part, rows[PREDICT, part])
+            logits_FxC = predict(rows[PREDICT, part].features).outputs[0]
+            if workers.is_chief:
+                telemetry.note(_write_predictions(job, task, part, rows[PREDICT, part].examples.indices, logits_FxC))
 
     training = _training_task(job, run, task, model, rows[TRAIN, ""]) if TRAIN in job.files else None
     return run.carry_out(model, training, afterwards)
@@ -100,9 +124,8 @@ def export_glue(job: GlueJob, workers: Workers, folder: Path, batch_size: int | 
     Args:
       batch_size: None leaves it free.
     """
-    check_no_export(folder)
-    run = TaskRun(for_export(job), workers, job.max_seq_length, predicts_with=CLASSIFIER_HEAD)
-    task = _with_labels(job.task, run.trained_folder, None)
+    run = TaskRun(for_export(job, folder), workers, job.max_seq_length, predicts_with=CLASSIFIER_HEAD)
+    task = _as_trained(job.task, run.trained_folder)
     model = ClassifierModel(run.bert_config, task.num_classes, run.blocks)
     settings = {
         "task": "classification",
@@ -129,30 +152,25 @@ def describe_examples(examples: Examples) -> str:
     return f"{examples.path}: {len(examples.lines):,} rows" + (f" ({shown}{more})" if shown else "")
 
 
-def _with_labels(task: TextTask, trained_folder: Path | None, training: Examples | None) -> TextTask:
-    """The task with the labels of the training file, or of what the trained weights were trained on.
+def _as_trained(task: TextTask, folder: Path) -> TextTask:
+    """The task with the labels that the weights in `folder` were trained with.
 
     Raises:
       UserError: the weights have other labels than the task, or it is not known which.
     """
-    if training:
-        return dataclasses.replace(task, labels=find_labels(training)) if _learns_labels(task) else task
-    file = trained_folder / TASK_FILE if trained_folder else Path(TASK_FILE)
-    if not file.is_file():
+    trained = read_task(folder)
+    if trained is None:
         if _learns_labels(task):
             raise UserError(
-                f"{file} does not exist, so the model's labels are not known; use a checkpoint of this program"
+                f"{folder / TASK_FILE} does not exist, so the model's labels are not known; use a checkpoint of this "
+                "program"
             )
         return task
-    trained = read_json_object(file, "use another checkpoint")
-    labels = trained.get("labels", [])
-    if not (isinstance(labels, list) and all(isinstance(label, str) for label in labels)):
-        raise UserError(f"{file}: labels is {labels!r:.80}: must be a list of texts; use another checkpoint")
-    labels = tuple(labels)
+    labels = tuple(trained["labels"])
     if bool(trained.get("is_regression")) != task.is_regression or (task.labels and labels != task.labels):
         wanted = ", ".join(task.labels) or ("numbers" if task.is_regression else "labels")
         raise UserError(
-            f"{trained_folder} was fine-tuned for {trained.get('task_name')} ({', '.join(labels[:20]) or 'numbers'}), "
+            f"{folder} was fine-tuned for {trained.get('task_name')} ({', '.join(labels[:20]) or 'numbers'}), "
             f"not for {task.name} ({wanted}); name a checkpoint of that task"
         )
     return dataclasses.replace(task, labels=labels)
@@ -203,52 +221,20 @@ def _initialised(run: TaskRun, model: ClassifierModel) -> tf.keras.Model:
     return model if shapes.get(CLASSIFIER_HEAD.variable, ours) == ours else model.bert
 
 
-class _Evaluator:
-    """Scores and predicts with a trained model."""
+def score(task: TextTask, logits_FxC: np.ndarray, truths_F: np.ndarray) -> dict[str, float]:
+    """The task's metrics, and the mean loss as "eval_loss"."""
+    predictions_F = logits_FxC[:, 0] if task.is_regression else logits_FxC.argmax(axis=1)
+    scores = {name: METRICS[name](predictions_F, truths_F) for name in task.metrics}
+    return {**scores, "eval_loss": mean_loss(logits_FxC, truths_F)}
 
-    def __init__(self, job: GlueJob, task: TextTask, model: ClassifierModel, workers: Workers, telemetry: Telemetry):
-        self._job, self._task, self._compute = job, task, compile_model(model)
-        self._rows_per_compilation = rows_per_compilation(model)
-        self._workers, self._telemetry = workers, telemetry
 
-    def score(self, parts: Mapping[str, _Rows], update: int) -> None:
-        """Writes the scores of all parts into ``eval_results.txt`` and the run's metrics, as those of `update`."""
-        scores: dict[str, float] = {}
-        batch_secs: list[float] = []  # of all parts
-        for part, rows in parts.items():
-            predicted = self._predict(rows)
-            batch_secs += predicted.batch_secs
-            logits_FxC, truths_F = predicted.outputs[0], np.asarray(rows.features.labels_F)
-            prefix = f"{part}_" if part else ""
-            predictions_F = logits_FxC[:, 0] if self._task.is_regression else logits_FxC.argmax(axis=1)
-            for name in self._task.metrics:
-                scores[prefix + name] = METRICS[name](predictions_F, truths_F)
-            scores[f"{prefix}eval_loss"] = mean_loss(logits_FxC, truths_F)
-        speed = predicted._replace(batch_secs=batch_secs).speed()
-        self._telemetry.evaluation(update, **scores, global_step=update, **speed)
-        if self._workers.is_chief:
-            text = "".join(f"{name} = {value}\n" for name, value in {**scores, "global_step": update}.items())
-            write_whole(self._job.model_dir / "eval_results.txt", text)
-
-    def predict(self, part: str, rows: _Rows) -> None:
-        """Writes ``test_results.tsv``, in the benchmark's format: a header, then index and prediction."""
-        logits_FxC = self._predict(rows).outputs[0]
-        if not self._workers.is_chief:
-            return
-        is_first = part in ("", *list(self._task.files[PREDICT])[:1])
-        path = self._job.model_dir / f"test_results{'' if is_first else f'_{part}'}.tsv"
-        write_whole(path, describe_predictions(self._task, rows.examples.indices, logits_FxC))
-        name = "".join(f"; for the benchmark, name it {name}" for name in self._task.submissions.get(part, ()))
-        self._telemetry.note(f"predictions for {len(logits_FxC):,} rows: {path}{name}")
-
-    def _predict(self, rows: _Rows) -> Predicted:
-        """The logits, float32 [F, C], and how long they took."""
-        features = rows.features
-        work = Rows(features.batch, features.lengths_F, features.max_seq_length, self._rows_per_compilation)
-        predicted = predict_rows(self._compute, work, self._job.predict_batch_size, self._workers, by_position=False)
-        for line in predicted.describe_speed():
-            self._telemetry.note(line)
-        return predicted
+def _write_predictions(job: GlueJob, task: TextTask, part: str, indices: list[str], logits_FxC: np.ndarray) -> str:
+    """Writes ``test_results.tsv``, in the benchmark's format: a header, then index and prediction. Returns a note."""
+    is_first = part in ("", *list(task.files[PREDICT])[:1])
+    path = job.model_dir / f"test_results{'' if is_first else f'_{part}'}.tsv"
+    write_whole(path, describe_predictions(task, indices, logits_FxC))
+    name = "".join(f"; for the benchmark, name it {name}" for name in task.submissions.get(part, ()))
+    return f"predictions for {len(logits_FxC):,} rows: {path}{name}"
 
 
 def mean_loss(logits_FxC: np.ndarray, labels_F: np.ndarray) -> float:

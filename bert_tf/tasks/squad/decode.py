@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Callable, NamedTuple
 
 import numpy as np
@@ -19,11 +19,8 @@ from bert_tf.base.progress import Progress
 from bert_tf.config import check_counts
 from bert_tf.tasks.squad.examples import Example
 from bert_tf.tasks.squad.features import NO_WORD, Features
-from bert_tf.text.basic_tokenizer import BasicTokenizer
+from bert_tf.text.basic_tokenizer import tokenize_words
 from bert_tf.text.wordpiece import FullTokenizer
-
-# What Google's code answers where no window holds any admissible span.
-NO_SPAN_TEXT = "empty"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,10 +64,8 @@ class _Span(NamedTuple):
         return self.start_logit + self.end_logit
 
 
-class _Entry(NamedTuple):
-    text: str
-    start_logit: float
-    end_logit: float
+# What Google's code answers where no window holds any admissible span.
+_NO_SPAN = {"empty": _Span(0, 0, 0, 0.0, 0.0)}
 
 
 def decode(
@@ -101,24 +96,19 @@ def decode(
             spans += _admissible_spans(features, window, start_logits, end_logits, settings)
         null = None
         if settings.version_2_with_negative:
-            null = min(
-                (
-                    _Span(window, 0, 0, float(start_logits[window, 0]), float(end_logits[window, 0]))
-                    for window in windows
-                ),
-                key=lambda span: span.score,
-            )
+            nulls = [_Span(w, 0, 0, float(start_logits[w, 0]), float(end_logits[w, 0])) for w in windows]
+            null = min(nulls, key=lambda span: span.score)
             spans.append(null)
         spans.sort(key=lambda span: span.score, reverse=True)
         text_of = functools.partial(_text_of, example=example, features=features, tokenizer=tokenizer)
-        entries = _nbest_entries(spans, null, text_of, settings.n_best_size)
-        decoded.nbest[example.question_id] = _with_probabilities(entries)
-        answer = entries[0].text
+        span_of = _best_spans(spans, null, text_of, settings.n_best_size)
+        decoded.nbest[example.question_id] = _with_probabilities(span_of)
+        answer = next(iter(span_of))
         if null is not None:
-            best = next(entry for entry in entries if entry.text)
-            odds = null.score - best.start_logit - best.end_logit
+            answer = next(text for text in span_of if text)
+            odds = null.score - span_of[answer].start_logit - span_of[answer].end_logit
             decoded.null_odds[example.question_id] = odds
-            answer = "" if odds > settings.null_score_diff_threshold else best.text
+            answer = "" if odds > settings.null_score_diff_threshold else answer
         decoded.predictions[example.question_id] = answer
     return decoded
 
@@ -147,39 +137,29 @@ def _admissible_spans(
     ]
 
 
-def _nbest_entries(
+def _best_spans(
     spans: Sequence[_Span], null: _Span | None, text_of: Callable[[_Span], str], n_best_size: int
-) -> list[_Entry]:
-    """The best spans with different texts; never an empty list."""
-    entries: list[_Entry] = []
-    seen = set()
+) -> dict[str, _Span]:
+    """The best spans with different texts, by text, best first; never empty."""
+    span_of: dict[str, _Span] = {}
     for span in spans:
-        if len(entries) >= n_best_size:
+        if len(span_of) == n_best_size:
             break
-        text = text_of(span) if span.start else ""
-        if text not in seen:
-            seen.add(text)
-            entries.append(_Entry(text, span.start_logit, span.end_logit))
+        span_of.setdefault(text_of(span) if span.start else "", span)
     if null is not None:
         # "No answer" is always listed, and never alone, so that null odds can be computed.
-        if "" not in seen:
-            entries.append(_Entry("", null.start_logit, null.end_logit))
-        if len(entries) == 1:
-            entries.insert(0, _Entry(NO_SPAN_TEXT, 0.0, 0.0))
-    return entries or [_Entry(NO_SPAN_TEXT, 0.0, 0.0)]
+        span_of.setdefault("", null)
+        if len(span_of) == 1:
+            return {**_NO_SPAN, **span_of}
+    return span_of or _NO_SPAN
 
 
-def _with_probabilities(entries: Sequence[_Entry]) -> list[dict[str, Any]]:
-    scores = np.array([entry.start_logit + entry.end_logit for entry in entries], np.float64)
+def _with_probabilities(span_of: Mapping[str, _Span]) -> list[dict[str, Any]]:
+    scores = np.array([span.score for span in span_of.values()], np.float64)
     weights = np.exp(scores - scores.max())
     return [
-        {
-            "text": entry.text,
-            "probability": float(weight),
-            "start_logit": entry.start_logit,
-            "end_logit": entry.end_logit,
-        }
-        for entry, weight in zip(entries, weights / weights.sum())
+        {"text": text, "probability": float(weight), "start_logit": span.start_logit, "end_logit": span.end_logit}
+        for (text, span), weight in zip(span_of.items(), weights / weights.sum())
     ]
 
 
@@ -191,10 +171,10 @@ def _text_of(span: _Span, example: Example, features: Features, tokenizer: FullT
     span_text = " ".join(pieces.replace(" ##", "").replace("##", "").split())
     first, last = features.token_to_word[span.window, [span.start, span.end]]
     original = " ".join(example.paragraph.words[first : last + 1])
-    return restore_text(span_text, original, tokenizer.basic_tokenizer)
+    return restore_text(span_text, original, tokenizer.do_lower_case)
 
 
-def restore_text(span_text: str, original: str, basic_tokenizer: BasicTokenizer) -> str:
+def restore_text(span_text: str, original: str, do_lower_case: bool) -> str:
     """The part of `original` that the tokenised, normalised `span_text` stands for.
 
     `original` is the whole words around the span and may hold more, for example a possessive:
@@ -202,7 +182,7 @@ def restore_text(span_text: str, original: str, basic_tokenizer: BasicTokenizer)
     found in that, and its ends are carried over by counting characters other than spaces. Where
     that cannot be done ([UNK], removed accents), the whole of `original` is the answer.
     """
-    tokenized = " ".join(basic_tokenizer.tokenize(original))
+    tokenized = " ".join(tokenize_words(original, do_lower_case))
     first = tokenized.find(span_text)
     if first < 0:
         return original

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -115,21 +115,39 @@ def make_features(
     Raises:
       UserError: an answer that is not in its context, or of which the tokenizer leaves nothing.
     """
-    rows = _Rows(settings.max_seq_length, tokenizer, is_training)
+    cls_id, sep_id = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
+    rows: list[tuple] = []  # with the fields of `Features`
     document = _Document(examples[0].paragraph, tokenizer)
     for index, example in enumerate(
         Progress(examples, unit="questions", description="SQuAD features", disable=not show_progress)
     ):
         if example.paragraph is not document.paragraph:
             document = _Document(example.paragraph, tokenizer)
-        query_ids = tokenizer.tokenize_to_ids(example.question)[: settings.max_query_length]
-        room = settings.max_seq_length - len(query_ids) - 3
-        spans = window_spans(len(document.ids), room, settings.doc_stride)
-        answer = None
-        if is_training and not example.is_impossible:
-            answer = _answer_tokens(example, document, tokenizer)
-        rows.add(index, query_ids, document, spans, answer)
-    return rows.features()
+        head = [cls_id, *tokenizer.tokenize_to_ids(example.question)[: settings.max_query_length], sep_id]
+        spans = window_spans(len(document.ids), settings.max_seq_length - len(head) - 1, settings.doc_stride)
+        answer = _answer_tokens(example, document, tokenizer) if is_training and not example.is_impossible else None
+        best_T = None if is_training else best_windows(spans, len(document.ids))
+        for window, (start, length) in enumerate(spans):
+            inside = slice(start, start + length)
+            ids = head + document.ids[inside] + [sep_id]
+            first = last = 0
+            # An answer that this window holds only in part counts as no answer.
+            if answer and start <= answer[0] and answer[1] < start + length:
+                first, last = (token - start + len(head) for token in answer)
+            words = is_max = np.empty(0)
+            if best_T is not None:
+                words = _padded(document.token_to_word_T[inside], len(head), settings, NO_WORD)
+                is_max = _padded(best_T[inside] == window, len(head), settings, False)
+            rows.append((_padded(ids, 0, settings, 0), len(ids), len(head), index, first, last, words, is_max))
+    features = Features(*(np.array(column, np.int32) for column in zip(*rows)))
+    return features._replace(is_max_context=features.is_max_context.astype(bool))
+
+
+def _padded(values: Sequence[int] | np.ndarray, offset: int, settings: FeatureSettings, fill: int) -> np.ndarray:
+    """int32 [S]: `values` from `offset` on, `fill` around them."""
+    row = np.full(settings.max_seq_length, fill, np.int32)
+    row[offset : offset + len(values)] = values
+    return row
 
 
 def window_spans(num_tokens: int, room: int, doc_stride: int) -> list[tuple[int, int]]:
@@ -179,60 +197,3 @@ def _answer_tokens(example: Example, document: _Document, tokenizer: FullTokeniz
         if wanted and document.ids[start : start + len(wanted)] == wanted:
             return start, start + len(wanted) - 1
     return first, last
-
-
-class _Rows:
-    """Collects windows row by row."""
-
-    def __init__(self, max_seq_length: int, tokenizer: FullTokenizer, is_training: bool):
-        self._max_seq_length = max_seq_length
-        self._is_training = is_training
-        self._cls, self._sep = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
-        self._ids: list[np.ndarray] = []
-        self._scalars: list[tuple[int, int, int, int, int]] = []
-        self._words: list[np.ndarray] = []
-        self._is_max: list[np.ndarray] = []
-
-    def add(
-        self,
-        index: int,
-        query_ids: list[int],
-        document: _Document,
-        spans: Sequence[tuple[int, int]],
-        answer: tuple[int, int] | None,
-    ) -> None:
-        """Adds all windows of the question numbered `index`."""
-        head = [self._cls, *query_ids, self._sep]
-        best_T = None if self._is_training else best_windows(spans, len(document.ids))
-        for window, (start, length) in enumerate(spans):
-            row = head + document.ids[start : start + length] + [self._sep]
-            self._ids.append(self._padded(row, len(row), 0, 0))
-            first = last = 0
-            # An answer that this window holds only in part counts as no answer.
-            if answer and start <= answer[0] and answer[1] < start + length:
-                first, last = (token - start + len(head) for token in answer)
-            self._scalars.append((len(row), len(head), index, first, last))
-            if best_T is not None:
-                inside = slice(start, start + length)
-                words = document.token_to_word_T[inside]
-                self._words.append(self._padded(words, length, len(head), NO_WORD))
-                self._is_max.append(self._padded(best_T[inside] == window, length, len(head), False))
-
-    def _padded(self, values: Any, length: int, offset: int, fill: int | bool) -> np.ndarray:
-        row = np.full(self._max_seq_length, fill, bool if isinstance(fill, bool) else np.int32)
-        row[offset : offset + length] = values
-        return row
-
-    def features(self) -> Features:
-        num_tokens, num_query_tokens, example_index, first, last = np.array(self._scalars, np.int32).T
-        width_0 = (len(self._ids), 0)
-        return Features(
-            np.stack(self._ids),
-            num_tokens,
-            num_query_tokens,
-            example_index,
-            first,
-            last,
-            np.zeros(width_0, np.int32) if self._is_training else np.stack(self._words),
-            np.zeros(width_0, bool) if self._is_training else np.stack(self._is_max),
-        )

@@ -13,17 +13,8 @@ import string
 from collections.abc import Mapping, Sequence
 from typing import Callable
 
-from bert_tf.base.errors import UserError
 from bert_tf.tasks.squad.examples import Example
 
-# What there may be of version 1.1, and of 2.0.
-SCORES = ("exact_match", "f1")
-SCORES_VERSION_2 = (
-    *SCORES,
-    "total",
-    *(f"{kind}_{name}" for kind in ("HasAns", "NoAns") for name in ("exact", "f1", "total")),
-    *(f"best_{name}{what}" for name in ("exact", "f1") for what in ("", "_thresh")),
-)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
@@ -55,39 +46,26 @@ def f1_version_2(prediction: str, truth: str) -> float:
 
 
 def score(examples: Sequence[Example], predictions: Mapping[str, str]) -> dict[str, float]:
-    """Version 1.1: {"exact_match", "f1"}. A question without a prediction scores 0.
-
-    Raises: UserError where the examples hold no answers to compare with.
-    """
-    check_answers_known(examples)
-    totals = [0.0, 0.0]
-    for example in examples:
-        if example.answers and example.question_id in predictions:
-            prediction = predictions[example.question_id]
-            truths = [answer.text for answer in example.answers]
-            totals[0] += max(exact_match(prediction, truth) for truth in truths)
-            totals[1] += max(f1(prediction, truth) for truth in truths)
-    return {"exact_match": 100.0 * totals[0] / len(examples), "f1": 100.0 * totals[1] / len(examples)}
+    """Version 1.1: {"exact_match", "f1"}, of questions with answers and one prediction for each."""
+    truths = {example.question_id: [answer.text for answer in example.answers or ()] for example in examples}
+    return {
+        "exact_match": _mean(_best_scores(truths, predictions, exact_match), truths),
+        "f1": _mean(_best_scores(truths, predictions, f1), truths),
+    }
 
 
 def score_version_2(
-    examples: Sequence[Example], predictions: Mapping[str, str], null_odds: Mapping[str, float] | None = None
+    examples: Sequence[Example], predictions: Mapping[str, str], null_odds: Mapping[str, float]
 ) -> dict[str, float]:
-    """Version 2.0: "" is the prediction that there is no answer.
+    """Version 2.0, of one prediction and null odds for each question; "" predicts that there is no answer.
 
-    Returns: "exact_match" and "f1" over all predicted questions and their number "total"; the
-      same as "HasAns_exact", "HasAns_f1", "HasAns_total" over those with an answer and as
-      "NoAns_..." over those without (left out where there are none); given null odds, the best
-      scores any threshold would give, "best_exact" and "best_f1", with the thresholds
-      "best_exact_thresh" and "best_f1_thresh": predict no answer where the odds are above.
-
-    Raises: UserError where the examples hold no answers, or no question was predicted.
+    Returns: "exact_match" and "f1" over all questions and their number "total"; the same as
+      "HasAns_exact", "HasAns_f1", "HasAns_total" over those with an answer and as "NoAns_..." over
+      those without (left out where there are none); the best scores any threshold would give,
+      "best_exact" and "best_f1", with the thresholds "best_exact_thresh" and "best_f1_thresh":
+      predict no answer where the odds are above.
     """
-    check_answers_known(examples)
-    predicted = [example for example in examples if example.question_id in predictions]
-    if not predicted:
-        raise UserError("the predictions hold none of the file's questions; they belong to another file")
-    truths = {example.question_id: _accepted(example) for example in predicted}
+    truths = {example.question_id: _accepted(example) for example in examples}
     exact = _best_scores(truths, predictions, exact_match)
     f1_scores = _best_scores(truths, predictions, f1_version_2)
     has_answer = {example.question_id: bool(example.answers) for example in examples}
@@ -98,10 +76,9 @@ def score_version_2(
             result[f"{name}_exact"] = _mean(exact, ids)
             result[f"{name}_f1"] = _mean(f1_scores, ids)
             result[f"{name}_total"] = len(ids)
-    if null_odds is not None:
-        for name, scores in (("exact", exact), ("f1", f1_scores)):
-            best, threshold = best_threshold(scores, predictions, null_odds, has_answer)
-            result[f"best_{name}"], result[f"best_{name}_thresh"] = best, threshold
+    for name, scores in (("exact", exact), ("f1", f1_scores)):
+        best, threshold = best_threshold(scores, predictions, null_odds, has_answer)
+        result[f"best_{name}"], result[f"best_{name}_thresh"] = best, threshold
     return result
 
 
@@ -118,7 +95,7 @@ def best_threshold(
     """
     current = best = float(sum(not answerable for answerable in has_answer.values()))
     threshold = 0.0
-    for id_ in sorted((id_ for id_ in null_odds if id_ in scores), key=null_odds.__getitem__):
+    for id_ in sorted(scores, key=null_odds.__getitem__):
         if has_answer[id_]:
             current += scores[id_]
         elif predictions[id_]:
@@ -126,16 +103,6 @@ def best_threshold(
         if current > best:
             best, threshold = current, null_odds[id_]
     return 100.0 * best / len(scores), threshold
-
-
-def check_answers_known(examples: Sequence[Example]) -> None:
-    """Raises `UserError` where a question has no answers to score a prediction by."""
-    for example in examples:
-        if example.answers is None:
-            raise UserError(
-                f"question {example.question_id!r} has no field 'answers', so its prediction cannot be "
-                "scored; pass --noeval for a file without answers"
-            )
 
 
 def _accepted(example: Example) -> list[str]:

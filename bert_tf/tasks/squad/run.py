@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Callable, NamedTuple
 
@@ -23,7 +22,7 @@ from bert_tf.tasks.predict import Compute, Rows, compile_model, predict_rows, ro
 from bert_tf.tasks.squad.decode import Decoded, DecodeSettings, decode
 from bert_tf.tasks.squad.examples import NAME_A_FILE, Example, read_examples, sound_answers
 from bert_tf.tasks.squad.features import Features, FeatureSettings, make_features
-from bert_tf.tasks.squad.metrics import check_answers_known, score, score_version_2
+from bert_tf.tasks.squad.metrics import score, score_version_2
 from bert_tf.text.wordpiece import FullTokenizer
 
 SPAN_HEAD = Head("question answering", "cls/squad/output_weights")
@@ -39,19 +38,12 @@ class SquadJob(FinetuningJob):
     decoding: DecodeSettings
     wants_scores: bool | None  # None: if the file holds answers
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.wants_scores and not self.predict_file:
-            raise UserError("--eval scores predictions, but no --predict_file is given")
-
 
 class Answerer(NamedTuple):
-    """A trained model, and how texts become its inputs and its logits answers."""
+    """A trained model and its tokenizer."""
 
     compute: Compute
     tokenizer: FullTokenizer
-    features: FeatureSettings
-    decoding: DecodeSettings
     rows_per_compilation: int | None  # as in `Rows`
     update: int  # its weights are those after so many updates
 
@@ -62,41 +54,38 @@ def run_squad(job: SquadJob, workers: Workers) -> bool:
     model = SpanModel(run.bert_config, run.blocks, job.training.seed)
     answer = None
     if job.predict_file:  # read before the training, which may take days, not after it
-        predict_file = job.predict_file
-        questions = workers.run_keeping_alive(lambda: _read(job, predict_file))
-        if job.wants_scores:
-            with _naming(predict_file):
-                check_answers_known(questions)
+        questions = workers.run_keeping_alive(lambda: read_questions(job))
 
         def answer(telemetry: Telemetry, update: int) -> None:
-            features = _features(run, job, predict_file, lambda: questions, is_training=False)
-            answerer = make_answerer(run, job, model, update)
+            features = _features(run, job, lambda: questions, is_training=False)
+            answerer = make_answerer(run, model, update)
             answer_questions(answerer, questions, features, job, workers, telemetry)
 
     return run.carry_out(model, _training_task(run, job, model) if job.train_file else None, answer)
 
 
-def make_answerer(run: TaskRun, job: SquadJob, model: SpanModel, update: int) -> Answerer:
-    compilation = rows_per_compilation(model)
-    return Answerer(compile_model(model), run.tokenizer, job.features, job.decoding, compilation, update)
+def make_answerer(run: TaskRun, model: SpanModel, update: int) -> Answerer:
+    return Answerer(compile_model(model), run.tokenizer, rows_per_compilation(model), update)
 
 
-def _read(job: SquadJob, path: str) -> list[Example]:
-    return read_examples(path, version_2_with_negative=job.decoding.version_2_with_negative)
+def read_questions(job: SquadJob) -> list[Example]:
+    """The questions to answer. Raises `UserError` where one is to be scored and has no answers to compare with."""
+    questions = _read(job, job.predict_file)
+    unknown = next((question for question in questions if question.answers is None), None)
+    if job.wants_scores and unknown:
+        raise UserError(
+            f"{job.predict_file}: question {unknown.question_id!r} has no field 'answers', so its prediction cannot be "
+            "scored; pass --noeval for a file without answers"
+        )
+    return questions
 
 
-@contextlib.contextmanager
-def _naming(path: str) -> Iterator[None]:
-    """Puts the file before the question that a `UserError` names."""
-    try:
-        yield
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from None
+def _read(job: SquadJob, path: str | None) -> list[Example]:
+    return read_examples(str(path), version_2_with_negative=job.decoding.version_2_with_negative)
 
 
 def _training_task(run: TaskRun, job: SquadJob, model: SpanModel) -> Task:
-    path = str(job.train_file)
-    features = _features(run, job, path, lambda: _read(job, path), is_training=True)
+    features = _features(run, job, lambda: _read(job, job.train_file), is_training=True)
     return Task(
         "squad",
         model,
@@ -105,28 +94,27 @@ def _training_task(run: TaskRun, job: SquadJob, model: SpanModel) -> Task:
         features.batch,
         span_flops_per_sequence(run.bert_config, job.features.max_seq_length),
         {**dataclasses.asdict(job.features), "version_2_with_negative": job.decoding.version_2_with_negative},
-        [Path(path)],
+        [Path(str(job.train_file))],
     )
 
 
-def _features(
-    run: TaskRun, job: SquadJob, path: str, read: Callable[[], list[Example]], *, is_training: bool
-) -> Features:
-    """Windows of a SQuAD file, from the run folder's cache where it has them."""
+def _features(run: TaskRun, job: SquadJob, read: Callable[[], list[Example]], *, is_training: bool) -> Features:
+    """Windows of the file to train on or to answer, from the run folder's cache where it has them."""
+    path = Path(str(job.train_file if is_training else job.predict_file))
 
     def make() -> Features:
-        examples = read()
+        examples, is_chief = read(), run.workers.is_chief
         if is_training:
             examples, note = sound_answers(examples, path)
-            if note and run.workers.is_chief:
+            if note and is_chief:
                 print(note, flush=True)
-        is_shown = run.workers.is_chief
-        with _naming(path):
-            return make_features(examples, run.tokenizer, job.features, is_training=is_training, show_progress=is_shown)
+        try:
+            return make_features(examples, run.tokenizer, job.features, is_training=is_training, show_progress=is_chief)
+        except UserError as error:
+            raise UserError(f"{path}: {error}") from None
 
-    check_file(Path(path), NAME_A_FILE)
-    version_2 = job.decoding.version_2_with_negative
-    return run.cached(Features, make, Path(path), job.features, version_2, is_training)
+    check_file(path, NAME_A_FILE)
+    return run.cached(Features, make, path, job.features, job.decoding.version_2_with_negative, is_training)
 
 
 def answer_questions(
@@ -145,19 +133,19 @@ def answer_questions(
     Args:
       features: of the questions, made for prediction.
     """
-    rows = Rows(features.batch, features.num_tokens, answerer.features.max_seq_length, answerer.rows_per_compilation)
+    rows = Rows(features.batch, features.num_tokens, job.features.max_seq_length, answerer.rows_per_compilation)
     predicted = predict_rows(answerer.compute, rows, job.predict_batch_size, workers, by_position=True)
     if not workers.is_chief:
         return
-    decoding, (starts, ends) = answerer.decoding, predicted.outputs
-    decoded = decode(questions, features, starts, ends, answerer.tokenizer, decoding, show_progress=True)
+    starts, ends = predicted.outputs
+    decoded = decode(questions, features, starts, ends, answerer.tokenizer, job.decoding, show_progress=True)
     files: dict[str, Any] = {"predictions.json": decoded.predictions, "nbest_predictions.json": decoded.nbest}
-    if decoding.version_2_with_negative:
+    if job.decoding.version_2_with_negative:
         files["null_odds.json"] = decoded.null_odds
     for name, content in files.items():
         write_whole(job.model_dir / name, json.dumps(content, indent=4) + "\n")
     telemetry.note(f"answers to {len(questions):,} questions: {job.model_dir / 'predictions.json'}")
-    scores = _score(job, questions, decoded, decoding, telemetry)
+    scores = _score(job, questions, decoded, telemetry)
     for line in predicted.describe_speed():
         telemetry.note(line)
     speed = predicted.speed()
@@ -165,15 +153,13 @@ def answer_questions(
         telemetry.evaluation(answerer.update, **scores, global_step=answerer.update, **speed)
 
 
-def _score(
-    job: SquadJob, questions: Sequence[Example], decoded: Decoded, decoding: DecodeSettings, telemetry: Telemetry
-) -> dict[str, float]:
+def _score(job: SquadJob, questions: Sequence[Example], decoded: Decoded, telemetry: Telemetry) -> dict[str, float]:
     """The scores, {} where there are none."""
     holds_answers = all(question.answers is not None for question in questions)
     if job.wants_scores is False or (job.wants_scores is None and not holds_answers):
         telemetry.note("not scored: " + ("--noeval" if holds_answers else "the questions come without answers"))
         return {}
-    if decoding.version_2_with_negative:
+    if job.decoding.version_2_with_negative:
         scores = score_version_2(questions, decoded.predictions, decoded.null_odds)
         telemetry.note(
             f"best null threshold: {scores['best_f1_thresh']} (F1 {scores['best_f1']:.3f}); use it with "

@@ -6,23 +6,22 @@ import dataclasses
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import check_file, decoded_lines
-from bert_tf.interchange.saved_model import INPUTS, SETTINGS, check_no_export, load_exported
+from bert_tf.interchange.saved_model import INPUTS, SETTINGS, load_exported
 from bert_tf.model.heads import SpanModel
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.run_folder import RunFolder
 from bert_tf.run.telemetry import Telemetry
 from bert_tf.tasks.job import TaskRun, for_export
 from bert_tf.tasks.squad.decode import DecodeSettings, decode
-from bert_tf.tasks.squad.examples import Example, Paragraph, read_examples
+from bert_tf.tasks.squad.examples import Example, Paragraph
 from bert_tf.tasks.squad.features import FeatureSettings, make_features
-from bert_tf.tasks.squad.run import SPAN_HEAD, Answerer, SquadJob, answer_questions, make_answerer
+from bert_tf.tasks.squad.run import SPAN_HEAD, Answerer, SquadJob, answer_questions, make_answerer, read_questions
 from bert_tf.text.wordpiece import FullTokenizer
 
 TASK, OUTPUTS = "squad", ("start_logits", "end_logits")
@@ -36,8 +35,7 @@ def export_squad(job: SquadJob, workers: Workers, folder: Path, batch_size: int 
       job: its windows, decoding and precision become the export's.
       batch_size: None leaves it free.
     """
-    check_no_export(folder)
-    run = TaskRun(for_export(job), workers, job.features.max_seq_length, predicts_with=SPAN_HEAD)
+    run = TaskRun(for_export(job, folder), workers, job.features.max_seq_length, predicts_with=SPAN_HEAD)
     settings = {
         "task": TASK,
         "batch_size": batch_size,
@@ -47,62 +45,56 @@ def export_squad(job: SquadJob, workers: Workers, folder: Path, batch_size: int 
     run.export(SpanModel(run.bert_config, run.blocks), folder, OUTPUTS, settings)
 
 
-def _open_export(folder: Path) -> tuple[Answerer, int | None]:
-    """What answers with an exported model alone, and its batch size, None where that is free."""
+def _open_export(job: SquadJob, folder: Path) -> tuple[Answerer, SquadJob]:
+    """What answers with an exported model alone, and the job with the export's windows, decoding and batch size."""
     exported = load_exported(folder, TASK)
-    settings = exported.settings
-    examples = {"do_lower_case": True, "updates_applied": 0, **vars(FeatureSettings()), **vars(DecodeSettings())}
-    if settings.get("batch_size") is not None:
-        examples["batch_size"] = 1
-    kinds = {name: (int, float) if type(value) is float else (type(value),) for name, value in examples.items()}
-    values: dict[str, Any] = {name: settings.get(name) for name in kinds}
-    # TensorFlow's whole numbers have 64 bits; NaN is refused, too.
-    if wrong := [name for name, value in values.items() if type(value) not in kinds[name] or not abs(value) < 1 << 63]:
-        raise UserError(f"{folder / SETTINGS} lacks {', '.join(wrong)}, or has no such value; export the model again")
-
-    def recorded(kind: type):
-        try:
-            return kind(**{field.name: settings[field.name] for field in dataclasses.fields(kind)})
-        except UserError as error:
-            raise UserError(f"{folder / SETTINGS}: {error}; export the model again") from None
-
-    tokenizer = FullTokenizer(exported.folder / "vocab.txt", settings["do_lower_case"])
-    update = settings["updates_applied"]
-    answerer = Answerer(exported, tokenizer, recorded(FeatureSettings), recorded(DecodeSettings), None, update)
-    return answerer, settings.get("batch_size")
+    settings, windows, decoding = exported.settings, vars(FeatureSettings()), vars(DecodeSettings())
+    for name, default in {"do_lower_case": True, "updates_applied": 0, **windows, **decoding}.items():
+        if not isinstance(settings.get(name), (int, float) if isinstance(default, float) else type(default)):
+            raise UserError(f"{folder / SETTINGS} lacks {name}, or has no such value; export the model again")
+    try:
+        job = dataclasses.replace(
+            job,
+            predict_batch_size=exported.batch_size or job.predict_batch_size,
+            features=FeatureSettings(**{name: settings[name] for name in windows}),
+            decoding=DecodeSettings(**{name: settings[name] for name in decoding}),
+        )
+    except UserError as error:
+        raise UserError(f"{folder / SETTINGS}: {error}; export the model again") from None
+    tokenizer = FullTokenizer(folder / "vocab.txt", settings["do_lower_case"])
+    return Answerer(exported, tokenizer, None, settings["updates_applied"]), job
 
 
 def predict_with_export(job: SquadJob, workers: Workers, folder: Path) -> None:
     """Answers the job's questions with an exported model: vocabulary, windows and decoding are the export's."""
-    answerer, batch_size = workers.run_keeping_alive(lambda: _open_export(folder))
-    job = dataclasses.replace(job, predict_batch_size=batch_size or job.predict_batch_size)
+    answerer, job = workers.run_keeping_alive(lambda: _open_export(job, folder))
     _run_folder = RunFolder(job.model_dir) if workers.is_chief else None  # locked to the end
-    questions = read_examples(str(job.predict_file), version_2_with_negative=answerer.decoding.version_2_with_negative)
+    questions = read_questions(job)
     features = make_features(
-        questions, answerer.tokenizer, answerer.features, is_training=False, show_progress=workers.is_chief
+        questions, answerer.tokenizer, job.features, is_training=False, show_progress=workers.is_chief
     )
     with Telemetry(job.model_dir, is_chief=workers.is_chief, total_updates=0, dllog_path=job.dllog_path) as telemetry:
-        settings = {**vars(answerer.features), **vars(answerer.decoding)}
+        settings = {**vars(job.features), **vars(job.decoding)}
         telemetry.note(f"predicting with {folder}: {', '.join(f'{name} {settings[name]}' for name in settings)}")
         answer_questions(answerer, questions, features, job, workers, telemetry)
 
 
-def describe_answers(answerer: Answerer, context: str, question: str) -> list[str]:
+def describe_answers(job: SquadJob, answerer: Answerer, context: str, question: str) -> list[str]:
     """Lines: the answer to a single question and its runners-up with their probabilities."""
     example = Example("question", question, Paragraph(context), None)
-    windows = make_features([example], answerer.tokenizer, answerer.features, is_training=False)
+    windows = make_features([example], answerer.tokenizer, job.features, is_training=False)
     logits = []
     for row in range(windows.num_windows):
         inputs = windows.batch(np.array([row]))
         outputs = answerer.compute({name: tf.constant(inputs[name]) for name in INPUTS})
         logits.append([output.numpy() for output in outputs])
     starts, ends = (np.concatenate(parts) for parts in zip(*logits))
-    decoded = decode([example], windows, starts, ends, answerer.tokenizer, answerer.decoding)
+    decoded = decode([example], windows, starts, ends, answerer.tokenizer, job.decoding)
     lines = []
-    if answerer.decoding.version_2_with_negative:
+    if job.decoding.version_2_with_negative:
         odds = decoded.null_odds["question"]
         verdict = "no answer in the text" if not decoded.predictions["question"] else "there is an answer"
-        lines = [f"{verdict}: null odds {odds:.2f}, threshold {answerer.decoding.null_score_diff_threshold:g}"]
+        lines = [f"{verdict}: null odds {odds:.2f}, threshold {job.decoding.null_score_diff_threshold:g}"]
     return lines + [
         f"{entry['probability']:7.3f}  {entry['text'] or '(no answer)'}"
         for entry in decoded.nbest["question"][:_NUM_SHOWN]
@@ -122,14 +114,14 @@ def converse(job: SquadJob, workers: Workers, context_file: str | None) -> None:
     model = SpanModel(run.bert_config, run.blocks)
 
     def answer(telemetry: Telemetry, update: int) -> None:
-        answerer = make_answerer(run, job, model, update)
+        answerer = make_answerer(run, model, update)
         text = context
         if not context_file:
             _prompt("Text, then an empty line:\n")
             text = " ".join(_typed_lines(""))
             _check_text(text, "what was typed")
         for question in _typed_lines("\nQuestion (an empty line ends): "):
-            print("\n".join(describe_answers(answerer, text, question)), flush=True)
+            print("\n".join(describe_answers(job, answerer, text, question)), flush=True)
 
     run.carry_out(model, None, answer)
 
