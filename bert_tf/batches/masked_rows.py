@@ -15,7 +15,7 @@ import numpy as np
 
 from bert_tf.base.compiled import compiled_file, load_library
 from bert_tf.batches.masking import KEEP_BELOW, MASK_BELOW, Masker
-from bert_tf.records.assembly import Assembler
+from bert_tf.records.assembly import assemble
 from bert_tf.records.pairs import Pairs
 from bert_tf.records.schema import RecordSchema
 
@@ -59,10 +59,9 @@ class RowFiller:
         if self._code:
             self._fill_compiled(tokens, pairs, seed, ranges, features)
             return
-        instances = Assembler(tokens, self._schema.max_seq_length, self._masker.ids.markers).assemble(pairs)
-        masked = self._masker.mask(instances.input_ids, instances.input_mask, seed, ranges)
-        features["input_mask"][:], features["segment_ids"][:] = instances.input_mask, instances.segment_ids
-        for name, values in masked._asdict().items():
+        rows = assemble(tokens, pairs, self._schema.max_seq_length, self._masker.ids.markers)
+        masked = self._masker.mask(rows["input_ids"], rows["input_mask"], seed, ranges)
+        for name, values in {**rows, **masked._asdict()}.items():
             features[name][:] = values
 
     def _fill_compiled(
