@@ -12,13 +12,14 @@ import os
 from collections.abc import Callable
 from typing import NoReturn
 
-_clean_ups: list[Callable[[], None]] = []
+_clean_ups: set[Callable[[], None]] = set()
 
 
 def before_leaving(clean_up: Callable[[], None]) -> None:
-    """Has `clean_up` called when the process ends, by `leave` or by itself."""
-    _clean_ups.append(clean_up)
-    atexit.register(clean_up)
+    """Has `clean_up` called when the process ends, by `leave` or by itself; perhaps twice."""
+    if clean_up not in _clean_ups:
+        _clean_ups.add(clean_up)
+        atexit.register(clean_up)
 
 
 def leave(exit_code: int) -> NoReturn:

@@ -70,7 +70,8 @@ def check_file_system(folder: Folder) -> Findings:
         yield PROBLEM, f"{folder.path} cannot be written ({error.strerror}): {way_out}"
         return
     if fault:
-        yield WARNING, f"{folder.path} has no locks ({fault}): never start two runs in one folder"
+        way_out = "never start two runs in one folder; after a kill on another machine delete .lock.held by hand"
+        yield WARNING, f"{folder.path} has no locks ({fault}): {way_out}"
     else:
         yield OK, f"{folder.path}: writing, renaming and locks work"
 
