@@ -181,7 +181,7 @@ def pretrain(
 
     def bind() -> None:
         record = run_record(config, bert_config, **inputs.facts())
-        folder.bind(identity, record, inputs.companions, continue_with_changes)
+        folder.bind(identity, record, inputs.companions)
 
     with telemetry:
         begin(
