@@ -59,7 +59,8 @@ class RowFiller:
         if self._code:
             self._fill_compiled(tokens, pairs, seed, ranges, features)
             return
-        rows = assemble(tokens, pairs, self._schema.max_seq_length, self._masker.ids.markers)
+        ids = self._masker.ids
+        rows = assemble(tokens, pairs, self._schema.max_seq_length, pad=ids.pad, cls=ids.cls, sep=ids.sep)
         masked = self._masker.mask(rows["input_ids"], rows["input_mask"], seed, ranges)
         for name, values in {**rows, **masked._asdict()}.items():
             features[name][:] = values
@@ -81,7 +82,8 @@ class RowFiller:
                 _Rows(
                     *(array.ctypes.data for array in arrays),
                     *(len(num_masked), length, self._schema.max_predictions_per_seq, bits.strides[0] // bits.itemsize),
-                    *(len(ids.replacements), tokens.itemsize == 4, *ids.markers, ids.mask, MASK_BELOW, KEEP_BELOW),
+                    *(len(ids.replacements), tokens.itemsize == 4),
+                    *(ids.pad, ids.cls, ids.sep, ids.mask, MASK_BELOW, KEEP_BELOW),
                 )
             )
         )

@@ -5,24 +5,18 @@ Shape letters: N instances, S sequence, T tokens.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from bert_tf.records.pairs import Pairs
 
 
-class MarkerIds(NamedTuple):
-    """The ids of the special tokens in a row."""
-
-    pad: int
-    cls: int
-    sep: int
-
-
-def assemble(tokens: np.ndarray, pairs: Pairs, max_seq_length: int, ids: MarkerIds) -> dict[str, np.ndarray]:
+def assemble(
+    tokens: np.ndarray, pairs: Pairs, max_seq_length: int, *, pad: int, cls: int, sep: int
+) -> dict[str, np.ndarray]:
     """Joins truncated pairs of the `tokens` [T] to rows and pads them; does not mask.
 
+    Args:
+      pad, cls, sep: ids of the special tokens.
     Returns: input_ids, input_mask (1 for real tokens, then 0) and segment_ids, integers [N, S].
     """
     rows, places = np.arange(len(pairs.a_start)), np.arange(max_seq_length, dtype=np.int32)
@@ -32,9 +26,9 @@ def assemble(tokens: np.ndarray, pairs: Pairs, max_seq_length: int, ids: MarkerI
     # Shifted so that A begins at place 1, and B after the [SEP] that follows A.
     input_ids = _windows(tokens, pairs.a_start - 1, max_seq_length)
     np.copyto(input_ids, _windows(tokens, pairs.b_start - a_size - 2, max_seq_length), where=is_past_a)
-    np.copyto(input_ids, ids.pad, where=~is_real)
-    input_ids[:, 0] = ids.cls
-    input_ids[rows, a_size + 1] = input_ids[rows, lengths - 1] = ids.sep
+    np.copyto(input_ids, pad, where=~is_real)
+    input_ids[:, 0] = cls
+    input_ids[rows, a_size + 1] = input_ids[rows, lengths - 1] = sep
     segment_ids = (is_real & is_past_a).view(np.uint8)
     segment_ids[rows, a_size + 1] = 0
     return {"input_ids": input_ids, "input_mask": is_real.view(np.uint8), "segment_ids": segment_ids}
