@@ -163,7 +163,7 @@ class TokenSet(InstanceSet):
     @functools.lru_cache(maxsize=OPEN_FILES)  # noqa: B019 - the set lives as long as the run
     def _open(self, number: int) -> _Shard:
         shard = self._open_unverified(number)
-        state = (shard.tokens.modified_ns, shard.tokens.checksum, shard.pairs.checksum)
+        state = (shard.tokens.raw.modified_ns, shard.tokens.checksum, shard.pairs.checksum)
         if self._verified.get(number) != state:
             shard.tokens.verify()
             shard.pairs.verify()
