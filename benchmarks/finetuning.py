@@ -52,7 +52,7 @@ def make_batch(args: argparse.Namespace, workers) -> Callable[[], object]:
     from bert_tf.optimizer.loss_scale import LossScale
     from bert_tf.tasks.predict import compile_model
     from bert_tf.training.loop import make_blocks
-    from bert_tf.training.step import StepSettings, TrainState, TrainStep
+    from bert_tf.training.step import TrainState, TrainStep
 
     scope = choose_scope(args.enable_xla == "true", "auto", False)
     config = FinetuningConfig(5e-6, args.batch_size, 1, workers.size, args.precision, scope, num_train_epochs=1.0)
@@ -67,7 +67,7 @@ def make_batch(args: argparse.Namespace, workers) -> Callable[[], object]:
     optimizer = make_optimizer("adamw", 5e-6, 1, 10**6, compiled=scope != "off")
     state = TrainState(model, optimizer, LossScale(enabled=args.precision == "fp16"))
     state.broadcast(workers)
-    step, number = TrainStep(state, SpanObjective(), workers, StepSettings(seed=1)), iter(range(10**9))
+    step, number = TrainStep(state, SpanObjective(), workers, seed=1), iter(range(10**9))
     return lambda: step(rows, next(number)).metrics.numpy()
 
 

@@ -1,7 +1,7 @@
 """Input pipeline: records/s on one core, of this project and of tf.data in two forms.
 
 - This project: `training_batches` as in training, from blocks in the global order to the features of an update. It
-  verifies every checksum, checks ids against the vocabulary's size, and masks the records if they are unmasked.
+  verifies every checksum, and checks ids against the vocabulary's size.
 - tf.data, batch then parse: TFRecordDataset, batch, one parse_example per batch, the same casts.
 - tf.data, parse then batch, as in NVIDIA's and tf-models-official's recipes: interleaved files, one parse_example per
   record, casts, a shuffle buffer of 100, batch, prefetch.

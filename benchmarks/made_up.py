@@ -15,7 +15,7 @@ from bert_tf.model.losses import PretrainingObjective, SpanObjective
 from bert_tf.optimizer.keras_optimizers import make_optimizer
 from bert_tf.optimizer.loss_scale import LossScale
 from bert_tf.ranks.workers import Workers, in_buckets
-from bert_tf.training.step import StepSettings, TrainState, TrainStep
+from bert_tf.training.step import TrainState, TrainStep
 
 
 class OneOfSeveral(Workers):
@@ -46,7 +46,7 @@ def make_step(work: Workload, optimizer_type: str = "lamb", state: TrainState | 
     """A training step as in a run, of `state` or from random weights."""
     objective = PretrainingObjective() if work.max_predictions_per_seq else SpanObjective()
     workers = OneOfSeveral(work.num_ranks) if work.num_ranks > 1 else Workers()
-    return TrainStep(state or make_state(work, optimizer_type), objective, workers, StepSettings(seed=1))
+    return TrainStep(state or make_state(work, optimizer_type), objective, workers, seed=1)
 
 
 def made_up_rows(work: Workload, num_steps: int) -> dict[str, tf.Tensor]:

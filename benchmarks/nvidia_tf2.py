@@ -38,7 +38,7 @@ from bert_tf.optimizer.loss_scale import LossScale
 from bert_tf.ranks.workers import Workers
 from bert_tf.records.token_file import Shard
 from bert_tf.training.loop import has_fast_bf16
-from bert_tf.training.step import StepSettings, TrainState, TrainStep
+from bert_tf.training.step import TrainState, TrainStep
 from data.instances.pretraining_examples import ExampleSettings, make_shard
 
 NEEDS = "peer nvidia_tf2; --checkout of NVIDIA/DeepLearningExamples, --text with a document a line, --vocab_file"
@@ -214,7 +214,7 @@ class Comparison:
 
     def _our_losses(self, optimizer: Any, num_accumulation_steps: int) -> list[float]:
         state = TrainState(self._model, optimizer, LossScale(enabled=False))
-        step = TrainStep(state, PretrainingObjective(), Workers(), StepSettings(seed=1))
+        step = TrainStep(state, PretrainingObjective(), Workers(), seed=1)
         shape, losses = (num_accumulation_steps, BATCH_SIZE // num_accumulation_steps), []
         for number in range(NUM_UPDATES):
             rows = slice(number * BATCH_SIZE, (number + 1) * BATCH_SIZE)

@@ -53,14 +53,14 @@ def measure(rounds: int) -> None:
     from bert_tf.model.losses import PretrainingObjective
     from bert_tf.ranks.connect import connect
     from bert_tf.ranks.workers import Workers
-    from bert_tf.training.step import StepSettings, TrainStep
+    from bert_tf.training.step import TrainStep
 
     together = connect(use_horovod=True)
     rows = {number: made_up_rows(WORK, number) for number in ACCUMULATIONS}
     values, count = [tf.ones([MESSAGE_BYTES // FLOAT])], itertools.count()
 
     def updates(workers: Workers) -> dict[int, Callable[[], Any]]:
-        step = TrainStep(make_state(WORK), PretrainingObjective(), workers, StepSettings(seed=1))
+        step = TrainStep(make_state(WORK), PretrainingObjective(), workers, seed=1)
         return {
             number: lambda features=features: float(step(features, next(count)).gradient_norm)
             for number, features in rows.items()

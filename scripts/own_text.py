@@ -1,7 +1,7 @@
 """A user's own text, for quickstart.sh.
 
-    bash scripts/python.sh scripts/own_text.py dataset PATH            prints bookscorpus or custom: how PATH is read
-    bash scripts/python.sh scripts/own_text.py parts FORMATTED OUTPUT  few documents into parts, if they are few
+    python scripts/own_text.py dataset PATH            prints bookscorpus or custom: how PATH is read
+    python scripts/own_text.py parts FORMATTED OUTPUT  few documents into parts, if they are few
 
 A book is one document, and of two documents only a half could be held out. So where there are fewer than a hundred,
 each is cut between paragraphs into parts of about a hundredth of the whole text, which are documents then.
@@ -13,11 +13,12 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from bert_tf.base.errors import exit_on_user_error
-from bert_tf.base.files import write_text
-from data.corpora.books import is_book
-from data.corpora.text_files import find_text_files
-from data.sharding.sentences import PARAGRAPH_SEPARATOR, get_splitter
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from bert_tf.base.errors import exit_on_user_error  # noqa: E402
+from bert_tf.base.files import write_text  # noqa: E402
+from data.corpora.books import is_book  # noqa: E402
+from data.corpora.text_files import find_text_files  # noqa: E402
+from data.sharding.sentences import PARAGRAPH_SEPARATOR, get_splitter  # noqa: E402
 
 FEW = 100
 

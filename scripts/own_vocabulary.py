@@ -1,6 +1,6 @@
 """Checks a user's vocabulary for quickstart.sh, and says how long pre-training with it will take.
 
-    bash scripts/python.sh scripts/own_vocabulary.py VOCAB_FILE VALUE...
+    python scripts/own_vocabulary.py VOCAB_FILE VALUE...
 
 The values are those of run_pretraining_lamb.sh.
 
@@ -18,14 +18,16 @@ import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
 
-from bert_tf.base.errors import UserError, exit_on_user_error
-from bert_tf.base.machine import count_cores
-from bert_tf.config import BertConfig
-from bert_tf.launch import lamb
-from bert_tf.launch.pretraining import Phase
-from bert_tf.run.flops import pretraining_flops_per_sequence
-from bert_tf.text.vocabulary import is_lower_case, load_vocab
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from bert_tf.base.errors import UserError, exit_on_user_error  # noqa: E402
+from bert_tf.base.machine import count_cores  # noqa: E402
+from bert_tf.config import BertConfig  # noqa: E402
+from bert_tf.launch import lamb  # noqa: E402
+from bert_tf.launch.pretraining import Phase  # noqa: E402
+from bert_tf.run.flops import pretraining_flops_per_sequence  # noqa: E402
+from bert_tf.text.vocabulary import is_lower_case, load_vocab  # noqa: E402
 
 NUM_TIMED = 3
 

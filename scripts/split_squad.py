@@ -1,9 +1,7 @@
 """Splits one file in SQuAD's format into a training and a development file.
 
-    bash scripts/python.sh scripts/split_squad.py FILE FOLDER     prints the version, 1.1 or 2.0
-
 One paragraph in five is held out with all its questions, so that no text is in both files. Where
-some question says that it has no answer, the files are of version 2.0.
+some question says that it has no answer, the files are of version 2.0. Prints the version, 1.1 or 2.0.
 """
 
 from __future__ import annotations
@@ -14,9 +12,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bert_tf.base.errors import UserError, exit_on_user_error
-from bert_tf.base.files import write_text
-from bert_tf.tasks.squad.examples import read_examples, sound_answers
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from bert_tf.base.command_line import CommandParser  # noqa: E402
+from bert_tf.base.errors import UserError, exit_on_user_error  # noqa: E402
+from bert_tf.base.files import write_text  # noqa: E402
+from bert_tf.tasks.squad.examples import read_examples, sound_answers  # noqa: E402
 
 HELD_OUT_EVERY = 5
 
@@ -57,13 +57,17 @@ def split(articles: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]
 
 @exit_on_user_error
 def main(argv: Sequence[str]) -> int:
-    articles, folder = read(Path(argv[1])), Path(argv[2])
+    parser = CommandParser("split_squad.py", __doc__)
+    parser.add_argument("file", type=Path)
+    parser.add_argument("folder", type=Path, help="gets train-v*.json and dev-v*.json")
+    options = parser.parse_args(argv[1:])
+    articles = read(options.file)
     version = "2.0" if any(question.get("is_impossible") for question in questions(articles)) else "1.1"
     # What run_squad.py would refuse, perhaps hours later.
-    examples = read_examples(argv[1], version_2_with_negative=version == "2.0")
-    sound_answers(examples, argv[1])
+    examples = read_examples(options.file, version_2_with_negative=version == "2.0")
+    sound_answers(examples, options.file)
     for name, part in split(articles).items():
-        write_text(folder / f"{name}-v{version}.json", json.dumps({"version": version, "data": part}))
+        write_text(options.folder / f"{name}-v{version}.json", json.dumps({"version": version, "data": part}))
     print(version)
     return 0
 

@@ -12,7 +12,7 @@ from bert_tf.optimizer.keras_optimizers import make_optimizer
 from bert_tf.optimizer.loss_scale import LossScale
 from bert_tf.ranks import workers
 from bert_tf.ranks.workers import Workers, in_buckets
-from bert_tf.training.step import StepSettings, TrainState, TrainStep
+from bert_tf.training.step import TrainState, TrainStep
 
 
 def ancestors(operation):
@@ -77,7 +77,7 @@ def first_moments(reduce_dtype, loss_scale):
             make_optimizer("lamb", 0.01, 1, 10, compiled=False),
             LossScale(initial=loss_scale),
         )
-        step = TrainStep(state, PretrainingObjective(), Many(), StepSettings(5, reduce_dtype=reduce_dtype))
+        step = TrainStep(state, PretrainingObjective(), Many(), 5, reduce_dtype)
         assert bool(step(rows_of(global_batch(), 0, 2, 4), 0).is_finite)
     finally:
         tf.config.run_functions_eagerly(False)

@@ -61,7 +61,7 @@ def test_newest_are_kept(tmp_path):
     model, checkpoints = PretrainingModel(CONFIG), folder(tmp_path, keep=2)
     for update in (5, 10, 15):
         checkpoints.save(update, model.variables, {})
-    assert [path.name for path in checkpoints.list()] == ["ckpt-00000010", "ckpt-00000015"]
+    assert [path.name for path in checkpoints.finished()] == ["ckpt-00000010", "ckpt-00000015"]
     assert sorted(os.listdir(tmp_path / "checkpoints")) == ["ckpt-00000010", "ckpt-00000015"]
 
 
@@ -138,7 +138,7 @@ def test_a_kill_while_a_damaged_checkpoint_is_replaced_leaves_a_sound_one(tmp_pa
     assert find_weights(tmp_path).folder == newest, "for a reader who must not change the folder"
     checkpoints.save(2, model.variables, {})
     assert sorted(os.listdir(tmp_path / "checkpoints")) == ["ckpt-00000001", "ckpt-00000002"]
-    assert not any(map(find_damage, checkpoints.list()))
+    assert not any(map(find_damage, checkpoints.finished()))
 
 
 def quietly(write, calls):

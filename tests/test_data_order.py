@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from bert_tf.base.errors import UserError
-from bert_tf.batches import data_order
 from bert_tf.batches.data_order import BLOCK_RECORDS, GlobalOrder
 
 SHARDS = [130, 64, 1, 0, 200]
@@ -52,9 +51,7 @@ def literal_order(shards, seed, epoch):
 
 
 @pytest.mark.parametrize("shards", [SHARDS, [1] * 300, [64, 128], [0, 63, 0, 65, 0], [777, 5, 1000, 64]])
-@pytest.mark.parametrize("at_once", [1 << 20, 7, 1])
-def test_the_order_is_the_literal_one_however_it_is_sorted(monkeypatch, shards, at_once):
-    monkeypatch.setattr(data_order, "_BLOCKS_SORTED_AT_ONCE", at_once)
+def test_the_order_is_the_literal_one(shards):
     order, total = GlobalOrder([shards], seed=9), sum(shards)
     for epoch in (0, 3):
         expected = literal_order(shards, 9, epoch)

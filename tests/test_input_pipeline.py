@@ -282,15 +282,6 @@ def test_rules_for_masking_are_refused_for_records(dataset):
         open_instances(str(dataset / "training"), "input_files", 16, MaskingRules(0.15, 3, True))
 
 
-def test_records_without_masks_are_refused_with_the_way_out(tmp_path):
-    rows = instances(5)
-    nothing = np.zeros([5, 0], np.int64)
-    masks = dict(masked_lm_positions=nothing, masked_lm_ids=nothing, masked_lm_weights=nothing.astype(np.float32))
-    write_records(tmp_path / "x.tfrecord", make_instance_arrays({**rows, **masks}))
-    with pytest.raises(UserError, match="x.tfrecord hold no masked tokens; .*create_token_files"):
-        RecordSet(str(tmp_path), "input_files")
-
-
 def test_records_and_token_files_do_not_mix(dataset, token_dataset):
     both = f"{dataset / 'training'},{token_dataset / 'training'}"
     with pytest.raises(UserError, match=r"--input_files names records \(.*tfrecord\) and token files \(.*tokens\)"):

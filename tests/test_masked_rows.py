@@ -71,3 +71,14 @@ def test_whole_words_are_masked_by_numpy(compiled, monkeypatch):
     monkeypatch.setattr(masked_rows, "compiled_file", lambda _: compiled)
     masker = Masker(MaskingRules(whole_word_masking=True), IDS)
     assert RowFiller(masker, RecordSchema(128, 20))._code is None
+
+
+def test_arrays_that_compiled_code_would_misread_are_noticed(compiled, monkeypatch):
+    monkeypatch.setattr(masked_rows, "compiled_file", lambda _: compiled)
+    schema = RecordSchema(128, 20)
+    pairs = random_pairs(128, 700, np.random.default_rng(1))
+    for wrong in (np.repeat(pairs.a_start, 2)[::2], pairs.a_start.astype(np.int32)):
+        with pytest.raises(AssertionError):
+            RowFiller(Masker(MaskingRules(), IDS), schema).fill(
+                np.zeros(700, np.uint16), pairs._replace(a_start=wrong), 1, RANGES, empty_features(schema)
+            )

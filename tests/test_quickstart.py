@@ -162,6 +162,20 @@ def test_questions_that_fine_tuning_would_refuse(tmp_path, capsys):
     assert not (tmp_path / "other").exists()
 
 
+@pytest.mark.parametrize("folder, scripts", [("", "scripts/"), ("tests", "../scripts/")])
+def test_scripts_can_be_typed_in_any_folder(tmp_path, folder, scripts):
+    questions = write_questions(tmp_path / "questions.json")
+    for arguments, printed in (
+        (["split_squad.py", questions, tmp_path], (0, "2.0\n", "")),
+        (["split_squad.py", questions], (2, "", "error: the following arguments are required: folder; see --help\n")),
+        (["own_text.py", "dataset", questions], (0, "custom\n", "")),
+    ):
+        command = [sys.executable, scripts + arguments[0], *arguments[1:]]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT / folder)
+        assert (done.returncode, done.stdout, done.stderr) == printed
+    assert (tmp_path / "train-v2.0.json").exists() and (tmp_path / "dev-v2.0.json").exists()
+
+
 def test_the_time_is_said_beforehand(tmp_path, monkeypatch, capsys):
     (tmp_path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "The", "the"]) + "\n")
     monkeypatch.setattr(own_vocabulary, "secs_of_all_ranks", lambda *_: 0.1)
@@ -188,7 +202,7 @@ def test_a_killed_timing_is_one_line(tmp_path, monkeypatch):
 def test_an_update_is_really_timed(tmp_path):
     (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nthe\n")
     typed = "1 1 1 1e-3 1e-3 fp32 false 2 0 0 20 1 1 1 tiny".split()
-    command = [sys.executable, "scripts/own_vocabulary.py", str(tmp_path / "vocab.txt"), *typed]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=300)
+    command = [sys.executable, ROOT / "scripts/own_vocabulary.py", "vocab.txt", *typed]
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=300)
     assert done.stdout == "1\n" and "pre-training with 6 pieces will take about " in done.stderr

@@ -117,23 +117,6 @@ def test_tensorflow_reads_and_parses_what_was_written(shard):
             np.testing.assert_array_equal(parsed[name], getattr(rows, name).reshape(50, size))
 
 
-def test_unmasked_records_have_no_features_for_masks(tmp_path):
-    rows = instances(50)._replace(
-        **dict.fromkeys(("masked_lm_positions", "masked_lm_ids", "masked_lm_weights"), np.zeros([50, 0]))
-    )
-    path = tmp_path / "x.tfrecord"
-    write_records(path, rows)
-    assert describe(path) == RecordSchema(128, 0)
-    for raw, number in zip(tf.data.TFRecordDataset(str(path)), range(50)):
-        assert raw.numpy() == as_example(rows, number).SerializeToString(deterministic=True)
-        assert sorted(tf.train.Example.FromString(raw.numpy()).features.feature) == [
-            "input_ids",
-            "input_mask",
-            "next_sentence_labels",
-            "segment_ids",
-        ]
-
-
 def test_blocks_make_the_same_file_as_one_call(tmp_path, shard):
     rows = instances(50)
     with RecordWriter(tmp_path / "y.tfrecord") as writer:
@@ -420,6 +403,10 @@ def test_what_is_no_shard_for_pre_training_is_refused(tmp_path):
     other.features.feature["input_mask"].int64_list.value.append(1)
     other.features.feature["label"].int64_list.value.append(1)
     write_with_tensorflow(tmp_path / "e", [other.SerializeToString()])
+    unmasked = as_example(instances(1), 0)
+    for name in ("masked_lm_ids", "masked_lm_positions", "masked_lm_weights"):
+        del unmasked.features.feature[name]
+    write_with_tensorflow(tmp_path / "g", [unmasked.SerializeToString()])
     uneven = as_example(instances(1), 0)
     uneven.features.feature["segment_ids"].int64_list.value.append(1)
     write_with_tensorflow(tmp_path / "f", [uneven.SerializeToString()])
@@ -430,6 +417,7 @@ def test_what_is_no_shard_for_pre_training_is_refused(tmp_path):
         "d": "no feature 'input_ids'",
         "e": "but (input_mask, label|label, input_mask);",
         "f": "segment_ids has 129 values",
+        "g": "no feature 'masked_lm_ids'",
         "none": "cannot be read",
     }.items():
         with pytest.raises(UserError, match=message) as error:

@@ -41,14 +41,17 @@ def test_what_a_kill_left_of_a_file_is_removed(tmp_path):
 
 def test_other_settings_are_refused_with_the_difference(tmp_path):
     folder = RunFolder(tmp_path)
-    folder.bind({"seed": 1, "size": 2}, {"command": ["a"]}, {"vocab.txt": "x"}, False)
-    folder.bind({"seed": 1, "size": 2}, {"command": ["b"]}, {}, False)
+    folder.check({"seed": 1, "size": 2}, False, {})
+    folder.bind({"seed": 1, "size": 2}, {"command": ["a"]}, {"vocab.txt": "x"})
+    folder.check({"seed": 1, "size": 2}, False, {})
+    folder.bind({"seed": 1, "size": 2}, {"command": ["b"]}, {})
     assert (tmp_path / "vocab.txt").read_text() == "x"
     with pytest.raises(UserError, match="seed: 1 there, 3 now") as caught:
-        folder.bind({"seed": 3, "size": 2}, {}, {}, False)
+        folder.check({"seed": 3, "size": 2}, False, {})
     assert "--continue_with_changes" in str(caught.value) and "size" not in str(caught.value)
-    folder.bind({"seed": 3, "size": 2}, {}, {}, True)
-    folder.bind({"seed": 3, "size": 2}, {}, {}, False)
+    folder.check({"seed": 3, "size": 2}, True, {})
+    folder.bind({"seed": 3, "size": 2}, {}, {})
+    folder.check({"seed": 3, "size": 2}, False, {})
 
 
 def test_other_files_are_named_and_not_their_hashes(tmp_path):
@@ -60,12 +63,12 @@ def test_other_files_are_named_and_not_their_hashes(tmp_path):
             folder.check({"model": model, "data": "a1", **identity}, False, {"data": files})
         return str(caught.value).partition("other settings (")[2].partition("); continue")[0]
 
-    folder.bind({"model": model, "data": "a1"}, {"sources": {"data": "/a/train.json"}}, {}, False)
+    folder.bind({"model": model, "data": "a1"}, {"sources": {"data": "/a/train.json"}}, {})
     folder.check({"model": model, "data": "a1"}, False, {"data": "/moved/train.json"})
     assert refused({"data": "b2"}, "/b/train.json") == "data: '/a/train.json' there, '/b/train.json' now"
     assert refused({"data": "b2"}, "/a/train.json") == "data: '/a/train.json, as then' there, 'changed since' now"
     assert refused({"model": {"layers": 4, "width": 8}}, "/a/train.json") == "model: layers: 2 there, 4 now"
-    folder.bind({"model": model, "data": "a1"}, {}, {}, True)  # as earlier versions wrote it
+    folder.bind({"model": model, "data": "a1"}, {}, {})  # as earlier versions wrote it
     assert refused({"data": "b2"}, "/b/train.json") == "data: 'other files' there, '/b/train.json' now"
 
 
@@ -73,13 +76,13 @@ def test_other_files_are_named_and_not_their_hashes(tmp_path):
 def test_a_damaged_config_is_named(tmp_path, content):
     (tmp_path / "config.json").write_text(content, encoding="latin-1")
     with pytest.raises(UserError, match="config.json (is not valid JSON|holds no)"):
-        RunFolder(tmp_path).bind({}, {}, {}, False)
+        RunFolder(tmp_path).check({}, False, {})
 
 
 def test_folder_of_unknown_origin_is_refused(tmp_path):
     (tmp_path / "checkpoints").mkdir()
     with pytest.raises(UserError, match="no config.json"):
-        RunFolder(tmp_path).bind({}, {}, {}, False)
+        RunFolder(tmp_path).check({}, False, {})
 
 
 def test_unusable_folder_is_a_user_error(tmp_path):

@@ -40,7 +40,7 @@ WITH_TENSORFLOW = {"model", "optimizer", "memory", "ranks", "run", "training", "
 MODULES_WITH_TENSORFLOW = {"batches.batches"}
 MODULES_WITH_HOROVOD = {"ranks.horovod_workers"}
 # What data/ may use of the library.
-FOR_DATA = ("base", "text", "records", "batches.masking", "batches.token_set")
+FOR_DATA = ("base", "text", "records", "batches.masking", "batches.masked_rows", "batches.token_set")
 
 FLAGS = {
     "run_classifier.py": """

@@ -25,7 +25,7 @@ from bert_tf.optimizer.keras_optimizers import make_optimizer
 from bert_tf.optimizer.loss_scale import LossScale
 from bert_tf.ranks.workers import Workers
 from bert_tf.training import step as module
-from bert_tf.training.step import StepSettings, TrainState, TrainStep
+from bert_tf.training.step import TrainState, TrainStep
 
 CONFIG = BertConfig(
     vocab_size=101,
@@ -82,7 +82,7 @@ def make_step(
     model = PretrainingModel(config, Blocks(scope, dtype, recompute), seed=1)
     optimizer = make_optimizer(optimizer, 0.01, 1, 10, compiled=scope != "off")
     loss_scale = LossScale(enabled=precision == "fp16")
-    step = TrainStep(TrainState(model, optimizer, loss_scale), PretrainingObjective(), workers, StepSettings(5))
+    step = TrainStep(TrainState(model, optimizer, loss_scale), PretrainingObjective(), workers, 5)
     return step, model, optimizer, loss_scale
 
 

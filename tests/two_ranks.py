@@ -16,7 +16,7 @@ from bert_tf.model.losses import PretrainingObjective
 from bert_tf.optimizer.keras_optimizers import make_optimizer
 from bert_tf.optimizer.loss_scale import LossScale
 from bert_tf.ranks.connect import connect
-from bert_tf.training.step import StepSettings, TrainState, TrainStep
+from bert_tf.training.step import TrainState, TrainStep
 
 
 def make_updates(workers, num_accumulation_steps, reduce_dtype):
@@ -30,7 +30,8 @@ def make_updates(workers, num_accumulation_steps, reduce_dtype):
         TrainState(model, optimizer, LossScale(enabled=reduce_dtype == "float16")),
         PretrainingObjective(),
         workers,
-        StepSettings(5, reduce_dtype),
+        5,
+        reduce_dtype,
     )
     workers.broadcast(model.variables)
     metrics = []

@@ -20,14 +20,14 @@ def update(settings: dict[str, Any]) -> Callable[[], float]:
     from bert_tf.optimizer.keras_optimizers import make_optimizer
     from bert_tf.optimizer.loss_scale import LossScale
     from bert_tf.ranks.workers import Workers
-    from bert_tf.training.step import StepSettings, TrainState, TrainStep
+    from bert_tf.training.step import TrainState, TrainStep
 
     scope, precision = settings["scope"], settings["precision"]
     config = BertConfig(**settings["bert_config"])
     model = PretrainingModel(config, Blocks(scope, compute_dtype(precision)), seed=1)
     optimizer = make_optimizer("lamb", LEARNING_RATE, 0, 10**6, compiled=scope != "off")
     state = TrainState(model, optimizer, LossScale(enabled=precision == "fp16"))
-    step = TrainStep(state, PretrainingObjective(), Workers(), StepSettings(seed=1))
+    step = TrainStep(state, PretrainingObjective(), Workers(), seed=1)
     features = {name: tf.constant(value) for name, value in random_batch(settings).items()}
     number = iter(range(10**9))
     return lambda: float(step(features, next(number)).metrics[0])

@@ -198,7 +198,7 @@ def evaluation_batches(
 ) -> Iterator[Features]:
     """One rank's batches of a single pass over the instances in file order; yields features [B, ...].
 
-        All ranks get the same number of batches; rows past the end repeat the first instance with weight 0.
+    All ranks get the same number of batches; rows past the end repeat the first instance with weight 0.
     `max_batches` > 0 limits the batches of each rank. Token files are passed as in epoch 0, with masks drawn from their
     pairs' own seed, so that they are the same in every evaluation of every run.
     """

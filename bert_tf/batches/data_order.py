@@ -17,7 +17,6 @@ import numpy as np
 from bert_tf.base.errors import UserError
 
 BLOCK_RECORDS = 64
-_BLOCKS_SORTED_AT_ONCE = 1 << 20
 
 
 class RecordRange(NamedTuple):
@@ -105,13 +104,4 @@ def _permutation(seed: int, epoch: int, num_blocks: int) -> np.ndarray:
     NumPy guarantees that Philox's raw stream never changes, but not so `Generator.permutation`.
     """
     words = np.random.Philox(key=[seed, epoch]).random_raw(num_blocks)
-    permutation = np.empty(num_blocks, np.uint32)
-    # Sorted in parts, from the smallest words up: sorting all at once takes three times the memory.
-    num_parts = -(-num_blocks // _BLOCKS_SORTED_AT_ONCE)
-    bounds = [number * 2**64 // num_parts for number in range(1, num_parts)]
-    filled = 0
-    for low, high in zip([0, *bounds], [*bounds, 2**64]):
-        part = np.flatnonzero((words >= np.uint64(low)) & (words <= np.uint64(high - 1)))
-        permutation[filled : filled + len(part)] = part[np.argsort(words[part], kind="stable")]
-        filled += len(part)
-    return permutation
+    return np.argsort(words, kind="stable").astype(np.uint32)

@@ -15,7 +15,7 @@ import numpy as np
 
 from bert_tf.base.compiled import compiled_file, load_library
 from bert_tf.batches.masking import KEEP_BELOW, MASK_BELOW, Masker
-from bert_tf.records.assembly import Assembler
+from bert_tf.records.assembly import assemble
 from bert_tf.records.pairs import Pairs
 from bert_tf.records.schema import RecordSchema
 
@@ -59,10 +59,10 @@ class RowFiller:
         if self._code:
             self._fill_compiled(tokens, pairs, seed, ranges, features)
             return
-        instances = Assembler(tokens, self._schema.max_seq_length, self._masker.ids.markers).assemble(pairs)
-        masked = self._masker.mask(instances.input_ids, instances.input_mask, seed, ranges)
-        features["input_mask"][:], features["segment_ids"][:] = instances.input_mask, instances.segment_ids
-        for name, values in masked._asdict().items():
+        ids = self._masker.ids
+        rows = assemble(tokens, pairs, self._schema.max_seq_length, pad=ids.pad, cls=ids.cls, sep=ids.sep)
+        masked = self._masker.mask(rows["input_ids"], rows["input_mask"], seed, ranges)
+        for name, values in {**rows, **masked._asdict()}.items():
             features[name][:] = values
 
     def _fill_compiled(
@@ -74,13 +74,16 @@ class RowFiller:
         bits = self._masker.random_bits(length, seed, ranges)
         made = [features[name] for name in _FEATURES]
         arrays = [tokens, *(getattr(pairs, name) for name in _PAIRS), num_masked, bits, ids.replacements, *made]
-        assert all(array[:1].flags.c_contiguous and array.dtype.itemsize in (2, 4, 8) for array in arrays)
+        # What the compiled code takes for granted; of the bits it knows how far apart the rows are.
+        assert all(array.flags.c_contiguous for array in arrays if array is not bits)
+        assert all(getattr(pairs, name).dtype == np.int64 for name in _PAIRS)
         self._code.fill_rows(
             ctypes.byref(
                 _Rows(
                     *(array.ctypes.data for array in arrays),
                     *(len(num_masked), length, self._schema.max_predictions_per_seq, bits.strides[0] // bits.itemsize),
-                    *(len(ids.replacements), tokens.itemsize == 4, *ids.markers, ids.mask, MASK_BELOW, KEEP_BELOW),
+                    *(len(ids.replacements), tokens.itemsize == 4),
+                    *(ids.pad, ids.cls, ids.sep, ids.mask, MASK_BELOW, KEEP_BELOW),
                 )
             )
         )

@@ -25,7 +25,6 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_tf.base.errors import UserError
-from bert_tf.records.assembly import MarkerIds
 from bert_tf.records.schema import NUM_MARKERS
 from bert_tf.text.vocabulary import SPECIAL_TOKENS, UNKNOWN_TOKEN, continues_word
 
@@ -74,10 +73,6 @@ class VocabularyIds(NamedTuple):
     unknown: int
     replacements: np.ndarray  # int32, the ids that may replace a token at random
     continues: np.ndarray  # bool by id: whether the token continues the word of the token before it
-
-    @property
-    def markers(self) -> MarkerIds:
-        return MarkerIds(self.pad, self.cls, self.sep)
 
     @classmethod
     def of(cls, vocab: Mapping[str, int]) -> VocabularyIds:

@@ -77,7 +77,7 @@ class RecordSet(InstanceSet):
     def _common_schema(self, argument: str) -> RecordSchema:
         """The schema of every shard's first record; empty shards are ignored.
 
-        Raises: UserError where all shards are empty, schemas differ, or the records hold no masks.
+        Raises: UserError where all shards are empty, or schemas differ.
         """
         filled = [path for path, num_records in zip(self.files, self.copies[0]) if num_records]
         if not filled:
@@ -89,9 +89,4 @@ class RecordSet(InstanceSet):
                     f"--{argument}: {path} holds {other}, but {filled[0]} holds {schema}; "
                     "use records that were made with the same settings"
                 )
-        if not schema.max_predictions_per_seq:
-            raise UserError(
-                f"--{argument}: the records of {filled[0]} hold no masked tokens; for masks that are drawn while "
-                "training reads, use token files (data/bertPrep.py --action create_token_files)"
-            )
         return schema

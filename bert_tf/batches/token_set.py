@@ -98,8 +98,7 @@ class TokenSet(InstanceSet):
         Raises: UserError where a file is damaged or cannot be read.
         """
         num = sum(part.num_records for part in ranges)
-        kinds = {name: (np.int32 if kind == "int64" else np.float32, size) for name, kind, size in self.schema.fields}
-        features = {name: np.empty([num, size], kind) for name, (kind, size) in kinds.items()}
+        features = self.schema.empty(num)
         first = 0
         for block in self._in_blocks(ranges):
             last = first + sum(part.num_records for part in block)
@@ -164,7 +163,7 @@ class TokenSet(InstanceSet):
     @functools.lru_cache(maxsize=OPEN_FILES)  # noqa: B019 - the set lives as long as the run
     def _open(self, number: int) -> _Shard:
         shard = self._open_unverified(number)
-        state = (shard.tokens.modified_ns, shard.tokens.checksum, shard.pairs.checksum)
+        state = (shard.tokens.raw.modified_ns, shard.tokens.checksum, shard.pairs.checksum)
         if self._verified.get(number) != state:
             shard.tokens.verify()
             shard.pairs.verify()

@@ -98,19 +98,17 @@ class LaunchEnvironment:
           UserError: too many ranks; they cannot be started, or `make` raises it, which in a dry run is only a note.
         """
         self.check_num_gpus(num_ranks)
-
-        def make_all() -> Made:
-            made = make()
-            show([f"launcher = {launchers.choose_launcher(num_ranks, self.environ)}"])
-            return made
-
         if not self.is_dry_run:
             check_tensorflow()
-            return make_all()
         try:
-            make_all()
+            made = make()
+            show([f"launcher = {launchers.choose_launcher(num_ranks, self.environ)}"])
         except UserError as error:
+            if not self.is_dry_run:
+                raise
             show([f"note: a real run would stop here: {error}"])
+        if not self.is_dry_run:
+            return made
         show(["DRY_RUN: nothing was started"])
         return None
 

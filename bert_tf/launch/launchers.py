@@ -32,7 +32,6 @@ from bert_tf.base.errors import UserError
 from bert_tf.base.machine import count_cores
 from bert_tf.base.progress import COLUMNS_VARIABLE
 from bert_tf.base.signals import STOP_SIGNALS, STOPPED_EXIT_CODE
-from bert_tf.base.values import parse_whole
 from bert_tf.launch.addresses import serve_addresses
 from bert_tf.launch.container import check_container, container_options, rank_python, uses_container
 from bert_tf.launch.hosts import check_hosts, hosts_of
@@ -64,13 +63,9 @@ def count_nodes(environ: Mapping[str, str]) -> int:
       UserError: one of the variables has an invalid value.
     """
     text = environ.get("SLURM_JOB_NUM_NODES") or "1"
-    try:
-        num_nodes = parse_whole(text)
-    except ValueError:
-        num_nodes = 0
-    if num_nodes < 1:
+    if not text.isdecimal() or int(text) < 1:
         raise UserError(f"SLURM_JOB_NUM_NODES={text}: must be a whole number of at least 1; Slurm sets it, unset yours")
-    return len(hosts_of(environ)) or num_nodes
+    return len(hosts_of(environ)) or int(text)
 
 
 def horovod_library() -> Path | None:

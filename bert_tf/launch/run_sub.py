@@ -20,6 +20,7 @@ from bert_tf.launch.container import container_options
 from bert_tf.launch.environment import CHECKOUT, SWITCHES, LaunchEnvironment, show
 from bert_tf.launch.pretraining import PLAN, WAY_OUT
 from bert_tf.launch.rank import ForwardedSignals, shell_code
+from bert_tf.launch.supervisor import newest_update
 
 # Variables that belong to the job's phase, and their arguments in phases 1 and 2. Each of the other arguments is set
 # by its name in capitals.
@@ -78,10 +79,10 @@ def launch(typed: Sequence[str], environment: LaunchEnvironment) -> int:
     srun = [*launchers.launcher_command("srun", num_ranks, num_per_node, []), *container_options(environ)]
     show([f"+ bash scripts/run_{script}.sh {shlex.join(texts)}", f"srun = {shlex.join(srun)}"])
     run_folder = folder / f"phase_{phase}"
-    before = _checkpoints(run_folder)
+    before = newest_update(run_folder)
     code, received = _run([sys.executable, "-m", "bert_tf.launch", script, *texts], environ)
     if code == STOPPED_EXIT_CODE and signal.SIGUSR1 in received:  # SIGTERM: cancelled, or Slurm itself requeues
-        if _checkpoints(run_folder) <= before:
+        if newest_update(run_folder) <= before:
             raise UserError("this start has saved nothing, and nor would the next: not requeued; a longer --time helps")
         show([f"run.sub: saved; back into the queue: scontrol requeue {environ['SLURM_JOB_ID']}"])
         subprocess.run(["scontrol", "requeue", environ["SLURM_JOB_ID"]])
@@ -142,10 +143,6 @@ def argument_texts(phase: int, environ: Mapping[str, str], folder: Path, num_ran
             raise UserError(f"{where}={text}: must be {argument.parse.__doc__}") from None
         texts.append(text)
     return texts
-
-
-def _checkpoints(run_folder: Path) -> set[str]:
-    return {path.name for path in (run_folder / "checkpoints").glob("ckpt-*")}
 
 
 def _run(command: Sequence[str], environ: Mapping[str, str]) -> tuple[int, list[int]]:

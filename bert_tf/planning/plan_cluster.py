@@ -18,7 +18,7 @@ from bert_tf.base.errors import UserError, exit_on_user_error
 from bert_tf.base.values import parse_number, parse_whole
 from bert_tf.config import MAX_GLOBAL_BATCH, MAX_RANKS, PRECISIONS, PRESETS
 from bert_tf.planning.gpus import KNOWN, SMALLEST, find_gpu
-from bert_tf.planning.recipe_time import Choices, RecipeTime, plan_recipe
+from bert_tf.planning.recipe_time import Choices, PhaseTime, RecipeTime, plan_recipe
 from bert_tf.planning.update_time import Cluster
 from bert_tf.run.flops import pretraining_flops_per_sequence
 
@@ -142,7 +142,7 @@ def as_table(plan: RecipeTime, price: float | None) -> list[str]:
         values = [getattr(time.update, part) for time in phases]
         rows[f"  {name}"] = [f"{value:.3f} ({value / time.update.total:4.0%})" for value, time in zip(values, phases)]
     rows["sequences/s"] = [f"{time.sequences_per_sec:,.0f}" for time in phases]
-    rows["share of the GPUs' peak"] = [f"{_mfu(plan, number):.0%}" for number in range(len(phases))]
+    rows["share of the GPUs' peak"] = [f"{_mfu(time, cluster):.0%}" for time in phases]
     rows["hours"] = [f"{time.hours:.2f}" for time in phases]
     cost = f", {price * plan.gpu_hours:,.0f} at {price:g} a GPU-hour" if price else ""
     return [
@@ -160,12 +160,11 @@ def as_table(plan: RecipeTime, price: float | None) -> list[str]:
     ]
 
 
-def _mfu(plan: RecipeTime, number: int) -> float:
-    time = plan.phases[number]
+def _mfu(time: PhaseTime, cluster: Cluster) -> float:
     flops = pretraining_flops_per_sequence(
         time.work.bert_config, time.phase.max_seq_length, time.phase.max_predictions_per_seq
     )
-    return time.sequences_per_sec * flops / (plan.cluster.num_ranks * plan.cluster.gpu.tflops * 1e12)
+    return time.sequences_per_sec * flops / (cluster.num_ranks * cluster.gpu.tflops * 1e12)
 
 
 if __name__ == "__main__":

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import os
-import threading
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any, Callable
+from typing import Callable
 
 import numpy as np
 import tensorflow as tf
@@ -71,37 +71,18 @@ class HorovodWorkers(Workers):
             ) from None
 
     def run_keeping_alive(self, work: Callable[[], Result]) -> Result:
-        job = _Job(work)
+        thread = concurrent.futures.ThreadPoolExecutor(1)  # while this one says that the rank is alive
+        job = thread.submit(work)
+        thread.shutdown(wait=False)  # once the work is done
         while True:
-            job.finished.wait(KEEP_ALIVE_SECS)
-            states = self.gather(np.array([job.state]))[:, 0]
-            if job.error is not None:
-                raise job.error
+            concurrent.futures.wait([job], KEEP_ALIVE_SECS)
+            state = _BUSY if not job.done() else _FAILED if job.exception() else _DONE
+            states = self.gather(np.array([state]))[:, 0]
+            if state == _FAILED or np.all(states == _DONE):
+                return job.result()  # or raises what the work has raised
             if _FAILED in states:
                 time.sleep(1.0)  # so that the rank that knows the reason ends first
                 raise UserError(f"rank {np.flatnonzero(states == _FAILED)[0]} cannot go on; its log says why")
-            if np.all(states == _DONE):
-                return job.result
-
-
-class _Job(threading.Thread):
-    """Work in its own thread, so that the main thread can report its state."""
-
-    def __init__(self, work: Callable[[], Any]):
-        super().__init__(daemon=True)
-        self._work = work
-        self.state, self.finished = _BUSY, threading.Event()
-        self.result: Any = None
-        self.error: BaseException | None = None
-        self.start()
-
-    def run(self) -> None:
-        try:
-            self.result = self._work()
-            self.state = _DONE
-        except BaseException as error:  # raised in the main thread
-            self.error, self.state = error, _FAILED
-        self.finished.set()
 
 
 def connect_horovod() -> Workers:

@@ -71,8 +71,7 @@ def describe(path: str | Path) -> RecordSchema:
         if not frames.size:
             raise UserError(f"record file {path} holds no record; {WAY_OUT}")
         features = frames.features(frames.read(0, 0))
-        is_masked = any(name.startswith("masked_lm_") for name in features.names)
-        schema = RecordSchema(1, is_masked, "input_word_ids" in features.names)
+        schema = RecordSchema(0, 0, "input_word_ids" in features.names)
         sizes = {}
         try:
             for name, _, _ in schema.fields:
@@ -83,9 +82,7 @@ def describe(path: str | Path) -> RecordSchema:
                 f"record file {path} has no feature {error.args[0]!r}, but {', '.join(features.names)}; "
                 f"records for pre-training have {wanted}"
             ) from None
-    schema = schema._replace(
-        max_seq_length=sizes["input_ids"], max_predictions_per_seq=sizes.get("masked_lm_positions", 0)
-    )
+    schema = schema._replace(max_seq_length=sizes["input_ids"], max_predictions_per_seq=sizes["masked_lm_positions"])
     for name, _, needed in schema.fields:
         if sizes[name] != needed:
             raise UserError(

@@ -12,11 +12,7 @@ V2_NAMES = {"input_ids": "input_word_ids", "segment_ids": "input_type_ids"}
 
 
 class RecordSchema(NamedTuple):
-    """The two sizes that fix every feature's shape, and which feature names the file uses.
-
-    Unmasked records, for dynamic masking, have 0 predictions: no masked_lm_* features, and the original
-    tokens in `input_ids`.
-    """
+    """The two sizes that fix every feature's shape, and which feature names the file uses."""
 
     max_seq_length: int
     max_predictions_per_seq: int
@@ -26,15 +22,12 @@ class RecordSchema(NamedTuple):
     def fields(self) -> tuple[tuple[str, str, int], ...]:
         """(name, "int64" or "float32", size) of every feature, sorted by name."""
         sequence, predictions, _ = self
-        masks = (
-            ("masked_lm_ids", "int64", predictions),
-            ("masked_lm_positions", "int64", predictions),
-            ("masked_lm_weights", "float32", predictions),
-        )
         return (
             ("input_ids", "int64", sequence),
             ("input_mask", "int64", sequence),
-            *(masks if predictions else ()),
+            ("masked_lm_ids", "int64", predictions),
+            ("masked_lm_positions", "int64", predictions),
+            ("masked_lm_weights", "float32", predictions),
             ("next_sentence_labels", "int64", 1),
             ("segment_ids", "int64", sequence),
         )
@@ -47,9 +40,15 @@ class RecordSchema(NamedTuple):
         """The feature's name in the file."""
         return V2_NAMES.get(name, name) if self.has_v2_names else name
 
+    def empty(self, num: int) -> dict[str, np.ndarray]:
+        """Arrays to be filled with `num` instances: int32 or float32 [num, size] by name."""
+        return {
+            name: np.empty([num, size], np.int32 if kind == "int64" else np.float32) for name, kind, size in self.fields
+        }
+
 
 class InstanceArrays(NamedTuple):
-    """Instances as one array per feature: non-negative integers, float32 weights. Unmasked: P is 0."""
+    """Instances as one array per feature: non-negative integers, float32 weights."""
 
     input_ids: np.ndarray  # [N, S]
     input_mask: np.ndarray  # [N, S] 1 for real tokens, then 0

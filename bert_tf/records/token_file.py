@@ -108,7 +108,6 @@ class TokenFile:
       path, shard, vocab_size, num_tokens, num_sentences, num_documents.
       id_type: of the ids.
       raw: its bytes.
-      modified_ns: when it was written last.
       checksum: of the whole content.
 
     Raises: UserError where it cannot be read or is incomplete.
@@ -120,7 +119,6 @@ class TokenFile:
             self.raw = RawFile(self.path)
         except OSError as error:
             raise UserError(f"token file {path} cannot be read ({error.strerror}); {WAY_OUT}") from error
-        self.modified_ns, self.num_bytes = self.raw.modified_ns, self.raw.size
         header = self.raw.read(0, _HEADER.size).ljust(_HEADER.size, b"\0")
         magic, id_bytes, split, number, self.vocab_size, *sizes = _HEADER.unpack(header)
         if magic != _MAGIC:
@@ -133,9 +131,9 @@ class TokenFile:
         self._body_bytes = self._documents_at + 4 * (self.num_documents + 1)
         num_blocks = -(-self._body_bytes // _BLOCK_BYTES)
         expected = self._body_bytes + _CHECKSUM_BYTES * (num_blocks + 1)
-        if self.num_bytes != expected:
+        if self.raw.size != expected:
             raise UserError(
-                f"token file {path} has {self.num_bytes:,} bytes where its header wants {expected:,}: it was cut short "
+                f"token file {path} has {self.raw.size:,} bytes where its header wants {expected:,}: it was cut short "
                 f"or damaged; {WAY_OUT}"
             )
         self.checksum = int.from_bytes(self.raw.read(expected - _CHECKSUM_BYTES, _CHECKSUM_BYTES), "little")
@@ -145,7 +143,7 @@ class TokenFile:
 
     def verify(self) -> None:
         """Compares every block with its checksum. Raises: UserError that names the first damaged block."""
-        checksums = self.raw.read(self._body_bytes, self.num_bytes - self._body_bytes - _CHECKSUM_BYTES)
+        checksums = self.raw.read(self._body_bytes, self.raw.size - self._body_bytes - _CHECKSUM_BYTES)
         if google_crc32c.value(checksums) != self.checksum:
             raise UserError(f"token file {self.path}: its checksums are damaged; {WAY_OUT}")
         for number, expected in enumerate(np.frombuffer(checksums, "<u4").tolist()):

@@ -10,7 +10,6 @@ reads ours.
 
 from __future__ import annotations
 
-import builtins
 import dataclasses
 import json
 import os
@@ -129,14 +128,14 @@ class CheckpointFolder:
                 f"checkpoint {final} could not be written ({first_line(error)}); the older ones are untouched; "
                 "make room or correct the permissions of that folder and start again"
             ) from None
-        for old in self.list()[: -self._keep]:
+        for old in self.finished()[: -self._keep]:
             doomed = self.folder / f"{_UNFINISHED}{old.name}"
-            os.rename(old, doomed)  # first renamed, so that a kill leaves no incomplete checkpoint in `list`
+            os.rename(old, doomed)  # first renamed, so that a kill leaves no incomplete checkpoint in `finished`
             shutil.rmtree(doomed, ignore_errors=True)
         return final
 
-    def list(self) -> builtins.list[Path]:
-        """Finished checkpoints, oldest first. Raises `UserError` where something else is in the folder's place."""
+    def finished(self) -> list[Path]:
+        """The checkpoints, oldest first. Raises `UserError` where something else is in the folder's place."""
         if not self.folder.is_dir():
             if os.path.lexists(self.folder):
                 raise UserError(f"{self.folder} is not a folder; remove it, or name another run folder")
@@ -144,10 +143,10 @@ class CheckpointFolder:
         found = [path for path in self.folder.iterdir() if _NAME.fullmatch(path.name) and path.is_dir()]
         return sorted(found, key=lambda path: int(path.name[len("ckpt-") :]))
 
-    def newest_sound(self) -> tuple[Path | None, builtins.list[str]]:
+    def newest_sound(self) -> tuple[Path | None, list[str]]:
         """The newest checkpoint whose files match their hashes, and what is wrong with newer ones."""
         complaints: list[str] = []
-        for path in reversed(self.list()):
+        for path in reversed(self.finished()):
             damage = find_damage(path)
             if damage is None:
                 return path, complaints
@@ -156,7 +155,7 @@ class CheckpointFolder:
 
     def newest_finite(self) -> Path | None:
         """The newest undamaged checkpoint of which all numbers are finite. Reads whole checkpoints."""
-        for path in reversed(self.list()):
+        for path in reversed(self.finished()):
             if find_damage(path) is None:
                 reader = tf.train.load_checkpoint(str(path / PREFIX))
                 if all(np.isfinite(reader.get_tensor(name)).all() for name in reader.get_variable_to_shape_map()):

@@ -46,38 +46,32 @@ class RunFolder:
                 f"run folder {self.path} is in use by {error}; wait for it, stop it, or choose another folder"
             ) from None
 
-    def bind(
-        self,
-        identity: Mapping[str, Any],
-        record: Mapping[str, Any],
-        companions: Mapping[str, str],
-        continue_with_changes: bool,
-    ) -> None:
-        """Writes ``config.json``, or checks that this run is the one the folder was begun with.
+    def bind(self, identity: Mapping[str, Any], record: Mapping[str, Any], companions: Mapping[str, str]) -> None:
+        """Writes ``config.json``; `check` comes first.
 
         Args:
           identity: the settings that must not change within a run.
-          record: everything else worth keeping; replaced at each start. Its "sources", if any, say by setting which
-            files a hash in `identity` stands for.
+          record: everything else worth keeping; replaced at each start. Its "sources", if any, are those of `check`.
           companions: texts by file name that users of the model need (bert_config.json, vocab.txt).
-
-        Raises:
-          UserError: the folder holds another run, or files that are no run at all.
         """
-        self.check(identity, continue_with_changes, record.get("sources", {}))
         text = json.dumps({"identity": dict(identity), **record}, indent=2, default=str) + "\n"
         for name, contents in {**companions, CONFIG: text}.items():
             write_whole(self.path / name, contents)
 
-    def check(
-        self, identity: Mapping[str, Any], continue_with_changes: bool, sources: Mapping[str, str] | None = None
-    ) -> None:
-        """Raises `UserError` where `bind` would, for the run that the folder was begun with."""
+    def check(self, identity: Mapping[str, Any], continue_with_changes: bool, sources: Mapping[str, str]) -> None:
+        """Checks that this run is the one that the folder was begun with.
+
+        Args:
+          sources: by setting, which files a hash in `identity` stands for.
+
+        Raises:
+          UserError: the folder holds another run, or files that are no run at all.
+        """
         previous = read_config(self.path)
         if previous is None or continue_with_changes:
             return
         there, now = dict(previous["identity"]), dict(identity)
-        for name, files in (sources or {}).items():
+        for name, files in sources.items():
             if there.get(name) != now.get(name):
                 earlier = previous.get("sources", {}).get(name, "other files")
                 there[name], now[name] = (

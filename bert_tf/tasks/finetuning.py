@@ -17,7 +17,7 @@ from bert_tf.config import FinetuningConfig
 from bert_tf.optimizer.keras_optimizers import make_optimizer
 from bert_tf.optimizer.loss_scale import LossScale
 from bert_tf.training.loop import LoopSettings, Run, Training, begin, run_updates
-from bert_tf.training.step import StepSettings, TrainState, TrainStep
+from bert_tf.training.step import TrainState, TrainStep
 
 
 class Task(NamedTuple):
@@ -83,7 +83,7 @@ def finetune(
     state = TrainState(task.model, optimizer, LossScale(enabled=config.precision == "fp16"))
     run.workers.require_same(task.identity)
     training = Training(
-        TrainStep(state, task.objective, run.workers, StepSettings(config.seed)),
+        TrainStep(state, task.objective, run.workers, config.seed),
         state,
         functools.partial(_batches, task, config, run.workers.rank),
         lambda means: dict(zip(task.objective.metric_names, map(float, means))),

@@ -229,7 +229,7 @@ class TaskRun:
             assert self._folder
             data = {"files": len(task.files), "first_file": str(task.files[0]), "instances": task.num_rows}
             record = run_record(config, self.bert_config, settings=job.settings(), data=data, sources=sources)
-            self._folder.bind(identity, record, companions, job.continue_with_changes)
+            self._folder.bind(identity, record, companions)
 
         if self._folder:
             self._folder.check(identity, job.continue_with_changes, sources)

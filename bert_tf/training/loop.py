@@ -270,12 +270,12 @@ def begin(
     resumed_from = start_or_resume(training.state, run, initialise)
     if run.workers.is_chief:
         bind()
-    devices = describe_devices()
-    peak = peak_tflops(devices["device"], config.precision)
+    device = device_name()
+    peak = peak_tflops(device, config.precision)
     run.telemetry.start(
         update=training.state.updates_applied,
         resumed_from=resumed_from,
-        **devices,
+        device=device,
         num_ranks=config.num_ranks,
         global_batch_size=config.global_batch_size,
         **({"peak_tflops": peak * config.num_ranks} if peak else {}),
@@ -291,7 +291,7 @@ def run_record(config: TrainingConfig, bert_config: BertConfig, **facts: Any) ->
         "num_ranks": config.num_ranks,
         "global_batch_size": config.global_batch_size,
         **facts,
-        **describe_devices(),
+        "device": device_name(),
         **provenance(),
     }
     settings = record["settings"]
@@ -359,12 +359,10 @@ def has_fast_bf16(environ: Mapping[str, str] = os.environ, cpu_info: Path = Path
     return not flags or "avx512f" in flags[0].split()
 
 
-def describe_devices() -> dict[str, Any]:
-    """Name of the device a rank computes on, for config.json."""
+def device_name() -> str:
+    """Of the device that a rank computes on."""
     gpus = tf.config.list_physical_devices("GPU")
-    if not gpus:
-        return {"device": "CPU"}
-    return {"device": tf.config.experimental.get_device_details(gpus[0]).get("device_name", "GPU")}
+    return tf.config.experimental.get_device_details(gpus[0]).get("device_name", "GPU") if gpus else "CPU"
 
 
 def write_report(telemetry: Telemetry) -> None:

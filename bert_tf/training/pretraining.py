@@ -38,7 +38,7 @@ from bert_tf.training.loop import (
     run_updates,
     write_report,
 )
-from bert_tf.training.step import Features, StepSettings, TrainState, TrainStep
+from bert_tf.training.step import Features, TrainState, TrainStep
 
 
 def name_pretraining_metrics(means: np.ndarray) -> dict[str, float]:
@@ -125,7 +125,6 @@ def make_training(config: PretrainingConfig, inputs: PretrainingInputs, workers:
     # Where gradients are float16 anywhere, small ones need a loss scale.
     loss_scale = LossScale(enabled="fp16" in (config.precision, config.allreduce_compression))
     state = TrainState(model, optimizer, loss_scale)
-    settings = StepSettings(config.seed, compute_dtype(config.allreduce_compression))
     split = BatchSplit(
         config.train_batch_size,
         config.num_accumulation_steps * config.num_ranks // workers.size,
@@ -144,7 +143,8 @@ def make_training(config: PretrainingConfig, inputs: PretrainingInputs, workers:
             packing=config.packing,
         )
 
-    step = TrainStep(state, PretrainingObjective(), workers, settings)
+    reduce_dtype = compute_dtype(config.allreduce_compression)
+    step = TrainStep(state, PretrainingObjective(), workers, config.seed, reduce_dtype)
     return Training(step, state, batches_from, name_pretraining_metrics)
 
 
@@ -181,7 +181,7 @@ def pretrain(
 
     def bind() -> None:
         record = run_record(config, bert_config, **inputs.facts())
-        folder.bind(identity, record, inputs.companions, continue_with_changes)
+        folder.bind(identity, record, inputs.companions)
 
     with telemetry:
         begin(

@@ -122,7 +122,7 @@ class Replay:
     def _restore(self, model_dir: Path) -> str:
         vocab_size = self._inputs.bert_config.vocab_size
         checkpoints = CheckpointFolder(model_dir / "checkpoints", keep=1, vocab_size=vocab_size, companions={})
-        for path in reversed(checkpoints.list()):
+        for path in reversed(checkpoints.finished()):
             if int(path.name.split("-")[1]) < self.update and find_damage(path) is None:
                 self._state.restore(checkpoints, path)
                 return str(path)

@@ -90,19 +90,6 @@ class TrainState:
         workers.broadcast([*self.variables, self.optimizer.iterations, *self.loss_scale.variables])
 
 
-class StepSettings(NamedTuple):
-    """How `TrainStep` makes updates.
-
-    Attributes:
-      seed: of the dropout masks.
-      reduce_dtype: type in which gradients travel between ranks. They are still scaled then, to fit
-        float16.
-    """
-
-    seed: int
-    reduce_dtype: str = "float32"
-
-
 class AgreedUpdate(NamedTuple):
     """An update on which all ranks have agreed, before its first backward pass."""
 
@@ -135,12 +122,15 @@ class TrainStep:
       state: the model, whose trainable variables are updated, optimizer and loss scale.
       objective: of `bert_tf.model.losses`; gives loss sums, denominators and metrics.
       workers: the ranks.
+      seed: of the dropout masks.
+      reduce_dtype: type in which gradients travel between ranks. They are still scaled then, to fit
+        float16.
     """
 
-    def __init__(self, state: TrainState, objective: Any, workers: Workers, settings: StepSettings):
+    def __init__(self, state: TrainState, objective: Any, workers: Workers, seed: int, reduce_dtype: str = "float32"):
         self._model, self._optimizer, self._loss_scale = state.model, state.optimizer, state.loss_scale
-        self._objective, self._workers, self._seed = objective, workers, settings.seed
-        self._reduce_dtype = tf.as_dtype(settings.reduce_dtype)
+        self._objective, self._workers, self._seed = objective, workers, seed
+        self._reduce_dtype = tf.as_dtype(reduce_dtype)
         self._last_secs = math.inf  # the first update compiles, which may take minutes
         self.variables: list[tf.Variable] = list(self._model.trainable_variables)
         self._optimizer.build(self.variables)
@@ -236,7 +226,7 @@ class TrainStep:
         scale: tf.Tensor,
         key: tf.Tensor,
         first_row: tf.Tensor,
-        num_micro_batches: tf.Tensor | None = None,
+        num_micro_batches: tf.Tensor | None,
     ) -> tuple[list[tf.Tensor], tf.Tensor]:
         """Sums over the micro-batches of the scaled gradients (float32) and of the metrics."""
         variables = self.variables

@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 
 from bert_tf.base.errors import UserError
+from bert_tf.batches.masked_rows import RowFiller
 from bert_tf.batches.masking import Masker, MaskingRules, VocabularyIds
-from bert_tf.records.assembly import Assembler
 from bert_tf.records.pairs import Draws, PairSettings, shuffled_pairs, with_two_documents
-from bert_tf.records.schema import NUM_MARKERS, InstanceArrays
+from bert_tf.records.schema import NUM_MARKERS, InstanceArrays, RecordSchema
 from bert_tf.records.token_file import TOKENS_SUFFIX, Shard, TokenFile, TokenizedText
 from bert_tf.records.writer import RecordWriter
 from data.instances.tokens import TokenSettings, count_text, entry_of, read_text
@@ -73,15 +73,16 @@ def create_instances(
     `seed`: non-negative integers, which determine all choices.
     """
     draws = Draws.of(seed)
-    assembler = Assembler(text.token_ids, settings.max_seq_length, ids.markers)
-    masker = Masker(settings.masking_rules, ids)
+    schema = RecordSchema(settings.max_seq_length, settings.max_predictions_per_seq)
+    filler = RowFiller(Masker(settings.masking_rules, ids), schema)
     first = 0
     for pairs in shuffled_pairs(text, settings.pair_settings, draws):
-        instances = assembler.assemble(pairs)
-        numbers = np.array([[0, first, instances.num_instances]])
-        masked = masker.mask(instances.input_ids, instances.input_mask, draws.mask_key, numbers)
-        yield instances._replace(**masked._asdict())
-        first += instances.num_instances
+        num = len(pairs.a_start)
+        features = schema.empty(num)
+        filler.fill(text.token_ids, pairs, draws.mask_key, np.array([[0, first, num]]), features)
+        features["next_sentence_labels"] = features["next_sentence_labels"][:, 0]
+        yield InstanceArrays(**features)
+        first += num
 
 
 def make_shard(source: Path, output_path: Path, settings: ExampleSettings, shard: Shard) -> FileEntry:
