@@ -2,7 +2,7 @@
 
 Four corpora: `documents`, short documents, one per line; `dump`, Wikipedia's XML (with the markup of a real dump if one
 is given, else generated); `large`, a single huge document among small ones, in each format that text_formatting reads;
-`index`, only the index and the assignment of documents, with lengths like an encyclopedia's. No document occurs twice.
+`index`, only the assignment of documents to shards, with lengths like an encyclopedia's. No document occurs twice.
 Each stage runs as the user's command, and ten times a second its memory is read: the peak of each process (VmHWM, kept
 by the kernel) and the largest total at any time (PSS, which counts shared pages once).
 

@@ -406,8 +406,8 @@ if __name__ == "__main__":
     [
         (0, "data.corpora.formatting._clean_all", '"checkpoint"'),
         (1, "data.sharding.sharding._write_shard", '"finished"'),
-        (3, "data.instances.stages._make_tokens", '"finished"'),
-        (4, "data.instances.stages._make_records", '"finished"'),
+        (3, "data.instances.stages._make_file", '"finished"'),
+        (4, "data.instances.stages._make_file", '"finished"'),
     ],
 )
 def test_killed_stage_goes_on_and_ends_with_the_same_bytes(prepared, tmp_path, number, target, mark):

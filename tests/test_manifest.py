@@ -355,19 +355,6 @@ def test_another_programs_unfinished_stage_is_refused(tmp_path, monkeypatch, nam
         assert last.is_done, "what is finished stays valid"
 
 
-def test_the_journal_of_a_version_that_named_no_program_is_refused(tmp_path):
-    with pytest.raises(KeyboardInterrupt), stage(tmp_path) as run:
-        run.add(make(tmp_path, "part_0"))
-        raise KeyboardInterrupt
-    path = tmp_path / ".manifest.json.journal"
-    header, *rest = path.read_text().splitlines()
-    content = json.loads(header)
-    del content["program"], content["crc32"]
-    path.write_text("\n".join([json.dumps(content), *rest, ""]))
-    with pytest.raises(UserError, match="program's sha256 is not known there"), stage(tmp_path):
-        pass
-
-
 def test_the_digest_of_the_code_sees_subfolders_and_the_tokenizer(tmp_path, monkeypatch):
     monkeypatch.setattr(entries, "CHECKOUT", tmp_path)
     digests = set()
@@ -386,7 +373,7 @@ def test_a_damaged_journal_is_named(tmp_path):
             pass
 
 
-def test_a_line_of_a_journal_that_was_changed_is_refused_and_one_without_a_checksum_is_of_an_earlier_version(tmp_path):
+def test_a_line_of_a_journal_that_was_changed_is_refused(tmp_path):
     with pytest.raises(KeyboardInterrupt), stage(tmp_path) as run:
         run.add(make(tmp_path, "part_0"))
         raise KeyboardInterrupt
@@ -395,8 +382,3 @@ def test_a_line_of_a_journal_that_was_changed_is_refused_and_one_without_a_check
     path.write_text("\n".join([header, line.replace('"bytes": 4', '"bytes": 5'), ""]))
     with pytest.raises(UserError, match="manifest.json.journal is damaged .*not as it was written"), stage(tmp_path):
         pass
-    content = json.loads(line)
-    del content["crc32"]
-    path.write_text("\n".join([header, json.dumps(content), ""]))
-    with stage(tmp_path) as again:
-        assert list(again.finished) == ["part_0"]

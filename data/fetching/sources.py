@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, NamedTuple, Union
+from typing import Any, NamedTuple, Union, get_args
 
 
 class RemoteFile(NamedTuple):
@@ -79,7 +79,7 @@ class Catalogue(NamedTuple):
 
 Source = Union[Files, Paraphrases, Dump, PubMed, Books, Catalogue]
 
-_KINDS = {kind.__name__.lower(): kind for kind in (Files, Paraphrases, Dump, PubMed, Books, Catalogue)}
+_KINDS = {kind.__name__.lower(): kind for kind in get_args(Source)}
 
 
 def _archive(content: dict[str, Any]) -> Archive:

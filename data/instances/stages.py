@@ -51,17 +51,6 @@ def find_vocab_file(options: argparse.Namespace, layout: Layout) -> Path:
     )
 
 
-def sharded_inputs(dataset: str, layout: Layout) -> tuple[Manifest, list[InputFile]]:
-    registry.corpora_of(dataset)
-    folder = layout.sharded / dataset
-    manifest = read_manifest(folder / "manifest.json", "sharding")
-    shard = f"python3 data/bertPrep.py --action sharding --dataset {dataset}"
-    if manifest is None:
-        raise UserError(f"{folder} holds no finished shards: run {shard} first")
-    manifest.require_whole(folder, f"{shard} again with the same arguments")
-    return manifest, [describe_input(folder / entry.file, layout.root, entry.sha256) for entry in manifest.entries]
-
-
 def _parameters_of_shards(sharded: Manifest) -> str:
     made = sharded.arguments
     return f"shard_{made['num_training_shards']}_test_split_{100 * made['fraction_test_set']:g}"
@@ -99,8 +88,17 @@ class _ShardTask(NamedTuple):
     shard: Shard
 
 
-def _sharded(options: argparse.Namespace, layout: Layout) -> _Source:
-    return _Source(layout.sharded / options.dataset, *sharded_inputs(options.dataset, layout))
+def _sharded_text(dataset: str, layout: Layout) -> _Source:
+    """Raises: UserError where the dataset has none, some files are missing, or it is not for pre-training."""
+    registry.corpora_of(dataset)
+    folder = layout.sharded / dataset
+    manifest = read_manifest(folder / "manifest.json", "sharding")
+    shard = f"python3 data/bertPrep.py --action sharding --dataset {dataset}"
+    if manifest is None:
+        raise UserError(f"{folder} holds no finished shards: run {shard} first")
+    manifest.require_whole(folder, f"{shard} again with the same arguments")
+    inputs = [describe_input(folder / entry.file, layout.root, entry.sha256) for entry in manifest.entries]
+    return _Source(folder, manifest, inputs)
 
 
 def _stage(name: str, folder: Path, arguments: dict[str, Any], source: _Source, vocab: VocabEntry) -> Stage:
@@ -108,15 +106,14 @@ def _stage(name: str, folder: Path, arguments: dict[str, Any], source: _Source, 
     return Stage(name, folder.name, folder / "manifest.json", arguments, source.inputs, vocab=vocab)
 
 
+def _make_file(task: _ShardTask, make: Callable[..., FileEntry]) -> FileEntry:
+    return make(task.source, task.output, shard=task.shard)
+
+
 def _make_all(
-    stage: Stage,
-    source: _Source,
-    suffix: str,
-    make: Callable[[_ShardTask], FileEntry],
-    workers: Workers,
-    description: str,
+    stage: Stage, source: _Source, suffix: str, make: Callable[..., FileEntry], workers: Workers, description: str
 ) -> dict[str, list[FileEntry]]:
-    """Makes a file with `suffix` of each file of `source`."""
+    """Makes a file with `suffix` of each file of `source`, by ``make(source, output, shard=...)``."""
     names = {
         split: [Path(entry.file).with_suffix(suffix).as_posix() for entry in entries]
         for split, entries in source.manifest.shards.items()
@@ -129,16 +126,9 @@ def _make_all(
         for number, (entry, name) in enumerate(zip(entries, names[split]))
         if name not in stage.finished
     ]
-    make_files(stage, workers, make, tasks, sum(map(len, names.values())), description)
+    make_one = functools.partial(_make_file, make=make)
+    make_files(stage, workers, make_one, tasks, sum(map(len, names.values())), description)
     return {split: [stage.finished[name] for name in of_split] for split, of_split in names.items()}
-
-
-def _make_tokens(task: _ShardTask, settings: tokens.TokenSettings) -> FileEntry:
-    return tokens.make_token_file(task.source, task.output, settings, task.shard)
-
-
-def _make_records(task: _ShardTask, settings: examples.ExampleSettings) -> FileEntry:
-    return examples.make_shard(task.source, task.output, settings, task.shard)
 
 
 def _check_vocab(vocab_file: Path, do_lower_case: bool) -> VocabEntry:
@@ -149,7 +139,7 @@ def _check_vocab(vocab_file: Path, do_lower_case: bool) -> VocabEntry:
 
 def run_create_token_files(options: argparse.Namespace, layout: Layout) -> None:
     dataset, do_lower_case = options.dataset, bool(options.do_lower_case)
-    source = _sharded(options, layout)
+    source = _sharded_text(options.dataset, layout)
     vocab_file = find_vocab_file(options, layout)
     vocab = _check_vocab(vocab_file, do_lower_case)
     arguments = {"do_lower_case": do_lower_case, **{name: source.manifest.arguments[name] for name in OF_SHARDS}}
@@ -159,7 +149,7 @@ def run_create_token_files(options: argparse.Namespace, layout: Layout) -> None:
             return
         # A copy in the working directory, which workers on other machines see; they may not see the original.
         settings = tokens.TokenSettings(str(vocabulary.copy_vocab(vocab_file, folder)), do_lower_case)
-        make = functools.partial(_make_tokens, settings=settings)
+        make = functools.partial(tokens.make_token_file, settings=settings)
         shards = _make_all(stage, source, TOKENS_SUFFIX, make, workers_of(options, layout), "token files")
         counts = Counter[str]()
         for split, entries in shards.items():
@@ -220,7 +210,7 @@ def run_create_pairs(options: argparse.Namespace, layout: Layout) -> None:
 
 
 def run_create_tfrecord_files(options: argparse.Namespace, layout: Layout) -> None:
-    _create_records(options, layout, _sharded(options, layout), find_vocab_file(options, layout))
+    _create_records(options, layout, _sharded_text(options.dataset, layout), find_vocab_file(options, layout))
 
 
 def run_export_tfrecord(options: argparse.Namespace, layout: Layout) -> None:
@@ -246,7 +236,7 @@ def _create_records(options: argparse.Namespace, layout: Layout, source: _Source
             return
         # A copy in the working directory, which workers on other machines see; they may not see the original.
         settings = dataclasses.replace(settings, vocab_file=str(vocabulary.copy_vocab(vocab_file, folder)))
-        make = functools.partial(_make_records, settings=settings)
+        make = functools.partial(examples.make_shard, settings=settings)
         what = f"records of length {settings.max_seq_length}"
         shards = _make_all(stage, source, ".tfrecord", make, workers_of(options, layout), what)
         counts = examples.total_counts(entry.details["counts"] for entries in shards.values() for entry in entries)

@@ -316,8 +316,7 @@ def _checksum(content: Mapping[str, Any]) -> int:
 
 def _content_of(line: bytes) -> dict[str, Any]:
     content = json.loads(line)
-    # Lines of earlier versions have no checksum.
-    if content.pop("crc32", None) not in (None, _checksum(content)):
+    if not isinstance(content, dict) or content.pop("crc32", None) != _checksum(content):
         raise ValueError("a line is not as it was written")
     return content
 
@@ -332,8 +331,7 @@ class JournalEntry(NamedTuple):
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> JournalEntry:
         finished = FileEntry.from_json(content["finished"]) if "finished" in content else None
-        checkpoint = _typed(content, "checkpoint", dict) if "checkpoint" in content else None
-        return cls(finished, checkpoint, content.get("time"))
+        return cls(finished, content.get("checkpoint"), content.get("time"))
 
 
 class Journal(NamedTuple):
@@ -341,7 +339,7 @@ class Journal(NamedTuple):
 
     header: Header
     time: float
-    program: dict[str, str]  # old journals name no versions
+    program: dict[str, str]  # as `program_version`
     entries: list[JournalEntry]
 
 
@@ -367,12 +365,12 @@ def read_journal(path: Path) -> Journal | None:
         return None
     try:
         # The last piece is empty, or a line cut short when the run was killed.
-        first, *others = [_content_of(line) for line in lines[:-1]] or [{}]
-        # A run that ended before its first step does not restrict the arguments of the next one.
-        if not others:
-            return None
-        entries = list(map(JournalEntry.from_json, others))
-        program = _typed(first, "program", dict) if "program" in first else {}
-        return Journal(Header(**Header.fields_of(first)), _typed(first, "time", float), program, entries)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        contents = [_content_of(line) for line in lines[:-1]]
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is damaged ({error}): delete it to begin this stage anew") from error
+    # A run that ended before its first step does not restrict the arguments of the next one.
+    if len(contents) < 2:
+        return None
+    first, *steps = contents
+    header = Header(**Header.fields_of(first))
+    return Journal(header, first["time"], first["program"], list(map(JournalEntry.from_json, steps)))
