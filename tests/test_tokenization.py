@@ -414,7 +414,7 @@ def test_where_word_pieces_are_needed_sentencepiece_is_refused(tmp_path, model):
     (tmp_path / "vocab.txt").write_text("".join(f"{token}\n" for token in open_tokenizer(model).inv_vocab))
     assert load_vocab(tmp_path / "vocab.txt") == open_tokenizer(model).vocab
     for path in (model, tmp_path / "vocab.txt"):
-        with pytest.raises(UserError, match="belongs to SentencePiece; fine-tuning .* WordPiece"):
+        with pytest.raises(UserError, match="belongs to SentencePiece; fine-tuning.* WordPiece"):
             FullTokenizer(path)
     with pytest.raises(UserError, match="belongs to SentencePiece"):
         load_vocab(model)

@@ -18,12 +18,11 @@ from bert_tf.base.files import atomic_folder, read_json_object
 from bert_tf.config import BertConfig
 from bert_tf.interchange.fast_tokenizer import fast_tokenizer, tokenizer_config
 from bert_tf.interchange.hugging_face import ACTIVATIONS, CONFIG, SAFETENSORS, is_transposed, to_their_name
-from bert_tf.interchange.initialise import choose_config, choose_vocabulary, find_weights
+from bert_tf.interchange.initialise import choose_config, choose_tokenizer, find_weights
 from bert_tf.interchange.model_card import CARD, read_history, write_card
 from bert_tf.interchange.weights import Weights
 from bert_tf.model.elementwise import LAYER_NORM_EPSILON
 from bert_tf.model.heads import PretrainingModel
-from bert_tf.text.vocabulary import has_word_starts, is_lower_case, load_vocab
 
 # Beside the weights of a classifier: what its classes mean.
 TASK_FILE = "task.json"
@@ -56,15 +55,21 @@ def export(path: str, folder: Path, replace: bool) -> list[str]:
     _check_folder(folder, replace)
     weights = find_weights(path, "RUN")
     config = choose_config(None, weights)
-    vocab = _read_vocabulary(weights, config)
+    _, tokenizer = choose_tokenizer(None, None, config, weights)
     architecture, names = _choose_architecture(weights, config)
     runs = read_history(weights.folder)
-    casings = [weights.do_lower_case, *(run.setting("do_lower_case") for run in reversed(runs)), is_lower_case(vocab)]
+    casings = [
+        weights.do_lower_case,
+        *(run.setting("do_lower_case") for run in reversed(runs)),
+        tokenizer.do_lower_case,
+    ]
     do_lower_case = next(casing for casing in casings if isinstance(casing, bool))
     texts = {
-        CONFIG: _to_json(_their_config(config, architecture, vocab) | _describe_classes(architecture, weights)),
-        "vocab.txt": "".join(f"{token}\n" for token in vocab),
-        "tokenizer.json": fast_tokenizer(vocab, do_lower_case).to_str(pretty=True) + "\n",
+        CONFIG: _to_json(
+            _their_config(config, architecture, tokenizer.vocab) | _describe_classes(architecture, weights)
+        ),
+        "vocab.txt": "".join(f"{token}\n" for token in tokenizer.vocab),
+        "tokenizer.json": fast_tokenizer(tokenizer.vocab, do_lower_case).to_str(pretty=True) + "\n",
         "tokenizer_config.json": _to_json(tokenizer_config(do_lower_case, config.max_position_embeddings)),
     }
     tensors = {to_their_name(name): _read(weights, name) for name in names}
@@ -100,22 +105,6 @@ def _check_folder(folder: Path, replace: bool) -> None:
         raise UserError(f"{folder} holds other files ({', '.join(foreign[:3])}); name a folder that does not exist yet")
     if there and not replace:
         raise UserError(f"{folder} holds a model; replace it with --replace, or name another folder")
-
-
-def _read_vocabulary(weights: Weights, config: BertConfig) -> dict[str, int]:
-    path = choose_vocabulary(None, weights)
-    vocab = load_vocab(path)
-    if has_word_starts(vocab):
-        raise UserError(
-            f"{path} holds the pieces of a SentencePiece model, and Hugging Face's tokenizer for BERT is WordPiece; "
-            "export a checkpoint that was trained with a WordPiece vocabulary"
-        )
-    if len(vocab) != config.vocab_size:
-        raise UserError(
-            f"{path} has {len(vocab)} pieces, the model's configuration says vocab_size={config.vocab_size}; "
-            "put the vocabulary beside the checkpoint that the model was trained with"
-        )
-    return vocab
 
 
 def _shapes_of(config: BertConfig) -> dict[str, list[int]]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+import numpy as np
 
 from bert_tf.config import BertConfig
 from bert_tf.report.figures import write_value
@@ -139,10 +140,8 @@ def _settings(run: Run) -> dict[str, Any]:
 
 def _data(run: Run) -> dict[str, Any]:
     """Name and counts of a run's data."""
-    data = run.config.get("data")
-    data = data if isinstance(data, dict) else {}
-    counts = data.get("counts")
-    counts = counts if isinstance(counts, dict) else {"num_instances_training": data.get("instances")}
+    data = run.config.get("data") or {}
+    counts = data.get("counts") or {"num_instances_training": data.get("instances")}
     dataset = data.get("dataset") or Path(str(data.get("first_file", ""))).name or None
     return {"data": dataset, **{key: counts.get(name) for key, name in _COUNTS.items()}}
 
@@ -163,16 +162,10 @@ def _written(value: Any) -> str:
 
 def _curve(run: Run) -> list[list[str]]:
     """A table of the training's losses at some updates from the first report to the last."""
-    names = [name for name in run.events["train"][-1] if name.endswith(("loss", "accuracy"))]
-    last = len(run.events["train"]) - 1
-    chosen = sorted({round(last * point / (_NUM_POINTS - 1)) for point in range(_NUM_POINTS)})
-    rows = [
-        [
-            _written(run.events["train"][index]["update"]),
-            *(_written(run.events["train"][index].get(name)) for name in names),
-        ]
-        for index in chosen
-    ]
+    reports = run.events["train"]
+    names = [name for name in reports[-1] if name.endswith(("loss", "accuracy"))]
+    chosen = np.unique(np.linspace(0, len(reports) - 1, _NUM_POINTS).round().astype(int))
+    rows = [[_written(reports[index].get(name)) for name in ("update", *names)] for index in chosen]
     return [["update", *(name.replace("_", " ") for name in names)], *rows]
 
 

@@ -148,9 +148,15 @@ def predict_rows(compute: Compute, rows: Rows, batch_size: int, workers: Workers
             disable=not workers.is_chief,
         ) as progress:
             for length, mine in work:
-                outputs, secs = _predict_group(compute, rows, length, mine, progress)
-                found.append(outputs)
-                batch_secs.extend(secs[1:])
+                found.append([])
+                for batch, numbers in enumerate(mine):
+                    inputs = rows.batch(numbers)
+                    started = time.perf_counter()
+                    results = compute({name: tf.constant(inputs[name][:, :length]) for name in INPUTS})
+                    found[-1].append([result.numpy() for result in results])
+                    if batch > 0:  # the first one waits for the compilation
+                        batch_secs.append(time.perf_counter() - started)
+                    progress.update(1)
 
     workers.run_keeping_alive(predict_mine)
     outputs: list[Any] = [None] * len(found[0][0])
@@ -167,18 +173,3 @@ def predict_rows(compute: Compute, rows: Rows, batch_size: int, workers: Workers
             else:
                 outputs[number][group.ravel()] = everyone
     return Predicted(tuple(outputs), batch_secs, batch_size * workers.size)
-
-
-def _predict_group(
-    compute: Compute, rows: Rows, length: int, mine: np.ndarray, progress: Progress
-) -> tuple[list[list[np.ndarray]], list[float]]:
-    """Outputs of each batch, and the seconds it took."""
-    outputs, secs = [], []
-    for numbers in mine:
-        inputs = rows.batch(numbers)
-        started = time.perf_counter()
-        results = compute({name: tf.constant(inputs[name][:, :length]) for name in INPUTS})
-        outputs.append([result.numpy() for result in results])
-        secs.append(time.perf_counter() - started)
-        progress.update(1)
-    return outputs, secs

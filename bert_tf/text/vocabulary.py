@@ -76,8 +76,8 @@ def is_sentencepiece_model(path: str | Path) -> bool:
 
 def not_wordpiece(path: str | Path) -> UserError:
     return UserError(
-        f"vocabulary {path} belongs to SentencePiece; fine-tuning locates answers by WordPiece tokens "
-        "and needs a vocab.txt: use a checkpoint that was pre-trained with WordPiece"
+        f"vocabulary {path} belongs to SentencePiece; fine-tuning, which locates answers by tokens, and export to "
+        "Hugging Face need a vocab.txt of WordPiece: use a checkpoint that was pre-trained with that"
     )
 
 
