@@ -12,69 +12,52 @@ from bert_tf.config import AUTO
 Values = dict[str, Any]
 
 
+class Kind(NamedTuple):
+    """How the text of an argument becomes a value."""
+
+    rule: str  # what must be typed
+    convert: Callable[[str], Any]  # raises ValueError for what is no such value
+    is_valid: Callable[[Any], bool]
+    words: Sequence[str] = ()  # the only texts that there are; empty: any text may be one
+
+    def parse(self, text: str) -> Any:
+        """Raises ValueError where the text does not follow the rule."""
+        value = self.convert(text)
+        if not self.is_valid(value):
+            raise ValueError
+        return value
+
+
 class Argument(NamedTuple):
-    """One positional argument: its default as it would be typed, and how text becomes a value."""
+    """One positional argument, with its default as it would be typed."""
 
     name: str
     default: str
-    parse: Callable[[str], Any]
+    kind: Kind
 
 
 # Far more than any recipe uses; a larger number is mistyped.
 _LARGEST = 100_000_000
+TEXT = Kind("not empty", str, bool)
+SHARE = Kind("a number of at least 0, and below 1", parse_number, lambda value: 0 <= value < 1)
+SIZE_OR_AUTO = Kind(
+    "a whole number of at least 1, or auto (the accumulation argument then counts a rank's sequences)",
+    lambda text: AUTO if text == AUTO else parse_whole(text),
+    lambda value: value == AUTO or 1 <= value <= _LARGEST,
+)
 
 
-def whole(minimum: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        value = parse_whole(text)
-        if not minimum <= value <= _LARGEST:
-            raise ValueError
-        return value
-
-    parse.__doc__ = f"a whole number of at least {minimum}, and at most {_LARGEST:,}"
-    return parse
+def whole(minimum: int) -> Kind:
+    rule = f"a whole number of at least {minimum}, and at most {_LARGEST:,}"
+    return Kind(rule, parse_whole, lambda value: minimum <= value <= _LARGEST)
 
 
-def size_or_auto(text: str) -> int | str:
-    """a whole number of at least 1, or auto (the accumulation argument then counts a rank's sequences)"""
-    return AUTO if text == AUTO else whole(1)(text)
+def positive(most: float) -> Kind:
+    return Kind(f"a number above 0, and at most {most:g}", parse_number, lambda value: 0 < value <= most)
 
 
-def positive(most: float) -> Callable[[str], float]:
-    def parse(text: str) -> float:
-        value = parse_number(text)
-        if not 0 < value <= most:
-            raise ValueError
-        return value
-
-    parse.__doc__ = f"a number above 0, and at most {most:g}"
-    return parse
-
-
-def share(text: str) -> float:
-    """a number of at least 0, and below 1"""
-    value = parse_number(text)
-    if not 0 <= value < 1:
-        raise ValueError
-    return value
-
-
-def one_of(*choices: str) -> Callable[[str], str]:
-    def parse(text: str) -> str:
-        if text not in choices:
-            raise ValueError
-        return text
-
-    parse.__doc__ = "one of " + ", ".join(choices)
-    parse.words = frozenset(choices)  # type: ignore[attr-defined]
-    return parse
-
-
-def text(value: str) -> str:
-    """not empty"""
-    if not value:
-        raise ValueError
-    return value
+def one_of(*choices: str) -> Kind:
+    return Kind(f"one of {', '.join(choices)}", str, choices.__contains__, choices)
 
 
 def parse_arguments(arguments: Sequence[Argument], typed: Sequence[str]) -> Values:
@@ -93,10 +76,10 @@ def parse_arguments(arguments: Sequence[Argument], typed: Sequence[str]) -> Valu
     for position, argument in enumerate(arguments):
         given = typed[position] if position < len(typed) else argument.default
         try:
-            values[argument.name] = argument.parse(given)
+            values[argument.name] = argument.kind.parse(given)
         except ValueError:
             raise UserError(
-                f"{argument.name} (position {position + 1}) is {given!r}: must be {argument.parse.__doc__}"
+                f"{argument.name} (position {position + 1}) is {given!r}: must be {argument.kind.rule}"
                 f"{_misplaced(arguments, typed)}"
             ) from None
     return values
@@ -110,7 +93,7 @@ def _misplaced(arguments: Sequence[Argument], typed: Sequence[str]) -> str:
     places = {
         word: place
         for place, argument in enumerate(arguments, 1)
-        for word in getattr(argument.parse, "words", ())
+        for word in argument.kind.words
         if word[0].isalpha()  # a number such as SQuAD's 1.1 may be anything
     }
     for position, given in enumerate(typed, 1):

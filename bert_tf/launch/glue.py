@@ -7,13 +7,13 @@ from pathlib import Path
 
 from bert_tf.base.errors import UserError
 from bert_tf.config import MAX_EPOCHS, MAX_LEARNING_RATE, PRECISIONS, PRESETS
-from bert_tf.launch.arguments import Argument, one_of, parse_arguments, positive, share, text, whole
+from bert_tf.launch.arguments import SHARE, TEXT, Argument, one_of, parse_arguments, positive, whole
 from bert_tf.launch.environment import LaunchEnvironment, show, shown
 from bert_tf.launch.finetuning import Call, Flags
 from bert_tf.tasks.glue.tasks import CUSTOM, EVAL, PREDICT, TRAIN, TextTask, find_files, find_task
 
 ARGUMENTS = (
-    Argument("task_name", "MRPC", text),
+    Argument("task_name", "MRPC", TEXT),
     Argument("batch_size", "16", whole(1)),
     Argument("learning_rate", "3e-6", positive(MAX_LEARNING_RATE)),
     Argument("precision", "fp16", one_of(*PRECISIONS)),
@@ -23,12 +23,12 @@ ARGUMENTS = (
     Argument("doc_stride", "64", whole(1)),  # has no effect on sentences; NVIDIA's script takes it
     Argument("bert_model", "large", one_of(*PRESETS)),
     Argument("epochs", "3.0", positive(MAX_EPOCHS)),
-    Argument("warmup_proportion", "0.1", share),
-    Argument("checkpoint", "data/download/google_pretrained_weights/uncased_L-24_H-1024_A-16/bert_model.ckpt", text),
+    Argument("warmup_proportion", "0.1", SHARE),
+    Argument("checkpoint", "data/download/google_pretrained_weights/uncased_L-24_H-1024_A-16/bert_model.ckpt", TEXT),
 )
 INFERENCE_ARGUMENTS = (
-    Argument("task_name", "MRPC", text),
-    Argument("checkpoint", "results/tf_bert_finetuning_glue_mrpc_large_fp16_gbs128/glue", text),
+    Argument("task_name", "MRPC", TEXT),
+    Argument("checkpoint", "results/tf_bert_finetuning_glue_mrpc_large_fp16_gbs128/glue", TEXT),
     Argument("batch_size", "16", whole(1)),
     Argument("precision", "fp16", one_of(*PRECISIONS)),
     Argument("use_xla", "true", one_of("true", "false")),

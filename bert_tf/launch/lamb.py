@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 
 from bert_tf.base.errors import UserError
 from bert_tf.config import MAX_LEARNING_RATE, PRECISIONS, PRESETS
-from bert_tf.launch.arguments import Argument, Values, one_of, parse_arguments, positive, size_or_auto, whole
+from bert_tf.launch.arguments import SIZE_OR_AUTO, Argument, Values, one_of, parse_arguments, positive, whole
 from bert_tf.launch.environment import LaunchEnvironment
 from bert_tf.launch.pretraining import Phase, Recipe, check_warmup, rows_in
 
 ARGUMENTS = (
-    Argument("train_batch_size_phase1", "64", size_or_auto),
-    Argument("train_batch_size_phase2", "8", size_or_auto),
+    Argument("train_batch_size_phase1", "64", SIZE_OR_AUTO),
+    Argument("train_batch_size_phase2", "8", SIZE_OR_AUTO),
     Argument("eval_batch_size", "8", whole(1)),
     Argument("learning_rate_phase1", "7.5e-4", positive(MAX_LEARNING_RATE)),
     Argument("learning_rate_phase2", "5e-4", positive(MAX_LEARNING_RATE)),

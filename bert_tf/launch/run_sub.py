@@ -137,10 +137,10 @@ def argument_texts(phase: int, environ: Mapping[str, str], folder: Path, num_ran
         if argument.name == "num_gpus":
             text = str(num_ranks)
         try:
-            argument.parse(text)
+            argument.kind.parse(text)
         except ValueError:
             where = variable if environ.get(variable) else f"{folder / PLAN}: {argument.name}"
-            raise UserError(f"{where}={text}: must be {argument.parse.__doc__}") from None
+            raise UserError(f"{where}={text}: must be {argument.kind.rule}") from None
         texts.append(text)
     return texts
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bert_tf.base.files import check_file
 from bert_tf.config import MAX_EPOCHS, MAX_LEARNING_RATE, PRECISIONS, PRESETS
-from bert_tf.launch.arguments import Argument, one_of, parse_arguments, positive, text, whole
+from bert_tf.launch.arguments import TEXT, Argument, one_of, parse_arguments, positive, whole
 from bert_tf.launch.environment import LaunchEnvironment
 from bert_tf.launch.finetuning import Call, Flags
 
@@ -21,11 +21,11 @@ ARGUMENTS = (
     Argument("doc_stride", "128", whole(1)),
     Argument("bert_model", "large", one_of(*PRESETS)),
     Argument("squad_version", "1.1", one_of("1.1", "2.0")),
-    Argument("checkpoint", "data/download/google_pretrained_weights/uncased_L-24_H-1024_A-16/bert_model.ckpt", text),
+    Argument("checkpoint", "data/download/google_pretrained_weights/uncased_L-24_H-1024_A-16/bert_model.ckpt", TEXT),
     Argument("epochs", "1.1", positive(MAX_EPOCHS)),
 )
 INFERENCE_ARGUMENTS = (
-    Argument("checkpoint", "results/tf_bert_finetuning_squad_large_fp16_gbs100/squad", text),
+    Argument("checkpoint", "results/tf_bert_finetuning_squad_large_fp16_gbs100/squad", TEXT),
     Argument("batch_size", "8", whole(1)),
     Argument("precision", "fp16", one_of(*PRECISIONS)),
     Argument("use_xla", "true", one_of("true", "false")),

@@ -77,9 +77,6 @@ class PairFile:
             raise ValueError("not a complete pair file")
         self.checksum = int.from_bytes(self._file.read(self._body_bytes, _CHECKSUM_BYTES), "little")
 
-    def close(self) -> None:
-        self._file.close()
-
     def verify(self) -> None:
         """Raises: UserError where the content does not have its checksum."""
         if google_crc32c.value(self._file.read(0, self._body_bytes)) != self.checksum:
