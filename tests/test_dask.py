@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import hashlib
 import itertools
 import os
@@ -195,6 +196,16 @@ def test_files_of_killed_runs_are_removed_and_those_of_others_stay(tmp_path):
     with dask_cluster._run_file(tmp_path) as one, dask_cluster._run_file(tmp_path) as other:
         assert set(tmp_path.iterdir()) == {one, other}
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_runs_file_where_the_file_system_has_no_locks(tmp_path, monkeypatch):
+    def without(*_):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(dask_cluster.fcntl, "flock", without)
+    with dask_cluster._run_file(tmp_path) as one, dask_cluster._run_file(tmp_path) as other:
+        assert sorted(tmp_path.iterdir()) == sorted([one, other])
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Callable
 
+from bert_tf.base.locks import WITHOUT_FLOCK
 from data.running.entries import CHECKOUT, code_digest
 from data.running.manifest import clear_disk_errors
 from data.running.workers import ITEMS_IN_FLIGHT_PER_PROCESS, Workers, WorkersError, in_order
@@ -93,7 +94,11 @@ def _run_file(folder: Path) -> Iterator[Path]:
         path = folder / f".dask_run_{uuid.uuid4().hex}.alive"
         # Renamed once it is locked: another run that starts now must not take it for one of a killed run.
         lock = open(path.with_suffix(".new"), "wb")  # noqa: SIM115 - open as long as the run
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        except OSError as error:
+            if error.errno not in WITHOUT_FLOCK:  # where nobody can lock it, nobody removes it either
+                raise
         os.rename(lock.name, path)
     with lock:
         try:
