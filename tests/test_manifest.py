@@ -13,7 +13,7 @@ import pytest
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import atomic_file
 from data.running import entries, manifest
-from data.running.entries import FileEntry, InputFile, VocabEntry, describe_input, read_journal
+from data.running.entries import FileEntry, InputFile, VocabEntry, describe_input, journal_line, read_journal
 from data.running.manifest import Stage, clear_disk_errors, is_at_work, journal_path, mark_damaged
 
 
@@ -381,4 +381,20 @@ def test_a_line_of_a_journal_that_was_changed_is_refused(tmp_path):
     header, line = path.read_text().splitlines()
     path.write_text("\n".join([header, line.replace('"bytes": 4', '"bytes": 5'), ""]))
     with pytest.raises(UserError, match="manifest.json.journal is damaged .*not as it was written"), stage(tmp_path):
+        pass
+
+
+@pytest.mark.parametrize("lacking", ["program", "inputs"])
+def test_a_whole_journal_of_other_fields_is_refused(tmp_path, lacking):
+    """As an earlier version of the program may have left it."""
+    with pytest.raises(KeyboardInterrupt), stage(tmp_path) as run:
+        run.add(make(tmp_path, "part_0"))
+        raise KeyboardInterrupt
+    path = tmp_path / ".manifest.json.journal"
+    first, *steps = map(json.loads, path.read_text().splitlines())
+    contents = [{key: value for key, value in first.items() if key != lacking}, *steps]
+    for content in contents:
+        del content["crc32"]
+    path.write_bytes(b"".join(map(journal_line, contents)))
+    with pytest.raises(UserError, match="manifest.json.journal is damaged .*delete it"), stage(tmp_path):
         pass

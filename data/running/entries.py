@@ -366,11 +366,11 @@ def read_journal(path: Path) -> Journal | None:
     try:
         # The last piece is empty, or a line cut short when the run was killed.
         contents = [_content_of(line) for line in lines[:-1]]
-    except (ValueError, RecursionError) as error:
+        # A run that ended before its first step does not restrict the arguments of the next one.
+        if len(contents) < 2:
+            return None
+        first, *steps = contents
+        header = Header(**Header.fields_of(first))
+        return Journal(header, first["time"], first["program"], list(map(JournalEntry.from_json, steps)))
+    except (ValueError, KeyError, TypeError, RecursionError) as error:  # or an earlier version's, of other fields
         raise UserError(f"{path} is damaged ({error}): delete it to begin this stage anew") from error
-    # A run that ended before its first step does not restrict the arguments of the next one.
-    if len(contents) < 2:
-        return None
-    first, *steps = contents
-    header = Header(**Header.fields_of(first))
-    return Journal(header, first["time"], first["program"], list(map(JournalEntry.from_json, steps)))

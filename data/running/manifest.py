@@ -233,9 +233,9 @@ class Stage:
         found = there.differences(self._header, is_finished=False)
         if not found and not self._of_any_program:
             found = [
-                f"the {what} is {journal.program[name][:12]} there, {program[name][:12]} here"
+                f"the {what} is {journal.program.get(name, 'not known')[:12]} there, {program[name][:12]} here"
                 for name, what in (("code", "program's sha256"), ("unicode", "version of Unicode in Python"))
-                if journal.program[name] != program[name]
+                if journal.program.get(name) != program[name]
             ]
         if found:
             raise UserError(
