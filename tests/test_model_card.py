@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 
@@ -90,6 +91,13 @@ def test_a_damaged_run_is_refused(phase_2):
     (phase_2.parent.parent / "config.json").unlink()
     with pytest.raises(UserError, match="no config.json"):
         read_history(phase_2)
+
+
+@pytest.mark.parametrize("data", [[1], {"counts": [1]}])
+def test_strange_facts_about_the_data_are_left_out(phase_2, data):
+    config_file = phase_2.parent.parent / "config.json"
+    config_file.write_text(json.dumps({**json.loads(config_file.read_text()), "data": data}))
+    assert "## Data" in card(read_history(phase_2))
 
 
 @pytest.mark.parametrize(

@@ -140,8 +140,10 @@ def _settings(run: Run) -> dict[str, Any]:
 
 def _data(run: Run) -> dict[str, Any]:
     """Name and counts of a run's data."""
-    data = run.config.get("data") or {}
-    counts = data.get("counts") or {"num_instances_training": data.get("instances")}
+    data = run.config.get("data")
+    data = data if isinstance(data, dict) else {}
+    counts = data.get("counts")
+    counts = counts if isinstance(counts, dict) else {"num_instances_training": data.get("instances")}
     dataset = data.get("dataset") or Path(str(data.get("first_file", ""))).name or None
     return {"data": dataset, **{key: counts.get(name) for key, name in _COUNTS.items()}}
 
