@@ -23,14 +23,9 @@ def main(argv: Sequence[str]) -> None:
     for run in options.runs:
         if not (run / "metrics.jsonl").is_file():
             below = sorted(str(file.parent) for file in run.glob("*/metrics.jsonl"))
-            raise UserError(
-                f"{run}: not a run folder, it has no metrics.jsonl; name the --model_dir of a run"
-                + (f", here {' or '.join(below)}" if below else "")
-            )
-    if len(options.runs) > 1:
-        write_report(options.runs, options.output, f"{len(options.runs)} runs compared", comparing=True)
-    else:
-        write_report(options.runs, options.output)
+            here = f", here {' or '.join(below)}" if below else ""
+            raise UserError(f"{run}: not a run folder, it has no metrics.jsonl; name the --model_dir of a run{here}")
+    write_report(options.runs, options.output, comparing=len(options.runs) > 1)
     print(options.output)
 
 

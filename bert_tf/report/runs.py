@@ -16,8 +16,8 @@ from bert_tf.run.goodput import Goodput, measure_goodput
 
 Point = tuple[int, float]  # update, value
 
-# Of an evaluation.
-_NOT_SCORES = ("update", "time_unix", "global_step", "throughput_val")
+# What else than scores an evaluation has, by the beginnings of the names.
+_NOT_SCORES = ("update", "time_unix", "global_step", "throughput", "latency")
 # In config.json, what is no setting, or follows from one.
 _NOT_SETTINGS = (
     "command counts dllog_path evaluation_data first_file input_files manifest_sha256 model_dir planned sources".split()
@@ -51,8 +51,7 @@ class Run:
     def scores(self) -> dict[str, float]:
         """The numbers of the last evaluation."""
         event = self.events["evaluation"][-1] if self.events["evaluation"] else {}
-        names = [name for name in event if name not in _NOT_SCORES and not name.startswith("latency_")]
-        return {name: event[name] for name in names if is_number(event[name])}
+        return {name: y for name, y in event.items() if is_number(y) and not name.startswith(_NOT_SCORES)}
 
     @property
     def origin(self) -> str:
@@ -60,15 +59,9 @@ class Run:
 
     def setting(self, name: str, default: Any = None) -> Any:
         """A setting from config.json, or from the run's start events."""
-        for source in (
-            self.config.get("settings"),
-            self.config.get("identity"),
-            self.config,
-            *reversed(self.events["start"]),
-        ):
-            if isinstance(source, Mapping) and source.get(name) is not None:
-                return source[name]
-        return default
+        sections = (self.config.get("settings"), self.config.get("identity"), self.config)
+        sources = (source for source in (*sections, *reversed(self.events["start"])) if isinstance(source, Mapping))
+        return next((source[name] for source in sources if source.get(name) is not None), default)
 
     def count(self, name: str) -> int:
         """A setting that is a count; 0 where there is none."""
@@ -125,10 +118,8 @@ def differing_settings(runs: Sequence[Run]) -> dict[str, list[Any]]:
 def _flatten(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """The settings in all sections, each under its own name."""
     for name, value in config.items():
-        if isinstance(value, Mapping) and name not in _NOT_SETTINGS:
-            yield from _flatten(value)
-        elif name not in _NOT_SETTINGS and value is not None:
-            yield name, value
+        if name not in _NOT_SETTINGS and value is not None:
+            yield from _flatten(value) if isinstance(value, Mapping) else [(name, value)]
 
 
 def read_run(folder: str | Path) -> Run:
