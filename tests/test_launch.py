@@ -648,7 +648,7 @@ def test_a_folder_of_hugging_face_is_a_checkpoint(questions):
         squad_flags(folder, model="base")
     (folder / "config.json").unlink()
     with pytest.raises(
-        UserError, match="bert_config.json cannot be read .*; the model's configuration must lie beside"
+        UserError, match="bert_config.json cannot be read .*; name the folder in which it lies .* that is phase_2"
     ):
         squad_flags(folder)
 
