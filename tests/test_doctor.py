@@ -235,6 +235,16 @@ def test_launcher_and_slurm(program, monkeypatch):
     holds(software.check_launcher(), (WARNING, "LAUNCHER=spark: must be one of"), (OK, "no Slurm job"))
 
 
+def test_hosts_that_are_named_for_a_training_are_no_fault_of_the_launcher(program, monkeypatch):
+    program("ssh", "")
+    monkeypatch.setattr(software, "_is_installed", lambda _: True)
+    monkeypatch.setattr("bert_tf.launch.launchers.horovod_library", lambda: ROOT)
+    monkeypatch.setattr("bert_tf.launch.launchers.horovod_has_mpi", lambda: False)
+    monkeypatch.setenv("SLURM_JOB_ID", "1")
+    monkeypatch.setenv("HOSTS", "a:8,b:8")
+    holds(software.check_launcher(), (OK, "started by horovodrun"))
+
+
 # --- The machine ---------------------------------------------------------------------------------
 
 

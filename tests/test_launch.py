@@ -450,6 +450,14 @@ def test_phases_one_by_one(checkout):
     assert [Path(folder).name for folder in folders] == ["phase_1", "phase_2"]
 
 
+def test_the_plan_of_phase_2_says_what_it_starts_from_and_a_dry_run_that_it_cannot_yet(checkout, monkeypatch, capfd):
+    monkeypatch.setenv("DRY_RUN", "1")
+    assert lamb.launch(SMALL, LaunchEnvironment(os.environ), only="phase_2") == 0
+    shown = capfd.readouterr().out
+    assert values_of(shown)["init_checkpoint"] == str(checkout / "run/phase_1")
+    assert "note: a real run would stop here: phase 2 starts from the end of phase 1" in shown
+
+
 def test_no_room_for_results(checkout, monkeypatch):
     (checkout / "file").write_text("")
     monkeypatch.setenv("RESULTS_DIR", str(checkout / "file" / "run"))
@@ -640,7 +648,7 @@ def test_a_folder_of_hugging_face_is_a_checkpoint(questions):
         squad_flags(folder, model="base")
     (folder / "config.json").unlink()
     with pytest.raises(
-        UserError, match="bert_config.json cannot be read .*; the model's configuration must lie beside"
+        UserError, match="bert_config.json cannot be read .*; name the folder in which it lies .* that is phase_2"
     ):
         squad_flags(folder)
 

@@ -126,10 +126,12 @@ def check_horovod() -> Findings:
 def check_launcher() -> Findings:
     """What would start several ranks here."""
     if _is_installed("tqdm") and _is_installed("horovod"):  # else the lines above have said so
+        from bert_tf.launch.hosts import hosts_of
         from bert_tf.launch.launchers import choose_launcher  # imports tqdm
 
+        num_ranks = sum(hosts_of(os.environ).values()) or 2
         try:
-            yield OK, f"several ranks would be started by {choose_launcher(2, os.environ)}"
+            yield OK, f"several ranks would be started by {choose_launcher(num_ranks, os.environ)}"
         except UserError as error:
             yield WARNING, str(error)
     if shutil.which("sbatch") and "SLURM_JOB_ID" not in os.environ:

@@ -85,8 +85,8 @@ def _explain_no_checkpoint(path: Path) -> str:
             "fetch the weights too"
         )
     return (
-        f"there is neither {path.name}{_INDEX} nor a folder with a checkpoint; name a run folder, a folder "
-        f"with {PREFIX}{_INDEX} or {hugging_face.SAFETENSORS}, or the path up to and with '.ckpt'"
+        f"there is neither {path.name}{_INDEX} nor a folder with a checkpoint; name a run folder (phase_2 in that of "
+        f"a pre-training), one with {PREFIX}{_INDEX} or {hugging_face.SAFETENSORS}, or the path up to and with '.ckpt'"
     )
 
 

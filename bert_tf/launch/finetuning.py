@@ -118,7 +118,10 @@ class Call(NamedTuple):
         config_file = model_folder / "bert_config.json"
         if not config_file.is_file() and (model_folder / "config.json").is_file():
             config_file = model_folder / "config.json"  # Hugging Face's, with the same names for sizes
-        sizes = read_json_object(config_file, "the model's configuration must lie beside its weights")
+        sizes = read_json_object(
+            config_file,
+            "name the folder in which it lies beside the weights; of a pre-training in two phases that is phase_2",
+        )
         described, model = (sizes.get("num_hidden_layers"), sizes.get("hidden_size")), self.values["bert_model"]
         if described != PRESETS[model]:
             num_layers, hidden_size = PRESETS[model]

@@ -104,15 +104,14 @@ class Recipe:
     def launch(self, environment: LaunchEnvironment, only: str | None = None) -> int:
         """Runs the phases, or the one that is called `only`; returns the ranks' exit code."""
         folder = environment.path("RESULTS_DIR", self.default_folder)
-        self._show_plan(environment, folder)
         wanted = [phase for phase in self.phases if only in (None, phase.name)]
+        self._show_plan(environment, folder, wanted[0])
         for phase in wanted:
             check_unpacked(phase.train_batch_size, environment.is_set("PACKING"))
         prepared = environment.prepare(self.values["num_gpus"], lambda: self._prepare(wanted, environment, folder))
         if prepared is None:
             return 0
         data, plan = prepared
-        self._check_start(wanted[0], folder)
         write_whole(folder / PLAN, json.dumps(plan, indent=2) + "\n", WAY_OUT)
         for phase, records in zip(wanted, data):
             run_folder = folder / phase.name
@@ -156,16 +155,18 @@ class Recipe:
         unbegun = [phase for phase in self.phases if not (folder / phase.name / CONFIG).exists()]
         if not environment.is_set("CONTINUE_WITH_CHANGES") and len(unbegun) < len(self.phases):
             check_same_plan(folder, plan, unbegun)
+        self._check_start(wanted[0], folder)
         return data, plan
 
-    def _show_plan(self, environment: LaunchEnvironment, folder: Path) -> None:
+    def _show_plan(self, environment: LaunchEnvironment, folder: Path, first: Phase) -> None:
+        start = _start_of(first, folder, environment)
         show(describe_arguments(self.arguments, self.typed))
         for phase in self.phases:
             show(phase.describe("_" + phase.name.replace("_", "") if len(self.phases) > 1 else ""))
         show(
             [
                 f"sequences_in_all = {sum(phase.num_sequences for phase in self.phases)}",
-                f"init_checkpoint = {environment.init_checkpoint or 'none (random weights)'}",
+                f"init_checkpoint = {shown(Path(start)) if start else 'none (random weights)'}",
                 f"packing = {str(environment.is_set('PACKING')).lower()}",
                 f"device = {environment.describe_device(self.values['num_gpus'])}",
                 f"results_dir = {shown(folder)}",
@@ -205,10 +206,14 @@ class Recipe:
             flags["eval_files"] = data.test
             if environment.max_eval_steps is not None:
                 flags["max_eval_steps"] = environment.max_eval_steps
-        start = folder / phase.starts_after if phase.starts_after else environment.init_checkpoint
-        if start:
+        if start := _start_of(phase, folder, environment):
             flags["init_checkpoint"] = start
         return environment.job("run_pretraining.py", flags, EXTRAS, values["num_gpus"], run_folder / "logs")
+
+
+def _start_of(phase: Phase, folder: Path, environment: LaunchEnvironment) -> str | None:
+    """What the phase's weights begin with; None: random ones."""
+    return str(folder / phase.starts_after) if phase.starts_after else environment.init_checkpoint
 
 
 def check_warmup(phase: Phase, argument: str) -> None:
