@@ -280,9 +280,15 @@ def load_weights(stored: StoredWeights, variables: Sequence[tf.Variable], vocab_
     """Assigns to `variables` what is stored under their names.
 
     Raises:
-      UserError: a variable has another shape there; nothing has been assigned then.
+      UserError: there are other layers, or a variable of another shape; nothing has been assigned then.
     """
     shapes, named = stored.shapes, named_variables(variables)
+    theirs, ours = (len({name.split("/")[2] for name in held if "encoder/layer_" in name}) for held in (shapes, named))
+    if theirs and ours and theirs != ours:
+        raise UserError(
+            f"{stored.source} has {theirs} layers, the model {ours}: they are of another model size; take the "
+            "configuration that they were trained with (num_hidden_layers)"
+        )
     for name, variable in named.items():
         expected = list(variable.shape)
         if _base_name(name) in _VOCABULARY_ROWS:
