@@ -1,7 +1,7 @@
 """A user's own text, for quickstart.sh.
 
-    python scripts/own_text.py dataset PATH            prints bookscorpus or custom: how PATH is read
-    python scripts/own_text.py parts FORMATTED OUTPUT  few documents into parts, if they are few
+    python scripts/own_text.py PATH                      prints bookscorpus or custom: how PATH is read
+    python scripts/own_text.py FORMATTED --parts OUTPUT  few documents into parts, if they are few
 
 A book is one document, and of two documents only a half could be held out. So where there are fewer than a hundred,
 each is cut between paragraphs into parts of about a hundredth of the whole text, which are documents then.
@@ -14,8 +14,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from bert_tf.base.command_line import CommandParser  # noqa: E402
 from bert_tf.base.errors import exit_on_user_error  # noqa: E402
-from bert_tf.base.files import write_text  # noqa: E402
+from bert_tf.base.files import check_file, write_text  # noqa: E402
 from data.corpora.books import is_book  # noqa: E402
 from data.corpora.text_files import find_text_files  # noqa: E402
 from data.sharding.sentences import PARAGRAPH_SEPARATOR, get_splitter  # noqa: E402
@@ -25,7 +26,7 @@ FEW = 100
 
 def dataset_of(path: Path) -> str:
     """Text with a book in it, and a folder of a few files, of which each is a document either way, is read as books."""
-    files = find_text_files(path) if path.is_dir() else [path]
+    files = [path] if path.is_file() else find_text_files(path)
     return "bookscorpus" if 1 < len(files) < FEW or any(map(is_book, files)) else "custom"
 
 
@@ -45,14 +46,19 @@ def parts(document: str, num_characters: int) -> Iterator[str]:
 
 @exit_on_user_error
 def main(argv: Sequence[str]) -> int:
-    if argv[1] == "dataset":
-        print(dataset_of(Path(argv[2])))
+    parser = CommandParser("own_text.py", __doc__)
+    parser.add_argument("path", type=Path)
+    parser.add_argument("--parts", type=Path, metavar="OUTPUT")
+    options = parser.parse_args(argv[1:])
+    if not options.parts:
+        print(dataset_of(options.path))
         return 0
-    documents = [line for line in Path(argv[2]).read_text(encoding="utf-8").split("\n") if line]
+    check_file(options.path, "name formatted text")
+    documents = [line for line in options.path.read_text(encoding="utf-8").split("\n") if line]
     if len(documents) < FEW:
         size = sum(map(len, documents)) // FEW
         cut = [part for document in documents for part in parts(document, size)]
-        text, output = "".join(f"{part}\n" for part in cut), Path(argv[3])
+        text, output = "".join(f"{part}\n" for part in cut), options.parts
         if not output.exists() or output.read_text(encoding="utf-8") != text:  # a new one would be another input
             write_text(output, text)
         print(f"{len(documents)} documents cut into {len(cut)}, so that a tenth can be held out: {output}")

@@ -1,6 +1,6 @@
 """Checks a user's vocabulary for quickstart.sh, and says how long pre-training with it will take.
 
-    python scripts/own_vocabulary.py VOCAB_FILE VALUE...
+    python scripts/own_vocabulary.py VOCAB_FILE [VALUE ...]
 
 The values are those of run_pretraining_lamb.sh.
 
@@ -21,6 +21,7 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from bert_tf.base.command_line import CommandParser  # noqa: E402
 from bert_tf.base.errors import UserError, exit_on_user_error  # noqa: E402
 from bert_tf.base.machine import count_cores  # noqa: E402
 from bert_tf.config import BertConfig  # noqa: E402
@@ -67,7 +68,11 @@ def secs_of_all_ranks(phase: Phase, config: BertConfig, scope: str) -> float:
 
 @exit_on_user_error
 def main(argv: Sequence[str]) -> int:
-    vocab, values = load_vocab(argv[1]), lamb.parse(argv[2:])
+    parser = CommandParser("own_vocabulary.py", __doc__)
+    parser.add_argument("vocab_file")
+    parser.add_argument("values", nargs="*", metavar="VALUE", default=[])
+    options = parser.parse_args(argv[1:])
+    vocab, values = load_vocab(options.vocab_file), lamb.parse(options.values)
     config = BertConfig.preset(values["bert_model"], len(vocab))
     phases = lamb.make_phases(values)
     flops = [

@@ -142,7 +142,7 @@ case $corpus in
     prep --action text_formatting --dataset wikicorpus_en
     ;;
   *)
-    dataset=$(python scripts/own_text.py dataset "$corpus")
+    dataset=$(python scripts/own_text.py "$corpus")
     if [[ "$dataset" == custom ]]; then
       prep --action text_formatting --dataset custom --input_files "$(absolute "$corpus")"
     else
@@ -152,7 +152,7 @@ case $corpus in
       prep --action text_formatting --dataset bookscorpus
       formatted="$BERT_PREP_WORKING_DIR/formatted_one_article_per_line"
       parts="$formatted/custom_one_document_per_line.txt"
-      python scripts/own_text.py parts "$formatted/bookscorpus_one_book_per_line.txt" "$parts"
+      python scripts/own_text.py "$formatted/bookscorpus_one_book_per_line.txt" --parts "$parts"
       [[ ! -f "$parts" ]] || dataset=custom
     fi
     ;;

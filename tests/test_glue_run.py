@@ -225,6 +225,9 @@ def test_own_labels_are_kept_beside_the_weights(data, tmp_path):
     for line in lines:
         values = [float(value) for value in line[2:]]
         assert header[2 + int(np.argmax(values))] == line[1] and math.isclose(sum(values), 1, abs_tol=1e-5)
+    files = {PREDICT: {"": write_own(tmp_path / "pairs.jsonl", ("the cat", "sat"))}}
+    with pytest.raises(UserError, match="was fine-tuned on the text columns text, not on text, kind; name as many"):
+        run_glue(trained_job(data, run_dir, (), task=custom_task("text,kind", None, False), files=files), Workers())
     files = {EVAL: {"": write_own(tmp_path / "dev.jsonl", ("the cat", "fine"), ("sat the", "worse"))}}
     with pytest.raises(
         UserError, match=r"dev.jsonl, line 2: the label is 'worse': must be one of bad order, fine, odd"

@@ -138,17 +138,17 @@ def test_few_documents_are_cut_between_paragraphs(tmp_path, capsys):
     sentences = " ".join(f"Sentence {number} stands here." for number in range(400))
     formatted, output = tmp_path / "in.txt", tmp_path / "out.txt"
     formatted.write_text(f"{long}\n{sentences}\nShort.\n")
-    own_text.main(["", "parts", str(formatted), str(output)])
+    own_text.main(["", str(formatted), "--parts", str(output)])
     parts = output.read_text().splitlines()
     assert len(parts) == pytest.approx(90, abs=10) and parts[-1] == "Short."
     assert "  ".join(parts).replace("  ", " ") == f"{long} {sentences} Short.".replace("  ", " ")
     assert max(map(len, parts)) < 2 * len(long + sentences) / 100
     written = output.stat().st_mtime_ns
-    own_text.main(["", "parts", str(formatted), str(output)])
+    own_text.main(["", str(formatted), "--parts", str(output)])
     assert output.stat().st_mtime_ns == written
     formatted.write_text("Short.\n" * 100)
     output.unlink()
-    own_text.main(["", "parts", str(formatted), str(output)])
+    own_text.main(["", str(formatted), "--parts", str(output)])
     assert not output.exists()
 
 
@@ -168,7 +168,9 @@ def test_scripts_can_be_typed_in_any_folder(tmp_path, folder, scripts):
     for arguments, printed in (
         (["split_squad.py", questions, tmp_path], (0, "2.0\n", "")),
         (["split_squad.py", questions], (2, "", "error: the following arguments are required: folder; see --help\n")),
-        (["own_text.py", "dataset", questions], (0, "custom\n", "")),
+        (["own_text.py", questions], (0, "custom\n", "")),
+        (["own_text.py"], (2, "", "error: the following arguments are required: path; see --help\n")),
+        (["own_vocabulary.py"], (2, "", "error: the following arguments are required: vocab_file; see --help\n")),
     ):
         command = [sys.executable, scripts + arguments[0], *arguments[1:]]
         done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT / folder)

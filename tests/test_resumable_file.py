@@ -85,6 +85,22 @@ def test_a_kill_between_the_renames_costs_nothing(tmp_path, monkeypatch):
     assert formatted(folder) == whole
 
 
+@pytest.mark.parametrize("arguments", [(), ("--keep_duplicates",)])  # which reads nothing of the text
+def test_a_second_kill_after_nothing_was_written_costs_nothing(tmp_path, monkeypatch, arguments):
+    folder = corpus(tmp_path / "a")
+    whole = formatted(corpus(tmp_path / "whole"), *arguments)
+
+    def killed(*_):
+        raise workers.WorkersError("killed")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(formatting.Stage, "complete", killed)
+        for _ in range(2):
+            with pytest.raises(workers.WorkersError):
+                formatted(folder, *arguments)
+    assert formatted(folder, *arguments) == whole
+
+
 def test_damaged_input_leaves_no_report(tmp_path):
     (tmp_path / "download/wikicorpus_en").mkdir(parents=True)
     (tmp_path / "download/wikicorpus_en/wikicorpus_en.xml").write_bytes(dump(page("A", "no sentence")))

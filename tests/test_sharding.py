@@ -96,8 +96,14 @@ def test_no_shard_is_empty_even_with_one_huge_document():
 
 def test_empty_lines_are_no_documents_and_line_ends_no_part_of_them(tmp_path):
     path = tmp_path / "a"
-    path.write_bytes(b"One.\r\n\nTwo\n\r\nThree")
+    path.write_bytes(b"One.\r\n\nTwo\n\r\n \t\nThree")
     assert document_lengths([path]).tolist() == [4, 3, 5]
+
+
+def test_text_without_a_document_is_named(tmp_path):
+    (tmp_path / "a").write_bytes(b"\n \r\n")
+    with pytest.raises(UserError, match=f"^{tmp_path}/a holds no document: "):
+        shard(tmp_path / "out", [tmp_path / "a"])
 
 
 def test_text_that_is_not_utf8_is_named(tmp_path):

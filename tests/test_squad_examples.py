@@ -105,6 +105,16 @@ def test_one_wrong_answer_in_a_hundred_is_left_out(tmp_path):
         sound_answers(examples[:-1], "train.json")
 
 
+def test_an_answer_of_which_the_tokenizer_leaves_nothing_is_a_wrong_one(tmp_path):
+    context = "Rollo led \u200b\x01 the Norse."
+    nothing = question("w", answers=(("\u200b\x01", 10),))
+    path = squad_file(tmp_path, [*(question(f"q{number}") for number in range(99)), nothing], context)
+    sound, note = sound_answers(read_examples(path), "train.json")
+    assert len(sound) == 99 and "question 'w': the tokenizer leaves nothing of the answer" in note
+    with pytest.raises(UserError, match="^train.json: question 'w': the tokenizer leaves nothing of the answer"):
+        sound_answers(read_examples(squad_file(tmp_path, [question(), nothing], context)), "train.json")
+
+
 @pytest.mark.parametrize(
     "text, message",
     [

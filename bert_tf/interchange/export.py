@@ -23,6 +23,7 @@ from bert_tf.interchange.model_card import CARD, read_history, write_card
 from bert_tf.interchange.weights import Weights
 from bert_tf.model.elementwise import LAYER_NORM_EPSILON
 from bert_tf.model.heads import PretrainingModel
+from bert_tf.run.checkpoint import check_layers
 
 # Beside the weights of a classifier: what its classes mean.
 TASK_FILE = "task.json"
@@ -124,6 +125,7 @@ def _choose_architecture(weights: Weights, config: BertConfig) -> tuple[str, lis
     """The class of transformers that has the heads of a checkpoint, and our names of its variables."""
     stored, width = weights.shapes, config.hidden_size
     shapes = _shapes_of(config)
+    check_layers(weights, shapes)
     for head in ("", "cls/squad/"):
         classes = stored[f"{head}output_weights"][0] if f"{head}output_weights" in stored else 2
         shapes.update({f"{head}output_weights": [classes, width], f"{head}output_bias": [classes]})

@@ -66,12 +66,6 @@ def load_pretrained(
 ) -> Pretrained:
     """As `from_pretrained`, from weights that have been found."""
     config = choose_config(None, weights)
-    layers = {name.split("/")[2] for name in weights.shapes if name.startswith("bert/encoder/layer_")}
-    if len(layers) != config.num_hidden_layers:
-        raise UserError(
-            f"{weights.config_file}: num_hidden_layers={config.num_hidden_layers}, but {weights.source} has "
-            f"{len(layers)} layers; put the right number there, or name other weights"
-        )
     _, tokenizer = choose_tokenizer(None if vocab_file is None else str(vocab_file), do_lower_case, config, weights)
     encoder = BertEncoder(config, Blocks("off"))
     missing = load_weights(weights, encoder.variables, config.vocab_size).missing

@@ -15,7 +15,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Callable, NamedTuple
 
@@ -276,13 +276,26 @@ def open_checkpoint(prefix: str | Path) -> StoredWeights:
     return StoredWeights(str(prefix), {name: shapes[name] for name in sorted(shapes)}, read)
 
 
+def check_layers(stored: StoredWeights, names: Iterable[str]) -> None:
+    """Raises `UserError` where the model with the variables `names` has another number of layers than its weights."""
+    theirs, ours = (
+        len({name.split("/")[2] for name in held if "encoder/layer_" in name}) for held in (stored.shapes, names)
+    )
+    if theirs and ours and theirs != ours:
+        raise UserError(
+            f"{stored.source} has {theirs} layers, the model {ours}: they are of another model size; take the "
+            "configuration that they were trained with (num_hidden_layers)"
+        )
+
+
 def load_weights(stored: StoredWeights, variables: Sequence[tf.Variable], vocab_size: int) -> LoadReport:
     """Assigns to `variables` what is stored under their names.
 
     Raises:
-      UserError: a variable has another shape there; nothing has been assigned then.
+      UserError: there are other layers, or a variable of another shape; nothing has been assigned then.
     """
     shapes, named = stored.shapes, named_variables(variables)
+    check_layers(stored, named)
     for name, variable in named.items():
         expected = list(variable.shape)
         if _base_name(name) in _VOCABULARY_ROWS:

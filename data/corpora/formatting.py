@@ -245,6 +245,7 @@ class Writer:
         for name, file in self._files.items():
             written = opened.enter_context(file.open(checkpoint[name] if checkpoint else 0))
         if self._seen:
+            written.seek(0)
             for line in written:
                 self._seen.add(line)
         return opened

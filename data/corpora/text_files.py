@@ -224,7 +224,7 @@ def formatted_lines(paths: Sequence[Path], description: str) -> Iterator[tuple[P
                     content = line.rstrip(b"\r\n")
                     if len(content) > _LARGEST_LINE_BYTES:
                         raise document_too_large(f"{path}, the line at byte {offset:,}")
-                    yield path, offset, content
+                    yield path, offset, b"" if content.isspace() else content
                     offset += len(line)
                     bar.update(len(line))
 

@@ -23,10 +23,10 @@ class ResumableFile:
         return not num_bytes or self._partial.exists() and self._partial.stat().st_size >= num_bytes
 
     def open(self, num_bytes: int) -> IO[bytes]:
-        """Opens it for writing after its first `num_bytes`, which can be read."""
+        """Opens it at the end of its first `num_bytes`, behind which is written; they can be read, too."""
         self.file = open(self._partial, "a+b")  # noqa: SIM115 - the caller's to close
         self.file.truncate(num_bytes)
-        self.file.seek(0)
+        self.file.seek(num_bytes)
         return self.file
 
     def sync(self) -> int:

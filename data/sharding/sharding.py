@@ -219,6 +219,8 @@ def shard_corpus(
       UserError: fewer documents than shards, a full disk, a killed worker.
     """
     lengths = document_lengths(paths)
+    if not len(lengths):
+        raise UserError(f"{paths[0]} holds no document: put text there, or delete it and format the text again")
     _require_enough_documents(len(lengths), settings)
     assignment = assign_documents(lengths, settings)
     for split in SPLITS:

@@ -156,7 +156,7 @@ def _as_trained(task: TextTask, folder: Path) -> TextTask:
     """The task with the labels that the weights in `folder` were trained with.
 
     Raises:
-      UserError: the weights have other labels than the task, or it is not known which.
+      UserError: the weights have other labels than the task, or read more or fewer texts, or it is not known which.
     """
     trained = read_task(folder)
     if trained is None:
@@ -172,6 +172,12 @@ def _as_trained(task: TextTask, folder: Path) -> TextTask:
         raise UserError(
             f"{folder} was fine-tuned for {trained.get('task_name')} ({', '.join(labels[:20]) or 'numbers'}), "
             f"not for {task.name} ({wanted}); name a checkpoint of that task"
+        )
+    columns = trained.get("text_columns")
+    if isinstance(columns, list) and len(columns) != len(task.text_columns):
+        raise UserError(
+            f"{folder} was fine-tuned on the text columns {', '.join(map(str, columns))}, not on "
+            f"{', '.join(task.text_columns)}; name as many with --text_columns, or another checkpoint"
         )
     return dataclasses.replace(task, labels=labels)
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import check_file, read_json_object
+from bert_tf.text.basic_tokenizer import tokenize_words
 
 NAME_A_FILE = "name a SQuAD file such as train-v1.1.json"
 # Of the questions with a wrong answer an error names so many.
@@ -76,7 +77,7 @@ class Example:
     def answer_words(self) -> tuple[int, int]:
         """First and last word of the answer used for training, the first of those given.
 
-        Raises: UserError where the context does not hold the answer's text at its place.
+        Raises: UserError where the context does not hold the answer's text at its place, or no tokenizer sees it there.
         """
         assert self.answers
         answer, context = self.answers[0], self.paragraph.context
@@ -86,8 +87,13 @@ class Example:
             answer.text.strip() and 0 <= answer.start < len(context) and re.compile(text).match(context, answer.start)
         )
         if found:
-            first = self.paragraph.word_at(answer.start)
-            return first, self.paragraph.word_at(found.end() - 1)
+            first, last = self.paragraph.word_at(answer.start), self.paragraph.word_at(found.end() - 1)
+            if any(tokenize_words(word, do_lower_case=True) for word in self.paragraph.words[first : last + 1]):
+                return first, last
+            raise UserError(
+                f"question {self.question_id!r}: the tokenizer leaves nothing of the answer {answer.text!r}; an answer "
+                "needs visible characters"
+            )
         raise UserError(
             f"question {self.question_id!r}: its context does not hold the answer {answer.text!r} at "
             f"answer_start={answer.start} ({_describe_mismatch(context, answer)}); "
@@ -143,7 +149,7 @@ def sound_answers(examples: list[Example], path: str | Path) -> tuple[list[Examp
     """The questions of `path` that can be trained on, and a line about those that cannot, "" if there are none.
 
     Google's code leaves out questions whose context does not hold the answer at its place. So does this, up to
-    one in a hundred; more than that is not carelessness but another format.
+    one in a hundred, and those with an invisible one; more than that is not carelessness but another format.
 
     Raises: UserError where there are more, with their number, or where a question has no field for answers.
     """
@@ -168,7 +174,7 @@ def sound_answers(examples: list[Example], path: str | Path) -> tuple[list[Examp
         others = ", ".join(repr(question_id) for question_id, _ in wrong[1:_NUM_NAMED])
         more = ", ..." if len(wrong) > _NUM_NAMED else ""
         message = (
-            f"{path}: {len(wrong):,} of {len(examples):,} questions have an answer that is not in their context; "
+            f"{path}: {len(wrong):,} of {len(examples):,} questions have a wrong answer; "
             f"{wrong[0][1]}; so it is with {others}{more}"
         )
     if 100 * len(wrong) > len(examples):

@@ -108,10 +108,7 @@ def _features(run: TaskRun, job: SquadJob, read: Callable[[], list[Example]], *,
             examples, note = sound_answers(examples, path)
             if note and is_chief:
                 print(note, flush=True)
-        try:
-            return make_features(examples, run.tokenizer, job.features, is_training=is_training, show_progress=is_chief)
-        except UserError as error:
-            raise UserError(f"{path}: {error}") from None
+        return make_features(examples, run.tokenizer, job.features, is_training=is_training, show_progress=is_chief)
 
     check_file(path, NAME_A_FILE)
     return run.cached(Features, make, path, job.features, job.decoding.version_2_with_negative, is_training)
