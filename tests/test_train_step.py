@@ -220,6 +220,20 @@ def sum_gradients(step, features):
     return step.sum_gradients(step.agree(features, 0))
 
 
+@pytest.mark.parametrize("scope", ["off", "blocks"])
+def test_micro_batches_computed_at_the_same_time_change_no_bit(monkeypatch, scope):
+    digests = set()
+    features = rows_of(global_batch(), 0, 4, 2)
+    for num_at_once in (1, 2):
+        monkeypatch.setattr(module, "micro_batches_at_once", lambda _, number=num_at_once: number)
+        step, *_ = make_step(Workers(), scope)
+        loops = [each for each in traced_sums(step, features).graph.get_operations() if "While" in each.type]
+        assert [loop.get_attr("parallel_iterations") for loop in loops] == [num_at_once]
+        gradients, metrics = step.sum_gradients(step.agree(features, 0))
+        digests.add(b"".join(each.numpy().tobytes() for each in [*gradients, metrics]))
+    assert len(digests) == 1
+
+
 def peak_and_sums(recompute, num_layers=4, size=4, length=64):
     """TensorFlow's allocator's peak in an update's forward and backward passes, and a digest of what they give."""
     config = dataclasses.replace(CONFIG, num_hidden_layers=num_layers, max_position_embeddings=length)
