@@ -264,6 +264,34 @@ def test_recomputing_layers_needs_the_memory_of_about_one_and_changes_no_bit():
     assert 0 < int(recomputing) < 0.6 * int(keeping) and sums == expected
 
 
+def test_with_recomputation_a_layer_ends_before_the_next_one_is_computed_again():
+    """What a layer gives to the one below waits for the gradients of its weights, or several would be in memory."""
+    blocks = Blocks(recompute=True)
+
+    @tf.function
+    def gradients(x, weight):
+        with tf.GradientTape() as tape:
+            tape.watch([x, weight])
+            result = blocks.layer(tf.matmul, x, weight)
+        return tape.gradient(result, [x, weight])
+
+    graph = gradients.get_concrete_function(tf.zeros([2, 3]), tf.zeros([3, 4])).graph
+    of_x, of_weight = ({op.name for op in ancestors(output.op)} for output in graph.outputs)
+    matmuls = [op for op in graph.get_operations() if op.type == "MatMul"]
+    backward = {op.name for op in matmuls if op.get_attr("transpose_a") or op.get_attr("transpose_b")}
+    assert len(backward) == 2 and backward <= of_x & of_weight
+
+
+def ancestors(operation):
+    """All operations that have run before it ends, itself too."""
+    found, pending = set(), [operation]
+    while pending:
+        if (op := pending.pop()) not in found:
+            found.add(op)
+            pending += [*(tensor.op for tensor in op.inputs), *op.control_inputs]
+    return found
+
+
 def test_out_of_memory_is_a_message_with_the_ways_out(monkeypatch):
     def fail(*_):
         raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")

@@ -46,6 +46,7 @@ class _Kept(NamedTuple):
     scores_bytes: float
     logits_elements: float  # by the head and its gradient, per element of B*P*V
     logits_bytes: float
+    working_bytes: float  # while a layer is differentiated that was computed again, per element of R*H
     optimizer_copies: float  # of the largest variable, while it is updated
     # Short-lived tensors take more than their bytes where the allocator hands out blocks for each, of up to twice
     # the requested size. XLA asks for all memory of a step at once.
@@ -58,9 +59,9 @@ class _Kept(NamedTuple):
 # the results of both LayerNorms, and an eighth of a byte for each dropout; the scores and what dropout leaves of the
 # softmax. benchmarks/gpu_program.py compares with XLA's own figures.
 _KEPT = {
-    "blocks": _Kept(12, 2, 1, 5, 2, 20, 3, 1.1),
-    "off": _Kept(12, 88, 1, 5, 1, 9, 10, 1.1),
-    "step": _Kept(8, 0.25, 2, 0.125, 2, 0, 3, 1.0),
+    "blocks": _Kept(12, 2, 1, 5, 2, 20, 60, 3, 1.1),
+    "off": _Kept(12, 88, 1, 5, 1, 9, 60, 10, 1.1),
+    "step": _Kept(8, 0.25, 2, 0.125, 2, 0, 0, 3, 1.0),
 }
 
 
@@ -95,19 +96,24 @@ class Workload:
         )
 
     @property
+    def num_layer_parameters(self) -> int:
+        """Those of all layers."""
+        config, hidden = self.bert_config, self.bert_config.hidden_size
+        wide = 2 * hidden * config.intermediate_size + config.intermediate_size + hidden
+        return config.num_hidden_layers * (4 * (hidden * hidden + hidden) + wide + 4 * hidden)
+
+    @property
     def num_parameters(self) -> int:
         """Weights that are trained; the word table has rows up to a multiple of 8."""
         config, hidden = self.bert_config, self.bert_config.hidden_size
         embeddings = (config.padded_vocab_size + config.type_vocab_size + config.max_position_embeddings + 2) * hidden
         square = hidden * hidden + hidden
-        wide = 2 * hidden * config.intermediate_size + config.intermediate_size + hidden
-        layers = config.num_hidden_layers * (4 * square + wide + 4 * hidden)
         heads = 2 * hidden + 2  # of the next sentence, of spans, which has no pooler, or of two classes
         if self.classifies:
             heads += square
         if self.max_predictions_per_seq:
             heads += 2 * square + 2 * hidden + config.padded_vocab_size
-        return embeddings + layers + heads
+        return embeddings + self.num_layer_parameters + heads
 
     @property
     def compute_bytes(self) -> int:
@@ -147,11 +153,14 @@ def predict(work: Workload) -> Memory:
     head = logits * (kept.logits_elements * size + kept.logits_bytes) + (table if logits else 0)
     # Weights in the compute type are kept for the whole update.
     casts = 0 if size == FLOAT or work.recompute else parameters / FLOAT * size
-    # The head's backward pass comes first, then the layers', one by one, and the word table's last.
+    # The head's backward pass comes first, then the layers', one by one, and the word table's last. Outside XLA the
+    # layers' gradients were seen to wait until then before they are added to the sums.
+    waiting = 0 if work.scope == "step" else FLOAT * work.num_layer_parameters
+    again = layer + kept.working_bytes * rows + waiting
     moments = (
         layers + casts + head,
-        layers + casts + (table if logits else 0) + (layer if work.recompute else 0),
-        casts + TABLE_COPIES * table,
+        layers + casts + (table if logits else 0) + (again if work.recompute else 0),
+        casts + table + max((TABLE_COPIES - 1) * table, waiting),
     )
     passing = kept.fragmentation * max(moments)
     # The means beside the sums, and one bucket that is sent. What comes back is split up without a copy.
