@@ -14,6 +14,7 @@ was a model.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import os
 import resource
 from pathlib import Path
@@ -21,7 +22,7 @@ from typing import Any, Callable
 
 from benchmarks.frame import Bench, Variant
 from bert_tf.config import BertConfig
-from bert_tf.memory.plan import Workload, predict
+from bert_tf.memory.plan import Workload, micro_batches_at_once, predict, split_into
 
 NEEDS = "nothing"
 CORES = 0
@@ -104,7 +105,9 @@ def run(bench: Bench) -> None:
             "address_space_gib": options.address_space_gib,
         }
         found = bench.once(Variant("benchmarks.memory:updates", settings)).figures
-        memory = predict(describe(text))
+        work = describe(text)
+        work = dataclasses.replace(work, num_at_once=micro_batches_at_once(work.scope))
+        memory = predict(split_into(work, work.micro_batch_size, options.accumulation))
         errors.append(memory.total / MIB / found["measured"] - 1)
         parts = [round(each / MIB) for each in (memory.weights, memory.activations, memory.workspace, memory.total)]
         rows.append([*text.split(","), *parts, *map(round, found.values()), f"{100 * errors[-1]:+.0f} %"])

@@ -182,6 +182,37 @@ def test_what_names_a_gpu(changes, expected):
     assert memory.with_scope({**flags, **changes})["xla_scope"] == expected
 
 
+@pytest.mark.parametrize(
+    "scope, threads, for_gpu, expected",
+    [
+        ("blocks", "8", False, 2),
+        ("off", "2", False, 2),
+        ("blocks", "1", False, 1),
+        ("step", "8", False, 1),
+        ("blocks", "8", True, 1),
+    ],
+)
+def test_on_a_cpu_with_several_threads_two_micro_batches_are_computed_at_once(
+    monkeypatch, scope, threads, for_gpu, expected
+):
+    monkeypatch.setenv("TF_NUM_INTEROP_THREADS", threads)
+    assert memory.micro_batches_at_once(scope, for_gpu) == expected
+    monkeypatch.setenv("TF_NUM_INTEROP_THREADS", "0")  # TensorFlow's word for "all cores"
+    monkeypatch.setattr(memory, "count_cores", lambda: int(threads))
+    assert memory.micro_batches_at_once(scope, for_gpu) == expected
+
+
+def test_two_micro_batches_at_once_are_planned_only_where_an_update_has_two():
+    work = change(num_at_once=2)
+    assert predict(work).activations == predict(change(micro_batch_size=2)).activations
+    assert memory.split_into(work, 8, 1) == change(micro_batch_size=8)
+    limit = predict(memory.split_into(work, 8, 1)).total + memory.PROGRAM
+    assert largest_micro_batch(work, limit, 8) == 8  # one micro-batch, so that there is no second one
+    assert largest_micro_batch(work, limit, 16) == 4 and largest_micro_batch(change(), limit, 16) == 8
+    assert "two micro-batches" in plan(work, find_device(11, 1))[-1]
+    assert "two micro-batches" not in plan(change(), find_device(11, 1))[-1]
+
+
 @pytest.mark.parametrize("program", ["run_pretraining.py", "run_squad.py"])
 def test_the_programs_plan_without_records(program, tmp_path):
     (tmp_path / "bert_config.json").write_text(SMALL.to_json())

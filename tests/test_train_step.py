@@ -220,6 +220,20 @@ def sum_gradients(step, features):
     return step.sum_gradients(step.agree(features, 0))
 
 
+@pytest.mark.parametrize("scope", ["off", "blocks"])
+def test_micro_batches_computed_at_the_same_time_change_no_bit(monkeypatch, scope):
+    digests = set()
+    features = rows_of(global_batch(), 0, 4, 2)
+    for num_at_once in (1, 2):
+        monkeypatch.setattr(module, "micro_batches_at_once", lambda _, number=num_at_once: number)
+        step, *_ = make_step(Workers(), scope)
+        loops = [each for each in traced_sums(step, features).graph.get_operations() if "While" in each.type]
+        assert [loop.get_attr("parallel_iterations") for loop in loops] == [num_at_once]
+        gradients, metrics = step.sum_gradients(step.agree(features, 0))
+        digests.add(b"".join(each.numpy().tobytes() for each in [*gradients, metrics]))
+    assert len(digests) == 1
+
+
 def peak_and_sums(recompute, num_layers=4, size=4, length=64):
     """TensorFlow's allocator's peak in an update's forward and backward passes, and a digest of what they give."""
     config = dataclasses.replace(CONFIG, num_hidden_layers=num_layers, max_position_embeddings=length)
@@ -248,6 +262,34 @@ def test_recomputing_layers_needs_the_memory_of_about_one_and_changes_no_bit():
     assert done.returncode == 0, done.stderr
     recomputing, sums, keeping, expected = done.stdout.split()
     assert 0 < int(recomputing) < 0.6 * int(keeping) and sums == expected
+
+
+def test_with_recomputation_a_layer_ends_before_the_next_one_is_computed_again():
+    """What a layer gives to the one below waits for the gradients of its weights, or several would be in memory."""
+    blocks = Blocks(recompute=True)
+
+    @tf.function
+    def gradients(x, weight):
+        with tf.GradientTape() as tape:
+            tape.watch([x, weight])
+            result = blocks.layer(tf.matmul, x, weight)
+        return tape.gradient(result, [x, weight])
+
+    graph = gradients.get_concrete_function(tf.zeros([2, 3]), tf.zeros([3, 4])).graph
+    of_x, of_weight = ({op.name for op in ancestors(output.op)} for output in graph.outputs)
+    matmuls = [op for op in graph.get_operations() if op.type == "MatMul"]
+    backward = {op.name for op in matmuls if op.get_attr("transpose_a") or op.get_attr("transpose_b")}
+    assert len(backward) == 2 and backward <= of_x & of_weight
+
+
+def ancestors(operation):
+    """All operations that have run before it ends, itself too."""
+    found, pending = set(), [operation]
+    while pending:
+        if (op := pending.pop()) not in found:
+            found.add(op)
+            pending += [*(tensor.op for tensor in op.inputs), *op.control_inputs]
+    return found
 
 
 def test_out_of_memory_is_a_message_with_the_ways_out(monkeypatch):

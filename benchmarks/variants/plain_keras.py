@@ -17,7 +17,9 @@ def make_model(settings: dict[str, Any]) -> tf.keras.Model:
     num_heads = config["num_attention_heads"]
     names = ("input_ids", "input_mask", "segment_ids", "masked_lm_positions")
     inputs = {
-        name: tf.keras.Input([settings["predictions"] if "masked" in name else length], batch, dtype=tf.int32)
+        name: tf.keras.Input(
+            [settings["predictions"] if "masked" in name else length], batch, dtype=tf.int32, name=name
+        )
         for name in names
     }
     words = layers.Embedding(config["vocab_size"], hidden_size)

@@ -3,8 +3,8 @@
 The count follows the code that runs: what `blocks` keeps for the backward pass, what `training.step`
 sums, what `optimizer` writes. Where the order of work is TensorFlow's or XLA's, a constant
 stands for what was measured; benchmarks/memory.py compares with what TensorFlow's allocator really
-handed out, and docs/training.md says how far off the prediction is. Accumulation does not appear:
-one micro-batch is in memory at a time.
+handed out, and docs/training.md says how far off the prediction is. How many micro-batches an update
+has does not appear, only how many of them are in memory at the same time.
 
 Shape letters: B micro-batch, S sequence, R = B*S rows, H hidden, I intermediate, N heads, L layers,
 P masked positions, V vocabulary (padded).
@@ -22,7 +22,7 @@ from typing import Any, Callable, NamedTuple
 import numpy as np
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.machine import ask_nvidia_smi, count_gpus, memory_limit
+from bert_tf.base.machine import ask_nvidia_smi, count_cores, count_gpus, memory_limit
 from bert_tf.config import AUTO, BatchSplit, BertConfig, compute_dtype
 
 GIB = 1 << 30
@@ -46,6 +46,7 @@ class _Kept(NamedTuple):
     scores_bytes: float
     logits_elements: float  # by the head and its gradient, per element of B*P*V
     logits_bytes: float
+    working_bytes: float  # while a layer is differentiated that was computed again, per element of R*H
     optimizer_copies: float  # of the largest variable, while it is updated
     # Short-lived tensors take more than their bytes where the allocator hands out blocks for each, of up to twice
     # the requested size. XLA asks for all memory of a step at once.
@@ -58,9 +59,9 @@ class _Kept(NamedTuple):
 # the results of both LayerNorms, and an eighth of a byte for each dropout; the scores and what dropout leaves of the
 # softmax. benchmarks/gpu_program.py compares with XLA's own figures.
 _KEPT = {
-    "blocks": _Kept(12, 2, 1, 5, 2, 20, 3, 1.1),
-    "off": _Kept(12, 88, 1, 5, 1, 9, 10, 1.1),
-    "step": _Kept(8, 0.25, 2, 0.125, 2, 0, 3, 1.0),
+    "blocks": _Kept(12, 2, 1, 5, 2, 20, 60, 3, 1.1),
+    "off": _Kept(12, 88, 1, 5, 1, 9, 60, 10, 1.1),
+    "step": _Kept(8, 0.25, 2, 0.125, 2, 0, 0, 3, 1.0),
 }
 
 
@@ -77,10 +78,11 @@ class Workload:
     recompute: bool = False
     num_ranks: int = 1
     classifies: bool = False  # with no predictions: a classifier behind the pooler instead of the head for spans
+    num_at_once: int = 1  # micro-batches in memory at the same time, `micro_batches_at_once`
 
     @classmethod
     def from_flags(cls, flags: Mapping[str, Any], bert_config: BertConfig, num_ranks: int) -> Workload:
-        """What the flags of a program, by name and with their scope (`with_scope`), would train."""
+        """What the flags of a program, by name and with what `with_scope` adds, would train."""
         return cls(
             bert_config,
             flags["max_seq_length"],
@@ -90,7 +92,15 @@ class Workload:
             recompute=flags["recompute"],
             num_ranks=num_ranks,
             classifies="task_name" in flags,
+            num_at_once=flags["num_at_once"],
         )
+
+    @property
+    def num_layer_parameters(self) -> int:
+        """Those of all layers."""
+        config, hidden = self.bert_config, self.bert_config.hidden_size
+        wide = 2 * hidden * config.intermediate_size + config.intermediate_size + hidden
+        return config.num_hidden_layers * (4 * (hidden * hidden + hidden) + wide + 4 * hidden)
 
     @property
     def num_parameters(self) -> int:
@@ -98,14 +108,12 @@ class Workload:
         config, hidden = self.bert_config, self.bert_config.hidden_size
         embeddings = (config.padded_vocab_size + config.type_vocab_size + config.max_position_embeddings + 2) * hidden
         square = hidden * hidden + hidden
-        wide = 2 * hidden * config.intermediate_size + config.intermediate_size + hidden
-        layers = config.num_hidden_layers * (4 * square + wide + 4 * hidden)
         heads = 2 * hidden + 2  # of the next sentence, of spans, which has no pooler, or of two classes
         if self.classifies:
             heads += square
         if self.max_predictions_per_seq:
             heads += 2 * square + 2 * hidden + config.padded_vocab_size
-        return embeddings + layers + heads
+        return embeddings + self.num_layer_parameters + heads
 
     @property
     def compute_bytes(self) -> int:
@@ -133,22 +141,26 @@ def predict(work: Workload) -> Memory:
     config, kept, size = work.bert_config, _KEPT[work.scope], work.compute_bytes
     parameters = FLOAT * work.num_parameters
     table = FLOAT * config.padded_vocab_size * config.hidden_size
-    rows = work.micro_batch_size * work.max_seq_length * config.hidden_size
-    scores = work.micro_batch_size * config.num_attention_heads * work.max_seq_length**2
+    num_rows = work.micro_batch_size * work.num_at_once
+    rows = num_rows * work.max_seq_length * config.hidden_size
+    scores = num_rows * config.num_attention_heads * work.max_seq_length**2
     wide = config.intermediate_size / config.hidden_size
     layer = rows * ((kept.rows_elements + 2 * wide) * size + kept.rows_bytes) + scores * (
         kept.scores_elements * size + kept.scores_bytes
     )
     layers = config.num_hidden_layers * (rows * size if work.recompute else layer)
-    logits = work.micro_batch_size * work.max_predictions_per_seq * config.padded_vocab_size
+    logits = num_rows * work.max_predictions_per_seq * config.padded_vocab_size
     head = logits * (kept.logits_elements * size + kept.logits_bytes) + (table if logits else 0)
     # Weights in the compute type are kept for the whole update.
     casts = 0 if size == FLOAT or work.recompute else parameters / FLOAT * size
-    # The head's backward pass comes first, then the layers', one by one, and the word table's last.
+    # The head's backward pass comes first, then the layers', one by one, and the word table's last. Outside XLA the
+    # layers' gradients were seen to wait until then before they are added to the sums.
+    waiting = 0 if work.scope == "step" else FLOAT * work.num_layer_parameters
+    again = layer + kept.working_bytes * rows + waiting
     moments = (
         layers + casts + head,
-        layers + casts + (table if logits else 0) + (layer if work.recompute else 0),
-        casts + TABLE_COPIES * table,
+        layers + casts + (table if logits else 0) + (again if work.recompute else 0),
+        casts + table + max((TABLE_COPIES - 1) * table, waiting),
     )
     passing = kept.fragmentation * max(moments)
     # The means beside the sums, and one bucket that is sent. What comes back is split up without a copy.
@@ -161,8 +173,27 @@ def predict(work: Workload) -> Memory:
 def largest_micro_batch(work: Workload, limit: float, num_rows: int) -> int:
     """The largest divisor of a rank's `num_rows` that fits into `limit` bytes; 1 where none does."""
     sizes = [size for size in range(1, min(num_rows, LARGEST_MICRO_BATCH) + 1) if num_rows % size == 0]
-    fitting = [size for size in sizes if fits(dataclasses.replace(work, micro_batch_size=size), limit)]
-    return max(fitting, default=1)
+    splits = (split_into(work, size, num_rows // size) for size in sizes)
+    return max((split.micro_batch_size for split in splits if fits(split, limit)), default=1)
+
+
+def split_into(work: Workload, micro_batch_size: int, num_accumulation_steps: int) -> Workload:
+    """The work with so many micro-batches of that size in an update."""
+    num_at_once = min(work.num_at_once, num_accumulation_steps)
+    return dataclasses.replace(work, micro_batch_size=micro_batch_size, num_at_once=num_at_once)
+
+
+def micro_batches_at_once(scope: str, for_gpu: bool = False) -> int:
+    """How many micro-batches of an update are computed at the same time: on a CPU two, if TensorFlow has two threads.
+
+    There compiled blocks keep a single core busy for much of their time. `for_gpu` as in `choose_scope`.
+    """
+    import tensorflow as tf  # imported late, because the launchers do without
+
+    if scope == "step" or for_gpu or tf.config.get_visible_devices("GPU"):
+        return 1
+    given = os.environ.get("TF_NUM_INTEROP_THREADS", "")
+    return min(2, int(given) if given.isdecimal() and int(given) else count_cores())
 
 
 def fits(work: Workload, limit: float) -> bool:
@@ -187,12 +218,13 @@ def find_device(gpu_memory_gib: float | None, num_ranks: int) -> Device:
 
 
 def with_scope(flags: Mapping[str, Any]) -> dict[str, Any]:
-    """The flags with the XLA scope that they mean here, as `choose_scope` says."""
+    """The flags with the XLA scope that they mean here, as `choose_scope` says, and `num_at_once`."""
     from bert_tf.model.blocks import choose_scope  # imports TensorFlow, which the launchers do without
 
     # A plan may be for a GPU that is named by its memory, and need not be in this machine.
     for_gpu = flags["plan"] and flags["gpu_memory_gib"] is not None and flags["device"] != "cpu"
-    return {**flags, "xla_scope": choose_scope(flags["enable_xla"], flags["xla_scope"], flags["recompute"], for_gpu)}
+    scope = choose_scope(flags["enable_xla"], flags["xla_scope"], flags["recompute"], for_gpu)
+    return {**flags, "xla_scope": scope, "num_at_once": micro_batches_at_once(scope, for_gpu)}
 
 
 def _gpus() -> list[float]:
@@ -313,5 +345,6 @@ def plan(work: Workload, device: Device) -> list[str]:
             line += "*" if total <= device.memory else " "
         lines.append(line)
         size *= 2
-    lines += ["", "16 bit: fp16 or bf16; tf32 takes as much as fp32. Accumulation takes no memory."]
+    lines += ["", "16 bit: fp16 or bf16; tf32 takes as much as fp32. Accumulation takes no memory"]
+    lines[-1] += ", but two micro-batches are computed at the same time." if work.num_at_once > 1 else "."
     return lines

@@ -21,7 +21,7 @@ from bert_tf.base.signals import STARTED_AT, noted_stop_signals
 from bert_tf.batches.batches import Batch
 from bert_tf.config import BertConfig, TrainingConfig, compute_dtype
 from bert_tf.memory.halving import HalvingStep
-from bert_tf.memory.plan import PROGRAM, Workload, predict
+from bert_tf.memory.plan import PROGRAM, Workload, micro_batches_at_once, predict, split_into
 from bert_tf.model.blocks import Blocks
 from bert_tf.optimizer.loss_scale import LossScale
 from bert_tf.ranks.workers import Workers
@@ -295,8 +295,10 @@ def run_record(config: TrainingConfig, bert_config: BertConfig, **facts: Any) ->
         **provenance(),
     }
     settings = record["settings"]
-    work = Workload.from_flags(settings, bert_config, config.num_ranks)
-    work = dataclasses.replace(work, micro_batch_size=config.train_batch_size)
+    work = Workload.from_flags(
+        {**settings, "num_at_once": micro_batches_at_once(config.xla_scope)}, bert_config, config.num_ranks
+    )
+    work = split_into(work, config.train_batch_size, config.num_accumulation_steps)
     planned = {"num_parameters": work.num_parameters}
     if not settings.get("packing"):  # the plan knows nothing of packed rows
         # A CPU's peak is that of the process, with the program itself.

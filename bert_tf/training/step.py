@@ -9,8 +9,9 @@ on what is compiled:
 * Masks follow the row's number in the global batch (`randomness`). Rows are rank-major: rank r,
   micro-batch a, row b is number (r*A + a)*B + b. Packed rows (`packing`) number the rows, not the
   instances, and there A is how many micro-batches the update has, up to the A of the shapes.
-* Gradients are summed in float32 over A micro-batches inside one loop, averaged over the R ranks
-  in one reduction, and unscaled after it.
+* Gradients are summed in float32 over A micro-batches inside one loop, always in their order, averaged
+  over the R ranks in one reduction, and unscaled after it. On a CPU two micro-batches may be computed at
+  the same time (`memory.plan.micro_batches_at_once`).
 
 So micro-batches may change from one update to the next; `memory.halving` makes use of that.
 
@@ -33,6 +34,7 @@ import tensorflow as tf
 
 from bert_tf.base.errors import UserError
 from bert_tf.memory.halving import out_of_memory
+from bert_tf.memory.plan import micro_batches_at_once
 from bert_tf.model.randomness import DropoutKey, update_key
 from bert_tf.optimizer.loss_scale import LossScale
 from bert_tf.optimizer.update_rules import gradient_norms
@@ -268,7 +270,7 @@ class TrainStep:
                 tf.zeros([len(self._objective.metric_names)]),
             ),
             maximum_iterations=num_accumulation_steps,
-            parallel_iterations=1,
+            parallel_iterations=micro_batches_at_once(blocks.scope),
         )
         return gradient_sums, metric_sums
 
