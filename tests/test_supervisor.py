@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import types
 
 import pytest
 
@@ -37,7 +38,7 @@ def starts(tmp_path, monkeypatch):
         return code
 
     monkeypatch.setattr(launchers, "run", run)
-    monkeypatch.setattr(supervisor.time, "sleep", lambda secs: made.pauses.append(secs))
+    monkeypatch.setattr(supervisor, "time", types.SimpleNamespace(sleep=lambda secs: made.pauses.append(secs)))
     return made
 
 
@@ -71,7 +72,9 @@ def test_what_the_user_has_done_is_final(starts, end):
 
 def test_each_start_gets_the_hours_that_are_left(starts, monkeypatch, capsys):
     hours = iter([0.0, 0.0, 1.5, 2.0])
-    monkeypatch.setattr("bert_tf.launch.environment.time.monotonic", lambda: 3600 * next(hours, 2.0))
+    # In this module alone: other threads of this process, such as Dask's, read the clock, too.
+    clock = types.SimpleNamespace(monotonic=lambda: 3600 * next(hours, 2.0))
+    monkeypatch.setattr("bert_tf.launch.environment.time", clock)
     monkeypatch.setattr(supervisor, "run_job", lambda what, job, _: starts.commands.append(job.command[-1]) or 1)
     assert starts.train(RESTARTS="9", MAX_HOURS="2") == STOPPED_EXIT_CODE
     assert starts.commands == ["--max_hours=2.0000", "--max_hours=0.5000"]
