@@ -235,21 +235,25 @@ def test_an_address_without_a_scheduler_is_told(tmp_path, monkeypatch, capfd, ad
 def test_a_scheduler_without_a_worker_is_told_and_so_is_one_that_ends(tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(dask_cluster, "_MOMENT_SECS", 0.1)
     monkeypatch.setattr(dask_cluster, "_CHECK_SECS", 0.1)
-    cluster = distributed.LocalCluster(  # a real port, not its short cut within a process
-        n_workers=0, processes=False, protocol="tcp://", host="127.0.0.1", dashboard_address=":0"
-    )
-    with cluster:
+    file = tmp_path / "scheduler.json"
+    processes = [dask("scheduler", "--host", "127.0.0.1", "--port", 0, "--scheduler-file", file)]
+    try:
         monkeypatch.setattr(dask_cluster, "FIND_WORKER_SECS", 0.3)
+        distributed.Client(scheduler_file=str(file), timeout=SECS).close()  # until it answers
         with pytest.raises(WorkersError, match="no worker for 0.3 s"):
-            list(DaskCluster(cluster.scheduler_address, tmp_path).map_in_order(dask_tasks.square, range(2)))
+            list(DaskCluster(str(file), tmp_path).map_in_order(dask_tasks.square, range(2)))
         assert "waiting up to 0.3 s for a Dask worker" in capfd.readouterr().err
         monkeypatch.setattr(dask_cluster, "FIND_WORKER_SECS", SECS)
-        cluster.scale(1)
-        results = DaskCluster(cluster.scheduler_address, tmp_path).map_in_order(time.sleep, itertools.repeat(0.1))
+        one_worker = ("--nworkers", 1, "--nthreads", 1, "--memory-limit", 0, "--local-directory", tmp_path)
+        processes.append(dask("worker", "--scheduler-file", file, *one_worker, PYTHONPATH=str(ROOT)))
+        results = DaskCluster(str(file), tmp_path).map_in_order(time.sleep, itertools.repeat(0.1))
         next(results)
-        threading.Timer(0.5, cluster.close).start()
+        threading.Timer(0.5, processes[0].kill).start()
         with pytest.raises(WorkersError, match="is lost: restart it"):
             list(results)
+    finally:
+        for process in processes:
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 @pytest.mark.parametrize("role", ["scheduler", "tcp://1.2.3.4:5"])
