@@ -346,5 +346,5 @@ def plan(work: Workload, device: Device) -> list[str]:
         lines.append(line)
         size *= 2
     lines += ["", "16 bit: fp16 or bf16; tf32 takes as much as fp32. Accumulation takes no memory"]
-    lines[-1] += ", but two micro-batches are computed at the same time." if work.num_at_once > 1 else "."
+    lines[-1] += " beyond that of the two micro-batches computed at the same time." if work.num_at_once > 1 else "."
     return lines
