@@ -270,7 +270,7 @@ class Blocks:
                 tape.watch(watched.values())
                 result = function(*tf.nest.pack_sequence_as(inputs, flat))
             found = tape.gradient(result, watched, result_gradient)
-            # Or the next layer would be computed again while this one's still waits for the gradients of its weights.
+            # Together: its gradient starts the layer below, whose memory must not come on top of this one's.
             found = dict(zip(found, _not_before(list(found.values()))))
             return [found.get(place) for place in places]
 
