@@ -9,7 +9,7 @@ import tensorflow as tf
 from bert_tf.base.errors import UserError
 from bert_tf.config import BertConfig
 from bert_tf.model.blocks import Blocks, choose_scope
-from bert_tf.model.encoder import BertEncoder
+from bert_tf.model.encoder import BertEncoder, first_positions
 from bert_tf.model.heads import PretrainingModel, SpanModel
 from bert_tf.model.losses import PretrainingObjective
 from bert_tf.model.randomness import DropoutKey, update_key
@@ -128,6 +128,43 @@ def test_rows_do_not_see_each_other_and_dropout_follows_the_global_row():
         np.testing.assert_allclose(mine[2:], theirs, atol=1e-5)
     other_rows = model({name: value[2:] for name, value in features.items()}, dropout=DropoutKey(key, 0))
     assert np.abs(other_rows[0] - part[0]).max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    "options, packed",
+    [
+        ({"scope": "off"}, False),
+        ({"scope": "off", "recompute": True}, True),
+        ({"scope": "blocks"}, False),
+        ({"scope": "step", "for_gpu": True}, True),
+    ],
+)
+def test_states_at_some_positions_are_those_of_a_whole_layer(options, packed):
+    """With dropout on: a layer that computes some positions only draws the same masks."""
+    features, encoder = make_features(), BertEncoder(ONE_LAYER, Blocks(**options), seed=1)
+    masked = features["masked_lm_positions"]
+    if packed:
+        numbers = np.repeat([[1] * 7 + [2] * 5 + [0] * 4], 4, axis=0)
+        features |= {"instance_numbers": tf.constant(numbers), "cls_positions": tf.constant([[0, 7]] * 4)}
+    first = first_positions(features)
+    rng = np.random.default_rng(1)
+    factors = [tf.constant(rng.normal(size=[*each.shape, 32]), tf.float32) for each in (masked, first)]
+
+    def run(only_these):
+        dropout = DropoutKey(tf.constant(update_key(1, 2)), tf.constant(0, tf.int64))
+        with tf.GradientTape() as tape:
+            if only_these:
+                found = encoder.states_at(features, masked, first, dropout=dropout)
+            else:
+                states = encoder.hidden_states(features, dropout)[-1]
+                found = [tf.gather(states, each, batch_dims=1) for each in (masked, first)]
+            loss = sum(tf.reduce_sum(each * factor) for each, factor in zip(found, factors))
+        used = [each for each in encoder.trainable_variables if "pooler" not in each.name]
+        return found, [tf.convert_to_tensor(each) for each in tape.gradient(loss, used)]
+
+    compiled = tf.function(run, jit_compile=options["scope"] == "step" or None, autograph=False)
+    for seen, expected in zip(*(tf.nest.flatten(compiled(only_these)) for only_these in (True, False))):
+        np.testing.assert_allclose(seen, expected, rtol=1e-5, atol=1e-4)
 
 
 def test_padding_rows_of_the_word_table_stay_zero_and_get_no_gradient():

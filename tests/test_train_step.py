@@ -21,6 +21,7 @@ from bert_tf.config import BertConfig
 from bert_tf.model.blocks import Blocks
 from bert_tf.model.heads import PretrainingModel
 from bert_tf.model.losses import PretrainingObjective
+from bert_tf.model.randomness import DropoutKey, update_key
 from bert_tf.optimizer.keras_optimizers import make_optimizer
 from bert_tf.optimizer.loss_scale import LossScale
 from bert_tf.ranks.workers import Workers
@@ -220,6 +221,20 @@ def sum_gradients(step, features):
     return step.sum_gradients(step.agree(features, 0))
 
 
+def test_the_sums_are_the_gradients_of_the_whole_batch():
+    """Those of one pass without what an update does once for all of its micro-batches: the word table is read twice."""
+    step, model, *_ = make_step(Workers())
+    features = rows_of(global_batch(), 0, 2, 4)
+    update = step.agree(features, 0)
+    with tf.GradientTape() as tape:
+        whole = {name: tf.reshape(values, [8, *values.shape[2:]]) for name, values in features.items()}
+        key = DropoutKey(tf.constant(update_key(5, 0)), tf.constant(0, tf.int64))
+        losses, _ = PretrainingObjective()(model, whole, key)
+        loss = tf.reduce_sum(losses * tf.constant(2 / update.totals_K, tf.float32))
+    gradients = [tf.convert_to_tensor(gradient) for gradient in tape.gradient(loss, step.variables)]
+    assert_same_weights(step.sum_gradients(update)[0], gradients)
+
+
 @pytest.mark.parametrize("scope", ["off", "blocks"])
 def test_micro_batches_computed_at_the_same_time_change_no_bit(monkeypatch, scope):
     digests = set()
@@ -234,7 +249,7 @@ def test_micro_batches_computed_at_the_same_time_change_no_bit(monkeypatch, scop
     assert len(digests) == 1
 
 
-def peak_and_sums(recompute, num_layers=4, size=4, length=64):
+def peak_and_sums(recompute, num_layers=5, size=4, length=64):
     """TensorFlow's allocator's peak in an update's forward and backward passes, and a digest of what they give."""
     config = dataclasses.replace(CONFIG, num_hidden_layers=num_layers, max_position_embeddings=length)
     step, *_ = make_step(Workers(), scope="blocks", config=config, recompute=recompute)

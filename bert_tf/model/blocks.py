@@ -60,7 +60,7 @@ from bert_tf.model.elementwise_for_gpu import (
     split_heads_for_gpu,
     take_for_gpu,
 )
-from bert_tf.model.randomness import DropoutKey, draw_decisions, draw_mask, keep_mask, keep_scale
+from bert_tf.model.randomness import DropoutKey, at_positions, draw_decisions, draw_mask, keep_mask, keep_scale
 
 
 def choose_scope(enable_xla: bool, wanted: str, recompute: bool, for_gpu: bool = False) -> str:
@@ -228,18 +228,21 @@ class Blocks:
     def _compiled(self, function: Callable) -> Callable:
         return tf.function(function, jit_compile=True, autograph=False) if self.scope == "blocks" else function
 
-    def convert(self, kernels: Iterable[tf.Variable]) -> Copies:
+    def convert(self, kernels: Iterable[tf.Variable], word_table: tf.Variable) -> Copies:
         """Copies in the compute type, which an update makes once, not in each of its micro-batches.
 
-        None in float32, and none with `recompute`, which trades time for memory.
+        Of the kernels none in float32, and none with `recompute`, which trades time for memory. The copy of the word
+        table, which the masked-LM head reads, has a gradient apart from that of the rows that are looked up, so that no
+        micro-batch adds up two whole tables.
         """
+        copies = {word_table.ref(): tf.cast(tf.convert_to_tensor(word_table), self.compute_dtype)}
         if self.compute_dtype == tf.float32 or self._recompute:
-            return {}
-        return {kernel.ref(): tf.cast(kernel, self.compute_dtype) for kernel in kernels}
+            return copies
+        return copies | {kernel.ref(): tf.cast(kernel, self.compute_dtype) for kernel in kernels}
 
     @contextlib.contextmanager
     def reading(self, copies: Copies) -> Iterator[None]:
-        """Meanwhile the layers read the copies instead of the variables."""
+        """Meanwhile layers and heads read the copies instead of the variables."""
         self._copies = copies
         try:
             yield
@@ -276,17 +279,28 @@ class Blocks:
 
         return _keep_arguments_only(function, gradient, arguments)
 
-    def dropout(self, key: DropoutKey | None, site: int, rate: float, shape: Sequence[int]) -> Dropout | None:
-        """The dropout numbered `site`, for the static `shape` [B, ...]; None where nothing is dropped."""
+    def dropout(
+        self,
+        key: DropoutKey | None,
+        site: int,
+        rate: float,
+        shape: Sequence[int],
+        positions_BxP: tf.Tensor | None = None,
+    ) -> Dropout | None:
+        """The dropout numbered `site`, for the static `shape` [B, ...]; None where nothing is dropped.
+
+        With positions, of a shape [B, ..., S, H], what it decides there: [B, ..., P, H].
+        """
         if key is None or rate == 0:
             return None
         if self.scope == "off":
-            return Dropout(draw_mask(rate, *key.at(site), tuple(shape)), keep_scale(rate))
+            mask = draw_mask(rate, *key.at(site), tuple(shape))
+            return Dropout(at_positions(mask, positions_BxP), keep_scale(rate))
         by_arithmetic = self.scope == "blocks" or self._for_gpu
         decisions = self._draw_decisions(rate, *key.at(site), tuple(shape), by_arithmetic)
         if self._for_gpu:
             (decisions,) = separate([decisions])
-        return Dropout(self._keep_mask(decisions, tuple(shape)), keep_scale(rate))
+        return Dropout(self._keep_mask(decisions, tuple(shape), positions_BxP), keep_scale(rate))
 
     def dense(self, x_RxI: tf.Tensor, kernel_IxO: tf.Tensor) -> tf.Tensor:
         """x times kernel, in the compute type. The next block adds the bias."""
@@ -298,6 +312,19 @@ class Blocks:
             return take_for_gpu(sequence_BxSxH, positions_BxP)
         return tf.gather(sequence_BxSxH, positions_BxP, batch_dims=1)
 
+    def choose_rows(self, one_hot_BxSxT: tf.Tensor, table_TxH: tf.Variable) -> tf.Tensor:
+        """The rows of a table of few rows [B, S, H]."""
+        if self._for_gpu:  # The gradient of so narrow a matmul would keep few multiprocessors busy.
+            table = tf.convert_to_tensor(table_TxH)
+            return sum(one_hot_BxSxT[:, :, row, tf.newaxis] * table[row] for row in range(table.shape[0]))
+        return tf.einsum("bst,th->bsh", one_hot_BxSxT, table_TxH)
+
+    def add_rows(self, total_VxH: tf.Tensor, rows: tf.IndexedSlices) -> tf.Tensor:
+        """The total plus the gradient of rows that were looked up."""
+        if self._for_gpu:  # or XLA would compute the total within this addition, and write it to other memory
+            (total_VxH,) = separate([total_VxH])
+        return tf.tensor_scatter_nd_add(total_VxH, rows.indices[:, tf.newaxis], rows.values)
+
     def fork(self, x: tf.Tensor) -> tuple[tf.Tensor, ...]:
         """x for the query, the key, the value and the residual."""
         return fork_for_gpu(x) if self._for_gpu else (x,) * 4
@@ -305,7 +332,7 @@ class Blocks:
     def attend(self, query_BxNxSxD, key_BxNxSxD, value_BxNxSxD, mask, dropout: Dropout | None) -> tf.Tensor:
         """Attention of each head to the keys whose mask [B, S] or [B, S, S] is 1 -> compute type [R, H].
 
-        The dropout, laid out [B, N, S, S], is that of the softmax's results.
+        The dropout, laid out [B, N, S, S], is that of the softmax's results. Queries may be fewer than keys.
         """
         if self._for_gpu:
             return attend_for_gpu(query_BxNxSxD, key_BxNxSxD, value_BxNxSxD, mask, dropout, dtype=self.compute_dtype)

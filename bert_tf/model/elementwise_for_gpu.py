@@ -130,7 +130,7 @@ def attend_for_gpu(
     product of the result and its gradient (FlashAttention-2, arXiv 2307.08691, section 3.1), so that it takes no
     reading of the scores; it differs by the result's rounding.
     """
-    _, num_heads, sequence_length, _ = query_BxNxSxD.shape
+    _, num_heads, num_queries, _ = query_BxNxSxD.shape
 
     @tf.custom_gradient
     def run(query_BxNxSxD, key_BxNxSxD, value_BxNxSxD):
@@ -145,8 +145,8 @@ def attend_for_gpu(
 
         def gradient(of_context_RxH: tf.Tensor) -> list[tf.Tensor]:
             product_RxH = as_float32(of_context_RxH) * as_float32(context_RxH)
-            mean_BxNxSx1 = tf.reduce_sum(by_head(product_RxH, sequence_length, num_heads), axis=-1, keepdims=True)
-            of_context_BxNxSxD = by_head(of_context_RxH, sequence_length, num_heads)
+            mean_BxNxSx1 = tf.reduce_sum(by_head(product_RxH, num_queries, num_heads), axis=-1, keepdims=True)
+            of_context_BxNxSxD = by_head(of_context_RxH, num_queries, num_heads)
             of_value = tf.matmul(dropped_BxNxSxS, of_context_BxNxSxD, transpose_a=True)
             of_dropped, scores, log_sum = separate(
                 [tf.matmul(of_context_BxNxSxD, value_BxNxSxD, transpose_b=True), scores_BxNxSxS, log_sum_BxNxSx1]
@@ -180,12 +180,20 @@ def bias_gelu_for_gpu(x_RxI, bias_I, exact: bool, *, dtype: tf.DType) -> tf.Tens
 
 
 def take_for_gpu(sequence_BxSxH: tf.Tensor, positions_BxP: tf.Tensor) -> tf.Tensor:
-    """`tf.gather` with one batch dimension, as a matmul. Each sum has one term, so it is exact but in tf32.
+    """`tf.gather` with one batch dimension, its gradient as a matmul with ones and zeros.
 
-    By the gather's gradient XLA would lay out all states with the rows last.
+    By the gather's own gradient XLA would lay out all states with the rows last.
     """
-    is_there = tf.one_hot(positions_BxP, sequence_BxSxH.shape[1], dtype=sequence_BxSxH.dtype)
-    return tf.matmul(is_there, sequence_BxSxH)
+
+    @tf.custom_gradient
+    def run(sequence_BxSxH):
+        def gradient(result_BxPxH: tf.Tensor) -> tf.Tensor:
+            is_there = tf.one_hot(positions_BxP, sequence_BxSxH.shape[1], dtype=result_BxPxH.dtype)
+            return tf.matmul(is_there, result_BxPxH, transpose_a=True)
+
+        return tf.gather(sequence_BxSxH, positions_BxP, batch_dims=1), gradient
+
+    return run(sequence_BxSxH)
 
 
 def fork_for_gpu(x: tf.Tensor) -> tuple[tf.Tensor, ...]:

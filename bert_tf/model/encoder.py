@@ -1,7 +1,8 @@
 """BERT (arXiv 1810.04805) as Keras layers and models, with the variable names of Google's checkpoints.
 
 Departures from the textbook encoder, all of them exact:
-* the masked-LM head computes the masked positions only;
+* the masked-LM head computes the masked positions only, and so does the last layer where nothing else is asked of the
+  encoder (`BertEncoder.states_at`): queries, the residual and all that follows them;
 * the word-embedding table is padded to a multiple of 8 rows; the extra ones are zero, get no gradient
   and are never written to a file;
 * 1/sqrt(head size) scales the query, not the scores.
@@ -11,8 +12,8 @@ matmuls; parameters stay float32).
 Packed rows hold several instances (`packing`): `instance_numbers`, in place of `input_mask`, restrict
 attention to a token's own instance; `position_ids` and `cls_positions` give where each one begins.
 
-Shape letters: B batch, S sequence, H hidden, N heads, D head size, R = B*S rows, P masked
-positions, V vocabulary, K instances of a packed row.
+Shape letters: B batch, S sequence, H hidden, N heads, D head size, R = B*S rows, P masked or other
+chosen positions, V vocabulary, K instances of a packed row.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from bert_tf.model.randomness import DropoutKey, truncated_normal
 
 # Dropouts are numbered by site: 0 is the embeddings', then three for every layer, then those of heads.
 _SITES_PER_LAYER = 3
+# What tensor cores take of a matmul's sides.
+_ROWS_AT_ONCE = 8
 
 
 def first_free_site(config: BertConfig) -> int:
@@ -86,8 +89,8 @@ class Embeddings(BertLayer):
                 f"sequence length {length} is more than max_position_embeddings={self.config.max_position_embeddings}"
             )
         word_BxSxH = tf.gather(self.word_embeddings, input_ids_BxS)
-        segments = tf.one_hot(segment_ids_BxS, self.config.type_vocab_size)
-        segment_BxSxH = tf.einsum("bst,th->bsh", segments, self.token_type_embeddings)
+        segments_BxSxT = tf.one_hot(segment_ids_BxS, self.config.type_vocab_size)
+        segment_BxSxH = self.blocks.choose_rows(segments_BxSxT, self.token_type_embeddings)
         if position_ids_BxS is None:
             position = self.position_embeddings[:length]
         else:
@@ -122,7 +125,8 @@ class _LayerWeights(NamedTuple):
 class EncoderLayer(BertLayer):
     """One post-norm transformer layer: self-attention, then the feed-forward part. [R, H] -> [R, H].
 
-    `visible`: from `visible_keys`.
+    call(x_RxH, visible, dropout, positions_BxP): `visible` is from `visible_keys`; with positions only their results
+    are computed, [B*P, H], by the same sums and dropouts as all results.
     """
 
     def __init__(self, config: BertConfig, blocks: Blocks, seed: int, index: int):
@@ -140,82 +144,59 @@ class EncoderLayer(BertLayer):
             output_norm=self._layer_norm(f"{scope}/output/LayerNorm", hidden_size),
         )
 
-    def call(self, x_RxH, visible, dropout: DropoutKey | None = None):
+    def call(self, x_RxH, visible, dropout: DropoutKey | None = None, positions_BxP=None):
         weights = tf.nest.map_structure(self.blocks.current, self.layer_weights)
-        return self.blocks.layer(self._transform, weights, x_RxH, visible, dropout)
+        return self.blocks.layer(self._transform, weights, x_RxH, visible, dropout, positions_BxP)
 
-    def _transform(self, weights: _LayerWeights, x_RxH, visible, dropout: DropoutKey | None) -> tf.Tensor:
-        config, blocks, sequence_length = self.config, self.blocks, visible.shape[1]
+    def _transform(
+        self, weights: _LayerWeights, x_RxH, visible, dropout: DropoutKey | None, positions_BxP=None
+    ) -> tf.Tensor:
+        config, blocks, (num_rows, sequence_length) = self.config, self.blocks, visible.shape[:2]
+        num_results = sequence_length
+        query_RxH, key_RxH, value_RxH, residual_RxH = blocks.fork(x_RxH)
+        if positions_BxP is not None:
+            num_results = positions_BxP.shape[1]
+            states_BxSxH = tf.reshape(residual_RxH, [-1, sequence_length, config.hidden_size])
+            query_RxH = residual_RxH = tf.reshape(blocks.take(states_BxSxH, positions_BxP), [-1, config.hidden_size])
+            if len(visible.shape) == 3:
+                visible = tf.gather(visible, positions_BxP, batch_dims=1)
 
-        def hidden_dropout(site: int) -> Dropout | None:
-            return blocks.dropout(dropout, site, config.hidden_dropout_prob, [*visible.shape[:2], config.hidden_size])
+        def heads(x_RxH: tf.Tensor, dense: Dense, length: int, scale: float = 1.0) -> tf.Tensor:
+            kernel, bias = dense
+            return blocks.split_heads(blocks.dense(x_RxH, kernel), bias, length, config.num_attention_heads, scale)
 
-        *inputs, x_RxH = blocks.fork(x_RxH)
-        context_RxH = self._attend(weights, inputs, visible, dropout)
-        kernel, bias = weights.attention_output
-        x_RxH = blocks.residual_norm(
-            blocks.dense(context_RxH, kernel),
-            bias,
-            x_RxH,
-            *weights.attention_norm,
-            sequence_length,
-            hidden_dropout(self.first_site + 1),
+        def keep(site: int, rate: float, *shape: int) -> Dropout | None:
+            return blocks.dropout(dropout, self.first_site + site, rate, [num_rows, *shape], positions_BxP)
+
+        def add_and_norm(x_RxI: tf.Tensor, dense: Dense, residual_RxH: tf.Tensor, norm: Norm, site: int) -> tf.Tensor:
+            kernel, bias = dense
+            kept = keep(site, config.hidden_dropout_prob, sequence_length, config.hidden_size)
+            return blocks.residual_norm(blocks.dense(x_RxI, kernel), bias, residual_RxH, *norm, num_results, kept)
+
+        # Multi-head scaled dot-product attention (arXiv 1706.03762)
+        context_RxH = blocks.attend(
+            heads(query_RxH, weights.query, num_results, 1.0 / math.sqrt(config.head_size)),
+            heads(key_RxH, weights.key, sequence_length),
+            heads(value_RxH, weights.value, sequence_length),
+            visible,
+            keep(0, config.attention_probs_dropout_prob, config.num_attention_heads, sequence_length, sequence_length),
         )
+        x_RxH = add_and_norm(context_RxH, weights.attention_output, residual_RxH, weights.attention_norm, 1)
         kernel, bias = weights.intermediate
         wide_RxI = blocks.bias_gelu(blocks.dense(x_RxH, kernel), bias, config.hidden_act == "gelu_exact")
-        kernel, bias = weights.output_dense
-        return blocks.residual_norm(
-            blocks.dense(wide_RxI, kernel),
-            bias,
-            x_RxH,
-            *weights.output_norm,
-            sequence_length,
-            hidden_dropout(self.first_site + 2),
-        )
-
-    def _attend(self, weights: _LayerWeights, inputs, visible, dropout: DropoutKey | None) -> tf.Tensor:
-        """Multi-head scaled dot-product attention (arXiv 1706.03762) -> [R, H].
-
-        inputs: of the query, the key and the value, each [R, H].
-        """
-        config, blocks, sequence_length = self.config, self.blocks, visible.shape[1]
-
-        def heads(x_RxH: tf.Tensor, dense: Dense, scale: float = 1.0) -> tf.Tensor:
-            kernel, bias = dense
-            return blocks.split_heads(
-                blocks.dense(x_RxH, kernel), bias, sequence_length, config.num_attention_heads, scale
-            )
-
-        query_RxH, key_RxH, value_RxH = inputs
-        num_rows, num_heads = visible.shape[0], config.num_attention_heads
-        return blocks.attend(
-            heads(query_RxH, weights.query, 1.0 / math.sqrt(config.head_size)),
-            heads(key_RxH, weights.key),
-            heads(value_RxH, weights.value),
-            visible,
-            blocks.dropout(
-                dropout,
-                self.first_site,
-                config.attention_probs_dropout_prob,
-                [num_rows, num_heads, sequence_length, sequence_length],
-            ),
-        )
+        return add_and_norm(wide_RxI, weights.output_dense, x_RxH, weights.output_norm, 2)
 
 
 class Pooler(BertLayer):
-    """tanh(dense(state of [CLS])): [B, S, H] -> [B, H]; packed, with the positions of K [CLS] -> [B*K, H]."""
+    """tanh(dense(state of [CLS])): [B, K, H] -> [B*K, H]."""
 
     def __init__(self, config: BertConfig, blocks: Blocks, seed: int):
         super().__init__(config, blocks, seed, "pooler")
         self.dense = self._dense("bert/pooler/dense", config.hidden_size, config.hidden_size)
 
-    def call(self, sequence_BxSxH, cls_positions_BxK=None):
+    def call(self, first_BxKxH):
         kernel, bias = self.dense
-        if cls_positions_BxK is None:
-            first_RxH = sequence_BxSxH[:, 0]
-        else:
-            first_BxKxH = self.blocks.take(sequence_BxSxH, cls_positions_BxK)
-            first_RxH = tf.reshape(first_BxKxH, [-1, self.config.hidden_size])
+        first_RxH = tf.reshape(first_BxKxH, [-1, self.config.hidden_size])
         return self.blocks.bias_tanh(self.blocks.dense(first_RxH, kernel), bias)
 
 
@@ -225,6 +206,13 @@ def visible_keys(features: dict[str, tf.Tensor]) -> tf.Tensor:
         return features["input_mask"]
     numbers_BxS = features["instance_numbers"]
     return numbers_BxS[:, :, tf.newaxis] == numbers_BxS[:, tf.newaxis, :]
+
+
+def first_positions(features: dict[str, tf.Tensor]) -> tf.Tensor:
+    """Those of [CLS], integers [B, 1], or [B, K] if packed."""
+    if "cls_positions" in features:
+        return features["cls_positions"]
+    return tf.zeros([tf.shape(features["input_ids"])[0], 1], tf.int64)
 
 
 class BertEncoder(tf.keras.Model):
@@ -241,7 +229,7 @@ class BertEncoder(tf.keras.Model):
     def __init__(self, config: BertConfig, blocks: Blocks | None = None, seed: int = 0):
         super().__init__(name="bert", autocast=False)
         blocks = blocks or Blocks()
-        self.config = config
+        self.config, self.blocks = config, blocks
         self.embeddings = Embeddings(config, blocks, seed)
         self.encoder_layers = [EncoderLayer(config, blocks, seed, index) for index in range(config.num_hidden_layers)]
         self.pooler = Pooler(config, blocks, seed)
@@ -254,17 +242,38 @@ class BertEncoder(tf.keras.Model):
 
     def call(self, features: dict[str, tf.Tensor], dropout: DropoutKey | None = None):
         sequence_BxSxH = self.hidden_states(features, dropout)[-1]
-        return sequence_BxSxH, self.pooler(sequence_BxSxH, features.get("cls_positions"))
+        first_BxKxH = self.blocks.take(sequence_BxSxH, first_positions(features))
+        return sequence_BxSxH, self.pooler(first_BxKxH)
 
-    def hidden_states(self, features: dict[str, tf.Tensor], dropout: DropoutKey | None = None):
-        """The outputs of the embeddings and of every layer: a list of L + 1 tensors [B, S, H]."""
+    def states_at(
+        self, features: dict[str, tf.Tensor], *positions_BxP: tf.Tensor, dropout: DropoutKey | None = None
+    ) -> list[tf.Tensor]:
+        """The last layer's outputs at some positions of each row, [B, P, H] for each [B, P]; no others are computed."""
+        counts = [each.shape[1] for each in positions_BxP]
+        # int64, because TensorFlow joins int32 on the host, even on GPU machines.
+        columns = [tf.cast(each, tf.int64) for each in positions_BxP]
+        unused = -sum(counts) % _ROWS_AT_ONCE
+        columns.append(tf.zeros([tf.shape(columns[0])[0], unused], tf.int64))
+        states_BxPxH = self.hidden_states(features, dropout, tf.concat(columns, axis=1))[-1]
+        return tf.split(states_BxPxH, [*counts, unused], axis=1)[:-1]
+
+    def hidden_states(
+        self, features: dict[str, tf.Tensor], dropout: DropoutKey | None = None, positions_BxP: tf.Tensor | None = None
+    ) -> list[tf.Tensor]:
+        """The outputs of the embeddings and of every layer: L + 1 tensors [B, S, H].
+
+        With positions the last one is [B, P, H].
+        """
         visible = visible_keys(features)
         x_BxSxH = self.embeddings(
             features["input_ids"], features["segment_ids"], features.get("position_ids"), dropout=dropout
         )
         _, sequence_length, hidden_size = x_BxSxH.shape
         states, x_RxH = [x_BxSxH], tf.reshape(x_BxSxH, [-1, hidden_size])
-        for layer in self.encoder_layers:
+        *lower, last = self.encoder_layers
+        for layer in lower:
             x_RxH = layer(x_RxH, visible, dropout=dropout)
             states.append(tf.reshape(x_RxH, [-1, sequence_length, hidden_size]))
-        return states
+        x_RxH = last(x_RxH, visible, dropout=dropout, positions_BxP=positions_BxP)
+        num_results = sequence_length if positions_BxP is None else positions_BxP.shape[1]
+        return [*states, tf.reshape(x_RxH, [-1, num_results, hidden_size])]

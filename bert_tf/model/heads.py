@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.model.blocks import Blocks
-from bert_tf.model.encoder import BertEncoder, BertLayer, first_free_site
+from bert_tf.model.encoder import BertEncoder, BertLayer, first_free_site, first_positions
 from bert_tf.model.randomness import DropoutKey
 
 # Before the classifier: a constant of Google's run_classifier.py, whatever the encoder's rates are.
@@ -14,7 +14,7 @@ CLASSIFIER_DROPOUT = 0.1
 
 
 class MaskedLanguageModelHead(BertLayer):
-    """Logits of the whole vocabulary at the masked positions: float32 [B, P, V]."""
+    """Logits of the whole vocabulary from the states at the masked positions: [B, P, H] -> float32 [B, P, V]."""
 
     def __init__(self, config: BertConfig, blocks: Blocks, seed: int):
         super().__init__(config, blocks, seed, "masked_language_model")
@@ -23,16 +23,16 @@ class MaskedLanguageModelHead(BertLayer):
         self.norm = self._layer_norm(f"{scope}/transform/LayerNorm", config.hidden_size)
         self.output_bias = self._zeros(f"{scope}/output_bias", config.padded_vocab_size)
 
-    def call(self, sequence_BxSxH, positions_BxP, word_embeddings_VxH):
+    def call(self, masked_BxPxH, word_embeddings_VxH):
         blocks, config = self.blocks, self.config
-        masked_RxH = tf.reshape(blocks.take(sequence_BxSxH, positions_BxP), [-1, config.hidden_size])
+        masked_RxH = tf.reshape(masked_BxPxH, [-1, config.hidden_size])
         kernel, bias = self.transform
         exact = config.hidden_act == "gelu_exact"
         hidden_RxH = blocks.bias_gelu_norm(blocks.dense(masked_RxH, kernel), bias, *self.norm, exact)
-        table = tf.cast(word_embeddings_VxH, blocks.compute_dtype)
+        table = tf.cast(blocks.current(word_embeddings_VxH), blocks.compute_dtype)
         logits_RxV = tf.matmul(hidden_RxH, table, transpose_b=True)
         logits_RxV = blocks.bias_logits(logits_RxV, self.output_bias, config.vocab_size)
-        return tf.reshape(logits_RxV, [-1, positions_BxP.shape[1], config.vocab_size])
+        return tf.reshape(logits_RxV, [-1, masked_BxPxH.shape[1], config.vocab_size])
 
 
 class _ClassifierHead(BertLayer):
@@ -68,11 +68,11 @@ class PretrainingModel(tf.keras.Model):
         self.next_sentence = _ClassifierHead(config, blocks, seed, "cls/seq_relationship/", 2)
 
     def call(self, features: dict[str, tf.Tensor], dropout: DropoutKey | None = None):
-        sequence_BxSxH, pooled_RxH = self.bert(features, dropout=dropout)
-        mlm_logits_BxPxV = self.masked_language_model(
-            sequence_BxSxH, features["masked_lm_positions"], self.bert.embeddings.word_embeddings
+        masked_BxPxH, first_BxKxH = self.bert.states_at(
+            features, features["masked_lm_positions"], first_positions(features), dropout=dropout
         )
-        return mlm_logits_BxPxV, self.next_sentence(pooled_RxH)
+        mlm_logits_BxPxV = self.masked_language_model(masked_BxPxH, self.bert.embeddings.word_embeddings)
+        return mlm_logits_BxPxV, self.next_sentence(self.bert.pooler(first_BxKxH))
 
 
 class SpanModel(tf.keras.Model):
@@ -109,6 +109,7 @@ class ClassifierModel(tf.keras.Model):
         self.classifier = _ClassifierHead(config, blocks, seed, "", num_classes)
 
     def call(self, features: dict[str, tf.Tensor], dropout: DropoutKey | None = None):
-        _, pooled_BxH = self.bert(features, dropout=dropout)
+        (first_Bx1xH,) = self.bert.states_at(features, first_positions(features), dropout=dropout)
+        pooled_BxH = self.bert.pooler(first_Bx1xH)
         kept = self.blocks.dropout(dropout, first_free_site(self.config), CLASSIFIER_DROPOUT, pooled_BxH.shape)
         return self.classifier(self.blocks.apply_dropout(pooled_BxH, kept))

@@ -149,12 +149,17 @@ def draw_decisions(
     return tf.cast(tf.add_n([tf.where(kept, 1 << bit, 0) for bit, kept in enumerate(decisions)]), tf.uint8)
 
 
-def keep_mask(decisions: tf.Tensor, shape: Sequence[int]) -> tf.Tensor:
-    """The bits of `draw_decisions` as bool of the static `shape`."""
+def keep_mask(decisions: tf.Tensor, shape: Sequence[int], positions_BxP: tf.Tensor | None = None) -> tf.Tensor:
+    """The bits of `draw_decisions` as bool of the static `shape`, or what `at_positions` takes of it."""
     bits = tf.constant([1 << bit for bit in range(ELEMENTS_PER_COUNT)], tf.int32)
     mask = tf.bitwise.bitwise_and(tf.cast(decisions, tf.int32)[:, tf.newaxis, :], bits[:, tf.newaxis]) != 0
     num_rows, row_elements = int(shape[0]), int(np.prod(shape[1:], dtype=np.int64))
-    return tf.reshape(tf.reshape(mask, [num_rows, -1])[:, :row_elements], shape)
+    return at_positions(tf.reshape(tf.reshape(mask, [num_rows, -1])[:, :row_elements], shape), positions_BxP)
+
+
+def at_positions(mask: tf.Tensor, positions_BxP: tf.Tensor | None) -> tf.Tensor:
+    """[B, ..., S, H] -> [B, ..., P, H]; for None all of it."""
+    return mask if positions_BxP is None else tf.gather(mask, positions_BxP, axis=-2, batch_dims=1)
 
 
 def keep_scale(rate: float) -> float:

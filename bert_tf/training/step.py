@@ -241,8 +241,15 @@ class TrainStep:
         }
 
         blocks = self._model.blocks
-        copies = blocks.convert(self._model.bert.layer_kernels)
-        read = [copies.get(variable.ref(), variable) for variable in variables]
+        encoder = self._model.bert
+        copies = blocks.convert(encoder.layer_kernels, encoder.embeddings.word_embeddings)
+
+        def add(total, gradient):
+            if gradient is None:
+                return total
+            if isinstance(gradient, tf.IndexedSlices):
+                return blocks.add_rows(total, gradient)
+            return total + tf.cast(gradient, tf.float32)
 
         def add_micro_batch(number, gradient_sums, metric_sums):
             micro_batch = {name: tf.gather(values, number) for name, values in features.items()}
@@ -251,11 +258,12 @@ class TrainStep:
                 tape.watch(copies.values())
                 losses_K, metrics_M = self._objective(self._model, micro_batch, DropoutKey(key, row))
                 loss = tf.reduce_sum(losses_K * loss_weights_K) * scale
-            gradients = tape.gradient(loss, read)
-            # A snapshot, so that TensorFlow's graph optimiser does not take this sum and the one within the gradient of
-            # the word embeddings for one of three terms, which it would add in the order in which they are ready.
-            snapshots = [tf.raw_ops.Snapshot(input=tf.convert_to_tensor(gradient)) for gradient in gradients]
-            sums = [total + tf.cast(gradient, tf.float32) for total, gradient in zip(gradient_sums, snapshots)]
+            gradients, of_copies = tape.gradient(loss, (variables, list(copies.values())))
+            by_variable = dict(zip(copies, of_copies))
+            sums = [
+                add(add(total, by_variable.get(variable.ref())), gradient)
+                for total, variable, gradient in zip(gradient_sums, variables, gradients)
+            ]
             return number + 1, sums, metric_sums + metrics_M
 
         # 0, but not a constant: TensorFlow would keep constants of up to 10 MB each as long as it lives.
