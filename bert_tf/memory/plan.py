@@ -41,6 +41,7 @@ class _Kept(NamedTuple):
     """Elements of the compute type, and further bytes, kept per element of a shape."""
 
     rows_elements: float  # by a layer for its backward pass, per element of R*H, beside 2 per element of R*I
+    keys_elements: float  # of these for keys and values
     rows_bytes: float
     scores_elements: float  # the same per element of B*N*S*S
     scores_bytes: float
@@ -59,9 +60,9 @@ class _Kept(NamedTuple):
 # the results of both LayerNorms, and an eighth of a byte for each dropout; the scores and what dropout leaves of the
 # softmax. benchmarks/gpu_program.py compares with XLA's own figures.
 _KEPT = {
-    "blocks": _Kept(12, 2, 1, 5, 2, 20, 60, 3, 1.1),
-    "off": _Kept(12, 88, 1, 5, 1, 9, 60, 10, 1.1),
-    "step": _Kept(8, 0.25, 2, 0.125, 2, 0, 0, 3, 1.0),
+    "blocks": _Kept(12, 4, 2, 1, 5, 2, 20, 60, 3, 1.1),
+    "off": _Kept(12, 4, 88, 1, 5, 1, 9, 60, 10, 1.1),
+    "step": _Kept(8, 2, 0.25, 2, 0.125, 2, 0, 0, 3, 1.0),
 }
 
 
@@ -116,6 +117,13 @@ class Workload:
         return embeddings + self.num_layer_parameters + heads
 
     @property
+    def last_layer_share(self) -> float:
+        """The share of a row's positions whose results the last layer computes."""
+        if self.classifies or self.max_predictions_per_seq:
+            return min(1.0, (self.max_predictions_per_seq + 1) / self.max_seq_length)
+        return 1.0
+
+    @property
     def compute_bytes(self) -> int:
         return 4 if compute_dtype(self.precision) == "float32" else 2
 
@@ -148,7 +156,9 @@ def predict(work: Workload) -> Memory:
     layer = rows * ((kept.rows_elements + 2 * wide) * size + kept.rows_bytes) + scores * (
         kept.scores_elements * size + kept.scores_bytes
     )
-    layers = config.num_hidden_layers * (rows * size if work.recompute else layer)
+    share = work.last_layer_share
+    last = share * layer + (1 - share) * rows * kept.keys_elements * size
+    layers = config.num_hidden_layers * rows * size if work.recompute else (config.num_hidden_layers - 1) * layer + last
     logits = num_rows * work.max_predictions_per_seq * config.padded_vocab_size
     head = logits * (kept.logits_elements * size + kept.logits_bytes) + (table if logits else 0)
     # Weights in the compute type are kept for the whole update.

@@ -50,12 +50,15 @@ class Gpu:
     def micro_batch_secs(self, work: Workload) -> float:
         """Forward and backward pass of one micro-batch."""
         config = work.bert_config
-        elements = work.micro_batch_size * work.max_seq_length * config.num_hidden_layers * config.hidden_size
+        # Of the last layer only some positions are computed.
+        num_layers = config.num_hidden_layers - 1 + work.last_layer_share
+        elements = work.micro_batch_size * work.max_seq_length * num_layers * config.hidden_size
         scores = elements / config.head_size * work.max_seq_length
         outside = _OUTSIDE_MATMULS[work.compute_bytes]
         flops = work.micro_batch_size * pretraining_flops_per_sequence(
             config, work.max_seq_length, work.max_predictions_per_seq
         )
+        flops *= num_layers / config.num_hidden_layers
         share = CORE_SHARE if work.precision == "fp32" else TENSOR_CORE_SHARE
         return (
             flops / (share * self.tflops * 1e12)
