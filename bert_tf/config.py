@@ -215,7 +215,7 @@ class TrainingConfig:
     save_checkpoint_steps: int = 100
     display_loss_steps: int = 10
     keep_checkpoints: int = 3
-    max_hours: float | None = None  # stop after so many hours from the start of the program; None: only at the end
+    max_hours: float | None = None  # stop this long after the start of the program; None: only at the end
 
     def __post_init__(self) -> None:
         check_counts(

@@ -36,7 +36,7 @@ Item = TypeVar("Item")
 
 
 class Batch(NamedTuple):
-    """One rank's rows of an update, and what the update of all ranks holds."""
+    """One rank's rows of an update, and counts over all ranks."""
 
     features: Features  # [A, B, ...]
     num_micro_batches: int | None = None  # on every rank only this many of the A contain rows; None: all do

@@ -1,8 +1,8 @@
 """Which instances an update uses: a function of (files, seed, epoch), not of ranks or batch split.
 
-Epoch e is a pass over copy e % c of the c copies of the data (records have one copy; token files have one for each set
-of pairs), and positions in the global order continue from epoch to epoch. An epoch is a
-permutation of *blocks* of up to 64 consecutive instances of one shard: instances were shuffled within
+Epoch e is a pass over copy e % c of the c copies of the data (records have one copy; token files have
+one for each set of pairs), and positions in the global order continue from epoch to epoch. An epoch is
+a permutation of *blocks* of up to 64 consecutive instances of one shard: instances were shuffled within
 their shard when they were made, and reading 64 consecutive records costs one seek. Every instance
 occurs exactly once per epoch. Any position is found by binary search, so resuming costs nothing.
 """

@@ -35,7 +35,7 @@ from bert_tf.text.vocabulary import load_vocab
 _LONGEST_GAP = 256
 # Tokens that are assembled and masked at once, few enough for their arrays to stay in the CPU's cache.
 _BLOCK_TOKENS = 1 << 17
-# The ranges of a large batch are of more shards than may be open at once.
+# Limits the shards in use at once: a large batch has ranges of more shards than may be open.
 _RANGES_AT_ONCE = 128
 
 

@@ -21,7 +21,7 @@ from bert_tf.run.flops import peak_tflops, pretraining_flops_per_sequence
 # between two kernels.
 TENSOR_CORE_SHARE, CORE_SHARE, MEMORY_SHARE = 0.58, 0.75, 0.80
 LAUNCH_SECS = 4e-6
-# Kernel launches of a micro-batch, of its layers each, and of LAMB per layer.
+# Kernel launches: of a micro-batch, in addition of each of its layers, and of LAMB per layer.
 LAUNCHES, LAYER_LAUNCHES, LAMB_LAYER_LAUNCHES = 40, 86, 78
 # Bytes that LAMB moves per parameter.
 LAMB_BYTES = 56

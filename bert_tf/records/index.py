@@ -1,11 +1,11 @@
 """The index beside a shard: where its records begin and how many real tokens each has.
 
-``<shard>.index`` contains: magic number, number of records n, offsets of the records
-(n + 1 uint64, the last is the file's size), real tokens of each (n uint16), and a checksum; all
-little-endian. It is rebuilt if it is missing or does not fit its shard.
+``<shard>.index`` contains: magic number, number of records n, offsets of the records (n + 1 uint64,
+the last is the file's size), real tokens of each (n uint16), and a checksum; all little-endian. It is
+rebuilt if it is missing or does not fit its shard.
 
-The index of 10^9 records takes 10 GB. So only the requested part is read, and only
-`bertPrep.py --action verify` checks the checksum; a wrong offset is noticed when its record is read.
+The index of 10^9 records takes 10 GB. So only the requested part is read, and only `bertPrep.py
+--action verify` checks the checksum; a wrong offset is noticed when its record is read.
 """
 
 from __future__ import annotations

@@ -23,15 +23,15 @@ def pretraining_flops_per_sequence(config: BertConfig, seq_length: int, num_pred
     Training counts as three forward passes (the backward pass needs two matmuls for each one of the
     forward pass). The figure says what the model needs, not what an implementation spends: recomputation
     is not counted, and the last layer counts in full although `BertEncoder.states_at` computes only part of
-    it. A multiply-add is two operations. With length s, L layers,
-    width h, feed-forward width i (4h in all published sizes), P predictions and V pieces::
+    it. A multiply-add is two operations. With length s, L layers, width h, feed-forward width i (4h in all
+    published sizes), P predictions and V pieces::
 
         forward = s*L*(8h^2 + 4hi + 4sh)     query, key, value, output; feed-forward; attention
                 + P*(2h^2 + 2hV)             MLM transform and the product with the word table
                 + 2h^2                       pooler
 
-    V is the real vocabulary: padding rows are not work of the model. The accounting is
-    that of Narayanan et al. (arXiv 2104.04473, appendix), less the recomputation counted there.
+    V is the real vocabulary: padding rows are not work of the model. The accounting is that of Narayanan
+    et al. (arXiv 2104.04473, appendix), less the recomputation counted there.
     BERT-Large: 240.6e9 at s=128, P=20 and 1020.5e9 at s=512, P=80.
     """
     width = config.hidden_size

@@ -10,7 +10,7 @@ from __future__ import annotations
 import collections
 import math
 
-# After so many updates the losses of all runs seen had fallen by 2 nats or more; a warm-up delays this.
+# After this many updates the losses of all runs seen had fallen by 2 nats or more; a warm-up delays this.
 _NO_PROGRESS_UPDATES, _WARMUP_SHARE, _PROGRESS_NATS = 300, 0.25, 0.2
 # A jump exceeds the largest recent loss by the range of the recent losses, and at least by _JUMP_NATS.
 _RECENT_REPORTS, _JUDGED_FROM, _JUMP_NATS = 20, 10, 0.5

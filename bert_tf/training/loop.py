@@ -33,8 +33,8 @@ from bert_tf.run.statistics import UpdateStatistics, compare_ranks, first_non_fi
 from bert_tf.run.telemetry import Telemetry
 from bert_tf.training.step import TrainState
 
-# A run gives up after so many consecutive updates with a non-finite gradient. With loss
-# scaling some are normal until the scale fits; otherwise something is wrong.
+# A run gives up after this many consecutive updates with a non-finite gradient. With loss scaling some are
+# normal until the scale fits; otherwise something is wrong.
 MAX_SKIPS_WHILE_SCALING, MAX_SKIPS = 25, 3
 # Values of ONEDNN_MAX_CPU_ISA.
 _BELOW_AVX512 = ("SSE41", "AVX", "AVX2", "AVX2_VNNI")
