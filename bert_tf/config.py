@@ -1,6 +1,6 @@
 """Settings of a model (`BertConfig`) and of a training run (`PretrainingConfig`, `FinetuningConfig`).
 
-All are frozen and checked when they are made, so code that receives them need not check them again.
+All are frozen and validated when they are created, so code that receives them need not check them again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import read_json_object
 
-# (layers, hidden size); there are hidden/64 heads and the feed-forward size is 4 x hidden, as in all
+# (layers, hidden size). There are hidden/64 heads and the feed-forward size is 4 x hidden, as in all
 # of Google's releases. medium, small, mini and tiny are from arXiv 1908.08962.
 PRESETS: dict[str, tuple] = {
     "large": (24, 1024),
@@ -25,7 +25,7 @@ PRESETS: dict[str, tuple] = {
     "tiny": (2, 128),
 }
 GOOGLE_VOCAB_SIZE = 30_522  # of the uncased English models
-# "gelu" is the tanh form, which Google's and NVIDIA's code computes under that name;
+# "gelu" is the tanh approximation, which Google's and NVIDIA's code computes under that name;
 # "gelu_exact" is the erf form, which Hugging Face calls "gelu".
 ACTIVATIONS = ("gelu", "gelu_exact")
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
@@ -33,31 +33,31 @@ OPTIMIZERS = ("lamb", "adamw", "lars")
 XLA_SCOPES = ("step", "blocks", "off")
 COMPRESSIONS = ("none", "fp16")
 AUTO = "auto"  # --train_batch_size: the largest micro-batch that fits
-# Far beyond what anybody trains with, so that a typing error does not start a run that never ends.
+# Far beyond what anyone trains with, so that a typing error does not start a run that never ends.
 MAX_RANKS, MAX_GLOBAL_BATCH = 16384, 1 << 20
 MAX_LEARNING_RATE, MAX_EPOCHS, MAX_HOURS = 100.0, 10_000.0, 100_000.0
-# Of a model: ten times the largest BERT that anybody has published, and more layers, positions and so on than any has.
+# Limits of a model: ten times the largest published BERT, and more layers, positions and so on than any model has.
 MAX_PARAMETERS, MAX_SIZE = 40_000_000_000, 1 << 24
 MAX_LAYERS = 1 << 10
 MAX_SEED = (1 << 64) - 1  # NumPy's random generators and ours take 64 bits
 
 
 def check_counts(config: Any, *names: str) -> None:
-    """Raises `UserError` where one of these fields is under 1."""
+    """Raises `UserError` if one of these fields is less than 1."""
     for name in names:
         if getattr(config, name) < 1:
             raise UserError(f"{name}={getattr(config, name)}: must be at least 1")
 
 
 def check_at_most(config: Any, **limits: int) -> None:
-    """Raises `UserError` where a field or property exceeds its limit."""
+    """Raises `UserError` if a field or property exceeds its limit."""
     for name, limit in limits.items():
         if getattr(config, name) > limit:
             raise UserError(f"{name}={getattr(config, name)}: must be at most {limit}")
 
 
 def check_choices(config: Any, **allowed: tuple[str, ...]) -> None:
-    """Raises `UserError` where the value of a field is not among the allowed ones."""
+    """Raises `UserError` if the value of a field is not among the allowed ones."""
     for name, choices in allowed.items():
         if getattr(config, name) not in choices:
             raise UserError(f"{name}={getattr(config, name)!r}: must be one of {', '.join(choices)}")
@@ -114,7 +114,7 @@ class BertConfig:
 
     @property
     def num_encoder_weights(self) -> int:
-        """Of the embeddings and the layers' matrices."""
+        """The number of weights in the embeddings and in the layers' matrices."""
         rows = self.vocab_size + self.max_position_embeddings + self.type_vocab_size
         in_layer = 4 * self.hidden_size + 2 * self.intermediate_size
         return self.hidden_size * (rows + self.num_hidden_layers * in_layer)
@@ -130,7 +130,7 @@ class BertConfig:
 
     @classmethod
     def preset(cls, name: str, vocab_size: int) -> BertConfig:
-        """One of Google's published sizes with a vocabulary of `vocab_size` tokens."""
+        """One of Google's published sizes, with a vocabulary of `vocab_size` tokens."""
         if name not in PRESETS:
             raise UserError(f"bert_model={name!r}: must be one of {', '.join(PRESETS)}")
         num_layers, hidden_size = PRESETS[name]
@@ -144,8 +144,8 @@ class BertConfig:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], source: str = "bert_config") -> BertConfig:
-        """Takes exactly the fields of Google's files, and ignores those that do not affect the model."""
-        if not isinstance(values, Mapping):  # from a file that anybody may have written
+        """Requires exactly the fields of Google's files, and ignores those that do not affect the model."""
+        if not isinstance(values, Mapping):  # from a file that anyone may have written
             raise UserError(f"{source}: must be a JSON object with the model's sizes, not {str(values)[:40]!r}")
         known = {field.name for field in dataclasses.fields(cls)}
         # Some of Google's files have these fields; they have no effect on BERT.
@@ -175,7 +175,7 @@ class BertConfig:
 
 
 class BatchSplit(NamedTuple):
-    """How the global batch is split: micro-batch x gradient accumulation x ranks, and which rank this is."""
+    """How the global batch is split (micro-batch x gradient accumulation x ranks), and which rank this is."""
 
     micro_batch_size: int
     num_accumulation_steps: int = 1
@@ -191,7 +191,7 @@ class BatchSplit(NamedTuple):
         return self.rows_per_rank * self.num_ranks
 
     def with_micro_batch(self, size: int) -> BatchSplit:
-        """The same rows in micro-batches of `size`, which divides them."""
+        """The same rows in micro-batches of `size`, which must divide their number."""
         return self._replace(micro_batch_size=size, num_accumulation_steps=self.rows_per_rank // size)
 
 
@@ -200,7 +200,7 @@ _Config = TypeVar("_Config", bound="TrainingConfig")
 
 @dataclasses.dataclass(frozen=True)
 class TrainingConfig:
-    """Settings that pre-training and fine-tuning share. Batch size and learning rate are per rank, as the flags are."""
+    """Settings shared by pre-training and fine-tuning. Batch size and learning rate are per rank, like the flags."""
 
     learning_rate: float
     train_batch_size: int  # micro-batch of one rank
@@ -208,14 +208,14 @@ class TrainingConfig:
     num_ranks: int
     precision: str = "fp32"
     xla_scope: str = "off"
-    recompute: bool = False  # activation checkpointing: the backward pass computes each layer again
-    may_split_more: bool = False  # the first updates halve a micro-batch that does not fit into memory
+    recompute: bool = False  # activation checkpointing: the backward pass recomputes each layer
+    may_split_more: bool = False  # whether the first updates may halve a micro-batch that does not fit into memory
     adam_bias_correction: bool = False
     seed: int = 12345
     save_checkpoint_steps: int = 100
     display_loss_steps: int = 10
     keep_checkpoints: int = 3
-    max_hours: float | None = None  # stop so long after the start of the program; None: at the end only
+    max_hours: float | None = None  # stop this long after the start of the program; None: only at the end
 
     def __post_init__(self) -> None:
         check_counts(
@@ -238,7 +238,7 @@ class TrainingConfig:
 
     @classmethod
     def from_flags(cls: type[_Config], flags: Mapping[str, Any], split: BatchSplit, **computed: Any) -> _Config:
-        """The settings that the flags of a program give, by name, and those that are `computed` from them."""
+        """The settings that a program's flags give by name, and those that are `computed` from them."""
         settings = {field.name: flags[field.name] for field in dataclasses.fields(cls) if field.name in flags}
         settings.update(
             train_batch_size=split.micro_batch_size,
@@ -271,17 +271,17 @@ class TrainingConfig:
 class PretrainingConfig(TrainingConfig):
     """One pre-training phase."""
 
-    # These three must be given: 0 is refused. (After a base class with defaults, dataclasses want defaults.)
+    # These three must be given: 0 is refused. (After a base class with defaults, dataclasses require defaults.)
     num_train_steps: int = 0  # updates in the whole phase
     max_seq_length: int = 0
     max_predictions_per_seq: int = 0
     eval_batch_size: int = 8
     optimizer_type: str = "lamb"
-    lamb_adapt_excluded: bool = True  # biases and LayerNorm parameters have a trust ratio, too
-    # Whether the learning rate is continuous where the warm-up ends; None: the optimizer's usual way.
+    lamb_adapt_excluded: bool = True  # biases and LayerNorm parameters also have a trust ratio
+    # Whether the learning rate is continuous at the end of the warm-up; None: what is usual with the optimizer.
     continuous_join: bool | None = None
     packing: bool = False  # several short instances share a row
-    allreduce_compression: str = "none"  # type in which gradients are all-reduced
+    allreduce_compression: str = "none"  # type in which gradients are all-reduced; "none" is float32
     warmup_steps: int = 0
     max_eval_steps: int = 0  # 0: the whole test split
 
@@ -312,7 +312,7 @@ class PretrainingConfig(TrainingConfig):
 
     @property
     def optimizer_options(self) -> dict[str, Any]:
-        """Arguments of the optimizer's class besides its schedule."""
+        """Arguments of the optimizer's class, besides its schedule."""
         return {
             "lamb": {"adapt_excluded": self.lamb_adapt_excluded},
             "adamw": {"bias_correction": self.adam_bias_correction},
@@ -324,7 +324,7 @@ class PretrainingConfig(TrainingConfig):
         The split of the global batch, compilation, logging and saving may change: updates do not
         depend on them.
         """
-        # Packing is among them, because dropout masks follow the row's number.
+        # Packing is among them, because dropout masks depend on the row's number.
         names = (
             "num_train_steps warmup_steps effective_learning_rate global_batch_size max_seq_length "
             "max_predictions_per_seq optimizer_type lamb_adapt_excluded adam_bias_correction precision "
@@ -336,15 +336,15 @@ class PretrainingConfig(TrainingConfig):
 
 
 def joins_continuously(optimizer_type: str) -> bool:
-    """Whether this optimizer's learning rate is usually continuous where the warm-up ends.
+    """Whether this optimizer's learning rate is usually continuous at the end of the warm-up.
 
-    Adam's is, in NVIDIA's code. LAMB's drops there, in the published recipe; LARS follows LAMB, to be comparable.
+    Adam's is, in NVIDIA's code. LAMB's drops there, in the published recipe; LARS follows LAMB, for comparison.
     """
     return optimizer_type == "adamw"
 
 
 def compute_dtype(precision: str) -> str:
-    """The type of matmuls, or of all-reduced gradients; everything else stays float32."""
+    """The type of the matmuls, or of the all-reduced gradients; everything else stays float32."""
     return {"none": "float32", "fp32": "float32", "tf32": "float32", "fp16": "float16", "bf16": "bfloat16"}[precision]
 
 
@@ -363,8 +363,8 @@ class FinetuningConfig(TrainingConfig):
             raise UserError(f"warmup_proportion={self.warmup_proportion}: must lie in [0, 1)")
 
     def num_updates(self, num_rows: int) -> int:
-        """Updates in all epochs. Raises `UserError` where the rows do not fill a single update."""
-        # The 1e-9 makes 100 rows x 0.29 epochs, 28.999... in floating point, 29 rows.
+        """The number of updates in all epochs. Raises `UserError` if the rows do not fill a single update."""
+        # Thanks to the 1e-9, 100 rows x 0.29 epochs are 29 rows, not 28.999... as in floating point.
         updates = int(num_rows * self.num_train_epochs / self.global_batch_size + 1e-9)
         if updates < 1:
             raise UserError(
@@ -383,7 +383,7 @@ class FinetuningConfig(TrainingConfig):
             "effective_learning_rate": self.effective_learning_rate,
             "global_batch_size": self.global_batch_size,
             "continuous_join": joins_continuously("adamw"),
-            # None is what runs have that began before there was a choice.
+            # None, because that is what runs have that began before there was a choice.
             "adam_bias_correction": self.adam_bias_correction or None,
             "precision": self.precision,
             "seed": self.seed,

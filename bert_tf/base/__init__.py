@@ -1,1 +1,1 @@
-"""What has no domain: errors, signals, files, progress, the command line. Imports nothing of this project."""
+"""Code that is not about BERT: errors, signals, files, progress, the command line. Imports no other package of ours."""

@@ -1,4 +1,4 @@
-"""What the programs share: common flags, errors about them, and what is set before TensorFlow is imported."""
+"""What the programs share: common flags, errors about flags, and settings to make before TensorFlow is imported."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from absl import flags
 from bert_tf.base.errors import UserError, exit_on_user_error
 from bert_tf.base.values import parse_number, parse_whole
 
-# Names from NVIDIA's TF1 and TF2 programs, and what they are called here.
+# Flags of NVIDIA's TF1 and TF2 programs, and what they are called here.
 _RENAMED = {
     "amp": "--precision=fp16",
     "horovod": "--use_horovod",
@@ -29,7 +29,7 @@ flags.disclaim_key_flags()
 
 
 def define_training_flags(train_batch_size: str, learning_rate: float, save_checkpoint_steps: int) -> None:
-    """Defines the flags that pre-training and fine-tuning have in common; the arguments are defaults."""
+    """Defines the flags that pre-training and fine-tuning have in common; the arguments are the flags' defaults."""
     flags.DEFINE_string("model_dir", None, "The run folder. A run that is started again in its folder continues.")
     flags.DEFINE_string(
         "train_batch_size",
@@ -84,7 +84,7 @@ def define_training_flags(train_batch_size: str, learning_rate: float, save_chec
 
 
 def define_finetuning_flags(learning_rate: float, max_seq_length: int) -> None:
-    """Defines the flags that all fine-tuning programs have; the arguments are defaults."""
+    """Defines the flags that all fine-tuning programs have; the arguments are the flags' defaults."""
     define_training_flags(train_batch_size="8", learning_rate=learning_rate, save_checkpoint_steps=1000)
     flags.DEFINE_string(
         "bert_config_file", None, "The model's bert_config.json; default: the one beside the checkpoint."
@@ -110,9 +110,9 @@ def define_finetuning_flags(learning_rate: float, max_seq_length: int) -> None:
 
 @exit_on_user_error
 def parse_flags(argv: Sequence[str]) -> list[str]:
-    """For ``app.run(main, flags_parser=parse_flags)``: sets FLAGS, returns the program's name.
+    """For ``app.run(main, flags_parser=parse_flags)``: sets FLAGS and returns the program's name, in a list.
 
-    Raises `UserError` for any mistake and for arguments that are no flags; for a flag of NVIDIA's programs it names
+    Raises `UserError` for any mistake and for arguments that are not flags; for a flag of NVIDIA's programs it names
     the flag to use here.
     """
     arguments: list[str] = [argv[0]]
@@ -129,7 +129,7 @@ def parse_flags(argv: Sequence[str]) -> list[str]:
         left = flags.FLAGS(arguments)
     except flags.Error as error:
         raise UserError(f"{str(error).splitlines()[0]}; see --help") from None
-    except RecursionError:  # absl looks for names like an unknown one, letter by letter
+    except RecursionError:  # absl compares an unknown name with known ones, recursing letter by letter
         raise UserError("a flag's name is too long to be one; see --help") from None
     if len(left) > 1:
         raise UserError(f"unexpected argument {left[1]!r}; every setting is a flag, see --help")
@@ -137,7 +137,7 @@ def parse_flags(argv: Sequence[str]) -> list[str]:
 
 
 def _check_number(name: str, text: str) -> None:
-    """Raises `UserError` for a number that Python accepts but that must be a mistake, such as 1_0 or nan."""
+    """Raises `UserError` for numbers that Python accepts but that must be mistakes, such as 1_0 or nan."""
     parse = _NUMBERS.get(flags.FLAGS[name].flag_type())
     try:
         if parse:
@@ -147,16 +147,16 @@ def _check_number(name: str, text: str) -> None:
 
 
 def choose_device(device: str, environ: MutableMapping[str, str] = os.environ) -> None:
-    """Applies --device. To be called before TensorFlow is imported."""
+    """Applies --device. Must be called before TensorFlow is imported."""
     environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # errors only
     if device == "cpu":
         environ["CUDA_VISIBLE_DEVICES"] = "-1"
 
 
 class CommandParser(argparse.ArgumentParser):
-    """For ``python -m bert_tf...``: raises a mistake as `UserError`, in one line without the usage.
+    """For ``python -m bert_tf...``: raises mistakes as `UserError`, in one line without the usage.
 
-    Options cannot be abbreviated, and the description keeps its lines.
+    Options cannot be abbreviated, and the description keeps its line breaks.
     """
 
     def __init__(self, program: str, description: str | None):

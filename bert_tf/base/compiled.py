@@ -1,6 +1,6 @@
-"""The parts of the project in C++, compiled into the environment; ``python -m bert_tf.base.compiled`` compiles them.
+"""The project's C++ parts, compiled into the environment by ``python -m bert_tf.base.compiled``.
 
-scripts/setup.sh does so. Beside each there is Python with the same results, which takes over without a compiler.
+scripts/setup.sh runs that. Each part has a Python equivalent with the same results, which is used without a compiler.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _SOURCES = Path(__file__).parents[1]
 
 
 def compiled_file(source: Path) -> Path:
-    """Where the environment of the running Python has the compiled code, if at all.
+    """The path of the compiled code in the running Python's environment; the file may be missing.
 
-    The name holds a digest of the source, so that checkouts of several versions can share an environment.
+    The name contains a digest of the source, so that checkouts of several versions can share an environment.
     """
     return Path(sys.prefix, "lib", "bert_tf", f"{source.stem}-{_digest(source)[:16]}.so")
 
@@ -35,20 +35,20 @@ def missing() -> list[Path]:
 
 
 def compile_code(source: Path, path: Path) -> None:
-    """Raises: OSError or CalledProcessError, for example without a compiler."""
+    """Compiles `source` to `path`. Raises: OSError or CalledProcessError, for example without a compiler."""
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = path.with_suffix(f".{os.getpid()}")
-    # Without -march=native: several machines may share an environment.
+    # Without -march=native, because several machines may share an environment.
     subprocess.run([os.environ.get("CXX") or "c++", "-O2", "-shared", "-fPIC", source, "-o", scratch], check=True)
     scratch.replace(path)
 
 
 @functools.cache
 def load_library(path: Path, kind: type[ctypes.CDLL] = ctypes.CDLL) -> ctypes.CDLL | None:
-    """The compiled code; None where it is not there or not for this machine.
+    """The compiled code; None if it is missing or not for this machine.
 
     Args:
-      kind: `ctypes.PyDLL` keeps Python's lock during a call.
+      kind: `ctypes.PyDLL` holds the GIL during a call.
     """
     try:
         return kind(str(path))

@@ -18,17 +18,17 @@ from typing import Callable, TypeVar
 from bert_tf.base.leaving import leave
 
 USER_ERROR_EXIT_CODE = 2
-# A quoted value of more letters than any path has is shown by its ends, and so is a whole message.
+# Of a quoted value with more letters than any path, and of a message that is too long, only the ends are shown.
 _LONG_VALUE, _LONGEST_MESSAGE = re.compile(r"\S{500,}"), 4000
 
 Result = TypeVar("Result")
 
 
 class UserError(ValueError):
-    """A mistake in the input: the message names the value, the rule and the way out.
+    """A mistake in the input: the message names the value, the rule and what to do.
 
-    Programs print it without a traceback. Anything else that is raised is a bug of ours and
-    keeps its traceback.
+    Programs print it without a traceback. Any other exception is a bug of ours and keeps its
+    traceback.
     """
 
     exit_code = USER_ERROR_EXIT_CODE
@@ -39,24 +39,24 @@ class UserError(ValueError):
 
 
 def shorten(text: str, most: int) -> str:
-    """The text, or its begin and end with "..." between them where it has more than `most` characters."""
+    """The text, or its beginning and end with "..." between them if it has more than `most` characters."""
     return text if len(text) <= most else f"{text[: most * 3 // 4]}...{text[-most // 4 :]}"
 
 
 def first_line(error: Exception) -> str:
-    """The first line of an error's message, without the operation that TensorFlow puts around it."""
+    """The first line of an error's message, without the operation names that TensorFlow adds around it."""
     line = next(iter(str(error).splitlines()), type(error).__name__)
     return re.sub(r" \[Op:\w+\]$", "", line.rpartition("}} ")[2])
 
 
 class LostRankError(UserError):
-    """Another rank has ended or hangs. No mistake of the user's: all ranks end, and may be started again."""
+    """Another rank has ended or hangs. This is not the user's mistake: all ranks end and can be started again."""
 
     exit_code = 1
 
 
 def require_modules(*names: str) -> None:
-    """Ends a program that was started outside of the project's environment, with one line. To be called first."""
+    """Ends a program started outside the project's environment, with a one-line message. Must be called first."""
     missing = [name for name in names if importlib.util.find_spec(name) is None]
     if missing:
         print(
@@ -71,12 +71,12 @@ def require_modules(*names: str) -> None:
 _ERRORS_OF_PATHS = {
     getattr(errno, name) for name in "EACCES EEXIST EISDIR ELOOP ENAMETOOLONG ENOTDIR EPERM EROFS".split()
 }
-# What a full disk says, or one on which the user may take no more.
+# The errors of a full disk, of an exceeded quota, and of a file that is too large.
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def _is_output_closed() -> bool:
-    """Whether what this program prints goes into a pipe that nobody reads any more."""
+    """Whether this program's output goes into a pipe that nobody reads any more."""
     output = select.poll()
     output.register(1, 0)
     return any(event & select.POLLERR for _, event in output.poll(0))
@@ -91,9 +91,9 @@ def _is_current_folder_deleted() -> bool:
 
 
 def as_user_error(error: Exception) -> UserError | None:
-    """The error as a `UserError` if the user can correct it (also where a path is wrong), else None."""
+    """The error as a `UserError` if the user can correct it (such as a wrong path), else None."""
     if isinstance(error, UnicodeEncodeError) and error.reason == "surrogates not allowed":
-        # What Python makes of the bytes of a name that are not UTF-8 can neither be shown nor written.
+        # Python represents a name's bytes that are not UTF-8 by surrogates, which can be neither shown nor written.
         place = error.object[max(error.start - 40, 0) : error.end + 40]
         return UserError(f"{place!r}: bytes that are not UTF-8, in a path or a variable; rename it, or correct it")
     if isinstance(error, BrokenPipeError) and _is_output_closed():
@@ -111,21 +111,21 @@ def as_user_error(error: Exception) -> UserError | None:
 
 
 def _escape_missing_letters() -> None:
-    """Where the output is in an older encoding, shows letters that this lacks as \\u4e2d, as stderr does.
+    """If the output has an older encoding, shows letters that this lacks in the form \\u4e2d, as stderr does.
 
-    In UTF-8 only bytes of names that are not UTF-8 cannot be shown: `as_user_error`.
+    In UTF-8 only a name's bytes that are not UTF-8 cannot be shown; `as_user_error` handles these.
     """
     if isinstance(sys.stdout, io.TextIOWrapper) and codecs.lookup(sys.stdout.encoding).name != "utf-8":
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _flush_output() -> None:
-    if sys.stdout:  # None where a program is started without one
+    if sys.stdout:  # None if a program is started without one
         sys.stdout.flush()
 
 
 def exit_on_user_error(main: Callable[[Sequence[str]], Result]) -> Callable[[Sequence[str]], Result]:
-    """Wraps a program's ``main(argv)``: a `UserError` becomes a line ``error: ...`` and its exit code."""
+    """Wraps a program's ``main(argv)``: a `UserError` is printed as ``error: ...`` and ends it with its exit code."""
 
     @functools.wraps(main)
     def wrapped(argv: Sequence[str]) -> Result:

@@ -1,4 +1,4 @@
-"""Files that appear complete or not at all, and survive a power failure."""
+"""Files that appear complete or not at all, and that survive a power failure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BLOCK_BYTES = 1 << 20
 
 
 def checkout() -> Path | None:
-    """The checkout that holds this code; None where `pip install` has put it among an environment's packages."""
+    """The checkout that contains this code; None if `pip install` has put it among an environment's packages."""
     folder = Path(__file__).resolve().parents[2]
     return folder if (folder / "pyproject.toml").is_file() else None
 
@@ -37,15 +37,15 @@ def sync(path: Path) -> None:
 
 @contextlib.contextmanager
 def atomic_file(path: Path) -> Iterator[IO[bytes]]:
-    """A file that appears under `path` complete or not at all; on an error nothing is left behind.
+    """A file that appears at `path` complete or not at all; on an error nothing is left behind.
 
-    Only a file is replaced: root could replace a device such as /dev/null, too. That a disk is full, or a folder
-    read-only, is an error that names this file.
+    Only regular files are replaced, because root could even replace a device such as /dev/null. If the disk is full or
+    the folder read-only, the error names this file.
     """
     if path.exists() and not path.is_file():
         raise FileExistsError(errno.EEXIST, "Is not a file", str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
-    # A unique name: processes of several machines, which may share a process id, may write the same file.
+    # A unique name: processes on several machines, perhaps with equal process ids, may write the same file.
     temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}{TEMPORARY_SUFFIX}")
     try:
         with open(temporary, "wb") as file:
@@ -64,7 +64,7 @@ def atomic_file(path: Path) -> Iterator[IO[bytes]]:
 
 @contextlib.contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
-    """A folder to fill, which then appears under `path`, complete, in place of what was there.
+    """A folder to fill, which then appears complete at `path`, replacing what was there.
 
     On an error nothing is left behind, and what was there stays.
     """
@@ -87,13 +87,13 @@ def atomic_folder(path: Path) -> Iterator[Path]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replaces a file by UTF-8 `text` atomically. Raises OSError."""
+    """Atomically replaces a file's content by `text` in UTF-8. Raises OSError."""
     with atomic_file(path) as file:
         file.write(text.encode("utf-8"))
 
 
 def split_paths(text: str) -> list[str]:
-    """The paths and globs of a comma-separated list; a text that exists as it stands is one, commas and all."""
+    """The paths and globs in a comma-separated list; a text that as a whole names an existing path is one path."""
     if os.path.exists(text) or glob.glob(text):
         return [text]
     return [part.strip() for part in text.split(",") if part.strip()]
@@ -101,7 +101,7 @@ def split_paths(text: str) -> list[str]:
 
 @contextlib.contextmanager
 def naming_unreadable(path: str | Path) -> Iterator[None]:
-    """Raises an `OSError` inside as a `UserError` that names the file, which errors of reading do not."""
+    """Turns an `OSError` raised inside into a `UserError` that names the file, which errors from reading do not."""
     try:
         yield
     except OSError as error:
@@ -111,12 +111,12 @@ def naming_unreadable(path: str | Path) -> Iterator[None]:
 
 
 def decoded_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """The lines of a file of UTF-8 with their line ends, numbered from 1.
+    """The lines of a UTF-8 file with their line ends, numbered from 1.
 
-    By line feeds alone: what Unicode calls a line end occurs within sentences.
+    Lines are split at line feeds only: Unicode's other line ends occur within sentences.
 
     Raises:
-      UserError: the file cannot be read, or is not UTF-8; names the line.
+      UserError: the file cannot be read, or is not UTF-8; the message then names the line.
     """
     with naming_unreadable(path), open(path, "rb") as file:
         for number, line in enumerate(file, 1):
@@ -130,16 +130,16 @@ def decoded_lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def check_file(path: Path, way_out: str) -> None:
-    """Raises `UserError`, ending with the `way_out`, where `path` is not a regular file."""
+    """Raises `UserError`, whose message ends with `way_out`, if `path` is not a regular file."""
     if not path.is_file():
         raise UserError(f"{path} {'is not a file' if path.exists() else 'does not exist'}; {way_out}")
 
 
 def read_json_object(path: Path, way_out: str) -> dict[str, Any]:
-    """The object that a JSON file holds.
+    """The object in a JSON file.
 
     Raises:
-      UserError: the file cannot be read or holds no JSON object; the message ends with the `way_out`.
+      UserError: the file cannot be read or contains no JSON object; the message ends with `way_out`.
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8-sig"))

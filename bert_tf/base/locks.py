@@ -1,4 +1,4 @@
-"""A lock for one process at a time, released when its holder ends, however it ends."""
+"""A lock that one process at a time can hold, released when its holder ends, however it ends."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from pathlib import Path
 
 from bert_tf.base.leaving import before_leaving
 
-# What flock says on file systems that have none: some NFS, Lustre without -o flock, FUSE.
+# The errors of flock on file systems without it: some NFS, Lustre without -o flock, FUSE.
 WITHOUT_FLOCK = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
-# Files that stand for locks of this process.
+# Files that stand for locks held by this process.
 _held: set[Path] = set()
 
 
 class LockedError(Exception):
-    """Somebody else holds the lock; the text says who."""
+    """Another process holds the lock; the text says which."""
 
 
 class FileLock:
-    """Holds a lock on `path`, a file made for it, until it is released or the process ends.
+    """Holds a lock on `path`, a file created for this purpose, until it is released or the process ends.
 
     Uses flock, which the kernel releases by itself. On a file system without flock a second file,
-    ``<path>.held``, is the lock: created if absent, and removed at the end. One left by an ended process
-    of this machine is taken over; whether a process of another machine has ended cannot be known here.
+    ``<path>.held``, is the lock: created if absent, and removed at the end. If it was left by a process of
+    this machine that has ended, it is taken over; whether a process of another machine has ended is unknown.
 
     Raises:
-      LockedError: it is held.
-      OSError: the file cannot be made.
+      LockedError: the lock is already held.
+      OSError: the file cannot be created.
     """
 
     def __init__(self, path: Path):
@@ -75,7 +75,7 @@ class FileLock:
                 self._held_path.unlink()
             try:
                 descriptor = os.open(self._held_path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
-            except FileExistsError:  # made by another machine since
+            except FileExistsError:  # created by another machine in the meantime
                 raise LockedError(f"another machine (if it has ended, delete {self._held_path})") from None
         with open(descriptor, "w", encoding="utf-8") as file:
             file.write(_myself())
@@ -97,7 +97,7 @@ class FileLock:
 
 
 def release_all() -> None:
-    """Removes the files that stand for locks; the kernel releases the others."""
+    """Removes the files that stand for locks; the kernel releases the other locks."""
     for path in list(_held):
         _remove(path)
 
@@ -113,7 +113,7 @@ def _held_path(path: Path) -> Path:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether somebody holds the `FileLock` of `path` now."""
+    """Whether a process now holds the `FileLock` of `path`."""
     try:
         with open(path, "rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -145,7 +145,7 @@ def _has_ended(holder: str) -> bool:
 
 @contextlib.contextmanager
 def _alone_on_this_machine(path: Path) -> Iterator[None]:
-    """Excludes other processes of this machine: only they may take over a lock left here."""
+    """Excludes other processes of this machine, the only ones that may take over a lock left on it."""
     name = hashlib.sha256(str(path.absolute()).encode()).hexdigest()[:16]
     with open(Path(tempfile.gettempdir()) / f"bert_tf-{os.getuid()}-{name}.lock", "a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

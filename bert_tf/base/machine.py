@@ -9,11 +9,11 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-# Where the kernel shows the cgroups, and those of this process.
+# Where the kernel shows all cgroups, and those of this process.
 CGROUPS, MEMBERSHIP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
-# Where launchers tell a process the number of its rank.
+# Variables in which launchers tell a process its rank.
 _RANK_VARIABLES = ("HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
-# Lines of TensorFlow's log that say why it found no GPU.
+# Matches lines of TensorFlow's log that say why it found no GPU.
 _GPU_COMPLAINT = re.compile(
     r"could not load dynamic library|cannot dlopen|cuda drivers|cuInit|CUDA_ERROR|multiprocessor count|"
     r"compute capability|cannot register",
@@ -27,23 +27,23 @@ def rank_number(environ: Mapping[str, str]) -> int:
 
 
 def count_gpus(environ: Mapping[str, str]) -> int:
-    """GPUs that a program may use here: those nvidia-smi lists, less what CUDA_VISIBLE_DEVICES hides."""
+    """The number of GPUs that a program may use: those that nvidia-smi lists, less what CUDA_VISIBLE_DEVICES hides."""
     present = len(list_gpus())
     visible = environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         return present
     chosen = (entry.strip() for entry in visible.split(",") if entry.strip())
-    # As CUDA reads it: an index below zero ends the list.
+    # As CUDA interprets it: a negative index ends the list.
     return min(present, len(list(itertools.takewhile(lambda entry: not entry.startswith("-"), chosen))))
 
 
 def list_gpus() -> list[str]:
-    """One line with model and UUID for each GPU that nvidia-smi lists; none where there is no nvidia-smi."""
+    """One line with model and UUID for each GPU that nvidia-smi lists; empty if there is no nvidia-smi."""
     return [line for line in ask_nvidia_smi("-L") if line.startswith("GPU ")]
 
 
 def ask_nvidia_smi(*arguments: str) -> list[str]:
-    """The lines that nvidia-smi answers; none where there is none, or it fails."""
+    """The lines of nvidia-smi's output; empty if there is no nvidia-smi or it cannot be run."""
     try:
         answer = subprocess.run(["nvidia-smi", *arguments], capture_output=True, errors="replace", timeout=60)
     except (OSError, subprocess.TimeoutExpired):
@@ -52,15 +52,15 @@ def ask_nvidia_smi(*arguments: str) -> list[str]:
 
 
 def gpu_complaints(log: str) -> list[str]:
-    """Why TensorFlow found no GPU, by what it has logged with TF_CPP_MIN_LOG_LEVEL=0."""
+    """Why TensorFlow found no GPU, from what it logged with TF_CPP_MIN_LOG_LEVEL=0."""
     lines = (line.rpartition("] ")[2].strip() for line in log.splitlines() if _GPU_COMPLAINT.search(line))
     return list(dict.fromkeys(lines))
 
 
 def count_cores() -> int:
-    """Cores that this process may keep busy: its CPU affinity, or its cgroups' quota of CPU time where that is less.
+    """The number of cores that this process may use: by its CPU affinity, or by its cgroups' CPU quota if that is less.
 
-    A quota is what a container's or a batch job's "number of CPUs" often is; 2.5 cores count as 2.
+    The "number of CPUs" of a container or batch job is often such a quota; 2.5 cores count as 2.
     """
     quotas = []
     for folder, is_version_1 in _cgroups("cpu"):
@@ -74,9 +74,9 @@ def count_cores() -> int:
 
 
 def memory_limit() -> int | None:
-    """Bytes of memory that the cgroups of this process may hold; None where no limit is set.
+    """Bytes of memory that this process's cgroups may use; None if no limit is set.
 
-    Version 1 without a limit shows more than any machine has.
+    Version 1 reports a limit larger than any machine's memory if none is set.
     """
     names = {True: "memory.limit_in_bytes", False: "memory.max"}
     texts = (_read(folder / names[is_version_1]).strip() for folder, is_version_1 in _cgroups("memory"))
@@ -84,12 +84,12 @@ def memory_limit() -> int | None:
 
 
 def _cgroups(controller: str) -> Iterator[tuple[Path, bool]]:
-    """The folders of this process' cgroups up to their root, and whether they are of version 1."""
+    """The folders of this process's cgroups up to their root, each with whether it is of version 1."""
     for line in _read(MEMBERSHIP).splitlines():
         _, controllers, name = line.split(":", 2)
         if controllers and controller not in controllers.split(","):
             continue
-        # Version 2 names no controllers. Inside a container the name may be one of the host's, which is not there.
+        # Version 2 names no controllers. Inside a container the name may be the host's and not exist here.
         root = CGROUPS / controller if controllers else CGROUPS
         folder = root / name.lstrip("/")
         for place in {root, *(place for place in (folder, *folder.parents) if root in place.parents)}:

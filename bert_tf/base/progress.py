@@ -1,4 +1,4 @@
-"""Progress of long work: a tqdm bar at a terminal, plain lines elsewhere."""
+"""Shows the progress of long work: a tqdm bar in a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from tqdm import tqdm
 PLAIN_LINE_INTERVAL_SECS = 10.0
 
 
-# Set by the launchers for the rank whose output, a pipe, they copy to a terminal of so many columns.
+# Set by the launchers for the rank whose output they copy from a pipe to a terminal, to the terminal's columns.
 COLUMNS_VARIABLE = "BERT_TF_TERMINAL_COLUMNS"
 
 
 def _has_terminal() -> bool:
-    """Whether stderr is shown at a terminal that can hold a bar: tqdm hides it where no size is set."""
+    """Whether stderr is a terminal that can show a bar: tqdm hides the bar if the terminal has no size."""
     with contextlib.suppress(OSError):
         return os.get_terminal_size(sys.stderr.fileno()).lines > 1
     return COLUMNS_VARIABLE in os.environ
 
 
 class Progress:
-    """A tqdm bar with rate and time left at a terminal; elsewhere a line every ten seconds and at the end.
+    """A tqdm bar with rate and time left in a terminal; elsewhere a line every ten seconds and at the end.
 
     Args:
-      iterable: what iterating over this object yields; None if the caller calls `update`.
+      iterable: yielded by iterating over this object; None if the caller calls `update`.
       total: number of units of the whole work; default: the iterable's length, if it has one.
-      initial: number of units that an earlier, interrupted run had already done.
-      disable: neither bar nor lines.
+      initial: number of units already done by an earlier, interrupted run.
+      disable: show neither bar nor lines.
       bar_options: further arguments of tqdm.
     """
 
@@ -88,7 +88,7 @@ class Progress:
             self.flush()
 
     def flush(self) -> None:
-        """Shows the newest state: redraws the bar, or prints the line if it was held back."""
+        """Shows the latest state: redraws the bar, or prints the line if it was held back."""
         self._bar.refresh()
         self._printed_at = time.monotonic()
         if self._is_pending:
@@ -97,7 +97,7 @@ class Progress:
 
     def say(self, text: str, stream: Any) -> None:
         """Prints a line without tearing the bar."""
-        # If stream is a closed pipe or a file on a full disk, nothing is left to report that to, and
+        # If the stream is a closed pipe or a file on a full disk, there is nowhere to report that, and
         # the work matters more.
         with contextlib.suppress(OSError):
             print_line = print if self._bar.disable else tqdm.write

@@ -11,17 +11,17 @@ from typing import Any
 
 from bert_tf.base.leaving import leave
 
-# Of this process, nearly: the programs import this module first. --max_hours counts from here.
+# About when this process started: the programs import this module first. --max_hours counts from here.
 STARTED_AT = time.monotonic()
-# EX_TEMPFAIL of sysexits.h: stopped by a signal or --max_hours, saved, to be started again.
+# EX_TEMPFAIL of sysexits.h: stopped by a signal or --max_hours; the state is saved and the run can be started again.
 STOPPED_EXIT_CODE = 75
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 
 
 def leave_on_stop_signals() -> None:
-    """From now on SIGTERM and SIGUSR1 end the program at once with `STOPPED_EXIT_CODE`.
+    """From now on SIGTERM and SIGUSR1 end the program immediately with `STOPPED_EXIT_CODE`.
 
-    For times in which there is nothing to save. A training loop handles them itself (`noted_stop_signals`).
+    For times when there is nothing to save. A training loop handles them itself (`noted_stop_signals`).
     """
 
     def stop(number: int, _: Any) -> None:
@@ -38,7 +38,7 @@ def leave_on_stop_signals() -> None:
 
 @contextlib.contextmanager
 def noted_stop_signals() -> Iterator[list[int]]:
-    """Only collects SIGTERM and SIGUSR1, so that the running update can be finished and saved."""
+    """In this context SIGTERM and SIGUSR1 are only collected, so that the running update can finish and be saved."""
     received: list[int] = []
     previous = {number: signal.signal(number, lambda number, _: received.append(number)) for number in STOP_SIGNALS}
     try:

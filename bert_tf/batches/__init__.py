@@ -1,1 +1,1 @@
-"""Batches. In: shards, a seed, an update's number. Out: this rank's features [A, B, ...], masked, perhaps packed."""
+"""Batches. In: shards, a seed, an update's number. Out: this rank's features [A, B, ...], masked, optionally packed."""

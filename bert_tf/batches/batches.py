@@ -36,17 +36,17 @@ Item = TypeVar("Item")
 
 
 class Batch(NamedTuple):
-    """One rank's rows of an update, and what the update of all ranks holds."""
+    """One rank's rows of an update, and counts over all ranks."""
 
     features: Features  # [A, B, ...]
-    num_micro_batches: int | None = None  # only the first so many of A hold rows, on every rank; None: all do
+    num_micro_batches: int | None = None  # on every rank only this many of the A contain rows; None: all do
     num_tokens: int = 0  # of all ranks, without padding, 0 if not counted; unpacked: this rank's times the ranks
-    num_rows: int = 0  # of all ranks, including those that only fill the last micro-batch
+    num_rows: int = 0  # of all ranks, including empty ones that fill the last micro-batch
 
 
 @functools.cache
 def _parser(schema: RecordSchema) -> Callable[[tf.Tensor], Features]:
-    """Parses serialised records [n] of one schema; traced once."""
+    """A function that parses serialised records [n] of one schema; traced once."""
     spec = {
         schema.stored_name(name): tf.io.FixedLenFeature([size], tf.as_dtype(kind)) for name, kind, size in schema.fields
     }
@@ -64,9 +64,9 @@ def _parser(schema: RecordSchema) -> Callable[[tf.Tensor], Features]:
 
 
 def read_ahead(batches: Iterator[Item]) -> Iterator[Item]:
-    """The batches, which a thread reads, parses and masks ahead of the caller.
+    """The batches, read, parsed and masked ahead of the caller by a thread.
 
-    The thread belongs to an executor, because Python waits for those at exit instead of killing them.
+    The thread belongs to an executor, because Python waits for an executor's threads at exit instead of killing them.
     """
     with concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="input") as thread:
         ahead = collections.deque(thread.submit(next, batches, None) for _ in range(PREFETCHED_BATCHES))
@@ -109,7 +109,7 @@ def _read(instances: InstanceSet, ranges: Sequence[RecordRange], mask_seed: int,
 
 
 def _weighted(features: Arrays, example_weights: np.ndarray) -> Arrays:
-    """One instance per row, each with the weight with which it counts."""
+    """Features of one instance per row, with each instance's weight."""
     weights = features["masked_lm_weights"] * example_weights[:, np.newaxis]
     return {**features, "masked_lm_weights": weights, "example_weights": example_weights}
 
@@ -121,12 +121,12 @@ def _read_packed(
     num_rows: int,
     read: Callable[[Sequence[RecordRange]], Arrays],
 ) -> Arrays:
-    """The instances in `rows` [r, K], given by their positions in `ranges`, laid out in `num_rows` rows.
+    """The instances of `rows` [r, K], given as positions within `ranges`, laid out in `num_rows` rows.
 
-    Rows past the r given ones stay empty.
+    Rows beyond the r given ones stay empty.
     """
     places = Places.of(rows)
-    # A rank without a row still reads an instance, to know the shapes of the features.
+    # A rank without any row still reads one instance, to know the features' shapes.
     wanted = rows[places] if len(rows) else np.zeros([1], np.int64)
     ends = np.cumsum([record_range.num_records for record_range in ranges])
     of = np.searchsorted(ends, wanted, side="right")
@@ -158,9 +158,9 @@ def training_batches(
     vocab_size: int,
     packing: bool = False,
 ) -> Iterator[Batch]:
-    """One rank's (`split`) batches, for update `first_batch` and all later ones, without end.
+    """One rank's batches, as `split` says, for update `first_batch` and all later ones, without end.
 
-    Update u holds positions [u*G, (u+1)*G) of the order, G = A * B * ranks; a rank's rows are
+    Update u consists of positions [u*G, (u+1)*G) of the order, with G = A * B * ranks; a rank's rows are
     consecutive. With `packing` a row holds several instances, so fewer micro-batches are needed, the
     same number on every rank; the rest of [A, B, ...] is 0.
     """
@@ -199,8 +199,8 @@ def evaluation_batches(
     """One rank's batches of a single pass over the instances in file order; yields features [B, ...].
 
     All ranks get the same number of batches; rows past the end repeat the first instance with weight 0.
-    `max_batches` > 0 limits the batches of each rank. Token files are passed as in epoch 0, with masks drawn from their
-    pairs' own seed, so that they are the same in every evaluation of every run.
+    `max_batches` > 0 limits the batches of each rank. Token files are read as in epoch 0, with masks drawn from the
+    pairs' own seed, so that every evaluation of every run uses the same masks.
     """
     num_instances = instances.num_instances
 

@@ -1,8 +1,8 @@
 """Which instances an update uses: a function of (files, seed, epoch), not of ranks or batch split.
 
-Epoch e is a pass over copy e % c of the c copies of the data (records: one; token files: as many as there are
-different pairs), and positions in the global order count on from epoch to epoch. An epoch is a
-permutation of *blocks* of up to 64 consecutive instances of one shard: instances were shuffled within
+Epoch e is a pass over copy e % c of the c copies of the data (records have one copy; token files have
+one for each set of pairs), and positions in the global order continue from epoch to epoch. An epoch is
+a permutation of *blocks* of up to 64 consecutive instances of one shard: instances were shuffled within
 their shard when they were made, and reading 64 consecutive records costs one seek. Every instance
 occurs exactly once per epoch. Any position is found by binary search, so resuming costs nothing.
 """
@@ -20,7 +20,7 @@ BLOCK_RECORDS = 64
 
 
 class RecordRange(NamedTuple):
-    """`num_records` consecutive instances of shard number `file`, from number `first` on, in an epoch."""
+    """`num_records` consecutive instances of shard number `file`, starting with instance `first`, in an epoch."""
 
     file: int
     first: int
@@ -31,20 +31,20 @@ class RecordRange(NamedTuple):
 class GlobalOrder:
     """The endless order of all instances of some shards.
 
-    It holds 4 bytes per block of an epoch, 63 MB for 10^9 instances: a block's file and first instance follow from
+    It stores 4 bytes per block of an epoch, 63 MB for 10^9 instances: a block's file and first instance follow from
     its number, because all blocks of a shard but the last have the same size.
 
     Args:
-      copies: [copies][files], number of instances of each copy of each shard, in the order of the manifest.
+      copies: [copies][files], number of instances of each copy of each shard, in the order of the set's files.
       seed: an epoch's permutation is a function of (seed, epoch).
 
     Raises:
-      UserError: the shards hold no instance.
+      UserError: the shards contain no instance.
     """
 
     def __init__(self, copies: Sequence[Sequence[int]], seed: int):
         self._copies = [np.asarray(per_file, np.int64) for per_file in copies]
-        # The first position of each copy's epoch in a cycle through all copies; last: the length of the cycle.
+        # The first position of each copy's epoch in a cycle through all copies, then the cycle's length.
         self._begins = np.cumsum([0, *(int(per_file.sum()) for per_file in self._copies)])
         if not np.all(np.diff(self._begins)):
             raise UserError(f"the {len(self._copies[0])} shard(s) hold no instances; prepare the data again")
@@ -59,7 +59,7 @@ class GlobalOrder:
         while count > 0:
             epoch, place = self._find(start)
             self._draw(epoch)
-            # The place it would be if the short blocks before it were full.
+            # The place it would have if the short blocks before it were full.
             place += int(self._missing[np.searchsorted(self._short_ends, place, side="right")])
             number, skipped = divmod(place, BLOCK_RECORDS)
             blocks = self._permutation[number : number - (-(skipped + count) // BLOCK_RECORDS)]
@@ -74,7 +74,7 @@ class GlobalOrder:
         return found
 
     def _find(self, position: int) -> tuple[int, int]:
-        """The epoch of a position, and its place there."""
+        """The epoch of a position, and its place within the epoch."""
         cycle, place = divmod(position, int(self._begins[-1]))
         copy = int(np.searchsorted(self._begins, place, side="right")) - 1
         return cycle * len(self._copies) + copy, place - int(self._begins[copy])
@@ -83,12 +83,12 @@ class GlobalOrder:
         if epoch == self._epoch:
             return
         self._records = self._copies[epoch % len(self._copies)]
-        # The number of each shard's first block; last: the number of blocks.
+        # The number of each shard's first block, then the number of blocks.
         self._first_blocks = np.concatenate([[0], np.cumsum(-(-self._records // BLOCK_RECORDS))])
         num_blocks = int(self._first_blocks[-1])
         self._permutation = np.empty(0, np.uint32)  # frees the memory before the next one is made
         self._permutation = _permutation(self.seed, epoch, num_blocks)
-        # A shard's last block may be short: where do such blocks lie in this epoch, and how much do they lack?
+        # A shard's last block may be short: where are such blocks in this epoch, and how many instances do they lack?
         lacking = -self._records % BLOCK_RECORDS
         lacks = np.zeros(num_blocks, np.uint8)
         lacks[self._first_blocks[1:][lacking > 0] - 1] = lacking[lacking > 0]
@@ -99,9 +99,9 @@ class GlobalOrder:
 
 
 def _permutation(seed: int, epoch: int, num_blocks: int) -> np.ndarray:
-    """uint32: the block numbers, sorted by one raw Philox word each.
+    """The block numbers as uint32, sorted by one raw Philox word each.
 
-    NumPy guarantees that Philox's raw stream never changes, but not so `Generator.permutation`.
+    NumPy guarantees that Philox's raw stream never changes, but not that `Generator.permutation` does not.
     """
     words = np.random.Philox(key=[seed, epoch]).random_raw(num_blocks)
     return np.argsort(words, kind="stable").astype(np.uint32)

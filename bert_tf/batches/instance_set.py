@@ -1,4 +1,4 @@
-"""What record sets and token sets have in common: their files and manifest, checked against flags, in one order."""
+"""What record sets and token sets have in common: their files and manifest, checked against the flags."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from bert_tf.records.token_file import TOKENS_SUFFIX
 
 MANIFEST_NAME = "manifest.json"
 _NOT_SHARDS = (INDEX_SUFFIX, PAIRS_SUFFIX, UNPACKED_SUFFIX, TEMPORARY_SUFFIX)
-# Shards kept open, with the file beside each: below the usual limit of 1024 open files.
+# Shards kept open, each with the file beside it: below the usual limit of 1024 open files.
 OPEN_FILES = 256
-# In a manifest.
+# The largest values allowed in a manifest.
 _MOST_PIECES, _MOST_SEED = 1 << 31, (1 << 64) - 1
 
 
 def _natural_key(path: Path) -> list[Any]:
-    """Sorts shard_2 before shard_10."""
+    """A sort key that puts shard_2 before shard_10."""
     return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", str(path))]
 
 
 def find_shards(patterns: str, argument: str) -> list[Path]:
-    """The record files, or the token files, that comma-separated globs, folders and files name, in natural order.
+    """The record files, or the token files, named by comma-separated globs, folders and files, in natural order.
 
     Raises:
-      UserError: a pattern names no file, or there are files of both kinds; `argument` is the flag that the message
-        names.
+      UserError: a pattern names no file, some files are named twice, or there are files of both kinds; the message
+        names the flag, `argument`.
     """
     found: list[Path] = []
     for pattern in split_paths(patterns):
@@ -74,9 +74,9 @@ class InstanceSet:
     Attributes:
       files: the shards.
       patterns: the globs, folders and files that named them, with absolute paths.
-      manifest: that bertPrep.py wrote, {} for shards without one.
-      folder: where the manifest and its vocab.txt lie, or None.
-      schema: of the features of an instance (set by the subclasses).
+      manifest: the one that bertPrep.py wrote; {} for shards without one.
+      folder: that of the manifest and its vocab.txt, or None.
+      schema: the features of an instance (set by the subclasses).
       copies: numbers of instances [copies][files]; epoch e is a pass over copy e % copies (set by the subclasses).
     """
 
@@ -90,11 +90,11 @@ class InstanceSet:
 
     @property
     def num_instances(self) -> int:
-        """Of the first copy."""
+        """The number of instances in the first copy."""
         return sum(self.copies[0])
 
     def check(self, schema: RecordSchema, vocab_size: int, argument: str) -> None:
-        """Raises `UserError` where the instances do not fit the flags or the model's vocabulary."""
+        """Raises `UserError` if the instances do not fit the flags or the model's vocabulary."""
         for name in ("max_seq_length", "max_predictions_per_seq"):
             wanted, found = getattr(schema, name), getattr(self.schema, name)
             if wanted != found:
@@ -136,7 +136,7 @@ class InstanceSet:
         }
 
     def ranges_in_file_order(self, start: int, count: int) -> list[RecordRange]:
-        """The instances at places [start, start + count) of all shards, one after the other."""
+        """The instances [start, start + count) of all shards concatenated."""
         firsts = np.cumsum([0, *self.copies[0]])
         found: list[RecordRange] = []
         while count > 0:
@@ -148,7 +148,7 @@ class InstanceSet:
         return found
 
     def name(self, ranges: Sequence[RecordRange]) -> list[str]:
-        """The ranges' files and instances in them (counted from 0), for messages."""
+        """Each range's file and instance numbers in it (counted from 0), for messages."""
         return [
             f"{self.files[part.file]} {part.first}"
             + (f" to {part.first + part.num_records - 1}" if part.num_records > 1 else "")
@@ -158,13 +158,13 @@ class InstanceSet:
 
     @property
     def predictions_per_packed_row(self) -> int:
-        """Masked positions that a packed row has room for."""
+        """The number of masked positions that a packed row has room for."""
         size, length = self.schema.max_predictions_per_seq, self.schema.max_seq_length
         return predictions_per_row(size, length, self.masked_lm_prob)
 
     @property
     def masked_lm_prob(self) -> float | None:
-        """The share of tokens that are predicted; None if it is not known."""
+        """The share of tokens that are predicted; None if unknown."""
         return self.manifest.get("arguments", {}).get("masked_lm_prob")
 
     @property
@@ -173,11 +173,11 @@ class InstanceSet:
         return self.manifest.get("arguments", {}).get("random_seed", 0)
 
     def fingerprint(self, packing: bool = False) -> str:
-        """sha256 of what determines the batches; with `packing`, the lengths of the instances belong to it."""
+        """sha256 of what determines the batches; with `packing` this includes the instances' lengths."""
         raise NotImplementedError
 
     def lengths(self, ranges: Sequence[RecordRange]) -> np.ndarray:
-        """int64 [n]: real tokens of each instance of the ranges, without reading the instances."""
+        """int64 [n]: number of real tokens of each instance of the ranges, without reading the instances."""
         raise NotImplementedError
 
     def _find_manifest(self) -> tuple[Path | None, dict[str, Any]]:
@@ -193,7 +193,7 @@ class InstanceSet:
                     ("arguments", "masked_lm_prob", 1.0),
                 ):
                     value = manifest.get(field, {}).get(name, 0)
-                    # Whole where the most is; JSON's true and false are none.
+                    # An integer where the limit is one; JSON's true and false are not numbers here.
                     if not (type(value) in (int, type(most)) and 0 <= value <= most):
                         raise UserError(
                             f"{path}: {name}={value!r:.40}: must be a number from 0 to {most}; prepare the data again"

@@ -1,7 +1,7 @@
 """Instances as masked rows, ready for the model: in one pass by compiled code, `masked_rows.cpp`, or by NumPy.
 
-Both give the same. NumPy, in `records.assembly` and `batches.masking`, does what is not compiled: whole words and
-n-grams as units, and everything where there is no compiled code (`base.compiled`).
+Both give the same results. NumPy, in `records.assembly` and `batches.masking`, does what is not compiled: whole words
+and n-grams as units, and everything if there is no compiled code (`base.compiled`).
 
 Shape letters: N instances, S sequence, P masked positions, T tokens.
 """
@@ -26,7 +26,7 @@ _SIZES = ("num_rows", "length", "num_predictions", "bits_stride", "num_replaceme
 
 
 class _Rows(ctypes.Structure):
-    """`Rows` in masked_rows.cpp."""
+    """The struct `Rows` in masked_rows.cpp."""
 
     _fields_ = [
         *((name, ctypes.c_void_p) for name in ("tokens", *_PAIRS, "num_masked", "bits", "replacements", *_FEATURES)),
@@ -36,7 +36,7 @@ class _Rows(ctypes.Structure):
 
 
 class RowFiller:
-    """Makes rows of `schema` from pairs of ranges of tokens, masked by `masker`."""
+    """Fills rows of `schema` from pairs of token ranges, masked by `masker`."""
 
     def __init__(self, masker: Masker, schema: RecordSchema):
         self._masker, self._schema = masker, schema
@@ -49,7 +49,7 @@ class RowFiller:
 
         Args:
           tokens: uint16 or int32 [T].
-          pairs: ranges of `tokens`; S tokens at most with [CLS] and [SEP].
+          pairs: ranges of `tokens`; at most S tokens including [CLS] and [SEP].
           seed, ranges: see `Masker.mask`.
           features: int32 and float32 [N, ...] by name, contiguous.
         """
@@ -74,7 +74,7 @@ class RowFiller:
         bits = self._masker.random_bits(length, seed, ranges)
         made = [features[name] for name in _FEATURES]
         arrays = [tokens, *(getattr(pairs, name) for name in _PAIRS), num_masked, bits, ids.replacements, *made]
-        # What the compiled code takes for granted; of the bits it knows how far apart the rows are.
+        # The compiled code assumes this; only the rows of `bits` may be apart, by the stride that it is given.
         assert all(array.flags.c_contiguous for array in arrays if array is not bits)
         assert all(getattr(pairs, name).dtype == np.int64 for name in _PAIRS)
         self._code.fill_rows(

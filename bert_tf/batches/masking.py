@@ -5,12 +5,12 @@ are predicted, never [CLS] or [SEP]. Of them 80 % become [MASK], 10 % stay and 1
 token, never a special or an unused one (Devlin et al. 2018, section 3.1).
 
 The unit is a token, a whole word, or an n-gram of up to n neighbouring words; all tokens of a unit are
-masked, kept or replaced together. Words are tried in random order, and one with more tokens than
+masked, kept or replaced together. Words are tried in random order, and a word with more tokens than
 are still wanted is skipped. For n-grams the size is drawn first, size n with weight 1/n (as in
 tf-models-official).
 
-Every choice is a function of (seed, epoch, instance number): the counter of the generator Philox is
-set from the instance number, so no other instance, batch or process matters.
+Every choice is a function of (seed, epoch, instance number): the counter of the Philox generator is
+set from the instance number, so the result does not depend on other instances, batches or processes.
 
 Shape letters: N instances, S sequence, P masked positions, W words, C candidates.
 """
@@ -29,7 +29,7 @@ from bert_tf.records.schema import NUM_MARKERS
 from bert_tf.text.vocabulary import SPECIAL_TOKENS, UNKNOWN_TOKEN, continues_word
 
 _UNUSED_TOKEN = re.compile(r"\[unused\d+\]")
-# 32 random bits decide: below the first number the token becomes [MASK], below the second it stays.
+# 32 random bits decide: below the first number the token becomes [MASK], else below the second it stays.
 MASK_BELOW, KEEP_BELOW = round(0.8 * 2**32), round(0.9 * 2**32)
 # In the highest word of Philox's counter, so that masks share no random bits with other uses of the same key.
 _STREAM = 1
@@ -40,7 +40,7 @@ _PLACE_BITS, _PLACE = np.uint64(16), np.uint64((1 << 16) - 1)
 
 @dataclasses.dataclass(frozen=True)
 class MaskingRules:
-    """How many tokens are predicted, and in units of what size.
+    """How many tokens are predicted, and in units of which size.
 
     Raises: UserError for a value out of range.
     """
@@ -72,11 +72,11 @@ class VocabularyIds(NamedTuple):
     mask: int
     unknown: int
     replacements: np.ndarray  # int32, the ids that may replace a token at random
-    continues: np.ndarray  # bool by id: whether the token continues the word of the token before it
+    continues: np.ndarray  # bool by id: whether the token continues the previous token's word
 
     @classmethod
     def of(cls, vocab: Mapping[str, int]) -> VocabularyIds:
-        """Raises: UserError where all tokens are special or unused."""
+        """Raises: UserError if all tokens are special or unused."""
         replacements = [
             token_id
             for token, token_id in vocab.items()
@@ -99,7 +99,7 @@ class VocabularyIds(NamedTuple):
 
 
 class Masked(NamedTuple):
-    """Instances with their masks, under the names of the records' features."""
+    """Masked instances, under the names of the records' features."""
 
     input_ids: np.ndarray  # int32 [N, S] with the replacements
     masked_lm_positions: np.ndarray  # int32 [N, P] ascending, then 0
@@ -108,20 +108,20 @@ class Masked(NamedTuple):
 
 
 class _Choice(NamedTuple):
-    """The tokens to predict, in the order of their positions."""
+    """The tokens to predict, ordered by position."""
 
     positions: np.ndarray  # int32 [N, P], 0 past the chosen ones
     is_chosen: np.ndarray  # bool [N, P], the chosen ones first
-    # int64 [N, P] below P; tokens with the same number are masked, kept or replaced together. None: each for itself.
+    # int64 [N, P] below P; tokens with the same number are masked, kept or replaced together. None: each by itself.
     units: np.ndarray | None
 
 
 class _Words(NamedTuple):
-    """The words of each row as ranges of tokens. Past a row's last word the columns hold 0."""
+    """The words of each row as ranges of tokens. Past a row's last word the columns are 0."""
 
     num_words: np.ndarray  # int64 [N]
-    begin: np.ndarray  # int64 [N, W] first token's position
-    end: np.ndarray  # int64 [N, W] position after the last one
+    begin: np.ndarray  # int64 [N, W] position of the first token
+    end: np.ndarray  # int64 [N, W] position after the last token
     segment: np.ndarray  # int64 [N, W] equal for words without a [SEP] between them
 
 
@@ -134,7 +134,7 @@ class _Candidates(NamedTuple):
 
 
 class Masker:
-    """Masks instances ``[CLS] A [SEP] B [SEP]`` of the vocabulary `ids` by `rules`."""
+    """Masks instances ``[CLS] A [SEP] B [SEP]`` by `rules`, with the ids of a vocabulary."""
 
     def __init__(self, rules: MaskingRules, ids: VocabularyIds):
         self.rules, self.ids = rules, ids
@@ -142,7 +142,7 @@ class Masker:
     def mask(self, input_ids: np.ndarray, input_mask: np.ndarray, seed: int, ranges: np.ndarray) -> Masked:
         """Masks unmasked instances; does not change its arguments.
 
-        Fastest with some 2^17 tokens at once, whose arrays stay in the CPU's cache.
+        Fastest with about 2^17 tokens per call, whose arrays stay in the CPU's cache.
 
         Args:
           input_ids: integers [N, S].
@@ -165,7 +165,7 @@ class Masker:
 
         if choice.units is not None:
             fates = np.take_along_axis(fates, choice.units, axis=1)
-        # Past the chosen ones this is the place of [CLS], which replaces itself.
+        # Past the chosen positions this is the place of [CLS], which is replaced by itself.
         places = choice.positions + np.arange(0, input_ids.size, input_ids.shape[1])[:, np.newaxis]
         originals = input_ids.take(places).astype(np.int32)
         replaced = np.where(fates < KEEP_BELOW, originals, ids.replacements.take(_below(len(ids.replacements), draws)))
@@ -177,17 +177,17 @@ class Masker:
         )
 
     def num_masked(self, lengths: np.ndarray) -> np.ndarray:
-        """int64 [N]: how many tokens are predicted of instances with so many tokens, at least [CLS] A [SEP] B [SEP]."""
+        """int64 [N]: how many tokens are predicted in instances of these `lengths`, which include [CLS] and [SEP]."""
         wanted = np.rint(lengths * self.rules.masked_lm_prob).astype(np.int64)
         return np.minimum(np.clip(wanted, 1, self.rules.max_predictions_per_seq), lengths - NUM_MARKERS)
 
     def random_bits(self, length: int, seed: int, ranges: np.ndarray) -> np.ndarray:
-        """uint32 [N, ... + 2 P] of instances of S = `length`, for their order, their fates and their replacements."""
+        """uint32 [N, ... + 2 P] for instances with S = `length`: for their order, fates and replacements."""
         num_columns = self._num_order_bits(length) + 2 * self.rules.max_predictions_per_seq
         return _random_bits(seed, ranges, num_columns)
 
     def _num_order_bits(self, length: int) -> int:
-        """How many random numbers of an instance decide which tokens are predicted."""
+        """How many random numbers per instance decide which tokens are predicted."""
         if not self.rules.whole_word_masking:
             return self.rules.max_predictions_per_seq
         # One per place where a word may begin; with n-grams, two per place and size (`_order_candidates`).
@@ -209,7 +209,7 @@ class Masker:
         words = _find_words(is_candidate, self.ids.continues.take(input_ids))
         candidates = _order_candidates(words, max_size, orders)
         left = wanted.copy()
-        # With a margin on the right, so that n-grams may be looked up past a row's last word.
+        # With a margin on the right, so that n-grams can be looked up past a row's last word.
         is_covered = np.zeros([len(left), words.begin.shape[1] + max_size], bool)
         unit_sizes = np.zeros([len(candidates.first_word), len(left)], np.int64)
         rows = np.arange(len(left))
@@ -240,13 +240,13 @@ def _random_bits(seed: int, ranges: np.ndarray, num_columns: int) -> np.ndarray:
     """uint32 [N, num_columns]; a row is a function of (seed, its epoch, its instance number)."""
     num_counts = -(-num_columns // _PER_COUNT)
     generator = np.random.Philox(key=[seed, 0])
-    state = generator.state  # replaced for each range: another generator would take ten times as long
+    state = generator.state  # modified for each range: a new generator would take ten times as long
     parts = []
     for epoch, first, count in ranges.tolist():
         state["state"]["key"][1] = epoch
         state["state"]["counter"][:] = [first * num_counts, 0, 0, _STREAM]
         generator.state = state
-        # Each raw 64-bit number gives its low half first, whatever the machine's byte order.
+        # Of each raw 64-bit number the low half comes first, whatever the machine's byte order.
         raw = generator.random_raw(count * num_counts * _PER_COUNT // 2).astype("<u8", copy=False)
         parts.append(raw.view("<u4").reshape(count, -1))
     return np.concatenate(parts)[:, :num_columns].astype(np.uint32, copy=False)
@@ -258,12 +258,12 @@ def _below(limit: int | np.ndarray, bits: np.ndarray) -> np.ndarray:
 
 
 def _choose_tokens(a_size: np.ndarray, num_candidates: np.ndarray, wanted: np.ndarray, bits: np.ndarray) -> _Choice:
-    """Chooses single tokens, each a unit: the first steps of a Fisher-Yates shuffle, for all rows at once."""
+    """Chooses single tokens, each its own unit, by the first steps of a Fisher-Yates shuffle, for all rows at once."""
     num, num_predictions = bits.shape
     rows, most = np.arange(num), int(num_candidates.max())
     order = np.repeat(np.arange(most, dtype=np.int32), num)
     steps = np.arange(wanted.max())[:, np.newaxis]
-    # A row that has all its tokens swaps a place with itself.
+    # A row that already has all its tokens swaps a place with itself.
     left = np.where(steps < wanted, num_candidates - steps, 0)
     others = (_below(left, bits.T[: len(steps)]) + steps) * num + rows
     for here, other in zip(order.reshape(most, num), others):
@@ -280,7 +280,7 @@ def _choose_tokens(a_size: np.ndarray, num_candidates: np.ndarray, wanted: np.nd
 
 
 def _find_words(is_candidate: np.ndarray, continues: np.ndarray) -> _Words:
-    """The words of the candidate tokens; after [CLS] or [SEP] any token begins a word."""
+    """The words formed by the candidate tokens; after [CLS] or [SEP] any token begins a word."""
     before, after = np.zeros_like(is_candidate), np.zeros_like(is_candidate)
     before[:, 1:] = is_candidate[:, :-1]
     is_first = is_candidate & ~(continues & before)
@@ -296,11 +296,11 @@ def _find_words(is_candidate: np.ndarray, continues: np.ndarray) -> _Words:
 
 
 def _order_candidates(words: _Words, max_size: int, orders: np.ndarray) -> _Candidates:
-    """Every n-gram of up to `max_size` words without a [SEP] inside, in the order in which they are tried.
+    """All n-grams of up to `max_size` words without a [SEP] inside, in the order in which they are tried.
 
     The rule: draw a size n with weight 1/n, take the next n-gram of that size in random order, repeat.
     All draws are made at once: the n-grams of size n are the events of a Poisson process of rate 1/n,
-    with exponentially distributed steps of mean n, and all n-grams are sorted by time.
+    with exponentially distributed intervals of mean n, and all n-grams are sorted by time.
     """
     num, most = words.begin.shape
     length = orders.shape[1] // (2 * max_size if max_size > 1 else 1)
@@ -325,34 +325,34 @@ def _order_candidates(words: _Words, max_size: int, orders: np.ndarray) -> _Cand
         times[numbers >= is_ngram.sum(axis=1, keepdims=True)] = np.inf
         firsts[:, size - 1], clocks[:, size - 1] = first, times.view(np.int64)
         count += is_ngram.sum(axis=1)
-    # Positive floats sort like their bits; the lowest bits are replaced by the place.
+    # Positive floats sort like their bit patterns; the lowest bits are replaced by the place.
     order = _sorted_places(clocks.reshape(num, -1).view(np.uint64) & ~_PLACE)
     first = np.take_along_axis(firsts.reshape(num, -1), order, axis=1)
     return _Candidates(count, np.ascontiguousarray(first.T), np.ascontiguousarray(order.T) // most + 1)
 
 
 def _sorted_places(keys: np.ndarray) -> np.ndarray:
-    """argsort along rows, but faster; keys are uint64 [N, K] whose 16 low bits are 0."""
+    """argsort along rows, but faster; the keys are uint64 [N, K] whose 16 low bits are 0."""
     places = keys | np.arange(keys.shape[1], dtype=np.uint64)
     places.sort(axis=1)
     return (places & _PLACE).astype(np.int64)
 
 
 def _as_choice(unit_of: np.ndarray, num_predictions: int) -> _Choice:
-    """`unit_of` [N, S]: the unit each token belongs to, -1 for none; neighbouring units have different numbers."""
+    """The choice that `unit_of` [N, S] describes: each token's unit or -1; adjacent units have different numbers."""
     rows, position = np.nonzero(unit_of >= 0)
     count = np.bincount(rows, minlength=len(unit_of))
     slot = _count_on(np.zeros_like(count), count)
     positions, units = np.zeros([2, len(unit_of), num_predictions], np.int64)
     positions[rows, slot] = position
     units[rows, slot] = unit_of[rows, position]
-    # A unit's tokens are neighbours. Numbered from 0 in order, units stay below the number of predictions.
+    # A unit's tokens are adjacent. Numbered from 0 in order, units stay below the number of predictions.
     units[:, 1:] = np.cumsum(units[:, 1:] != units[:, :-1], axis=1)
     units[:, 0] = 0
     return _Choice(positions.astype(np.int32), np.arange(num_predictions) < count[:, np.newaxis], units)
 
 
 def _count_on(first: np.ndarray, count: np.ndarray) -> np.ndarray:
-    """`count[0]` numbers from `first[0]` on, then `count[1]` numbers from `first[1]` on, and so on."""
+    """`count[0]` consecutive numbers from `first[0]` on, then `count[1]` from `first[1]` on, and so on."""
     ends = np.cumsum(count)
     return np.arange(ends[-1] if len(ends) else 0) + np.repeat(first - ends + count, count)

@@ -19,7 +19,7 @@ def open_instances(patterns: str, argument: str, max_seq_length: int, rules: Mas
       argument: the flag, for messages.
       rules: for token files; records were masked when they were made.
 
-    Raises: UserError where files are missing or of both kinds, or `rules` ask for what records cannot give.
+    Raises: UserError if files are missing or of both kinds, or if `rules` ask for what records cannot provide.
     """
     if find_shards(patterns, argument)[0].suffix == TOKENS_SUFFIX:
         return TokenSet(patterns, argument, max_seq_length, rules)

@@ -1,13 +1,13 @@
-"""Packing: the instances of an update laid into fewer rows (Krell et al., arXiv 2107.02027).
+"""Packing: puts the instances of an update into fewer rows (Krell et al., arXiv 2107.02027).
 
-Short texts leave much of a row to padding, which costs as much computation as tokens do. Here up to
+With short texts much of a row is padding, which costs as much computation as tokens do. Here up to
 three instances of one update share a row; each attends only to itself, its positions begin at 0, and
 it has its own [CLS]. So the update is the same as with one instance per row, but cheaper.
 
-Which instances share a row is a function only of the update's lengths in their global order: every
+Which instances share a row depends only on the lengths of the update's instances in global order: every
 rank computes the same rows, whatever the split into ranks and micro-batches.
 
-Departure from the paper: it packs the data once, before training, and so changes which instances
+Departure from the paper: the paper packs the data once, before training, and so changes which instances
 are in an update. Its greedy best fit, one instance at a time from the longest down, fills 88 % of
 the rows on Wikipedia's lengths, with up to three in a row; choosing the best *two* companions
 at once fills 97 % (docs/LOG.md).
@@ -32,7 +32,7 @@ EMPTY = -1
 def best_fit(lengths_N: np.ndarray, row_length: int) -> np.ndarray:
     """Which instances share a row: int64 [R, K] of instance numbers, `EMPTY` where a slot is free.
 
-    The longest remaining instance begins a row, and the one or two that fill it best join it. All
+    The longest remaining instance starts a row, and the one or two that best fill the rest join it. All
     rows with the same lengths are made at once, so the time depends on the number of different
     lengths and hardly on the number of instances.
 
@@ -40,7 +40,7 @@ def best_fit(lengths_N: np.ndarray, row_length: int) -> np.ndarray:
       lengths_N: integers in [1, row_length].
     """
     left = np.bincount(lengths_N, minlength=row_length + 1)
-    left[0] = 2 * len(lengths_N)  # a free slot counts as a companion of length 0, of which there are enough
+    left[0] = 2 * len(lengths_N)  # a free slot counts as a companion of length 0; there are always enough of these
     kinds: list[tuple[int, ...]] = []
     counts: list[int] = []
     for longest in range(row_length, 0, -1):
@@ -55,20 +55,20 @@ def best_fit(lengths_N: np.ndarray, row_length: int) -> np.ndarray:
             kinds.append(kind)
             counts.append(count)
     lengths_RxK = np.repeat(np.array(kinds, np.int64).reshape(-1, MAX_INSTANCES_PER_ROW), counts, axis=0)
-    # Slots and instances are both sorted by length, stably: the n-th instance goes to the n-th slot.
+    # Both slots and instances are stably sorted by length: the n-th instance goes to the n-th slot.
     rows_RxK = np.full(lengths_RxK.shape, EMPTY, np.int64)
     places = np.argsort(lengths_RxK, axis=None, kind="stable")[-len(lengths_N) :]
     rows_RxK.ravel()[places] = np.argsort(lengths_N, kind="stable")
-    # In global order, because neighbours there are neighbours on disk.
+    # In global order, because neighbours in that order are neighbours on disk.
     return rows_RxK[np.argsort(rows_RxK[:, 0])]
 
 
 def _best_two(left: np.ndarray, space: int) -> tuple[int, int]:
-    """The two lengths with the largest sum of at most `space`; of those, the two most alike."""
+    """The two lengths with the largest sum that is at most `space`; among equal sums, the two closest lengths."""
     there = np.flatnonzero(left[: space + 1])
     first = there[there <= space // 2]
     partner = np.searchsorted(there, space - first, side="right") - 1
-    # If only one instance has this length, it cannot be both: take the next smaller. left[0] is never 1, so one exists.
+    # A single instance of this length cannot be both: take the next smaller one. left[0] is never 1, so one exists.
     partner -= (there[partner] == first) & (left[first] == 1)
     second = there[partner]
     best = len(first) - 1 - int(np.argmax((first + second)[::-1]))
@@ -80,7 +80,7 @@ def predictions_per_row(max_predictions_per_seq: int, row_length: int, masked_lm
 
     An instance of length l has min(P, max(1, round(prob * l)), l - 3) of them (`masking`), so three
     in a row have hardly more than one of full length: P is enough for the recipe's 128/20 and 512/80.
-    Where P is well below prob * row_length, several short instances have more. If `masked_lm_prob` is
+    If P is well below prob * row_length, several short instances have more. If `masked_lm_prob` is
     None (unknown), each instance may have P.
     """
     lengths = np.arange(row_length + 1)
@@ -95,7 +95,7 @@ def predictions_per_row(max_predictions_per_seq: int, row_length: int, masked_lm
 
 
 class Places(NamedTuple):
-    """The row and slot of each of N instances, ordered by row, then from left to right."""
+    """The row and slot of each of N instances, ordered by row and, within a row, from left to right."""
 
     row_N: np.ndarray
     slot_N: np.ndarray  # 0 for the first instance of a row
@@ -105,10 +105,10 @@ class Places(NamedTuple):
         return cls(*np.nonzero(rows_RxK != EMPTY))
 
     def spread(self, is_used_NxX: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Places each instance's used elements after those of the instances to its left.
+        """Places each instance's used elements directly after those of the instances to its left.
 
         Returns:
-          The row and the column of each used element, in order; and the first column of each instance.
+          The row and the column of each used element, in order, and the first column of each instance.
 
         Raises:
           UserError: a row has more than `width` elements.
@@ -132,7 +132,7 @@ def lay_out(
 ) -> dict[str, np.ndarray]:
     """Features of N instances [N, ...] -> features of packed rows [num_rows, ...].
 
-    Besides the features of unpacked rows: `position_ids` [S], from 0 for each instance;
+    In addition to the features of unpacked rows: `position_ids` [S], from 0 for each instance;
     `instance_numbers` [S], the slot counted from 1, 0 for padding, in place of `input_mask`;
     `cls_positions` [K]; next-sentence labels and weights [K], weight 0 for a free slot.
     """

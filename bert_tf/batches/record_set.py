@@ -1,4 +1,4 @@
-"""A set of record files with their indexes: instances that are assembled and masked already."""
+"""A set of record files with their indexes: instances that are already assembled and masked."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class RecordSet(InstanceSet):
         shown = Progress(self.files, unit="shards", description="making indexes", disable=has_all)
         indexes = [load_index(path) for path in shown]
         self.copies = [[index.num_records for index in indexes]]
-        # Indexes that could not be stored; stored ones are opened when needed.
+        # Indexes that could not be stored. The stored ones are opened when needed.
         self._unstored = {number: index for number, index in enumerate(indexes) if not index.is_stored}
         self.schema = self._common_schema(argument)
 
@@ -45,7 +45,7 @@ class RecordSet(InstanceSet):
         return np.concatenate(parts).astype(np.int64)
 
     def check_lengths(self, input_mask: np.ndarray, ranges: Sequence[RecordRange]) -> None:
-        """Raises `UserError` where a record's real tokens differ from its index; `ranges` hold one record each."""
+        """Raises `UserError` if a record's real tokens do not match its index; each range must be a single record."""
         lengths = self.lengths(ranges)
         expected = np.arange(self.schema.max_seq_length) < lengths[:, np.newaxis]
         wrong = np.flatnonzero((expected != (input_mask != 0)).any(axis=1) | (lengths < 1))
@@ -70,14 +70,14 @@ class RecordSet(InstanceSet):
 
     @functools.lru_cache(maxsize=OPEN_FILES)  # noqa: B019 - the set lives as long as the run
     def _index(self, number: int) -> RecordIndex:
-        # load_index makes it again if somebody has deleted it since.
+        # load_index rebuilds it if it has been deleted since.
         path = self.files[number]
         return self._unstored.get(number) or open_index(path) or load_index(path)
 
     def _common_schema(self, argument: str) -> RecordSchema:
         """The schema of every shard's first record; empty shards are ignored.
 
-        Raises: UserError where all shards are empty, or schemas differ.
+        Raises: UserError if all shards are empty or their schemas differ.
         """
         filled = [path for path, num_records in zip(self.files, self.copies[0]) if num_records]
         if not filled:

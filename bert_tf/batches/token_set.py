@@ -1,10 +1,10 @@
 """A set of token files: instances of any length, assembled and masked while they are read.
 
 An instance is a pair of ranges of its shard's tokens (`records.pairs`); its masks are a function of (seed, epoch,
-number of the instance). So any process can make any instance at any time, and every epoch has new masks.
+instance number). So any process can make any instance at any time, and every epoch has new masks.
 
-Before a shard is used for the first time, the checksums of its token file and pairs are compared, which also brings
-them into the page cache: later its tokens are read in many small pieces.
+Before a shard is first used, the checksums of its token file and pairs are verified. This also brings them into the
+page cache, because later its tokens are read in many small pieces.
 
 Shape letters: N instances, S sequence.
 """
@@ -31,11 +31,11 @@ from bert_tf.records.schema import NUM_MARKERS, RecordSchema
 from bert_tf.records.token_file import TokenFile, read_tokens
 from bert_tf.text.vocabulary import load_vocab
 
-# Tokens between A and B that are read with them, because a second read would take longer.
+# Up to this many tokens between A and B are read with them, because a second read would take longer.
 _LONGEST_GAP = 256
-# Tokens that are assembled and masked at once, so that their arrays stay in the CPU's cache.
+# Tokens that are assembled and masked at once, few enough for their arrays to stay in the CPU's cache.
 _BLOCK_TOKENS = 1 << 17
-# A large batch has ranges of more shards than may be open at once.
+# Limits the shards in use at once: a large batch has ranges of more shards than may be open.
 _RANGES_AT_ONCE = 128
 
 
@@ -45,11 +45,11 @@ class _Shard(NamedTuple):
 
 
 class TokenSet(InstanceSet):
-    """Token files with the pairs of one sequence length, which are made where they are missing.
+    """Token files with the pairs of one sequence length; missing pairs are made.
 
     Attributes:
       masker: draws the masks.
-      pair_settings: with which the pairs were drawn.
+      pair_settings: the settings that the pairs were drawn with.
     """
 
     def __init__(self, patterns: str, argument: str, max_seq_length: int, rules: MaskingRules):
@@ -64,7 +64,7 @@ class TokenSet(InstanceSet):
         self.pair_settings = ensure_pairs(self.files, PairSettings(max_seq_length))[0]
         self._verified: dict[int, tuple[Any, ...]] = {}
         sizes, self._checksums = [], []
-        for number in range(len(self.files)):  # one shard after the other: all at once may be too many open files
+        for number in range(len(self.files)):  # one shard at a time: all together may be too many open files
             pairs = self._open_unverified(number).pairs
             sizes.append(pairs.num_instances)
             self._checksums.append(pairs.checksum)
@@ -84,7 +84,7 @@ class TokenSet(InstanceSet):
         return {**super().facts(), "pairs": self.pair_settings._asdict(), "masking_rules": rules}
 
     def fingerprint(self, packing: bool = False) -> str:
-        # The checksums cover the lengths, and the checksums of the token files.
+        # The pairs' checksums cover the lengths and the token files' checksums.
         names = [path.name for path in self.files]
         facts = [*zip(names, self._checksums), dataclasses.asdict(self.masker.rules)]
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
@@ -93,9 +93,9 @@ class TokenSet(InstanceSet):
         return self._pairs(ranges).lengths
 
     def features(self, ranges: Sequence[RecordRange], mask_seed: int) -> dict[str, np.ndarray]:
-        """The instances [N] of the ranges, masked by `mask_seed`: integers and float32 [N, ...].
+        """The instances [N] of the ranges, with masks drawn from `mask_seed`: int32 and float32 [N, ...].
 
-        Raises: UserError where a file is damaged or cannot be read.
+        Raises: UserError if a file is damaged or cannot be read.
         """
         num = sum(part.num_records for part in ranges)
         features = self.schema.empty(num)
@@ -107,7 +107,7 @@ class TokenSet(InstanceSet):
         return features
 
     def _in_blocks(self, ranges: Sequence[RecordRange]) -> Iterator[list[RecordRange]]:
-        """The ranges, as many at once as the CPU's cache takes and as shards may be open."""
+        """The ranges in blocks that fit the CPU's cache and the limit of open shards."""
         block: list[RecordRange] = []
         num_tokens = 0
         for part in ranges:
@@ -135,14 +135,14 @@ class TokenSet(InstanceSet):
         return decode_pairs(b"".join(rows))
 
     def _read_tokens(self, ranges: Sequence[RecordRange], pairs: Pairs) -> tuple[np.ndarray, Pairs]:
-        """The tokens of the pairs, one after the other, and where in them the pairs are."""
+        """The tokens of the pairs, concatenated, and the pairs as ranges of these."""
         gap = pairs.b_start - pairs.a_end
         apart = np.flatnonzero((gap < 0) | (gap > _LONGEST_GAP))
         begins, ends = pairs.a_start, pairs.b_end.copy()
         ends[apart] = pairs.a_end[apart]
         numbers, number_of = np.unique([part.file for part in ranges], return_inverse=True)
         which = np.repeat(number_of, [part.num_records for part in ranges])
-        # First one piece of each instance, A or A and B; then the B of those that are read in two pieces.
+        # First one piece of each instance, A or A with B; then the B of those that are read in two pieces.
         starts = np.concatenate([begins, pairs.b_start[apart]])
         sizes = np.concatenate([ends - begins, (pairs.b_end - pairs.b_start)[apart]])
         files = [self._open(number).tokens for number in numbers.tolist()]

@@ -1,4 +1,4 @@
-"""``python -m bert_tf.doctor [--hosts a:4,b:4] [--json]``: what ``scripts/doctor.sh`` calls."""
+"""``python -m bert_tf.doctor [--hosts a:4,b:4] [--json]``: called by ``scripts/doctor.sh``."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _guarded(findings: Findings) -> Findings:
-    """The findings; a place where nothing can be looked at is one, too."""
+    """The findings; a place that cannot be read is also a finding."""
     try:
         yield from findings
     except OSError as error:

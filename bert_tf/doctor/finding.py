@@ -1,4 +1,4 @@
-"""What a check says, and how one asks another program."""
+"""What a check yields, and how checks run other programs."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from typing import Any, NamedTuple
 
 from bert_tf.launch.container import CHECKOUT
 
-# Of a finding: a training works; it works, but not as well as it could; it does not work.
+# States of a finding: a training works; it works, but not as well as it could; it does not work.
 OK, WARNING, PROBLEM = "OK", "warning", "problem"
-# What a check yields: one of these, and what was found; where it is not OK, also the way out.
+# What a check yields: a state, and what was found; if it is not OK, also what to do.
 Findings = Iterator[tuple[str, str]]
 
 
 class Answer(NamedTuple):
     """How a program ended, and what it printed."""
 
-    code: int | None  # None: it was ended at its time limit
+    code: int | None  # None: it was killed at its time limit
     out: str
     err: str
 
@@ -36,18 +36,18 @@ class Answer(NamedTuple):
         return f"{signal.Signals(-self.code).name}: {said}" if self.code < 0 else said
 
     def json(self) -> Any:
-        """What its last line holds. Raises ValueError where it failed."""
+        """The JSON value in its last line. Raises ValueError if it failed."""
         if self.code != 0:
             raise ValueError(self.reason)
         return json.loads(self.out.strip().rpartition("\n")[2])
 
 
 def ask(command: Sequence[str], limit_secs: float, text: str = "", **variables: str) -> Answer:
-    """Runs a program, which reads `text`, for at most `limit_secs`, with `variables` in its environment."""
+    """Runs a program for at most `limit_secs`, with `text` as its input and `variables` in its environment."""
     environment = {**os.environ, "PYTHONPATH": f"{CHECKOUT}:{os.environ.get('PYTHONPATH', '')}", **variables}
     pipe = subprocess.PIPE
     try:
-        # In a session of its own, so that its children can be ended with it. Another host's greeting may be in Latin-1.
+        # In its own session, so that its children can be killed with it. Another host's greeting may be in Latin-1.
         child = subprocess.Popen(
             command, stdin=pipe, stdout=pipe, stderr=pipe, errors="replace", env=environment, start_new_session=True
         )
@@ -66,5 +66,5 @@ def ask(command: Sequence[str], limit_secs: float, text: str = "", **variables: 
 
 
 def ask_python(code: str) -> Answer:
-    """Runs Python code that may import TensorFlow, which on a slow network drive takes minutes."""
+    """Runs Python code that may import TensorFlow, which takes minutes on a slow network drive."""
     return ask([sys.executable, "-c", code], 300.0, TF_CPP_MIN_LOG_LEVEL="0")

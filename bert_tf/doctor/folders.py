@@ -1,4 +1,4 @@
-"""Checks of the folders of data and results: their file systems, room, and what is prepared."""
+"""Checks the folders of data and results: their file systems and free space, and what is prepared."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from bert_tf.doctor.finding import OK, PROBLEM, WARNING, Findings
 from bert_tf.launch.prepared_data import FORMATS, find_prepared
 
 GB = 10**9
-# Bytes on disk for a byte of text (docs/preparing_data.md).
+# Bytes on disk per byte of text (docs/preparing_data.md).
 _SHARDED, _TOKENS, _RECORDS = 1.0, 0.7, 19.0
-# English Wikipedia and books: packed, and formatted.
+# English Wikipedia and books: compressed, and as formatted text.
 _PACKED, _TEXT = 25 * GB, 22 * GB
 _WIKIPEDIA_TOKENS, _WIKIPEDIA_RECORDS = (_PACKED + (1 + _SHARDED + share) * _TEXT for share in (_TOKENS, _RECORDS))
-# Both phases of BERT-Large: seven checkpoints (three stay, one is being saved) of 336 M weights and their two moments.
+# Both phases of BERT-Large: seven checkpoints (three per phase, one being saved), 336 M weights with two moments.
 _LARGE_RUN = 28 * GB
 
 
 class Folder(NamedTuple):
-    """A folder that a training uses, which need not exist yet."""
+    """A folder that a training uses and that need not exist yet."""
 
     path: Path
-    variable: str  # which names another one
+    variable: str  # the variable that names another folder
 
     @property
     def existing(self) -> Path:
-        """It, or the closest folder above it that exists."""
+        """The folder, or the closest one above it that exists."""
         return next(place for place in (self.path, *self.path.parents) if place.exists())
 
     @property
@@ -56,11 +56,11 @@ def results_folder() -> Folder:
 
 
 def check_file_system(folder: Folder) -> Findings:
-    """Whether files and folders can be written, replaced by a rename, and locked."""
+    """Checks that files and folders can be written, replaced by a rename, and locked."""
     try:
         with tempfile.TemporaryDirectory(prefix=".doctor-", dir=folder.existing) as scratch:
             place = Path(scratch)
-            for _ in range(2):  # the second time in place of the first
+            for _ in range(2):  # the second time replaces the first
                 write_text(place / "file", "")
                 with atomic_folder(place / "folder"):
                     pass
@@ -77,7 +77,7 @@ def check_file_system(folder: Folder) -> Findings:
 
 
 def _lock_fault(path: Path) -> str:
-    """What is wrong with flock; empty where it works. Raises OSError where our locks fail too."""
+    """What is wrong with flock; empty if it works. Raises OSError if our locks would fail, too."""
     try:
         with open(path, "w") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -89,7 +89,7 @@ def _lock_fault(path: Path) -> str:
 
 
 def check_data(folder: Folder) -> Findings:
-    """What is prepared."""
+    """Lists what is prepared."""
     complete, unfinished = find_prepared(folder.path)
     for item in complete:
         lengths = "/".join(map(str, item.lengths)) if item.lengths else "all lengths"
@@ -104,7 +104,7 @@ def check_data(folder: Folder) -> Findings:
 
 
 def check_room_for_data(folder: Folder) -> Findings:
-    """What is free, beside what is still to be made of the text, or of Wikipedia's where there is no text yet."""
+    """Compares the free space with what the text still needs, or with what Wikipedia needs if there is no text yet."""
     free, room = folder.free, f"{folder.free / GB:.1f} GB free for data"
     text = _size_of(folder.path / "formatted_one_article_per_line", "*.txt")
     if find_prepared(folder.path)[0]:

@@ -1,4 +1,4 @@
-"""Checks of the other hosts of a training: names, ssh, clocks, the shared folder, ports and GPUs."""
+"""Checks the other hosts of a training: names, ssh, clocks, the shared folder, ports and GPUs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bert_tf.doctor.folders import Folder
 from bert_tf.launch.container import CHECKOUT
 from bert_tf.ranks.rendezvous import MOST_SKEW_SECS
 
-# Read by bash on the other host; each line of its answer is a name and, where that went well, a value.
+# Run by bash on the other host; each line of its answer is a name and, if that check succeeded, a value.
 _LOOK = """
 echo "clock $(date +%s.%N)"
 echo "mark $(cat {mark} 2>/dev/null)"
@@ -31,10 +31,10 @@ echo "gpus $(nvidia-smi -L 2>/dev/null | grep -c ^GPU)"
 
 
 def check_host(name: str, num_ranks: int, results: Folder) -> Findings:
-    """Whether `num_ranks` could be started on a host, and work with those here in one folder."""
+    """Checks that `num_ranks` could be started on a host and work in one folder with those here."""
     try:
-        address = str(socket.getaddrinfo(name, None, socket.AF_INET)[0][4][0])  # Horovod has IPv4 alone
-    except (OSError, UnicodeError) as error:  # the latter where a part between dots is empty or too long
+        address = str(socket.getaddrinfo(name, None, socket.AF_INET)[0][4][0])  # Horovod uses only IPv4
+    except (OSError, UnicodeError) as error:  # the latter if a part between dots is empty or too long
         reason = getattr(error, "strerror", error)
         yield PROBLEM, f"the name has no address ({reason}): correct it, or add it to DNS or /etc/hosts"
         return
@@ -77,7 +77,7 @@ def _is_here(address: str) -> bool:
 
 
 def _look(name: str, results: Folder) -> tuple[dict[str, str], bool]:
-    """The other host's answers by name, or "reason", why there are none; and whether it reads what is written here."""
+    """The other host's answers by name, or the "reason" why there are none; and whether it sees a file written here."""
     value, place = uuid.uuid4().hex, results.existing
     with (
         socket.create_server(("", 0)) as server,

@@ -1,4 +1,4 @@
-"""Checks of the GPUs, and of the limits that the system puts on a process."""
+"""Checks the GPUs, and the limits that the system sets for a process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bert_tf.doctor.finding import OK, PROBLEM, WARNING, Findings
 
 GIB = 1 << 30
 PCI, SHM, INFINIBAND = Path("/sys/bus/pci/devices"), Path("/dev/shm"), Path("/sys/class/infiniband")
-# ulimit's letter, the limit, the least that serves, ulimit's unit in bytes, what it is.
+# ulimit's letter, the limit, the least that is enough, ulimit's unit, and what is limited.
 _UNLIMITED = resource.RLIM_INFINITY
 _LIMITS = (
     ("n", resource.RLIMIT_NOFILE, 1024, 1, "open files"),
@@ -33,7 +33,7 @@ class Gpu(NamedTuple):
 
 
 def query_gpus() -> list[Gpu]:
-    """The GPUs that nvidia-smi lists; one that shares the machine's memory has 0 GiB."""
+    """The GPUs that nvidia-smi lists; a GPU that shares the machine's memory has 0 GiB."""
     query = "--query-gpu=memory.total,memory.used,driver_version,name"
     lines = ask_nvidia_smi(query, "--format=csv,noheader,nounits")
     rows = [line.split(", ", 3) for line in lines if line.count(", ") > 2]
@@ -55,7 +55,7 @@ def check_gpus() -> Findings:
         yield WARNING, f"{given} leaves {count_gpus(os.environ)} of {len(gpus)} GPU(s): unset it to use all"
     if gpus:
         return
-    # PCI's vendor 10de is NVIDIA, class 03 a display controller.
+    # PCI vendor 10de is NVIDIA; class 03 is a display controller.
     classes = [file for file in PCI.glob("*/class") if file.read_text().startswith("0x03")]
     if shutil.which("nvidia-smi"):
         said = (ask_nvidia_smi() or ["nothing"])[0]
@@ -72,7 +72,7 @@ def check_gpus() -> Findings:
 
 
 def check_shared_memory() -> Findings:
-    """/dev/shm, by which NCCL and MPI pass data between the ranks of a machine."""
+    """Checks /dev/shm, through which NCCL and MPI pass data between the ranks of a machine."""
     size = shutil.disk_usage(SHM).total / GIB if SHM.is_dir() else 0.0
     if size >= 0.5:
         yield OK, f"{size:.1f} GiB"
@@ -83,7 +83,7 @@ def check_shared_memory() -> Findings:
 
 
 def check_limits() -> Findings:
-    """What ``ulimit`` shows."""
+    """Checks what ``ulimit`` shows."""
     has_infiniband = any(INFINIBAND.glob("*"))
     low = []
     for letter, kind, wanted, unit, what in _LIMITS:
@@ -99,7 +99,7 @@ def check_limits() -> Findings:
 
 
 def check_cores_and_memory() -> Findings:
-    """What cgroups (containers, batch jobs) leave of the machine."""
+    """Checks what cgroups (containers, batch jobs) leave of the machine."""
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     limit = min(memory_limit() or total, total)
     message = f"{count_cores()} of {os.cpu_count()} cores, {limit / GIB:.1f} of {total / GIB:.1f} GiB"
@@ -108,6 +108,6 @@ def check_cores_and_memory() -> Findings:
     if limit >= 8 * GIB:
         yield OK, message
     else:
-        # README: 0.9 GiB for a rank of the quickstart; docs/training.md: 7 GiB for BERT-Large.
+        # README: 0.9 GiB per rank of the quickstart; docs/training.md: 7 GiB for BERT-Large.
         way_out = "enough for small models only; BERT-Large takes 8 (docker --memory, sbatch --mem)"
         yield WARNING if limit >= GIB else PROBLEM, f"{message}: {way_out}"

@@ -1,4 +1,4 @@
-"""Checks of Python, its packages, TensorFlow, Horovod and what starts the ranks."""
+"""Checks Python, its packages, TensorFlow, Horovod and what starts the ranks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bert_tf.doctor.finding import OK, PROBLEM, WARNING, Findings, ask, ask_pyth
 from bert_tf.doctor.machine import query_gpus
 
 _SETUP = "'bash scripts/setup.sh'"
-# Modules of requirements.txt.
+# The modules of requirements.txt.
 _PACKAGES = "absl google_crc32c jinja2 numpy plotly google.protobuf requests safetensors sentencepiece tokenizers tqdm"
 # The oldest driver for each major version of CUDA (NVIDIA, "CUDA Compatibility", minor version compatibility).
 _OLDEST_DRIVERS = {"11": "450.80", "12": "525.60"}
@@ -59,12 +59,12 @@ def check_packages() -> Findings:
 def _is_installed(name: str) -> bool:
     try:
         return importlib.util.find_spec(name) is not None
-    except ModuleNotFoundError:  # the package around it
+    except ModuleNotFoundError:  # its parent package
         return False
 
 
 def check_tensorflow() -> Findings:
-    """TensorFlow, its version beside the driver's, and whether it sees the GPUs that nvidia-smi lists."""
+    """Checks TensorFlow, whether the driver suits it, and whether it sees the GPUs that nvidia-smi lists."""
     if not _is_installed("tensorflow"):
         yield PROBLEM, f"{sys.executable} has none: {_SETUP} installs 2.15.1"
         return
@@ -96,7 +96,7 @@ def _numbers(version: str) -> list[int]:
 
 
 def check_horovod() -> Findings:
-    """Horovod, and a sum over two ranks by each way that it was built with."""
+    """Checks Horovod, with a sum over two ranks by each library that it was built with."""
     if not _is_installed("horovod"):
         way_out = f"{_SETUP} builds it where there is a C++ compiler (apt-get install g++ make)"
         yield WARNING, f"there is none, so num_gpus must be 1: {way_out}"
@@ -124,8 +124,8 @@ def check_horovod() -> Findings:
 
 
 def check_launcher() -> Findings:
-    """What would start several ranks here."""
-    if _is_installed("tqdm") and _is_installed("horovod"):  # else the lines above have said so
+    """Checks what would start several ranks here."""
+    if _is_installed("tqdm") and _is_installed("horovod"):  # otherwise an earlier check has reported it
         from bert_tf.launch.hosts import hosts_of
         from bert_tf.launch.launchers import choose_launcher  # imports tqdm
 

@@ -1,4 +1,4 @@
-"""Others' weights and ours, under our names.
+"""Weights in others' formats and in ours, under our names.
 
-It stands before `training`, because a run may begin from others' weights; it needs `run` for our own checkpoints.
+Comes before `training`, because a run may start from others' weights; it needs `run` for our own checkpoints.
 """

@@ -1,4 +1,4 @@
-"""A folder that Hugging Face's `transformers` loads, made from a checkpoint and the run it comes from."""
+"""Makes a folder that Hugging Face's `transformers` can load, from a checkpoint and the run it comes from."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from bert_tf.model.elementwise import LAYER_NORM_EPSILON
 from bert_tf.model.heads import PretrainingModel
 from bert_tf.run.checkpoint import check_layers
 
-# Beside the weights of a classifier: what its classes mean.
+# The file beside a classifier's weights that says what its classes mean.
 TASK_FILE = "task.json"
 CLASSIFIER = "BertForSequenceClassification"
 _POOLER = "bert/pooler/"
-# What the variables of heads begin with, and the class of transformers that has just these heads. The first that is
-# there in full decides; what a checkpoint holds beyond it is left out.
+# Prefixes of the variables of heads, and the class of transformers with exactly these heads. The first entry whose
+# heads are all in a checkpoint is used; the checkpoint's other heads are left out.
 _ARCHITECTURES = (
     (("output_",), CLASSIFIER),
     (("cls/squad/",), "BertForQuestionAnswering"),
@@ -45,13 +45,13 @@ _FILES = {CONFIG, SAFETENSORS, CARD, "tokenizer.json", "tokenizer_config.json", 
 
 
 def export(path: str, folder: Path, replace: bool) -> list[str]:
-    """Writes the weights at `path` (see `find_weights`), and all that `transformers` needs with them, to `folder`.
+    """Writes the weights at `path` (see `find_weights`), and everything else that `transformers` needs, to `folder`.
 
-    Returns: what was done, in lines for the user.
+    Returns: lines that tell the user what was done.
 
     Raises:
-      UserError: the weights are damaged, incomplete, not finite or have no WordPiece vocabulary; or `folder` holds
-        files and `replace` is False, or other files than an export's. Nothing has been written then.
+      UserError: the weights are damaged, incomplete, not finite or have no WordPiece vocabulary; or `folder` contains
+        an export and `replace` is False, or other files. Nothing has been written then.
     """
     _check_folder(folder, replace)
     weights = find_weights(path, "RUN")
@@ -81,7 +81,7 @@ def export(path: str, folder: Path, replace: bool) -> list[str]:
             safetensors.numpy.save_file(tensors, made / SAFETENSORS, metadata={"format": "pt"})
             for name, text in texts.items():
                 (made / name).write_text(text, encoding="utf-8")
-            shutil.copymode(made / CONFIG, made / SAFETENSORS)  # safetensors makes it readable by its owner only
+            shutil.copymode(made / CONFIG, made / SAFETENSORS)  # safetensors makes it readable only by its owner
     except (OSError, safetensors.SafetensorError) as error:
         raise UserError(f"{folder} cannot be written ({error}); make room or name another folder") from None
     left_out = [f"{name} {weights.shapes[name]}" for name in weights.shapes if name not in names]
@@ -109,7 +109,7 @@ def _check_folder(folder: Path, replace: bool) -> None:
 
 
 def _shapes_of(config: BertConfig) -> dict[str, list[int]]:
-    """Name and shape in files of all that a pre-trained model of this shape has."""
+    """Name and shape in files of all variables of a pre-trained model with this configuration."""
     model = PretrainingModel(dataclasses.replace(config, num_hidden_layers=1))
     shapes: dict[str, list[int]] = {}
     for variable in model.variables:
@@ -122,7 +122,7 @@ def _shapes_of(config: BertConfig) -> dict[str, list[int]]:
 
 
 def _choose_architecture(weights: Weights, config: BertConfig) -> tuple[str, list[str]]:
-    """The class of transformers that has the heads of a checkpoint, and our names of its variables."""
+    """The class of transformers for a checkpoint's heads, and our names of its variables."""
     stored, width = weights.shapes, config.hidden_size
     shapes = _shapes_of(config)
     check_layers(weights, shapes)
@@ -150,7 +150,7 @@ def _choose_architecture(weights: Weights, config: BertConfig) -> tuple[str, lis
 
 
 def _read(weights: Weights, name: str) -> np.ndarray:
-    """A variable in the layout of Hugging Face's."""
+    """A variable in Hugging Face's layout."""
     array = weights.read(name)
     if not np.isfinite(array).all():
         raise UserError(f"{weights.source}: {name} holds numbers that are not finite; name an earlier checkpoint")
@@ -158,7 +158,7 @@ def _read(weights: Weights, name: str) -> np.ndarray:
 
 
 def _their_config(config: BertConfig, architecture: str, vocab: Mapping[str, int]) -> dict[str, Any]:
-    """Hugging Face's ``config.json`` of a model with which `architecture` computes what ours does."""
+    """Hugging Face's ``config.json``, with which `architecture` computes the same as our model."""
     activations = {ours: theirs for theirs, ours in reversed(list(ACTIVATIONS.items()))}
     return {
         "architectures": [architecture],
@@ -174,7 +174,7 @@ def _their_config(config: BertConfig, architecture: str, vocab: Mapping[str, int
 
 
 def _describe_classes(architecture: str, weights: Weights) -> dict[str, Any]:
-    """What ``config.json`` says of a classifier: the task's labels, or numbers where they are not known."""
+    """What ``config.json`` says about a classifier: the task's labels, or numbered ones if these are not known."""
     if architecture != CLASSIFIER:
         return {}
     num_classes, task = weights.shapes["output_bias"][0], read_task(weights.folder) or {}
@@ -190,7 +190,7 @@ def _describe_classes(architecture: str, weights: Weights) -> dict[str, Any]:
 
 
 def read_task(folder: Path) -> dict[str, Any] | None:
-    """What ``task.json`` beside a classifier's weights says, with its "labels"; None where there is none.
+    """The content of ``task.json`` beside a classifier's weights, with "labels"; None if there is no such file.
 
     Raises:
       UserError: it is damaged.

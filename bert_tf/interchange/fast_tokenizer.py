@@ -1,6 +1,6 @@
 """Our WordPiece tokenizer as one of Hugging Face's: ``tokenizer.json`` and ``tokenizer_config.json``.
 
-The ids are ours but for what their rules do otherwise; docs/fine_tuning.md lists it.
+The ids are the same as ours, except where their rules differ; docs/fine_tuning.md lists the differences.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _PAD, _, _CLS, _SEP, _MASK = SPECIAL_TOKENS
 
 
 def fast_tokenizer(vocab: Mapping[str, int], do_lower_case: bool) -> tokenizers.Tokenizer:
-    """The tokenizer of a WordPiece vocabulary (token to id), which puts [CLS] and [SEP] around one or two texts."""
+    """A tokenizer for a WordPiece vocabulary (token to id), which puts [CLS] and [SEP] around one or two texts."""
     tokenizer = tokenizers.Tokenizer(
         models.WordPiece(
             dict(vocab),
@@ -42,10 +42,10 @@ def fast_tokenizer(vocab: Mapping[str, int], do_lower_case: bool) -> tokenizers.
 
 
 def tokenizer_config(do_lower_case: bool, max_length: int) -> dict[str, Any]:
-    """What ``tokenizer_config.json`` holds; `max_length`: the most tokens that the model takes."""
+    """The content of ``tokenizer_config.json``; `max_length`: the largest number of tokens that the model takes."""
     names = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
     return {
-        # Not BertTokenizer, which takes only the vocabulary from tokenizer.json, and 100 characters a word.
+        # Not BertTokenizer, which takes only the vocabulary from tokenizer.json, and only 100 characters per word.
         "tokenizer_class": "PreTrainedTokenizerFast",
         "do_lower_case": do_lower_case,
         "model_max_length": max_length,

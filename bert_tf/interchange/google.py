@@ -1,8 +1,8 @@
 """Weights in TensorFlow's checkpoint format: ours, Google's TF1, NVIDIA's TF1 and TF2, tf-models-official's.
 
-TF1's checkpoints hold variables by name, and so do ours. TF2's (`tf.train.Checkpoint`) hold them by their place among
-Python's objects, with the object graph that gives each variable's Keras name. Those names are NVIDIA's TF2 code's
-and tf-models-official's; they keep heads as axes of their own: query [H, N, D], attention output [N, D, H].
+TF1 checkpoints store variables by name, and so do ours. TF2 checkpoints (`tf.train.Checkpoint`) store them by their
+place among Python objects, with an object graph that gives each variable's Keras name. These are the names of NVIDIA's
+TF2 code and of tf-models-official, which have separate axes for heads: query [H, N, D], attention output [N, D, H].
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from bert_tf.run.checkpoint import STATE, StoredWeights, open_checkpoint, read_s
 
 CONFIG_FILE = "bert_config.json"
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
-# Parts of the places of an optimizer's variables, the last one in Keras before 2.11.
+# Parts of the keys of an optimizer's variables; the last one is that of Keras before 2.11.
 _OPTIMIZERS = {"optimizer", "_optimizer", ".OPTIMIZER_SLOT"}
 # The state of optimizers and loss scales, in Google's, NVIDIA's and our checkpoints.
 _NOT_WEIGHTS = re.compile(
     r".*/(adam_m|adam_v|momentum|accum|shadow)|(global|local)_step|batch_finite|(current_)?loss_scale|"
     r"(good|bad)_steps|beta[12]_power|save_counter"
 )
-# Keras' names -> ours. Names of outer layers may stand before them.
+# Keras' names -> ours. Keras' names may be preceded by those of outer layers.
 _LAYER, _OUR_LAYER = r"transformer/layer_(\d+)", r"bert/encoder/layer_\1"
 _KERAS_NAMES = {
     r"word_embeddings/embeddings": "bert/embeddings/word_embeddings",
@@ -55,7 +55,7 @@ _NO_ACTIVATION = (
 
 
 def read_checkpoint(prefix: Path) -> Weights:
-    """The weights of a checkpoint, without its optimizer's state; shape and vocabulary are those beside it.
+    """The weights of a checkpoint, without its optimizer's state, and the configuration and vocabulary beside it.
 
     Raises:
       UserError: the checkpoint or the ``bert_config.json`` beside it cannot be read.
@@ -63,7 +63,7 @@ def read_checkpoint(prefix: Path) -> Weights:
     stored, folder = open_checkpoint(prefix), prefix.parent
     is_keras = _OBJECT_GRAPH in stored.shapes
     if is_keras:
-        graph = stored.read(_OBJECT_GRAPH)  # not below, where its own error would be called one of Keras
+        graph = stored.read(_OBJECT_GRAPH)  # outside the try, which would report its own error as one of Keras
         try:
             stored = _by_keras_names(stored, graph)
         except (DecodeError, IndexError, TypeError, ValueError) as error:
@@ -86,14 +86,14 @@ def read_checkpoint(prefix: Path) -> Weights:
         config=BertConfig.from_json_file(config_file) if config_file.is_file() else None,
         config_file=config_file,
         vocab_file=vocab_file if vocab_file.is_file() else None,
-        # Known of our fine-tuning only: neither our pre-training nor others' checkpoints say it.
+        # Only our fine-tuning records this; our pre-training and others' checkpoints do not.
         do_lower_case=state.get("identity", {}).get("do_lower_case"),
         warnings=(_NO_ACTIVATION,) if is_keras and _MASKED_WORD_HEAD in stored.shapes else (),
     )
 
 
 def _by_keras_names(stored: StoredWeights, graph: Any) -> StoredWeights:
-    """The variables of a TF2 checkpoint under our names and in our layouts; others keep their Keras name."""
+    """The variables of a TF2 checkpoint under our names and in our layouts; unknown ones keep their Keras name."""
     nodes = TrackableObjectGraph.FromString(graph).nodes
     attributes = [attribute for node in nodes for attribute in node.attributes]
     keras_names = {
@@ -119,7 +119,7 @@ def _by_keras_names(stored: StoredWeights, graph: Any) -> StoredWeights:
 
 
 def to_our_name(keras_name: str) -> str:
-    """Our name of a variable of NVIDIA's TF2 code or tf-models-official, or the name itself if we have no such one."""
+    """Our name of a variable of NVIDIA's TF2 code or tf-models-official; the name itself if there is none."""
     for pattern, ours in _KERAS_NAMES.items():
         match = re.fullmatch(rf"(?:.*/)?{pattern}", keras_name)
         if match:

@@ -1,8 +1,8 @@
-"""Hugging Face's BERT folders: reading them, and the names that their parameters and ours have.
+"""Hugging Face's BERT folders: reading them, and the mapping between their names of parameters and ours.
 
-A folder holds ``config.json`` and the weights: ``model.safetensors`` or ``pytorch_model.bin``, or several such files
-and an index. PyTorch's linear layers store [out, in]: our kernels are transposed; classifier heads are not, which
-Google stores [classes, in].
+A folder contains ``config.json`` and the weights: ``model.safetensors`` or ``pytorch_model.bin``, or several such files
+and an index. PyTorch's linear layers store [out, in], so our kernels are transposed; classifier heads are not, because
+Google stores them as [classes, in].
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from bert_tf.model.elementwise import LAYER_NORM_EPSILON
 
 CONFIG = "config.json"
 SAFETENSORS, TORCH = "model.safetensors", "pytorch_model.bin"
-# Our names of activations, and theirs: their "gelu" is the exact one, Google's is the approximation by tanh.
+# Their names of activations -> ours. Their "gelu" is the exact one, Google's is the tanh approximation.
 ACTIVATIONS = {"gelu": "gelu_exact", "gelu_new": "gelu", "gelu_pytorch_tanh": "gelu"}
 _HEADS = {
     "cls/predictions/output_bias": "cls.predictions.bias",
@@ -59,8 +59,8 @@ def to_their_name(name: str) -> str:
 
 
 def to_our_name(name: str) -> str:
-    """Our name of Hugging Face's parameter `name`, with or without ``bert.`` before it, with ``gamma`` and ``beta``
-    as in old files too. One that we do not have gets a name that no variable of ours has."""
+    """Our name of Hugging Face's parameter `name`, which may lack the prefix ``bert.`` and may have ``gamma`` and
+    ``beta`` as in old files. A parameter that we do not have gets a name that no variable of ours has."""
     if name in _OURS_BY_HEAD:
         return _OURS_BY_HEAD[name]
     if re.match(r"(embeddings|encoder|pooler)\.", name):
@@ -72,15 +72,15 @@ def to_our_name(name: str) -> str:
 
 
 def is_transposed(name: str) -> bool:
-    """Whether PyTorch stores our variable `name` transposed: all kernels [in, out]."""
+    """Whether PyTorch stores our variable `name` transposed, as it does all kernels [in, out]."""
     return name.endswith("/kernel")
 
 
 def read_config(path: Path) -> BertConfig:
-    """The shape in Hugging Face's ``config.json``; fields without a meaning for the encoder are passed over.
+    """The configuration in Hugging Face's ``config.json``; fields without a meaning for the encoder are ignored.
 
     Raises:
-      UserError: it is not BERT's, or has a setting with which our encoder would compute something else.
+      UserError: it is not BERT's, or has a setting with which our encoder would compute something different.
     """
     values = read_json_object(path, "name a folder with a model of Hugging Face's")
     model_type = values.get("model_type", "bert")
@@ -118,7 +118,7 @@ def read_config(path: Path) -> BertConfig:
 
 
 def is_folder(folder: Path) -> bool:
-    """Whether `folder` holds a model in Hugging Face's format."""
+    """Whether `folder` contains a model in Hugging Face's format."""
     return (folder / CONFIG).is_file() and _weight_file(folder) is not None
 
 
@@ -130,14 +130,14 @@ def _weight_file(folder: Path) -> Path | None:
 
 
 def read_folder(folder: Path) -> Weights:
-    """The weights in a folder of Hugging Face's, with its configuration, vocabulary and casing.
+    """The weights in a Hugging Face folder, with its configuration, vocabulary and casing.
 
     Raises:
-      UserError: no BERT model, a damaged or missing file, or a ``pytorch_model.bin`` that holds more than tensors.
+      UserError: no BERT model, a damaged or missing file, or a ``pytorch_model.bin`` that contains more than tensors.
     """
     config, path = read_config(folder / CONFIG), _weight_file(folder)
     assert path
-    names: dict[str, str] = {}  # theirs by ours
+    names: dict[str, str] = {}  # our name -> theirs
     shapes: dict[str, list[int]] = {}
     stored = _open_files(path)
     for theirs, (shape, _, _) in stored.items():
@@ -167,7 +167,7 @@ def read_folder(folder: Path) -> Weights:
 
 
 def _read_tokenizer(folder: Path) -> tuple[Path | None, bool | None, list[str]]:
-    """Vocabulary, casing and warnings; newer folders have ``tokenizer.json`` in place of ``vocab.txt``."""
+    """Vocabulary, casing and warnings; newer folders have ``tokenizer.json`` instead of ``vocab.txt``."""
     way_out = "fetch the model's tokenizer again"
     vocab_file, config_file, whole_file = (
         folder / name for name in ("vocab.txt", "tokenizer_config.json", "tokenizer.json")
@@ -195,7 +195,7 @@ def _read_tokenizer(folder: Path) -> tuple[Path | None, bool | None, list[str]]:
 
 
 def _write_vocabulary(path: Path) -> Path:
-    """The tokens of a ``tokenizer.json`` as a vocab.txt, in a folder that is removed when the process ends."""
+    """Writes the tokens of a ``tokenizer.json`` to a vocab.txt, in a folder that is removed when the process ends."""
     try:
         tokenizer = tokenizers.Tokenizer.from_file(str(path))
         if not isinstance(tokenizer.model, tokenizers.models.WordPiece):
@@ -203,18 +203,18 @@ def _write_vocabulary(path: Path) -> Path:
     except Exception as error:  # the library raises no narrower class
         raise UserError(f"{path} holds no WordPiece tokenizer ({error}); put vocab.txt beside it") from None
     ids = tokenizer.get_vocab()
-    folder = tempfile.mkdtemp(prefix="from-tokenizer.json-")  # which messages about the vocabulary name
+    folder = tempfile.mkdtemp(prefix="from-tokenizer.json-")  # messages about the vocabulary show this name
     before_leaving(functools.partial(shutil.rmtree, folder, ignore_errors=True))
     vocab_file = Path(folder) / "vocab.txt"
     vocab_file.write_text("".join(f"{token}\n" for token in sorted(ids, key=ids.__getitem__)), encoding="utf-8")
     return vocab_file
 
 
-Stored = tuple[list[int], str, Callable[[], np.ndarray]]  # shape, type, and what reads the values
+Stored = tuple[list[int], str, Callable[[], np.ndarray]]  # shape, type, and a function that reads the values
 
 
 def _open_files(path: Path) -> dict[str, Stored]:
-    """The tensors of a file, or of all files that an index names, by name."""
+    """The tensors, by name, of a file or of all files that an index names."""
     if path.suffix != ".json":
         return _open_file(path)
     mapping = read_json_object(path, "fetch the model again").get("weight_map")

@@ -1,4 +1,4 @@
-"""The weights a run starts from: finding them by their path, checking them, loading them, saying what was missing."""
+"""The weights a run starts from: finds them by path, checks them, loads them and reports what was missing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bert_tf.text.wordpiece import FullTokenizer
 _INDEX = ".index"
 _ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".7z")
 _PUT_IT_THERE = "put the model's there, or where a program has the flag, name it with"
-# Fields of a configuration, each with a variable that shows the field, and which of its dimensions does.
+# Fields of a configuration, each with a variable and its dimension that has this size.
 _SIZES = {
     "hidden_size": ("bert/embeddings/word_embeddings", 1),
     "intermediate_size": ("bert/encoder/layer_0/intermediate/dense/kernel", 1),
@@ -30,13 +30,13 @@ _SIZES = {
 
 
 def find_weights(path: str | Path, argument: str = "--init_checkpoint") -> Weights:
-    """The weights that `path` means.
+    """The weights at `path`.
 
-    `path` may be a run folder of ours (its newest sound checkpoint), a folder with a TensorFlow checkpoint (one of
-    ours, or what Google and NVIDIA publish), the prefix of one, or a folder with a model of Hugging Face's.
+    `path` may be one of our run folders (its newest sound checkpoint), a folder with a TensorFlow checkpoint (one of
+    ours, or what Google and NVIDIA publish), the prefix of a checkpoint, or a folder with a Hugging Face model.
 
     Raises:
-      UserError: nothing of the kind is there, or it is damaged or another architecture's.
+      UserError: there is nothing of the kind, or it is damaged or of another architecture.
     """
     path = Path(path)
     try:
@@ -65,7 +65,7 @@ def _newest_of_run(folder: Path) -> Path:
 
 
 def _prefix_in(folder: Path) -> Path:
-    """The one TensorFlow checkpoint in a folder; Google's name goes before others."""
+    """The prefix of a folder's TensorFlow checkpoint: the one with Google's name if it exists, else the only one."""
     found = sorted(folder.glob(f"*{_INDEX}"))
     if folder / f"{PREFIX}{_INDEX}" in found or not found:
         return folder / PREFIX
@@ -91,10 +91,10 @@ def _explain_no_checkpoint(path: Path) -> str:
 
 
 def choose_config(bert_config_file: str | None, weights: Weights | None) -> BertConfig:
-    """The model's shape: that of the file, which may be Google's or Hugging Face's, else that beside the weights.
+    """The model's configuration: that of the file (Google's or Hugging Face's) if given, else that beside the weights.
 
     Raises:
-      UserError: there is neither, the file describes no BERT, or one of another size than the weights.
+      UserError: there is neither, the file does not describe a BERT, or one of another size than the weights.
     """
     if bert_config_file:
         path = Path(bert_config_file)
@@ -111,7 +111,7 @@ def choose_config(bert_config_file: str | None, weights: Weights | None) -> Bert
 
 
 def _check_sizes(config: BertConfig, path: Path, weights: Weights) -> None:
-    """Raises `UserError` where a size differs from that of the weights: before a model is built, which takes long."""
+    """Raises `UserError` if a size differs from that of the weights; checked before a model is built, which is slow."""
     for field, (name, dimension) in _SIZES.items():
         shape = weights.shapes.get(name, [])
         if dimension < len(shape) and shape[dimension] != getattr(config, field):
@@ -122,7 +122,7 @@ def _check_sizes(config: BertConfig, path: Path, weights: Weights) -> None:
 
 
 def choose_vocabulary(vocab_file: str | None, weights: Weights | None) -> Path:
-    """The model's vocabulary: `vocab_file`, else that beside the weights. Raises `UserError` where there is neither."""
+    """The model's vocabulary: `vocab_file`, else that beside the weights. Raises `UserError` if there is neither."""
     if vocab_file:
         check_file(Path(vocab_file), "give the model's vocab.txt with --vocab_file")
         return Path(vocab_file)
@@ -138,11 +138,12 @@ def choose_tokenizer(
 ) -> tuple[Path, FullTokenizer]:
     """The model's vocabulary (`choose_vocabulary`) and its tokenizer.
 
-    The casing is the one asked for, else what the weights say of their own vocabulary, else as the vocabulary looks.
-    What the weights say stands unchecked: Hugging Face's bert-base-chinese says cased, and has no capitals.
+    The casing is `do_lower_case` if given, else what the weights say about their own vocabulary, else what the
+    vocabulary suggests. What the weights say is not checked: Hugging Face's bert-base-chinese claims to be cased, but
+    has no capitals.
 
     Raises:
-      UserError: the vocabulary is not the model's, or its capitals and the casing asked for contradict each other.
+      UserError: the vocabulary is not the model's, or its capitals contradict `do_lower_case`.
     """
     path = choose_vocabulary(vocab_file, weights)
     vocab = load_vocab(path)
@@ -159,7 +160,7 @@ def choose_tokenizer(
 
 
 def check_same_vocabulary(weights: Weights, vocabulary: str | None) -> None:
-    """Raises `UserError` where a vocab.txt beside the weights does not match that of the records."""
+    """Raises `UserError` if a vocab.txt beside the weights does not match that of the records."""
     if vocabulary is None or weights.vocab_file is None:
         return
     theirs, ours = [line.rstrip("\n") for _, line in decoded_lines(weights.vocab_file)], vocabulary.split("\n")
@@ -175,12 +176,12 @@ def check_same_vocabulary(weights: Weights, vocabulary: str | None) -> None:
 def initialise_from(
     weights: Weights | None, model: tf.keras.Model, telemetry: Telemetry, vocabulary: str | None = None
 ) -> None:
-    """Loads all that the weights and the model share, and reports the rest. None: the model's stay random.
+    """Loads the variables that the weights and the model share, and reports the others. None: they stay random.
 
     `vocabulary` is the text of the vocab.txt that the data was made with.
 
     Raises:
-      UserError: the weights have another shape, number of heads or vocabulary.
+      UserError: the weights have other shapes, another number of heads or another vocabulary, or share no variable.
     """
     if weights is None:
         telemetry.note("starting from random weights")
@@ -204,7 +205,7 @@ def initialise_from(
 
 
 def _differences(weights: Weights, model: tf.keras.Model) -> list[str]:
-    """Warnings about settings that no shape shows."""
+    """Warnings about settings that differ but do not show in any shape. Raises `UserError` for the number of heads."""
     theirs, ours = weights.config, model.config
     if theirs is None:
         return []

@@ -1,6 +1,6 @@
 """The model card of an exported model: what its runs recorded, and what its author has to add.
 
-Nothing of the machine is in it: of paths only the last part.
+It reveals nothing about the machine's files: only the last part of each path.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from bert_tf.run.run_folder import read_config
 
 CARD = "README.md"
 _TEMPLATE = "model_card.md"
-_NUM_POINTS = 10  # rows of a table of losses
+_NUM_POINTS = 10  # rows in a table of losses
 _PIPELINES = {
     "BertForPreTraining": "fill-mask",
     "BertForMaskedLM": "fill-mask",
     "BertForQuestionAnswering": "question-answering",
     "BertForSequenceClassification": "text-classification",
 }
-# Column of the table of settings, and the setting.
+# Row of the table of settings, and the setting.
 _SETTINGS = {
     "task": "task",
     "updates": "total_updates",
@@ -58,9 +58,9 @@ _COUNTS = {
 
 
 def read_history(checkpoint: Path) -> list[Run]:
-    """The runs that led to a checkpoint folder, oldest first, the last one up to this checkpoint.
+    """The runs that led to a checkpoint folder, oldest first, with the last one up to this checkpoint.
 
-    Empty where the checkpoint lies in no run folder. A run is the first one, too, where the one before it is gone.
+    Empty if the checkpoint is not in a run folder. The history ends where the folder of an earlier run is gone.
 
     Raises:
       UserError: the run's ``config.json`` is missing or damaged.
@@ -79,7 +79,7 @@ def read_history(checkpoint: Path) -> list[Run]:
 
 
 def _run_of(path: Path) -> Path | None:
-    """The run folder that a path means or lies in."""
+    """The run folder that a path names or lies in."""
     for folder in (path, *list(path.parents)[:3]):
         if (folder / "checkpoints").is_dir():
             return folder
@@ -87,7 +87,7 @@ def _run_of(path: Path) -> Path | None:
 
 
 def _earlier(run: Run) -> Path | None:
-    """The folder of the run whose weights `run` began with; beside it where the two were moved together."""
+    """The folder of the run whose weights `run` began with; also found beside `run` if both were moved together."""
     origin = run.setting("init_checkpoint")
     if not isinstance(origin, str):
         return None
@@ -102,7 +102,7 @@ def _up_to(run: Run, update: int) -> Run:
 def write_card(
     name: str, architecture: str, config: BertConfig, do_lower_case: bool, num_weights: int, runs: Sequence[Run]
 ) -> str:
-    """The text of ``README.md``, in Markdown. `runs`: from `read_history`."""
+    """The text of ``README.md`` in Markdown. `runs`: from `read_history`."""
     environment = jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True, keep_trailing_newline=True)
     template = environment.from_string(Path(__file__).with_name(_TEMPLATE).read_text(encoding="utf-8"))
     names = [run.folder.resolve().name for run in runs]
@@ -122,7 +122,7 @@ def write_card(
 
 
 def _origin(runs: Sequence[Run]) -> str:
-    """What the first run began with: "" for random weights."""
+    """The name of what the first run began with; "" for random weights."""
     stored = runs[0].setting("init_checkpoint") if runs else None
     origin = Path(stored if isinstance(stored, str) else "")
     return origin.parent.name if origin.name == PREFIX else origin.name
@@ -133,7 +133,7 @@ def _settings(run: Run) -> dict[str, Any]:
     return {
         **settings,
         "updates done": run.last_update,
-        "optimizer": settings["optimizer"] or "adamw",  # of fine-tuning, which has no other
+        "optimizer": settings["optimizer"] or "adamw",  # that of fine-tuning, which has no other
         "seed": str(settings["seed"]),  # not a count
     }
 
@@ -149,7 +149,7 @@ def _data(run: Run) -> dict[str, Any]:
 
 
 def _table(heads: Sequence[str], columns: Sequence[dict[str, Any]]) -> list[list[str]]:
-    """Rows of a table with a column for each run, the first being the heads; rows without a value are left out."""
+    """The rows of a table with a column per run, the first being the column heads; rows without values are left out."""
     rows = [[key, *(_written(column.get(key)) for column in columns)] for key in (columns[0] if columns else ())]
     return [["", *heads], *(row for row in rows if any(row[1:]))]
 
@@ -163,7 +163,7 @@ def _written(value: Any) -> str:
 
 
 def _curve(run: Run) -> list[list[str]]:
-    """A table of the training's losses at some updates from the first report to the last."""
+    """A table of the training's losses and accuracies at some updates from the first report to the last."""
     reports = run.events["train"]
     names = [name for name in reports[-1] if name.endswith(("loss", "accuracy"))]
     chosen = np.unique(np.linspace(0, len(reports) - 1, _NUM_POINTS).round().astype(int))

@@ -18,13 +18,13 @@ from bert_tf.text.wordpiece import FullTokenizer
 
 
 class Pretrained(NamedTuple):
-    """An encoder, which is a Keras model, and the tokenizer it was trained with."""
+    """An encoder, which is a Keras model, and the tokenizer that it was trained with."""
 
     encoder: BertEncoder
     tokenizer: FullTokenizer
 
     def features(self, texts: Sequence[str], max_seq_length: int) -> dict[str, np.ndarray]:
-        """The encoder's input: ``[CLS] text [SEP]`` of each text, cut or padded to `max_seq_length`.
+        """The encoder's input: ``[CLS] text [SEP]`` for each text, truncated or padded to `max_seq_length`.
 
         Returns: input_ids, input_mask, segment_ids, each int32 [texts, max_seq_length].
         """
@@ -36,7 +36,7 @@ class Pretrained(NamedTuple):
         return [first, *self.tokenizer.tokenize_to_ids(text)[: max_seq_length - 2], last]
 
     def pad(self, rows: Sequence[Sequence[int]], shape: tuple[int, int]) -> dict[str, np.ndarray]:
-        """The encoder's input of `shape`, whose first rows hold the ids of `rows`."""
+        """The encoder's input with this `shape`, whose first rows contain the ids of `rows`."""
         ids = np.full(shape, self.tokenizer.vocab["[PAD]"], np.int32)
         mask = np.zeros_like(ids)
         for number, row in enumerate(rows):
@@ -47,13 +47,13 @@ class Pretrained(NamedTuple):
 def from_pretrained(
     folder: str | Path, *, vocab_file: str | Path | None = None, do_lower_case: bool | None = None
 ) -> Pretrained:
-    """The encoder and tokenizer of a run folder or checkpoint of ours, of Google's or NVIDIA's, or of a Hugging Face
-    folder.
+    """The encoder and tokenizer from a run folder or checkpoint of ours, from a checkpoint of Google's or NVIDIA's, or
+    from a Hugging Face folder.
 
     Args:
-      folder: as ``--init_checkpoint``.
-      vocab_file: where none lies beside the weights.
-      do_lower_case: None: as the folder says, else as the vocabulary looks.
+      folder: like ``--init_checkpoint``.
+      vocab_file: the vocabulary, if there is none beside the weights.
+      do_lower_case: None: as the folder says, else as the vocabulary suggests.
 
     Raises:
       UserError: something is missing, damaged, or belongs to another architecture.
@@ -64,7 +64,7 @@ def from_pretrained(
 def load_pretrained(
     weights: Weights, vocab_file: str | Path | None = None, do_lower_case: bool | None = None
 ) -> Pretrained:
-    """As `from_pretrained`, from weights that have been found."""
+    """Like `from_pretrained`, for weights that have already been found."""
     config = choose_config(None, weights)
     _, tokenizer = choose_tokenizer(None if vocab_file is None else str(vocab_file), do_lower_case, config, weights)
     encoder = BertEncoder(config, Blocks("off"))

@@ -1,12 +1,12 @@
 """A trained model for servers: a SavedModel with a named signature, in the layout of a Triton model repository.
 
-    <folder>/config.pbtxt               what Triton needs to know
+    <folder>/config.pbtxt               Triton's configuration of the model
     <folder>/1/model.savedmodel/        version 1 of the model; TensorFlow Serving takes it too
-    <folder>/settings.json              what is needed to make inputs and read outputs, sequence length and casing first
+    <folder>/settings.json              what is needed to make inputs and read outputs, such as length and casing
     <folder>/vocab.txt, bert_config.json
 
 The inputs are ``input_ids``, ``input_mask`` and ``segment_ids``, int32 [batch, max_seq_length]; the outputs
-are float32, with names that the task chooses.
+are float32, and their names depend on the task.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from bert_tf.base.files import atomic_folder, read_json_object
 INPUTS = ("input_ids", "input_mask", "segment_ids")
 SETTINGS, TRITON_CONFIG = "settings.json", "config.pbtxt"
 MODEL = Path("1") / "model.savedmodel"
-# Of requests that Triton may join into a batch, where the exported batch size is free.
+# The number of requests that Triton may join into a batch if the exported batch size is variable.
 _MAX_TRITON_BATCH = 64
 
 
@@ -38,14 +38,14 @@ def export_model(
     settings: Mapping[str, Any],
     companions: Mapping[str, str],
 ) -> None:
-    """Writes a model and all that is needed to use it; the folder, a new one, appears whole or not at all.
+    """Writes a model and all that is needed to use it to a new folder, which appears complete or not at all.
 
     Args:
       model: in scope "off", so that servers without XLA can load it.
-      output_names: of the model's outputs, in its order.
+      output_names: names for the model's outputs, in their order.
       settings: for ``settings.json``: "task", "max_seq_length", "do_lower_case" and what else the task needs;
-        "batch_size" fixes the first dimension, or None leaves it free.
-      companions: texts by file name, ``vocab.txt`` and ``bert_config.json`` among them.
+        "batch_size" fixes the first dimension, or None leaves it variable.
+      companions: text files by name, including ``vocab.txt`` and ``bert_config.json``.
 
     Raises:
       UserError: the folder cannot be written.
@@ -65,7 +65,7 @@ def export_model(
     recorded = json.dumps({**settings, "outputs": list(output_names)}, indent=2, default=str) + "\n"
     try:
         with atomic_folder(folder) as made:
-            with _without_notes():  # which name the temporary folder
+            with _without_notes():  # these would name the temporary folder
                 tf.saved_model.save(module, str(made / MODEL), signatures={"serving_default": concrete})
             for name, text in {**companions, TRITON_CONFIG: config, SETTINGS: recorded}.items():
                 (made / name).write_text(text, encoding="utf-8")
@@ -88,8 +88,8 @@ def _without_notes() -> Iterator[None]:
 def triton_config(batch_size: int | None, max_seq_length: int, outputs: Mapping[str, Sequence[int | None]]) -> str:
     """The text of Triton's ``config.pbtxt`` (its ModelConfig as a text proto).
 
-    Where the batch is free Triton adds that dimension itself and joins requests; where it is fixed it is one of the
-    dimensions.
+    If the batch size is variable, Triton adds that dimension itself and joins requests; if it is fixed, it is one of
+    the dimensions.
     """
     leading = [] if batch_size is None else [batch_size]
     tensors = [
@@ -110,18 +110,18 @@ def triton_config(batch_size: int | None, max_seq_length: int, outputs: Mapping[
 
 @dataclasses.dataclass(frozen=True)
 class ExportedModel:
-    """An exported model, ready to compute; nothing of the run it came from is needed."""
+    """An exported model, ready to compute; nothing is needed from the run it came from."""
 
     settings: Mapping[str, Any]
     signature: Any  # TensorFlow's function
 
     @property
     def batch_size(self) -> int | None:
-        """None where it is free."""
+        """None if it is variable."""
         return self.signature.structured_input_signature[1][INPUTS[0]].shape[0]
 
     def __call__(self, features: Mapping[str, tf.Tensor]) -> tuple[tf.Tensor, ...]:
-        """The outputs for int32 inputs [batch, max_seq_length], in the order of the model's."""
+        """The outputs, in the model's order, for int32 inputs [batch, max_seq_length]."""
         outputs = self.signature(**{name: features[name] for name in INPUTS})
         return tuple(outputs[name] for name in self.settings["outputs"])
 
@@ -130,7 +130,7 @@ def load_exported(folder: Path, task: str) -> ExportedModel:
     """Reads what `export_model` wrote for `task`.
 
     Raises:
-      UserError: there is no such thing, it is damaged, or it is another task's.
+      UserError: there is no such model, it is damaged, or it is for another task.
     """
     way_out = "write one with --mode=export_only and name it with --model_export_path"
     if not folder.is_dir():

@@ -1,7 +1,7 @@
-"""``python -m bert_tf.interchange.to_hugging_face RUN FOLDER``: a model of ours for `transformers`.
+"""``python -m bert_tf.interchange.to_hugging_face RUN FOLDER``: exports one of our models for `transformers`.
 
-RUN is a run folder (its newest sound checkpoint is taken), a checkpoint folder or the prefix of a TensorFlow
-checkpoint, ours or Google's. FOLDER gets the weights, configuration, tokenizer and a model card.
+RUN is a run folder (its newest sound checkpoint is used), a checkpoint folder or the prefix of a TensorFlow
+checkpoint, ours or Google's. The weights, configuration, tokenizer and a model card are written to FOLDER.
 """
 
 from __future__ import annotations

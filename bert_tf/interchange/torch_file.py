@@ -1,8 +1,8 @@
-"""Reads the tensors of a PyTorch file (``torch.save``) without PyTorch, and without running what it may bring along.
+"""Reads the tensors of a PyTorch file (``torch.save``) without PyTorch, and without running code that it may contain.
 
-A file is a zip archive: ``<name>/data.pkl`` describes the tensors, ``<name>/data/<key>`` holds the bytes of a storage.
-A pickle may call whatever it names. Here it can name three kinds of things, which only describe tensors; everything
-else is refused before it is called.
+A file is a zip archive: ``<name>/data.pkl`` describes the tensors, ``<name>/data/<key>`` has the bytes of a storage.
+A pickle may call anything that it names. Here it may name three kinds of things, which only describe tensors;
+everything else is refused before it is called.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ class _Storage(NamedTuple):
 
 
 class Tensor(NamedTuple):
-    """Where a tensor's values lie in an open archive."""
+    """Where a tensor's values are in an open archive."""
 
     archive: zipfile.ZipFile
     storage: _Storage
-    offset: int  # in elements, as the strides are
+    offset: int  # in elements, like the strides
     shape: tuple[int, ...]
     strides: tuple[int, ...]
 
     def read(self) -> np.ndarray:
-        """The values, in the type they are stored in. Raises `UserError` where the file is damaged there."""
+        """The values, in the type they are stored in. Raises `UserError` if the file is damaged there."""
         member, dtype = self.storage
         try:
             data = np.frombuffer(self.archive.read(member), dtype, offset=self.offset * dtype.itemsize)
@@ -57,7 +57,7 @@ class Tensor(NamedTuple):
 
 
 class _Unpickler(pickle.Unpickler):
-    """Makes tensors and dictionaries of them, nothing else."""
+    """Makes tensors and dictionaries of tensors, nothing else."""
 
     def __init__(self, archive: zipfile.ZipFile, description: str):
         super().__init__(archive.open(description))
@@ -100,8 +100,8 @@ def open_torch_file(path: Path) -> dict[str, Tensor]:
     """The tensors of a state dict, by name.
 
     Raises:
-      UserError: the file is damaged, in the format before PyTorch 1.6, or holds more than tensors; nothing that it
-        names has been run then.
+      UserError: the file is damaged, in the format before PyTorch 1.6, or contains more than tensors; nothing that it
+        names has been run.
     """
     try:
         archive = zipfile.ZipFile(path)

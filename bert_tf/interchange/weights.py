@@ -1,4 +1,4 @@
-"""What every kind of stored weights is read as."""
+"""The form in which all kinds of stored weights are read."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from bert_tf.base.errors import UserError
 from bert_tf.config import BertConfig
 from bert_tf.run.checkpoint import StoredWeights
 
-# As NumPy calls them, and as safetensors does.
+# NumPy's names, then those of safetensors.
 _FLOATS = "float64 float32 float16 bfloat16 F64 F32 F16 BF16".split()
 
 
 @dataclasses.dataclass(frozen=True)
 class Weights(StoredWeights):
-    """Stored weights of a model, with what lies beside them.
+    """A model's stored weights, with the files beside them.
 
     Names and layouts are our model's, which are those of Google's TF1 checkpoints: kernels [in, out], heads
     ``cls/predictions/...``, ``cls/seq_relationship/...``, ``cls/squad/...``, and ``output_weights`` and ``output_bias``
@@ -23,15 +23,15 @@ class Weights(StoredWeights):
     """
 
     folder: Path
-    config: BertConfig | None  # None: no configuration lies beside the weights
-    config_file: Path  # where it lies, or would
+    config: BertConfig | None  # None: there is no configuration beside the weights
+    config_file: Path  # where it is, or should be
     vocab_file: Path | None
-    do_lower_case: bool | None  # None: not known
-    warnings: tuple[str, ...] = ()  # in what the model they were trained in differs from ours
+    do_lower_case: bool | None  # None: unknown
+    warnings: tuple[str, ...] = ()  # how the model that they were trained in differs from ours
 
 
 def check_floats(dtype: str, source: str, name: str) -> None:
-    """Raises `UserError` where the variable `name` holds no floats: of quantised numbers the scale would be missing."""
+    """Raises `UserError` if the variable `name` is not of floats: the scale of quantised numbers would be missing."""
     if dtype not in _FLOATS:
         raise UserError(
             f"{source}: {name} holds {dtype}, but weights are floats of 16 to 64 bits; name the model as it was before "

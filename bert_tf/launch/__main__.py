@@ -1,4 +1,4 @@
-"""``python -m bert_tf.launch <recipe> [value ...]``: what the shell launchers call."""
+"""``python -m bert_tf.launch <recipe> [value ...]``: called by the shell launchers."""
 
 from __future__ import annotations
 

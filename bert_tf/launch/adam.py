@@ -28,7 +28,7 @@ ARGUMENTS = (
 
 
 def launch(typed: Sequence[str], environment: LaunchEnvironment) -> int:
-    """Returns the ranks' exit code."""
+    """Runs the phase; returns the ranks' exit code."""
     values = parse_arguments(ARGUMENTS, typed)
     if values["max_pred_per_seq"] > values["seq_len"]:
         raise UserError(

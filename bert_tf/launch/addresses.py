@@ -1,7 +1,7 @@
-"""A server at which the ranks of Horovod's Gloo leave and read their addresses, where srun starts them.
+"""A rendezvous server for Horovod's Gloo: ranks started by srun publish and read their addresses there.
 
-What Horovod's own launcher serves, by HTTP: PUT and GET of /<scope>/<key>, 404 where nobody has put it yet. It needs
-no Horovod, because where the ranks run in a container the machine around it may have none.
+Serves the same by HTTP as Horovod's own launcher: PUT and GET of /<scope>/<key>, and 404 for a key not yet put. It does
+not need Horovod, because if the ranks run in a container the machine around it may not have Horovod.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 def serve_addresses() -> int:
-    """Serves while this process lives; returns the port, the same on all of the machine's interfaces."""
+    """Serves as long as this process lives; returns the port, which is open on all of the machine's interfaces."""
     values: dict[str, bytes] = {}
 
     class Handler(BaseHTTPRequestHandler):
@@ -23,7 +23,7 @@ def serve_addresses() -> int:
             self._answer(200 if self.path in values else 404, values.get(self.path, b""))
 
         def do_DELETE(self) -> None:
-            self._answer(200)  # but keep the address: a slower rank may still need it
+            self._answer(200)  # but keeps the address: a slower rank may still need it
 
         def _answer(self, status: int, body: bytes = b"") -> None:
             self.send_response(status)

@@ -16,12 +16,12 @@ class Kind(NamedTuple):
     """How the text of an argument becomes a value."""
 
     rule: str  # what must be typed
-    convert: Callable[[str], Any]  # raises ValueError for what is no such value
+    convert: Callable[[str], Any]  # raises ValueError for a text that is not such a value
     is_valid: Callable[[Any], bool]
-    words: Sequence[str] = ()  # the only texts that there are; empty: any text may be one
+    words: Sequence[str] = ()  # the only allowed texts; empty: texts are not restricted
 
     def parse(self, text: str) -> Any:
-        """Raises ValueError where the text does not follow the rule."""
+        """The value of a text. Raises ValueError if the text does not follow the rule."""
         value = self.convert(text)
         if not self.is_valid(value):
             raise ValueError
@@ -36,7 +36,7 @@ class Argument(NamedTuple):
     kind: Kind
 
 
-# Far more than any recipe uses; a larger number is mistyped.
+# Far more than any recipe uses; a larger number is a typing error.
 _LARGEST = 100_000_000
 TEXT = Kind("not empty", str, bool)
 SHARE = Kind("a number of at least 0, and below 1", parse_number, lambda value: 0 <= value < 1)
@@ -61,10 +61,10 @@ def one_of(*choices: str) -> Kind:
 
 
 def parse_arguments(arguments: Sequence[Argument], typed: Sequence[str]) -> Values:
-    """Values by name, defaults for those at the end that were not typed.
+    """Values by name, with defaults for arguments at the end that were not typed.
 
     Raises:
-      UserError: too many, or one that has the wrong type or is out of range.
+      UserError: there are too many, or one has the wrong type or is out of range.
     """
     if len(typed) > len(arguments):
         raise UserError(
@@ -86,7 +86,7 @@ def parse_arguments(arguments: Sequence[Argument], typed: Sequence[str]) -> Valu
 
 
 def _misplaced(arguments: Sequence[Argument], typed: Sequence[str]) -> str:
-    """A hint at the first word (fp16, true, large) that stands at another argument's place, or nothing.
+    """A hint about the first word (fp16, true, large) in another argument's position; empty if there is none.
 
     NVIDIA's scripts for other frameworks have the same arguments in other orders.
     """
@@ -108,6 +108,6 @@ def _misplaced(arguments: Sequence[Argument], typed: Sequence[str]) -> str:
 
 
 def describe_arguments(arguments: Sequence[Argument], typed: Sequence[str]) -> list[str]:
-    """A line for each argument with the text that was typed, or its default."""
+    """A line for each argument, with the text that was typed or the default."""
     shown = [*typed, *(f"{argument.default} (default)" for argument in arguments[len(typed) :])]
     return [f"{argument.name} = {text}" for argument, text in zip(arguments, shown)]

@@ -1,4 +1,4 @@
-"""The commands that ``pip install`` adds: each runs its program as ``python PROGRAM`` does in a checkout."""
+"""The commands that ``pip install`` adds: each runs its program like ``python PROGRAM`` in a checkout."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import runpy
 
 
 def _run(module: str) -> None:
-    # As __main__: absl's --help shows the flags and the docstring of the main program.
+    # As __main__, because absl's --help shows the flags and docstring of the main program.
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 

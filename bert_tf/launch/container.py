@@ -1,4 +1,4 @@
-"""Ranks in a container, by NVIDIA's Pyxis plugin of Slurm: CONTAINER_IMAGE names the image of every rank.
+"""Ranks in containers, with NVIDIA's Pyxis plugin for Slurm: CONTAINER_IMAGE names the image for every rank.
 
 The launcher itself stays outside, so that it can call srun, and every path is the same inside and outside.
 """
@@ -15,7 +15,7 @@ from pathlib import Path
 from bert_tf.base.errors import UserError
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-# Folders outside of the checkout; others are named by CONTAINER_MOUNTS.
+# Variables that name folders outside the checkout; CONTAINER_MOUNTS names others.
 _FOLDERS = ("DATA_DIR", "BERT_PREP_WORKING_DIR", "RESULTS_DIR")
 
 
@@ -29,7 +29,7 @@ def rank_python(environ: Mapping[str, str]) -> str:
 
 
 def container_options(environ: Mapping[str, str]) -> list[str]:
-    """srun's options; none where CONTAINER_IMAGE is not set. Raises `UserError` for a path that Pyxis cannot mount."""
+    """srun's options; empty if CONTAINER_IMAGE is not set. Raises `UserError` for a path that Pyxis cannot mount."""
     if not uses_container(environ):
         return []
     folders = [str(CHECKOUT), *(os.path.abspath(environ[name]) for name in _FOLDERS if environ.get(name))]
@@ -47,7 +47,7 @@ def container_options(environ: Mapping[str, str]) -> list[str]:
 
 
 def check_container(environ: Mapping[str, str]) -> None:
-    """Raises `UserError` where ranks cannot be started in a container."""
+    """Raises `UserError` if ranks cannot be started in a container."""
     if environ.get("LAUNCHER", "srun") != "srun":
         raise UserError(f"LAUNCHER={environ['LAUNCHER']}: only srun starts ranks in CONTAINER_IMAGE; unset one of them")
     if not shutil.which("srun"):

@@ -26,7 +26,7 @@ Made = TypeVar("Made")
 # Variables that are on or off.
 SWITCHES = ("CONTINUE_WITH_CHANGES", "DRY_RUN", "PACKING", "RECOMPUTE", "WHOLE_WORD_MASKING")
 _FOR_REPORTS = ("jinja2", "numpy", "plotly")
-# More ranks than this on one machine are a mistyped number, unless it has as many cores.
+# A larger number of ranks per machine is a typing error, unless the machine has as many cores.
 _MAX_RANKS_PER_MACHINE = 64
 
 
@@ -58,7 +58,7 @@ class LaunchEnvironment:
         return name in self._switched_on
 
     def parsed(self, name: str, parse: Callable[[str], Any]) -> Any:
-        """The value of a variable; None where it is not set or empty."""
+        """The value of a variable; None if it is not set or empty. Raises `UserError` if it is invalid."""
         text = self.environ.get(name, "")
         try:
             return parse(text) if text else None
@@ -66,11 +66,11 @@ class LaunchEnvironment:
             raise UserError(f"{name}={text}: {error}") from None
 
     def hours_left(self) -> float | None:
-        """Of MAX_HOURS since this object was made; None where it is not set."""
+        """What is left of MAX_HOURS, counted from the creation of this object; None if it is not set."""
         return None if self.max_hours is None else self.max_hours - (time.monotonic() - self._started_at) / 3600
 
     def describe_limits(self) -> list[str]:
-        """The variables that say how long a training goes on, where they are set."""
+        """The variables that limit how long a training goes on, if they are set."""
         return [
             *([f"restarts = {self.restarts}"] if self.restarts else []),
             *([] if self.max_hours is None else [f"max_hours = {self.max_hours:g}"]),
@@ -80,7 +80,7 @@ class LaunchEnvironment:
         return Path(os.path.abspath(self.environ[name])) if self.environ.get(name) else default
 
     def check_num_gpus(self, wanted: int) -> None:
-        """Raises `UserError` where the machine or allocation has too few GPUs, or so many ranks are implausible."""
+        """Raises `UserError` if the machine or allocation has too few GPUs, or if so many ranks are implausible."""
         num_nodes = launchers.count_nodes(self.environ)
         most = num_nodes * max(_MAX_RANKS_PER_MACHINE, count_cores())
         if wanted > most:
@@ -92,10 +92,10 @@ class LaunchEnvironment:
             )
 
     def prepare(self, num_ranks: int, make: Callable[[], Made]) -> Made | None:
-        """What `make` returns, where ranks can be started; None in a dry run.
+        """The result of `make`, if ranks can be started; None in a dry run.
 
         Raises:
-          UserError: too many ranks; they cannot be started, or `make` raises it, which in a dry run is only a note.
+          UserError: too many ranks; or they cannot be started, or `make` raises it, which is only noted in a dry run.
         """
         self.check_num_gpus(num_ranks)
         if not self.is_dry_run:
@@ -115,7 +115,7 @@ class LaunchEnvironment:
     def job(
         self, program: str, flags: Mapping[str, Any], switches: Sequence[str], num_ranks: int, log_folder: Path
     ) -> launchers.Job:
-        """A program with its flags, those of `switches` that are on (--packing for PACKING), and --device=cpu."""
+        """A job: a program with its flags, the `switches` that are on (--packing for PACKING), and --device=cpu."""
         command = [
             rank_python(self.environ),
             str(CHECKOUT / program),
@@ -142,7 +142,7 @@ def _parse_hours(text: str) -> float:
 
 
 def shown(path: Path) -> str:
-    """A path relative to the working folder if it lies in it."""
+    """A path, relative to the working folder if it is inside that."""
     relative = os.path.relpath(path)
     return relative if not relative.startswith("..") else str(path)
 
@@ -152,7 +152,7 @@ def show(lines: Sequence[str]) -> None:
 
 
 def check_tensorflow() -> None:
-    """Raises `UserError` where there is none; around a container, where what writes the report is missing."""
+    """Raises `UserError` if there is no TensorFlow; outside a container, if what writes the reports is missing."""
     if uses_container(os.environ):
         if missing := [name for name in _FOR_REPORTS if importlib.util.find_spec(name) is None]:
             raise UserError(
@@ -164,12 +164,12 @@ def check_tensorflow() -> None:
 
 
 def run_job(what: str, job: launchers.Job, signals: list[int]) -> int:
-    """Runs a job, with a new folder of its log folder for the logs; returns the ranks' exit code.
+    """Runs a job, whose logs go to a new subfolder of its log folder; returns the ranks' exit code.
 
     Args:
-      signals: gets the numbers of those that came meanwhile.
+      signals: receives the numbers of the signals that arrive meanwhile.
     """
-    # To the microsecond: another launcher may start in the same second, on another host.
+    # To the microsecond, because another launcher may start in the same second on another host.
     log_folder = job.log_folder / datetime.now().strftime("%Y%m%d-%H%M%S-%f")
     show([f"--- {what}: logs in {shown(log_folder)}", "+ " + shlex.join(job.command)])
     started = time.monotonic()

@@ -1,6 +1,6 @@
-"""Speed of fine-tuning and of answering on SQuAD's shapes: one configuration, or all that fit.
+"""Measures the speed of fine-tuning and answering with SQuAD's shapes: one configuration, or all that fit.
 
-Each is a run of benchmarks/finetuning.py, with random weights and made-up questions, so that no data is needed.
+Each is a run of benchmarks/finetuning.py with random weights and made-up questions, so that no data is needed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ INFERENCE_ARGUMENTS = (
 )
 TRAIN_ARGUMENTS = (INFERENCE_ARGUMENTS[0], Argument("num_gpu", "8", whole(1)), *INFERENCE_ARGUMENTS[1:])
 _SEQ_LENGTH = 384
-# What the sweep measures.
+# The configurations of the sweep.
 _MODELS, _SEQ_LENGTHS = ("base", "large"), (128, 384)
 _TRAIN_BATCHES, _INFERENCE_BATCHES = (1, 2, 4, 8, 16, 32, 64), (1, 2, 4, 8)
 
@@ -39,7 +39,7 @@ def launch_inference(typed: Sequence[str], environment: LaunchEnvironment) -> in
 
 
 def _launch(mode: str, arguments: Sequence[Argument], typed: Sequence[str], environment: LaunchEnvironment) -> int:
-    """Measures what was typed, or without arguments all that fits; returns the first exit code that is not 0."""
+    """Measures the configuration that was typed, or else all that fit; returns 0, or the last exit code that is not."""
     folder = environment.path("RESULTS_DIR", CHECKOUT / "results" / f"finetune_{mode}_benchmark")
     if typed:
         values = parse_arguments(arguments, typed)
@@ -60,7 +60,7 @@ def _launch(mode: str, arguments: Sequence[Argument], typed: Sequence[str], envi
 
 
 def _sweep(mode: str, environment: LaunchEnvironment) -> Iterator[Values]:
-    """All configurations of which a micro-batch fits into memory. Predicting needs less than training."""
+    """All configurations whose micro-batch fits into memory by training's plan; predicting needs less."""
     num_ranks = max(environment.num_gpus, 1) if mode == "train" else 1
     precisions, scope = (("fp16", "fp32"), "step") if environment.num_gpus else (("fp32",), "blocks")
     limit = find_device(None, num_ranks).memory
@@ -104,7 +104,7 @@ def _measure(mode: str, configuration: Values, environment: LaunchEnvironment, f
 
 
 def _show_table(folder: Path, configurations: Sequence[Values]) -> None:
-    """One line a configuration: what was measured last, from DLLogger's lines."""
+    """Shows a line per configuration with its last measurement, from DLLogger's lines."""
     for configuration in configurations:
         file = folder / f"{_name(configuration)}.json"
         if not file.is_file():

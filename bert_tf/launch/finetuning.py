@@ -1,4 +1,4 @@
-"""What the launchers of fine-tuning, and of what it made, share: from a call to the end of its programs."""
+"""What the launchers for fine-tuning and for using fine-tuned models share: from a call to the end of its programs."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Call(NamedTuple):
     """A call of a script.
 
     Attributes:
-      kind: begins the name of the results' folder.
-      values: of all `arguments`, typed or default. Only those of training have a learning rate and num_gpus.
-      data: the folder of the data, and what it is called.
+      kind: part of the name of the results' folder.
+      values: those of all `arguments`, typed or default. Only training has a learning rate and num_gpus.
+      data: what the folder of the data is called, and its path.
     """
 
     kind: str
@@ -40,7 +40,7 @@ class Call(NamedTuple):
 
     @property
     def batch_size(self) -> int:
-        """Of a rank."""
+        """The batch size of one rank."""
         return self.values["batch_size" if "batch_size" in self.values else "batch_size_per_gpu"]
 
     @property
@@ -49,12 +49,12 @@ class Call(NamedTuple):
 
     @property
     def learning_rate(self) -> float | None:
-        """Of a rank."""
+        """The learning rate of one rank; None without training."""
         return self.values.get("learning_rate", self.values.get("learning_rate_per_gpu"))
 
     @property
     def folder(self) -> Path:
-        """Of the results."""
+        """The folder of the results."""
         size = f"{'gbs' if 'num_gpus' in self.values else 'bs'}{self.global_batch_size}"
         name = f"tf_bert_{self.kind}_{self.values['bert_model']}_{self.values['precision']}_{size}"
         return self.environment.path("RESULTS_DIR", CHECKOUT / "results" / name)
@@ -74,7 +74,7 @@ class Call(NamedTuple):
         ]
 
     def flags(self, model_dir: Path) -> Flags:
-        """Those that fine-tuning and using a fine-tuned model have in common."""
+        """The flags that fine-tuning and using a fine-tuned model have in common."""
         return {
             "model_dir": model_dir,
             "max_seq_length": self.values["seq_length"],
@@ -85,7 +85,7 @@ class Call(NamedTuple):
         }
 
     def training_flags(self) -> Flags:
-        """Those of fine-tuning alone."""
+        """The flags of fine-tuning only."""
         return {
             **self._initial_weights(),
             "train_batch_size": self.batch_size,
@@ -94,7 +94,7 @@ class Call(NamedTuple):
         }
 
     def _initial_weights(self) -> Flags:
-        """Those of a checkpoint, or new ones if the argument is ``none``."""
+        """The flags for the weights of a checkpoint, or for random weights if the argument is ``none``."""
         if self.values["checkpoint"] != "none":
             return {"init_checkpoint": self.checkpoint()}
         environment = self.environment
@@ -111,13 +111,13 @@ class Call(NamedTuple):
         return {"bert_config_file": config_file, "vocab_file": vocab_file}
 
     def checkpoint(self) -> Path:
-        """The checkpoint that was typed; raises `UserError` where there is none or it is another model's."""
+        """The checkpoint that was typed; raises `UserError` if it does not exist or is another model's."""
         positions = {argument.name: number for number, argument in enumerate(self.arguments, 1)}
         checkpoint = find_checkpoint(self.values["checkpoint"], positions["checkpoint"])
         model_folder = checkpoint if checkpoint.is_dir() else checkpoint.parent
         config_file = model_folder / "bert_config.json"
         if not config_file.is_file() and (model_folder / "config.json").is_file():
-            config_file = model_folder / "config.json"  # Hugging Face's, with the same names for sizes
+            config_file = model_folder / "config.json"  # Hugging Face's, which names the sizes in the same way
         sizes = read_json_object(
             config_file,
             "name the folder in which it lies beside the weights; of a pre-training in two phases that is phase_2",
@@ -133,11 +133,12 @@ class Call(NamedTuple):
         return checkpoint
 
     def run(self, title: str, program: str, prepare: Callable[[], list[Flags]], results: Mapping[str, str]) -> int:
-        """Runs `program` once with each of the flags that `prepare` makes when all is checked.
+        """Runs `program` once for each set of flags that `prepare` returns after the checks.
 
-        The logs go to ``logs`` below the flags' model_dir, where the `results`, which are shown at the end, lie, too.
+        The logs go to ``logs`` below the flags' model_dir. At the end the `results`, files in the first model_dir, are
+        shown.
 
-        Returns: the ranks' first exit code that is not 0.
+        Returns: 0, or the first exit code of the ranks that is not 0, after which nothing more is run.
         """
         environment = self.environment
         show(self.describe())
@@ -154,7 +155,7 @@ class Call(NamedTuple):
 
 
 def find_checkpoint(typed: str, position: int) -> Path:
-    """The folder or prefix that was typed, from here or from the checkout."""
+    """The folder or prefix that was typed, relative to the working folder or to the checkout."""
     for base in (Path.cwd(), CHECKOUT):
         path = base / typed
         if path.is_dir() or Path(f"{path}.index").is_file():

@@ -1,4 +1,4 @@
-"""GLUE: fine-tuning with twelve arguments, scoring and predicting with eight; each is run_classifier.py."""
+"""GLUE: fine-tuning with twelve arguments, scoring and predicting with eight; both call run_classifier.py."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ARGUMENTS = (
     Argument("use_xla", "true", one_of("true", "false")),
     Argument("num_gpus", "8", whole(1)),
     Argument("seq_length", "128", whole(8)),
-    Argument("doc_stride", "64", whole(1)),  # has no effect on sentences; NVIDIA's script takes it
+    Argument("doc_stride", "64", whole(1)),  # has no effect on sentences, but NVIDIA's script has it
     Argument("bert_model", "large", one_of(*PRESETS)),
     Argument("epochs", "3.0", positive(MAX_EPOCHS)),
     Argument("warmup_proportion", "0.1", SHARE),
@@ -39,7 +39,7 @@ INFERENCE_ARGUMENTS = (
 
 
 def launch(typed: Sequence[str], environment: LaunchEnvironment) -> int:
-    """Fine-tuning and scores; returns the ranks' exit code."""
+    """Fine-tunes and scores; returns the ranks' exit code."""
     call, task = _make_call("finetuning_glue", ARGUMENTS, typed, environment)
 
     def prepare() -> list[Flags]:
@@ -57,7 +57,7 @@ def launch(typed: Sequence[str], environment: LaunchEnvironment) -> int:
 
 
 def launch_inference(typed: Sequence[str], environment: LaunchEnvironment) -> int:
-    """Scores on the development file, predictions for the test file where there is one; the first bad exit code."""
+    """Scores the development file and, if there is one, predicts the test file; 0, or the first bad exit code."""
     call, task = _make_call("glue_inference", INFERENCE_ARGUMENTS, typed, environment)
 
     def prepare() -> list[Flags]:
@@ -92,7 +92,7 @@ def _task_flags(task: TextTask, call: Call, model_dir: Path) -> Flags:
 
 
 def check_files(task: TextTask, uses: Sequence[str], call: Call) -> None:
-    """Raises `UserError` where a file of the task is missing."""
+    """Raises `UserError` if a file of the task is missing."""
     for use in uses:
         try:
             find_files(task, use, str(call.data[1]), None)

@@ -1,4 +1,4 @@
-"""HOSTS=a:8,b:8: the machines on which mpirun or horovodrun starts the ranks, by ssh."""
+"""HOSTS=a:8,b:8: the machines on which mpirun or horovodrun starts the ranks by ssh."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bert_tf.launch.container import uses_container
 
 
 def parse_hosts(text: str) -> dict[str, int]:
-    """``a:4,b:4`` -> the number of ranks by host, 1 where it is left out. Raises `UserError`."""
+    """``a:4,b:4`` -> the number of ranks by host, 1 if it is omitted. Raises `UserError`."""
     hosts: dict[str, int] = {}
     for entry in text.split(",") if text else ():
         name, _, number = entry.strip().partition(":")
@@ -26,12 +26,12 @@ def parse_hosts(text: str) -> dict[str, int]:
 
 
 def hosts_of(environ: Mapping[str, str]) -> dict[str, int]:
-    """The ranks of each host in HOSTS; none where it is not set."""
+    """The number of ranks of each host in HOSTS; empty if it is not set."""
     return parse_hosts(environ.get("HOSTS", ""))
 
 
 def check_hosts(hosts: Mapping[str, int], num_ranks: int, environ: Mapping[str, str]) -> None:
-    """Raises `UserError` where ranks cannot be started on `hosts`."""
+    """Raises `UserError` if ranks cannot be started on `hosts`."""
     if uses_container(environ) or environ.get("LAUNCHER") in ("srun", "none"):
         raise UserError(
             "HOSTS is for mpirun and horovodrun; with srun (CONTAINER_IMAGE) sbatch names the hosts: unset it"

@@ -33,13 +33,13 @@ POSITIONS = {argument.name: f"{argument.name} (position {number})" for number, a
 
 
 def make_phases(values: Values, only: str | None = None, names: Mapping[str, str] = POSITIONS) -> list[Phase]:
-    """Both phases of the recipe, nine tenths and one tenth of the sequences' updates.
+    """Both phases of the recipe, with nine tenths and one tenth of the sequences.
 
-    The number of updates and the warm-up are checked in both, or in the one that is called `only`; `names` says what
-    errors call the arguments.
+    The number of updates and the warm-up are checked in both phases, or only in the one named `only`; `names` gives
+    the arguments' names for error messages.
 
     Raises:
-      UserError: a phase has no update, or a warm-up that is longer than it.
+      UserError: a phase has no update, or its warm-up is longer than the phase.
     """
     steps, num_ranks = values["train_steps"], values["num_gpus"]
     accumulations = (values["num_accumulation_phase1"], values["num_accumulation_steps_phase2"])
@@ -79,7 +79,7 @@ def make_phases(values: Values, only: str | None = None, names: Mapping[str, str
 
 def parse(typed: Sequence[str]) -> Values:
     """The fifteen values; raises `UserError` as `parse_arguments` does."""
-    # The article that people copy from leaves num_gpus out of its list of names.
+    # The article that people copy from omits num_gpus in its list of names.
     if len(typed) == len(ARGUMENTS) - 1 and typed[-1] in PRESETS:
         position = 1 + [argument.name for argument in ARGUMENTS].index("num_gpus")
         raise UserError(
@@ -90,6 +90,6 @@ def parse(typed: Sequence[str]) -> Values:
 
 
 def launch(typed: Sequence[str], environment: LaunchEnvironment, only: str | None = None) -> int:
-    """Both phases, or one of them; returns the ranks' exit code."""
+    """Runs both phases, or only one; returns the ranks' exit code."""
     values = parse(typed)
     return Recipe("lamb", "lamb", ARGUMENTS, typed, values, make_phases(values, only)).launch(environment, only)

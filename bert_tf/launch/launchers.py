@@ -1,16 +1,16 @@
-"""Starts a program as N ranks, shows what rank 0 says, and ends with the ranks' exit code.
+"""Starts a program as N ranks, shows rank 0's output, and returns the ranks' exit code.
 
     run() -> srun | mpirun | horovodrun | nothing -> `python -m bert_tf.launch.rank` per rank -> program
 
-The small process around each rank is what makes the launchers alike: it gives the rank a log of its
-own, passes signals on to it, and writes down its exit code, which mpirun and horovodrun replace by
-one of their own. Under srun it also tells Horovod's Gloo where the ranks find each other: at a
-server in this process, so that Slurm needs neither MPI nor ssh. The launchers' own output is shown
-only where they could not start the ranks.
+The small process around each rank makes the launchers behave alike: it gives the rank its own log,
+forwards signals to it, and records its exit code, which mpirun and horovodrun replace by their own.
+Under srun it also tells Horovod's Gloo where the ranks find each other: at a server in this process,
+so that Slurm needs neither MPI nor ssh. The launchers' own output is shown only if they could not
+start the ranks.
 
 Signals (SIGTERM, SIGUSR1, SIGINT) go to the ranks and not to the launcher, which would kill a rank
-that is still saving: srun passes them on; the others' ranks read them in a file of the log folder,
-because they may be on other machines.
+that is still saving: srun forwards them; with the others the ranks read them from a file in the log
+folder, because they may be on other machines.
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ from bert_tf.launch.rank import (
 )
 
 LAUNCHERS = ("srun", "mpirun", "horovodrun", "none")
-# What mpirun passes on to other machines; horovodrun and srun pass on everything.
+# Variables (or their prefixes) that mpirun passes on to other machines; horovodrun and srun pass on all.
 _PASSED_ON = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "CUDA_", "HOROVOD_", "MLFLOW_", "NCCL_", "TF_", "XLA_")
 
 
-# --- What there is -------------------------------------------------------------------------------
+# --- What is available ---------------------------------------------------------------------------
 
 
 def count_nodes(environ: Mapping[str, str]) -> int:
-    """Machines that HOSTS names, or of the Slurm allocation; 1 outside of one.
+    """The number of machines in HOSTS, or in the Slurm allocation; 1 outside of one.
 
     Raises:
       UserError: one of the variables has an invalid value.
@@ -69,7 +69,7 @@ def count_nodes(environ: Mapping[str, str]) -> int:
 
 
 def horovod_library() -> Path | None:
-    """Horovod's compiled part for TensorFlow, or None where Horovod is not installed."""
+    """Horovod's compiled library for TensorFlow, or None if Horovod is not installed."""
     package = importlib.util.find_spec("horovod")
     folders = package.submodule_search_locations if package else None
     return next((library for folder in folders or () for library in Path(folder).glob("tensorflow/mpi_lib*.so")), None)
@@ -85,7 +85,7 @@ def choose_launcher(num_ranks: int, environ: Mapping[str, str]) -> str:
     """One of `LAUNCHERS`: LAUNCHER if set, else what is installed.
 
     Raises:
-      UserError: LAUNCHER is unknown, not installed, or does not fit; or there is no Horovod, or HOSTS does not fit.
+      UserError: LAUNCHER is unknown, not installed, or unsuitable; or there is no Horovod, or HOSTS is unsuitable.
     """
     forced, hosts = environ.get("LAUNCHER", ""), hosts_of(environ)
     if hosts:
@@ -123,7 +123,7 @@ def choose_launcher(num_ranks: int, environ: Mapping[str, str]) -> str:
 
 
 def ranks_per_node(num_ranks: int, launcher: str, environ: Mapping[str, str]) -> int:
-    """The most ranks that share a machine; without HOSTS only srun starts them on several."""
+    """The largest number of ranks on one machine; without HOSTS only srun uses several machines."""
     if hosts := hosts_of(environ):
         return max(hosts.values())
     return -(-num_ranks // count_nodes(environ)) if launcher == "srun" else num_ranks
@@ -133,21 +133,21 @@ def ranks_per_node(num_ranks: int, launcher: str, environ: Mapping[str, str]) ->
 
 
 def rank_environment(num_ranks: int, num_gpus: int) -> dict[str, str]:
-    """Variables for `num_ranks` on a machine with `num_gpus`; what the user has set is kept."""
+    """Variables for `num_ranks` on a machine with `num_gpus`; those that the user has set are kept."""
     variables = {
         # No fusion by Horovod (`ranks.workers` makes buckets): the order of a sum must not depend on
         # which tensors happen to be ready together.
         "HOROVOD_FUSION_THRESHOLD": "0",
-        # A rank that hangs ends all of them within a minute, with a reason. (Horovod looks every
-        # 5 s, and with its cache of answers it would begin to count later.)
+        # If a rank hangs, all end within a minute, with a reason. (Horovod checks every 5 s; with
+        # its response cache it would start counting later.)
         "HOROVOD_STALL_CHECK_TIME_SECONDS": "5",
         "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "30",
         "HOROVOD_CACHE_CAPACITY": "0",
-        # Reading another process's memory is forbidden in most containers, and Open MPI says so in
+        # Most containers forbid reading another process's memory, and Open MPI would complain with
         # every message.
         "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
-        # MPI waits for ever for a host that cannot be reached any more; mpirun looks whether it lives, here every 10 s,
-        # and after four times 5 s without an answer ends all ranks.
+        # MPI waits forever for a host that has become unreachable. With these, mpirun probes a silent connection after
+        # 10 s, and ends all ranks after four probes, 5 s apart, without an answer.
         "OMPI_MCA_oob_tcp_keepalive_time": "10",
         "OMPI_MCA_oob_tcp_keepalive_intvl": "5",
         "OMPI_MCA_oob_tcp_keepalive_probes": "4",
@@ -161,10 +161,10 @@ def rank_environment(num_ranks: int, num_gpus: int) -> dict[str, str]:
         )
         # On processors without AVX-512 TensorFlow leaves oneDNN off, with which an update takes 12 % less time.
         variables["TF_ENABLE_ONEDNN_OPTS"] = "1"
-        # Horovod asks every millisecond whether there is something to do, and Open MPI does not
-        # sleep while it waits: half a core of each rank, where the cores are to compute.
+        # By default Horovod polls for work every millisecond, and Open MPI does not sleep while it
+        # waits: this takes half a core per rank from the computation.
         variables.update(HOROVOD_CYCLE_TIME="5", OMPI_MCA_mpi_yield_when_idle="1")
-        # 2-8 % of an update on a CPU: memory of one update is reused by the next, not given back.
+        # Saves 2-8 % of an update on a CPU: an update's memory is reused by the next one, not returned to the system.
         variables.update(
             MALLOC_MMAP_MAX_="0",
             MALLOC_TRIM_THRESHOLD_="17179869184",
@@ -177,16 +177,16 @@ def rank_environment(num_ranks: int, num_gpus: int) -> dict[str, str]:
 def launcher_command(
     launcher: str, num_ranks: int, num_per_node: int, variables: Sequence[str], hosts: Mapping[str, int] | None = None
 ) -> list[str]:
-    """What goes before the program; `variables` are passed on to other machines. Without `hosts` all is on this one."""
+    """The launcher's part of the command line; it passes `variables` on to other machines. `hosts`: see `hosts_of`."""
     if launcher == "none":
         return []
     on_hosts = ["-H", ",".join(f"{name}:{number}" for name, number in hosts.items())] if hosts else []
     if launcher == "horovodrun":
-        # What it has seen of the hosts an hour ago may have changed.
+        # What it has cached about the hosts within the last hour may have changed.
         cache = ["--disable-cache"] if hosts else []
         return [sys.executable, "-m", "horovod.runner.launch", "--gloo", "-np", str(num_ranks), *cache, *on_hosts]
     if launcher == "srun":
-        # No binding to cores: a rank's threads are as many as its share of the machine's.
+        # No binding to cores: a rank has as many threads as its share of the machine's cores.
         return [
             "srun",
             f"--ntasks={num_ranks}",
@@ -207,7 +207,7 @@ def launcher_command(
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """A program and how many ranks of it to start."""
+    """A program, and how many ranks of it to start."""
 
     command: Sequence[str]
     num_ranks: int
@@ -219,10 +219,10 @@ class Job:
 def run(job: Job, received: list[int] | None = None) -> int:
     """Runs the job to its end; returns the exit code of the rank that failed first, or 0.
 
-    `received` gets the numbers of the signals that came meanwhile.
+    `received` gets the numbers of the signals that arrive meanwhile.
 
-    The program is called with ``--use_horovod`` where a launcher is used. Its logs are
-    ``rank_<r>.log`` in the log folder; rank 0's is shown as it grows.
+    The program is called with ``--use_horovod`` if a launcher is used. Its logs are ``rank_<r>.log`` in
+    the log folder; rank 0's is shown as it grows.
     """
     folder = job.log_folder
     folder.mkdir(parents=True, exist_ok=True)
@@ -234,7 +234,7 @@ def run(job: Job, received: list[int] | None = None) -> int:
             HOROVOD_CPU_OPERATIONS="gloo",
             HOROVOD_GLOO_RENDEZVOUS_PORT=str(serve_addresses()),
         )
-    else:  # srun ends its tasks by itself, and may start them where this process cannot be seen
+    else:  # srun ends its tasks itself, and may start them where this process is not visible
         variables[LAUNCHER_VARIABLE] = f"{os.getpid()} {platform.node()}"
     environment = {**os.environ, **variables}
     if sys.stdout.isatty() and sys.stderr.isatty():
@@ -244,7 +244,7 @@ def run(job: Job, received: list[int] | None = None) -> int:
     passed_on = [*variables, *(name for name in os.environ if name.startswith(_PASSED_ON) and name not in variables)]
     starter = launcher_command(job.launcher, job.num_ranks, num_per_node, passed_on, hosts_of(os.environ))
     command = [*starter, *container_options(os.environ), *wrapper, *program]
-    (folder / SIGNALS).write_text("\n")  # exists and has room, whatever the disk and a network file system do later
+    (folder / SIGNALS).write_text("\n")  # now, so that it exists even if the disk is full later
     signals = _Signals(job, received)
     try:
         with open(folder / "launcher.log", "wb") as launcher_log:
@@ -257,7 +257,7 @@ def run(job: Job, received: list[int] | None = None) -> int:
 
 
 class _Signals(ForwardedSignals):
-    """Signals to this process go to the ranks, also to those that start later."""
+    """Forwards signals sent to this process to the ranks, including those that start later."""
 
     def __init__(self, job: Job, received: list[int] | None):
         self._job = job
@@ -273,7 +273,7 @@ class _Signals(ForwardedSignals):
     def send(self, child: subprocess.Popen, number: int) -> None:
         if self.received.count(signal.SIGINT) > 1:  # the user does not want to wait
             child.send_signal(signal.SIGTERM)
-        elif self._job.launcher == "srun":  # which passes it on to all machines
+        elif self._job.launcher == "srun":  # srun forwards it to all machines
             child.send_signal(number)
 
 
@@ -293,7 +293,7 @@ def _show(log: Path, launcher: subprocess.Popen) -> None:
         time.sleep(POLL_SECS)
 
 
-# A process that is killed in this way can say nothing itself. One that stood still was killed by us, with a reason.
+# A process that is killed by SIGKILL cannot report it. (One that stood still was killed by us, and its log says so.)
 _WHY_KILLED = (
     "rank {rank} was killed (SIGKILL), by somebody or, mostly, by the kernel because the machine's memory ran out "
     "('dmesg' says so): try a smaller micro-batch with more accumulation, fewer ranks, or a smaller model"
@@ -301,14 +301,14 @@ _WHY_KILLED = (
 
 
 def _exit_code(job: Job, launcher_code: int, received: Sequence[int]) -> int:
-    """The first failing rank's code; says what only other ranks or the launcher have said."""
+    """The exit code of the rank that failed first; prints what only other ranks or the launcher reported."""
     ends = {}
     for file in job.log_folder.glob("rank_*.exit"):
         written, _, ended_at = file.read_text().partition(" ")
         ends[int(file.stem[len("rank_") :])] = (float(ended_at), int(written))
         file.unlink()
     stop_requested = any(number in STOP_SIGNALS for number in received)
-    # Where one has left no code, and nobody asked for a stop, the launcher has stopped the others.
+    # If a rank has left no code and no stop was requested, then the launcher has stopped the others.
     final = (0,) if stop_requested or len(ends) == job.num_ranks else (0, STOPPED_EXIT_CODE)
     failures = sorted((ended_at, rank, code) for rank, (ended_at, code) in ends.items() if code not in final)
     if failures:
@@ -321,7 +321,7 @@ def _exit_code(job: Job, launcher_code: int, received: Sequence[int]) -> int:
             print(_WHY_KILLED.format(rank=rank), file=sys.stderr, flush=True)
         return code
     if launcher_code or len(ends) < job.num_ranks:
-        if stop_requested:  # before there were ranks that could have answered it
+        if stop_requested:  # before any rank was running that could react to it
             return STOPPED_EXIT_CODE
         if job.launcher != "none":
             print(f"{job.launcher} ended with code {launcher_code}:", file=sys.stderr)
@@ -336,7 +336,7 @@ def _print_end(log: Path) -> None:
 
 
 def _last_lines(log: Path, num_lines: int = 20) -> list[str]:
-    """The end of a log, or what in it says that a rank could not have one; nothing where it cannot be read."""
+    """The end of a log, or only its lines about ranks that could not have a log; empty if it cannot be read."""
     try:
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""Finds the prepared data of the pre-training phases, records or token files, by the manifests that bertPrep writes."""
+"""Finds the prepared data for pre-training phases, records or token files, by the manifests that bertPrep writes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bert_tf.base.files import read_json_object
 from bert_tf.base.values import parse_whole
 
 Lengths = tuple[int, int]  # max_seq_length, max_predictions_per_seq
-# What DATA_FORMAT may be -> the folder below the working directory, and the ending of the shards.
+# Values of DATA_FORMAT -> the folder below the working directory, and the suffix of the shards.
 FORMATS = {"records": ("tfrecord", ".tfrecord"), "tokens": ("tokens", ".tokens")}
 
 
@@ -40,7 +40,7 @@ class Prepared:
 
     @property
     def kind(self) -> tuple[str, str, Path | None]:
-        """What all phases of a run must have in common; token files come once for all of them."""
+        """What all phases of a run must have in common; the same token files serve all of them."""
         return self.dataset, self.vocabulary, self.folder if self.lengths is None else None
 
 
@@ -70,13 +70,13 @@ def find_prepared(data_dir: Path) -> tuple[list[Prepared], list[Path]]:
 def choose_prepared(
     data_dir: Path, dataset: str | None, phases: Sequence[Lengths], data_format: str | None = None
 ) -> list[Prepared]:
-    """The data for each of `phases`: of `dataset`, or of the only dataset that is prepared for them all.
+    """The data for each of `phases`: those of `dataset`, or of the only dataset that is prepared for all of them.
 
     Args:
-      data_format: one of FORMATS; None: that in which the data are.
+      data_format: one of FORMATS; None: the one that is there.
 
     Raises:
-      UserError: there is none, or more than one; says what was found.
+      UserError: there is none, or more than one; the message says what was found.
     """
     if data_format not in (None, *FORMATS):
         raise UserError(f"DATA_FORMAT={data_format}: must be {' or '.join(FORMATS)}")

@@ -1,4 +1,4 @@
-"""What the pre-training recipes share: their phases, each a run of run_pretraining.py, in one folder."""
+"""What the pre-training recipes share: their phases, each of which is a run of run_pretraining.py, in one folder."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from bert_tf.run.run_folder import CONFIG, describe_differences, write_whole
 
 # Switches that are passed on as flags of run_pretraining.py.
 EXTRAS = ("CONTINUE_WITH_CHANGES", "PACKING", "RECOMPUTE", "WHOLE_WORD_MASKING")
-# The largest ever published is 90,112; a number beyond this is mistyped.
+# The largest ever published is 90,112; a number beyond this is a typing error.
 MAX_GLOBAL_BATCH_SIZE = 1_000_000
 PLAN, WAY_OUT = "plan.json", "set RESULTS_DIR to another folder"
 
 
 def rows_in(train_batch_size: int | str) -> int:
-    """Rows in a micro-batch; 1 for "auto", because the accumulation argument then counts single rows."""
+    """The rows in a micro-batch; 1 for "auto", because the accumulation argument then counts single rows."""
     return 1 if isinstance(train_batch_size, str) else train_batch_size
 
 
 @dataclasses.dataclass(frozen=True)
 class Phase:
-    """A run at one sequence length; batch size and rate are per rank. A batch size of "auto" counts as 1."""
+    """A run at one sequence length; batch size and learning rate are per rank. A batch size of "auto" counts as 1."""
 
-    name: str  # of its run folder
+    name: str  # also that of its run folder
     max_seq_length: int
     max_predictions_per_seq: int
     train_batch_size: int | str
@@ -88,11 +88,11 @@ class Recipe:
     """A recipe with its arguments, and the phases that follow from them."""
 
     name: str  # part of the folder's name
-    optimizer_type: str  # of run_pretraining.py
+    optimizer_type: str  # run_pretraining.py's flag
     arguments: Sequence[Argument]
-    typed: Sequence[str]  # texts for the first of the arguments
+    typed: Sequence[str]  # texts for the first arguments
     values: Values  # of all arguments, typed or default
-    phases: Sequence[Phase]  # in their order
+    phases: Sequence[Phase]  # in order
 
     @property
     def default_folder(self) -> Path:
@@ -102,7 +102,7 @@ class Recipe:
         return CHECKOUT / "results" / f"tf_bert_pretraining_{self.name}_{model}_{precision}_{batches}"
 
     def launch(self, environment: LaunchEnvironment, only: str | None = None) -> int:
-        """Runs the phases, or the one that is called `only`; returns the ranks' exit code."""
+        """Runs all phases, or only the one named `only`; returns the ranks' exit code."""
         folder = environment.path("RESULTS_DIR", self.default_folder)
         wanted = [phase for phase in self.phases if only in (None, phase.name)]
         self._show_plan(environment, folder, wanted[0])
@@ -127,7 +127,7 @@ class Recipe:
     def _prepare(
         self, wanted: Sequence[Phase], environment: LaunchEnvironment, folder: Path
     ) -> tuple[list[Prepared], dict[str, Any]]:
-        """The data of the `wanted` phases, and what must not change while they run.
+        """The data of the `wanted` phases, and the plan, which must not change during the run.
 
         Raises:
           UserError: something is missing, or the run in `folder` was started with other values.
@@ -149,7 +149,7 @@ class Recipe:
             "dataset": data[0].dataset,
             "init_checkpoint": environment.init_checkpoint,
             "packing": environment.is_set("PACKING") or None,
-            # None, because the plans of earlier versions do not name it.
+            # None for records, because the plans of earlier versions do not contain this.
             "data_format": data_format if data_format != "records" else None,
         }
         unbegun = [phase for phase in self.phases if not (folder / phase.name / CONFIG).exists()]
@@ -212,18 +212,18 @@ class Recipe:
 
 
 def _start_of(phase: Phase, folder: Path, environment: LaunchEnvironment) -> str | None:
-    """What the phase's weights begin with; None: random ones."""
+    """The checkpoint that the phase's weights start from; None: random weights."""
     return str(folder / phase.starts_after) if phase.starts_after else environment.init_checkpoint
 
 
 def check_warmup(phase: Phase, argument: str) -> None:
-    """Raises `UserError` for a warm-up that is longer than its phase; `argument` says which was typed."""
+    """Raises `UserError` if the warm-up is longer than its phase; `argument` names it in the message."""
     if phase.warmup_steps > phase.num_updates:
         raise UserError(f"{argument} is {phase.warmup_steps}: must be at most the phase's {phase.num_updates} updates")
 
 
 def check_init_checkpoint(path: Path) -> None:
-    """Raises `UserError` where there is no checkpoint at all; the program checks the rest."""
+    """Raises `UserError` if there is no checkpoint at all; the program checks the rest."""
     if not path.is_dir() and not Path(f"{path}.index").exists():
         raise UserError(
             f"INIT_CHECKPOINT={path}: there is no checkpoint; name a run folder, a folder with a checkpoint or with a "
@@ -232,7 +232,7 @@ def check_init_checkpoint(path: Path) -> None:
 
 
 def check_same_plan(folder: Path, plan: Mapping[str, Any], unbegun: Sequence[Phase]) -> None:
-    """Raises `UserError` where the run in `folder`, if there is one, was started with another plan.
+    """Raises `UserError` if the run in `folder` was started with another plan.
 
     The arguments of phases that have not begun may change.
     """
@@ -250,7 +250,7 @@ def check_same_plan(folder: Path, plan: Mapping[str, Any], unbegun: Sequence[Pha
 
 
 def is_finished(phase: Phase, run_folder: Path) -> bool:
-    """Whether there is a checkpoint of the phase's last update."""
+    """Whether there is a checkpoint after the phase's last update."""
     return newest_update(run_folder) >= phase.num_updates
 
 

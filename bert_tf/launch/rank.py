@@ -1,4 +1,4 @@
-"""Wraps each rank: keeps its log and exit code, passes signals on, and ends it when another rank has failed.
+"""Wraps each rank: keeps its log and exit code, forwards signals, and ends it when another rank has failed.
 
 Started by `launchers` as ``python -m bert_tf.launch.rank <log folder> <number of ranks> <program> ...``.
 """
@@ -30,37 +30,37 @@ from bert_tf.ranks import rendezvous
 
 FORWARDED_SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 POLL_SECS = 0.2
-# Each rank asks the file system this often, which many ranks may share.
+# How often each rank polls the file system, which many ranks may share.
 WATCH_SECS = 1.0
-# A process that was stopped (SIGSTOP) for so many looks in a row is ended: MPI would wait for it for ever.
+# A process that is stopped (SIGSTOP) at this many consecutive polls is ended: MPI would wait for it forever.
 STOPPED_LOOKS = 20
-# A file in the log folder that says that some rank has failed. Looking at the exit codes of thousands of ranks every
-# second, on each of them, would keep a shared file system busy.
+# A file in the log folder that says that a rank has failed. If each of thousands of ranks read the exit codes of all
+# the others every second, they would keep a shared file system busy.
 FAILED = "failed"
-# "<process id> <host>" of the launcher, where its end does not end the ranks by itself.
+# "<process id> <host>" of the launcher, set if its end does not by itself end the ranks.
 LAUNCHER_VARIABLE = "BERT_TF_LAUNCHER"
-# In the log folder: the numbers of the signals that the launcher has got.
+# A file in the log folder: the numbers of the signals that the launcher has received.
 SIGNALS = "signals.txt"
-# How a rank begins what it can say only to the launcher, for want of the log folder.
+# The beginning of a rank's message that can only reach the launcher, because there is no log folder.
 ERROR_OF_RANK = "no log of rank"
 STOOD_STILL = "has stood still for"
-# Unhelpful lines that TensorFlow prints whatever its log level.
+# Useless lines that TensorFlow prints at any log level.
 _NOISE = re.compile(
     rb"(WARNING: All log messages before absl::InitializeLog\(\) is called are written to STDERR"
     rb"|I0000 [^\n]*Compiled cluster using XLA![^\n]*"
     rb"|[0-9-]+ [0-9:.]+: E external/[^\n]*\] SetPriority unimplemented for this stream\.)\r?\n"
 )
 
-# How long an ended rank delays its own exit, at which the launcher kills the others: while rank 0 may
-# still be saving, and after a failure, so that the others can report what they saw.
+# How long a rank that has ended delays its exit, because the launcher kills the other ranks then: while rank 0
+# may still be saving, and after a failure, so that the others can report what they saw.
 WAIT_FOR_SAVING_SECS, WAIT_AFTER_FAILURE_SECS = 600.0, 5.0
 
 
 class ForwardedSignals:
-    """Passes signals on to a child process, those that come before it is started too.
+    """Forwards signals to a child process, including those that arrive before it is started.
 
     Attributes:
-      received: their numbers.
+      received: the signals' numbers.
     """
 
     def __init__(self, numbers: Iterable[int], received: list[int] | None = None):
@@ -82,14 +82,14 @@ class ForwardedSignals:
         child.send_signal(number)
 
     def restore(self) -> None:
-        """From now on signals do again what they did before."""
+        """Restores the previous signal handlers."""
         for number, handler in self._previous.items():
             signal.signal(number, handler)
 
 
 @exit_on_user_error
 def main(argv: Sequence[str]) -> int:
-    """`argv`: log folder, number of ranks, the program's command line."""
+    """`argv`: the program name, then log folder, number of ranks, and the rank's command line."""
     folder, num_ranks, command = Path(argv[1]), int(argv[2]), argv[3:]
     rank = rank_number(os.environ) if num_ranks > 1 else 0
     if "SLURM_PROCID" in os.environ and "HOROVOD_GLOO_RENDEZVOUS_PORT" in os.environ:
@@ -114,7 +114,7 @@ def main(argv: Sequence[str]) -> int:
         _copy_until_end(log, child)
         code = shell_code(child.wait())
     if code - 128 in signals.received and code - 128 != signal.SIGINT:
-        code = STOPPED_EXIT_CODE  # killed by the signal before it handled it, when there was nothing to save yet
+        code = STOPPED_EXIT_CODE  # killed by the signal before it could handle it, when there was nothing to save yet
     write_text(folder / f"rank_{rank}.exit", f"{code} {time.time()}")
     if code not in (0, STOPPED_EXIT_CODE):
         (folder / FAILED).touch()
@@ -124,7 +124,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def slurm_place(environ: Mapping[str, str]) -> dict[str, str]:
-    """Horovod's variables for the task of a job step that `environ` describes; consecutive ranks share a node."""
+    """Horovod's variables for the Slurm task that `environ` describes; consecutive ranks share a node."""
     tasks_per_node: list[int] = []
     for part in environ["SLURM_STEP_TASKS_PER_NODE"].split(","):  # such as 2(x3),1
         tasks, _, times = part.rstrip(")").partition("(x")
@@ -146,9 +146,9 @@ def slurm_place(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def interface_towards(address: str) -> str:
-    """The network interface that leads to an IPv4 address, such as eth0; empty where that is not known.
+    """The network interface that leads to an IPv4 address, such as eth0; empty if unknown.
 
-    Without one Gloo tells the others the address of the host's own name, which on many hosts is that of loopback.
+    Without it Gloo would publish the address of the host's own name, which on many hosts is that of loopback.
     """
     import psutil  # which comes with Horovod
 
@@ -162,12 +162,12 @@ def interface_towards(address: str) -> str:
 
 
 def start_child(command: Sequence[str], output, environment: Mapping[str, str], death_signal: int) -> subprocess.Popen:
-    """A child in a session of its own, which gets `death_signal` if this process is killed."""
+    """Starts a child in its own session, which gets `death_signal` if this process is killed."""
     libc, parent = ctypes.CDLL(None), os.getpid()
 
     def ask_for_signal() -> None:
         libc.prctl(1, death_signal)  # PR_SET_PDEATHSIG
-        if os.getppid() != parent:  # the parent was killed before the call above, which then has no effect
+        if os.getppid() != parent:  # the parent was killed before the call above, which then had no effect
             os._exit(128 + signal.SIGKILL)
 
     return subprocess.Popen(
@@ -182,17 +182,17 @@ def start_child(command: Sequence[str], output, environment: Mapping[str, str], 
 
 
 def shell_code(code: int) -> int:
-    """The exit code a shell reports: 128 + n for a process that signal n ended."""
+    """The exit code that a shell reports: 128 + n for a process ended by signal n."""
     return code if code >= 0 else 128 - code
 
 
 def describe_signal(code: int) -> str:
-    """The signal that an exit code of 128 + n stands for, such as " (SIGKILL)", or nothing."""
+    """The signal that an exit code of 128 + n stands for, such as " (SIGKILL)"; empty for other codes."""
     return f" ({signal.Signals(code - 128).name})" if code - 128 in set(signal.Signals) else ""
 
 
 def _copy_until_end(log: io.FileIO, child: subprocess.Popen) -> None:
-    """Copies the child's output, until it has ended and all is read; its own children may live longer."""
+    """Copies the child's output until it has ended and all is read; its own children may live longer."""
     assert child.stdout
     reader = child.stdout.fileno()
     while True:
@@ -200,14 +200,14 @@ def _copy_until_end(log: io.FileIO, child: subprocess.Popen) -> None:
         ready, _, _ = select.select([reader], [], [], 0 if ended else POLL_SECS)
         text = os.read(reader, 1 << 16) if ready else b""
         if text:
-            with contextlib.suppress(OSError):  # a full disk, which the rank notices by itself
+            with contextlib.suppress(OSError):  # a full disk, which the rank notices itself
                 log.write(_NOISE.sub(b"", text))
         elif ready or ended:
             return
 
 
 def _watch(child: subprocess.Popen, folder: Path, signals: ForwardedSignals) -> None:
-    """Passes the launcher's signals on; kills a rank that goes on after another has failed, or the launcher is gone."""
+    """Forwards the launcher's signals; kills the rank if it goes on after another failed or the launcher is gone."""
     launcher, _, host = os.environ.get(LAUNCHER_VARIABLE, "").partition(" ")
     num_passed_on = 0
     while child.poll() is None:
@@ -225,8 +225,8 @@ def _watch(child: subprocess.Popen, folder: Path, signals: ForwardedSignals) -> 
 
 
 def _end_stopped(child: subprocess.Popen, name: str, log: io.FileIO) -> None:
-    """Kills a rank whose process stands still as a whole, and says so in its log."""
-    num_looks = 0  # and not the time, in which this process may have been stopped, too
+    """Kills a rank whose process is stopped, and says so in its log."""
+    num_looks = 0  # polls are counted, not time, during which this process may have been stopped, too
     while child.poll() is None and num_looks < STOPPED_LOOKS:
         time.sleep(WATCH_SECS)
         num_looks = num_looks + 1 if _state(str(child.pid)) == "T" else 0
@@ -241,7 +241,7 @@ def _end_stopped(child: subprocess.Popen, name: str, log: io.FileIO) -> None:
 
 
 def _state(process: str) -> str:
-    """The system's letter for what a process does: Z where it has ended, T where it was stopped, none if it is gone."""
+    """The system's letter for a process's state: Z if it has ended, T if it is stopped; empty if it is gone."""
     try:
         return Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
     except OSError:

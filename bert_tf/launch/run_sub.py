@@ -1,4 +1,4 @@
-"""run.sub, the Slurm job of one phase: variables into the LAMB recipe's arguments, and back into the queue."""
+"""run.sub, the Slurm job of one phase: turns variables into the LAMB recipe's arguments, and requeues the job."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from bert_tf.launch.pretraining import PLAN, WAY_OUT
 from bert_tf.launch.rank import ForwardedSignals, shell_code
 from bert_tf.launch.supervisor import newest_update
 
-# Variables that belong to the job's phase, and their arguments in phases 1 and 2. Each of the other arguments is set
-# by its name in capitals.
+# Variables that apply to the job's phase, and their arguments in phases 1 and 2. All other arguments are set by
+# variables with their names in capitals.
 _OF_PHASE = {
     "BATCHSIZE": ("train_batch_size_phase1", "train_batch_size_phase2"),
     "LEARNING_RATE": ("learning_rate_phase1", "learning_rate_phase2"),
     "NUM_ACCUMULATION_STEPS": ("num_accumulation_phase1", "num_accumulation_steps_phase2"),
     "WARMUP_STEPS": ("warmup_steps_phase1", "warmup_steps_phase2"),
 }
-# As in NVIDIA's file, for four nodes of eight GPUs, where they differ from the recipe's.
+# The defaults of NVIDIA's file, for four nodes of eight GPUs, that differ from the recipe's.
 _DEFAULTS = {
     "train_batch_size_phase1": "16",
     "train_batch_size_phase2": "2",
@@ -46,15 +46,15 @@ _OTHERS = (
     *("BERT_PREP_WORKING_DIR", "CONTAINER_IMAGE", "CONTAINER_MOUNTS", "DATASET", "DATA_DIR", "DEVICE"),
     *("DATA_FORMAT", "INIT_CHECKPOINT", "LAUNCHER", "MAX_EVAL_STEPS", "MAX_HOURS", "PHASE", "RESTARTS", "RESULTS_DIR"),
 )
-# How alike a name has to be to be taken for a mistyped one; other programs' variables are about to 0.85.
+# Names at least this similar are taken for typing errors; other programs' variables reach about 0.85.
 _ALIKE = 0.88
 
 
 def launch(typed: Sequence[str], environment: LaunchEnvironment) -> int:
-    """Runs one phase on all tasks of the job; returns the exit code of the ranks.
+    """Runs one phase on all tasks of the job; returns the ranks' exit code.
 
     Raises:
-      UserError: a variable has an invalid value, or this is no Slurm job.
+      UserError: a variable has an invalid value, or this is not a Slurm job.
     """
     if typed:
         raise UserError(
@@ -90,7 +90,7 @@ def launch(typed: Sequence[str], environment: LaunchEnvironment) -> int:
 
 
 def count_tasks(environment: LaunchEnvironment) -> int:
-    """The tasks of the job; outside of one those that sbatch would give it, of which NVIDIA's nodes have 8 each."""
+    """The number of tasks of the job; outside of a job the number that sbatch would give it, by default 8 per node."""
     num_tasks = environment.parsed("SLURM_NTASKS", parse_count)
     num_nodes = launchers.count_nodes(environment.environ)
     num_per_node = environment.parsed("SLURM_NTASKS_PER_NODE", parse_count)
@@ -100,7 +100,7 @@ def count_tasks(environment: LaunchEnvironment) -> int:
 
 
 def variables_of(phase: int) -> dict[str, str]:
-    """The variable of each of the recipe's arguments that can be set in a phase."""
+    """The variables of the recipe's arguments that can be set in a phase, by argument."""
     variables = {argument.name: argument.name.upper() for argument in lamb.ARGUMENTS if argument.name != "num_gpus"}
     for variable, names in _OF_PHASE.items():
         variables[names[phase - 1]] = variable
@@ -109,7 +109,7 @@ def variables_of(phase: int) -> dict[str, str]:
 
 
 def refuse_mistyped(environ: Mapping[str, str], phase: int) -> None:
-    """Raises `UserError` for a variable that must be meant for another one, such as BATCH_SIZE for BATCHSIZE."""
+    """Raises `UserError` for a variable that is probably a mistyped one, such as BATCH_SIZE for BATCHSIZE."""
     read = {*variables_of(phase).values(), *_OTHERS}
     meant = {name.replace("_", ""): name for name in read}
     for variable, names in _OF_PHASE.items():  # under the arguments' names, with and without their phase
@@ -124,7 +124,7 @@ def refuse_mistyped(environ: Mapping[str, str], phase: int) -> None:
 
 
 def argument_texts(phase: int, environ: Mapping[str, str], folder: Path, num_ranks: int) -> list[str]:
-    """The recipe's fifteen arguments, each by its variable, as the run in `folder` was begun, or the default.
+    """The recipe's fifteen arguments: from their variables, else from the plan of the run in `folder`, else defaults.
 
     Raises:
       UserError: a value is invalid.
@@ -146,7 +146,7 @@ def argument_texts(phase: int, environ: Mapping[str, str], folder: Path, num_ran
 
 
 def _run(command: Sequence[str], environ: Mapping[str, str]) -> tuple[int, list[int]]:
-    """Runs a launcher; returns its exit code and the signals to stop that were passed on to it."""
+    """Runs a launcher; returns its exit code and the stop signals that were forwarded to it."""
     signals = ForwardedSignals(STOP_SIGNALS)
     child = subprocess.Popen(command, env=dict(environ))
     signals.pass_to(child)

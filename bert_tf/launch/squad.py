@@ -1,4 +1,4 @@
-"""SQuAD: fine-tuning with eleven arguments, predicting with eight; each is one run of run_squad.py."""
+"""SQuAD: fine-tuning with eleven arguments, predicting with eight; each is a run of run_squad.py."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ INFERENCE_ARGUMENTS = (
 
 
 def launch(typed: Sequence[str], environment: LaunchEnvironment) -> int:
-    """Fine-tuning, prediction and scores; returns the ranks' exit code."""
+    """Fine-tunes, predicts and scores; returns the ranks' exit code."""
     call = make_call("finetuning_squad", ARGUMENTS, typed, environment)
     results = {"predictions": "predictions.json", "curves": "report.html"}
     return call.run("SQuAD", "run_squad.py", lambda: [training_flags(call)], results)
 
 
 def launch_inference(typed: Sequence[str], environment: LaunchEnvironment) -> int:
-    """Prediction, and scores where the file holds answers; returns the program's exit code."""
+    """Predicts, and scores if the file contains answers; returns the program's exit code."""
     call = make_call("squad_inference", INFERENCE_ARGUMENTS, typed, environment)
 
     def prepare() -> list[Flags]:
@@ -62,10 +62,10 @@ def make_call(kind: str, arguments: Sequence[Argument], typed: Sequence[str], en
 
 
 def training_flags(call: Call) -> Flags:
-    """The program's flags.
+    """The program's flags for fine-tuning.
 
     Raises:
-      UserError: a file is missing, or the checkpoint is not the model that was asked for.
+      UserError: a file is missing, or the checkpoint is not of the requested model.
     """
     return {
         "mode": "train_and_predict",
@@ -76,7 +76,7 @@ def training_flags(call: Call) -> Flags:
 
 
 def prediction_flags(call: Call, model_dir: Path) -> Flags:
-    """The flags that fine-tuning and predicting alone have in common."""
+    """The flags that fine-tuning and mere prediction have in common."""
     return {
         "predict_file": find_questions("dev", call),
         "doc_stride": call.values["doc_stride"],
@@ -86,7 +86,7 @@ def prediction_flags(call: Call, model_dir: Path) -> Flags:
 
 
 def find_questions(split: str, call: Call) -> Path:
-    """SQuAD's file of a split; raises `UserError` where it is missing."""
+    """SQuAD's file for a split; raises `UserError` if it is missing."""
     file = call.data[1] / f"{split}-v{call.values['squad_version']}.json"
     check_file(
         file,

@@ -1,4 +1,4 @@
-"""A training that is started again after a crash (RESTARTS), and stops in time (MAX_HOURS)."""
+"""Restarts a training after a crash (RESTARTS), and stops it in time (MAX_HOURS)."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from bert_tf.launch.environment import LaunchEnvironment, run_job, show, shown
 from bert_tf.launch.launchers import Job
 from bert_tf.launch.rank import describe_signal
 
-# What a fresh start would not change: the end, the user's mistake, and what the user or the system has stopped.
+# Ends that a restart would not change: success, the user's mistake, and a stop by the user or the system.
 _FINAL_CODES = (
     0,
     USER_ERROR_EXIT_CODE,
     STOPPED_EXIT_CODE,
     *(128 + number for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)),
 )
-# A pause before each restart, twice as long after each one that has made no progress.
+# The pause before each restart; it doubles with each start that has made no progress.
 _FIRST_PAUSE_SECS, _LONGEST_PAUSE_SECS = 2.0, 300.0
 _CHECKPOINT = re.compile(r"ckpt-(\d{8,})")
 
 
 def newest_update(run_folder: Path) -> int:
-    """The update of the newest checkpoint, of which only the name is looked at; 0 where there is none."""
+    """The update of the newest checkpoint, by its name only; 0 if there is none."""
     names = (_CHECKPOINT.fullmatch(path.name) for path in (run_folder / "checkpoints").glob("ckpt-*"))
     return max((int(name[1]) for name in names if name), default=0)
 
@@ -35,11 +35,11 @@ def newest_update(run_folder: Path) -> int:
 def train(what: str, job: Job, environment: LaunchEnvironment) -> int:
     """Runs a training to its end; returns the exit code of the last start.
 
-    After a crash it is started again, as long as fewer than RESTARTS starts in a row have ended without a new
-    checkpoint. A mistake of the user's, a signal and MAX_HOURS end it.
+    After a crash it is restarted, unless more than RESTARTS consecutive starts have ended without a new checkpoint.
+    A mistake of the user's, a signal or MAX_HOURS ends it.
 
     Args:
-      job: of a program that goes on from its checkpoints; its log folder lies in the run folder.
+      job: a program that resumes from its checkpoints; its log folder must be in the run folder.
     """
     run_folder, num_fruitless = job.log_folder.parent, 0
     while True:

@@ -1,8 +1,8 @@
 """Halves the micro-batch when the first updates run out of memory; the update stays the same.
 
-On a GPU a lack of memory raises an error, and an update does not depend on how its rows are split
+On a GPU, running out of memory raises an error, and an update does not depend on how its rows are split
 into micro-batches. So the micro-batch that `memory.plan` predicts to fit is tried in the first updates.
-On a CPU the process is mostly killed instead; there the plan alone decides.
+On a CPU the process is usually killed instead; there only the plan decides.
 
 Shape letters: A micro-batches of an update, B micro-batch.
 """
@@ -18,12 +18,12 @@ import tensorflow as tf
 from bert_tf.base.errors import UserError, first_line
 from bert_tf.config import BatchSplit
 
-# After so many updates, which include compilation, all memory has been allocated.
+# After this many updates, which include compilation, all memory has been allocated.
 TRIAL_UPDATES = 3
 
 
 def out_of_memory(micro_batch_size: int, error: tf.errors.OpError) -> UserError:
-    """The error where no smaller micro-batch is tried or possible."""
+    """The error to raise if no smaller micro-batch is tried or possible."""
     return UserError(
         f"out of memory with a micro-batch of {micro_batch_size} ({first_line(error)}); --plan says what "
         "fits: a smaller --train_batch_size with more --num_accumulation_steps is the same update, --recompute takes "
@@ -32,24 +32,24 @@ def out_of_memory(micro_batch_size: int, error: tf.errors.OpError) -> UserError:
 
 
 def halve(split: BatchSplit) -> BatchSplit:
-    """The same rows in micro-batches of the largest size that divides them and is at most half of this one."""
+    """The same rows in micro-batches of the largest size that divides them and is at most half the present one."""
     sizes = range(split.micro_batch_size // 2, 0, -1)
     return split.with_micro_batch(next(size for size in sizes if split.rows_per_rank % size == 0))
 
 
 class HalvingStep:
-    """A training step whose first updates may run out of memory: then all ranks halve the micro-batch and go on.
+    """A training step whose first updates may run out of memory: then all ranks halve the micro-batch and try again.
 
     Args:
-      step: makes updates in stages, as `training.step.TrainStep` does.
-      workers: the ranks, of `ranks.workers`.
-      split: the micro-batches in which features come.
-      say: called with what happened.
+      step: makes updates in stages, like `training.step.TrainStep`.
+      workers: the ranks, from `ranks.workers`.
+      split: how the features are split into micro-batches when they arrive.
+      say: called with a message at each halving.
     """
 
     def __init__(self, step: Any, workers: Any, split: BatchSplit, say: Callable[[str], None]):
         self._step, self._workers, self._say = step, workers, say
-        self.split = split  # as it is now
+        self.split = split  # the present one
         self._num_trials = TRIAL_UPDATES
 
     @property
@@ -57,7 +57,7 @@ class HalvingStep:
         return self._step.variables
 
     def __call__(self, features: dict[str, tf.Tensor], *arguments: Any, **options: Any) -> Any:
-        """Like the wrapped step's; not for packed rows, whose split is fixed."""
+        """Like the wrapped step's `__call__`; not for packed rows, whose split is fixed."""
         while self._num_trials:
             update = self._step.agree(self._reshaped(features), *arguments, **options)
             sums = self._workers.run_keeping_alive(functools.partial(self._try, update))
@@ -75,10 +75,10 @@ class HalvingStep:
         }
 
     def _try(self, update: Any) -> Any:
-        """This rank's sums; None where the memory is too small for them."""
+        """This rank's sums; None if the memory is too small."""
         try:
             gradients, metric_sums = self._step.sum_gradients(update)
-            metric_sums.numpy()  # waits for the device, which may say only then that its memory is too small
+            metric_sums.numpy()  # waits for the device, which may only then report that its memory is too small
             return gradients, metric_sums
         except tf.errors.ResourceExhaustedError as error:
             if self.split.micro_batch_size == 1:

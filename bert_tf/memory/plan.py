@@ -1,10 +1,10 @@
-"""What a training needs of a device's memory: bytes by model, micro-batch, precision, recomputation.
+"""Predicts how much device memory a training needs, by model, micro-batch, precision and recomputation.
 
 The count follows the code that runs: what `blocks` keeps for the backward pass, what `training.step`
-sums, what `optimizer` writes. Where the order of work is TensorFlow's or XLA's, a constant
-stands for what was measured; benchmarks/memory.py compares with what TensorFlow's allocator really
-handed out, and docs/training.md says how far off the prediction is. How many micro-batches an update
-has does not appear, only how many of them are in memory at the same time.
+sums, what `optimizer` writes. Where TensorFlow or XLA decides the order of work, a measured constant
+is used; benchmarks/memory.py compares the prediction with what TensorFlow's allocator really handed
+out, and docs/training.md says how far off it is. The number of micro-batches in an update does not
+matter, only how many of them are in memory at the same time.
 
 Shape letters: B micro-batch, S sequence, R = B*S rows, H hidden, I intermediate, N heads, L layers,
 P masked positions, V vocabulary (padded).
@@ -27,38 +27,37 @@ from bert_tf.config import AUTO, BatchSplit, BertConfig, compute_dtype
 
 GIB = 1 << 30
 FLOAT = 4
-# The largest flat copy that an all-reduce sends, unless one variable is larger (ranks.workers.BUCKET_BYTES).
+# The largest flat copy that an all-reduce sends, unless a single variable is larger (ranks.workers.BUCKET_BYTES).
 BUCKET = 128 << 20
-# What libraries, driver and compiled code take beside tensors.
+# What libraries, driver and compiled code take besides tensors.
 PROGRAM = 0.75 * GIB
-# Copies of the word table's gradient: of the head, of the embeddings, their sum, and the sum over the
-# micro-batches.
+# Copies of the word table's gradient at the end of the backward pass, including the sum over the micro-batches.
 TABLE_COPIES = 4
 LARGEST_MICRO_BATCH = 1024
 
 
 class _Kept(NamedTuple):
-    """Elements of the compute type, and further bytes, kept per element of a shape."""
+    """How many elements of the compute type, and further bytes, are kept per element of a shape."""
 
-    rows_elements: float  # by a layer for its backward pass, per element of R*H, beside 2 per element of R*I
-    keys_elements: float  # of these for keys and values
+    rows_elements: float  # by a layer for its backward pass, per element of R*H, besides 2 per element of R*I
+    keys_elements: float  # those of rows_elements that are for keys and values
     rows_bytes: float
     scores_elements: float  # the same per element of B*N*S*S
     scores_bytes: float
     logits_elements: float  # by the head and its gradient, per element of B*P*V
     logits_bytes: float
-    working_bytes: float  # while a layer is differentiated that was computed again, per element of R*H
+    working_bytes: float  # while a recomputed layer is differentiated, per element of R*H
     optimizer_copies: float  # of the largest variable, while it is updated
-    # Short-lived tensors take more than their bytes where the allocator hands out blocks for each, of up to twice
-    # the requested size. XLA asks for all memory of a step at once.
+    # Short-lived tensors take more than their size if the allocator hands out a block for each, of up to twice
+    # the requested size. XLA requests all memory of a step at once.
     fragmentation: float
 
 
-# In "blocks" these are the tensors that go from matmul to block and back, and two dropouts of a byte each; of the
-# scores the float32 softmax, what dropout leaves of it, and the dropout. The plain graph keeps every
-# intermediate value of the blocks. In "step" XLA's program for GPUs keeps query, key, value, context, the arguments and
-# the results of both LayerNorms, and an eighth of a byte for each dropout; the scores and what dropout leaves of the
-# softmax. benchmarks/gpu_program.py compares with XLA's own figures.
+# In "blocks" a layer keeps the tensors that pass between matmuls and blocks, and two dropout masks of a byte per
+# element; of the attention scores it keeps the float32 softmax, the softmax after dropout, and the dropout mask. The
+# plain graph keeps every intermediate value of the blocks. In "step" XLA's program for GPUs keeps query, key, value,
+# context, the arguments and results of both LayerNorms, and an eighth of a byte per element for each dropout; and the
+# scores and the softmax after dropout. benchmarks/gpu_program.py compares with XLA's own figures.
 _KEPT = {
     "blocks": _Kept(12, 4, 2, 1, 5, 2, 20, 60, 3, 1.1),
     "off": _Kept(12, 4, 88, 1, 5, 1, 9, 60, 10, 1.1),
@@ -72,18 +71,18 @@ class Workload:
 
     bert_config: BertConfig
     max_seq_length: int
-    max_predictions_per_seq: int  # 0: the head that finds spans instead of the two of pre-training
+    max_predictions_per_seq: int  # 0: the head for spans instead of the two heads of pre-training
     scope: str
     micro_batch_size: int = 1
     precision: str = "fp32"
     recompute: bool = False
     num_ranks: int = 1
-    classifies: bool = False  # with no predictions: a classifier behind the pooler instead of the head for spans
-    num_at_once: int = 1  # micro-batches in memory at the same time, `micro_batches_at_once`
+    classifies: bool = False  # with 0 predictions: a classifier after the pooler instead of the head for spans
+    num_at_once: int = 1  # micro-batches in memory at the same time, from `micro_batches_at_once`
 
     @classmethod
     def from_flags(cls, flags: Mapping[str, Any], bert_config: BertConfig, num_ranks: int) -> Workload:
-        """What the flags of a program, by name and with what `with_scope` adds, would train."""
+        """What a program would train with these flags, given by name and completed by `with_scope`."""
         return cls(
             bert_config,
             flags["max_seq_length"],
@@ -98,18 +97,18 @@ class Workload:
 
     @property
     def num_layer_parameters(self) -> int:
-        """Those of all layers."""
+        """The number of parameters of all layers."""
         config, hidden = self.bert_config, self.bert_config.hidden_size
         wide = 2 * hidden * config.intermediate_size + config.intermediate_size + hidden
         return config.num_hidden_layers * (4 * (hidden * hidden + hidden) + wide + 4 * hidden)
 
     @property
     def num_parameters(self) -> int:
-        """Weights that are trained; the word table has rows up to a multiple of 8."""
+        """The number of trained weights, including the rows that pad the word table to a multiple of 8."""
         config, hidden = self.bert_config, self.bert_config.hidden_size
         embeddings = (config.padded_vocab_size + config.type_vocab_size + config.max_position_embeddings + 2) * hidden
         square = hidden * hidden + hidden
-        heads = 2 * hidden + 2  # of the next sentence, of spans, which has no pooler, or of two classes
+        heads = 2 * hidden + 2  # next sentence, spans (without a pooler), or a classifier of two classes
         if self.classifies:
             heads += square
         if self.max_predictions_per_seq:
@@ -118,7 +117,7 @@ class Workload:
 
     @property
     def last_layer_share(self) -> float:
-        """The share of a row's positions whose results the last layer computes."""
+        """The share of a row's positions for which the last layer computes results."""
         if self.classifies or self.max_predictions_per_seq:
             return min(1.0, (self.max_predictions_per_seq + 1) / self.max_seq_length)
         return 1.0
@@ -130,14 +129,14 @@ class Workload:
 
 @dataclasses.dataclass(frozen=True)
 class Memory:
-    """Bytes of each kind at the moment when most are in use."""
+    """Bytes of each kind at the peak of memory use."""
 
     weights: float
     gradients: float  # their sums over the micro-batches
     first_moments: float
     second_moments: float
     activations: float  # kept for the backward pass
-    workspace: float  # temporary: the head, gradients of a layer, copies of the optimizer and the all-reduce
+    workspace: float  # temporary: the head, a layer's gradients, copies made by the optimizer and the all-reduce
 
     @property
     def total(self) -> float:
@@ -145,7 +144,7 @@ class Memory:
 
 
 def predict(work: Workload) -> Memory:
-    """What `work` takes of the device, without the program itself (`PROGRAM`)."""
+    """The device memory that `work` takes, without the program itself (`PROGRAM`)."""
     config, kept, size = work.bert_config, _KEPT[work.scope], work.compute_bytes
     parameters = FLOAT * work.num_parameters
     table = FLOAT * config.padded_vocab_size * config.hidden_size
@@ -163,8 +162,8 @@ def predict(work: Workload) -> Memory:
     head = logits * (kept.logits_elements * size + kept.logits_bytes) + (table if logits else 0)
     # Weights in the compute type are kept for the whole update.
     casts = 0 if size == FLOAT or work.recompute else parameters / FLOAT * size
-    # The head's backward pass comes first, then the layers', one by one, and the word table's last. Outside XLA the
-    # layers' gradients were seen to wait until then before they are added to the sums.
+    # The head's backward pass comes first, then that of each layer, and the word table's last. Outside XLA the layers'
+    # gradients were observed to be kept until then, and only then added to the sums.
     waiting = 0 if work.scope == "step" else FLOAT * work.num_layer_parameters
     again = layer + kept.working_bytes * rows + waiting
     moments = (
@@ -173,7 +172,7 @@ def predict(work: Workload) -> Memory:
         casts + table + max((TABLE_COPIES - 1) * table, waiting),
     )
     passing = kept.fragmentation * max(moments)
-    # The means beside the sums, and one bucket that is sent. What comes back is split up without a copy.
+    # The means besides the sums, and one bucket that is being sent. The reduced bucket is split without a copy.
     reduced = parameters + min(max(BUCKET, table), parameters) if work.num_ranks > 1 else 0
     applying = kept.optimizer_copies * table + reduced
     activations = min(layers, passing)
@@ -181,24 +180,24 @@ def predict(work: Workload) -> Memory:
 
 
 def largest_micro_batch(work: Workload, limit: float, num_rows: int) -> int:
-    """The largest divisor of a rank's `num_rows` that fits into `limit` bytes; 1 where none does."""
+    """The largest divisor of a rank's `num_rows` that fits into `limit` bytes; 1 if none does."""
     sizes = [size for size in range(1, min(num_rows, LARGEST_MICRO_BATCH) + 1) if num_rows % size == 0]
     splits = (split_into(work, size, num_rows // size) for size in sizes)
     return max((split.micro_batch_size for split in splits if fits(split, limit)), default=1)
 
 
 def split_into(work: Workload, micro_batch_size: int, num_accumulation_steps: int) -> Workload:
-    """The work with so many micro-batches of that size in an update."""
+    """The same work with updates of `num_accumulation_steps` micro-batches of `micro_batch_size`."""
     num_at_once = min(work.num_at_once, num_accumulation_steps)
     return dataclasses.replace(work, micro_batch_size=micro_batch_size, num_at_once=num_at_once)
 
 
 def micro_batches_at_once(scope: str, for_gpu: bool = False) -> int:
-    """How many micro-batches of an update are computed at the same time: on a CPU two, if TensorFlow has two threads.
+    """How many micro-batches of an update are computed at the same time: two on a CPU if TensorFlow has two threads.
 
-    There compiled blocks keep a single core busy for much of their time. `for_gpu` as in `choose_scope`.
+    On a CPU compiled blocks use a single core for much of their time. `for_gpu` as in `choose_scope`.
     """
-    import tensorflow as tf  # imported late, because the launchers do without
+    import tensorflow as tf  # imported late, because the launchers do without it
 
     if scope == "step" or for_gpu or tf.config.get_visible_devices("GPU"):
         return 1
@@ -216,7 +215,7 @@ class Device(NamedTuple):
 
 
 def find_device(gpu_memory_gib: float | None, num_ranks: int) -> Device:
-    """A rank's memory: as given, else of this machine's smallest GPU, else its share of the free memory."""
+    """A rank's memory: as given, else that of this machine's smallest GPU, else its share of the free memory."""
     if gpu_memory_gib is not None:
         if not gpu_memory_gib > 0:
             raise UserError(f"--gpu_memory_gib={gpu_memory_gib:g}: must be positive")
@@ -228,17 +227,17 @@ def find_device(gpu_memory_gib: float | None, num_ranks: int) -> Device:
 
 
 def with_scope(flags: Mapping[str, Any]) -> dict[str, Any]:
-    """The flags with the XLA scope that they mean here, as `choose_scope` says, and `num_at_once`."""
+    """The flags with the XLA scope that `choose_scope` chooses for them here, and with `num_at_once`."""
     from bert_tf.model.blocks import choose_scope  # imports TensorFlow, which the launchers do without
 
-    # A plan may be for a GPU that is named by its memory, and need not be in this machine.
+    # A plan may be for a GPU that is specified by its memory and need not be in this machine.
     for_gpu = flags["plan"] and flags["gpu_memory_gib"] is not None and flags["device"] != "cpu"
     scope = choose_scope(flags["enable_xla"], flags["xla_scope"], flags["recompute"], for_gpu)
     return {**flags, "xla_scope": scope, "num_at_once": micro_batches_at_once(scope, for_gpu)}
 
 
 def _gpus() -> list[float]:
-    """Bytes of each GPU, where any may be used."""
+    """Memory of each GPU in bytes; empty if none may be used."""
     if not count_gpus(os.environ):
         return []
     answer = ask_nvidia_smi("--query-gpu=memory.total", "--format=csv,noheader,nounits")
@@ -246,7 +245,7 @@ def _gpus() -> list[float]:
 
 
 def _free_memory() -> float:
-    """Bytes that this process may still use: of the machine's, of its container's, or of its own limit."""
+    """Bytes that this process may still use, within the machine's, its container's and its own limit."""
     kinds = {
         line.split(":")[0]: 1024 * int(line.split()[1])
         for file in ("/proc/meminfo", "/proc/self/status")
@@ -263,12 +262,12 @@ def _free_memory() -> float:
 
 
 def choose_split(flags: Mapping[str, Any], describe: Callable[[], Workload], workers: Any) -> BatchSplit:
-    """What --train_batch_size means: a number, or "auto" with a global batch to be split.
+    """The batch split that --train_batch_size asks for: a number, or "auto" with a global batch to be split.
 
     Args:
-      flags: by name; None where a flag was not typed.
+      flags: by name; None for a flag that was not given.
       describe: returns the training that must fit; its micro-batch is ignored.
-      workers: the ranks, of `ranks.workers`. Of the micro-batches that they find, the smallest is taken.
+      workers: the ranks, from `ranks.workers`. The smallest of the micro-batches that they find is used.
 
     Raises:
       UserError: these flags contradict each other, or the ranks cannot share the global batch.
@@ -305,7 +304,7 @@ def choose_split(flags: Mapping[str, Any], describe: Callable[[], Workload], wor
 
 
 def check_unpacked(train_batch_size: str | int, packing: bool) -> None:
-    """Raises `UserError` for an automatic size with packing: the plan assumes one instance per row."""
+    """Raises `UserError` for an automatic batch size with packing: the plan assumes one instance per row."""
     if packing and train_batch_size == AUTO:
         raise UserError(
             f"the batch size {AUTO} and packing do not go together, because the memory plan does not "

@@ -1,1 +1,1 @@
-"""The model. In: features [B, S], a dropout key. Out: sums of losses and metrics; weights under Google's names."""
+"""The model. In: features [B, S] and a dropout key. Out: sums of losses and metrics; weights with Google's names."""

@@ -1,22 +1,22 @@
-"""The element-wise blocks between the matmuls, and how much of them XLA compiles.
+"""The element-wise blocks between the matmuls, and how much of the model XLA compiles.
 
 The XLA scope is one of:
 
 * ``step``: the caller compiles the whole forward and backward pass, with the blocks inlined.
-* ``blocks``: each block is a small compiled function, and the matmuls stay outside, where oneDNN or
-  cuBLAS computes them. On a CPU this is faster, bfloat16 pays only in this scope, and compilation
+* ``blocks``: each block is a small compiled function; the matmuls stay outside, where oneDNN or
+  cuBLAS computes them. On a CPU this is faster, bfloat16 pays off only in this scope, and compilation
   takes seconds whatever the number of layers.
 * ``off``: a plain graph, or eager code.
 
-`elementwise` has the blocks' functions. Inside a block everything is float32; an output that goes into a matmul is cast
+The blocks' functions are in `elementwise`. Inside a block everything is float32; an output that feeds a matmul is cast
 to the compute type.
 
-In scope ``blocks`` a block keeps only its inputs for the backward pass: a second compiled function
-computes it again and differentiates. Autodiff through the first one would store every intermediate
-value, which takes more time than computing it again, and several times the memory. The two blocks
-that are slow to recompute, softmax and cross-entropy, have handwritten gradients.
+In scope ``blocks`` a block keeps only its inputs for the backward pass, where a second compiled
+function recomputes and differentiates it. Autodiff through the first function would store every
+intermediate value, which takes longer than recomputing them, and several times the memory. The two
+blocks that are slow to recompute, softmax and cross-entropy, have handwritten gradients.
 
-With `recompute` whole encoder layers are recomputed in the same way, in "blocks" and "off" (`Blocks.layer`).
+With `recompute`, whole encoder layers are recomputed in the same way, in "blocks" and "off" (`Blocks.layer`).
 
 Shape letters: B batch, S sequence, H hidden, N heads, D head size, I intermediate, R = B*S rows,
 P masked positions, C classes, V vocabulary (padded: W).
@@ -66,10 +66,10 @@ from bert_tf.model.randomness import DropoutKey, at_positions, draw_decisions, d
 def choose_scope(enable_xla: bool, wanted: str, recompute: bool, for_gpu: bool = False) -> str:
     """The scope for the flags: "off" without XLA; "auto" is "step" on GPUs, "blocks" on CPUs and with `recompute`.
 
-    `for_gpu`: a GPU is planned for, which this machine may lack.
+    `for_gpu`: choose for a GPU even if this machine has none.
 
     Raises:
-      UserError: `recompute` with scope "step", where it was measured to save no memory.
+      UserError: `recompute` with scope "step", where measurements show that it saves no memory.
     """
     if not enable_xla:
         return "off"
@@ -90,7 +90,7 @@ def _keep_arguments_only(function: Callable, gradient: Callable, arguments: Sequ
 
     Args:
       gradient: (gradient of the result, arguments) -> gradients of all tensors among the arguments,
-        None for those that cannot be differentiated.
+        None for those that are not differentiable.
       arguments: nested tensors, variables and static values.
     """
     flat = [
@@ -109,29 +109,29 @@ def _keep_arguments_only(function: Callable, gradient: Callable, arguments: Sequ
 
 
 def _not_before(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Copies of the tensors, none of which is available before all of them are.
+    """Copies of the tensors, none of which is available before all the tensors are.
 
-    Makes recomputation really happen: TensorFlow's graph optimiser would merge it with the forward pass
-    if it saw the same inputs, but it does not see that these copies equal the originals.
+    This forces the recomputation: TensorFlow's graph optimiser would merge it with the forward pass
+    if both had the same inputs, but it does not see that these copies equal the originals.
     """
     with tf.control_dependencies(tensors):
         return [tf.identity(tensor) for tensor in tensors]
 
 
 class _Block:
-    """A function compiled separately, which is computed again in the backward pass.
+    """A separately compiled function that is recomputed in the backward pass.
 
     Args:
-      function: of tensors and static values; differentiable.
-      parameters: names of its arguments that are broadcast over the rows of the first argument, whose
-        trailing dimensions they have.
+      function: a differentiable function of tensors and static values.
+      parameters: names, separated by spaces, of the arguments that are broadcast over the rows of the
+        first argument; their shape is that of its trailing dimensions.
     """
 
     def __init__(self, function: Callable, parameters: str = ""):
         self._function = function
         names = list(inspect.signature(function).parameters)
         self._parameters = [names.index(name) for name in parameters.split()]
-        # Autograph is off: there is no Python control flow over tensors in here.
+        # Autograph is off because blocks have no Python control flow over tensors.
         self._forward = tf.function(function, jit_compile=True, autograph=False)
         self._backward = tf.function(self._differentiate, jit_compile=True, autograph=False)
 
@@ -152,7 +152,7 @@ class _Block:
         return [place for place, value in enumerate(inputs) if tf.is_tensor(value) and value.dtype.is_floating]
 
     def _differentiate(self, result_gradient: tf.Tensor, *inputs: Any) -> list[tf.Tensor]:
-        """Gradients of the differentiable inputs; for a parameter, of a separate copy for each row."""
+        """Gradients of the differentiable inputs; for a parameter, those of its broadcast copies, one for each row."""
         copies = list(inputs)
         for place in self._parameters:
             copies[place] = tf.broadcast_to(inputs[place], tf.shape(inputs[0]))
@@ -164,7 +164,7 @@ class _Block:
 
 
 def _sum_over_rows(copies: tf.Tensor, shape: tf.TensorShape) -> tf.Tensor:
-    """Sum of the copies -> `shape`, by a matmul: XLA's sum over the first axis is 20 times slower on a CPU."""
+    """Sum over the rows -> `shape`, as a matmul: XLA's sum over the first axis is 20 times slower on a CPU."""
     copies = tf.reshape(copies, [-1, shape.num_elements()])
     return tf.reshape(tf.matmul(tf.ones([1, tf.shape(copies)[0]]), copies), shape)
 
@@ -173,14 +173,14 @@ Copies = Mapping[Any, tf.Tensor]  # by `tf.Variable.ref()`
 
 
 class Blocks:
-    """The functions above, compiled at a scope and casting to one compute type.
+    """The functions of `elementwise` for one XLA scope and one compute type, and what the layers build from them.
 
     Args:
       scope: "step", "blocks" or "off", see the module's docstring.
       compute_dtype: "float32", "bfloat16" or "float16", the type of the matmuls.
-      recompute: activation checkpointing: the backward pass computes each layer again.
-      for_gpu: whether "step" computes more to move fewer bytes, which pays on a GPU only and changes results by
-        rounding; None: whether TensorFlow sees a GPU.
+      recompute: activation checkpointing: the backward pass recomputes each layer.
+      for_gpu: whether "step" computes more to move fewer bytes, which pays off only on a GPU and changes results by
+        rounding. None: if TensorFlow sees a GPU.
     """
 
     def __init__(
@@ -211,7 +211,7 @@ class Blocks:
         self.bias_tanh = self._block(bias_tanh, "bias_H")
         self.apply_dropout = self._block(apply_dropout)
         self.bias_logits = _Block(bias_logits, "bias_W") if scope == "blocks" else bias_logits
-        # Compiled separately, or XLA would draw the random bits eight times; for a GPU `separate` is for that.
+        # Compiled separately, or XLA would draw the random bits eight times; on a GPU `separate` prevents that.
         self._draw_decisions = self._compiled(draw_decisions)
         self._keep_mask = self._compiled(keep_mask)
         self._masked_softmax = self._compiled(functools.partial(masked_softmax, dtype=self.compute_dtype))
@@ -229,11 +229,11 @@ class Blocks:
         return tf.function(function, jit_compile=True, autograph=False) if self.scope == "blocks" else function
 
     def convert(self, kernels: Iterable[tf.Variable], word_table: tf.Variable) -> Copies:
-        """Copies in the compute type, which an update makes once, not in each of its micro-batches.
+        """Copies of the weights in the compute type, made once per update instead of once per micro-batch.
 
-        Of the kernels none in float32, and none with `recompute`, which trades time for memory. The copy of the word
-        table, which the masked-LM head reads, has a gradient apart from that of the rows that are looked up, so that no
-        micro-batch adds up two whole tables.
+        The kernels are not copied in float32, nor with `recompute`, which trades time for memory. The masked-LM head
+        reads the copy of the word table, so its gradient stays separate from that of the embedding lookup, and no
+        micro-batch has to add two whole tables.
         """
         copies = {word_table.ref(): tf.cast(tf.convert_to_tensor(word_table), self.compute_dtype)}
         if self.compute_dtype == tf.float32 or self._recompute:
@@ -242,7 +242,7 @@ class Blocks:
 
     @contextlib.contextmanager
     def reading(self, copies: Copies) -> Iterator[None]:
-        """Meanwhile layers and heads read the copies instead of the variables."""
+        """Within this context, layers and heads read the copies instead of the variables."""
         self._copies = copies
         try:
             yield
@@ -250,14 +250,14 @@ class Blocks:
             self._copies = {}
 
     def current(self, weight: tf.Variable) -> tf.Variable | tf.Tensor:
-        """The copy of a weight that is to be read now, if any."""
+        """The copy of a weight, if `reading` has set one, else the weight itself."""
         return self._copies.get(weight.ref(), weight)
 
     def layer(self, function: Callable, *arguments: Any) -> tf.Tensor:
-        """function(*arguments); all variables that it uses must be arguments.
+        """function(*arguments), where all variables that it uses must be arguments.
 
-        With `recompute` only the arguments are kept for the backward pass (activation checkpointing,
-        arXiv 1604.06174). Every dropout draws the same mask again.
+        With `recompute`, only the arguments are kept for the backward pass (activation checkpointing,
+        arXiv 1604.06174). The recomputation draws the same dropout masks.
         """
         if not self._recompute:
             return function(*arguments)
@@ -273,7 +273,8 @@ class Blocks:
                 tape.watch(watched.values())
                 result = function(*tf.nest.pack_sequence_as(inputs, flat))
             found = tape.gradient(result, watched, result_gradient)
-            # Together: its gradient starts the layer below, whose memory must not come on top of this one's.
+            # All at once: the gradient of x starts the backward pass of the layer below, whose memory must not
+            # come on top of this layer's.
             found = dict(zip(found, _not_before(list(found.values()))))
             return [found.get(place) for place in places]
 
@@ -289,7 +290,7 @@ class Blocks:
     ) -> Dropout | None:
         """The dropout numbered `site`, for the static `shape` [B, ...]; None where nothing is dropped.
 
-        With positions, of a shape [B, ..., S, H], what it decides there: [B, ..., P, H].
+        With positions, the part of a mask [B, ..., S, H] at these positions: [B, ..., P, H].
         """
         if key is None or rate == 0:
             return None
@@ -307,21 +308,21 @@ class Blocks:
         return tf.matmul(tf.cast(x_RxI, self.compute_dtype), tf.cast(kernel_IxO, self.compute_dtype))
 
     def take(self, sequence_BxSxH: tf.Tensor, positions_BxP: tf.Tensor) -> tf.Tensor:
-        """The states at some positions of each row [B, P, H]."""
+        """The states at the given positions of each row: [B, P, H]."""
         if self._for_gpu:
             return take_for_gpu(sequence_BxSxH, positions_BxP)
         return tf.gather(sequence_BxSxH, positions_BxP, batch_dims=1)
 
     def choose_rows(self, one_hot_BxSxT: tf.Tensor, table_TxH: tf.Variable) -> tf.Tensor:
-        """The rows of a table of few rows [B, S, H]."""
-        if self._for_gpu:  # The gradient of so narrow a matmul would keep few multiprocessors busy.
+        """Looks up rows of a small table: [B, S, H]."""
+        if self._for_gpu:  # The gradient of such a narrow matmul would keep few multiprocessors busy.
             table = tf.convert_to_tensor(table_TxH)
             return sum(one_hot_BxSxT[:, :, row, tf.newaxis] * table[row] for row in range(table.shape[0]))
         return tf.einsum("bst,th->bsh", one_hot_BxSxT, table_TxH)
 
     def add_rows(self, total_VxH: tf.Tensor, rows: tf.IndexedSlices) -> tf.Tensor:
-        """The total plus the gradient of rows that were looked up."""
-        if self._for_gpu:  # or XLA would compute the total within this addition, and write it to other memory
+        """The total plus the gradient of an embedding lookup."""
+        if self._for_gpu:  # or XLA would fuse the total into this addition and not update it in place
             (total_VxH,) = separate([total_VxH])
         return tf.tensor_scatter_nd_add(total_VxH, rows.indices[:, tf.newaxis], rows.values)
 
@@ -332,7 +333,7 @@ class Blocks:
     def attend(self, query_BxNxSxD, key_BxNxSxD, value_BxNxSxD, mask, dropout: Dropout | None) -> tf.Tensor:
         """Attention of each head to the keys whose mask [B, S] or [B, S, S] is 1 -> compute type [R, H].
 
-        The dropout, laid out [B, N, S, S], is that of the softmax's results. Queries may be fewer than keys.
+        The dropout [B, N, S, S] is applied to the softmax's results. There may be fewer queries than keys.
         """
         if self._for_gpu:
             return attend_for_gpu(query_BxNxSxD, key_BxNxSxD, value_BxNxSxD, mask, dropout, dtype=self.compute_dtype)

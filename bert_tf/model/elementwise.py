@@ -1,6 +1,6 @@
-"""The element-wise functions between the matmuls, each written once. `blocks` says how much of them XLA compiles.
+"""The element-wise functions between the matmuls. `blocks` decides how XLA compiles them.
 
-Inside they are float32; an output that goes into a matmul is cast to the compute type, `dtype`.
+They compute in float32; an output that feeds a matmul is cast to the compute type, `dtype`.
 
 Shape letters: B batch, S sequence, H hidden, N heads, D head size, I intermediate, R = B*S rows,
 P masked positions, C classes, V vocabulary (padded: W).
@@ -21,7 +21,7 @@ MASKED_SCORE = -10000.0
 class Dropout(NamedTuple):
     """The elements that a dropout keeps, and the factor by which it multiplies them."""
 
-    keep: tf.Tensor  # bool, of the input's shape
+    keep: tf.Tensor  # bool, with the input's shape
     scale: float
 
 
@@ -41,7 +41,7 @@ def layer_norm(x: tf.Tensor, gamma_H: tf.Tensor, beta_H: tf.Tensor) -> tf.Tensor
 
 
 def gelu(x: tf.Tensor, exact: bool) -> tf.Tensor:
-    """GELU (arXiv 1606.08415): by erf if `exact`, else the tanh form of Google's BERT code."""
+    """GELU (arXiv 1606.08415): with erf if `exact`, else the tanh approximation of Google's BERT code."""
     if exact:
         return 0.5 * x * (1.0 + tf.math.erf(x / math.sqrt(2.0)))
     return 0.5 * x * (1.0 + tf.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x * x * x)))
@@ -62,7 +62,7 @@ def by_head(x_RxH: tf.Tensor, sequence_length: int, num_heads: int) -> tf.Tensor
 
 
 def split_heads(x_RxH, bias_H, sequence_length: int, num_heads: int, scale: float, *, dtype: tf.DType) -> tf.Tensor:
-    """(x + bias) * scale, laid out by head -> compute type [B, N, S, D]."""
+    """(x + bias) * scale, split into heads -> compute type [B, N, S, D]."""
     return tf.cast(by_head((as_float32(x_RxH) + bias_H) * scale, sequence_length, num_heads), dtype)
 
 
@@ -74,7 +74,7 @@ def merge_heads(x_BxNxSxD, *, dtype: tf.DType) -> tf.Tensor:
 
 
 def hide_keys(mask) -> tf.Tensor:
-    """What is added to the scores, for a mask of the keys [B, S] or of each query's keys [B, S, S]."""
+    """The term added to the scores, for a mask of the keys [B, S] or of each query's keys [B, S, S]."""
     heads_and_queries = (slice(None), *[tf.newaxis] * (4 - len(mask.shape)))
     return (1.0 - as_float32(mask))[heads_and_queries] * MASKED_SCORE
 
@@ -90,14 +90,14 @@ def masked_softmax(scores_BxNxSxS, mask, dropout: Dropout | None, *, dtype: tf.D
 def masked_softmax_gradient(
     gradient_BxNxSxS, probabilities_BxNxSxS, dropout: Dropout | None, *, dtype: tf.DType
 ) -> tf.Tensor:
-    """Gradient of `masked_softmax`'s result -> gradient of its scores, in the compute type."""
+    """Gradient of `masked_softmax`'s result -> gradient of the scores, in the compute type."""
     gradient = drop(as_float32(gradient_BxNxSxS), dropout)
     mean = tf.reduce_sum(gradient * probabilities_BxNxSxS, axis=-1, keepdims=True)
     return tf.cast(probabilities_BxNxSxS * (gradient - mean), dtype)
 
 
 def drop_rows(x_RxH: tf.Tensor, sequence_length: int, dropout: Dropout | None) -> tf.Tensor:
-    """dropout(x), where the dropout is laid out [B, S, H]."""
+    """dropout(x), where the dropout's shape is [B, S, H]."""
     hidden_size = x_RxH.shape[1]
     return tf.reshape(drop(tf.reshape(x_RxH, [-1, sequence_length, hidden_size]), dropout), [-1, hidden_size])
 
@@ -109,7 +109,7 @@ def add_residual(x_RxH, bias_H, residual_RxH, sequence_length: int, dropout: Dro
 def residual_norm(
     x_RxH, bias_H, residual_RxH, gamma_H, beta_H, sequence_length: int, dropout: Dropout | None, *, dtype: tf.DType
 ) -> tf.Tensor:
-    """LayerNorm(residual + dropout(x + bias)) -> compute type [R, H]. The dropout is laid out [B, S, H]."""
+    """LayerNorm(residual + dropout(x + bias)) -> compute type [R, H]. The dropout's shape is [B, S, H]."""
     x = add_residual(x_RxH, bias_H, residual_RxH, sequence_length, dropout)
     return tf.cast(layer_norm(x, gamma_H, beta_H), dtype)
 
@@ -135,18 +135,18 @@ def apply_dropout(x_BxH, dropout: Dropout | None, *, dtype: tf.DType) -> tf.Tens
 
 
 def bias_logits(x_RxW, bias_W, num_classes: int) -> tf.Tensor:
-    """x + bias without padding columns -> float32 [R, num_classes]."""
+    """x + bias, without the padding columns -> float32 [R, num_classes]."""
     return (as_float32(x_RxW) + bias_W)[:, :num_classes]
 
 
 def _is_label(logits_RxC, labels_R) -> tf.Tensor:
-    # A comparison instead of gather or one_hot, because XLA fuses it into one loop. In float32, exact up to 2^24
-    # classes, because without XLA TensorFlow compares int32 on the host, even on GPU machines.
+    # A comparison instead of gather or one_hot, because XLA fuses it into one loop. In float32 (exact up to 2^24
+    # classes), because without XLA TensorFlow compares int32 on the host, even on GPU machines.
     return as_float32(labels_R)[:, tf.newaxis] == tf.range(float(logits_RxC.shape[1]))[tf.newaxis, :]
 
 
 def cross_entropy(logits_RxC, labels_R, weights_R) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Sums over the rows of weight * cross-entropy, and of weight * (argmax is the label).
+    """Sums over the rows of weight * cross-entropy, and of weight * (label has the largest logit).
 
     float32 logits [R, C], integer labels [R], float32 weights [R] -> two float32 scalars, and the
     log-sum-exp of each row's logits [R].
@@ -159,7 +159,7 @@ def cross_entropy(logits_RxC, labels_R, weights_R) -> tuple[tf.Tensor, tf.Tensor
 
 
 def cross_entropy_gradient(gradient, logits_RxC, labels_R, weights_R, log_sum_R) -> tf.Tensor:
-    """Gradient of `cross_entropy`'s first sum -> gradient of its logits [R, C]."""
+    """Gradient of `cross_entropy`'s first sum -> gradient of the logits [R, C]."""
     probabilities = tf.exp(logits_RxC - log_sum_R[:, tf.newaxis])
     difference = tf.where(_is_label(logits_RxC, labels_R), probabilities - 1.0, probabilities)
     return difference * (weights_R * gradient)[:, tf.newaxis]

@@ -1,8 +1,8 @@
-"""What takes the place of some functions of `elementwise` in a program that XLA compiles as a whole for a GPU.
+"""Replacements for some functions of `elementwise`, used where XLA compiles the whole step for a GPU.
 
-They have handwritten gradients and move fewer bytes: with TensorFlow's own gradients XLA keeps float32 arrays for the
-backward pass, reads each of them several times, and lays out the states with the rows last, so that they are transposed
-on their way to the matmuls. docs/gpu.md has the figures. Shape letters as in `elementwise`.
+Their handwritten gradients move fewer bytes: with TensorFlow's own gradients XLA keeps float32 arrays for the backward
+pass, reads each of them several times, and chooses a layout of the states with the rows last, so that they must be
+transposed for the matmuls. docs/gpu.md has the figures. Shape letters as in `elementwise`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from bert_tf.model.elementwise import (
 
 
 def separate(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Copies that XLA takes for other values: what is computed from them is not merged with what was before."""
+    """Copies behind an XLA optimisation barrier: XLA neither fuses nor merges what reads them with earlier work."""
     return gen_xla_ops.xla_optimization_barrier(list(tensors))
 
 
@@ -58,7 +58,7 @@ def _layer_norm_gradient(result_RxH, x_RxH, mean_Rx1, inverse_Rx1, gamma_H) -> t
 def embedding_norm_for_gpu(
     word_BxSxH, position_SxH, segment_BxSxH, gamma_H, beta_H, dropout: Dropout | None, *, dtype: tf.DType
 ) -> tf.Tensor:
-    """`embedding_norm`; the positions may be [B, S, H], too."""
+    """`embedding_norm`; the positions may also be [B, S, H]."""
 
     @tf.custom_gradient
     def run(word_BxSxH, position_SxH, segment_BxSxH, gamma_H, beta_H):
@@ -107,7 +107,7 @@ def residual_norm_for_gpu(
 def split_heads_for_gpu(
     x_RxH, bias_H, sequence_length: int, num_heads: int, scale: float, *, dtype: tf.DType
 ) -> tf.Tensor:
-    """`split_heads`, the bias' gradient summed from the rounded one of x."""
+    """`split_heads`, with the bias's gradient summed from the rounded gradient of x."""
 
     @tf.custom_gradient
     def run(x_RxH, bias_H):
@@ -125,16 +125,16 @@ def attend_for_gpu(
 ) -> tf.Tensor:
     """dropout(softmax of the masked scores) times the values, heads merged -> compute type [R, H].
 
-    Keeps the scores in the compute type and the logarithm of each row's sum of exponentials, from which the backward
-    pass has the probabilities by one exponential. A row's mean of the gradient, weighted by the probabilities, is the
-    product of the result and its gradient (FlashAttention-2, arXiv 2307.08691, section 3.1), so that it takes no
-    reading of the scores; it differs by the result's rounding.
+    Keeps the scores in the compute type and each row's log-sum-exp, from which the backward pass recovers the
+    probabilities with one exponential. The mean of a row's gradient, weighted by the probabilities, is the dot product
+    of the result and its gradient (FlashAttention-2, arXiv 2307.08691, section 3.1), so computing it does not read the
+    scores; it differs by the result's rounding.
     """
     _, num_heads, num_queries, _ = query_BxNxSxD.shape
 
     @tf.custom_gradient
     def run(query_BxNxSxD, key_BxNxSxD, value_BxNxSxD):
-        # Separate, or in bfloat16 XLA would have the matmul write float32.
+        # Separate, or with bfloat16 XLA would let the matmul write float32.
         (scores_BxNxSxS,) = separate([tf.matmul(query_BxNxSxD, key_BxNxSxD, transpose_b=True)])
         hidden_keys = hide_keys(mask)
         masked = as_float32(scores_BxNxSxS) + hidden_keys
@@ -162,7 +162,7 @@ def attend_for_gpu(
 
 
 def bias_gelu_for_gpu(x_RxI, bias_I, exact: bool, *, dtype: tf.DType) -> tf.Tensor:
-    """`bias_gelu`, computed again in the backward pass instead of keeping two float32 arrays for it."""
+    """`bias_gelu`, recomputed in the backward pass instead of keeping two float32 arrays for it."""
 
     @tf.custom_gradient
     def run(x_RxI, bias_I):
@@ -171,7 +171,7 @@ def bias_gelu_for_gpu(x_RxI, bias_I, exact: bool, *, dtype: tf.DType) -> tf.Tens
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 tape.watch(x_again)
                 result = bias_gelu(x_again, bias_again, exact, dtype=dtype)
-            (of_x,) = separate([tape.gradient(result, x_again, result_RxI)])  # or XLA would write it in float32, too
+            (of_x,) = separate([tape.gradient(result, x_again, result_RxI)])  # or XLA would also write it in float32
             return [of_x, _sum_rows(of_x)]
 
         return bias_gelu(x_RxI, bias_I, exact, dtype=dtype), gradient
@@ -180,9 +180,9 @@ def bias_gelu_for_gpu(x_RxI, bias_I, exact: bool, *, dtype: tf.DType) -> tf.Tens
 
 
 def take_for_gpu(sequence_BxSxH: tf.Tensor, positions_BxP: tf.Tensor) -> tf.Tensor:
-    """`tf.gather` with one batch dimension, its gradient as a matmul with ones and zeros.
+    """`tf.gather` with one batch dimension, whose gradient is a matmul with a one-hot matrix.
 
-    By the gather's own gradient XLA would lay out all states with the rows last.
+    With the gather's own gradient XLA would lay out all states with the rows last.
     """
 
     @tf.custom_gradient
@@ -197,7 +197,7 @@ def take_for_gpu(sequence_BxSxH: tf.Tensor, positions_BxP: tf.Tensor) -> tf.Tens
 
 
 def fork_for_gpu(x: tf.Tensor) -> tuple[tf.Tensor, ...]:
-    """Four times x. XLA adds up such gradients, where they come from matmuls, within the matmuls."""
+    """x four times. Its gradients are added in an order that lets XLA accumulate them within the matmuls."""
 
     @tf.custom_gradient
     def run(x):

@@ -1,16 +1,17 @@
 """BERT (arXiv 1810.04805) as Keras layers and models, with the variable names of Google's checkpoints.
 
-Departures from the textbook encoder, all of them exact:
-* the masked-LM head computes the masked positions only, and so does the last layer where nothing else is asked of the
-  encoder (`BertEncoder.states_at`): queries, the residual and all that follows them;
-* the word-embedding table is padded to a multiple of 8 rows; the extra ones are zero, get no gradient
+Departures from the textbook encoder, none of which changes the result:
+* the masked-LM head computes only the masked positions, and the last layer computes its queries, its residual and
+  everything after them only at the positions whose states are needed (`BertEncoder.states_at`);
+* the word-embedding table is padded to a multiple of 8 rows; the extra rows are zero, get no gradient
   and are never written to a file;
 * 1/sqrt(head size) scales the query, not the scores.
 Not used: Keras' Dropout (it keeps generator state) and its mixed-precision policy (we cast at the
 matmuls; parameters stay float32).
 
 Packed rows hold several instances (`packing`): `instance_numbers`, in place of `input_mask`, restrict
-attention to a token's own instance; `position_ids` and `cls_positions` give where each one begins.
+attention to a token's own instance; `position_ids` number the positions within each instance, and
+`cls_positions` say where each instance begins.
 
 Shape letters: B batch, S sequence, H hidden, N heads, D head size, R = B*S rows, P masked or other
 chosen positions, V vocabulary, K instances of a packed row.
@@ -28,19 +29,19 @@ from bert_tf.model.blocks import Blocks
 from bert_tf.model.elementwise import Dropout
 from bert_tf.model.randomness import DropoutKey, truncated_normal
 
-# Dropouts are numbered by site: 0 is the embeddings', then three for every layer, then those of heads.
+# Dropouts are numbered by site: 0 for the embeddings, then three for each layer, then those of the heads.
 _SITES_PER_LAYER = 3
-# What tensor cores take of a matmul's sides.
+# Tensor cores want a matmul's dimensions to be multiples of this.
 _ROWS_AT_ONCE = 8
 
 
 def first_free_site(config: BertConfig) -> int:
-    """The number of the first dropout after the encoder's."""
+    """The number of the first dropout site after the encoder's."""
     return 1 + _SITES_PER_LAYER * config.num_hidden_layers
 
 
 class BertLayer(tf.keras.layers.Layer):
-    """Base class that names variables as Google does; Keras would prefix the names of layers."""
+    """Base class that names variables as Google does; Keras would prefix them with the layers' names."""
 
     def __init__(self, config: BertConfig, blocks: Blocks, seed: int, name: str):
         # Keras would cast bfloat16 inputs back to float32.
@@ -125,8 +126,8 @@ class _LayerWeights(NamedTuple):
 class EncoderLayer(BertLayer):
     """One post-norm transformer layer: self-attention, then the feed-forward part. [R, H] -> [R, H].
 
-    call(x_RxH, visible, dropout, positions_BxP): `visible` is from `visible_keys`; with positions only their results
-    are computed, [B*P, H], by the same sums and dropouts as all results.
+    call(x_RxH, visible, dropout, positions_BxP): `visible` is from `visible_keys`. With positions, only the results at
+    these are computed, [B*P, H], with the same sums and dropouts as without.
     """
 
     def __init__(self, config: BertConfig, blocks: Blocks, seed: int, index: int):
@@ -201,7 +202,7 @@ class Pooler(BertLayer):
 
 
 def visible_keys(features: dict[str, tf.Tensor]) -> tf.Tensor:
-    """The attention mask: of the keys [B, S], or, packed, of each query's keys [B, S, S]."""
+    """The attention mask: of the keys [B, S], or for packed rows of each query's keys [B, S, S]."""
     if "instance_numbers" not in features:
         return features["input_mask"]
     numbers_BxS = features["instance_numbers"]
@@ -209,7 +210,7 @@ def visible_keys(features: dict[str, tf.Tensor]) -> tf.Tensor:
 
 
 def first_positions(features: dict[str, tf.Tensor]) -> tf.Tensor:
-    """Those of [CLS], integers [B, 1], or [B, K] if packed."""
+    """The positions of [CLS]: integers [B, 1], or [B, K] if packed."""
     if "cls_positions" in features:
         return features["cls_positions"]
     return tf.zeros([tf.shape(features["input_ids"])[0], 1], tf.int64)
@@ -217,13 +218,13 @@ def first_positions(features: dict[str, tf.Tensor]) -> tf.Tensor:
 
 class BertEncoder(tf.keras.Model):
     """The encoder. call({"input_ids", "input_mask", "segment_ids"} int32 [B, S], dropout=None) ->
-    (sequence [B, S, H], pooled [B, H]) in the compute type. S must be static; B too where dropout is on.
+    (sequence [B, S, H], pooled [B, H]) in the compute type. S must be static, and with dropout B too.
     Packed rows: see the module's docstring; pooled is [B*K, H].
 
     Args:
       config: the encoder's shape.
       blocks: XLA scope and compute type.
-      seed: initial weights are a function of it and of each variable's name.
+      seed: the initial weights are a function of the seed and of each variable's name.
     """
 
     def __init__(self, config: BertConfig, blocks: Blocks | None = None, seed: int = 0):
@@ -236,7 +237,7 @@ class BertEncoder(tf.keras.Model):
 
     @property
     def layer_kernels(self) -> list[tf.Variable]:
-        """The matrices of all layers."""
+        """The weight matrices of all layers."""
         weights = tf.nest.flatten([layer.layer_weights for layer in self.encoder_layers])
         return [weight for weight in weights if len(weight.shape) == 2]
 
@@ -248,9 +249,9 @@ class BertEncoder(tf.keras.Model):
     def states_at(
         self, features: dict[str, tf.Tensor], *positions_BxP: tf.Tensor, dropout: DropoutKey | None = None
     ) -> list[tf.Tensor]:
-        """The last layer's outputs at some positions of each row, [B, P, H] for each [B, P]; no others are computed."""
+        """The last layer's outputs at these positions of each row, and only these: [B, P, H] for each [B, P]."""
         counts = [each.shape[1] for each in positions_BxP]
-        # int64, because TensorFlow joins int32 on the host, even on GPU machines.
+        # int64, because TensorFlow concatenates int32 on the host, even on GPU machines.
         columns = [tf.cast(each, tf.int64) for each in positions_BxP]
         unused = -sum(counts) % _ROWS_AT_ONCE
         columns.append(tf.zeros([tf.shape(columns[0])[0], unused], tf.int64))
@@ -262,7 +263,7 @@ class BertEncoder(tf.keras.Model):
     ) -> list[tf.Tensor]:
         """The outputs of the embeddings and of every layer: L + 1 tensors [B, S, H].
 
-        With positions the last one is [B, P, H].
+        With positions, the last one is [B, P, H].
         """
         visible = visible_keys(features)
         x_BxSxH = self.embeddings(

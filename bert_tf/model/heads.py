@@ -1,4 +1,4 @@
-"""The heads on the encoder (masked LM, next sentence, spans, classes) and the models that are trained."""
+"""The encoder's heads (masked LM, next sentence, spans, classes) and the models that are trained."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from bert_tf.model.blocks import Blocks
 from bert_tf.model.encoder import BertEncoder, BertLayer, first_free_site, first_positions
 from bert_tf.model.randomness import DropoutKey
 
-# Before the classifier: a constant of Google's run_classifier.py, whatever the encoder's rates are.
+# The rate before the classifier: a constant in Google's run_classifier.py, independent of the encoder's rates.
 CLASSIFIER_DROPOUT = 0.1
 
 
 class MaskedLanguageModelHead(BertLayer):
-    """Logits of the whole vocabulary from the states at the masked positions: [B, P, H] -> float32 [B, P, V]."""
+    """Logits over the whole vocabulary from the states at the masked positions: [B, P, H] -> float32 [B, P, V]."""
 
     def __init__(self, config: BertConfig, blocks: Blocks, seed: int):
         super().__init__(config, blocks, seed, "masked_language_model")
@@ -38,7 +38,7 @@ class MaskedLanguageModelHead(BertLayer):
 class _ClassifierHead(BertLayer):
     """Linear map to a few classes, stored [classes, H] as in Google's checkpoints: [R, H] -> [R, C].
 
-    `scope` begins the variables' names: "cls/squad/", or nothing.
+    `scope` is the prefix of the variables' names, such as "cls/squad/", or empty.
     """
 
     def __init__(self, config: BertConfig, blocks: Blocks, seed: int, scope: str, num_classes: int):
@@ -56,7 +56,7 @@ class PretrainingModel(tf.keras.Model):
     """Encoder with the masked-language-model and the next-sentence head.
 
     call(features, dropout=None) -> (mlm_logits [B, P, V], nsp_logits [B, 2]), float32; features as
-    for `BertEncoder`, with "masked_lm_positions" int32 [B, P]. Packed: nsp_logits [B*K, 2].
+    for `BertEncoder`, plus "masked_lm_positions" int32 [B, P]. Packed: nsp_logits [B*K, 2].
     """
 
     def __init__(self, config: BertConfig, blocks: Blocks | None = None, seed: int = 0):
@@ -97,8 +97,8 @@ class SpanModel(tf.keras.Model):
 class ClassifierModel(tf.keras.Model):
     """Encoder with a classifier on the pooled output: call(features, dropout=None) -> logits float32 [B, C].
 
-    With one class the logit is the predicted number of a regression. The variables are called
-    ``output_weights`` and ``output_bias``, as by Google's run_classifier.py.
+    With one class the logit is the number that a regression predicts. The variables are called
+    ``output_weights`` and ``output_bias``, as in Google's run_classifier.py.
     """
 
     def __init__(self, config: BertConfig, num_classes: int, blocks: Blocks | None = None, seed: int = 0):

@@ -1,7 +1,7 @@
 """Training objectives: losses and metrics as sums over instances, never means.
 
 A mean over a micro-batch depends on how the global batch was split. So an objective returns sums,
-and the training step divides by the denominators of the whole update (`training.step`).
+and the training step divides them by the denominators of the whole update (`training.step`).
 
 Shape letters: A micro-batches of an update, B batch, S sequence, P masked positions, V vocabulary.
 """
@@ -17,7 +17,7 @@ Features = dict[str, tf.Tensor]
 
 
 def _host_sums(*weights: tf.Tensor) -> np.ndarray:
-    """Sums by NumPy on the host, where the input is: TensorFlow's would be queued behind pending GPU work."""
+    """Sums by NumPy on the host, where the inputs are: TensorFlow's would be queued behind pending GPU work."""
     return np.array([np.sum(values) for values in weights], np.float32)
 
 
@@ -25,13 +25,13 @@ class PretrainingObjective:
     """Masked-LM plus next-sentence cross-entropy (arXiv 1810.04805, section 3.1).
 
     Two losses with two denominators: masked tokens and instances. An instance whose
-    `example_weights` entry is 0 only fills a batch and does not count. A packed row has several
+    `example_weights` entry is 0 only fills up a batch and does not count. A packed row has several
     labels and weights (`packing`).
     """
 
     denominator_names = ("masked_tokens", "instances")
     metric_names = ("mlm_loss", "nsp_loss", "mlm_accuracy", "nsp_accuracy")
-    # For each metric, the index of the denominator by which its sum is divided.
+    # For each metric, the index of the denominator that divides its sum.
     metric_denominators = (0, 1, 0, 1)
 
     def local_denominators(self, features: Features) -> np.ndarray:
@@ -69,7 +69,7 @@ class _OverInstances:
 
 
 class SpanObjective(_OverInstances):
-    """Mean of two cross-entropies over the positions: of an answer's first and of its last token."""
+    """Mean of two cross-entropies over the positions: for an answer's first and for its last token."""
 
     metric_names = ("total_loss", "start_accuracy", "end_accuracy")
     metric_denominators = (0, 0, 0)
@@ -102,7 +102,7 @@ class ClassificationObjective(_OverInstances):
 
 
 class RegressionObjective(_OverInstances):
-    """Squared difference from the number "labels" float32 [B]."""
+    """Squared error of the predicted number; "labels" float32 [B]."""
 
     metric_names = ("total_loss",)
     metric_denominators = (0,)

@@ -1,16 +1,16 @@
 """Stateless random bits for dropout: a function of (seed, batch number, site, global row) only.
 
-Every dropout mask is the same whatever the split into micro-batches and ranks, whether the step runs
-eagerly, as a graph or under XLA, and after resuming. There is no generator state to save.
+A dropout mask is the same however the batch is split into micro-batches and ranks, whether the step
+runs eagerly, as a graph or under XLA, and after resuming. There is no generator state to save.
 
 The counter-based generator Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2,
-3", SC 2011) gives 128 bits per count, 16 for each of eight elements. TensorFlow's own op draws them,
-or the same arithmetic written out: the same bits, but XLA fuses it, so that in scope "blocks" it takes a fifth
-of the time on a CPU, and in scope "step" on a GPU only decisions are written, not the bits.
-`tf.nn.experimental.stateless_dropout` cannot be used: its masks differ between graph and XLA if the
-seed is a tensor.
+3", SC 2011) gives 128 bits per count, 16 for each of eight elements. They are drawn by TensorFlow's own
+op, or by the same arithmetic written out. The latter gives the same bits, but XLA fuses it: in scope
+"blocks" it takes a fifth of the time on a CPU, and in scope "step" on a GPU only the decisions are
+written to memory, not the bits. `tf.nn.experimental.stateless_dropout` cannot be used: its masks differ
+between graph and XLA if the seed is a tensor.
 
-The key is a function of (seed, batch number, site). The counter starts at the row's number in the
+The key is a function of (seed, batch number, site). A row's counter starts at its number in the
 update's global order times the counts per row.
 """
 
@@ -44,7 +44,7 @@ def mix64(value: int) -> int:
 
 
 def update_key(seed: int, batch_number: int) -> np.uint64:
-    """The part of the key that all sites of an update share: uint64 scalar, an input of the graph, not a constant."""
+    """The part of the key that all sites of an update share: a uint64 scalar, an input of the graph, not a constant."""
     return np.uint64(mix64(mix64(seed) ^ batch_number))
 
 
@@ -85,7 +85,7 @@ def _words_by_arithmetic(key: tf.Tensor, start: tf.Tensor, shape: Sequence[int])
     def every(step: int, count: int) -> tf.Tensor:
         return tf.range(count, dtype=tf.int64) * step
 
-    # Added up from short ranges, because XLA would keep a long one as a constant.
+    # A sum of short ranges, because XLA would store a long one as a constant.
     low = math.gcd(shape[1], 1024)
     parts = (
         every(shape[1], shape[0])[:, tf.newaxis, tf.newaxis],
@@ -115,7 +115,7 @@ def _threshold(rate: float) -> int:
 
 
 def draw_mask(rate: float, site_key: tf.Tensor, first_row: tf.Tensor, shape: Sequence[int]) -> tf.Tensor:
-    """`keep_mask(draw_decisions(...))` in one go, for code that XLA does not compile: bool of the static `shape`.
+    """`keep_mask(draw_decisions(...))` in one step, for code that XLA does not compile: bool of the static `shape`.
 
     Uses int16, which has GPU kernels; TensorFlow computes int32 on the host, even on GPU machines.
     """
@@ -131,13 +131,13 @@ def draw_decisions(
 ) -> tf.Tensor:
     """The elements that a dropout keeps, one bit each, for code that XLA compiles: uint8 [rows, counts].
 
-    Element i * counts + q of a row is kept if bit i of its byte q is set, which is so if its 16 random
-    bits are not among the lowest fraction `rate` of their values.
+    Element i * counts + q of a row is kept if bit i of its byte q is set. The bit is set unless the element's
+    16 random bits are among the lowest fraction `rate` of their values.
 
     Args:
       rate, shape: of the dropout, static; the shape is [rows, ...].
       first_row: the number of the first row; the others follow.
-      by_arithmetic: without TensorFlow's op; changes the time, not the bits.
+      by_arithmetic: do not use TensorFlow's op; this changes the time, not the bits.
     """
     start, counted = _first_count(first_row, shape), [int(shape[0]), _counts_per_row(shape)]
     if by_arithmetic:
@@ -150,7 +150,7 @@ def draw_decisions(
 
 
 def keep_mask(decisions: tf.Tensor, shape: Sequence[int], positions_BxP: tf.Tensor | None = None) -> tf.Tensor:
-    """The bits of `draw_decisions` as bool of the static `shape`, or what `at_positions` takes of it."""
+    """The bits of `draw_decisions` as bool of the static `shape`, or `at_positions` of it."""
     bits = tf.constant([1 << bit for bit in range(ELEMENTS_PER_COUNT)], tf.int32)
     mask = tf.bitwise.bitwise_and(tf.cast(decisions, tf.int32)[:, tf.newaxis, :], bits[:, tf.newaxis]) != 0
     num_rows, row_elements = int(shape[0]), int(np.prod(shape[1:], dtype=np.int64))
@@ -158,7 +158,7 @@ def keep_mask(decisions: tf.Tensor, shape: Sequence[int], positions_BxP: tf.Tens
 
 
 def at_positions(mask: tf.Tensor, positions_BxP: tf.Tensor | None) -> tf.Tensor:
-    """[B, ..., S, H] -> [B, ..., P, H]; for None all of it."""
+    """[B, ..., S, H] -> [B, ..., P, H]; the whole mask if the positions are None."""
     return mask if positions_BxP is None else tf.gather(mask, positions_BxP, axis=-2, batch_dims=1)
 
 
@@ -168,7 +168,7 @@ def keep_scale(rate: float) -> float:
 
 
 def truncated_normal(seed: int, name: str, shape: Sequence[int], stddev: float) -> tf.Tensor:
-    """Initial weights, float32: normal, truncated at two deviations, a function of (seed, variable name)."""
+    """Initial weights, float32: normal, truncated at two standard deviations, a function of (seed, variable name)."""
     key = mix64(mix64(seed) ^ zlib.crc32(name.encode("utf-8")))
     pair = np.array([key >> 32, key & 0xFFFFFFFF], np.uint32).view(np.int32)
     return tf.random.stateless_truncated_normal(shape, pair, stddev=stddev, dtype=tf.float32, alg="philox")

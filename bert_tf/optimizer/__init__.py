@@ -1,1 +1,1 @@
-"""The optimizers. In: gradients of one global batch. Out: new weights. Rates and loss scale belong to it."""
+"""The optimizers. In: gradients of one global batch. Out: new weights. Includes learning rate and loss scale."""

@@ -3,10 +3,10 @@
 NVLAMB is LAMB (arXiv 1904.00962) as in NVIDIA's BERT recipe: the global gradient norm is clipped to 1
 once, moments are bias-corrected by the number of updates applied, epsilon is added outside the root,
 decay is added before the trust ratio, the ratio is not clamped, and biases and LayerNorm parameters,
-which do not decay, have a trust ratio, too (not with `adapt_excluded=False`, as in apex and MLPerf).
-AdamW is Google's BERT Adam: no bias correction, decoupled decay; `bias_correction=True` gives Keras'
-and NVIDIA TF2's, which add epsilon to the root of the uncorrected second moment. LARS (arXiv
-1708.03888), LAMB's ancestor, is for comparison.
+which do not decay, also have a trust ratio (but not with `adapt_excluded=False`, as in apex and MLPerf).
+AdamW is Google's BERT Adam: no bias correction, decoupled decay; `bias_correction=True` gives the Adam
+of Keras and of NVIDIA's TF2 recipe, which add epsilon to the root of the uncorrected second moment. LARS
+(arXiv 1708.03888), LAMB's ancestor, is for comparison.
 
 A variable is updated in three steps: the direction (compiled by XLA, which fuses it), two norms
 (TensorFlow's own reduction, three times as fast as XLA's on a CPU) and the weights. One function is
@@ -47,17 +47,17 @@ class _BertOptimizer(tf.keras.optimizers.Optimizer):
 
     Args:
       learning_rate: number or schedule.
-      weight_decay: of all variables but biases and LayerNorm parameters.
+      weight_decay: for all variables except biases and LayerNorm parameters.
       global_clipnorm: global norm to which an update's gradients are clipped. Keras does so in `fit`;
-        callers of `apply_update` clip by its multiplier.
+        callers of `apply_update` include the clip factor in its multiplier.
       compiled: whether XLA compiles the update.
-      keras_arguments: of `tf.keras.optimizers.Optimizer`.
+      keras_arguments: arguments of `tf.keras.optimizers.Optimizer`.
 
     Raises:
       ValueError: weight_decay is negative.
     """
 
-    # The slot variables of each variable; the last part of their names in checkpoints.
+    # The slot variables of each variable, by the last part of their names in checkpoints.
     slot_names: tuple[str, ...] = ()
     # Attributes that are arguments of the subclass, for Keras' configuration.
     config_names: tuple[str, ...] = ()
@@ -80,14 +80,14 @@ class _BertOptimizer(tf.keras.optimizers.Optimizer):
         self._kernels: dict[Any, Callable] = {}
 
     def _make_kernel(self, excluded: bool) -> Callable[..., tf.Tensor]:
-        """(w, slots, gradient, multiplier, rate, step, is_finite) -> float32 [3], see `apply_update`.
+        """A function (w, slots, gradient, multiplier, rate, step, is_finite) -> float32 [3], see `apply_update`.
 
         `excluded` variables do not decay.
         """
         raise NotImplementedError
 
     def _compiled(self, function: Callable) -> Callable:
-        """A function of its own: all variables of a shape share one trace, without XLA too."""
+        """The function as a tf.function, even without XLA, so that all variables of a shape share one trace."""
         return tf.function(function, jit_compile=self.compiled or None, autograph=False)
 
     def build(self, var_list: Sequence[tf.Variable]) -> None:
@@ -101,13 +101,13 @@ class _BertOptimizer(tf.keras.optimizers.Optimizer):
 
     def _add_slot(self, variable: tf.Variable, slot: str) -> tf.Variable:
         name = f"{variable.name.split(':')[0]}/{slot}"
-        # The empty scope, because `fit` would prefix the optimizer's name.
+        # An empty name scope, because `fit` would prefix the optimizer's name.
         with tf.distribute.get_strategy().extended.colocate_vars_with(variable), tf.name_scope(""):
             return self.add_variable(variable.shape, variable.dtype, name=name)
 
     @property
     def slot_variables(self) -> list[tf.Variable]:
-        """All slots of each variable in turn."""
+        """The slots of all variables, variable by variable."""
         return [slot for slots in self._slots for slot in slots]
 
     def current_learning_rate(self) -> tf.Tensor:
@@ -132,19 +132,19 @@ class _BertOptimizer(tf.keras.optimizers.Optimizer):
         multiplier: tf.Tensor,
         is_finite: tf.Tensor,
     ) -> tf.Tensor:
-        """Updates `variables`; where `is_finite` is False, every bit stays as it is.
+        """Updates `variables`; if `is_finite` is False, every bit stays as it is.
 
-        The host never waits for the device. To be called inside a tf.function, after `build`.
+        The host never waits for the device. Must be called inside a tf.function, after `build`.
 
         Args:
           gradients: float32, in the order of the V `variables`, still scaled and not clipped.
-          variables: those the optimizer was built for.
+          variables: those that the optimizer was built for.
           multiplier: scalar factor for all gradients: clip factor, 1/loss scale, 1/count.
           is_finite: bool scalar, whether the gradients' global norm is finite.
 
         Returns:
           float32 [V, 3]: each variable's norm before the update, the norm of the change, and the trust
-          ratio. Meaningless where `is_finite` is False.
+          ratio. Meaningless if `is_finite` is False.
         """
         rate, step = self.current_learning_rate(), self.iterations + 1
         rows = [
@@ -157,7 +157,7 @@ class _BertOptimizer(tf.keras.optimizers.Optimizer):
     def _update(
         self, variable: tf.Variable, gradient: tf.Tensor, multiplier: Any, rate: Any, step: Any, is_finite: tf.Tensor
     ) -> tf.Tensor:
-        slots = (*self._slots[self._index_dict[self._var_key(variable)]],)  # Keras has wrapped the tuple
+        slots = (*self._slots[self._index_dict[self._var_key(variable)]],)  # unwraps the tuple, which Keras wraps
         excluded = self._excluded(variable)
         key = (tuple(variable.shape), variable.dtype, excluded)
         if key not in self._kernels:
@@ -177,7 +177,7 @@ class _BertOptimizer(tf.keras.optimizers.Optimizer):
 
 
 def _scaled_gradient(g: tf.Tensor, multiplier: tf.Tensor, is_finite: tf.Tensor) -> tf.Tensor:
-    """g * multiplier; -0 where not `is_finite`, because adding -0 changes no bit of any number, not even of -0."""
+    """g * multiplier, or -0 if not `is_finite`, because adding -0 changes no bit of any number, not even of -0."""
     return tf.where(is_finite, g * multiplier, tf.constant(-0.0, g.dtype))
 
 
@@ -186,7 +186,7 @@ class _MomentsOptimizer(_BertOptimizer):
 
     Args:
       beta_1, beta_2, epsilon: as in Adam.
-      arguments: of `_BertOptimizer`.
+      arguments: those of `_BertOptimizer`.
 
     Raises:
       ValueError: a beta is not within (0, 1), or epsilon or weight_decay is negative.
@@ -219,7 +219,7 @@ class _MomentsOptimizer(_BertOptimizer):
             v.assign(new_v)
             return u
 
-        # The scalars are computed here, too: outside, every one of them would be a launch on a GPU.
+        # The scalars are also computed here: outside, each of them would be a kernel launch on a GPU.
         def finish(w, u, w_half_square, u_half_square, rate, is_finite):
             w_norm, u_norm = tf.sqrt(2.0 * w_half_square), tf.sqrt(2.0 * u_half_square)
             ratio = nvlamb_trust_ratio(w_norm, u_norm) if adapts else tf.ones_like(w_norm)
@@ -240,8 +240,8 @@ class NVLAMB(_MomentsOptimizer):
     """The optimizer of the large-batch recipe; the module's docstring describes this variant of LAMB.
 
     Args:
-      adapt_excluded: whether biases and LayerNorm parameters have a trust ratio, too.
-      arguments: of the base classes.
+      adapt_excluded: whether biases and LayerNorm parameters also have a trust ratio.
+      arguments: those of the base classes.
     """
 
     config_names = (*_MomentsOptimizer.config_names, "adapt_excluded")
@@ -255,7 +255,7 @@ class NVLAMB(_MomentsOptimizer):
 
 
 class AdamW(_MomentsOptimizer):
-    """BERT's Adam with decoupled decay. Arguments: those of the base classes, and `bias_correction`."""
+    """BERT's Adam with decoupled decay; see the module's docstring for `bias_correction`."""
 
     config_names = (*_MomentsOptimizer.config_names, "bias_correction")
 
@@ -268,7 +268,7 @@ class AdamW(_MomentsOptimizer):
 
 
 class LARS(_BertOptimizer):
-    """Momentum with a layer-wise learning rate. Arguments: those of the base class, and of `LarsRule`.
+    """Momentum with a layer-wise learning rate. Arguments: those of the base class and of `LarsRule`.
 
     Biases and LayerNorm parameters have no layer-wise rate, as in the paper's code.
     """
@@ -308,9 +308,9 @@ def make_optimizer(
     continuous_join: bool | None = None,
     **options: Any,
 ) -> _BertOptimizer:
-    """ "lamb", "adamw" or "lars" with its schedule (power 0.5, 1, 0.5); `options` go to the optimizer.
+    """Makes "lamb", "adamw" or "lars" with its schedule (power 0.5, 1 or 0.5); `options` go to the optimizer.
 
-    `continuous_join` None: the optimizer's usual way.
+    `continuous_join`: see `WarmupPolynomialDecay`; None: what is usual with this optimizer.
     """
     classes = {"lamb": (NVLAMB, 0.5), "adamw": (AdamW, 1.0), "lars": (LARS, 0.5)}
     if optimizer_type not in classes:

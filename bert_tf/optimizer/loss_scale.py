@@ -10,9 +10,9 @@ import tensorflow as tf
 class LossScale:
     """The factor by which the loss is multiplied, so that small gradients do not vanish in float16.
 
-    It is halved when an update has a non-finite gradient, and doubled after `growth_interval` finite
-    ones in a row, within [1, 2^24] (arXiv 1710.03740). If not `enabled` it stays 1, but skipped
-    updates are still counted.
+    It is halved when an update has a non-finite gradient, and doubled after `growth_interval` consecutive
+    finite ones, within [1, 2^24] (arXiv 1710.03740). If not `enabled` it stays 1, but skipped updates are
+    still counted.
     """
 
     MAXIMUM = 2.0**24
@@ -29,7 +29,7 @@ class LossScale:
         return [self.scale, self.good_updates, self.consecutive_skips]
 
     def update(self, is_finite: tf.Tensor) -> None:
-        """Records an update's outcome, a bool scalar, without waiting for the device."""
+        """Records whether an update was finite, a bool scalar, without waiting for the device."""
         applied = tf.cast(is_finite, tf.int64)
         self.consecutive_skips.assign((self.consecutive_skips + 1) * (1 - applied))
         if not self.enabled:

@@ -10,13 +10,13 @@ import tensorflow as tf
 class WarmupPolynomialDecay(tf.keras.optimizers.schedules.LearningRateSchedule):
     """Linear warm-up, then peak * (1 - t/total)^power, where t is the number of updates applied.
 
-    The decay is counted from update 0, so where the warm-up ends the rate drops to the peak times
+    The decay is counted from update 0, so at the end of the warm-up the rate drops to the peak times
     (1 - warmup/total)^power; that is the published recipe. `continuous_join` counts it from the
     end of the warm-up instead. From `total_steps` on the rate is 0.
 
     Args:
       peak_learning_rate: the rate at the end of the warm-up.
-      warmup_steps: updates of warm-up; 0 for none.
+      warmup_steps: number of warm-up updates; 0 for none.
       total_steps: updates after which the rate is 0.
       power: 0.5 in the LAMB recipe, 1 with Adam.
 
@@ -42,7 +42,7 @@ class WarmupPolynomialDecay(tf.keras.optimizers.schedules.LearningRateSchedule):
         self.power, self.continuous_join, self.name = power, continuous_join, name
 
     def __call__(self, step: Any) -> tf.Tensor:
-        """The rate of the update that follows `step` applied updates: float32 scalar."""
+        """The rate of the update after `step` applied updates: float32 scalar."""
         with tf.name_scope(self.name):
             step = tf.cast(step, tf.float32)
             warming = step / max(self.warmup_steps, 1)

@@ -13,19 +13,19 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-# Variables with one of these in their names do not decay, as in Google's code.
+# Variables whose names contain one of these do not decay, as in Google's code.
 _NOT_DECAYED = ("LayerNorm", "layer_norm", "bias")
 
 
 def excluded_from_weight_decay(name: str) -> bool:
-    """Whether the variable of this name is a bias or a LayerNorm parameter."""
+    """Whether the variable with this name is a bias or a LayerNorm parameter."""
     return any(part in name for part in _NOT_DECAYED)
 
 
 def gradient_norms(gradients: Sequence[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
     """Global Euclidean norm of the V `gradients`, scalar, and the norm of each, [V]. Squares are summed in float32.
 
-    Not by tf.add_n, whose order depends on which of its inputs other operations have finished with.
+    tf.add_n is not used: its order depends on which of its inputs other operations have finished with.
     """
     halves_V = tf.stack([tf.nn.l2_loss(tf.cast(gradient, tf.float32)) for gradient in gradients])
     return tf.sqrt(2.0 * tf.reduce_sum(halves_V)), tf.sqrt(2.0 * halves_V)
@@ -36,9 +36,9 @@ def norm(x: tf.Tensor) -> tf.Tensor:
 
 
 def _running_mean(mean: tf.Tensor, new: tf.Tensor, beta: float, is_finite: tf.Tensor) -> tf.Tensor:
-    """beta * mean + (1 - beta) * new; where not `is_finite`, `mean` (if `new` is 0 then).
+    """beta * mean + (1 - beta) * new; if not `is_finite`, `mean` (then `new` must be 0).
 
-    Factors are selected, not results: selecting results stops XLA updating in place, which takes twice the time.
+    Selects factors, not results: selecting results stops XLA updating in place, which doubles the time.
     """
     keep = tf.where(is_finite, tf.constant(beta, mean.dtype), tf.constant(1.0, mean.dtype))
     take = tf.where(is_finite, tf.constant(1.0 - beta, mean.dtype), tf.constant(0.0, mean.dtype))
@@ -48,7 +48,7 @@ def _running_mean(mean: tf.Tensor, new: tf.Tensor, beta: float, is_finite: tf.Te
 def _weight_sum(beta: float, step: tf.Tensor) -> tf.Tensor:
     """1 - beta^step: the sum of the weights in a running mean that began at 0.
 
-    By expm1, because in float32 the difference 1 - 0.999 is exact to five digits only.
+    Uses expm1, because in float32 the difference 1 - 0.999 is accurate to only five digits.
     """
     return -tf.math.expm1(step * math.log(beta))
 
@@ -61,9 +61,9 @@ class AdamRule(NamedTuple):
       weight_decay: 0 for variables that do not decay.
       bias_correction: "moments": both moments are corrected and epsilon is added to the root of the corrected
         one, as in the papers. "rate": epsilon is added to the root of the uncorrected one, and the quotient is
-        multiplied by sqrt(1-b2^t)/(1-b1^t), as in Keras' and so in NVIDIA's TF2 Adam: where gradients are
-        as small as epsilon, early updates are smaller. "none": Google's BERT Adam, whose first updates are up
-        to (1-b1)/sqrt(1-b2) = 3.2 times as large; the warm-up has to compensate.
+        multiplied by sqrt(1-b2^t)/(1-b1^t), as in the Adam of Keras and so of NVIDIA's TF2 recipe: where
+        gradients are as small as epsilon, early updates are smaller. "none": Google's BERT Adam, whose first
+        updates are up to (1-b1)/sqrt(1-b2) = 3.2 times as large; the warm-up has to compensate.
     """
 
     beta_1: float
@@ -81,12 +81,12 @@ def adam_direction(
     step: tf.Tensor,
     is_finite: tf.Tensor,
 ) -> tuple[tf.Tensor, ...]:
-    """The direction, subtracted from w times rate and trust ratio, and the new moments.
+    """The direction, which times rate and trust ratio is subtracted from w, and the two new moments.
 
     Args:
       w, moments, g: weights, first and second moment, clipped gradient, all of one shape.
-      step: number of updates applied including this one, scalar of w's type.
-      is_finite: bool scalar; where it is False, g must be -0, and every bit of the moments stays as it is.
+      step: number of applied updates including this one, scalar of w's type.
+      is_finite: bool scalar; if it is False, g must be -0, and every bit of the moments stays as it is.
     """
     m = _running_mean(moments[0], g, rule.beta_1, is_finite)
     v = _running_mean(moments[1], tf.square(g), rule.beta_2, is_finite)
@@ -101,16 +101,16 @@ def adam_direction(
 
 
 def nvlamb_trust_ratio(w_norm: tf.Tensor, u_norm: tf.Tensor) -> tf.Tensor:
-    """||w|| / ||u||, but 1 where one of them is 0, so that variables that start at zero can change."""
+    """||w|| / ||u||, but 1 if either is 0, so that variables that start at zero can change."""
     return tf.where((w_norm > 0) & (u_norm > 0), w_norm / u_norm, tf.ones_like(w_norm))
 
 
 class LarsRule(NamedTuple):
-    """How LARS updates.
+    """The settings of a LARS update.
 
     Attributes:
       momentum: factor of the old momentum.
-      trust_coefficient: of the trust ratio, trust_coefficient * ||w|| / (||g|| + decay * ||w||).
+      trust_coefficient: the factor in the trust ratio, trust_coefficient * ||w|| / (||g|| + decay * ||w||).
       weight_decay: 0 for variables that do not decay.
       adapt: whether the rate is multiplied by the trust ratio.
     """
@@ -126,7 +126,7 @@ def lars_update(rule: LarsRule, w: tf.Tensor, a: tf.Tensor, g: tf.Tensor, rate: 
 
     Args:
       w, g: weights and clipped gradient, of one shape.
-      a: the momentum: a decaying sum of past changes, each with its own update's learning rate.
+      a: the momentum: a decaying sum of past changes, each scaled by the learning rate of its own update.
       rate: learning rate, scalar.
     """
     ratio = tf.ones([], w.dtype)

@@ -1,1 +1,1 @@
-"""How long a cluster would take for the recipe, before anybody rents it."""
+"""Predicts how long a cluster would take for the recipe, before anyone rents it."""

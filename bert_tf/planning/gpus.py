@@ -1,8 +1,8 @@
-"""How long a GPU takes for a micro-batch and for an update of the weights: a prediction, no measurement.
+"""Predicts, without measuring, how long a GPU takes for a micro-batch and for an update of the weights.
 
-The figures of programs are those that XLA's compiler gives for ours (benchmarks/gpu_program.py,
-benchmarks/results/gpu_program.md), as functions of the model's shape; a test holds this module to within 13 % of what
-the roofline says of BERT-Large's programs, and 25 % of BERT-Base's: its small matmuls do not fill a large GPU.
+The figures for programs are those that XLA's compiler reports for ours (benchmarks/gpu_program.py,
+benchmarks/results/gpu_program.md), as functions of the model's shape. A test requires this module to be within 13 % of
+the roofline of BERT-Large's programs, and 25 % of BERT-Base's, whose small matmuls do not fill a large GPU.
 """
 
 from __future__ import annotations
@@ -16,18 +16,19 @@ from bert_tf.base.values import parse_number
 from bert_tf.memory.plan import GIB, Workload
 from bert_tf.run.flops import peak_tflops, pretraining_flops_per_sequence
 
-# Shares of a GPU's peaks: of matmuls on tensor cores and on ordinary cores, a mean of the compiled programs with the
-# loss in tiles that are not full, and of kernels that stream memory. Then seconds between two kernels.
+# The shares of a GPU's peaks that are reached: by matmuls on tensor cores and on ordinary cores (a mean over the
+# compiled programs, including the loss in partly filled tiles), and by kernels that stream memory. Then the seconds
+# between two kernels.
 TENSOR_CORE_SHARE, CORE_SHARE, MEMORY_SHARE = 0.58, 0.75, 0.80
 LAUNCH_SECS = 4e-6
-# Launches of a micro-batch, and of LAMB for a layer.
+# Kernel launches: of a micro-batch, in addition of each of its layers, and of LAMB per layer.
 LAUNCHES, LAYER_LAUNCHES, LAMB_LAYER_LAUNCHES = 40, 86, 78
-# Bytes of LAMB for a parameter.
+# Bytes that LAMB moves per parameter.
 LAMB_BYTES = 56
 
 
 class _OutsideMatmuls(NamedTuple):
-    """What else a layer costs for its forward and backward pass."""
+    """What a layer's forward and backward pass costs besides matmuls."""
 
     row_bytes: float  # per element of B*S*H
     score_bytes: float  # per element of B*N*S*S
@@ -39,18 +40,18 @@ _OUTSIDE_MATMULS = {2: _OutsideMatmuls(150, 14), 4: _OutsideMatmuls(276, 28)}  #
 
 @dataclasses.dataclass(frozen=True)
 class Gpu:
-    """A GPU's data sheet, and how it is connected to the others of its machine."""
+    """A GPU's data sheet, and its connection to the other GPUs of its machine."""
 
-    tflops: float  # dense peak of matmuls in the wanted precision
+    tflops: float  # dense peak of matmuls in the chosen precision
     fp32_tflops: float
     memory: float  # bytes
     bandwidth: float  # of its memory, bytes/s
     link: float  # to the other GPUs of its machine, bytes/s in one direction
 
     def micro_batch_secs(self, work: Workload) -> float:
-        """Forward and backward pass of one micro-batch."""
+        """Seconds for the forward and backward pass of one micro-batch."""
         config = work.bert_config
-        # Of the last layer only some positions are computed.
+        # The last layer computes only some positions.
         num_layers = config.num_hidden_layers - 1 + work.last_layer_share
         elements = work.micro_batch_size * work.max_seq_length * num_layers * config.hidden_size
         scores = elements / config.head_size * work.max_seq_length
@@ -68,7 +69,7 @@ class Gpu:
         )
 
     def optimizer_secs(self, work: Workload) -> float:
-        """LAMB with the clip, once an update."""
+        """Seconds for LAMB with gradient clipping, once per update."""
         launches = LAMB_LAYER_LAUNCHES * work.bert_config.num_hidden_layers
         return LAMB_BYTES * work.num_parameters / (MEMORY_SHARE * self.bandwidth) + launches * LAUNCH_SECS
 
@@ -77,7 +78,7 @@ class _Known(NamedTuple):
     driver_name: str  # for `peak_tflops`
     memory_gib: float
     bandwidth: float
-    link: float  # NVLink, half of what data sheets say, which count both directions
+    link: float  # NVLink; half of the data sheets' figures, which count both directions
 
 
 # From NVIDIA's data sheets.
@@ -89,7 +90,7 @@ KNOWN: Mapping[str, _Known] = {
     "h100": _Known("NVIDIA H100 80GB HBM3", 80, 3352e9, 450e9),
     "h200": _Known("NVIDIA H200", 141, 4800e9, 450e9),
 }
-# What a person can mean by a rate, a memory or a price; beyond it the sums are infinite.
+# The range of rates, memories and prices that make sense; beyond it sums may become infinite.
 SMALLEST, _LARGEST = 1e-3, 1e6
 _FIELDS = "TFLOPS,FP32_TFLOPS,MEMORY_GIB,MEMORY_GB_PER_SEC,LINK_GB_PER_SEC"
 

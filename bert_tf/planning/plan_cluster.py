@@ -1,6 +1,6 @@
 """``python -m bert_tf.planning.plan_cluster``: time, cost and best split of the recipe on a cluster of GPUs.
 
-A prediction: what it is made of, and how far it is from what was published, is in docs/clusters.md.
+This is a prediction; docs/clusters.md says what it consists of, and how far it is from published results.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _positive(parse: Callable[[str], Any], most: int) -> Callable[[str], Any]:
 
 
 def _pair(parse: Callable[[str], Any]) -> Callable[[str], list[Any]]:
-    """PHASE1,PHASE2; `auto` is None."""
+    """A parser for PHASE1,PHASE2; `auto` becomes None."""
 
     def check(text: str) -> list[Any]:
         if text.count(",") != 1:
@@ -125,7 +125,7 @@ def as_dict(plan: RecipeTime, price: float | None) -> dict[str, Any]:
 
 
 def as_table(plan: RecipeTime, price: float | None) -> list[str]:
-    """The lines that are printed."""
+    """The lines to print."""
     cluster, phases = plan.cluster, plan.phases
     rows: dict[str, list[str]] = {
         "phase": ["1", "2"],

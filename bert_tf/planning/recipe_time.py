@@ -13,13 +13,13 @@ from bert_tf.launch.pretraining import Phase
 from bert_tf.memory.plan import FLOAT, GIB, Workload, fits, largest_micro_batch
 from bert_tf.planning.update_time import START_SECS, Cluster, UpdateTime, update_time
 
-# Instances of 512 that share a row of Wikipedia with --packing (benchmarks/results/records/packing.md).
+# Instances per row of length 512 with --packing, on Wikipedia (benchmarks/results/records/packing.md).
 PACKED_INSTANCES = 1.25
 
 
 @dataclasses.dataclass(frozen=True)
 class Choices:
-    """What a user may choose; a pair has an entry for each phase."""
+    """What a user may choose; pairs have an entry for each phase."""
 
     bert_model: str = "large"
     precision: str = "fp16"
@@ -64,22 +64,22 @@ class RecipeTime:
 
     @property
     def gloo_hours(self) -> float:
-        """What it takes longer where Horovod was built without MPI."""
+        """The additional hours if Horovod was built without MPI."""
         return sum(
             time.phase.num_updates * self.cluster.gloo_secs(FLOAT * time.work.num_parameters) / 3600
             for time in self.phases
         )
 
     def what_would_help(self) -> dict[str, float]:
-        """Hours that each of these saves."""
+        """Measures, and the hours that each would save."""
         faster = dataclasses.replace(self.cluster, network=10 * self.cluster.network)
         updates = [phase.phase.num_updates for phase in self.phases]
         half = plan_recipe(self.cluster, self.choices, gradient_bytes=FLOAT / 2)
         compute = [phase.update.compute + phase.update.waiting for phase in self.phases]
-        # The work of half of the updates that is not done for each of their sequences.
+        # The time of half of the updates, without what they spend on each of their sequences.
         rest = sum(count / 2 * (time.update.total - spent) for count, time, spent in zip(updates, self.phases, compute))
         steps = self.phases[1].phase.num_accumulation_steps
-        packed = math.ceil(steps / PACKED_INSTANCES)  # whole micro-batches are saved
+        packed = math.ceil(steps / PACKED_INSTANCES)  # packing saves whole micro-batches
         helps = {
             "twice the accumulation, half as many updates (another recipe: try its rate)": rest / 3600,
             "run_pretraining.py --allreduce_compression=fp16": self.hours - half.hours,
@@ -91,10 +91,10 @@ class RecipeTime:
 
 
 def plan_recipe(cluster: Cluster, choices: Choices, gradient_bytes: float = FLOAT) -> RecipeTime:
-    """How `cluster` would run the recipe: its learning rates, warm-up and number of sequences at any global batch.
+    """How `cluster` would run the recipe, with its learning rates, warm-up and number of sequences at any global batch.
 
     Raises:
-      UserError: the ranks cannot share a global batch, a micro-batch does not divide it, or does not fit the memory.
+      UserError: the ranks cannot share a global batch evenly, or a micro-batch does not divide it or fit into memory.
     """
     default = lamb.parse([])
     steps, original = default["train_steps"], lamb.make_phases(default)
@@ -145,7 +145,7 @@ def plan_recipe(cluster: Cluster, choices: Choices, gradient_bytes: float = FLOA
 
 
 def _split(work: Workload, memory: float, num_rows: int, wanted: int | None) -> Workload:
-    """The work with the micro-batch that is wanted, or the largest that fits and divides a rank's sequences."""
+    """The work with the `wanted` micro-batch, or with the largest one that fits and divides a rank's sequences."""
     size = wanted or largest_micro_batch(work, memory, num_rows)
     length = work.max_seq_length
     if num_rows % size:

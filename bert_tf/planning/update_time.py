@@ -1,9 +1,9 @@
-"""Where the time of an update goes on a cluster: computing, waiting, exchanging gradients, saving.
+"""How the time of an update is spent on a cluster: computing, waiting, exchanging gradients, saving.
 
-As the code runs (`training.step`): gradients of all micro-batches are summed, then exchanged once, in flat buckets one
-after the other, while nothing is computed. Three constants are fitted, and three are assumed; all others are data
-sheets', measured here, or counted in compiled programs (`gpus`). docs/clusters.md has what is predicted beside what
-was published.
+This follows the code (`training.step`): the gradients of all micro-batches are summed, then all-reduced once, in flat
+buckets one after the other, while nothing is computed. Three constants are fitted, and three are assumed; all others
+are from data sheets, measured here, or counted in compiled programs (`gpus`). docs/clusters.md compares predictions
+with published figures.
 """
 
 from __future__ import annotations
@@ -15,30 +15,30 @@ from bert_tf.base.errors import UserError
 from bert_tf.memory.plan import BUCKET, FLOAT, Workload
 from bert_tf.planning.gpus import Gpu
 
-# Fitted by trial, to the published rates and times of docs/clusters.md, which are compared with them afterwards.
-# To NVIDIA's TF2 code on DGX-2, DGX-2H and DGX A100: what ranks wait for the slowest of them, as a share of
-# computing, and what the host needs for an update with other ranks, whatever its size.
+# Fitted by trial to the published rates and times in docs/clusters.md, which are then compared with the predictions.
+# Fitted to NVIDIA's TF2 code on DGX-2, DGX-2H and DGX A100: the ranks' wait for the slowest one, as a share of the
+# computing time, and the host's time per update with other ranks, whatever the update's size.
 WAITING_SHARE, HOST_SECS = 0.05, 0.03
-# To the times that NVIDIA published for whole trainings: a phase's start, compilation and evaluation.
+# Fitted to the times that NVIDIA published for whole trainings: a phase's start, compilation and evaluation.
 START_SECS = 450.0
-# Assumed, because the published rates hardly depend on them: what NCCL reaches of a link, and one message's way.
+# Assumed, as the published rates hardly depend on them: the share of a link that NCCL reaches, and a message's latency.
 LINK_SHARE, LATENCY_SECS = 0.8, 1e-5
-# Also assumed: how fast weights, m and v are copied to the host while the updates wait (PCIe 3, ordinary memory).
+# Also assumed: how fast weights, m and v are copied to the host while updates wait (PCIe 3, ordinary memory).
 SAVE_BYTES_PER_SEC = 5e9
-# What an input thread reads and parses at length 128; longer records go faster (benchmarks/results).
+# What an input thread reads and parses at length 128; with longer records it is faster (benchmarks/results).
 INPUT_TOKENS_PER_SEC = 128 * 120_000
-# A rank's own work for each of the others in an update (benchmarks/control_work.py).
+# A rank's own work per update for each other rank (benchmarks/control_work.py).
 CONTROL_SECS_A_RANK = 1e-7
 
 
 @dataclasses.dataclass(frozen=True)
 class Cluster:
-    """Machines with GPUs, a rank each."""
+    """Machines with GPUs, each with one rank."""
 
     gpu: Gpu
     num_nodes: int
     gpus_per_node: int
-    network: float  # of a node, bytes/s in one direction
+    network: float  # bandwidth of a node, bytes/s in one direction
 
     def __post_init__(self) -> None:
         for name in ("num_nodes", "gpus_per_node", "network"):
@@ -50,10 +50,10 @@ class Cluster:
         return self.num_nodes * self.gpus_per_node
 
     def all_reduce_secs(self, num_bytes: float) -> float:
-        """Of a ring over all ranks, which enters and leaves each node once.
+        """Seconds of an all-reduce in a ring over all ranks, which enters and leaves each node once.
 
-        Each link carries 2 (n-1)/n times the bytes, the slowest one at `LINK_SHARE`. Messages are on their way
-        through a node's GPUs one by one, and from node to node in a tree, there and back in each bucket.
+        Each link carries 2 (n-1)/n times the bytes, the slowest one at `LINK_SHARE` of its rate. For the latency,
+        messages pass a node's GPUs one by one, and the nodes in a tree, there and back for each bucket.
         """
         if self.num_ranks == 1:
             return 0.0
@@ -63,10 +63,10 @@ class Cluster:
         return sent / (LINK_SHARE * slowest) + 2 * hops * math.ceil(num_bytes / BUCKET) * LATENCY_SECS
 
     def gloo_secs(self, num_bytes: float) -> float:
-        """What an update takes longer where Horovod's ranks agree by Gloo and not by MPI.
+        """The additional seconds of an update if Horovod's ranks negotiate by Gloo instead of MPI.
 
-        They agree on each bucket, and once before the update, by messages that pass all ranks one by one, twice
-        (gloo/allreduce.cc, gloo/allgatherv.cc), where MPI takes a tree.
+        They negotiate each bucket, and once before the update, by messages that pass all ranks one by one, twice
+        (gloo/allreduce.cc, gloo/allgatherv.cc), while MPI uses a tree.
         """
         rounds = math.ceil(num_bytes / BUCKET) + 1
         return rounds * 2 * (self.num_ranks - 1) * LATENCY_SECS
@@ -74,15 +74,15 @@ class Cluster:
 
 @dataclasses.dataclass(frozen=True)
 class UpdateTime:
-    """Seconds of an update, by what they are spent on."""
+    """The seconds of an update, by what they are spent on."""
 
     compute: float
     waiting: float  # for the slowest rank
     all_reduce: float
     optimizer: float
-    host: float  # fixed work of an update, and the ranks' agreement before it
-    input: float  # what reading takes longer than computing
-    checkpoints: float  # an update's share of the copies to the host
+    host: float  # an update's fixed work, and the ranks' agreement before it
+    input: float  # by how much reading takes longer than computing
+    checkpoints: float  # an update's share of copying checkpoints to the host
 
     @property
     def total(self) -> float:
@@ -98,11 +98,11 @@ def update_time(
     rate: float | None = None,
     gradient_bytes: float = FLOAT,
 ) -> UpdateTime:
-    """One update of `num_accumulation_steps` micro-batches on every rank.
+    """The time of one update of `num_accumulation_steps` micro-batches on every rank.
 
     Args:
       rate: measured sequences/s of one GPU; None: predicted.
-      gradient_bytes: of a number on its way between the ranks; 2 with --allreduce_compression=fp16.
+      gradient_bytes: bytes per gradient element sent between ranks; 2 with --allreduce_compression=fp16.
     """
     rows = work.micro_batch_size * num_accumulation_steps
     compute = rows / rate if rate else num_accumulation_steps * cluster.gpu.micro_batch_secs(work)

@@ -1,1 +1,1 @@
-"""Ranks. In: what each process has. Out: what all of them have, reduced or broadcast; one process needs no library."""
+"""Ranks. In: each process's values. Out: values reduced over or broadcast to all; one process needs no library."""

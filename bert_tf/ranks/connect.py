@@ -1,4 +1,4 @@
-"""Joins the ranks of this job, and gives each its GPU."""
+"""Connects the ranks of this job, and assigns each its GPU."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from bert_tf.ranks.horovod_workers import connect_horovod
 from bert_tf.ranks.rendezvous import MOST_SKEW_SECS, await_ranks
 from bert_tf.ranks.workers import Workers
 
-# Linux has no longer names of hosts.
+# The longest host name on Linux.
 _HOST_BYTES = 64
 
 
 def connect(use_horovod: bool) -> Workers:
-    """The ranks of this job: one process, or Horovod's where `use_horovod`.
+    """The ranks of this job: one process, or Horovod's if `use_horovod`.
 
-    Each rank takes the GPU with its local number; where it sees only one (Slurm's --gpus-per-task), that one.
+    Each rank takes the GPU with its local rank's number; if it sees only one (Slurm's --gpus-per-task), that one.
 
     Raises:
-      UserError: Horovod is wanted and cannot be used; this machine has GPUs that TensorFlow cannot use; or ranks
+      UserError: Horovod is requested but cannot be used; this machine has GPUs that TensorFlow cannot use; or ranks
         would share a GPU.
-      LostRankError: some rank has not started.
+      LostRankError: a rank has not started.
     """
     gpus = tf.config.list_physical_devices("GPU")
     _check_gpus(gpus)
@@ -56,7 +56,7 @@ def _gather_hosts(workers: Workers) -> list[str]:
 
 
 def _compare_clocks(workers: Workers) -> None:
-    """Warns where the ranks' clocks are apart: then the times in logs are, and which rank failed first is guessed."""
+    """Warns if the ranks' clocks differ: then times in logs differ, too, and which rank failed first is a guess."""
     skew = np.ptp(workers.gather(np.array([time.time()])))
     if workers.is_chief and skew > MOST_SKEW_SECS:
         print(
@@ -68,7 +68,7 @@ def _compare_clocks(workers: Workers) -> None:
 
 
 def _check_gpus(gpus: Sequence[Any]) -> None:
-    """Raises `UserError` where this machine has GPUs but TensorFlow has none: it would train on the CPU."""
+    """Raises `UserError` if this machine has GPUs but TensorFlow finds none: it would train on the CPU."""
     num_gpus = 0 if gpus else count_gpus(os.environ)
     if num_gpus:
         raise UserError(
@@ -79,7 +79,7 @@ def _check_gpus(gpus: Sequence[Any]) -> None:
 
 
 def _explain_no_gpu() -> str:
-    """What TensorFlow logs when it looks for GPUs. In a subprocess, because the log level is already fixed here."""
+    """What TensorFlow logs when it looks for GPUs; in a subprocess, because here the log level is already fixed."""
     if not tf.test.is_built_with_cuda():
         return "this TensorFlow was built without CUDA (it is tensorflow-cpu)"
     look = "import tensorflow as tf; tf.config.list_physical_devices('GPU')"
@@ -90,8 +90,8 @@ def _explain_no_gpu() -> str:
 
 
 def _gpu_number(gpus: Sequence[Any], workers: Workers) -> int:
-    """Which of the GPUs that this rank sees is its own."""
-    # A rank that sees only one GPU learns from the others whether they see the same one.
+    """The number of this rank's own GPU among those that it sees."""
+    # A rank that sees only one GPU checks whether other ranks see the same one.
     seen = "\n".join([platform.node(), os.environ.get("CUDA_VISIBLE_DEVICES", ""), *list_gpus()])
     mark = int(hashlib.sha256(seen.encode()).hexdigest()[:15], 16) if len(gpus) == 1 else -1
     alike = np.flatnonzero(workers.gather(np.array([mark]))[:, 0] == mark)

@@ -15,15 +15,15 @@ import tensorflow as tf
 from bert_tf.base.errors import LostRankError, UserError
 from bert_tf.ranks.workers import Result, Workers, in_buckets
 
-# How long one rank may wait for the others in `run_keeping_alive` before all of them say that they are alive.
+# In `run_keeping_alive` all ranks report at least this often that they are alive.
 # Far less than the launchers' HOROVOD_STALL_SHUTDOWN_TIME_SECONDS.
 KEEP_ALIVE_SECS = 5.0
 _BUSY, _DONE, _FAILED = range(3)
-# Where mpirun and srun tell a process how many of them there are.
+# Variables in which mpirun and srun tell a process how many processes there are.
 _SIZE_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
 
 
-# What Horovod says where another rank is gone; then what Gloo says where it was in the midst of a collective operation.
+# What Horovod reports if another rank is gone; then what Gloo reports if it left during a collective operation.
 _LOST_RANK = (
     "Horovod has been shut down",
     "Timed out waiting",
@@ -33,14 +33,14 @@ _LOST_RANK = (
 
 
 class HorovodWorkers(Workers):
-    """Ranks of a Horovod job."""
+    """The ranks of a Horovod job."""
 
     def __init__(self, horovod):
         self._horovod = horovod
         self.rank, self.size, self.local_rank = horovod.rank(), horovod.size(), horovod.local_rank()
 
     def mean(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        # Scaled first, then summed: a sum first would overflow sooner in half precision.
+        # Scaled before summing: the unscaled sum would overflow sooner in half precision.
         return in_buckets(
             tensors,
             lambda number, flat: self._horovod.allreduce(
@@ -53,7 +53,7 @@ class HorovodWorkers(Workers):
             self._horovod.broadcast_variables(variables, root_rank=0)
 
     def gather(self, vector: np.ndarray) -> np.ndarray:
-        # On the host, so that it does not wait for work pending on a device.
+        # On the host, so that it does not wait for pending work on a device.
         with self.expecting_all(), tf.device("/CPU:0"):
             gathered = self._horovod.allgather(tf.constant(np.asarray(vector)[np.newaxis]), name="gather")
             return gathered.numpy()
@@ -71,17 +71,17 @@ class HorovodWorkers(Workers):
             ) from None
 
     def run_keeping_alive(self, work: Callable[[], Result]) -> Result:
-        thread = concurrent.futures.ThreadPoolExecutor(1)  # while this one says that the rank is alive
+        thread = concurrent.futures.ThreadPoolExecutor(1)  # does the work while this thread reports "alive"
         job = thread.submit(work)
-        thread.shutdown(wait=False)  # once the work is done
+        thread.shutdown(wait=False)  # takes effect once the work is done
         while True:
             concurrent.futures.wait([job], KEEP_ALIVE_SECS)
             state = _BUSY if not job.done() else _FAILED if job.exception() else _DONE
             states = self.gather(np.array([state]))[:, 0]
             if state == _FAILED or np.all(states == _DONE):
-                return job.result()  # or raises what the work has raised
+                return job.result()  # or raises what the work raised
             if _FAILED in states:
-                time.sleep(1.0)  # so that the rank that knows the reason ends first
+                time.sleep(1.0)  # so that the rank that knows the reason exits first
                 raise UserError(f"rank {np.flatnonzero(states == _FAILED)[0]} cannot go on; its log says why")
 
 

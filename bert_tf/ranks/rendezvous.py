@@ -1,6 +1,6 @@
-"""Ranks wait for each other before Horovod starts, so that one that never starts is named.
+"""Ranks wait for each other before Horovod starts, so that a rank that never starts can be named.
 
-Horovod does not name it: Gloo gives up after 30 s without saying on which rank, and MPI waits for ever. So each
+Horovod does not name it: Gloo gives up after 30 s without saying which rank is missing, and MPI waits forever. So each
 rank creates a file in the launcher's log folder, which all ranks share.
 """
 
@@ -18,7 +18,7 @@ from bert_tf.base.files import write_text
 # Set by the launchers: "<rank> <number of ranks> <folder>".
 VARIABLE = "BERT_TF_RENDEZVOUS"
 LIMIT_SECS = 120.0
-# Hosts whose clocks are further apart are told of.
+# A larger difference between the hosts' clocks is reported.
 MOST_SKEW_SECS = 2.0
 _POLL_SECS = 0.2
 _VERDICT = "missing_ranks.txt"
@@ -29,13 +29,13 @@ def arrival_file(folder: Path, rank: int) -> Path:
 
 
 def await_ranks(environ: MutableMapping[str, str] = os.environ) -> None:
-    """Returns when all ranks of this job have called it.
+    """Returns once all ranks of this job have called it.
 
-    Without our launchers there is no such folder; then Horovod is told to give up on a rank that does not answer
-    for `LIMIT_SECS`. It lists such ranks in the log of rank 0.
+    Without our launchers there is no such folder; then Horovod is told to give up on ranks that do not answer
+    for `LIMIT_SECS`. It lists them in the log of rank 0.
 
     Raises:
-      LostRankError: some did not start in time. All others raise the same.
+      LostRankError: some ranks did not start in time. All others raise the same error.
     """
     if VARIABLE not in environ:
         environ.setdefault("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", f"{LIMIT_SECS:.0f}")
@@ -45,7 +45,7 @@ def await_ranks(environ: MutableMapping[str, str] = os.environ) -> None:
     verdict, until = Path(folder) / _VERDICT, time.monotonic() + LIMIT_SECS
     arrival_file(Path(folder), int(rank)).touch()
     while True:
-        # One listing: thousands of ranks that ask for every file by its name keep a shared file system busy.
+        # A single listing: thousands of ranks looking up every file by name would keep a shared file system busy.
         here = set(os.listdir(folder))
         missing = {number for number in missing if arrival_file(Path(folder), number).name not in here}
         with contextlib.suppress(FileNotFoundError):

@@ -1,7 +1,7 @@
 """What ranks exchange: the interface, and one process as its simplest case.
 
-`Workers` is the interface and its implementation for one process; `horovod_workers` has that for several.
-All ranks call everything here in the same order.
+`Workers` is the interface and its implementation for one process; `horovod_workers` has the one for several.
+All ranks must call everything here in the same order.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from bert_tf.base.errors import UserError
 
 Result = TypeVar("Result")
 
-# Large enough that starting a reduction takes no time that matters, and small enough that the flat copy
-# of a bucket is far less than a second copy of all gradients.
+# Large enough that the cost of starting a reduction does not matter, and small enough that a bucket's flat copy
+# is far smaller than a second copy of all gradients.
 BUCKET_BYTES = 128 * 1024 * 1024
 
 
@@ -45,17 +45,17 @@ class Workers:
         return list(tensors)
 
     def broadcast(self, variables: Sequence[tf.Variable]) -> None:
-        """Gives all ranks the values of rank 0."""
+        """Copies rank 0's values to all ranks."""
 
     def gather(self, vector: np.ndarray) -> np.ndarray:
         """[size, len(vector)]: what each rank passed."""
         return np.asarray(vector)[np.newaxis]
 
     def require_same(self, facts: Mapping[str, Any]) -> None:
-        """Raises `UserError`, the same on all ranks, where one of the facts is not the same on all of them.
+        """Raises `UserError`, the same on all ranks, if one of the facts is not the same on all of them.
 
         Args:
-          facts: by name, for the message; only hashes of their representations travel.
+          facts: by name, for the message; only hashes of their representations are sent.
         """
         hashes = [int(hashlib.sha256(repr(fact).encode()).hexdigest()[:15], 16) for fact in facts.values()]
         everyone = self.gather(np.array(hashes))
@@ -69,13 +69,13 @@ class Workers:
 
     @contextlib.contextmanager
     def expecting_all(self) -> Iterator[None]:
-        """For a compiled function with a `mean` in it: raises `LostRankError` if a rank is lost there."""
+        """For calls of a compiled function that contains a `mean`: raises `LostRankError` if a rank is lost there."""
         yield
 
     def run_keeping_alive(self, work: Callable[[], Result]) -> Result:
         """Does this rank's `work` and returns its result once the work of all ranks is done.
 
-        For work whose length differs among the ranks, such as a checkpoint that only the chief
+        For work whose duration differs among the ranks, such as a checkpoint that only the chief
         saves. Waiting in a collective operation for longer than the stall limit would end the run,
         because a slow rank looks like one that hangs. Here ranks wait as long as needed, and a process
         that hangs is still noticed.
@@ -89,8 +89,8 @@ class Workers:
 def in_buckets(tensors: Sequence[tf.Tensor], reduce: Callable[[int, tf.Tensor], tf.Tensor]) -> list[tf.Tensor]:
     """Applies `reduce` (bucket number, flat values -> as many values) to the tensors, bucket by bucket.
 
-    A bucket is copied only after the one before it has been reduced and split again, so that there is one
-    copy at a time.
+    A bucket is copied only after the previous one has been reduced and split again, so that there is only
+    one copy at a time.
     """
     reduced: list[tf.Tensor] = []
     previous: list[tf.Tensor] = []

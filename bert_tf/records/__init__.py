@@ -1,5 +1,5 @@
 """Instances on disk. In: ids. Out: token files with pairs, or TFRecord shards with indexes; and back.
 
-Token files: `token_file` holds the text, `pairs` draws the two segments of each instance, `pair_file` keeps them,
-`assembly` joins them to rows. Records: `schema`, `writer`, `reader`, `index`; below them `tfrecord`, `example_proto`.
+Token files: `token_file` stores the text, `pairs` draws the two segments of each instance, `pair_file` stores them,
+`assembly` joins them into rows. Records: `schema`, `writer`, `reader`, `index`; below them `tfrecord`, `example_proto`.
 """

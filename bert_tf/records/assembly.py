@@ -1,4 +1,4 @@
-"""Joins segments of tokens to rows ``[CLS] A [SEP] B [SEP]``, hundreds at once.
+"""Joins segments of tokens into rows ``[CLS] A [SEP] B [SEP]``, hundreds at once.
 
 Shape letters: N instances, S sequence, T tokens.
 """
@@ -13,7 +13,7 @@ from bert_tf.records.pairs import Pairs
 def assemble(
     tokens: np.ndarray, pairs: Pairs, max_seq_length: int, *, pad: int, cls: int, sep: int
 ) -> dict[str, np.ndarray]:
-    """Joins truncated pairs of the `tokens` [T] to rows and pads them; does not mask.
+    """Joins truncated pairs of the `tokens` [T] into rows and pads them; does not mask.
 
     Args:
       pad, cls, sep: ids of the special tokens.
@@ -23,7 +23,7 @@ def assemble(
     a_size, lengths = pairs.a_end - pairs.a_start, pairs.lengths
     is_real = places < lengths.astype(np.int32)[:, np.newaxis]
     is_past_a = places > a_size.astype(np.int32)[:, np.newaxis]
-    # Shifted so that A begins at place 1, and B after the [SEP] that follows A.
+    # Windows are shifted so that A begins at place 1, and B after the [SEP] that follows A.
     input_ids = _windows(tokens, pairs.a_start - 1, max_seq_length)
     np.copyto(input_ids, _windows(tokens, pairs.b_start - a_size - 2, max_seq_length), where=is_past_a)
     np.copyto(input_ids, pad, where=~is_real)
@@ -35,9 +35,9 @@ def assemble(
 
 
 def _windows(tokens: np.ndarray, starts: np.ndarray, length: int) -> np.ndarray:
-    """`length` tokens from each of `starts` on; arbitrary ones where the text has not begun yet or has ended.
+    """`length` tokens from each of `starts` on; arbitrary tokens before the text begins and after it ends.
 
-    A and B are copied with the tokens around them, which are overwritten later: far faster than single tokens.
+    A and B are copied with the tokens around them, which are overwritten later: far faster than token by token.
     """
     if len(tokens) < length:
         tokens = np.resize(tokens, length)

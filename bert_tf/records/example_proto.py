@@ -1,9 +1,9 @@
 """`tf.train.Example` messages without TensorFlow.
 
-The message is ``Example{features: Features{feature: map<name, Feature>}}``, a Feature being a list
-of int64 or of float. Messages are encoded in NumPy, many at once, far faster than by a protobuf library,
+The message is ``Example{features: Features{feature: map<name, Feature>}}``, where a Feature is a list
+of int64 or of float. Messages are encoded with NumPy, many at once, far faster than by a protobuf library,
 in the canonical form (names sorted, lists packed) of ``SerializeToString(deterministic=True)``. They are
-decoded one at a time by the protobuf library, so any writer's form can be read.
+decoded one at a time by the protobuf library, so messages of any writer can be read.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from google.protobuf import descriptor_pb2, descriptor_pool, message, message_factory, text_format
 
-# Keys of the wire format: field number << 3 | wire type; type 2 is a length followed by that many bytes.
+# Keys of the wire format: field number << 3 | wire type. Type 2 is a length followed by that many bytes.
 _BYTES = 2
 _EXAMPLE_FEATURES = _FEATURES_FEATURE = _ENTRY_NAME = 1 << 3 | _BYTES
 _ENTRY_FEATURE = 2 << 3 | _BYTES
@@ -31,7 +31,7 @@ class MalformedMessage(ValueError):
 
 
 def _varint(value: int) -> bytes:
-    """7 bits per byte, low bits first; a byte's high bit says that another follows."""
+    """7 bits per byte, low bits first; a byte's high bit says that another byte follows."""
     encoded = bytearray()
     while value >= _MORE:
         encoded.append(value & (_MORE - 1) | _MORE)
@@ -41,19 +41,19 @@ def _varint(value: int) -> bytes:
 
 
 def _begin(key: int, contents: bytes, num_bytes: int) -> bytes:
-    """The start of a field: its key, its length and `contents`; the caller appends `num_bytes` more."""
+    """The start of a field: key, length and `contents`; the caller appends `num_bytes` more."""
     return bytes([key]) + _varint(len(contents) + num_bytes) + contents
 
 
 @functools.cache
 def _begin_message(num_bytes: int) -> bytes:
-    """What precedes the `num_bytes` of entries in a message."""
+    """What precedes the entries, of `num_bytes` in all, in a message."""
     return _begin(_EXAMPLE_FEATURES, b"", num_bytes)
 
 
 @functools.cache
 def _begin_entry(name: str, kind: int, num_bytes: int) -> bytes:
-    """What precedes the packed list of `num_bytes` in an entry of the map."""
+    """What precedes a packed list of `num_bytes` in an entry of the map."""
     packed = _begin(_LIST_PACKED, b"", num_bytes)
     feature = _begin(_ENTRY_FEATURE, _begin(kind, packed, num_bytes), num_bytes)
     return _begin(_FEATURES_FEATURE, _begin(_ENTRY_NAME, name.encode(), 0) + feature, num_bytes)
@@ -61,9 +61,9 @@ def _begin_entry(name: str, kind: int, num_bytes: int) -> bytes:
 
 @functools.cache
 def _varint_tables(num_bits: int) -> tuple[np.ndarray, np.ndarray]:
-    """For every integer of up to `num_bits` bits: its varint, padded to 4 bytes, and which bytes are used.
+    """The varint of every integer of up to `num_bits` bits, padded to 4 bytes, and which bytes are used.
 
-    Returns: uint32 whose bytes are the varint; uint32 whose bytes are 1 where used, else 0.
+    Returns: uint32 whose bytes are the varint; uint32 whose bytes are 1 if used, else 0.
     """
     rest = np.arange(1 << num_bits)[:, np.newaxis] >> _PAYLOAD_BITS * np.arange(4)
     encoded = (rest & (_MORE - 1) | (rest >= _MORE) * _MORE).astype(np.uint8)
@@ -73,9 +73,9 @@ def _varint_tables(num_bits: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _pack(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Each row of [N, K] as the bytes of a packed list.
+    """Encodes each row of [N, K] as the bytes of a packed list.
 
-    Returns: all bytes, uint8; how many belong to each row, int64 [N].
+    Returns: all bytes, uint8; the number of bytes of each row, int64 [N].
     """
     num, count = values.shape
     if values.dtype.kind == "f":
@@ -87,7 +87,7 @@ def _pack(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return values.astype(np.uint8).reshape(-1), np.full(num, count)
     encoded, used = _varint_tables(largest.bit_length())
     numbers = values.astype(np.intp)
-    # mode="clip" skips NumPy's range check, which is not needed here. Indexing by position is faster than by mask.
+    # mode="clip" skips NumPy's range check, which is not needed here. Indexing by positions is faster than by a mask.
     is_used = used.take(numbers, mode="clip").view(bool)
     padded = encoded.take(numbers, mode="clip").view(np.uint8)
     places = np.flatnonzero(is_used)
@@ -101,14 +101,14 @@ def _slices(data: bytes, sizes: np.ndarray) -> list[bytes]:
 
 
 def encode_examples(features: Mapping[str, np.ndarray]) -> list[bytes]:
-    """N canonical messages.
+    """Encodes N canonical messages.
 
     Args:
       features: name -> [N, K] array (K >= 1) of integers or floats.
     Raises: ValueError for an integer that is negative or over `LARGEST_INTEGER`.
     """
-    # Each list in `pieces` holds one part of every message. Neighbouring entries whose size is the same in
-    # all messages (`same_size`) are joined as one matrix and make a single part.
+    # Each list in `pieces` contains one part of every message. Neighbouring entries whose size is the same in
+    # all messages (`same_size`) are joined into one matrix and form a single part.
     pieces: list[Iterable[bytes]] = []
     same_size: list[np.ndarray] = []
     for name in sorted(features):
@@ -138,7 +138,7 @@ def _rows(columns: Sequence[np.ndarray]) -> list[bytes]:
     return _slices(matrix.tobytes(), np.full(len(matrix), matrix.shape[1]))
 
 
-# tf.train.Example without its bytes lists: none of our features is one.
+# tf.train.Example without bytes lists, which none of our features uses.
 _EXAMPLE_PROTO = """
 name: "example.proto" package: "bert_tf" syntax: "proto3"
 message_type {
@@ -180,7 +180,7 @@ def _example_class() -> type[message.Message]:
 
 
 class ExampleReader:
-    """The features of one serialised message, converted when asked for: ``reader[name]``.
+    """The features of one serialised message, converted on access: ``reader[name]``.
 
     Raises: MalformedMessage; KeyError for a feature that the message lacks.
     """
@@ -196,9 +196,9 @@ class ExampleReader:
         return list(self._features)
 
     def __getitem__(self, name: str) -> np.ndarray:
-        """The values, int64 or float32, [K]; none for a list of bytes."""
+        """The values, int64 or float32, [K]; empty for a list of bytes."""
         if name not in self._features:
-            raise KeyError(name)  # a protobuf map adds a missing key on access
+            raise KeyError(name)  # a protobuf map would add a missing key on access
         feature = self._features[name]
         if feature.WhichOneof("kind") == "float_list":
             return np.fromiter(feature.float_list.value, np.float32)

@@ -1,11 +1,11 @@
 """The index beside a shard: where its records begin and how many real tokens each has.
 
-Beside ``<shard>`` lies ``<shard>.index``: magic number, number of records n, offsets of the records
-(n + 1 uint64, the last is the file's size), real tokens of each (n uint16), and a checksum; all
-little-endian. It is rebuilt where it is missing or does not fit its shard.
+``<shard>.index`` contains: magic number, number of records n, offsets of the records (n + 1 uint64,
+the last is the file's size), real tokens of each (n uint16), and a checksum; all little-endian. It is
+rebuilt if it is missing or does not fit its shard.
 
-The index of 10^9 records has 10 GB. So only the requested part is read, and only
-`bertPrep.py --action verify` checks the checksum; a wrong offset is noticed when its record is read.
+The index of 10^9 records takes 10 GB. So only the requested part is read, and only `bertPrep.py
+--action verify` checks the checksum; a wrong offset is noticed when its record is read.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class RecordIndex:
     """The offsets and lengths of a shard's records, read piece by piece.
 
     Attributes:
-      num_records: of the shard.
+      num_records: number of records in the shard.
       data_bytes: size of the shard.
-      is_stored: whether it lies beside its shard; else in memory only.
+      is_stored: whether it is stored beside its shard, or in memory only.
 
-    Raises: ValueError where the source is not a complete index.
+    Raises: ValueError if the source is not a complete index.
     """
 
     def __init__(self, source: RawFile | RawBytes):
@@ -56,12 +56,12 @@ class RecordIndex:
         self.data_bytes = int(self.offsets(self.num_records, 0)[0])
 
     def offsets(self, first: int = 0, count: int | None = None) -> np.ndarray:
-        """uint64 [count + 1]: the first byte of each record from `first` on, and the byte after the last."""
+        """uint64 [count + 1]: offsets of the records from `first` on, and the offset after the last one."""
         count = self.num_records - first if count is None else count
         return np.frombuffer(self._source.read(_INDEX_HEADER.size + 8 * first, 8 * (count + 1)), "<u8")
 
     def lengths(self, first: int = 0, count: int | None = None) -> np.ndarray:
-        """uint16 [count]: real tokens of the records from `first` on."""
+        """uint16 [count]: number of real tokens of the records from `first` on."""
         count = self.num_records - first if count is None else count
         return np.frombuffer(self._source.read(self._lengths_start + 2 * first, 2 * count), "<u2")
 
@@ -91,7 +91,7 @@ def write_index(path: Path, offsets: np.ndarray, lengths: np.ndarray) -> None:
 
 
 def open_index(path: Path) -> RecordIndex | None:
-    """The stored index of the shard `path`; None where it is missing or incomplete."""
+    """The stored index of the shard `path`; None if it is missing or incomplete."""
     try:
         return RecordIndex(RawFile(index_path(path)))
     except (OSError, ValueError):
@@ -99,12 +99,12 @@ def open_index(path: Path) -> RecordIndex | None:
 
 
 def load_index(path: str | Path) -> RecordIndex:
-    """The index of a shard; where none fits, it is made in one pass over the shard.
+    """The index of a shard; if none fits, it is made in one pass over the shard.
 
-    A new index is stored beside the shard if the folder can be written. An index fits if it was made for a
-    shard of this size; if it is that of another one nevertheless, reading the records notices it.
+    A new index is stored beside the shard if the folder is writable. An index fits if it was made for a
+    shard of this size; if it belongs to another shard of the same size, reading the records detects it.
 
-    Raises: UserError where the shard is missing, truncated, or not a TFRecord.
+    Raises: UserError if the shard is missing, truncated, or not a TFRecord.
     """
     path = Path(path)
     with ExampleFrames(path) as frames:
@@ -112,7 +112,7 @@ def load_index(path: str | Path) -> RecordIndex:
         if index is not None and index.data_bytes == frames.size:
             return index
         offsets, lengths = frames.scan()
-    # A read-only folder or a full disk must not end the run: it only costs this pass at every start.
+    # A read-only folder or a full disk must not end the run: it only costs this pass at each start.
     with contextlib.suppress(OSError):
         write_index(path, offsets, lengths)
         if stored := open_index(path):
@@ -139,7 +139,7 @@ class ExampleFrames(RecordFrames):
             ) from None
 
     def scan(self) -> tuple[np.ndarray, np.ndarray]:
-        """Offsets and lengths, from one pass over the file."""
+        """Offsets (uint64 [N + 1]) and lengths (uint16 [N]), from one pass over the file."""
         offsets, lengths = array.array("Q", [0]), array.array("H")
         for record in itertools.chain.from_iterable(self.walk()):
             tokens = self.num_tokens(record)

@@ -1,8 +1,8 @@
-"""The pairs of a token file for one sequence length, beside it.
+"""The pairs of a token file for one sequence length, stored beside it.
 
-``<shard>.tokens.<length>.pairs`` holds, little-endian: a header with the settings and the checksum of the token file;
-the number of instances of each copy (uint64); 12 bytes an instance, copy by copy; and a CRC32C of all that. Copy 0
-holds the instances of records made with the same seed and a dupe_factor of 1, in the same order; the others are
+``<shard>.tokens.<length>.pairs`` contains, little-endian: a header with the settings and the token file's checksum;
+the number of instances of each copy (uint64); 12 bytes per instance, copy by copy; and a CRC32C of all that. Copy 0
+has the instances of records made with the same seed and a dupe_factor of 1, in the same order; the others are
 further passes over the text. Segments are stored truncated, so that their sizes fit 16 bits.
 """
 
@@ -41,10 +41,10 @@ def pairs_path(tokens: Path, max_seq_length: int) -> Path:
 
 
 def pair_lengths(folder: Path) -> dict[int, int]:
-    """Of which sequence lengths there are pairs in the splits below `folder`, and in how many files."""
+    """The sequence lengths that the splits below `folder` have pairs of, and the number of files for each."""
     names = [path.name.removesuffix(PAIRS_SUFFIX) for path in folder.glob(f"*/*.tokens.*{PAIRS_SUFFIX}")]
     lengths = (name.rsplit(".", 1)[1] for name in names)
-    # Other names are somebody's copies, which nobody reads.
+    # Files with other names are someone's copies, which are never read.
     return dict(sorted(Counter(int(length) for length in lengths if length.isdecimal()).items()))
 
 
@@ -52,12 +52,12 @@ class PairFile:
     """The pairs beside a token file, read piece by piece.
 
     Attributes:
-      settings: with which they were drawn.
-      num_instances: of each copy.
-      token_checksum: of the token file that they were made for.
-      checksum: of the whole content.
+      settings: the settings that they were drawn with.
+      num_instances: the number of instances of each copy.
+      token_checksum: that of the token file that they were made for.
+      checksum: that of the whole content.
 
-    Raises: OSError where it cannot be opened; ValueError where it is incomplete.
+    Raises: OSError if it cannot be opened; ValueError if it is incomplete.
     """
 
     def __init__(self, path: Path):
@@ -78,17 +78,17 @@ class PairFile:
         self.checksum = int.from_bytes(self._file.read(self._body_bytes, _CHECKSUM_BYTES), "little")
 
     def verify(self) -> None:
-        """Raises: UserError where the content does not have its checksum."""
+        """Raises: UserError if the content does not match its checksum."""
         if google_crc32c.value(self._file.read(0, self._body_bytes)) != self.checksum:
             raise UserError(f"{self.path} is damaged; delete it, and it is made again from its token file")
 
     def rows(self, copy: int, first: int, count: int) -> bytes:
-        """The pairs [first, first + count) of a copy, for `decode_pairs`."""
+        """The stored pairs [first, first + count) of a copy, for `decode_pairs`."""
         return self._file.read(self._copies_at[copy] + _ROW.itemsize * first, _ROW.itemsize * count)
 
 
 def decode_pairs(rows: bytes) -> Pairs:
-    """Pairs as they are stored -> int64."""
+    """Decodes stored pairs into int64."""
     columns = np.frombuffer(rows, _ROW)
     a_start, a_size, b_size = (columns[name].astype(np.int64) for name in ("a_start", "a_size", "b_size"))
     b_start = (columns["b_start_and_label"] & ~_LABEL_BIT).astype(np.int64)
@@ -97,7 +97,7 @@ def decode_pairs(rows: bytes) -> Pairs:
 
 
 def open_pairs(tokens: TokenFile, max_seq_length: int) -> PairFile | None:
-    """The pairs beside a token file; None where there are none, or not complete ones for this token file."""
+    """The pairs beside a token file; None if there are none, or if they are incomplete or for another token file."""
     with contextlib.suppress(FileNotFoundError, ValueError):
         found = PairFile(pairs_path(tokens.path, max_seq_length))
         if found.token_checksum == tokens.checksum:
@@ -106,12 +106,12 @@ def open_pairs(tokens: TokenFile, max_seq_length: int) -> PairFile | None:
 
 
 def settings_of(settings: PairSettings, tokens: TokenFile) -> PairSettings:
-    """The settings for one token file: held-out text is passed only once."""
+    """The settings for one token file: held-out text is passed over only once."""
     return settings if SPLITS[tokens.shard.split] == "training" else settings._replace(dupe_factor=1)
 
 
 def encode_pairs(pairs: Pairs) -> np.ndarray:
-    """Truncated pairs -> as they are stored."""
+    """Encodes truncated pairs as they are stored."""
     rows = np.empty(len(pairs.a_start), _ROW)
     rows["a_start"], rows["a_size"] = pairs.a_start, pairs.a_end - pairs.a_start
     rows["b_start_and_label"] = pairs.b_start | (pairs.is_random_next.astype(np.uint32) * _LABEL_BIT)
@@ -135,7 +135,7 @@ def write_pairs(tokens: TokenFile, settings: PairSettings, copies: Sequence[np.n
 def make_pairs(path: str | Path, settings: PairSettings) -> dict[str, int]:
     """Draws and stores the pairs of a token file; returns counts.
 
-    Raises: UserError where the token file is damaged or holds too little, or the folder cannot be written.
+    Raises: UserError if the token file is damaged or contains too little, or the folder cannot be written.
     """
     tokens = TokenFile(path)
     settings = settings_of(settings, tokens)
@@ -162,9 +162,9 @@ def make_pairs(path: str | Path, settings: PairSettings) -> dict[str, int]:
 
 
 def find_pair_settings(paths: Sequence[Path], max_seq_length: int) -> tuple[PairSettings | None, list[Path]]:
-    """The settings of the pairs beside these token files, and the files that have none yet.
+    """The settings of the pairs beside these token files, and the files that have no pairs yet.
 
-    Raises: UserError where the pairs of two files were drawn differently, or the files are of both splits.
+    Raises: UserError if the pairs of two files were drawn differently, or the files are of both splits.
     """
     common: tuple[PairSettings, Path] | None = None
     missing, splits = [], set()
@@ -194,13 +194,13 @@ def describe(settings: PairSettings) -> str:
 def ensure_pairs(
     files: Sequence[Path], default: PairSettings, map_in_order: Callable[..., Iterable[Any]] = map
 ) -> tuple[PairSettings, Counter[str]]:
-    """Draws the pairs that are missing beside token files of one split, with the settings of those that exist.
+    """Draws the missing pairs of token files of one split, with the settings of those that exist.
 
     Args:
-      default: the length, and the other settings where no file has pairs yet.
-      map_in_order: makes the calls; `map`: this process.
-    Returns: the settings of all pairs, and the counts of those that were drawn now.
-    Raises: UserError where a file holds too little, the folder cannot be written, or pairs differ.
+      default: the length, and the other settings if no file has pairs yet.
+      map_in_order: makes the calls; the default, `map`, makes them in this process.
+    Returns: the settings of all pairs, and the counts of those drawn by this call.
+    Raises: UserError if a file contains too little, the folder cannot be written, or pairs differ.
     """
     default.check()
     length = default.max_seq_length
@@ -208,10 +208,10 @@ def ensure_pairs(
     counts: Counter[str] = Counter()
     if missing:
         with _lock(files[0].parent, length):
-            # Another process may have made some until it released the lock.
+            # Another process may have made some before it released the lock.
             settings, missing = find_pair_settings(files, length)
             for left in files[0].parent.glob(f"*.{length}{PAIRS_SUFFIX}.*{TEMPORARY_SUFFIX}"):
-                left.unlink()  # by a killed process
+                left.unlink()  # left by a killed process
             make = functools.partial(make_pairs, settings=settings or default)
             shown = Progress(total=len(missing), unit="shards", description=f"drawing pairs of length {length}")
             with shown as bar:

@@ -1,13 +1,12 @@
 """Segments A and B of pre-training instances, drawn from tokenised text by the algorithm of Google's BERT.
 
 A document is read in chunks of sentences that fill the target length. Each chunk is split into A and
-B at a random sentence end. Half of the time, and always if the chunk is one sentence, B is instead a
+B at a random sentence end. Half of the time, and always if the chunk is a single sentence, B is instead a
 passage from another document of the shard, and the next chunk begins with the sentences that it
 replaced (Devlin et al. 2018, section 3.1 and appendix A.2; the label is 1 for random).
 
-A and B are ranges of the shard's tokens: chunks are found by bisection, and truncating works on hundreds of pairs at
-once. Nor does the garbage collector have to visit millions of small lists, which would take longer than the pairing
-itself.
+A and B are ranges of the shard's tokens: chunks are found by bisection, and truncation works on hundreds of pairs at
+once. This also spares the garbage collector millions of small lists, which would take longer than the pairing itself.
 
 Shape letters: N instances, S sequence.
 """
@@ -29,7 +28,7 @@ from bert_tf.records.token_file import TokenizedText
 
 SHORTEST_TARGET = 2
 SHORTEST_SEQUENCE = NUM_MARKERS + SHORTEST_TARGET
-# Tokens truncated and assembled at once, to fit the CPU cache. Changing it changes the random choices of truncation.
+# Tokens truncated and assembled at once, to fit the CPU cache. Changing this changes truncation's random choices.
 BLOCK_TOKENS = 1 << 17
 
 
@@ -37,7 +36,7 @@ class PairSettings(NamedTuple):
     """What pairs depend on, besides the text."""
 
     max_seq_length: int
-    dupe_factor: int = 5  # passes over the text, each with pairs of its own
+    dupe_factor: int = 5  # passes over the text, each with its own pairs
     random_seed: int = 12345
     short_seq_prob: float = 0.1
 
@@ -74,32 +73,32 @@ class Pairs(NamedTuple):
 
     @property
     def lengths(self) -> np.ndarray:
-        """Tokens of each instance, with [CLS] and [SEP]."""
+        """Number of tokens of each instance, including [CLS] and [SEP]."""
         return self.a_end - self.a_start + self.b_end - self.b_start + NUM_MARKERS
 
 
 class Draws(NamedTuple):
-    """Independent random choices of one shard's instances."""
+    """Independent sources of one shard's random choices."""
 
     pair_seed: int
-    generator: np.random.Generator  # of the order and the truncation
+    generator: np.random.Generator  # for the order and the truncation
     mask_key: int
 
     @classmethod
     def of(cls, seed: Iterable[int]) -> Draws:
-        """`seed`: non-negative integers, which determine all choices."""
+        """`seed`: non-negative integers that determine all choices."""
         pair_seed, other_seed, mask_seed = np.random.SeedSequence(list(seed)).spawn(3)
         keys = (int(one.generate_state(1, np.uint64)[0]) for one in (pair_seed, mask_seed))
         return cls(next(keys), np.random.default_rng(other_seed), next(keys))
 
 
 def with_two_documents(text: TokenizedText) -> TokenizedText:
-    """The text itself; a single document is split into two at its middle sentence.
+    """The text itself, but a single document is split into two at its middle sentence.
 
-    A random B must come from another document than A. If a shard holds only one (a novel), the other
-    half of it serves as one: a passage from there is rarely A's continuation.
+    A random B must come from another document than A. If a shard contains only one document (a novel),
+    its other half serves as one: a passage from there is rarely A's continuation.
 
-    Raises: UserError where there are fewer than two sentences.
+    Raises: UserError if there are fewer than two sentences.
     """
     if text.num_sentences < 2:
         raise UserError(
@@ -117,10 +116,10 @@ def draw_pairs(text: TokenizedText, settings: PairSettings, seed: int) -> Pairs:
     `text` must have at least two documents.
     """
     draw, find = random.Random(seed).random, bisect.bisect_left
-    # Lists, whose items are read faster than those of arrays.
+    # As lists, because their items are read faster than those of arrays.
     starts, documents = text.sentence_starts.tolist(), text.document_starts.tolist()
     budget, num_documents = settings.token_budget, text.num_documents
-    found = array.array("i")  # numbers of sentences: where A begins and ends, where B does; the label
+    found = array.array("i")  # sentence numbers where A begins and ends, and where B does; then the label
     passes = itertools.repeat(range(num_documents), settings.dupe_factor)
     for document in itertools.chain.from_iterable(passes):
         place, document_end = documents[document], documents[document + 1]
@@ -154,11 +153,11 @@ def draw_pairs(text: TokenizedText, settings: PairSettings, seed: int) -> Pairs:
 
 
 def truncate(pairs: Pairs, budget: int, generator: np.random.Generator) -> Pairs:
-    """Shortens A and B together to `budget` tokens.
+    """Shortens A and B to `budget` tokens in total.
 
     Google removes tokens one by one from the longer segment (from B if they are equally long), from
     its front or back with equal probability. So the final sizes follow from the original ones, and of
-    k removed tokens a binomial (k, 1/2) number is from the front.
+    k removed tokens a binomial (k, 1/2) number comes from the front.
     """
     a_size, b_size = pairs.a_end - pairs.a_start, pairs.b_end - pairs.b_start
     a_lost = a_size - np.minimum(a_size, np.maximum(budget - b_size, (budget + 1) // 2))

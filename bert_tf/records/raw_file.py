@@ -1,7 +1,7 @@
-"""Random access to a file's bytes by `pread`.
+"""Random access to a file's bytes with `pread`.
 
-Not by a memory map: there, a failing network file system ends the process with SIGBUS instead of an error that names
-the file and the byte, and waiting for a page holds the GIL, which reading releases for the other threads.
+Files are not memory-mapped: then a failing network file system would end the process with SIGBUS instead of an error
+that names the file and the byte, and a page fault would hold the GIL, which `pread` releases for other threads.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SOURCE = Path(__file__).with_name("read_pieces.cpp")
 class RawFile:
     """A file open for reading; closed by `close` or when garbage-collected.
 
-    Raises: OSError where it cannot be opened.
+    Raises: OSError if it cannot be opened.
     """
 
     def __init__(self, path: Path):
@@ -35,9 +35,9 @@ class RawFile:
         self.size, self.modified_ns = status.st_size, status.st_mtime_ns
 
     def read(self, offset: int, size: int) -> bytes:
-        """The `size` bytes from `offset` on; fewer only where the file ends before.
+        """The `size` bytes from `offset` on; fewer only if the file ends before that.
 
-        Raises: UserError where the file cannot be read.
+        Raises: UserError if the file cannot be read.
         """
         try:
             data = os.pread(self.descriptor, size, offset)
@@ -53,11 +53,11 @@ class RawFile:
 
 
 def read_pieces(files: Sequence[RawFile], which: np.ndarray, offsets: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """uint8: thousands of small pieces, one after the other, `sizes[i]` bytes of ``files[which[i]]`` from `offsets[i]`.
+    """Concatenates thousands of small pieces, uint8: `sizes[i]` bytes of ``files[which[i]]`` from `offsets[i]` on.
 
     Args:
       which, offsets, sizes: int64 [pieces].
-    Raises: UserError as `RawFile.read` does, and where a file ends before.
+    Raises: UserError as `RawFile.read` does, and if a file ends before a piece does.
     """
     content = np.empty(sizes.sum(), np.uint8)
     num_read = 0
@@ -66,7 +66,8 @@ def read_pieces(files: Sequence[RawFile], which: np.ndarray, offsets: np.ndarray
         pointers = (ctypes.c_void_p(array.ctypes.data) for array in (descriptors, offsets, sizes, content))
         code.read_pieces.restype = ctypes.c_int64
         num_read = code.read_pieces(*pointers, ctypes.c_int64(len(sizes)))
-    # Without compiled code; pieces that a network file system gives in parts; an error that names file and byte.
+    # For all pieces without compiled code; else for those that a network file system returns in parts, and for an
+    # error that names file and byte.
     place = int(sizes[:num_read].sum())
     for number, offset, size in zip(*(array[num_read:].tolist() for array in (which, offsets, sizes))):
         piece = files[number].read(offset, size)

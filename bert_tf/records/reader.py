@@ -1,4 +1,4 @@
-"""Random access to the records of a shard, and the schema of a shard whoever wrote it."""
+"""Random access to the records of a shard, and the schema of a shard, no matter who wrote it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class RecordFile:
     """Random access to a shard's messages, every checksum verified."""
 
     def __init__(self, path: str | Path, index: RecordIndex | None = None):
-        """`index`: of this file, from `load_index`; None loads it here.
+        """`index`: this file's index, from `load_index`; None loads it here.
 
-        Raises: UserError as `load_index` does, or where the file's size has changed since it was indexed.
+        Raises: UserError as `load_index` does, or if the file's size has changed since it was indexed.
         """
         self.index = load_index(path) if index is None else index
         self._frames = ExampleFrames(Path(path))
@@ -34,7 +34,7 @@ class RecordFile:
     def read(self, number: int) -> bytes:
         """The serialised tf.train.Example of record `number`, counted from 0.
 
-        Raises: UserError naming file, record and byte where it is damaged; IndexError.
+        Raises: UserError, which names file, record and byte, if it is damaged; IndexError.
         """
         if not 0 <= number < self.num_records:
             raise IndexError(f"record {number} of {self.num_records}")
@@ -65,7 +65,7 @@ class RecordFile:
 def describe(path: str | Path) -> RecordSchema:
     """The schema of a shard, from its first record.
 
-    Raises: UserError where the shard cannot be read, is empty, or lacks a feature.
+    Raises: UserError if the shard cannot be read, is empty, or lacks a feature.
     """
     with ExampleFrames(Path(path)) as frames:
         if not frames.size:

@@ -12,11 +12,11 @@ V2_NAMES = {"input_ids": "input_word_ids", "segment_ids": "input_type_ids"}
 
 
 class RecordSchema(NamedTuple):
-    """The two sizes that fix every feature's shape, and which feature names the file uses."""
+    """The two sizes that determine every feature's shape, and which feature names the file uses."""
 
     max_seq_length: int
     max_predictions_per_seq: int
-    has_v2_names: bool = False  # the TF2 model garden's and NVIDIA's TF2 recipe's; read, never written
+    has_v2_names: bool = False  # those of the TF2 model garden and NVIDIA's TF2 recipe; read, never written
 
     @property
     def fields(self) -> tuple[tuple[str, str, int], ...]:
@@ -41,7 +41,7 @@ class RecordSchema(NamedTuple):
         return V2_NAMES.get(name, name) if self.has_v2_names else name
 
     def empty(self, num: int) -> dict[str, np.ndarray]:
-        """Arrays to be filled with `num` instances: int32 or float32 [num, size] by name."""
+        """Uninitialised arrays for `num` instances: int32 or float32 [num, size] by name."""
         return {
             name: np.empty([num, size], np.int32 if kind == "int64" else np.float32) for name, kind, size in self.fields
         }

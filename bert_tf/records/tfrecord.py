@@ -1,4 +1,4 @@
-"""TFRecord's framing: messages to records and back, every checksum verified.
+"""TFRecord's framing: messages to records and back, with every checksum verified.
 
 A record is
 
@@ -34,7 +34,7 @@ _CHECKSUM = struct.Struct("<I")
 _FRAMING_BYTES = _HEADER.size + _CHECKSUM.size
 _GZIP_MAGIC = b"\x1f\x8b"
 UNPACKED_SUFFIX = ".unpacked"
-# Bytes read at once when walking through or unpacking a file.
+# Bytes read at a time when walking through or unpacking a file.
 _WALK_BYTES = 1 << 18
 WAY_OUT = (
     "copy the file again from its source, or delete it with its .index and run "
@@ -44,7 +44,7 @@ WAY_OUT = (
 _Self = TypeVar("_Self", bound="RecordFrames")
 
 
-# TFRecord masks a CRC-32C: rotated right by 15 bits, plus this constant.
+# TFRecord masks a CRC-32C: it is rotated right by 15 bits, and this constant is added.
 _CHECKSUM_CONSTANT = 0xA282EAD8
 
 
@@ -62,7 +62,7 @@ def _header(num_bytes: int) -> bytes:
 def _framing(messages: Sequence[bytes]) -> tuple[Iterator[bytes], np.ndarray]:
     """The headers that precede the messages, and the checksums that follow them, uint32 [N]."""
     crcs = np.fromiter(map(google_crc32c.value, messages), np.uint32, len(messages))
-    # `masked_checksum` in 32-bit arithmetic: three times as fast as with Python integers.
+    # `masked_checksum` in 32-bit NumPy arithmetic: three times as fast as with Python integers.
     masked = (crcs >> np.uint32(15) | crcs << np.uint32(17)) + np.uint32(_CHECKSUM_CONSTANT)
     return map(_header, map(len, messages)), masked.astype("<u4", copy=False)
 
@@ -76,7 +76,7 @@ def frame(messages: Sequence[bytes]) -> tuple[bytes, np.ndarray]:
 
 
 class DamagedRecord(UserError):
-    """A damaged or cut-off record; arguments: its file, and what is wrong with it."""
+    """A damaged or truncated record; arguments: its file, and what is wrong with it."""
 
     def __str__(self) -> str:
         return f"{self.args[0]}: {self.args[1]}; {WAY_OUT}"
@@ -92,7 +92,7 @@ class Record(NamedTuple):
 
 
 class RecordFrames:
-    """Reads a shard's records; every fault is a UserError that names its place. GZIP shards are unpacked first."""
+    """Reads a shard's records; every fault is a UserError that names its position. GZIP shards are unpacked first."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -137,7 +137,7 @@ class RecordFrames:
         return Record(number, offset, message, end)
 
     def walk(self) -> Iterator[list[Record]]:
-        """All records in order, in lists of consecutive ones."""
+        """All records in order, in lists of consecutive records."""
         number = offset = 0
         while offset < self.size:
             data = self._file.read(offset, _WALK_BYTES)
@@ -156,11 +156,11 @@ class RecordFrames:
     def block(self, offsets: np.ndarray, data: bytes | None = None) -> list[bytes] | None:
         """The messages of consecutive records, from their `offsets` [N + 1]; None if any is damaged.
 
-        Verifies every checksum, faster than `read`: the expected framing is computed for all messages and
+        Verifies every checksum, but faster than `read`: the expected framing of all messages is computed and
         compared at once.
 
         Args:
-          data: the bytes from the first offset on, if they have been read already.
+          data: the bytes from the first offset on, if they have already been read.
         """
         first, places = int(offsets[0]), (offsets - offsets[0]).tolist()
         before, after, size = _HEADER.size, _CHECKSUM.size, places[-1]
@@ -176,9 +176,9 @@ class RecordFrames:
 
 
 def _stated_ends(data: bytes, offset: int) -> list[int]:
-    """File offsets of the ends of the records in `data`, which begins at `offset`, from the lengths in their headers.
+    """File offsets of the ends of the records in `data`, which begins at `offset`, by the lengths in their headers.
 
-    A record that continues past the end of `data` is left out.
+    A record that continues past the end of `data` is omitted.
     """
     ends, place = [], 0
     while place + _HEADER.size <= len(data):
@@ -229,7 +229,7 @@ def _say_that_shards_are_unpacked(folder: Path) -> None:
 
 
 def verify_records(path: str | Path) -> np.ndarray:
-    """Verifies every checksum; returns the offset of each record, then the file's size, uint64 [N + 1].
+    """Verifies every checksum; returns the offset of each record and then the file's size, uint64 [N + 1].
 
     Raises: UserError, DamagedRecord.
     """

@@ -1,8 +1,8 @@
-"""A shard of text as its tokens, from which instances of any length are made while they are read.
+"""A shard of tokenised text, from which instances of any length are made while they are read.
 
-``<shard>.tokens`` holds, little-endian: a header; the ids of all tokens (uint16, or int32 for vocabularies over
+``<shard>.tokens`` contains, little-endian: a header; the ids of all tokens (uint16, or int32 for vocabularies over
 65,536); the first token of each sentence, and the number of tokens (uint32); the first sentence of each document,
-and the number of sentences (uint32); a CRC32C of every 64 KiB of all that; and a CRC32C of these.
+and the number of sentences (uint32); a CRC32C of every 64 KiB of all that; and a CRC32C of these checksums.
 
 Shape letter: T tokens of the shard.
 """
@@ -26,7 +26,7 @@ TOKENS_SUFFIX = ".tokens"
 SPLITS = ("training", "test")
 WAY_OUT = "find all such files with data/bertPrep.py --action verify, and make them again with --action verify --repair"
 _MAGIC = b"BERTtok1"
-# Magic, bytes of an id, split, shard's number in the split, pieces of the vocabulary; tokens, sentences, documents.
+# Magic, bytes per id, split, shard's number in the split, vocabulary size; numbers of tokens, sentences, documents.
 _HEADER = struct.Struct("<8s4I3Q")
 _BLOCK_BYTES = 1 << 16
 _CHECKSUM_BYTES = 4
@@ -38,8 +38,8 @@ class TokenizedText(NamedTuple):
     """The tokens of documents and sentences in one flat array; no sentence and no document is empty."""
 
     token_ids: np.ndarray  # uint16 or int32 [T]
-    sentence_starts: np.ndarray  # integers [sentences + 1] first token of each; then T
-    document_starts: np.ndarray  # integers [documents + 1] first sentence of each; then the number of sentences
+    sentence_starts: np.ndarray  # integers [sentences + 1] first token of each, then T
+    document_starts: np.ndarray  # integers [documents + 1] first sentence of each, then the number of sentences
 
     @property
     def num_documents(self) -> int:
@@ -62,9 +62,9 @@ def choose_id_type(vocab_size: int) -> np.dtype:
 
 
 def write_tokens(path: Path, text: TokenizedText, shard: Shard, vocab_size: int) -> str:
-    """Writes a token file; returns its sha256.
+    """Writes a token file and returns its sha256.
 
-    Raises: UserError where there are too many tokens for one file; OSError.
+    Raises: UserError if there are too many tokens for one file; OSError.
     """
     if len(text.token_ids) > _MOST_TOKENS:
         raise UserError(f"{path} would hold {len(text.token_ids):,} tokens, at most {_MOST_TOKENS:,}: make more shards")
@@ -85,7 +85,7 @@ def write_tokens(path: Path, text: TokenizedText, shard: Shard, vocab_size: int)
 
 
 def _checksums(parts: Sequence[bytes | memoryview]) -> bytes:
-    """A checksum of every block of the concatenated parts, and one of these checksums."""
+    """The checksums of all blocks of the concatenated parts, and one of these checksums."""
     found, crc, room = bytearray(), 0, _BLOCK_BYTES
     for part in parts:
         place = 0
@@ -105,12 +105,12 @@ class TokenFile:
     """A token file open for reading.
 
     Attributes:
-      path, shard, vocab_size, num_tokens, num_sentences, num_documents.
-      id_type: of the ids.
+      path, shard, vocab_size, num_tokens, num_sentences, num_documents: as in the header.
+      id_type: the type of the ids.
       raw: its bytes.
-      checksum: of the whole content.
+      checksum: that of the whole content.
 
-    Raises: UserError where it cannot be read or is incomplete.
+    Raises: UserError if it cannot be read or is incomplete.
     """
 
     def __init__(self, path: str | Path):
@@ -142,7 +142,7 @@ class TokenFile:
         self.raw.close()
 
     def verify(self) -> None:
-        """Compares every block with its checksum. Raises: UserError that names the first damaged block."""
+        """Compares every block with its checksum. Raises: UserError, which names the first damaged block."""
         checksums = self.raw.read(self._body_bytes, self.raw.size - self._body_bytes - _CHECKSUM_BYTES)
         if google_crc32c.value(checksums) != self.checksum:
             raise UserError(f"token file {self.path}: its checksums are damaged; {WAY_OUT}")
@@ -156,12 +156,12 @@ class TokenFile:
                 )
 
     def text(self) -> TokenizedText:
-        """All of it, verified."""
+        """The whole text, verified."""
         content = self.raw.read(_HEADER.size, self._sentences_at - _HEADER.size)
         return self.boundaries()._replace(token_ids=np.frombuffer(content, self.id_type))
 
     def boundaries(self) -> TokenizedText:
-        """As `text`, but without the ids (an empty array), which drawing pairs does not need."""
+        """Like `text`, but with an empty array for the ids, which drawing pairs does not need."""
         self.verify()
         starts = np.frombuffer(self.raw.read(self._sentences_at, 4 * (self.num_sentences + 1)), "<u4")
         documents = np.frombuffer(self.raw.read(self._documents_at, 4 * (self.num_documents + 1)), "<u4")
@@ -169,11 +169,11 @@ class TokenFile:
 
 
 def read_tokens(files: Sequence[TokenFile], which: np.ndarray, starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """The ids of many ranges of tokens, one after the other, not verified.
+    """The ids of many ranges of tokens, concatenated and not verified.
 
     Range i is `counts[i]` tokens of ``files[which[i]]`` from `starts[i]` on.
 
-    All files must have the same type of ids; `which`, `starts` and `counts` are int64.
+    All files must have the same id type; `which`, `starts` and `counts` are int64.
     """
     kind = files[0].id_type
     pieces = read_pieces(

@@ -1,8 +1,8 @@
 """Writes instances to a shard and its index, a block at a time.
 
-A shard is a TFRecord file of `tf.train.Example` messages, as Google's and NVIDIA's code read and
-write them. `example_proto` encodes a block's messages in NumPy (a protobuf library takes some 70 us
-an instance), `tfrecord` frames them.
+A shard is a TFRecord file of `tf.train.Example` messages, as read and written by Google's and NVIDIA's
+code. `example_proto` encodes a block's messages with NumPy (a protobuf library takes some 70 us per
+instance), `tfrecord` frames them.
 
 Shape letters: N instances, S sequence, P masked positions.
 """
@@ -47,7 +47,7 @@ class RecordWriter:
 
     The files get their names only when the context is left without an exception; `sha256` is then that of the shard.
 
-    Raises: OSError that names the shard where the disk is full or the folder cannot be written.
+    Raises: OSError, which names the shard, if the disk is full or the folder cannot be written.
     """
 
     def __init__(self, path: str | Path):
@@ -66,9 +66,9 @@ class RecordWriter:
         return self
 
     def write(self, instances: InstanceArrays) -> None:
-        """Appends instances; all calls must use one schema.
+        """Appends instances; all calls must use the same schema.
 
-        Raises: ValueError as `encode_records` does, or where a sequence has over 65535 tokens.
+        Raises: ValueError as `encode_records` does, or if a sequence has over 65535 tokens.
         """
         if instances.schema.max_seq_length > LONGEST_SEQUENCE:
             raise ValueError(f"{instances.schema}: at most {LONGEST_SEQUENCE} tokens fit the index")

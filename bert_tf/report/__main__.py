@@ -1,4 +1,4 @@
-"""``python -m bert_tf.report RUN [RUN ...]``: a page about a run, or one that compares several.
+"""``python -m bert_tf.report RUN [RUN ...]``: writes a page about one run, or one that compares several.
 
 RUN is a run folder, the --model_dir of a run.
 """

@@ -1,4 +1,4 @@
-"""The report's charts as Plotly figures (plain data); page.html defines the colours and the layout that all share."""
+"""The report's charts as Plotly figures (plain data); page.html defines the colours and the common layout."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ import numpy as np
 
 from bert_tf.report.runs import Point, Run
 
-Item = dict[str, Any]  # a part of a figure, by Plotly's names
+Item = dict[str, Any]  # a part of a figure, with Plotly's names
 
 MAX_POINTS = 400  # per line: a screen cannot show many more
-SMOOTH_FROM, NUM_MEANS = 90, 60  # a series this long also gets a line of so many means
-DASHES = ("solid", "dash", "dot", "dashdot")  # of overlaid runs, four colours each
+SMOOTH_FROM, NUM_MEANS = 90, 60  # a series of at least this length also gets a line of this many means
+DASHES = ("solid", "dash", "dot", "dashdot")  # for overlaid runs, with four colours each
 
 
 @dataclasses.dataclass
 class Chart:
-    """A metric of several runs, one after the other on a common axis of updates or, `overlaid`, all from update 0.
+    """A metric of several runs, one after the other on a common axis of updates or, if `overlaid`, all from update 0.
 
-    Phases that follow each other have a colour for each kind of value, overlaid runs one for each run.
+    Runs in sequence have a colour for each kind of value, overlaid runs one for each run.
     """
 
     title: str
@@ -42,7 +42,7 @@ def draw(chart: Chart, runs: Sequence[Run]) -> Item | None:
     traces: list[Item] = []
     shapes: list[Item] = []
     annotations: list[Item] = []
-    end, y_format = 0, ".3~p" if chart.percent else ",.6~g"  # in d3's notation, for the axis and hover texts
+    end, y_format = 0, ".3~p" if chart.percent else ",.6~g"  # in d3's notation, for the axis and the hover texts
     for index, run in enumerate(runs):
         start = 0 if chart.overlaid else end
         end = max(end, start + max(run.last_update, 1))
@@ -84,7 +84,7 @@ def draw(chart: Chart, runs: Sequence[Run]) -> Item | None:
 
 
 def _trace(name: str, start: int, points: Sequence[tuple[float, float]]) -> Item:
-    """A line with gaps where a value is not finite. Names are escaped: Plotly reads texts as HTML."""
+    """A line with gaps where values are not finite. Names are escaped, because Plotly reads texts as HTML."""
     heights = [float(f"{y:.6g}") if math.isfinite(y) else None for _, y in points]
     updates = [x for x, _ in points]
     return {"name": escape(name), "x": [x + start for x in updates], "y": heights, "customdata": updates}
@@ -96,7 +96,7 @@ def _upright(x0: int, x1: int, y0: float, y1: float, **look: Any) -> Item:
 
 
 def _add_phase(run: Run, start: int, shapes: list[Item], annotations: list[Item]) -> None:
-    """Marks a run: a line at its start, its name, a coloured background for the warm-up, ticks where it was resumed."""
+    """Marks a run: a line at its start, its name, a coloured background for the warm-up, and ticks where it resumed."""
     if start:
         shapes.append(_upright(start, start, 0.0, 1.0, line={"dash": "dot"}))
     if (warmup := min(run.count("warmup_steps"), run.last_update)) > 0:
@@ -109,7 +109,7 @@ def _add_phase(run: Run, start: int, shapes: list[Item], annotations: list[Item]
 
 
 def thin_out(points: Sequence[Point], limit: int = MAX_POINTS) -> list[Point]:
-    """About `limit` points that look like all: both ends, and each bucket's lowest and highest; a gap is highest."""
+    """About `limit` points that look like all: both ends, and each bucket's lowest and highest; gaps are highest."""
     if len(points) <= limit:
         return list(points)
     kept = {0, len(points) - 1}
@@ -120,7 +120,7 @@ def thin_out(points: Sequence[Point], limit: int = MAX_POINTS) -> list[Point]:
 
 
 def smoothed(points: Sequence[Point]) -> list[tuple[float, float]]:
-    """`NUM_MEANS` means of neighbouring finite points."""
+    """At most `NUM_MEANS` means of neighbouring finite points."""
     finite = np.array([point for point in points if math.isfinite(point[1])]).reshape(-1, 2)
     return [tuple(bucket.mean(axis=0).tolist()) for bucket in np.array_split(finite, NUM_MEANS) if len(bucket)]
 

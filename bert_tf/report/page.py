@@ -1,4 +1,4 @@
-"""Renders the report: fills the template page.html with runs, and formats their numbers."""
+"""Renders the report: fills the template page.html with runs and formats their numbers."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from bert_tf.run.goodput import write_time
 
 
 def write_report(folders: Sequence[str | Path], output: str | Path, title: str = "", comparing: bool = False) -> None:
-    """Writes one self-contained HTML page; an OSError leaves an older page as it was.
+    """Writes one self-contained HTML page; an OSError leaves an existing page as it was.
 
-    `folders` are pre-training phases in order, and fine-tuning runs; missing ones are left out. `comparing` draws the
-    runs over each other, and shows where their settings differ.
+    `folders` are pre-training phases in order, and fine-tuning runs; missing ones are left out. `comparing` overlays
+    the runs and shows where their settings differ.
     """
     from plotly.offline import get_plotlyjs  # imported late, because nothing else needs it
 
@@ -32,7 +32,7 @@ def write_report(folders: Sequence[str | Path], output: str | Path, title: str =
     now, plotly_js = datetime.datetime.now().timestamp(), get_plotlyjs()
     title = title or (f"{len(runs)} runs compared" if comparing else "BERT training report")
     page = _template().render(title=title, runs=runs, comparing=comparing, now=now, plotly_js=plotly_js)
-    # The bytes of a file name that are not UTF-8 are lone surrogates, which no page may hold.
+    # A file name's bytes that are not UTF-8 are lone surrogates, which cannot be written.
     write_text(Path(output), page.encode("utf-8", "replace").decode())
 
 
@@ -47,7 +47,7 @@ def _template() -> jinja2.Template:
 
 
 def _of_number(write: Any) -> Callable[..., Any]:
-    """A template filter that formats finite numbers by `write` and gives "" for everything else."""
+    """A template filter that formats finite numbers with `write` and gives "" for everything else."""
     return lambda value, **how: write(value, **how) if is_number(value) and math.isfinite(value) else ""
 
 
@@ -56,7 +56,7 @@ def _clock(time_unix: float) -> str:
 
 
 def state(run: Run) -> tuple[str, str]:
-    """(colour, text) for a run's state."""
+    """A colour and a text for a run's state."""
     planned = run.count("total_updates") or run.count("num_train_steps") or run.last_update
     progress = f"{run.last_update:,} of {planned:,} updates"
     if not run.events["end"]:
@@ -67,7 +67,7 @@ def state(run: Run) -> tuple[str, str]:
 
 
 def time_shares(run: Run) -> str:
-    """How the updates' time is divided; leaves out the first report, which includes compilation."""
+    """How the updates' time is divided, without the first report, which includes compilation."""
     reports, secs = run.events["train"][1:] or run.events["train"], {}
     for name in ("compute", "input", "all_reduce", "host"):
         factors: list[Any] = [(event.get("update_secs"), event.get(f"{name}_share")) for event in reports]
@@ -78,7 +78,7 @@ def time_shares(run: Run) -> str:
 
 
 def rank_rates(run: Run) -> str:
-    """Sequences/s of the median rank and of the slowest, as they would be if they waited for no other; its host."""
+    """Sequences/s of the median rank and of the slowest without waiting for others, and the slowest rank's host."""
     middle, most, num_ranks = run.median("rank_secs_median"), run.median("rank_secs_max"), run.count("num_ranks")
     reports = [event for event in run.events["train"] if {"slowest_rank", "slowest_host"} <= event.keys()]
     if not (middle and most and num_ranks and reports):

@@ -1,4 +1,4 @@
-"""Reads run folders for the report, also of interrupted runs with incomplete files."""
+"""Reads run folders for the report, including those of interrupted runs with incomplete files."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from bert_tf.run.goodput import Goodput, measure_goodput
 
 Point = tuple[int, float]  # update, value
 
-# What else than scores an evaluation has, by the beginnings of the names.
+# Prefixes of an evaluation's fields that are not scores.
 _NOT_SCORES = ("update", "time_unix", "global_step", "throughput", "latency")
-# In config.json, what is no setting, or follows from one.
+# Fields of config.json that are not settings, or follow from one.
 _NOT_SETTINGS = (
     "command counts dllog_path evaluation_data first_file input_files manifest_sha256 model_dir planned sources".split()
 )
@@ -26,7 +26,7 @@ _NOT_SETTINGS = (
 
 @dataclasses.dataclass
 class Run:
-    """One run folder: its configuration and the history of its present state.
+    """One run folder: its configuration, and the history that led to its present state.
 
     Updates that were logged but lost, because the run was resumed from an earlier checkpoint, are left out.
     """
@@ -35,12 +35,12 @@ class Run:
     config: dict[str, Any]
     events: Mapping[str, list[Event]]  # by kind; no "end" while the run is under way
     last_time_unix: float | None
-    goodput: Goodput | None  # None where nothing has been trained
+    goodput: Goodput | None  # None if nothing has been trained
     label: str = ""  # set by `read_runs`, unique among the report's runs
 
     @property
     def task(self) -> str:
-        """What is learned: "classifying", "answering" or "pretraining"; "" where nothing tells."""
+        """What is learned: "classifying", "answering" or "pretraining"; "" if unknown."""
         if self.setting("task_name") is not None:
             return "classifying"
         if self.setting("phase") == "squad" or any("f1" in event for event in self.events["evaluation"]):
@@ -64,7 +64,7 @@ class Run:
         return next((source[name] for source in sources if source.get(name) is not None), default)
 
     def count(self, name: str) -> int:
-        """A setting that is a count; 0 where there is none."""
+        """A setting that is a count; 0 if there is none."""
         value = self.setting(name)
         return value if isinstance(value, int) else 0
 
@@ -79,7 +79,7 @@ class Run:
         return [start["update"] for start in self.events["start"][1:] if start["update"] < self.last_update]
 
     def series(self, name: str) -> list[Point]:
-        """(update, value) of a metric, NaN and infinities included. Training and evaluation share no metric names."""
+        """(update, value) of a metric, including NaN and infinities. Training and evaluation share no metric names."""
         events = (event for event in self.events["train"] + self.events["evaluation"] if is_number(event.get(name)))
         return [(event["update"], event[name]) for event in events]
 
@@ -88,7 +88,7 @@ class Run:
         return next((y for _, y in reversed(self.series(name)) if math.isfinite(y)), None)
 
     def median(self, name: str) -> float | None:
-        """The median of a metric without its first report, which includes compilation."""
+        """The median of a metric, without its first report, which includes compilation."""
         rates = [y for _, y in self.series(name) if math.isfinite(y)]
         return statistics.median_high(rates[1:] or rates) if rates else None
 
@@ -108,7 +108,7 @@ def read_runs(folders: Iterable[str | Path]) -> list[Run]:
 
 
 def differing_settings(runs: Sequence[Run]) -> dict[str, list[Any]]:
-    """Name -> values, in the order of the runs, of what config.json has otherwise in one of them; None: not there."""
+    """The settings in config.json that differ between runs: name -> each run's value, None if it has none."""
     settings = [dict(_flatten(run.config)) for run in runs]
     names = dict.fromkeys(name for flat in settings for name in flat)
     values = {name: [flat.get(name) for flat in settings] for name in names}
@@ -116,7 +116,7 @@ def differing_settings(runs: Sequence[Run]) -> dict[str, list[Any]]:
 
 
 def _flatten(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The settings in all sections, each under its own name."""
+    """The settings in all sections, each under its own name, without that of the section."""
     for name, value in config.items():
         if name not in _NOT_SETTINGS and value is not None:
             yield from _flatten(value) if isinstance(value, Mapping) else [(name, value)]

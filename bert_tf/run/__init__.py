@@ -1,1 +1,1 @@
-"""Run folders. In: a run's settings, weights and metrics. Out: files that survive a kill, and the same back."""
+"""Run folders. In: a run's settings, weights and metrics. Out: files that survive a kill; and back again."""

@@ -1,8 +1,8 @@
-"""Checkpoints: copied to the host, written under a temporary name, fsynced, renamed, verified, found again.
+"""Checkpoints: copied to the host, written under a temporary name, fsynced and renamed; found and verified again.
 
-One folder a checkpoint, laid out as Google publishes a model: ``bert_config.json``, ``vocab.txt``
+Each checkpoint is a folder laid out as Google publishes a model: ``bert_config.json``, ``vocab.txt``
 and a TensorFlow checkpoint ``bert_model.ckpt`` with Google's variable names (optimizer slots are
-``<name>/adam_m`` and ``<name>/adam_v``, as in Google's training checkpoints). Beside them
+``<name>/adam_m`` and ``<name>/adam_v``, as in Google's training checkpoints). Beside them are
 ``state.json`` (position of the run) and ``manifest.json`` (sha256 of every file). So
 `tf.train.load_checkpoint` reads it without this code, and everything that reads Google's folders
 reads ours.
@@ -29,19 +29,19 @@ PREFIX = "bert_model.ckpt"
 STATE = "state.json"
 MANIFEST = "manifest.json"
 _NAME = re.compile(r"ckpt-(\d{8,})")
-_UNFINISHED = ".unfinished-"  # begins the name of what is being written or deleted
-# In the model these are padded to a multiple of 8 rows; in files they have one row for each piece.
+_UNFINISHED = ".unfinished-"  # prefix of the names of folders that are being written or deleted
+# In the model these are padded to a multiple of 8 rows; in files they have one row per piece of the vocabulary.
 _VOCABULARY_ROWS = ("bert/embeddings/word_embeddings", "cls/predictions/output_bias")
 _SLOTS = ("/adam_m", "/adam_v", "/momentum")
 
 
 class SaveError(UserError):
-    """A checkpoint could not be written; those written before are untouched."""
+    """A checkpoint could not be written; earlier checkpoints are untouched."""
 
 
 @dataclasses.dataclass(frozen=True)
 class StoredWeights:
-    """Weights in files: what there is, and what reads it."""
+    """Weights in files: their shapes, and a function that reads them."""
 
     source: str  # for messages
     shapes: Mapping[str, list[int]]  # by name
@@ -49,10 +49,10 @@ class StoredWeights:
 
 
 class Snapshot(NamedTuple):
-    """What a checkpoint will hold, copied to the host: later updates do not change it."""
+    """The content of a checkpoint, copied to the host: later updates do not change it."""
 
     update: int
-    tensors: Mapping[str, tf.Tensor]  # by the name in files
+    tensors: Mapping[str, tf.Tensor]  # by their names in files
     state: Mapping[str, Any]
 
 
@@ -60,12 +60,12 @@ class LoadReport(NamedTuple):
     """What `load_weights` found."""
 
     loaded: list[str]
-    missing: list[str]  # wanted, not stored: left as initialised
-    unused: list[str]  # stored, not wanted
+    missing: list[str]  # wanted but not stored: left as initialised
+    unused: list[str]  # stored but not wanted
 
 
 def named_variables(variables: Sequence[tf.Variable]) -> dict[str, tf.Variable]:
-    """Variables by the name they have in files (TensorFlow appends ":0")."""
+    """The variables by their names in files (without the ":0" that TensorFlow appends)."""
     named = {variable.name.split(":")[0]: variable for variable in variables}
     if len(named) != len(variables):
         raise ValueError("two variables share a name, so a checkpoint could not hold both")
@@ -77,13 +77,13 @@ def _base_name(name: str) -> str:
 
 
 class CheckpointFolder:
-    """The ``checkpoints/`` of one run.
+    """The ``checkpoints/`` folder of one run.
 
     Args:
-      folder: made when the first checkpoint is saved.
-      keep: how many of the newest stay.
+      folder: created when the first checkpoint is saved.
+      keep: how many of the newest checkpoints are kept.
       vocab_size: rows of the word table in files.
-      companions: texts to put beside the weights, by file name (bert_config.json, vocab.txt).
+      companions: text files to put beside the weights, by file name (bert_config.json, vocab.txt).
     """
 
     def __init__(self, folder: str | Path, *, keep: int, vocab_size: int, companions: Mapping[str, str]):
@@ -91,24 +91,24 @@ class CheckpointFolder:
         self._companions = dict(companions)
 
     def save(self, update: int, variables: Sequence[tf.Variable], state: Mapping[str, Any]) -> Path:
-        """Writes checkpoint `update` of the variables as they are now; errors as of `write`."""
+        """Writes checkpoint `update` of the variables as they are now; raises what `write` raises."""
         return self.write(self.copy(update, variables, state))
 
     def copy(self, update: int, variables: Sequence[tf.Variable], state: Mapping[str, Any]) -> Snapshot:
-        """Copies the variables to the host, for `write`; takes as much memory there as they do."""
+        """Copies the variables to the host, for `write`; the copy takes as much memory there as they do."""
         tensors = _file_tensors(variables, self._vocab_size)
         with tf.device("CPU:0"):
             copies = {name: tf.raw_ops.DeepCopy(x=tensor) for name, tensor in tensors.items()}
         return Snapshot(update, copies, dict(state, updates_applied=update))
 
     def write(self, snapshot: Snapshot) -> Path:
-        """Writes a checkpoint and then drops the oldest ones. May run in any thread, but in one at a time.
+        """Writes a checkpoint, then deletes the oldest ones. May run in any thread, but only in one at a time.
 
-        A sound one of the same update stays: what follows from it is the same. (A run that was resumed from it, and has
-        only skipped updates since, comes back to it.)
+        An existing sound checkpoint of the same update is kept: training continues from it in the same way. (This
+        happens to a run that was resumed from it and has only skipped updates since.)
 
         Raises:
-          SaveError: it could not be written (a full disk, no permission); older ones stay.
+          SaveError: it could not be written (a full disk, no permission); older ones are kept.
         """
         final = self.folder / f"ckpt-{snapshot.update:08d}"
         partial = self.folder / f"{_UNFINISHED}{final.name}"
@@ -130,12 +130,12 @@ class CheckpointFolder:
             ) from None
         for old in self.finished()[: -self._keep]:
             doomed = self.folder / f"{_UNFINISHED}{old.name}"
-            os.rename(old, doomed)  # first renamed, so that a kill leaves no incomplete checkpoint in `finished`
+            os.rename(old, doomed)  # renamed first, so that a kill leaves no incomplete checkpoint in `finished`
             shutil.rmtree(doomed, ignore_errors=True)
         return final
 
     def finished(self) -> list[Path]:
-        """The checkpoints, oldest first. Raises `UserError` where something else is in the folder's place."""
+        """The checkpoints, oldest first. Raises `UserError` if something else is in the folder's place."""
         if not self.folder.is_dir():
             if os.path.lexists(self.folder):
                 raise UserError(f"{self.folder} is not a folder; remove it, or name another run folder")
@@ -144,7 +144,7 @@ class CheckpointFolder:
         return sorted(found, key=lambda path: int(path.name[len("ckpt-") :]))
 
     def newest_sound(self) -> tuple[Path | None, list[str]]:
-        """The newest checkpoint whose files match their hashes, and what is wrong with newer ones."""
+        """The newest checkpoint whose files match their hashes, and what is wrong with the newer ones."""
         complaints: list[str] = []
         for path in reversed(self.finished()):
             damage = find_damage(path)
@@ -154,7 +154,7 @@ class CheckpointFolder:
         return None, complaints
 
     def newest_finite(self) -> Path | None:
-        """The newest undamaged checkpoint of which all numbers are finite. Reads whole checkpoints."""
+        """The newest undamaged checkpoint whose numbers are all finite. Reads whole checkpoints."""
         for path in reversed(self.finished()):
             if find_damage(path) is None:
                 reader = tf.train.load_checkpoint(str(path / PREFIX))
@@ -190,7 +190,7 @@ class CheckpointFolder:
 
 
 def _file_tensors(variables: Sequence[tf.Variable], vocab_size: int) -> dict[str, tf.Tensor]:
-    """The variables' values as they stand in files, by name."""
+    """The variables' values as they are stored in files, by name."""
     return {
         name: variable.value()[:vocab_size] if _base_name(name) in _VOCABULARY_ROWS else variable.value()
         for name, variable in named_variables(variables).items()
@@ -209,9 +209,9 @@ def _save_tensors(prefix: Path, tensors: Mapping[str, tf.Tensor]) -> None:
 def save_encoder(
     run_folder: Path, variables: Sequence[tf.Variable], vocab_size: int, companions: Mapping[str, str]
 ) -> None:
-    """Writes the encoder alone to ``pretrained/bert_model.ckpt-1`` of a run folder, where NVIDIA's TF2 code leaves it.
+    """Writes only the encoder, to ``pretrained/bert_model.ckpt-1`` in a run folder, where NVIDIA's TF2 code leaves it.
 
-    The names are Google's TF1 names, as in all files of ours; `companions` (texts by file name) go beside it.
+    The names are Google's TF1 names, as in all our files; `companions` (text files, by name) are put beside it.
 
     Raises:
       SaveError: it could not be written.
@@ -230,12 +230,12 @@ def save_encoder(
         ) from None
 
 
-# By which TensorFlow says that a checkpoint is damaged; IndexError where a file ends early.
+# The errors that TensorFlow raises for a damaged checkpoint; IndexError if a file ends early.
 _READ_ERRORS = (tf.errors.OpError, ValueError, RuntimeError, IndexError)
 
 
 def find_damage(folder: Path) -> str | None:
-    """What is wrong with a checkpoint of ours, or None: every file must match its sha256."""
+    """What is wrong with one of our checkpoints, or None: every file must match its sha256."""
     try:
         hashes = read_json_object(folder / MANIFEST, "every checkpoint has one")["sha256"]
         for name, expected in hashes.items():
@@ -249,7 +249,7 @@ def find_damage(folder: Path) -> str | None:
 
 
 def read_state(folder: Path) -> dict[str, Any]:
-    """The ``state.json`` of a checkpoint folder of ours. Raises `UserError` where it is damaged."""
+    """The ``state.json`` of one of our checkpoint folders. Raises `UserError` if it is damaged."""
     state = read_json_object(folder / STATE, "use another checkpoint")
     if type(state.get("updates_applied")) is not int or not isinstance(state.get("identity", {}), dict):
         raise UserError(f"{folder / STATE} holds no updates_applied, or no identity of a run; use another checkpoint")
@@ -257,7 +257,7 @@ def read_state(folder: Path) -> dict[str, Any]:
 
 
 def open_checkpoint(prefix: str | Path) -> StoredWeights:
-    """A TensorFlow checkpoint, with optimizer state and all. Raises `UserError` where it cannot be read."""
+    """A TensorFlow checkpoint, including any optimizer state. Raises `UserError` if it cannot be read."""
     try:
         reader = tf.train.load_checkpoint(str(prefix))
         shapes = reader.get_variable_to_shape_map()
@@ -277,7 +277,7 @@ def open_checkpoint(prefix: str | Path) -> StoredWeights:
 
 
 def check_layers(stored: StoredWeights, names: Iterable[str]) -> None:
-    """Raises `UserError` where the model with the variables `names` has another number of layers than its weights."""
+    """Raises `UserError` if the model with the variables `names` has another number of layers than the weights."""
     theirs, ours = (
         len({name.split("/")[2] for name in held if "encoder/layer_" in name}) for held in (stored.shapes, names)
     )
@@ -292,7 +292,7 @@ def load_weights(stored: StoredWeights, variables: Sequence[tf.Variable], vocab_
     """Assigns to `variables` what is stored under their names.
 
     Raises:
-      UserError: there are other layers, or a variable of another shape; nothing has been assigned then.
+      UserError: the number of layers or a variable's shape differs; then nothing has been assigned.
     """
     shapes, named = stored.shapes, named_variables(variables)
     check_layers(stored, named)

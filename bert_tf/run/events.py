@@ -1,4 +1,4 @@
-"""Reads the events that telemetry writes to metrics.jsonl, one JSON object a line. No TensorFlow."""
+"""Reads the events that telemetry writes to metrics.jsonl, one JSON object per line. Does not import TensorFlow."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _LATEST = 1e10  # seconds since 1970: the year 2286
 
 
 def read_events(run_folder: str | Path) -> list[Event]:
-    """All events of a run, in the order of writing; none where there is no such file.
+    """All events of a run, in the order of writing; none if there is no such file.
 
-    A line that is no event, as where a kill cut it short, is left out.
+    A line that is not an event, for example one cut short by a kill, is left out.
 
     Raises:
       OSError: the file cannot be read.
@@ -29,12 +29,12 @@ def read_events(run_folder: str | Path) -> list[Event]:
 
 
 def is_number(value: Any) -> bool:
-    """Also NaN and infinities."""
+    """NaN and infinities are numbers, too."""
     return isinstance(value, (int, float))
 
 
 def json_object(text: str) -> dict[str, Any]:
-    """The object that `text` holds; an empty one where it holds none."""
+    """The JSON object in `text`; an empty one if there is none."""
     try:
         value = json.loads(text, parse_int=_whole)
     except (ValueError, RecursionError):
@@ -51,5 +51,5 @@ def _event(line: str) -> Event | None:
 
 
 def _whole(digits: str) -> int | float:
-    """A whole number; a float for one that no count and no time has, of which some calculations make an error."""
+    """An int, or a float from 19 digits on: no count or time is that large, and some calculations fail on such ints."""
     return int(digits) if len(digits) < 19 else float(digits)

@@ -1,4 +1,4 @@
-"""Floating-point operations of a sequence, and the peak rates of GPUs, for TFLOP/s and MFU."""
+"""Floating-point operations per sequence, and the peak rates of GPUs, for TFLOP/s and MFU."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from bert_tf.config import BertConfig
 
 # Dense peaks in TFLOP/s by the name the driver gives a device, from the vendor's data sheets.
-# What is not listed has no peak here, and then no utilisation is shown.
+# Devices that are not listed have no peak here, and no utilisation is shown for them.
 _PEAK_TFLOPS: tuple[tuple[str, dict[str, float]], ...] = (
     (r"\bV100.*SXM", {"fp16": 125.0, "fp32": 15.7}),
     (r"\bA100", {"fp16": 312.0, "bf16": 312.0, "tf32": 156.0, "fp32": 19.5}),
@@ -18,20 +18,20 @@ _PEAK_TFLOPS: tuple[tuple[str, dict[str, float]], ...] = (
 
 
 def pretraining_flops_per_sequence(config: BertConfig, seq_length: int, num_predictions: int) -> float:
-    """Floating point operations of one training sequence, MLM and NSP heads included.
+    """Floating-point operations of one training sequence, MLM and NSP heads included.
 
     Training counts as three forward passes (the backward pass needs two matmuls for each one of the
-    forward pass); recomputation is not counted, so that the figure says what the model needs and
-    not what an implementation spends; so are the results of the last layer that no head reads, and which
-    `BertEncoder.states_at` does not compute. A multiply-add is two operations. With length s, L layers,
-    width h, feed-forward width i (4h in all published sizes), P predictions and V pieces::
+    forward pass). The figure says what the model needs, not what an implementation spends: recomputation
+    is not counted, and the last layer counts in full although `BertEncoder.states_at` computes only part of
+    it. A multiply-add is two operations. With length s, L layers, width h, feed-forward width i (4h in all
+    published sizes), P predictions and V pieces::
 
         forward = s*L*(8h^2 + 4hi + 4sh)     query, key, value, output; feed-forward; attention
                 + P*(2h^2 + 2hV)             MLM transform and the product with the word table
                 + 2h^2                       pooler
 
-    V is the real vocabulary: rows added as padding are no work of the model. The accounting is
-    that of Narayanan et al. (arXiv 2104.04473, appendix), less the recomputation counted there.
+    V is the real vocabulary: padding rows are not work of the model. The accounting is that of Narayanan
+    et al. (arXiv 2104.04473, appendix), less the recomputation counted there.
     BERT-Large: 240.6e9 at s=128, P=20 and 1020.5e9 at s=512, P=80.
     """
     width = config.hidden_size
@@ -40,15 +40,15 @@ def pretraining_flops_per_sequence(config: BertConfig, seq_length: int, num_pred
 
 
 def span_flops_per_sequence(config: BertConfig, seq_length: int) -> float:
-    """Floating point operations of one training sequence with the question answering head.
+    """Floating-point operations of one training sequence with the question answering head.
 
-    As `pretraining_flops_per_sequence`, but the head is two logits a token and there is no pooler.
+    Like `pretraining_flops_per_sequence`, but the head is two logits per token and there is no pooler.
     """
     return 3.0 * (_encoder_flops(config, seq_length) + seq_length * 4 * config.hidden_size)
 
 
 def classifier_flops_per_sequence(config: BertConfig, seq_length: int, num_classes: int) -> float:
-    """The same with pooler and classifier."""
+    """Floating-point operations of one training sequence with pooler and classifier."""
     return 3.0 * (_encoder_flops(config, seq_length) + 2 * config.hidden_size * (config.hidden_size + num_classes))
 
 
@@ -59,7 +59,7 @@ def _encoder_flops(config: BertConfig, seq_length: int) -> int:
 
 
 def peak_tflops(device_name: str, precision: str) -> float | None:
-    """Dense peak of one device in TFLOP/s, or None where it is unknown (every CPU).
+    """Dense peak of one device in TFLOP/s, or None if it is unknown (as for every CPU).
 
     `device_name` is what ``tf.config.experimental.get_device_details`` calls it.
     """

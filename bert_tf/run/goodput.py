@@ -1,4 +1,4 @@
-"""How much of a run's time made updates that count, from the events of metrics.jsonl. No TensorFlow."""
+"""The share of a run's time spent on updates that count, from the events in metrics.jsonl. No TensorFlow."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any, NamedTuple
 
 from bert_tf.run.events import Event, is_number
 
-# Events after the last of these, evaluation and predictions, are no part of the training.
+# Events after the last of these (evaluation and predictions) are not part of the training.
 _OF_TRAINING = ("train", "checkpoint")
 
 
 class Goodput(NamedTuple):
-    """Where the time of a training went, in seconds, from its first start to its last report or checkpoint."""
+    """How a training's time was spent, in seconds, from its first start to its last report or checkpoint."""
 
     wall_secs: float
     useful_secs: float  # updates that are part of the result, without compilation
-    repeated_secs: float  # updates that were logged and made again, because the run went on from before them
-    saving_secs: float  # for which the updates waited
-    pause_secs: float  # between the last sign of one start and the first of the next
+    repeated_secs: float  # updates that were logged but had to be repeated, because the run resumed before them
+    saving_secs: float  # while updates waited for a checkpoint
+    pause_secs: float  # between the last event of one start and the first of the next
     num_restarts: int
 
     @property
@@ -32,7 +32,7 @@ class Goodput(NamedTuple):
         return min(self.useful_secs / self.wall_secs, 1.0)
 
     def describe(self) -> str:
-        """The useful share, and what took the rest, for people."""
+        """The useful share, and what took the rest, as text."""
         parts = {
             "updates lost and repeated": self.repeated_secs,
             "waiting for checkpoints": self.saving_secs,
@@ -50,20 +50,20 @@ def write_time(secs: float) -> str:
 
 
 class _Report(NamedTuple):
-    num_updates: int  # since the report before
+    num_updates: int  # since the previous report
     update_secs: float
-    is_first: bool  # of a start, so that compilation is in it
+    is_first: bool  # the first report of a start, which includes compilation
 
     def secs(self, usual_secs: float) -> float:
-        """Of the updates, without compilation: an update of a first report takes `usual_secs` at most."""
+        """Time of the updates without compilation: an update of a first report counts at most `usual_secs`."""
         return self.num_updates * (min(self.update_secs, usual_secs) if self.is_first else self.update_secs)
 
 
 def measure_goodput(events: Sequence[Event]) -> Goodput | None:
-    """None where nothing has been trained.
+    """The goodput of a run, from its events; None if nothing has been trained.
 
-    A time that is missing or no number counts as none. What a killed start has done after its last line counts as a
-    pause.
+    Times that are missing or not numbers are ignored. The time between a killed start's last event and the next start
+    counts as a pause.
     """
     timed = list(events)
     while timed and timed[-1]["event"] not in _OF_TRAINING:
@@ -81,7 +81,7 @@ def measure_goodput(events: Sequence[Event]) -> Goodput | None:
             repeated += [report for number, report in reports.items() if number > update]
             reports = {number: report for number, report in reports.items() if number <= update}
             if num_starts == 1:
-                reports[update] = _Report(0, 0.0, is_first=True)  # where a run whose log is lost goes on
+                reports[update] = _Report(0, 0.0, is_first=True)  # where a run resumes whose earlier log is lost
         elif kind == "train" and _is_time(event.get("update_secs")):
             num_updates = update - max(reports, default=0)
             reports[update] = _Report(max(num_updates, 0), event["update_secs"], is_first)

@@ -1,7 +1,7 @@
 """Warns when the logged losses show that a training makes no progress or diverges.
 
-Two rules, each of which warns at most once per start of the program. Neither warns about the curves of
-real runs in tests/golden/loss_curves.json: long plateaus are common, but at the loss of a model that
+There are two rules, each of which warns at most once per start of the program. Neither warns about the curves
+of real runs in tests/golden/loss_curves.json: long plateaus are common, but at the loss of a model that
 knows only the pieces' frequencies, well below ln V + ln 2.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import collections
 import math
 
-# By then the losses of all runs seen had fallen by 2 nats and more; a warm-up delays that.
+# After this many updates the losses of all runs seen had fallen by 2 nats or more; a warm-up delays this.
 _NO_PROGRESS_UPDATES, _WARMUP_SHARE, _PROGRESS_NATS = 300, 0.25, 0.2
 # A jump exceeds the largest recent loss by the range of the recent losses, and at least by _JUMP_NATS.
 _RECENT_REPORTS, _JUDGED_FROM, _JUMP_NATS = 20, 10, 0.5
@@ -25,7 +25,7 @@ class LossWatch:
 
     Args:
       vocab_size: V; a model that has learned nothing has a loss of ln V + ln 2.
-      warmup_steps: updates of warm-up, in which little is learned at first.
+      warmup_steps: number of warm-up updates, in which little is learned at first.
     """
 
     def __init__(self, vocab_size: int, warmup_steps: int):
@@ -35,7 +35,7 @@ class LossWatch:
         self._may_be_stuck = self._may_jump = True
 
     def add(self, update: int, loss: float) -> list[str]:
-        """Notes the mean loss of the updates up to `update` since the last report; returns warnings."""
+        """Adds a report: the mean loss of the updates since the last report, up to `update`; returns warnings."""
         warnings: list[str] = []
         if self._may_be_stuck and loss < self._start_loss - _PROGRESS_NATS:
             self._may_be_stuck = False

@@ -1,4 +1,4 @@
-"""The folder of one run: locked while in use, and bound to the settings the run was begun with."""
+"""The folder of one run: locked while in use, and bound to the settings that the run began with."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from bert_tf.base.machine import count_cores
 
 CONFIG = "config.json"
 _LOCK = ".lock"
-# What a start that was killed while it replaced a file has left of the new one (`base.files.atomic_file`).
+# Temporary files left by a start that was killed while replacing a file (`base.files.atomic_file`).
 _LEFTOVERS = f"*.{'[0-9a-f]' * 32}{TEMPORARY_SUFFIX}"
-# What the programs write only when the training is over.
+# Files that the programs write only when the training is over.
 _RESULTS = ("eval_results.txt", "predictions.json", "nbest_predictions.json", "null_odds.json", "test_results*.tsv")
 
 
 class RunFolder:
-    """Holds the lock of a run folder until the process ends, however it ends, and removes what a kill has left there.
+    """Holds a run folder's lock until the process ends, however it ends, and removes what a kill has left there.
 
     Raises:
-      UserError: another process works in the folder, it cannot be written, or a folder lies in a result's place.
+      UserError: another process uses the folder, it cannot be written, or a folder is in a result's place.
     """
 
     def __init__(self, path: str | Path):
@@ -47,25 +47,25 @@ class RunFolder:
             ) from None
 
     def bind(self, identity: Mapping[str, Any], record: Mapping[str, Any], companions: Mapping[str, str]) -> None:
-        """Writes ``config.json``; `check` comes first.
+        """Writes ``config.json``; call `check` first.
 
         Args:
           identity: the settings that must not change within a run.
           record: everything else worth keeping; replaced at each start. Its "sources", if any, are those of `check`.
-          companions: texts by file name that users of the model need (bert_config.json, vocab.txt).
+          companions: text files that users of the model need, by file name (bert_config.json, vocab.txt).
         """
         text = json.dumps({"identity": dict(identity), **record}, indent=2, default=str) + "\n"
         for name, contents in {**companions, CONFIG: text}.items():
             write_whole(self.path / name, contents)
 
     def check(self, identity: Mapping[str, Any], continue_with_changes: bool, sources: Mapping[str, str]) -> None:
-        """Checks that this run is the one that the folder was begun with.
+        """Checks that this run is the one that the folder was created for.
 
         Args:
-          sources: by setting, which files a hash in `identity` stands for.
+          sources: by setting, the files that a hash in `identity` stands for.
 
         Raises:
-          UserError: the folder holds another run, or files that are no run at all.
+          UserError: the folder contains another run, or files that are not a run.
         """
         previous = read_config(self.path)
         if previous is None or continue_with_changes:
@@ -85,7 +85,7 @@ class RunFolder:
 
 
 def describe_differences(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """Names every setting, also within settings, that is not the same, with both values; empty where all are."""
+    """Names every setting that differs, including nested ones, with both values; empty if none differs."""
     parts = []
     for name in {**earlier, **now}:
         there, here = earlier.get(name), now.get(name)
@@ -97,7 +97,7 @@ def describe_differences(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> 
 
 
 def read_config(folder: Path) -> dict[str, Any] | None:
-    """What the last start in a run folder wrote there; None before the first one."""
+    """The ``config.json`` that the last start in a run folder wrote; None before the first start."""
     path = folder / CONFIG
     if not path.exists():
         if (folder / "checkpoints").exists():
@@ -113,7 +113,7 @@ def read_config(folder: Path) -> dict[str, Any] | None:
 
 
 def write_whole(path: Path, text: str, way_out: str = "make room or choose another --model_dir") -> None:
-    """Writes a text file so that a reader finds it whole or not at all. Raises `UserError` where it cannot."""
+    """Writes a text file that readers find complete or not at all. Raises `UserError` if it cannot be written."""
     try:
         write_text(path, text)
     except OSError as error:

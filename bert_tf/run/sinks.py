@@ -1,6 +1,6 @@
-"""Where telemetry goes: the console, files of lines, DLLogger's file, TensorBoard and MLflow.
+"""Where telemetry goes: the console, line-based files, DLLogger's file, TensorBoard and MLflow.
 
-A failed write raises OSError or an error of TensorFlow; `telemetry` handles it.
+A failed write raises OSError or a TensorFlow error; `telemetry` handles it.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _DLLOGGER_UNITS = {
 
 
 class Console(Progress):
-    """The training's bar or lines. Without a phase neither: before the training it only prints what `say` gets."""
+    """The training's bar or lines. Without a phase it shows neither: before the training only `say` prints."""
 
-    total: int  # is always known here
+    total: int  # always known here
 
     def __init__(self, total_updates: int, phase: str = "", update: int = 0):
         super().__init__(
@@ -49,7 +49,7 @@ class Console(Progress):
             bar_format="{desc} {n_fmt}/{total_fmt} ETA {remaining}{postfix} |{bar}|",
         )
         self._metrics: dict[str, Any] = {}
-        self._printed_at = -math.inf  # the first line is printed at once
+        self._printed_at = -math.inf  # the first line is printed immediately
 
     def train(self, update: int, metrics: dict[str, Any]) -> None:
         self._metrics = metrics
@@ -66,7 +66,7 @@ class Console(Progress):
         return line
 
 
-# What the console shows of a report: name, short form for the bar, long form for lines.
+# The metrics of a report that the console shows: name, short form for the bar, long form for lines.
 _SHOWN: tuple[tuple[str, str, str], ...] = (
     ("total_loss", "loss {:.3f}", "loss {:.4f}"),
     ("mlm_accuracy", "mlm {:.3f}", "MLM accuracy {:.3f}"),
@@ -80,7 +80,7 @@ _SHOWN: tuple[tuple[str, str, str], ...] = (
 
 
 def _texts(metrics: dict[str, Any], form: int) -> Iterator[str]:
-    """The metrics of `_SHOWN`, in its short form (1) or in its long one (2)."""
+    """The metrics of `_SHOWN` as texts, in the short form (1) or the long form (2)."""
     for row in _SHOWN:
         name, text, value = row[0], row[form], metrics.get(row[0])
         if isinstance(value, (int, float)):
@@ -97,7 +97,7 @@ class LineFile:
 
     def write(self, line: str) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        with open(self._path, "a+b") as file:  # and closed at once: a full disk is an error of this line
+        with open(self._path, "a+b") as file:  # closed after each line, so that a full disk is an error of this line
             if file.seek(0, os.SEEK_END):
                 file.seek(-1, os.SEEK_END)
                 if file.read() != b"\n":
@@ -132,7 +132,7 @@ class DLLogger:
 
 
 class TensorBoard:
-    """The same numbers as scalars in ``summaries/train`` and ``summaries/eval``."""
+    """The same numbers as scalars, in a subfolder of ``summaries`` for each split: train, eval and variables."""
 
     def __init__(self, folder: Path):
         self._folder = folder
@@ -142,7 +142,7 @@ class TensorBoard:
         if split not in self._writers:
             self._writers[split] = tf.summary.create_file_writer(str(self._folder / split))
         writer = self._writers[split]
-        # Pinned to the host: a summary must not wait for, or take memory of, a device.
+        # Pinned to the host: a summary must not wait for a device or use its memory.
         with writer.as_default(step=update), tf.device("CPU:0"):
             for name, value in _numbers(metrics).items():
                 tf.summary.scalar(name, value)
@@ -157,14 +157,14 @@ class TensorBoard:
 class MLflow:
     """The same numbers in MLflow, if MLFLOW_TRACKING_URI is set. MLflow's other variables name experiment and account.
 
-    A run that goes on does so in the same MLflow run, whose id lies in the run folder. Threads of MLflow send the
-    numbers, so that no update waits for a server; one that cannot be used at the beginning is not asked again.
+    A resumed run continues in the same MLflow run, whose id is in the run folder. MLflow's threads send the numbers, so
+    that no update waits for a server; a server that cannot be used at the beginning is not tried again.
     """
 
     def __init__(self, folder: Path):
         self._folder = folder
         self._is_on = bool(os.environ.get("MLFLOW_TRACKING_URI"))
-        self._mlflow: Any = None  # the package, after the run was begun
+        self._mlflow: Any = None  # the package, once the MLflow run has begun
 
     def write(self, update: int, metrics: dict[str, Any]) -> None:
         if self._is_on and self._mlflow is None:
@@ -176,8 +176,8 @@ class MLflow:
                 self._mlflow.log_metrics(_numbers(metrics), step=update, synchronous=False)
 
     def _begin(self) -> Any:
-        # Other ranks wait meanwhile, at most 30 s before they take this one for lost; by MLflow's own values a server
-        # that does not answer would take minutes.
+        # Meanwhile the other ranks wait, and after 30 s they would take this one for lost; with MLflow's defaults a
+        # server that does not answer would take minutes.
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "5")
         try:

@@ -1,4 +1,4 @@
-"""Statistics of the updates between two log lines, and figures of single variables."""
+"""Statistics of the updates between two log lines, and figures for single variables."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 class UpdateResult(NamedTuple):
     """What one update did. Reading a tensor waits for the update."""
 
-    stop_requested: bool  # some rank asked all to stop after this update
-    waited_secs: float  # for other ranks before the all-reduce
+    stop_requested: bool  # a rank asked all ranks to stop after this update
+    waited_secs: float  # time waited for other ranks before the all-reduce
     metrics: tf.Tensor  # float32 [M]: means over the global batch, named by the objective
     gradient_norm: tf.Tensor  # of the global gradient before clipping
-    is_finite: tf.Tensor  # bool; False: nothing was changed
+    is_finite: tf.Tensor  # bool; if False, nothing was changed
     learning_rate: tf.Tensor
     loss_scale: tf.Tensor
-    norm_by_variable: tf.Tensor  # float32 [V]: as gradient_norm, of each of the trained variables
+    norm_by_variable: tf.Tensor  # float32 [V]: like gradient_norm, for each trained variable
     change_by_variable: tf.Tensor  # float32 [V, 3]: norms of weights and change, trust ratio (`apply_update`)
-    reduce_secs: tf.Tensor  # float64: of the all-reduce, with the wait for the slowest rank
+    reduce_secs: tf.Tensor  # float64: time of the all-reduce, including the wait for the slowest rank
 
 
 class UpdateStatistics:
@@ -51,7 +51,7 @@ class UpdateStatistics:
         self._secs[what] += time.monotonic() - started
 
     def add(self, result: UpdateResult, batch: Batch | None = None) -> None:
-        """Adds one update; with its `batch`, `read` also tells how full the rows were."""
+        """Adds one update; with its `batch`, `read` also reports how full the rows were."""
         self._results.append(result)
         if batch is None or not batch.num_rows:
             return
@@ -60,7 +60,7 @@ class UpdateStatistics:
         self._num_positions += batch.num_rows * batch.features["input_ids"].shape[-1]
 
     def _row_usage(self, global_batch_size: int, seconds: float) -> dict[str, float]:
-        """How full the rows were, where the batches say so."""
+        """How full the rows were, if the batches say so."""
         if not self._num_rows:
             return {}
         return {
@@ -70,7 +70,7 @@ class UpdateStatistics:
         }
 
     def _time_shares(self, seconds: float, reducing: float) -> dict[str, float]:
-        """Where the time went, as the host saw it; the host's own share is what is left."""
+        """How the time was spent, as seen by the host; the host's own share is the remainder."""
         shares = {
             "input": self._secs["input"],
             "compute": self._secs["compute"] - reducing,
@@ -80,12 +80,13 @@ class UpdateStatistics:
         return {f"{name}_share": max(secs, 0.0) / seconds for name, secs in shares.items()}
 
     def read(self, global_batch_size: int) -> dict[str, Any]:
-        """Means over the interval's applied updates, the last update's rate; empties the interval.
+        """Means over the applied updates since the last call, and the last update's learning rate; starts afresh.
 
-        "own_secs" are those of an update in which this rank neither reduced nor waited for others.
+        If all updates were skipped, the means are over these. "own_secs" is the time per update in which this rank
+        neither reduced nor waited for others.
         """
         results, last = self._results, self._results[-1]
-        with self.timed("compute"):  # waits for a device that computes asynchronously
+        with self.timed("compute"):  # waits for the device, which computes asynchronously
             applied = np.array([bool(result.is_finite) for result in results])
         metrics = np.array([result.metrics.numpy() for result in results])
         norms = np.array([float(result.gradient_norm) for result in results])
@@ -112,9 +113,9 @@ class UpdateStatistics:
 
 
 def compare_ranks(own_secs: float, workers: Workers) -> dict[str, Any]:
-    """Of all ranks' `own_secs` the least, the median and the most, and which rank and host that is.
+    """Minimum, median and maximum of all ranks' `own_secs`, and the slowest rank and its host; {} for a single rank.
 
-    All ranks call it. One rank alone has nothing to compare with: {}.
+    All ranks must call it.
     """
     if workers.size == 1:
         return {}
@@ -122,7 +123,7 @@ def compare_ranks(own_secs: float, workers: Workers) -> dict[str, Any]:
     secs, slowest = np.sort(everyone), int(everyone.argmax())
     return {
         "rank_secs_min": float(secs[0]),
-        "rank_secs_median": float(secs[(len(secs) - 1) // 2]),  # of two the faster: both would tell of neither
+        "rank_secs_median": float(secs[(len(secs) - 1) // 2]),  # of two ranks the faster: their mean describes neither
         "rank_secs_max": float(secs[-1]),
         "slowest_rank": slowest,
         "slowest_host": workers.hosts[slowest],
@@ -130,7 +131,7 @@ def compare_ranks(own_secs: float, workers: Workers) -> dict[str, Any]:
 
 
 def first_non_finite(variables: Sequence[tf.Variable], values_V: np.ndarray) -> str | None:
-    """The name of the first variable with a non-finite value, and how many there are; None if all are finite."""
+    """The name of the first variable whose value is not finite, and how many there are; None if all are finite."""
     bad = np.flatnonzero(~np.isfinite(values_V))
     if not bad.size:
         return None
@@ -138,7 +139,7 @@ def first_non_finite(variables: Sequence[tf.Variable], values_V: np.ndarray) -> 
 
 
 def variable_figures(variables: Sequence[tf.Variable], changes_Vx3: np.ndarray) -> dict[str, float]:
-    """Trust ratio and root mean square of the change of each variable, from `UpdateResult.change_by_variable`."""
+    """Trust ratio and root mean square change of each variable, from `UpdateResult.change_by_variable`."""
     figures = {}
     for variable, (_, change_norm, trust_ratio) in zip(variables, changes_Vx3):
         name = variable.name.split(":")[0]

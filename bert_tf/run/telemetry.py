@@ -1,7 +1,7 @@
 """What a running training prints and records: console, metrics.jsonl, TensorBoard, DLLogger, MLflow.
 
 All sinks carry the same numbers under the same names (NVIDIA's where it has one). Only the chief
-rank writes. A sink that cannot be written, a full disk for instance, is reported once and does not
+rank writes. A sink that cannot be written, for instance on a full disk, is reported once and does not
 stop the training: the weights are worth more than the log.
 """
 
@@ -32,14 +32,14 @@ _DLLOGGER_TRAIN_NAMES = ("throughput_train", "mlm_loss", "nsp_loss", "total_loss
 
 
 def memory_peak_mib() -> float:
-    """Highest memory use so far: of the first GPU where there is one, else of this process."""
+    """Peak memory use so far: of the first GPU if there is one, else of this process."""
     if tf.config.list_logical_devices("GPU"):
         return tf.config.experimental.get_memory_info("GPU:0")["peak"] / 2**20
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024  # Linux counts in KiB
 
 
 def _on_chief(method: Callable[..., None]) -> Callable[..., None]:
-    """Makes a method of `Telemetry` do nothing on the other ranks, and wait for those that run in other threads."""
+    """Makes a method of `Telemetry` do nothing on other ranks, and wait for methods that run in other threads."""
 
     @functools.wraps(method)
     def wrapped(self: Telemetry, *arguments: Any, **named: Any) -> None:
@@ -54,9 +54,9 @@ class Telemetry:
     """Shows and records one training run. Metrics and fields are plain numbers and texts.
 
     Args:
-      run_folder: gets ``metrics.jsonl`` (appended to), ``summaries/{train,eval}`` and
+      run_folder: gets ``metrics.jsonl`` (appended to), ``summaries/{train,eval,variables}`` and
         ``training_summary.txt``.
-      is_chief: every other rank stays silent and writes nothing.
+      is_chief: all other ranks stay silent and write nothing.
       total_updates: the update at which the run ends.
       dllog_path: file for NVIDIA's DLLogger lines (appended to); None for none.
     """
@@ -79,7 +79,7 @@ class Telemetry:
         self._static: dict[str, Any] = {}
         self._last_train: dict[str, Any] = {}
         self._last_evaluation: dict[str, Any] = {}
-        self._rates: list[tuple[int, float]] = []  # of each report: its updates, sequences/s
+        self._rates: list[tuple[int, float]] = []  # of each report: number of updates, sequences/s
 
     def __enter__(self) -> Telemetry:
         return self
@@ -93,9 +93,9 @@ class Telemetry:
     ) -> None:
         """Starts or continues the log. `update` is the number of updates already applied.
 
-        Further fields are recorded as they are. Used here where given: ``device``, ``num_ranks``,
-        ``global_batch_size``, ``flops_per_sequence`` (for TFLOP/s) and ``peak_tflops`` (of all
-        devices together, for MFU).
+        Further fields are recorded as they are. These are also used here, if given: ``device``,
+        ``num_ranks``, ``global_batch_size``, ``flops_per_sequence`` (for TFLOP/s) and ``peak_tflops``
+        (of all devices together, for MFU).
         """
         self._first_update = self._last_update = update
         self._static = fields
@@ -134,7 +134,7 @@ class Telemetry:
         """Records the state after `update` updates; names as in metrics.jsonl.
 
         ``throughput_train`` is global sequences/s since the last call. Adds ``memory_peak_mib``, and
-        ``model_tflops`` (all ranks together) and ``mfu`` where they can be known.
+        ``model_tflops`` (all ranks together) and ``mfu`` if they are known.
         """
         self._complete(metrics)
         rate = metrics.get("throughput_train", math.nan)
@@ -161,7 +161,7 @@ class Telemetry:
 
     @_on_chief
     def by_variable(self, update: int, values: dict[str, float]) -> None:
-        """Records figures of single variables (``figure/variable``) only in TensorBoard, since there are hundreds."""
+        """Records figures of single variables (``figure/variable``), in TensorBoard only, as there are hundreds."""
         self._write("TensorBoard", self._tensorboard.write, "variables", update, values)
 
     @_on_chief
@@ -172,7 +172,7 @@ class Telemetry:
         self._write("TensorBoard", self._tensorboard.write, "eval", update, metrics)
         self._write("MLflow", self._mlflow.write, update, metrics)
         self._log([update], metrics)
-        # The program has said before how fast it was, by NVIDIA's names.
+        # The program has already printed how fast it was, under NVIDIA's names.
         left_out = ("global_step", "latency_", "throughput_")
         shown = ", ".join(
             f"{name} = {_short(value)}" for name, value in metrics.items() if not name.startswith(left_out)
@@ -182,7 +182,7 @@ class Telemetry:
 
     @_on_chief
     def checkpoint(self, update: int, path: str | Path, secs: float, write_secs: float) -> None:
-        """Records that a checkpoint was written, how long the training waited for it and how long writing took."""
+        """Records that a checkpoint was written, how long the training waited for it, and how long writing took."""
         times = {"secs": round(secs, 3), "write_secs": round(write_secs, 3)}
         self._record("checkpoint", {"update": update, "path": str(path), **times})
         self.note(f"checkpoint of update {update:,} saved in {write_secs:.1f} s, training waited {secs:.1f} s: {path}")
@@ -202,10 +202,10 @@ class Telemetry:
     def end(self, reason: str = DONE, *, total_secs: float | None = None) -> None:
         """Closes the run: the last console lines, ``training_summary.txt``, the final record.
 
-        `reason` is "done" or says why the run stopped early. `total_secs` is the time since `start`
-        if not given; time and sequences are those of this start of the program, not of earlier ones.
+        `reason` is "done" or says why the run stopped early. `total_secs` defaults to the time since
+        `start`; time and sequences are those of this start of the program, not of earlier ones.
         """
-        # The first report, with the compilation, counts only where there is no other.
+        # The first report, which includes compilation, counts only if there is no other.
         rates = self._rates[1:] or self._rates
         average = sum(num for num, _ in rates) / sum(num / rate for num, rate in rates) if rates else None
         record = dict(
@@ -231,15 +231,15 @@ class Telemetry:
         self.close()
 
     def _goodput(self) -> Goodput | None:
-        """Of all starts, as metrics.jsonl has them; None where it cannot be read."""
+        """The goodput over all starts in metrics.jsonl; None if that cannot be read."""
         try:
             return measure_goodput(read_events(self.run_folder))
         except OSError:
             return None
 
     def _write_summary(self, record: dict[str, Any]) -> None:
-        # JSON under this name, with the first two keys, is what NVIDIA's and Google's TF2 code
-        # leaves for the tools that collect results.
+        # NVIDIA's and Google's TF2 code leaves a JSON file with this name and the first two keys
+        # for tools that collect results.
         summary = {
             "total_training_steps": record["update"],
             "train_loss": self._last_train.get("total_loss"),
@@ -253,7 +253,7 @@ class Telemetry:
         write_text(path, json.dumps(_strict(summary), indent=4) + "\n")
 
     def close(self) -> None:
-        """Closes the bar, TensorBoard's files and MLflow's run. Called by `end` and the end of a ``with`` block."""
+        """Closes the bar, TensorBoard's files and MLflow's run. Called by `end` and at the end of a ``with`` block."""
         self._console.close()
         self._write("TensorBoard", self._tensorboard.close)
         self._write("MLflow", self._mlflow.close, self._mlflow_status)
@@ -267,7 +267,7 @@ class Telemetry:
             self._write("DLLogger", self._dllogger.log, step, data)
 
     def _write(self, sink: str, write: Callable[..., None], *arguments: Any) -> None:
-        """write(*arguments); a failure becomes one warning for each `sink`, and later writes are tried again."""
+        """write(*arguments); a `sink`'s first failure becomes a warning, and later writes are still attempted."""
         try:
             write(*arguments)
         except (OSError, tf.errors.OpError) as error:

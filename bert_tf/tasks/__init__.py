@@ -1,1 +1,1 @@
-"""Tasks that a pre-trained model is fine-tuned on. In: questions or sentences. Out: rows, then answers and scores."""
+"""Tasks for fine-tuning a pre-trained model. In: questions or sentences. Out: rows, then answers and scores."""

@@ -1,4 +1,4 @@
-"""Rows of a task, kept in a file so that the next start need not make them again."""
+"""Caches a task's rows in a file, so that the next start need not make them again."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ import numpy as np
 
 from bert_tf.base.files import atomic_file, naming_unreadable
 
-# Part of every key: raise it whenever the same inputs would give other rows, of whatever task.
+# Part of every key: raise it whenever the same inputs would give other rows in any task.
 CACHE_VERSION = 1
 
 Arrays = TypeVar("Arrays", bound=Any)  # a NamedTuple of NumPy arrays
 
 
 def content_key(*parts: object) -> str:
-    """Hash over what rows depend on: the bytes of each `Path`, the text of anything else."""
+    """A hash of what rows depend on: the bytes of each `Path`, and the representation of anything else."""
     total = hashlib.sha256(f"version {CACHE_VERSION}".encode())
     for part in parts:
         with naming_unreadable(str(part)):
@@ -31,13 +31,13 @@ def content_key(*parts: object) -> str:
 
 
 def cached_arrays(path: Path, kind: type[Arrays], make: Callable[[], Arrays], *, write: bool) -> Arrays:
-    """What `path` holds, or what `make` makes, kept at `path` if `write`.
+    """The arrays stored at `path`, else those that `make` makes, which are stored at `path` if `write`.
 
-    A cache that cannot be read is made again. If it cannot be written, there is a warning: it only saves
-    time.
+    A cache that cannot be read is made again. If it cannot be written, there is only a warning, as it merely
+    saves time.
 
     Args:
-      kind: NamedTuple whose fields are arrays, none of them of objects.
+      kind: a NamedTuple whose fields are arrays, none of them of objects.
     """
     try:
         with np.load(path, allow_pickle=False) as arrays:
@@ -45,7 +45,7 @@ def cached_arrays(path: Path, kind: type[Arrays], make: Callable[[], Arrays], *,
     except (OSError, ValueError, KeyError, EOFError, zlib.error, zipfile.BadZipFile):
         made = make()
     if write:
-        # Packed in memory, because where a file cannot be written NumPy's archive complains when it is deleted.
+        # Packed in memory, because if the file cannot be written NumPy's archive complains when it is deleted.
         packed = io.BytesIO()
         np.savez_compressed(packed, **made._asdict())
         try:

@@ -1,14 +1,14 @@
-"""``python -m bert_tf.tasks.extract_features CHECKPOINT --input FILE --output FILE.jsonl``: texts into vectors.
+"""``python -m bert_tf.tasks.extract_features CHECKPOINT --input FILE --output FILE.jsonl``: texts to vectors.
 
-CHECKPOINT is all that --init_checkpoint may be: a run or checkpoint of ours, Google's, or a Hugging Face folder.
+CHECKPOINT is anything that --init_checkpoint accepts: a run or checkpoint of ours, Google's, or a Hugging Face folder.
 Every line of the input is a text; the output keeps their order.
 
 FILE.jsonl: a line for each text, {"linex_index": 0, "features": [{"token": "[CLS]", "layers": [{"index": -1,
 "values": [...]}]}, ...]} as Google's extract_features.py writes it; with --vectors cls or mean,
-{"linex_index": 0, "layers": [...]}. It is written text by text, so that its size is bounded by the disk only.
+{"linex_index": 0, "layers": [...]}. It is written text by text, so that its size is limited only by the disk.
 
 FILE.npz: an array layer_<index> for each layer, [texts, hidden size]; with --vectors tokens [all tokens, hidden size],
-with tokens [all tokens] and ends [texts], the number of tokens up to the end of each text. It is kept in memory.
+with tokens [all tokens] and ends [texts], the number of tokens up to the end of each text. It is collected in memory.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     from bert_tf.interchange.pretrained import Pretrained
 
 TOKENS, CLS, MEAN = VECTORS = ("tokens", "cls", "mean")
-# Texts are sorted by length within so many batches, and rows padded to a multiple of so many tokens, because
-# TensorFlow makes a new graph for each length.
+# Texts are sorted by length within this many batches, and rows are padded to a multiple of this many tokens, because
+# TensorFlow traces a new graph for each length.
 _BATCHES_SORTED, _LENGTH_STEP = 32, 32
 
 
 class Settings(NamedTuple):
-    """What is extracted. Layer 0 is the embeddings, 1 the first layer; -1 the last."""
+    """What to extract. Layer 0 is the embeddings, 1 the first layer, -1 the last."""
 
     layers: tuple[int, ...] = (-1,)
     vectors: str = TOKENS
@@ -49,7 +49,7 @@ class Settings(NamedTuple):
 
 
 class Extracted(NamedTuple):
-    """The vectors of one text: of all its tokens [T, H], or one for the text [H], by layer."""
+    """The vectors of one text by layer: those of all its tokens [T, H], or one for the whole text [H]."""
 
     tokens: list[str]
     layers: dict[int, np.ndarray]
@@ -59,7 +59,8 @@ def extract(model: Pretrained, texts: Iterable[str], settings: Settings) -> Iter
     """The vectors of each text, in order.
 
     Raises:
-      UserError: the model has no such layer, or not so many positions; at once, not when the first text is asked for.
+      UserError: the model has no such layer, or too few positions; raised by the call, not when the first vector is
+        requested.
     """
     config = model.encoder.config
     for layer in settings.layers:
@@ -91,7 +92,7 @@ def _extract(model: Pretrained, texts: Iterable[str], settings: Settings) -> Ite
 
 
 def _compiled(model: Pretrained, settings: Settings) -> Callable[[list[list[int]]], list[np.ndarray]]:
-    """What computes a batch of ids: for each layer an array [B, S, H], or [B, H] where tokens are pooled."""
+    """A function from a batch of ids to an array for each layer: [B, S, H], or [B, H] if tokens are pooled."""
     import tensorflow as tf
 
     @tf.function(autograph=False)
@@ -110,7 +111,7 @@ def _compiled(model: Pretrained, settings: Settings) -> Callable[[list[list[int]
         length = -(-max(map(len, rows)) // _LENGTH_STEP) * _LENGTH_STEP
         shape = (settings.batch_size, min(length, model.encoder.config.max_position_embeddings))
         inputs = model.pad(rows, shape)
-        inputs["input_mask"][:, 0] = 1  # a row without a token has no mean
+        inputs["input_mask"][:, 0] = 1  # the rows that fill the batch have no tokens and so no mean
         outputs = run({name: tf.constant(value) for name, value in inputs.items()})
         return [output.numpy()[: len(rows)] for output in outputs]
 
@@ -156,7 +157,7 @@ def _whole(text: str) -> int:
 
 
 def _layers(text: str) -> tuple[int, ...]:
-    """Layer numbers with commas between them."""
+    """Parses comma-separated layer numbers."""
     return tuple(map(_whole, text.split(",")))
 
 

@@ -1,4 +1,4 @@
-"""Fine-tuning on the rows of any task, which are held in memory: updates and checkpoints."""
+"""Fine-tuning on the rows of any task, which are kept in memory: updates and checkpoints."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from bert_tf.training.step import TrainState, TrainStep
 
 
 class Task(NamedTuple):
-    """What is fine-tuned: head, loss, rows."""
+    """What is fine-tuned: model, loss and rows."""
 
     name: str
     model: tf.keras.Model
-    objective: Any  # of bert_tf.model.losses
+    objective: Any  # from bert_tf.model.losses
     num_rows: int
     batch: Callable[[np.ndarray], dict[str, np.ndarray]]  # row numbers [...] -> inputs and targets [..., S] or [...]
     flops_per_sequence: float
     identity: Mapping[str, Any]  # settings of model and data that must not change within a run
-    files: Sequence[Path] = ()  # that the rows were made from
-    companions: Mapping[str, str] = MappingProxyType({})  # texts by file name that belong beside the weights
-    initialised: tf.keras.Model | None = None  # the part that initial weights are for; None: all of the model
+    files: Sequence[Path] = ()  # those that the rows were made from
+    companions: Mapping[str, str] = MappingProxyType({})  # text files, by name, that belong beside the weights
+    initialised: tf.keras.Model | None = None  # the part that initial weights are loaded into; None: the whole model
 
 
 def training_rows(order: GlobalOrder, batch_number: int, config: FinetuningConfig, rank: int) -> np.ndarray:
@@ -43,17 +43,17 @@ def training_rows(order: GlobalOrder, batch_number: int, config: FinetuningConfi
 
 
 def _batches(task: Task, config: FinetuningConfig, rank: int, batch_number: int) -> Iterator[Batch]:
-    """One rank's features [A, B, ...] of update `batch_number` and all that follow, without end."""
-    # The order moves blocks within files; with one record in every file it permutes single rows, as
-    # it must here, where neighbours are questions to the same text.
+    """One rank's features [A, B, ...] for update `batch_number` and all later ones, without end."""
+    # The order permutes blocks within files. With one record per file it permutes single rows, which is
+    # needed here, because neighbouring rows are questions about the same text.
     order = GlobalOrder([[1] * task.num_rows], config.seed)
     weights = np.ones([config.num_accumulation_steps, config.train_batch_size], np.float32)
     while True:
         features = {**task.batch(training_rows(order, batch_number, config, rank)), "example_weights": weights}
-        # On the host, which adds up the weights: from a GPU it would have to wait for pending work.
+        # On the host, which sums the weights: if they were on a GPU it would have to wait for pending work.
         with tf.device("/CPU:0"):
             tensors = {name: tf.constant(values) for name, values in features.items()}
-        # Outside the device scope, which belongs to a thread: another one may ask for the next batch.
+        # Outside the device scope, which belongs to a thread: another thread may request the next batch.
         yield Batch(tensors)
         batch_number += 1
 
@@ -64,11 +64,11 @@ def finetune(
     """Trains the task's model in place, from its newest checkpoint to the end of its epochs.
 
     Args:
-      task: with the identity of the whole run.
+      task: its identity must be that of the whole run.
       initialise, bind: as for `begin`.
 
     Returns:
-      None when the end was reached, else what stopped the run, as `run_updates` does.
+      None if the end was reached, else what stopped the run, like `run_updates`.
     """
     num_updates = config.num_updates(task.num_rows)
     warmup_steps = int(num_updates * config.warmup_proportion)

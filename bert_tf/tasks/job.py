@@ -1,7 +1,7 @@
-"""What the fine-tuning programs share: the model's files, the run folder, training, then what comes after it.
+"""What the fine-tuning programs share: the model's files, the run folder, the training and what follows it.
 
 A program makes a job from its flags (`common_settings`), opens a `TaskRun`, makes rows and a model, and
-hands them to `TaskRun.carry_out` with what is to be done after the training.
+passes them to `TaskRun.carry_out`, together with what is to be done after the training.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from bert_tf.training.loop import make_blocks, open_run, run_record, write_repor
 
 @dataclasses.dataclass(frozen=True)
 class FinetuningJob:
-    """One call of a fine-tuning program, its values checked where they are used."""
+    """One call of a fine-tuning program; most values are checked where they are used."""
 
     model_dir: Path
     init_checkpoint: str | None
-    bert_config_file: str | None  # None: beside the checkpoint
-    vocab_file: str | None  # None: beside the checkpoint
-    do_lower_case: bool | None  # None: as the weights say, else as the vocabulary
+    bert_config_file: str | None  # None: the one beside the checkpoint
+    vocab_file: str | None  # None: the one beside the checkpoint
+    do_lower_case: bool | None  # None: as the weights say, else as the vocabulary suggests
     training: FinetuningConfig
     predict_batch_size: int  # of one rank
     dllog_path: str | None
@@ -50,7 +50,7 @@ class FinetuningJob:
         check_at_most(self, predict_batch_size=MAX_GLOBAL_BATCH)
 
     def settings(self) -> dict[str, Any]:
-        """All values by name, those of nested settings too."""
+        """All values by name, including those of nested settings."""
         values: dict[str, Any] = {}
         for name, value in dataclasses.asdict(self).items():
             values.update(value if isinstance(value, dict) else {name: value})
@@ -61,14 +61,14 @@ Job = TypeVar("Job", bound=FinetuningJob)
 
 
 class Head(NamedTuple):
-    """What tells a model that was fine-tuned on a task from one that was only pre-trained."""
+    """What distinguishes a model that was fine-tuned on a task from one that was only pre-trained."""
 
     name: str  # as messages call it
-    variable: str  # that only the fine-tuned checkpoint has
+    variable: str  # a variable that only the fine-tuned checkpoint has
 
 
 def common_settings(flags: Mapping[str, Any], workers: Workers, is_training: bool) -> dict[str, Any]:
-    """The fields of `FinetuningJob` from the values of `base.command_line.define_finetuning_flags`."""
+    """The fields of `FinetuningJob`, from the flags of `base.command_line.define_finetuning_flags`."""
     flags = with_scope(flags)
     split = BatchSplit(1, num_ranks=workers.size)
     if is_training:
@@ -81,7 +81,7 @@ def common_settings(flags: Mapping[str, Any], workers: Workers, is_training: boo
 
 
 def describe_plan(flags: Mapping[str, Any]) -> str:
-    """What --plan prints."""
+    """The text that --plan prints."""
     return "\n".join(plan(_workload(with_scope(flags), 1), find_device(flags["gpu_memory_gib"], 1)))
 
 
@@ -91,10 +91,10 @@ def _workload(flags: Mapping[str, Any], num_ranks: int) -> Workload:
 
 
 def for_export(job: Job, folder: Path) -> Job:
-    """The job with a model that XLA does not compile: servers may lack it; those that have it compile by themselves.
+    """The job with a model that XLA does not compile: servers may lack XLA, and those that have it compile themselves.
 
     Raises:
-      UserError: `folder` exists: an export overwrites nothing.
+      UserError: `folder` exists, and an export overwrites nothing.
     """
     if folder.exists():
         raise UserError(f"{folder} already exists; name another folder with --model_export_path, or remove it")
@@ -102,21 +102,21 @@ def for_export(job: Job, folder: Path) -> Job:
 
 
 class TaskRun:
-    """A job at work: its locked run folder, the model's files, checked against each other and the job.
+    """A running job: its locked run folder, and the model's files, checked against each other and the job.
 
     Args:
-      max_seq_length: tokens of a row.
-      predicts_with: the head that the weights must have, where the job does not train.
+      max_seq_length: number of tokens in a row.
+      predicts_with: the head that the weights must have if the job does not train; None if it trains.
 
     Attributes:
-      weights: those to train from or to predict with; None: random ones.
-      bert_config, vocab_file, tokenizer: the model's.
+      weights: those to train from or to predict with; None: random weights.
+      bert_config, vocab_file, tokenizer: those of the model.
       blocks: to build the model with.
     """
 
     def __init__(self, job: FinetuningJob, workers: Workers, max_seq_length: int, predicts_with: Head | None):
         self.job, self.workers, self._head = job, workers, predicts_with
-        # Rank 0 locks before anything is written. What it finds wrong ends all ranks.
+        # Rank 0 locks the folder before anything is written. An error there ends all ranks.
         self._folder = RunFolder(job.model_dir) if workers.is_chief else None
         self.weights, self.bert_config, self.vocab_file, self.tokenizer = workers.run_keeping_alive(self._find_model)
         if max_seq_length > self.bert_config.max_position_embeddings:
@@ -137,41 +137,41 @@ class TaskRun:
 
     @property
     def trained_folder(self) -> Path:
-        """Where the weights to predict with lie."""
+        """The folder of the weights to predict with."""
         assert self.weights and self._head
         return self.weights.folder
 
     @property
     def model_files(self) -> dict[str, str]:
-        """The texts that lie beside every copy of the weights, by file name."""
+        """The text files that are put beside every copy of the weights, by name."""
         return {
             "bert_config.json": self.bert_config.to_json(),
             "vocab.txt": self.vocab_file.read_text(encoding="utf-8"),
         }
 
     def cached(self, kind: type[Arrays], make: Callable[[], Arrays], *key: object) -> Arrays:
-        """Rows from the run folder's cache; where it lacks them, what `make` makes.
+        """Rows from the run folder's cache, or made by `make` if the cache lacks them.
 
         Args:
           kind: the NamedTuple of arrays that `make` returns.
-          key: what the rows depend on beside vocabulary and casing: files as `Path`, settings.
+          key: what the rows depend on besides vocabulary and casing: files as `Path`, and settings.
         """
         name = content_key(*key, self.vocab_file, self.tokenizer.do_lower_case)
         is_chief, path = self.workers.is_chief, self.job.model_dir / "features" / f"{name}.npz"
         load = functools.partial(cached_arrays, path, kind, make, write=is_chief)
         made = self.workers.run_keeping_alive(load if is_chief else lambda: None)
-        # The others find the chief's in the cache.
+        # The other ranks find the chief's rows in the cache.
         return self.workers.run_keeping_alive(load if made is None else lambda: made)
 
     def carry_out(
         self, model: tf.keras.Model, task: Task | None, afterwards: Callable[[Telemetry, int], None] | None
     ) -> bool:
-        """Trains the model on `task`, or without one fills it with the trained weights; then calls `afterwards`.
+        """Trains the model on `task`, or if that is None loads the trained weights; then calls `afterwards`.
 
         Args:
           afterwards: gets the telemetry and the number of updates that the weights were trained for.
 
-        Returns: False when a signal or --max_hours stopped the training; then `afterwards` was not called.
+        Returns: False if a signal or --max_hours stopped the training; then `afterwards` was not called.
         """
         job = self.job
         num_updates = job.training.num_updates(task.num_rows) if task else 0
@@ -195,7 +195,7 @@ class TaskRun:
     def export(
         self, model: tf.keras.Model, folder: Path, output_names: Sequence[str], settings: Mapping[str, Any]
     ) -> None:
-        """Writes the trained model into `folder`, for servers; arguments as for `export_model`."""
+        """Writes the trained model to `folder`, for servers; arguments as for `export_model`."""
         settings = {**settings, "do_lower_case": self.tokenizer.do_lower_case, "precision": self.job.training.precision}
 
         def write(telemetry: Telemetry, update: int) -> None:
@@ -238,7 +238,7 @@ class TaskRun:
 
 
 def find_trained_weights(model_dir: Path, init_checkpoint: str | None, head: Head) -> Weights:
-    """The weights to predict with: `init_checkpoint` if it was fine-tuned, else the run's newest.
+    """The weights to predict with: those of `init_checkpoint` if it was fine-tuned, else the run's newest.
 
     Raises:
       UserError: neither has the head.
@@ -261,10 +261,10 @@ def find_trained_weights(model_dir: Path, init_checkpoint: str | None, head: Hea
 
 
 def load_trained_weights(weights: Weights, model: tf.keras.Model, head: Head) -> int:
-    """Fills a model for prediction; returns the number of updates it was trained for, 0 if not known.
+    """Loads a model's weights for prediction; returns the number of updates it was trained for, 0 if unknown.
 
     Raises:
-      UserError: the checkpoint lacks something that the model was trained with.
+      UserError: the checkpoint lacks a variable that prediction uses.
     """
     report = load_weights(weights, model.variables, model.config.vocab_size)
     used = {variable.name.split(":")[0] for variable in model.trainable_variables}

@@ -1,7 +1,7 @@
-"""Prediction: runs a model over all rows of a task, on all ranks, in batches of rows of like length.
+"""Prediction: runs a model over all rows of a task, on all ranks, in batches of rows of similar length.
 
-Most rows are shorter than the longest one, and the model computes padding too. So rows are sorted by length, and a
-batch is padded to its longest row, or to one of a few lengths: the model is compiled for each of them.
+Most rows are shorter than the longest one, and the model also computes padding. So rows are sorted by length, and a
+batch is padded to one of a few lengths, for each of which the model is compiled.
 
 Shapes: F rows, S positions of the longest row, B rows of a batch, L positions of its rows.
 """
@@ -19,25 +19,25 @@ from bert_tf.base.progress import Progress
 from bert_tf.interchange.saved_model import INPUTS
 from bert_tf.ranks.workers import Workers
 
-# Lengths are multiples of this: tensor cores and vector units want multiples of 8 at least.
+# Lengths are multiples of this: tensor cores and vector units want multiples of at least 8.
 _LENGTH_STEP = 16
-# What tracing or compiling a model for one more length costs, in rows of the greatest length, by XLA scope.
+# The cost of tracing or compiling a model for one more length, in rows of the greatest length, by XLA scope.
 _ROWS_PER_COMPILATION = {"step": 2048, "blocks": 32, "off": 16}
-# The logit of a position that was not computed, since no row of its batch reaches it.
+# The logit of a position that was not computed, because no row of its batch reaches it.
 NO_LOGIT = -np.inf
-# The shares of batches, in percent, whose latency is shown; NVIDIA's programs show the same.
+# The percentiles of the batches' latency that are shown, as by NVIDIA's programs.
 _CONFIDENCES = (50, 90, 95, 99, 100)
 
 Compute = Callable[[dict[str, tf.Tensor]], Sequence[tf.Tensor]]
 
 
 class Rows(NamedTuple):
-    """What is predicted."""
+    """The rows to predict."""
 
     batch: Callable[[np.ndarray], dict[str, np.ndarray]]  # row numbers [B] -> at least the model's inputs [B, S]
-    num_tokens: np.ndarray  # int [F]: real tokens of each row, the rest is padding
+    num_tokens: np.ndarray  # int [F]: number of real tokens in each row; the rest is padding
     max_length: int  # S
-    # What one more length costs, in rows of S positions; None: all have S, for a model that takes no others.
+    # The cost of one more length, in rows of S positions; None: always S, for a model that takes no other length.
     rows_per_compilation: int | None
 
 
@@ -45,14 +45,11 @@ class Predicted(NamedTuple):
     """Outputs of a model over all rows, and how long this rank's batches took."""
 
     outputs: tuple[np.ndarray, ...]  # each [F, ...]
-    batch_secs: list[float]  # without the first batch of each length, which waits for the compilation
+    batch_secs: list[float]  # without the first batch of each length, which includes compilation
     global_batch_size: int
 
     def speed(self) -> dict[str, float]:
-        """Ms of a batch, which so many percent of them do not exceed, and on average; rows/s of all ranks.
-
-        {} where too few batches ran.
-        """
+        """Percentiles and mean of the batches' latency in ms, and rows/s of all ranks; {} if too few batches ran."""
         if not self.batch_secs:
             return {}
         ms = np.array(self.batch_secs) * 1e3
@@ -61,7 +58,7 @@ class Predicted(NamedTuple):
         return {**shares, "latency_average_ms": average, "throughput_val": 1e3 * self.global_batch_size / average}
 
     def describe_speed(self) -> list[str]:
-        """Console lines; scripts for NVIDIA's programs parse this exact wording. [] where too few batches ran."""
+        """Console lines; scripts for NVIDIA's programs parse this exact wording. [] if too few batches ran."""
         speed = self.speed()
         if not speed:
             return []
@@ -73,10 +70,10 @@ class Predicted(NamedTuple):
 
 
 def choose_lengths(longest: np.ndarray, global_batch_size: int, rows: Rows) -> list[int]:
-    """The lengths, rising, to which batches are padded: those with which padding and compilations cost least.
+    """The lengths, ascending, to which batches are padded: those that minimise the cost of padding and compilation.
 
-    Each batch gets the shortest of them that holds its longest row. A dynamic programme over multiples of
-    `_LENGTH_STEP`; `longest`: tokens of each batch's longest row, rising.
+    Each batch gets the shortest length that fits its longest row. Found by dynamic programming over multiples of
+    `_LENGTH_STEP`; `longest`: number of tokens in each batch's longest row, ascending.
     """
     max_length = rows.max_length
     if rows.rows_per_compilation is None:
@@ -97,9 +94,9 @@ def choose_lengths(longest: np.ndarray, global_batch_size: int, rows: Rows) -> l
 
 
 def make_batches(rows: Rows, global_batch_size: int) -> list[tuple[int, np.ndarray]]:
-    """The batches of each length: (length, numbers of rows [batches, global batch]), the shortest first.
+    """The batches of each length: (length, row numbers [batches, global batch]), the shortest first.
 
-    What is missing in the first batch is filled with the shortest row again.
+    The first batch is filled up with copies of the shortest row.
     """
     order = np.argsort(rows.num_tokens, kind="stable")
     batches = np.pad(order, (-len(order) % global_batch_size, 0), mode="edge").reshape(-1, global_batch_size)
@@ -111,7 +108,7 @@ def make_batches(rows: Rows, global_batch_size: int) -> list[tuple[int, np.ndarr
 
 
 def rows_per_compilation(model: tf.keras.Model) -> int:
-    """For `Rows`, where the function that predicts is `compile_model`'s."""
+    """The value for `Rows` if the model is compiled by `compile_model`."""
     return _ROWS_PER_COMPILATION[model.blocks.scope]
 
 
@@ -125,14 +122,14 @@ def compile_model(model: tf.keras.Model) -> Compute:
 
 
 def predict_rows(compute: Compute, rows: Rows, batch_size: int, workers: Workers, *, by_position: bool) -> Predicted:
-    """The model's outputs for all rows in their order, computed by all ranks together and returned to each.
+    """The model's outputs for all rows in their order, computed by all ranks together and returned on each.
 
-    Every rank takes its part of each batch of all ranks (`make_batches`), so shapes are the same on all.
+    Every rank takes its part of each global batch (`make_batches`), so the shapes are the same on all ranks.
 
     Args:
-      compute: as `compile_model` makes it.
+      compute: as returned by `compile_model`.
       batch_size: B, of one rank.
-      by_position: whether the outputs are [B, L], a logit for each position; they are filled with `NO_LOGIT` to S.
+      by_position: whether the outputs are [B, L], a logit per position; they are padded to S with `NO_LOGIT`.
     """
     groups = make_batches(rows, batch_size * workers.size)
     first = workers.rank * batch_size
@@ -154,7 +151,7 @@ def predict_rows(compute: Compute, rows: Rows, batch_size: int, workers: Workers
                     started = time.perf_counter()
                     results = compute({name: tf.constant(inputs[name][:, :length]) for name in INPUTS})
                     found[-1].append([result.numpy() for result in results])
-                    if batch > 0:  # the first one waits for the compilation
+                    if batch > 0:  # the first one includes compilation
                         batch_secs.append(time.perf_counter() - started)
                     progress.update(1)
 

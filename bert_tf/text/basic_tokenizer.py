@@ -1,4 +1,4 @@
-"""Text to words: steps 1 to 5 of the rules that `wordpiece` lists."""
+"""Text to words: steps 1 to 5 of the rules listed in `wordpiece`."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _ALWAYS_DROPPED = "\0\ufffd"
 
 
 class _Translation(dict[int, Optional[str]]):
-    """For `str.translate`: what a character becomes, or None for nothing, is computed when it first occurs.
+    """A table for `str.translate`: a character's replacement, or None for nothing, is computed when it first occurs.
 
-    It grows with the characters that occur: to about a thousand in most texts.
+    It grows with the different characters that occur, to about a thousand entries in most texts.
     """
 
     def __init__(self, compute: Callable[[str], str | None]):
@@ -55,14 +55,14 @@ _CLEANING, _PUNCTUATION_APART = _Translation(_clean), _Translation(_set_punctuat
 
 
 def is_ideograph(char: str) -> bool:
-    """Whether step 2 makes this character a word of its own."""
+    """Whether step 2 makes this character a separate word."""
     code_point = ord(char)
     return any(first <= code_point <= last for first, last in _CJK_BLOCKS)
 
 
 def split_words(text: str) -> list[str]:
-    """Steps 1 to 3: cleaned text split at white space, each ideograph a word of its own."""
-    # Printable ASCII, the common case, holds nothing that the table changes.
+    """Steps 1 to 3: cleaned text split at white space, each ideograph as a separate word."""
+    # Printable ASCII, the common case, contains nothing that the table changes.
     if not (text.isascii() and text.isprintable()):
         text = text.translate(_CLEANING)
     return text.split()
@@ -77,7 +77,7 @@ def to_lower_case(text: str) -> str:
 
 
 def split_at_punctuation(word: str, do_lower_case: bool) -> list[str]:
-    """Steps 4 and 5 on one word from `split_words`."""
+    """Step 4 (if `do_lower_case`) and step 5, for one word from `split_words`."""
     if do_lower_case:
         word = to_lower_case(word)
     if word.isalnum():

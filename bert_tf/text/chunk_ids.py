@@ -1,8 +1,9 @@
 """Chunks of text to ids in compiled code, `chunk_ids.cpp`.
 
-The compiled code cuts the text and remembers chunks. It asks for the kind of each character and for the ids of each
-chunk when they first occur, so that the rules stay in Python, except for chunks that are a single word of ASCII: those
-it matches with the vocabulary itself. Without it (`base.compiled`), ids are the same and take several times as long.
+The compiled code splits the text and caches chunks. It asks for the kind of each character and for the ids of each
+chunk when they first occur, so that the rules stay in Python, except for chunks that are a single ASCII word, which
+it matches with the vocabulary itself. Without it (`base.compiled`), the ids are the same but take several times as
+long.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ import numpy as np
 from bert_tf.text.vocabulary import UNKNOWN_TOKEN, TokenizedLines
 
 SOURCE = Path(__file__).with_suffix(".cpp")
-# What a character does: it is part of a chunk, stands between chunks, is a chunk of its own, or ends a line.
+# What a character does: it is part of a chunk, separates chunks, is a chunk by itself, or ends a line.
 PART, SPACE, ALONE, LINE_END = range(1, 5)
-_NEW_CHARACTER = 1  # the answer where a character is new; 2: a chunk is; 0: the text has ended
-# In words of 4 bytes: an entry of English text has 5.
+_NEW_CHARACTER = 1  # the answer if a character is new; 2: a chunk is new; 0: the text has ended
+# In 4-byte words: an entry of English text has 5.
 _ENTRY_SIZE, _LONGEST_ENTRY = 8, 96
-_LONGEST_PIECE = 66  # bytes; of the longest word that the compiled code remembers, with ##
+_LONGEST_PIECE = 66  # bytes of the longest piece that the compiled code stores, including ##
 
 
 class _Table(ctypes.Structure):
-    """`Table` in chunk_ids.cpp."""
+    """The struct `Table` in chunk_ids.cpp."""
 
     _fields_ = [("slots", ctypes.c_void_p), ("entries", ctypes.c_void_p)]
     _fields_ += [("num_slots", ctypes.c_int64), ("entries_size", ctypes.c_int64)]
@@ -38,12 +39,12 @@ class _Table(ctypes.Structure):
         entries = np.zeros(entries_size, np.uint32)
         entries[0] = 2
         table = cls(slots.ctypes.data, entries.ctypes.data, len(slots), len(entries))
-        table.arrays = slots, entries  # live as long as the table
+        table.arrays = slots, entries  # keeps them alive as long as the table
         return table
 
 
 class _Scan(ctypes.Structure):
-    """`Scan` in chunk_ids.cpp."""
+    """The struct `Scan` in chunk_ids.cpp."""
 
     _fields_ = [
         *((name, ctypes.c_void_p) for name in ("text", "ids", "line_ends", "kinds", "word_bytes")),
@@ -54,7 +55,7 @@ class _Scan(ctypes.Structure):
 
 
 class ChunkTable:
-    """The ids of up to `max_chunks` known chunks, in up to 40 bytes for each; a full table is emptied."""
+    """The ids of up to `max_chunks` known chunks, in up to 40 bytes each; a full table is emptied."""
 
     def __init__(
         self,
@@ -67,8 +68,9 @@ class ChunkTable:
     ):
         """
         Args:
-          code: chunk_ids.cpp, compiled.
-          word_bytes: for each of the 256 bytes 0, or what it becomes in a word of which all bytes become something.
+          code: the compiled chunk_ids.cpp.
+          word_bytes: for each of the 256 bytes what it becomes in a word, or 0 if it cannot be in a word that the
+            compiled code handles itself.
           compute_ids: gives at most as many ids as the chunk has bytes.
           kind_of: see `tokenize_lines`.
         """
@@ -85,8 +87,8 @@ class ChunkTable:
         code.learn_pieces(ctypes.byref(self._pieces), *pointers, len(pieces))
 
     def tokenize_lines(self, lines: bytes, cuts_at_punctuation: bool) -> TokenizedLines:
-        """See `Tokenizer.tokenize_lines`; a character does ``kind_of(character, cuts_at_punctuation)``."""
-        lines.decode("utf-8", "surrogatepass")  # the compiled code relies on it
+        """See `Tokenizer.tokenize_lines`; a character's kind is ``kind_of(character, cuts_at_punctuation)``."""
+        lines.decode("utf-8", "surrogatepass")  # raises if invalid; the compiled code relies on valid text
         kinds, ids = self._kinds[int(cuts_at_punctuation)], np.empty(len(lines), np.int32)
         line_ends = np.empty(lines.count(b"\n"), np.int64)
         arrays = (np.frombuffer(lines, np.uint8), ids, line_ends, kinds, self._word_bytes)

@@ -16,11 +16,11 @@ class SentencePieceTokenizer(Tokenizer):
     """Text to the pieces of a SentencePiece model, with the interface of `FullTokenizer`.
 
     The padding and unknown pieces are called [PAD] and [UNK] here, whatever the model calls them.
-    Pieces that text never produces, or that cannot be a line of a vocabulary file, are [unusedN].
+    Pieces that text never produces, or that cannot be a line in a vocabulary file, are called [unusedN].
     """
 
     def __init__(self, model_file: str | Path, do_lower_case: bool = True):
-        """Raises: UserError where the model or the library is missing, or a special token is."""
+        """Raises: UserError if the model, the library or a special token is missing."""
         self._model = _load_sentencepiece(model_file)
         self.do_lower_case = do_lower_case
         self.inv_vocab = tuple(map(self._name, range(self._model.get_piece_size())))
@@ -48,7 +48,7 @@ class SentencePieceTokenizer(Tokenizer):
             return SPECIAL_TOKENS[0]
         if token_id == model.unk_id():
             return UNKNOWN_TOKEN
-        # A special token that is not a control symbol could be produced by text that contains its name.
+        # Text that contains a special token's name could produce this token if it were not a control symbol.
         is_special = piece in SPECIAL_TOKENS
         is_control = model.is_control(token_id)
         fits_a_line = piece.strip() == piece != "" and "\n" not in piece
@@ -67,7 +67,7 @@ def _load_sentencepiece(path: str | Path):
         ) from None
     model = sentencepiece.SentencePieceProcessor()
     try:
-        model.LoadFromSerializedProto(Path(path).read_bytes())  # the constructor takes an empty file for no file
+        model.LoadFromSerializedProto(Path(path).read_bytes())  # the constructor treats an empty file as no file
         for token_id in range(model.get_piece_size()):
             model.id_to_piece(token_id)  # raises UnicodeDecodeError
         return model

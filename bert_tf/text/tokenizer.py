@@ -12,7 +12,7 @@ from bert_tf.text.wordpiece import FullTokenizer
 def open_tokenizer(vocab_file: str | Path, do_lower_case: bool = True) -> Tokenizer:
     """A SentencePiece tokenizer for a file that ends in ``.model``, else a WordPiece tokenizer.
 
-    Raises: UserError where the vocabulary cannot be read or does not suit BERT.
+    Raises: UserError if the vocabulary cannot be read or does not suit BERT.
     """
     if is_sentencepiece_model(vocab_file):
         return SentencePieceTokenizer(vocab_file, do_lower_case)

@@ -13,11 +13,11 @@ from bert_tf.text.basic_tokenizer import is_ideograph
 
 UNKNOWN_TOKEN = "[UNK]"
 SPECIAL_TOKENS = ("[PAD]", UNKNOWN_TOKEN, "[CLS]", "[SEP]", "[MASK]")
-# A vocabulary made from lower-cased text may still have a few tokens with capitals: at most this fraction.
+# A vocabulary made from lower-cased text may still have some tokens with capitals, at most this fraction.
 _MAX_CAPITALS_FRACTION = 0.01
 CONTINUATION = "##"
 SENTENCEPIECE_SUFFIX = ".model"
-# SentencePiece marks the token that begins a word, WordPiece (CONTINUATION) those that continue it.
+# SentencePiece marks tokens that begin a word; WordPiece marks tokens that continue one, with CONTINUATION.
 WORD_START = "\u2581"
 
 
@@ -25,7 +25,7 @@ class TokenizedLines(NamedTuple):
     """The tokens of some lines."""
 
     ids: np.ndarray  # int32, of all lines
-    sizes: np.ndarray  # int64, tokens of each line
+    sizes: np.ndarray  # int64, number of tokens in each line
 
 
 class Tokenizer:
@@ -34,7 +34,7 @@ class Tokenizer:
     Attributes:
       vocab: token to id.
       inv_vocab: the tokens by id.
-      do_lower_case: whether text is lower-cased, and loses its accents.
+      do_lower_case: whether text is lower-cased and stripped of accents.
     """
 
     vocab: Mapping[str, int]
@@ -49,21 +49,21 @@ class Tokenizer:
         raise NotImplementedError
 
     def tokenize_lines(self, lines: bytes) -> TokenizedLines:
-        """Tokenises lines of UTF-8, each of which ends with a line feed."""
+        """Tokenises lines of UTF-8, each ending with a line feed."""
         raise NotImplementedError
 
     def encode_lines(self, lines: Sequence[str]) -> TokenizedLines:
-        """Tokenises lines, in which a line feed is a space."""
-        # JSON may hold a lone UTF-16 surrogate.
+        """Tokenises lines; a line feed within a line counts as a space."""
+        # JSON may contain a lone UTF-16 surrogate.
         text = "".join(line.replace("\n", " ") + "\n" for line in lines).encode("utf-8", "surrogatepass")
         return self.tokenize_lines(text)
 
     def tokenize(self, text: str) -> list[str]:
-        """The pieces of `text`; those that continue a word, or those that begin one, are marked (`continues_word`)."""
+        """The pieces of `text`; pieces that continue a word, or those that begin one, are marked (`continues_word`)."""
         return self.convert_ids_to_tokens(self.tokenize_to_ids(text))
 
     def convert_tokens_to_ids(self, tokens: Iterable[str]) -> list[int]:
-        """Raises: KeyError for a token outside the vocabulary."""
+        """The ids of the tokens. Raises: KeyError for a token outside the vocabulary."""
         return [self.vocab[token] for token in tokens]
 
     def convert_ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
@@ -89,7 +89,7 @@ def has_word_starts(vocab: Mapping[str, int]) -> bool:
 
 
 def continues_word(vocab: Mapping[str, int]) -> np.ndarray:
-    """bool by token id: whether the token continues the word of the token before it.
+    """bool by token id: whether the token continues the previous token's word.
 
     SentencePiece does not mark continuations: there a token without `WORD_START` continues a word if
     it starts with a letter or digit that is not an ideograph.
@@ -105,10 +105,10 @@ def continues_word(vocab: Mapping[str, int]) -> np.ndarray:
 
 
 def load_vocab(path: str | Path) -> dict[str, int]:
-    """Reads a vocabulary file: one token a line, its id the line's number from 0.
+    """Reads a vocabulary file with one token per line, whose id is the line's number, counted from 0.
 
     Returns: token to id, in the file's order.
-    Raises: UserError where the file is missing, a SentencePiece model, not UTF-8, has an empty or a
+    Raises: UserError if the file is missing, a SentencePiece model, not UTF-8, has an empty or a
       repeated line, or lacks one of `SPECIAL_TOKENS`.
     """
     if is_sentencepiece_model(path):
@@ -154,13 +154,13 @@ def _words(vocab: Iterable[str]) -> list[str]:
 
 
 def is_lower_case(vocab: Iterable[str]) -> bool:
-    """Whether a vocabulary was made from lower-cased text, by the number of its capitals."""
+    """Whether a vocabulary was made from lower-cased text, judged by how many of its tokens have capitals."""
     words = _words(vocab)
     return sum(piece != piece.lower() for piece in words) <= _MAX_CAPITALS_FRACTION * len(words)
 
 
 def check_casing(vocab: Iterable[str], do_lower_case: bool, path: str | Path) -> None:
-    """Raises `UserError` where the vocabulary's capitals and --do_lower_case contradict each other."""
+    """Raises `UserError` if the vocabulary's capitals and --do_lower_case contradict each other."""
     words = _words(vocab)
     num_with_capitals = sum(piece != piece.lower() for piece in words)
     if do_lower_case and not is_lower_case(words):

@@ -6,16 +6,16 @@ The rules (Devlin et al. 2018, and the tokenizer published with it), in order:
    return count as white space). Private-use, unassigned and surrogate code points stay.
 2. CJK ideographs become words of their own. (Kana and Hangul do not.)
 3. Split at white space as `str.split` sees it.
-4. Where the vocabulary is lower-case: `str.lower` over the whole word, which gives a word-final
-   sigma its final form; then canonical decomposition (NFD) with category Mn dropped.
-5. Every punctuation character is a word of its own: the categories P*, and all ASCII symbols
+4. If the vocabulary is lower-case: `str.lower` of the whole word, which gives a word-final
+   sigma its final form; then canonical decomposition (NFD) with category Mn removed.
+5. Every punctuation character is a separate word: the categories P*, and all ASCII symbols
    such as ``$ + < = > ^ ` | ~``. Hence a literal ``[MASK]`` in text is three words.
 6. WordPiece: the longest piece of the vocabulary that matches, from left to right; a word that
    cannot be covered, or that is longer than 200 characters, is one ``[UNK]``.
 
 No step looks past a space, so the ids of each chunk between two spaces can be cached: text costs a
 split and a look-up per chunk, and only new chunks are computed. Lines of text are split and looked up
-by compiled code where there is any (`chunk_ids`), else by Python's dictionary. Character categories
+by compiled code if there is any (`chunk_ids`), else with a Python dictionary. Character categories
 follow the Unicode version of the running Python.
 """
 
@@ -45,7 +45,7 @@ from bert_tf.text.vocabulary import (
 
 MAX_WORD_CHARS = 200
 
-# About 60 MB when full. The English text of one shard has some 100,000 different words.
+# About 60 MB when full. The English text of one shard has about 100,000 different words.
 CACHE_WORDS = 1 << 18
 # Longer words hardly ever recur, and would leave the cache's size in bytes unbounded.
 CACHE_WORD_LENGTH = 64
@@ -54,9 +54,9 @@ _LINE_END_ID = -1
 
 
 class _WordCache(dict[Any, tuple[int, ...]]):
-    """Caches `compute(word)` of bytes or of strings; a look-up that hits runs no Python code.
+    """Caches `compute(word)` for bytes or strings; a look-up that hits runs no Python code.
 
-    At `max_words` the cache is emptied: frequent words return at once, and a hit needs no bookkeeping.
+    At `max_words` the cache is emptied: frequent words soon return, and a hit needs no bookkeeping.
     """
 
     def __init__(self, compute: Callable[[Any], tuple[int, ...]], max_words: int):
@@ -74,11 +74,11 @@ class _WordCache(dict[Any, tuple[int, ...]]):
 
 
 def _split_chunks(text: bytes) -> list[bytes]:
-    """Splits UTF-8 into chunks that can be tokenised independently; an end of line is a chunk of its own.
+    """Splits UTF-8 text into chunks that can be tokenised independently; an end of line is a separate chunk.
 
-    Cutting off punctuation gives fewer different chunks, so more cache hits. It changes no result, with
-    one exception: `str.lower` looks past a full stop (not past a comma or a quotation mark) to see
-    whether a capital sigma ends a word.
+    Splitting off punctuation gives fewer different chunks and so more cache hits. It changes no result, with
+    one exception: `str.lower` looks past a full stop (but not past a comma or a quotation mark) to see
+    whether a capital sigma ends a word. So text with that letter is not split at full stops.
     """
     text = text.replace(b"\n", b" \n ").replace(b",", b" ,").replace(b'"', b' " ')
     if CAPITAL_SIGMA not in text:
@@ -90,7 +90,7 @@ class FullTokenizer(Tokenizer):
     """Text to WordPiece tokens or ids, for preparing data and for fine-tuning."""
 
     def __init__(self, vocab_file: str | Path, do_lower_case: bool = True, *, max_cached_words: int = CACHE_WORDS):
-        """Raises: UserError as `load_vocab` does, or where the tokens are SentencePiece's."""
+        """Raises: UserError as `load_vocab` does, or if the tokens are SentencePiece's."""
         self.vocab = load_vocab(vocab_file)
         if has_word_starts(self.vocab):
             raise not_wordpiece(vocab_file)
@@ -107,14 +107,14 @@ class FullTokenizer(Tokenizer):
         self._word_ids = _WordCache(self._compute_word_ids, max_cached_words)
 
     def tokenize_to_ids(self, text: str) -> list[int]:
-        """The ids of ``tokenize(text)``, at the speed of a look-up per word."""
-        # JSON may hold a lone UTF-16 surrogate.
+        """The ids of ``tokenize(text)``, with one cache look-up per chunk."""
+        # JSON may contain a lone UTF-16 surrogate.
         chunks = _split_chunks(text.replace("\n", " ").encode("utf-8", "surrogatepass"))
         return list(itertools.chain.from_iterable(map(self._chunk_ids.__getitem__, chunks)))
 
     def tokenize_lines(self, lines: bytes) -> TokenizedLines:
         if self._chunk_table:
-            # See `_split_chunks`; a chunk's own ids do not depend on how the rest is cut.
+            # See `_split_chunks`; a chunk's ids do not depend on how the rest of the text is split.
             return self._chunk_table.tokenize_lines(lines, CAPITAL_SIGMA not in lines)
         chunk_ids = map(self._chunk_ids.__getitem__, _split_chunks(lines))
         ids = np.fromiter(itertools.chain.from_iterable(chunk_ids), np.int32)
@@ -123,8 +123,8 @@ class FullTokenizer(Tokenizer):
 
     @functools.cached_property
     def _chunk_table(self) -> ChunkTable | None:
-        """None where it has not been compiled. It holds a chunk in a quarter of the memory that the caches take."""
-        # PyDLL keeps Python's lock, so that threads may share a table.
+        """The compiled table, or None. It stores a chunk in a quarter of the memory that the caches take."""
+        # PyDLL holds the GIL, so that threads may share a table.
         code = load_library(compiled_file(SOURCE), ctypes.PyDLL)
         if code is None:
             return None
@@ -136,7 +136,7 @@ class FullTokenizer(Tokenizer):
         )
 
     def _kind_of(self, char: str, cuts_at_punctuation: bool) -> int:
-        """What the character does to a chunk, by trying the rules."""
+        """What the character does to a chunk, found by trying the rules on it."""
         if char == "\n":
             return LINE_END
         words = split_words(f"a{char}b")
@@ -147,7 +147,7 @@ class FullTokenizer(Tokenizer):
         return {2: SPACE, 3: ALONE}.get(len(words), PART)
 
     def _compute_chunk_ids(self, chunk: bytes) -> tuple[int, ...]:
-        if chunk.isalnum():  # of ASCII: nothing to clean, to split or to decompose
+        if chunk.isalnum():  # ASCII only: nothing to clean, split or decompose
             word = chunk.decode("ascii")
             return self._word_to_ids(word.lower() if self.do_lower_case else word)
         if chunk == b"\n":
@@ -162,7 +162,7 @@ class FullTokenizer(Tokenizer):
         return tuple(itertools.chain.from_iterable(map(self._word_to_ids, parts)))
 
     def _word_to_ids(self, word: str) -> tuple[int, ...]:
-        """Step 6: ids of one word's pieces, or only the unknown token's where they cannot cover the word."""
+        """Step 6: the ids of one word's pieces, or only the unknown token's if pieces cannot cover the word."""
         if len(word) > MAX_WORD_CHARS:
             return self._unknown
         if word in self.vocab:

@@ -1,1 +1,1 @@
-"""Training. In: batches and a model. Out: updates, checkpoints, a finished phase."""
+"""Training. In: batches and a model. Out: updates, checkpoints and a finished phase."""

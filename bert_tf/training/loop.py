@@ -1,4 +1,4 @@
-"""The loop of every training: begin or resume, update, log, save, stop."""
+"""The training loop: begin or resume, update, log, save, stop."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ from bert_tf.run.statistics import UpdateStatistics, compare_ranks, first_non_fi
 from bert_tf.run.telemetry import Telemetry
 from bert_tf.training.step import TrainState
 
-# Updates in a row with a non-finite gradient after which a run gives up. With loss
-# scaling some are normal until the scale fits; otherwise something is wrong.
+# A run gives up after this many consecutive updates with a non-finite gradient. With loss scaling some are
+# normal until the scale fits; otherwise something is wrong.
 MAX_SKIPS_WHILE_SCALING, MAX_SKIPS = 25, 3
 # Values of ONEDNN_MAX_CPU_ISA.
 _BELOW_AVX512 = ("SSE41", "AVX", "AVX2", "AVX2_VNNI")
-# How many ranges of records that message names; --replay_update lists all.
+# How many ranges of records the error message names; --replay_update lists them all.
 _NAMED_RECORDS = 8
 
 
 class DivergedError(UserError):
-    """Too many updates in a row had a non-finite gradient, so nothing is learned any more."""
+    """Too many consecutive updates had a non-finite gradient, so nothing is learned any more."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,12 +53,12 @@ class LoopSettings:
     config: TrainingConfig
     num_updates: int
     identity: Mapping[str, Any]  # written into each checkpoint
-    name_records: Callable[[int], list[str]] = lambda _: []  # of a global batch, for messages
+    name_records: Callable[[int], list[str]] = lambda _: []  # number of a global batch -> its records, for messages
     watch: LossWatch | None = None  # None: no warnings about the loss
 
 
 def max_skips(loss_scale: LossScale) -> int:
-    """After how many skipped updates in a row a run gives up."""
+    """The number of consecutive skipped updates after which a run gives up."""
     return MAX_SKIPS_WHILE_SCALING if loss_scale.enabled else MAX_SKIPS
 
 
@@ -69,7 +69,7 @@ class Run:
     workers: Workers
     checkpoints: CheckpointFolder
     telemetry: Telemetry
-    after_save: Callable[[], None] = lambda: None  # called on the chief after each checkpoint, in any thread
+    after_save: Callable[[], None] = lambda: None  # called on the chief after each checkpoint, from any thread
 
 
 @dataclasses.dataclass
@@ -77,9 +77,9 @@ class Training:
     """What a loop trains, and on which batches.
 
     Attributes:
-      step: a `TrainStep`, or what wraps it.
-      batches_from: number of a global batch -> iterator over this rank's batches from there on.
-      name_metrics: the objective's mean metrics -> what is logged.
+      step: a `TrainStep` or a wrapper around one.
+      batches_from: number of a global batch -> iterator over this rank's batches, from that one on.
+      name_metrics: the objective's mean metrics -> logged values by name.
     """
 
     step: Any
@@ -89,23 +89,23 @@ class Training:
 
 
 def run_updates(training: Training, run: Run, settings: LoopSettings) -> str | None:
-    """Updates until `settings.num_updates` have been applied; saves at intervals and at the end.
+    """Runs updates until `settings.num_updates` have been applied; saves at intervals and at the end.
 
-    The host reads the device only where it logs or saves. The updates wait until a checkpoint is copied, not until
-    the chief has written it; only the last one is waited for.
+    The host reads from the device only to log or save. Saving blocks training only while the state is copied: the
+    chief writes checkpoints in the background, and only the last one is waited for.
 
     Returns:
-      None when the end was reached, else what stopped the run, which was saved: "signal" or "max_hours".
+      None if the end was reached, else what stopped the run after saving it: "signal" or "max_hours".
 
     Raises:
-      DivergedError: too many updates in a row had a non-finite gradient.
+      DivergedError: too many consecutive updates had a non-finite gradient.
       UserError: the last save failed.
     """
     return _Loop(training, run, settings).run()
 
 
 class _Loop:
-    """A loop and its position."""
+    """One call of `run_updates`, and how far it has come."""
 
     def __init__(self, training: Training, run: Run, settings: LoopSettings):
         self._training, self._run, self._settings = training, run, settings
@@ -115,7 +115,7 @@ class _Loop:
         self._stopped_by: str | None = None
         self._writer = ThreadPoolExecutor(1, "checkpoints")
         self._write: Future[None] | None = None  # of the newest checkpoint
-        self._changes_Vx3: np.ndarray | None = None  # of the last update that was logged and applied
+        self._changes_Vx3: np.ndarray | None = None  # of the last update that was both logged and applied
 
     @property
     def _is_at_end(self) -> bool:
@@ -124,27 +124,27 @@ class _Loop:
     def run(self) -> str | None:
         training, config = self._training, self._settings.config
         batches = training.batches_from(training.state.batches_consumed)
-        if not self._is_at_end:  # the first read may take a rank long on a remote file system
+        if not self._is_at_end:  # on a remote file system the first read may take a rank a long time
             first = self._run.workers.run_keeping_alive(lambda: next(batches))
             batches = itertools.chain([first], batches)
-        # However the updates end, a checkpoint that is being written is finished first.
+        # However the updates end, a checkpoint that is being written is completed first.
         with noted_stop_signals() as signals, self._writer:
             while not self._is_at_end and not self._stopped_by:
                 self._update(batches, signals)
                 is_due = self._stopped_by or self._applied % config.save_checkpoint_steps == 0
                 if is_due or self._is_at_end or self._applied % config.display_loss_steps == 0:
-                    self._log()  # corrects the number applied, so that the end may not be reached yet
+                    self._log()  # corrects self._applied, so the end may not have been reached after all
                 if is_due or self._is_at_end:
                     with self._statistics.timed("saving"):
                         self._run.workers.run_keeping_alive(self._save)
         return self._stopped_by
 
     def _stop_wanted(self, signals: list[int]) -> str | None:
-        """Why this rank asks all to stop, if it does."""
+        """Why this rank asks all ranks to stop; None if it does not."""
         if signals:
             return "signal"
         max_hours = self._settings.config.max_hours
-        if max_hours is None or not self._run.workers.is_chief:  # which tells the reason, and so has to know it
+        if max_hours is None or not self._run.workers.is_chief:  # the chief reports the reason, so it must decide
             return None
         return "max_hours" if time.monotonic() - STARTED_AT > 3600 * max_hours else None
 
@@ -162,8 +162,8 @@ class _Loop:
             )
         state.batches_consumed += 1
         self._statistics.add(result, batch)
-        self._applied += 1  # unless it was skipped, which only the device knows; `_log` corrects it
-        # Several ranks agree to stop at the beginning of an update; a single one can stop at once.
+        self._applied += 1  # wrong if the update was skipped, which only the device knows; `_log` corrects it
+        # Several ranks agree to stop at the beginning of an update; a single rank can stop immediately.
         if self._run.workers.size == 1:
             self._stopped_by = self._stop_wanted(signals)
         elif result.stop_requested:
@@ -176,7 +176,7 @@ class _Loop:
         self._num_skipped += figures.pop("skipped")
         norms_V, self._changes_Vx3 = figures.pop("norm_by_variable"), figures.pop("change_by_variable")
         metrics = training.name_metrics(figures.pop("means"))
-        self._applied = state.updates_applied  # fewer than were tried where some were skipped
+        self._applied = state.updates_applied  # fewer than were attempted if some were skipped
         ranks = compare_ranks(figures.pop("own_secs"), self._run.workers)
         figures = {**metrics, "skipped_updates": self._num_skipped, **figures, **ranks}
         telemetry.train(self._applied, batches_consumed=state.batches_consumed, **figures)
@@ -192,7 +192,7 @@ class _Loop:
         if not run.workers.is_chief:
             return
         started = time.monotonic()
-        self._wait_for_write()  # of the checkpoint before, so that there are never two copies
+        self._wait_for_write()  # of the previous checkpoint, so that there are never two copies
         snapshot = training.state.copy(run.checkpoints, self._settings.identity)
         changes, is_last = self._changes_Vx3, bool(self._stopped_by) or self._is_at_end
         copied_secs = time.monotonic() - started
@@ -224,7 +224,7 @@ class _Loop:
 
 
 def _describe_skips(training: Training, run: Run, settings: LoopSettings, norms_V: np.ndarray) -> str:
-    """The error after too many skipped updates; `norms_V` are the norms of the last one's gradients."""
+    """The error message after too many skipped updates; `norms_V` are the last update's gradient norms."""
     step, state = training.step, training.state
     batch, limit = state.batches_consumed - 1, max_skips(state.loss_scale)
     bad = first_non_finite(step.variables, norms_V) or "no single variable, but the sum of their squares"
@@ -244,7 +244,7 @@ def _describe_skips(training: Training, run: Run, settings: LoopSettings, norms_
 def open_run(
     config: TrainingConfig, vocab_size: int, companions: Mapping[str, str], workers: Workers, telemetry: Telemetry
 ) -> Run:
-    """The run in the telemetry's folder. `companions`: texts by file name that lie beside all copies of the weights."""
+    """The run in the telemetry's folder. `companions`: text files, by name, saved beside every copy of the weights."""
     checkpoints = CheckpointFolder(
         telemetry.run_folder / "checkpoints", keep=config.keep_checkpoints, vocab_size=vocab_size, companions=companions
     )
@@ -262,8 +262,8 @@ def begin(
     """Fills the model from the newest checkpoint, or by `initialise`, and opens the log.
 
     Args:
-      bind: binds the run folder to these settings; called on the chief, where no setting can be refused any more.
-      facts: for the log, beside those that follow from the configuration.
+      bind: binds the run folder to these settings; called on the chief, once no setting can be refused any more.
+      facts: for the log, besides those that follow from the configuration.
     """
     if config.may_split_more:
         training.step = HalvingStep(training.step, run.workers, config.split(run.workers.rank), run.telemetry.warning)
@@ -284,7 +284,7 @@ def begin(
 
 
 def run_record(config: TrainingConfig, bert_config: BertConfig, **facts: Any) -> dict[str, Any]:
-    """What ``config.json`` keeps beside a run's identity."""
+    """What ``config.json`` records besides a run's identity."""
     record = {
         "settings": config.to_dict(),
         "bert_config": bert_config.to_dict(),
@@ -300,20 +300,20 @@ def run_record(config: TrainingConfig, bert_config: BertConfig, **facts: Any) ->
     )
     work = split_into(work, config.train_batch_size, config.num_accumulation_steps)
     planned = {"num_parameters": work.num_parameters}
-    if not settings.get("packing"):  # the plan knows nothing of packed rows
-        # A CPU's peak is that of the process, with the program itself.
+    if not settings.get("packing"):  # the memory plan does not cover packed rows
+        # On a CPU the peak is the whole process's, so it includes the program itself.
         bytes_planned = predict(work).total + (PROGRAM if record["device"] == "CPU" else 0)
         planned["memory_mib"] = round(bytes_planned / 2**20)
     return {**record, "planned": planned}
 
 
 def start_or_resume(state: TrainState, run: Run, initialise: Callable[[], None]) -> Path | None:
-    """Restores the newest sound checkpoint, or calls `initialise`; rank 0 reads, all ranks get it."""
+    """Restores the newest sound checkpoint, or calls `initialise`; rank 0 reads it and broadcasts it to all ranks."""
     checkpoints, workers, telemetry = run.checkpoints, run.workers, run.telemetry
 
     def restore() -> Path | None:
         try:
-            checkpoints.remove_leftovers()  # saving does it too, but a finished run does not save
+            checkpoints.remove_leftovers()  # saving does this too, but a finished run does not save
         except OSError as error:
             telemetry.warning(
                 f"{error.filename}, left by a save that was killed, could not be removed "
@@ -342,7 +342,7 @@ def make_blocks(config: TrainingConfig) -> Blocks:
     """Makes the blocks, and sets TF32 for the whole process.
 
     Raises:
-      UserError: bf16 on a processor that gains nothing by it.
+      UserError: bf16 on a processor that gains nothing from it.
     """
     if config.precision == "bf16" and not tf.config.list_physical_devices("GPU") and not has_fast_bf16():
         raise UserError(
@@ -354,7 +354,7 @@ def make_blocks(config: TrainingConfig) -> Blocks:
 
 
 def has_fast_bf16(environ: Mapping[str, str] = os.environ, cpu_info: Path = Path("/proc/cpuinfo")) -> bool:
-    """Whether oneDNN multiplies matrices of bfloat16 on this processor: an x86 processor needs AVX-512 for that."""
+    """Whether oneDNN multiplies bfloat16 matrices on this processor: an x86 processor needs AVX-512 for that."""
     if environ.get("ONEDNN_MAX_CPU_ISA", "").upper() in _BELOW_AVX512:
         return False
     flags = [line for line in cpu_info.read_text().splitlines() if line.startswith("flags")]  # none: not x86
@@ -362,7 +362,7 @@ def has_fast_bf16(environ: Mapping[str, str] = os.environ, cpu_info: Path = Path
 
 
 def device_name() -> str:
-    """Of the device that a rank computes on."""
+    """The name of the device that a rank computes on."""
     gpus = tf.config.list_physical_devices("GPU")
     return tf.config.experimental.get_device_details(gpus[0]).get("device_name", "GPU") if gpus else "CPU"
 

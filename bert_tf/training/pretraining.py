@@ -1,4 +1,4 @@
-"""One pre-training phase: its inputs, model, loop and evaluation put together."""
+"""One pre-training phase: puts its inputs, model, loop and evaluation together."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from bert_tf.training.step import Features, TrainState, TrainStep
 
 
 def name_pretraining_metrics(means: np.ndarray) -> dict[str, float]:
-    """Metrics of `PretrainingObjective` under NVIDIA's names."""
+    """The metrics of `PretrainingObjective` under NVIDIA's names."""
     mlm_loss, nsp_loss, mlm_accuracy, nsp_accuracy = map(float, means)
     return {
         "total_loss": mlm_loss + nsp_loss,
@@ -65,7 +65,7 @@ class PretrainingInputs:
 
     @property
     def sources(self) -> dict[str, str]:
-        """The files that a hash in `run_identity` stands for."""
+        """Describes the files that a hash in `run_identity` stands for."""
         data = self.training
         return {"data": f"{data.num_instances:,} instances in {len(data.files)} file(s), first {data.files[0]}"}
 
@@ -81,7 +81,7 @@ class PretrainingInputs:
         return {**texts, "vocab.txt": self.vocabulary} if self.vocabulary else texts
 
     def on_all_ranks(self) -> dict[str, Any]:
-        """What must be the same on all ranks, by name. Records have no checksum, but sizes, and mostly a manifest."""
+        """What must be the same on all ranks, by name. Records have no checksum, only sizes and usually a manifest."""
         sets = {"data in --input_files": self.training, "data in --eval_files": self.evaluation}
         data = {
             name: [found.fingerprint(), found.facts()["manifest_sha256"], [file.stat().st_size for file in found.files]]
@@ -102,7 +102,7 @@ def run_identity(config: PretrainingConfig, inputs: PretrainingInputs) -> dict[s
 
 
 def global_batch_records(config: PretrainingConfig, inputs: PretrainingInputs, batch_number: int) -> list[str]:
-    """The instances of a global batch (files and numbers), for messages."""
+    """The instances of a global batch, as files and record numbers, for messages."""
     order, size = GlobalOrder(inputs.training.copies, config.seed), config.global_batch_size
     return inputs.training.name(order.ranges(batch_number * size, size))
 
@@ -110,7 +110,7 @@ def global_batch_records(config: PretrainingConfig, inputs: PretrainingInputs, b
 def make_training(config: PretrainingConfig, inputs: PretrainingInputs, workers: Workers) -> Training:
     """Makes what a phase trains, with random weights.
 
-    A single process may replace all ranks of the configuration; it then computes their micro-batches in turn.
+    A single process may stand in for all ranks of the configuration; it then computes their micro-batches in turn.
     """
     optimizer = make_optimizer(
         config.optimizer_type,
@@ -122,7 +122,7 @@ def make_training(config: PretrainingConfig, inputs: PretrainingInputs, workers:
         **config.optimizer_options,
     )
     model = PretrainingModel(inputs.bert_config, make_blocks(config), config.seed)
-    # Where gradients are float16 anywhere, small ones need a loss scale.
+    # If gradients are float16 anywhere, small ones need a loss scale.
     loss_scale = LossScale(enabled="fp16" in (config.precision, config.allreduce_compression))
     state = TrainState(model, optimizer, loss_scale)
     split = BatchSplit(
@@ -159,10 +159,10 @@ def pretrain(
 ) -> bool:
     """Runs or continues one phase in `model_dir`, and evaluates at its end.
 
-    Returns True when the phase is finished, False when a signal or --max_hours stopped it.
+    Returns True if the phase is finished, False if a signal or --max_hours stopped it.
     """
     bert_config = inputs.bert_config
-    # Both look at every shard, which may take a rank long on a remote file system.
+    # Both look at every shard, which on a remote file system may take a rank a long time.
     identity, common = workers.run_keeping_alive(lambda: (run_identity(config, inputs), inputs.on_all_ranks()))
     workers.require_same({**common, **identity})
     if workers.is_chief:
@@ -220,7 +220,7 @@ def pretrain(
 
 
 def evaluate(model: tf.keras.Model, batches: Iterable[Features], workers: Workers) -> dict[str, float]:
-    """The mean metrics over batches [B, ...] of all ranks, without dropout, under NVIDIA's names."""
+    """Mean metrics over the batches [B, ...] of all ranks, without dropout, under NVIDIA's names."""
     objective = PretrainingObjective()
     compiled = tf.function(
         lambda features: objective(model, features, None)[1], jit_compile=model.blocks.scope == "step", autograph=False

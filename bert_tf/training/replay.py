@@ -1,7 +1,7 @@
-"""Repeats one update of a run, from the checkpoint before it, and prints what it did.
+"""Replays one update of a run, from the last checkpoint before it, and prints what it did.
 
-An update is a function of (weights, batch number, seed, data), all of which the run folder holds or
-names. One process is enough for a run of several ranks: it computes their micro-batches one after the
+An update is a function of (weights, batch number, seed, data), all of which the run folder contains or
+names. One process can replay a run of several ranks: it computes their micro-batches one after the
 other, so that only the rounding of sums differs. Nothing in the folder is changed.
 """
 
@@ -42,13 +42,13 @@ _COMPARED = ("total_loss", "mlm_loss", "nsp_loss", "gradient_norm", "learning_ra
 
 @dataclasses.dataclass
 class Attempt:
-    """One try at the update, from the same weights: all but the last one were skipped."""
+    """One attempt at the update. All attempts start from the same weights: all but the last were skipped."""
 
     batch_number: int
     records: list[str]
     result: UpdateResult
     non_finite: str | None  # the first tensor that is not finite
-    norms: list[tuple[str, float, float, float, float]]  # name; of gradient, weight, change; trust ratio
+    norms: list[tuple[str, float, float, float, float]]  # name; norms of gradient, weight and change; trust ratio
 
     def describe(self) -> Iterator[str]:
         result = self.result
@@ -71,20 +71,20 @@ class Attempt:
 
 
 class Replay:
-    """An update made again.
+    """A replayed update.
 
     Args:
-      update: as logged, counting applied updates. Batches that were skipped just before it are made again, too.
-      input_files: where the run's records are now; None: where they were.
+      update: its number as logged, counting applied updates. Batches skipped just before it are replayed, too.
+      input_files: where the run's records are now; None if they have not moved.
 
     Attributes:
       started_from: the checkpoint, or the start of the run.
-      attempts: those at this update.
+      attempts: the attempts at this update.
       logged: which updates the run's log line covers, or why nothing can be compared.
-      compared: name -> (replayed, logged); empty where nothing can be compared.
+      compared: name -> (replayed, logged); empty if nothing can be compared.
 
     Raises:
-      UserError: the folder holds no run, the run has fewer updates, or its records are gone.
+      UserError: the folder contains no run, the run has fewer updates, or its records are gone.
     """
 
     def __init__(self, model_dir: Path, update: int, input_files: str | None = None):
@@ -100,7 +100,7 @@ class Replay:
         self.started_from = self._restore(model_dir)
         self._batches = training.batches_from(state.batches_consumed)
         self._first_update = state.updates_applied
-        self._results: list[tuple[int, UpdateResult]] = []  # with the updates applied by then
+        self._results: list[tuple[int, UpdateResult]] = []  # each with the number of updates applied by then
         with Progress(total=update - 1, initial=state.updates_applied, unit="updates", description="up to it") as bar:
             while state.updates_applied < update - 1:
                 bar.update(int(bool(self._advance().is_finite)))
@@ -152,14 +152,14 @@ class Replay:
         gradients, changes = result.norm_by_variable.numpy(), result.change_by_variable.numpy()
         bad = first_non_finite(variables, gradients)
         if not bool(result.is_finite):
-            changes[:, 1:] = 0.0, np.nan  # nothing was changed, so the optimizer's figures are meaningless
+            changes[:, 1:] = 0.0, np.nan  # nothing has changed, so the optimizer's figures are meaningless
         names = [variable.name.split(":")[0] for variable in variables]
         records = global_batch_records(self._config, self._inputs, number)
         norms = [(name, float(gradient), *map(float, row)) for name, gradient, row in zip(names, gradients, changes)]
         return Attempt(number, records, result, unsound or (f"gradient of {bad}" if bad else None), norms)
 
     def _compare(self, run: Run) -> str:
-        """Fills `compared` with the means of the run's log line at this update; returns `logged`."""
+        """Fills `compared` with the replay's means and those of the run's log line; returns `logged`."""
         event = next((event for event in run.events["train"] if event.get("update") == self.update), None)
         if event is None:
             return f"no line for update {self.update}"

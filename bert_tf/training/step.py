@@ -4,16 +4,16 @@ The update is a function of (weights, batch number, seed, data). It does not dep
 global batch is split into micro-batches and ranks (sums up to float rounding, masks exactly), nor
 on what is compiled:
 
-* Losses are sums over instances, divided by what the *whole* update holds. So the number of
-  masked tokens of all ranks is known before the first backward pass.
-* Masks follow the row's number in the global batch (`randomness`). Rows are rank-major: rank r,
-  micro-batch a, row b is number (r*A + a)*B + b. Packed rows (`packing`) number the rows, not the
-  instances, and there A is how many micro-batches the update has, up to the A of the shapes.
-* Gradients are summed in float32 over A micro-batches inside one loop, always in their order, averaged
-  over the R ranks in one reduction, and unscaled after it. On a CPU two micro-batches may be computed at
+* Losses are sums over instances, divided by the counts of the *whole* update. So the number of
+  masked tokens of all ranks must be known before the first backward pass.
+* Dropout masks depend on the row's number in the global batch (`randomness`). Rows are rank-major: rank r,
+  micro-batch a, row b is number (r*A + a)*B + b. With packing (`packing`) the rows are numbered, not the
+  instances, and A here is the update's number of micro-batches, at most the A of the shapes.
+* Gradients are summed in float32 over A micro-batches inside one loop, always in order, averaged over
+  the R ranks in one all-reduce, and then unscaled. On a CPU two micro-batches may be computed at
   the same time (`memory.plan.micro_batches_at_once`).
 
-So micro-batches may change from one update to the next; `memory.halving` makes use of that.
+So the size of the micro-batches may change from one update to the next; `memory.halving` makes use of that.
 
 Shape letters: A micro-batches of an update, B micro-batch, R ranks, K denominators, M metrics,
 V variables.
@@ -44,19 +44,19 @@ from bert_tf.run.statistics import UpdateResult
 
 Features = dict[str, tf.Tensor]
 
-# Ranks whose updates take this long may differ so much that some would exceed the limit of the all-reduce:
-# before it they wait for each other in `Workers.run_keeping_alive`.
+# Ranks whose updates take this long may differ so much that some would exceed the all-reduce's time limit:
+# they first wait for each other in `Workers.run_keeping_alive`.
 LONG_UPDATE_SECS = 10.0
 
 
 def _now(*after: tf.Tensor) -> tf.Tensor:
-    """The host's clock in seconds when a device has computed `after`. tf.timestamp is refused under --deterministic."""
+    """The host's clock in seconds once the device has computed `after`. --deterministic does not allow tf.timestamp."""
     return tf.numpy_function(lambda *_: time.monotonic(), after, tf.float64)
 
 
 @dataclasses.dataclass
 class TrainState:
-    """Everything that a checkpoint holds, and the position in the data."""
+    """Everything that a checkpoint contains, including the position in the data."""
 
     model: tf.keras.Model
     optimizer: Any
@@ -72,7 +72,7 @@ class TrainState:
         return int(self.optimizer.iterations.numpy())
 
     def copy(self, checkpoints: CheckpointFolder, identity: Mapping[str, Any]) -> Snapshot:
-        """For `CheckpointFolder.write`."""
+        """A copy of the state, for `CheckpointFolder.write`."""
         state = {
             "batches_consumed": self.batches_consumed,
             "loss_scale": self.loss_scale.state(),
@@ -87,22 +87,22 @@ class TrainState:
         self.batches_consumed = state["batches_consumed"]
 
     def broadcast(self, workers: Workers) -> None:
-        """Gives all ranks what rank 0 holds."""
+        """Broadcasts rank 0's state to all ranks."""
         self.batches_consumed = int(workers.gather(np.array([self.batches_consumed], np.int64))[0, 0])
         workers.broadcast([*self.variables, self.optimizer.iterations, *self.loss_scale.variables])
 
 
 class AgreedUpdate(NamedTuple):
-    """An update on which all ranks have agreed, before its first backward pass."""
+    """An update that all ranks have agreed on, before its first backward pass."""
 
     features: Features  # [A, B, ...]
     batch_number: int
-    num_micro_batches: int | None  # of the A; None: all
+    num_micro_batches: int | None  # how many of the A count; None: all
     totals_K: np.ndarray  # denominators over all ranks
     metric_totals_M: tf.Tensor
     stop_requested: bool
-    is_long: bool  # some rank may take so long that the others must wait in `Workers.run_keeping_alive`
-    waited_secs: float  # for other ranks so far
+    is_long: bool  # a rank may take so long that the others must wait in `Workers.run_keeping_alive`
+    waited_secs: float  # time waited for other ranks so far
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -111,29 +111,29 @@ class AgreedUpdate(NamedTuple):
         return num_accumulation_steps, micro_batch_size
 
 
-GradientSums = tuple[list[tf.Tensor], tf.Tensor]  # of this rank: a gradient for each variable, and the metrics [M]
+GradientSums = tuple[list[tf.Tensor], tf.Tensor]  # of this rank: the gradient of each variable, and the metrics [M]
 
 
 class TrainStep:
-    """Makes updates. Compiled once for each shape of features; called by all ranks alike.
+    """Makes updates. Compiled once for each shape of the features; all ranks must call it alike.
 
-    An update has three stages, which `__call__` joins: `agree`, `sum_gradients` (this rank's work
-    alone) and `apply`.
+    An update has three stages, which `__call__` runs in turn: `agree`, `sum_gradients` (this rank's
+    work only) and `apply`.
 
     Args:
-      state: the model, whose trainable variables are updated, optimizer and loss scale.
-      objective: of `bert_tf.model.losses`; gives loss sums, denominators and metrics.
+      state: the model, whose trainable variables are updated, the optimizer and the loss scale.
+      objective: from `bert_tf.model.losses`; gives loss sums, denominators and metrics.
       workers: the ranks.
       seed: of the dropout masks.
-      reduce_dtype: type in which gradients travel between ranks. They are still scaled then, to fit
-        float16.
+      reduce_dtype: type in which gradients are sent between ranks. They are still multiplied by the
+        loss scale then, to fit float16.
     """
 
     def __init__(self, state: TrainState, objective: Any, workers: Workers, seed: int, reduce_dtype: str = "float32"):
         self._model, self._optimizer, self._loss_scale = state.model, state.optimizer, state.loss_scale
         self._objective, self._workers, self._seed = objective, workers, seed
         self._reduce_dtype = tf.as_dtype(reduce_dtype)
-        self._last_secs = math.inf  # the first update compiles, which may take minutes
+        self._last_secs = math.inf  # the first update includes compilation, which may take minutes
         self.variables: list[tf.Variable] = list(self._model.trainable_variables)
         self._optimizer.build(self.variables)
         self._accumulate = tf.function(
@@ -147,11 +147,11 @@ class TrainStep:
         """Updates the weights with this rank's features [A, B, ...] of global batch `batch_number`.
 
         Args:
-          num_micro_batches: how many of the A count, from the first one on; None for all. It must be
-            the same on all ranks, and may be another one in each update.
+          num_micro_batches: only the first so many of the A count; None for all. It must be the
+            same on all ranks, but may change from update to update.
 
         Raises:
-          UserError: ranks disagree about the position, or the memory is too small.
+          UserError: ranks disagree about the position in the data, or the memory is too small.
         """
         update = self.agree(features, batch_number, stop_requested, num_micro_batches)
         work, started = functools.partial(self.sum_gradients, update), time.monotonic()
@@ -180,7 +180,7 @@ class TrainStep:
             )
         any_stops, any_is_long = everyone[:, 1:3].any(axis=0).tolist()
         totals = np.maximum(everyone[:, 3:].sum(axis=0), 1.0)
-        # Made now, while the device is idle: later the copy, and the host, would wait for pending work.
+        # Made now, while the device is idle: later the copy, and so the host, would wait for pending work.
         metric_totals = tf.constant(totals[list(self._objective.metric_denominators)], tf.float32)
         return AgreedUpdate(
             features, batch_number, num_micro_batches, totals, metric_totals, any_stops, any_is_long, waited_secs
@@ -190,13 +190,13 @@ class TrainStep:
         """This rank's gradients and metrics.
 
         Raises:
-          tf.errors.ResourceExhaustedError: the memory is too small, as far as TensorFlow has noticed by now.
+          tf.errors.ResourceExhaustedError: the memory is too small; TensorFlow may notice that only later.
         """
         self._last_secs = math.inf  # if this fails, the next attempt compiles again
         started = time.monotonic()
         num_accumulation_steps, micro_batch_size = update.shape
-        # Scaled up by A*R, so that a micro-batch's loss is of the order of its mean: dividing by
-        # the global count here would make gradients too small for float16.
+        # Scaled up by A*R, so that a micro-batch's loss has the magnitude of its mean: dividing by
+        # the global count alone would make gradients too small for float16.
         loss_weights = tf.constant(num_accumulation_steps * self._workers.size / update.totals_K, tf.float32)
         per_rank = update.num_micro_batches or num_accumulation_steps
         first_row = self._workers.rank * per_rank * micro_batch_size
@@ -230,12 +230,12 @@ class TrainStep:
         first_row: tf.Tensor,
         num_micro_batches: tf.Tensor | None,
     ) -> tuple[list[tf.Tensor], tf.Tensor]:
-        """Sums over the micro-batches of the scaled gradients (float32) and of the metrics."""
+        """Sums of the scaled gradients (float32) and of the metrics over the micro-batches."""
         variables = self.variables
         num_accumulation_steps, micro_batch_size = features["input_ids"].shape[:2]
         end = num_accumulation_steps if num_micro_batches is None else num_micro_batches
 
-        # TensorFlow keeps int32 tensors on the host even with GPUs, so they would be copied back and forth.
+        # TensorFlow keeps int32 tensors on the host even on GPU machines, so they would be copied back and forth.
         features = {
             name: tf.cast(values, tf.int64) if values.dtype == tf.int32 else values for name, values in features.items()
         }
@@ -266,9 +266,9 @@ class TrainStep:
             ]
             return number + 1, sums, metric_sums + metrics_M
 
-        # 0, but not a constant: TensorFlow would keep constants of up to 10 MB each as long as it lives.
+        # 0, but not a constant: TensorFlow would keep constants of up to 10 MB each for the life of the process.
         zero = tf.cast(tf.minimum(first_row, 0), tf.float32)
-        # A loop of the graph, not of Python: unrolled, 16 micro-batches take minutes to compile.
+        # A loop in the graph, not in Python: unrolled, 16 micro-batches take minutes to compile.
         _, gradient_sums, metric_sums = tf.while_loop(
             lambda number, *_: number < end,
             add_micro_batch,
@@ -292,10 +292,10 @@ class TrainStep:
         """All-reduces, clips, and applies the update if it is finite."""
         sent, divisor = gradients, 1.0
         if self._reduce_dtype != tf.float32:
-            # Means over the micro-batches are sent, not sums, which may exceed the range of half precision.
+            # Send means over the micro-batches, not sums, which may exceed the range of half precision.
             divisor = float(num_accumulation_steps)
             sent = [tf.cast(gradient / divisor, self._reduce_dtype) for gradient in gradients]
-        # The metrics travel with the gradients: every reduction by itself costs some milliseconds.
+        # The metrics are sent with the gradients: each separate all-reduce costs some milliseconds.
         (*means, metric_means_M), reduce_secs = self._timed_mean([*sent, metric_sums_M])
         gradients = [tf.cast(mean, tf.float32) for mean in means]
         metrics_M = metric_means_M * self._workers.size / metric_totals_M
@@ -310,10 +310,10 @@ class TrainStep:
         return metrics_M, norm, is_finite, learning_rate, scale, norms_V, changes_Vx3, reduce_secs
 
     def _timed_mean(self, sent: Sequence[tf.Tensor]) -> tuple[list[tf.Tensor], tf.Tensor]:
-        """Means over the ranks, and the seconds from when the last, small one of `sent` was there until they were.
+        """Means over the ranks, and the seconds from when the last tensor of `sent` was ready until they were.
 
-        The operations before it have ended then, on a GPU, too, and its copy to the host's clock delays nothing.
-        One rank does without the clock, a call back to the host.
+        By then the operations before it have finished, on a GPU too; as it is small, copying it to the host for
+        the clock delays nothing. A single rank does without the clock, which is a call back to the host.
         """
         means = self._workers.mean(sent)
         if self._workers.size == 1:

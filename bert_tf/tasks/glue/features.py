@@ -1,7 +1,7 @@
 """Turns sentences and pairs of sentences into the model's inputs.
 
 The rules are those of Google's run_classifier.py: ``[CLS] a [SEP]`` or ``[CLS] a [SEP] b [SEP]``, segment 1
-from b on; what is too long loses tokens at the end, of a pair the longer sentence first.
+from b on; if a row is too long, tokens are removed at the end, in a pair from the longer sentence first.
 
 Shapes: F rows, S tokens in a row, T tokens of all rows.
 """
@@ -16,17 +16,17 @@ import numpy as np
 from bert_tf.base.progress import Progress
 from bert_tf.text.vocabulary import Tokenizer
 
-# Sentences that are tokenised together; between two such batches the progress is shown.
+# Sentences that are tokenised at once; progress is shown after each such batch.
 _BATCH = 10_000
 
 
 class Features(NamedTuple):
     """All rows of a file, in its order, without padding."""
 
-    ids_T: np.ndarray  # int32, of all rows, [CLS] and [SEP] included
+    ids_T: np.ndarray  # int32, of all rows, including [CLS] and [SEP]
     starts_F: np.ndarray  # int64, where each row begins
-    lengths_F: np.ndarray  # int64, tokens of each row
-    first_lengths_F: np.ndarray  # int64, of these: [CLS], the first sentence and its [SEP]
+    lengths_F: np.ndarray  # int64, number of tokens in each row
+    first_lengths_F: np.ndarray  # int64, those of [CLS], the first sentence and its [SEP]
     labels_F: np.ndarray | None  # int32 classes or float32 numbers
     max_seq_length: int
 
@@ -35,7 +35,7 @@ class Features(NamedTuple):
         return len(self.starts_F)
 
     def batch(self, rows: np.ndarray) -> dict[str, np.ndarray]:
-        """The model's inputs, and targets where they are known, for the rows numbered `rows` (any shape [...]).
+        """The model's inputs, and the targets if known, for the rows numbered `rows` (any shape [...]).
 
         Returns: int32 arrays input_ids, input_mask, segment_ids [..., S], and labels [...].
         """
@@ -82,10 +82,10 @@ def make_features(
 
 
 def truncated_pair(first_F: np.ndarray, second_F: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray]:
-    """How many tokens of each sentence stay where both together get `room`.
+    """How many tokens of each sentence are kept if both together may have `room`.
 
-    Takes tokens one by one from the longer sentence, from the second where they are equal: a sentence of at
-    most its half stays whole, and the other gets the rest.
+    Equals removing tokens one by one from the longer sentence, or from the second if both are equal: a
+    sentence that fits into its half is kept whole, and the other gets the rest.
     """
     half_second = room // 2
     half_first = room - half_second
@@ -96,7 +96,7 @@ def truncated_pair(first_F: np.ndarray, second_F: np.ndarray, room: int) -> tupl
 
 
 def _tokenize(sentences: Sequence[str], tokenizer: Tokenizer, show_progress: bool) -> tuple[np.ndarray, np.ndarray]:
-    """All tokens, int32, and the number of tokens of each sentence, int64 [F]."""
+    """The ids of all tokens, int32, and the number of tokens in each sentence, int64 [F]."""
     tokenized = []
     with Progress(total=len(sentences), unit="sentences", description="tokenising", disable=not show_progress) as shown:
         for start in range(0, len(sentences), _BATCH):

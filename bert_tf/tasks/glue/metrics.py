@@ -1,4 +1,4 @@
-"""The scores of GLUE's tasks, over predictions and truths of equal length: class numbers or numbers, [N]."""
+"""The metrics of GLUE's tasks, for predictions and truths of equal length: class numbers or numbers, [N]."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ def accuracy(predicted_N: np.ndarray, true_N: np.ndarray) -> float:
 
 
 def f1(predicted_N: np.ndarray, true_N: np.ndarray, positive: int = 1) -> float:
-    """Harmonic mean of precision and recall of the class `positive`; 0 where it was neither predicted nor true."""
+    """Harmonic mean of precision and recall of the class `positive`; 0 if it was neither predicted nor true."""
     num_hits = int(np.sum((predicted_N == positive) & (true_N == positive)))
     num_either = int(np.sum(predicted_N == positive) + np.sum(true_N == positive))
     return 2.0 * num_hits / num_either if num_either else 0.0
 
 
 def macro_f1(predicted_N: np.ndarray, true_N: np.ndarray) -> float:
-    """Mean of the F1 of every class that was predicted or is true."""
+    """Mean F1 over all classes that were predicted or are true."""
     return float(np.mean([f1(predicted_N, true_N, label) for label in np.union1d(predicted_N, true_N)]))
 
 
 def matthews_correlation(predicted_N: np.ndarray, true_N: np.ndarray) -> float:
-    """Matthews' correlation, for more than two classes Gorodkin's R_K (Comput. Biol. Chem. 28, 2004).
+    """Matthews correlation coefficient; for more than two classes Gorodkin's R_K (Comput. Biol. Chem. 28, 2004).
 
-    0 where all predictions, or all truths, are one class.
+    0 if all predictions, or all truths, are of one class.
     """
-    # In Python's whole numbers, which do not overflow and are exact.
+    # In Python's integers, which are exact and do not overflow.
     labels = np.union1d(predicted_N, true_N)
     predicted = [int(np.sum(predicted_N == label)) for label in labels]
     true = [int(np.sum(true_N == label)) for label in labels]
@@ -40,7 +40,7 @@ def matthews_correlation(predicted_N: np.ndarray, true_N: np.ndarray) -> float:
 
 
 def pearson(predicted_N: np.ndarray, true_N: np.ndarray) -> float:
-    """Pearson's correlation; NaN where either side is constant."""
+    """Pearson correlation; NaN if either side is constant."""
     x, y = (values - values.mean() for values in (predicted_N.astype(np.float64), true_N.astype(np.float64)))
     x_norm, y_norm = np.linalg.norm(x), np.linalg.norm(y)
     if not x_norm or not y_norm:
@@ -49,7 +49,7 @@ def pearson(predicted_N: np.ndarray, true_N: np.ndarray) -> float:
 
 
 def spearman(predicted_N: np.ndarray, true_N: np.ndarray) -> float:
-    """Pearson's correlation of the ranks, ties sharing the mean of theirs."""
+    """Spearman correlation: the Pearson correlation of the ranks, where ties get their mean rank."""
     return pearson(ranks(predicted_N), ranks(true_N))
 
 

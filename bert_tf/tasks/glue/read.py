@@ -1,10 +1,10 @@
-"""Reads sentences and labels: GLUE's files as they are distributed, and CSV, TSV and JSON lines of one's own.
+"""Reads sentences and labels: GLUE's files as they are distributed, and users' own CSV, TSV and JSON lines.
 
-GLUE's files have a line a record and tabs between the columns; quotation marks are part of the text. Which
-column is which is said by the header. CoLA has none, and is distributed with four columns or two: there
-the label is the column of labels, and the sentence the longest of the others.
+GLUE's files have one record per line and tabs between the columns; quotation marks are part of the text. The
+header names the columns. CoLA has no header, and is distributed with four columns or two: there the label is
+the column that contains labels, and the sentence is the longest of the other columns.
 
-A user's own CSV and TSV files are read by Python's csv module, which knows quoting, and need a header.
+Users' own CSV and TSV files are read by Python's csv module, which handles quoting, and need a header.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bert_tf.base.files import decoded_lines
 from bert_tf.base.values import parse_number
 from bert_tf.tasks.glue.tasks import TextTask
 
-# Columns are found by content in so many of a file's first lines.
+# Columns are found by their content in this many of a file's first lines.
 _SAMPLE = 1000
 _INDEX_COLUMNS = ("index", "id")
 _DELIMITERS = {".tsv": "\t", ".csv": ","}
@@ -32,7 +32,7 @@ JSON_SUFFIXES = (".jsonl", ".json", ".ndjson")
 
 
 class Record(NamedTuple):
-    line: int  # from 1; of the record's first line
+    line: int  # number of the record's first line, from 1
     fields: list[str]
 
 
@@ -42,16 +42,16 @@ class Layout(NamedTuple):
     num_columns: int
     texts: tuple[int, ...]
     label: int | None
-    number: int | None  # of the file's own numbers of its records
+    number: int | None  # the column of the file's own record numbers
 
 
 class Examples(NamedTuple):
-    """What a file holds, in its order."""
+    """The content of a file, in its order."""
 
     path: Path
     texts: tuple[list[str], ...]  # one or two lists of sentences
     labels: list[str] | None
-    lines: list[int]  # of the file
+    lines: list[int]  # line numbers in the file
     indices: list[str]  # the file's own numbers, or 0, 1, ...
     notes: list[str]  # what was left out
 
@@ -61,11 +61,11 @@ def read_examples(path: Path, task: TextTask, *, wants_labels: bool, max_bad_rec
 
     Args:
       wants_labels: whether the label column must be there; else it is ignored.
-      max_bad_records: how many records with another number of columns are skipped and counted; None: as many
-        as the published file is known to have. Without labels none is skipped: each gets a prediction.
+      max_bad_records: how many records with a wrong number of columns are skipped and counted; None: as many
+        as the published file is known to have. Without labels none is skipped, as each must get a prediction.
 
     Raises:
-      UserError: the file is empty, not UTF-8, lacks a column, or has more bad records.
+      UserError: the file is empty, not UTF-8, lacks a column, or has too many bad records.
     """
     records = iter(_records(path, task, wants_labels))
     first = next(records, None)
@@ -133,7 +133,7 @@ def _records(path: Path, task: TextTask, wants_labels: bool) -> Iterator[Record]
 
 
 def _read_plain(path: Path) -> Iterator[Record]:
-    """Lines with tabs between the columns, without any quoting. Lines without any text are skipped."""
+    """Lines with tabs between the columns and without quoting. Blank lines are skipped."""
     for number, line in decoded_lines(path):
         if line.strip():
             yield Record(number, line.rstrip("\r\n").split("\t"))
@@ -157,7 +157,7 @@ def _read_csv(path: Path, delimiter: str) -> Iterator[Record]:
 
 
 def _read_json_lines(path: Path, columns: Sequence[str]) -> Iterator[Record]:
-    """The wanted fields of a JSON object a line, behind a header of their names."""
+    """The wanted fields of one JSON object per line, preceded by a header with their names."""
     yield Record(0, list(columns))
     for number, line in decoded_lines(path):
         if not line.strip():
@@ -185,7 +185,7 @@ def _json_field(path: Path, number: int, content: dict, column: str) -> str:
 
 
 def _layout_by_header(path: Path, first: Record, task: TextTask, wants_labels: bool) -> Layout | None:
-    """The columns by their names in any case; None where a task of single sentences has no header."""
+    """The columns by their names, ignoring case; None if a file of single sentences has no header."""
     names = [field.strip().lower() for field in first.fields]
     wanted = [column.lower() for column in _wanted(task, wants_labels)]
     missing = [name for name in wanted if name not in names]
@@ -216,7 +216,7 @@ def _wanted(task: TextTask, wants_labels: bool) -> list[str]:
 def _layout_by_content(path: Path, sample: list[list[str]], task: TextTask, wants_labels: bool) -> Layout:
     """The columns of a file of single sentences without a header.
 
-    The label is the one column that is a label in most lines, the sentence the longest of the others.
+    The label is the only column with a label in most lines, and the sentence the longest of the others.
     """
     num_columns = collections.Counter(map(len, sample)).most_common(1)[0][0]
     columns = list(zip(*(fields for fields in sample if len(fields) == num_columns)))
@@ -240,16 +240,16 @@ def _layout_by_content(path: Path, sample: list[list[str]], task: TextTask, want
 # --- Labels --------------------------------------------------------------------------------------
 
 
-# Longer labels are sorted as text.
+# Numbers with more digits are sorted as text.
 _LONGEST_NUMBER = 18
 _LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 
 
 def find_labels(examples: Examples) -> tuple[str, ...]:
-    """The labels of a training file of one's own, sorted, numbers by value.
+    """The labels in a user's own training file, sorted, with numbers sorted by value.
 
     Raises:
-      UserError: there is an empty one, or fewer than two.
+      UserError: a label is empty, or there are fewer than two.
     """
     labels = set(examples.labels or ())
     if "" in labels:
@@ -271,7 +271,7 @@ def targets(examples: Examples, task: TextTask) -> np.ndarray:
     """The labels as class numbers, int32 [F], or as numbers, float32 [F].
 
     Raises:
-      UserError: a label is not among the task's, no number or out of range, with file and line.
+      UserError: a label is not among the task's, not a number or out of range; the message names file and line.
     """
     labels = examples.labels or []
     if task.is_regression:

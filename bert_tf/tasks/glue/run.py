@@ -1,4 +1,4 @@
-"""One job on sentences or pairs of them: reads files, fine-tunes, scores, predicts, as its mode says."""
+"""One job on sentences or pairs of sentences: reads files, fine-tunes, scores and predicts, as its mode says."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ CLASSIFIER_HEAD = Head("classification", "output_weights")
 class GlueJob(FinetuningJob):
     """One call of run_classifier.py."""
 
-    task: TextTask  # a custom one: still without labels
-    files: Mapping[str, Mapping[str, Path]]  # TRAIN, EVAL, PREDICT, as far as the mode wants them -> part -> file
+    task: TextTask  # a custom task has no labels yet
+    files: Mapping[str, Mapping[str, Path]]  # those of TRAIN, EVAL and PREDICT that the mode needs -> part -> file
     max_seq_length: int
     max_bad_records: int | None  # None: as many as the published files have
 
@@ -70,9 +70,9 @@ _Part = tuple[str, str]  # TRAIN, EVAL or PREDICT, and the part of its files
 
 
 def run_glue(job: GlueJob, workers: Workers) -> bool:
-    """Trains, scores and predicts as `job` says. Returns False when a signal stopped the training."""
+    """Trains, scores and predicts as `job` says. Returns False if a signal or --max_hours stopped the training."""
     run = TaskRun(job, workers, job.max_seq_length, predicts_with=None if TRAIN in job.files else CLASSIFIER_HEAD)
-    # All files are read before the training, which may take days, not after it.
+    # All files are read before the training, which may take days, so that mistakes in them show at once.
     examples = workers.run_keeping_alive(lambda: _read(job))
     if workers.is_chief:
         for found in examples.values():
@@ -97,7 +97,7 @@ def run_glue(job: GlueJob, workers: Workers) -> bool:
 
         if EVAL in job.files:
             scores: dict[str, float] = {}
-            batch_secs: list[float] = []  # of all parts
+            batch_secs: list[float] = []  # over all parts
             for part in job.files[EVAL]:
                 features = rows[EVAL, part].features
                 predicted = predict(features)
@@ -122,7 +122,7 @@ def export_glue(job: GlueJob, workers: Workers, folder: Path, batch_size: int | 
     """Writes the trained model into `folder`, for servers; ``settings.json`` says what its classes mean.
 
     Args:
-      batch_size: None leaves it free.
+      batch_size: None leaves the batch size variable.
     """
     run = TaskRun(for_export(job, folder), workers, job.max_seq_length, predicts_with=CLASSIFIER_HEAD)
     task = _as_trained(job.task, run.trained_folder)
@@ -145,7 +145,7 @@ def _read(job: GlueJob) -> dict[_Part, Examples]:
 
 
 def describe_examples(examples: Examples) -> str:
-    """One line: how many rows there are, and how many of each label."""
+    """One line: the number of rows, and of each label."""
     counts = collections.Counter(examples.labels or ()).most_common(_SHOWN_LABELS + 1)
     shown = ", ".join(f"{label}: {count:,}" for label, count in counts[:_SHOWN_LABELS])
     more = ", ..." if len(counts) > _SHOWN_LABELS else ""
@@ -156,7 +156,7 @@ def _as_trained(task: TextTask, folder: Path) -> TextTask:
     """The task with the labels that the weights in `folder` were trained with.
 
     Raises:
-      UserError: the weights have other labels than the task, or read more or fewer texts, or it is not known which.
+      UserError: the weights have other labels or another number of texts than the task, or their labels are unknown.
     """
     trained = read_task(folder)
     if trained is None:
@@ -187,7 +187,7 @@ def _learns_labels(task: TextTask) -> bool:
 
 
 def _make_rows(job: GlueJob, run: TaskRun, task: TextTask, examples: Mapping[_Part, Examples]) -> dict[_Part, _Rows]:
-    """All labels are checked before the first sentence is tokenised."""
+    """Makes all rows; all labels are checked before the first sentence is tokenised."""
     labels = {part: None if found.labels is None else targets(found, task) for part, found in examples.items()}
     rows: dict[_Part, _Rows] = {}
     for part, found in examples.items():
@@ -199,7 +199,7 @@ def _make_rows(job: GlueJob, run: TaskRun, task: TextTask, examples: Mapping[_Pa
 
 
 def _about(task: TextTask) -> dict[str, Any]:
-    """What the model's classes mean, for files beside the weights."""
+    """The meaning of the model's classes, for files beside the weights."""
     columns = {"text_columns": list(task.text_columns), "label_column": task.label_column} if task.is_custom else {}
     return {"task_name": task.name, "labels": list(task.labels), "is_regression": task.is_regression, **columns}
 
@@ -221,7 +221,7 @@ def _training_task(job: GlueJob, run: TaskRun, task: TextTask, model: Classifier
 
 
 def _initialised(run: TaskRun, model: ClassifierModel) -> tf.keras.Model:
-    """What takes the initial weights: the encoder alone where their classifier has another number of classes."""
+    """The part that takes the initial weights: only the encoder if their classifier has another number of classes."""
     shapes = run.weights.shapes if run.weights else {}
     ours = list(model.classifier.output_weights.shape)
     return model if shapes.get(CLASSIFIER_HEAD.variable, ours) == ours else model.bert
@@ -259,7 +259,7 @@ def probabilities(logits_FxC: np.ndarray) -> np.ndarray:
 
 
 def describe_predictions(task: TextTask, indices: list[str], logits_FxC: np.ndarray) -> str:
-    """The text of ``test_results.tsv``; for classes of one's own with a column of probabilities for each."""
+    """The text of ``test_results.tsv``; for a custom task with a column of probabilities for each class."""
     header = ["index", "prediction"]
     lines: list[list[str]]
     if task.is_regression:

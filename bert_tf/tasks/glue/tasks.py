@@ -1,7 +1,7 @@
-"""The tasks, one entry each: which files they have, which columns those have, which labels, how they are scored.
+"""The tasks, one entry each: their files, the files' columns, their labels, and how they are scored.
 
 The nine are those of GLUE (arXiv 1804.07461); the order of their labels is that of Google's
-run_classifier.py. ``custom`` stands for files of one's own.
+run_classifier.py. ``custom`` stands for a user's own files.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from bert_tf.base.files import check_file
 
 TRAIN, EVAL, PREDICT = "train", "eval", "predict"
 CUSTOM = "custom"
-# Part of a task's files -> their names by preference.
+# Part of a task's files -> possible file names, in order of preference.
 Files = Mapping[str, tuple[str, ...]]
 _ONE_PART = {TRAIN: {"": ("train.tsv",)}, EVAL: {"": ("dev.tsv",)}, PREDICT: {"": ("test.tsv",)}}
 
@@ -28,12 +28,12 @@ class TextTask:
     name: str
     text_columns: tuple[str, ...]  # one sentence or a pair
     label_column: str | None
-    labels: tuple[str, ...]  # in the order of the classes; none for numbers
+    labels: tuple[str, ...]  # in the order of the classes; empty for regression
     metrics: tuple[str, ...]  # names in `metrics.METRICS`
     is_regression: bool = False
-    range: tuple[float, float] | None = None  # of the numbers
-    no_label: str | None = None  # stands where the annotators did not agree; such lines are left out
-    max_bad_records: int = 0  # broken lines that the published files may have
+    range: tuple[float, float] | None = None  # of a regression's numbers
+    no_label: str | None = None  # marks lines on which the annotators did not agree; these are left out
+    max_bad_records: int = 0  # how many broken lines the published files may have
     files: Mapping[str, Files] = dataclasses.field(default_factory=lambda: _ONE_PART)
     submissions: Files = dataclasses.field(default_factory=dict)  # what the benchmark calls the predictions
 
@@ -76,7 +76,7 @@ TASKS = (
     _glue("SST-2", _SENTENCE, "label", "0 1", "accuracy"),
     _glue("MRPC", ("#1 string", "#2 string"), "quality", "0 1", "accuracy f1", files=_MRPC_FILES),
     _glue("STS-B", _PAIR, "score", "", "pearson spearman", is_regression=True, range=(0.0, 5.0)),
-    # The file that was first distributed has some questions with line feeds.
+    # The file that was distributed first has some questions with line feeds.
     _glue("QQP", ("question1", "question2"), "is_duplicate", "0 1", "accuracy f1", max_bad_records=100),
     _glue(
         "MNLI",
@@ -95,10 +95,10 @@ TASKS = (
 
 
 def find_task(name: str) -> TextTask:
-    """The GLUE task of this name, in any case, with or without its hyphen.
+    """The GLUE task with this name, ignoring case and hyphens.
 
     Raises:
-      UserError: there is none.
+      UserError: there is no such task.
     """
     known = {_bare(task.name): task for task in TASKS}
     if task := known.get(_bare(name)):
@@ -113,14 +113,14 @@ def _bare(name: str) -> str:
 
 
 def custom_task(text_columns: str | None, label_column: str | None, is_regression: bool) -> TextTask:
-    """The task of files of one's own.
+    """A task on a user's own files.
 
     Args:
-      text_columns: one name, or two with a comma between.
-      label_column: None where only predictions are wanted.
+      text_columns: one name, or two separated by a comma.
+      label_column: None if only predictions are wanted.
 
     Raises:
-      UserError: the columns are not named, or too many.
+      UserError: the columns are not named, are too many, or are not different.
     """
     columns = tuple((text_columns or "").split(","))
     if not all(columns) or len(columns) > 2 or len({*columns, label_column}) != len(columns) + 1:
@@ -133,10 +133,10 @@ def custom_task(text_columns: str | None, label_column: str | None, is_regressio
 
 
 def find_files(task: TextTask, use: str, data_dir: str | None, given: str | None) -> dict[str, Path]:
-    """The files of a `use` by part ("" where there is one part): the one `given`, else those in `data_dir`.
+    """The files for a `use` by part ("" if there is only one part): the one `given`, else those in `data_dir`.
 
     Raises:
-      UserError: a file is missing, or neither place is given.
+      UserError: a file is missing, or neither `given` nor `data_dir` is set.
     """
     flag = f"--{use}_file"
     if given:

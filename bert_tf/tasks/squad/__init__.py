@@ -1,1 +1,1 @@
-"""SQuAD 1.1 and 2.0 without TensorFlow: JSON to examples to features, and logits back to text."""
+"""SQuAD 1.1 and 2.0. In: JSON. Out: examples, features, and from their logits answers as text, and scores."""

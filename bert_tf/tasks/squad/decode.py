@@ -1,4 +1,4 @@
-"""Turns logits into answers: the n best spans of a question, their text, and the odds of no answer.
+"""Turns logits into answers: a question's n best spans, their text, and the odds of no answer.
 
 The rules are those of Google's run_squad.py, so that predictions, n-best lists and null odds can
 be compared entry by entry and fed to SQuAD's own evaluation scripts.
@@ -37,10 +37,10 @@ class DecodeSettings:
 
 
 class Decoded(NamedTuple):
-    """Answers by question id, as the three files hold them.
+    """Answers by question id, as in the three output files.
 
     Attributes:
-      predictions: id -> text ("" where the answer is that there is none).
+      predictions: id -> text ("" predicts that there is no answer).
       nbest: id -> list of {"text", "probability", "start_logit", "end_logit"}, best first.
       null_odds: id -> score of no answer minus score of the best answer; empty for version 1.1.
     """
@@ -51,7 +51,7 @@ class Decoded(NamedTuple):
 
 
 class _Span(NamedTuple):
-    """Tokens start..end (inclusive) of the row `window`; start 0 is [CLS]: no answer."""
+    """Tokens start..end (inclusive) of the row `window`; start 0 ([CLS]) means no answer."""
 
     window: int
     start: int
@@ -64,7 +64,7 @@ class _Span(NamedTuple):
         return self.start_logit + self.end_logit
 
 
-# What Google's code answers where no window holds any admissible span.
+# What Google's code answers if no window contains an admissible span.
 _NO_SPAN = {"empty": _Span(0, 0, 0, 0.0, 0.0)}
 
 
@@ -85,7 +85,7 @@ def decode(
       start_logits, end_logits: float [F, S] for the rows of `features`.
     """
     decoded = Decoded({}, {}, {})
-    # The windows of one question are adjacent, in the order of the questions.
+    # The windows of a question are adjacent, and in the order of the questions.
     bounds = np.searchsorted(features.example_index, np.arange(len(examples) + 1))
     for index, example in enumerate(
         Progress(examples, unit="questions", description="SQuAD answers", disable=not show_progress)
@@ -116,7 +116,7 @@ def decode(
 def _admissible_spans(
     features: Features, window: int, start_logits: np.ndarray, end_logits: np.ndarray, settings: DecodeSettings
 ) -> list[_Span]:
-    """Pairs of the n best starts and ends of one window that can be answers, in falling order of
+    """Pairs of the n best starts and ends of a window that can be answers, in descending order of
     the start's logit, then the end's."""
     starts = np.argsort(-start_logits[window], kind="stable")[: settings.n_best_size]
     ends = np.argsort(-end_logits[window], kind="stable")[: settings.n_best_size]
@@ -164,9 +164,9 @@ def _with_probabilities(span_of: Mapping[str, _Span]) -> list[dict[str, Any]]:
 
 
 def _text_of(span: _Span, example: Example, features: Features, tokenizer: FullTokenizer) -> str:
-    """Text of a span as the context has it, capitals, accents and all."""
+    """The text of a span as in the context, with its capitals and accents."""
     ids = features.input_ids[span.window, span.start : span.end + 1].tolist()
-    # Word pieces joined into words: "play ##ed" is "played".
+    # Joins word pieces into words: "play ##ed" becomes "played".
     pieces = " ".join(tokenizer.convert_ids_to_tokens(ids))
     span_text = " ".join(pieces.replace(" ##", "").replace("##", "").split())
     first, last = features.token_to_word[span.window, [span.start, span.end]]
@@ -177,10 +177,10 @@ def _text_of(span: _Span, example: Example, features: Features, tokenizer: FullT
 def restore_text(span_text: str, original: str, do_lower_case: bool) -> str:
     """The part of `original` that the tokenised, normalised `span_text` stands for.
 
-    `original` is the whole words around the span and may hold more, for example a possessive:
+    `original` consists of the whole words around the span and may contain more, for example a possessive:
     ("steve smith", "Steve Smith's") gives "Steve Smith". `original` is tokenised, the span is
-    found in that, and its ends are carried over by counting characters other than spaces. Where
-    that cannot be done ([UNK], removed accents), the whole of `original` is the answer.
+    found in the result, and its ends are mapped back by counting characters other than spaces. If
+    that is impossible ([UNK], removed accents), the whole of `original` is the answer.
     """
     tokenized = " ".join(tokenize_words(original, do_lower_case))
     first = tokenized.find(span_text)

@@ -1,7 +1,7 @@
 """Reads SQuAD's JSON (versions 1.1 and 2.0) into checked examples.
 
-The file holds articles, an article paragraphs, a paragraph one context and its questions. What a
-question needs from its context (words, their places) is computed once per paragraph and shared.
+A file contains articles, an article paragraphs, a paragraph one context and its questions. What a
+question needs from its context (words and their places) is computed once per paragraph and shared.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bert_tf.base.files import check_file, read_json_object
 from bert_tf.text.basic_tokenizer import tokenize_words
 
 NAME_A_FILE = "name a SQuAD file such as train-v1.1.json"
-# Of the questions with a wrong answer an error names so many.
+# An error message names at most this many questions with a wrong answer.
 _NUM_NAMED = 6
 # The characters on which Google's reader splits a context into words. Other Unicode spaces stay
 # inside their word; the tokenizer splits there later.
@@ -30,8 +30,8 @@ class Paragraph:
 
     Attributes:
       context: the text as in the file.
-      words: its pieces between white space.
-      word_starts: place of each word's first character in `context`.
+      words: its parts between white space.
+      word_starts: position of each word's first character in `context`.
     """
 
     def __init__(self, context: str):
@@ -43,13 +43,13 @@ class Paragraph:
             self.word_starts.append(match.start())
 
     def word_at(self, character: int) -> int:
-        """Number of the word that holds `character`; at white space, of the word before it."""
+        """The number of the word that contains position `character`; at white space, of the word before it."""
         return max(bisect.bisect_right(self.word_starts, character) - 1, 0)
 
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """A marked answer: its text and the place of its first character in the context."""
+    """A marked answer: its text and the position of its first character in the context."""
 
     text: str
     start: int
@@ -60,8 +60,8 @@ class Example:
     """One question.
 
     Attributes:
-      answers: all accepted answers; empty where there is none in the context (version 2.0);
-        None where the file does not say (a test set to be predicted).
+      answers: all accepted answers; empty if there is none in the context (version 2.0);
+        None if the file does not say (a test set to be predicted).
     """
 
     question_id: str
@@ -71,17 +71,18 @@ class Example:
 
     @property
     def is_impossible(self) -> bool:
-        """Whether the file says that the context holds no answer."""
+        """Whether the file says that the context contains no answer."""
         return self.answers is not None and not self.answers
 
     def answer_words(self) -> tuple[int, int]:
-        """First and last word of the answer used for training, the first of those given.
+        """The first and last word of the answer used for training, which is the first of those given.
 
-        Raises: UserError where the context does not hold the answer's text at its place, or no tokenizer sees it there.
+        Raises: UserError if the context does not have the answer's text at its position, or if tokenising leaves
+          nothing of it.
         """
         assert self.answers
         answer, context = self.answers[0], self.paragraph.context
-        # White space may differ, as it may for Google's reader: files have been re-wrapped.
+        # White space may differ, as in Google's reader, because some files have been re-wrapped.
         text = r"\s+".join(re.escape(word) for word in re.split(r"\s+", answer.text))
         found = (
             answer.text.strip() and 0 <= answer.start < len(context) and re.compile(text).match(context, answer.start)
@@ -102,7 +103,7 @@ class Example:
 
 
 def _describe_mismatch(context: str, answer: Answer) -> str:
-    """Says what the context has at an answer's place, and where the answer's text really is."""
+    """Says what the context has at an answer's position, and where the answer's text really is."""
     if not answer.text.strip():
         return "an answer's text must not be empty"
     found = context.find(answer.text)
@@ -113,15 +114,15 @@ def _describe_mismatch(context: str, answer: Answer) -> str:
 
 
 def read_examples(path: str | Path, *, version_2_with_negative: bool = False) -> list[Example]:
-    """Reads a SQuAD file, in its order.
+    """Reads the questions of a SQuAD file, in its order.
 
     Args:
       path: JSON file in the format of SQuAD 1.1 or 2.0.
       version_2_with_negative: whether questions without an answer are allowed.
 
     Raises:
-      UserError: not a file, not JSON, a missing or wrong field (named with its place), an id that
-        comes twice, or a question without an answer where none is allowed.
+      UserError: not a file, not JSON, a missing or wrong field (named with its place), a repeated
+        id, or a question without an answer if that is not allowed.
     """
     check_file(Path(path), NAME_A_FILE)
     content = read_json_object(Path(path), f"download it again if that was interrupted, or {NAME_A_FILE}")
@@ -146,12 +147,12 @@ def read_examples(path: str | Path, *, version_2_with_negative: bool = False) ->
 
 
 def sound_answers(examples: list[Example], path: str | Path) -> tuple[list[Example], str]:
-    """The questions of `path` that can be trained on, and a line about those that cannot, "" if there are none.
+    """The questions of `path` that can be trained on, and a line about those that cannot ("" if there are none).
 
-    Google's code leaves out questions whose context does not hold the answer at its place. So does this, up to
-    one in a hundred, and those with an invisible one; more than that is not carelessness but another format.
+    Google's code leaves out questions whose context does not have the answer at its position. So does this, and also
+    those with an invisible answer, but only up to one in a hundred; more than that means another format.
 
-    Raises: UserError where there are more, with their number, or where a question has no field for answers.
+    Raises: UserError, which tells their number, if there are more, or if a question has no field for answers.
     """
     sound: list[Example] = []
     wrong: list[tuple[str, UserError]] = []
@@ -195,7 +196,7 @@ def _field(item: Any, name: str, kind: type | tuple[type, ...], place: str) -> A
 
 
 def _questions(content: Any, path: str) -> Iterator[tuple[str, Example]]:
-    """All questions of a file, and their places in it for messages."""
+    """All questions of a file, each with its place in it for messages."""
     for a, article in enumerate(_field(content, "data", list, path)):
         for p, item in enumerate(_field(article, "paragraphs", list, f"{path}: data[{a}]")):
             place = f"{path}: data[{a}].paragraphs[{p}]"

@@ -1,7 +1,7 @@
-"""Turns questions into the model's inputs: overlapping windows of the context behind the question.
+"""Turns questions into the model's inputs: the question followed by one of the context's overlapping windows.
 
 The rules are those of Google's run_squad.py: ``[CLS] question [SEP] window [SEP]``, windows that
-advance by `doc_stride` tokens, the marked answer narrowed to whole tokens, and for each token the
+advance by `doc_stride` tokens, the marked answer narrowed to its own tokens, and for each token the
 one window that gives it the most context.
 
 Shapes: F windows, S tokens in a row, T tokens in a document, K windows of one question.
@@ -44,18 +44,18 @@ class FeatureSettings:
 class Features(NamedTuple):
     """All windows of a file, in the order of its questions, as arrays.
 
-    `token_to_word` and `is_max_context` serve to find the answer's text; features made for
-    training have width 0 there.
+    `token_to_word` and `is_max_context` are needed to find the answer's text; in features made for
+    training they have width 0.
     """
 
     input_ids: np.ndarray  # int32 [F, S], 0 after the row's last token
-    num_tokens: np.ndarray  # int32 [F], real tokens of the row
+    num_tokens: np.ndarray  # int32 [F], number of real tokens in the row
     num_query_tokens: np.ndarray  # int32 [F], of these: [CLS], question and first [SEP]
-    example_index: np.ndarray  # int32 [F], which question
-    start_positions: np.ndarray  # int32 [F], answer's first token in the row; 0 ([CLS]): none here
+    example_index: np.ndarray  # int32 [F], number of the question
+    start_positions: np.ndarray  # int32 [F], the answer's first token in the row; 0 ([CLS]): none here
     end_positions: np.ndarray  # int32 [F], its last token
-    token_to_word: np.ndarray  # int32 [F, S or 0], word of the paragraph; NO_WORD outside the window
-    is_max_context: np.ndarray  # bool [F, S or 0], whether no other window shows more around it
+    token_to_word: np.ndarray  # int32 [F, S or 0], number of the paragraph's word; NO_WORD outside the window
+    is_max_context: np.ndarray  # bool [F, S or 0], whether this window gives the token the most context
 
     @property
     def num_windows(self) -> int:
@@ -94,7 +94,7 @@ class _Document:
         self.paragraph = paragraph
         self.ids = ids
         self.token_to_word_T = np.array(words, np.int32)
-        # One more entry, so that the tokens of word w are first_tokens[w] to first_tokens[w+1].
+        # One more entry, so that the tokens of word w are those from first_tokens[w] up to first_tokens[w+1].
         self.first_tokens = first_tokens + [len(ids)]
 
 
@@ -106,17 +106,17 @@ def make_features(
     is_training: bool,
     show_progress: bool = False,
 ) -> Features:
-    """Cuts every question's context into windows.
+    """Splits every question's context into windows.
 
     Args:
-      is_training: whether the positions of the answers are wanted (then every example needs its
-        answers) rather than what is needed to find answers.
+      is_training: whether to give the answers' positions (then every example needs its answers)
+        instead of what is needed to find answers.
 
     Raises:
       UserError: a wrong answer (`Example.answer_words`).
     """
     cls_id, sep_id = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
-    rows: list[tuple] = []  # with the fields of `Features`
+    rows: list[tuple] = []  # of the fields of `Features`
     document = _Document(examples[0].paragraph, tokenizer)
     for index, example in enumerate(
         Progress(examples, unit="questions", description="SQuAD features", disable=not show_progress)
@@ -131,7 +131,7 @@ def make_features(
             inside = slice(start, start + length)
             ids = head + document.ids[inside] + [sep_id]
             first = last = 0
-            # An answer that this window holds only in part counts as no answer.
+            # An answer that is only partly in this window counts as no answer.
             if answer and start <= answer[0] and answer[1] < start + length:
                 first, last = (token - start + len(head) for token in answer)
             words = is_max = np.empty(0)
@@ -163,9 +163,9 @@ def window_spans(num_tokens: int, room: int, doc_stride: int) -> list[tuple[int,
 
 
 def best_windows(spans: Sequence[tuple[int, int]], num_tokens: int) -> np.ndarray:
-    """int64 [T]: for each token the window in which the smaller of its two contexts is largest.
+    """int64 [T]: for each token the window in which the smaller of its left and right contexts is largest.
 
-    Longer windows win by a hundredth a token, then earlier ones.
+    A window's length adds a hundredth per token to its score; if scores are equal, the earlier window wins.
     """
     if len(spans) == 1:  # as for most questions
         return np.zeros(num_tokens, np.int64)
@@ -177,10 +177,10 @@ def best_windows(spans: Sequence[tuple[int, int]], num_tokens: int) -> np.ndarra
 
 
 def _answer_tokens(example: Example, document: _Document, tokenizer: FullTokenizer) -> tuple[int, int]:
-    """First and last token of the answer in the document.
+    """The first and last token of the answer in the document.
 
-    The words around a marked answer may hold more than it: "(1895-1943)." for "1895". Where the
-    answer's own tokens occur within them, they are taken instead.
+    The words around a marked answer may contain more than the answer: "(1895-1943)." for "1895". If the
+    answer's own tokens occur within them, they are used instead.
     """
     assert example.answers
     first_word, last_word = example.answer_words()

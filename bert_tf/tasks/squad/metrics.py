@@ -1,8 +1,8 @@
 """Exact match and F1 by the rules of SQuAD's official evaluation scripts, versions 1.1 and 2.0.
 
-An answer is compared after normalising: lower case, punctuation away, the words a, an and the
-away, single spaces. F1 counts common words. Of several accepted answers the best one counts. All
-scores are percentages.
+Answers are compared after normalisation: lower case, without punctuation and the words a, an and
+the, single spaces. F1 counts common words. Of several accepted answers the best match counts. All
+final scores are percentages.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def normalize_answer(text: str) -> str:
-    """Lower case; without ASCII punctuation and articles; single spaces."""
+    """The text in lower case, without ASCII punctuation and articles, and with single spaces."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_WITHOUT_PUNCTUATION)).split())
 
 
@@ -29,7 +29,7 @@ def exact_match(prediction: str, truth: str) -> float:
 
 
 def f1(prediction: str, truth: str) -> float:
-    """Harmonic mean of precision and recall over words, each counted as often as it occurs."""
+    """Harmonic mean of precision and recall over words, each word counted as often as it occurs."""
     predicted, true = normalize_answer(prediction).split(), normalize_answer(truth).split()
     num_same = sum((collections.Counter(predicted) & collections.Counter(true)).values())
     if num_same == 0:
@@ -39,14 +39,14 @@ def f1(prediction: str, truth: str) -> float:
 
 
 def f1_version_2(prediction: str, truth: str) -> float:
-    """Like `f1`; where either side has no word left, 1 if both have none."""
+    """Like `f1`, but if either side has no word left, 1 if both have none, else 0."""
     if not normalize_answer(prediction) or not normalize_answer(truth):
         return exact_match(prediction, truth)
     return f1(prediction, truth)
 
 
 def score(examples: Sequence[Example], predictions: Mapping[str, str]) -> dict[str, float]:
-    """Version 1.1: {"exact_match", "f1"}, of questions with answers and one prediction for each."""
+    """The scores of version 1.1, {"exact_match", "f1"}, for questions with answers and one prediction for each."""
     truths = {example.question_id: [answer.text for answer in example.answers or ()] for example in examples}
     return {
         "exact_match": _mean(_best_scores(truths, predictions, exact_match), truths),
@@ -57,13 +57,13 @@ def score(examples: Sequence[Example], predictions: Mapping[str, str]) -> dict[s
 def score_version_2(
     examples: Sequence[Example], predictions: Mapping[str, str], null_odds: Mapping[str, float]
 ) -> dict[str, float]:
-    """Version 2.0, of one prediction and null odds for each question; "" predicts that there is no answer.
+    """The scores of version 2.0, for one prediction and null odds per question; "" predicts that there is no answer.
 
     Returns: "exact_match" and "f1" over all questions and their number "total"; the same as
       "HasAns_exact", "HasAns_f1", "HasAns_total" over those with an answer and as "NoAns_..." over
-      those without (left out where there are none); the best scores any threshold would give,
+      those without (left out if there are none); the best scores that any threshold would give,
       "best_exact" and "best_f1", with the thresholds "best_exact_thresh" and "best_f1_thresh":
-      predict no answer where the odds are above.
+      no answer is predicted if the odds exceed the threshold.
     """
     truths = {example.question_id: _accepted(example) for example in examples}
     exact = _best_scores(truths, predictions, exact_match)
@@ -88,10 +88,10 @@ def best_threshold(
     null_odds: Mapping[str, float],
     has_answer: Mapping[str, bool],
 ) -> tuple[float, float]:
-    """(best mean score in percent, null odds above which no answer must be predicted for it).
+    """(best mean score in percent, the null odds above which no answer must be predicted to get it).
 
-    Starts from no answer everywhere and lets the questions' own predictions in by rising odds. A
-    question whose prediction is "" cannot gain or lose.
+    Starts with no answer to all questions, and then admits the questions' own predictions in order of
+    ascending odds. For a question without an answer whose prediction is "" nothing changes.
     """
     current = best = float(sum(not answerable for answerable in has_answer.values()))
     threshold = 0.0
@@ -106,7 +106,7 @@ def best_threshold(
 
 
 def _accepted(example: Example) -> list[str]:
-    """Accepted answers; [""] where there is none. Those that normalise to nothing do not count."""
+    """The accepted answers, or [""] if there is none. Answers that normalise to nothing do not count."""
     return [answer.text for answer in example.answers or () if normalize_answer(answer.text)] or [""]
 
 

@@ -1,4 +1,4 @@
-"""One SQuAD job: reads questions, fine-tunes, predicts and scores, as its mode says."""
+"""One SQuAD job: reads questions, fine-tunes, predicts and scores, as its settings say."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class SquadJob(FinetuningJob):
     predict_file: str | None  # None: no prediction
     features: FeatureSettings
     decoding: DecodeSettings
-    wants_scores: bool | None  # None: if the file holds answers
+    wants_scores: bool | None  # None: if the file contains answers
 
 
 class Answerer(NamedTuple):
@@ -45,15 +45,15 @@ class Answerer(NamedTuple):
     compute: Compute
     tokenizer: FullTokenizer
     rows_per_compilation: int | None  # as in `Rows`
-    update: int  # its weights are those after so many updates
+    update: int  # number of updates that its weights were trained for
 
 
 def run_squad(job: SquadJob, workers: Workers) -> bool:
-    """Trains, predicts and scores as `job` says. Returns False when a signal stopped the training."""
+    """Trains, predicts and scores as `job` says. Returns False if a signal or --max_hours stopped the training."""
     run = TaskRun(job, workers, job.features.max_seq_length, predicts_with=None if job.train_file else SPAN_HEAD)
     model = SpanModel(run.bert_config, run.blocks, job.training.seed)
     answer = None
-    if job.predict_file:  # read before the training, which may take days, not after it
+    if job.predict_file:  # read before the training, which may take days, so that mistakes show at once
         questions = workers.run_keeping_alive(lambda: read_questions(job))
 
         def answer(telemetry: Telemetry, update: int) -> None:
@@ -69,7 +69,7 @@ def make_answerer(run: TaskRun, model: SpanModel, update: int) -> Answerer:
 
 
 def read_questions(job: SquadJob) -> list[Example]:
-    """The questions to answer. Raises `UserError` where one is to be scored and has no answers to compare with."""
+    """The questions to answer. Raises `UserError` if they are to be scored and one has no answers to compare with."""
     questions = _read(job, job.predict_file)
     unknown = next((question for question in questions if question.answers is None), None)
     if job.wants_scores and unknown:
@@ -99,7 +99,7 @@ def _training_task(run: TaskRun, job: SquadJob, model: SpanModel) -> Task:
 
 
 def _features(run: TaskRun, job: SquadJob, read: Callable[[], list[Example]], *, is_training: bool) -> Features:
-    """Windows of the file to train on or to answer, from the run folder's cache where it has them."""
+    """The windows of the file to train on or to answer, from the run folder's cache if it has them."""
     path = Path(str(job.train_file if is_training else job.predict_file))
 
     def make() -> Features:
@@ -122,13 +122,13 @@ def answer_questions(
     workers: Workers,
     telemetry: Telemetry,
 ) -> None:
-    """Writes the answers into ``predictions.json``, ``nbest_predictions.json`` and, for version 2.0,
-    ``null_odds.json`` of the run folder; scores them by the official rules where `job` wants that.
+    """Writes the answers to ``predictions.json``, ``nbest_predictions.json`` and, for version 2.0,
+    ``null_odds.json`` in the run folder, and scores them by the official rules if `job` asks for it.
 
     The scores are printed as one line of JSON, and written to ``eval_results.txt`` and the run's metrics.
 
     Args:
-      features: of the questions, made for prediction.
+      features: those of the questions, made for prediction.
     """
     rows = Rows(features.batch, features.num_tokens, job.features.max_seq_length, answerer.rows_per_compilation)
     predicted = predict_rows(answerer.compute, rows, job.predict_batch_size, workers, by_position=True)
@@ -151,7 +151,7 @@ def answer_questions(
 
 
 def _score(job: SquadJob, questions: Sequence[Example], decoded: Decoded, telemetry: Telemetry) -> dict[str, float]:
-    """The scores, {} where there are none."""
+    """The scores; {} if the answers are not scored."""
     holds_answers = all(question.answers is not None for question in questions)
     if job.wants_scores is False or (job.wants_scores is None and not holds_answers):
         telemetry.note("not scored: " + ("--noeval" if holds_answers else "the questions come without answers"))

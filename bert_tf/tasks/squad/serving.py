@@ -1,4 +1,4 @@
-"""A trained SQuAD model in use: exported for servers, predicting from its export alone, answering at a prompt."""
+"""Uses of a trained SQuAD model: export for servers, prediction from an export alone, answers at a prompt."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _NUM_SHOWN = 4  # the answer and its runners-up
 
 
 def export_squad(job: SquadJob, workers: Workers, folder: Path, batch_size: int | None) -> None:
-    """Writes the trained model into `folder`, for servers and `predict_with_export`.
+    """Writes the trained model to `folder`, for servers and `predict_with_export`.
 
     Args:
       job: its windows, decoding and precision become the export's.
-      batch_size: None leaves it free.
+      batch_size: None leaves the batch size variable.
     """
     run = TaskRun(for_export(job, folder), workers, job.features.max_seq_length, predicts_with=SPAN_HEAD)
     settings = {
@@ -46,7 +46,7 @@ def export_squad(job: SquadJob, workers: Workers, folder: Path, batch_size: int 
 
 
 def _open_export(job: SquadJob, folder: Path) -> tuple[Answerer, SquadJob]:
-    """What answers with an exported model alone, and the job with the export's windows, decoding and batch size."""
+    """An answerer made from the export alone, and the job with the export's windows, decoding and batch size."""
     exported = load_exported(folder, TASK)
     settings, windows, decoding = exported.settings, vars(FeatureSettings()), vars(DecodeSettings())
     for name, default in {"do_lower_case": True, "updates_applied": 0, **windows, **decoding}.items():
@@ -68,7 +68,7 @@ def _open_export(job: SquadJob, folder: Path) -> tuple[Answerer, SquadJob]:
 def predict_with_export(job: SquadJob, workers: Workers, folder: Path) -> None:
     """Answers the job's questions with an exported model: vocabulary, windows and decoding are the export's."""
     answerer, job = workers.run_keeping_alive(lambda: _open_export(job, folder))
-    _run_folder = RunFolder(job.model_dir) if workers.is_chief else None  # locked to the end
+    _run_folder = RunFolder(job.model_dir) if workers.is_chief else None  # stays locked to the end
     questions = read_questions(job)
     features = make_features(
         questions, answerer.tokenizer, job.features, is_training=False, show_progress=workers.is_chief
@@ -80,7 +80,7 @@ def predict_with_export(job: SquadJob, workers: Workers, folder: Path) -> None:
 
 
 def describe_answers(job: SquadJob, answerer: Answerer, context: str, question: str) -> list[str]:
-    """Lines: the answer to a single question and its runners-up with their probabilities."""
+    """Lines with the answer to a single question and the runners-up, with their probabilities."""
     example = Example("question", question, Paragraph(context), None)
     windows = make_features([example], answerer.tokenizer, job.features, is_training=False)
     logits = []
@@ -102,7 +102,7 @@ def describe_answers(job: SquadJob, answerer: Answerer, context: str, question: 
 
 
 def converse(job: SquadJob, workers: Workers, context_file: str | None) -> None:
-    """Answers questions from stdin about the text of a file, or one that is typed first, until an empty line."""
+    """Answers questions from stdin, until an empty line, about the text of a file or one that is typed first."""
     if workers.size > 1:
         raise UserError("--mode=interactive answers in one process; omit --use_horovod")
     context = ""
@@ -132,13 +132,13 @@ def _check_text(text: str, source: str) -> None:
 
 
 def _prompt(text: str) -> None:
-    """Shows a prompt at a terminal; a pipe needs none."""
+    """Shows a prompt in a terminal; a pipe needs none."""
     if sys.stdin.isatty():
         print(text, end="", flush=True)
 
 
 def _typed_lines(prompt: str) -> Iterator[str]:
-    """Lines from stdin up to an empty one or the end."""
+    """Lines from stdin, up to an empty line or the end."""
     _prompt(prompt)
     try:
         while line := sys.stdin.readline().strip():
