@@ -127,7 +127,7 @@ class _Table(io.BufferedReader):
 
     def __init__(self, path: Path):
         super().__init__(io.FileIO(path))
-        # Of the row group being read: its name for error messages, and uncompressed bytes by compressed bytes.
+        # Of the row group being read: its name for error messages, and its uncompressed bytes per compressed byte.
         self.row_group, self.ratio = "", 0.0
 
     def read(self, size: int | None = -1, /) -> bytes:
