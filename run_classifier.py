@@ -1,4 +1,4 @@
-"""Classifies sentences and pairs of sentences: the nine GLUE tasks and files of one's own. See docs/fine_tuning.md."""
+"""Classifies sentences and pairs of sentences: the nine GLUE tasks and your own files. See docs/fine_tuning.md."""
 
 from __future__ import annotations
 

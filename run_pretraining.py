@@ -16,8 +16,7 @@ from bert_tf.base.determinism import make_deterministic  # noqa: E402
 from bert_tf.base.signals import STOPPED_EXIT_CODE, leave_on_stop_signals  # noqa: E402
 
 FLAGS = flags.FLAGS
-# Held-out instances evaluated by default: some 200,000 masked tokens at 20 each, enough to know their accuracy
-# to 0.1 %.
+# Held-out instances evaluated by default: about 200,000 masked tokens at 20 each, enough to know the accuracy to 0.1 %.
 EVALUATED_INSTANCES = 10_240
 
 define_training_flags(train_batch_size="32", learning_rate=7.5e-4, save_checkpoint_steps=100)
@@ -179,7 +178,7 @@ def main(_: Sequence[str]) -> None:
 
     check_unpacked(FLAGS.train_batch_size, FLAGS.packing)
     workers = connect(FLAGS.use_horovod)
-    # The other ranks read after the chief, which makes missing indexes and pairs and unpacks GZIP shards.
+    # The other ranks read after the chief, which makes missing indexes and pairs and decompresses GZIP shards.
     found = workers.run_keeping_alive(_inputs if workers.is_chief else lambda: None)
     inputs = workers.run_keeping_alive(lambda: found or _inputs())
     given = with_scope(FLAGS.flag_values_dict())

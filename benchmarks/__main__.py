@@ -25,11 +25,11 @@ HERE = Path(__file__).resolve().parent
 class Benchmark(NamedTuple):
     what: str
     needs: str
-    is_program: bool  # of its own, with `main`
+    is_program: bool  # a separate program, with `main`
 
 
 def find_benchmarks() -> dict[str, Benchmark]:
-    """By name, without importing them: TensorFlow takes seconds."""
+    """The benchmarks by name, found without importing them, because TensorFlow takes seconds."""
     found = {}
     for path in sorted(HERE.glob("*.py")):
         module = ast.parse(path.read_text(encoding="utf-8"))
@@ -66,7 +66,7 @@ def run(name: str, benchmark: Benchmark, arguments: Sequence[str]) -> None:
         sys.argv = [f"python -m benchmarks {name}", *arguments]
         runpy.run_module(f"benchmarks.{name}", run_name="__main__")
         return
-    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # of GPUs `gpu` tells
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # only `gpu` measures GPUs
     from benchmarks.frame import Bench
 
     module = importlib.import_module(f"benchmarks.{name}")

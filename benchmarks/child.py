@@ -1,9 +1,9 @@
-"""The process of a variant, which measures itself by turns: ``python child.py MODULE:FUNCTION``.
+"""The process of a variant, which measures itself turn by turn: ``python child.py MODULE:FUNCTION``.
 
 A line of JSON on stdin holds the settings. FUNCTION(settings) makes a function, which is called `warm_up` times (for
-tracing and compiling); then a line of JSON says which versions are here, and each further line on stdin calls it once
-more and is answered with seconds, processor seconds, and the figures that it returned, if any. This module runs in the
-environments of other tools, too: it needs nothing but Python.
+tracing and compiling); then a line of JSON states the versions of the imported packages, and each further line on stdin
+calls the function once more and is answered with seconds, processor seconds, and the figures that it returned, if any.
+This module also runs in the environments of other tools, so it needs nothing but Python.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Callable
 
-# By the name under which each is imported.
+# Names of packages by the name under which each is imported.
 PACKAGES = {
     "tensorflow": "tensorflow",
     "official": "tf-models-official",
@@ -37,9 +37,9 @@ def cpu_secs() -> float:
 
 
 def timed(call: Callable[[], Any]) -> tuple[float, float, dict[str, float]]:
-    """Seconds and processor seconds of a call, and the figures that it returns (not all do).
+    """Seconds and processor seconds of a call, and the figures that it returns, if any.
 
-    A call of which a part must not count returns `wall_secs` and `cpu_secs` of its own among them.
+    A call of which a part must not count returns its own `wall_secs` and `cpu_secs` among the figures.
     """
     wall, cpu = time.perf_counter(), cpu_secs()
     found = call()
@@ -53,10 +53,10 @@ def peak_mib() -> float:
 
 
 def versions() -> dict[str, str]:
-    """Of the packages that this process has imported."""
+    """The versions of the packages that this process has imported."""
     found = {}
     for name, package in PACKAGES.items():
-        with contextlib.suppress(KeyError, metadata.PackageNotFoundError):  # `official` may be another's
+        with contextlib.suppress(KeyError, metadata.PackageNotFoundError):  # `official` may belong to another package
             found[package] = getattr(sys.modules[name], "__version__", None) or metadata.version(package)
     return found
 

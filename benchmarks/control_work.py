@@ -1,8 +1,8 @@
 """What a rank does for the sake of the other ranks, simulated for thousands of them on one machine.
 
-Each part is the run's own code with the input that it would have on one of so many ranks: what has been gathered from
-all, the log folder with a file of each, the order of the whole data set. What cannot be simulated is the network;
-for it the messages that follow each other are counted.
+Each part is the run's own code with the input that it would have on one of that many ranks: values gathered from all
+ranks, a log folder with a file for each, the order of the whole data set. The network cannot be simulated;
+instead, the messages that have to follow one another are counted.
 
     python -m benchmarks control_work --folder results/control_work
 """
@@ -61,7 +61,7 @@ def median_secs(work: Callable[[], object], rounds: int) -> float:
 
 
 def write_shards(folder: Path) -> None:
-    """As many shards as the recipe has, of a record each: an index is opened, not read."""
+    """As many shards as the recipe has, with one record each, because an index is opened but not read."""
     one = np.ones([1, 1], np.int64)
     rows = InstanceArrays(*[np.ones([1, 128], np.int64)] * 3, one, one, np.ones([1, 1], np.float32), np.ones([1], int))
     folder.mkdir()

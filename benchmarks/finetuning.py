@@ -2,8 +2,9 @@
 
     python -m benchmarks finetuning --mode=predict --bert_model=base --batch_size=8
 
-Started by scripts/finetune_train_benchmark.sh and finetune_inference_benchmark.sh, on several ranks too. A batch counts
-from the end of the copy to the device to its outputs on the host; the first two, which compile, do not count.
+Started by scripts/finetune_train_benchmark.sh and finetune_inference_benchmark.sh, also on several ranks. A batch is
+timed from the end of its copy to the device until its outputs are on the host; the first two, which compile, do not
+count.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def arguments() -> argparse.Namespace:
 
 
 def make_batch(args: argparse.Namespace, workers) -> Callable[[], object]:
-    """A function that updates, or predicts, once and waits for the result."""
+    """A function that makes one update, or one prediction, and waits for the result."""
     from benchmarks.made_up import made_up_rows
     from bert_tf.interchange.saved_model import INPUTS
     from bert_tf.memory.plan import Workload

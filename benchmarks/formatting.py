@@ -1,8 +1,8 @@
 """Formatting a dump of Wikipedia, beside wikiextractor; in two processes; and the reader without the cleaning.
 
-Commands are whole ones, each in a new folder. Beside wikiextractor a quarter of the dump will do; two processes, which
-take a second to start, get all of it. The reader is measured in this process: how fast it hands out pieces,
-which as many processes as one likes unpack and clean.
+Complete commands are measured, each in a new folder. The comparison with wikiextractor uses a quarter of the dump; two
+processes, which take a second to start, get all of it. The reader is measured in this process: how fast it hands out
+pieces, which any number of processes can then decompress and clean.
 
     python -m benchmarks formatting --dump wikicorpus_en.xml.bz2 --copies 96
 """
@@ -29,7 +29,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def write_dump(source: Path, num_copies: int, packed: Path, plain: Path) -> None:
-    """The pages of a dump several times over, packed and not."""
+    """The pages of a dump several times over, compressed and uncompressed."""
     content = bz2.decompress(source.read_bytes())
     first, end = content.index(b"<page>"), content.rindex(b"</page>") + len(b"</page>\n")
     compressor = bz2.BZ2Compressor()

@@ -1,11 +1,11 @@
-"""What all benchmarks share: turns on pinned cores, times of calls and of processes, and what goes into the result.
+"""What all benchmarks share: taking turns on pinned cores, timing calls and processes, and composing the result.
 
     def add_options(parser): ...       # of argparse
     def run(bench: Bench) -> None:
         bench.compare("title", {"theirs": Variant(...), "ours": lambda: ...}, amount=6.0, unit="MB")
 
-The first variant is the one that the others are compared with. Variants take turns within each round, so that a busy
-machine slows all of them alike, and a ratio is the median of the rounds' ratios.
+The other variants are compared with the first one. Variants take turns within each round, so that a busy machine slows
+all of them equally, and a ratio is the median of the rounds' ratios.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from bert_tf.run.run_folder import provenance
 
 CHECKOUT = checkout() or Path.cwd()
 CHILD = Path(__file__).resolve().with_name("child.py")
-NUM_SHOWN_LINES = 12  # of what a process said before it failed
+NUM_SHOWN_LINES = 12  # of a process's output before it failed
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
 FEATURES = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
 
@@ -46,7 +46,7 @@ class Sample(NamedTuple):
 
 
 class Variant(NamedTuple):
-    """What is measured in a process of its own (`child`): MODULE:FUNCTION and its settings."""
+    """What is measured in a separate process (`child`): MODULE:FUNCTION and its settings."""
 
     make: str
     settings: Mapping[str, Any] = {}
@@ -88,7 +88,7 @@ class Worker:
 
 
 def run_command(command: Sequence[str | Path], cores: Sequence[int] = (), **environment: str) -> str:
-    """Runs a command to its end, on the given cores, and returns what it printed."""
+    """Runs a command to its end, on the given cores, and returns its output."""
     done = subprocess.run(
         list(map(str, command)),
         text=True,
@@ -140,7 +140,7 @@ class Bench:
 
     @contextlib.contextmanager
     def pinned(self) -> Iterator[Bench]:
-        """This process and those that it starts have the benchmark's cores, and as many threads; gives `folder`."""
+        """Pins this process and its children to the benchmark's cores, with as many threads; yields `folder`."""
         threads = dict.fromkeys(THREADS, str(len(self.cores)))
         before = {name: os.environ.get(name) for name in threads}
         os.sched_setaffinity(0, self.cores)
@@ -156,11 +156,11 @@ class Bench:
                 os.environ.update({name: value} if value is not None else {})
 
     def peer(self, name: str) -> str | None:
-        """The Python of a peer's environment; None where peers are left out."""
+        """The Python of a peer's environment; None if peers are left out."""
         return self._peers.get(name)
 
     def note(self, text: str) -> None:
-        """A sentence for the result's page."""
+        """Adds a sentence to the result's page."""
         self.result["notes"].append(text)
 
     def compare(
@@ -193,7 +193,7 @@ class Bench:
         return samples
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        """Adds a table that compares nothing."""
+        """Adds a table without a comparison."""
         self._add({"title": title, "columns": list(columns), "rows": [list(row) for row in rows]})
 
     def _add(self, part: dict[str, Any]) -> None:
@@ -223,7 +223,7 @@ class Bench:
             worker.end()
 
     def once(self, variant: Variant) -> Sample:
-        """One turn of a process of its own."""
+        """One turn in a separate process."""
         with self._worker(variant) as worker:
             return worker.turn()
 
@@ -246,14 +246,14 @@ def sample(call: Callable[[], Any]) -> Sample:
 
 
 def hardware(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """What a result must have in common with another to replace it."""
+    """What a result must have in common with an older one to replace it."""
     flags = next((line.split() for line in Path("/proc/cpuinfo").read_text().splitlines() if line[:5] == "flags"), [])
     features = [name for name in FEATURES if name in flags]
     return {"processor": facts["processor"], "features": features, "num_cores": facts["num_cores"]}
 
 
 def shown(value: Any) -> Any:
-    """An option's value as it is kept: of paths, also with commas between them, the names alone."""
+    """An option's value as it is stored; paths, also comma-separated ones, are reduced to their last names."""
     if isinstance(value, (list, tuple)):
         return [shown(each) for each in value]
     if not isinstance(value, (str, Path)):
@@ -265,7 +265,7 @@ def shown(value: Any) -> Any:
 
 
 def existing(text: str) -> Path:
-    """For options that name a file or folder."""
+    """A type for options that name an existing file or folder."""
     if not os.path.exists(text):
         raise argparse.ArgumentTypeError(f"{text} does not exist")
     return Path(text).absolute()
@@ -277,6 +277,6 @@ def add_input_files(parser: argparse.ArgumentParser) -> None:
 
 
 def named_folders(options: argparse.Namespace) -> dict[str, str]:
-    """The folders of `add_input_files` by their names."""
+    """The folders of `add_input_files` by name."""
     names = (options.names or shown(options.input_files)).split(",")
     return dict(zip(names, options.input_files.split(",")))

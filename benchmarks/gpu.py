@@ -37,13 +37,13 @@ from bert_tf.run.run_folder import provenance, write_whole
 
 NEEDS = "a GPU, or --rehearse"
 VOCABULARY = 30522
-# A micro-batch may take this fraction of the GPU's memory by the plan, which was never checked on a GPU.
+# By the plan, which was never checked on a GPU, a micro-batch may take this fraction of the GPU's memory.
 PLANNED_SHARE = 0.7
 # No row is started with less time than this left in the budget.
 SHORTEST_ROW_SECS = 45.0
 # Prefixes of the environment variables that change what is measured.
 SETTINGS = ("XLA_", "TF_XLA_", "TF_GPU_", "TF_CUDA_", "TF_ENABLE_", "TF_NUM_", "CUDA_", "NVIDIA_TF32_")
-# Words in the line of a log that says why a process failed.
+# Words that mark the line of a log that says why a process failed.
 TELLING = ("Error", "error", "RESOURCE_EXHAUSTED", "Unknown")
 # Each flag is compared with the same row without it. In TensorFlow 2.15 cuDNN's fused attention has a constant dropout
 # seed, so it is tried only without attention dropout.
@@ -145,7 +145,7 @@ def plan_rows(args: argparse.Namespace, sizes: Sizes, memory: float) -> list[Row
 
 
 class Results:
-    """The lines of rows.jsonl: facts first, then a row each."""
+    """The lines of rows.jsonl: facts first, then one line for each row."""
 
     def __init__(self, folder: Path, facts: dict[str, Any]):
         self._path, self.facts = folder / "rows.jsonl", facts

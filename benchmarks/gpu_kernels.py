@@ -1,9 +1,9 @@
 """The kernels of a program that XLA has compiled for a GPU, read from the compiler's own text.
 
 Every instruction of the entry and of its loops that computes something is one launch. A fusion's traffic is what it
-reads and writes of the device's memory: an operand of which it takes slices counts as those slices, one that it updates
-in place as the update. Its arithmetic is what one element takes, times the elements (XLA computes everything inside a
-fusion again for each of them, but for what is the same for all).
+reads from and writes to the device's memory: an operand of which it takes slices counts as those slices, one that it
+updates in place as the update. Its arithmetic is that of one element times the number of elements (XLA computes
+everything inside a fusion again for each element, except for what is the same for all).
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _BODY = re.compile(r"^\s+(ROOT )?%?([\w.\-]+) = (.*)$")
 _FREE = frozenset(
     "parameter constant tuple get-tuple-element bitcast after-all opt-barrier partition-id replica-id".split()
 )
-# Operations for an element; what is not named takes one. The special functions run at a quarter of the rate and have
-# some arithmetic around them.
+# Operations per element; those that are not named take one. The special functions run at a quarter of the rate and
+# have some arithmetic around them.
 _SPECIAL = frozenset("exponential tanh log log-plus-one exponential-minus-one rsqrt sqrt divide power erf".split())
 _NO_ARITHMETIC = _FREE | frozenset("broadcast reshape transpose slice concatenate pad copy iota convert".split())
 _SLICES = frozenset("slice dynamic-slice gather".split())
 _SPECIAL_OPERATIONS = 8
-# A product of 32-bit numbers with 64 bits is one instruction at half the rate. Generators of random bits multiply no
-# other 64-bit numbers for each element.
+# The 64-bit product of two 32-bit numbers is one instruction at half the rate. Generators of random bits do no other
+# 64-bit multiplication per element.
 _WIDE_PRODUCT_OPERATIONS = 2
 _WIDE = ("u64", "s64")
 
@@ -56,7 +56,7 @@ Computation = dict[str, Instruction]
 
 @dataclasses.dataclass(frozen=True)
 class Kernel:
-    """A launch, or several alike in a loop."""
+    """A launch, or several identical ones in a loop."""
 
     kind: str  # "matmul", "fusion", or XLA's name of anything else, such as "copy"
     times: int
@@ -72,7 +72,7 @@ def size_of(kind: str) -> float:
 
 
 def _closing(text: str) -> int:
-    """The place of the bracket that closes the one at the start."""
+    """The position of the bracket that closes the one at the start."""
     depth = 0
     for place, letter in enumerate(text):
         depth += (letter == "(") - (letter == ")")
@@ -118,7 +118,7 @@ def _called(instruction: Instruction, what: str) -> str:
 
 
 def kernels(text: str, num_turns: int) -> Iterator[Kernel]:
-    """All launches of the program. `num_turns`: of loops of which the compiler does not know the number of turns."""
+    """All launches of the program. `num_turns`: the iterations of loops whose number the compiler does not know."""
     entry, computations = read_program(text)
     yield from _kernels(entry, computations, 1, num_turns)
 
@@ -129,7 +129,7 @@ def _kernels(name: str, computations: dict[str, Computation], times: int, num_tu
         if each.opcode == "while":
             trips = re.search(r'known_trip_count\\?":\{\\?"n\\?":\\?"(\d+)', each.rest)
             turns = times * (int(trips[1]) if trips else num_turns)
-            if not trips:  # before each turn the host fetches whether there is another one
+            if not trips:  # before each iteration the host reads whether there is another one
                 yield Kernel("copy to the host", turns, 1.0, 0.0, "pred", (1,), each.name)
             yield from _kernels(_called(each, "body"), computations, turns, num_turns)
         elif each.opcode == "call":
@@ -228,7 +228,7 @@ def _arithmetic(inside: Computation) -> float:
 
 
 def _operations(each: Instruction, inside: Computation) -> int:
-    """Of one element; docs/LOG.md compares them with machine code for the generator of random bits."""
+    """The operations of one element; docs/LOG.md compares them with machine code for the generator of random bits."""
     if each.opcode in _NO_ARITHMETIC:
         return 0
     if each.elements == 1 and each.opcode != "reduce":  # the same for all

@@ -7,10 +7,10 @@ benchmarks/results/gpu_program.json and .md. Nothing runs on a GPU and no matmul
 
     python -m benchmarks gpu_program [--only WORDS] [--peer PYTHON]
 
-Rows that the JSON has are not made again; to make one again, delete it there. PYTHON is that of an environment with
-tf-models-official==2.15.0, whose step checks the roofline against NVIDIA's published figures. Programs of 2 and 4
-layers are compiled, and what the other layers add is the difference between them; `check` rows compile all layers as
-well. The compiler's environment (1.3 GB) is installed into ~/.cache/bert_tf/gpu_compiler.
+Rows that are already in the JSON are not made again; to make one again, delete it there. PYTHON is the interpreter of
+an environment with tf-models-official==2.15.0, whose step checks the roofline against NVIDIA's published figures.
+Programs of 2 and 4 layers are compiled, and the other layers are extrapolated from the difference between them; `check`
+rows also compile all layers. The compiler's environment (1.3 GB) is installed into ~/.cache/bert_tf/gpu_compiler.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def plan_rows() -> list[Row]:
 
 
 def lower(row: Row, folder: Path) -> None:
-    """Writes the row's programs into `folder`. In a process of its own, which gives its memory back."""
+    """Writes the row's programs into `folder`. Runs in a separate process, so that its memory is freed."""
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     import tensorflow as tf
 
@@ -166,7 +166,7 @@ def lower_optimizer(row: Row, folder: Path) -> None:
 
 
 def prepare_compiler() -> Path:
-    """Installs the compiler's environment and builds the program that calls it, where they are not there."""
+    """Installs the compiler's environment and builds the program that calls it, unless they exist."""
     wheel, program = CACHE / "wheels", CACHE / "gpu_compile"
     if not (wheel / "tensorflow").exists():
         print(f"installing {' '.join(WHEELS)} into {CACHE}", flush=True)
@@ -195,7 +195,7 @@ def prepare_compiler() -> Path:
 
 
 def compile_program(program: Path, module: Path, gpu: str) -> dict[str, Any]:
-    """Memory and kernels; {"failed": reason} where the compiler refuses."""
+    """Memory and kernels; {"failed": reason} if the compiler fails."""
     cuda = CACHE / "wheels" / "nvidia" / "cuda_nvcc"
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

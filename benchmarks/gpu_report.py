@@ -11,7 +11,7 @@ from benchmarks.results import table
 from bert_tf.run.run_folder import write_whole
 
 MIB = 1 << 20
-FLOOR = "floor"  # how the name of that variant of lamb_update.py begins
+FLOOR = "floor"  # the beginning of that variant's name in lamb_update.py
 Line = dict[str, Any]
 Columns = Sequence[tuple[str, Callable[[Line], str]]]
 

@@ -1,7 +1,7 @@
-"""How long a GPU would take for the kernels of a compiled program: a prediction, no measurement.
+"""How long a GPU would take for the kernels of a compiled program: a prediction, not a measurement.
 
-A kernel takes as long as its arithmetic or its traffic, whichever is longer, and the time of a launch. Beside the data
-sheets' peaks there are the constants below, alike for all GPUs, programs and precisions.
+A kernel takes as long as its arithmetic or its memory traffic, whichever is longer, plus the time of a launch. Apart
+from the data sheets' peaks there are the constants below, which are the same for all GPUs, programs and precisions.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import NamedTuple
 from benchmarks.gpu_kernels import Kernel
 from bert_tf.run.flops import peak_tflops
 
-# Shares of the peaks that are really reached: by cuBLAS with large matrices on tensor cores and on ordinary cores, by
-# kernels that stream memory, and by element-wise arithmetic, half of which is not fused multiply-adds.
+# Shares of the peaks that are reached in practice: by cuBLAS with large matrices on tensor cores and on ordinary cores,
+# by kernels that stream memory, and by element-wise arithmetic, half of which is not fused multiply-adds.
 TENSOR_CORE_SHARE = 0.70
 CORE_SHARE = 0.90
 MEMORY_SHARE = 0.80
 ARITHMETIC_SHARE = 0.50
-# Between the end of one kernel and the useful work of the next.
+# Time between the end of one kernel and the useful work of the next.
 LAUNCH_SECS = 4e-6
-# A matmul is cut into tiles of this many rows and columns, or half of it, and every multiprocessor takes one at a time.
+# A matmul is cut into tiles of this many rows and columns, or half as many; every multiprocessor takes one at a time.
 TILE = 128
 
 
@@ -67,19 +67,19 @@ GPUS = {
 
 
 def matmul_type(kernel: Kernel, precision: str) -> str:
-    """The type in which a matmul is computed: float32 is tf32 where that is on."""
+    """The type in which a matmul is computed: float32 becomes tf32 if that is on."""
     return "tf32" if kernel.dtype == "f32" and precision == "tf32" else kernel.dtype
 
 
 def on_tensor_cores(kernel: Kernel, gpu: Gpu, precision: str) -> bool:
-    """Whether cuBLAS computes a matmul there: by its type, and sides that are multiples of 16 bytes."""
+    """Whether cuBLAS uses tensor cores for a matmul: its type must allow it, and its sides be multiples of 16 bytes."""
     multiple = 8 if kernel.dtype in ("f16", "bf16") else 4
     aligned = all(size % multiple == 0 for size in kernel.shape[1:])
     return matmul_type(kernel, precision) in gpu.tensor_core_types and aligned
 
 
 def matmul_rate(kernel: Kernel, gpu: Gpu, precision: str) -> float:
-    """FLOP/s that a matmul of this type and shape reaches where memory does not hold it up."""
+    """FLOP/s that a matmul of this type and shape reaches if memory does not limit it."""
     if on_tensor_cores(kernel, gpu, precision):
         named = {"f16": "fp16", "bf16": "bf16", "tf32": "tf32"}[matmul_type(kernel, precision)]
         rate = TENSOR_CORE_SHARE * 1e12 * (peak_tflops(gpu.name, named) or math.nan)
@@ -96,7 +96,7 @@ def matmul_rate(kernel: Kernel, gpu: Gpu, precision: str) -> float:
 
 
 def kernel_secs(kernel: Kernel, gpu: Gpu, precision: str) -> float:
-    """Of one launch."""
+    """Seconds of one launch."""
     if kernel.kind == "matmul":
         rate = matmul_rate(kernel, gpu, precision)
     else:

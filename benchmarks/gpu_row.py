@@ -104,7 +104,7 @@ def device(_: dict[str, Any]) -> dict[str, Any]:
 
 
 def update(row: dict[str, Any]) -> dict[str, Any]:
-    """Rate, memory, and how long the host was blocked."""
+    """Throughput, memory, and how long the host was blocked."""
     import tensorflow as tf
 
     from benchmarks.made_up import make_step

@@ -25,10 +25,10 @@ from benchmarks.frame import Bench, Variant, add_input_files, named_folders
 
 NEEDS = "--input_files: folders of records or token files"
 ROUNDS = 11
-AHEAD = 4  # batches at the beginning of a turn that are not counted
+AHEAD = 4  # batches at the beginning of a turn, not counted
 NVIDIA_SHUFFLE, NVIDIA_INTERLEAVED_FILES = 100, 8
 
-Turn = Callable[[int], int]  # reads so many batches, and returns how many records these were
+Turn = Callable[[int], int]  # reads this many batches and returns their number of records
 
 
 def example_spec(records) -> dict[str, Any]:
@@ -125,7 +125,7 @@ def parsing(records, batch_size: int, _: int) -> Turn:
 
 
 def open_set(folder: str):
-    """Records; or token files, whose folder is followed by @ and the length: .../training@128."""
+    """Opens records; or token files, whose folder is followed by @ and the length: .../training@128."""
     from bert_tf.batches.masking import MaskingRules
     from bert_tf.batches.open import open_instances
 
@@ -144,7 +144,7 @@ VARIANTS: dict[str, Callable[..., Turn]] = {
 
 
 def turn(settings: dict[str, Any]) -> Callable[[], dict[str, float]]:
-    """What the process of a variant does."""
+    """Runs in the process of a variant."""
     take = VARIANTS[settings["variant"]](
         open_set(settings["folder"]), settings["batch_size"], settings["micro_batch_size"]
     )
@@ -173,7 +173,7 @@ def run(bench: Bench) -> None:
         size = sum(path.stat().st_size for path in records.files) / records.num_instances
         title = f"{name}: {records.num_instances:,} records of {size:,.0f} bytes in {len(records.files)} files"
         settings = {key: getattr(options, key) for key in ("batch_size", "micro_batch_size", "num_batches")}
-        names = list(VARIANTS) if isinstance(records, RecordSet) else ["this project"]  # nobody else reads token files
+        names = list(VARIANTS) if isinstance(records, RecordSet) else ["this project"]  # only ours reads token files
         variants = {
             each: Variant("benchmarks.input_pipeline:turn", {**settings, "variant": each, "folder": folder}, warm_up=1)
             for each in names

@@ -1,7 +1,7 @@
 """Kills every stage of data preparation at random moments and compares the results.
 
-First every stage runs undisturbed. Then each is started in a copy of its input, killed with -9 after
-a random part of the time that it took undisturbed, and started again at once, until there have been
+First every stage runs undisturbed. Then each is started in a copy of its input, killed with `kill -9` after
+a random fraction of the time that it took undisturbed, and started again at once, until there have been
 --kills kills. Whenever it finishes, all files must have the same bytes as the undisturbed ones, with
 no extra files, and the next round begins. A kill ends the main program, one of its worker processes,
 or all of them. The last "stage" is --action verify --repair on damaged files.
@@ -9,7 +9,7 @@ or all of them. The last "stage" is --action verify --repair on damaged files.
     python -m benchmarks kill_preparation --kills 20 --n_processes 1,2,3
     python -m benchmarks kill_preparation --corpus FILE_OR_FOLDER_OF_TEXT      # or a dump of Wikipedia, .xml.bz2
 
-Ends with exit code 1 where anything differs.
+Ends with exit code 1 if anything differs.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def finish(process: subprocess.Popen) -> None:
 
 
 def files_below(folder: Path) -> dict[str, str]:
-    """sha256 by file name, without locks, which remain, and without the times of input files in manifests."""
+    """sha256 by file name, ignoring locks, which remain, and the modification times of inputs in manifests."""
     return {
         str(path.relative_to(folder)): hashlib.sha256(INPUT_TIME.sub(b"", path.read_bytes())).hexdigest()
         for path in sorted(folder.rglob("*"))

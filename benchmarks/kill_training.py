@@ -11,14 +11,14 @@ disturbances, shuffled:
 * SIGSTOP of one of several ranks: all must end by themselves within a minute;
 * a flipped byte in the newest of several checkpoints, after everything was killed.
 
-Half of them come at a random moment of the time that the undisturbed phases took, the others right
-after the run has begun to save, has started (and compiles), or has made its last update. Afterwards
-the files in the run's folder tell what the run was doing.
+Half of them come at a random moment within the time that the undisturbed phases took, the others right
+after the run has begun to save, has started (and is compiling), or has made its last update. Afterwards
+the files in the run's folder show what the run was doing.
 
     python -m benchmarks kill_training --kills 30 --num_ranks 1,2
     python -m benchmarks kill_training --data_dir PREPARED    # with 128/20 and 512/80; default: the sample
 
-Ends with exit code 1 where anything differs. Ctrl-C ends it with the results so far.
+Ends with exit code 1 if anything differs. Ctrl-C ends it with the results so far.
 """
 
 from __future__ import annotations
@@ -198,7 +198,7 @@ def disturb(run: Run, kind: str, generator: random.Random, outcome: Outcome) -> 
         with contextlib.suppress(psutil.NoSuchProcess):
             generator.choice(ranks).send_signal(signal.SIGSTOP if kind == "stop" else signal.SIGKILL)
     disturbed = time.monotonic()
-    code = run.wait()  # not by psutil, after which the exit code could not be read
+    code = run.wait()  # not with psutil, which would consume the exit code
     late = wait_for_end(processes)
     secs = time.monotonic() - disturbed
     if not late and secs > SECS_TO_DIE:
@@ -248,7 +248,7 @@ def torment(
 ) -> None:
     """Disturbs runs, round after round, until every disturbance has had its turn."""
     num_ranks = outcome.num_ranks
-    folder = scratch / f"run_{num_ranks}"  # checkpoints name the folder they began from: one for all rounds
+    folder = scratch / f"run_{num_ranks}"  # the same for all rounds: checkpoints name where they began
 
     def start() -> Run:
         folder.mkdir(exist_ok=True)
@@ -268,7 +268,7 @@ def torment(
             while True:
                 run = start()
                 if kinds and wait_for_moment(run, outcome.undisturbed_secs / 2, generator):
-                    # What the run is not in a state for has its turn later.
+                    # A disturbance for which the run is not in the right state gets its turn later.
                     kind = next((kind for kind in kinds if disturb(run, kind, generator, outcome)), None)
                     if kind is not None:
                         kinds.remove(kind)

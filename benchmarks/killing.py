@@ -20,7 +20,7 @@ def flip_bit(path: Path, generator: random.Random) -> None:
 
 
 def differences(found: Mapping[str, object], wanted: Mapping[str, object]) -> list[str]:
-    """The files, given with their contents or digests, that are not as wanted."""
+    """The files, given with their contents or digests, that are not as they should be."""
     return [
         f"{name} is " + ("missing" if name not in found else "left over" if name not in wanted else "different")
         for name in sorted({*found, *wanted})

@@ -1,8 +1,9 @@
 """One NVLAMB update of BERT's variables, beside tensorflow-addons' LAMB and a bound from memory bandwidth.
 
-Both start from the same random gradients of norm over 1, so that both clip. The bound is the time of ten passes over
-arrays of all parameters (read w, m, v, g for the norms, read them again, write w, m, v), made as five copies on all
-cores, or on the GPU if there is one. Without tensorflow-addons its row is left out.
+Both start from the same random gradients with a norm over 1, so that both clip. The bound is the time of ten passes
+over arrays of all parameters, about what an update takes (it reads w, m, v, g for the norms, reads them again and
+writes w, m, v), measured as five copies on all cores, or on the GPU if there is one. If tensorflow-addons is missing,
+its row is left out.
 
     python -m benchmarks lamb_update --bert_model base --rounds 15
 """
@@ -96,7 +97,7 @@ def device_floor(num_parameters: int) -> Callable[[], None]:
 
 
 def make_updates(bert_model: str, vocab_size: int) -> tuple[dict[str, Callable[[], None]], int, dict[str, float]]:
-    """All variants, the number of parameters, and the seconds of each one's first call, after which came a second."""
+    """All variants, the number of parameters, and the seconds of each one's first call; each has been called twice."""
     model = PretrainingModel(BertConfig.preset(bert_model, vocab_size))
     weights = {variable.name.split(":")[0]: variable.numpy() for variable in model.trainable_variables}
     num_parameters = sum(value.size for value in weights.values())

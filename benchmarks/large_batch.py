@@ -1,18 +1,18 @@
 """How well optimizers use large batches: held-out loss after the same number of examples, by global batch.
 
-LAMB, AdamW and LARS, each with the same search: --rates learning rates of its own for each batch, a factor of 2 apart,
-by one seed, and up to two more beyond an end of the search whose loss is within 1 % of the best; the best of all then
-with all seeds. Beside them AdamW without a search at the larger batches: the smallest batch's best rate scaled
-linearly or by the square root. LAMB and AdamW without warm-up, LAMB without clipping.
+LAMB, AdamW and LARS get the same search: for each batch size --rates learning rates, a factor of 2 apart, with one
+seed, and up to two more beyond an end of the search whose loss is within 1 % of the best; the best one is then run with
+all seeds. For comparison there are AdamW without a search at the larger batches (the smallest batch's best rate, scaled
+linearly or by the square root), LAMB and AdamW without warm-up, and LAMB without clipping.
 
-What is compared with: "Large Batch Optimization for Deep Learning", arXiv 1904.00962.
+The published result to compare with: "Large Batch Optimization for Deep Learning", arXiv 1904.00962.
 
     python -m benchmarks large_batch --data .../tokens/.../sample --trials benchmarks/results/large_batch_trials
 
-takes five hours of one core, in as many parts as one likes: finished trials are kept in the repository. The data are
-the token files of the first path of docs/preparing_data.md. Trials train in bf16, which is 1.4 times as fast here and
-changes the loss by less than another seed does (docs/RESULTS.md). --searched_only leaves out what has no search of its
-own, for a larger model, whose trials take longer.
+takes five hours of one core and can be interrupted at any time: finished trials are kept in the repository. The data
+are the token files made by the first commands of docs/preparing_data.md. Trials train in bf16, which is 1.4 times as
+fast here and changes the loss by less than another seed does (docs/RESULTS.md). --searched_only leaves out the variants
+without their own search, for a larger model, whose trials take longer.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def _loss_of_word_frequencies(data: Path) -> float:
 
 
 def _unsearched(best: Mapping[str, Mapping[int, Trial]]) -> dict[str, dict[int, Trial]]:
-    """Variants of the best trials of LAMB and AdamW, by name and batch, that have no search of their own."""
+    """Variants of the best trials of LAMB and AdamW, by name and batch, for which no search is made."""
     batches = list(best["lamb"])
     base = best["adamw"][batches[0]]
     variants = {}

@@ -3,7 +3,7 @@
 Records: 10^9 in 1,500 shards. Token files: 4 x 10^9 tokens (English Wikipedia and books) in 1,472 shards, with five
 passes of pairs of length 128. Only one shard is made; the others are hard links to it, so the set takes the disk space
 of one (0.6 GB, in --folder). A separate process does what a rank does before its first update: find the shards, open
-what lies beside them, draw the order of the first epoch; then it reads. With --launch, the token files are followed by
+the files beside them, draw the order of the first epoch; then it reads. With --launch, the token files are also read by
 `scripts/run_pretraining_lamb.sh` (tiny, one rank), timed until its first updates are done.
 
     python -m benchmarks large_data_set [--launch]
@@ -94,7 +94,7 @@ def make_tokens(folder: Path, num_shards: int, num_tokens: int) -> None:
 
 
 def open_and_read(settings: dict[str, Any]) -> Callable[[], dict[str, float]]:
-    """What a rank does in a process of its own."""
+    """What a rank does, in a separate process."""
 
     def run() -> dict[str, float]:
         before, started = peak_mib(), time.perf_counter()

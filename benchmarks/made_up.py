@@ -1,4 +1,4 @@
-"""The training step that the benchmarks measure, from random weights, and generated records for it."""
+"""The training step that the benchmarks measure, with random weights, and generated records for it."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def resident(kind: str) -> float:
 
 
 def updates(settings: dict[str, Any]) -> Callable[[], dict[str, float]]:
-    """What the process of a configuration does; figures in MiB."""
+    """Runs in the process of a configuration; the figures are in MiB."""
     # Only oneDNN's allocator counts memory, and TensorFlow disables oneDNN on some CPUs.
     os.environ["TF_ENABLE_ONEDNN_OPTS"] = "1"
     if settings["address_space_gib"]:

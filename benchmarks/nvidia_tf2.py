@@ -1,9 +1,9 @@
 """NVIDIA's own TF2 code beside this project: the same updates, an update's time, and the time to make records.
 
-TensorFlow2/LanguageModeling/BERT of a clone of https://github.com/NVIDIA/DeepLearningExamples runs as it is, in an
-environment of its own on TensorFlow 2.15, from the same weights and batches as this project. Each known difference is
-taken away, one after another, until only rounding is left. --text is the output of text_formatting: one document a
-line; the batches are records of it.
+TensorFlow2/LanguageModeling/BERT from a clone of https://github.com/NVIDIA/DeepLearningExamples runs unchanged, in its
+own environment with TensorFlow 2.15, from the same weights and batches as this project. The known differences are
+removed one after another, until only rounding is left. --text is the output of text_formatting, one document per line;
+the batches are records made from it.
 
     python -m benchmarks nvidia_tf2 --checkout DeepLearningExamples --vocab_file vocab.txt \\
         --text data/formatted_one_article_per_line/*.txt
@@ -55,7 +55,7 @@ Arrays = dict[str, np.ndarray]
 
 
 class Ours(NamedTuple):
-    """How this project updates: `options` of `make_optimizer`, the peak rate, rounding, micro-batches a batch."""
+    """How this project updates: `options` of `make_optimizer`, the peak rate, rounding, micro-batches per batch."""
 
     options: Mapping[str, Any]
     learning_rate: float
@@ -64,7 +64,7 @@ class Ours(NamedTuple):
 
 
 class Theirs(NamedTuple):
-    """How NVIDIA's code updates: --optimizer_type, micro-batches a batch, `variants.nvidia_tf2.SWITCHES`."""
+    """How NVIDIA's code updates: --optimizer_type, micro-batches per batch, `variants.nvidia_tf2.SWITCHES`."""
 
     optimizer_type: str
     num_accumulation_steps: int
@@ -80,7 +80,7 @@ class Stage(NamedTuple):
 
 
 class Run(NamedTuple):
-    """What came of a run: the loss of each update, the weights after them, the updates that were applied."""
+    """The result of a run: the loss of each update, the final weights, the updates that were applied."""
 
     losses: np.ndarray
     weights: Arrays
@@ -88,7 +88,7 @@ class Run(NamedTuple):
 
 
 def stages() -> dict[str, list[Stage]]:
-    """The rows of each part's table: everything as it is at first, and in each row one difference less."""
+    """The rows of each part's table: the first has all differences, each further one has one difference less."""
     lamb = Ours({"optimizer_type": "lamb"}, LEARNING_RATES["LAMB"])
     rounded = lamb._replace(float32_coefficients=True)
     one, head, mean, norm = "update_once_a_batch", "activate_masked_words", "average_over_all_tokens", "sum_gradients"
@@ -144,7 +144,7 @@ def float32_coefficients() -> Iterator[None]:
 
 
 def make_batches(bench: Bench) -> Arrays:
-    """Features [instances, ...] of all updates: records of the text, of whose masked tokens different numbers count."""
+    """Features [instances, ...] of all updates: records of the text, with varying numbers of masked tokens."""
     options, text, file = bench.options, bench.folder / "batches.txt", bench.folder / "batches.tfrecord"
     number = NUM_UPDATES * BATCH_SIZE
     write_text(options.text, number * options.seq_length * 3, text, is_split=True)
@@ -172,7 +172,7 @@ class Comparison:
         np.savez(bench.folder / "batches.npz", **{k: v for k, v in batches.items() if k != "example_weights"})
 
     def _weights(self) -> Arrays:
-        """Our weights by name, without the rows that only fill the word table up."""
+        """Our weights by name, without the rows that only pad the word table."""
         size, padded = self._config.vocab_size, self._config.padded_vocab_size
         arrays = {variable.name.split(":")[0]: variable.numpy() for variable in self._model.trainable_variables}
         return {name: array[:size] if len(array) == padded else array for name, array in arrays.items()}
@@ -239,7 +239,7 @@ def common_settings(options: argparse.Namespace, config: BertConfig, micro_batch
 
 
 def differences(one: Run, other: Run, start: Arrays) -> list[float]:
-    """The largest relative differences: of a loss, of a variable, and of the change of all weights together."""
+    """The largest relative differences: in a loss, in a variable, and in the change of all weights together."""
     loss = np.max(np.abs(one.losses - other.losses) / np.abs(other.losses))
     names = [name for name in start if not name.endswith(NO_GRADIENT)]
     apart = {name: np.linalg.norm(one.weights[name] - other.weights[name]) for name in names}
@@ -260,7 +260,7 @@ def compare_updates(bench: Bench, config: BertConfig) -> None:
             found = differences(theirs, compared.ours(stage.ours), compared.start)
             lines.append([stage.title, *found, theirs.num_updates])
             print(*lines[-1], flush=True)
-        if part == "lamb":  # what rounding alone makes: the same update in another split
+        if part == "lamb":  # the effect of rounding alone: the same update with another split
             ours = rows[0].ours
             found = differences(
                 compared.ours(ours._replace(num_accumulation_steps=1)), compared.ours(ours), compared.start

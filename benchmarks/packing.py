@@ -47,7 +47,7 @@ def plan_rows(name: str, records: RecordSet) -> list[list[object]]:
 
 
 def make_update(records: RecordSet, options: argparse.Namespace, packing: bool) -> Callable[[], dict[str, float]]:
-    """One update after the other, of which reading and packing, in a thread ahead, counts as processor time alone."""
+    """Makes one update after the other; reading and packing, in a thread ahead, count only as processor time."""
     from benchmarks.made_up import make_step
 
     config = BertConfig.preset(options.bert_model, records.vocab_size or 0)

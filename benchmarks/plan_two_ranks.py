@@ -1,9 +1,9 @@
 """The planner for clusters beside two ranks that really run on this machine.
 
-Two processes, a thread each, make a small model's updates by the run's own step, in turns each for itself and as two
-ranks of Horovod with Gloo. From the former follow a micro-batch's time and what an update takes beside; from an
-all-reduce of one tensor follows the speed of the link. From these the planner adds up what two ranks should take.
-The fastest of many updates counts, because whatever else the machine does makes an update only slower.
+Two processes with one thread each make a small model's updates with the run's own step, in turns each for itself and as
+two Horovod ranks with Gloo. The former give the time of a micro-batch and of the rest of an update; an all-reduce of
+one tensor gives the speed of the link. From these the planner adds up what two ranks should take. The fastest of many
+updates counts, because other load on the machine can only make an update slower.
 
     python -m benchmarks plan_two_ranks
 """
@@ -28,14 +28,14 @@ from bert_tf.planning.update_time import LINK_SHARE, Cluster, update_time
 from bert_tf.run.run_folder import provenance
 
 NEEDS = "Horovod, and a machine that does nothing else"
-WORK = Workload(BertConfig(30522, 64, 2, 1, 256), 64, 10, "off", 8)  # nothing is compiled, which would take longer
+WORK = Workload(BertConfig(30522, 64, 2, 1, 256), 64, 10, "off", 8)  # without compilation, which would take longer
 ACCUMULATIONS = (1, 4)
 MESSAGE_BYTES = 32_000_000
 ONE_THREAD = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
 
 
 def start(rounds: int) -> dict[str, float]:
-    """What `measure` finds."""
+    """Runs `measure` and returns its figures."""
     environment = {**os.environ, **dict.fromkeys(ONE_THREAD, "1")}
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
     this_program = [sys.executable, "-m", "benchmarks", "plan_two_ranks", "--measure", "--rounds", str(rounds)]

@@ -1,8 +1,8 @@
 """Whether a smaller number format changes what is learned: fp32, bf16, and the rounding of tf32 and fp16, by seeds.
 
-A small model is trained from the same seeds in each. bf16 is computed as on any machine; tf32 and fp16 are emulated:
-both operands of every matmul are rounded as a tensor core does, gradients with a loss scale for fp16, and sums stay
-float32.
+A small model is trained with the same seeds in each format. bf16 is computed as on any machine; tf32 and fp16 are
+emulated: both operands of every matmul are rounded as a tensor core does, gradients with a loss scale for fp16, and
+sums stay float32.
 
     python -m benchmarks precision --data .../tokens/.../sample --trials results/precision
 """
@@ -52,7 +52,7 @@ def _spread(learned: list[Learned], place: int) -> float:
 
 
 def _distance(learned: list[Learned], others: list[Learned]) -> float:
-    """The largest difference of two mean curves, in spreads of the others' seeds (the mean one over the curve)."""
+    """The largest difference between two mean curves, in units of the spread over seeds (averaged over the curve)."""
     places = range(len(others[0].curve))
     spread = statistics.mean(_spread(others, place) for place in places)
     means = [

@@ -1,10 +1,10 @@
 """Text to what both phases train from, on one core, beside tf-models-official; sharding, and two cores.
 
-Instances, from sharded text to TFRecords, are compared with create_pretraining_data.py on the same text, in a new
-process each time, so that no cache is warm; imports do not count. Token files with five passes of pairs of both lengths
-are compared with both of its runs, in a new process, and in one that has tokenised other text of that size before, as
-most shards of a corpus are made. Sharding is compared with copying the same bytes, with fsync. --text is the output of
-text_formatting: one document a line. It is repeated or cut to the wanted sizes.
+Making instances, from sharded text to TFRecords, is compared with create_pretraining_data.py on the same text, in a new
+process each time, so that no cache is warm; imports do not count. Making token files with five passes of pairs of both
+lengths is compared with its two runs for both lengths: in a new process, and in one that has already tokenised other
+text of that size, which is how most shards of a corpus are made. Sharding is compared with copying the same bytes, with
+fsync. --text is the output of text_formatting, one document per line. It is repeated or cut to the wanted sizes.
 
     python -m benchmarks preparation --text data/formatted_one_article_per_line/*.txt --vocab_file vocab.txt
 """
@@ -45,7 +45,7 @@ def write_text(texts: list[Path], num_bytes: float, path: Path, *, is_split: boo
     """Writes whole documents until there are enough bytes, repeating them if they do not suffice.
 
     One document per line; with `is_split` one sentence per line and a blank line after each document. Leaves out the
-    documents that a call for `skip_bytes` has written.
+    documents that a call with `num_bytes` equal to `skip_bytes` would have written.
     """
 
     def documents():
@@ -122,7 +122,7 @@ def copy(source: Path, target: Path) -> None:
 
 
 def compare_stages(bench: Bench) -> None:
-    """Sharding, and create_tfrecord_files, in one and in two processes, on as many cores."""
+    """Sharding and create_tfrecord_files, in one process and in two, on as many cores."""
     name = "formatted_one_article_per_line/custom_one_document_per_line.txt"
     text, vocab_file = bench.folder / "documents.txt", bench.options.vocab_file
     write_text(bench.options.text, bench.options.stage_megabytes * 1e6, text, is_split=False)

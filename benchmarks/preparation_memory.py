@@ -75,7 +75,7 @@ def watch(command: list[str], environment: dict[str, str], is_enough: Callable[[
         start_new_session=True,
     )
     assert process.stderr
-    # Emptied as it comes; the last lines tell why a command failed.
+    # The output is read as it arrives; its last lines tell why a command failed.
     log = tempfile.TemporaryFile("w+")  # noqa: SIM115
     subprocess.Popen(["cat"], stdin=process.stderr, stdout=log)
     peaks: dict[int, int] = {}
@@ -285,7 +285,7 @@ def measure_large(stages: Stages, options: argparse.Namespace) -> None:
 
 
 def assignment(settings: dict[str, Any]) -> Callable[[], dict[str, float]]:
-    """Assigns documents of made-up lengths as sharding does, which counts; in a process of its own."""
+    """Assigns documents with made-up lengths as sharding does, which is measured; runs in a separate process."""
     num_documents = settings["num_documents"]
 
     def run() -> dict[str, float]:

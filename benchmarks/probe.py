@@ -6,8 +6,8 @@
 
 RUN is a pre-training run that kept its checkpoints (--keep_checkpoints), --finetune the command to fine-tune with
 (run_squad.py or run_classifier.py) without --init_checkpoint, --model_dir and --seed, and --score the line of its
-eval_results.txt. Each fine-tuning has a folder in FOLDER; one that was interrupted goes on, a finished one is only
-scored again, and one of other settings is refused.
+eval_results.txt. Each fine-tuning has a folder in FOLDER; one that was interrupted continues, a finished one is only
+scored again, and one with other settings is refused.
 """
 
 from __future__ import annotations

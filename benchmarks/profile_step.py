@@ -28,14 +28,14 @@ from bert_tf.config import compute_dtype
 
 NEEDS = "nothing"
 PEAK_SIZE, PEAK_TRIES = 2048, 5
-# In a trace: a call of a function, which is told in the details, and anything else.
+# In a trace: a call of a function, which is named in the details, and anything else.
 CALL, OPERATION = "ExecutorState::ProcessAsync::Start", re.compile(r"[^:]+:_?[A-Z]\w*")
 MATMULS = ("MatMul", "Einsum")  # parts of the names of their kinds
 DROPOUT = ("draw_decisions", "keep_mask")
 
 
 def name_blocks() -> None:
-    """Makes `bert_tf.model.blocks` compile its blocks under names that tell them apart."""
+    """Makes `bert_tf.model.blocks` compile its blocks under distinct names."""
     import tensorflow as tf
 
     from bert_tf.model import blocks
@@ -160,7 +160,7 @@ def matmul_peak(precision: str) -> float:
 
 
 def updates(settings: dict[str, Any]) -> Callable[[], dict[str, float]]:
-    """What the process of a configuration does: milliseconds by kind, and those of an update ("update")."""
+    """Runs in the process of a configuration: milliseconds by kind, and those of a whole update ("update")."""
     name_blocks()
     from benchmarks.made_up import made_up_rows, make_step
     from bert_tf.run.flops import pretraining_flops_per_sequence

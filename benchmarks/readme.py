@@ -12,13 +12,13 @@ PAGE = FOLDER.parents[1] / "README.md"
 
 
 class Claim(NamedTuple):
-    """A line of the table: a variant's ratio in one or more parts, each FILE and the beginning of its title."""
+    """A line of the table: a variant's ratio in one or more parts, each given as FILE and beginning of its title."""
 
     what: str
     beside: str
     variant: str
     parts: tuple[tuple[str, str], ...]
-    first: str = ""  # beside this variant, where it is not the part's first one
+    first: str = ""  # the variant compared with, if it is not the part's first one
 
 
 RECORDS = (("preparation.epyc", "Records, 128"), ("preparation.epyc", "Records, 512"))
@@ -49,7 +49,7 @@ def ratio(claim: Claim, place: tuple[str, str]) -> str:
             variants: dict[str, Any] = part["variants"]
             first = claim.first or next(iter(variants))
             found = ratios({**part, "variants": {first: variants[first], **variants}}, claim.variant).median
-        else:  # of which no samples were kept
+        else:  # a part of which no samples were kept
             column = next(number for number, name in enumerate(part["columns"]) if name.startswith("times"))
             times = {row[0]: row[column] for row in part["rows"]}
             found = times[claim.variant] / times.get(claim.first, 1.0)

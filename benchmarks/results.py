@@ -1,4 +1,4 @@
-"""Results as JSON, and the pages that are made of them: ``python -m benchmarks tables`` makes all of them anew."""
+"""Results as JSON, and the pages made from them: ``python -m benchmarks tables`` makes all of them again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bert_tf.base.files import read_json_object
 from bert_tf.run.run_folder import write_whole
 
 FOLDER = Path(__file__).resolve().parent / "results"
-# Options that say how a benchmark is run and not what it measures.
+# Options that say how a benchmark is run, not what it measures.
 OPTIONS = ("results", "label", "overwrite", "peer_python", "note", "folder", "trials")
 UNSET = (None, False, "")
 Part = Mapping[str, Any]
@@ -37,14 +37,14 @@ def spread(values: Sequence[float]) -> Spread:
 
 
 def number(value: Any) -> str:
-    """With three digits or more; words as they are."""
+    """A number as text, with at least three digits; words are left as they are."""
     if not isinstance(value, (int, float)):
         return str(value)
     return f"{value:,.0f}" if abs(value) >= 100 or value == int(value) else f"{value:.3g}"
 
 
 def ratios(part: Part, name: str) -> Spread:
-    """How many times as fast a variant of a comparison was as the first one, round by round."""
+    """How many times as fast a variant was as the comparison's first one, round by round."""
     clock, amount = ("wall", "cpu").index(part["clock"]), part["amount"]
 
     def cost(sample: Sequence[Any]) -> float:
@@ -55,7 +55,7 @@ def ratios(part: Part, name: str) -> Spread:
 
 
 def rates(part: Part, name: str) -> Spread:
-    """Work a second, by the part's clock."""
+    """Work per second, by the part's clock."""
     clock, amount = ("wall", "cpu").index(part["clock"]), part["amount"]
     samples = part["variants"][name]
     return spread([(each[2][amount] if isinstance(amount, str) else amount) / each[clock] for each in samples])
@@ -91,7 +91,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
 
 
 def section(result: Mapping[str, Any]) -> list[str]:
-    """One run: which, where, with what, and its parts."""
+    """One run: its label, machine and settings, and its parts."""
     machine, load = result["hardware"], result.get("load")
     rounds = result["configuration"].get("rounds")
     options = " ".join(option(name, value) for name, value in result["configuration"].items() if value not in UNSET)
@@ -111,7 +111,7 @@ def section(result: Mapping[str, Any]) -> list[str]:
 
 
 def option(name: str, value: Any) -> str:
-    """As one types it."""
+    """An option as it is typed."""
     if value is True:
         return f"--{name}"
     return f"--{name} {' '.join(shlex.quote(str(each)) for each in (value if isinstance(value, list) else [value]))}"
@@ -135,7 +135,7 @@ def result_file(folder: Path, name: str, label: str) -> Path:
 
 
 def check_replaceable(file: Path, result: Mapping[str, Any], overwrite: bool) -> None:
-    """Raises `UserError` where a file holds a run of another machine or configuration."""
+    """Raises `UserError` if a file holds a run from another machine or with another configuration."""
     if overwrite or not file.exists():
         return
     there = read_json_object(file, "delete it, or name another with --label")
@@ -155,7 +155,7 @@ def write(file: Path, result: Mapping[str, Any]) -> None:
 
 
 def pages(folder: Path) -> dict[str, str]:
-    """The text of each page by its benchmark's name."""
+    """The text of each page, by its benchmark's name."""
     from benchmarks import gpu_program_report
 
     found: dict[str, list[dict[str, Any]]] = {}

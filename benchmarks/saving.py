@@ -1,8 +1,8 @@
-"""Time that a run loses to its checkpoints: written while the updates wait, and in a thread while they go on.
+"""Time that a run loses to its checkpoints: written while the updates wait, and in a thread while they continue.
 
-Updates of a model from random weights on generated rows (one process), a checkpoint after the first of a turn. A turn's
-time ends with its last update; then the last write is waited for outside of the clock, as the next turn would wait.
-What a checkpoint holds and how it is written is the run's own code.
+Updates of a model with random weights on generated rows (one process), with a checkpoint after the first update of a
+turn. A turn's time ends with its last update; the wait for the last write, so that it does not delay the next turn,
+is not timed. Checkpoints are collected and written by the run's own code.
 
     python -m benchmarks saving --bert_model base
 """

@@ -1,4 +1,4 @@
-"""Answers a second, from text to text, beside Hugging Face's BERT on PyTorch: same questions, same weights.
+"""Answers per second, from text to text, beside Hugging Face's BERT on PyTorch: same questions, same weights.
 
 Questions whose text fits into one window of 384 tokens, from a file in SQuAD's format, answered by an encoder in
 Hugging Face's format with a random question answering head. A turn is a pass over all questions, measured by processor
@@ -32,7 +32,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def choose_questions(options: argparse.Namespace) -> tuple[list[tuple[str, str]], float]:
-    """(question, text) of as many as wanted, in random order, and the mean number of their tokens."""
+    """(question, text) of the requested number of questions, in random order, and their mean number of tokens."""
     examples = read_examples(options.file, version_2_with_negative=True)
     random.Random(0).shuffle(examples)
     tokenizer = FullTokenizer(options.model / "vocab.txt")

@@ -1,7 +1,7 @@
 """Sharded text to ids, in Python and with the compiled look-up of chunks.
 
-Both tokenise the same text by blocks, as the preparation of data does: first with empty caches (cold), then once more
-(warm). The compiled code is made for the run. Ids are compared.
+Both tokenise the same text in blocks, as data preparation does: first with empty caches (cold), then once more (warm).
+The code is compiled for the run. The ids are compared.
 
     python -m benchmarks tokenizing --text data/sharded/*/*.txt --vocab_file vocab.txt
 """

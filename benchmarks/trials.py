@@ -1,7 +1,7 @@
 """Pre-trains a small model many times over, each time in a folder of its own.
 
-What a trial learned is a line of `finished.jsonl`, and such a trial is not made again, so that hundreds of them can be
-interrupted at any time, and go on elsewhere with this file. A trial that was interrupted goes on from its checkpoint.
+The result of a finished trial is a line of `finished.jsonl`, and the trial is not run again, so that hundreds of them
+can be interrupted at any time and continued elsewhere with this file. An interrupted trial resumes from its checkpoint.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ FINISHED = "finished.jsonl"
 MICRO_BATCH = 128
 UPDATES_A_LINE = 10
 MOST_RATES = 9
-MORE_RATES = 2  # beyond an end of a search that is nearly as good as the best
+MORE_RATES = 2  # tried beyond an end of a search that is nearly as good as the best
 NEARLY = 1.01
-DIVERGED = 3  # exit code of a trial whose gradients are not finite any more
+DIVERGED = 3  # exit code of a trial whose gradients are no longer finite
 
 
 class Trial(NamedTuple):
@@ -48,7 +48,7 @@ class Trial(NamedTuple):
     batch_size: int = 32
     warmup_share: float = 0.1
     clips: bool = True  # gradients to a global norm of 1, before the moments
-    short_share: float = 0.0  # of the compute that goes to short sequences, in a phase of their own before
+    short_share: float = 0.0  # of the compute that is spent on short sequences, in a phase before
 
     @property
     def name(self) -> str:
@@ -67,7 +67,7 @@ class Phase(NamedTuple):
 
 
 class Learned(NamedTuple):
-    """How a trial ended: on held-out instances, and its training loss on the way."""
+    """The result of a trial: on held-out instances, and its training loss over time."""
 
     mlm_loss: float
     nsp_loss: float
@@ -87,14 +87,14 @@ def add_options(parser: argparse.ArgumentParser, num_examples: int, max_seq_leng
 
 
 def run_trials(bench: Bench, trials: Iterable[Trial]) -> dict[Trial, Learned]:
-    """What all trials learned; those that are not finished are run, one after the other."""
+    """The results of all trials; those that are not finished are run, one after the other."""
     options = bench.options
     _require_same_settings(options)
     finished = _read_finished(options.trials / FINISHED)
     found = {}
     for trial in Progress(list(dict.fromkeys(trials)), unit="trials", description="training"):
         if trial not in finished:
-            # In a process of its own: TensorFlow would keep some 100 MB of each.
+            # In a separate process, because TensorFlow would keep about 100 MB of each.
             process = multiprocessing.get_context("spawn").Process(
                 target=_train, args=(options, trial, options.trials / trial.name)
             )
@@ -111,16 +111,16 @@ def run_trials(bench: Bench, trials: Iterable[Trial]) -> dict[Trial, Learned]:
 
 
 def rates_around(middle: float, num_rates: int) -> list[float]:
-    """Learning rates, a factor of 2 apart and rising. Raises: UserError where there would be none, or too many."""
+    """Learning rates, rising by factors of 2. Raises: UserError if there would be none, or too many."""
     if not 1 <= num_rates <= MOST_RATES:
         raise UserError(f"--rates is {num_rates}; it must be from 1 to {MOST_RATES}")
     return [round(middle * 2.0 ** (place - (num_rates - 1) / 2), 6) for place in range(num_rates)]
 
 
 def search(bench: Bench, grid: Iterable[list[Trial]]) -> dict[Trial, Learned]:
-    """What trials learned that differ in their rates, a factor of 2 apart and rising within each list.
+    """The results of trials that differ in their rates, which rise by factors of 2 within each list.
 
-    Beyond an end that is nearly as good as the best of its list the search goes on; what is tried there is added to it.
+    Beyond an end that is nearly as good as the best of its list the search continues; the new trials are added to it.
     """
     lists = list(grid)
     for more in range(MORE_RATES + 1):
@@ -142,7 +142,7 @@ def rates_and_losses(some: Iterable[Trial], searched: Mapping[Trial, Learned]) -
 
 
 def _require_same_settings(options: argparse.Namespace) -> None:
-    """Raises `UserError` where the folder holds trials of another model, of other data or of other length."""
+    """Raises `UserError` if the folder holds trials of another model, of other data or of another length."""
     names = ("max_seq_length", "layers", "hidden_size", "num_examples")
     files = [*sorted(options.data.rglob("*.tokens")), options.data / "vocab.txt"]
     data = hashlib.sha256("".join(map(sha256_of_file, files)).encode()).hexdigest()
@@ -175,7 +175,7 @@ def _train(options: argparse.Namespace, trial: Trial, folder: Path) -> None:
 
 
 def phases_of(trial: Trial, model: BertConfig, max_seq_length: int, num_examples: int, folder: Path) -> list[Phase]:
-    """The phases of a trial. All trials of `num_examples` take the same compute, by the count of `bert_tf.run.flops`.
+    """The phases of a trial. All trials of `num_examples` take the same compute, as counted by `bert_tf.run.flops`.
 
     As in the recipe, short sequences are a quarter as long, their batch is twice as large, and the rate of the
     second phase is two thirds of the first one's.
@@ -282,7 +282,7 @@ def rounded_matmuls(precision: str):
 
 
 def _tf32(x, _: float):
-    """To the nearest of 10 bits of mantissa, ties to even."""
+    """Rounded to 10 bits of mantissa, ties to even."""
     import tensorflow as tf
 
     bits = tf.bitcast(x, tf.int32)
@@ -291,7 +291,7 @@ def _tf32(x, _: float):
 
 
 def _fp16(x, scale: float):
-    """To float16 and back; gradients multiplied by the loss scale, without which small ones become 0."""
+    """Rounded to float16 and back; gradients with a loss scale, without which small ones become 0."""
     import tensorflow as tf
 
     return tf.cast(tf.cast(x * scale, tf.float16), tf.float32) / scale

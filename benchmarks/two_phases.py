@@ -1,13 +1,13 @@
 """Whether it pays to begin with short sequences: two phases, as in the recipe, beside full length from the start.
 
 Both take the same compute, counted in floating-point operations. In the recipe's two phases seven tenths of all tokens
-go to sequences of 128 and the rest to sequences of 512; here the lengths are smaller, four to one as well. Each way
-has a search of --rates learning rates, a factor of 2 apart, by one seed, and up to two more beyond an end whose loss is
-within 1 % of the best; the best ones are then run with all seeds.
+are in sequences of 128 and the rest in sequences of 512; here the lengths are smaller, also with a ratio of four to
+one. For each way there is a search over --rates learning rates, a factor of 2 apart, with one seed, and up to two more
+beyond an end whose loss is within 1 % of the best; the best ones are then run with all seeds.
 
     python -m benchmarks two_phases --data .../tokens/.../sample --trials benchmarks/results/two_phases_trials
 
-The data are the token files of the first path of docs/preparing_data.md. Trials train with LAMB in bf16.
+The data are the token files made by the first commands of docs/preparing_data.md. Trials train with LAMB in bf16.
 """
 
 from __future__ import annotations

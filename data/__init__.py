@@ -1,6 +1,6 @@
 """Data preparation: raw corpora -> token files or TFRecords, in stages that `bertPrep` names and `stages` describes.
 
-In the order of the work: `fetching` brings raw files, `corpora` turns them into one document a line,
-`sharding` into shards of sentences, `instances` into training records; `checking` looks at what is
-there, `running` holds manifests and worker processes.
+In the order in which data flows through them: `fetching` downloads raw files, `corpora` turns them into text with one
+document per line, `sharding` turns that into shards of sentences, `instances` makes training instances. `checking`
+inspects and verifies the results; `running` holds manifests and worker processes.
 """

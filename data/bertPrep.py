@@ -14,8 +14,8 @@ Training reads token files at any length. The published recipe's TFRecords have 
 --action status lists what exists, --action verify [--repair] finds (and repairs) damaged files,
 --action inspect shows samples and warns of what looks wrong.
 
-All files are below BERT_PREP_WORKING_DIR, by default the checkout's data/, or ./data where
-it was installed without a checkout.
+All files are below BERT_PREP_WORKING_DIR, by default the checkout's data/, or ./data if the
+package was installed without a checkout.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any, Callable, NoReturn
 
 CHECKOUT = Path(os.path.realpath(__file__)).parent.parent
-# Python puts the script's folder data/ here, from which modules could be imported under second names.
+# Python puts the script's folder data/ here; modules could then be imported twice, under two names.
 sys.path[0] = str(CHECKOUT)
 
 try:
@@ -85,7 +85,7 @@ _INVALID_CHOICE = re.compile(r"argument (--\w+): invalid choice: '?(.*?)'? \(cho
 
 
 def _nearest(word: str, known: Iterable[str]) -> str:
-    """The known word that is most like `word`, as the end of a message."""
+    """The known word that is most similar to `word`, as the end of an error message."""
     found = difflib.get_close_matches(word, list(known), 1)
     return f"; did you mean {found[0]}?" if found else ""
 
@@ -226,10 +226,10 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     group = "create_vocab, create_token_files, create_pairs, create_tfrecord_files and export_tfrecord"
     _add_record_options(parser.add_argument_group(group).add_argument)
     parser.add_argument_group("verify").add_argument("--repair", action="store_true", help="make damaged files again")
-    # argparse sets no default for an attribute that exists, so these tell which options were given.
+    # argparse sets no default for an attribute that already exists, so this marker shows which options were given.
     names = [action.dest for action in parser._actions]
     for argument in arguments:
-        if argument.endswith("=--"):  # argparse would read -- as the end of the options
+        if argument.endswith("=--"):  # argparse would take -- as the end of the options
             parser.error(f"{argument}: -- is not a value")
     not_given = object()
     options, unknown = parser.parse_known_args(arguments, argparse.Namespace(**dict.fromkeys(names, not_given)))
@@ -244,7 +244,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     given = [name for name in names if getattr(options, name) is not not_given]
     for name in set(names) - set(given):
         setattr(options, name, parser.get_default(name))
-    if options.action is None:  # not by argparse, which would not name a mistyped option before that
+    if options.action is None:  # not required by argparse, which would report this instead of a mistyped option
         parser.error(f"--action is missing: one of {', '.join(ACTIONS)}")
     if options.dataset is None and options.action not in OF_ALL_DATASETS:
         parser.error(f"--action={options.action} needs --dataset")
@@ -274,7 +274,7 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _working_dir() -> Path:
-    """Raises: UserError if a part of its path is not a folder."""
+    """The working directory. Raises: UserError if a part of its path is not a folder."""
     folder = Path(os.environ.get("BERT_PREP_WORKING_DIR") or (checkout() or Path()) / "data").absolute()
     for place in (folder, *folder.parents):
         if os.path.lexists(place) and not place.is_dir():

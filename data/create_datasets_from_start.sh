@@ -3,17 +3,17 @@
 #
 #   bash data/create_datasets_from_start.sh [wiki_only|wiki_books|sample]
 #
-# Everything lies below BERT_PREP_WORKING_DIR (default: this folder). Typed again, it goes on where it
-# stopped. Without books, wiki_books goes on with Wikipedia alone.
+# All files are below BERT_PREP_WORKING_DIR (default: this folder). Run again, it continues where it
+# stopped. If there are no books, wiki_books continues with Wikipedia alone.
 #
-#   VOCAB_FILE    vocabulary; default: Google's uncased one, fetched with its weights where it is not there
-#   VOCAB_SIZE    one of this size is made from the text instead; sample: 4000
+#   VOCAB_FILE    vocabulary; default: Google's uncased one, downloaded with its weights if it is missing
+#   VOCAB_SIZE    make a vocabulary of this size from the text instead; default for sample: 4000
 #   N_PROCESSES   worker processes; default: all cores
 #   DASK_SCHEDULER  address or file of a Dask scheduler, whose workers are used instead
 #   SHARDS        further arguments of the sharding, such as "--n_training_shards 64 --n_test_shards 8"
-#   DATA_FORMAT   records (default): TFRecords of both lengths, as the published recipe; tokens: token files, which
-#                 take a thirtieth of the disk (docs/preparing_data.md)
-#   DUPE_FACTOR   passes over the text, each with pairs of its own; default 5
+#   DATA_FORMAT   records (default): TFRecords of both lengths, as in the published recipe; tokens: token files, which
+#                 take a thirtieth of the disk space (docs/preparing_data.md)
+#   DUPE_FACTOR   passes over the text, each with its own pairs; default 5
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)

@@ -40,7 +40,7 @@ class Layout:
 def workers_of(options: argparse.Namespace, layout: Layout) -> Workers:
     if options.dask_scheduler is None:
         return ProcessPool(options.n_processes)
-    # Imported here, because it needs a package that only Dask's users install.
+    # Imported here, because it needs a package that is installed only by users of Dask.
     from data.running.dask_cluster import DaskCluster
 
     return DaskCluster(options.dask_scheduler, layout.root)

@@ -27,7 +27,7 @@ SAMPLE_SHARDS = (8, 2)
 
 
 def default_shards(dataset: str) -> tuple[int, int]:
-    """Training and test shards."""
+    """The default numbers of training and test shards."""
     return SAMPLE_SHARDS if dataset == "sample" else DEFAULT_SHARDS
 
 
@@ -136,7 +136,7 @@ STAGES = {
     "create_token_files": instance_stages.run_create_token_files,
     "create_tfrecord_files": instance_stages.run_create_tfrecord_files,
 }
-# Actions that add to what a stage has made, or make it from something else.
+# Actions that add to a stage's output, or make the same output from another source.
 FROM_TOKEN_FILES = {
     "create_pairs": instance_stages.run_create_pairs,
     "export_tfrecord": instance_stages.run_export_tfrecord,

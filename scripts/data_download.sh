@@ -10,7 +10,7 @@
 #   all          (default) these three, then data/create_datasets_from_start.sh, which downloads and
 #                prepares Wikipedia, and with wiki_books the books in download/bookscorpus
 #
-# Runs in a container of the Docker image "bert" if there is one, else directly. All files lie below
+# Runs in a container of the Docker image "bert" if that image exists, else directly. All files are below
 # BERT_PREP_WORKING_DIR (default: data/). The same command resumes after an interruption. The variables
 # of create_datasets_from_start.sh (VOCAB_FILE, N_PROCESSES, ...) have the same effect here.
 set -euo pipefail

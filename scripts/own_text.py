@@ -1,10 +1,11 @@
-"""A user's own text, for quickstart.sh.
+"""Prepares a user's own text for quickstart.sh.
 
     python scripts/own_text.py PATH                      prints bookscorpus or custom: how PATH is read
     python scripts/own_text.py FORMATTED --parts OUTPUT  few documents into parts, if they are few
 
-A book is one document, and of two documents only a half could be held out. So where there are fewer than a hundred,
-each is cut between paragraphs into parts of about a hundredth of the whole text, which are documents then.
+A book is a single document, and of two documents the smallest share that can be held out is a half. So if there are
+fewer than a hundred documents, each is cut between paragraphs into parts of about a hundredth of the whole text, and
+each part becomes a document.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ FEW = 100
 
 
 def dataset_of(path: Path) -> str:
-    """Text with a book in it, and a folder of a few files, of which each is a document either way, is read as books."""
+    """Text with a book in it, or a folder of few files (each a document in either case), is read as books."""
     files = [path] if path.is_file() else find_text_files(path)
     return "bookscorpus" if 1 < len(files) < FEW or any(map(is_book, files)) else "custom"
 
 
 def parts(document: str, num_characters: int) -> Iterator[str]:
-    """Runs of paragraphs, of sentences where a paragraph is longer, of at least `num_characters` but for the last."""
+    """Groups of paragraphs (of sentences, in longer paragraphs) of at least `num_characters`, except the last."""
     held, size, split = [], 0, get_splitter("rules")
     for paragraph in document.split(PARAGRAPH_SEPARATOR):
         for piece in [paragraph] if len(paragraph) < num_characters else split(paragraph):
@@ -59,7 +60,7 @@ def main(argv: Sequence[str]) -> int:
         size = sum(map(len, documents)) // FEW
         cut = [part for document in documents for part in parts(document, size)]
         text, output = "".join(f"{part}\n" for part in cut), options.parts
-        if not output.exists() or output.read_text(encoding="utf-8") != text:  # a new one would be another input
+        if not output.exists() or output.read_text(encoding="utf-8") != text:  # a new file would count as another input
             write_text(output, text)
         print(f"{len(documents)} documents cut into {len(cut)}, so that a tenth can be held out: {output}")
     return 0

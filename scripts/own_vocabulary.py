@@ -4,9 +4,9 @@
 
 The values are those of run_pretraining_lamb.sh.
 
-An update of phase 1 is timed, on random weights and rows, in as many processes at once as there will be ranks, which
-share memory and cores; phase 2 is reckoned from it by its arithmetic. Prints 1 for a lower-cased vocabulary, 0 for a
-cased one; the time goes to standard error.
+An update of phase 1 is timed with random weights and rows, in as many processes at once as there will be ranks, because
+ranks share memory and cores; the time of phase 2 is estimated from its arithmetic. Prints 1 for a lower-cased
+vocabulary, 0 for a cased one; the time goes to standard error.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def secs_per_update(phase: Phase, config: BertConfig, scope: str) -> float:
     from benchmarks.made_up import made_up_rows, make_step
     from bert_tf.memory.plan import Workload
 
-    tf.config.threading.set_intra_op_parallelism_threads(max(1, count_cores() // phase.num_ranks))  # as a rank has
+    tf.config.threading.set_intra_op_parallelism_threads(max(1, count_cores() // phase.num_ranks))  # as for a rank
     lengths = phase.max_seq_length, phase.max_predictions_per_seq
     work = Workload(config, *lengths, scope, micro_batch_size=int(phase.train_batch_size))
     step, rows = make_step(work), made_up_rows(work, phase.num_accumulation_steps)

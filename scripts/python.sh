@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the checkout's Python: .venv's (or BERT_VENV's) if scripts/setup.sh has made one, else python3 on PATH.
+# Runs the checkout's Python: that of .venv (or BERT_VENV) if scripts/setup.sh has created one, else python3 on PATH.
 #   bash scripts/python.sh -m bert_tf.launch squad --help
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)

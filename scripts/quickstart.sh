@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# The whole recipe in small, on a CPU: set-up, data, two-phase LAMB pre-training on two ranks, SQuAD
+# The whole recipe on a small scale, on a CPU: set-up, data, two-phase LAMB pre-training on two ranks, SQuAD
 # fine-tuning from the pre-trained and from random weights, and a report.
 #
 #   bash scripts/quickstart.sh [--corpus PATH] [--squad FILE] [--vocab_file FILE]
 #
 #   --corpus PATH      your text instead of the sample: a Wikipedia dump (.xml, .xml.bz2), a text file,
-#                      or a folder of .txt files; books are told from other text
+#                      or a folder of .txt files; books are recognised
 #   --squad FILE       your questions in SQuAD's format; a fifth of the paragraphs is held out for the scores
 #   --vocab_file FILE  your vocab.txt; by default one is made from the text
 #
@@ -21,9 +21,9 @@ vocab_size=1500
 num_training_shards=8
 num_test_shards=2
 dupe_factor=3
-batch_size_phase1=16 # of each of two ranks; one rank accumulates two
+batch_size_phase1=16 # for each of two ranks; a single rank accumulates two micro-batches
 batch_size_phase2=8
-learning_rate_phase1=15e-3 # rates are those of all ranks together
+learning_rate_phase1=15e-3 # rates are for all ranks together
 learning_rate_phase2=8e-3
 warmup_steps_phase1=120
 warmup_steps_phase2=30
@@ -113,7 +113,7 @@ pretraining=(
   "$precision" true "$num_ranks" "$warmup_steps_phase1" "$warmup_steps_phase2" "$train_steps" "$save_checkpoint_steps"
   "$num_accumulation" "$num_accumulation" "$bert_model"
 )
-# Your questions and vocabulary, before anything is made with them.
+# Checks your questions and vocabulary before anything is made with them.
 squad_dir="$results/questions" squad_version=1.1
 if [[ -n "$squad" ]]; then
   squad_version=$(python scripts/split_squad.py "$squad" "$squad_dir")

@@ -1,7 +1,7 @@
 """Splits one file in SQuAD's format into a training and a development file.
 
-One paragraph in five is held out with all its questions, so that no text is in both files. Where
-some question says that it has no answer, the files are of version 2.0. Prints the version, 1.1 or 2.0.
+One paragraph in five is held out with all its questions, so that no text is in both files. If
+any question is marked as having no answer, the files are of version 2.0. Prints the version, 1.1 or 2.0.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def questions(articles: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """The file's articles; raises `UserError` where they are none or no question has an answer."""
+    """The file's articles; raises `UserError` if it is not in SQuAD's format or no question has an answer."""
     try:
         articles = json.loads(path.read_text(encoding="utf-8"))["data"]
         has_answers = any(question.get("answers") for question in questions(articles))
@@ -63,7 +63,7 @@ def main(argv: Sequence[str]) -> int:
     options = parser.parse_args(argv[1:])
     articles = read(options.file)
     version = "2.0" if any(question.get("is_impossible") for question in questions(articles)) else "1.1"
-    # What run_squad.py would refuse, perhaps hours later.
+    # Report now what run_squad.py would refuse, perhaps hours later.
     examples = read_examples(options.file, version_2_with_negative=version == "2.0")
     sound_answers(examples, options.file)
     for name, part in split(articles).items():

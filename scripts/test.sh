@@ -15,14 +15,14 @@ bash scripts/setup.sh --test
 # shellcheck disable=SC1091  # made by the line above
 source "${BERT_VENV:-.venv}/bin/activate"
 export TF_CPP_MIN_LOG_LEVEL="${TF_CPP_MIN_LOG_LEVEL:-3}" # or oneDNN prints a notice in every process
-unset PYTHONDONTWRITEBYTECODE                            # or each of hundreds of programs compiles its modules anew
+unset PYTHONDONTWRITEBYTECODE                            # or each of hundreds of programs compiles its modules again
 
 echo "[test] ruff"
 ruff check .
 ruff format --check --quiet .
 echo "[test] mypy"
-# Beside it, on another core, what would else be done in each of pytest's processes: compiling the tests, with their
-# assertions, which are then found compiled. What is wrong with them pytest says below.
+# At the same time, on another core: compile the tests with their assertions, which each of pytest's processes would
+# otherwise do by itself. Errors in them are reported by pytest below.
 python -m pytest --collect-only --quiet >/dev/null 2>&1 &
 mypy
 wait
@@ -33,13 +33,13 @@ if command -v shellcheck >/dev/null; then
 else
   echo "[test] shellcheck is not installed: shell scripts are not checked"
 fi
-num_cores=$(($(nproc) < 4 ? $(nproc) : 4)) # a process takes a GiB or two
-# A file at a time, in the order of tests/conftest.py: what its tests share is made once.
+num_cores=$(($(nproc) < 4 ? $(nproc) : 4)) # a process needs one or two GiB
+# One file at a time, in the order of tests/conftest.py, so that what a file's tests share is made once.
 by_file=(--dist loadfile --no-loadscope-reorder)
 echo "[test] pytest"
 python -m pytest -n $((num_cores < 3 ? num_cores + 2 : 4)) "${by_file[@]}" "${tier[@]}" "$@" # two more, because some tests wait
 if (($# == 0)); then
-  # Where a processor has no AVX-512 TensorFlow leaves oneDNN off, and computes by other code.
+  # On processors without AVX-512 TensorFlow leaves oneDNN off and computes with other code.
   echo "[test] pytest, what computes, without oneDNN"
   mapfile -t files < <(grep -l 'pytest\.mark\.computes' tests/test_*.py)
   TF_ENABLE_ONEDNN_OPTS=0 python -m pytest -n "$num_cores" "${by_file[@]}" -m "computes and not slow" "${files[@]}"

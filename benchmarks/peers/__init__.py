@@ -20,7 +20,7 @@ from bert_tf.base.errors import UserError
 from bert_tf.base.locks import FileLock, LockedError
 
 HERE = Path(__file__).resolve().parent
-NUM_SHOWN_LINES = 3  # of what pip said before it failed
+NUM_SHOWN_LINES = 3  # of pip's output before it failed
 
 
 def folder_of(requirements: Path) -> Path:
@@ -30,7 +30,7 @@ def folder_of(requirements: Path) -> Path:
 
 
 def python_of(name: str) -> str:
-    """The Python of a peer's environment, which is made where it is not there.
+    """The Python of a peer's environment, which is created if it does not exist.
 
     Raises:
       UserError: it cannot be installed, or another process is at it.
@@ -52,7 +52,7 @@ def python_of(name: str) -> str:
 
 
 def given(texts: Sequence[str], names: Sequence[str]) -> dict[str, str]:
-    """Of options such as ``NAME=PYTHON``."""
+    """Parses options such as ``NAME=PYTHON``."""
     found = dict(text.partition("=")[::2] for text in texts)
     for name, python in found.items():
         if name not in names:
@@ -63,7 +63,7 @@ def given(texts: Sequence[str], names: Sequence[str]) -> dict[str, str]:
 
 
 def install(name: str, requirements: Path, folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)  # what a killed pip has left
+    shutil.rmtree(folder, ignore_errors=True)  # what a killed pip has left behind
     print(f"peer {name}: installing {requirements.name} into {folder}", file=sys.stderr, flush=True)
     pip = [str(folder / "bin/python"), "-m", "pip", "install", "--disable-pip-version-check", "--quiet"]
     for command in ([sys.executable, "-m", "venv", str(folder)], [*pip, "--no-deps", "-r", str(requirements)]):

@@ -16,7 +16,7 @@ from benchmarks.variants.shared import LEARNING_RATE, random_batch, read_questio
 def update(settings: dict[str, Any]) -> Callable[[], float]:
     """An update with the fused AdamW, bf16 by autocast.
 
-    The vocabulary's logits are computed at the masked positions only, as everybody's here.
+    The vocabulary's logits are computed at the masked positions only, as in all variants.
     """
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     config = dict(settings["bert_config"], hidden_act="gelu_pytorch_tanh")
@@ -54,9 +54,9 @@ def update(settings: dict[str, Any]) -> Callable[[], float]:
 def answers(settings: dict[str, Any]) -> Callable[[], list[str]]:
     """Answers to a file's questions.
 
-    Its fast tokenizer, its default attention, weights in the precision's type, batches as they come, padded to their
-    longest row; of the logits the best admissible span and its text, by offsets: less than our decoding does, which
-    lists the n best.
+    Uses its fast tokenizer, its default attention, weights in the precision's type, and batches in the given order,
+    padded to their longest row. Takes the best admissible span of the logits and its text, by offsets; our decoding
+    does more, because it lists the n best.
     """
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     tokenizer = transformers.AutoTokenizer.from_pretrained(settings["model"])

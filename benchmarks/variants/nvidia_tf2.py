@@ -1,8 +1,8 @@
 """NVIDIA's own TF2 code, from a checkout of DeepLearningExamples: its loop, model, optimizers and record maker.
 
-The checkout is imported as it is. What cannot be installed, or what TensorFlow 2.15 has moved, gets a stand-in here
-(`STAND_INS`). A difference from this project is taken away by replacing a function by its name (`SWITCHES`), never by
-changing the checkout. TensorFlow is imported inside, so that the names here can be read without it.
+The checkout is imported unchanged. Modules that cannot be installed, or that TensorFlow 2.15 has moved, get a stand-in
+here (`STAND_INS`). A difference from this project is removed by replacing a function by name (`SWITCHES`), never by
+changing the checkout. TensorFlow is imported inside functions, so that the names here can be read without it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def prepare_imports(checkout: str) -> None:
     """Makes the checkout's modules importable."""
 
     class Silent:
-        """Anything that is called and answers nothing."""
+        """Accepts any call and returns nothing."""
 
         def __init__(self, *_: Any, **__: Any):
             pass
@@ -78,7 +78,7 @@ def prepare_imports(checkout: str) -> None:
     sys.path.insert(0, str(Path(checkout) / BERT))
 
 
-# Each switch takes away one difference from this project; what it replaces is found by name in the checkout's modules.
+# Each switch removes one difference from this project; what it replaces is found by name in the checkout's modules.
 
 
 def activate_masked_words(_: Settings) -> None:
@@ -91,7 +91,7 @@ def activate_masked_words(_: Settings) -> None:
 
 
 def update_once_a_batch(settings: Settings) -> None:
-    """An update before the last micro-batch of a global batch changes nothing, and sums go on."""
+    """An update before the last micro-batch of a global batch changes nothing, and accumulation continues."""
     import optimization
     import tensorflow as tf
     from official.modeling import model_training_utils
@@ -170,7 +170,7 @@ SWITCHES: dict[str, Callable[[Settings], None]] = {
 
 @functools.cache
 def micro_batch_counter() -> Any:
-    """A variable that counts the micro-batches whose loss is computed; first asked for outside of graphs."""
+    """A variable that counts the micro-batches whose loss is computed; must first be requested outside of graphs."""
     import tensorflow as tf
 
     return tf.Variable(0, trainable=False, dtype=tf.int64)
@@ -205,7 +205,7 @@ class Loop:
         self._flags = flags.FLAGS
 
     def run(self) -> None:
-        """All updates, with the flags that NVIDIA's scripts give."""
+        """Makes all updates, with the flags that NVIDIA's scripts give."""
         settings = self.settings
         with tempfile.TemporaryDirectory() as folder:
             config = Path(folder) / "bert_config.json"
@@ -303,7 +303,7 @@ def update(settings: Settings) -> Callable[[], float]:
     def run() -> None:
         try:
             loop.run()
-        except BaseException as error:  # handed over to the thread that waits
+        except BaseException as error:  # passed on to the waiting thread
             answers.put(error)
 
     threading.Thread(target=run, daemon=True).start()

@@ -1,4 +1,4 @@
-"""BERT as one writes it from Keras' own layers, updated by tensorflow-addons' LAMB, float32."""
+"""BERT as one would write it with Keras' own layers, updated by tensorflow-addons' LAMB, float32."""
 
 from __future__ import annotations
 

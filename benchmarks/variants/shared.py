@@ -1,4 +1,4 @@
-"""What all variants get alike; NumPy is all that this module needs."""
+"""The inputs that all variants share; this module needs only NumPy."""
 
 from __future__ import annotations
 
@@ -34,5 +34,5 @@ def read_questions(settings: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def span_head(hidden_size: int) -> np.ndarray:
-    """Weights [2, H] of a question answering head, the same for everybody: the model has none."""
+    """Weights [2, H] of a question answering head, the same for all variants, because the model has none."""
     return np.random.default_rng(0).normal(0, 0.5, [2, hidden_size]).astype(np.float32)

@@ -1,6 +1,6 @@
-"""tf-models-official: its encoder, masked-LM head and LAMB in float32, and what it makes records and features with.
+"""tf-models-official: its encoder, masked-LM head and LAMB in float32, and its code that makes records and features.
 
-NVIDIA's TF2 model is its descendant.
+NVIDIA's TF2 model descends from it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def update(settings: dict[str, Any]) -> Callable[[], float]:
         return outputs["mlm_logits"], outputs["nsp"]
 
     batch = random_batch(settings)
-    logits({name: tf.constant(values[0]) for name, values in batch.items()})  # makes the variables
+    logits({name: tf.constant(values[0]) for name, values in batch.items()})  # creates the variables
     optimizer = LAMB(
         LEARNING_RATE, weight_decay_rate=0.01, exclude_from_weight_decay=["LayerNorm", "layer_norm", "bias"]
     )

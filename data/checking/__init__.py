@@ -1,1 +1,1 @@
-"""Looking at prepared data. In: what the stages left. Out: its state, faults and their repair, warnings about it."""
+"""Inspecting prepared data. In: the stages' output. Out: its state, faults and their repair, warnings about it."""

@@ -28,7 +28,7 @@ from data.instances.vocabulary import vocab_copy
 from data.layout import Layout, workers_of
 from data.running.workers import Workers
 
-# The sketches of so many documents take 0.9 GiB while they are compared.
+# The sketches of this many documents take 0.9 GiB while they are compared.
 MOST_DOCUMENTS = 8_000_000
 _NUM_PAIRS_SHOWN = 5
 _QUOTED_CHARACTERS = 70
@@ -44,7 +44,7 @@ class _Corpus(NamedTuple):
     one_in: int
 
     def place(self, document: int) -> tuple[str, int]:
-        """(file, number in the file)."""
+        """A document's file, and its number in that file."""
         file = int(np.searchsorted(self.ends, document, side="right"))
         return self.files[file], int(self.sketches.numbers[document])
 
@@ -162,7 +162,7 @@ def _inspect_sample(sample: instance_sample.Sample, max_seq_length: int, tokeniz
     """Prints some instances and shares; yields warnings."""
     num = sample.instances.num_instances
     labels = sample.instances.next_sentence_labels
-    # One of each label, and one from the middle.
+    # One instance of each label, and one from the middle.
     shown = [*(int(np.argmax(labels == label)) for label in (0, 1)), num // 2]
     for number in dict.fromkeys(shown):
         lines = instance_sample.describe_instance(sample, number, tokenizer.inv_vocab)
@@ -182,7 +182,7 @@ def _inspect_sample(sample: instance_sample.Sample, max_seq_length: int, tokeniz
 
 
 def _tokenizers(made: Sequence[Prepared], found: Sequence[Prepared], options: argparse.Namespace) -> list[Tokenizer]:
-    """Of the vocabularies of `made`; without any, of --vocab_file; else of those made by create_vocab."""
+    """Tokenizers for the vocabularies of `made`; if none, for --vocab_file, otherwise for those of create_vocab."""
     if made:
         different = {(p.vocab.sha256, p.header.arguments["do_lower_case"]): p for p in made}
         return list(map(_tokenizer_of, different.values()))

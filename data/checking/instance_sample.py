@@ -17,7 +17,7 @@ from bert_tf.records.reader import RecordFile
 from bert_tf.records.schema import InstanceArrays
 from data.running.entries import FileEntry
 
-# Decoding takes 0.1 ms each. With so many, shares are accurate to half a percent.
+# Decoding takes 0.1 ms per instance. With this many, shares are accurate to half a percent.
 SAMPLE_INSTANCES = 10_000
 _NUM_BINS = 12
 _NUM_PREDICTIONS_SHOWN = 20
@@ -81,7 +81,7 @@ def read_sample(folder: Path, entries: Sequence[FileEntry]) -> Sample:
 
 
 def read_token_sample(folder: Path, max_seq_length: int) -> Sample:
-    """As `read_sample`, of the token files in `folder`: the first copy, masked as training does by default.
+    """As `read_sample`, for the token files in `folder`: the first pass, masked as training does by default.
 
     Raises: UserError where a file is damaged.
     """
@@ -134,7 +134,7 @@ def _differs(share: float, expected: float, num: int) -> bool:
 
 
 def judge(shares: Shares, max_seq_length: int) -> Iterator[str]:
-    """Warnings: what looks wrong, and what to do."""
+    """Warnings that say what looks wrong and what to do."""
     if shares.num_outside:
         yield (
             f"{shares.num_outside:,} ids are not in the vocabulary: the records were made with another one; make "
@@ -175,7 +175,7 @@ def judge(shares: Shares, max_seq_length: int) -> Iterator[str]:
 
 
 def describe_shares(shares: Shares) -> Iterator[str]:
-    """Lines of text."""
+    """The shares as lines of text."""
     if shares.num_predictions:
         yield (
             f"{shares.predicted:.1%} of the tokens are to be predicted; of these "
@@ -185,7 +185,7 @@ def describe_shares(shares: Shares) -> Iterator[str]:
 
 
 def length_histogram(lengths: np.ndarray, longest: int) -> Iterator[str]:
-    """One bar per line."""
+    """A histogram of the lengths, one bar per line."""
     edges = np.unique(np.linspace(0, longest, _NUM_BINS + 1).astype(int))
     counts, _ = np.histogram(lengths, edges + 0.5)
     for low, high, count in zip(edges, edges[1:], counts):

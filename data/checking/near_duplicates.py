@@ -26,7 +26,7 @@ _BAND_SIZE = 3
 MIN_SIMILARITY = 0.55
 _WINDOW_BYTES = 16
 _BLOCK_BYTES = 1 << 20
-# In UTF-8 bytes from here on begin a character of three bytes or more, as those of scripts without spaces.
+# In UTF-8, bytes from this value on begin a character of three or more bytes, as in scripts without spaces.
 _FIRST_LONG_BYTE = 0xE0
 _SPACE = ord(" ")
 # Between documents, and after the last one.
@@ -122,7 +122,7 @@ class Matches(NamedTuple):
 
 
 def _group(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The documents ordered by key, int32 [D]; whether each is the first of its key; the place of that first one."""
+    """The documents ordered by key, int32 [D]; whether each is the first with its key; that first one's position."""
     order = np.argsort(keys, kind="stable").astype(np.int32)
     keys = keys[order]
     is_first = np.ones(len(keys), bool)

@@ -15,9 +15,9 @@ from data.layout import Layout
 from data.running.entries import FileEntry, Header, Journal, Manifest, VocabEntry, read_journal, read_manifest
 from data.running.manifest import FORMAT_VERSION, is_at_work, journal_path
 
-# These stages work on a corpus; the later ones on a dataset, which may consist of several corpora.
+# These stages work on a corpus; later ones work on a dataset, which may consist of several corpora.
 CORPUS_STAGES = ("download", "text_formatting")
-# These stages name their vocabulary, and keep a copy of it beside their files.
+# These stages name their vocabulary in the manifest, and keep a copy of it beside their files.
 WITH_VOCABULARY = ("create_token_files", "create_tfrecord_files")
 _OPTION_NAMES = {"num_training_shards": "n_training_shards", "num_test_shards": "n_test_shards"}
 

@@ -39,7 +39,7 @@ def time_in_words(seconds: float) -> str:
 
 
 def _units(prepared: Prepared, journal: Journal) -> tuple[str, float, list[float]]:
-    """What an unfinished stage counts, how much that is in all (0: not known), and how much each entry adds."""
+    """The unit in which an unfinished stage counts, the total (0: not known), and how much each entry adds."""
     if prepared.stage == "text_formatting":
         places = [(entry.checkpoint or {}).get("input_bytes", 0) / 1e6 for entry in journal.entries]
         total = sum(entry.num_bytes for entry in journal.header.inputs) / 1e6
@@ -81,7 +81,7 @@ def _main_counts(prepared: Prepared) -> dict[str, Any]:
 
 
 def _pairs_in_words(prepared: Prepared) -> str:
-    """Of which lengths the token files have pairs."""
+    """The lengths for which the token files have pairs."""
     of_length, num_files = pair_lengths(prepared.folder), len(prepared.entries)
     lengths = [
         f"{length}" + (f" ({num:,} of {num_files:,} files)" if num < num_files else "")
@@ -91,7 +91,7 @@ def _pairs_in_words(prepared: Prepared) -> str:
 
 
 def describe_stage(prepared: Prepared) -> Iterator[str]:
-    """Paragraphs: state, sizes and counts, arguments, folder."""
+    """A stage's state, sizes and counts, arguments and folder, as paragraphs."""
     if prepared.fault:
         yield f"damaged: {prepared.fault}"
     elif prepared.is_at_work or prepared.journal or not prepared.manifest:
@@ -121,7 +121,7 @@ def describe_stage(prepared: Prepared) -> Iterator[str]:
 def _placed_by_hand(layout: Layout, stage: str, corpus: str) -> list[Path]:
     """Files that the user put in place of a stage's output: raw files, or formatted text."""
     if stage == "download":
-        # Without locks and the remains of a stopped download.
+        # Not counting locks and the remains of a stopped download.
         return [
             path
             for path in layout.download_folder(corpus).rglob("*")
@@ -167,7 +167,7 @@ def _next_steps(dataset: str, found: list[Prepared], layout: Layout) -> list[str
 
 
 def _fewer_shards(dataset: str, found: list[Prepared]) -> dict[str, int]:
-    """Options for a text of fewer documents than there are shards by default; none where the defaults do."""
+    """Options for a text with fewer documents than the default number of shards; none if the defaults fit."""
     counts = [p.manifest.counts for p in found if p.stage == "text_formatting" and p.manifest]
     num_documents = sum(counted["num_documents"] for counted in counts)
     defaults = stages.default_shards(dataset)
@@ -183,7 +183,7 @@ def _next_records(dataset: str, found: list[Prepared], layout: Layout) -> list[s
     made = [tuple(p.header.arguments[name] for name in _SHAPE) for p in records]
     missing = [dict(zip(_SHAPE, phase)) for phase in _PHASES if phase not in made]
     if not missing or (tokens and not records):
-        # Where there are both, the launcher asks which.
+        # If there are both, the launcher asks which to use.
         which = "DATA_FORMAT=tokens " if tokens and records else ""
         launch = f"DRY_RUN=1 DATASET={dataset} {which}bash scripts/run_pretraining_lamb.sh"
         launch += "  # shows the plan; without arguments it is BERT-Large on 8 ranks"

@@ -104,7 +104,7 @@ def _check_tokens(path: Path, entry: FileEntry) -> Iterator[Fault]:
         checksum = tokens.checksum
         tokens.verify()
     except UserError as error:
-        # The message names the way out, which is this action.
+        # Its message tells the user to run this very action.
         yield Fault(entry.file, str(error).rsplit("; ", 1)[0], Repair.MAKE_FILE)
     for pairs in sorted(path.parent.glob(f"{path.name}.*{PAIRS_SUFFIX}")):
         try:
@@ -139,7 +139,7 @@ def _check_content(stage: str, path: Path, entry: FileEntry, report: Callable[[i
 def check_file(
     entry: FileEntry, stage: str, folder: Path, report: Callable[[int], object] = lambda _: None
 ) -> list[Fault]:
-    """The faults of one file; `report` gets the number of bytes read, block by block."""
+    """The faults of one file; `report` is called with the number of bytes of each block read."""
     try:
         return _check_content(stage, folder / entry.file, entry, report)
     except FileNotFoundError:
@@ -171,7 +171,7 @@ def check_counts(prepared: Prepared) -> Iterator[Fault]:
 
 
 def check_folder(prepared: Prepared) -> Iterator[Fault]:
-    """Faults: unknown files, a wrong copy of the vocabulary, an interrupted repair."""
+    """The faults of a folder: unknown files, a wrong copy of the vocabulary, an interrupted repair."""
     if prepared.stage in ("sharding", *WITH_VOCABULARY):
         known = {entry.file for entry in prepared.entries}
         known |= {name + INDEX_SUFFIX for name in known}
@@ -209,7 +209,7 @@ def check(prepared: Prepared, workers: Workers) -> list[Fault]:
 
 
 def _find_vocab(prepared: Prepared, options: argparse.Namespace, layout: Layout) -> Path:
-    """A file that holds the vocabulary with which the records were made."""
+    """Finds a file that holds the vocabulary with which the records were made."""
     wanted = prepared.vocab
     made_here = layout.vocab / prepared.dataset / "vocab.txt"
     candidates = [vocab_copy(prepared.folder), Path(options.vocab_file) if options.vocab_file else made_here]
@@ -238,7 +238,7 @@ def _make_again(prepared: Prepared, faults: list[Fault], options: argparse.Names
     stages.STAGES[prepared.stage](own, layout)
     now = read_stage(prepared.stage, prepared.dataset, prepared.manifest_path)
     assert now
-    # Only the files of before: a list of downloads may have grown since.
+    # Only the earlier files: a list of downloads may have grown since.
     other = [entry.file for entry in now.entries if entry.file in wanted and entry.sha256 not in wanted[entry.file]]
     if other:
         raise UserError(
@@ -315,7 +315,7 @@ def _verify_and_repair(
 
 
 def _stale_inputs(prepared: Prepared, made: dict[Path, str], layout: Layout) -> str | None:
-    """The first input that was made again with other bytes since, according to the manifests."""
+    """The first input that has since been made again with other bytes, according to the manifests."""
     for entry in prepared.header.inputs:
         now = made.get((layout.root / entry.file).resolve())
         if now and now != (entry.sha256 or now):

@@ -126,7 +126,7 @@ def inspect_fit(paths: Sequence[Path], tokenizer: Tokenizer) -> Iterator[str]:
 
 
 def judge_fit(fit: Fit, tokenizer: Tokenizer) -> Iterator[str]:
-    """Warnings: what looks wrong, and what to do."""
+    """Warnings that say what looks wrong and what to do."""
     capitals = share_with_capitals(tokenizer)
     if tokenizer.do_lower_case and capitals > _SOME_CAPITALS:
         yield (

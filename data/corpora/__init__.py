@@ -1,1 +1,1 @@
-"""Corpora. In: raw files (dumps, books, PubMed, own text). Out: text, one document a line, without duplicates."""
+"""Corpora. In: raw files (dumps, books, PubMed, own text). Out: text, one document per line, without duplicates."""

@@ -26,7 +26,7 @@ _CREDITS = re.compile(
 # their own work.
 _EMPHASIS = re.compile(r"(?<![\w_])_([^_]{1,400}?)_(?!_)|(?<!_)_([^_]{1,400}?)_(?![\w_])")
 _NOTE = re.compile(r"\[(?:Illustration|Transcriber['’]s Note|Project Gutenberg)\b[^\]]{0,500}\]", re.IGNORECASE)
-# After a dash or a hyphen a line break is no space ("summer-" / "cloud"), except in "summer-" / "and winter".
+# After a dash or hyphen a line break does not become a space ("summer-" / "cloud"), except in "summer-" / "and winter".
 _UNSPACED_BREAK = re.compile(r"(?<=--)\n(?=\S)|(?<=[^\W\d_]-)\n(?!(?:and|or|to)\b)(?=[a-z])")
 _DISTRIBUTOR = re.compile("project gutenberg", re.IGNORECASE)
 _MAX_HEAD_LINES = 2_000
@@ -48,7 +48,7 @@ def find_books(folder: Path) -> list[Path]:
 def is_book(path: Path) -> bool:
     """Whether a text file is one book rather than several documents, by its distributor's header or its chapters."""
     with text_files.open_bytes(path) as file:
-        head = file.read(_HEAD_BYTES).replace(b"\0", b"").decode("latin-1")  # NULs: UTF-16
+        head = file.read(_HEAD_BYTES).replace(b"\0", b"").decode("latin-1")  # UTF-16 has NULs
     return bool(_START.search(head)) or len(set(_CHAPTER.findall(head))) >= 3
 
 

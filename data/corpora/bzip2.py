@@ -1,9 +1,10 @@
-"""Cuts bzip2 files into their blocks, beginning at any of them, which can be unpacked one by one.
+"""Splits bzip2 files into their blocks, starting at any block; each can be decompressed by itself.
 
-A file is one or more streams of blocks, each up to 900 kB of text with a checksum, compressed on its own. Blocks begin
-with a mark of 48 bits at any bit of the file. Finding them takes a hundredth of the time of unpacking, so that one
-process can hand blocks to many. Libraries that unpack in parallel (indexed_bzip2, rapidgzip) do it by threads of one
-process, lose blocks before the damage of a file, and cannot begin inside one: docs/LOG.md.
+A file is one or more streams of blocks; each block holds up to 900 kB of text, compressed separately, with a checksum.
+Blocks begin with a 48-bit mark that may start at any bit of the file. Finding the marks takes a hundredth of the time
+of decompression, so that one process can hand out blocks to many. Libraries that decompress in parallel (indexed_bzip2,
+rapidgzip) do it with threads of one process, lose intact blocks before the damage in a file, and cannot start in the
+middle of a file: docs/LOG.md.
 """
 
 from __future__ import annotations
@@ -18,19 +19,19 @@ import numpy as np
 LARGEST_TEXT_BYTES = 900_000
 _BLOCK_MARK, _END_MARK = 0x314159265359, 0x177245385090
 _MARK_BITS, _CHECKSUM_BITS = 48, 32
-# Once in a thousand dumps of Wikipedia other bits look like a mark. Behind a real one and its checksum, in a block,
-# stand a bit that has long been 0 and a place in the block's text as a number of 24 bits; behind the last block of a
-# stream, the next stream.
+# In about one of a thousand Wikipedia dumps, other bits look like a mark. A real mark that begins a block is followed
+# by its checksum, a bit that has long been 0, and a position in the block's text as a 24-bit number; the mark that
+# ends a stream is followed by the next stream.
 _START_BITS = 25
 _STREAM = b"BZh"
 _HEADER = re.compile(_STREAM + rb"[1-9]")
 _READ_BYTES = 1 << 18
-# A block's 900 kB take little more than that when they cannot be compressed.
+# A block's 900 kB take only a little more than that if they cannot be compressed.
 _LARGEST_BLOCK_BYTES = 1 << 20
 
 
 class Block(NamedTuple):
-    """Where a block begins and ends in the file, in bits, and the bytes that hold it and the mark at its end."""
+    """The bits at which a block begins and ends in the file, and the bytes that hold it and the mark behind it."""
 
     bit: int
     end: int
@@ -41,7 +42,7 @@ class Block(NamedTuple):
         shift = self.bit % 8
         numbers = np.frombuffer(self.content + b"\0", np.uint8)
         moved = numbers[:-1] << shift | numbers[1:] >> (8 - shift) if shift else numbers
-        # With half of the mark behind the block: its text comes once it is whole and its checksum is right.
+        # With half of the next mark: the decompressor returns the text only once it has verified the checksum.
         stream = b"BZh9" + moved[: (self.end - self.bit + _MARK_BITS // 2) // 8].tobytes()
         text = bz2.BZ2Decompressor().decompress(stream)
         if not text:
@@ -65,7 +66,7 @@ def _bits(content: bytes, bit: int, count: int) -> int:
 
 
 def _is_real(content: bytes, bit: int) -> bool:
-    """Whether a mark is followed by what has to follow it; where `content` ends, as far as can be seen."""
+    """Whether a mark is followed by what has to follow it; checked only as far as `content` reaches."""
     behind = bit + _MARK_BITS + _CHECKSUM_BITS
     if _bits(content, bit, _MARK_BITS) == _END_MARK:
         byte = -(-behind // 8)
@@ -74,11 +75,11 @@ def _is_real(content: bytes, bit: int) -> bool:
 
 
 def _marks(content: bytes, start: int) -> list[int]:
-    """The bits at which marks stand, from byte `start` on, in order."""
+    """The bits at which marks begin, from byte `start` on, in order."""
     found = []
     for mark in (_BLOCK_MARK, _END_MARK):
         for shift in range(8):
-            # The five bytes that the mark fills when it begins so many bits after a byte does.
+            # The five whole bytes within the mark if it begins this many bits after the start of a byte.
             whole = (mark << (8 - shift)).to_bytes(7, "big")[1:6]
             place = content.find(whole, start + 1)
             while place >= 0:
@@ -108,7 +109,7 @@ class _Scanner:
         return bool(content)
 
     def _has(self, end: int) -> bool:
-        """Whether the file goes on up to bit `end`, which is read."""
+        """Reads up to bit `end`; returns whether the file goes that far."""
         while 8 * (self._offset + len(self._held)) < end:
             if not self._read_more():
                 return False
@@ -122,7 +123,7 @@ class _Scanner:
             if is_header:
                 is_cut = not self._has(self._bit + 32) and _STREAM.startswith(self._held[place // 8 :])
                 if not _HEADER.match(self._held, place // 8):
-                    # What follows a whole stream and is none is passed over, as the standard library does.
+                    # Bytes after a complete stream that are not another stream are ignored, as in the standard library.
                     if is_first or (is_cut and len(self._held) > place // 8):
                         raise _cut_off() if is_cut else _not_bzip2()
                     return
@@ -166,10 +167,10 @@ class _Scanner:
 
 
 def read_blocks(file: BinaryIO, bit: int = 0) -> Iterator[Block]:
-    """The blocks in order, from the one that begins at `bit` on; a few hundred kB of them are in memory.
+    """The blocks in order, starting with the one that begins at `bit`; a few hundred kB are in memory at a time.
 
     Raises:
-      EOFError: the file is cut off.
-      OSError: it is no bzip2 file, or a mark is damaged. Damage inside a block is found by `Block.text`.
+      EOFError: the file is truncated.
+      OSError: it is not a bzip2 file, or a mark is damaged. Damage inside a block is found by `Block.text`.
     """
     return _Scanner(file, bit).blocks()

@@ -20,10 +20,10 @@ _COMPRESSION_SUFFIXES = ("", ".gz", ".zst")
 JSON_LINES_SUFFIXES = tuple(f"{kind}{packed}" for kind in (".jsonl", ".ndjson") for packed in _COMPRESSION_SUFFIXES)
 TEXT_SUFFIXES = tuple(f".txt{packed}" for packed in _COMPRESSION_SUFFIXES)
 TABLE_SUFFIX = ".parquet"
-# Rows of a table are unpacked so many at once, but one by one where they are large.
+# This many rows of a table are decoded at once, but large rows one by one.
 _ROWS_AT_ONCE, _LARGE_ROW_BYTES = 256, 1 << 15
 _COLUMN_BUFFER_BYTES = 1 << 20
-# pyarrow holds a page unpacked and twice: this keeps the reading process below 1 GiB.
+# pyarrow holds a decompressed page twice: this keeps the reading process below 1 GiB.
 LARGEST_PAGE_BYTES = 256 << 20
 
 
@@ -120,20 +120,20 @@ def _text_documents(path: Path, lines: Iterator[str], input_format: str) -> Iter
 
 
 class _Table(io.BufferedReader):
-    """A Parquet file that is open for reading, a page by one call of `read`.
+    """A Parquet file that is open for reading; each call of `read` reads one page.
 
     Raises: UserError from `read` where a page is larger than `LARGEST_PAGE_BYTES` when it is unpacked.
     """
 
     def __init__(self, path: Path):
         super().__init__(io.FileIO(path))
-        # Of the row group being read: its name in errors, and bytes unpacked by bytes packed.
+        # Of the row group being read: its name for error messages, and its uncompressed bytes per compressed byte.
         self.row_group, self.ratio = "", 0.0
 
     def read(self, size: int | None = -1, /) -> bytes:
         num_bytes = size or 0
         page_bytes = num_bytes * self.ratio
-        # What is shorter than the buffer fills it, with any number of pages.
+        # A read shorter than the buffer fills it and may hold any number of pages.
         if page_bytes > LARGEST_PAGE_BYTES and num_bytes > _COLUMN_BUFFER_BYTES:
             raise UserError(
                 f"{self.row_group}: holds a page of {page_bytes / 1e6:,.0f} MB unpacked, more than the "
@@ -150,7 +150,7 @@ def _table_documents(path: Path, column: str) -> Iterator[str | BadRecord]:
     """
     pyarrow = text_files.import_pyarrow(path)
     try:
-        # With a buffer a column is read piece by piece, not a whole row group of it.
+        # With a buffer a column is read piece by piece, not one whole row group at a time.
         with (
             _Table(path) as file,
             pyarrow.parquet.ParquetFile(
@@ -168,7 +168,7 @@ def _table_documents(path: Path, column: str) -> Iterator[str | BadRecord]:
                 packed, unpacked = _column_size(row_group, column)
                 file.row_group, file.ratio = f"{path}, row group {group + 1:,}", unpacked / max(1, packed)
                 is_large = unpacked > row_group.num_rows * _LARGE_ROW_BYTES
-                # Each of pyarrow's threads would keep what it has read.
+                # With threads, each of pyarrow's threads would keep what it has read in memory.
                 for batch in table.iter_batches(1 if is_large else _ROWS_AT_ONCE, [group], [column], use_threads=False):
                     for text in batch.column(0):
                         row += 1
@@ -181,7 +181,7 @@ def _table_documents(path: Path, column: str) -> Iterator[str | BadRecord]:
 
 
 def _column_size(row_group: Any, column: str) -> tuple[int, int]:
-    """Bytes packed and unpacked of a column in a row group; (0, 0) where it is a structure of several."""
+    """Compressed and uncompressed bytes of a column in a row group; (0, 0) if it is a structure of several columns."""
     parts = [row_group.column(number) for number in range(row_group.num_columns)]
     own = [part for part in parts if part.path_in_schema == column]
     return sum(part.total_compressed_size for part in own), sum(part.total_uncompressed_size for part in own)

@@ -32,14 +32,14 @@ from data.sharding.sentences import PARAGRAPH_SEPARATOR
 
 # Size of a batch: a tenth of a second of cleaning for a worker.
 BATCH_CHARACTERS = 1 << 19
-# At most so much output has to be written again after a kill.
+# At most this much output has to be written again after a kill.
 CHECKPOINT_BYTES = 16 << 20
 
 # Hard-wrapped text has shorter lines; a longer line is a paragraph by itself.
 LONGEST_WRAPPED_LINE = 120
-# The manifest and the closing warnings name at most so many.
+# The manifest and the closing warnings name at most this many.
 NAMED_BAD_RECORDS = 20
-# MediaWiki has no longer ones. A broken page may, and all of its lines in the report would begin with it.
+# MediaWiki's titles are not longer. A broken page's may be, and all of its lines in the report would begin with it.
 _LONGEST_TITLE = 255
 # Input held by workers or waiting to be written in order.
 _BYTES_IN_FLIGHT = 1 << 27
@@ -64,8 +64,8 @@ class Dropped(NamedTuple):
 
 
 class Document(NamedTuple):
-    """A document as a line, and what Wikipedia's have besides: title, number of pieces removed (by reason), and the
-    lines about them in the report.
+    """A document as a line; for Wikipedia also the title, the number of removed pieces by reason, and the lines about
+    them in the report.
     """
 
     line: str
@@ -74,14 +74,14 @@ class Document(NamedTuple):
     report: Sequence[str] = ()
 
 
-# Without line end; the line may be empty. A `str` for a document that is nothing but a line: it travels faster.
+# Without line end; the line may be empty. A `str` for a document that is only a line, which is faster to pickle.
 Cleaned = Union[str, Document, Dropped, BadRecord]
 
 
 class Batch(NamedTuple):
     """Documents as read (or `BadRecord`s and `Dropped`s in their place), their file and their bytes in it, the place
-    behind them, from which reading goes on in a resumed run (empty where it cannot), and their bytes in memory where
-    their lengths do not tell these.
+    after them, where a resumed run continues reading (empty if it cannot start there), and their bytes in memory if
+    these do not follow from their lengths.
     """
 
     documents: Sequence[Any]
@@ -92,9 +92,9 @@ class Batch(NamedTuple):
 
 
 class Corpus(NamedTuple):
-    """How to read a corpus: `batches` of its files in a fixed order, from a place on (an empty one: from the start);
-    `clean` a document in a worker process. Where what is cleaned are no whole documents, `join` makes them, with their
-    batches, of what comes from the workers.
+    """How to read a corpus: `batches` yields its files' content in a fixed order, from a place on (if empty, from the
+    start); `clean` processes a document in a worker process. If what is cleaned are not whole documents, `join` makes
+    documents and their batches from the workers' results.
 
     `arguments` are those that change the result. Reading the batches appends a sentence to `damages` for
     each damaged file.
@@ -118,7 +118,7 @@ def as_line(paragraphs: Iterable[str]) -> str:
 
 
 def files_from(paths: Sequence[Path], place: Mapping[str, Any]) -> Iterator[tuple[Path, Mapping[str, Any]]]:
-    """The files that are to be read from a place on, each with the place in it."""
+    """The files that are still to be read from a place on, each with the place inside it."""
     for number in range(place.get("file", 0), len(paths)):
         begin = {"file": number, "num_documents": 0, "bytes": 0}
         yield paths[number], {**begin, **place} if number == place.get("file") else begin
@@ -127,7 +127,7 @@ def files_from(paths: Sequence[Path], place: Mapping[str, Any]) -> Iterator[tupl
 def in_batches(
     documents: Iterable[Any], path: Path, begin: Mapping[str, Any], position: Callable[[], int] | None = None
 ) -> Iterator[Batch]:
-    """Batches of about equal size, of the documents of a file behind the place `begin`.
+    """Batches of about equal size, of the documents in a file after the place `begin`.
 
     Args:
       position: tells how many bytes of the file have been read; default: as many as the documents have characters.
@@ -151,7 +151,7 @@ def in_batches(
 def read_files(
     paths: Sequence[Path], place: Mapping[str, Any], documents_of: Callable[[Path], Iterable[Any]]
 ) -> Iterator[Batch]:
-    """Batches of the documents in each file; of one in which reading goes on, documents are passed over."""
+    """Batches of the documents in each file; where reading resumes inside a file, earlier documents are skipped."""
     for path, begin in files_from(paths, place):
         yield from in_batches(itertools.islice(documents_of(path), begin["num_documents"], None), path, begin)
 
@@ -176,7 +176,7 @@ def has_sentence(line: str) -> bool:
 
 
 class SeenDocuments:
-    """A set of documents as 64-bit hashes: 8 bytes each, besides a set of the newest (for all, it would take 90 each).
+    """A set of documents as 64-bit hashes, 8 bytes each; only the newest are in a set, which takes 90 bytes each.
 
     Once it holds `most` hashes no more are added, so later documents are compared with these only.
     """
@@ -197,7 +197,7 @@ class SeenDocuments:
     def add(self, document: bytes) -> bool:
         """Adds a document; returns False if it was there before."""
         key = int.from_bytes(hashlib.blake2b(document, digest_size=8).digest(), "little")
-        # `data` gives Python's numbers: numpy compares a large one of its own with these as floats.
+        # `data` yields Python's integers; numpy would compare its own large integers with these as floats.
         place = bisect.bisect_left(self._sorted.data, key)
         if key in self._newest or (place < len(self._sorted) and self._sorted.data[place] == key):
             return False
@@ -205,7 +205,7 @@ class SeenDocuments:
             self._newest.add(key)
         if len(self._newest) == self._NEWEST:
             num_sorted = len(self._sorted)
-            # In place, because a copy would take as much memory again.
+            # In place, because a copy would double the memory.
             self._sorted.resize(num_sorted + self._NEWEST, refcheck=False)
             self._sorted[num_sorted:] = np.fromiter(self._newest, np.uint64)
             self._sorted.sort(kind="stable")
@@ -220,12 +220,12 @@ class Writer:
         self.stage, self.output = stage, output
         self._text = ResumableFile(output)
         self._report = ResumableFile(report) if report else None
-        # By their names in a checkpoint. The text is the last to be finished.
+        # By their names in a checkpoint. The text is finished last.
         self._files = {"report_bytes": self._report, "bytes": self._text} if self._report else {"bytes": self._text}
         self._seen = None if keep_duplicates else SeenDocuments()
         self._max_bad_records = max_bad_records
         self.bad_records: list[str] = []
-        # Behind what is written.
+        # The place after what has been written.
         self.place: Mapping[str, Any] = {}
         # Of the text, at the last checkpoint.
         self._kept_bytes = 0
@@ -327,7 +327,7 @@ class Writer:
             file.finish()
 
     def discard(self) -> None:
-        """After a failure: leaves nothing where there is no checkpoint."""
+        """After a failure: removes the output if there is no checkpoint to resume from."""
         if not self._kept_bytes:
             with contextlib.suppress(OSError):
                 for file in self._files.values():

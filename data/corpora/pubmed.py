@@ -23,10 +23,10 @@ from data.corpora.xml_files import Element, XmlFile
 
 _FOLDERS = ("baseline", "daily_update")
 _NAME = re.compile(r"pubmed(\d{2})n(\d+)\.xml(\.gz)?")
-# Of a PMID; a version has fewer.
+# Digits of a PMID; a version has fewer.
 _MOST_DIGITS = 8
 _PMID = re.compile(rb"<PMID\b([^<>]*)>\s*(\d{1,%d})\s*</PMID>" % _MOST_DIGITS)
-# Memory is taken only for those that occur: 40 MB for all of PubMed.
+# Memory is used only for numbers that occur: 40 MB for all of PubMed.
 _MOST_CITATIONS = 10**_MOST_DIGITS
 _VERSION = re.compile(rb"\bVersion\s*=\s*[\"'](\d+)")
 # "[Title of an article in another language]."
@@ -72,7 +72,7 @@ def find_files(folder: Path) -> list[Path]:
 
 
 def _numbers(xml: bytes) -> Iterator[tuple[int, int]]:
-    """PMID (0: none of PubMed's) and version of each citation named in an element; an article's own is the first."""
+    """PMID (0 if not a PubMed number) and version of each citation in an element; the article's own comes first."""
     for match in _PMID.finditer(xml):
         found = _VERSION.search(match[1])
         version = found[1] if found else b"1"

@@ -49,7 +49,7 @@ def _encoding(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _open_wiki(dataset: str, working_dir: Path, options: argparse.Namespace) -> Corpus:
-    # Left out if off, so that text formatted before this option existed has the same arguments.
+    # Omitted if off, so that text formatted before this option existed has the same arguments.
     report: dict[str, Any] = {"keep_report": True} if options.keep_report else {}
     if options.skip_wikiextractor:
         paths = wiki.find_extracted(working_dir / "extracted" / dataset)
@@ -91,7 +91,7 @@ def _open_text(paths: list[Path], input_format: str, options: argparse.Namespace
     encoding = _encoding(options)
     format_of = custom.choose_formats(input_format, paths, **encoding)
     formats = sorted(set(format_of.values()))
-    # Left out where all text is in the lines themselves, and as before this option was for JSON lines, too.
+    # Omitted if the lines are the text, and (with its default) for JSON lines, to which it once did not apply.
     column = {"text_column": options.text_column} if "parquet" in formats or options.text_column != "text" else {}
     batches = functools.partial(custom.read_batches, format_of, text_column=options.text_column, **encoding)
     return Corpus(paths, batches, custom.clean, {**encoding, "input_format": "+".join(formats), **column})

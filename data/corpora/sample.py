@@ -3,7 +3,7 @@
 All of it is generated, so everything can be tried without a network. Towns and their facts (river,
 trade, dish, ...) are drawn from a seed; a grammar states each fact in one of several ways, mentions
 some again in other words, and asks about others and answers. In minutes a small model learns what
-the questions need: which words are rivers, dishes or trades, and to find where a fact was stated.
+the questions need: which words are rivers, dishes or trades, and how to find where a fact was stated.
 
 The question files are in SQuAD's format. The encyclopedia describes their towns but never asks about
 them. The two files share no town and no answer: half of the words of each family belong to the
@@ -33,7 +33,7 @@ _NUM_ARTICLES = 5000
 _LONG_ARTICLE_EVERY = 4
 _TOWNS_IN_LONG_ARTICLE = (4, 7)
 _FACTS_PER_TOWN = 5
-# A town of a question file has one fact of these relations, which is asked for, and one of the others.
+# A town of a question file has one fact of one of these relations, which is asked for, and one of another relation.
 _ASKED_RELATIONS = ("river", "dish", "founder", "material")
 
 _FIRST_NAMES = (
@@ -58,7 +58,7 @@ class Relation(NamedTuple):
 
 
 # Each relation with its family of words (the model has to find out what they have in common; none is in two families)
-# and a line each of sentences that state a fact, mention it again, and ask for it. {t} is the town, {x} the fact.
+# and one line each of sentences that state a fact, mention it again, and ask for it. {t} is the town, {x} the fact.
 _RELATION_LINES = """
 river:
     Alder Arrow Badger Bracken Candle Clover Dove Ember Flint Gull Hazel Holly Kestrel Laurel Linden Marten Mist

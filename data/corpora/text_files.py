@@ -211,7 +211,7 @@ def document_too_large(where: str) -> UserError:
 
 
 def formatted_lines(paths: Sequence[Path], description: str) -> Iterator[tuple[Path, int, bytes]]:
-    """(file, byte offset, content) of each line of formatted text: a document, or empty. Shows the progress.
+    """(file, byte offset, content) of each line of formatted text: a document, or empty. Shows a progress bar.
 
     Raises: UserError where a document is too large.
     """
@@ -230,7 +230,7 @@ def formatted_lines(paths: Sequence[Path], description: str) -> Iterator[tuple[P
 
 
 def decoded(content: bytes, path: str | Path, offset: int) -> str:
-    """Formatted or sharded text that stands in a file at a byte offset. Raises: UserError where it is not UTF-8."""
+    """Decodes formatted or sharded text found at a byte offset in a file. Raises: UserError where it is not UTF-8."""
     try:
         return content.decode()
     except UnicodeDecodeError as error:

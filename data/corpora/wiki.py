@@ -20,7 +20,7 @@ from data.corpora.xml_files import BLOCK_BYTES, CutState, Cutter, Piece, XmlFile
 WIKIS = {"wikicorpus_en": "enwiki", "wikicorpus_zh": "zhwiki"}
 _PUBLISHED = re.compile(r"-pages-articles.*\.xml(-p\d+p\d+)?(\.bz2)?$")
 _TITLE = re.compile(rb"<title>([^<]*)<")
-# Half a second of a worker's time. A page or two of each are left to the process that joins them.
+# Half a second of a worker's time. The page or two cut at a piece's ends are left to the process that joins the pieces.
 BLOCKS_OF_A_PIECE = 2
 Paragraphs = Callable[[str, Removed], Iterable[str]]
 _REDIRECT = re.compile(r"\s*#\s*(REDIRECT|重定向|重新導向)", re.IGNORECASE)
@@ -56,10 +56,10 @@ def find_dumps(folder: Path, dataset: str, *, needed: bool = True) -> list[Path]
 
 
 class CleanedPiece(NamedTuple):
-    """What a worker makes of a piece: its text `before` the first page that begins in it, the whole pages cleaned, and
-    where the cutter is `behind` them; all is `before` where no page begins.
+    """A worker's result for a piece: its text `before` the first page that begins in it, the complete pages, cleaned,
+    and the cutter's state `behind` them; if no page begins in the piece, everything is `before`.
 
-    `num_bytes` is the size of its text, `file_end` the byte of the file up to which this is.
+    `num_bytes` is the size of its text, `file_end` the byte of the file at which it ends.
     """
 
     before: bytes
@@ -72,7 +72,7 @@ class CleanedPiece(NamedTuple):
 
 
 class _OpenDump:
-    """A dump whose pieces come back from the workers: joins what was cut."""
+    """A dump whose pieces come back from the workers: joins pages that were cut between pieces."""
 
     def __init__(self, file: XmlFile, begin: Mapping[str, Any], clean_page: Callable[[bytes], Cleaned]):
         self._file, self._clean_page, self._cutter = file, clean_page, _cutter(file.path)
@@ -83,18 +83,18 @@ class _OpenDump:
             self._cutter.state = CutState.from_json(begin["cut_state"])
 
     def pieces(self) -> Iterator[Piece]:
-        """For the workers, up to the damage that one of them has found."""
+        """The pieces for the workers, up to the first damage that a worker has found."""
         for piece in self._file.pieces(BLOCKS_OF_A_PIECE, self._start):
             yield piece
             if self._file.damage:
                 return
 
     def add(self, found: CleanedPiece) -> tuple[list[Cleaned], int]:
-        """The next pages, the one first that began in the piece before, and the bytes of the file that are new."""
+        """The next pages, first the one that began in the previous piece, and the number of new bytes of the file."""
         num_new_bytes = max(found.file_end - self._file.num_file_bytes, 0)
         self._file.num_xml_bytes += found.num_bytes
         self._file.num_file_bytes += num_new_bytes
-        # With the tag that follows there.
+        # Completed by the tag that follows there.
         before = found.before + b"<page>" if found.behind is not None else found.before
         pages = [*(self._clean_page(element.xml) for element in self._cutter.cut(before)), *found.pages]
         if found.behind is not None:
@@ -103,7 +103,7 @@ class _OpenDump:
         return pages, num_new_bytes
 
     def place(self) -> dict[str, Any]:
-        """What a later run has to know besides where the next piece begins."""
+        """What a later run needs to know, apart from where the next piece begins."""
         return {
             "num_documents": self._num_pages,
             "bytes": self._file.num_file_bytes,
@@ -122,16 +122,16 @@ class _OpenDump:
 
 
 class Dumps:
-    """Files of a dump: how they are read, cleaned by workers and joined again, as `formatting.Corpus` has it.
+    """The files of a dump: how they are read, cleaned by workers and joined again, in the form of `formatting.Corpus`.
 
-    Of a file that ends early or is damaged the pages before that are kept, and a sentence about it is in `damages`.
+    If a file ends early or is damaged, the pages before that are kept, and `damages` holds a sentence about it.
     """
 
     def __init__(self, paths: Sequence[Path], keep_report: bool = False):
         self.damages: list[str] = []
         self._paths = paths
         self._keep_report = keep_report
-        # By their number; those that are being read.
+        # The files being read, by number.
         self._open: dict[int, _OpenDump] = {}
 
     def batches(self, place: Mapping[str, Any]) -> Iterator[Batch]:
@@ -153,10 +153,10 @@ class Dumps:
         for (found,), batch in cleaned:
             number = batch.behind["file"]
             if number not in self._open:
-                continue  # behind the damage of its file
+                continue  # after the damage in its file
             dump = self._open[number]
             pages, input_bytes = dump.add(found)
-            # Empty where reading cannot begin inside the file: a later run begins this file anew.
+            # Empty if reading cannot begin inside the file: a later run then starts with the beginning of the file.
             behind = {**batch.behind, **dump.place()} if batch.behind["next"] is not None else {}
             if found.fault or found.is_last:
                 input_bytes += dump.close(found.fault, self.damages)
@@ -204,7 +204,7 @@ def _texts_of(xml: bytes) -> dict[str, str]:
         texts[name] = "".join(pieces)
         pieces.clear()
 
-    # Twice as fast as ElementTree, which takes every line by itself.
+    # Twice as fast as ElementTree, which processes every line separately.
     parser = expat.ParserCreate("utf-8")
     parser.buffer_text, parser.buffer_size = True, len(xml)
     parser.StartElementHandler = lambda name, attributes: pieces.clear()

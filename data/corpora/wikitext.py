@@ -59,7 +59,7 @@ _TABLE_REMAINS = re.compile(r"[|]|\{[|]|(?:colspan|rowspan|style|class|align|wid
 
 _SENTENCE_STOP = re.compile(r"[.!?…][\"'”’)\]]*(?:\s|$)|[。！？｡।॥؟۔]")
 _WORD = re.compile(r"[^\W_]+")
-# Prose has a full stop or many words, or introduces a list ("They are:") with so many.
+# Prose has a full stop or many words, or introduces a list ("They are:") with at least this many.
 _MIN_WORDS_BEFORE_COLON = 2
 _MIN_WORDS_OF_LIST_ITEM = 5
 # Sections whose list items (books, links, notes) have full stops but are not sentences.
@@ -185,7 +185,7 @@ class _Brackets:
         self._open.append((kind, len(self.pieces)))
         self._num_open[kind] += 1
         if kind == "{|":
-            # Stays in the text if the table is never closed: `_blocks` then treats what follows as table rows.
+            # Stays in the text if the table is never closed; `_blocks` then treats what follows as table rows.
             self.pieces.append("\n{|")
 
     def close(self, kind: str) -> bool:

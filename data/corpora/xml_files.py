@@ -1,4 +1,4 @@
-"""XML files in pieces of UTF-8: packed or not, in any encoding, from any place, and up to where they are damaged.
+"""XML files in pieces of UTF-8: compressed or not, in any encoding, from any place, up to the point of any damage.
 
 expat itself reads only UTF-8, UTF-16 and single-byte encodings. Others (GB18030, Big5, Shift_JIS,
 UTF-32 ...) are decoded here, so that readers always get UTF-8.
@@ -22,7 +22,7 @@ from data.corpora import bzip2, text_files
 # As large as one of a .bz2 file.
 BLOCK_BYTES = bzip2.LARGEST_TEXT_BYTES
 _HEAD_BYTES = 1 << 10
-# How UTF-16 and UTF-32 files begin: a byte-order mark, or "<". UTF-32 first, because UTF-16's begin alike.
+# How UTF-16 and UTF-32 files begin: a byte-order mark, or "<". UTF-32 first, because UTF-16 files begin similarly.
 _WIDE = (
     *text_files.WIDE_BYTE_ORDER_MARKS,
     (b"<\0\0\0", "utf-32-le"),
@@ -38,8 +38,8 @@ _NAME = re.compile(rb"<(?:title|PMID)\b[^<>]*>([^<]*)<")
 
 
 class Block(NamedTuple):
-    """XML, packed or not; the byte of the file at which it ends; and where the block behind it begins (in bits of a
-    .bz2 file, in bytes of another), or None where reading cannot begin there.
+    """XML, compressed or not; the byte of the file at which it ends; and where the next block begins (in bits for a
+    .bz2 file, otherwise in bytes), or None if reading cannot begin there.
     """
 
     content: bytes | bzip2.Block
@@ -52,8 +52,8 @@ class Block(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Blocks of a file that follow each other; the byte of the file at which they end; why it cannot be read any
-    further, empty where it can; and whether they are the last.
+    """Consecutive blocks of a file; the byte of the file at which they end; why the file cannot be read any further
+    (empty if it can); and whether they are the last.
     """
 
     path: Path
@@ -63,12 +63,12 @@ class Piece(NamedTuple):
     is_last: bool = False
 
     def next(self) -> int | None:
-        """As that of its last block."""
+        """`next` of its last block."""
         return self.blocks[-1].next if self.blocks else None
 
 
 class Text(NamedTuple):
-    """The text of each block of a piece up to its damage, the byte of the file up to which this is, and the damage."""
+    """The text of each block of a piece up to any damage, the byte of the file at which it ends, and the damage."""
 
     blocks: Sequence[bytes]
     end: int
@@ -95,8 +95,8 @@ class CutState(NamedTuple):
     """Where a `Cutter` is.
 
     Attributes:
-      waiting: what may be the beginning of an element, or stands behind the end of one.
-      tag: of the element that `waiting` begins; empty where it begins none.
+      waiting: text that may be the beginning of an element, or follows the end of one.
+      tag: of the element that `waiting` begins; empty if it does not begin one.
       is_inside: whether an element has ended since the root began.
       is_closed: whether the root has ended, and nothing has begun since.
     """
@@ -117,10 +117,11 @@ class CutState(NamedTuple):
 
 
 class Cutter:
-    """Cuts XML, which comes in parts, into its elements with these tags, of which none holds another.
+    """Splits XML that arrives in parts into its elements with these tags, which must not be nested.
 
-    An element that has no end is cut where the next one begins or the root ends. What damage has left of elements is
-    given as one without a tag: what has an end and no beginning, and what stands between two elements and is not blank.
+    An element without an end is cut where the next one begins or the root ends. Remains of damaged elements are
+    returned as elements without a tag: text that has an end but no beginning, and text between two elements
+    that is not blank.
     """
 
     def __init__(self, path: Path, tags: Sequence[str], root: str):
@@ -142,7 +143,7 @@ class Cutter:
         """
         before, tag, is_inside, is_closed = self.state
         waiting, begin = before + text, 0
-        # What has been waiting is not searched again, but for a tag at its end that the new text completes.
+        # Text that was already waiting is searched again only for a tag at its end that the new text completes.
         for mark in self._mark.finditer(waiting, max(bool(tag), len(before) - _LONGEST_TAG)):
             opened, ended = mark[1], mark[2]
             is_of_root = self._root in (opened, ended)
@@ -175,8 +176,8 @@ class XmlFile(contextlib.AbstractContextManager):
     """A file being read.
 
     Attributes:
-      damage: why it could not be read to its end; empty if it could so far.
-      num_file_bytes, num_xml_bytes: up to the end of what has been read; of the file, before unpacking.
+      damage: why it could not be read to its end; empty if there has been no damage so far.
+      num_file_bytes, num_xml_bytes: how much has been read, of the file and of its XML.
     """
 
     def __init__(self, path: Path):
@@ -208,7 +209,7 @@ class XmlFile(contextlib.AbstractContextManager):
             self.note_damage("without its closing tag")
 
     def check_read(self, num_elements: int, tag: str, damages: list[str]) -> None:
-        """To be called at the end: appends a sentence about damage to `damages`. Raises: UserError for no element."""
+        """To be called last: appends a sentence about damage to `damages`. Raises: UserError if there is no element."""
         if not num_elements:
             raise UserError(
                 f"{self.path}: no <{tag}> in it{self.damage and ', ' + self.damage}: another kind of file, or too "
@@ -231,7 +232,7 @@ class XmlFile(contextlib.AbstractContextManager):
                 return
 
     def pieces(self, num_blocks: int, start: int | None = None) -> Iterator[Piece]:
-        """The XML as UTF-8 in pieces of `num_blocks`, from a block's `next` on; .bz2 still packed.
+        """The XML as UTF-8 in pieces of `num_blocks`, from a block's `next` on; .bz2 blocks are still compressed.
 
         Raises: UserError where the file declares an unknown encoding, or is not written in the one it declares.
         """
@@ -257,7 +258,7 @@ class XmlFile(contextlib.AbstractContextManager):
             return
         self._raw.seek(start)
         is_gzip = self.path.suffix == ".gz"
-        # Not read(), which discards the bytes before the damage.
+        # Not read(), which would discard the bytes before the damage.
         stream: Any = gzip.GzipFile(fileobj=self._raw) if is_gzip else self._raw
         while content := stream.read1(BLOCK_BYTES):
             start += len(content)

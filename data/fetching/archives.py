@@ -56,7 +56,7 @@ def unpack(archive: Path, folder: Path) -> None:
 def _unpack(archive: Path, folder: Path) -> None:
     if zipfile.is_zipfile(archive):
         with zipfile.ZipFile(archive) as packed:
-            for name in packed.namelist():  # from which `extractall` would take what leads out, and go on
+            for name in packed.namelist():  # `extractall` would change unsafe names and go on
                 if _leads_out(name):
                     raise zipfile.BadZipFile(f"{name!r} leads out of the folder")
             packed.extractall(folder)
@@ -68,7 +68,7 @@ def _unpack(archive: Path, folder: Path) -> None:
             else:
                 tar.extractall(folder, members=_plain_members(tar))
             assert tar.fileobj
-            # To the end, where gzip checks its checksum.
+            # Read to the end, where gzip verifies its checksum.
             while tar.fileobj.read(_BLOCK_BYTES):
                 pass
         return
@@ -81,7 +81,7 @@ def _leads_out(name: str) -> bool:
 
 
 def _plain_members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
-    """Files and folders as our own, for Pythons without filters (before 3.9.17, 3.10.12, 3.11.4; Debian 12's)."""
+    """Files and folders only, made our own; for Pythons without filters (before 3.9.17, 3.10.12, 3.11.4)."""
     for member in tar:
         if _leads_out(member.name) or not (member.isreg() or member.isdir()):
             raise tarfile.ReadError(f"{member.name!r} leads out of the folder, or is neither a file nor a folder")

@@ -85,14 +85,14 @@ def _download_all(root: Path, sources: Mapping[str, Source], client: Client) -> 
 
 
 class _Collection:
-    """The files of one dataset: finds those that exist, fetches the others, writes the manifest."""
+    """The files of one dataset: finds those that exist, downloads the others, writes the manifest."""
 
     def __init__(self, dataset: str, folder: Path, client: Client):
         self.dataset, self.folder, self.client = dataset, folder, client
         self._names: list[str] = []
 
     def make(self, fetch_all: Callable[[], None], names: Callable[[], Iterable[str]] = tuple) -> None:
-        """Has all files fetched or taken and writes the manifest, unless it lists all already, also `names()`."""
+        """Gets all files and writes the manifest, unless the manifest already lists them all, including `names()`."""
         manifest_path = self.folder / "manifest.json"
         with Stage("download", self.dataset, manifest_path, {}, [], of_any_program=True) as self._stage:
             if self._stage.is_done and self._stage.finished.keys() >= set(names()):
@@ -130,7 +130,7 @@ class _Collection:
 
     def fetch_archive(self, archive: Archive) -> None:
         """Unpacks the missing files of an archive, which is fetched if the user has not placed it."""
-        # The name below the dataset's folder of each missing file, with its name in the archive.
+        # Maps the name of each missing file below the dataset's folder to its name in the archive.
         names = {PurePosixPath(archive.into, name).as_posix(): name for name in archive.files}
         missing = {placed: name for placed, name in names.items() if self.needs(placed)}
         if not missing:

@@ -44,7 +44,7 @@ class NotThereError(UserError):
 
 
 class _TryAgain(Exception):
-    """An answer that a retry may cure; it may ask for a certain pause."""
+    """A response after which a retry may succeed; it may ask for a certain pause."""
 
     def __init__(self, reason: str, answer: requests.Response):
         super().__init__(reason)
@@ -96,7 +96,7 @@ class _Part:
         return bool(self.note) and self.num_bytes == self.note["total_bytes"]
 
     def begin(self, version: str | None, total_bytes: int | None) -> None:
-        # The note before the bytes: a fetch never resumes from bytes without a note or of another version.
+        # The note is written before the bytes: a fetch never resumes from bytes without a note or of another version.
         self.note = {"url": self._url, "version": version, "total_bytes": total_bytes}
         write_json(self._note_path, self.note)
         self.path.write_bytes(b"")
@@ -113,7 +113,7 @@ class _Part:
 
 
 class Client:
-    """Fetches; gives up after `num_attempts` attempts in a row without new bytes.
+    """Fetches files; gives up after `num_attempts` attempts in a row without new bytes.
 
     The second attempt follows at once; the pause before each further one is twice the previous pause.
     """
@@ -203,7 +203,7 @@ class Client:
 
     def _open(self, url: str, headers: Mapping[str, str], way_out: str) -> requests.Response:
         response = self._session.get(url, headers=headers, stream=True, timeout=_TIMEOUT_SECS)
-        # An error if fewer bytes come than announced: the default only since version 2 of urllib3.
+        # Makes it an error if fewer bytes arrive than announced; this is the default only since version 2 of urllib3.
         response.raw.enforce_content_length = True
         status = f"{response.status_code} {response.reason}"
         if response.status_code < 400 or response.status_code == 416:
@@ -216,7 +216,7 @@ class Client:
         raise UserError(f"{url}: {status}; {way_out}")
 
     def _fetch_rest(self, part: _Part, url: str, checksum: str | None, way_out: str, what: str) -> None:
-        # With neither version nor checksum, a rest of another version would go unnoticed.
+        # With neither version nor checksum, resuming with the rest of another version would go unnoticed.
         version = part.note.get("version")
         offset = part.num_bytes if version or checksum else 0
         headers = {"Range": f"bytes={offset}-"} if offset else {}
@@ -273,7 +273,7 @@ def _version(response: requests.Response) -> str | None:
 
 
 def _content_range(response: requests.Response) -> tuple[int | None, int | None]:
-    """First byte and total of ``bytes 5-9/10`` or ``bytes */10``; None for one that is not given."""
+    """First byte and total of ``bytes 5-9/10`` or ``bytes */10``; None for a number that is not given."""
     match = _CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", ""))
     if match is None:
         return None, None
@@ -282,7 +282,7 @@ def _content_range(response: requests.Response) -> tuple[int | None, int | None]
 
 
 def _in_words(error: Exception) -> str:
-    """The reason of a failure; of a connection's the innermost cause, such as "Connection refused"."""
+    """The reason for a failure; for a failed connection, the innermost cause, such as "Connection refused"."""
     if isinstance(error, _TryAgain):
         return str(error)
     cause: BaseException = error

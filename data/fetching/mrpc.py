@@ -38,7 +38,7 @@ def _write(path: Path, rows: Iterable[Sequence[str]]) -> None:
 def make_files(folder: Path, training: Path, test: Path, held_out: Path) -> None:
     """Writes `MADE_FILES` to `folder`; labels and ids are kept, test pairs get an index.
 
-    Raises: UserError where an input file has another number of columns than the published one.
+    Raises: UserError if an input file does not have the number of columns of the published one.
     """
     held_out_pairs = {tuple(row) for row in _rows(held_out, 2)}
     _, *pairs = _rows(training, len(_HEADER))

@@ -1,7 +1,7 @@
 """Where each dataset comes from: reads URLs and published checksums from sources.json.
 
-The sha256 of SQuAD and GLUE are those listed by the Hugging Face Hub and TensorFlow Datasets, of Google's
-weights those in NVIDIA's LanguageModeling/BERT/data/GooglePretrainedWeightDownloader.py. Wikimedia and
+The sha256 sums of SQuAD and GLUE are those listed by the Hugging Face Hub and TensorFlow Datasets; those of Google's
+weights come from NVIDIA's LanguageModeling/BERT/data/GooglePretrainedWeightDownloader.py. Wikimedia and
 PubMed publish checksums beside their files.
 """
 
@@ -83,7 +83,7 @@ _KINDS = {kind.__name__.lower(): kind for kind in get_args(Source)}
 
 
 def _archive(content: dict[str, Any]) -> Archive:
-    """In sources.json `into` is left out where it is `top`, and `files` are a list where no checksums are published."""
+    """In sources.json `into` is left out if it equals `top`, and `files` is a list if no checksums are published."""
     files = content["files"]
     named = files if isinstance(files, dict) else dict.fromkeys(files)
     return Archive(**{"into": content["top"], **content, "files": named})

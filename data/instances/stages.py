@@ -27,7 +27,7 @@ from data.running.workers import Workers, make_files
 GOOGLE_VOCABULARIES = {True: "uncased_L-24_H-1024_A-16/vocab.txt", False: "cased_L-24_H-1024_A-16/vocab.txt"}
 GOOGLE_CHINESE_VOCABULARY = "chinese_L-12_H-768_A-12/vocab.txt"
 _MUCH_PADDING = 0.5
-# In the manifests of token files too, so that records can be made when the sharded text is gone.
+# Also in the manifests of token files, so that records can be made when the sharded text is gone.
 OF_SHARDS = ("num_training_shards", "fraction_test_set")
 
 
@@ -102,7 +102,7 @@ def _sharded_text(dataset: str, layout: Layout) -> _Source:
 
 
 def _stage(name: str, folder: Path, arguments: dict[str, Any], source: _Source, vocab: VocabEntry) -> Stage:
-    """A stage that writes into `folder`, which is named for the dataset."""
+    """A stage that writes into `folder`, which is named after the dataset."""
     return Stage(name, folder.name, folder / "manifest.json", arguments, source.inputs, vocab=vocab)
 
 
@@ -113,7 +113,7 @@ def _make_file(task: _ShardTask, make: Callable[..., FileEntry]) -> FileEntry:
 def _make_all(
     stage: Stage, source: _Source, suffix: str, make: Callable[..., FileEntry], workers: Workers, description: str
 ) -> dict[str, list[FileEntry]]:
-    """Makes a file with `suffix` of each file of `source`, by ``make(source, output, shard=...)``."""
+    """Makes a file with `suffix` from each file of `source`, by ``make(source, output, shard=...)``."""
     names = {
         split: [Path(entry.file).with_suffix(suffix).as_posix() for entry in entries]
         for split, entries in source.manifest.shards.items()
@@ -214,7 +214,7 @@ def run_create_tfrecord_files(options: argparse.Namespace, layout: Layout) -> No
 
 
 def run_export_tfrecord(options: argparse.Namespace, layout: Layout) -> None:
-    """Makes the very files of `run_create_tfrecord_files`, but from token files."""
+    """Makes exactly the files of `run_create_tfrecord_files`, but from token files."""
     source = _finished_tokens(options, layout)
     _create_records(options, layout, source, vocabulary.vocab_copy(source.folder))
 
@@ -228,7 +228,7 @@ def _create_records(options: argparse.Namespace, layout: Layout, source: _Source
     settings = examples.ExampleSettings(**given)
     own = ("vocab_file", "short_seq_prob")
     arguments = {name: value for name, value in dataclasses.asdict(settings).items() if name not in own}
-    # Records that earlier versions made name it, too.
+    # Manifests of records made by earlier versions also have it.
     arguments["masking"] = "static"
     folder = layout.tfrecord / tfrecord_folder(settings, source.manifest) / dataset
     with _stage("create_tfrecord_files", folder, arguments, source, vocab) as stage:

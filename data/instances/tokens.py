@@ -1,6 +1,6 @@
 """Tokenises shards of text: token files, from which training makes its instances, and records are made.
 
-A shard is tokenised in memory as a whole. One that would take more than `MOST_WORKING_BYTES` (some 500 MB of English)
+A shard is tokenised in memory as a whole. One that would take more than `MOST_WORKING_BYTES` (about 500 MB of English)
 is refused.
 """
 
@@ -25,13 +25,13 @@ from data.running.entries import FileEntry
 
 # Text read at once: larger blocks are not faster, and their words should fit the CPU cache.
 _BLOCK_BYTES = 1 << 17
-# Limit for the tokens and pairs of a shard, so that a process, which takes some 250 MB besides, stays below 1 GiB.
+# Limit for the tokens and pairs of a shard, so that a process, which needs about 250 MB besides, stays below 1 GiB.
 MOST_WORKING_BYTES = 3 << 28
 # In the densest usual text, Chinese, a token is an ideograph of three bytes. English has four bytes or more per token.
 _TEXT_BYTES_PER_TOKEN = 3
 # Five 32-bit numbers, and a place in the shuffled order.
 _PAIR_BYTES = 28
-# Besides two arrays, the list of Python's numbers from which pairs are drawn.
+# Two arrays, and the list of Python integers from which pairs are drawn.
 _SENTENCE_BYTES = 36
 
 
@@ -64,7 +64,7 @@ def _refuse_too_large(
 def read_text(path: str | Path, tokenizer: Tokenizer, pairs: PairSettings | None = None) -> TokenizedText:
     """Tokenises a sharded text file: one sentence per line, a blank line between documents.
 
-    Sentences and documents without a token are left out. `pairs`: those that are drawn from it in memory later.
+    Sentences and documents without a token are left out. `pairs`: the pairs that will later be drawn from it in memory.
 
     Raises: UserError where the file cannot be read, is not UTF-8, or is too large.
     """
@@ -75,7 +75,7 @@ def read_text(path: str | Path, tokenizer: Tokenizer, pairs: PairSettings | None
     place = 0
 
     def end_documents(ends: np.ndarray) -> None:
-        # np.unique removes empty documents, which end where the one before them does.
+        # np.unique removes empty documents, which end where the previous one does.
         document_starts.frombytes(np.unique(ends[ends > document_starts[-1]]).tobytes())
 
     try:
@@ -93,7 +93,7 @@ def read_text(path: str | Path, tokenizer: Tokenizer, pairs: PairSettings | None
                 sentence_starts.frombytes((len(tokens) + np.cumsum(sizes[sentences])).tobytes())
                 tokens.frombytes(ids.astype(kind).tobytes())
                 end_documents(document_ends)
-                # Checked again, because unusual text has more tokens than estimated from its size.
+                # Checked again, because unusual text can have more tokens than were estimated from its size.
                 num_bytes = sum(len(part) * part.itemsize for part in (tokens, sentence_starts, document_starts))
                 num_bytes += _SENTENCE_BYTES * len(sentence_starts)
                 _refuse_too_large(path, pairs, num_bytes, len(tokens), len(document_starts))

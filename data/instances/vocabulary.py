@@ -28,7 +28,7 @@ from data.running.manifest import Stage
 from data.sharding.sentences import PARAGRAPH_SEPARATOR, split_by_rules
 
 DEFAULT_VOCAB_SIZE = 30522
-# English needs some hundred characters; the others are rare, from names in other scripts.
+# English needs about a hundred characters; the others are rare, from names in other scripts.
 MAX_ALPHABET = 1000
 # For scripts with more characters: any that makes up more than this fraction of the text is in the alphabet, too.
 RARE_SHARE = 1e-6
@@ -37,7 +37,7 @@ MIN_PIECE_COUNT = 2
 MAX_TRAINING_BYTES = 1 << 30
 # The trainer takes 1.1 kB for each distinct word.
 MOST_WORDS = 400_000
-# Without ideographs: each is a word of its own, and there are few distinct ones.
+# Not counting ideographs: each is a separate word, and there are few distinct ones.
 _WORD = re.compile("[^\\W\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002fa1f]+")
 # SentencePiece takes some 15 bytes of memory per byte of text.
 MAX_SENTENCEPIECE_BYTES = 1 << 25
@@ -121,7 +121,7 @@ def train_vocabulary(paths: Sequence[Path], vocab_size: int, do_lower_case: bool
     counts = _count_characters(paths, MAX_TRAINING_BYTES)
     alphabet = _choose_alphabet(counts, normalizer.normalize_str)
     replacements = _replacements(counts, alphabet, normalizer.normalize_str)
-    # An ideograph is a word of its own, so it never continues a word.
+    # An ideograph is a separate word, so it never continues a word.
     inside = (character for character in sorted(alphabet) if not is_ideograph(character))
     fixed = [*SPECIAL_TOKENS, *sorted(alphabet), *(CONTINUATION + character for character in inside)]
     if vocab_size <= len(fixed):

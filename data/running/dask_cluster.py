@@ -48,7 +48,7 @@ _one_task = threading.Lock()
 
 
 def run_task(host: str, code: str, run_file: str, call: bytes) -> Any:
-    """On a worker: the result of a pickled (function, item), for the run on `host` with this digest of its code."""
+    """Runs on a worker: the result of a pickled (function, item), for the run on `host` whose code has this digest."""
     worker = f"the Dask worker on {socket.gethostname()}"
     if code_digest() != code:
         raise WorkersError(f"{worker} runs other code than this command on {host}: restart the workers, then {_GO_ON}")
@@ -66,7 +66,7 @@ def run_task(host: str, code: str, run_file: str, call: bytes) -> Any:
 
 
 def _task(checkout: str) -> Callable[..., Any]:
-    # Dask pickles a nested function by value, so a worker needs no module to load it.
+    # Dask pickles a nested function by value, so a worker does not have to import a module for it.
     def bertPrep(*arguments: Any) -> Any:  # noqa: N802 - the task's name on Dask's web pages
         import sys
 
@@ -81,9 +81,9 @@ def _task(checkout: str) -> Callable[..., Any]:
 
 @contextlib.contextmanager
 def _run_file(folder: Path) -> Iterator[Path]:
-    """A file in `folder` that exists, locked, as long as this run; removes those of killed runs.
+    """A locked file in `folder` that exists as long as this run; removes the files of killed runs.
 
-    Without its file a run's tasks do not begin any more, so they cannot disturb a later run.
+    Without its file a run's remaining tasks do not begin, so they cannot disturb a later run.
     """
     with clear_disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -92,12 +92,12 @@ def _run_file(folder: Path) -> Iterator[Path]:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 left.unlink()
         path = folder / f".dask_run_{uuid.uuid4().hex}.alive"
-        # Renamed once it is locked: another run that starts now must not take it for one of a killed run.
+        # Renamed only once it is locked: another run that starts now must not take it for the file of a killed run.
         lock = open(path.with_suffix(".new"), "wb")  # noqa: SIM115 - open as long as the run
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
         except OSError as error:
-            if error.errno not in WITHOUT_FLOCK:  # where nobody can lock it, nobody removes it either
+            if error.errno not in WITHOUT_FLOCK:  # if nobody can lock it, nobody removes it either
                 raise
         os.rename(lock.name, path)
     with lock:
@@ -110,13 +110,13 @@ def _run_file(folder: Path) -> Iterator[Path]:
 @contextlib.contextmanager
 def _connect(scheduler: str) -> Iterator[distributed.Client]:
     """A client of the scheduler at an address or in a scheduler file; closing the client drops its tasks."""
-    # What Dask logs, the errors raised here say in a sentence.
-    # Tornado logs what still runs on a connection that an interrupt closes.
+    # The errors raised here say in a sentence what Dask logs.
+    # Tornado logs tasks that are still running on a connection that an interrupt closes.
     for name in ("distributed", "distributed.client", "tornado.application"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     is_file = scheduler.endswith(".json") or os.path.isfile(scheduler)
     options = {"scheduler_file" if is_file else "address": scheduler, "timeout": _CONNECT_SECS}
-    # In a thread, because Dask waits without limit for a file, and for a server that is no scheduler.
+    # In a thread, because Dask waits without limit for a file, and for a server that is not a scheduler.
     pool = multiprocessing.pool.ThreadPool(1)
     connected = pool.apply_async(distributed.Client, kwds={**options, "name": "bertPrep", "set_as_default": False})
     pool.close()
@@ -133,7 +133,7 @@ def _connect(scheduler: str) -> Iterator[distributed.Client]:
     try:
         yield client
     finally:
-        # Fails if the scheduler has ended, and then there is nothing to drop.
+        # Fails if the scheduler has ended; then there is nothing to drop.
         with contextlib.suppress(Exception):
             client.close(timeout=_MOMENT_SECS)
 

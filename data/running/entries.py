@@ -22,7 +22,7 @@ _MOST = 1 << 53  # larger numbers in a manifest are nonsense
 
 
 class _Read(NamedTuple):
-    """The numbers of a stage that other actions read: arguments, counts of all files and of each file."""
+    """The names of a stage's numbers that other actions read: arguments, total counts, and counts of each file."""
 
     arguments: str = ""
     counts: str = ""
@@ -60,7 +60,7 @@ class FileEntry:
         return {**self.details, **self.details.get("counts", {})}
 
     def require_counts(self, names: str) -> None:
-        """Raises: ValueError where one is missing, or what is named like a count is none."""
+        """Raises: ValueError if a count is missing, or if a field named like a count is not one."""
         if not isinstance(self.details.get("counts", {}), dict):
             raise ValueError(f"names no counts of {self.file}")
         _require_numbers(self.counts, {*names.split(), *(name for name in self.counts if name.startswith("num_"))})
@@ -105,7 +105,7 @@ class InputFile:
         return cls(*own, *(content.get(name) for name in names))
 
     def has_same_content(self, other: InputFile) -> bool:
-        """Compares size and hashes; a hash that one of the two lacks is not compared."""
+        """Compares size and hashes; a hash that either of the two lacks is not compared."""
         pairs = ((self.sha256, other.sha256), (self.sample_sha256, other.sample_sha256))
         return self.num_bytes == other.num_bytes and all(None in pair or pair[0] == pair[1] for pair in pairs)
 
@@ -168,7 +168,7 @@ class Header:
         return fields
 
     def differences(self, here: Header, *, is_finished: bool) -> list[str]:
-        """The differences between this stored header and `here`, the one of the current command, in words.
+        """The differences between this stored header and `here`, that of the current command, in words.
 
         Modification times of inputs are compared only for an unfinished stage: a finished one may
         have been copied to another disk together with its inputs, which changes them.
@@ -221,7 +221,7 @@ class Manifest(Header):
             yield from entries
 
     def require_whole(self, folder: Path, way_out: str) -> None:
-        """Raises: UserError where a file is missing from `folder` or has another size; ends with what to run."""
+        """Raises: UserError if a file is missing from `folder` or has another size; its message says what to run."""
         for entry in self.entries:
             if not entry.is_in(folder):
                 raise UserError(f"{folder / entry.file} is missing or was changed: run {way_out}")
@@ -242,8 +242,8 @@ class Manifest(Header):
         return found
 
     def require_what_is_read(self, stage: str) -> None:
-        """Raises: ValueError where it is of another stage, a number that other actions read is missing or none, or a
-        split has no file.
+        """Raises: ValueError if it is another stage's, if a number that other actions read is missing or not a number,
+        or if a split has no file.
         """
         if self.stage != stage:
             raise ValueError(f"is that of {self.stage}, not of {stage}")
@@ -266,7 +266,7 @@ def _typed(content: Any, name: str, kind: type) -> Any:
 
 
 def _require_numbers(content: Mapping[str, Any], names: Iterable[str]) -> None:
-    """Raises: ValueError where one of the names is missing or not a number from 0, a count not a whole one."""
+    """Raises: ValueError if one of the names is missing or not a number of at least 0, or a count is not an integer."""
     for name in sorted(names):
         value = content.get(name)
         if not isinstance(value, int if name.startswith("num_") else (int, float)) or not 0 <= value < _MOST:
@@ -274,7 +274,7 @@ def _require_numbers(content: Mapping[str, Any], names: Iterable[str]) -> None:
 
 
 def read_manifest(path: Path, stage: str | None = None) -> Manifest | None:
-    """The manifest at `path`, or None if there is no such file; with a `stage`, checked for what others read of it.
+    """The manifest at `path`, or None if there is no such file; with a `stage`, checked for what other actions read.
 
     Raises: UserError where the file is not JSON, or not a manifest of the stage.
     """
@@ -326,7 +326,7 @@ class JournalEntry(NamedTuple):
 
     finished: FileEntry | None
     checkpoint: dict[str, Any] | None
-    time: float | None  # seconds since 1970; None: copied from an earlier run's journal
+    time: float | None  # seconds since 1970; None if copied from an earlier run's journal
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> JournalEntry:
@@ -344,7 +344,7 @@ class Journal(NamedTuple):
 
 
 def read_damaged(path: Path) -> list[str]:
-    """The names of damaged files in a note beside a manifest. Raises: UserError where it is no such note."""
+    """The names of damaged files in a note beside a manifest. Raises: UserError if it is not such a note."""
     try:
         names = json.loads(path.read_bytes())
     except (ValueError, RecursionError):
@@ -366,11 +366,11 @@ def read_journal(path: Path) -> Journal | None:
     try:
         # The last piece is empty, or a line cut short when the run was killed.
         contents = [_content_of(line) for line in lines[:-1]]
-        # A run that ended before its first step does not restrict the arguments of the next one.
+        # A run that ended before its first finished step does not restrict the arguments of the next one.
         if len(contents) < 2:
             return None
         first, *steps = contents
         header = Header(**Header.fields_of(first))
         return Journal(header, first["time"], first["program"], list(map(JournalEntry.from_json, steps)))
-    except (ValueError, KeyError, TypeError, RecursionError) as error:  # or an earlier version's, of other fields
+    except (ValueError, KeyError, TypeError, RecursionError) as error:  # or it is of an earlier version
         raise UserError(f"{path} is damaged ({error}): delete it to begin this stage anew") from error

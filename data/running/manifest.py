@@ -35,10 +35,10 @@ from data.running.entries import (
     read_manifest,
 )
 
-# Incremented when a change of the code makes other bytes from the same arguments.
+# Incremented when a change of the code gives other bytes for the same arguments.
 FORMAT_VERSION = 2
 _LOCK_TRIALS, _LOCK_PAUSE_SECS = 3, 0.05
-# How the names of `atomic_file` end.
+# The ending of the temporary names of `atomic_file`.
 _TEMPORARY = "." + 32 * "[0-9a-f]" + TEMPORARY_SUFFIX
 
 
@@ -105,7 +105,7 @@ class Stage:
 
     A context manager that holds the stage's lock and turns disk errors into user errors.
     `finished` maps a file's name (relative to the manifest's folder) to its entry.
-    A manifest called manifest.json has its folder to itself; beside one with a longer name others' files may lie.
+    A manifest called manifest.json has its folder to itself; one with a longer name may share its folder with others.
     `of_any_program`: the bytes do not depend on this program's version (downloads).
 
     Raises (on entering):
@@ -128,7 +128,7 @@ class Stage:
         self.finished: dict[str, FileEntry] = {}
         self.checkpoint: dict[str, Any] | None = None
         self.is_done = False
-        # What the names of its files begin with in a folder that is not its own.
+        # The prefix of its files' names in a shared folder.
         self._prefix = manifest_path.name.removesuffix("manifest.json")
         self._journal_path = journal_path(manifest_path)
         self._lock_path = _beside(manifest_path, ".lock")
@@ -157,7 +157,7 @@ class Stage:
                     flush=True,
                 )
             if self.is_done:
-                # A run that was killed right after it wrote the manifest leaves its journal, and temporary files.
+                # A run that was killed right after writing the manifest leaves its journal and temporary files.
                 self.forget()
             self._remove_temporary_files()
             if not self.is_done:
@@ -192,7 +192,7 @@ class Stage:
         manifest = Manifest(**vars(self._header), counts=counts, shards=shards)
         write_json(self.manifest_path, manifest.to_json())
         self.is_done = True
-        # In this order a kill in between loses no finished file.
+        # In this order, a kill in between does not lose finished files.
         for path in (self._broken_path, self._journal_path):
             path.unlink(missing_ok=True)
 
@@ -207,7 +207,7 @@ class Stage:
                 break
             except LockedError as error:
                 holder = str(error)
-                # The holder may be `is_at_work`, which holds the lock for a moment.
+                # The lock may be held by `is_at_work`, which holds it only for a moment.
                 time.sleep(_LOCK_PAUSE_SECS)
         else:
             raise UserError(
@@ -251,7 +251,7 @@ class Stage:
 
     def _forget_damaged(self) -> list[str]:
         """Forgets finished files that are marked as damaged, missing or have another size; returns their names."""
-        # Before the journal, which lists those of them that were made again.
+        # The marks are read first: the journal lists those of the files that were made again.
         marked = read_damaged(self._broken_path) if self._broken_path.exists() else []
         damaged = [name for name in marked if self.finished.pop(name, None)]
         self._read_journal()
@@ -278,7 +278,7 @@ class Stage:
         os.fsync(self._journal.fileno())
 
     def _remove_temporary_files(self) -> None:
-        # Only this stage's own: another stage may be running in the same folder.
+        # Only this stage's files: another stage may be running in the same folder.
         for path in self.folder.glob(("*" if self._prefix else "**/*") + _TEMPORARY):
             if path.name.lstrip(".").startswith(self._prefix):
                 path.unlink()

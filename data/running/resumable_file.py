@@ -8,7 +8,7 @@ from typing import IO
 
 
 class ResumableFile:
-    """A file being written as ``<name>.partial``, which gets its own name when it is whole."""
+    """A file that is written as ``<name>.partial`` and gets its own name when it is complete."""
 
     def __init__(self, path: Path):
         self._path = path
@@ -23,14 +23,14 @@ class ResumableFile:
         return not num_bytes or self._partial.exists() and self._partial.stat().st_size >= num_bytes
 
     def open(self, num_bytes: int) -> IO[bytes]:
-        """Opens it at the end of its first `num_bytes`, behind which is written; they can be read, too."""
+        """Opens it to continue writing after its first `num_bytes`, which can also be read."""
         self.file = open(self._partial, "a+b")  # noqa: SIM115 - the caller's to close
         self.file.truncate(num_bytes)
         self.file.seek(num_bytes)
         return self.file
 
     def sync(self) -> int:
-        """Waits until all of it is on the disk; returns how many bytes that is."""
+        """Waits until all of it is on the disk; returns its number of bytes."""
         self.file.flush()
         os.fsync(self.file.fileno())
         return self.file.tell()

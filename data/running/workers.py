@@ -31,7 +31,7 @@ class WorkersError(UserError):
     """The workers failed, not the input; the same command continues where it stopped."""
 
 
-# Enough that no worker is idle while an earlier item, whose result is yielded first, takes long.
+# Enough that no worker is idle if an earlier item, whose result must be yielded first, takes long.
 ITEMS_IN_FLIGHT_PER_PROCESS = 4
 
 
@@ -89,7 +89,7 @@ def make_files(
     num_files: int,
     description: str,
 ) -> None:
-    """Has workers make the missing ones of `num_files` files, each by ``make(task)``, and notes them as finished."""
+    """Has workers make the missing files of `num_files`, each by ``make(task)``, and notes them as finished."""
     initial = len(stage.finished)
     with Progress(total=num_files, initial=initial, unit="shards", description=description) as bar:
         for entry in workers.map_in_order(make, tasks):
@@ -136,6 +136,6 @@ def _start_worker() -> None:
 
 
 def _end_with_parent(sentinel: Any) -> None:
-    # A parent that is killed by SIGKILL cannot end its workers, which would wait for calls for ever.
+    # A parent killed by SIGKILL cannot end its workers, which would then wait for calls forever.
     multiprocessing.connection.wait([sentinel])
     os._exit(1)

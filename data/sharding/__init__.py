@@ -1,1 +1,1 @@
-"""Shards. In: one document a line. Out: training and test shards, a sentence a line, documents whole."""
+"""Shards. In: one document per line. Out: training and test shards, one sentence per line, no document split."""

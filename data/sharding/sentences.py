@@ -3,7 +3,7 @@
 A full stop, question or exclamation mark (with closing quotes and brackets after it) ends a
 sentence if white space and something that can begin a sentence follow, unless the word before
 the stop is an abbreviation, an initial or a list number. Formatted files hold one document per line,
-with two spaces between paragraphs; these end a sentence, too.
+with two spaces between paragraphs; these also end a sentence.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _OPENERS = frozenset(
 )
 
 _ABBREVIATIONS = _NEVER_LAST | _MAYBE_LAST
-# The word before a stop is searched for in so many characters.
+# The word before a full stop is searched for in this many characters.
 _LONGEST_WORD = 40
 
 _CLOSING = "\"'”’»›)\\]}"

@@ -2,10 +2,10 @@
 
 The formatted files are read once for the documents' lengths; documents are assigned from the largest down, each to
 the shard that is least full relative to its capacity. The files are then read again, and each document is appended to
-its shard's temporary file: a disk takes fifty times as long for millions of single documents as for the text from
-beginning to end. Each shard is then written on its own, its documents shuffled. The whole text is never in memory, a
-document is never split, and for given text and arguments the bytes depend only on the seed, not on the number of
-processes.
+its shard's temporary file, because a disk takes fifty times as long to read millions of single documents as to read the
+text from beginning to end. Then each shard is written separately, with its documents shuffled. The whole text is never
+in memory, a document is never split, and for given text and arguments the bytes depend only on the seed, not on the
+number of processes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from data.sharding import sentences
 
 # Tells the random stream of `assign_documents` apart from those of the splits, whose numbers are 0 and 1.
 _TIES = 2
-# Text that is held while documents are gathered by shard.
+# How much text is held in memory while documents are gathered by shard.
 HELD_BYTES = 256 << 20
 
 
@@ -102,7 +102,7 @@ def assign_documents(lengths: np.ndarray, settings: ShardingSettings) -> np.ndar
     order = shuffled[np.argsort(~lengths[shuffled], kind="stable")]
     assignment = np.empty(len(lengths), np.int32)
     heap = [(0.0, shard) for shard in range(len(capacities))]
-    # Python reads the numbers one by one from an array's `data`; a list of all would take five times an array's memory.
+    # Iterating over `data` makes Python's numbers one by one; a list of all would take five times the array's memory.
     for document, length in zip(order.data, lengths[order].data):
         load, shard = heap[0]
         assignment[document] = shard
@@ -111,7 +111,7 @@ def assign_documents(lengths: np.ndarray, settings: ShardingSettings) -> np.ndar
 
 
 def gather(paths: Sequence[Path], lengths: np.ndarray, assignment: np.ndarray, outputs: Mapping[int, Path]) -> None:
-    """Appends each document to the file of its shard; documents of shards without a file are passed over.
+    """Appends each document to the file of its shard; documents of shards without a file are skipped.
 
     Raises: UserError where the text is not UTF-8, or has changed since its documents were measured.
     """
@@ -160,7 +160,7 @@ def _write_shard(task: ShardTask, *, segmentation_method: str) -> FileEntry:
     with open(task.gathered, "rb") as documents, atomic_file(path) as file:
         if os.fstat(documents.fileno()).st_size != ends[-1]:
             raise _changed(Path(task.gathered))
-        # Read ahead as a whole, because the documents are wanted in another order than they stand in.
+        # Read ahead as a whole, because the documents are needed in a different order from the file's.
         os.posix_fadvise(documents.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
         for end, length in zip(ends[order].tolist(), task.lengths[order].tolist()):
             found = split(os.pread(documents.fileno(), length, end - length).decode())
@@ -174,7 +174,7 @@ def _write_shard(task: ShardTask, *, segmentation_method: str) -> FileEntry:
 
 
 def shards_for(num_documents: int, num_training: int, num_test: int) -> tuple[int, int]:
-    """The numbers of training and test shards asked for, or fewer where there are too few documents for them."""
+    """The requested numbers of training and test shards, or fewer if there are too few documents for them."""
     if num_documents >= num_training + num_test:
         return num_training, num_test
     num_test = min(num_test, max(1, num_documents // 20), num_documents - 1)

@@ -2,8 +2,8 @@
 # The fifteen arguments of run_pretraining_lamb.sh for BERT-Large on NVIDIA's machines:
 #   bash scripts/run_pretraining_lamb.sh $(source scripts/configs/pretrain_config.sh && dgx1_8gpu_fp16)
 #
-# Micro-batches fill GPUs of 32 or 40 GB. About 512 million sequences in all, whatever the global batch
-# (the comment: phase 1 / phase 2). Batches, rates, warm-ups and steps are those NVIDIA published.
+# Micro-batches fill GPUs of 32 or 40 GB. Each trains on about 512 million sequences in all, whatever the global batch
+# (given in the comment: phase 1 / phase 2). Batches, rates, warm-ups and steps are those that NVIDIA published.
 
 # shellcheck source=scripts/configs/unknown.sh
 source "$(dirname "${BASH_SOURCE[0]}")/unknown.sh"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What build.sh and launch.sh share; they source it.
-# shellcheck disable=SC2034,SC2154  # variables of the one are used in the other
+# shellcheck disable=SC2034,SC2154  # variables set in one file are used in another
 image=bert
 proxies=(http_proxy https_proxy no_proxy)
 

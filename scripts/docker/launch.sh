@@ -5,7 +5,7 @@
 #   bash scripts/docker/launch.sh bash scripts/run_pretraining_lamb.sh
 #
 # It runs as the user who calls it. NVIDIA_VISIBLE_DEVICES chooses the GPUs: 0,1 or their UUIDs; all (default
-# where there are GPUs) or none. The variables of the scripts have their meaning inside, too:
+# where there are GPUs) or none. The variables of the scripts mean the same inside the container:
 #   RESULTS_DIR                                            mounted at /results (default: the checkout's results)
 #   BERT_PREP_WORKING_DIR, DATA_DIR, SQUAD_DIR, VOCAB_FILE  mounted under their own paths
 #   DATASET, N_PROCESSES, http_proxy, ...                  passed on
@@ -26,7 +26,7 @@ case $devices in
     [[ "$devices" =~ ^[[:alnum:]:/-]+(,[[:alnum:]:/-]+)*$ ]] ||
       fail "NVIDIA_VISIBLE_DEVICES='$devices': must be all, none, or GPUs separated by commas without blanks, as in 0,1"
     have_gpu || fail "NVIDIA_VISIBLE_DEVICES=$devices, but nvidia-smi lists no GPU on this machine; unset it to run on the CPU"
-    gpus=(--gpus "\"device=$devices\"") # docker takes a comma outside of these quotes for its own
+    gpus=(--gpus "\"device=$devices\"") # docker would take a comma outside these quotes as its own separator
     ;;
 esac
 
@@ -53,8 +53,8 @@ done
 terminal=()
 [[ ! -t 0 || ! -t 1 ]] || terminal=(-it)
 roots=(--ipc=host --ulimit memlock=-1 --user "$(id -u):$(id -g)")
-# To an engine without root's rights its caller is the container's root; other users may not write to the mounts. It
-# cannot share the host's IPC namespace, or raise a limit above the caller's own.
+# In rootless docker the caller is the container's root, and other users may not write to the mounts. It cannot share
+# the host's IPC namespace, or raise a limit above the caller's own.
 [[ "$(docker info --format '{{.SecurityOptions}}' 2>/dev/null)" != *rootless* ]] || roots=()
 command=(docker run --rm "${terminal[@]}" "${gpus[@]}" --net=host --shm-size=1g --ulimit stack=67108864 "${roots[@]}"
   "${mounts[@]}" "${variables[@]}" -w /workspace/bert "$image" "${@:-bash}")
