@@ -137,6 +137,20 @@ def test_docker_gets_what_was_printed_and_its_exit_code_is_ours(machine, tmp_pat
     assert (tmp_path / "new/results").is_dir()  # docker would make it as root
 
 
+def test_the_folder_of_a_checkpoint_is_mounted(machine, tmp_path):
+    (tmp_path / "bert_model.ckpt.index").touch()
+    for path, mounted in ((tmp_path / "bert_model.ckpt", tmp_path), (tmp_path, tmp_path)):
+        command = machine.start("launch.sh", DRY_RUN="1", INIT_CHECKPOINT=str(path)).stdout
+        assert f" -v {mounted}:{mounted} -e INIT_CHECKPOINT={path} " in command
+    done = machine.start("launch.sh", DRY_RUN="1", INIT_CHECKPOINT="/nowhere/bert_model.ckpt")
+    assert (done.returncode, "INIT_CHECKPOINT=/nowhere/bert_model.ckpt" in done.stderr) == (2, True)
+
+
+def test_hosts_are_refused(machine):
+    done = machine.start("launch.sh", DRY_RUN="1", HOSTS="a:1,b:1")
+    assert (done.returncode, done.stdout) == (2, "") and "HOSTS=a:1,b:1" in done.stderr
+
+
 def test_a_terminal_is_handed_on(machine):
     ours, theirs = pty.openpty()
     machine.start("launch.sh", DRY_RUN="1", stdin=theirs, stdout=theirs)

@@ -104,6 +104,7 @@ class Replay:
         with Progress(total=update - 1, initial=state.updates_applied, unit="updates", description="up to it") as bar:
             while state.updates_applied < update - 1:
                 bar.update(int(bool(self._advance().is_finite)))
+                self._check_skips()
         self.attempts: list[Attempt] = []
         while state.updates_applied < update and len(self.attempts) < max_skips(state.loss_scale):
             self.attempts.append(self._attempt())
@@ -136,13 +137,15 @@ class Replay:
         result = self._step(batch.features, state.batches_consumed, num_micro_batches=batch.num_micro_batches)
         state.batches_consumed += 1
         self._results.append((state.updates_applied, result))
-        limit = max_skips(state.loss_scale)
-        if not bool(result.is_finite) and state.loss_scale.num_consecutive_skips() > limit:
-            raise UserError(
-                f"more than {limit} updates in a row after update {state.updates_applied} have a "
-                f"non-finite gradient; --replay_update={state.updates_applied + 1} shows them"
-            )
         return result
+
+    def _check_skips(self) -> None:
+        limit, applied = max_skips(self._state.loss_scale), self._state.updates_applied
+        if self._state.loss_scale.num_consecutive_skips() > limit:
+            raise UserError(
+                f"more than {limit} updates in a row after update {applied} have a non-finite gradient; "
+                f"--replay_update={applied + 1} shows them"
+            )
 
     def _attempt(self) -> Attempt:
         number, variables = self._state.batches_consumed, self._step.variables

@@ -7,7 +7,7 @@
 # It runs as the user who calls it. NVIDIA_VISIBLE_DEVICES chooses the GPUs: 0,1 or their UUIDs; all (default
 # where there are GPUs) or none. The variables of the scripts mean the same inside the container:
 #   RESULTS_DIR                                            mounted at /results (default: the checkout's results)
-#   BERT_PREP_WORKING_DIR, DATA_DIR, SQUAD_DIR, VOCAB_FILE  mounted under their own paths
+#   BERT_PREP_WORKING_DIR, DATA_DIR, SQUAD_DIR, GLUE_DIR, VOCAB_FILE, INIT_CHECKPOINT  mounted under their own paths
 #   DATASET, N_PROCESSES, http_proxy, ...                  passed on
 # DRY_RUN=1 prints docker's command and stops there.
 set -euo pipefail
@@ -32,19 +32,25 @@ esac
 
 # --- Folders and variables ---------------------------------------------------------------------
 
+[[ -z "${HOSTS:-}" ]] || fail "HOSTS=$HOSTS: a container starts no ranks on other machines; docs/clusters.md says how to" \
+  "train on several, or unset it"
 results=$(realpath -m -- "${RESULTS_DIR:-$root/results}")
 mounts=(-v "$root:/workspace/bert" -v "$results:/results")
 variables=()
 [[ -z "${RESULTS_DIR:-}" ]] || variables+=(-e RESULTS_DIR=/results)
-for name in BERT_PREP_WORKING_DIR DATA_DIR SQUAD_DIR VOCAB_FILE; do
+for name in BERT_PREP_WORKING_DIR DATA_DIR SQUAD_DIR GLUE_DIR VOCAB_FILE INIT_CHECKPOINT; do
   [[ -n "${!name:-}" ]] || continue
   path=$(realpath -m -- "${!name}")
-  [[ -e "$path" ]] || fail "$name=${!name}: there is no such file or folder"
-  mounts+=(-v "$path:$path")
+  mounted=$path
+  # The folder of a checkpoint, which lies beside its configuration and may be named without its files' endings.
+  [[ "$name" != INIT_CHECKPOINT || -d "$path" ]] || mounted=$(dirname -- "$path")
+  [[ -e "$mounted" ]] || fail "$name=${!name}: there is no such file or folder"
+  mounts+=(-v "$mounted:$mounted")
   variables+=(-e "$name=$path")
 done
 for name in DATASET LAUNCHER DEVICE MAX_EVAL_STEPS MAX_HOURS RESTARTS CONTINUE_WITH_CHANGES PACKING RECOMPUTE \
-  WHOLE_WORD_MASKING DATA_FORMAT VOCAB_SIZE N_PROCESSES DASK_SCHEDULER SHARDS DUPE_FACTOR "${proxies[@]}"; do
+  WHOLE_WORD_MASKING DATA_FORMAT VOCAB_SIZE N_PROCESSES DASK_SCHEDULER SHARDS DUPE_FACTOR MLFLOW_TRACKING_URI \
+  "${proxies[@]}"; do
   [[ -z "${!name:-}" ]] || variables+=(-e "$name")
 done
 
