@@ -27,7 +27,7 @@ class Weights(StoredWeights):
     config_file: Path  # where it lies, or would
     vocab_file: Path | None
     do_lower_case: bool | None  # None: not known
-    warnings: tuple[str, ...] = ()  # in what the model they were trained in differs from ours
+    warnings: tuple[str, ...] = ()  # damage beside them; in what the model they were trained in differs from ours
 
 
 def check_floats(dtype: str, source: str, name: str) -> None:

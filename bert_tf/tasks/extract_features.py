@@ -193,7 +193,10 @@ def main(argv: Sequence[str]) -> None:
 
     settings = Settings(options.layers, options.vectors, options.max_seq_length, options.batch_size)
     texts = (line.rstrip("\r\n") for _, line in decoded_lines(options.input))
-    model = load_pretrained(find_weights(options.checkpoint, "CHECKPOINT"))
+    weights = find_weights(options.checkpoint, "CHECKPOINT")
+    for warning in weights.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    model = load_pretrained(weights)
     extracted = extract(model, texts, settings)
     with atomic_file(options.output) as file:
         shown = Progress(extracted, total=num_texts, unit="texts", description="extracting")
