@@ -23,7 +23,8 @@ from typing import IO, TYPE_CHECKING, Callable, NamedTuple
 
 import numpy as np
 
-from bert_tf.base.command_line import CommandParser, choose_device
+from bert_tf.base.command_line import choose_device
+from bert_tf.base.command_parser import CommandParser
 from bert_tf.base.errors import UserError, exit_on_user_error
 from bert_tf.base.files import atomic_file, check_file, decoded_lines
 from bert_tf.base.progress import Progress
