@@ -21,10 +21,10 @@ def pretraining_flops_per_sequence(config: BertConfig, seq_length: int, num_pred
     """Floating point operations of one training sequence, MLM and NSP heads included.
 
     Training counts as three forward passes (the backward pass needs two matmuls for each one of the
-    forward pass); recomputation is not counted, so that the figure says what the model needs and
-    not what an implementation spends; so are the results of the last layer that no head reads, and which
-    `BertEncoder.states_at` does not compute. A multiply-add is two operations. With length s, L layers,
-    width h, feed-forward width i (4h in all published sizes), P predictions and V pieces::
+    forward pass), each of a whole model: recomputation is not counted, and what `BertEncoder.states_at` does
+    not compute in the last layer is counted, so that figures of other programs are comparable.
+    A multiply-add is two operations. With length s, L layers, width h, feed-forward width i (4h in all
+    published sizes), P predictions and V pieces::
 
         forward = s*L*(8h^2 + 4hi + 4sh)     query, key, value, output; feed-forward; attention
                 + P*(2h^2 + 2hV)             MLM transform and the product with the word table
