@@ -69,9 +69,11 @@ def choose_scope(enable_xla: bool, wanted: str, recompute: bool, for_gpu: bool =
     `for_gpu`: a GPU is planned for, which this machine may lack.
 
     Raises:
-      UserError: `recompute` with scope "step", where it was measured to save no memory.
+      UserError: a scope without XLA; or `recompute` with scope "step", where it was measured to save no memory.
     """
     if not enable_xla:
+        if wanted != "auto":
+            raise UserError(f"--xla_scope={wanted} has no effect without --enable_xla: give that too, or leave it out")
         return "off"
     if recompute and wanted == "step":
         raise UserError(
