@@ -21,7 +21,7 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from bert_tf.base.command_line import CommandParser  # noqa: E402
+from bert_tf.base.command_parser import CommandParser  # noqa: E402
 from bert_tf.base.errors import UserError, exit_on_user_error  # noqa: E402
 from bert_tf.base.machine import count_cores  # noqa: E402
 from bert_tf.config import BertConfig  # noqa: E402

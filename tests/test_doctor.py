@@ -390,6 +390,12 @@ def test_prepared_data(tmp_path):
     holds(folders.check_room_for_data(folder), (OK, "which is prepared"))
 
 
+def test_a_wrong_argument_is_one_line():
+    command = [sys.executable, "-S", "-m", "bert_tf.doctor", "--host=a"]  # -S: without any package
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (2, "error: unrecognized arguments: --host=a; see --help\n")
+
+
 # --- Other hosts ---------------------------------------------------------------------------------
 
 

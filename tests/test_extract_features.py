@@ -85,6 +85,17 @@ def test_files(checkpoint, model, tmp_path):
     np.testing.assert_allclose(means["layer_-1"][0], extracted[0].layers[-1].mean(axis=0), atol=2e-6)
 
 
+def test_a_damaged_newest_checkpoint_is_named(tmp_path, capsys):
+    for update in (1, 2):
+        newest = write_run(tmp_path / "run", make_variables(ENCODER_ONLY), update=update)
+    (newest / "state.json").write_text("{}")
+    (tmp_path / "texts").write_text("the river\n", encoding="utf-8")
+    run(tmp_path / "run", "--input", tmp_path / "texts", "--output", tmp_path / "a.npz", "--max_seq_length=24")
+    assert f"warning: checkpoint {newest} is damaged" in capsys.readouterr().err
+    with pytest.warns(UserWarning, match=f"checkpoint {newest} is damaged"):
+        from_pretrained(tmp_path / "run")
+
+
 def test_mistakes(tmp_path):
     texts, latin1, empty = (tmp_path / name for name in ("texts", "latin1", "empty"))
     texts.write_text("the river", encoding="utf-8")

@@ -224,6 +224,14 @@ def test_predicting_again_gives_the_same_answers(finished, squad, tmp_path, caps
     assert events(tmp_path, "evaluation")[0]["update"] == 8
 
 
+def test_predicting_with_an_older_checkpoint_is_told(finished, squad, tmp_path, capsys):
+    shutil.copytree(finished / "checkpoints", tmp_path / "checkpoints")
+    *_, newest = sorted((tmp_path / "checkpoints").iterdir())
+    (newest / "state.json").write_text("{}")
+    run_squad(job(squad, tmp_path, train_file=None, bert_config_file=None, vocab_file=None), Workers())
+    assert f"warning: checkpoint {newest} is damaged" in capsys.readouterr().err
+
+
 def test_a_file_without_answers_is_predicted_and_nothing_else(finished, squad, tmp_path, capsys):
     bare = json.loads((squad / "squad.json").read_text())
     for question in bare["data"][0]["paragraphs"][0]["qas"]:

@@ -50,6 +50,19 @@ def test_every_kind_of_path(google, tmp_path):
     assert find_weights(HUGGING_FACE).config.hidden_act == "gelu_exact"
 
 
+def test_a_damaged_newest_checkpoint_of_a_run_is_named(tmp_path):
+    model, telemetry = PretrainingModel(CONFIG, seed=3), Notes()
+    run = CheckpointFolder(tmp_path / "checkpoints", keep=2, vocab_size=CONFIG.vocab_size, companions={})
+    sound, damaged = (run.save(update, model.variables, {}) for update in (1, 2))
+    (damaged / "state.json").write_text("{}")
+    weights = find_weights(tmp_path)
+    assert weights.folder == sound
+    initialise_from(weights, model, telemetry)
+    assert telemetry.warnings == [
+        f"checkpoint {damaged} is damaged (state.json does not match its sha256) and is skipped"
+    ]
+
+
 def test_the_encoder_alone(tmp_path):
     model = PretrainingModel(CONFIG, seed=3)
     save_encoder(tmp_path, model.variables, CONFIG.vocab_size, {"bert_config.json": CONFIG.to_json()})

@@ -770,6 +770,21 @@ def test_a_rank_that_could_not_even_write_its_code(tmp_path, capsys, received, c
     assert ("no log of rank 1 on b" in capsys.readouterr().err) == (code == 1)
 
 
+def test_hosts_that_cannot_be_reached_are_named_without_horovods_traceback(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("HOSTS", "a:1,b:1")
+    (tmp_path / "launcher.log").write_text(
+        "ssh not successful for host a:\nssh: Could not resolve hostname a\n\nTraceback (most recent call last):\n"
+        + '  File "<frozen runpy>", line 198, in _run_module_as_main\n' * 20
+        + "RuntimeError: could not connect to some hosts via ssh\n"
+    )
+    assert launchers._exit_code(launchers.Job([], 2, 0, "horovodrun", tmp_path), 1, []) == 1
+    assert capsys.readouterr().err == (
+        "horovodrun ended with code 1:\n  ssh not successful for host a:\n  ssh: Could not resolve hostname a\n"
+        "  RuntimeError: could not connect to some hosts via ssh\n"
+        "'bash scripts/doctor.sh --hosts a:1,b:1' says what keeps ranks from starting there\n"
+    )
+
+
 @pytest.mark.parametrize(
     "code, log, is_said",
     [(137, "x\n", True), (1, "x\n", False), (137, "error: rank 0 on a has stood still for 20 s\n", False)],

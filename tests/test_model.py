@@ -206,7 +206,9 @@ def test_too_long_a_sequence_names_both_numbers():
 
 
 def test_scope_choice():
-    assert choose_scope(False, "step", False) == "off"
+    assert choose_scope(False, "auto", False) == "off"
+    with pytest.raises(UserError, match="^--xla_scope=blocks has no effect without --enable_xla: give that too, or"):
+        choose_scope(False, "blocks", False)
     assert choose_scope(True, "step", False) == "step"
     assert choose_scope(True, "auto", True) == choose_scope(True, "blocks", True) == "blocks"
     with pytest.raises(UserError, match="--recompute saves no memory .* leave out --xla_scope=step"):

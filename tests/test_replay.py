@@ -85,6 +85,13 @@ def test_a_run_of_two_ranks_is_made_again_by_one_process(run, tmp_path):
             assert change == pytest.approx(rate * weight, rel=1e-4), name
 
 
+def test_what_is_no_number_in_a_damaged_line_is_not_compared(run, tmp_path):
+    (tmp_path / "config.json").write_text((run / "config.json").read_text())
+    lines = (run / "metrics.jsonl").read_text().replace('"mlm_loss": ', '"mlm_loss": null, "damaged": ')
+    (tmp_path / "metrics.jsonl").write_text(lines)
+    assert set(Replay(tmp_path, 2).compared) == {"total_loss", "nsp_loss", "gradient_norm", "learning_rate"}
+
+
 def test_a_packed_update_gives_the_bits_that_were_logged(tmp_path):
     """In fewer micro-batches than an unpacked one, whose number varies."""
     records = write_dataset(tmp_path / "records", schema=ROOMY)

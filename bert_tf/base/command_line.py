@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 from collections.abc import MutableMapping, Sequence
-from typing import NoReturn
 
 from absl import flags
 
@@ -151,18 +149,3 @@ def choose_device(device: str, environ: MutableMapping[str, str] = os.environ) -
     environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # errors only
     if device == "cpu":
         environ["CUDA_VISIBLE_DEVICES"] = "-1"
-
-
-class CommandParser(argparse.ArgumentParser):
-    """For ``python -m bert_tf...``: raises mistakes as `UserError`, in one line without the usage.
-
-    Options cannot be abbreviated, and the description keeps its line breaks.
-    """
-
-    def __init__(self, program: str, description: str | None):
-        super().__init__(
-            program, description=description, allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter
-        )
-
-    def error(self, message: str) -> NoReturn:
-        raise UserError(f"{message}; see --help")

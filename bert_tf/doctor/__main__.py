@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
 
+from bert_tf.base.command_parser import CommandParser
 from bert_tf.base.errors import exit_on_user_error
 from bert_tf.doctor import folders, hosts, machine, software
 from bert_tf.doctor.finding import OK, PROBLEM, WARNING, Findings
@@ -19,7 +19,7 @@ Exit code: 0; 1 where there is a problem; 2 for a wrong argument."""
 
 @exit_on_user_error
 def main(argv: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser("doctor", description=_DESCRIPTION, allow_abbrev=False)
+    parser = CommandParser("doctor", description=_DESCRIPTION)
     parser.add_argument(
         "--hosts", default=os.environ.get("HOSTS", ""), help="hosts and their ranks, as a:4,b:4 (default: $HOSTS)"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from pathlib import Path
 
@@ -41,7 +42,7 @@ def find_weights(path: str | Path, argument: str = "--init_checkpoint") -> Weigh
     path = Path(path)
     try:
         if (path / "checkpoints").is_dir():
-            return google.read_checkpoint(_newest_of_run(path))
+            return _newest_of_run(path)
         if path.is_dir() and hugging_face.is_folder(path):
             return hugging_face.read_folder(path)
         prefix = _prefix_in(path) if path.is_dir() else path
@@ -56,12 +57,14 @@ def find_weights(path: str | Path, argument: str = "--init_checkpoint") -> Weigh
         raise UserError(f"{argument}={path}: {error}") from None
 
 
-def _newest_of_run(folder: Path) -> Path:
+def _newest_of_run(folder: Path) -> Weights:
+    """The weights of a run's newest sound checkpoint; that newer ones are damaged is a warning."""
     newest, complaints = CheckpointFolder(folder / "checkpoints", keep=1, vocab_size=0, companions={}).newest_sound()
     if newest is None:
         found = "; ".join(complaints) or "no checkpoint has been saved there yet"
         raise UserError(f"{found}; train longer or name another checkpoint")
-    return newest / PREFIX
+    weights = google.read_checkpoint(newest / PREFIX)
+    return dataclasses.replace(weights, warnings=(*complaints, *weights.warnings))
 
 
 def _prefix_in(folder: Path) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -58,7 +59,10 @@ def from_pretrained(
     Raises:
       UserError: something is missing, damaged, or belongs to another architecture.
     """
-    return load_pretrained(find_weights(folder, "folder"), vocab_file, do_lower_case)
+    weights = find_weights(folder, "folder")
+    for warning in weights.warnings:
+        warnings.warn(warning, stacklevel=2)
+    return load_pretrained(weights, vocab_file, do_lower_case)
 
 
 def load_pretrained(

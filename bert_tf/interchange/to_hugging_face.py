@@ -10,7 +10,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from bert_tf.base.command_line import CommandParser, choose_device
+from bert_tf.base.command_line import choose_device
+from bert_tf.base.command_parser import CommandParser
 from bert_tf.base.errors import exit_on_user_error
 
 

@@ -27,7 +27,7 @@ class Weights(StoredWeights):
     config_file: Path  # where it is, or should be
     vocab_file: Path | None
     do_lower_case: bool | None  # None: unknown
-    warnings: tuple[str, ...] = ()  # how the model that they were trained in differs from ours
+    warnings: tuple[str, ...] = ()  # damage; how the model that they were trained in differs from ours
 
 
 def check_floats(dtype: str, source: str, name: str) -> None:

@@ -48,6 +48,8 @@ from bert_tf.launch.rank import (
     start_child,
 )
 
+_LAUNCHER_LOG = "launcher.log"
+_TRACEBACK = "Traceback (most recent call last):"
 LAUNCHERS = ("srun", "mpirun", "horovodrun", "none")
 # Variables (or their prefixes) that mpirun passes on to other machines; horovodrun and srun pass on all.
 _PASSED_ON = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "CUDA_", "HOROVOD_", "MLFLOW_", "NCCL_", "TF_", "XLA_")
@@ -247,7 +249,7 @@ def run(job: Job, received: list[int] | None = None) -> int:
     (folder / SIGNALS).write_text("\n")  # now, so that it exists even if the disk is full later
     signals = _Signals(job, received)
     try:
-        with open(folder / "launcher.log", "wb") as launcher_log:
+        with open(folder / _LAUNCHER_LOG, "wb") as launcher_log:
             launcher = start_child(command, launcher_log, environment, signal.SIGTERM)
         signals.pass_to(launcher)
         _show(folder / "rank_0.log", launcher)
@@ -325,7 +327,11 @@ def _exit_code(job: Job, launcher_code: int, received: Sequence[int]) -> int:
             return STOPPED_EXIT_CODE
         if job.launcher != "none":
             print(f"{job.launcher} ended with code {launcher_code}:", file=sys.stderr)
-        _print_end(job.log_folder / "launcher.log")
+        _print_end(job.log_folder / _LAUNCHER_LOG)
+        if hosts := os.environ.get("HOSTS"):
+            print(
+                f"'bash scripts/doctor.sh --hosts {hosts}' says what keeps ranks from starting there", file=sys.stderr
+            )
         return shell_code(launcher_code) or 1
     return 0
 
@@ -341,4 +347,7 @@ def _last_lines(log: Path, num_lines: int = 20) -> list[str]:
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return []
+    if _TRACEBACK in lines and log.name == _LAUNCHER_LOG:  # Horovod's, also for a host's mistyped name
+        start = lines.index(_TRACEBACK)
+        lines = [line for line in lines[:start] if line] + [line for line in lines[start + 1 :] if line[:1] != " "]
     return [line for line in lines if ERROR_OF_RANK in line] or lines[-num_lines:]

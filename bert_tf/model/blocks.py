@@ -69,9 +69,11 @@ def choose_scope(enable_xla: bool, wanted: str, recompute: bool, for_gpu: bool =
     `for_gpu`: choose for a GPU even if this machine has none.
 
     Raises:
-      UserError: `recompute` with scope "step", where measurements show that it saves no memory.
+      UserError: a scope without XLA; or `recompute` with scope "step", where measurements show that it saves no memory.
     """
     if not enable_xla:
+        if wanted != "auto":
+            raise UserError(f"--xla_scope={wanted} has no effect without --enable_xla: give that too, or leave it out")
         return "off"
     if recompute and wanted == "step":
         raise UserError(

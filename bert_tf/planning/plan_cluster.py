@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Callable
 
-from bert_tf.base.command_line import CommandParser
+from bert_tf.base.command_parser import CommandParser
 from bert_tf.base.errors import UserError, exit_on_user_error
 from bert_tf.base.values import parse_number, parse_whole
 from bert_tf.config import MAX_GLOBAL_BATCH, MAX_RANKS, PRECISIONS, PRESETS

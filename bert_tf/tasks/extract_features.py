@@ -23,7 +23,8 @@ from typing import IO, TYPE_CHECKING, Callable, NamedTuple
 
 import numpy as np
 
-from bert_tf.base.command_line import CommandParser, choose_device
+from bert_tf.base.command_line import choose_device
+from bert_tf.base.command_parser import CommandParser
 from bert_tf.base.errors import UserError, exit_on_user_error
 from bert_tf.base.files import atomic_file, check_file, decoded_lines
 from bert_tf.base.progress import Progress
@@ -194,7 +195,10 @@ def main(argv: Sequence[str]) -> None:
 
     settings = Settings(options.layers, options.vectors, options.max_seq_length, options.batch_size)
     texts = (line.rstrip("\r\n") for _, line in decoded_lines(options.input))
-    model = load_pretrained(find_weights(options.checkpoint, "CHECKPOINT"))
+    weights = find_weights(options.checkpoint, "CHECKPOINT")
+    for warning in weights.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    model = load_pretrained(weights)
     extracted = extract(model, texts, settings)
     with atomic_file(options.output) as file:
         shown = Progress(extracted, total=num_texts, unit="texts", description="extracting")

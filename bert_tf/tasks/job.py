@@ -182,6 +182,8 @@ class TaskRun:
             if task:
                 stopped_by = self._train(task, telemetry)
             elif self.weights and self._head:
+                for warning in self.weights.warnings:
+                    telemetry.warning(warning)
                 num_updates = load_trained_weights(self.weights, model, self._head)
                 telemetry.note(f"predicting with {self.weights.source}")
             training_secs = time.monotonic() - started

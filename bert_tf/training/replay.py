@@ -25,6 +25,7 @@ from bert_tf.interchange.initialise import find_weights, initialise_from
 from bert_tf.ranks.workers import Workers
 from bert_tf.report.runs import Run, read_run
 from bert_tf.run.checkpoint import CheckpointFolder, find_damage
+from bert_tf.run.events import is_number
 from bert_tf.run.run_folder import CONFIG
 from bert_tf.run.statistics import UpdateResult, UpdateStatistics, first_non_finite
 from bert_tf.run.telemetry import Telemetry
@@ -182,7 +183,7 @@ class Replay:
                 statistics.add(result)
         figures = statistics.read(self._config.global_batch_size)
         figures.update(name_pretraining_metrics(figures["means"]))
-        self.compared = {name: (figures[name], float(event[name])) for name in _COMPARED if name in event}
+        self.compared = {name: (figures[name], float(event[name])) for name in _COMPARED if is_number(event.get(name))}
         if first == self.update - 1:
             return f"update {self.update}"
         return f"the mean over the updates {first + 1} to {self.update}"
