@@ -223,6 +223,7 @@ def test_a_working_directory_that_is_no_folder_or_below_none(tmp_path, action, m
         ("--action download --dataset sample --repair", "--repair has no effect on --action=download, only on verify"),
         ("--action text_formatting --dataset custom --input_files x --fallback_encoding base64", "base64: not a text encoding"),
         ("--action create_tfrecord_files --dataset sample --masked_lm_prob 0", "masked_lm_prob=0.0"),
+        ("--action create_tfrecord_files --dataset sample --whole_word_masking --max_ngram_size 999999999", "max_ngram_size=999999999 is out of range; give a value from 1 to 20"),
         ("--dataset sample", "--action is missing: one of download, text_formatting"),
         ("--acton sharding", "unknown argument --acton; did you mean --action?"),
         ("--action sharding", "--action=sharding needs --dataset"),
@@ -240,7 +241,7 @@ def test_arguments_that_are_wrong(work, arguments, message):
 
 @pytest.mark.parametrize(
     "vocab_file, vocab_size, message",
-    [("/", 300, "vocab_file=/ is a folder"), ("vocab.txt", 1 << 40, "vocab_size=1099511627776: must be below")],
+    [("/", 300, "vocab_file=/ is a folder"), ("vocab.txt", 1 << 30, "vocab_size=1073741824: must be at most")],
 )
 def test_a_vocabulary_that_cannot_be(work, vocab_file, vocab_size, message):
     with pytest.raises(UserError, match=message):

@@ -388,3 +388,10 @@ def test_parquet(tmp_path):
     path.write_bytes(b"not a table")
     with pytest.raises(UserError, match="a.parquet: not a Parquet file"):
         preparation.run(tmp_path / "b", "text_formatting", "--input_files", path)
+
+
+def test_a_pipe_among_the_books_is_named(tmp_path):
+    (tmp_path / "a.txt").write_text("It is one.")
+    os.mkfifo(tmp_path / "b.txt")
+    with pytest.raises(UserError, match="b.txt: a pipe, socket or device, not a file"):
+        books.find_books(tmp_path)

@@ -71,6 +71,21 @@ def test_interrupted_stage_keeps_what_was_finished(tmp_path):
         assert last.is_done
 
 
+def test_what_another_program_has_put_into_the_folder_is_not_overwritten(tmp_path):
+    own = tmp_path / "training" / "part_0"
+    own.parent.mkdir()
+    own.write_text("mine")
+    for _ in range(2):
+        with pytest.raises(UserError, match="training/part_0 was not made by this stage"), stage(tmp_path):
+            pass
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [own] and own.read_text() == "mine"
+    own.unlink()
+    with stage(tmp_path):
+        make(tmp_path, "part_0")  # and killed before the journal has it
+    with stage(tmp_path) as again:
+        finish(again, tmp_path)
+
+
 def test_lost_and_shortened_files_are_made_again(tmp_path, capsys):
     names = ("part_0", "part_1", "part_2")
     with stage(tmp_path) as run:

@@ -244,6 +244,7 @@ def test_arguments_are_left_as_they_are():
         ((1.5, 20), "--masked_lm_prob=1.5"),
         ((0.15, 0), "--max_predictions_per_seq=0"),
         ((0.15, 20, True, 0), "--max_ngram_size=0"),
+        ((0.15, 20, True, 21), "--max_ngram_size=21 is out of range; give a value from 1 to 20"),
         ((0.15, 20, False, 3), "--max_ngram_size=3.*add --whole_word_masking"),
     ],
 )

@@ -250,6 +250,14 @@ def flip(path: Path) -> None:
     path.write_bytes(content)
 
 
+def test_damage_is_named_once_where_pairs_are_drawn(work):
+    path = tokens_folder(work) / "training/custom_training_1.tokens"
+    flip(path)
+    with pytest.raises(UserError, match="block 0") as caught:
+        ensure_pairs([path], PairSettings(32))
+    assert str(caught.value).count(str(path)) == 1
+
+
 def test_verify_names_what_is_damaged_and_repair_makes_the_same_bytes(work, capsys):
     folder = tokens_folder(work)
     before = contents(folder)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import json
+import os
 import random
 import re
 
@@ -232,6 +233,43 @@ def test_missing_or_foreign_file_says_what_to_do(tmp_path):
     path.write_text("<html><body></body></html>")
     with pytest.raises(UserError, match="no <page> in it"):
         cleaned(path)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("enwiki-20200101-pages-articles.xml", "enwiki-20240101-pages-articles.xml"),
+        ("enwiki-20240101-pages-articles.xml.bz2", "enwiki-20240101-pages-articles-multistream.xml.bz2"),
+        ("enwiki-20240101-pages-articles.xml.bz2", "enwiki-20240101-pages-articles1.xml-p1p41242.bz2"),
+        ("one.xml", "two.xml"),
+    ],
+)
+def test_of_several_dumps_none_is_taken(tmp_path, names):
+    for name in names:
+        (tmp_path / name).write_bytes(b"")
+    with pytest.raises(UserError, match=r"which of .*\.xml.*, .*\.xml.* is the dump"):
+        wiki.find_dumps(tmp_path, "wikicorpus_en")
+
+
+def test_a_published_dump_in_several_files_is_one(tmp_path):
+    names = [f"enwiki-20240101-pages-articles{part}" for part in ("1.xml-p1p9.bz2", "2.xml-p10p99.bz2", "12.xml.bz2")]
+    for name in names:
+        (tmp_path / name).write_bytes(b"")
+    assert sorted(path.name for path in wiki.find_dumps(tmp_path, "wikicorpus_en")) == sorted(names)
+
+
+@pytest.mark.parametrize("name", ["wikicorpus_en.xml.bz2", "enwiki-20240101-pages-articles.xml.bz2", "other.xml"])
+@pytest.mark.parametrize("kind", ["a link to nothing", "a folder", "a pipe"])
+def test_a_dump_that_is_no_file_is_named(tmp_path, name, kind):
+    path = tmp_path / name
+    if kind == "a folder":
+        path.mkdir()
+    elif kind == "a pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("nowhere")
+    with pytest.raises(UserError, match=rf"{name} (is not a file|does not exist); repair or delete it"):
+        wiki.find_dumps(tmp_path, "wikicorpus_en")
 
 
 EXTRACTED = """<doc id="12" url="https://en.wikipedia.org/wiki?curid=12" title="One">

@@ -53,9 +53,16 @@ class MaskingRules:
     def __post_init__(self) -> None:
         if not 0 <= self.masked_lm_prob <= 1:
             raise UserError(f"--masked_lm_prob={self.masked_lm_prob} is out of range; give a value from 0 to 1")
-        for name in ("max_predictions_per_seq", "max_ngram_size"):
-            if getattr(self, name) < 1:
-                raise UserError(f"--{name}={getattr(self, name)} is out of range; give a value >= 1")
+        if self.max_predictions_per_seq < 1:
+            raise UserError(
+                f"--max_predictions_per_seq={self.max_predictions_per_seq} is out of range; give a value >= 1"
+            )
+        # More words together are never masked, because each has a token.
+        if not 1 <= self.max_ngram_size <= self.max_predictions_per_seq:
+            raise UserError(
+                f"--max_ngram_size={self.max_ngram_size} is out of range; give a value from 1 to "
+                f"{self.max_predictions_per_seq} (--max_predictions_per_seq)"
+            )
         if self.max_ngram_size > 1 and not self.whole_word_masking:
             raise UserError(
                 f"--max_ngram_size={self.max_ngram_size} masks up to so many whole words together; add "

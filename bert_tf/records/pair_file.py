@@ -139,8 +139,9 @@ def make_pairs(path: str | Path, settings: PairSettings) -> dict[str, int]:
     """
     tokens = TokenFile(path)
     settings = settings_of(settings, tokens)
+    boundaries = tokens.boundaries()
     try:
-        text = with_two_documents(tokens.boundaries())
+        text = with_two_documents(boundaries)
     except UserError as error:
         raise UserError(f"token file {path} {error}") from None
     copies, counts = [], Counter(num_instances=0)

@@ -43,7 +43,7 @@ _LARGEST_LINE_BYTES = LARGEST_DOCUMENT_BYTES * 101 // 100
 def find_text_files(folder: Path, suffixes: Sequence[str] = (".txt",)) -> list[Path]:
     """The files with these suffixes at any depth below `folder`, sorted, without hidden ones; follows links.
 
-    Raises: UserError where a folder cannot be read, or a link is broken.
+    Raises: UserError where a folder cannot be read, a link is broken, or something else is called like a file.
     """
     found: list[Path] = []
     walked: set[tuple[int, int]] = set()
@@ -61,8 +61,9 @@ def find_text_files(folder: Path, suffixes: Sequence[str] = (".txt",)) -> list[P
                 continue
             if not path.exists():
                 raise UserError(f"{path}: a link to {os.readlink(path)}, which does not exist: repair or delete it")
-            if path.is_file():
-                found.append(path)
+            if not path.is_file():
+                raise UserError(f"{path}: a pipe, socket or device, not a file: take it out of the input")
+            found.append(path)
     return sorted(found)
 
 

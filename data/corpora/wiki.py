@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,6 +12,7 @@ from typing import Any, Callable, NamedTuple
 from xml.parsers import expat
 
 from bert_tf.base.errors import UserError
+from bert_tf.base.files import check_file
 from data.corpora import formatting, text_files
 from data.corpora.formatting import BadRecord, Batch, Cleaned, Document, Dropped, as_line, report_line
 from data.corpora.wikitext import Removed, is_prose, paragraphs_of, unescape
@@ -18,7 +20,8 @@ from data.corpora.xml_files import BLOCK_BYTES, CutState, Cutter, Piece, XmlFile
 
 # Each dataset's wiki, as in the file names of published dumps.
 WIKIS = {"wikicorpus_en": "enwiki", "wikicorpus_zh": "zhwiki"}
-_PUBLISHED = re.compile(r"-pages-articles.*\.xml(-p\d+p\d+)?(\.bz2)?$")
+# A dump's name has the wiki, date and kind; of one in several files each has a number.
+_PUBLISHED = re.compile(r"(?P<dump>.*-pages-articles.*?)(?P<part>[0-9]*)\.xml(-p[0-9]+p[0-9]+)?(\.bz2)?")
 _TITLE = re.compile(rb"<title>([^<]*)<")
 # Half a second of a worker's time. The page or two cut at a piece's ends are left to the process that joins the pieces.
 BLOCKS_OF_A_PIECE = 2
@@ -29,30 +32,35 @@ _REDIRECT = re.compile(r"\s*#\s*(REDIRECT|重定向|重新導向)", re.IGNORECAS
 def find_dumps(folder: Path, dataset: str, *, needed: bool = True) -> list[Path]:
     """The dump in `folder`: <dataset>.xml(.bz2), else files named as published, else the only .xml or .xml.bz2 file.
 
-    Raises: UserError where there is none although it is `needed`, or several files may be the dump.
+    Raises: UserError where there is none although it is `needed`, several dumps, or what is no file.
     """
     wiki = WIKIS[dataset]
-    for name in (f"{dataset}.xml", f"{dataset}.xml.bz2"):
-        if (folder / name).is_file():
-            return [folder / name]
-    published = [path for path in sorted(folder.glob(f"{wiki}-*")) if _PUBLISHED.search(path.name)]
+    named = [folder / name for name in (f"{dataset}.xml", f"{dataset}.xml.bz2") if os.path.lexists(folder / name)][:1]
+    # The files of each published dump: whole, or in parts.
+    dumps: dict[tuple[str, bool], list[Path]] = {}
+    for path in sorted(folder.glob(f"{wiki}-*")):
+        if match := _PUBLISHED.fullmatch(path.name):
+            dumps.setdefault((match["dump"], bool(match["part"])), []).append(path)
     others = sorted(path for path in folder.glob("[!.]*") if path.name.endswith((".xml", ".xml.bz2")))
-    if published or (not others and not needed):
-        return published
-    if len(others) > 1:
+    choices = [named] if named else list(dumps.values()) or [[path] for path in others]
+    if len(choices) > 1:
         raise UserError(
-            f"{folder}: which of {', '.join(path.name for path in others)} is the dump? Rename it to "
+            f"{folder}: which of {', '.join(paths[0].name for paths in choices)} is the dump? Rename it to "
             f"{dataset}.xml or {dataset}.xml.bz2, or move the others away"
         )
-    if not others:
+    if not choices and needed:
         raise UserError(
             f"{folder} holds no Wikipedia dump: "
             f"python3 data/bertPrep.py --action download --dataset {dataset} fetches the newest "
             f"one; or put {dataset}.xml.bz2 (or .xml, or the published {wiki}-<date>-pages-articles.xml.bz2, in one "
             f"or several files) there, from dumps.wikimedia.org/{wiki}"
         )
-    print(f"taking {others[0]} as the dump", flush=True)
-    return others
+    found = [path for paths in choices for path in paths]
+    for path in found:
+        check_file(path, "repair or delete it")
+    if found and not named and not dumps:
+        print(f"taking {found[0]} as the dump", flush=True)
+    return found
 
 
 class CleanedPiece(NamedTuple):

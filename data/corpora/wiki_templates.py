@@ -63,6 +63,8 @@ _UNITS = {
     **dict.fromkeys(("sqmi", "mi2"), "sq mi"),
     **dict.fromkeys(("sqft", "ft2"), "sq ft"),
     **dict.fromkeys(("cuft", "ft3"), "cu ft"),
+    "Tcuft": "trillion cu ft",
+    "MUSgal": "million gallons",
     **dict.fromkeys(("sqkm", "km²"), "km2"),
     **dict.fromkeys(("C", "C-change", "°C-change"), "°C"),
     **dict.fromkeys(("F", "F-change", "°F-change"), "°F"),
@@ -176,9 +178,11 @@ def _fraction(arguments: Arguments) -> str | None:
 
 def _value(arguments: Arguments) -> str | None:
     """``{{val|6.24|0.01|e=18|u=m}}`` -> 6.24 ± 0.01 ×10^18 m."""
-    if not arguments.keys() <= {"1", "2", "e", "u", "ul", "fmt"}:
+    numbers = _numbered(arguments)
+    # A digit's uncertainty, as in 1.234(56), is no second number.
+    if not arguments.keys() <= {"1", "2", "e", "u", "ul", "fmt"} or None in map(_number, numbers):
         return None
-    shown = " ± ".join(_numbered(arguments))
+    shown = " ± ".join(numbers)
     if power := arguments.get("e"):
         shown += f" ×10^{power}"
     return f"{shown} {arguments.get('u') or arguments.get('ul') or ''}".strip()
@@ -226,6 +230,20 @@ def _first_of(*names: str) -> Render:
     return lambda arguments: next(filter(None, map(arguments.get, names)), None)
 
 
+def _power(sign: str) -> Render:
+    """A power of ten, or an exponent: without it the number before it would be wrong."""
+    return lambda arguments: f"{sign}^{power}" if (power := arguments.get("1", "").strip()) else None
+
+
+def _track_gauge(arguments: Arguments) -> str | None:
+    width = re.fullmatch(r"\s*(\d+)\s*mm\s*", arguments.get("1", ""))
+    return f"{width[1]} mm" if width else None
+
+
+def _list(arguments: Arguments) -> str:
+    return "".join(f"\n* {item}" for item in _numbered(arguments)) + "\n"
+
+
 def _behind(sign: str) -> Render:
     return lambda arguments: sign + "".join(_numbered(arguments)[:1])
 
@@ -236,12 +254,12 @@ def _constant(text: str) -> Render:
 
 _SHOW_FIRST = (
     "nowrap nobr nobreak small smaller big abbr em strong sic num sup sub var mvar math linktext nihongo2 sc smallcaps "
-    "vanchor keypress key"
+    "vanchor keypress key large noitalic nobold"
 )
 _SHOWN: dict[str, Render] = {
     **dict.fromkeys((*_SHOW_FIRST.split(), "visible anchor", "start date"), _first_of("1")),
-    **dict.fromkeys(("quote", "blockquote", "cquote", "quotation"), _first_of("text", "quote", "1")),
-    **dict.fromkeys(("lang", "langx", "script", "native name"), _first_of("text", "2")),
+    **dict.fromkeys(("quote", "blockquote", "bquote", "cquote", "quotation"), _first_of("text", "quote", "1")),
+    **dict.fromkeys(("lang", "langx", "rtl-lang", "script", "native name"), _first_of("text", "2")),
     **dict.fromkeys(("ill", "interlanguage link"), _first_of("lt", "1")),
     **dict.fromkeys(("transl", "transliteration"), _last),
     **dict.fromkeys(("convert", "cvt"), _convert),
@@ -259,13 +277,21 @@ _SHOWN: dict[str, Render] = {
     **dict.fromkeys(("¥", "jpy", "yen"), _behind("¥")),
     **dict.fromkeys(("₹", "inr", "indian rupee"), _behind("₹")),
     **dict.fromkeys(("ndash", "en dash", "spaced ndash", "spnd", "snd", "–"), _constant(" – ")),
-    **dict.fromkeys(("mdash", "em dash", "spaced mdash", "—"), _constant(" — ")),
+    **dict.fromkeys(("mdash", "mdashb", "em dash", "spaced mdash", "—"), _constant(" — ")),
     **dict.fromkeys(("'", "`", "okina", "hamza", "ayin"), _constant("'")),
     **dict.fromkeys(("nbsp", "space", "spaces"), _constant(" ")),
     **dict.fromkeys(("!", "pipe"), _constant("|")),
     "=": _constant("="),
     # Escaped, because next to italics marks ('') an apostrophe would be read as part of them.
     "'s": _constant("&#39;s"),
+    "' \"": _constant('&#39;"'),
+    "\" '": _constant('"&#39;'),
+    **dict.fromkeys(("e", "x10^"), _power(" ×10")),
+    "10^": _power("10"),
+    "esp": _power(""),
+    "music": lambda arguments: {"flat": "♭", "sharp": "♯", "natural": "♮"}.get(arguments.get("1", "").strip()),
+    **dict.fromkeys(("railgauge", "track gauge"), _track_gauge),
+    **dict.fromkeys(("ordered list", "bulleted list", "unbulleted list"), _list),
     "formatnum": _formatted_number,
     "nihongo": _first_of("1", "3", "2"),
     "ship": _ship,

@@ -28,6 +28,8 @@ from data.running.manifest import Stage
 from data.sharding.sentences import PARAGRAPH_SEPARATOR, split_by_rules
 
 DEFAULT_VOCAB_SIZE = 30522
+# The trainer allocates room for all pieces before it begins, and aborts where there is none.
+MAX_VOCAB_SIZE = 1 << 22
 # English needs about a hundred characters; the others are rare, from names in other scripts.
 MAX_ALPHABET = 1000
 # For scripts with more characters: any that makes up more than this fraction of the text is in the alphabet, too.
@@ -229,8 +231,8 @@ def create_vocab(
     stage: Stage, output: Path, paths: Sequence[Path], vocab_size: int, do_lower_case: bool
 ) -> dict[str, int]:
     """Writes the vocabulary (SentencePiece if `output` ends in .model) and completes `stage`; returns the counts."""
-    if vocab_size >= 1 << 31:  # ids have 32 bits
-        raise UserError(f"vocab_size={vocab_size}: must be below {1 << 31}")
+    if vocab_size > MAX_VOCAB_SIZE:
+        raise UserError(f"vocab_size={vocab_size}: must be at most {MAX_VOCAB_SIZE}")
     if is_sentencepiece_model(output):
         content = train_sentencepiece(paths, vocab_size, do_lower_case)
     else:

@@ -110,8 +110,7 @@ def _run_file(folder: Path) -> Iterator[Path]:
 @contextlib.contextmanager
 def _connect(scheduler: str) -> Iterator[distributed.Client]:
     """A client of the scheduler at an address or in a scheduler file; closing the client drops its tasks."""
-    # The errors raised here say in a sentence what Dask logs.
-    # Tornado logs tasks that are still running on a connection that an interrupt closes.
+    # Our errors say in a sentence what Dask logs; Tornado logs tasks on a connection that an interrupt closes.
     for name in ("distributed", "distributed.client", "tornado.application"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     is_file = scheduler.endswith(".json") or os.path.isfile(scheduler)
@@ -142,8 +141,7 @@ class DaskCluster(Workers):
     """The workers of the scheduler at an address, or in a scheduler file."""
 
     def __init__(self, scheduler: str, shared_folder: Path):
-        self._scheduler = scheduler
-        self._shared_folder = shared_folder
+        self._scheduler, self._shared_folder = scheduler, shared_folder
 
     def map_in_order(
         self, function: Callable, items: Iterable, size_of: Callable = lambda _: 0, largest_in_flight: int = 1
@@ -195,8 +193,7 @@ class _Run:
             if not self._client.nthreads():
                 print(f"waiting up to {FIND_WORKER_SECS} s for a Dask worker", file=sys.stderr)
             self._client.wait_for_workers(1, timeout=FIND_WORKER_SECS)
-            workers = set(self._client.nthreads())
-            if workers - self._workers:
+            if (workers := set(self._client.nthreads())) - self._workers:
                 self._require_same_versions()
         except distributed.TimeoutError:
             raise WorkersError(

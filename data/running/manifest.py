@@ -142,6 +142,7 @@ class Stage:
         with contextlib.ExitStack() as stack:
             stack.enter_context(clear_disk_errors(self.folder))
             self.folder.mkdir(parents=True, exist_ok=True)
+            self._refuse_files_of_others()
             self._lock(stack)
             manifest = read_manifest(self.manifest_path)
             if manifest is not None:
@@ -199,6 +200,16 @@ class Stage:
     def forget(self) -> None:
         """Removes the journal: the next run starts from the beginning."""
         self._journal_path.unlink(missing_ok=True)
+
+    def _refuse_files_of_others(self) -> None:
+        """Raises: UserError where a split's folder holds files although no run has begun here."""
+        if self._prefix or self._of_any_program or self.manifest_path.exists() or self._lock_path.exists():
+            return
+        for path in self.folder.glob("*/[!.]*"):
+            raise UserError(
+                f"{path} was not made by this stage, which would write into {self.folder}: move that folder away, or "
+                "choose another BERT_PREP_WORKING_DIR"
+            )
 
     def _lock(self, stack: contextlib.ExitStack) -> None:
         for _ in range(_LOCK_TRIALS):
