@@ -168,8 +168,8 @@ def test_nothing_behind_damage_is_kept_though_it_was_read_already(tmp_path, monk
 @pytest.mark.parametrize(
     "bad,message",
     [
-        (page("Bad", "Text.", ns="<ns>zero</ns>"), "page 'Bad': XML: invalid literal"),
-        (page("Talk:Bad", "Text.", ns=""), "page 'Talk:Bad': XML: .* is of before 2011"),
+        (page("Bad", "Text.", ns="<ns>zero</ns>"), "page 'Bad': XML: <ns>, its namespace"),
+        (page("Talk:Bad", "Text.", ns=""), "page 'Talk:Bad': XML: <ns>, its namespace, is missing.* is of before 2011"),
         (page("Bad", "Text.").replace("<id>", "<&"), "page 'Bad': XML: not well-formed"),
         (page("Bad", "\0" * 99), "page 'Bad': XML: not well-formed"),
     ],

@@ -226,11 +226,13 @@ def clean(xml: bytes, *, keep_report: bool = False) -> Document | Dropped | BadR
     """A page, with the text of its last revision."""
     try:
         page = _texts_of(xml)
-        title, text, namespace = page.get("title", ""), page.get("text", ""), int(page.get("ns", ""))
+        if not re.fullmatch("-?[0-9]+", page.get("ns", "")):
+            raise ValueError("<ns>, its namespace, is missing or no number")
     except (expat.ExpatError, ValueError) as error:
         named = _TITLE.search(xml)
         which = f"page {named[1].decode('utf-8', 'replace')!r}" if named else "a page without a title"
         return BadRecord(f"{which}: XML: {error}: the dump was changed or damaged, or is of before 2011; fetch another")
+    title, text, namespace = page.get("title", ""), page.get("text", ""), int(page["ns"])
     if namespace != 0:
         return Dropped("other_namespaces", title)
     if "redirect" in page or _REDIRECT.match(text):
