@@ -21,8 +21,8 @@ class Claim(NamedTuple):
     first: str = ""  # the variant compared with, if it is not the part's first one
 
 
-RECORDS = (("preparation.epyc", "Records, 128"), ("preparation.epyc", "Records, 512"))
-UPDATES = (("training_step.epyc", "base, length 128"), ("training_step.epyc", "base, length 512"))
+RECORDS = (("preparation.epyc_records", "Records, 128"), ("preparation.epyc_records", "Records, 512"))
+UPDATES = (("training_step.epyc_base", "base, length 128"), ("training_step.epyc_base_512", "base, length 512"))
 READING = (("input_pipeline", "128/20"), ("input_pipeline", "512/80"))
 FEATURES = (("squad_features", "For training"), ("squad_features", "For prediction"))
 FP32, BF16 = (f"this project, {precision}, scope blocks" for precision in ("fp32", "bf16"))
@@ -45,14 +45,9 @@ def ratio(claim: Claim, place: tuple[str, str]) -> str:
     for part in read_json_object(file, f"python -m benchmarks {name.partition('.')[0]}")["parts"]:
         if not part["title"].startswith(title):
             continue
-        if "variants" in part:
-            variants: dict[str, Any] = part["variants"]
-            first = claim.first or next(iter(variants))
-            found = ratios({**part, "variants": {first: variants[first], **variants}}, claim.variant).median
-        else:  # a part of which no samples were kept
-            column = next(number for number, name in enumerate(part["columns"]) if name.startswith("times"))
-            times = {row[0]: row[column] for row in part["rows"]}
-            found = times[claim.variant] / times.get(claim.first, 1.0)
+        variants: dict[str, Any] = part["variants"]
+        first = claim.first or next(iter(variants))
+        found = ratios({**part, "variants": {first: variants[first], **variants}}, claim.variant).median
         return f"{found:.2f}" if found < 10 else f"{found:.1f}"
     raise UserError(f"{file} has no part {title!r}; mend benchmarks/readme.py")
 
