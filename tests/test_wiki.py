@@ -239,6 +239,7 @@ def test_missing_or_foreign_file_says_what_to_do(tmp_path):
     "names",
     [
         ("enwiki-20200101-pages-articles.xml", "enwiki-20240101-pages-articles.xml"),
+        ("enwiki-20240101-pages-articles.xml", "enwiki-20240101-pages-articles.xml.bz2"),
         ("enwiki-20240101-pages-articles.xml.bz2", "enwiki-20240101-pages-articles-multistream.xml.bz2"),
         ("enwiki-20240101-pages-articles.xml.bz2", "enwiki-20240101-pages-articles1.xml-p1p41242.bz2"),
         ("one.xml", "two.xml"),

@@ -36,11 +36,11 @@ def find_dumps(folder: Path, dataset: str, *, needed: bool = True) -> list[Path]
     """
     wiki = WIKIS[dataset]
     named = [folder / name for name in (f"{dataset}.xml", f"{dataset}.xml.bz2") if os.path.lexists(folder / name)][:1]
-    # The files of each published dump: whole, or in parts.
-    dumps: dict[tuple[str, bool], list[Path]] = {}
+    # The files of each published dump: whole or in parts, packed or not.
+    dumps: dict[tuple[str, bool, bool], list[Path]] = {}
     for path in sorted(folder.glob(f"{wiki}-*")):
         if match := _PUBLISHED.fullmatch(path.name):
-            dumps.setdefault((match["dump"], bool(match["part"])), []).append(path)
+            dumps.setdefault((match["dump"], bool(match["part"]), path.suffix == ".bz2"), []).append(path)
     others = sorted(path for path in folder.glob("[!.]*") if path.name.endswith((".xml", ".xml.bz2")))
     choices = [named] if named else list(dumps.values()) or [[path] for path in others]
     if len(choices) > 1:
