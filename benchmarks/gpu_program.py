@@ -42,6 +42,8 @@ NEEDS = "1.3 GB of disk for the compiler; some rows --peer with tf-models-offici
 WHEELS = ("tensorflow==2.15.1", "nvidia-cuda-nvcc-cu12==12.9.86")  # the latter for ptxas and libdevice
 VOCABULARY, NUM_STEPS, LAYERS = 30522, 4, (2, 4)
 PREDICTIONS = {128: 20, 512: 80}
+# Larger ones in half precision, for which our program has the memory (V100 32 GB, A100 80 GB).
+LARGE_MICRO_BATCHES = {"V100": (128, 32), "A100": (512, 64)}
 # Micro-batches of NVIDIA's published figures (TF2, one GPU) by GPU and bytes of the compute type, at 128 and at 512.
 MICRO_BATCHES = {("V100", 2): (60, 10), ("V100", 4): (32, 6), ("A100", 2): (312, 40), ("A100", 4): (176, 22)}
 
@@ -108,6 +110,12 @@ def plan_rows() -> list[Row]:
         for precision in (*halves, singles[gpu])
     ]
     rows += [row("V100", "large", 128, "fp16", size, part="check") for size in (8, None)]
+    rows += [
+        row(gpu, "large", length, "fp16", size, packing=packing)
+        for packing in (False, True)
+        for gpu, sizes in LARGE_MICRO_BATCHES.items()
+        for length, size in zip(lengths, sizes)
+    ]
     rows = list(dict.fromkeys(rows))
     return rows
 

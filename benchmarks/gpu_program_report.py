@@ -44,9 +44,12 @@ def name(line: Line) -> str:
     return " | ".join(map(str, (row["gpu"], model, row["precision"], row["length"], row["micro_batch_size"])))
 
 
+def case(line: Line) -> tuple[str, str, int]:
+    return line["row"]["gpu"], line["row"]["precision"], line["row"]["length"]
+
+
 def published(line: Line) -> float | None:
-    row = line["row"]
-    return PUBLISHED.get((row["gpu"], row["precision"], row["length"])) if row["bert_model"] == "large" else None
+    return PUBLISHED.get(case(line)) if line["row"]["bert_model"] == "large" else None
 
 
 def table(heads: str, rows: Iterable[str]) -> list[str]:
@@ -58,8 +61,10 @@ def total(figures: dict[str, float], word: str) -> float:
     return sum(value for key, value in figures.items() if key.startswith("each ") and word in key)
 
 
-def program(line: Line) -> str:
-    found, beside = line["figures"], published(line)
+def program(line: Line, peers: dict[tuple[str, str, int], float]) -> str:
+    """`peers`: predicted sequences/s of tf-models-official."""
+    found, row = line["figures"], line["row"]
+    others = (published(line), peers.get(case(line)) if row["bert_model"] == "large" else None)
     on_cores = found.get("each FLOPs on tensor cores", 0.0)
     columns = [
         f"{found['each launches']:.0f} + {found['once launches']:.0f}",
@@ -68,7 +73,7 @@ def program(line: Line) -> str:
         f"{100 * found['each matmul secs'] / found['each secs']:.0f} %",
         f"{found.get('each copy to the host', 0):.0f}",
         f"{line['sequences_per_sec']:.1f}",
-        f"{line['sequences_per_sec'] / beside:.2f}" if beside and not line["row"]["packing"] else "-",
+        *(f"{line['sequences_per_sec'] / other:.2f}" if other and not row["packing"] else "-" for other in others),
     ]
     return " | ".join([name(line), *columns])
 
@@ -138,11 +143,13 @@ def render(lines: list[Line]) -> str:
         return [line for line in good if line["row"]["part"] in which]
 
     programs, plain = of("program"), [line for line in of("program", "memory") if not line["row"]["packing"]]
+    peers = {case(line): line["sequences_per_sec"] for line in of("peer")}
     text = [INTRODUCTION, "## The program", ""]
     text += table(
         "launches a micro-batch + an update | FLOPs on tensor cores | GB outside matmuls | matmuls' share of time | "
-        "copies to the host a micro-batch | predicted sequences/s | times NVIDIA TF2's published",
-        map(program, programs),
+        "copies to the host a micro-batch | predicted sequences/s | times NVIDIA TF2's published | "
+        "times tf-models-official's predicted",
+        (program(line, peers) for line in programs),
     )
     text += ["Packed: rows/s; a row holds up to three instances.", "", "## Packing", ""]
     text += [PACKING]

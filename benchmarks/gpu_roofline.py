@@ -23,6 +23,8 @@ ARITHMETIC_SHARE = 0.50
 LAUNCH_SECS = 4e-6
 # A matmul is cut into tiles of this many rows and columns, or half as many; every multiprocessor takes one at a time.
 TILE = 128
+# The inner dimension of a matmul that is no batch of several is cut into up to this many parts, where that is faster.
+MOST_PARTS = 8
 
 
 class Gpu(NamedTuple):
@@ -78,29 +80,40 @@ def on_tensor_cores(kernel: Kernel, gpu: Gpu, precision: str) -> bool:
     return matmul_type(kernel, precision) in gpu.tensor_core_types and aligned
 
 
-def matmul_rate(kernel: Kernel, gpu: Gpu, precision: str) -> float:
-    """FLOP/s that a matmul of this type and shape reaches if memory does not limit it."""
+def matmul_peak(kernel: Kernel, gpu: Gpu, precision: str) -> float:
+    """FLOP/s that matmuls of this type reach if whole tiles keep all multiprocessors busy and memory does not limit."""
     if on_tensor_cores(kernel, gpu, precision):
         named = {"f16": "fp16", "bf16": "bf16", "tf32": "tf32"}[matmul_type(kernel, precision)]
-        rate = TENSOR_CORE_SHARE * 1e12 * (peak_tflops(gpu.name, named) or math.nan)
-    else:
-        rate = CORE_SHARE * 1e12 * (peak_tflops(gpu.name, "fp32") or math.nan)
+        return TENSOR_CORE_SHARE * 1e12 * (peak_tflops(gpu.name, named) or math.nan)
+    return CORE_SHARE * 1e12 * (peak_tflops(gpu.name, "fp32") or math.nan)
+
+
+def matmul_secs(kernel: Kernel, gpu: Gpu, precision: str, parts: int = 1) -> float:
+    """Seconds of a matmul, its inner dimension cut into `parts` whose products a second launch adds up.
+
+    A matmul with few tiles and a long inner dimension, such as the gradient of a weight, keeps all multiprocessors busy
+    only if it is cut. cuBLAS does that (split-K: NVIDIA, Matrix Multiplication Background User's Guide).
+    """
     batch, rows, columns, _ = kernel.shape
-    tiles, used = float(batch), 1.0
+    tiles, used = float(batch * parts), 1.0
     for size in (rows, columns):
         tile = TILE if size > TILE // 2 else TILE // 2
         count = math.ceil(size / tile)
         tiles, used = tiles * count, used * size / (count * tile)
     waves = math.ceil(tiles / gpu.multiprocessors)
-    return rate * used * tiles / (waves * gpu.multiprocessors)
+    rate = matmul_peak(kernel, gpu, precision) * used * tiles / (waves * gpu.multiprocessors)
+    bandwidth = MEMORY_SHARE * gpu.bandwidth
+    products = 4.0 * parts * rows * columns if parts > 1 else 0.0  # bytes, in float32
+    multiplied = LAUNCH_SECS + max(kernel.flops / rate, (kernel.bytes + products) / bandwidth)
+    return multiplied + (LAUNCH_SECS + products / bandwidth if products else 0.0)
 
 
 def kernel_secs(kernel: Kernel, gpu: Gpu, precision: str) -> float:
-    """Seconds of one launch."""
+    """Seconds of one launch, or of the two of a matmul whose inner dimension is cut."""
     if kernel.kind == "matmul":
-        rate = matmul_rate(kernel, gpu, precision)
-    else:
-        rate = ARITHMETIC_SHARE * gpu.multiprocessors * gpu.lanes * gpu.clock_ghz * 1e9
+        most = MOST_PARTS if kernel.shape[0] == 1 else 1
+        return min(matmul_secs(kernel, gpu, precision, parts) for parts in range(1, most + 1))
+    rate = ARITHMETIC_SHARE * gpu.multiprocessors * gpu.lanes * gpu.clock_ghz * 1e9
     return LAUNCH_SECS + max(kernel.flops / rate, kernel.bytes / (MEMORY_SHARE * gpu.bandwidth))
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.gpu_kernels import Kernel, kernels
 from benchmarks.gpu_program import Row
-from benchmarks.gpu_roofline import GPUS, kernel_secs, on_tensor_cores
+from benchmarks.gpu_roofline import GPUS, kernel_secs, matmul_secs, on_tensor_cores
 from bert_tf.memory.plan import predict
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
@@ -97,3 +97,17 @@ def test_tensor_cores_by_gpu_type_and_shape():
     assert on_tensor_cores(single, GPUS["A100"], "tf32") and not on_tensor_cores(single, GPUS["A100"], "fp32")
     assert not on_tensor_cores(matmul("f16", 1, 8192, 8191, 1024), GPUS["V100"], "fp16")
     assert kernel_secs(half, GPUS["A100"], "fp16") < 0.5 * kernel_secs(half, GPUS["V100"], "fp16")
+
+
+def test_a_matmul_with_few_tiles_is_cut_where_that_is_faster():
+    """The gradient of 1024 x 1024 weights has 64 tiles, for 108 multiprocessors."""
+
+    def secs(batch, inner, parts=None):
+        matmul = Kernel("matmul", 1, 0.0, 2.0 * batch * 1024 * 1024 * inner, "f16", (batch, 1024, 1024, inner), "")
+        if parts is None:
+            return kernel_secs(matmul, GPUS["A100"], "fp16")
+        return matmul_secs(matmul, GPUS["A100"], "fp16", parts)
+
+    assert secs(1, 40000) == secs(1, 40000, 5) < 0.7 * secs(1, 40000, 1)
+    assert secs(1, 512) == secs(1, 512, 1), "adding the parts up would take longer than is gained"
+    assert secs(2, 40000) == secs(2, 40000, 1), "a batch of matmuls is not cut"
