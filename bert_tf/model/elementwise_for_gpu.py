@@ -7,6 +7,7 @@ transposed for the matmuls. docs/gpu.md has the figures. Shape letters as in `el
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import tensorflow as tf
@@ -37,21 +38,29 @@ def _sum_rows(rows_RxH: tf.Tensor) -> tf.Tensor:
     return tf.reduce_sum(as_float32(rows_RxH), axis=0)
 
 
-def _normalise(x_RxH: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """float32 -> x - mean [R, H], mean [R, 1], 1 / deviation [R, 1]."""
-    mean = tf.reduce_mean(x_RxH, axis=-1, keepdims=True)
-    centred = x_RxH - mean
-    variance = tf.reduce_mean(tf.square(centred), axis=-1, keepdims=True)
-    return centred, mean, tf.math.rsqrt(variance + LAYER_NORM_EPSILON)
+def _as_stored(x: tf.Tensor) -> tf.Tensor:
+    """x unchanged (-inf apart), but XLA no longer knows that it is a rounded float32 value.
+
+    Else XLA takes out the rounding before a sum, and stores the float32 value for it.
+    """
+    return tf.maximum(x, x.dtype.min)
+
+
+def _row_mean(x_RxH: tf.Tensor) -> tf.Tensor:
+    return tf.reduce_mean(x_RxH, axis=-1, keepdims=True)
+
+
+def _normalise(x_RxH: tf.Tensor, mean_Rx1: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """float32 -> x - mean [R, H], 1 / deviation [R, 1]."""
+    centred = x_RxH - mean_Rx1
+    return centred, tf.math.rsqrt(_row_mean(tf.square(centred)) + LAYER_NORM_EPSILON)
 
 
 def _layer_norm_gradient(result_RxH, x_RxH, mean_Rx1, inverse_Rx1, gamma_H) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Gradient of LayerNorm's result -> gradients of x, gamma and beta, all float32."""
     normal = (x_RxH - mean_Rx1) * inverse_Rx1
     scaled = result_RxH * gamma_H
-    mean_scaled = tf.reduce_mean(scaled, axis=-1, keepdims=True)
-    along = tf.reduce_mean(scaled * normal, axis=-1, keepdims=True)
-    of_x = inverse_Rx1 * (scaled - mean_scaled - normal * along)
+    of_x = inverse_Rx1 * (scaled - _row_mean(scaled) - normal * _row_mean(scaled * normal))
     return of_x, tf.reduce_sum(result_RxH * normal, axis=0), tf.reduce_sum(result_RxH, axis=0)
 
 
@@ -64,7 +73,8 @@ def embedding_norm_for_gpu(
     def run(word_BxSxH, position_SxH, segment_BxSxH, gamma_H, beta_H):
         hidden_size, shape = word_BxSxH.shape[2], tf.shape(word_BxSxH)
         x_RxH = tf.reshape(word_BxSxH + position_SxH + segment_BxSxH, [-1, hidden_size])
-        centred, mean, inverse = _normalise(x_RxH)
+        mean = _row_mean(x_RxH)
+        centred, inverse = _normalise(x_RxH, mean)
         result = tf.reshape(centred * inverse * gamma_H + beta_H, shape)
 
         def gradient(result_BxSxH: tf.Tensor) -> list[tf.Tensor]:
@@ -86,9 +96,10 @@ def residual_norm_for_gpu(
 
     @tf.custom_gradient
     def run(x_RxH, bias_H, residual_RxH, gamma_H, beta_H):
-        argument = add_residual(x_RxH, bias_H, residual_RxH, sequence_length, dropout)
-        (argument,) = separate([tf.cast(argument, dtype)])  # or XLA would keep it in float32
-        centred, mean, inverse = _normalise(as_float32(argument))
+        exact = add_residual(x_RxH, bias_H, residual_RxH, sequence_length, dropout)
+        # Separate, or XLA would keep it in float32. The mean, before rounding, is summed while the argument is written.
+        argument, mean = separate([tf.cast(exact, dtype), _row_mean(exact)])
+        centred, inverse = _normalise(as_float32(argument), mean)
 
         def gradient(result_RxH: tf.Tensor) -> list[tf.Tensor]:
             again = separate([result_RxH, argument, mean, inverse])
@@ -125,12 +136,18 @@ def attend_for_gpu(
 ) -> tf.Tensor:
     """dropout(softmax of the masked scores) times the values, heads merged -> compute type [R, H].
 
-    Keeps the scores in the compute type and each row's log-sum-exp, from which the backward pass recovers the
-    probabilities with one exponential. The mean of a row's gradient, weighted by the probabilities, is the dot product
-    of the result and its gradient (FlashAttention-2, arXiv 2307.08691, section 3.1), so computing it does not read the
-    scores; it differs by the result's rounding.
+    The values are multiplied by weights, exp(score - offset of the row), and the products are divided by the weights'
+    sum: so the scores are read twice instead of three times (FlashAttention-2, arXiv 2307.08691, section 3.1). The
+    offset is the row's largest score plus half the logarithm of the number of keys S. Then a weight is at most
+    1 / sqrt(S), and the sum is between 1 / sqrt(S) and sqrt(S); float16 holds the weights as well as the gradients
+    divided by the sum. For the backward pass the scores are kept, in the compute type, and each row's offset and sum.
+    The mean of a row's gradient, weighted by the probabilities, is the dot product of the result and its gradient (the
+    same paper), so computing it does not read the scores; it differs by the result's rounding.
     """
     _, num_heads, num_queries, _ = query_BxNxSxD.shape
+    half_log = 0.5 * math.log(key_BxNxSxD.shape[2])
+    scale = 1.0 if dropout is None else dropout.scale
+    unscaled = None if dropout is None else Dropout(dropout.keep, 1.0)
 
     @tf.custom_gradient
     def run(query_BxNxSxD, key_BxNxSxD, value_BxNxSxD):
@@ -138,21 +155,27 @@ def attend_for_gpu(
         (scores_BxNxSxS,) = separate([tf.matmul(query_BxNxSxD, key_BxNxSxD, transpose_b=True)])
         hidden_keys = hide_keys(mask)
         masked = as_float32(scores_BxNxSxS) + hidden_keys
-        peak = tf.reduce_max(masked, axis=-1, keepdims=True)
-        log_sum_BxNxSx1 = peak + tf.math.log(tf.reduce_sum(tf.exp(masked - peak), axis=-1, keepdims=True))
-        dropped_BxNxSxS = tf.cast(drop(tf.exp(masked - log_sum_BxNxSx1), dropout), dtype)
-        context_RxH = merge_heads(tf.matmul(dropped_BxNxSxS, value_BxNxSxD), dtype=dtype)
+        offset_BxNxSx1 = tf.reduce_max(masked, axis=-1, keepdims=True) + half_log
+        weights_BxNxSxS = tf.exp(masked - offset_BxNxSx1)
+        # Separate, or XLA would divide for each element.
+        (factor_BxNxSx1,) = separate([scale / tf.reduce_sum(weights_BxNxSxS, axis=-1, keepdims=True)])
+        dropped_BxNxSxS = tf.cast(drop(weights_BxNxSxS, unscaled), dtype)
+        products_BxNxSxD = as_float32(tf.matmul(dropped_BxNxSxS, value_BxNxSxD))
+        context_RxH = merge_heads(products_BxNxSxD * factor_BxNxSx1, dtype=dtype)
 
         def gradient(of_context_RxH: tf.Tensor) -> list[tf.Tensor]:
-            product_RxH = as_float32(of_context_RxH) * as_float32(context_RxH)
-            mean_BxNxSx1 = tf.reduce_sum(by_head(product_RxH, num_queries, num_heads), axis=-1, keepdims=True)
-            of_context_BxNxSxD = by_head(of_context_RxH, num_queries, num_heads)
-            of_value = tf.matmul(dropped_BxNxSxS, of_context_BxNxSxD, transpose_a=True)
-            of_dropped, scores, log_sum = separate(
-                [tf.matmul(of_context_BxNxSxD, value_BxNxSxD, transpose_b=True), scores_BxNxSxS, log_sum_BxNxSx1]
+            (context_again_RxH,) = separate([context_RxH])  # or XLA would keep it in float32, too
+            dot_RxH = as_float32(of_context_RxH) * as_float32(context_again_RxH)
+            dot_BxNxSx1 = tf.reduce_sum(by_head(dot_RxH, num_queries, num_heads), axis=-1, keepdims=True)
+            of_context_BxNxSxD = as_float32(by_head(of_context_RxH, num_queries, num_heads))
+            of_products = tf.cast(of_context_BxNxSxD * factor_BxNxSx1, dtype)
+            of_value = tf.matmul(dropped_BxNxSxS, of_products, transpose_a=True)
+            of_dropped, scores, offset = separate(
+                [tf.matmul(of_products, value_BxNxSxD, transpose_b=True), scores_BxNxSxS, offset_BxNxSx1]
             )
-            probabilities = tf.exp(as_float32(scores) + hidden_keys - log_sum)
-            of_scores = tf.cast(probabilities * (drop(as_float32(of_dropped), dropout) - mean_BxNxSx1), dtype)
+            mean_BxNxSx1 = dot_BxNxSx1 * factor_BxNxSx1 * (1.0 / scale)
+            weights = tf.exp(as_float32(scores) + hidden_keys - offset)
+            of_scores = tf.cast(weights * (drop(as_float32(of_dropped), unscaled) - mean_BxNxSx1), dtype)
             of_query, of_key = tf.matmul(of_scores, key_BxNxSxD), tf.matmul(of_scores, query_BxNxSxD, transpose_a=True)
             return [of_query, of_key, of_value]
 
@@ -161,18 +184,30 @@ def attend_for_gpu(
     return run(query_BxNxSxD, key_BxNxSxD, value_BxNxSxD)
 
 
+def _gelu_slope(x: tf.Tensor, exact: bool) -> tf.Tensor:
+    """The derivative of `gelu`."""
+    if exact:
+        density = tf.exp(-0.5 * x * x) / math.sqrt(2.0 * math.pi)
+        return 0.5 + 0.5 * tf.math.erf(x / math.sqrt(2.0)) + x * density
+    first, third = math.sqrt(2.0 / math.pi), 0.044715 * math.sqrt(2.0 / math.pi)
+    square = x * x
+    half = 0.5 + 0.5 * tf.tanh(x * (first + third * square))  # gelu(x) is x times this
+    return half * (1.0 + x * (1.0 - half) * (2.0 * first + 6.0 * third * square))
+
+
 def bias_gelu_for_gpu(x_RxI, bias_I, exact: bool, *, dtype: tf.DType) -> tf.Tensor:
-    """`bias_gelu`, recomputed in the backward pass instead of keeping two float32 arrays for it."""
+    """`bias_gelu`, whose derivative is computed in the backward pass: no float32 array is kept for it.
+
+    The bias's gradient is summed in the kernel that writes the gradient of x.
+    """
 
     @tf.custom_gradient
     def run(x_RxI, bias_I):
         def gradient(result_RxI: tf.Tensor) -> list[tf.Tensor]:
             x_again, bias_again = separate([x_RxI, bias_I])
-            with tf.GradientTape(watch_accessed_variables=False) as tape:
-                tape.watch(x_again)
-                result = bias_gelu(x_again, bias_again, exact, dtype=dtype)
-            (of_x,) = separate([tape.gradient(result, x_again, result_RxI)])  # or XLA would also write it in float32
-            return [of_x, _sum_rows(of_x)]
+            slope = _gelu_slope(as_float32(x_again) + bias_again, exact)
+            of_x = tf.cast(as_float32(result_RxI) * slope, dtype)
+            return [of_x, _sum_rows(_as_stored(of_x))]
 
         return bias_gelu(x_RxI, bias_I, exact, dtype=dtype), gradient
 
