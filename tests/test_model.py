@@ -9,6 +9,7 @@ import tensorflow as tf
 from bert_tf.base.errors import UserError
 from bert_tf.config import BertConfig
 from bert_tf.model.blocks import Blocks, choose_scope
+from bert_tf.model.elementwise import Dropout
 from bert_tf.model.encoder import BertEncoder, first_positions
 from bert_tf.model.heads import PretrainingModel, SpanModel
 from bert_tf.model.losses import PretrainingObjective
@@ -108,6 +109,58 @@ def test_bfloat16_is_close_to_float32_and_parameters_stay_float32():
         flat, exact_flat = (np.concatenate([grad.ravel() for grad in each]) for each in (grads, exact))
         cosine = flat @ exact_flat / np.linalg.norm(flat) / np.linalg.norm(exact_flat)
         assert cosine > 0.999
+
+
+def result_and_gradients(blocks, function, inputs, result_gradient):
+    """As XLA compiles them where the blocks are for a GPU; float32."""
+
+    def run(*tensors):
+        with tf.GradientTape() as tape:
+            tape.watch(tensors)
+            result = function(*tensors)
+        return result, *tape.gradient(result, tensors, tf.cast(result_gradient, result.dtype))
+
+    if blocks.scope == "step":
+        run = tf.function(run, jit_compile=True, autograph=False)
+    return [tf.cast(each, tf.float32).numpy() for each in run(*inputs)]
+
+
+@pytest.mark.parametrize("sharpness", [0.05, 1.0, 6.0])
+def test_attention_for_a_gpu_is_attention_in_float16(sharpness):
+    """With weights that are alike, or nearly all on one key; some of the gradients are subnormal."""
+    rng = np.random.default_rng(1)
+    batch, heads, length, size = 2, 2, 256, 32
+    states = rng.normal(size=[3, batch, heads, length, size]) * np.reshape(
+        [sharpness / np.sqrt(size), 1, 1], [3, 1, 1, 1, 1]
+    )
+    states = [tf.constant(each, tf.float16) for each in states]
+    mask = tf.constant(np.arange(length) < [[length], [50]], tf.int32)
+    dropout = Dropout(tf.constant(rng.random([batch, heads, length, length]) > 0.1), 1 / 0.9)
+    of_result = tf.constant(rng.normal(size=[batch * length, heads * size]) * 1e-3, tf.float16)
+
+    def run(blocks):
+        inputs = [tf.cast(each, blocks.compute_dtype) for each in states]
+        return result_and_gradients(blocks, lambda *qkv: blocks.attend(*qkv, mask, dropout), inputs, of_result)
+
+    expected = run(Blocks("off"))
+    for mine, theirs in zip(run(Blocks("step", "float16", for_gpu=True)), expected):
+        np.testing.assert_array_less(np.linalg.norm(mine - theirs), 5e-3 * np.linalg.norm(theirs))
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_gelu_for_a_gpu_is_gelu(exact):
+    x, bias = (
+        tf.constant(np.linspace(-8, 8, 64), tf.float32)[:, tf.newaxis] * tf.ones([1, 3]),
+        tf.constant([0.0, 1.0, -2.0]),
+    )
+    of_result = tf.sin(x * 7)
+
+    def run(blocks):
+        return result_and_gradients(blocks, lambda *both: blocks.bias_gelu(*both, exact), [x, bias], of_result)
+
+    expected, mine = run(Blocks("off")), run(Blocks("step", for_gpu=True))
+    for found, wanted in zip(mine, expected):
+        np.testing.assert_allclose(found, wanted, atol=1e-5)
 
 
 def test_what_stands_at_padding_does_not_matter():
