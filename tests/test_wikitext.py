@@ -25,6 +25,8 @@ def removed_from(markup: str) -> list[tuple[str, str]]:
         ('Seen.<ref name=x>Not {{this}}.</ref> Also.<ref name="x" /> End.', "Seen. Also. End."),
         ("{| class=x\n| cell. {{t}}\n{| \n| inner.\n|}\n|}\nAfter it.", "After it."),
         ("[[File:a.jpg|thumb|A [[caption]] here.]]The text.", "The text."),
+        ("It ends.[[File:a.jpg|thumb|A caption.]]Another begins.", "It ends. Another begins."),
+        ("It is [[File:a.jpg|thumb]], as said.", "It is, as said."),
         ("== Heading ==\nThe text.\n=== See also ===\n* A list.\n# Another.", "The text."),
         ("It is {{convert|10|-|20|km|mi}} or {{lang|fr|loin}} {{circa|1900}}.", "It is 10–20 km or loin c. 1900."),
         ("The name ({{IPA|x}}; {{lang-fr|Paris}}) stays ({{IPA|y}}) here.", "The name (Paris) stays here."),
