@@ -39,11 +39,13 @@ def _sum_rows(rows_RxH: tf.Tensor) -> tf.Tensor:
 
 
 def _as_stored(x: tf.Tensor) -> tf.Tensor:
-    """x unchanged (-inf apart), but XLA no longer knows that it is a rounded float32 value.
+    """x unchanged, but XLA no longer sees that it is a rounded float32 value.
 
-    Else XLA takes out the rounding before a sum, and stores the float32 value for it.
+    Else XLA takes out the rounding before a sum, and stores the float32 value for it. A float's bits are all ones only
+    in a NaN, which becomes another NaN.
     """
-    return tf.maximum(x, x.dtype.min)
+    bits = {2: tf.uint16, 4: tf.uint32}[x.dtype.size]
+    return tf.bitcast(tf.minimum(tf.bitcast(x, bits), bits.max - 1), x.dtype)
 
 
 def _row_mean(x_RxH: tf.Tensor) -> tf.Tensor:
