@@ -2,7 +2,7 @@
 
 python -m benchmarks                            # the list
 python -m benchmarks tokenizing --text FILE --vocab_file FILE
-python -m benchmarks tables                     # benchmarks/results/*.md and the table in README.md
+python -m benchmarks tables                     # benchmarks/results/*.md, the tables in README.md and docs/gpu.md
 """
 
 from __future__ import annotations
@@ -85,10 +85,11 @@ def main(argv: Sequence[str]) -> None:
     if name in found:
         run(name, found[name], argv[2:])
     elif name == "tables":
-        from benchmarks import readme, results
+        from benchmarks import gpu_program_report, readme, results
 
         results.write_pages()
         readme.write()
+        gpu_program_report.write_page()
     elif name in ("", "-h", "--help"):
         print(__doc__)
         for key, each in found.items():

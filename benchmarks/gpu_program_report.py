@@ -7,8 +7,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from benchmarks.results import FOLDER, with_tables
 from bert_tf.run.run_folder import write_whole
 
+RESULTS, PAGE = FOLDER / "gpu_program.json", FOLDER.parents[1] / "docs" / "gpu.md"
 GIB, MIB = 1 << 30, 1 << 20
 # NVIDIA's published sequences/s (BERT-Large, TF2, one GPU: V100 32 GB and A100 80 GB, TensorFlow 21.02 container).
 PUBLISHED = {
@@ -21,6 +23,9 @@ PUBLISHED = {
     ("A100", "tf32", 128): 283.0,
     ("A100", "tf32", 512): 54.9,
 }
+# The best published of other code in fp16, one GPU: DeepSpeed's on a V100, and NVIDIA's PaddlePaddle code's on an A100,
+# which bins sequences by length.
+BEST = {("V100", 128): 272.0, ("V100", 512): 52.0, ("A100", 128): 694.0, ("A100", 512): 264.0}
 # How many instances a packed row holds by length: whole articles of Wikipedia (results/records/packing.md), which leave
 # 8 and 20 % of unpacked rows to padding.
 INSTANCES_IN_A_ROW = {128: 1.076, 512: 1.247}
@@ -136,6 +141,41 @@ def optimizer(line: Line) -> str:
     )
 
 
+def renewed_page(page: str) -> str:
+    """The text of docs/gpu.md with the table of today's results: BERT-Large in fp16, plain and packed."""
+    lines = [line for line in read_lines(RESULTS) if published(line)]
+    peers = {case(line): line["sequences_per_sec"] for line in lines if line["row"]["part"] == "peer"}
+    programs = {
+        (*case(line), line["row"]["micro_batch_size"], line["row"]["packing"]): line
+        for line in lines
+        if line["row"]["part"] == "program"
+    }
+    rows = []
+    for (gpu, length), best in BEST.items():
+        of_nvidia, of_peer = PUBLISHED[gpu, "fp16", length], peers[gpu, "fp16", length]
+        for size in sorted(key[3] for key in programs if key[:3] == (gpu, "fp16", length) and not key[4]):
+            line, packed_line = (programs[gpu, "fp16", length, size, packing] for packing in (False, True))
+            rate = line["sequences_per_sec"]
+            instances = packed_line["sequences_per_sec"] * INSTANCES_IN_A_ROW[length]
+            columns = [
+                f"{gpu}, {length} x {size}",
+                f"{line['memory'] / GIB:.1f}",
+                f"{rate:.3g}",
+                f"{rate / of_nvidia:.2f}",
+                f"{rate / of_peer:.2f}",
+                f"{instances:.3g}",
+                f"{instances / of_nvidia:.2f}",
+                f"{best:g}",
+            ]
+            rows.append(f"| {' | '.join(columns)} |")
+    heads = (
+        "| GPU, length x micro-batch | GiB | sequences/s | times NVIDIA TF2's published | "
+        "times tf-models-official's by the same roofline | packed: instances/s | times NVIDIA TF2's published | "
+        "best published of others |"
+    )
+    return with_tables(page, "python -m benchmarks tables", "\n".join([heads, "|---" * 8 + "|", *rows]) + "\n")
+
+
 def render(lines: list[Line]) -> str:
     good = [line for line in lines if "failed" not in line]
 
@@ -177,6 +217,13 @@ def render(lines: list[Line]) -> str:
     return "\n".join([*text, "## Not compiled", "", *(failed or ["Nothing that was tried."])]) + "\n"
 
 
+def read_lines(results: Path) -> list[Line]:
+    return list(json.loads(results.read_text(encoding="utf-8"))["rows"].values())
+
+
 def write_report(results: Path) -> None:
-    lines = list(json.loads(results.read_text(encoding="utf-8"))["rows"].values())
-    write_whole(results.with_suffix(".md"), render(lines))
+    write_whole(results.with_suffix(".md"), render(read_lines(results)))
+
+
+def write_page() -> None:
+    PAGE.write_text(renewed_page(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from benchmarks import __main__ as program
-from benchmarks import frame, peers, probe, readme, results
+from benchmarks import frame, gpu_program_report, peers, probe, readme, results
 from bert_tf.base.errors import UserError
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -227,9 +227,12 @@ def test_every_page_has_its_result():
     assert {path.stem for path in results.FOLDER.glob("*.md")} == set(results.pages(results.FOLDER))
 
 
-def test_the_table_of_the_readme_is_that_of_the_results():
-    page = readme.PAGE.read_text(encoding="utf-8")
-    assert page == readme.renewed(page), "python -m benchmarks tables"
+@pytest.mark.parametrize(
+    "path, renewed", [(readme.PAGE, readme.renewed), (gpu_program_report.PAGE, gpu_program_report.renewed_page)]
+)
+def test_the_tables_of_pages_are_those_of_the_results(path, renewed):
+    page = path.read_text(encoding="utf-8")
+    assert page == renewed(page), "python -m benchmarks tables"
 
 
 def test_results_name_no_folder_of_a_machine():

@@ -75,7 +75,7 @@ def test_a_faster_gpu_is_never_slower():
 
 
 # BERT-Base is planned too fast on an H100, whose many multiprocessors its small matmuls do not fill.
-ERRORS = {"large": 0.13, "base": 0.25}
+ERRORS = {"large": 0.12, "base": 0.17}
 
 
 def test_computing_follows_the_compiled_programs():
@@ -113,7 +113,7 @@ def test_what_was_published(monkeypatch):
     import clusters
 
     ours = clusters.one_gpu_errors().values()  # no errors alone: our program does less than NVIDIA's
-    assert min(ours) > -0.14 and max(ours) < 0.25
+    assert min(ours) > -0.02 and max(ours) < 0.4
     errors = clusters.rate_errors()
     off = sorted(abs(error) for _, error in errors.values())
     assert off[len(off) // 2] < 0.05
