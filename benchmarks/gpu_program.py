@@ -5,12 +5,11 @@ step's accumulation and the optimizer's functions here, on a CPU, compiles them 
 compiler says (memory, launches, matmuls, traffic) and how fast a roofline predicts the program to be into
 benchmarks/results/gpu_program.json and .md. Nothing runs on a GPU and no matmul is tuned for one.
 
-    python -m benchmarks gpu_program [--only WORDS] [--peer PYTHON]
+    python -m benchmarks gpu_program [--only WORDS]
 
-Rows that are already in the JSON are not made again; to make one again, delete it there. PYTHON is the interpreter of
-an environment with tf-models-official==2.15.0, whose step checks the roofline against NVIDIA's published figures.
-Programs of 2 and 4 layers are compiled, and the other layers are extrapolated from the difference between them; `check`
-rows also compile all layers. The compiler's environment (1.3 GB) is installed into ~/.cache/bert_tf/gpu_compiler.
+Rows that are already in the JSON are not made again; to make one again, delete it there. tf-models-official's step is
+compiled, too, and checks the roofline against NVIDIA's published figures. Programs of 2 and 4 layers are compiled, and
+the other layers are extrapolated from the difference between them; `check` rows also compile all layers.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ import dataclasses
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -28,18 +28,19 @@ import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks import peers
 from benchmarks.gpu_kernels import Kernel, kernels
 from benchmarks.gpu_program_report import PUBLISHED, write_report
 from benchmarks.gpu_roofline import GPUS, on_tensor_cores, total_secs
+from bert_tf.base.errors import UserError
 from bert_tf.config import PRESETS, BertConfig
 from bert_tf.memory.plan import Workload, predict
 from bert_tf.run.run_folder import provenance, write_whole
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results" / "gpu_program.json"
-CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "bert_tf" / "gpu_compiler"
-NEEDS = "1.3 GB of disk for the compiler; some rows --peer with tf-models-official"
-WHEELS = ("tensorflow==2.15.1", "nvidia-cuda-nvcc-cu12==12.9.86")  # the latter for ptxas and libdevice
+NEEDS = "1.4 GB of disk for the compiler, 2 GB for the peer, and g++"
+PEER, COMPILER = "tf_models", "gpu_compiler"  # environments of `peers`; CUDA's package there has ptxas and libdevice
 VOCABULARY, NUM_STEPS, LAYERS = 30522, 4, (2, 4)
 PREDICTIONS = {128: 20, 512: 80}
 # Larger ones in half precision, for which our program has the memory (V100 32 GB, A100 80 GB). They divide the global
@@ -174,15 +175,21 @@ def lower_optimizer(row: Row, folder: Path) -> None:
         (folder / f"{count}_{number}.pb").write_bytes(lowered)
 
 
-def prepare_compiler() -> Path:
-    """Installs the compiler's environment and builds the program that calls it, unless they exist."""
-    wheel, program = CACHE / "wheels", CACHE / "gpu_compile"
-    if not (wheel / "tensorflow").exists():
-        print(f"installing {' '.join(WHEELS)} into {CACHE}", flush=True)
-        subprocess.run(
-            [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", wheel, *WHEELS], check=True
-        )
-    source, library = HERE / "gpu_compile.cc", wheel / "tensorflow"
+def package(folder: Path, name: str) -> Path:
+    """The folder of a package in the compiler's environment."""
+    found = next(folder.glob(f"lib/python*/site-packages/{name}"), None)
+    if found is None:
+        raise UserError(f"{folder} has no {name}: it needs the packages of benchmarks/peers/{COMPILER}.txt")
+    return found
+
+
+def prepare_compiler(python: str) -> Path:
+    """The program that calls the compiler of this Python's environment, where it is built if it does not exist."""
+    folder = Path(python).parents[1]
+    program = folder / "gpu_compile"
+    source, library = HERE / "gpu_compile.cc", package(folder, "tensorflow")
+    if not shutil.which("g++"):
+        raise UserError("g++ is missing, which builds the program that calls XLA's compiler: install it")
     if not program.exists() or program.stat().st_mtime < source.stat().st_mtime:
         libraries = ["-l:libtensorflow_cc.so.2", "-l:libtensorflow_framework.so.2", "-Wl,--allow-shlib-undefined"]
         subprocess.run(
@@ -205,7 +212,7 @@ def prepare_compiler() -> Path:
 
 def compile_program(program: Path, module: Path, gpu: str) -> dict[str, Any]:
     """Memory and kernels; {"failed": reason} if the compiler fails."""
-    cuda = CACHE / "wheels" / "nvidia" / "cuda_nvcc"
+    cuda = package(program.parent, "nvidia/cuda_nvcc")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "gpu").write_text(GPUS[gpu].description())
@@ -351,7 +358,8 @@ def measure_optimizer(row: Row, program: Path, scratch: Path) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="only rows with this in their titles, such as 'V100 large fp16'")
-    parser.add_argument("--peer", metavar="PYTHON", help="of an environment with tf-models-official")
+    parser.add_argument("--no_peers", action="store_true", help="leave tf-models-official out")
+    parser.add_argument("--peer_python", action="append", default=[], metavar="PEER=PYTHON", help="an environment")
     parser.add_argument("--results", type=Path, default=RESULTS, help="%(default)s")
     parser.add_argument("--lower", help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
@@ -359,13 +367,15 @@ def main() -> None:
     if args.lower:
         lower(Row(**json.loads(args.lower)), args.folder)
         return
-    program, rows = prepare_compiler(), plan_rows()
+    given, rows = peers.given(args.peer_python, (PEER, COMPILER)), plan_rows()
+    program = prepare_compiler(given.get(COMPILER) or peers.python_of(COMPILER))
     lines = json.loads(args.results.read_text())["rows"] if args.results.exists() else {}
     for row in rows:
-        if args.only not in row.title or row.title in lines or (row.part == "peer" and not args.peer):
+        if args.only not in row.title or row.title in lines or (row.part == "peer" and args.no_peers):
             continue
+        peer = (given.get(PEER) or peers.python_of(PEER)) if row.part == "peer" else None
         with tempfile.TemporaryDirectory() as scratch:
-            found = measure(row, program, args.peer, Path(scratch))
+            found = measure(row, program, peer, Path(scratch))
         print(f"{row.title}: {found.get('failed') or found.get('sequences_per_sec') or found['figures']}", flush=True)
         lines[row.title] = {"row": dataclasses.asdict(row), "commit": provenance()["commit"], **found}
         write_results(args.results, {each.title: lines[each.title] for each in rows if each.title in lines})
