@@ -30,7 +30,7 @@ from typing import Any
 
 from benchmarks import peers
 from benchmarks.gpu_kernels import Kernel, kernels
-from benchmarks.gpu_program_report import PUBLISHED, write_report
+from benchmarks.gpu_program_report import PUBLISHED, RESULTS, write_report
 from benchmarks.gpu_roofline import GPUS, on_tensor_cores, total_secs
 from bert_tf.base.errors import UserError
 from bert_tf.config import PRESETS, BertConfig
@@ -38,16 +38,15 @@ from bert_tf.memory.plan import Workload, predict
 from bert_tf.run.run_folder import provenance, write_whole
 
 HERE = Path(__file__).resolve().parent
-RESULTS = HERE / "results" / "gpu_program.json"
 NEEDS = "1.4 GB of disk for the compiler, 2 GB for the peer, and g++"
 PEER, COMPILER = "tf_models", "gpu_compiler"  # environments of `peers`; CUDA's package there has ptxas and libdevice
 VOCABULARY, NUM_STEPS, LAYERS = 30522, 4, (2, 4)
 PREDICTIONS = {128: 20, 512: 80}
+# Micro-batches of NVIDIA's published figures (TF2, one GPU) by GPU and bytes of the compute type, at 128 and at 512.
+MICRO_BATCHES = {("V100", 2): (60, 10), ("V100", 4): (32, 6), ("A100", 2): (312, 40), ("A100", 4): (176, 22)}
 # Larger ones in half precision, for which our program has the memory (V100 32 GB, A100 80 GB). They divide the global
 # batches of NVIDIA's presets, 61,440 and 30,720 on 16 V100, 79,872 and 30,720 on 8 A100.
 LARGE_MICRO_BATCHES = {"V100": (160, 32), "A100": (416, 64)}
-# Micro-batches of NVIDIA's published figures (TF2, one GPU) by GPU and bytes of the compute type, at 128 and at 512.
-MICRO_BATCHES = {("V100", 2): (60, 10), ("V100", 4): (32, 6), ("A100", 2): (312, 40), ("A100", 4): (176, 22)}
 
 
 @dataclasses.dataclass(frozen=True)

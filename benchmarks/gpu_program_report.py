@@ -67,7 +67,7 @@ def total(figures: dict[str, float], word: str) -> float:
 
 
 def program(line: Line, peers: dict[tuple[str, str, int], float]) -> str:
-    """`peers`: predicted sequences/s of tf-models-official."""
+    """`peers`: from `peer_rates`."""
     found, row = line["figures"], line["row"]
     others = (published(line), peers.get(case(line)) if row["bert_model"] == "large" else None)
     on_cores = found.get("each FLOPs on tensor cores", 0.0)
@@ -96,10 +96,19 @@ def peer(line: Line) -> str:
     return f"{name(line)} | {line['sequences_per_sec']:.1f} | {published(line):g} | {error:+.0f} %"
 
 
+def instances_per_sec(line: Line) -> float:
+    """Of packed rows."""
+    return line["sequences_per_sec"] * INSTANCES_IN_A_ROW[line["row"]["length"]]
+
+
 def packed(line: Line) -> str:
-    in_a_row = INSTANCES_IN_A_ROW[line["row"]["length"]]
-    rate = line["sequences_per_sec"] * in_a_row
+    rate, in_a_row = instances_per_sec(line), INSTANCES_IN_A_ROW[line["row"]["length"]]
     return f"{name(line)} | {line['sequences_per_sec']:.1f} | {in_a_row} | {rate:.1f} | {rate / published(line):.2f}"
+
+
+def peer_rates(lines: Iterable[Line]) -> dict[tuple[str, str, int], float]:
+    """Predicted sequences/s of tf-models-official."""
+    return {case(line): line["sequences_per_sec"] for line in lines if line["row"]["part"] == "peer"}
 
 
 def parts(line: Line) -> str:
@@ -144,7 +153,7 @@ def optimizer(line: Line) -> str:
 def renewed_page(page: str) -> str:
     """The text of docs/gpu.md with the table of today's results: BERT-Large in fp16, plain and packed."""
     lines = [line for line in read_lines(RESULTS) if published(line)]
-    peers = {case(line): line["sequences_per_sec"] for line in lines if line["row"]["part"] == "peer"}
+    peers = peer_rates(lines)
     programs = {
         (*case(line), line["row"]["micro_batch_size"], line["row"]["packing"]): line
         for line in lines
@@ -156,7 +165,7 @@ def renewed_page(page: str) -> str:
         for size in sorted(key[3] for key in programs if key[:3] == (gpu, "fp16", length) and not key[4]):
             line, packed_line = (programs[gpu, "fp16", length, size, packing] for packing in (False, True))
             rate = line["sequences_per_sec"]
-            instances = packed_line["sequences_per_sec"] * INSTANCES_IN_A_ROW[length]
+            instances = instances_per_sec(packed_line)
             columns = [
                 f"{gpu}, {length} x {size}",
                 f"{line['memory'] / GIB:.1f}",
@@ -183,7 +192,7 @@ def render(lines: list[Line]) -> str:
         return [line for line in good if line["row"]["part"] in which]
 
     programs, plain = of("program"), [line for line in of("program", "memory") if not line["row"]["packing"]]
-    peers = {case(line): line["sequences_per_sec"] for line in of("peer")}
+    peers = peer_rates(good)
     text = [INTRODUCTION, "## The program", ""]
     text += table(
         "launches a micro-batch + an update | FLOPs on tensor cores | GB outside matmuls | matmuls' share of time | "

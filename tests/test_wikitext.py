@@ -27,6 +27,8 @@ def removed_from(markup: str) -> list[tuple[str, str]]:
         ("[[File:a.jpg|thumb|A [[caption]] here.]]The text.", "The text."),
         ("It ends.[[File:a.jpg|thumb|A caption.]]Another begins.", "It ends. Another begins."),
         ("It is [[File:a.jpg|thumb]], as said.", "It is, as said."),
+        ("He saw [[Paris]][[File:a.jpg|thumb]][[File:b.jpg]]\nThen he left.", "He saw Paris Then he left."),
+        ("He saw [[Paris]][[File:a.jpg|thumb]]then.", "He saw Paris then."),
         ("== Heading ==\nThe text.\n=== See also ===\n* A list.\n# Another.", "The text."),
         ("It is {{convert|10|-|20|km|mi}} or {{lang|fr|loin}} {{circa|1900}}.", "It is 10–20 km or loin c. 1900."),
         ("The name ({{IPA|x}}; {{lang-fr|Paris}}) stays ({{IPA|y}}) here.", "The name (Paris) stays here."),

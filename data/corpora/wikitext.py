@@ -207,8 +207,8 @@ class _Brackets:
             shown = wiki_templates.render(content)
         if not shown:
             self._removed.append((_REASONS[kind], _unprotected(content)))
-            if kind == "[[" and self.pieces and self.pieces[-1][-1:].strip():
-                self.pieces.append(" ")  # a picture between two sentences
+            if kind == "[[":
+                self.pieces.append(" ")  # a picture may stand between two sentences
         elif self._open and ("|" in shown or "=" in shown):
             self.pieces.append(shown.translate(_PROTECTED))
         else:
