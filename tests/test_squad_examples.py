@@ -7,7 +7,7 @@ import json
 import pytest
 
 from bert_tf.base.errors import UserError
-from bert_tf.tasks.squad.examples import Answer, Paragraph, read_examples, sound_answers
+from bert_tf.tasks.squad.examples import Answer, Paragraph, answer_range, read_examples, sound_answers
 
 ONE_QUESTION = '{"data": [{"paragraphs": [{"context": "c", "qas": [{"id": "q", "question": "?", %s}]}]}]}'
 
@@ -36,8 +36,8 @@ def test_reads_questions_in_order_and_shares_the_paragraph(tmp_path):
     assert second.answers == (Answer("Norse", 15), Answer("the Norse", 11))
     assert first.paragraph is second.paragraph
     assert first.paragraph.words == ["Rollo", "led", "the", "Norse."]
-    assert first.answer_words() == (0, 0)
-    assert second.answer_words() == (3, 3)  # the first answer counts
+    assert answer_range(first) == (0, 5)
+    assert answer_range(second) == (15, 20)  # the first answer counts
 
 
 def test_words_split_at_googles_white_space_only():
@@ -49,7 +49,7 @@ def test_words_split_at_googles_white_space_only():
 
 def test_white_space_inside_an_answer_may_differ(tmp_path):
     path = squad_file(tmp_path, [question(answers=(("led the Norse", 6),))])  # two spaces in the context
-    assert read_examples(path)[0].answer_words() == (1, 3)
+    assert answer_range(read_examples(path)[0]) == (6, 20)
 
 
 def test_version_2_unanswerable_questions(tmp_path):

@@ -15,7 +15,7 @@ from typing import Any
 
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import check_file, read_json_object
-from bert_tf.text.basic_tokenizer import tokenize_words
+from bert_tf.text.basic_tokenizer import Casing, tokenize_words
 
 NAME_A_FILE = "name a SQuAD file such as train-v1.1.json"
 # An error message names at most this many questions with a wrong answer.
@@ -74,32 +74,29 @@ class Example:
         """Whether the file says that the context contains no answer."""
         return self.answers is not None and not self.answers
 
-    def answer_words(self) -> tuple[int, int]:
-        """The first and last word of the answer used for training, which is the first of those given.
 
-        Raises: UserError if the context does not have the answer's text at its position, or if tokenising leaves
-          nothing of it.
-        """
-        assert self.answers
-        answer, context = self.answers[0], self.paragraph.context
-        # White space may differ, as in Google's reader, because some files have been re-wrapped.
-        text = r"\s+".join(re.escape(word) for word in re.split(r"\s+", answer.text))
-        found = (
-            answer.text.strip() and 0 <= answer.start < len(context) and re.compile(text).match(context, answer.start)
-        )
-        if found:
-            first, last = self.paragraph.word_at(answer.start), self.paragraph.word_at(found.end() - 1)
-            if any(tokenize_words(word, do_lower_case=True) for word in self.paragraph.words[first : last + 1]):
-                return first, last
-            raise UserError(
-                f"question {self.question_id!r}: the tokenizer leaves nothing of the answer {answer.text!r}; an answer "
-                "needs visible characters"
-            )
+def answer_range(example: Example) -> tuple[int, int]:
+    """Where the answer used for training, the first of those given, starts and ends (exclusive) in the context.
+
+    Raises: UserError if the context does not have the answer's text at its position.
+    """
+    assert example.answers
+    answer, context = example.answers[0], example.paragraph.context
+    # White space may differ, as in Google's reader, because some files have been re-wrapped.
+    text = r"\s+".join(re.escape(word) for word in re.split(r"\s+", answer.text))
+    found = answer.text.strip() and 0 <= answer.start < len(context) and re.compile(text).match(context, answer.start)
+    if found:
+        if tokenize_words(found.group(), Casing.of(True)):
+            return answer.start, found.end()
         raise UserError(
-            f"question {self.question_id!r}: its context does not hold the answer {answer.text!r} at "
-            f"answer_start={answer.start} ({_describe_mismatch(context, answer)}); "
-            "answer_start counts characters (not bytes) from 0"
+            f"question {example.question_id!r}: the tokenizer leaves nothing of the answer {answer.text!r}; an answer "
+            "needs visible characters"
         )
+    raise UserError(
+        f"question {example.question_id!r}: its context does not hold the answer {answer.text!r} at "
+        f"answer_start={answer.start} ({_describe_mismatch(context, answer)}); "
+        "answer_start counts characters (not bytes) from 0"
+    )
 
 
 def _describe_mismatch(context: str, answer: Answer) -> str:
@@ -164,7 +161,7 @@ def sound_answers(examples: list[Example], path: str | Path) -> tuple[list[Examp
             )
         try:
             if example.answers:
-                example.answer_words()
+                answer_range(example)
             sound.append(example)
         except UserError as error:
             wrong.append((example.question_id, error))
