@@ -186,7 +186,7 @@ def _add_record_options(add: Callable[..., Any]) -> None:
     )
     add("--vocab_file", help=vocab)
     add("--vocab_size", type=_whole_number, default=vocabulary.DEFAULT_VOCAB_SIZE, help="pieces; default: %(default)s")
-    case = "1: lower-case the text and drop accents; default: 1, or as a tokenizer.json says"
+    case = "1: lower-case the text and drop accents; default: as stands beside the vocabulary, else 1"
     add("--do_lower_case", type=_whole_number, choices=(0, 1), help=case)
     accents = "1: drop accents and other marks, 0: keep them; default: as --do_lower_case"
     add("--strip_accents", type=_whole_number, choices=(0, 1), help=accents)

@@ -27,6 +27,7 @@ _MAX_UNREACHABLE = 0.01
 _MAX_PADDING = 127
 # Ordinary text has less than a hundredth, also where another script is quoted.
 _MANY_UNKNOWN = 0.05
+_FEW_UNKNOWN = 2  # so many may be in a single ordinary sentence
 
 
 class TokenizedLines(NamedTuple):
@@ -131,7 +132,7 @@ class UnknownTokens(NamedTuple):
     @property
     def are_many(self) -> bool:
         """Whether they are far more than in ordinary text."""
-        return self.num_unknown > _MANY_UNKNOWN * self.num_tokens
+        return self.num_unknown > max(_FEW_UNKNOWN, _MANY_UNKNOWN * self.num_tokens)
 
     def describe(self, source: object) -> str:
         """A line about the text of `source`, a warning if they are many."""

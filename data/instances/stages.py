@@ -25,7 +25,7 @@ from bert_tf.text.tokenizer import (
     open_tokenizer,
     original_vocabulary,
 )
-from bert_tf.text.vocabulary import UnknownTokens, check_casing, is_sentencepiece_model
+from bert_tf.text.vocabulary import UnknownTokens, check_casing
 from data.corpora import registry
 from data.instances import pretraining_examples as examples
 from data.instances import tokens, vocabulary
@@ -41,11 +41,12 @@ _MUCH_PADDING = 0.5
 OF_SHARDS = ("num_training_shards", "fraction_test_set")
 
 
-def casing_of(options: argparse.Namespace) -> Casing:
-    """Google's default is to lower-case."""
-    given = (None if value is None else bool(value) for value in (options.do_lower_case, options.strip_accents))
-    lower_case, strip_accents = given
-    return Casing.of(lower_case is not False, strip_accents)
+def casing_of(options: argparse.Namespace, recorded: Casing | None = None) -> Casing:
+    """The casing that is asked for; by default the one `recorded` with a vocabulary, else Google's, lower case."""
+    lower_case, strip_accents = options.do_lower_case, options.strip_accents
+    if recorded and lower_case in (None, recorded.lower_case):
+        return Casing(recorded.lower_case, recorded.strip_accents if strip_accents is None else bool(strip_accents))
+    return Casing.of(lower_case != 0, None if strip_accents is None else bool(strip_accents))
 
 
 def casing_arguments(casing: Casing) -> dict[str, bool]:
@@ -165,7 +166,8 @@ def _check_vocab(vocab_file: Path, options: argparse.Namespace) -> tuple[VocabEn
 
     Raises: UserError if the casing that was asked for, or taken by default, is not that of the vocabulary.
     """
-    casing = casing_of(options)
+    stored = StoredTokenizer.of_file(vocab_file, is_hugging_face=False)
+    casing = casing_of(options, stored.casing if stored else None)
     if is_pipeline(vocab_file):
         tokenizer = open_tokenizer(vocab_file)
         Wanted(options.do_lower_case, options.strip_accents).check(tokenizer.casing, vocab_file)
@@ -173,15 +175,14 @@ def _check_vocab(vocab_file: Path, options: argparse.Namespace) -> tuple[VocabEn
     else:
         tokenizer = open_tokenizer(vocab_file, *casing)
         check_casing(tokenizer.inv_vocab, casing, vocab_file)
-        if not is_sentencepiece_model(vocab_file):
-            _check_beside(vocab_file, casing)
+        if stored:
+            _check_beside(stored, vocab_file, casing)
     return VocabEntry(tokenizer.vocab_size, sha256_of_file(vocab_file)), casing
 
 
-def _check_beside(vocab_file: Path, casing: Casing) -> None:
+def _check_beside(stored: StoredTokenizer, vocab_file: Path, casing: Casing) -> None:
     """Raises: UserError if the files of a tokenizer beside a vocab.txt say that its text is cut otherwise."""
-    stored = StoredTokenizer.of_file(vocab_file, is_hugging_face=False)
-    if not stored or stored.casing is None and not (stored.folder / TOKENIZER).is_file():
+    if stored.casing is None and not (stored.folder / TOKENIZER).is_file():
         return
     tokenizer, _ = open_stored(stored)
     if tokenizer.casing != casing:
@@ -231,14 +232,15 @@ def run_create_token_files(options: argparse.Namespace, layout: Layout) -> None:
 
 def _finished_tokens(options: argparse.Namespace, layout: Layout) -> _Source:
     """Raises: UserError where the dataset has no token files, some are missing, or there are several sets."""
-    dataset, casing = options.dataset, casing_of(options)
-    found = sorted(layout.tokens.glob(f"{_casing_in_names(casing)}_shard_*/{dataset}/manifest.json"))
+    dataset, is_any = options.dataset, options.do_lower_case is None and options.strip_accents is None
+    name = "lower_case_*" if is_any else f"{_casing_in_names(casing_of(options))}_shard_*"
+    found = sorted(layout.tokens.glob(f"{name}/{dataset}/manifest.json"))
     if len(found) > 1:
         raise UserError(f"{dataset} has token files in {' and '.join(map(str, found))}: move away those not wanted")
     manifest = read_manifest(found[0], "create_token_files") if found else None
     if manifest is None:
         raise UserError(
-            f"{dataset} has no finished token files with {casing} below {layout.tokens}: "
+            f"{dataset} has no finished token files in {layout.tokens / name}: "
             f"run python3 data/bertPrep.py --action create_token_files --dataset {dataset} first"
         )
     folder = found[0].parent
@@ -284,6 +286,8 @@ def run_create_tfrecord_files(options: argparse.Namespace, layout: Layout) -> No
 def run_export_tfrecord(options: argparse.Namespace, layout: Layout) -> None:
     """Makes exactly the files of `run_create_tfrecord_files`, but from token files."""
     source = _finished_tokens(options, layout)
+    made = source.manifest.arguments
+    options.do_lower_case, options.strip_accents = made["do_lower_case"], made.get("strip_accents")
     _create_records(options, layout, source, original_vocabulary(source.folder))
 
 
