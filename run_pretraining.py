@@ -128,7 +128,9 @@ def _inputs():
         evaluation = open_instances(FLAGS.eval_files, "eval_files", FLAGS.max_seq_length, rules)
         evaluation.check(schema, bert_config.vocab_size, "eval_files")
     vocabulary = training.vocab_file.read_text(encoding="utf-8") if training.vocab_file else None
-    return PretrainingInputs(bert_config, vocabulary, training, evaluation, FLAGS.init_checkpoint)
+    return PretrainingInputs(
+        bert_config, vocabulary, training, evaluation, FLAGS.init_checkpoint, FLAGS.allow_missing_weights
+    )
 
 
 def _max_eval_steps(num_ranks: int) -> int:

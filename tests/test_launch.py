@@ -37,6 +37,7 @@ RECIPE_VARIABLES = (
     "LAUNCHER",
     "HOSTS",
     "DRY_RUN",
+    "ALLOW_MISSING_WEIGHTS",
     "CONTINUE_WITH_CHANGES",
     "PACKING",
     "RECOMPUTE",
@@ -508,7 +509,7 @@ def test_restarts_and_hours_are_shown_and_the_hours_of_all_phases_passed_on(chec
     assert len(hours) == 2 and 1.4 < hours[1] <= hours[0] <= 1.5
 
 
-@pytest.mark.parametrize("name", ["PACKING", "RECOMPUTE", "DRY_RUN", "CONTINUE_WITH_CHANGES"])
+@pytest.mark.parametrize("name", ["PACKING", "RECOMPUTE", "DRY_RUN", "CONTINUE_WITH_CHANGES", "ALLOW_MISSING_WEIGHTS"])
 def test_switches_are_on_off_or_refused_by_name(name):
     for text, expected in (("1", True), ("True", True), ("YES", True), ("0", False), ("no", False), ("", False)):
         assert LaunchEnvironment({name: text}).is_set(name) is expected

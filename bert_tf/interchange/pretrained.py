@@ -9,12 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_tf.base.errors import UserError
 from bert_tf.interchange.initialise import choose_config, choose_tokenizer, find_weights
 from bert_tf.interchange.weights import Weights
 from bert_tf.model.blocks import Blocks
 from bert_tf.model.encoder import BertEncoder
-from bert_tf.run.checkpoint import load_weights
+from bert_tf.run.checkpoint import check_encoder, load_weights, named_variables
 from bert_tf.text.wordpiece import FullTokenizer
 
 
@@ -72,10 +71,6 @@ def load_pretrained(
     config = choose_config(None, weights)
     _, tokenizer = choose_tokenizer(None if vocab_file is None else str(vocab_file), do_lower_case, config, weights)
     encoder = BertEncoder(config, Blocks("off"))
-    missing = load_weights(weights, encoder.variables, config.vocab_size).missing
-    lacking = [name for name in missing if not name.startswith("bert/pooler/")]
-    if lacking:
-        raise UserError(
-            f"{weights.source} lacks {', '.join(lacking[:3])} ({len(lacking)} variables in all); name other weights"
-        )
+    check_encoder(weights, named_variables(encoder.variables), "name other weights")
+    load_weights(weights, encoder.variables, config.vocab_size)
     return Pretrained(encoder, tokenizer)

@@ -62,6 +62,7 @@ class PretrainingInputs:
     training: InstanceSet
     evaluation: InstanceSet | None
     init_checkpoint: str | None
+    allow_missing_weights: bool = False  # in the encoder of init_checkpoint
 
     @property
     def sources(self) -> dict[str, str]:
@@ -177,7 +178,9 @@ def pretrain(
 
     def initialise() -> None:
         weights = find_weights(inputs.init_checkpoint) if inputs.init_checkpoint else None
-        initialise_from(weights, state.model, telemetry, inputs.vocabulary)
+        initialise_from(
+            weights, state.model, telemetry, vocabulary=inputs.vocabulary, allow_missing=inputs.allow_missing_weights
+        )
 
     def bind() -> None:
         record = run_record(config, bert_config, **inputs.facts())

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
 from bert_tf.base.errors import UserError
-from bert_tf.interchange.export import TASK_FILE, read_task
+from bert_tf.interchange.labels import CLASSES, REGRESSION, TASK_FILE, TrainedTask, in_trained_order, read_task
+from bert_tf.interchange.weights import Weights
 from bert_tf.model.heads import ClassifierModel
 from bert_tf.model.losses import ClassificationObjective, RegressionObjective
 from bert_tf.ranks.workers import Workers
@@ -78,10 +78,15 @@ def run_glue(job: GlueJob, workers: Workers) -> bool:
         for found in examples.values():
             print("\n".join([*found.notes, describe_examples(found)]), flush=True)
     task = job.task
-    if TRAIN not in job.files:
-        task = _as_trained(task, run.trained_folder)
-    elif _learns_labels(task):
-        task = dataclasses.replace(task, labels=find_labels(examples[TRAIN, ""]))
+    keeps_classifier = True
+    if TRAIN in job.files:
+        if _learns_labels(task):
+            task = dataclasses.replace(task, labels=find_labels(examples[TRAIN, ""]))
+        task, keeps_classifier = _as_started(task, run.weights)
+    elif run.weights:
+        task = _as_trained(task, run.weights)
+    if workers.is_chief:
+        print("".join(f"{line}\n" for line in _describe_classifier(task, run.weights, keeps_classifier)), end="")
     rows = workers.run_keeping_alive(lambda: _make_rows(job, run, task, examples))
     model = ClassifierModel(run.bert_config, task.num_classes, run.blocks, job.training.seed)
 
@@ -114,8 +119,10 @@ def run_glue(job: GlueJob, workers: Workers) -> bool:
             if workers.is_chief:
                 telemetry.note(_write_predictions(job, task, part, rows[PREDICT, part].examples.indices, logits_FxC))
 
-    training = _training_task(job, run, task, model, rows[TRAIN, ""]) if TRAIN in job.files else None
-    return run.carry_out(model, training, afterwards)
+    if TRAIN not in job.files:
+        return run.carry_out(model, None, afterwards)
+    training = _training_task(job, run, task, model, rows[TRAIN, ""])
+    return run.carry_out(model, training._replace(initialised=model if keeps_classifier else model.bert), afterwards)
 
 
 def export_glue(job: GlueJob, workers: Workers, folder: Path, batch_size: int | None) -> None:
@@ -125,7 +132,9 @@ def export_glue(job: GlueJob, workers: Workers, folder: Path, batch_size: int | 
       batch_size: None leaves the batch size variable.
     """
     run = TaskRun(for_export(job, folder), workers, job.max_seq_length, predicts_with=CLASSIFIER_HEAD)
-    task = _as_trained(job.task, run.trained_folder)
+    assert run.weights
+    task = _as_trained(job.task, run.weights)
+    print("".join(f"{line}\n" for line in _describe_classifier(task, run.weights, True)), end="")
     model = ClassifierModel(run.bert_config, task.num_classes, run.blocks)
     settings = {
         "task": "classification",
@@ -152,34 +161,73 @@ def describe_examples(examples: Examples) -> str:
     return f"{examples.path}: {len(examples.lines):,} rows" + (f" ({shown}{more})" if shown else "")
 
 
-def _as_trained(task: TextTask, folder: Path) -> TextTask:
-    """The task with the labels that the weights in `folder` were trained with.
+def _as_trained(task: TextTask, weights: Weights) -> TextTask:
+    """The task with the labels that the weights were trained with, in their order.
 
     Raises:
       UserError: the weights have other labels or another number of texts than the task, or their labels are unknown.
     """
-    trained = read_task(folder)
-    if trained is None:
-        if _learns_labels(task):
-            raise UserError(
-                f"{folder / TASK_FILE} does not exist, so the model's labels are not known; use a checkpoint of this "
-                "program"
-            )
-        return task
-    labels = tuple(trained["labels"])
-    if bool(trained.get("is_regression")) != task.is_regression or (task.labels and labels != task.labels):
+    trained = read_task(weights)
+    if trained is None and _learns_labels(task):
+        raise UserError(
+            f"{weights.folder / TASK_FILE} does not exist, so the model's labels are not known; use a checkpoint of "
+            "this program"
+        )
+    fitted = _in_trained_order(task, trained)
+    if trained and fitted is None:
         wanted = ", ".join(task.labels) or ("numbers" if task.is_regression else "labels")
         raise UserError(
-            f"{folder} was fine-tuned for {trained.get('task_name')} ({', '.join(labels[:20]) or 'numbers'}), "
-            f"not for {task.name} ({wanted}); name a checkpoint of that task"
+            f"{weights.folder} was fine-tuned for {trained}, not for {task.name} ({wanted}); name a checkpoint of that "
+            f"task, or give the labels these names in {trained.file}"
         )
-    columns = trained.get("text_columns")
-    if isinstance(columns, list) and len(columns) != len(task.text_columns):
+    if trained and trained.text_columns and len(trained.text_columns) != len(task.text_columns):
         raise UserError(
-            f"{folder} was fine-tuned on the text columns {', '.join(map(str, columns))}, not on "
+            f"{weights.folder} was fine-tuned on the text columns {', '.join(trained.text_columns)}, not on "
             f"{', '.join(task.text_columns)}; name as many with --text_columns, or another checkpoint"
         )
-    return dataclasses.replace(task, labels=labels)
+    assert fitted
+    return fitted
+
+
+def _as_started(task: TextTask, weights: Weights | None) -> tuple[TextTask, bool]:
+    """For training: the task with its labels in the order of the initial classifier's, and whether that is taken over.
+
+    It is not if it has other labels; then the training starts with the encoder alone.
+    """
+    if weights is None or CLASSIFIER_HEAD.variable not in weights.shapes:
+        return task, True
+    fitted = _in_trained_order(task, read_task(weights))
+    if fitted is None or weights.shapes[CLASSIFIER_HEAD.variable][:1] != [task.num_classes]:
+        return task, False
+    return fitted, True
+
+
+def _in_trained_order(task: TextTask, trained: TrainedTask | None) -> TextTask | None:
+    """The task with its labels in the order of the trained classes; None if these are others."""
+    if trained is None:
+        return task
+    if trained.problem != (REGRESSION if task.is_regression else CLASSES):
+        return None
+    if task.is_regression or (not trained.is_named and len(trained.labels) == len(task.labels)):
+        return task
+    labels = in_trained_order(trained.labels, task.labels or trained.labels, task.label_names)
+    return dataclasses.replace(task, labels=labels) if labels else None
+
+
+def _describe_classifier(task: TextTask, weights: Weights | None, is_taken_over: bool) -> list[str]:
+    """A line if the order of the classes had to be assumed, or if the training starts with a new classifier."""
+    if weights is None or CLASSIFIER_HEAD.variable not in weights.shapes:
+        return []
+    trained = read_task(weights)
+    if not is_taken_over:
+        return [
+            f"{weights.source} was fine-tuned for {trained or 'another number of classes'}: a new classifier is made"
+        ]
+    if task.is_regression or (trained and trained.is_named):
+        return []
+    file = trained.file if trained else weights.folder / TASK_FILE
+    what = "does not say what the classes mean" if trained else "does not exist"
+    return [f"{file} {what}, so they are taken in this order: {', '.join(task.labels)}"]
 
 
 def _learns_labels(task: TextTask) -> bool:
@@ -216,21 +264,17 @@ def _training_task(job: GlueJob, run: TaskRun, task: TextTask, model: Classifier
         {**about, "max_seq_length": job.max_seq_length},
         [rows.examples.path],
         {TASK_FILE: json.dumps(about, indent=2) + "\n"},
-        _initialised(run, model),
     )
-
-
-def _initialised(run: TaskRun, model: ClassifierModel) -> tf.keras.Model:
-    """The part that takes the initial weights: only the encoder if their classifier has another number of classes."""
-    shapes = run.weights.shapes if run.weights else {}
-    ours = list(model.classifier.output_weights.shape)
-    return model if shapes.get(CLASSIFIER_HEAD.variable, ours) == ours else model.bert
 
 
 def score(task: TextTask, logits_FxC: np.ndarray, truths_F: np.ndarray) -> dict[str, float]:
     """The task's metrics, and the mean loss as "eval_loss"."""
-    predictions_F = logits_FxC[:, 0] if task.is_regression else logits_FxC.argmax(axis=1)
-    scores = {name: METRICS[name](predictions_F, truths_F) for name in task.metrics}
+    if task.is_regression:
+        compared = (logits_FxC[:, 0], truths_F)
+    else:  # F1 is that of the label 1, whatever the order of the classes
+        numbers_C = np.argsort(np.argsort(task.labels))
+        compared = (numbers_C[logits_FxC.argmax(axis=1)], numbers_C[truths_F])
+    scores = {name: METRICS[name](*compared) for name in task.metrics}
     return {**scores, "eval_loss": mean_loss(logits_FxC, truths_F)}
 
 
