@@ -192,7 +192,11 @@ SENTENCE_PIECES = [*VOCAB[:5], "\u2581the", *(f"\u2581{n}" for n in range(len(VO
         ),
         (lambda: without("cls/predictions/transform/dense"), {}, "2 variables in all"),
         (complete, {"config": dataclasses.replace(CONFIG, intermediate_size=48)}, "intermediate_size=48, but .* has "),
-        (complete, {"config": dataclasses.replace(CONFIG, num_hidden_layers=1)}, "has 2 layers, the model 1: "),
+        (
+            complete,
+            {"config": dataclasses.replace(CONFIG, num_hidden_layers=1)},
+            "has 2 layers, the model 1; name a whole",
+        ),
         (with_a_nan, {}, "not finite"),
         (complete, {"vocab": SENTENCE_PIECES}, "SentencePiece"),
         (complete, {"vocab": VOCAB[:-1]}, f"has {len(VOCAB) - 1} pieces"),

@@ -23,7 +23,7 @@ from bert_tf.model.heads import ClassifierModel
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import PREFIX, CheckpointFolder
 from bert_tf.tasks import finetuning
-from bert_tf.tasks.glue import run as glue_run
+from bert_tf.tasks.glue.classes import as_trained
 from bert_tf.tasks.glue.features import make_features
 from bert_tf.tasks.glue.run import GlueJob, describe_predictions, export_glue, mean_loss, run_glue
 from bert_tf.tasks.glue.tasks import EVAL, PREDICT, TRAIN, custom_task, find_files, find_task
@@ -247,7 +247,7 @@ def test_labels_that_are_none_are_named_with_their_file(tmp_path, labels):
     (tmp_path / "task.json").write_text(json.dumps({"labels": labels, "is_regression": False}))
     weights = Weights("", {"output_weights": [2, 8]}, None, tmp_path, None, tmp_path / "bert_config.json", None, None)
     with pytest.raises(UserError, match=r"task.json: labels is .*: must be a list of texts"):
-        glue_run._as_trained(find_task("CoLA"), weights)
+        as_trained(find_task("CoLA"), weights)
 
 
 def test_a_classifier_of_other_classes_gives_its_encoder(data, tmp_path, capsys):

@@ -98,7 +98,7 @@ def test_the_loss_and_f1_are_those_of_the_labels(data, tmp_path):
     assert found["eval_loss"] == pytest.approx((3 * loss + loss + 3) / 4, abs=1e-5)
 
 
-def test_a_custom_task_has_the_folders_labels(data, tmp_path):
+def test_a_custom_task_has_the_folders_labels(data, tmp_path, capsys):
     folder, own = write_classifier(tmp_path / "model", data, NLI), custom_task("text", "kind", False)
     rows = [("the cat", "Entailment"), ("sat", "neutral")]
     files = {use: {"": write_own(tmp_path / f"{use}.jsonl", *rows)} for use in (EVAL, PREDICT)}
@@ -106,6 +106,13 @@ def test_a_custom_task_has_the_folders_labels(data, tmp_path):
     header, first, _ = predictions(tmp_path / "run")
     assert header == ["index", "prediction", *NLI] and first[1] == "entailment"
     assert results(tmp_path / "run")["accuracy"] == 0.5
+    said = "eval.jsonl: its labels Entailment, neutral are taken for the model's entailment, neutral"
+    assert said in capsys.readouterr().out
+    files[EVAL] = {"": write_own(tmp_path / "eval.jsonl", *rows, ("sat", "entailment"))}
+    with pytest.raises(
+        UserError, match="eval.jsonl, line 1: the label is 'Entailment': must be one of entailment, neu"
+    ):
+        carry_out(data, tmp_path / "run", folder, own, files)
     number = write_classifier(tmp_path / "number", data, ("LABEL_0",), problem_type="regression")
     with pytest.raises(UserError, match=r"was fine-tuned for a task \(numbers\), not for custom \(labels\)"):
         carry_out(data, tmp_path / "run", number, own, files)
@@ -241,3 +248,16 @@ def test_only_a_model_for_questions_has_a_head_for_spans(data, tmp_path):
     for architectures in (["BertForQuestionAnswering"], [], None):
         (folder / "config.json").write_text(json.dumps({**config, "architectures": architectures}))
         assert find_weights(folder).shapes[SPAN_HEAD.variable] == [2, 16]
+
+
+def test_fine_tuning_from_fewer_layers_needs_a_flag(data, tmp_path, capsys):
+    folder = write_classifier(tmp_path / "model", data, ("entailment", "not_entailment"))
+    config = BertConfig.from_json_file(data / "model/bert_config.json")
+    deeper = tmp_path / "bert_config.json"
+    deeper.write_text(dataclasses.replace(config, num_hidden_layers=2).to_json())
+    files = {TRAIN: write_pairs(tmp_path / "train.tsv", "label", ["entailment"] * 4)}
+    changes = dict(bert_config_file=str(deeper), training=settings(num_train_epochs=1.0))
+    with pytest.raises(UserError, match="has 1 layers, the model 2; .* --allow_missing_weights"):
+        carry_out(data, tmp_path / "run", folder, "RTE", files, **changes)
+    carry_out(data, tmp_path / "run", folder, "RTE", files, allow_missing_weights=True, **changes)
+    assert "left as initialised: bert/encoder/layer_1/" in capsys.readouterr().out

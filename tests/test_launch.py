@@ -391,6 +391,12 @@ def test_packing_is_passed_on_and_belongs_to_the_plan(checkout, monkeypatch):
         launch()
 
 
+def test_missing_weights_are_allowed_by_a_variable(checkout, monkeypatch):
+    monkeypatch.setenv("ALLOW_MISSING_WEIGHTS", "1")
+    assert launch() == 0
+    assert all("--allow_missing_weights" in call for call in calls(checkout))
+
+
 def test_adam_runs_in_one_phase(checkout):
     typed = "4 4 1e-3 fp32 false 1 0 10 5 tiny 1 512 80".split()
     assert adam.launch(typed, LaunchEnvironment(os.environ)) == 0

@@ -71,6 +71,8 @@ def load_pretrained(
     config = choose_config(None, weights)
     _, tokenizer = choose_tokenizer(None if vocab_file is None else str(vocab_file), do_lower_case, config, weights)
     encoder = BertEncoder(config, Blocks("off"))
-    check_encoder(weights, named_variables(encoder.variables), "name other weights")
+    check_encoder(
+        weights, named_variables(encoder.variables), "name other weights, or put their own configuration beside them"
+    )
     load_weights(weights, encoder.variables, config.vocab_size)
     return Pretrained(encoder, tokenizer)

@@ -165,13 +165,13 @@ class CheckpointFolder:
     def restore(self, path: Path, variables: Sequence[tf.Variable]) -> dict[str, Any]:
         """Fills all `variables` from a checkpoint of this run and returns its state."""
         stored = open_checkpoint(path / PREFIX)
-        _check_layers(stored, named_variables(variables))
         report = load_weights(stored, variables, self._vocab_size)
-        if report.missing:
+        theirs, ours = _num_layers(stored.shapes), _num_layers(named_variables(variables))
+        if report.missing or theirs != ours:
+            lacking = f"lacks {', '.join(report.missing[:3])} ({len(report.missing)} variables in all)"
             raise UserError(
-                f"checkpoint {path} lacks {', '.join(report.missing[:3])} "
-                f"({len(report.missing)} variables in all): it belongs to another model or optimizer; "
-                "choose another run folder"
+                f"checkpoint {path} {lacking if theirs == ours else f'has {theirs} layers, the model {ours}'}: it "
+                "belongs to another model or optimizer; choose another run folder"
             )
         return read_state(path)
 
@@ -285,16 +285,8 @@ def open_checkpoint(prefix: str | Path) -> StoredWeights:
     return StoredWeights(str(prefix), {name: shapes[name] for name in sorted(shapes)}, read)
 
 
-def _check_layers(stored: StoredWeights, names: Iterable[str]) -> None:
-    """Raises `UserError` if the model with the variables `names` has another number of layers than the weights."""
-    theirs, ours = (
-        len({name.split("/")[2] for name in held if "encoder/layer_" in name}) for held in (stored.shapes, names)
-    )
-    if theirs and ours and theirs != ours:
-        raise UserError(
-            f"{stored.source} has {theirs} layers, the model {ours}: they are of another model size; take the "
-            "configuration that they were trained with (num_hidden_layers)"
-        )
+def _num_layers(names: Iterable[str]) -> int:
+    return len({name.split("/")[2] for name in names if name.startswith("bert/encoder/layer_")})
 
 
 def check_encoder(stored: StoredWeights, names: Collection[str], way_out: str) -> None:
@@ -303,7 +295,7 @@ def check_encoder(stored: StoredWeights, names: Collection[str], way_out: str) -
     Raises:
       UserError: it lacks a variable or has one that the model does not have; the message ends with `way_out`.
     """
-    _check_layers(stored, names)
+    theirs, ours = _num_layers(stored.shapes), _num_layers(names)
     needed = [name for name in names if name.startswith("bert/") and not name.startswith("bert/pooler/")]
     faults = {
         "lacks": [name for name in needed if name not in stored.shapes],
@@ -312,6 +304,8 @@ def check_encoder(stored: StoredWeights, names: Collection[str], way_out: str) -
     described = [
         f"{what} {', '.join(found[:3])} ({len(found)} variables in all)" for what, found in faults.items() if found
     ]
+    if theirs != ours:
+        described = [f"has {theirs} layers, the model {ours}"]
     if described:
         raise UserError(f"{stored.source}: its encoder is not the model's: it {' and '.join(described)}; {way_out}")
 

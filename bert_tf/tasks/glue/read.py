@@ -22,7 +22,6 @@ import numpy as np
 from bert_tf.base.errors import UserError
 from bert_tf.base.files import decoded_lines
 from bert_tf.base.values import parse_number
-from bert_tf.interchange.labels import plain
 from bert_tf.tasks.glue.tasks import TextTask
 
 # Columns are found by their content in this many of a file's first lines.
@@ -278,9 +277,6 @@ def targets(examples: Examples, task: TextTask) -> np.ndarray:
     if task.is_regression:
         return np.array([_number(examples, row, task) for row in range(len(labels))], np.float32)
     classes = {label: number for number, label in enumerate(task.labels)}
-    by_plain = {plain(label): number for label, number in classes.items()}
-    if len(by_plain) == len(classes):  # as a publisher's labels may be written in another way than a user's
-        classes = {**{label: by_plain[plain(label)] for label in labels if plain(label) in by_plain}, **classes}
     for row, label in enumerate(labels):
         if label not in classes:
             known = ", ".join(task.labels[:20]) + (", ..." if len(task.labels) > 20 else "")

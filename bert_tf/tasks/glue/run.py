@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_tf.base.errors import UserError
-from bert_tf.interchange.labels import CLASSES, REGRESSION, TASK_FILE, TrainedTask, in_trained_order, read_task
-from bert_tf.interchange.weights import Weights
+from bert_tf.interchange.labels import TASK_FILE
 from bert_tf.model.heads import ClassifierModel
 from bert_tf.model.losses import ClassificationObjective, RegressionObjective
 from bert_tf.ranks.workers import Workers
@@ -23,15 +22,22 @@ from bert_tf.run.flops import classifier_flops_per_sequence
 from bert_tf.run.run_folder import write_whole
 from bert_tf.run.telemetry import Telemetry
 from bert_tf.tasks.finetuning import Task
+from bert_tf.tasks.glue.classes import (
+    CLASSIFIER_HEAD,
+    as_started,
+    as_trained,
+    describe_classifier,
+    learns_labels,
+    respelled,
+)
 from bert_tf.tasks.glue.features import Features, make_features
 from bert_tf.tasks.glue.metrics import METRICS
 from bert_tf.tasks.glue.read import Examples, find_labels, read_examples, targets
 from bert_tf.tasks.glue.tasks import EVAL, PREDICT, TRAIN, TextTask
-from bert_tf.tasks.job import FinetuningJob, Head, TaskRun, for_export
+from bert_tf.tasks.job import FinetuningJob, TaskRun, for_export
 from bert_tf.tasks.predict import Predicted, Rows, compile_model, predict_rows, rows_per_compilation
 
 _SHOWN_LABELS = 8
-CLASSIFIER_HEAD = Head("classification", "output_weights")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,19 +80,19 @@ def run_glue(job: GlueJob, workers: Workers) -> bool:
     run = TaskRun(job, workers, job.max_seq_length, predicts_with=None if TRAIN in job.files else CLASSIFIER_HEAD)
     # All files are read before the training, which may take days, so that mistakes in them show at once.
     examples = workers.run_keeping_alive(lambda: _read(job))
+    task, keeps_classifier = job.task, True
+    if TRAIN in job.files:
+        if learns_labels(task):
+            task = dataclasses.replace(task, labels=find_labels(examples[TRAIN, ""]))
+        task, keeps_classifier = as_started(task, run.weights)
+    elif run.weights:
+        task = as_trained(task, run.weights)
+        if learns_labels(task):
+            examples = {part: respelled(found, task) for part, found in examples.items()}
     if workers.is_chief:
         for found in examples.values():
             print("\n".join([*found.notes, describe_examples(found)]), flush=True)
-    task = job.task
-    keeps_classifier = True
-    if TRAIN in job.files:
-        if _learns_labels(task):
-            task = dataclasses.replace(task, labels=find_labels(examples[TRAIN, ""]))
-        task, keeps_classifier = _as_started(task, run.weights)
-    elif run.weights:
-        task = _as_trained(task, run.weights)
-    if workers.is_chief:
-        print("".join(f"{line}\n" for line in _describe_classifier(task, run.weights, keeps_classifier)), end="")
+        print("".join(f"{line}\n" for line in describe_classifier(task, run.weights, keeps_classifier)), end="")
     rows = workers.run_keeping_alive(lambda: _make_rows(job, run, task, examples))
     model = ClassifierModel(run.bert_config, task.num_classes, run.blocks, job.training.seed)
 
@@ -133,8 +139,9 @@ def export_glue(job: GlueJob, workers: Workers, folder: Path, batch_size: int | 
     """
     run = TaskRun(for_export(job, folder), workers, job.max_seq_length, predicts_with=CLASSIFIER_HEAD)
     assert run.weights
-    task = _as_trained(job.task, run.weights)
-    print("".join(f"{line}\n" for line in _describe_classifier(task, run.weights, True)), end="")
+    task = as_trained(job.task, run.weights)
+    if workers.is_chief:
+        print("".join(f"{line}\n" for line in describe_classifier(task, run.weights, True)), end="")
     model = ClassifierModel(run.bert_config, task.num_classes, run.blocks)
     settings = {
         "task": "classification",
@@ -159,79 +166,6 @@ def describe_examples(examples: Examples) -> str:
     shown = ", ".join(f"{label}: {count:,}" for label, count in counts[:_SHOWN_LABELS])
     more = ", ..." if len(counts) > _SHOWN_LABELS else ""
     return f"{examples.path}: {len(examples.lines):,} rows" + (f" ({shown}{more})" if shown else "")
-
-
-def _as_trained(task: TextTask, weights: Weights) -> TextTask:
-    """The task with the labels that the weights were trained with, in their order.
-
-    Raises:
-      UserError: the weights have other labels or another number of texts than the task, or their labels are unknown.
-    """
-    trained = read_task(weights)
-    if trained is None and _learns_labels(task):
-        raise UserError(
-            f"{weights.folder / TASK_FILE} does not exist, so the model's labels are not known; use a checkpoint of "
-            "this program"
-        )
-    fitted = _in_trained_order(task, trained)
-    if trained and fitted is None:
-        wanted = ", ".join(task.labels) or ("numbers" if task.is_regression else "labels")
-        raise UserError(
-            f"{weights.folder} was fine-tuned for {trained}, not for {task.name} ({wanted}); name a checkpoint of that "
-            f"task, or give the labels these names in {trained.file}"
-        )
-    if trained and trained.text_columns and len(trained.text_columns) != len(task.text_columns):
-        raise UserError(
-            f"{weights.folder} was fine-tuned on the text columns {', '.join(trained.text_columns)}, not on "
-            f"{', '.join(task.text_columns)}; name as many with --text_columns, or another checkpoint"
-        )
-    assert fitted
-    return fitted
-
-
-def _as_started(task: TextTask, weights: Weights | None) -> tuple[TextTask, bool]:
-    """For training: the task with its labels in the order of the initial classifier's, and whether that is taken over.
-
-    It is not if it has other labels; then the training starts with the encoder alone.
-    """
-    if weights is None or CLASSIFIER_HEAD.variable not in weights.shapes:
-        return task, True
-    fitted = _in_trained_order(task, read_task(weights))
-    if fitted is None or weights.shapes[CLASSIFIER_HEAD.variable][:1] != [task.num_classes]:
-        return task, False
-    return fitted, True
-
-
-def _in_trained_order(task: TextTask, trained: TrainedTask | None) -> TextTask | None:
-    """The task with its labels in the order of the trained classes; None if these are others."""
-    if trained is None:
-        return task
-    if trained.problem != (REGRESSION if task.is_regression else CLASSES):
-        return None
-    if task.is_regression or (not trained.is_named and len(trained.labels) == len(task.labels)):
-        return task
-    labels = in_trained_order(trained.labels, task.labels or trained.labels, task.label_names)
-    return dataclasses.replace(task, labels=labels) if labels else None
-
-
-def _describe_classifier(task: TextTask, weights: Weights | None, is_taken_over: bool) -> list[str]:
-    """A line if the order of the classes had to be assumed, or if the training starts with a new classifier."""
-    if weights is None or CLASSIFIER_HEAD.variable not in weights.shapes:
-        return []
-    trained = read_task(weights)
-    if not is_taken_over:
-        return [
-            f"{weights.source} was fine-tuned for {trained or 'another number of classes'}: a new classifier is made"
-        ]
-    if task.is_regression or (trained and trained.is_named):
-        return []
-    file = trained.file if trained else weights.folder / TASK_FILE
-    what = "does not say what the classes mean" if trained else "does not exist"
-    return [f"{file} {what}, so they are taken in this order: {', '.join(task.labels)}"]
-
-
-def _learns_labels(task: TextTask) -> bool:
-    return task.is_custom and not task.is_regression
 
 
 def _make_rows(job: GlueJob, run: TaskRun, task: TextTask, examples: Mapping[_Part, Examples]) -> dict[_Part, _Rows]:
