@@ -70,21 +70,22 @@ def carry_out(data, model_dir, start, task, files, **changes):
 
 
 @pytest.mark.parametrize(
-    "name, labels",
+    "name, labels, answer, accuracy",
     [
-        ("MNLI", NLI),
-        ("MNLI", ("ENTAILMENT", "NEUTRAL", "CONTRADICTION")),
-        ("RTE", ("entailment", "Not Entailment")),
-        ("RTE", ("entailment", "not-entailment")),
+        ("MNLI", NLI, "entailment", 2 / 3),
+        ("MNLI", ("ENTAILMENT", "NEUTRAL", "CONTRADICTION"), "entailment", 2 / 3),
+        ("RTE", ("not_entailment", "entailment"), "not_entailment", 1 / 3),
+        ("RTE", ("Not Entailment", "Entailment"), "not_entailment", 1 / 3),
+        ("RTE", ("NOT-ENTAILMENT", "ENTAILMENT"), "not_entailment", 1 / 3),
     ],
 )
-def test_another_order_than_the_tasks(data, tmp_path, name, labels):
+def test_another_order_than_the_tasks(data, tmp_path, name, labels, answer, accuracy):
     folder, task = write_classifier(tmp_path / "model", data, labels), find_task(name)
-    truths = ("entailment", "entailment", task.labels[-1])
+    truths = ("entailment", "entailment", "contradiction" if name == "MNLI" else "not_entailment")
     files = {use: write_pairs(tmp_path / f"{use}.tsv", task.label_column, truths) for use in (EVAL, PREDICT)}
     carry_out(data, tmp_path / "run", folder, name, files)
-    assert [label for _, label in predictions(tmp_path / "run")[1:]] == ["entailment"] * 3
-    assert results(tmp_path / "run")["accuracy"] == pytest.approx(2 / 3)
+    assert [label for _, label in predictions(tmp_path / "run")[1:]] == [answer] * 3
+    assert results(tmp_path / "run")["accuracy"] == pytest.approx(accuracy)
 
 
 def test_the_loss_and_f1_are_those_of_the_labels(data, tmp_path):
