@@ -167,9 +167,13 @@ def read_folder(folder: Path) -> Weights:
         if not _IGNORED.fullmatch(theirs):
             tensors.setdefault(_our_name_in(theirs, architectures), {})[theirs] = tensor
 
+    @functools.cache
+    def check_tied() -> None:
+        _check_tied(folder / CONFIG, described, stored.get(_DECODER), lambda: read(_WORD_TABLE))
+
     def read(name: str) -> np.ndarray:
         if name.startswith("cls/predictions/"):
-            _check_tied(folder / CONFIG, described, stored.get(_DECODER), lambda: read(_WORD_TABLE))
+            check_tied()
         return _read_variable(name, tensors[name])
 
     vocab_file, do_lower_case, warnings = _read_tokenizer(folder)

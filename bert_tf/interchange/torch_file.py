@@ -29,8 +29,8 @@ _DTYPES: dict[str, np.dtype] = {
     "LongStorage": np.dtype(np.int64),
 }
 _WAY_OUT = "fetch it again, or have the model saved as model.safetensors"
-# How files of PyTorch before 1.6 begin; those of its first releases are tar archives.
-_OLD_MAGIC, _TAR_MAGIC = pickle.dumps(0x1950A86A20F9469CFC6C, 2), slice(257, 262)
+# How files of PyTorch before 1.6 begin; those of its first releases are tar archives, which say "ustar" at this place.
+_OLD_MAGIC, _MAGIC_OF_TAR_AT = pickle.dumps(0x1950A86A20F9469CFC6C, 2), slice(257, 262)
 
 
 class _Storage(NamedTuple):
@@ -101,7 +101,7 @@ class _Unpickler(pickle.Unpickler):
 def _check_format(path: Path) -> None:
     with open(path, "rb") as file:
         begin = file.read(512)
-    if begin.startswith(_OLD_MAGIC) or begin[_TAR_MAGIC] == b"ustar":
+    if begin.startswith(_OLD_MAGIC) or begin[_MAGIC_OF_TAR_AT] == b"ustar":
         raise UserError(
             f"{path} is in the old format of PyTorch before 1.6; load it with a newer PyTorch and save it again with "
             "torch.save, or as model.safetensors"
