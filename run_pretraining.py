@@ -128,7 +128,8 @@ def _inputs():
     if FLAGS.eval_files:
         evaluation = open_instances(FLAGS.eval_files, "eval_files", FLAGS.max_seq_length, rules)
         evaluation.check(schema, bert_config.vocab_size, "eval_files", has_reserved_rows=has_reserved_rows)
-    return PretrainingInputs(bert_config, training.tokenizer_files(), training, evaluation, FLAGS.init_checkpoint)
+    files, allow_missing = training.tokenizer_files(), FLAGS.allow_missing_weights
+    return PretrainingInputs(bert_config, files, training, evaluation, FLAGS.init_checkpoint, allow_missing)
 
 
 def _max_eval_steps(num_ranks: int) -> int:

@@ -62,6 +62,7 @@ VARIABLES = (
         "MAX_EVAL_STEPS",
         "MAX_HOURS",
         "RESTARTS",
+        "ALLOW_MISSING_WEIGHTS",
         "CONTINUE_WITH_CHANGES",
         "PACKING",
         "RECOMPUTE",

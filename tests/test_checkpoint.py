@@ -216,10 +216,18 @@ def test_unusable_paths(tmp_path):
     with pytest.raises(UserError, match="no checkpoint has been saved"):
         find_weights(tmp_path)
     (tmp_path / "x.ckpt.index").write_text(json.dumps("nonsense"))
-    with pytest.raises(UserError, match="cannot be read"):
+    with pytest.raises(UserError, match="cannot be read .*: its .index file is damaged; fetch or copy it again"):
         find_weights(tmp_path / "x.ckpt")
+
+
+def test_what_is_gone_is_named_without_words_of_pythons(tmp_path):
+    path = folder(tmp_path).save(1, PretrainingModel(CONFIG, seed=1).variables, {})
+    (path / f"{PREFIX}.index").rename(tmp_path / "elsewhere")
+    assert find_damage(path) == f"{PREFIX}.index is missing"
+    (path / "manifest.json").write_text('{"sha256": []}')
+    assert find_damage(path) == "manifest.json does not hold the sha256 of files by their names"
 
 
 def test_a_manifest_with_a_name_that_no_file_can_have(tmp_path):
     (tmp_path / "manifest.json").write_text(json.dumps({"sha256": {"\0": "x"}}))
-    assert "null byte" in find_damage(tmp_path)
+    assert "is missing" in find_damage(tmp_path)

@@ -71,6 +71,7 @@ def job(folder, model_dir, *, training=None, **changes):
                 wants_scores=None,
                 dllog_path=None,
                 continue_with_changes=False,
+                allow_missing_weights=False,
             ),
             **changes,
         }

@@ -18,11 +18,12 @@ from glue_data import BAD, GOOD, write_cola, write_lines, write_model
 from bert_tf.base.errors import UserError
 from bert_tf.config import BertConfig, FinetuningConfig
 from bert_tf.interchange.saved_model import load_exported
+from bert_tf.interchange.weights import Weights
 from bert_tf.model.heads import ClassifierModel
 from bert_tf.ranks.workers import Workers
 from bert_tf.run.checkpoint import PREFIX, CheckpointFolder
 from bert_tf.tasks import finetuning
-from bert_tf.tasks.glue import run as glue_run
+from bert_tf.tasks.glue.classes import as_trained
 from bert_tf.tasks.glue.features import make_features
 from bert_tf.tasks.glue.run import GlueJob, describe_predictions, export_glue, mean_loss, run_glue
 from bert_tf.tasks.glue.tasks import EVAL, PREDICT, TRAIN, custom_task, find_files, find_task
@@ -59,6 +60,7 @@ def job(data, model_dir, uses=ALL, task="CoLA", folder=None, **changes):
         predict_batch_size=3,
         dllog_path=None,
         continue_with_changes=False,
+        allow_missing_weights=False,
         task=task,
         files={use: find_files(task, use, str(folder), None) for use in uses},
         max_seq_length=8,
@@ -244,8 +246,9 @@ def test_own_labels_are_kept_beside_the_weights(data, tmp_path):
 @pytest.mark.parametrize("labels", [3, [1, 2], {"0": "fine"}])
 def test_labels_that_are_none_are_named_with_their_file(tmp_path, labels):
     (tmp_path / "task.json").write_text(json.dumps({"labels": labels, "is_regression": False}))
+    weights = Weights("", {"output_weights": [2, 8]}, None, tmp_path, None, tmp_path / "bert_config.json", None, None)
     with pytest.raises(UserError, match=r"task.json: labels is .*: must be a list of texts"):
-        glue_run._as_trained(find_task("CoLA"), tmp_path)
+        as_trained(find_task("CoLA"), weights)
 
 
 def test_a_classifier_of_other_classes_gives_its_encoder(data, tmp_path, capsys):

@@ -12,6 +12,7 @@ from safetensors.numpy import load_file, save_file
 
 from bert_tf.base.errors import UserError
 from bert_tf.config import BertConfig
+from bert_tf.interchange.export import export
 from bert_tf.interchange.hugging_face import read_config, read_folder, to_our_name, to_their_name
 from bert_tf.interchange.pretrained import from_pretrained
 from bert_tf.model.encoder import BertEncoder
@@ -96,6 +97,7 @@ def test_activations(tmp_path):
         ({"hidden_size": 9}, "hidden_size=9 is not a multiple"),
         ({"hidden_act": ["gelu"]}, "hidden_act=\\['gelu'\\]: must be one of"),
         ({"architectures": -1}, "architectures=-1: must be a list of names; fetch"),
+        ({"auto_map": {"AutoConfig": "c.C", "AutoModelForMaskedLM": "m.M"}}, "auto_map .*m.M.*: the model has code of"),
     ],
 )
 def test_other_architectures_are_refused_by_name(tmp_path, changes, words):
@@ -157,6 +159,99 @@ def test_quantised_weights_are_refused(tmp_path, dtype):
     path.write_bytes(len(header).to_bytes(8, "little") + header + content[8 + size :])
     with pytest.raises(UserError, match=f"bert.pooler.dense.weight holds {dtype}, but weights are floats"):
         read_folder(tmp_path).read("bert/pooler/dense/kernel")
+
+
+def changed_tensors(folder, change, **config):
+    """The model's folder after `change`, which gets its tensors by name."""
+    path = copied(folder, **config) / "model.safetensors"
+    tensors = load_file(path)
+    change(tensors)
+    save_file(tensors, path)
+    return folder
+
+
+WORDS, DECODER = "bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"
+BIAS = "cls.predictions.bias"
+
+
+@pytest.mark.parametrize("value", [np.nan, -np.inf])
+def test_weights_that_are_not_finite_are_refused_by_name(tmp_path, value):
+    changed_tensors(tmp_path, lambda tensors: tensors["bert.pooler.dense.weight"].__setitem__((1, 2), value))
+    with pytest.raises(
+        UserError, match="model.safetensors: bert.pooler.dense.weight holds numbers that are not finite"
+    ):
+        from_pretrained(tmp_path, vocab_file=write_vocabulary(tmp_path))
+
+
+def write_vocabulary(folder):
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{number}" for number in range(18))]
+    (folder / "vocab.txt").write_text("\n".join(pieces) + "\n")
+    return folder / "vocab.txt"
+
+
+@pytest.mark.parametrize(
+    "change, config, words",
+    [
+        (
+            lambda tensors: tensors.update({DECODER: tensors[WORDS] + 1}),
+            {},
+            f"{DECODER} differs from the word embeddin",
+        ),
+        (lambda tensors: None, {"tie_word_embeddings": False}, "config.json: tie_word_embeddings=False"),
+    ],
+)
+def test_an_untied_decoder_is_refused_where_the_masked_word_head_is_used(tmp_path, change, config, words):
+    changed_tensors(tmp_path, change, **config)
+    write_vocabulary(tmp_path)
+    with pytest.raises(UserError, match=f"{words}.*: the masked-word head there has a table of its own"):
+        filled(PretrainingModel, read_folder(tmp_path))
+    with pytest.raises(UserError, match=words):
+        export(str(tmp_path), tmp_path / "out", replace=False)
+    assert not (tmp_path / "out").exists()
+    span_model, _ = filled(SpanModel, read_folder(tmp_path))  # which uses the encoder alone
+    assert_same_hidden_states(span_model.bert)
+
+
+def test_a_copy_of_the_word_embeddings_is_no_decoder_of_its_own(tmp_path):
+    changed_tensors(tmp_path, lambda tensors: tensors.update({DECODER: tensors[WORDS]}))
+    _, report = filled(PretrainingModel, read_folder(tmp_path))
+    assert not report.missing and not report.unused
+
+
+def test_the_decoders_bias_under_both_names(tmp_path):
+    """transformers 5.24 reads either name, and ties the two only if they are equal."""
+    values = np.arange(23, dtype=np.float32)
+
+    def rename(tensors):
+        del tensors[BIAS]
+        tensors["cls.predictions.decoder.bias"] = values
+
+    name = "cls/predictions/output_bias"
+    np.testing.assert_array_equal(read_folder(changed_tensors(tmp_path / "renamed", rename)).read(name), values)
+    both = {BIAS: values, "cls.predictions.decoder.bias": values}
+    weights = read_folder(changed_tensors(tmp_path / "both", lambda tensors: tensors.update(both)))
+    np.testing.assert_array_equal(weights.read(name), values)
+    both[BIAS] = values + 1
+    weights = read_folder(changed_tensors(tmp_path / "differ", lambda tensors: tensors.update(both)))
+    with pytest.raises(UserError, match=f"model.safetensors: .*{BIAS}.* are names of the same parameter, but differ"):
+        weights.read(name)
+
+
+@pytest.mark.parametrize(
+    "name, other, ours",
+    [
+        ("bert.embeddings.LayerNorm.weight", "bert.embeddings.LayerNorm.gamma", "bert/embeddings/LayerNorm/gamma"),
+        ("bert.embeddings.LayerNorm.bias", "bert.embeddings.LayerNorm.beta", "bert/embeddings/LayerNorm/beta"),
+        ("bert.pooler.dense.weight", "pooler.dense.weight", "bert/pooler/dense/kernel"),
+    ],
+)
+def test_a_parameter_under_two_names(tmp_path, name, other, ours):
+    expected = read_folder(copied(tmp_path)).read(ours)
+    changed_tensors(tmp_path, lambda tensors: tensors.update({other: tensors[name]}))
+    np.testing.assert_array_equal(read_folder(tmp_path).read(ours), expected)
+    changed_tensors(tmp_path, lambda tensors: tensors.update({other: tensors[name] + 1}))
+    with pytest.raises(UserError, match=f"{other} are names of the same parameter|{name} are names of the same"):
+        read_folder(tmp_path).read(ours)
 
 
 @pytest.mark.slow

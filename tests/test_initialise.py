@@ -101,8 +101,8 @@ def changed(**changes):
     [
         ({"num_attention_heads": 4}, "num_attention_heads=2, the model has 4"),
         ({"vocab_size": 24}, r"word_embeddings is \[19, 8\], the model wants \[24, 8\]: the vocabulary"),
-        ({"num_hidden_layers": 3}, "has 2 layers, the model 3: they are of another model size"),
-        ({"num_hidden_layers": 1}, "has 2 layers, the model 1: they are of another model size"),
+        ({"num_hidden_layers": 3}, "has 2 layers, the model 3; .* --allow_missing_weights"),
+        ({"num_hidden_layers": 1}, "has 2 layers, the model 1; "),
         ({"intermediate_size": 16}, r"kernel is \[8, 12\], the model wants \[8, 16\]: they are of another model size"),
     ],
 )
@@ -110,6 +110,45 @@ def test_weights_of_another_model_are_refused(google, changes, words):
     config = changed(**changes)
     with pytest.raises(UserError, match=words):
         initialise_from(find_weights(google), SpanModel(config), Notes())
+
+
+@pytest.mark.parametrize(
+    "changes, words",
+    [
+        (
+            {"bert/encoder/layer_1/output/dense/bias": None},
+            r"lacks bert/encoder/layer_1/output/dense/bias \(1 variables",
+        ),
+        ({"bert/embeddings/position_embeddings": None}, "lacks bert/embeddings/position_embeddings"),
+        ({"bert/encoder/layer_0/mlp/gate/kernel": [8, 8]}, "also has bert/encoder/layer_0/mlp/gate/kernel"),
+        ({"bert/encoder/layer_2/output/dense/bias": [8]}, "has 3 layers, the model 2"),
+        ({name: None for name in published_names(2) if "layer_1" in name}, "has 1 layers, the model 2"),
+    ],
+)
+def test_an_encoder_that_fits_only_in_part_needs_a_flag(tmp_path, changes, words):
+    shapes = {name: shape for name, shape in {**published_names(2), **changes}.items() if shape}
+    weights, model, telemetry = find_weights(write_tf1(tmp_path, random_values(shapes))), SpanModel(CONFIG), Notes()
+    with pytest.raises(UserError, match=words):
+        initialise_from(weights, model, telemetry)
+    assert not telemetry.notes
+    initialise_from(weights, model, telemetry, allow_missing=True)
+    assert any(name in note for name in changes for note in telemetry.notes)
+
+
+def test_heads_pooler_and_optimizers_are_no_part_of_the_encoder(tmp_path):
+    shapes = {name: shape for name, shape in published_names(2).items() if "pooler" not in name}
+    slots = {f"{name}/{slot}": shape for name, shape in shapes.items() for slot in ("Adam", "Adam_1", "adam_m")}
+    telemetry = Notes()
+    initialise_from(find_weights(write_tf1(tmp_path, random_values({**shapes, **slots}))), SpanModel(CONFIG), telemetry)
+    assert len(telemetry.notes) == 2 and "left as initialised: bert/pooler/dense/kernel" in telemetry.notes[1]
+
+
+def test_weights_that_are_not_finite_are_named_with_their_file(tmp_path):
+    values = random_values(published_names(2))
+    values["bert/encoder/layer_1/output/dense/bias"][3] = np.nan
+    weights = find_weights(write_tf1(tmp_path, values))
+    with pytest.raises(UserError, match=r"bert_model.ckpt: bert/encoder/layer_1/output/dense/bias holds .* not finite"):
+        initialise_from(weights, SpanModel(CONFIG), Notes())
 
 
 def test_another_activation_is_a_warning(google):
@@ -134,7 +173,7 @@ def test_records_of_another_vocabulary_are_refused(tmp_path):
     def begin(data_pieces, *casing):
         path = tmp_path / "data.txt"
         path.write_text("".join(f"{piece}\n" for piece in data_pieces))
-        initialise_from(find_weights(folder), model, Notes(), FullTokenizer(path, *casing).files())
+        initialise_from(find_weights(folder), model, Notes(), tokenizer_files=FullTokenizer(path, *casing).files())
 
     begin(pieces, True, False)
     begin([*pieces, ""], True, False)  # an empty line is no piece
@@ -156,12 +195,13 @@ def test_records_that_were_cut_otherwise_than_the_model_s_text_are_refused(tmp_p
     pipeline.save(str(folder / "tokenizer.json"))
     (tmp_path / "vocab.txt").write_text("".join(f"{piece}\n" for piece in pieces))
     model, ours = PretrainingModel(find_weights(folder).config), FullTokenizer(tmp_path / "vocab.txt").files()
-    initialise_from(find_weights(folder), model, Notes(), ours)  # BERT's own rules
+    initialise_from(find_weights(folder), model, Notes(), tokenizer_files=ours)  # BERT's own rules
     pipeline.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     pipeline.save(str(folder / "tokenizer.json"))
     with pytest.raises(UserError, match="its tokenizer.json gives other tokens than the rules of BERT"):
-        initialise_from(find_weights(folder), model, Notes(), ours)
-    initialise_from(find_weights(folder), model, Notes(), open_tokenizer(folder / "tokenizer.json").files())
+        initialise_from(find_weights(folder), model, Notes(), tokenizer_files=ours)
+    files = open_tokenizer(folder / "tokenizer.json").files()
+    initialise_from(find_weights(folder), model, Notes(), tokenizer_files=files)
 
 
 def test_what_is_no_model_is_named(google, tmp_path):
@@ -173,6 +213,12 @@ def test_what_is_no_model_is_named(google, tmp_path):
         find_weights(HUGGING_FACE / "model.safetensors")
     shutil.copy(HUGGING_FACE / "config.json", tmp_path)
     with pytest.raises(UserError, match="config.json, but neither model.safetensors nor pytorch_model.bin"):
+        find_weights(tmp_path)
+    (tmp_path / "config.json").rename(tmp_path / "bert_config.json")
+    (tmp_path / "pytorch_model.bin").write_bytes(b"x")
+    with pytest.raises(
+        UserError, match="a pytorch_model.bin, but no config.json, .* if bert_config.json is .*, copy it"
+    ):
         find_weights(tmp_path)
     with pytest.raises(UserError, match="there is neither nowhere.index nor a folder"):
         find_weights(tmp_path / "nowhere")

@@ -37,6 +37,7 @@ RECIPE_VARIABLES = (
     "LAUNCHER",
     "HOSTS",
     "DRY_RUN",
+    "ALLOW_MISSING_WEIGHTS",
     "CONTINUE_WITH_CHANGES",
     "PACKING",
     "RECOMPUTE",
@@ -390,6 +391,12 @@ def test_packing_is_passed_on_and_belongs_to_the_plan(checkout, monkeypatch):
         launch()
 
 
+def test_missing_weights_are_allowed_by_a_variable(checkout, monkeypatch):
+    monkeypatch.setenv("ALLOW_MISSING_WEIGHTS", "1")
+    assert launch() == 0
+    assert all("--allow_missing_weights" in call for call in calls(checkout))
+
+
 def test_adam_runs_in_one_phase(checkout):
     typed = "4 4 1e-3 fp32 false 1 0 10 5 tiny 1 512 80".split()
     assert adam.launch(typed, LaunchEnvironment(os.environ)) == 0
@@ -508,7 +515,7 @@ def test_restarts_and_hours_are_shown_and_the_hours_of_all_phases_passed_on(chec
     assert len(hours) == 2 and 1.4 < hours[1] <= hours[0] <= 1.5
 
 
-@pytest.mark.parametrize("name", ["PACKING", "RECOMPUTE", "DRY_RUN", "CONTINUE_WITH_CHANGES"])
+@pytest.mark.parametrize("name", ["PACKING", "RECOMPUTE", "DRY_RUN", "CONTINUE_WITH_CHANGES", "ALLOW_MISSING_WEIGHTS"])
 def test_switches_are_on_off_or_refused_by_name(name):
     for text, expected in (("1", True), ("True", True), ("YES", True), ("0", False), ("no", False), ("", False)):
         assert LaunchEnvironment({name: text}).is_set(name) is expected

@@ -79,6 +79,12 @@ def test_fine_tuning(folder, started, capsys):
     assert "doc_stride = 64\n" in shown and "global_batch_size = 4\n" in shown and "eval_results.txt" in shown
 
 
+def test_missing_weights_are_allowed_by_a_variable(folder, started, monkeypatch):
+    monkeypatch.setenv("ALLOW_MISSING_WEIGHTS", "1")
+    assert launch(glue.launch, *TYPED, folder / "tiny") == 0
+    assert "--allow_missing_weights" in started[0][1]
+
+
 def test_inference_scores_and_predicts(folder, started, capsys):
     assert launch(glue.launch_inference, "cola", folder / "tiny", 8, "fp32", "false", 16, 64, "tiny") == 0
     modes = [flags_of(command).pop("mode") for _, command, _ in started]

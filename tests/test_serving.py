@@ -53,6 +53,7 @@ def job(folder, model_dir, **changes):
                 wants_scores=None,
                 dllog_path=None,
                 continue_with_changes=False,
+                allow_missing_weights=False,
             ),
             **changes,
         }

@@ -3,7 +3,9 @@
 import collections
 import os
 import pickle
+import re
 import shutil
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -109,7 +111,7 @@ def _rebuild_tensor_v2():
     pass
 
 
-def write_tensor(path, monkeypatch, *layout):
+def write_tensor(path, monkeypatch, *layout, name="w"):
     import io
     import sys
     import types
@@ -121,7 +123,7 @@ def write_tensor(path, monkeypatch, *layout):
     monkeypatch.setitem(sys.modules, "torch._utils", utils)
     monkeypatch.setattr(_rebuild_tensor_v2, "__module__", "torch._utils")
     stream = io.BytesIO()
-    pickler(stream, 2).dump({"w": rebuild()})
+    pickler(stream, 2).dump({name: rebuild()})
     monkeypatch.undo()
     return write(path, stream.getvalue(), np.arange(4, dtype=np.float32).tobytes())
 
@@ -144,6 +146,25 @@ def test_a_packed_storage_is_refused(tmp_path, place, value):
     content[content.rindex(b"PK\1\2", 0, content.rindex(name)) + place] = value
     path.write_bytes(content)
     with pytest.raises(UserError, match="x.bin cannot be read as a PyTorch file .*data/0 is packed"):
+        open_torch_file(path)
+
+
+@pytest.mark.parametrize("name", [1, ("encoder", 0), None])
+def test_a_tensor_whose_name_is_no_text(tmp_path, monkeypatch, name):
+    path = write_tensor(tmp_path / "x.bin", monkeypatch, 0, (2, 2), (1, 2), name=name)
+    with pytest.raises(UserError, match=f"x.bin is no dictionary of tensors alone .see .*{re.escape(repr(name))}"):
+        open_torch_file(path)
+
+
+def test_formats_before_pytorch_1_6_are_named(tmp_path):
+    path = tmp_path / "x.bin"
+    # As torch.save(..., _use_new_zipfile_serialization=False) of PyTorch 2.14 writes them.
+    path.write_bytes(b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.\x80\x02M\xe9\x03.")
+    with pytest.raises(UserError, match="x.bin is in the old format of PyTorch before 1.6; load it with a newer"):
+        open_torch_file(path)
+    with tarfile.open(path, "w") as archive:
+        archive.add(TENSORS, "storages")
+    with pytest.raises(UserError, match="x.bin is in the old format"):
         open_torch_file(path)
 
 

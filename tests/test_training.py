@@ -309,6 +309,19 @@ def test_phase_2_starts_from_all_weights_of_phase_1_and_loses_nothing(finished, 
     assert abs(first["mlm_loss"] - last["mlm_loss"]) < 0.3
 
 
+@pytest.mark.slow
+def test_a_model_of_more_layers_than_the_weights_starts_only_with_a_flag(finished, dataset, tmp_path):
+    num_layers = TINY.num_hidden_layers
+    deeper = tmp_path / "bert_config.json"
+    deeper.write_text(dataclasses.replace(TINY, num_hidden_layers=num_layers + 1).to_json())
+    flags = dict(num_train_steps=2, warmup_steps=0, eval_files=None, init_checkpoint=finished[1])
+    refused = run(dataset, tmp_path / "run", expect=2, bert_config_file=deeper, **flags)
+    assert f"has {num_layers} layers, the model {num_layers + 1}" in refused.stderr
+    assert "--allow_missing_weights" in refused.stderr
+    done = run(dataset, tmp_path / "run", bert_config_file=deeper, allow_missing_weights="true", **flags)
+    assert f"left as initialised: bert/encoder/layer_{num_layers}/" in done.stdout
+
+
 def test_another_run_in_the_folder_is_refused_and_unharmed(finished, dataset):
     _, model_dir = finished
     before = weights(model_dir), (model_dir / "config.json").read_bytes()

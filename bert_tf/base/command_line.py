@@ -78,6 +78,11 @@ def define_training_flags(train_batch_size: str, learning_rate: float, save_chec
     )
     flags.DEFINE_integer("seed", 12345, "Seed of new weights, data order and dropout.")
     flags.DEFINE_string("dllog_path", None, "File for NVIDIA's DLLogger lines.")
+    flags.DEFINE_bool(
+        "allow_missing_weights",
+        False,
+        "Start from --init_checkpoint although variables of its encoder are missing, which stay random, or unknown.",
+    )
     flags.DEFINE_bool("continue_with_changes", False, "Continue a run although its settings have changed.")
 
 

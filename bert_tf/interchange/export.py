@@ -14,36 +14,42 @@ import safetensors
 import safetensors.numpy
 
 from bert_tf.base.errors import UserError
-from bert_tf.base.files import atomic_folder, read_json_object
+from bert_tf.base.files import atomic_folder
 from bert_tf.config import BertConfig
-from bert_tf.interchange.hugging_face import ACTIVATIONS, CONFIG, SAFETENSORS, is_transposed, to_their_name
+from bert_tf.interchange.hugging_face import (
+    ACTIVATIONS,
+    CLASSIFIER,
+    CONFIG,
+    SAFETENSORS,
+    SPANS,
+    is_transposed,
+    to_their_name,
+)
 from bert_tf.interchange.initialise import choose_config, choose_tokenizer, find_weights
+from bert_tf.interchange.labels import CLASSES, REGRESSION, numbered, read_task
 from bert_tf.interchange.model_card import CARD, read_history, write_card
 from bert_tf.interchange.weights import Weights
 from bert_tf.model.elementwise import LAYER_NORM_EPSILON
 from bert_tf.model.heads import PretrainingModel
-from bert_tf.run.checkpoint import check_layers
+from bert_tf.run.checkpoint import check_encoder
 from bert_tf.text.hugging_face import TOKENIZER, wordpiece_pipeline
 from bert_tf.text.tokenizer import Wanted
 from bert_tf.text.vocabulary import SETTINGS, SPECIAL_TOKENS, VOCABULARY, Tokenizer
 from bert_tf.text.wordpiece import MAX_WORD_CHARS
 
-# The file beside a classifier's weights that says what its classes mean.
-TASK_FILE = "task.json"
-CLASSIFIER = "BertForSequenceClassification"
 _POOLER = "bert/pooler/"
 # Prefixes of the variables of heads, and the class of transformers with exactly these heads. The first entry whose
 # heads are all in a checkpoint is used; the checkpoint's other heads are left out.
 _ARCHITECTURES = (
     (("output_",), CLASSIFIER),
-    (("cls/squad/",), "BertForQuestionAnswering"),
+    (("cls/squad/",), SPANS),
     (("cls/predictions/", "cls/seq_relationship/"), "BertForPreTraining"),
     (("cls/predictions/",), "BertForMaskedLM"),
     (("cls/seq_relationship/",), "BertForNextSentencePrediction"),
     ((), "BertModel"),
 )
 # These have no pooler in transformers; SQuAD does not train it.
-_WITHOUT_POOLER = ("BertForQuestionAnswering", "BertForMaskedLM")
+_WITHOUT_POOLER = (SPANS, "BertForMaskedLM")
 _FILES = {CONFIG, SAFETENSORS, CARD, TOKENIZER, SETTINGS, VOCABULARY}
 
 
@@ -146,9 +152,9 @@ def _choose_architecture(weights: Weights, config: BertConfig) -> tuple[str, lis
     """The class of transformers for a checkpoint's heads, and our names of its variables."""
     stored, width = weights.shapes, config.hidden_size
     shapes = _shapes_of(config)
-    check_layers(weights, shapes)
+    check_encoder(weights, shapes, "name a whole checkpoint of BERT's, with the configuration it was trained with")
     for head in ("", "cls/squad/"):
-        classes = stored[f"{head}output_weights"][0] if f"{head}output_weights" in stored else 2
+        classes = (stored.get(f"{head}output_weights") or [2])[0]
         shapes.update({f"{head}output_weights": [classes, width], f"{head}output_bias": [classes]})
     heads, architecture = next(
         entry for entry in _ARCHITECTURES if all(any(name.startswith(head) for name in stored) for head in entry[0])
@@ -173,8 +179,6 @@ def _choose_architecture(weights: Weights, config: BertConfig) -> tuple[str, lis
 def _read(weights: Weights, name: str) -> np.ndarray:
     """A variable in Hugging Face's layout."""
     array = weights.read(name)
-    if not np.isfinite(array).all():
-        raise UserError(f"{weights.source}: {name} holds numbers that are not finite; name an earlier checkpoint")
     return np.ascontiguousarray(array.T if is_transposed(name) else array)
 
 
@@ -195,31 +199,13 @@ def _their_config(config: BertConfig, architecture: str, vocab: Mapping[str, int
 
 
 def _describe_classes(architecture: str, weights: Weights) -> dict[str, Any]:
-    """What ``config.json`` says about a classifier: the task's labels, or numbered ones if these are not known."""
+    """What ``config.json`` says about a classifier: its labels, or numbered ones if these are not known."""
     if architecture != CLASSIFIER:
         return {}
-    num_classes, task = weights.shapes["output_bias"][0], read_task(weights.folder) or {}
-    labels = task.get("labels") or [f"LABEL_{number}" for number in range(num_classes)]
-    if len(labels) != num_classes:
-        file = weights.folder / TASK_FILE
-        raise UserError(f"{file} names {len(labels)} labels, the weights have {num_classes} classes; correct it")
+    num_classes, task = weights.shapes["output_bias"][0], read_task(weights)
+    labels = task.labels if task else numbered(num_classes)
     return {
         "id2label": dict(enumerate(labels)),
         "label2id": {label: number for number, label in enumerate(labels)},
-        "problem_type": "regression" if num_classes == 1 else "single_label_classification",
+        "problem_type": task.problem if task else REGRESSION if num_classes == 1 else CLASSES,
     }
-
-
-def read_task(folder: Path) -> dict[str, Any] | None:
-    """The content of ``task.json`` beside a classifier's weights, with "labels"; None if there is no such file.
-
-    Raises:
-      UserError: it is damaged.
-    """
-    file, way_out = folder / TASK_FILE, "correct it, or use another checkpoint"
-    if not file.is_file():
-        return None
-    task = {"labels": [], **read_json_object(file, way_out)}
-    if not isinstance(task["labels"], list) or not all(isinstance(label, str) for label in task["labels"]):
-        raise UserError(f"{file}: labels is {task['labels']!r:.80}: must be a list of texts; {way_out}")
-    return task

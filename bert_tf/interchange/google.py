@@ -8,6 +8,7 @@ TF2 code and of tf-models-official, which have separate axes for heads: query [H
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectG
 
 from bert_tf.base.errors import UserError
 from bert_tf.config import BertConfig
-from bert_tf.interchange.weights import Weights, check_floats
+from bert_tf.interchange.weights import Weights, check_floats, finite_float32
 from bert_tf.run.checkpoint import STATE, StoredWeights, open_checkpoint, read_state
 from bert_tf.text.basic_tokenizer import Casing
 from bert_tf.text.tokenizer import StoredTokenizer
@@ -31,6 +32,13 @@ _NOT_WEIGHTS = re.compile(
     r".*/(adam_m|adam_v|momentum|accum|shadow)|(global|local)_step|batch_finite|(current_)?loss_scale|"
     r"(good|bad)_steps|beta[12]_power|save_counter"
 )
+
+
+def _is_weight(name: str, shapes: Mapping[str, Any]) -> bool:
+    """False for the state of an optimizer; TF1 names its slots <variable>/<slot>, such as .../kernel/Adam."""
+    return not _NOT_WEIGHTS.fullmatch(name) and name.rpartition("/")[0] not in shapes
+
+
 # Keras' names -> ours. Keras' names may be preceded by those of outer layers.
 _LAYER, _OUR_LAYER = r"transformer/layer_(\d+)", r"bert/encoder/layer_\1"
 _KERAS_NAMES = {
@@ -43,6 +51,7 @@ _KERAS_NAMES = {
     rf"{_LAYER}/self_attention_layer_norm/(gamma|beta)": rf"{_OUR_LAYER}/attention/output/LayerNorm/\2",
     rf"{_LAYER}/(intermediate|output)/(kernel|bias)": rf"{_OUR_LAYER}/\2/dense/\3",
     rf"{_LAYER}/output_layer_norm/(gamma|beta)": rf"{_OUR_LAYER}/output/LayerNorm/\2",
+    rf"{_LAYER}/(.+)": rf"{_OUR_LAYER}/\2",  # what our layers do not have keeps its name, but as one of the encoder's
     r"pooler_transform/(kernel|bias)": r"bert/pooler/dense/\1",
     r"cls/predictions/transform/(dense|LayerNorm)/(\w+)": r"cls/predictions/transform/\1/\2",
     r"cls/predictions/output_bias/bias": "cls/predictions/output_bias",
@@ -80,11 +89,11 @@ def read_checkpoint(prefix: Path) -> Weights:
     def read(name: str) -> np.ndarray:
         array = stored.read(name)
         check_floats(array.dtype.name, f"checkpoint {prefix}", name)
-        return array.astype(np.float32, copy=False)
+        return finite_float32(array, f"checkpoint {prefix}", name)
 
     return Weights(
         source=str(prefix),
-        shapes={name: shape for name, shape in stored.shapes.items() if not _NOT_WEIGHTS.fullmatch(name)},
+        shapes={name: shape for name, shape in stored.shapes.items() if _is_weight(name, stored.shapes)},
         read=read,
         folder=folder,
         config=BertConfig.from_json_file(config_file) if config_file.is_file() else None,

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import safetensors
@@ -21,7 +22,7 @@ from bert_tf.base.errors import UserError
 from bert_tf.base.files import check_file, read_json_object
 from bert_tf.config import BertConfig
 from bert_tf.interchange.torch_file import open_torch_file
-from bert_tf.interchange.weights import Weights, check_floats
+from bert_tf.interchange.weights import Weights, check_floats, finite_float32
 from bert_tf.model.elementwise import LAYER_NORM_EPSILON
 from bert_tf.text.tokenizer import StoredTokenizer
 
@@ -38,11 +39,16 @@ _HEADS = {
     "output_weights": "classifier.weight",
     "output_bias": "classifier.bias",
 }
-_OURS_BY_HEAD = {theirs: ours for ours, theirs in _HEADS.items()}
-# Copies of other parameters, and constants.
-_IGNORED = re.compile(
-    r"(bert\.)?embeddings\.(position_ids|token_type_ids)|cls\.predictions\.decoder\.(weight|bias)"
-)  # fmt: skip
+_WORD_TABLE, _DECODER = "bert/embeddings/word_embeddings", "cls.predictions.decoder.weight"
+_OURS_BY_HEAD = {
+    **{theirs: ours for ours, theirs in _HEADS.items()},
+    "cls.predictions.decoder.bias": "cls/predictions/output_bias",
+}
+# Heads whose parameters have names that other classes use for heads of another kind, and the class that has ours.
+CLASSIFIER, SPANS = "BertForSequenceClassification", "BertForQuestionAnswering"
+_CLASSES_OF_HEADS = {"classifier.": CLASSIFIER, "qa_outputs.": SPANS}
+# Constants, and the masked-word head's copy of the word table (`_check_tied`).
+_IGNORED = re.compile(rf"(bert\.)?embeddings\.(position_ids|token_type_ids)|{re.escape(_DECODER)}")
 
 
 def to_their_name(name: str) -> str:
@@ -90,6 +96,12 @@ def read_config(path: Path) -> BertConfig:
             f"{path}: model_type {model_type!r:.40}, architectures {architectures!r:.80}: only BERT's own architecture "
             "(bert) is supported; name another model"
         )
+    own_code = values.get("auto_map")
+    if isinstance(own_code, dict) and any(str(name).startswith("AutoModel") for name in own_code):
+        raise UserError(
+            f"{path}: auto_map {json.dumps(own_code):.120}: the model has code of its own, which computes something "
+            "else than BERT; name another model"
+        )
     required: dict[str, Any] = {
         "position_embedding_type": "absolute",
         "is_decoder": False,
@@ -116,14 +128,24 @@ def read_config(path: Path) -> BertConfig:
 
 def is_folder(folder: Path) -> bool:
     """Whether `folder` contains a model in Hugging Face's format."""
-    return (folder / CONFIG).is_file() and _weight_file(folder) is not None
+    return (folder / CONFIG).is_file() and weight_file(folder) is not None
 
 
-def _weight_file(folder: Path) -> Path | None:
+def weight_file(folder: Path) -> Path | None:
+    """The file with a folder's weights, or the index of several such files; None if there is none."""
     for name in (SAFETENSORS, f"{SAFETENSORS}.index.json", TORCH, f"{TORCH}.index.json"):
         if (folder / name).is_file():
             return folder / name
     return None
+
+
+class Stored(NamedTuple):
+    """A tensor in a file."""
+
+    file: Path
+    shape: list[int]
+    dtype: str
+    read: Callable[[], np.ndarray]
 
 
 def read_folder(folder: Path) -> Weights:
@@ -132,35 +154,79 @@ def read_folder(folder: Path) -> Weights:
     Raises:
       UserError: no BERT model, a damaged or missing file, or a ``pytorch_model.bin`` that contains more than tensors.
     """
-    config, path = read_config(folder / CONFIG), _weight_file(folder)
+    config, path = read_config(folder / CONFIG), weight_file(folder)
     assert path
-    names: dict[str, str] = {}  # our name -> theirs
-    shapes: dict[str, list[int]] = {}
+    described = read_json_object(folder / CONFIG, "fetch it again")
+    architectures = tuple(described.get("architectures") or ())
     stored = _open_files(path)
-    for theirs, (shape, _, _) in stored.items():
+    tensors: dict[str, dict[str, Stored]] = {}  # our name -> their names of the same variable, usually one
+    for theirs, tensor in stored.items():
         if not _IGNORED.fullmatch(theirs):
-            ours = to_our_name(theirs)
-            names[ours] = theirs
-            shapes[ours] = shape[::-1] if is_transposed(ours) else shape
+            tensors.setdefault(_our_name_in(theirs, architectures), {})[theirs] = tensor
+
+    @functools.cache
+    def check_tied() -> None:
+        _check_tied(folder / CONFIG, described, stored.get(_DECODER), lambda: read(_WORD_TABLE))
 
     def read(name: str) -> np.ndarray:
-        _, dtype, read_tensor = stored[names[name]]
-        check_floats(dtype, str(folder), names[name])
-        array = read_tensor().astype(np.float32)
-        return array.T if is_transposed(name) else array
+        if name.startswith("cls/predictions/"):
+            check_tied()
+        return _read_variable(name, tensors[name])
 
     return Weights(
         source=str(folder),
-        shapes=shapes,
+        shapes={name: _our_shape(name, next(iter(found.values())).shape) for name, found in tensors.items()},
         read=read,
         folder=folder,
         config=config,
         config_file=folder / CONFIG,
         tokenizer=StoredTokenizer(folder, is_hugging_face=True),
+        architectures=architectures,
     )
 
 
-Stored = tuple[list[int], str, Callable[[], np.ndarray]]  # shape, type, and a function that reads the values
+def _our_name_in(theirs: str, architectures: Sequence[str]) -> str:
+    """Our name of a parameter in a model of these classes; that of another class's head begins with the class."""
+    for prefix, architecture in _CLASSES_OF_HEADS.items():
+        if theirs.startswith(prefix) and architectures and architecture not in architectures:
+            return f"{architectures[0]}/{theirs}"
+    return to_our_name(theirs)
+
+
+def _our_shape(name: str, shape: list[int]) -> list[int]:
+    return shape[::-1] if is_transposed(name) else shape
+
+
+def _read_variable(name: str, tensors: Mapping[str, Stored]) -> np.ndarray:
+    """Our variable `name`, of which a file may hold two copies, under an old and a new name."""
+    arrays = {}
+    for theirs, (file, _, dtype, read_tensor) in tensors.items():
+        check_floats(dtype, str(file), theirs)
+        arrays[theirs] = finite_float32(read_tensor(), str(file), theirs)
+    (first, array), *others = arrays.items()
+    for other, copy in others:
+        if not np.array_equal(array, copy):
+            raise UserError(
+                f"{tensors[first].file}: {first} and {other} are names of the same parameter, but differ; remove the "
+                "one that the model was not trained with"
+            )
+    return array.T if is_transposed(name) else array
+
+
+def _check_tied(
+    config_file: Path, described: Mapping[str, Any], decoder: Stored | None, read_word_table: Callable[[], np.ndarray]
+) -> None:
+    """Raises `UserError` if the masked-word head does not multiply by the word table, as ours and Google's do."""
+    if described.get("tie_word_embeddings", True) is not True:
+        found = f"{config_file}: tie_word_embeddings={described['tie_word_embeddings']!r:.40}"
+    elif decoder and not np.array_equal(_read_variable(_WORD_TABLE, {_DECODER: decoder}), read_word_table()):
+        found = f"{decoder.file}: {_DECODER} differs from the word embeddings"
+    else:
+        return
+    raise UserError(
+        f"{found}: the masked-word head there has a table of its own, the head here uses the word embeddings; only "
+        "the encoder can be used: fine-tune it, extract features, or pre-train from another model"
+    )
 
 
 def _open_files(path: Path) -> dict[str, Stored]:
@@ -185,7 +251,7 @@ def _open_file(path: Path) -> dict[str, Stored]:
     check_file(path, "fetch this part of the weights again")
     if path.suffix == ".bin":
         return {
-            name: (list(tensor.shape), tensor.storage.dtype.name, tensor.read)
+            name: Stored(path, list(tensor.shape), tensor.storage.dtype.name, tensor.read)
             for name, tensor in open_torch_file(path).items()
         }
     try:
@@ -195,6 +261,6 @@ def _open_file(path: Path) -> dict[str, Stored]:
     names = list(file.keys())
     parts = map(file.get_slice, names)
     return {
-        name: (part.get_shape(), part.get_dtype(), functools.partial(file.get_tensor, name))
+        name: Stored(path, part.get_shape(), part.get_dtype(), functools.partial(file.get_tensor, name))
         for name, part in zip(names, parts)
     }

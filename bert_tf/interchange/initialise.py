@@ -15,7 +15,15 @@ from bert_tf.base.files import check_file
 from bert_tf.config import BertConfig
 from bert_tf.interchange import google, hugging_face
 from bert_tf.interchange.weights import Weights
-from bert_tf.run.checkpoint import MANIFEST, PREFIX, CheckpointFolder, find_damage, load_weights
+from bert_tf.run.checkpoint import (
+    MANIFEST,
+    PREFIX,
+    CheckpointFolder,
+    check_encoder,
+    find_damage,
+    load_weights,
+    named_variables,
+)
 from bert_tf.run.telemetry import Telemetry
 from bert_tf.text.basic_tokenizer import Casing
 from bert_tf.text.hugging_face import TOKENIZER, HuggingFaceTokenizer
@@ -90,6 +98,11 @@ def _explain_no_checkpoint(path: Path) -> str:
         return (
             f"there is a {hugging_face.CONFIG}, but neither {hugging_face.SAFETENSORS} nor {hugging_face.TORCH}; "
             "fetch the weights too"
+        )
+    if path.is_dir() and (file := hugging_face.weight_file(path)):
+        return (
+            f"there is a {file.name}, but no {hugging_face.CONFIG}, which says what model it is; fetch it too, or if "
+            f"{google.CONFIG_FILE} is that of these weights, copy it to {hugging_face.CONFIG}"
         )
     return (
         f"there is neither {path.name}{_INDEX} nor a folder with a checkpoint; name a run folder (phase_2 in that of "
@@ -206,14 +219,19 @@ def initialise_from(
     weights: Weights | None,
     model: tf.keras.Model,
     telemetry: Telemetry,
+    *,
     tokenizer_files: Mapping[str, str] | None = None,
+    allow_missing: bool = False,
 ) -> None:
     """Loads the variables that the weights and the model share, and reports the others. None: they stay random.
 
-    `tokenizer_files`: those of the tokenizer that the data was made with.
+    Args:
+      tokenizer_files: those of the tokenizer that the data was made with.
+      allow_missing: whether the encoder's variables, too, may be missing or others than the model's.
 
     Raises:
-      UserError: the weights have other shapes, another number of heads or another tokenizer, or share no variable.
+      UserError: the weights have other shapes, another number of heads, another tokenizer or another encoder, or share
+        no variable.
     """
     if weights is None:
         telemetry.note("starting from random weights")
@@ -221,13 +239,21 @@ def initialise_from(
     check_same_tokenizer(weights, tokenizer_files or {})
     for warning in (*weights.warnings, *_differences(weights, model)):
         telemetry.warning(warning)
-    loaded, missing, unused = load_weights(weights, model.variables, model.config.vocab_size)
-    if not loaded:
+    named = named_variables(model.variables)
+    if not set(named) & set(weights.shapes):
         raise UserError(
             f"--init_checkpoint={weights.source} holds none of the model's variables; name a BERT checkpoint"
         )
+    if not allow_missing:
+        check_encoder(
+            weights,
+            named,
+            "name a checkpoint of this model, or start all the same, with what is missing left random and what is not "
+            "known left out, with --allow_missing_weights",
+        )
+    loaded, missing, unused = load_weights(weights, model.variables, model.config.vocab_size)
     telemetry.note(f"starting from {weights.source}: {len(loaded)} variables loaded")
-    shapes = {**weights.shapes, **{variable.name.split(":")[0]: list(variable.shape) for variable in model.variables}}
+    shapes = {**weights.shapes, **{name: list(variable.shape) for name, variable in named.items()}}
     for what, names in (
         ("not in the checkpoint, left as initialised", missing),
         ("in the checkpoint, not used", unused),

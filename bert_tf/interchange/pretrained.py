@@ -10,12 +10,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_tf.base.errors import UserError
 from bert_tf.interchange.initialise import choose_config, choose_tokenizer, find_weights
 from bert_tf.interchange.weights import Weights
 from bert_tf.model.blocks import Blocks
 from bert_tf.model.encoder import BertEncoder
-from bert_tf.run.checkpoint import load_weights
+from bert_tf.run.checkpoint import check_encoder, load_weights, named_variables
 from bert_tf.text.tokenizer import Wanted
 from bert_tf.text.vocabulary import Tokenizer
 
@@ -88,10 +87,8 @@ def load_pretrained(weights: Weights, vocab_file: str | None, wanted: Wanted) ->
     config = choose_config(None, weights)
     tokenizer, assumed = choose_tokenizer(vocab_file, wanted, config, weights)
     encoder = BertEncoder(config, Blocks("off"))
-    missing = load_weights(weights, encoder.variables, config.vocab_size).missing
-    lacking = [name for name in missing if not name.startswith("bert/pooler/")]
-    if lacking:
-        raise UserError(
-            f"{weights.source} lacks {', '.join(lacking[:3])} ({len(lacking)} variables in all); name other weights"
-        )
+    check_encoder(
+        weights, named_variables(encoder.variables), "name other weights, or put their own configuration beside them"
+    )
+    load_weights(weights, encoder.variables, config.vocab_size)
     return Pretrained(encoder, tokenizer), assumed

@@ -29,6 +29,8 @@ _DTYPES: dict[str, np.dtype] = {
     "LongStorage": np.dtype(np.int64),
 }
 _WAY_OUT = "fetch it again, or have the model saved as model.safetensors"
+# How files of PyTorch before 1.6 begin; those of its first releases are tar archives, which say "ustar" at this place.
+_OLD_MAGIC, _MAGIC_OF_TAR_AT = pickle.dumps(0x1950A86A20F9469CFC6C, 2), slice(257, 262)
 
 
 class _Storage(NamedTuple):
@@ -96,6 +98,16 @@ class _Unpickler(pickle.Unpickler):
         return tensor
 
 
+def _check_format(path: Path) -> None:
+    with open(path, "rb") as file:
+        begin = file.read(512)
+    if begin.startswith(_OLD_MAGIC) or begin[_MAGIC_OF_TAR_AT] == b"ustar":
+        raise UserError(
+            f"{path} is in the old format of PyTorch before 1.6; load it with a newer PyTorch and save it again with "
+            "torch.save, or as model.safetensors"
+        )
+
+
 def open_torch_file(path: Path) -> dict[str, Tensor]:
     """The tensors of a state dict, by name.
 
@@ -104,6 +116,7 @@ def open_torch_file(path: Path) -> dict[str, Tensor]:
         names has been run.
     """
     try:
+        _check_format(path)
         archive = zipfile.ZipFile(path)
         (description,) = (name for name in archive.namelist() if name.split("/")[1:] == ["data.pkl"])
         content = dict(_Unpickler(archive, description).load())
@@ -113,7 +126,7 @@ def open_torch_file(path: Path) -> dict[str, Tensor]:
         raise UserError(
             f"{path} cannot be read as a PyTorch file ({type(error).__name__}: {error}); {_WAY_OUT}"
         ) from None
-    others = [name for name, value in content.items() if not isinstance(value, Tensor)]
+    others = [name for name, value in content.items() if not (isinstance(name, str) and isinstance(value, Tensor))]
     if others or not content:
         raise UserError(f"{path} is no dictionary of tensors alone (see {others[:3]}); {_WAY_OUT}")
     return content

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+import numpy as np
+
 from bert_tf.base.errors import UserError
 from bert_tf.config import BertConfig
 from bert_tf.run.checkpoint import StoredWeights
@@ -28,6 +30,7 @@ class Weights(StoredWeights):
     config_file: Path  # where it is, or should be
     tokenizer: StoredTokenizer
     warnings: tuple[str, ...] = ()  # damage; how the model that they were trained in differs from ours
+    architectures: tuple[str, ...] = ()  # the classes of transformers that a Hugging Face folder says it is of
 
 
 def check_floats(dtype: str, source: str, name: str) -> None:
@@ -37,3 +40,15 @@ def check_floats(dtype: str, source: str, name: str) -> None:
             f"{source}: {name} holds {dtype}, but weights are floats of 16 to 64 bits; name the model as it was before "
             "it was quantised"
         )
+
+
+def finite_float32(array: np.ndarray, source: str, name: str) -> np.ndarray:
+    """The values of the variable `name` as float32. Raises `UserError` if any is NaN or infinite."""
+    with np.errstate(over="ignore"):  # of float64
+        values = array.astype(np.float32, copy=False)
+    if not np.isfinite(values).all():
+        raise UserError(
+            f"{source}: {name} holds numbers that are not finite (NaN or infinite), so nothing can be computed with "
+            "it; name an earlier checkpoint, or fetch the weights again"
+        )
+    return values

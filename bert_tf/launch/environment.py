@@ -24,7 +24,9 @@ from bert_tf.launch.rank import describe_signal
 Made = TypeVar("Made")
 
 # Variables that are on or off.
-SWITCHES = ("CONTINUE_WITH_CHANGES", "DRY_RUN", "PACKING", "RECOMPUTE", "WHOLE_WORD_MASKING")
+SWITCHES = (
+    *("ALLOW_MISSING_WEIGHTS", "CONTINUE_WITH_CHANGES", "DRY_RUN", "PACKING", "RECOMPUTE", "WHOLE_WORD_MASKING"),
+)
 _FOR_REPORTS = ("jinja2", "numpy", "plotly")
 # A larger number of ranks per machine is a typing error, unless the machine has as many cores.
 _MAX_RANKS_PER_MACHINE = 64

@@ -15,7 +15,7 @@ from bert_tf.launch.supervisor import train
 
 Flags = dict[str, Any]
 # Switches that are passed on as flags of the programs.
-_EXTRAS = ("CONTINUE_WITH_CHANGES", "RECOMPUTE")
+_EXTRAS = ("ALLOW_MISSING_WEIGHTS", "CONTINUE_WITH_CHANGES", "RECOMPUTE")
 
 
 class Call(NamedTuple):

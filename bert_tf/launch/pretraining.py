@@ -20,7 +20,7 @@ from bert_tf.memory.plan import check_unpacked
 from bert_tf.run.run_folder import CONFIG, describe_differences, write_whole
 
 # Switches that are passed on as flags of run_pretraining.py.
-EXTRAS = ("CONTINUE_WITH_CHANGES", "PACKING", "RECOMPUTE", "WHOLE_WORD_MASKING")
+EXTRAS = ("ALLOW_MISSING_WEIGHTS", "CONTINUE_WITH_CHANGES", "PACKING", "RECOMPUTE", "WHOLE_WORD_MASKING")
 # The largest ever published is 90,112; a number beyond this is a typing error.
 MAX_GLOBAL_BATCH_SIZE = 1_000_000
 PLAN, WAY_OUT = "plan.json", "set RESULTS_DIR to another folder"

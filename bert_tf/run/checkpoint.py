@@ -15,7 +15,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Callable, NamedTuple
 
@@ -164,12 +164,14 @@ class CheckpointFolder:
 
     def restore(self, path: Path, variables: Sequence[tf.Variable]) -> dict[str, Any]:
         """Fills all `variables` from a checkpoint of this run and returns its state."""
-        report = load_weights(open_checkpoint(path / PREFIX), variables, self._vocab_size)
-        if report.missing:
+        stored = open_checkpoint(path / PREFIX)
+        report = load_weights(stored, variables, self._vocab_size)
+        theirs, ours = _num_layers(stored.shapes), _num_layers(named_variables(variables))
+        if report.missing or theirs != ours:
+            lacking = f"lacks {', '.join(report.missing[:3])} ({len(report.missing)} variables in all)"
             raise UserError(
-                f"checkpoint {path} lacks {', '.join(report.missing[:3])} "
-                f"({len(report.missing)} variables in all): it belongs to another model or optimizer; "
-                "choose another run folder"
+                f"checkpoint {path} {lacking if theirs == ours else f'has {theirs} layers, the model {ours}'}: it "
+                "belongs to another model or optimizer; choose another run folder"
             )
         return read_state(path)
 
@@ -239,12 +241,16 @@ def find_damage(folder: Path) -> str | None:
     try:
         hashes = read_json_object(folder / MANIFEST, "every checkpoint has one")["sha256"]
         for name, expected in hashes.items():
+            if not (folder / name).exists():
+                return f"{name} is missing"
             if sha256_of_file(folder / name) != expected:
                 return f"{name} does not match its sha256"
     except UserError as error:
         return str(error)
-    except (OSError, KeyError, AttributeError, ValueError) as error:  # ValueError: a name with a zero byte
-        return f"{type(error).__name__}: {error}"
+    except OSError as error:
+        return f"{error.filename} cannot be read ({error.strerror})"
+    except (KeyError, AttributeError):
+        return f"{MANIFEST} does not hold the sha256 of files by their names"
     return None
 
 
@@ -262,7 +268,10 @@ def open_checkpoint(prefix: str | Path) -> StoredWeights:
         reader = tf.train.load_checkpoint(str(prefix))
         shapes = reader.get_variable_to_shape_map()
     except _READ_ERRORS as error:
-        raise UserError(f"checkpoint {prefix} cannot be read ({first_line(error)})") from None
+        raise UserError(
+            f"checkpoint {prefix} cannot be read ({first_line(error)}): its .index file is damaged; fetch or copy it "
+            "again, or use another checkpoint"
+        ) from None
 
     def read(name: str) -> np.ndarray:
         try:
@@ -276,26 +285,38 @@ def open_checkpoint(prefix: str | Path) -> StoredWeights:
     return StoredWeights(str(prefix), {name: shapes[name] for name in sorted(shapes)}, read)
 
 
-def check_layers(stored: StoredWeights, names: Iterable[str]) -> None:
-    """Raises `UserError` if the model with the variables `names` has another number of layers than the weights."""
-    theirs, ours = (
-        len({name.split("/")[2] for name in held if "encoder/layer_" in name}) for held in (stored.shapes, names)
-    )
-    if theirs and ours and theirs != ours:
-        raise UserError(
-            f"{stored.source} has {theirs} layers, the model {ours}: they are of another model size; take the "
-            "configuration that they were trained with (num_hidden_layers)"
-        )
+def _num_layers(names: Iterable[str]) -> int:
+    return len({name.split("/")[2] for name in names if name.startswith("bert/encoder/layer_")})
+
+
+def check_encoder(stored: StoredWeights, names: Collection[str], way_out: str) -> None:
+    """Checks that the stored encoder is that of the model with the variables `names`; its pooler may be missing.
+
+    Raises:
+      UserError: it lacks a variable or has one that the model does not have; the message ends with `way_out`.
+    """
+    theirs, ours = _num_layers(stored.shapes), _num_layers(names)
+    needed = [name for name in names if name.startswith("bert/") and not name.startswith("bert/pooler/")]
+    faults = {
+        "lacks": [name for name in needed if name not in stored.shapes],
+        "also has": [name for name in stored.shapes if name.startswith("bert/") and name not in names],
+    }
+    described = [
+        f"{what} {', '.join(found[:3])} ({len(found)} variables in all)" for what, found in faults.items() if found
+    ]
+    if theirs != ours:
+        described = [f"has {theirs} layers, the model {ours}"]
+    if described:
+        raise UserError(f"{stored.source}: its encoder is not the model's: it {' and '.join(described)}; {way_out}")
 
 
 def load_weights(stored: StoredWeights, variables: Sequence[tf.Variable], vocab_size: int) -> LoadReport:
     """Assigns to `variables` what is stored under their names.
 
     Raises:
-      UserError: the number of layers or a variable's shape differs; then nothing has been assigned.
+      UserError: a variable's shape differs; then nothing has been assigned.
     """
     shapes, named = stored.shapes, named_variables(variables)
-    check_layers(stored, named)
     for name, variable in named.items():
         expected = list(variable.shape)
         if _base_name(name) in _VOCABULARY_ROWS:

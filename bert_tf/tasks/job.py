@@ -28,7 +28,7 @@ from bert_tf.interchange.saved_model import export_model
 from bert_tf.interchange.weights import Weights
 from bert_tf.memory.plan import Workload, choose_split, find_device, plan, with_scope
 from bert_tf.ranks.workers import Workers
-from bert_tf.run.checkpoint import STATE, load_weights, read_state
+from bert_tf.run.checkpoint import STATE, check_encoder, load_weights, named_variables, read_state
 from bert_tf.run.run_folder import RunFolder
 from bert_tf.run.telemetry import DONE, Telemetry
 from bert_tf.tasks.cache import Arrays, cached_arrays, content_key
@@ -53,6 +53,7 @@ class FinetuningJob:
     predict_batch_size: int  # of one rank
     dllog_path: str | None
     continue_with_changes: bool
+    allow_missing_weights: bool  # in the encoder of init_checkpoint, when training starts
 
     def __post_init__(self) -> None:
         check_counts(self, "predict_batch_size")
@@ -149,12 +150,6 @@ class TaskRun:
         return weights, config, tokenizer
 
     @property
-    def trained_folder(self) -> Path:
-        """The folder of the weights to predict with."""
-        assert self.weights and self._head
-        return self.weights.folder
-
-    @property
     def model_files(self) -> dict[str, str]:
         """The text files that are put beside every copy of the weights, by name."""
         return {"bert_config.json": self.bert_config.to_json(), **self.tokenizer.files()}
@@ -235,7 +230,8 @@ class TaskRun:
         sources = {"data": ", ".join(map(str, task.files)), "vocabulary": str(vocab_file)}
 
         def initialise() -> None:
-            initialise_from(self.weights, task.initialised or task.model, telemetry)
+            model = task.initialised or task.model
+            initialise_from(self.weights, model, telemetry, allow_missing=job.allow_missing_weights)
 
         def bind() -> None:
             assert self._folder
@@ -276,8 +272,9 @@ def find_trained_weights(model_dir: Path, init_checkpoint: str | None, head: Hea
     if (model_dir / "checkpoints").is_dir():
         return find_weights(model_dir, "--model_dir")
     if init_checkpoint:
+        kind = f" but is a {' and a '.join(weights.architectures)}," if weights.architectures else ""
         raise UserError(
-            f"--init_checkpoint={init_checkpoint} has no {head.name} head ({head.variable}), and "
+            f"--init_checkpoint={init_checkpoint} has no {head.name} head ({head.variable}),{kind} and "
             f"--model_dir={model_dir} holds no checkpoint; fine-tune it first with --mode=train"
         )
     raise UserError(
@@ -292,6 +289,7 @@ def load_trained_weights(weights: Weights, model: tf.keras.Model, head: Head) ->
     Raises:
       UserError: the checkpoint lacks a variable that prediction uses.
     """
+    check_encoder(weights, named_variables(model.variables), f"name a checkpoint that was fine-tuned for {head.name}")
     report = load_weights(weights, model.variables, model.config.vocab_size)
     used = {variable.name.split(":")[0] for variable in model.trainable_variables}
     missing = [name for name in report.missing if name in used]

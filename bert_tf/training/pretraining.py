@@ -62,6 +62,7 @@ class PretrainingInputs:
     training: InstanceSet
     evaluation: InstanceSet | None
     init_checkpoint: str | None
+    allow_missing_weights: bool = False  # in the encoder of init_checkpoint
 
     @property
     def sources(self) -> dict[str, str]:
@@ -176,7 +177,13 @@ def pretrain(
 
     def initialise() -> None:
         weights = find_weights(inputs.init_checkpoint) if inputs.init_checkpoint else None
-        initialise_from(weights, state.model, telemetry, inputs.tokenizer_files)
+        initialise_from(
+            weights,
+            state.model,
+            telemetry,
+            tokenizer_files=inputs.tokenizer_files,
+            allow_missing=inputs.allow_missing_weights,
+        )
 
     def bind() -> None:
         record = run_record(config, bert_config, **inputs.facts())

@@ -130,7 +130,7 @@ class Replay:
                 return str(path)
         silent = Telemetry(model_dir, is_chief=False, total_updates=0)
         weights = find_weights(self._inputs.init_checkpoint) if self._inputs.init_checkpoint else None
-        initialise_from(weights, self._state.model, silent)
+        initialise_from(weights, self._state.model, silent, allow_missing=True)  # checked when the run began
         return "the start of the run, since no sound checkpoint before it is left"
 
     def _advance(self) -> UpdateResult:

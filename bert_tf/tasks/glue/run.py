@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
 from bert_tf.base.errors import UserError
-from bert_tf.interchange.export import TASK_FILE, read_task
+from bert_tf.interchange.labels import TASK_FILE
 from bert_tf.model.heads import ClassifierModel
 from bert_tf.model.losses import ClassificationObjective, RegressionObjective
 from bert_tf.ranks.workers import Workers
@@ -23,15 +22,22 @@ from bert_tf.run.flops import classifier_flops_per_sequence
 from bert_tf.run.run_folder import write_whole
 from bert_tf.run.telemetry import Telemetry
 from bert_tf.tasks.finetuning import Task
+from bert_tf.tasks.glue.classes import (
+    CLASSIFIER_HEAD,
+    as_started,
+    as_trained,
+    describe_classifier,
+    learns_labels,
+    respelled,
+)
 from bert_tf.tasks.glue.features import Features, make_features
 from bert_tf.tasks.glue.metrics import METRICS
 from bert_tf.tasks.glue.read import Examples, find_labels, read_examples, targets
 from bert_tf.tasks.glue.tasks import EVAL, PREDICT, TRAIN, TextTask
-from bert_tf.tasks.job import FinetuningJob, Head, TaskRun, for_export
+from bert_tf.tasks.job import FinetuningJob, TaskRun, for_export
 from bert_tf.tasks.predict import Predicted, Rows, compile_model, predict_rows, rows_per_compilation
 
 _SHOWN_LABELS = 8
-CLASSIFIER_HEAD = Head("classification", "output_weights")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,14 +80,19 @@ def run_glue(job: GlueJob, workers: Workers) -> bool:
     run = TaskRun(job, workers, job.max_seq_length, predicts_with=None if TRAIN in job.files else CLASSIFIER_HEAD)
     # All files are read before the training, which may take days, so that mistakes in them show at once.
     examples = workers.run_keeping_alive(lambda: _read(job))
+    task, keeps_classifier = job.task, True
+    if TRAIN in job.files:
+        if learns_labels(task):
+            task = dataclasses.replace(task, labels=find_labels(examples[TRAIN, ""]))
+        task, keeps_classifier = as_started(task, run.weights)
+    elif run.weights:
+        task = as_trained(task, run.weights)
+        if learns_labels(task):
+            examples = {part: respelled(found, task) for part, found in examples.items()}
     if workers.is_chief:
         for found in examples.values():
             print("\n".join([*found.notes, describe_examples(found)]), flush=True)
-    task = job.task
-    if TRAIN not in job.files:
-        task = _as_trained(task, run.trained_folder)
-    elif _learns_labels(task):
-        task = dataclasses.replace(task, labels=find_labels(examples[TRAIN, ""]))
+        print("".join(f"{line}\n" for line in describe_classifier(task, run.weights, keeps_classifier)), end="")
     rows = workers.run_keeping_alive(lambda: _make_rows(job, run, task, examples))
     model = ClassifierModel(run.bert_config, task.num_classes, run.blocks, job.training.seed)
 
@@ -114,8 +125,10 @@ def run_glue(job: GlueJob, workers: Workers) -> bool:
             if workers.is_chief:
                 telemetry.note(_write_predictions(job, task, part, rows[PREDICT, part].examples.indices, logits_FxC))
 
-    training = _training_task(job, run, task, model, rows[TRAIN, ""]) if TRAIN in job.files else None
-    return run.carry_out(model, training, afterwards)
+    if TRAIN not in job.files:
+        return run.carry_out(model, None, afterwards)
+    training = _training_task(job, run, task, model, rows[TRAIN, ""])
+    return run.carry_out(model, training._replace(initialised=model if keeps_classifier else model.bert), afterwards)
 
 
 def export_glue(job: GlueJob, workers: Workers, folder: Path, batch_size: int | None) -> None:
@@ -125,7 +138,10 @@ def export_glue(job: GlueJob, workers: Workers, folder: Path, batch_size: int | 
       batch_size: None leaves the batch size variable.
     """
     run = TaskRun(for_export(job, folder), workers, job.max_seq_length, predicts_with=CLASSIFIER_HEAD)
-    task = _as_trained(job.task, run.trained_folder)
+    assert run.weights
+    task = as_trained(job.task, run.weights)
+    if workers.is_chief:
+        print("".join(f"{line}\n" for line in describe_classifier(task, run.weights, True)), end="")
     model = ClassifierModel(run.bert_config, task.num_classes, run.blocks)
     settings = {
         "task": "classification",
@@ -150,40 +166,6 @@ def describe_examples(examples: Examples) -> str:
     shown = ", ".join(f"{label}: {count:,}" for label, count in counts[:_SHOWN_LABELS])
     more = ", ..." if len(counts) > _SHOWN_LABELS else ""
     return f"{examples.path}: {len(examples.lines):,} rows" + (f" ({shown}{more})" if shown else "")
-
-
-def _as_trained(task: TextTask, folder: Path) -> TextTask:
-    """The task with the labels that the weights in `folder` were trained with.
-
-    Raises:
-      UserError: the weights have other labels or another number of texts than the task, or their labels are unknown.
-    """
-    trained = read_task(folder)
-    if trained is None:
-        if _learns_labels(task):
-            raise UserError(
-                f"{folder / TASK_FILE} does not exist, so the model's labels are not known; use a checkpoint of this "
-                "program"
-            )
-        return task
-    labels = tuple(trained["labels"])
-    if bool(trained.get("is_regression")) != task.is_regression or (task.labels and labels != task.labels):
-        wanted = ", ".join(task.labels) or ("numbers" if task.is_regression else "labels")
-        raise UserError(
-            f"{folder} was fine-tuned for {trained.get('task_name')} ({', '.join(labels[:20]) or 'numbers'}), "
-            f"not for {task.name} ({wanted}); name a checkpoint of that task"
-        )
-    columns = trained.get("text_columns")
-    if isinstance(columns, list) and len(columns) != len(task.text_columns):
-        raise UserError(
-            f"{folder} was fine-tuned on the text columns {', '.join(map(str, columns))}, not on "
-            f"{', '.join(task.text_columns)}; name as many with --text_columns, or another checkpoint"
-        )
-    return dataclasses.replace(task, labels=labels)
-
-
-def _learns_labels(task: TextTask) -> bool:
-    return task.is_custom and not task.is_regression
 
 
 def _make_rows(job: GlueJob, run: TaskRun, task: TextTask, examples: Mapping[_Part, Examples]) -> dict[_Part, _Rows]:
@@ -218,21 +200,17 @@ def _training_task(job: GlueJob, run: TaskRun, task: TextTask, model: Classifier
         {**about, "max_seq_length": job.max_seq_length},
         [rows.examples.path],
         {TASK_FILE: json.dumps(about, indent=2) + "\n"},
-        _initialised(run, model),
     )
-
-
-def _initialised(run: TaskRun, model: ClassifierModel) -> tf.keras.Model:
-    """The part that takes the initial weights: only the encoder if their classifier has another number of classes."""
-    shapes = run.weights.shapes if run.weights else {}
-    ours = list(model.classifier.output_weights.shape)
-    return model if shapes.get(CLASSIFIER_HEAD.variable, ours) == ours else model.bert
 
 
 def score(task: TextTask, logits_FxC: np.ndarray, truths_F: np.ndarray) -> dict[str, float]:
     """The task's metrics, and the mean loss as "eval_loss"."""
-    predictions_F = logits_FxC[:, 0] if task.is_regression else logits_FxC.argmax(axis=1)
-    scores = {name: METRICS[name](predictions_F, truths_F) for name in task.metrics}
+    if task.is_regression:
+        compared = (logits_FxC[:, 0], truths_F)
+    else:  # F1 is that of the label 1, whatever the order of the classes
+        numbers_C = np.argsort(np.argsort(task.labels))
+        compared = (numbers_C[logits_FxC.argmax(axis=1)], numbers_C[truths_F])
+    scores = {name: METRICS[name](*compared) for name in task.metrics}
     return {**scores, "eval_loss": mean_loss(logits_FxC, truths_F)}
 
 

@@ -30,6 +30,7 @@ class TextTask:
     label_column: str | None
     labels: tuple[str, ...]  # in the order of the classes; empty for regression
     metrics: tuple[str, ...]  # names in `metrics.METRICS`
+    label_names: tuple[str, ...] = ()  # what other publishers call the labels, if these are numbers; in their order
     is_regression: bool = False
     range: tuple[float, float] | None = None  # of a regression's numbers
     no_label: str | None = None  # marks lines on which the annotators did not agree; these are left out
@@ -69,15 +70,38 @@ _CUSTOM_FILES = {
     use: {"": tuple(f"{stem}.{suffix}" for suffix in ("tsv", "csv", "jsonl"))}
     for use, stem in ((TRAIN, "train"), (EVAL, "dev"), (PREDICT, "test"))
 }
-_ENTAILMENT = "entailment not_entailment"
+_NUMBERS, _ENTAILMENT = "0 1", "entailment not_entailment"
 
 TASKS = (
-    _glue("CoLA", _SENTENCE, "label", "0 1", "matthews_correlation accuracy"),
-    _glue("SST-2", _SENTENCE, "label", "0 1", "accuracy"),
-    _glue("MRPC", ("#1 string", "#2 string"), "quality", "0 1", "accuracy f1", files=_MRPC_FILES),
+    _glue(
+        "CoLA",
+        _SENTENCE,
+        "label",
+        _NUMBERS,
+        "matthews_correlation accuracy",
+        label_names=("unacceptable", "acceptable"),
+    ),
+    _glue("SST-2", _SENTENCE, "label", _NUMBERS, "accuracy", label_names=("negative", "positive")),
+    _glue(
+        "MRPC",
+        ("#1 string", "#2 string"),
+        "quality",
+        _NUMBERS,
+        "accuracy f1",
+        label_names=("not_equivalent", "equivalent"),
+        files=_MRPC_FILES,
+    ),
     _glue("STS-B", _PAIR, "score", "", "pearson spearman", is_regression=True, range=(0.0, 5.0)),
     # The file that was distributed first has some questions with line feeds.
-    _glue("QQP", ("question1", "question2"), "is_duplicate", "0 1", "accuracy f1", max_bad_records=100),
+    _glue(
+        "QQP",
+        ("question1", "question2"),
+        "is_duplicate",
+        _NUMBERS,
+        "accuracy f1",
+        label_names=("not_duplicate", "duplicate"),
+        max_bad_records=100,
+    ),
     _glue(
         "MNLI",
         _PAIR,
@@ -90,7 +114,7 @@ TASKS = (
     ),
     _glue("QNLI", ("question", "sentence"), "label", _ENTAILMENT, "accuracy"),
     _glue("RTE", _PAIR, "label", _ENTAILMENT, "accuracy"),
-    _glue("WNLI", _PAIR, "label", "0 1", "accuracy"),
+    _glue("WNLI", _PAIR, "label", _NUMBERS, "accuracy", label_names=("not_entailment", "entailment")),
 )
 
 
@@ -129,7 +153,7 @@ def custom_task(text_columns: str | None, label_column: str | None, is_regressio
             "comma between them, other than --label_column"
         )
     metrics = ("pearson", "spearman") if is_regression else ("accuracy", "macro_f1", "matthews_correlation")
-    return TextTask(CUSTOM, columns, label_column, (), metrics, is_regression, files=_CUSTOM_FILES)
+    return TextTask(CUSTOM, columns, label_column, (), metrics, is_regression=is_regression, files=_CUSTOM_FILES)
 
 
 def find_files(task: TextTask, use: str, data_dir: str | None, given: str | None) -> dict[str, Path]:

@@ -1,0 +1,126 @@
+"""What a classifier's outputs mean: ``task.json`` says it beside our weights, ``config.json`` beside Hugging Face's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bert_tf.base.errors import UserError
+from bert_tf.base.files import read_json_object
+from bert_tf.interchange.hugging_face import CONFIG
+from bert_tf.interchange.weights import Weights
+
+TASK_FILE = "task.json"
+# Hugging Face's names of what a classifier's outputs are: the number itself, or a score for each class.
+REGRESSION, CLASSES = "regression", "single_label_classification"
+_WAY_OUT = "correct it, or use another checkpoint"
+_ToPair = Callable[[Any, Any], "tuple[Any, Any]"]
+
+
+class TrainedTask(NamedTuple):
+    """The task that a classifier was trained on."""
+
+    file: Path  # that says so
+    name: str | None
+    problem: str  # REGRESSION, CLASSES, or another of Hugging Face's, which no task here is
+    labels: tuple[str, ...]  # in the order of the outputs
+    is_named: bool  # False: the file does not say what the outputs mean, and the labels are LABEL_0, LABEL_1...
+    text_columns: Sequence[str] | None
+
+    def __str__(self) -> str:
+        kind = "" if self.problem in (REGRESSION, CLASSES) else f"{self.problem}: "
+        outputs = "numbers" if self.problem == REGRESSION else ", ".join(self.labels[:20])
+        return f"{self.name or 'a task'} ({kind}{outputs})"
+
+
+def read_task(weights: Weights) -> TrainedTask | None:
+    """The task that a classifier was trained on; None if there is no file beside its weights that says it.
+
+    Raises:
+      UserError: the file is damaged or contradicts itself, or it does not name as many labels as the weights have
+        classes.
+    """
+    num_classes = (weights.shapes.get("output_weights") or [0])[0]
+    if weights.config_file.name == CONFIG:
+        return _read_config(weights.config_file, num_classes)
+    file = weights.folder / TASK_FILE
+    if not file.is_file():
+        return None
+    task = {"labels": [], **read_json_object(file, _WAY_OUT)}
+    labels, columns = task["labels"], task.get("text_columns")
+    if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
+        raise UserError(f"{file}: labels is {labels!r:.80}: must be a list of texts; {_WAY_OUT}")
+    if labels:
+        _check_number(str(file), labels, num_classes)
+    problem = REGRESSION if task.get("is_regression") else CLASSES
+    columns = [str(column) for column in columns] if isinstance(columns, list) else None
+    return TrainedTask(file, task.get("task_name"), problem, *_or_numbered(labels, num_classes), columns)
+
+
+def numbered(num_classes: int) -> tuple[str, ...]:
+    """What Hugging Face calls classes without names."""
+    return tuple(f"LABEL_{number}" for number in range(num_classes))
+
+
+def _or_numbered(labels: Sequence[str], num_classes: int) -> tuple[tuple[str, ...], bool]:
+    return (tuple(labels), True) if labels else (numbered(num_classes), False)
+
+
+def _check_number(where: str, labels: Sequence[Any], num_classes: int) -> None:
+    if len(labels) != num_classes:
+        raise UserError(f"{where} names {len(labels)} labels, the weights have {num_classes} classes; correct it")
+
+
+def _read_config(file: Path, num_classes: int) -> TrainedTask:
+    values = read_json_object(file, _WAY_OUT)
+    orders = {
+        "id2label": _in_order(file, "id2label", values, lambda number, label: (number, label)),
+        "label2id": _in_order(file, "label2id", values, lambda label, number: (number, label)),
+    }
+    if orders["id2label"]:
+        _check_number(f"{file}: id2label", orders["id2label"], num_classes)
+    named = {name: labels for name, labels in orders.items() if labels != numbered(len(labels))}
+    for name, labels in named.items():
+        _check_number(f"{file}: {name}", labels, num_classes)
+    if len({*named.values()}) > 1:
+        raise UserError(f"{file}: id2label says {named['id2label']}, label2id {named['label2id']}; correct one of them")
+    problem = values.get("problem_type") or (REGRESSION if num_classes == 1 else CLASSES)
+    labels, is_named = _or_numbered(next(iter(named.values()), ()), num_classes)
+    return TrainedTask(file, values.get("finetuning_task"), problem, labels, is_named, None)
+
+
+def _in_order(file: Path, name: str, values: Mapping[str, Any], to_pair: _ToPair) -> tuple[str, ...]:
+    """The labels of ``id2label`` or ``label2id`` in the order of their numbers; () if there is none.
+
+    `to_pair` makes a number and a label of a key and its value.
+    """
+    mapping = {} if values.get(name) is None else values[name]
+    pairs = [to_pair(*item) for item in mapping.items()] if isinstance(mapping, dict) else []
+    labels = {str(number): str(label) for number, label in pairs if isinstance(label, (str, int))}
+    numbers = [str(number) for number in range(len(pairs))]
+    if not isinstance(mapping, dict) or set(labels) != {*numbers} or len({*labels.values()}) < len(pairs):
+        raise UserError(
+            f"{file}: {name}={mapping!r:.200}: must give each number from 0 on a label of its own; {_WAY_OUT}"
+        )
+    return tuple(labels[number] for number in numbers)
+
+
+def plain(label: str) -> str:
+    """The label without case, and without the hyphens, underscores and spaces between its letters."""
+    return re.sub(r"(?<=[^\W\d_])[-_\s]+(?=[^\W\d_])", "", label).casefold()
+
+
+def in_trained_order(trained: Sequence[str], labels: Sequence[str], names: Sequence[str]) -> tuple[str, ...] | None:
+    """`labels` in the order of `trained`; None if the two are not the same labels, also when compared by `plain`.
+
+    Args:
+      names: other names of the `labels`, in their order, by which they may be called in `trained`.
+    """
+    for known in (labels, names):
+        by_plain = {plain(name): label for name, label in zip(known, labels)}
+        ordered = [by_plain.get(plain(label), "") for label in trained]
+        if len(by_plain) == len(labels) and sorted(ordered) == sorted(labels):
+            return tuple(ordered)
+    return tuple(trained) if sorted(trained) == sorted(labels) else None
