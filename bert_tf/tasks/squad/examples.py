@@ -18,8 +18,14 @@ from bert_tf.base.files import check_file, read_json_object
 from bert_tf.text.basic_tokenizer import tokenize_words
 
 NAME_A_FILE = "name a SQuAD file such as train-v1.1.json"
+_ROWS = (
+    "SQuAD's format is one object, data > paragraphs > qas; docs/fine_tuning.md shows how to convert rows with a "
+    "question each, as Hugging Face's datasets writes them"
+)
 # An error message names at most this many questions with a wrong answer.
 _NUM_NAMED = 6
+# If more of the questions than this have a wrong answer, the file is refused.
+_LARGEST_WRONG_SHARE = 0.5
 # The characters on which Google's reader splits a context into words. Other Unicode spaces stay
 # inside their word; the tokenizer splits there later.
 _WORD = re.compile("[^ \t\r\n\u202f]+")
@@ -77,29 +83,57 @@ class Example:
     def answer_words(self) -> tuple[int, int]:
         """The first and last word of the answer used for training, which is the first of those given.
 
-        Raises: UserError if the context does not have the answer's text at its position, or if tokenising leaves
-          nothing of it.
+        Raises: UserError if `answer_range` finds no answer.
         """
-        assert self.answers
-        answer, context = self.answers[0], self.paragraph.context
-        # White space may differ, as in Google's reader, because some files have been re-wrapped.
-        text = r"\s+".join(re.escape(word) for word in re.split(r"\s+", answer.text))
-        found = (
-            answer.text.strip() and 0 <= answer.start < len(context) and re.compile(text).match(context, answer.start)
+        if (found := answer_range(self)) is None:
+            raise UserError(describe_wrong_answer(self))
+        return self.paragraph.word_at(found[0]), self.paragraph.word_at(found[1] - 1)
+
+
+def answer_range(example: Example) -> tuple[int, int] | None:
+    """Where the answer used for training, the first given, is in the context: its first character, and its end.
+
+    If the text stands at answer_start, it is that one. Otherwise the rule of Google's reader decides: the words from
+    answer_start to the answer's end, as many characters further, must contain it; of several occurrences there the
+    one nearest to answer_start counts. In both, white space may differ. None if there is no answer by these rules, or
+    if the tokenizer leaves nothing of it.
+    """
+    assert example.answers
+    answer, paragraph = example.answers[0], example.paragraph
+    context, text = paragraph.context, answer.text.strip()
+    if not text or not 0 <= answer.start < len(context):
+        return None
+    if context.startswith(text, answer.start):
+        first, end = answer.start, answer.start + len(text)
+    else:
+        pattern = r"\s+".join(map(re.escape, text.split()))
+        found = re.compile(rf"\s*({pattern})").match(context, answer.start)
+        if not found:
+            first_word, last_word = map(paragraph.word_at, (answer.start, answer.start + len(answer.text) - 1))
+            begin = paragraph.word_starts[first_word]
+            end = paragraph.word_starts[last_word] + len(paragraph.words[last_word])
+            # Looking ahead, so that occurrences may overlap.
+            occurrences = re.compile(rf"(?=({pattern}))").finditer(context, begin, end)
+            found = min(occurrences, key=lambda match: abs(match.start() - answer.start), default=None)
+        if not found:
+            return None
+        first, end = found.span(1)
+    return (first, end) if tokenize_words(context[first:end], do_lower_case=True) else None
+
+
+def describe_wrong_answer(example: Example) -> str:
+    """Says why `answer_range` finds no answer to this question."""
+    assert example.answers
+    answer, context = example.answers[0], example.paragraph.context
+    if answer.text in context and answer.text.strip() and not tokenize_words(answer.text, do_lower_case=True):
+        return (
+            f"question {example.question_id!r}: the tokenizer leaves nothing of the answer {answer.text!r}; an answer "
+            "needs visible characters"
         )
-        if found:
-            first, last = self.paragraph.word_at(answer.start), self.paragraph.word_at(found.end() - 1)
-            if any(tokenize_words(word, do_lower_case=True) for word in self.paragraph.words[first : last + 1]):
-                return first, last
-            raise UserError(
-                f"question {self.question_id!r}: the tokenizer leaves nothing of the answer {answer.text!r}; an answer "
-                "needs visible characters"
-            )
-        raise UserError(
-            f"question {self.question_id!r}: its context does not hold the answer {answer.text!r} at "
-            f"answer_start={answer.start} ({_describe_mismatch(context, answer)}); "
-            "answer_start counts characters (not bytes) from 0"
-        )
+    return (
+        f"question {example.question_id!r}: the words at answer_start={answer.start} do not contain the answer "
+        f"{answer.text!r} ({_describe_mismatch(context, answer)}); answer_start counts characters (not bytes) from 0"
+    )
 
 
 def _describe_mismatch(context: str, answer: Answer) -> str:
@@ -125,7 +159,7 @@ def read_examples(path: str | Path, *, version_2_with_negative: bool = False) ->
         id, or a question without an answer if that is not allowed.
     """
     check_file(Path(path), NAME_A_FILE)
-    content = read_json_object(Path(path), f"download it again if that was interrupted, or {NAME_A_FILE}")
+    content = read_json_object(Path(path), f"download it again if that was interrupted, or {NAME_A_FILE}; {_ROWS}")
     examples: list[Example] = []
     seen: dict[str, str] = {}
     for place, example in _questions(content, str(path)):
@@ -138,7 +172,8 @@ def read_examples(path: str | Path, *, version_2_with_negative: bool = False) ->
         if example.is_impossible and not version_2_with_negative:
             raise UserError(
                 f"{place}: question {example.question_id!r} has no answer; pass "
-                "--version_2_with_negative if that is meant (SQuAD 2.0), or use a SQuAD 1.1 file"
+                "--version_2_with_negative if that is meant (SQuAD 2.0), or use a SQuAD 1.1 file; a file that is only "
+                "to be predicted has no field 'answers'"
             )
         examples.append(example)
     if not examples:
@@ -149,25 +184,25 @@ def read_examples(path: str | Path, *, version_2_with_negative: bool = False) ->
 def sound_answers(examples: list[Example], path: str | Path) -> tuple[list[Example], str]:
     """The questions of `path` that can be trained on, and a line about those that cannot ("" if there are none).
 
-    Google's code leaves out questions whose context does not have the answer at its position. So does this, and also
-    those with an invisible answer, but only up to one in a hundred; more than that means another format.
+    Those are left out whose answer `answer_range` does not find, and empty questions. If they are more than half of the
+    questions with an answer, the file is in another format.
 
-    Raises: UserError, which tells their number, if there are more, or if a question has no field for answers.
+    Raises: UserError, which tells their number, if there are so many, or if a question has no field for answers.
     """
     sound: list[Example] = []
-    wrong: list[tuple[str, UserError]] = []
+    wrong: list[tuple[str, str]] = []
     for example in examples:
         if example.answers is None:
             raise UserError(
                 f"{path}: question {example.question_id!r} has no field 'answers'; training needs the answers, "
                 "and a file without them can only be predicted"
             )
-        try:
-            if example.answers:
-                example.answer_words()
+        if not example.question.strip():
+            wrong.append((example.question_id, f"question {example.question_id!r} is empty"))
+        elif example.answers and answer_range(example) is None:
+            wrong.append((example.question_id, describe_wrong_answer(example)))
+        else:
             sound.append(example)
-        except UserError as error:
-            wrong.append((example.question_id, error))
     if not wrong:
         return sound, ""
     message = f"{path}: {wrong[0][1]}"
@@ -175,12 +210,22 @@ def sound_answers(examples: list[Example], path: str | Path) -> tuple[list[Examp
         others = ", ".join(repr(question_id) for question_id, _ in wrong[1:_NUM_NAMED])
         more = ", ..." if len(wrong) > _NUM_NAMED else ""
         message = (
-            f"{path}: {len(wrong):,} of {len(examples):,} questions have a wrong answer; "
-            f"{wrong[0][1]}; so it is with {others}{more}"
+            f"{path}: {len(wrong):,} of {len(examples):,} questions are empty or have a wrong answer; "
+            f"{wrong[0][1]}; the others are {others}{more}"
         )
-    if 100 * len(wrong) > len(examples):
+    if len(wrong) > _LARGEST_WRONG_SHARE * (len(wrong) + sum(bool(example.answers) for example in sound)):
         raise UserError(message)
     return sound, f"left out of training: {message}"
+
+
+def describe_empty_questions(examples: list[Example], path: str | Path) -> str:
+    """A line about the empty questions of a file to be predicted, which are answered, too; "" if there are none."""
+    empty = [example.question_id for example in examples if not example.question.strip()]
+    return (
+        f"{path}: {len(empty):,} empty question(s), answered like the others; the first is {empty[0]!r}"
+        if empty
+        else ""
+    )
 
 
 def _field(item: Any, name: str, kind: type | tuple[type, ...], place: str) -> Any:
@@ -198,6 +243,8 @@ def _field(item: Any, name: str, kind: type | tuple[type, ...], place: str) -> A
 def _questions(content: Any, path: str) -> Iterator[tuple[str, Example]]:
     """All questions of a file, each with its place in it for messages."""
     for a, article in enumerate(_field(content, "data", list, path)):
+        if isinstance(article, dict) and {"context", "question"} <= article.keys():
+            raise UserError(f"{path}: data[{a}] is a row with a question and its context; {_ROWS}")
         for p, item in enumerate(_field(article, "paragraphs", list, f"{path}: data[{a}]")):
             place = f"{path}: data[{a}].paragraphs[{p}]"
             paragraph = Paragraph(_field(item, "context", str, place))
@@ -211,8 +258,8 @@ def _questions(content: Any, path: str) -> Iterator[tuple[str, Example]]:
 
 
 def _answers(question: dict[str, Any], place: str) -> tuple[Answer, ...] | None:
-    is_impossible = question.get("is_impossible") or False
-    if not isinstance(is_impossible, bool):
+    is_impossible = question.get("is_impossible")
+    if not isinstance(is_impossible, (bool, type(None))):
         raise UserError(f"{place}: is_impossible is {is_impossible!r:.40}: must be true or false")
     if "answers" not in question:
         return () if is_impossible else None
@@ -223,6 +270,11 @@ def _answers(question: dict[str, Any], place: str) -> tuple[Answer, ...] | None:
         )
         for i, answer in enumerate(_field(question, "answers", list, place))
     )
+    if is_impossible is False and not answers:
+        raise UserError(
+            f'{place}: has no answer and yet "is_impossible": false; one of them is wrong (a file that is only to be '
+            "predicted has no field 'answers')"
+        )
     if is_impossible and answers:
         raise UserError(
             f"{place}: has is_impossible and yet an answer; one of them is wrong "
